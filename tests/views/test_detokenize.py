@@ -1,4 +1,4 @@
-"""Detokenising a token at a time: the shares in a row are the whole text, and no share breaks a character."""
+"""Detokenising token by token: the shares joined are the whole text, and no share breaks a character."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def decode(tokens: list[int]) -> str:
 
 
 def shares(tokens: list[int]) -> list[str]:
-    """Each token's share, the last with what was held back."""
+    """Each token's share of the text, and what `flush` had held back."""
     lane = Detokenizer(decode)
     return [*lane.feed(tokens), lane.flush()]
 
@@ -57,24 +57,24 @@ def shares(tokens: list[int]) -> list[str]:
 def test_shares_make_the_text_whatever_its_characters(text: str) -> None:
     tokens = TOKENIZER.encode(text).ids
     assert len(tokens) > len(text) or text == TEXTS[0]
-    given_out = shares(tokens)
-    assert "".join(given_out) == text == decode(tokens)
-    assert given_out[-1] == "" or text.endswith("\ufffd")
+    text_shares = shares(tokens)
+    assert "".join(text_shares) == text == decode(tokens)
+    assert text_shares[-1] == "" or text.endswith("\ufffd")
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=40), st.lists(st.integers(1, 7), max_size=20))
 def test_shares_make_the_text_however_it_is_fed(text: str, sizes: list[int]) -> None:
     tokens = TOKENIZER.encode(text).ids
-    lane, said = Detokenizer(decode), []
+    lane, text_shares = Detokenizer(decode), []
     for size in (*sizes, len(tokens)):
-        said += lane.feed(tokens[:size])
+        text_shares += lane.feed(tokens[:size])
         tokens = tokens[size:]
-    assert "".join([*said, lane.flush()]) == text
+    assert "".join([*text_shares, lane.flush()]) == text
 
 
 @given(st.lists(st.integers(0, TOKENIZER.get_vocab_size() - 1), max_size=40))
 def test_shares_make_what_any_tokens_decode_to(tokens: list[int]) -> None:
-    """Also tokens that are no UTF-8 together, as a model with random weights writes them."""
+    """This includes tokens that together are not UTF-8, which a model with random weights writes."""
     assert "".join(shares(tokens)) == decode(tokens)
 
 
@@ -96,9 +96,9 @@ def test_an_unfinished_character_is_held_back_and_shown_at_the_end() -> None:
 def test_special_tokens_print_nothing_and_hold_nothing_back() -> None:
     end = TOKENIZER.token_to_id("<|end|>")
     first, second = TOKENIZER.encode("one").ids, TOKENIZER.encode("two").ids
-    said = Detokenizer(decode).feed([*first, end, end, *second])
-    assert "".join(said) == "onetwo"
-    assert said[len(first)] == said[len(first) + 1] == ""
+    text_shares = Detokenizer(decode).feed([*first, end, end, *second])
+    assert "".join(text_shares) == "onetwo"
+    assert text_shares[len(first)] == text_shares[len(first) + 1] == ""
 
 
 def test_a_control_token_in_a_draft_has_no_text() -> None:
@@ -120,7 +120,7 @@ def test_sentencepiece_spaces_come_out_once() -> None:
     )
     snowman = [core.token_to_id(f"<0x{byte:02X}>") for byte in "☃".encode()]
     tokens = [*core.encode("the cat").ids, *snowman, *core.encode("sat on").ids]
-    lane = Detokenizer(lambda part: core.decode(part, skip_special_tokens=False))
+    lane = Detokenizer(lambda tokens_so_far: core.decode(tokens_so_far, skip_special_tokens=False))
     assert (
         "".join([*lane.feed(tokens), lane.flush()])
         == core.decode(tokens, skip_special_tokens=False)
@@ -129,7 +129,7 @@ def test_sentencepiece_spaces_come_out_once() -> None:
 
 
 def narrate(tokenizer: Tokenizer, tokens: list[int], end: bool = True) -> list[Step]:
-    """A lane that says `tokens` in drafts of changing length, narrated."""
+    """The narrated steps of a lane that prints `tokens` with drafts of changing length."""
     chance = random.Random(1)
     prompt = (0,)
     session = FunctionSession(prompt, lambda context: tokens[min(len(context) - 1, len(tokens) - 1)])
@@ -153,7 +153,7 @@ def test_a_narrated_lane_has_a_text_an_emitted_token_and_a_piece_a_node(text: st
     steps = narrate(TOKENIZER, TOKENIZER.encode(text).ids)
     assert all(len(step.texts) == len(step.emitted) for step in steps)
     assert all(len(step.pieces) == len(step.tree) for step in steps)
-    assert "".join(each for step in steps for each in step.texts) == text
+    assert "".join(text_share for step in steps for text_share in step.texts) == text
 
 
 def test_the_end_flushes_and_lanes_do_not_mix() -> None:

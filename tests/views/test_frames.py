@@ -78,13 +78,13 @@ def result(lane: str, **changes: Any) -> LaneResult:
 
 
 def step(tokens: Sequence[int], accepted: int, *, lane: str = "trie", emitted: int | None = None, **more: Any) -> Step:
-    """A chain drafted after token 0, of which `accepted` are agreed to, then token 9."""
+    """A step that drafts a chain after token 0, of which `accepted` tokens are accepted; the bonus is 9."""
     tree = TokenTree((0, *tokens), tuple(range(-1, len(tokens))), positions=more.pop("positions", None))
-    said = (*tokens[:accepted], 9)[: emitted or accepted + 1]
+    output = (*tokens[:accepted], 9)[: emitted or accepted + 1]
     verdict = Verdict(tuple(range(accepted + 1)), 9, Scores((0,) * len(tree)))
     return Step(
-        lane, 0, 3.0, tree, verdict, said, Timing(0.5, 1.0, 0.5), more.pop("end", ""),
-        texts=tuple(f" {token}" for token in said), pieces=tuple(f"p{token}" for token in tree.tokens),
+        lane, 0, 3.0, tree, verdict, output, Timing(0.5, 1.0, 0.5), more.pop("end", ""),
+        texts=tuple(f" {token}" for token in output), pieces=tuple(f"p{token}" for token in tree.tokens),
     )  # fmt: skip
 
 
@@ -98,16 +98,16 @@ def test_the_runs_of_a_lane_s_frames_are_those_of_the_whole_race(race: list[Step
     view.add(started())
     for event in race:
         view.add(event)
-        place = LANES.index(event.lane)
-        parts[place] += view.lane_frame(place)["runs"]
+        index = LANES.index(event.lane)
+        parts[index] += view.lane_frame(index)["runs"]
     whole = RaceView()
-    for each in [started(), *race]:
-        whole.add(each)
+    for event in (started(), *race):
+        whole.add(event)
     assert [join(runs) for runs in parts] == [join(lane["runs"]) for lane in whole.keyframe()["lanes"]]
 
 
 def join(runs: list[Any]) -> list[Any]:
-    """The runs, with neighbours of the target's own tokens as one."""
+    """The runs, with neighbouring runs of the target's own tokens joined."""
     joined: list[Any] = []
     for run in runs:
         if run[0] == "own" and joined and joined[-1][0] == "own":
@@ -125,11 +125,11 @@ def test_runs_carry_every_token_and_every_text_once(race: list[Step]) -> None:
     for event in race:
         view.add(event)
     for number, lane in enumerate(LANES):
-        own = [event for event in race if event.lane == lane]
+        lane_steps = [event for event in race if event.lane == lane]
         runs = view.keyframe()["lanes"][number]["runs"]
-        assert sum(run[2] for run in runs) == sum(len(event.emitted) for event in own)
-        assert "".join(run[1] for run in runs) == "".join("".join(event.texts) for event in own)
-        accepted = sum(min(event.verdict.accepted, len(event.emitted)) for event in own)
+        assert sum(run[2] for run in runs) == sum(len(event.emitted) for event in lane_steps)
+        assert "".join(run[1] for run in runs) == "".join("".join(event.texts) for event in lane_steps)
+        accepted = sum(min(event.verdict.accepted, len(event.emitted)) for event in lane_steps)
         assert sum(run[2] for run in runs if run[0] == "accepted") == accepted
 
 
@@ -258,7 +258,7 @@ def test_the_headline_names_the_fastest_lane_and_what_differs() -> None:
 
 
 def repeated(trie: float, *, disturbed: bool = False) -> Repeated:
-    """Five runs in which the trie was slower than, or as fast as, in the first."""
+    """The summary of five runs in which the trie's median speedup is `trie`."""
     note = "The machine was busy in 3 of 5 runs." if disturbed else "Speedups are medians of 5 runs."
     lanes = LaneSpread("vanilla", 1.0, 1.0, 1.0, 500.0), LaneSpread("trie", trie, trie - 0.2, trie + 0.25, 900.0)
     return Repeated(5, lanes, disturbed, note)
@@ -294,12 +294,12 @@ def test_a_race_that_was_run_once_has_no_range() -> None:
     view.add(race)
     view.add(finished)
     assert view.keyframe()["repeated"] is None
-    found = report(race, finished)
-    assert (found["runs"], found["repeated"], found["lanes"][1]["speedup_low"]) == (1, None, None)
+    race_report = report(race, finished)
+    assert (race_report["runs"], race_report["repeated"], race_report["lanes"][1]["speedup_low"]) == (1, None, None)
 
 
 def test_the_results_and_the_headline_round_the_same_figure() -> None:
-    """2.4496 is 2.45 with two decimals, and that would be 2.5."""
+    """2.4496 rounds to 2.45, which would round to 2.5; both must show 2.4."""
     view = RaceView()
     for event in (started(("vanilla", "trie")), Finished((result("vanilla"), result("trie", speedup=2.4496)))):
         view.add(event)

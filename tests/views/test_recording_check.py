@@ -21,7 +21,7 @@ from specrace.views.recording_check import PAGE, TERMINAL, RecordingLimits, open
 from specrace.views.reel import make_reel
 
 RECORDINGS = sorted((Path(__file__).resolve().parents[2] / "assets" / "recordings").glob("*.jsonl"))
-# The others are checked by `tests/paths/test_large_recordings.py`: they take seconds.
+# The others take seconds and are checked by `tests/paths/test_large_recordings.py`.
 QUICK_BYTES = 250_000
 SMALL = [path for path in RECORDINGS if path.stat().st_size < QUICK_BYTES]
 LARGE = [path for path in RECORDINGS if path not in SMALL]
@@ -38,7 +38,7 @@ def text_of(rows: Rows) -> str:
 
 @pytest.fixture(scope="module")
 def packed() -> bytes:
-    """The rows of a recording, for every test to unpack its own, which is faster than to parse them."""
+    """The rows of a recording, packed: each test unpacks its own copy, which is faster than parsing."""
     return marshal.dumps(rows_of(next(path for path in RECORDINGS if path.stem == "ngram-trie")))
 
 
@@ -65,8 +65,8 @@ def test_there_are_recordings_to_check() -> None:
 
 
 def test_sentences_need_no_rank_as_evidence(rows: Rows) -> None:
-    sentences = [each for passage in rows[0]["about"]["passages"] for each in passage["sentences"]]
-    ranks = [each.pop("evidence") for each in sentences]
+    sentences = [sentence for passage in rows[0]["about"]["passages"] for sentence in passage["sentences"]]
+    ranks = [sentence.pop("evidence") for sentence in sentences]
     assert any(ranks)
     reel = make_reel(open_recording(text_of(rows).encode(), "x"))
     assert [passage["evidence"] for passage in reel["head"]["passages"]] == [[]] * len(rows[0]["about"]["passages"])
@@ -81,25 +81,25 @@ def test_line_separators_inside_a_text_are_no_line_ends(rows: Rows) -> None:
 
 @pytest.mark.parametrize("path", SMALL, ids=lambda path: path.stem)
 def test_control_tokens_of_older_recordings_do_not_show(path: Path) -> None:
-    """Neither in a draft nor in a drafter's details; the printed texts are as they were."""
+    """They show neither in a draft nor in a drafter's details; the printed texts stay the same."""
     for row, event in zip(rows_of(path), read_recording(path), strict=True):
         if isinstance(event, Step):
             rows = event.note.rows if event.note else ()
-            shown = (*event.pieces, *(piece for each in rows for piece in (*each.pieces, each.after_text)))
-            assert not [piece for piece in shown if "<|" in piece]
+            pieces = (*event.pieces, *(piece for note_row in rows for piece in (*note_row.pieces, note_row.after_text)))
+            assert not [piece for piece in pieces if "<|" in piece]
             assert list(event.texts) == row["texts"] and len(event.pieces) == len(row["pieces"])
 
 
 def test_a_text_that_looks_like_a_control_token_stays(rows: Rows) -> None:
-    """Where the token prints it, and where it is only part of a token."""
+    """It stays where a token prints it, and where it is only part of a token."""
     step = step_of(rows, "vanilla", 1)
     old, step["texts"] = step["texts"], ["</s>"]
-    for each in rows[1:-1]:
-        places = [place for place, token in enumerate(each["tree"]["tokens"]) if token == step["emitted"][0]]
-        for place in places:
-            each["pieces"][place] = "</s>"
-    other = step_of(rows, "vanilla", 3)
-    other["pieces"] = ["a <|x|> b"]
+    for row in rows[1:-1]:
+        nodes = [node for node, token in enumerate(row["tree"]["tokens"]) if token == step["emitted"][0]]
+        for node in nodes:
+            row["pieces"][node] = "</s>"
+    later_step = step_of(rows, "vanilla", 3)
+    later_step["pieces"] = ["a <|x|> b"]
     lane = rows[-1]["lanes"][0]
     lane["text"] = "".join(text for row in rows[1:-1] if row["lane"] == "vanilla" for text in row["texts"]).strip()
     events = open_recording(text_of(rows).encode(), "x")
@@ -108,20 +108,20 @@ def test_a_text_that_looks_like_a_control_token_stays(rows: Rows) -> None:
 
 
 def change(path: str, value: Any) -> Callable[[Rows], None]:
-    """A change at "row.key.key", the row by its number."""
+    """A function that sets the value at "row.key.key", where row is a number."""
 
     def apply(rows: Rows) -> None:
-        *way, last = path.split(".")
-        place: Any = rows
-        for key in way:
-            place = place[int(key)] if isinstance(place, list) else place[key]
-        place[int(last) if isinstance(place, list) else last] = value
+        *keys, last = path.split(".")
+        parent: Any = rows
+        for key in keys:
+            parent = parent[int(key)] if isinstance(parent, list) else parent[key]
+        parent[int(last) if isinstance(parent, list) else last] = value
 
     return apply
 
 
 def differ(rows: Rows) -> None:
-    """The trie's last token becomes another, in all places that must agree about it."""
+    """Change the trie's last token in all places that must agree about it."""
     last = step_of(rows, "trie", -1)
     last["verdict"]["bonus"] = last["emitted"][-1] = 77
     last["verdict"]["path"] = last["verdict"]["path"][: len(last["emitted"])]
@@ -212,15 +212,15 @@ def test_a_recording_that_is_cut_off_ends_with_the_results_of_its_steps(rows: Ro
     assert isinstance(finished, Finished) and finished.cut and finished.stopped
     assert len(events) == text.count("\n")
     for result in finished.lanes:
-        steps = [each for each in events if isinstance(each, Step) and each.lane == result.lane]
-        assert (result.steps, result.tokens) == (len(steps), sum(len(each.emitted) for each in steps))
+        steps = [step for step in events if isinstance(step, Step) and step.lane == result.lane]
+        assert (result.steps, result.tokens) == (len(steps), sum(len(step.emitted) for step in steps))
         assert result.identical and result.end == "stopped"
-    told = [to_json(event) for event in [*events, finished]]
-    assert open_recording(text_of(told).encode(), "again.jsonl") == [*events, finished]
-    # It is not made a whole race, with a winner, by what it says of itself.
-    told[-1]["stopped"] = False
+    saved = [to_json(event) for event in [*events, finished]]
+    assert open_recording(text_of(saved).encode(), "again.jsonl") == [*events, finished]
+    # Claiming that it was not stopped does not make it a whole race with a winner.
+    saved[-1]["stopped"] = False
     with pytest.raises(InputError, match="was stopped, or was not"):
-        open_recording(text_of(told).encode(), "whole.jsonl")
+        open_recording(text_of(saved).encode(), "whole.jsonl")
 
 
 def test_a_difference_before_the_cut_is_not_hidden(rows: Rows) -> None:
@@ -237,7 +237,7 @@ PACE = {
 
 
 def repeat(rows: Rows, **changes: Any) -> None:
-    """Repeated runs around the recorded one, a tenth to either side, with these changes."""
+    """Append repeated runs with a range of 5% on either side of the recorded one, and these changes."""
     rows[-1]["pace"] = PACE
     lanes = [
         {"lane": lane["lane"], "speedup": lane["speedup"], "tokens_per_s": lane["tokens_per_s"],
@@ -253,12 +253,12 @@ def test_repeated_runs_come_with_the_race(rows: Rows) -> None:
     repeat(rows)
     *_, finished, repeated = open_recording(text_of(rows).encode(), "again.jsonl")
     assert isinstance(finished, Finished) and isinstance(repeated, Repeated)
-    assert (repeated.runs, [each.lane for each in repeated.lanes]) == (5, [each.lane for each in finished.lanes])
+    assert (repeated.runs, [lane.lane for lane in repeated.lanes]) == (5, [lane.lane for lane in finished.lanes])
     assert json.loads(json.dumps(to_json(repeated))) == rows[-1]
 
 
 def too_fast(rows: Rows) -> None:
-    """The trie 1.2 times as fast as its tokens per step in a recording whose times were made up to say so."""
+    """Claim that the trie was 1.2 times as fast as its tokens per step allow."""
     tau = rows[-2]["lanes"][3]["tau"]
     rows[-1]["lanes"][3] |= {"high": 1.2 * tau}
 
@@ -310,18 +310,18 @@ def test_disturbed_runs_may_be_anything(rows: Rows, lie: Callable[[Rows], None])
 
 @pytest.mark.parametrize("pace", [True, False])
 def test_a_speedup_beyond_the_tokens_per_step_does_not_count(rows: Rows, pace: bool) -> None:
-    """The times have to be believed, but not what no machine can do, also where nothing is said of its pace."""
+    """Times are believed unless no machine could do it, even where the pace was not recorded."""
     rows[-1]["pace"], late = PACE if pace else None, 20.0
     for row in rows[1:-1]:
         if row["lane"] == "vanilla":
             row["timing"]["target_ms"] += late
-    own = [row for row in rows[1:-1] if row["lane"] == "vanilla"]
-    for number, row in enumerate(own, 1):
+    vanilla_rows = [row for row in rows[1:-1] if row["lane"] == "vanilla"]
+    for number, row in enumerate(vanilla_rows, 1):
         row["at_ms"] += number * late
     rows[1:-1] = sorted(rows[1:-1], key=lambda row: row["at_ms"])
     for lane in rows[-1]["lanes"]:
         before = lane["decode_ms"]
-        lane["decode_ms"] += late * len(own) * (lane["lane"] == "vanilla")
+        lane["decode_ms"] += late * len(vanilla_rows) * (lane["lane"] == "vanilla")
         lane["tokens_per_s"] *= before / lane["decode_ms"]
     for lane in rows[-1]["lanes"]:
         lane["speedup"] = lane["tokens_per_s"] / rows[-1]["lanes"][0]["tokens_per_s"]
@@ -376,7 +376,7 @@ def test_what_is_no_file_of_a_race_is_refused_in_one_sentence(tmp_path: Path, ki
 
 
 def test_a_file_that_grows_is_read_to_the_limit_and_no_further(tmp_path: Path, rows: Rows) -> None:
-    """Whatever size the file system gives: files of /proc are of size 0."""
+    """The size that the file system states does not matter: files in /proc have size 0."""
     path = tmp_path / "race.jsonl"
     path.write_text(text_of(rows))
     with pytest.raises(InputError, match="larger than"):
@@ -398,12 +398,12 @@ def test_a_file_that_is_cut_off_inside_a_character_is_played(tmp_path: Path, row
 def test_what_a_race_may_be_asked_for_can_be_shown(rows: Rows) -> None:
     assert TERMINAL.lanes >= len(METHODS)
     bounds = {option.name: option.bounds for option in METHODS["lookahead"].options}
-    most = tree_size({name: round(each.high) for name, each in bounds.items() if isinstance(each, Bounds)})
-    rows[0]["lanes"][2]["num_draft"] = most
+    max_nodes = tree_size({name: round(bound.high) for name, bound in bounds.items() if isinstance(bound, Bounds)})
+    rows[0]["lanes"][2]["num_draft"] = max_nodes
     rows[0]["about"]["settings"]["seed"] = SETTINGS["seed"].high
-    # What a server adds about its other work.
+    # A server adds sentences about its other work.
     repeat(
         rows, note="Speedups are medians of 7 runs; 2 more were disturbed and do not count. " + 3 * ("x" * 80 + ". ")
     )
     started = open_recording(text_of(rows).encode(), "large.jsonl")[0]
-    assert isinstance(started, Started) and started.lanes[2].num_draft == most
+    assert isinstance(started, Started) and started.lanes[2].num_draft == max_nodes

@@ -36,21 +36,21 @@ def test_a_reel_has_every_event_once() -> None:
     events = a_race()
     reel = json.loads(json.dumps(make_reel(events, race=7)))
     assert (reel["race"], reel["phase"], len(reel["results"])) == (7, "finished", 2)
-    rebuilt = [reel["started"], *(each["event"] for each in reel["steps"]), reel["finished"]]
+    rebuilt = [reel["started"], *(step_row["event"] for step_row in reel["steps"]), reel["finished"]]
     assert [from_json(row) for row in rebuilt] == events
 
 
 def test_a_step_s_frame_has_what_its_event_has_not_and_nothing_twice() -> None:
     events, view = a_race(), RaceView()
-    shown: dict[str, Any] = {}
-    frames = iter(each["frame"] for each in make_reel(events)["steps"])
+    state: dict[str, Any] = {}
+    frames = iter(step_row["frame"] for step_row in make_reel(events)["steps"])
     for event in events:
         view.add(event)
         if not isinstance(event, Step):
             continue
         whole, frame = view.lane_frame(int(event.lane == "trie")), next(frames)
         assert {"runs", "draft", "end", "lane"}.isdisjoint(frame)
-        lane = shown.setdefault(event.lane, {})
+        lane = state.setdefault(event.lane, {})
         assert all(lane.get(name) != frame[name] for name in ("badge", "sources", "loops") if name in frame)
         lane |= frame
         assert {name: whole[name] for name in ("badge", "sources", "loops")}.items() <= lane.items()
