@@ -27,6 +27,7 @@ from specrace.model.fetching import fetch
 from specrace.model.gguf_weights import GGUF, READERS, convert
 from specrace.model.names import NAMES, NamedModel, hub_home, is_whole, must_fetch, resolve
 from specrace.model.wheels import find_wheel
+from tests import processes
 from tests.model.sources import NAME, WHEEL, Source, hub_files, serving, write_gguf, write_wheel
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -401,6 +402,8 @@ def test_a_python_without_pip_is_a_reason(tmp_path: Path, monkeypatch: pytest.Mo
 
 FETCHING = """
 import json, sys
+from huggingface_hub import constants
+constants.HF_HUB_OFFLINE = True
 from specrace.cli.main import main
 from specrace.model import wheels
 from specrace.model.names import NAMES, NamedModel, Wheel
@@ -416,13 +419,12 @@ def test_killed_in_the_middle_it_goes_on(source: Source, package: tuple[NamedMod
     model = asdict(package[0])
     wheel = model.pop("wheel")
     given = json.dumps([NAME, f"{source.url}/{WHEEL}", wheel, model])
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", FETCHING, given]
+    command = ["-c", FETCHING, given]
     part = tmp_path / "specrace" / "models" / f".{NAME}" / f"{wheel['sha256'][:16]}.part"
     # The answer stops after 1000 bytes, and the server keeps the connection open: the process hangs there.
     source.stall.clear()
     source.cuts = [1000]
-    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
+    process = processes.start(command)
     until = time.monotonic() + LONG_S
     while not (part.exists() and part.stat().st_size >= 1000):
         assert time.monotonic() < until and process.poll() is None
@@ -430,36 +432,45 @@ def test_killed_in_the_middle_it_goes_on(source: Source, package: tuple[NamedMod
     process.send_signal(signal.SIGKILL)
     process.wait()
     source.stall.set()
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = processes.run(command)
     assert done.returncode == 0, done.stderr
     folder = Path(json.loads(done.stdout)["model"])
     assert folder == resolve(NAME) and (folder / GGUF).is_file()
     assert source.starts(f"/{WHEEL}") == [0, 1000]
 
 
-@pytest.mark.parametrize("wrong", [False, True])
-def test_a_hub_goes_first_and_its_hashes_are_checked(wrong: bool, tmp_path: Path) -> None:
-    """In a process of its own, whose hub is a server here."""
+HUB = """
+import sys
+from specrace.cli.main import main
+for _ in range(2):
+    main(["models", "get", "smollm2-135m", "--json"])
+    main(["models"])
+    print("done", flush=True)
+    sys.stderr.flush()
+    sys.stdin.readline()
+"""
+
+
+def test_a_hub_goes_first_and_its_hashes_are_checked(tmp_path: Path) -> None:
+    """In a process of its own, whose hub is a server here; the library reads its address while it is imported."""
     hub = str(NAMES["smollm2-135m"].source)
     files, headers = hub_files(hub, BUNDLED_MODEL)
-    with serving(files) as source:
+    (weights,) = (path for path in files if path.endswith(".safetensors"))
+    with serving(files | {weights: bytes(8) + files[weights][8:]}) as source:
         source.headers = headers
-        if wrong:
-            (path,) = (each for each in files if each.endswith(".safetensors"))
-            source.files[path] = bytes(8) + files[path][8:]
         home = {"XDG_CACHE_HOME": str(tmp_path), "HF_HOME": str(tmp_path / "hf"), "HF_ENDPOINT": source.url}
         environment = os.environ | home | {"HF_HUB_DISABLE_XET": "1", "HF_HUB_OFFLINE": "0"}
-        command = [sys.executable, "-m", "specrace", "models"]
-        get = [*command, "get", "smollm2-135m", "--json"]
-        done = subprocess.run(get, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-        listed = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
-    (line,) = (line for line in listed.stdout.splitlines() if line.startswith("smollm2-135m"))
-    if wrong:
-        assert done.returncode == 2 and "has the hash" in done.stderr and done.stderr.count("\n") == 1
-        assert "to fetch" in line
-    else:
-        assert (done.returncode, done.stdout) == (0, f'{{"name": "smollm2-135m", "model": "{hub}"}}\n'), done.stderr
-        assert "cached" in line
+        command = [sys.executable, "-c", HUB]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with subprocess.Popen(command, cwd=ROOT, env=environment, text=True, **pipes) as process:
+            assert process.stdin is not None and process.stdout is not None
+            wrong = [*iter(process.stdout.readline, "done\n")]
+            source.files[weights] = files[weights]
+            right, errors = process.communicate("\n\n")
+    assert "has the hash" in errors and errors.count("\n") == 1
+    assert [line for line in wrong if line.startswith("smollm2-135m") and "to fetch" in line]
+    assert right.startswith(f'{{"name": "smollm2-135m", "model": "{hub}"}}\n')
+    assert [line for line in right.splitlines() if line.startswith("smollm2-135m") and "cached" in line]
 
 
 def test_a_disk_that_is_full_when_the_weights_are_written_is_one_sentence(tmp_path: Path) -> None:
@@ -471,6 +482,5 @@ def test_a_disk_that_is_full_when_the_weights_are_written_is_one_sentence(tmp_pa
         "resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))\n"
         "try: convert(Path(sys.argv[1]))\nexcept InputError as error: print(error)"
     )
-    command = [sys.executable, "-c", script, str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = processes.run(["-c", script, tmp_path])
     assert done.stdout.startswith("The converted weights cannot be written") and not done.returncode, done.stderr

@@ -24,6 +24,7 @@ from specrace.core.tree import TokenTree
 from specrace.model import loading, tensor_parallel
 from specrace.model.loading import load_target
 from specrace.model.tensor_parallel import Follower, Followers, LeadingTarget, check_num_devices
+from tests import processes
 from tests.model import split_race
 from tests.models import change_config, tiny_model, tiny_target
 from tests.parts import random_tree
@@ -167,17 +168,10 @@ def save_model(folder: Path, name: str, **changes: Any) -> None:
 
 
 def launch(folder: Path) -> subprocess.CompletedProcess[str]:
-    """Two processes on the CPU; both are gone before this returns."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", split_race.__file__]
-    surroundings = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
-        "CUDA_VISIBLE_DEVICES": "",
-        "OMP_NUM_THREADS": "1",
-    }
-    return subprocess.run(
-        [*command, str(folder)], env=surroundings, capture_output=True, text=True, timeout=600, check=False
-    )
+    """Two processes on the CPU, on a port that is free; both are gone before this returns."""
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", split_race.__file__, folder]
+    surroundings = {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "CUDA_VISIBLE_DEVICES": ""}
+    return processes.run(torchrun, env=os.environ | surroundings)
 
 
 def test_two_processes_race_as_one_does_and_end_together(tmp_path: Path) -> None:

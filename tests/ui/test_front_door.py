@@ -142,11 +142,13 @@ def test_a_kept_model_that_does_not_load_gives_way_to_the_bundled_one(
 ) -> None:
     """Nobody asked for it by name, so the page says what is wrong with it and races with the bundled model."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "owls.md").write_text("Owls hear well.")
     folder = tmp_path / "specrace" / "models" / PREFERRED
     shutil.copytree(BUNDLED_MODEL, folder)
     (folder / "model.safetensors").write_bytes(b"cut")
     for given, loads in (([], True), (["--model", PREFERRED], False)):
-        options = app.parse(["--no-fetch", *given])
+        # One document: no passage is embedded yet in this cache.
+        options = app.parse(["--no-fetch", "--corpus", str(tmp_path / "owls.md"), *given])
         app.check(options)
         assert Path(options.model) == folder
         if not loads:
