@@ -1,7 +1,7 @@
 """ZeroGPU's device API on loopback, as `spaces` calls it, and an app on "ZeroGPU" that talks to it.
 
-`spaces` finds no torch when it is imported, which it allows: it then imitates and moves nothing, for there is no GPU
-here. All else is its own: the forked process, what is pickled, the quota's errors.
+`spaces` finds no torch when it is imported, which it allows: it then neither imitates nor moves anything, since there
+is no GPU. All else is the package's own: the forked process, the pickling, the quota's errors.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ sys.modules["torch"] = None
 import spaces
 sys.modules["torch"] = torch
 from specrace.ui import zero_gpu
-# A busy machine is far slower than the GPU that the time is asked for.
+# A busy machine is far slower than the GPU for which the time is requested.
 zero_gpu.MARGIN_S = -600.0
 from specrace.cli.app import main
 sys.exit(main())
@@ -35,15 +35,15 @@ sys.exit(main())
 
 @dataclass
 class DeviceApi:
-    """`asked`: (path, parameters) of every request. With `idle` the next call may go to the process of the last one."""
+    """`requests`: (path, parameters) of each. With `idle` the next call may go to the process of the last one."""
 
-    asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     idle: bool = False
     quota_left: int | None = None
 
-    def answer(self, path: str, given: dict[str, str]) -> tuple[int, Any]:
+    def answer(self, path: str, parameters: dict[str, str]) -> tuple[int, Any]:
         """Status and body."""
-        self.asked.append((path, given))
+        self.requests.append((path, parameters))
         if path != "/schedule":
             return 200, ""
         if self.quota_left is not None:
@@ -52,22 +52,22 @@ class DeviceApi:
 
     def of(self, path: str) -> list[dict[str, str]]:
         """The parameters of the requests for a path."""
-        return [given for asked, given in self.asked if asked == path]
+        return [parameters for requested, parameters in self.requests if requested == path]
 
     def pids(self) -> list[int]:
         """The processes that asked for the GPU."""
-        return [int(given["pid"]) for given in self.of("/allow")]
+        return [int(parameters["pid"]) for parameters in self.of("/allow")]
 
 
 @contextmanager
 def device_api() -> Iterator[tuple[DeviceApi, str]]:
-    """It, and its address."""
+    """A running API, and its address."""
     api = DeviceApi()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            asked = urlsplit(self.path)
-            status, body = api.answer(asked.path, {name: values[0] for name, values in parse_qs(asked.query).items()})
+            url = urlsplit(self.path)
+            status, body = api.answer(url.path, {name: values[0] for name, values in parse_qs(url.query).items()})
             content = json.dumps(body).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
@@ -89,7 +89,7 @@ def device_api() -> Iterator[tuple[DeviceApi, str]]:
 
 @contextmanager
 def app_on_zero_gpu(address: str, folder: Path, *flags: str) -> Iterator[tuple[processes.Process, int]]:
-    """`python app.py` on a Space of that hardware: its process and port."""
+    """`python app.py` on a Space with ZeroGPU: its process and port."""
     (folder / "cgroup").write_text("0::/a-space")
     space = {
         "SPACES_ZERO_GPU": "true",
@@ -104,7 +104,7 @@ def app_on_zero_gpu(address: str, folder: Path, *flags: str) -> Iterator[tuple[p
         while not (line := process.stdout.readline()).startswith("specrace serves"):
             assert line, "".join(lines)
             lines.append(line)
-        # Whoever writes must not wait for somebody who reads.
+        # The app must not wait for somebody to read what it prints.
         threading.Thread(target=process.stdout.read, daemon=True).start()
         yield process, int(line.rpartition(":")[2])
     finally:

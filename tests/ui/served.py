@@ -1,4 +1,4 @@
-"""The whole app over loopback, on a bench without a model: its races go on until they are stopped."""
+"""The whole app over loopback, on a workbench without a model: its races go on until they are stopped."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ GALLERY = functools.cache(gallery.Gallery.in_folder)
 
 
 class Bench:
-    """`begun` and `ended` are set by a race. Nothing is retrieved, and no cost curve is measured."""
+    """Stands in for a workbench. A race sets `begun` and `ended`; nothing is retrieved, no cost curve is measured."""
 
     curve = None
 
@@ -47,7 +47,7 @@ class Bench:
         self.curve = None
 
     def on(self, documents: list[Any], _index: Any) -> Bench:
-        """The bench on a visitor's documents."""
+        """This workbench on a visitor's documents."""
         self.documents = documents
         return self
 
@@ -95,15 +95,15 @@ class Served:
     app: Starlette | None = None
 
     def connect(self) -> http.client.HTTPConnection:
-        """A connection of its own."""
+        """A new connection."""
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=LONG_S)
 
     def connect_raw(self) -> socket.socket:
-        """A connection that speaks no HTTP by itself."""
+        """A plain socket, which sends no HTTP by itself."""
         return socket.create_connection(("127.0.0.1", self.port), timeout=LONG_S)
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
-        """One request; a body that is no bytes goes as JSON. Headers are named with underscores."""
+        """Send one request; a body that is not bytes is sent as JSON. Headers are named with underscores."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         if body is not None and not isinstance(body, bytes) and not hasattr(body, "__next__"):
             body = json.dumps(body).encode()
@@ -118,20 +118,20 @@ class Served:
 
     def upload(self, files: Mapping[str, bytes], **headers: str) -> Answer:
         """Upload files as the page does."""
-        mark, parts = "a-boundary", []
+        mark, chunks = "a-boundary", []
         for name, content in files.items():
-            parts.append(
+            chunks.append(
                 f'--{mark}\r\nContent-Disposition: form-data; name="files"; filename="{name}"\r\n\r\n'.encode()
             )
-            parts.append(content + b"\r\n")
-        body = b"".join([*parts, f"--{mark}--\r\n".encode()])
+            chunks.append(content + b"\r\n")
+        body = b"".join([*chunks, f"--{mark}--\r\n".encode()])
         kind = f"multipart/form-data; boundary={mark}"
         return self.ask("POST", "/gradio_api/upload", body, Content_Type=kind, **headers)
 
     def race(self, session: str = "a-session", files: list[str] | None = None, token: str = "", **changes: Any) -> Any:
-        """Start a race as the page does; where to watch it, or the sentence that refuses it."""
+        """Start a race as the page does; returns where to watch it, or the sentence that refuses it."""
         config = self.ask("GET", "/config").json()
-        function = max(config["dependencies"], key=lambda each: len(each["inputs"]))
+        function = max(config["dependencies"], key=lambda dependency: len(dependency["inputs"]))
         values = [component_value(config, number, files, changes) for number in function["inputs"]]
         join = {"data": values, "fn_index": function["id"], "session_hash": session}
         headers = {"X_IP_Token": token} if token else {}
@@ -145,7 +145,7 @@ class Served:
 
     @contextmanager
     def watching(self, key: str) -> Iterator[http.client.HTTPResponse]:
-        """What a page sees of its race."""
+        """The stream that a page reads of its race."""
         connection = self.connect()
         connection.request("GET", f"/gradio_api/race/{key}")
         try:
@@ -155,12 +155,12 @@ class Served:
 
     def files(self) -> list[str]:
         """The names of all files that visitors have left."""
-        return sorted(each.name for each in self.folder.rglob("*") if each.is_file())
+        return sorted(file.name for file in self.folder.rglob("*") if file.is_file())
 
 
 def component_value(config: Any, number: int, files: list[str] | None, changes: Mapping[str, Any]) -> Any:
-    """What the page sends of a component; `changes` by the component's label."""
-    props = next(each["props"] for each in config["components"] if each["id"] == number)
+    """The value that the page sends for a component; `changes` are keyed by the component's label."""
+    props = next(component["props"] for component in config["components"] if component["id"] == number)
     if props.get("elem_id") == "files":
         return [{"path": path, "meta": {"_type": "gradio.FileData"}} for path in files] if files else None
     if props.get("elem_id") == "question":
@@ -170,7 +170,7 @@ def component_value(config: Any, number: int, files: list[str] | None, changes: 
 
 @contextmanager
 def serving(*arguments: str, bench: Bench | None = None) -> Iterator[Served]:
-    """The app in a thread of this process."""
+    """Serve the app from a thread of this process."""
     bench = bench or Bench()
     options = front_door.parse(["--model", "tiny", *arguments])
     front_door.check(options)
@@ -195,8 +195,8 @@ def serving(*arguments: str, bench: Bench | None = None) -> Iterator[Served]:
 
 
 def main() -> int:
-    """`python app.py` with such a bench, which fetches nothing."""
-    # Python leaves it ignored where the tests run in a shell's background.
+    """`python app.py` with such a workbench, which fetches nothing."""
+    # Python leaves the signal ignored if the tests run in a shell's background.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     serve.loader = lambda _: lambda _report: Bench()  # type: ignore[assignment, return-value]
     return front_door.main(["--model", "tiny", *sys.argv[1:]])

@@ -39,7 +39,7 @@ def steer(served: Served, poll: dict[str, Any], **body: Any) -> Any:
 
 
 def join(served: Served, poll: dict[str, Any]) -> str:
-    """What a phone gets that opens the link: its cookie."""
+    """Open the link as a phone does; returns its cookie."""
     answer = served.ask("GET", f"/audience/{poll['code']}")
     assert answer.status == 200 and "script-src 'self'" in answer.headers["content-security-policy"]
     cookie = answer.headers["set-cookie"].partition(";")[0]
@@ -152,7 +152,7 @@ def test_polls_and_votes_have_limits() -> None:
     poll.vote("7", 1, 0)
     state = poll.state("7")
     assert sum(state["counts"]) == MAX_VOTERS and json.dumps(state)
-    # A full hall asks no oftener than a small one.
+    # A full hall polls no more often than a small one.
     assert MAX_VOTERS / (state["wait_ms"] / 1000) <= 20
 
 

@@ -1,4 +1,4 @@
-"""What programs call by name: what is listed, what it answers, and what it says to what it cannot use."""
+"""What programs call by name: what is listed, what is answered, and how bad arguments are refused."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ def served(bundled: Workbench) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def client(served: Served) -> Iterator[Client]:
-    found = Client(f"http://127.0.0.1:{served.port}", verbose=False, analytics_enabled=False)
-    yield found
-    found.close()
+    connected = Client(f"http://127.0.0.1:{served.port}", verbose=False, analytics_enabled=False)
+    yield connected
+    connected.close()
 
 
-def refused(app: Served, name: str, **given: Any) -> str:
-    """What the server says to a call that it refuses, in the first answer or the second."""
+def refused(app: Served, name: str, **arguments: Any) -> str:
+    """The sentence with which the server refuses a call, in the first answer or the second."""
     path = f"/gradio_api/call/v2/{name}"
-    answer = app.ask("POST", path, given)
+    answer = app.ask("POST", path, arguments)
     if answer.status == 200:
         event, _, data = app.ask("GET", f"{path}/{answer.json()['event_id']}").text.strip().partition("\n")
         assert event == "event: error"
@@ -64,10 +64,10 @@ def refused(app: Served, name: str, **given: Any) -> str:
 
 
 def test_only_the_endpoints_are_listed_with_names_types_defaults_and_help(served: Served, client: Client) -> None:
-    found = served.ask("GET", "/gradio_api/info").json()
-    assert found["unnamed_endpoints"] == {} and list(found["named_endpoints"]) == [f"/{name}" for name in NAMES]
-    assert client.view_api(return_format="dict")["named_endpoints"].keys() == found["named_endpoints"].keys()
-    for name, endpoint in found["named_endpoints"].items():
+    listed = served.ask("GET", "/gradio_api/info").json()
+    assert listed["unnamed_endpoints"] == {} and list(listed["named_endpoints"]) == [f"/{name}" for name in NAMES]
+    assert client.view_api(return_format="dict")["named_endpoints"].keys() == listed["named_endpoints"].keys()
+    for name, endpoint in listed["named_endpoints"].items():
         about = endpoint["description"]
         assert (
             about.startswith(("Race", "Find", "Score", "Recommend")) and "Args" not in about and about.endswith(".")
@@ -80,28 +80,28 @@ def test_only_the_endpoints_are_listed_with_names_types_defaults_and_help(served
 
 def test_a_race_s_parameters_are_the_table_s(served: Served) -> None:
     listed = served.ask("GET", "/gradio_api/info").json()["named_endpoints"]["/race"]["parameters"]
-    race = {each["parameter_name"]: each for each in listed}
+    race = {parameter["parameter_name"]: parameter for parameter in listed}
     assert set(race) == {"question", "lanes", *OFFERED, "options", "model", "dtype", "files"}
     assert not race["question"]["parameter_has_default"] and all(
         race[name]["parameter_has_default"] for name in OFFERED
     )
     for name in OFFERED:
-        setting, given = SETTINGS[name], race[name]
-        assert given["parameter_default"] == ("auto" if setting.default is None else setting.default)
-        assert given["python_type"]["description"].startswith(setting.help)
+        setting, parameter = SETTINGS[name], race[name]
+        assert parameter["parameter_default"] == ("auto" if setting.default is None else setting.default)
+        assert parameter["python_type"]["description"].startswith(setting.help)
         if not setting.choices:
-            number = given["type"] if setting.default is not None else given["type"]["anyOf"][0]
+            number = parameter["type"] if setting.default is not None else parameter["type"]["anyOf"][0]
             assert (number["minimum"], number["maximum"]) == setting.bounds(shared=True)
     assert race["files"]["python_type"]["type"] == "list[filepath]"
     assert set(HELP) >= set(race) - set(OFFERED)
 
 
 def test_a_program_races_and_retrieves(client: Client, tmp_path: Path) -> None:
-    found = client.predict(QUESTION, lanes=["trie"], max_new_tokens=8, passages=2, api_name="/race")
-    assert [lane["lane"] for lane in found["lanes"]] == ["vanilla", "trie"]
-    assert all(lane["identical"] and lane["tokens"] == 8 for lane in found["lanes"])
+    result = client.predict(QUESTION, lanes=["trie"], max_new_tokens=8, passages=2, api_name="/race")
+    assert [lane["lane"] for lane in result["lanes"]] == ["vanilla", "trie"]
+    assert all(lane["identical"] and lane["tokens"] == 8 for lane in result["lanes"])
     hits = client.predict(QUESTION, passages=2, api_name="/retrieve")
-    for hit, passage in zip(hits, found["passages"], strict=True):
+    for hit, passage in zip(hits, result["passages"], strict=True):
         assert hit["document"] == passage["document"] == "bread.md" and hit["text"] == passage["text"]
         assert hit["end"] - hit["start"] == len(hit["text"]) and hit["score"] == pytest.approx(
             passage["score"], abs=1e-3
@@ -110,10 +110,10 @@ def test_a_program_races_and_retrieves(client: Client, tmp_path: Path) -> None:
     assert "rise" in hits[0]["text"][start:end]
     (tmp_path / "owls.md").write_text("# Owls\n\nOwls hear mice under the snow.")
     files = [handle_file(str(tmp_path / "owls.md"))]
-    (own,) = client.predict("What do owls hear?", files=files, api_name="/retrieve")
-    assert own["document"] == "owls.md" and "mice" in own["text"]
+    (from_upload,) = client.predict("What do owls hear?", files=files, api_name="/retrieve")
+    assert from_upload["document"] == "owls.md" and "mice" in from_upload["text"]
     raced = client.predict("What do owls hear?", ["trie"], max_new_tokens=4, files=files, api_name="/race")
-    assert [each["document"] for each in raced["passages"]] == ["owls.md"]
+    assert [passage["document"] for passage in raced["passages"]] == ["owls.md"]
 
 
 def test_a_log_is_scored_as_on_the_command_line(
@@ -123,26 +123,26 @@ def test_a_log_is_scored_as_on_the_command_line(
     options = ("--lanes", "trie,vllm-ngram", "--by", "category", "--option", "trie.n=5", "--json")
     assert run(path, *options) == 0
     expected = json.loads(capsys.readouterr().out)["groups"]
-    given = {"lanes": ["trie", "vllm-ngram"], "options": {"trie": {"n": 5}}, "api_name": "/score"}
-    for found in (client.predict(log=handle_file(str(path)), **given), client.predict(text=LOG, **given)):
-        assert without_times(found["groups"]) == without_times(expected)
-        assert found["outputs"] == 2 and "requests" not in found
+    arguments = {"lanes": ["trie", "vllm-ngram"], "options": {"trie": {"n": 5}}, "api_name": "/score"}
+    for scores in (client.predict(log=handle_file(str(path)), **arguments), client.predict(text=LOG, **arguments)):
+        assert without_times(scores["groups"]) == without_times(expected)
+        assert scores["outputs"] == 2 and "requests" not in scores
     table = client.predict(text="q,a\nthe moon,pulls\n", columns="prompt=q,output=a", api_name="/score")
     assert (table["format"], table["outputs"], table["tokenizer"]) == ("csv", 1, "tiny")
 
 
 def test_a_log_s_recommendation_is_ready_to_paste(client: Client) -> None:
-    found = client.predict(text=LOG, engine="vllm", cost_curve="h100-8b", batch=4, api_name="/recommend")
-    (vllm,) = found["engines"]
-    assert (vllm["engine"], found["requests"]) == ("vllm", 2) and "tried" not in found
+    result = client.predict(text=LOG, engine="vllm", cost_curve="h100-8b", batch=4, api_name="/recommend")
+    (vllm,) = result["engines"]
+    assert (vllm["engine"], result["requests"]) == ("vllm", 2) and "tried" not in result
     assert "little evidence" in " ".join(vllm["not_tested"]) and vllm["text"][0].startswith("On these 2 requests")
     assert "speculative" in vllm["export"]["settings"] and vllm["recommendation"]["lane"] in ("vanilla", "vllm-ngram")
     everyone = client.predict(text=LOG, api_name="/recommend")["engines"]
-    assert [each["engine"] for each in everyone] == list(TITLES)
+    assert [engine["engine"] for engine in everyone] == list(TITLES)
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "words"),
+    ("name", "arguments", "words"),
     [
         ("nothing", {}, "no endpoint of this name; GET /gradio_api/info lists"),
         ("race", {}, "No value provided for required argument: question"),
@@ -178,28 +178,28 @@ def test_a_log_s_recommendation_is_ready_to_paste(client: Client) -> None:
         ),
     ],
 )
-def test_what_cannot_be_used_is_one_sentence(served: Served, name: str, given: dict[str, Any], words: str) -> None:
-    said = refused(served, name, **given)
-    assert words in said and said.endswith(".") and "\n" not in said
+def test_what_cannot_be_used_is_one_sentence(served: Served, name: str, arguments: dict[str, Any], words: str) -> None:
+    sentence = refused(served, name, **arguments)
+    assert words in sentence and sentence.endswith(".") and "\n" not in sentence
 
 
 def test_another_visitor_s_files_are_not_read(served: Served) -> None:
     (path,) = served.upload({"log.jsonl": LOG.encode()}, X_Forwarded_For="192.0.2.7").json()
-    for given in (path, {"path": path, "meta": {"_type": "gradio.FileData"}}):
-        assert refused(served, "score", log=given) == NOT_UPLOADED
-        assert refused(served, "retrieve", question=QUESTION, files=[given]) == NOT_UPLOADED
+    for file in (path, {"path": path, "meta": {"_type": "gradio.FileData"}}):
+        assert refused(served, "score", log=file) == NOT_UPLOADED
+        assert refused(served, "retrieve", question=QUESTION, files=[file]) == NOT_UPLOADED
 
 
 def test_endpoints_keep_the_server_s_limits(bundled: Workbench) -> None:
     with serving("--races-per-minute", "1", "--uploads-per-hour", "1", bench=bundled) as app:
-        found = Client(f"http://127.0.0.1:{app.port}", verbose=False, analytics_enabled=False)
-        found.predict(QUESTION, api_name="/retrieve")
+        limited_client = Client(f"http://127.0.0.1:{app.port}", verbose=False, analytics_enabled=False)
+        limited_client.predict(QUESTION, api_name="/retrieve")
         assert "started 1 retrievals within a minute" in refused(app, "retrieve", question=QUESTION)
-        found.predict(text=LOG, api_name="/score")
+        limited_client.predict(text=LOG, api_name="/score")
         assert "More than 1 files" in refused(app, "score", text=LOG)
         with pytest.raises(AppError, match="from 1 to 512"):
-            found.predict(QUESTION, max_new_tokens=513, api_name="/race")
-        found.close()
+            limited_client.predict(QUESTION, max_new_tokens=513, api_name="/race")
+        limited_client.close()
         assert 'specrace_races_total{outcome="stopped"} 0.0' in app.ask("GET", "/metrics").text
 
 
@@ -209,17 +209,17 @@ def test_the_example_in_the_docs_runs(
     monkeypatch.chdir(tmp_path)
     ((_, example),) = [block for block in fenced(DOCS / "api.md") if block[0] == "python"]
     assert "http://localhost:7860" in example
-    found: dict[str, Any] = {}
-    exec(compile(example.replace("7860", str(served.port)), "api.md", "exec", dont_inherit=True), found)
-    assert [lane["lane"] for lane in found["race"]["lanes"]] == ["vanilla", "trie", "fusion"]
-    assert found["own"][0]["document"] == "owls.md" and found["rows"]["trie"] > 1.0
-    assert found["best"]["engines"][0]["engine"] == "vllm"
+    variables: dict[str, Any] = {}
+    exec(compile(example.replace("7860", str(served.port)), "api.md", "exec", dont_inherit=True), variables)
+    assert [lane["lane"] for lane in variables["race"]["lanes"]] == ["vanilla", "trie", "fusion"]
+    assert variables["own"][0]["document"] == "owls.md" and variables["rows"]["trie"] > 1.0
+    assert variables["best"]["engines"][0]["engine"] == "vllm"
     assert "trie" in capsys.readouterr().out
-    found["client"].close()
+    variables["client"].close()
 
 
 def with_tools(app: Served, ask: Callable[[ClientSession], Awaitable[Any]]) -> Any:
-    """What `ask` finds out from the server's tools."""
+    """What `ask` returns from a session with the server's tools."""
 
     async def connect() -> Any:
         async with (
@@ -233,13 +233,15 @@ def with_tools(app: Served, ask: Callable[[ClientSession], Awaitable[Any]]) -> A
 
 
 def test_agents_find_the_endpoints_as_tools(served: Served) -> None:
-    tools = {each.name: each for each in with_tools(served, ClientSession.list_tools).tools}
+    tools = {tool.name: tool for tool in with_tools(served, ClientSession.list_tools).tools}
     assert tuple(tools) == NAMES
     for name, tool in tools.items():
         listed = served.ask("GET", "/gradio_api/info").json()["named_endpoints"][f"/{name}"]
-        assert set(tool.inputSchema["properties"]) == {each["parameter_name"] for each in listed["parameters"]}
+        assert set(tool.inputSchema["properties"]) == {
+            parameter["parameter_name"] for parameter in listed["parameters"]
+        }
         assert tool.description.startswith(listed["description"]) and "Returns: " in tool.description
-        assert all(each["description"] for each in tool.inputSchema["properties"].values())
+        assert all(schema["description"] for schema in tool.inputSchema["properties"].values())
     assert tools["retrieve"].inputSchema["required"] == ["question"]
     assert tools["score"].inputSchema["properties"]["log"]["type"] == "string"
 
@@ -259,7 +261,7 @@ def test_agents_retrieve_and_score_and_are_told_what_is_wrong(served: Served) ->
     ]
 
     async def ask(session: ClientSession) -> list[Any]:
-        return [await session.call_tool(name, given) for name, given, _ in calls]
+        return [await session.call_tool(name, arguments) for name, arguments, _ in calls]
 
     answers = with_tools(served, ask)
     for (name, _, words), answer in zip(calls, answers, strict=True):
@@ -276,8 +278,8 @@ def test_of_mcp_only_what_is_needed_is_open_and_only_to_this_server_s_visitors(s
     assert served.ask("POST", path, initialize, Origin="http://evil.example", **accept).status == 403
     assert served.ask("POST", path, initialize, Host="evil.example", **accept).status == 400
     assert served.ask("POST", path, {"x": "y" * MAX_BODY}, **accept).status == 413
-    for other in ("sse", "messages/", "messages/?session_id=1"):
-        assert served.ask("GET", path + other).status == 404 and served.ask("POST", path + other, {}).status == 404
+    for route in ("sse", "messages/", "messages/?session_id=1"):
+        assert served.ask("GET", path + route).status == 404 and served.ask("POST", path + route, {}).status == 404
 
     async def read(session: ClientSession) -> str:
         try:
@@ -289,8 +291,8 @@ def test_of_mcp_only_what_is_needed_is_open_and_only_to_this_server_s_visitors(s
 
 
 def test_a_tool_whose_caller_leaves_is_stopped() -> None:
-    given = {"name": "race", "arguments": {"question": "Why?", "lanes": LANES}}
-    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": given}
+    parameters = {"name": "race", "arguments": {"question": "Why?", "lanes": LANES}}
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": parameters}
     head = "POST /gradio_api/mcp/ HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     head += "Accept: application/json, text/event-stream\r\n"
     with serving("--mcp") as app:

@@ -47,8 +47,8 @@ def test_after_a_kill_in_mid_race_the_next_server_removes_what_visitors_left(tmp
             process.kill()
             process.wait()
         assert served.files() == ["owls.md"]
-        for left in tmp_path.glob(f"{PREFIX}*"):
-            os.utime(left, (0, 0))
+        for folder in tmp_path.glob(f"{PREFIX}*"):
+            os.utime(folder, (0, 0))
         process, served = start(tmp_path)
         assert served.files() == [] and "key" in served.race()
     finally:
@@ -60,23 +60,23 @@ def test_a_folder_in_use_or_of_another_kind_is_left(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     names = ("used", "young", "left")
     used, young, left = (tmp_path / f"{PREFIX}{name}" for name in names)
-    for each in (used, young, left, tmp_path / "kept"):
-        each.mkdir()
-        (each / "file").touch()
+    for folder in (used, young, left, tmp_path / "kept"):
+        folder.mkdir()
+        (folder / "file").touch()
     (tmp_path / f"{PREFIX}link").symlink_to(tmp_path / "kept")
-    for each in (used, left):
-        os.utime(each, (0, 0))
+    for folder in (used, left):
+        os.utime(folder, (0, 0))
     handle = os.open(used, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        with upload_folder() as own:
-            assert Path(own).is_dir() and not left.exists()
-            # Its own is locked too.
+        with upload_folder() as mine:
+            assert Path(mine).is_dir() and not left.exists()
+            # The new folder is locked too.
             monkeypatch.setattr(folder_module, "MIN_AGE_S", -1.0)
             os.utime(young)
             with upload_folder():
-                assert Path(own).is_dir() and used.exists() and not young.exists()
-        assert (tmp_path / "kept" / "file").exists() and not Path(own).exists()
+                assert Path(mine).is_dir() and used.exists() and not young.exists()
+        assert (tmp_path / "kept" / "file").exists() and not Path(mine).exists()
     finally:
         os.close(handle)
 
@@ -94,7 +94,7 @@ def test_a_full_disk_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_clock_set_back_changes_no_race_and_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each time that anybody reads it, it has been set back by a day."""
+    """The clock is set back by a day each time that it is read."""
     now = time.time()
 
     def back() -> float:
@@ -119,7 +119,7 @@ def test_a_clock_set_back_changes_no_race_and_no_limit(monkeypatch: pytest.Monke
 
 
 class OutOfMemoryError(RuntimeError):
-    """Named as torch's own."""
+    """Has the name of torch's error."""
 
 
 @pytest.mark.parametrize("error", [OutOfMemoryError("CUDA out of memory"), MemoryError()])
@@ -160,9 +160,9 @@ def test_without_its_device_the_server_races_on_the_cpu_and_says_so(monkeypatch:
 
     monkeypatch.setattr(Workbench, "open", open_bench)
     monkeypatch.setattr("specrace.model.machine.use_processors", lambda *_, **__: None)
-    told: list[str] = []
+    reports: list[str] = []
     options = front_door.parse(["--device", "cuda", "--model", "tiny", "--no-fetch"])
     front_door.check(options)
-    serve.loader(options)(told.append)
+    serve.loader(options)(reports.append)
     assert opened == ["cuda", "cpu"]
-    assert told[-1].startswith("Ready: tiny, float32, cpu, 3 passages. No CUDA device was found")
+    assert reports[-1].startswith("Ready: tiny, float32, cpu, 3 passages. No CUDA device was found")

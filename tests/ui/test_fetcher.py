@@ -23,7 +23,7 @@ NAME = "smollm2-135m"
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty one, and neither a hub nor an index; where a fetched model would lie."""
+    """An empty cache, without a hub or an index; returns the folder of a fetched model."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))

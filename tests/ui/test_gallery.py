@@ -68,10 +68,10 @@ def nested(levels: int, first: str, path: tuple[str, ...]) -> str:
     lines = FILES[0].read_text(encoding="utf-8").split("\n")
     number = next(number for number, line in enumerate(lines) if line and json.loads(line)["type"] == first)
     row = json.loads(lines[number])
-    place = row
+    parent = row
     for key in path[:-1]:
-        place = place[key]
-    place[path[-1]] = "deep"
+        parent = parent[key]
+    parent[path[-1]] = "deep"
     lines[number] = json.dumps(row).replace('"deep"', "[" * levels + "]" * levels)
     return "\n".join(lines)
 
@@ -99,8 +99,8 @@ def test_a_file_of_deep_json_is_a_sentence(
     with pytest.raises(InputError, match="is no event of a race"):
         read_recording(file, TERMINAL)
     assert app.main(["--replay", str(file)]) == 2
-    said = capsys.readouterr().err
-    assert str(file) in said and said.count("\n") == 1
+    message = capsys.readouterr().err
+    assert str(file) in message and message.count("\n") == 1
 
 
 def test_lone_surrogates_do_not_break_the_answer() -> None:

@@ -107,8 +107,10 @@ def test_a_server_remembers_few_sessions() -> None:
 
 
 def test_the_clock_that_gets_no_frames_is_in_gradio_s_scripts() -> None:
-    found = re.search(r"^const CLOCK = /(.*)/;$", (STATIC / "gradio.js").read_text(encoding="utf-8"), re.MULTILINE)
-    assert found
-    clock = re.compile(found[1].replace(r"\/", "/"))
+    declaration = re.search(
+        r"^const CLOCK = /(.*)/;$", (STATIC / "gradio.js").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert declaration
+    clock = re.compile(declaration[1].replace(r"\/", "/"))
     assets = Path(gr.__file__).parent / "templates" / "frontend" / "assets"
     assert any(clock.search(path.read_text(encoding="utf-8")) for path in assets.glob("*.js"))

@@ -44,9 +44,9 @@ def test_our_own_names_are_answered(served: Served, host: str) -> None:
 
 def test_a_server_on_all_interfaces_answers_to_its_addresses_and_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPACE_HOST", "someone-race.hf.space")
-    everywhere, here = Hosts(["0.0.0.0"]), Hosts(["127.0.0.1"])
+    everywhere, local = Hosts(["0.0.0.0"]), Hosts(["127.0.0.1"])
     for host in ("192.168.1.7:7860", "[fe80::1]:7860", socket.gethostname()):
-        assert host in everywhere and (host not in here or host == "localhost")
+        assert host in everywhere and (host not in local or host == "localhost")
     assert "someone-race.hf.space" in everywhere and "someone-else.hf.space" not in everywhere
     assert "192.168.1.7" in Hosts(["192.168.1.7"]) and "192.168.1.8" not in Hosts(["192.168.1.7"])
 
@@ -68,7 +68,7 @@ def test_another_site_may_link_here_and_no_more(served: Served) -> None:
 
 
 def test_our_own_page_may(served: Served) -> None:
-    """As may a program, which names no origin, and the page behind a proxy that changes the Host."""
+    """So may a program, which names no origin, and the page behind a proxy that changes the Host."""
     join = {"data": [], "fn_index": 10**6, "session_hash": "a"}
     for headers in (
         {},
@@ -119,7 +119,7 @@ def test_a_large_body_is_refused_before_and_while_it_is_read(served: Served) -> 
 
 
 def test_uploads_are_few_and_kept_under_safe_names(served: Served) -> None:
-    """Which of them can be used is found out in another process; here they are only kept."""
+    """Another process finds out which of them can be used; this one only stores them."""
     before = served.files()
     answer = served.upload({f"{number}.md": b"Owls." for number in range(MAX_FILES + 1)})
     assert answer.status == 400 and "Too many files" in answer.text and answer.text.count("\n") == 0
@@ -132,9 +132,9 @@ def test_an_upload_that_breaks_off_leaves_nothing(served: Served) -> None:
     before = served.files()
     head = "POST /gradio_api/upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999"
     head += "\r\nContent-Type: multipart/form-data; boundary=x"
-    part = '--x\r\nContent-Disposition: form-data; name="files"; filename="half.md"\r\n\r\nOwls'
+    half = '--x\r\nContent-Disposition: form-data; name="files"; filename="half.md"\r\n\r\nOwls'
     with served.connect_raw() as plug:
-        plug.sendall(f"{head}\r\n\r\n{part}".encode())
+        plug.sendall(f"{head}\r\n\r\n{half}".encode())
         plug.shutdown(socket.SHUT_WR)
         plug.recv(100)
     assert served.files() == before
@@ -164,7 +164,7 @@ def test_a_request_that_is_not_sent_to_its_end_is_dropped(
     served: Served, sent: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_server, "HEAD_LIMIT_S", 0.01)
-    # Closed before or while it is sent is dropped too; one that is kept times out, which is another error.
+    # A connection closed before or during sending is dropped too; one that stays open times out, another error.
     with served.connect_raw() as plug, suppress(ConnectionError):
         plug.sendall(sent)
         while plug.recv(10_000):

@@ -1,4 +1,4 @@
-"""The process beside the server's: what it answers, and that nothing a visitor gives it holds it, or the server, up."""
+"""The helper process: what it answers, and that no visitor's file blocks it, or the server."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ FILE = min((Path(__file__).resolve().parents[2] / "assets" / "recordings").glob(
 
 @pytest.fixture(scope="module")
 def helper() -> Iterator[HelperProcess]:
-    found = HelperProcess()
-    yield found
-    found.close()
+    process = HelperProcess()
+    yield process
+    process.close()
 
 
 def test_the_process_has_no_thread_for_each_processor(helper: HelperProcess, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,19 +46,19 @@ def test_the_process_has_no_thread_for_each_processor(helper: HelperProcess, mon
 
 
 def process_of(helper: HelperProcess) -> Any:
-    (found,) = [each for each in multiprocessing.active_children() if each is helper._process]
-    return found
+    (matching,) = [process for process in multiprocessing.active_children() if process is helper._process]
+    return matching
 
 
 def post(helper: HelperProcess, body: bytes, *, leaves: bool = False) -> tuple[int, bytes]:
-    """What the route answers to a page that posts a recording, and leaves once it is sent: status and body."""
+    """Post a recording as a page does, which may leave once it is sent; returns the answer's status and body."""
     sent: list[dict[str, Any]] = []
-    parts = [{"type": "http.request", "body": body, "more_body": False}]
+    pending = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive() -> dict[str, Any]:
-        if not parts and not leaves:
+        if not pending and not leaves:
             await asyncio.Event().wait()
-        return parts.pop() if parts else {"type": "http.disconnect"}
+        return pending.pop() if pending else {"type": "http.disconnect"}
 
     async def send(message: Any) -> None:
         sent.append(message)
@@ -72,7 +72,7 @@ def post(helper: HelperProcess, body: bytes, *, leaves: bool = False) -> tuple[i
 def test_nothing_of_a_recording_is_read_in_the_server_s_own_process(
     helper: HelperProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever reads it here would hold the interpreter that the lanes need."""
+    """Reading it here would hold the interpreter lock that the lanes need."""
     for name in ("specrace.ui.gallery.open_recording", "specrace.ui.gallery.reel_json", "json.loads"):
         monkeypatch.setattr(name, lambda *_: pytest.fail("it was read here"))
     status, body = post(helper, FILE.read_bytes())
@@ -96,18 +96,18 @@ def test_a_recording_that_is_too_large_is_a_sentence(helper: HelperProcess) -> N
 
 def test_what_takes_too_long_or_is_stopped_is_ended(helper: HelperProcess) -> None:
     content = FILE.read_bytes()
-    # Those of other tests' pages.
-    others = {each.pid for each in multiprocessing.active_children()}
+    # The processes of other tests' pages.
+    before = {process.pid for process in multiprocessing.active_children()}
     for limits, words in (({"limit_s": 0.0}, "more than 0 seconds"), ({"stop": lambda: True}, "Stopped")):
         with pytest.raises(InputError, match=words):
-            # Longer than the process looks before it asks, whatever the machine.
+            # Takes longer than the process works between two checks, whatever the machine.
             helper.run("recording", "", b"\n" * 10_000_000 + content, **limits)
-        assert {each.pid for each in multiprocessing.active_children() if each.name == "helper"} <= others
+        assert {process.pid for process in multiprocessing.active_children() if process.name == "helper"} <= before
     assert helper.run("recording", "", content).startswith(b'{"kind":"reel"')
 
 
 def test_what_takes_too_much_memory_is_a_sentence(helper: HelperProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether Python hears of it, or the system ends the process."""
+    """Whether Python raises an error, or the system ends the process."""
 
     def die() -> bool:
         process_of(helper).kill()
@@ -126,11 +126,11 @@ def test_what_takes_too_much_memory_is_a_sentence(helper: HelperProcess, monkeyp
 
 def test_progress_comes_before_the_answer(helper: HelperProcess, tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text('{"prompt_ids": [1, 2], "output_ids": [3]}\n')
-    asked = {"path": str(tmp_path / "log.jsonl"), "lanes": ["trie"], "columns": ""}
-    asked |= {"tokenizer": "", "name": "", "decodes_ids": False}
-    told: list[bytes] = []
-    answer = helper.run("log", "log.jsonl", json.dumps(asked).encode(), on_progress=told.append)
-    assert [json.loads(each) for each in told] == [{"progress": {"requests": 1, "share": 1.0}}]
+    request = {"path": str(tmp_path / "log.jsonl"), "lanes": ["trie"], "columns": ""}
+    request |= {"tokenizer": "", "name": "", "decodes_ids": False}
+    reports: list[bytes] = []
+    answer = helper.run("log", "log.jsonl", json.dumps(request).encode(), on_progress=reports.append)
+    assert [json.loads(report) for report in reports] == [{"progress": {"requests": 1, "share": 1.0}}]
     assert json.loads(answer)["scores"]["outputs"] == 1
 
 

@@ -37,8 +37,8 @@ def test_a_signal_ends_races_with_a_word_and_leaves_nothing(number: int, code: i
                 assert line, "the race ended before it began"
             process.send_signal(number)
             lines = frames.read().splitlines()
-        told = [json.loads(line.removeprefix(b"data: ")) for line in lines if line.startswith(b"data: {")]
-        notes = [(each["phase"], each["message"]) for each in told if each["kind"] == "note"]
+        messages = [json.loads(line.removeprefix(b"data: ")) for line in lines if line.startswith(b"data: {")]
+        notes = [(message["phase"], message["message"]) for message in messages if message["kind"] == "note"]
         assert notes == [("failed", "The server is shutting down.")]
         assert process.wait(LONG_S) == code
         assert process.stdout.read() == ""
@@ -55,23 +55,23 @@ def test_the_first_free_port_is_taken() -> None:
         with pytest.raises(InputError, match="cannot be served on"):
             open_sockets("127.0.0.1", first[0].getsockname()[1])
     finally:
-        for each in (*first, *second):
-            each.close()
+        for listener in (*first, *second):
+            listener.close()
 
 
 def test_localhost_is_every_address_that_it_has() -> None:
     opened = open_sockets("localhost", None)
-    found = {each[4][0] for each in socket.getaddrinfo("localhost", None, type=socket.SOCK_STREAM)}
-    assert {each.getsockname()[0] for each in opened} == found
-    for each in opened:
-        each.close()
+    addresses = {info[4][0] for info in socket.getaddrinfo("localhost", None, type=socket.SOCK_STREAM)}
+    assert {listener.getsockname()[0] for listener in opened} == addresses
+    for listener in opened:
+        listener.close()
 
 
 def names(*addresses: str) -> list[tuple[Any, ...]]:
-    families = [socket.AF_INET6 if ":" in each else socket.AF_INET for each in addresses]
+    families = [socket.AF_INET6 if ":" in address else socket.AF_INET for address in addresses]
     return [
-        (family, socket.SOCK_STREAM, 6, "", (each, 0, 0, 0) if ":" in each else (each, 0))
-        for family, each in zip(families, addresses, strict=True)
+        (family, socket.SOCK_STREAM, 6, "", (address, 0, 0, 0) if ":" in address else (address, 0))
+        for family, address in zip(families, addresses, strict=True)
     ]
 
 

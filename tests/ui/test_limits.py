@@ -63,9 +63,11 @@ def test_whoever_has_signed_in_races(locked: Served, capfd: pytest.CaptureFixtur
     assert b"auth_required" in locked.ask("GET", "/").body
     for user, password in (("ann", "sesame"), ("bob", PASSWORD), ("ann", ""), ("", PASSWORD)):
         assert sign_in(locked, user, password).status in (400, 422)
-    found = sign_in(locked, "ann", PASSWORD)
-    assert found.status == 200
-    cookies = "; ".join(f"{each.key}={each.value}" for each in SimpleCookie(found.headers["set-cookie"]).values())
+    signed_in = sign_in(locked, "ann", PASSWORD)
+    assert signed_in.status == 200
+    cookies = "; ".join(
+        f"{morsel.key}={morsel.value}" for morsel in SimpleCookie(signed_in.headers["set-cookie"]).values()
+    )
     assert locked.ask("GET", "/config", Cookie=cookies).status == 200
     assert locked.ask("POST", "/gradio_api/recording", b"x", Cookie=cookies).status == 400
     heard = capfd.readouterr()
@@ -113,23 +115,23 @@ def test_a_server_that_takes_no_files() -> None:
         for answer in (app.upload({"a.md": b"A."}), app.ask("POST", "/gradio_api/recording/?name=a", b"x")):
             assert answer.status == 403 and answer.text == "This server takes no files."
         assert refused(app, "score", text="{}") == "This server takes no files."
-        # What a log may be scored with is still told, so that the page can say that none is taken.
+        # The settings for scoring are still listed, so that the page can say that no log is taken.
         assert app.ask("GET", "/gradio_api/logs").json()["tokenizers"][0] == "tiny"
         for path in ("/gradio_api/logs", "/gradio_api/advice"):
             answer = app.ask("POST", path, b"{}")
             assert answer.status == 403 and answer.text == "This server takes no files."
         assert app.files() == []
         config = app.ask("GET", "/config").json()
-        props = [each["props"] for each in config["components"]]
-        assert next(each for each in props if each.get("elem_id") == "files")["visible"] is False
-        assert next(each for each in props if each.get("elem_id") == "stage-host")["props"]["takes_files"] is False
+        props = [component["props"] for component in config["components"]]
+        assert next(prop for prop in props if prop.get("elem_id") == "files")["visible"] is False
+        assert next(prop for prop in props if prop.get("elem_id") == "stage-host")["props"]["takes_files"] is False
         assert "key" in app.race()
 
 
 def test_visitors_choose_from_the_models_that_are_named() -> None:
     with serving("--models", str(BUNDLED_DRAFT_MODEL)) as app:
         config = app.ask("GET", "/config").json()
-        model = next(each for each in config["components"] if each["props"].get("label") == "Model")
+        model = next(component for component in config["components"] if component["props"].get("label") == "Model")
         assert component_value(config, model["id"], None, {}) == ""
         choices = [value for _, value in model["props"]["choices"]]
         assert choices == ["", BUNDLED_MODEL.name, BUNDLED_DRAFT_MODEL.name]
@@ -140,12 +142,12 @@ def test_folders_of_one_name_are_all_offered(tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     for name in ("run1/final", "run2/final", "other/tiny"):
         Path(name).mkdir(parents=True)
-    given = ["--model", "other/tiny", "--models", "run1/final", str(tmp_path / "run2" / "final"), "org/final"]
-    found = serve.offered_models(front_door.parse(given))
-    assert [*found] == ["tiny", "run1/final", "run2/final", "org/final"]
-    assert [Path(each) for each in found.values()] == [Path(name) for name in given[1:2] + given[3:]]
-    # Those that ship have one of that name, too.
-    shipped = serve.offered_models(front_door.parse(given[:2]))
+    arguments = ["--model", "other/tiny", "--models", "run1/final", str(tmp_path / "run2" / "final"), "org/final"]
+    offered = serve.offered_models(front_door.parse(arguments))
+    assert [*offered] == ["tiny", "run1/final", "run2/final", "org/final"]
+    assert [Path(path) for path in offered.values()] == [Path(name) for name in arguments[1:2] + arguments[3:]]
+    # A model that ships has this name, too.
+    shipped = serve.offered_models(front_door.parse(arguments[:2]))
     assert next(iter(shipped)) == "other/tiny" and shipped["assets/tiny"] == str(BUNDLED_MODEL)
     again = serve.offered_models(front_door.parse(["--model", "other/tiny", "--models", str(tmp_path / "other/tiny")]))
     assert again == {"tiny": "other/tiny"}

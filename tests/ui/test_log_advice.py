@@ -1,4 +1,4 @@
-"""A visitor's log, advised on: each engine's settings, ready to paste, with what they rest on."""
+"""Advice on a visitor's log: each engine's settings, ready to paste, and the evidence for them."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ MEASURED_CURVE = CostCurve((1, 33), (1.0, 2.0), about={"model": "tiny", "device"
 
 
 def advise(path: Path, curve: str = "assumed-gpu", batch: int = 1) -> Any:
-    """What the page gets of a file."""
+    """The advice that the page gets for a file."""
     costs = read_costs({"curve": curve, "batch": str(batch)}, MEASURED_CURVE)
     tokenizer = {"tokenizer": str(BUNDLED_MODEL), "name": "tiny", "decodes_ids": False, "columns": ""}
     going = advise_log("", json.dumps({"path": str(path), **tokenizer, **costs}).encode())
-    told = []
+    reports = []
     try:
         while True:
-            told.append(json.loads(next(going))["progress"])
+            reports.append(json.loads(next(going))["progress"])
     except StopIteration as over:
-        assert told
+        assert reports
         return json.loads(over.value)["advice"]
 
 
@@ -49,46 +49,48 @@ def advice(log: Path) -> Any:
 
 
 def test_every_engine_has_its_recommendation_and_lines(advice: Any) -> None:
-    assert [each["engine"] for each in advice["engines"]] == list(ENGINES) == list(TITLES)
-    own = {each["engine"]: each for each in advice["engines"]}
-    assert own["vllm"]["export"]["settings"].startswith("--speculative-config '{")
-    assert own["tensorrt-llm"]["export"]["settings"].startswith("speculative_config:\n")
-    assert own["vllm"]["recommendation"]["lane"].startswith("vllm-")
-    assert {each["recommendation"]["lane"] for each in advice["engines"]}.isdisjoint({"jacobi"})
-    assert "specrace-settings.json" in own["specrace"]["export"]["files"]
-    for each in advice["engines"]:
-        found = each["recommendation"]
-        assert found["speedup_low"] <= found["speedup"] <= found["speedup_high"]
-        assert "On these 20 requests (480 output tokens)" in each["text"][0] and each["not_tested"]
-        assert {group["category"] for group in each["groups"]} == {"copy", "fresh"}
-    assert any("jacobi" in each for each in own["specrace"]["not_tested"])
-    assert not any("jacobi" in each for each in own["vllm"]["not_tested"])
+    assert [engine["engine"] for engine in advice["engines"]] == list(ENGINES) == list(TITLES)
+    by_engine = {engine["engine"]: engine for engine in advice["engines"]}
+    assert by_engine["vllm"]["export"]["settings"].startswith("--speculative-config '{")
+    assert by_engine["tensorrt-llm"]["export"]["settings"].startswith("speculative_config:\n")
+    assert by_engine["vllm"]["recommendation"]["lane"].startswith("vllm-")
+    assert {engine["recommendation"]["lane"] for engine in advice["engines"]}.isdisjoint({"jacobi"})
+    assert "specrace-settings.json" in by_engine["specrace"]["export"]["files"]
+    for engine in advice["engines"]:
+        recommendation = engine["recommendation"]
+        assert recommendation["speedup_low"] <= recommendation["speedup"] <= recommendation["speedup_high"]
+        assert "On these 20 requests (480 output tokens)" in engine["text"][0] and engine["not_tested"]
+        assert {group["category"] for group in engine["groups"]} == {"copy", "fresh"}
+    assert any("jacobi" in sentence for sentence in by_engine["specrace"]["not_tested"])
+    assert not any("jacobi" in sentence for sentence in by_engine["vllm"]["not_tested"])
 
 
 def test_it_says_what_it_rests_on(advice: Any) -> None:
     assert (advice["requests"], advice["scored"], advice["looping"], advice["left_out"]) == (21, 20, 1, "")
     vllm = advice["engines"][0]
-    lanes = [each for each in advice["tried"] if each[0].startswith("vllm-")]
-    assert any(each.startswith(f"Of {len(lanes)} settings tried on 16 requests the best") for each in vllm["text"])
-    assert {each[3] for each in advice["tried"]} == {16, 20}
+    lanes = [setting for setting in advice["tried"] if setting[0].startswith("vllm-")]
+    assert any(
+        sentence.startswith(f"Of {len(lanes)} settings tried on 16 requests the best") for sentence in vllm["text"]
+    )
+    assert {setting[3] for setting in advice["tried"]} == {16, 20}
 
 
 def test_costs_decide(log: Path) -> None:
     dear = advise(log, "assumed-cpu", 256)
-    assert {each["recommendation"]["lane"] for each in dear["engines"]} == {"vanilla"}
-    assert all("in batches of 256," in each["text"][0] for each in dear["engines"])
-    # The lines are there for who drafts all the same.
+    assert {engine["recommendation"]["lane"] for engine in dear["engines"]} == {"vanilla"}
+    assert all("in batches of 256," in engine["text"][0] for engine in dear["engines"])
+    # The lines are there for those who draft all the same.
     assert dear["engines"][0]["export"]["settings"].startswith("--speculative-config")
 
 
 def test_the_costs_that_are_offered_can_be_asked_for() -> None:
-    found = describe_advice(MEASURED_CURVE)
-    assert found["curves"][0] == (MEASURED, "this machine, measured: tiny, cpu")
+    offered = describe_advice(MEASURED_CURVE)
+    assert offered["curves"][0] == (MEASURED, "this machine, measured: tiny, cpu")
     assert MEASURED not in dict(describe_advice(None)["curves"])
     assert read_costs({}, None) == {"curve": ASSUMED_GPU.as_json(), "batch": 1}
     assert read_costs({"curve": MEASURED}, MEASURED_CURVE)["curve"] == MEASURED_CURVE.as_json()
-    for gpu in found["gpus"]:
-        for size in found["sizes"]:
+    for gpu in offered["gpus"]:
+        for size in offered["sizes"]:
             name = f"{gpu}-{size}b"
             assert read_costs({"curve": name, "batch": "16"}, None) == {
                 "curve": find_curve(name).as_json(), "batch": 16,
@@ -113,15 +115,15 @@ def test_a_bad_or_endless_log_is_one_sentence(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(InputError, match=r"^t\.jsonl holds no request that can be scored; this is not JSON"):
         advise(write(tmp_path / "t.jsonl", b"hello"))
     monkeypatch.setattr(log_advice, "MAX_REQUESTS", 2)
-    found = advise(write(tmp_path / "t.jsonl", *[COPYING] * 3))
-    assert (found["requests"], found["left_out"]) == (2, "the page takes 2 of them")
+    advice = advise(write(tmp_path / "t.jsonl", *[COPYING] * 3))
+    assert (advice["requests"], advice["left_out"]) == (2, "the page takes 2 of them")
     reading = iter([0.0, 0.0, 61.0])
     with monkeypatch.context() as patch:
         # Reading takes its half of the time with the first request, and there is time left to try settings on that one.
         patch.setattr(log_advice, "time", SimpleNamespace(monotonic=lambda: next(reading, 61.0)))
         patch.setattr(halving, "time", SimpleNamespace(monotonic=lambda: 61.0))
-        found = advise(tmp_path / "t.jsonl")
-    assert (found["requests"], found["left_out"]) == (1, "the page takes 1 of them")
+        advice = advise(tmp_path / "t.jsonl")
+    assert (advice["requests"], advice["left_out"]) == (1, "the page takes 1 of them")
     monkeypatch.setattr(log_advice, "TIME_LIMIT_S", -1.0)
     with pytest.raises(InputError, match="begins with a request too long"):
         advise(tmp_path / "t.jsonl")

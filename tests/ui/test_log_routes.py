@@ -31,37 +31,39 @@ def served() -> Iterator[Served]:
         yield app
 
 
-def parts(answer: Answer) -> list[Any]:
+def read_lines(answer: Answer) -> list[Any]:
     """The lines of an answer."""
     assert (answer.status, answer.headers["content-type"]) == (200, "application/x-ndjson")
     return [json.loads(line) for line in answer.text.splitlines()]
 
 
 def test_the_choices_and_the_limits_are_offered(served: Served) -> None:
-    found = served.ask("GET", PATH).json()
-    assert found["tokenizers"][0] == "tiny" and "characters" in found["tokenizers"]
-    assert set(found["chosen"]) <= set(found["lanes"])
-    assert {*found["lanes"], *found["engines"], "vanilla"} == set(scorable_lanes())
-    assert "vllm-ngram" in found["engines"] and "trie" in found["lanes"]
-    assert found["limits"] == {"bytes": MAX_BYTES, "requests": 2000, "seconds": 120.0, "lanes": MAX_PAGE_LANES}
+    offered = served.ask("GET", PATH).json()
+    assert offered["tokenizers"][0] == "tiny" and "characters" in offered["tokenizers"]
+    assert set(offered["chosen"]) <= set(offered["lanes"])
+    assert {*offered["lanes"], *offered["engines"], "vanilla"} == set(scorable_lanes())
+    assert "vllm-ngram" in offered["engines"] and "trie" in offered["lanes"]
+    assert offered["limits"] == {"bytes": MAX_BYTES, "requests": 2000, "seconds": 120.0, "lanes": MAX_PAGE_LANES}
 
 
 def test_a_log_is_scored_and_deleted_and_a_race_is_told(served: Served) -> None:
     assert served.worker is not None
     began = time.monotonic()
     name = "..%2F..%2F%3Cb%3Elog.jsonl"
-    (*_, last) = parts(served.ask("POST", f"{PATH}?name={name}&lanes=trie", LOG))
-    assert last["scores"]["outputs"] == 1 and [each["lane"] for each in last["scores"]["lanes"]] == ["trie"]
+    (*_, last) = read_lines(served.ask("POST", f"{PATH}?name={name}&lanes=trie", LOG))
+    assert last["scores"]["outputs"] == 1 and [lane["lane"] for lane in last["scores"]["lanes"]] == ["trie"]
     assert served.files() == [] and SCORED in served.worker._describe_other_work(began)
-    (bad,) = parts(served.ask("POST", f"{PATH}?name={name}", b"hello"))
+    (bad,) = read_lines(served.ask("POST", f"{PATH}?name={name}", b"hello"))
     assert bad["error"].startswith("_..__b_log.jsonl holds no request") and served.files() == []
 
 
 def test_a_log_is_advised_on_and_deleted(served: Served) -> None:
     row = json.dumps(COPYING).encode()
-    (*_, last) = parts(served.ask("POST", f"{ADVICE}?name=log.jsonl&curve=h100-8b&batch=16", b"\n".join([row] * 4)))
+    (*_, last) = read_lines(
+        served.ask("POST", f"{ADVICE}?name=log.jsonl&curve=h100-8b&batch=16", b"\n".join([row] * 4))
+    )
     assert last["advice"]["requests"] == 4 and served.files() == []
-    assert any("h100, 8 billion" in each for each in last["advice"]["engines"][0]["text"])
+    assert any("h100, 8 billion" in sentence for sentence in last["advice"]["engines"][0]["text"])
     answer = served.ask("POST", f"{ADVICE}?curve=ghost", row)
     assert answer.status == 400 and answer.text.startswith("There is no cost curve 'ghost' here")
     assert served.ask("POST", ADVICE, b"", Content_Length=str(MAX_BYTES + 1)).status == 413
@@ -85,10 +87,10 @@ def test_what_cannot_be_asked_for_is_one_sentence(query: dict[str, str], words: 
 
 def test_without_a_tokenizer_ids_stay_ids() -> None:
     models = ModelChoices(offered={"tiny": "here", "other": "there"})
-    asked = {"lanes": list(DEFAULT_LANES), "columns": "", "name": "tiny", "tokenizer": "here", "decodes_ids": False}
-    assert parse_log_request({}, models) == asked
+    expected = {"lanes": list(DEFAULT_LANES), "columns": "", "name": "tiny", "tokenizer": "here", "decodes_ids": False}
+    assert parse_log_request({}, models) == expected
     named = {"name": "other", "tokenizer": "there", "decodes_ids": True}
-    assert parse_log_request({"tokenizer": "other"}, models) == asked | named
+    assert parse_log_request({"tokenizer": "other"}, models) == expected | named
 
 
 def test_the_server_refuses_what_is_too_large_or_too_much(served: Served) -> None:
@@ -109,5 +111,5 @@ def test_a_page_that_leaves_ends_the_work(served: Served) -> None:
         wait_until(lambda: scorer._busy)
     wait_until(lambda: not scorer._busy)
     wait_until(lambda: served.files() == [])
-    # Its process ended with it, and the next log has another.
-    assert parts(served.ask("POST", PATH, LOG))[-1]["scores"]["outputs"] == 1
+    # The helper process ended with the work, and the next log gets another.
+    assert read_lines(served.ask("POST", PATH, LOG))[-1]["scores"]["outputs"] == 1

@@ -23,10 +23,10 @@ TIMED = ("draft_ms_per_step", "build_ms_per_output")
 
 
 def score(path: Path, lanes: Sequence[str] = LANES, *, named: bool = False, columns: str = "") -> Any:
-    """What the page gets of a file, once it is scored."""
-    asked = {"path": str(path), "lanes": lanes, "columns": columns}
+    """The scores that the page gets for a file."""
+    request = {"path": str(path), "lanes": lanes, "columns": columns}
     tokenizer = {"tokenizer": str(BUNDLED_MODEL), "name": "tiny", "decodes_ids": named}
-    going = score_log("", json.dumps(asked | tokenizer).encode())
+    going = score_log("", json.dumps(request | tokenizer).encode())
     try:
         while True:
             assert set(json.loads(next(going))["progress"]) == {"requests", "share"}
@@ -43,37 +43,37 @@ def test_the_figures_are_the_command_line_s(shape: str, tmp_path: Path, capsys: 
     (path,) = SHAPES[shape](tmp_path)
     arguments = ("--tokenizer", "tiny", "--by", "category", "--lanes", ",".join(LANES), "--json")
     assert run(path, *arguments) == 0
-    expected, found = json.loads(capsys.readouterr().out), score(path)
-    assert without_times(found["groups"]) == without_times(expected["groups"])
-    assert (found["format"], found["title"]) == (expected["format"], expected["format_title"])
-    assert (found["outputs"], found["skipped"], found["left_out"]) == (20, 0, "")
-    assert found["tokenizer"] == ("" if shape == "openai-response" else "tiny")
-    for lane in found["lanes"]:
-        row = next(each for each in found["groups"] if (each["lane"], each["category"]) == (lane["lane"], "all"))
+    expected, scores = json.loads(capsys.readouterr().out), score(path)
+    assert without_times(scores["groups"]) == without_times(expected["groups"])
+    assert (scores["format"], scores["title"]) == (expected["format"], expected["format_title"])
+    assert (scores["outputs"], scores["skipped"], scores["left_out"]) == (20, 0, "")
+    assert scores["tokenizer"] == ("" if shape == "openai-response" else "tiny")
+    for lane in scores["lanes"]:
+        row = next(group for group in scores["groups"] if (group["lane"], group["category"]) == (lane["lane"], "all"))
         tokens = sum(length * count for length, count in enumerate(lane["emitted"]))
         assert (sum(lane["emitted"]), tokens) == (row["steps"], row["tokens"])
         steps, rejected, none = map(sum, zip(*lane["tenths"], strict=True))
         # A last step may emit one accepted token and no bonus.
-        assert steps == row["steps"] and 0 <= lane["emitted"][1] - rejected - none <= found["outputs"]
+        assert steps == row["steps"] and 0 <= lane["emitted"][1] - rejected - none <= scores["outputs"]
         assert lane["tau_low"] < row["tau"] < lane["tau_high"]
         assert sum(lane["accepted"]) == pytest.approx(row["acceptance_rate"] * row["drafted_per_step"] * row["steps"])
 
 
 def test_a_request_has_every_step_of_every_lane(tmp_path: Path) -> None:
-    found = score(write(tmp_path / "t.jsonl", COPYING, FRESH | {"output_ids": [4]}), ["prompt-lookup", "vanilla"])
-    assert [lane["tau_low"] for lane in found["lanes"]] == [1.0, 1.0]
-    first, second = found["requests"]
+    scores = score(write(tmp_path / "t.jsonl", COPYING, FRESH | {"output_ids": [4]}), ["prompt-lookup", "vanilla"])
+    assert [lane["tau_low"] for lane in scores["lanes"]] == [1.0, 1.0]
+    first, second = scores["requests"]
     assert {name: first[name] for name in ("number", "id", "category", "tokens", "prompt_tokens", "looping")} == {
         "number": 1, "id": "a", "category": "copy", "tokens": 8, "prompt_tokens": 8, "looping": False,
     }  # fmt: skip
     assert first["texts"] == [" #3", " #4", " #5", " #9", " #7", " #3", " #4", " #8"]
     assert first["prompt"] == " #1 #2 #3 #4 #5 #9 #1 #2"
     lookup, vanilla = first["lanes"]
-    # 1 2 was followed by 3 4 5 9 1 2, and 9 1 is not what comes.
+    # 1 2 was followed by 3 4 5 9 1 2; this time 9 1 does not follow.
     assert lookup[0] == [4, 6, [" #1", " #2"]] and vanilla == [[0, 0, []]] * 8
     assert sum(accepted for accepted, *_ in lookup) + len(lookup) == 8
     assert first["tau"] == [8 / len(lookup), 1.0]
-    # The prompt is shown, however short the output is.
+    # The prompt is shown even if the output is short.
     assert (second["number"], second["prompt"]) == (2, " #1 #2 #3")
 
 
@@ -89,9 +89,9 @@ def test_texts_are_the_tokenizer_s_where_it_made_the_ids(tmp_path: Path) -> None
 
 
 def test_lines_that_cannot_be_used_are_counted_by_reason(tmp_path: Path) -> None:
-    found = score(write(tmp_path / "t.jsonl", FRESH, b"{", {"prompt_ids": [1]}, {"prompt_ids": [1]}))
-    (many, two), (few, one) = found["skipped_by_reason"]
-    assert (found["skipped"], two, one) == (3, 2, 1)
+    scores = score(write(tmp_path / "t.jsonl", FRESH, b"{", {"prompt_ids": [1]}, {"prompt_ids": [1]}))
+    (many, two), (few, one_few) = scores["skipped_by_reason"]
+    assert (scores["skipped"], two, one_few) == (3, 2, 1)
     assert many.startswith("there is no output_ids") and few.startswith("this is not JSON")
 
 
@@ -119,22 +119,22 @@ def test_columns_of_a_table_are_named(tmp_path: Path) -> None:
 def test_requests_and_seconds_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "t.jsonl", *[FRESH] * 4)
     monkeypatch.setattr(log_scores, "MAX_REQUESTS", 3)
-    found = score(path)
-    assert (found["outputs"], found["left_out"]) == (3, "the page scores 3 requests")
+    scores = score(path)
+    assert (scores["outputs"], scores["left_out"]) == (3, "the page scores 3 requests")
     monkeypatch.setattr(log_scores, "TIME_LIMIT_S", -1.0)
     with pytest.raises(InputError, match="too long for the page"):
         score(path)
 
 
 def test_what_is_kept_for_viewing_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first ones, and the best and the worst, though requests are dropped on the way."""
+    """The first requests, the best and the worst are kept, though requests are dropped on the way."""
     monkeypatch.setattr(log_scores, "NUM_FIRST_KEPT", 2)
     monkeypatch.setattr(log_scores, "NUM_EXTREMES_KEPT", 1)
     monkeypatch.setattr(log_scores, "MAX_HELD", 4)
     rows = [FRESH] * 5 + [COPYING] + [FRESH] * 6
-    found = score(write(tmp_path / "t.jsonl", *rows), ["prompt-lookup"])
-    kept = [each["number"] for each in found["requests"]]
-    assert found["outputs"] == 12 and kept[:2] == [1, 2] and 6 in kept and len(kept) <= 4
+    scores = score(write(tmp_path / "t.jsonl", *rows), ["prompt-lookup"])
+    numbers = [request["number"] for request in scores["requests"]]
+    assert scores["outputs"] == 12 and numbers[:2] == [1, 2] and 6 in numbers and len(numbers) <= 4
 
 
 def test_a_long_request_is_shown_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,8 +149,8 @@ def test_categories_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(log_scores, "MAX_CATEGORIES", 2)
     rows = [FRESH | {"category": name} for name in ("a" * 500, "b", "c", "d", "b")]
     groups = score(write(tmp_path / "t.jsonl", *rows), ["trie"])["groups"]
-    found = [(row["category"], row["outputs"]) for row in groups]
-    assert found[0] == ("all", 5) and found[2:] == [("b", 2), (log_scores.OTHERS, 2)] and len(found[1][0]) < 100
+    counts = [(row["category"], row["outputs"]) for row in groups]
+    assert counts[0] == ("all", 5) and counts[2:] == [("b", 2), (log_scores.OTHERS, 2)] and len(counts[1][0]) < 100
 
 
 def test_a_packed_log_is_read(tmp_path: Path) -> None:

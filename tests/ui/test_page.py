@@ -18,10 +18,10 @@ from specrace.ui.worker import Worker
 
 
 def test_a_stop_while_documents_are_read_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The race is not there to be stopped yet; another visitor's stop does nothing to it."""
+    """The race does not exist yet when it is stopped; another visitor's stop does not change it."""
     worker = Worker(MagicMock())
-    wanted = race_request.RaceRequest("q", RaceSpec(("vanilla",)), None)
-    monkeypatch.setattr(race_request, "parse_request", lambda *_: wanted)
+    requested = race_request.RaceRequest("q", RaceSpec(("vanilla",)), None)
+    monkeypatch.setattr(race_request, "parse_request", lambda *_: requested)
     monkeypatch.setattr(settings_panel, "read_options", lambda _: {})
     anything, request = MagicMock(), SimpleNamespace(session_hash="mine", client=None)
 
@@ -38,7 +38,7 @@ def test_a_stop_while_documents_are_read_is_not_lost(monkeypatch: pytest.MonkeyP
 
 
 def test_a_space_s_wish_for_a_second_server_is_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With it Gradio starts one of Node, and waits for it, before this one answers."""
+    """Gradio would start a server of Node, and wait for it, before this one answers."""
     monkeypatch.setenv("GRADIO_SSR_MODE", "true")
     mounting = page.mount_options(MagicMock(), Visitors(), MagicMock(), Telemetry())
     assert mounting["ssr_mode"] is False

@@ -10,9 +10,9 @@ from specrace.ui.race_request import parse_request, read_link
 
 
 def test_what_the_page_sends_by_itself_is_fine() -> None:
-    asked = parse_request("Why?", ["trie", "vanilla"], {"max_new_tokens": 160, "num_draft": "auto", "passages": 4})
-    assert asked.spec.lanes == ("vanilla", "trie")
-    assert (asked.spec.num_draft, asked.spec.max_new_tokens, asked.passages) == (None, 160, 4)
+    request = parse_request("Why?", ["trie", "vanilla"], {"max_new_tokens": 160, "num_draft": "auto", "passages": 4})
+    assert request.spec.lanes == ("vanilla", "trie")
+    assert (request.spec.num_draft, request.spec.max_new_tokens, request.passages) == (None, 160, 4)
 
 
 def test_lanes_come_in_the_registry_s_order_with_vanilla() -> None:
@@ -20,9 +20,9 @@ def test_lanes_come_in_the_registry_s_order_with_vanilla() -> None:
     assert parse_request("Why?", list(reversed(names)), {}).spec.lanes == ("vanilla", *names)
 
 
-@pytest.mark.parametrize(("given", "expected"), [("8", 8), (8.0, 8), (0, 0), ("AUTO", None), ("", None), (None, None)])
-def test_draft_tokens_are_a_number_or_auto(given: Any, expected: int | None) -> None:
-    assert parse_request("Why?", ["trie"], {"num_draft": given}).spec.num_draft == expected
+@pytest.mark.parametrize(("value", "expected"), [("8", 8), (8.0, 8), (0, 0), ("AUTO", None), ("", None), (None, None)])
+def test_draft_tokens_are_a_number_or_auto(value: Any, expected: int | None) -> None:
+    assert parse_request("Why?", ["trie"], {"num_draft": value}).spec.num_draft == expected
 
 
 @pytest.mark.parametrize(

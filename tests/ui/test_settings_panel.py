@@ -1,4 +1,4 @@
-"""The settings panel: every option of every lane has a field, and what the fields say is what is asked."""
+"""The settings panel: every option of every lane has a field, and a race gets what the fields say."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_every_option_of_the_registry_has_a_field_that_tells_its_bounds(panel: P
         assert option.bounds.help.lower() in info.lower()
         if isinstance(option.bounds, Bounds):
             assert f"{option.bounds.low} to {option.bounds.high}" in info
-    assert all(cast(Any, each).info for each in panel.common)
+    assert all(cast(Any, field).info for field in panel.common)
 
 
 def test_fields_that_are_left_alone_ask_for_nothing() -> None:
@@ -62,30 +62,30 @@ def test_a_preset_can_be_raced_as_it_is(preset: Any) -> None:
     assert {name: common[name] for name in preset.common} == preset.common
     assert all(common[name] == DEFAULTS[name] for name in COMMON if name not in preset.common)
     options = read_options(values[len(COMMON) :])
-    asked = race_request.parse_request("Why?", common.pop("lanes"), common, options)
-    checked = {lane: find_method(lane).check(own) for lane, own in preset.options.items()}
-    assert {lane: find_method(lane).check(own) for lane, own in asked.spec.options.items()} == checked
+    request = race_request.parse_request("Why?", common.pop("lanes"), common, options)
+    checked = {lane: find_method(lane).check(options) for lane, options in preset.options.items()}
+    assert {lane: find_method(lane).check(options) for lane, options in request.spec.options.items()} == checked
 
 
 def test_the_panel_opens_with_a_settings_file() -> None:
     first = settings_panel.recommended({"method": "trie", "num_draft": 6, "n": 5, "prefix": 2, "static": True})
     with gr.Blocks():
         panel = build_panel(["tiny"], ["float32"], first=first)
-    values = dict(zip(COMMON, [each.value for each in panel.common], strict=True))
+    values = dict(zip(COMMON, [field.value for field in panel.common], strict=True))
     assert (values["lanes"], values["num_draft"]) == (["vanilla", "trie"], "6")
-    options = read_options([each.value for each in panel.options.values()])
+    options = read_options([field.value for field in panel.options.values()])
     assert METHODS["trie"].check(options["trie"]) == {"n": 5, "prefix": 2, "static": True}
 
 
 def usual(first: settings_panel.Preset | None = None, limits: VisitorLimits | None = None) -> Any:
-    """What the page leaves out of its address."""
+    """The settings that the page leaves out of its address."""
     page = build_page(Worker(lambda _: cast(Workbench, None)), [], visitors=Visitors(limits), first=first)
-    (keep,) = {str(each.js) for each in page.fns.values() if "keepAddress" in str(each.js)}
+    (keep,) = {str(function.js) for function in page.fns.values() if "keepAddress" in str(function.js)}
     return json.loads(keep[keep.index("{") : keep.rindex("}") + 1])
 
 
 def test_the_address_leaves_out_what_the_page_opens_with() -> None:
-    """With a settings file that is not the default, which a reload would not bring back."""
+    """A settings file's values are not defaults: a reload would not bring those back."""
     plain = usual()
     assert plain == {key: DEFAULTS.get(name, "") for key, name in race_request.LINK.items()}
     first = settings_panel.recommended({"method": "trie", "num_draft": 6})
@@ -94,8 +94,8 @@ def test_the_address_leaves_out_what_the_page_opens_with() -> None:
 
 
 def test_options_of_lanes_that_do_not_race_are_left_out() -> None:
-    asked = race_request.parse_request("Why?", ["trie"], {}, options={"trie": {"n": 5.0}, "suffix": {"depth": "9"}})
-    assert asked.spec.options == {"trie": {"n": 5}}
+    request = race_request.parse_request("Why?", ["trie"], {}, options={"trie": {"n": 5.0}, "suffix": {"depth": "9"}})
+    assert request.spec.options == {"trie": {"n": 5}}
 
 
 @pytest.mark.parametrize(
@@ -122,14 +122,14 @@ def test_options_that_cannot_be_are_one_sentence(options: Any, words: str) -> No
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 800
 
 
-@pytest.mark.parametrize("given", [{"model": 3}, {"model": ["tiny"]}, {"dtype": {}}])
-def test_names_are_words(given: dict[str, Any]) -> None:
+@pytest.mark.parametrize("names", [{"model": 3}, {"model": ["tiny"]}, {"dtype": {}}])
+def test_names_are_words(names: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="not a name"):
-        race_request.parse_request("Why?", ["trie"], {}, **given)
+        race_request.parse_request("Why?", ["trie"], {}, **names)
 
 
 class Bench:
-    """Stands where a workbench stands, of the model /m/big: what it was asked to load. `runs_in` is the target's."""
+    """Stands in for a workbench with the model /m/big; `loaded` gets what it loads, `runs_in` is the target's dtype."""
 
     def __init__(self, loaded: list[Any], dtype: str | None = None, runs_in: str = "float32") -> None:
         self.loaded, self.dtype, self.runs_in = loaded, dtype, runs_in
@@ -154,7 +154,7 @@ class Bench:
 
 
 class VisitorsBench(Bench):
-    """The same on a visitor's documents."""
+    """A workbench on a visitor's documents."""
 
 
 def choices() -> ModelChoices:
@@ -163,42 +163,49 @@ def choices() -> ModelChoices:
 
 def test_only_offered_models_are_loaded_and_each_choice_once() -> None:
     loaded: list[Any] = []
-    models, own = choices(), cast(Workbench, Bench(loaded))
-    assert models.choose(own, own, "", "") is own and models.choose(own, own, "", "float32") is own and loaded == []
-    first = models.choose(own, own, "small", "")
-    assert models.choose(own, own, "small", "") is first and loaded == [(Path("/m/small"), None)]
-    assert models.choose(own, own, "", "bfloat16").target.describe()["dtype"] == "bfloat16"
+    models, workbench = choices(), cast(Workbench, Bench(loaded))
+    assert (
+        models.choose(workbench, workbench, "", "") is workbench
+        and models.choose(workbench, workbench, "", "float32") is workbench
+        and loaded == []
+    )
+    first = models.choose(workbench, workbench, "small", "")
+    assert models.choose(workbench, workbench, "small", "") is first and loaded == [(Path("/m/small"), None)]
+    assert models.choose(workbench, workbench, "", "bfloat16").target.describe()["dtype"] == "bfloat16"
     assert loaded[1:] == [("/m/big", "bfloat16")]
     for model, dtype in (("other", ""), ("/etc", ""), ("", "float64")):
         with pytest.raises(InputError, match="here; choose from"):
-            models.choose(own, own, model, dtype)
+            models.choose(workbench, workbench, model, dtype)
     with pytest.raises(InputError, match="choose from none"):
         ModelChoices().check("tiny", "")
 
 
 def test_the_servers_own_model_is_not_loaded_again_by_its_name() -> None:
     loaded: list[Any] = []
-    models, own = choices(), cast(Workbench, Bench(loaded))
-    assert models.choose(own, own, "big", "") is own and models.choose(own, own, "big", "float32") is own
-    assert loaded == [] and models.describe_ready(own, "big", "") == models.describe_ready(own)
-    assert models.choose(own, own, "big", "bfloat16") is models.choose(own, own, "", "bfloat16")
+    models, workbench = choices(), cast(Workbench, Bench(loaded))
+    assert (
+        models.choose(workbench, workbench, "big", "") is workbench
+        and models.choose(workbench, workbench, "big", "float32") is workbench
+    )
+    assert loaded == [] and models.describe_ready(workbench, "big", "") == models.describe_ready(workbench)
+    assert models.choose(workbench, workbench, "big", "bfloat16") is models.choose(workbench, workbench, "", "bfloat16")
     assert loaded == [("/m/big", "bfloat16")]
 
 
 def test_a_chosen_model_is_kept_without_the_documents_of_whoever_chose_it() -> None:
     loaded: list[Any] = []
-    models, shared, own = choices(), cast(Workbench, Bench(loaded)), cast(Workbench, VisitorsBench(loaded))
-    assert isinstance(models.choose(shared, own, "small", ""), VisitorsBench)
+    models, shared, visitors = choices(), cast(Workbench, Bench(loaded)), cast(Workbench, VisitorsBench(loaded))
+    assert isinstance(models.choose(shared, visitors, "small", ""), VisitorsBench)
     for_all = models.choose(shared, shared, "small", "")
     assert not isinstance(for_all, VisitorsBench) and models.choose(shared, shared, "small", "") is for_all
-    assert len(loaded) == 1 and models.choose(shared, own, "", "") is own
+    assert len(loaded) == 1 and models.choose(shared, visitors, "", "") is visitors
 
 
 def test_the_servers_dtype_is_that_of_a_chosen_model() -> None:
     loaded: list[Any] = []
-    models, own = choices(), cast(Workbench, Bench(loaded, dtype="bfloat16", runs_in="bfloat16"))
-    assert models.describe_ready(own, "small").startswith("Ready: small, bfloat16, cpu, 2 passages")
-    assert models.choose(own, own, "small", "") is models.choose(own, own, "small", "bfloat16")
+    models, workbench = choices(), cast(Workbench, Bench(loaded, dtype="bfloat16", runs_in="bfloat16"))
+    assert models.describe_ready(workbench, "small").startswith("Ready: small, bfloat16, cpu, 2 passages")
+    assert models.choose(workbench, workbench, "small", "") is models.choose(workbench, workbench, "small", "bfloat16")
     assert loaded == [(Path("/m/small"), "bfloat16")]
 
 

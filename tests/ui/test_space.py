@@ -26,32 +26,32 @@ HOST = "someone-race.hf.space"
 
 def card() -> dict[str, object]:
     """The README's front matter."""
-    found = re.match(r"---\n(.*?)\n---\n", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    assert found
-    read: dict[str, object] = yaml.safe_load(found[1])
+    matter = re.match(r"---\n(.*?)\n---\n", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert matter
+    read: dict[str, object] = yaml.safe_load(matter[1])
     return read
 
 
 def on_a_space(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"SYSTEM": "spaces", "SPACE_ID": "someone/race", "SPACE_HOST": HOST}.items():
         monkeypatch.setenv(name, value)
-    # A server of another test has set it.
+    # A server of another test may have set it.
     monkeypatch.delenv("SPECRACE_LOG", raising=False)
 
 
 def test_the_card_is_whole_and_names_what_is_there() -> None:
-    found = card()
-    pins = {each.name: str(each.specifier) for each in licences.pins()}
-    assert found["sdk"] == "gradio" and f"=={found['sdk_version']}" == pins["gradio"]
-    assert (ROOT / str(found["app_file"])).is_file() and found["python_version"] == "3.12"
-    assert {found["colorFrom"], found["colorTo"]} <= COLOURS and not str(found["emoji"]).isascii()
-    assert len(str(found["short_description"])) <= 60 and found["license"] == "apache-2.0" and found["title"]
-    assert found["suggested_hardware"] == "cpu-basic" and found["disable_embedding"] is True
-    assert re.fullmatch(r"\d+m", str(found["startup_duration_timeout"]))
-    (preloaded,) = found["preload_from_hub"]  # type: ignore[misc]
+    fields = card()
+    pins = {pin.name: str(pin.specifier) for pin in licences.pins()}
+    assert fields["sdk"] == "gradio" and f"=={fields['sdk_version']}" == pins["gradio"]
+    assert (ROOT / str(fields["app_file"])).is_file() and fields["python_version"] == "3.12"
+    assert {fields["colorFrom"], fields["colorTo"]} <= COLOURS and not str(fields["emoji"]).isascii()
+    assert len(str(fields["short_description"])) <= 60 and fields["license"] == "apache-2.0" and fields["title"]
+    assert fields["suggested_hardware"] == "cpu-basic" and fields["disable_embedding"] is True
+    assert re.fullmatch(r"\d+m", str(fields["startup_duration_timeout"]))
+    (preloaded,) = fields["preload_from_hub"]  # type: ignore[misc]
     hub, files = preloaded.split()
-    assert hub == NAMES[PREFERRED].source and hub in found["models"]  # type: ignore[operator]
-    # All that `is_whole` and the loaders look for.
+    assert hub == NAMES[PREFERRED].source and hub in fields["models"]  # type: ignore[operator]
+    # Everything that `is_whole` and the loaders look for.
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(files.split(","))
 
 
@@ -89,8 +89,8 @@ def test_the_command_reads_them_as_app_py_does(
     monkeypatch.setenv(space.FLAGS, "--queue 0")
     assert main.main(["app"]) == 2 and "--queue is 0" in capsys.readouterr().err
     assert main.with_flags(["--traceback", "app", "--mcp"]) == ["--traceback", "app", "--queue", "0", "--mcp"]
-    for other in ([], ["--help"], ["race", "app"], ["lanes"]):
-        assert main.with_flags(other) == other
+    for arguments in ([], ["--help"], ["race", "app"], ["lanes"]):
+        assert main.with_flags(arguments) == arguments
     monkeypatch.setenv(space.FLAGS, "'")
     assert main.main(["app"]) == 2 and "SPECRACE_FLAGS cannot be read" in capsys.readouterr().err
 
@@ -98,15 +98,15 @@ def test_the_command_reads_them_as_app_py_does(
 def test_hugging_face_frames_the_page_and_nobody_else_may(monkeypatch: pytest.MonkeyPatch) -> None:
     on_a_space(monkeypatch)
     with serving() as served:
-        # The page in Hugging Face's frame: its address is followed from there, and asks only for itself.
+        # The page in Hugging Face's frame: the frame opens its address, and the page sends requests to itself only.
         framed = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "iframe"}
         answer = served.ask("GET", "/?__theme=light", Host=HOST, **framed)
         assert answer.status == 200 and "x-frame-options" not in answer.headers
         assert answer.headers["content-security-policy"].endswith(f"frame-ancestors {EMBEDDER}")
         assert "huggingface.co" not in answer.headers["content-security-policy"].partition("frame-ancestors")[0]
         join = {"data": [], "fn_index": 10**6, "session_hash": "a"}
-        own = {"Host": HOST, "Origin": f"https://{HOST}", "Sec_Fetch_Site": "same-origin"}
-        assert "no endpoint of this name" in served.ask("POST", "/gradio_api/queue/join", join, **own).text
+        same_site = {"Host": HOST, "Origin": f"https://{HOST}", "Sec_Fetch_Site": "same-origin"}
+        assert "no endpoint of this name" in served.ask("POST", "/gradio_api/queue/join", join, **same_site).text
         for origin in (EMBEDDER, "https://someone-else.hf.space", "https://evil.example"):
             foreign = {"Host": HOST, "Origin": origin, "Sec_Fetch_Site": "cross-site"}
             assert served.ask("POST", "/gradio_api/queue/join", join, **foreign).status == 403

@@ -81,33 +81,38 @@ def ready(limits: VisitorLimits | None = None) -> Worker:
 async def collect(
     worker: Worker, job: Job, limit: int = 10**6, react: Callable[[dict[str, Any]], object] = id
 ) -> list[dict[str, Any]]:
-    """The job's messages; the page does `react` to each when it has it."""
-    seen: list[dict[str, Any]] = []
+    """The job's messages; `react` is called with each when it arrives."""
+    received: list[dict[str, Any]] = []
     stream = messages(worker, job)
     async for message in stream:
-        seen.append(json.loads(message))
-        react(seen[-1])
-        if len(seen) == limit:
+        received.append(json.loads(message))
+        react(received[-1])
+        if len(received) == limit:
             break
     await cast(Any, stream).aclose()
-    return seen
+    return received
 
 
-def parts(seen: list[dict[str, Any]], kind: str) -> list[Any]:
+def parts_of(seen: list[dict[str, Any]], kind: str) -> list[Any]:
     return [part for message in seen if message["kind"] == kind for part in message["parts"]]
 
 
 def test_a_race_comes_in_parts_that_make_its_reel() -> None:
     worker = ready()
     job = worker.submit("a", short)
-    seen = asyncio.run(collect(worker, job))
-    assert [message["kind"] for message in seen if message["kind"] != "note"] == ["head", "step", "end"]
-    reel = {"race": job.number, "steps": parts(seen, "step"), **parts(seen, "head")[0], **parts(seen, "end")[0]}
+    received = asyncio.run(collect(worker, job))
+    assert [message["kind"] for message in received if message["kind"] != "note"] == ["head", "step", "end"]
+    reel = {
+        "race": job.number,
+        "steps": parts_of(received, "step"),
+        **parts_of(received, "head")[0],
+        **parts_of(received, "end")[0],
+    }
     assert reel == json.loads(json.dumps(make_reel(job.events, job.number)))
 
 
 def test_messages_come_at_a_steady_pace_however_fast_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock that only sleep moves, seven steps a time; a page that once takes a second is not caught up with."""
+    """On a clock that only sleeping moves, with seven steps a sleep; a page that once takes a second gets no burst."""
     worker = Worker(lambda _report: BENCH)
     worker.workbench = BENCH
     job = worker.submit("a", short)
@@ -126,12 +131,12 @@ def test_messages_come_at_a_steady_pace_however_fast_the_steps(monkeypatch: pyte
 
     monkeypatch.setattr(streaming, "time", SimpleNamespace(monotonic=lambda: now))
     monkeypatch.setattr(streaming, "asyncio", SimpleNamespace(sleep=sleep))
-    seen = asyncio.run(collect(worker, job, limit=20, react=read))
-    head, first, *rest = [later - before for before, later in itertools.pairwise([50.0, *times])]
+    received = asyncio.run(collect(worker, job, limit=20, react=read))
+    head, first, *later_gaps = [end_of_gap - before for before, end_of_gap in itertools.pairwise([50.0, *times])]
     assert (head, first) == (0.0, pytest.approx(HOLD_S, abs=PERIOD_S)), "a race that is soon over is sent whole"
-    assert rest == pytest.approx([*[PERIOD_S] * 8, 1.0, *[PERIOD_S] * 9]) and 10 < 1 / PERIOD_S < 22
-    sizes = [len(message["parts"]) for message in seen[2:]]
-    assert sizes == [7] * len(sizes) and len(seen[1]["parts"]) > 7
+    assert later_gaps == pytest.approx([*[PERIOD_S] * 8, 1.0, *[PERIOD_S] * 9]) and 10 < 1 / PERIOD_S < 22
+    sizes = [len(message["parts"]) for message in received[2:]]
+    assert sizes == [7] * len(sizes) and len(received[1]["parts"]) > 7
 
 
 def test_leaving_early_stops_the_race() -> None:
@@ -142,7 +147,7 @@ def test_leaving_early_stops_the_race() -> None:
 
 
 async def request(worker: Worker, key: str, *, leaves: bool = False) -> tuple[int, bytes]:
-    """What the route answers to a page that listens to the end, or leaves with the first frame: status and body."""
+    """Status and body that the route sends to a page that listens to the end, or leaves with the first frame."""
     sent: list[dict[str, Any]] = []
     gone = asyncio.Event()
 
@@ -167,8 +172,8 @@ def test_a_race_is_watched_by_whoever_has_its_key_and_once() -> None:
     worker.offer(job)
     assert asyncio.run(request(worker, "x" * 22))[0] == 404
     status, body = asyncio.run(request(worker, job.key))
-    *events, end, rest = body.decode().split("\n\n")
-    assert (status, end, rest) == (200, "event: end\ndata:", "")
+    *events, end, remainder = body.decode().split("\n\n")
+    assert (status, end, remainder) == (200, "event: end\ndata:", "")
     kinds = [json.loads(event.removeprefix("data: "))["kind"] for event in events]
     assert kinds[-3:] == ["head", "step", "end"]
     assert asyncio.run(request(worker, job.key))[0] == 404
@@ -193,17 +198,17 @@ def test_a_race_that_nobody_watches_is_stopped(monkeypatch: pytest.MonkeyPatch) 
 def test_stop_still_brings_the_figures_so_far() -> None:
     worker = ready()
     job = worker.submit("a", endless)
-    seen = asyncio.run(collect(worker, job, react=lambda message: message["kind"] == "note" or worker.stop("a")))
-    assert parts(seen, "end")[0]["phase"] == "stopped" and parts(seen, "end")[0]["results"]
+    received = asyncio.run(collect(worker, job, react=lambda message: message["kind"] == "note" or worker.stop("a")))
+    assert parts_of(received, "end")[0]["phase"] == "stopped" and parts_of(received, "end")[0]["results"]
 
 
 def test_races_run_one_at_a_time_and_the_next_is_told_its_place() -> None:
     worker = ready()
     first, second = worker.submit("a", endless), worker.submit("b", short)
-    seen = asyncio.run(collect(worker, second, react=lambda _: first.stop()))
+    received = asyncio.run(collect(worker, second, react=lambda _: first.stop()))
     assert first.done
-    assert (seen[0]["phase"], seen[0]["message"]) == ("waiting", "You're next.")
-    assert parts(seen, "end")[0]["phase"] == "finished"
+    assert (received[0]["phase"], received[0]["message"]) == ("waiting", "You're next.")
+    assert parts_of(received, "end")[0]["phase"] == "finished"
 
 
 def test_a_session_s_new_race_stops_its_old_one() -> None:
@@ -219,21 +224,21 @@ def test_a_race_stopped_in_line_never_begins() -> None:
     first, second = worker.submit("a", endless), worker.submit("b", short)
     worker.stop("b")
     first.stop()
-    seen = asyncio.run(collect(worker, second))
+    received = asyncio.run(collect(worker, second))
     assert not second.events
-    assert [message["phase"] for message in seen][-1] == "stopped"
+    assert [message["phase"] for message in received][-1] == "stopped"
 
 
 def test_races_of_one_page_take_one_place() -> None:
-    """Those that gave way are out of the line at once, so that nobody else is refused or told to wait for them."""
+    """Those that gave way leave the line at once, so that nobody is refused, or told to wait, because of them."""
     worker = ready()
     first = worker.submit("a", endless)
     clicks = [worker.submit("b", short) for _ in range(2 * VisitorLimits.queue)]
     assert all(job.done and not job.events for job in clicks[:-1])
-    other = worker.submit("c", short)
-    assert worker.num_ahead(other) == 2
+    next_job = worker.submit("c", short)
+    assert worker.num_ahead(next_job) == 2
     first.stop()
-    assert other.wait(LONG_S) and clicks[-1].events
+    assert next_job.wait(LONG_S) and clicks[-1].events
 
 
 def test_a_race_that_is_stopped_or_not_watched_leaves_the_line_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,9 +259,9 @@ def test_an_api_client_has_a_few_places() -> None:
     jobs = [worker.submit("api", endless, for_page=False) for _ in range(VisitorLimits.races_at_once)]
     with pytest.raises(InputError, match="in line already"):
         worker.submit("api", short, for_page=False)
-    other = worker.submit("b", short)
+    next_job = worker.submit("b", short)
     worker.stop("api")
-    assert other.wait(LONG_S) and other.parts and not any(job.parts for job in jobs)
+    assert next_job.wait(LONG_S) and next_job.parts and not any(job.parts for job in jobs)
 
 
 def preparing(released: threading.Event) -> RunRace:
@@ -301,7 +306,7 @@ def test_others_race_while_one_gets_ready(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_time_in_line_is_not_taken_off_a_race_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock that only this test moves."""
+    """On a clock that only this test moves."""
     now, stops = [50.0], list[bool]()
     monkeypatch.setattr("specrace.ui.job.time", SimpleNamespace(monotonic=lambda: now[0]))
 
@@ -324,17 +329,17 @@ def test_the_time_in_line_is_not_taken_off_a_race_s_own(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("turn", [0.0, LONG_S])
 def test_a_race_that_gets_ready_can_be_stopped(monkeypatch: pytest.MonkeyPatch, turn: float) -> None:
-    """In its turn, and between two of them."""
+    """During its turn, and between two turns."""
     monkeypatch.setattr("specrace.ui.job.TURN_S", turn)
     worker = ready()
     slow = worker.submit("a", preparing(threading.Event()))
     wait_until(lambda: slow.message)
-    other = worker.submit("b", endless)
+    next_job = worker.submit("b", endless)
     worker.stop("a")
     assert slow.wait(LONG_S) and not slow.events
-    wait_until(lambda: other.events)
+    wait_until(lambda: next_job.events)
     worker.stop("b")
-    assert other.wait(LONG_S)
+    assert next_job.wait(LONG_S)
 
 
 def test_a_race_that_is_never_ready_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,8 +356,8 @@ def test_a_race_that_cannot_be_replayed_says_so() -> None:
         yield from (odd, one_step(0), end())
 
     worker = ready()
-    seen = asyncio.run(collect(worker, worker.submit("a", run)))
-    assert seen[-1]["phase"] == "failed" and "finite" in seen[-1]["message"]
+    received = asyncio.run(collect(worker, worker.submit("a", run)))
+    assert received[-1]["phase"] == "failed" and "finite" in received[-1]["message"]
 
 
 @pytest.mark.parametrize(
@@ -369,14 +374,14 @@ def test_a_race_tells_of_other_work_of_the_server(disturbed: bool, note: str) ->
     helper: Any = SimpleNamespace(worked_since=lambda moment: since.append(moment) or disturbed)
     worker.helper = worker.scorer = worker.fetcher = helper
     before = time.monotonic()
-    found = asyncio.run(race_report(worker.submit("a", measured)))["pace"]
-    assert found["note"] == note and not found["disturbed"]
+    reported = asyncio.run(race_report(worker.submit("a", measured)))["pace"]
+    assert reported["note"] == note and not reported["disturbed"]
     assert len(since) == 3 and before <= min(since) <= time.monotonic(), "asked of the race's own time"
 
 
 def test_the_line_is_bounded() -> None:
     worker = ready()
-    # One runs.
+    # One of them runs.
     jobs = [worker.submit(str(number), endless) for number in range(VisitorLimits.queue + 1)]
     with pytest.raises(InputError, match="20 races are waiting already"):
         worker.submit("one more", short)
@@ -398,10 +403,10 @@ def test_a_page_s_new_race_takes_the_place_of_its_old_one_in_a_full_line() -> No
     first = worker.submit("a", endless)
     again = worker.submit("a", endless)
     assert first.wait(LONG_S) and not again.done
-    other = worker.submit("b", endless)
+    second = worker.submit("b", endless)
     with pytest.raises(InputError, match=r"^1 race is waiting already; try again in a minute\.$"):
         worker.submit("c", short)
-    assert not again.stopped and not other.stopped
+    assert not again.stopped and not second.stopped
     last = worker.submit("a", short)
     worker.stop("b")
     assert last.wait(LONG_S) and last.finished and again.done
@@ -427,9 +432,9 @@ def test_a_race_asked_for_while_loading_waits_with_a_message() -> None:
 
     worker = Worker(load)
     worker.start()
-    seen = asyncio.run(collect(worker, worker.submit("a", short), react=lambda _: loaded.set()))
-    assert seen[0]["phase"] == "waiting" and "model" in seen[0]["message"]
-    assert parts(seen, "end")[0]["phase"] == "finished"
+    received = asyncio.run(collect(worker, worker.submit("a", short), react=lambda _: loaded.set()))
+    assert received[0]["phase"] == "waiting" and "model" in received[0]["message"]
+    assert parts_of(received, "end")[0]["phase"] == "finished"
 
 
 def test_a_model_that_cannot_be_loaded_is_told_to_everybody() -> None:
@@ -454,7 +459,7 @@ def test_input_errors_are_shown_and_our_faults_are_logged(caplog: pytest.LogCapt
 
     worker = ready()
     for run, words in ((refuse, "Too long."), (crash, OUR_FAULT)):
-        seen = asyncio.run(collect(worker, worker.submit("a", run)))
-        assert (seen[-1]["phase"], seen[-1]["message"]) == ("failed", words)
+        received = asyncio.run(collect(worker, worker.submit("a", run)))
+        assert (received[-1]["phase"], received[-1]["message"]) == ("failed", words)
     assert "secret" in caplog.text
     assert asyncio.run(race_report(worker.submit("a", short)))["lanes"][0]["text"] == "a"

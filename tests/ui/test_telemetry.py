@@ -1,4 +1,4 @@
-"""What an operator sees, over loopback: health, counts, and a log in which no visitor's text stands."""
+"""What an operator sees, over loopback: health, counts, and a log without any visitor's text."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def served() -> Iterator[Served]:
 
 
 def read_metrics(app: Served) -> dict[str, float]:
-    """Sample -> value; a sample with labels is "name value ..."."""
+    """Values by sample; a sample with labels is named "name label ..."."""
     text = app.ask("GET", "/metrics").text
-    samples = [each for family in text_string_to_metric_families(text) for each in family.samples]
-    return {" ".join([each.name, *each.labels.values()]): each.value for each in samples}
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    return {" ".join([sample.name, *sample.labels.values()]): sample.value for sample in samples}
 
 
 def test_health_is_a_word() -> None:
@@ -64,13 +64,13 @@ def test_metrics_count_races_tokens_steps_and_uploads(served: Served) -> None:
     assert worker is not None
     last = worker.submit("b", short)
     assert last.wait(LONG_S)
-    found = read_metrics(served)
-    more = {name: value - before.get(name, 0.0) for name, value in found.items()}
+    after = read_metrics(served)
+    more = {name: value - before.get(name, 0.0) for name, value in after.items()}
     races = {name: more[f"specrace_races_total {name}"] for name in OUTCOMES}
     assert races == {"finished": 1, "stopped": 1, "refused": 1, "failed": 0}
     assert more["specrace_output_tokens_total vanilla"] == more["specrace_steps_total vanilla"] == 2
-    assert more["specrace_uploaded_files_total"] == 2 and found["specrace_queue_length"] == 0
-    assert found["process_resident_memory_bytes"] > 1e6
+    assert more["specrace_uploaded_files_total"] == 2 and after["specrace_queue_length"] == 0
+    assert after["process_resident_memory_bytes"] > 1e6
 
 
 def test_metrics_show_the_queue() -> None:
@@ -91,7 +91,7 @@ def test_every_server_counts_for_itself() -> None:
 
 @pytest.mark.parametrize("name", ["X_Forwarded_For", "Forwarded"])
 def test_metrics_are_for_this_machine_and_take_no_proxy(served: Served, name: str) -> None:
-    """A proxy on this machine would ask from here for anybody."""
+    """A proxy on this machine would send anybody's requests from here."""
     assert served.ask("GET", "/metrics").status == 200
     answer = served.ask("GET", "/metrics", **{name: "127.0.0.1"})
     assert answer.status == 403 and "specrace_races" not in answer.text
@@ -108,7 +108,7 @@ def test_nothing_of_a_visitor_is_in_the_metrics(served: Served) -> None:
     served.race(Lanes=[SECRET])
     text = served.ask("GET", "/metrics").text
     assert SECRET not in text and "some-session" not in text and "127.0.0.1" not in text
-    # Nobody watches that race: it ends here, and not in the next test's log.
+    # Nobody watches that race: it is ended here, or it would end in the next test's log.
     assert served.worker is not None
     served.worker.stop("some-session")
     assert served.worker.submit("b", short).wait(LONG_S)
@@ -134,10 +134,10 @@ def test_the_log_has_a_line_of_json_for_each_event_and_nothing_of_a_visitor(
         logger.setLevel(logging.NOTSET)
     text = capsys.readouterr().err
     lines = [json.loads(line) for line in text.splitlines()]
-    assert [each["event"] for each in lines] == [
+    assert [line["event"] for line in lines] == [
         "upload", "race refused", "race began", "race ended", "race began", "race ended",
     ]  # fmt: skip
-    assert [each.get("outcome") for each in lines] == [None, None, None, "stopped", None, "finished"]
+    assert [line.get("outcome") for line in lines] == [None, None, None, "stopped", None, "finished"]
     assert lines[0]["files"] == 1 and lines[2]["lanes"] == ["vanilla"]
     assert lines[-1]["lanes"] == {"vanilla": {"tokens": 1, "steps": 1}} and lines[-1]["seconds"] >= 0
     assert SECRET not in text and "some-session" not in text and "127.0.0.1" not in text

@@ -25,25 +25,28 @@ def put(folder: Path, name: str, text: str | bytes) -> str:
 
 
 def upload(files: list[str]) -> Upload:
-    """What a session reads."""
-    found = VisitWorkbenches(lambda paths: read_uploads("", paths)).read("session", files)
-    assert found is not None
-    return found
+    """The upload that a session reads from `files`."""
+    read = VisitWorkbenches(lambda paths: read_uploads("", paths)).read("session", files)
+    assert read is not None
+    return read
 
 
 def test_uploads_become_documents_and_their_passages(tmp_path: Path) -> None:
     files = [put(tmp_path, "a.md", "# Owls\nOwls see at night.\r\n"), put(tmp_path, "b.txt", "Bees dance.")]
-    found = upload(files)
-    documents, passages = found.parse()
-    assert documents == read_documents([Path(file) for file in files]) and found.skipped == ()
+    read = upload(files)
+    documents, passages = read.parse()
+    assert documents == read_documents([Path(file) for file in files]) and read.skipped == ()
     assert passages == [passage for document in documents for passage in split_passages(document)]
-    assert found.num_passages == len(passages) == 2
+    assert read.num_passages == len(passages) == 2
 
 
 def test_parsed_kinds_keep_their_places(tmp_path: Path) -> None:
     pages = [put(tmp_path, "paper.pdf", samples.pdf("Clocks tick.")), put(tmp_path, "talk.pptx", samples.slides())]
     _, passages = upload(pages).parse()
-    assert [(each.document, each.place) for each in passages] == [("paper.pdf", "page 1"), ("talk.pptx", "slide 1–2")]
+    assert [(passage.document, passage.place) for passage in passages] == [
+        ("paper.pdf", "page 1"),
+        ("talk.pptx", "slide 1–2"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -62,15 +65,15 @@ def test_bad_files_are_named_and_left_out_without_the_servers_paths(
     bad, good = put(tmp_path, name, content), put(tmp_path, "good.txt", "Bees dance.")
     with pytest.raises(InputError, match=words) as caught:
         upload([bad])
-    found = upload([bad, good])
-    assert [each.name for each in found.parse()[0]] == ["good.txt"]
-    assert found.skipped == (str(caught.value),) and name in found.skipped[0] and str(tmp_path) not in found.skipped[0]
+    read = upload([bad, good])
+    assert [document.name for document in read.parse()[0]] == ["good.txt"]
+    assert read.skipped == (str(caught.value),) and name in read.skipped[0] and str(tmp_path) not in read.skipped[0]
 
 
 def test_files_are_read_as_far_as_there_is_room(tmp_path: Path) -> None:
     sizes = {"a.txt": 1_500_000, "b.txt": 600_000, "c.txt": 500_000}
-    found = upload([put(tmp_path, name, "x " * (size // 2)) for name, size in sizes.items()])
-    assert [each.name for each in found.parse()[0]] == ["a.txt", "c.txt"] and "b.txt" in found.skipped[0]
+    read = upload([put(tmp_path, name, "x " * (size // 2)) for name, size in sizes.items()])
+    assert [document.name for document in read.parse()[0]] == ["a.txt", "c.txt"] and "b.txt" in read.skipped[0]
 
 
 def test_too_many_files_are_refused(tmp_path: Path) -> None:
@@ -85,7 +88,7 @@ def shared() -> Workbench:
     embedder = load_embedder()
     documents = [Document("bread.md", "Bread", "Yeast makes bread rise.")]
     passages = split_passages(documents[0])
-    index = PassageIndex(passages, embedder.embed([each.text for each in passages]))
+    index = PassageIndex(passages, embedder.embed([passage.text for passage in passages]))
     untold = SimpleNamespace(chat_template="")
     name = "stands aside: nothing here is decoded"
     target: Any = SimpleNamespace(name=name, tokenizer=untold, config=None, prompt_style="")
@@ -97,32 +100,32 @@ def benches_here() -> VisitWorkbenches:
 
 
 def opened(benches: VisitWorkbenches, session: str, shared: Workbench, files: list[str]) -> tuple[Workbench, list[str]]:
-    """The session's workbench, and what was told before each batch."""
-    told: list[str] = []
+    """The session's workbench, and the progress reported before each batch."""
+    reports: list[str] = []
     going = benches.open(session, shared, benches.read(session, files))
     try:
         while True:
-            told.append(next(going))
+            reports.append(next(going))
     except StopIteration as over:
-        return over.value, told
+        return over.value, reports
 
 
 def test_a_session_s_documents_leave_the_shared_index_alone(tmp_path: Path, shared: Workbench) -> None:
     benches = benches_here()
     file = put(tmp_path, "owls.md", "Owls hear a mouse under the snow.")
-    own, _ = opened(benches, "session", shared, [file])
-    assert own.target is shared.target
-    assert [hit.passage.document for hit in own.retrieve("What do owls hear?")] == ["owls.md"]
+    workbench, _ = opened(benches, "session", shared, [file])
+    assert workbench.target is shared.target
+    assert [hit.passage.document for hit in workbench.retrieve("What do owls hear?")] == ["owls.md"]
     assert [hit.passage.document for hit in shared.retrieve("What do owls hear?")] == ["bread.md"]
     assert opened(benches, "session", shared, []) == (shared, [])
 
 
 def test_a_session_is_indexed_again_only_when_its_documents_change(tmp_path: Path, shared: Workbench) -> None:
     benches = benches_here()
-    file, other = put(tmp_path, "owls.md", "Owls hear well."), put(tmp_path, "more.md", "Owls see well.")
+    file, second_file = put(tmp_path, "owls.md", "Owls hear well."), put(tmp_path, "more.md", "Owls see well.")
     first, _ = opened(benches, "session", shared, [file])
     assert opened(benches, "session", shared, [file]) == (first, [])
-    assert opened(benches, "session", shared, [file, other])[0] is not first
+    assert opened(benches, "session", shared, [file, second_file])[0] is not first
 
 
 def test_an_upload_is_embedded_in_batches_of_which_each_may_be_the_last(tmp_path: Path, shared: Workbench) -> None:
@@ -140,9 +143,9 @@ def test_an_upload_is_embedded_in_batches_of_which_each_may_be_the_last(tmp_path
     assert next(going) == "Indexing your documents: 0 of 70 passages …" and sizes == []
     assert next(going) == "Indexing your documents: 32 of 70 passages …" and sizes == [32]
     going.close()
-    own, told = opened(benches, "session", counting, [file])
-    assert sizes == [32, 32, 32, 6] and len(told) == 3
-    assert own.num_passages == 70 and own.retrieve("Fact 66")[0].passage.text.startswith("Fact 66.")
+    workbench, reports = opened(benches, "session", counting, [file])
+    assert sizes == [32, 32, 32, 6] and len(reports) == 3
+    assert workbench.num_passages == 70 and workbench.retrieve("Fact 66")[0].passage.text.startswith("Fact 66.")
 
 
 def test_sessions_are_forgotten(tmp_path: Path, shared: Workbench) -> None:
@@ -171,8 +174,8 @@ def test_a_visitor_who_leaves_while_files_are_read_is_forgotten(tmp_path: Path, 
         return read_uploads("", paths)
 
     benches = VisitWorkbenches(read)
-    found = benches.read("session", [put(tmp_path, "owls.md", "Owls hear well.")])
-    assert found is not None and len(benches) == 0
-    for _ in benches.open("session", shared, found):
+    read_upload = benches.read("session", [put(tmp_path, "owls.md", "Owls hear well.")])
+    assert read_upload is not None and len(benches) == 0
+    for _ in benches.open("session", shared, read_upload):
         pass
     assert len(benches) == 0

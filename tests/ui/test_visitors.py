@@ -19,13 +19,13 @@ from tests.ui.served import LANES, Served, serving
 from tests.ui.waiting import LONG_S
 
 CALL = "/gradio_api/call/v2/race"
-ASKED = {"question": "Why?", "lanes": LANES, "max_new_tokens": 50}
+QUESTION = {"question": "Why?", "lanes": LANES, "max_new_tokens": 50}
 SECRET = "the visitor's own words"
 
 
 @pytest.fixture
 def served() -> Iterator[Served]:
-    """The app, strict."""
+    """The app with strict limits."""
     with serving("--races-per-minute", "3", "--uploads-per-hour", "4", "--race-tokens", "50") as app:
         yield app
 
@@ -62,7 +62,9 @@ def test_races_are_counted_over_a_visitor_s_sessions(served: Served) -> None:
 def test_answers_are_no_longer_than_the_server_allows(served: Served) -> None:
     assert "51; this server allows at most 50" in served.race(**{"New tokens": 51})
     config = served.ask("GET", "/config").json()
-    slider = next(each["props"] for each in config["components"] if each["props"].get("label") == "New tokens")
+    slider = next(
+        component["props"] for component in config["components"] if component["props"].get("label") == "New tokens"
+    )
     assert slider["maximum"] == slider["value"] == 50
 
 
@@ -78,7 +80,7 @@ def test_a_race_on_uploads_leaves_no_other_file(served: Served) -> None:
     race = served.race(files=paths, **{"New tokens": 50})
     with served.watching(race["key"]):
         assert served.bench.begun.wait(LONG_S)
-    assert [each.name for each in served.bench.documents] == ["owls.md"]
+    assert [document.name for document in served.bench.documents] == ["owls.md"]
     assert served.files() == ["owls.md"]
 
 
@@ -92,7 +94,7 @@ def test_a_race_reads_uploads_only(served: Served, path: str) -> None:
 
 
 def test_a_visitor_s_file_is_nobody_else_s(served: Served) -> None:
-    """Also for those who know its path."""
+    """Even for those who know its path."""
     (path,) = served.upload({"owls.md": b"Owls hear."}, X_Forwarded_For="192.0.2.7").json()
     assert served.ask("GET", f"/gradio_api/file={path}", X_Forwarded_For="192.0.2.7").status == 404
     refused = served.race(files=[path], **{"New tokens": 50})
@@ -106,7 +108,7 @@ def test_a_result_that_nobody_reads_is_not_raced_for(served: Served, monkeypatch
     ticks = itertools.count(1)
     clock = SimpleNamespace(monotonic=lambda: 1000.0 * next(ticks) if served.bench.begun.is_set() else 0.0)
     monkeypatch.setattr(visitors_module, "time", clock)
-    served.ask("POST", CALL, ASKED)
+    served.ask("POST", CALL, QUESTION)
     assert served.bench.begun.wait(LONG_S) and served.bench.ended.wait(LONG_S)
 
 
@@ -114,7 +116,7 @@ def test_a_reader_who_leaves_ends_the_race(served: Served, monkeypatch: pytest.M
     monkeypatch.setattr(visitors_module, "RETURN_LIMIT_S", 0.0)
     # So that the reader is seen, however soon it leaves.
     monkeypatch.setattr(visitors_module, "POLL_PERIOD_S", 0.0)
-    event = served.ask("POST", CALL, ASKED).json()["event_id"]
+    event = served.ask("POST", CALL, QUESTION).json()["event_id"]
     with served.connect_raw() as plug:
         plug.sendall(f"GET {CALL}/{event} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         assert plug.recv(1) and served.bench.begun.wait(LONG_S) and not served.bench.ended.is_set()
@@ -122,7 +124,7 @@ def test_a_reader_who_leaves_ends_the_race(served: Served, monkeypatch: pytest.M
 
 
 def test_a_result_comes_to_who_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However late within the time that there is."""
+    """However late it reads within the limit."""
     visitors = Visitors(VisitorLimits())
 
     async def read() -> str:
@@ -141,13 +143,15 @@ def test_a_result_comes_to_who_reads_it(monkeypatch: pytest.MonkeyPatch) -> None
 def test_visitors_who_wait_for_the_model_hold_no_place_in_the_queue() -> None:
     with serving("--queue", "1") as app:
         config = app.ask("GET", "/config").json()
-        status = next(each["id"] for each in config["components"] if each["props"].get("elem_id") == "status-host")
+        status = next(
+            component["id"] for component in config["components"] if component["props"].get("elem_id") == "status-host"
+        )
         watching = [
-            each
-            for each in config["dependencies"]
-            if status in each["outputs"] and any(name == "load" for _, name in each["targets"])
+            dependency
+            for dependency in config["dependencies"]
+            if status in dependency["outputs"] and any(name == "load" for _, name in dependency["targets"])
         ]
-        assert watching and not any(each["queue"] for each in watching)
+        assert watching and not any(dependency["queue"] for dependency in watching)
         for number in range(3):
             body = {"data": [], "fn_index": watching[0]["id"], "session_hash": f"session-{number}"}
             assert "state" in app.ask("POST", "/gradio_api/run/predict", body).json()["data"][0]
@@ -165,7 +169,7 @@ def test_what_a_visitor_sends_is_not_logged(capfd: pytest.CaptureFixture[str]) -
 def test_a_failure_is_logged_without_its_message(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Of hostile bodies, and where Gradio's own code fails over one."""
+    """For hostile bodies, and where Gradio's own code fails on one."""
 
     def fail(**_: Any) -> None:
         raise OverflowError(SECRET)
@@ -201,6 +205,6 @@ def test_a_logged_failure_names_its_types_and_its_place() -> None:
         except ValueError as error:
             raise KeyError(SECRET) from error
     except KeyError as error:
-        told = PrivateFormatter().formatException((type(error), error, error.__traceback__))
-    assert SECRET not in told
-    assert told.index("ValueError") < told.index("KeyError") and "test_visitors.py" in told
+        trace = PrivateFormatter().formatException((type(error), error, error.__traceback__))
+    assert SECRET not in trace
+    assert trace.index("ValueError") < trace.index("KeyError") and "test_visitors.py" in trace

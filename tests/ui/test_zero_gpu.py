@@ -1,4 +1,4 @@
-"""Races on ZeroGPU: the real `spaces` package, with its forked processes and its pickling, and no GPU behind it."""
+"""Races on ZeroGPU: the real `spaces` package with its forked processes and its pickling, but without a GPU."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TOKENS = 24
 TOKEN = "a-header.e30.a-signature"
 
 
-# The model's way to a "cuda" that is imitated. A torch for CPUs lacks a few names that `spaces` looks up.
+# Loads a model onto an imitated "cuda". A torch for CPUs lacks a few names that `spaces` looks up.
 LOADING = """
 import torch
 torch._C._cuda_init = torch.cuda._is_in_bad_fork = bool
@@ -46,7 +46,7 @@ print(target.device, target.describe()["dtype"], spaces.zero.torch.pack())
 
 @dataclass
 class Lent:
-    """An app on ZeroGPU, and who lends it the GPU."""
+    """An app on ZeroGPU, and the API that lends it the GPU."""
 
     served: Served
     api: DeviceApi
@@ -61,7 +61,7 @@ class Lent:
 
 
 def asking(tokens: int, **changes: Any) -> dict[str, Any]:
-    """What the page sends, by its labels."""
+    """The values that the page sends, by label."""
     return {"New tokens": tokens, "Lanes": list(LANES), "Question": QUESTION, **changes}
 
 
@@ -72,29 +72,29 @@ def badges(end: dict[str, Any]) -> set[str]:
 
 @pytest.fixture(scope="module")
 def lent(tmp_path_factory: pytest.TempPathFactory, bundled: Workbench) -> Iterator[Lent]:  # noqa: ARG001
-    """One app for all of them; it finds the documents' index where `bundled` has put it."""
+    """One app for all tests; it finds the documents' index where `bundled` has put it."""
     folder = tmp_path_factory.mktemp("space")
     with device_api() as (api, address), app_on_zero_gpu(address, folder, "--model", "tiny") as (process, port):
         yield Lent(Served(port, folder), api, process.pid)
 
 
-def parts(messages: list[dict[str, Any]], kind: str) -> list[Any]:
+def parts_of(messages: list[dict[str, Any]], kind: str) -> list[Any]:
     return [part for message in messages if message["kind"] == kind for part in message["parts"]]
 
 
 def test_it_reports_that_it_is_up_before_the_page_is_served(lent: Lent) -> None:
-    assert lent.api.asked[0][0] == "/startup-report" and len(lent.api.of("/startup-report")) == 1
+    assert lent.api.requests[0][0] == "/startup-report" and len(lent.api.of("/startup-report")) == 1
 
 
 def test_a_race_is_the_same_as_without_it(lent: Lent, bundled: Workbench) -> None:
     messages = lent.race("first")
     events = list(bundled.ask(QUESTION, RaceSpec(LANES, TOKENS)))
-    (end,) = parts(messages, "end")
+    (end,) = parts_of(messages, "end")
     finished = next(event for event in events if isinstance(event, Finished))
     assert badges(end) == {"reference", "identical"}
     assert [row["lane"] for row in end["results"]] == [lane.lane for lane in finished.lanes]
     for lane in LANES:
-        mine = [step["event"] for step in parts(messages, "step") if step["event"]["lane"] == lane]
+        mine = [step["event"] for step in parts_of(messages, "step") if step["event"]["lane"] == lane]
         theirs = [event for event in events if isinstance(event, Step) and event.lane == lane]
         assert "".join("".join(step["texts"]) for step in mine) == "".join("".join(step.texts) for step in theirs)
         # What fusion drafts depends on what its drafts took.
@@ -102,24 +102,24 @@ def test_a_race_is_the_same_as_without_it(lent: Lent, bundled: Workbench) -> Non
 
 
 def test_a_call_has_a_process_of_its_own_unless_one_is_kept(lent: Lent) -> None:
-    """And the visitor's quota is asked for a time that grows with lanes and tokens."""
+    """It requests time of the visitor's quota, which grows with lanes and tokens."""
     before, scheduled = len(lent.api.pids()), len(lent.api.of("/schedule"))
-    assert parts(lent.race("second"), "end")
+    assert parts_of(lent.race("second"), "end")
     pids = lent.api.pids()
     assert len({lent.pid, *pids}) == len(pids) + 1 and len(pids) == before + 1
-    asked = lent.api.of("/schedule")
-    assert {given["token"] for given in asked} == {TOKEN}
-    assert int(asked[scheduled]["durationSeconds"]) == pytest.approx(seconds(len(LANES), TOKENS, 30_000_000), abs=1)
+    requests = lent.api.of("/schedule")
+    assert {parameters["token"] for parameters in requests} == {TOKEN}
+    assert int(requests[scheduled]["durationSeconds"]) == pytest.approx(seconds(len(LANES), TOKENS, 30_000_000), abs=1)
     lent.api.idle = True
     try:
-        (end,) = parts(lent.race("third", Question="What causes the tides?"), "end")
+        (end,) = parts_of(lent.race("third", Question="What causes the tides?"), "end")
     finally:
         lent.api.idle = False
     assert lent.api.pids() == pids and badges(end) == {"reference", "identical"}
 
 
 def seconds(lanes: int, tokens: int, weights: int = 0) -> int:
-    """The time that a race asks for."""
+    """The time that a race requests."""
     spec = SimpleNamespace(lanes=("vanilla",) * lanes, max_new_tokens=tokens)
     return zero_gpu.call_seconds(weights, SimpleNamespace(spec=spec))  # type: ignore[arg-type]
 
@@ -134,17 +134,17 @@ def test_who_leaves_ends_the_race_in_its_process(lent: Lent) -> None:
         lines = lent.served.ask("GET", "/metrics").text.splitlines()
         return next((line for line in lines if f'outcome="{outcome}"' in line), "")
 
-    # A race of a test before this one may be repeated still; it is counted when that ends.
+    # A race of an earlier test may still be repeating; it is counted when that ends.
     wait_until(lambda: "specrace_races_running 0.0" in lent.served.ask("GET", "/metrics").text)
     finished, stopped = ended("finished"), ended("stopped")
     key = lent.served.race("fourth", token=TOKEN, **asking(512, Temperature=2.0))["key"]
     with lent.served.watching(key) as answer:
         while b'"kind":"head"' not in answer.readline():
             pass
-    # The process has seen it: a race that it had run to its end would be a finished one.
+    # The process has noticed: a race that it had run to its end would count as finished.
     wait_until(lambda: (ended("finished"), ended("stopped")) != (finished, stopped))
     assert ended("finished") == finished
-    # The library gives the GPU back, for every time that it was lent, after the race has been counted.
+    # After the race is counted, the library gives the GPU back, once for each time that it was lent.
     wait_until(lambda: len(lent.api.of("/release")) >= len(lent.api.of("/schedule")))
 
 
@@ -154,7 +154,7 @@ def test_a_spent_quota_is_one_sentence(lent: Lent) -> None:
         messages = lent.race("fifth")
     finally:
         lent.api.quota_left = None
-    assert messages[-1]["phase"] == "failed" and not parts(messages, "end")
+    assert messages[-1]["phase"] == "failed" and not parts_of(messages, "end")
     assert messages[-1]["message"].startswith("Your ZeroGPU quota is spent (You have exceeded your")
     assert messages[-1]["message"].endswith("watch the recorded races, which need no GPU.")
     sentence = zero_gpu.explain_error("ZeroGPU worker error", "GPU task aborted.")
@@ -172,13 +172,13 @@ def test_what_zero_gpu_cannot_do_is_refused_at_the_start(flags: list[str], monke
 
 
 def test_off_zero_gpu_the_decorator_changes_nothing(bundled: Workbench) -> None:
-    """The same adapter with the real package, in this process: its races have the events of any other."""
+    """The adapter with the real package, in this process: its races have the events of any other race."""
     runner = zero_gpu.make_runner(bundled.target)
     prepared = bundled.prepare(QUESTION, RaceSpec(("vanilla", "trie"), 8))
     kinds = [type(event).__name__ for event in runner(prepared, lambda: False, lambda _: True)]
     assert kinds[0] == "Started" and kinds[-1] == "Finished" and "Repeated" not in kinds
-    told = [event for event in runner(prepared, lambda: True, lambda _: True) if isinstance(event, Finished)]
-    assert told[0].stopped
+    events = [event for event in runner(prepared, lambda: True, lambda _: True) if isinstance(event, Finished)]
+    assert events[0].stopped
 
 
 def test_the_server_s_process_computes_nothing_on_the_imitated_gpu(tmp_path: Path) -> None:
@@ -197,6 +197,8 @@ def test_the_server_s_process_computes_nothing_on_the_imitated_gpu(tmp_path: Pat
 def test_what_a_race_cannot_do_is_said_from_within_the_call(bundled: Workbench) -> None:
     prepared = bundled.prepare(QUESTION, RaceSpec(("vanilla",), 8))
     endless = replace(prepared, prompt=prepared.prompt * 1000)
-    assert [type(each) for each in zero_gpu.race_in_call(bundled.target, endless, lambda: False)] == [zero_gpu.Refusal]
+    assert [type(event) for event in zero_gpu.race_in_call(bundled.target, endless, lambda: False)] == [
+        zero_gpu.Refusal
+    ]
     with pytest.raises(InputError, match="use fewer passages"):
         list(zero_gpu.make_runner(bundled.target)(endless, lambda: False, lambda _: False))
