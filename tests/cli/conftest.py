@@ -7,7 +7,6 @@ import io
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -18,6 +17,7 @@ from specrace import workbench
 from specrace.cli.main import main
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.model.target import Target
+from tests import processes
 
 ROOT = Path(__file__).resolve().parents[2]
 # A proxy that refuses: whatever asks the network fails at once.
@@ -27,12 +27,10 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="session")
 def run() -> Run:
-    def run(*arguments: object, timeout: float = 600) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "specrace", *map(str, arguments)]
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "HTTPS_PROXY": REFUSING}
-        return subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout, check=False
-        )
+    """Runs the command line in a process of its own, whose libraries are imported."""
+
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+        return processes.run(["-m", "specrace", *arguments], env=os.environ | {"HTTPS_PROXY": REFUSING})
 
     return run
 
@@ -40,7 +38,7 @@ def run() -> Run:
 def load_once(load: Callable[..., Target]) -> Callable[..., Target]:
     """A loader that loads the bundled model once a process for each set of options, and any other each time."""
     cached = functools.cache(load)
-    return lambda name, **given: (cached if name == BUNDLED_MODEL else load)(name, **given)
+    return lambda name, **options: (cached if name == BUNDLED_MODEL else load)(name, **options)
 
 
 LOADERS = {"load_target": load_once(workbench.load_target), "load_embedder": functools.cache(workbench.load_embedder)}
@@ -48,7 +46,7 @@ LOADERS = {"load_target": load_once(workbench.load_target), "load_embedder": fun
 
 @pytest.fixture(scope="module", autouse=True)
 def loaded_once() -> Iterator[None]:
-    """Commands of this process share what they load, which none of them changes."""
+    """Commands of this process share what they load; none of them changes it."""
     with pytest.MonkeyPatch.context() as patch:
         for name, load in LOADERS.items():
             patch.setattr(workbench, name, load)
@@ -57,7 +55,7 @@ def loaded_once() -> Iterator[None]:
 
 @pytest.fixture
 def main_here(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """The same in this process, which has loaded its libraries."""
+    """Runs the command line in this process, which has loaded its libraries."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("HTTPS_PROXY", REFUSING)
 

@@ -21,8 +21,8 @@ def answered(text: str, end: str, grounded: float | None, output: tuple[int, ...
 
 
 def test_shares_are_of_all_answers() -> None:
-    found = [answered("a", "eos", 1.0), answered("b", "length", 0.79, (3,) * 40), answered("c", "eos", 0.8)]
-    shares = summarise(found)
+    answers = [answered("a", "eos", 1.0), answered("b", "length", 0.79, (3,) * 40), answered("c", "eos", 0.8)]
+    shares = summarise(answers)
     assert shares["loops"] == pytest.approx(1 / 3) and shares["stops"] == shares["grounded"] == pytest.approx(2 / 3)
     assert (shares["count"], shares["mean_tokens"], shares["mean_prompt_tokens"]) == (3, pytest.approx(44 / 3), 3)
     assert summarise([answered("a", "eos", None)])["grounded"] is None
@@ -36,7 +36,7 @@ def test_shares_are_of_all_answers() -> None:
         ("", False),
     ],
 )
-def test_a_sentence_that_stands_there_twice(text: str, repeats: bool) -> None:
+def test_a_sentence_that_occurs_twice_is_a_repetition(text: str, repeats: bool) -> None:
     assert answered(text, "eos", 1.0).repeats is repeats
 
 
@@ -45,12 +45,14 @@ def test_answers_from_documents_and_without(main_here, tmp_path: Path) -> None:
     two.write_text("".join(QUESTIONS.read_text().splitlines(keepends=True)[:2]))
     done = main_here("answers", "--questions", two, "--json", "--save-transcripts", saved)
     assert (done.returncode, done.stderr) == (0, "")
-    found = json.loads(done.stdout)
-    assert (found["stops"], found["loops"], found["model"]) == (1.0, 0.0, "tiny")
-    grounded = [each["grounded"] >= GROUNDED for each in found["answers"]]
-    assert found["grounded"] == sum(grounded) / 2
-    assert [each["end"] for each in found["answers"]] == ["eos", "eos"]
-    assert [len(each.output) for each in TranscriptFile(saved)] == [each["tokens"] for each in found["answers"]]
+    result = json.loads(done.stdout)
+    assert (result["stops"], result["loops"], result["model"]) == (1.0, 0.0, "tiny")
+    grounded = [answer["grounded"] >= GROUNDED for answer in result["answers"]]
+    assert result["grounded"] == sum(grounded) / 2
+    assert [answer["end"] for answer in result["answers"]] == ["eos", "eos"]
+    assert [len(transcript.output) for transcript in TranscriptFile(saved)] == [
+        answer["tokens"] for answer in result["answers"]
+    ]
     done = main_here("answers", "--questions", two, "--passages", "0", "--max-new-tokens", "3")
     assert done.returncode == 0 and "3 tokens, cut at the limit" in done.stdout
     assert "two, 2 answers: 0% loop, 0% repeat a sentence, 0% stop by themselves; 3 tokens" in " ".join(

@@ -27,20 +27,20 @@ NAMES = {
 
 
 @pytest.fixture(autouse=True)
-def own_cache(
+def bench_cache(
     tmp_path_factory: pytest.TempPathFactory, own_cache_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """A folder whose cost curves set nobody else's draft sizes; passages that were embedded before are everybody's.
+    """A cache of this module's: its cost curves set no other test's draft sizes. Embedded passages are shared.
 
-    A curve of one round is measured as any other, and sooner.
+    Curves of one round are measured in the same way, but sooner.
     """
     folder = tmp_path_factory.getbasetemp() / "cache"
-    own, shared = folder / "specrace", own_cache_folder / "specrace"
-    copy_passages(shared, own)
+    bench_folder, shared = folder / "specrace", own_cache_folder / "specrace"
+    copy_passages(shared, bench_folder)
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
     monkeypatch.setattr("specrace.lab.calibrate.calibrate", partial(calibrate, rounds=1))
     yield
-    copy_passages(own, shared)
+    copy_passages(bench_folder, shared)
 
 
 def copy_passages(source: Path, to: Path) -> None:
@@ -69,22 +69,22 @@ def test_json_and_files_tell_the_same(tmp_path: Path, capsys: pytest.CaptureFixt
         "--max-new-tokens", "8", "--json", "--out", str(tmp_path / "out"),
     )  # fmt: skip
     assert (code, err) == (0, "")
-    found: dict[str, Any] = json.loads(out)
-    assert [lane["lane"] for lane in found["lanes"]] == ["vanilla", "trie", "prompt-lookup"]
-    for lane in found["lanes"]:
+    result: dict[str, Any] = json.loads(out)
+    assert [lane["lane"] for lane in result["lanes"]] == ["vanilla", "trie", "prompt-lookup"]
+    for lane in result["lanes"]:
         assert set(lane) >= NAMES and lane["identical"] is True and lane["peak_memory_bytes"] != 0
-    assert [peer["peer"] for peer in found["peers"]] == ["transformers", "transformers-pld"]
-    assert [prompt["id"] for prompt in found["prompts"]] == ["a", "3", "4"] and found["lanes"][0]["text"]
-    assert found["prompts"][0]["prompt_tokens"] > 100 and found["prompts"][2]["prompt_tokens"] == 5
-    assert found["model"] == "tiny" and found["versions"]["torch"] and found["machine"]["cores"] and found["date"]
-    assert json.loads((tmp_path / "out" / "bench.json").read_text()) == found
-    assert found["settings"]["earlier_outputs"] == "kept" and found["settings"]["cost_curve"]["rows"][0] == 1
+    assert [peer["peer"] for peer in result["peers"]] == ["transformers", "transformers-pld"]
+    assert [prompt["id"] for prompt in result["prompts"]] == ["a", "3", "4"] and result["lanes"][0]["text"]
+    assert result["prompts"][0]["prompt_tokens"] > 100 and result["prompts"][2]["prompt_tokens"] == 5
+    assert result["model"] == "tiny" and result["versions"]["torch"] and result["machine"]["cores"] and result["date"]
+    assert json.loads((tmp_path / "out" / "bench.json").read_text()) == result
+    assert result["settings"]["earlier_outputs"] == "kept" and result["settings"]["cost_curve"]["rows"][0] == 1
     rows = list(csv.DictReader((tmp_path / "out" / "bench.csv").open()))
     assert len(rows) == 3 * 5 and {row["decoder"] for row in rows} >= {"vanilla", "transformers-pld"}
     table = (tmp_path / "out" / "bench.md").read_text()
     assert "also drafted from the outputs of earlier prompts" in table and "Cut at the limit of new tokens" in table
-    assert "a" in found["cut_at_limit"] and found["prompts"][0]["lanes"][0]["end"] == "length"
-    assert "| vanilla |" in table and "prompt-lookup against transformers-pld" in table and found["date"] in table
+    assert "a" in result["cut_at_limit"] and result["prompts"][0]["lanes"][0]["end"] == "length"
+    assert "| vanilla |" in table and "prompt-lookup against transformers-pld" in table and result["date"] in table
 
 
 def test_a_bench_that_forgets_says_so_and_takes_a_draft_model(
@@ -97,9 +97,9 @@ def test_a_bench_that_forgets_says_so_and_takes_a_draft_model(
         "--max-new-tokens", "12", "--num-draft", "4", "--forget-outputs", "--draft-model", str(BUNDLED_MODEL),
         "--out", str(tmp_path),
     )  # fmt: skip
-    found = json.loads(out)
-    assert code == 0 and found["settings"]["earlier_outputs"] == "not kept"
-    assert found["lanes"][1]["lane"] == "draft-model" and found["lanes"][1]["acceptance_rate"] > 0.5
+    result = json.loads(out)
+    assert code == 0 and result["settings"]["earlier_outputs"] == "not kept"
+    assert result["lanes"][1]["lane"] == "draft-model" and result["lanes"][1]["acceptance_rate"] > 0.5
     assert "Earlier outputs" not in (tmp_path / "bench.md").read_text()
 
 
@@ -110,21 +110,21 @@ def test_score_finds_the_benchs_tokens_per_step_on_its_transcripts(
     questions, transcripts, curve = (tmp_path / name for name in ("two.jsonl", "saved.jsonl", "curve.json"))
     questions.write_text("".join(QUESTIONS.read_text().splitlines(keepends=True)[:2]))
     lanes = ("vanilla", "trie", "prompt-lookup", "suffix", "fusion")
-    same = ("--lanes", ",".join(lanes), "--num-draft", "12", "--json")
+    shared_flags = ("--lanes", ",".join(lanes), "--num-draft", "12", "--json")
     code, out, _ = run(
-        capsys, "--prompts", str(questions), "--repetitions", "1", "--max-new-tokens", "300", *same,
+        capsys, "--prompts", str(questions), "--repetitions", "1", "--max-new-tokens", "300", *shared_flags,
         "--save-transcripts", str(transcripts),
     )  # fmt: skip
-    found = json.loads(out)
-    assert code == 0 and not found["loops"] and not found["cut_at_limit"]
+    result = json.loads(out)
+    assert code == 0 and not result["loops"] and not result["cut_at_limit"]
     lines = [json.loads(line) for line in transcripts.read_text().splitlines()]
     assert [set(line) for line in lines] == [{"id", "category", "prompt_ids", "output_ids"}] * 2
     assert {line["category"] for line in lines} == {"two"}
-    curve.write_text(json.dumps(found["settings"]["cost_curve"]))
+    curve.write_text(json.dumps(result["settings"]["cost_curve"]))
     plain = ("--option", "fusion.corpus=false", "--option", "fusion.recycling=false")
-    assert main(["score", str(transcripts), *same, *plain, "--keep-outputs", "--cost-curve", str(curve)]) == 0
+    assert main(["score", str(transcripts), *shared_flags, *plain, "--keep-outputs", "--cost-curve", str(curve)]) == 0
     scored = {row["lane"]: row for row in json.loads(capsys.readouterr().out)["groups"] if row["category"] == "all"}
-    for lane in found["lanes"]:
+    for lane in result["lanes"]:
         assert scored[lane["lane"]]["tokens"] == lane["tokens"]
         assert scored[lane["lane"]]["tau"] == pytest.approx(lane["tau"], abs=0.005), lane["lane"]
 
@@ -139,9 +139,9 @@ def test_a_scripted_bench_says_so_everywhere(tmp_path: Path, capsys: pytest.Capt
         capsys, "--scripted", str(transcripts), "--shape", "tiny", "--limit", "1", "--repetitions", "1", "--json",
         "--out", str(tmp_path / "out"),
     )  # fmt: skip
-    found = json.loads(out)
-    assert code == 0 and "random weights" in found["scripted"] and found["model"].startswith("scripted")
-    assert all(lane["tokens"] == 8 and lane["identical"] for lane in found["lanes"]) and len(found["prompts"]) == 1
+    result = json.loads(out)
+    assert code == 0 and "random weights" in result["scripted"] and result["model"].startswith("scripted")
+    assert all(lane["tokens"] == 8 and lane["identical"] for lane in result["lanes"]) and len(result["prompts"]) == 1
     assert "**Scripted:**" in (tmp_path / "out" / "bench.md").read_text()
     code, out, _ = run(
         capsys, "--scripted", str(transcripts), "--shape", "tiny", "--lanes", "trie", "--repetitions", "1"
@@ -160,13 +160,13 @@ def test_a_scripted_model_has_one_output_for_a_prompt(tmp_path: Path, capsys: py
 def test_an_argument_that_is_no_text_loses_no_result(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As Python has a file's name that is not UTF-8."""
+    """Python hands over the name of a file that is not UTF-8 with a lone surrogate."""
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text('{"id": "\\ud800", "prompt_ids": [5, 6, 7, 5, 6]}\n')
-    given = ["--prompts", str(prompts), "--out", str(tmp_path / "out"), "--max-new-tokens", "4", "--lanes", "trie"]
-    given += ["--repetitions", "1"]
-    monkeypatch.setattr("sys.argv", ["specrace", "bench", *given, "\udce9"])
-    code, *_ = run(capsys, *given)
+    arguments = ["--prompts", str(prompts), "--out", str(tmp_path / "out"), "--max-new-tokens", "4", "--lanes", "trie"]
+    arguments += ["--repetitions", "1"]
+    monkeypatch.setattr("sys.argv", ["specrace", "bench", *arguments, "\udce9"])
+    code, *_ = run(capsys, *arguments)
     assert code == 0 and {file.name for file in (tmp_path / "out").iterdir()} == {"bench.json", "bench.md", "bench.csv"}
 
 
@@ -175,15 +175,15 @@ def test_what_is_written_down_tells_no_folder_of_this_machine(
 ) -> None:
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text('{"prompt_ids": [5, 6, 7, 5, 6]}\n')
-    given = [
+    arguments = [
         "--prompts", str(prompts), f"--model={BUNDLED_MODEL}", "--out", str(tmp_path / "out"), "--max-new-tokens", "4",
         "--lanes", "trie", "--option", "trie.n=5", "--repetitions", "1", "--json",
     ]  # fmt: skip
-    monkeypatch.setattr("sys.argv", ["specrace", "bench", *given])
-    code, out, _ = run(capsys, *given)
-    found = json.loads(out)
-    assert code == 0 and found["settings"]["prompts"] == "prompts.jsonl" and found["model"] == "tiny"
-    assert found["command"] == (
+    monkeypatch.setattr("sys.argv", ["specrace", "bench", *arguments])
+    code, out, _ = run(capsys, *arguments)
+    result = json.loads(out)
+    assert code == 0 and result["settings"]["prompts"] == "prompts.jsonl" and result["model"] == "tiny"
+    assert result["command"] == (
         "python -m specrace bench --prompts prompts.jsonl --model=tiny --out out --max-new-tokens 4 --lanes trie "
         "--option trie.n=5 --repetitions 1 --json"
     )
@@ -196,8 +196,8 @@ def test_results_that_ship_hold_no_path_of_the_machine_that_they_were_made_on() 
     files = [file for kind in ("md", "json", "jsonl") for file in BUNDLED_MODEL.parent.rglob(f"*.{kind}")]
     assert len(files) > 10
     absolute = re.compile(r"""(?:^|[\s"'=(])(/\w+/\w+)""", re.MULTILINE)
-    found = {file: absolute.findall(file.read_text(encoding="utf-8")) for file in files}
-    assert {file: paths for file, paths in found.items() if paths} == {}
+    paths_by_file = {file: absolute.findall(file.read_text(encoding="utf-8")) for file in files}
+    assert {file: paths for file, paths in paths_by_file.items() if paths} == {}
 
 
 def test_llama_cpp_races_beside_the_lanes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -212,9 +212,9 @@ def test_llama_cpp_races_beside_the_lanes(tmp_path: Path, capfd: pytest.CaptureF
     capfd.readouterr()
     assert main(["bench", *arguments, "--out", str(tmp_path / "out"), "--json"]) == 0
     out, err = capfd.readouterr()
-    found = json.loads(out)
-    assert err == "" and [peer["identical"] for peer in found["peers"]] == [True, True]
-    settings = found["settings"]["peers"]["llama-cpp-ngram-simple"]
+    result = json.loads(out)
+    assert err == "" and [peer["identical"] for peer in result["peers"]] == [True, True]
+    settings = result["settings"]["peers"]["llama-cpp-ngram-simple"]
     assert settings["weights"] == "weights.gguf" and settings["size_n"] and str(tmp_path) not in out
     assert "| llama-cpp-ngram-simple |" in (tmp_path / "out" / "bench.md").read_text()
 
@@ -256,7 +256,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "named"), BAD, ids=[" ".join(each[0]) for each in BAD])
+@pytest.mark.parametrize(("arguments", "named"), BAD, ids=[" ".join(case[0]) for case in BAD])
 def test_bad_arguments_get_one_sentence(arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, *arguments, "--json")
     assert (code, out) == (2, "") and named in err and "Traceback" not in err and len(err.strip().splitlines()) == 1
@@ -276,8 +276,8 @@ def test_documents_of_ones_own_are_asked_about(tmp_path: Path, capsys: pytest.Ca
     code, out, _ = run(
         capsys, "--docs", str(tmp_path), "--lanes", "trie", "--repetitions", "1", "--max-new-tokens", "4", "--json"
     )
-    found = json.loads(out)
-    assert code == 0 and found["settings"]["prompts"] == "auto" and len(found["prompts"]) == 2
+    result = json.loads(out)
+    assert code == 0 and result["settings"]["prompts"] == "auto" and len(result["prompts"]) == 2
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Broken lines in every format: `score` counts them or ends with one sentence, and never with a traceback.
 
-`python -m tests.cli.test_broken_logs 3000` tries as many.
+`python -m tests.cli.test_broken_logs 3000` tries 3000 files.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ ODD: list[Any] = [
 
 @functools.cache
 def shapes() -> dict[str, list[list[str]]]:
-    """The first lines of every shape, a list a file."""
-    found = {}
+    """The first lines of every shape's files."""
+    lines_by_shape = {}
     for shape, make in SHAPES.items():
         with tempfile.TemporaryDirectory() as folder:
-            found[shape] = [path.read_text().splitlines()[:6] for path in make(Path(folder))]
-    return found
+            lines_by_shape[shape] = [path.read_text().splitlines()[:6] for path in make(Path(folder))]
+    return lines_by_shape
 
 
 @functools.cache
@@ -46,27 +46,27 @@ def tokenizer() -> ChatTokenizer:
         return load_tokenizer(chat_folder(Path(folder)))
 
 
-def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def field_paths(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The path of every field of a line, at any depth."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [at, *(place for key, each in inner for place in places(each, (*at, key)))]
+    return [at, *(path for key, inner_value in inner for path in field_paths(inner_value, (*at, key)))]
 
 
 def changed(value: Any, at: tuple[Any, ...], to: Any) -> Any:
     """The line with the field at this path replaced; deleted where `to` is the ellipsis."""
     if not at:
         return {} if to is ... else to
-    kept = dict(value) if isinstance(value, dict) else list(value)
+    copied = dict(value) if isinstance(value, dict) else list(value)
     if len(at) == 1 and to is ...:
-        del kept[at[0]]
+        del copied[at[0]]
     else:
-        kept[at[0]] = changed(kept[at[0]], at[1:], to)
-    return kept
+        copied[at[0]] = changed(copied[at[0]], at[1:], to)
+    return copied
 
 
 @st.composite
 def broken(draw: st.DrawFn, line: str) -> bytes:
-    """The line, cut, with a byte changed, or with one or two fields of another type, nested wrongly or missing."""
+    """The line cut, with a changed byte, nested wrongly, or with one or two fields missing or of another type."""
     kind = draw(st.sampled_from(["cut", "byte", "field", "field", "field", "nested"]))
     packed = bytearray(line.encode())
     if kind == "cut":
@@ -78,8 +78,8 @@ def broken(draw: st.DrawFn, line: str) -> bytes:
     if kind == "nested":
         return draw(st.sampled_from([b"[" + packed + b"]", b'{"a":' * 90_000, b'{"messages":' + packed + b"}"]))
     for _ in range(draw(st.integers(1, 2))):
-        place = draw(st.sampled_from(places(row)))
-        row = changed(row, place, draw(st.sampled_from([..., *ODD])))
+        path = draw(st.sampled_from(field_paths(row)))
+        row = changed(row, path, draw(st.sampled_from([..., *ODD])))
     return json.dumps(row).encode()
 
 

@@ -73,7 +73,7 @@ def test_calibrate_from_the_command_line(folder: Path, tmp_path: Path, capfd: py
     out = tmp_path / "out.json"
     assert main(["calibrate", "--rounds", "1", "--json", "--out", str(out)]) == 0
     result = json.loads(capfd.readouterr().out)
-    assert result["rows"] == list(ROWS) and [each["context"] for each in result["contexts"]] == [32, 256, 1024]
+    assert result["rows"] == list(ROWS) and [context["context"] for context in result["contexts"]] == [32, 256, 1024]
     assert set(result["num_draft"]) == set(METHODS) and result["num_draft"]["vanilla"] == dict.fromkeys(
         ("32", "256", "1024"), 0
     )
@@ -108,5 +108,5 @@ def test_a_workbench_takes_the_curve_of_its_model(bundled: Workbench, tmp_path: 
 )
 def test_bad_arguments_are_one_sentence(capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
     assert main(["calibrate", *arguments]) == 2
-    said = capsys.readouterr()
-    assert words in said.err and said.out == "" and len(said.err.strip().splitlines()) == 1
+    captured = capsys.readouterr()
+    assert words in captured.err and captured.out == "" and len(captured.err.strip().splitlines()) == 1

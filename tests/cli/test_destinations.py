@@ -42,8 +42,8 @@ KINDS: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 def state(folder: Path) -> dict[str, tuple[int, int]]:
-    """Kind and number of everything in a folder: what is replaced has another number."""
-    return {each.name: (each.lstat().st_mode, each.lstat().st_ino) for each in folder.iterdir()}
+    """Mode and inode of everything in a folder: what is replaced has another inode."""
+    return {entry.name: (entry.lstat().st_mode, entry.lstat().st_ino) for entry in folder.iterdir()}
 
 
 @pytest.fixture
@@ -90,12 +90,12 @@ def test_new_and_regular_files_are_taken(tmp_path: Path) -> None:
     old.write_text("kept")
     for path in (old, tmp_path / "new"):
         check_destination(path)
-    assert [each.name for each in tmp_path.iterdir()] == ["old"] and old.read_text() == "kept"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["old"] and old.read_text() == "kept"
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_writers_themselves_replace_none(tmp_path: Path, kind: str) -> None:
-    """For what turned up while the work was done, and for callers from a library."""
+    """For files that appeared during the work, and for callers of the library."""
     path = tmp_path / "out"
     KINDS[kind][0](path)
     before = state(tmp_path)

@@ -1,4 +1,4 @@
-"""`index`, and what asks of an index instead of documents."""
+"""`index`, and the commands that search an index instead of documents."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def test_an_index_stands_for_its_documents(main_here: Run, notes: Path, tmp_path
     assert (head["kind"], head["documents"], head["passages"], head["dim"]) == ("exact", 2, 2, 384)
     question = ("race", "When was the hall built?", "--lanes", "trie", "--json")
     done = main_here(*question, "--index", out)
-    found = json.loads(done.stdout)
-    places = [(each["document"], each["place"]) for each in found["passages"]]
-    assert done.stderr == "" and places == [("hall.md", "History"), ("tea.md", "")]
-    assert "1911" in found["lanes"][0]["text"]
+    result = json.loads(done.stdout)
+    addresses = [(passage["document"], passage["place"]) for passage in result["passages"]]
+    assert done.stderr == "" and addresses == [("hall.md", "History"), ("tea.md", "")]
+    assert "1911" in result["lanes"][0]["text"]
     more = notes / "more.txt"
     more.write_text("Boats sail at noon on every day but Sunday.")
     done = main_here("index", notes, "--out", out, "--add")
     assert done.returncode == 0 and "3 documents, 3 passages, exact search" in " ".join(done.stdout.split())
     # Documents of one's own are asked about.
     done = main_here("answers", "--docs", more, "--max-new-tokens", "4", "--noise", ".5", "--json")
-    found = json.loads(done.stdout)
-    asked = [each["question"] for each in found["answers"]]
-    assert (found["questions"], asked) == ("auto", ["Explain: “Boats sail at noon on every day but Sunday.”"])
+    result = json.loads(done.stdout)
+    questions = [answer["question"] for answer in result["answers"]]
+    assert (result["questions"], questions) == ("auto", ["Explain: “Boats sail at noon on every day but Sunday.”"])
 
 
 def test_passages_of_tokens_overlap(main_here: Run, notes: Path, tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_passages_of_tokens_overlap(main_here: Run, notes: Path, tmp_path: Path)
     ],
 )
 def test_bad_arguments_get_one_sentence(main_here: Run, notes: Path, arguments: list[str], named: str) -> None:
-    done = main_here(*(each.format(notes=notes) for each in arguments))
+    done = main_here(*(argument.format(notes=notes) for argument in arguments))
     assert done.returncode == 2 and named in done.stderr and done.stdout == ""
     assert len([line for line in done.stderr.strip().splitlines() if not line.endswith(" ...")]) == 1
     assert sorted(file.name for file in notes.iterdir()) == sorted(NOTES)

@@ -41,7 +41,7 @@ def test_the_list_names_every_model_where_it_is_and_what_it_takes(main_here: Run
     assert done.returncode == 0 and list(rows) == list(NAMES)
     assert "bundled" in rows["tiny"] and "cached" in rows["smollm2-135m"] and "to fetch" in rows["qwen3-8b"]
     assert "32.8 GB" in rows["qwen3-8b"] and "qwen3-0.6b" in rows["qwen3-8b"] and "Apache-2.0" in rows["qwen3-8b"]
-    described = {each["name"]: each for each in json.loads(main_here("models", "--json").stdout)["models"]}
+    described = {model["name"]: model for model in json.loads(main_here("models", "--json").stdout)["models"]}
     assert described["smollm2-135m"]["folder"] == str(tmp_path / "specrace" / "models" / "smollm2-135m")
     assert described["smollm2-135m"]["memory_bytes"] == {"float32": 538_060_032, "bfloat16": 269_030_016}
     assert described["vicuna-7b"]["draft_model"] == "vicuna-68m" and described["mistral-7b"]["draft_model"] is None
@@ -76,8 +76,8 @@ def test_neither_hub_nor_index_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_a_model_that_is_not_here_is_fetched_before_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr(models, "get", lambda name, **_: asked.append(name))
+    fetched: list[str] = []
+    monkeypatch.setattr(models, "get", lambda name, **_: fetched.append(name))
     for name in (None, "tiny", "someone/model", "smollm2-360m"):
         assert models.fetch_if_missing(name, quiet=True) == name
-    assert asked == ["smollm2-360m"]
+    assert fetched == ["smollm2-360m"]

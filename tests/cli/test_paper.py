@@ -14,11 +14,11 @@ from tests.lab.parts import copying, write_log
 
 def test_a_table_of_logs(main_here: Run, tmp_path: Path) -> None:
     log = write_log(tmp_path / "log.jsonl", copying(8))
-    found = json.loads(main_here("paper", "table3", log, "--json").stdout)
-    assert found["table"] == "table3" and found["tables"][0]["columns"][0] == "category"
-    shown = main_here("paper", "figure4", log, "--out", tmp_path / "plots")
+    printed = json.loads(main_here("paper", "table3", log, "--json").stdout)
+    assert printed["table"] == "table3" and printed["tables"][0]["columns"][0] == "category"
+    drawn = main_here("paper", "figure4", log, "--out", tmp_path / "plots")
     assert {path.name for path in (tmp_path / "plots").iterdir()} == {"figure4.csv", "figure4.svg", "figure4.png"}
-    assert shown.returncode == 0 and "12 or more" in shown.stdout and "8 requests" in shown.stdout
+    assert drawn.returncode == 0 and "12 or more" in drawn.stdout and "8 requests" in drawn.stdout
     refused = main_here("paper", "table4", log)
     assert refused.returncode == 2 and "two retrievals" in refused.stderr
 

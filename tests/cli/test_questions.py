@@ -27,10 +27,12 @@ from specrace.retrieval.documents import Document
 )
 def test_questions_of_every_kind(tmp_path: Path, name: str, content: str) -> None:
     (tmp_path / name).write_text(content, encoding="utf-8")
-    found = read_prompts(tmp_path / name)
-    assert [line["question"] for line in found] == ["Why?", "How so?"] and read_prompts(tmp_path / name, 1) == found[:1]
-    # In text the number of the line.
-    assert [line["id"] for line in found] == ["1", "2" if name in ("q.csv", "q.tsv") else "3"]
+    prompts = read_prompts(tmp_path / name)
+    assert [line["question"] for line in prompts] == ["Why?", "How so?"] and read_prompts(
+        tmp_path / name, 1
+    ) == prompts[:1]
+    # Outside tables the id is the number of the line.
+    assert [line["id"] for line in prompts] == ["1", "2" if name in ("q.csv", "q.tsv") else "3"]
 
 
 @pytest.mark.parametrize(
@@ -59,10 +61,10 @@ def test_a_line_break_of_unicodes_ends_no_row(tmp_path: Path) -> None:
 
 
 def test_auto_has_a_count() -> None:
-    assert [auto_count(given) for given in ("auto", "auto:7", "auto.txt", "questions.csv")] == [30, 7, None, None]
-    for given in ("auto:0", "auto:99999"):
+    assert [auto_count(name) for name in ("auto", "auto:7", "auto.txt", "questions.csv")] == [30, 7, None, None]
+    for name in ("auto:0", "auto:99999"):
         with pytest.raises(InputError, match="auto:1 to auto:10000"):
-            auto_count(given)
+            auto_count(name)
     document = Document("a.md", "Owls", "# Owls\n\n## Food\n\nOwls eat mice and voles in every night of the year.")
     assert [line["id"] for line in draw_questions([document], 9)] == ["1", "2", "3"]
     with pytest.raises(InputError, match="No question"):

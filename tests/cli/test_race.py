@@ -110,11 +110,11 @@ BAD = [
 
 
 def judge(done: subprocess.CompletedProcess[str], words: str) -> None:
-    """Nothing but one sentence with one of these words, and code 2."""
-    said = done.stderr.strip()
+    """The command printed only one sentence, with one of these words, and ended with code 2."""
+    message = done.stderr.strip()
     assert (done.returncode, done.stdout) == (2, "")
-    assert any(word in said for word in words.split("|")), said
-    assert said.count("\n") == 0 and "Traceback" not in said
+    assert any(word in message for word in words.split("|")), message
+    assert message.count("\n") == 0 and "Traceback" not in message
 
 
 @pytest.mark.parametrize(("arguments", "words"), BAD)
@@ -127,7 +127,7 @@ def test_bad_input_is_one_sentence_and_exit_2(main_here, tmp_path: Path, argumen
 
 
 def test_a_process_says_no_more_than_that_sentence(run) -> None:
-    """Neither do libraries, which are loaded before the model is looked for."""
+    """Nor do libraries, which have been loaded when the model is looked for."""
     judge(run("race", "Why?", "--model", "./no-such-model", "--json"), "no-such-model")
 
 

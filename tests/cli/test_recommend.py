@@ -25,23 +25,23 @@ def log(tmp_path: Path) -> Path:
 def test_the_json_has_the_fixed_names(main_here: Run, log: Path) -> None:
     done = main_here("recommend", log, *SMALL, "--json")
     assert (done.returncode, done.stderr) == (0, "")
-    found = json.loads(done.stdout)
+    result = json.loads(done.stdout)
     ends = ("tau", "tau_low", "tau_high", "speedup", "speedup_low", "speedup_high")
-    assert list(found["recommendation"]) == ["lane", "options", "num_draft", *ends]
-    assert found["recommendation"]["tau_low"] < found["recommendation"]["tau"] < found["recommendation"]["tau_high"]
-    assert set(found["exports"]) == set(ENGINES)
-    assert set(found["profile"]) == {
+    assert list(result["recommendation"]) == ["lane", "options", "num_draft", *ends]
+    assert result["recommendation"]["tau_low"] < result["recommendation"]["tau"] < result["recommendation"]["tau_high"]
+    assert set(result["exports"]) == set(ENGINES)
+    assert set(result["profile"]) == {
         "marginal_accept_rates", "conditional_accept_rates", "mean_accept_length", "acceptance_length_histogram",
     }  # fmt: skip
-    assert {group["category"] for group in found["groups"]} == {"copy", "fresh"}
-    assert found["not_tested"] and found["text"]
+    assert {group["category"] for group in result["groups"]} == {"copy", "fresh"}
+    assert result["not_tested"] and result["text"]
 
 
 def test_an_engine_has_its_own_drafters_only(main_here: Run, log: Path) -> None:
     done = main_here("recommend", log, "--engine", "transformers", "--grid", "num_draft=4", "--json")
-    found = json.loads(done.stdout)
-    assert found["recommendation"]["lane"] in ("vanilla", "prompt-lookup")
-    assert list(found["exports"]) == ["transformers"]
+    result = json.loads(done.stdout)
+    assert result["recommendation"]["lane"] in ("vanilla", "prompt-lookup")
+    assert list(result["exports"]) == ["transformers"]
 
 
 def test_a_sweep_gives_the_same_and_takes_no_other_settings(main_here: Run, log: Path, tmp_path: Path) -> None:
@@ -57,29 +57,29 @@ def test_a_sweep_gives_the_same_and_takes_no_other_settings(main_here: Run, log:
 
 def test_quick_recommends_what_the_whole_grid_does(main_here: Run, log: Path) -> None:
     arguments = ("recommend", log, "--lanes", "prompt-lookup,suffix,trie", "--json")
-    whole, quick = (json.loads(main_here(*arguments, *more).stdout) for more in ((), ("--quick", "--seed", "1")))
+    full, quick = (json.loads(main_here(*arguments, *extra).stdout) for extra in ((), ("--quick", "--seed", "1")))
     names = ("lane", "options", "num_draft", "tau")
-    assert [quick["recommendation"][name] for name in names] == [whole["recommendation"][name] for name in names]
-    assert any(each.startswith("Of 13 settings tried on 16 requests the best") for each in quick["text"])
+    assert [quick["recommendation"][name] for name in names] == [full["recommendation"][name] for name in names]
+    assert any(sentence.startswith("Of 13 settings tried on 16 requests the best") for sentence in quick["text"])
     assert all(quick["exports"].values())
 
 
 def test_the_page_recommends_what_quick_does(main_here: Run, log: Path) -> None:
-    found = {each["engine"]: each for each in advise(log)["engines"]}
+    by_engine = {engine["engine"]: engine for engine in advise(log)["engines"]}
     for engine in ("vllm", "transformers"):
         done = json.loads(main_here("recommend", log, "--quick", "--engine", engine, "--json").stdout)
         # The time that our own lanes take to draft differs from run to run, but this curve has no milliseconds.
-        assert found[engine]["recommendation"] == done["recommendation"]
-        assert found[engine]["export"]["settings"] == done["exports"][engine]["settings"]
-        assert found[engine]["text"] == done["text"]
+        assert by_engine[engine]["recommendation"] == done["recommendation"]
+        assert by_engine[engine]["export"]["settings"] == done["exports"][engine]["settings"]
+        assert by_engine[engine]["text"] == done["text"]
 
 
 def test_in_a_batch_other_settings_pay(main_here: Run, log: Path) -> None:
     done = main_here("recommend", log, *SMALL, "--cost-curve", "l4-8b", "--batch", "64", "--json")
-    found = json.loads(done.stdout)
-    assert found["settings"]["batch"] == 64 and "in batches of 64," in found["text"][0]
-    (row,) = [row for row in found["batches"] if row["batch"] == 64]
-    assert row["speedup"] == found["recommendation"]["speedup"]
+    result = json.loads(done.stdout)
+    assert result["settings"]["batch"] == 64 and "in batches of 64," in result["text"][0]
+    (row,) = [row for row in result["batches"] if row["batch"] == 64]
+    assert row["speedup"] == result["recommendation"]["speedup"]
 
 
 def test_what_is_written_can_be_read(main_here: Run, log: Path, tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_what_is_written_can_be_read(main_here: Run, log: Path, tmp_path: Path) 
     ],
 )
 def test_bad_arguments_are_one_sentence(main_here: Run, log: Path, arguments: tuple[str, ...], words: str) -> None:
-    done = main_here("recommend", *(str(log) if each == "log.jsonl" else each for each in arguments))
+    done = main_here("recommend", *(str(log) if argument == "log.jsonl" else argument for argument in arguments))
     assert done.returncode == 2 and done.stdout == ""
     assert words in done.stderr and done.stderr.count("\n") == 1
 

@@ -1,4 +1,4 @@
-"""`replay`: the page's own check before anything is shown, nothing that steers the terminal, and a race that is cut."""
+"""`replay`: the page's check before anything is shown, no control sequences, and a recording that is cut."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_no_text_of_a_recording_steers_the_terminal(main_here, tmp_path: Path, r
 
 
 def repeated(rows: Rows, note: str) -> Rows:
-    """The same race, repeated at the speedups of the first run."""
+    """A recording of `rows` and of repeated runs with the first run's speedups."""
     lanes = [
         {"lane": lane["lane"], "tokens_per_s": lane["tokens_per_s"]}
         | dict.fromkeys(("speedup", "low", "high"), lane["speedup"])
@@ -89,13 +89,13 @@ def test_repeated_runs_are_replayed(main_here, tmp_path: Path, rows: Rows) -> No
     speedup = format_speedup(rows[-1]["lanes"][1]["speedup"])
     assert f"{speedup} ({speedup[:-1]} to {speedup[:-1]})" in done.stdout and "runs: 5" in done.stdout
     assert "Medians of 5 runs." in done.stdout and not set("\x1b\x07\x9b\u202e") & set(done.stdout)
-    found = json.loads(main_here("replay", file, "--json").stdout)
-    assert found["runs"] == 5 and found["lanes"][1]["speedup_low"] == found["lanes"][1]["speedup"]
+    result = json.loads(main_here("replay", file, "--json").stdout)
+    assert result["runs"] == 5 and result["lanes"][1]["speedup_low"] == result["lanes"][1]["speedup"]
 
 
 def test_the_live_picture_says_how_often_the_race_was_run(tmp_path: Path, rows: Rows) -> None:
-    shown, out = terminal()
-    shown.play(read_recording(write(tmp_path / "again.jsonl", repeated(rows, "Medians of 5 runs."))))
+    screen, out = terminal()
+    screen.play(read_recording(write(tmp_path / "again.jsonl", repeated(rows, "Medians of 5 runs."))))
     assert "repeated: Medians of 5 runs." in out.getvalue() and "runs: 5" in out.getvalue()
 
 
@@ -104,35 +104,35 @@ def test_the_result_is_shown_where_the_repeated_runs_are_interrupted() -> None:
         yield from read_recording(RECORDING)
         raise KeyboardInterrupt
 
-    shown, out = terminal()
+    screen, out = terminal()
     with pytest.raises(KeyboardInterrupt):
-        shown.play(events())
+        screen.play(events())
     assert out.getvalue().count("identical") >= 5, "the table has every lane's badge"
 
 
 def terminal() -> tuple[Terminal, io.StringIO]:
-    """A terminal of 110 by 40 that shows no colours, and what was printed on it."""
+    """A terminal of 110 by 40 without colours, and the stream that it prints to."""
     out = io.StringIO()
     return Terminal(CleanConsole(file=out, width=110, height=40, force_terminal=True, color_system=None)), out
 
 
 def test_no_text_of_a_recording_steers_the_live_picture(tmp_path: Path, rows: Rows) -> None:
-    shown, out = terminal()
+    screen, out = terminal()
     for event in read_recording(write(tmp_path / "hostile.jsonl", full_of_escapes(rows))):
-        shown.add(event)
-    shown.console.print(shown.render())
+        screen.add(event)
+    screen.console.print(screen.render())
     assert "·]0;owned" in out.getvalue()
     assert not set("\x1b\x07\x9b\u202e") & set(out.getvalue())
 
 
 def test_the_live_picture_is_the_page_s_frame() -> None:
-    shown, out = terminal()
+    screen, out = terminal()
     view = RaceView()
     for event in read_recording(RECORDING)[:200]:
-        shown.add(event)
+        screen.add(event)
         view.add(event)
     out.truncate(0)
-    shown.console.print(shown.render())
+    screen.console.print(screen.render())
     picture, frame = out.getvalue(), view.keyframe()
     for info, lane in zip(frame["head"]["lanes"], frame["lanes"], strict=True):
         meters = lane["meters"]
@@ -160,14 +160,14 @@ def test_a_recording_that_is_cut_plays_to_the_cut_and_says_so(main_here, tmp_pat
 
 
 def bent(path: str, value: Any) -> Callable[[Rows], None]:
-    """A change at "row.key.key", the row by its number."""
+    """A function that sets the value at `path`, "ROW.KEY.KEY" with the row's number."""
 
     def apply(rows: Rows) -> None:
-        *way, last = path.split(".")
-        place: Any = rows
-        for key in way:
-            place = place[int(key) if isinstance(place, list) else key]
-        place[int(last) if isinstance(place, list) else last] = value
+        *parents, last = path.split(".")
+        node: Any = rows
+        for key in parents:
+            node = node[int(key) if isinstance(node, list) else key]
+        node[int(last) if isinstance(node, list) else last] = value
 
     return apply
 
@@ -208,9 +208,9 @@ def test_what_is_no_file_is_refused_at_once(main_here, tmp_path: Path, file: str
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("more", [(), ("--json",)])
-def test_a_closed_output_is_no_failure(more: tuple[str, ...]) -> None:
-    words = [sys.executable, "-m", "specrace", "replay", str(RECORDING), "--speed", "1000", *more]
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_a_closed_output_is_no_failure(flags: tuple[str, ...]) -> None:
+    words = [sys.executable, "-m", "specrace", "replay", str(RECORDING), "--speed", "1000", *flags]
     done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *words], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 

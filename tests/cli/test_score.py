@@ -23,19 +23,19 @@ def file(tmp_path: Path) -> Path:
 
 
 def result(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
-    """What --json prints, and nothing else stands on either stream."""
+    """What --json prints; nothing else is printed on either stream."""
     assert run(*arguments, "--json") == 0
     printed = capsys.readouterr()
     assert printed.err == "" and printed.out.count("\n") == 1
-    found: dict[str, Any] = json.loads(printed.out)
-    return found
+    parsed: dict[str, Any] = json.loads(printed.out)
+    return parsed
 
 
 def test_json_has_a_group_a_lane(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = result(capsys, file)
-    assert [group["lane"] for group in found["groups"]] == list(scorable_lanes())
-    assert {group["category"] for group in found["groups"]} == {"all"}
-    vanilla = found["groups"][0]
+    scores = result(capsys, file)
+    assert [group["lane"] for group in scores["groups"]] == list(scorable_lanes())
+    assert {group["category"] for group in scores["groups"]} == {"all"}
+    vanilla = scores["groups"][0]
     assert vanilla | {"draft_ms_per_step": 0, "build_ms_per_output": 0} == {
         "lane": "vanilla",
         "category": "all",
@@ -52,23 +52,23 @@ def test_json_has_a_group_a_lane(file: Path, capsys: pytest.CaptureFixture[str])
         "num_draft": 0,
         "scored": "whole",
     }
-    assert (found["outputs"], found["skipped"]) == (2, 0)
-    assert "jacobi" in [each["lane"] for each in found["not_scored"]]
+    assert (scores["outputs"], scores["skipped"]) == (2, 0)
+    assert "jacobi" in [lane["lane"] for lane in scores["not_scored"]]
 
 
 def test_lanes_options_and_budget_are_what_was_asked_for(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ("--lanes", "trie, prompt-lookup,trie", "--option", "trie.static=true", "--num-draft", 3)
-    found = result(capsys, file, *arguments)
-    lanes = found["settings"]["lanes"]
+    scores = result(capsys, file, *arguments)
+    lanes = scores["settings"]["lanes"]
     assert [(lane["lane"], lane["num_draft"]) for lane in lanes] == [("trie", 3), ("prompt-lookup", 3)]
     assert lanes[0]["options"]["static"] is True
-    lookup = found["groups"][1]
+    lookup = scores["groups"][1]
     assert (lookup["tokens"], lookup["steps"]) == (11, 4 + 3)
 
 
 def test_categories_are_groups_of_their_own(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = result(capsys, file, "--lanes", "prompt-lookup", "--num-draft", 3, "--by", "category")
-    rows = {group["category"]: (group["outputs"], group["tokens"], group["steps"]) for group in found["groups"]}
+    scores = result(capsys, file, "--lanes", "prompt-lookup", "--num-draft", 3, "--by", "category")
+    rows = {group["category"]: (group["outputs"], group["tokens"], group["steps"]) for group in scores["groups"]}
     assert rows == {"all": (2, 11, 7), "copy": (1, 8, 4), "fresh": (1, 3, 3)}
 
 
@@ -104,32 +104,32 @@ def test_text_needs_a_tokenizer_and_takes_a_folder(tmp_path: Path, capsys: pytes
     path = write(tmp_path / "t.jsonl", {"prompt": "the cat saw the", "output": " cat saw"})
     with pytest.raises(InputError, match=r"line 1: .*--tokenizer"):
         run(path)
-    found = result(capsys, path, "--tokenizer", word_tokenizer(tmp_path / "words"), "--lanes", "prompt-lookup")
-    assert (found["groups"][0]["tokens"], found["groups"][0]["steps"]) == (2, 1)
+    scores = result(capsys, path, "--tokenizer", word_tokenizer(tmp_path / "words"), "--lanes", "prompt-lookup")
+    assert (scores["groups"][0]["tokens"], scores["groups"][0]["steps"]) == (2, 1)
     with pytest.raises(InputError, match="tokenizer 'nowhere/at-all' cannot be loaded"):
         run(path, "--tokenizer", "nowhere/at-all")
 
 
 def test_the_tokenizer_of_a_named_model_comes_without_its_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    calls: list[str] = []
 
     def load(name: str) -> object:
-        asked.append(str(name))
-        if name == "Qwen/Qwen3-8B" and len(asked) > 1:
+        calls.append(str(name))
+        if name == "Qwen/Qwen3-8B" and len(calls) > 1:
             raise InputError("no hub")
         return name
 
     monkeypatch.setattr(score, "must_fetch", lambda _: True)
     monkeypatch.setattr(score, "load_tokenizer", load)
-    monkeypatch.setattr(score, "fetch_if_missing", lambda name, *, quiet: asked.append(f"fetched {name} {quiet}"))
+    monkeypatch.setattr(score, "fetch_if_missing", lambda name, *, quiet: calls.append(f"fetched {name} {quiet}"))
     assert score.find_tokenizer("qwen3-8b", quiet=True) == "Qwen/Qwen3-8B"
     monkeypatch.setattr(score, "resolve", lambda _: "folder")
     assert score.find_tokenizer("qwen3-8b", quiet=True) == "folder"
-    assert asked == ["Qwen/Qwen3-8B", "Qwen/Qwen3-8B", "fetched qwen3-8b True", "folder"]
+    assert calls == ["Qwen/Qwen3-8B", "Qwen/Qwen3-8B", "fetched qwen3-8b True", "folder"]
 
 
 def word_tokenizer(folder: Path) -> Path:
-    """A real tokenizer of three words, saved as a model's folder has it."""
+    """A real tokenizer of three words, saved as in a model's folder."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import Whitespace
@@ -147,9 +147,9 @@ def test_bad_lines_are_counted_with_skip_bad(tmp_path: Path, capsys: pytest.Capt
         run(path)
     assert run(path, "--skip-bad", "--lanes", "vanilla", "--json") == 0
     printed = capsys.readouterr()
-    found = json.loads(printed.out)
-    assert (found["outputs"], found["skipped"]) == (7, 1)
-    ((reason, count),) = found["skipped_by_reason"].items()
+    scores = json.loads(printed.out)
+    assert (scores["outputs"], scores["skipped"]) == (7, 1)
+    ((reason, count),) = scores["skipped_by_reason"].items()
     assert reason.startswith("this is not JSON") and count == 1
     assert "Left out:" in printed.err and "line 7" in printed.err
     assert run(path, "--skip-bad") == 0
@@ -158,12 +158,12 @@ def test_bad_lines_are_counted_with_skip_bad(tmp_path: Path, capsys: pytest.Capt
 
 def test_looping_outputs_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path / "t.jsonl", FRESH, {"prompt_ids": [1], "output_ids": [5, 6] * 30 + [2]})
-    found = result(capsys, path, "--lanes", "trie")
-    assert [(group["category"], group["outputs"], group["looping"]) for group in found["groups"]] == [
+    scores = result(capsys, path, "--lanes", "trie")
+    assert [(group["category"], group["outputs"], group["looping"]) for group in scores["groups"]] == [
         ("all", 2, 1),
         ("looping", 1, 1),
     ]
-    assert found["looping"] == {"outputs": 1, "in_figures": True, "without_them": "tau_without_looping"}
+    assert scores["looping"] == {"outputs": 1, "in_figures": True, "without_them": "tau_without_looping"}
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from tests.cli.conftest import ROOT, Run
 from tests.lab.parts import copying, write_log
 
 GRID = ("--lanes", "prompt-lookup,trie", "--grid", "trie.n=3,5", "--grid", "num_draft=4,8")
-# Kills itself when so many more cells are kept, after half a line of the next.
+# Stores as many cells as its first argument says, and kills itself in the middle of the next one's line.
 DYING = """
 import os, signal, sys
 from specrace.lab import sweep
@@ -39,7 +39,7 @@ def dying(self, cell, scores):
 sweep.SweepFolder.append = dying
 main(sys.argv[2:])
 """
-# A clock's; everything else must be the same in every run.
+# Times differ between runs; everything else must be the same.
 TIMES = {"draft_ms_per_step": 0, "build_ms_per_output": 0}
 
 
@@ -97,8 +97,8 @@ def test_the_models_answers_are_made_once(
     assert groups(main_here, *arguments, "--by", "category", "--resume") == first
     assert (tmp_path / "out" / "answers.jsonl").read_text() == answers
     # On other documents they are made again.
-    other = replace(bundled, documents=[*bundled.documents, Document("new.md", "New", "More.")])
-    monkeypatch.setattr("specrace.cli.sweep.open_workbench", lambda _: other)
+    extended = replace(bundled, documents=[*bundled.documents, Document("new.md", "New", "More.")])
+    monkeypatch.setattr("specrace.cli.sweep.open_workbench", lambda _: extended)
     with pytest.raises(pytest.fail.Exception, match="made again"):
         main_here("sweep", *arguments, "--resume")
 
@@ -106,22 +106,22 @@ def test_the_models_answers_are_made_once(
 def test_plots_lie_beside_the_cells(main_here: Run, log: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     arguments = (log, "--lanes", "trie", "--out", out, "--plots")
-    found = json.loads(main_here("sweep", *arguments, "--json").stdout)["plots"]
+    files = json.loads(main_here("sweep", *arguments, "--json").stdout)["plots"]
     names = {"lanes", "accepted-lengths", "acceptance", "categories", "sources", "failures"}
-    assert {Path(each).name for each in found} == {f"{name}.{kind}" for name in names for kind in ("csv", "svg", "png")}
-    assert all(Path(each).stat().st_size > 100 for each in found)
+    assert {Path(file).name for file in files} == {f"{name}.{kind}" for name in names for kind in ("csv", "svg", "png")}
+    assert all(Path(file).stat().st_size > 100 for file in files)
     assert "trie" in (out / "plots" / "lanes.csv").read_text()
 
 
 def test_answers_name_the_documents_in_their_prompts(bundled: Workbench) -> None:
     spec = RaceSpec(("trie",), max_new_tokens=4)
-    made = answer(bundled, prepare(bundled, "a", "What is the n-gram trie built from?", spec, None), spec)
-    assert "ngram-trie.md" in {name for *_, name in made.documents}
-    ends = [0, *(end for _, end, _ in made.documents), len(made.prompt)]
-    assert all(before <= start < end for before, (start, end, _) in zip(ends, made.documents, strict=False))
-    start, end, name = max(made.documents, key=lambda span: span[1] - span[0])
-    text = bundled.target.tokenizer.decode(list(made.prompt[start:end]))
-    document = next(each for each in bundled.documents if each.name == name)
+    answered = answer(bundled, prepare(bundled, "a", "What is the n-gram trie built from?", spec, None), spec)
+    assert "ngram-trie.md" in {name for *_, name in answered.documents}
+    ends = [0, *(end for _, end, _ in answered.documents), len(answered.prompt)]
+    assert all(before <= start < end for before, (start, end, _) in zip(ends, answered.documents, strict=False))
+    start, end, name = max(answered.documents, key=lambda span: span[1] - span[0])
+    text = bundled.target.tokenizer.decode(list(answered.prompt[start:end]))
+    document = next(candidate for candidate in bundled.documents if candidate.name == name)
     assert "".join(text.split()[:8]) in "".join(document.text.split())
 
 
@@ -160,7 +160,7 @@ def test_the_old_name_of_plots_is_accepted_with_a_word(main_here: Run, log: Path
     ],
 )
 def test_bad_arguments_are_one_sentence(main_here: Run, log: Path, arguments: tuple[str, ...], words: str) -> None:
-    given = [str(log) if each == "log.jsonl" else each for each in arguments]
-    done = main_here("sweep", *given)
+    command = [str(log) if argument == "log.jsonl" else argument for argument in arguments]
+    done = main_here("sweep", *command)
     assert done.returncode == 2 and done.stdout == ""
     assert words in done.stderr and done.stderr.count("\n") == 1

@@ -13,15 +13,15 @@ from specrace.ui.race_request import parse_request
 
 
 def test_the_command_line_asks_for_it() -> None:
-    given = ["race", "Why?", "--temperature", "0.8", "--verifier", "rejection"]
-    assert race_spec(build_parser().parse_args(given)).verifier == "rejection"
-    assert race_spec(build_parser().parse_args(given[:2])).verifier == "match"
+    command = ["race", "Why?", "--temperature", "0.8", "--verifier", "rejection"]
+    assert race_spec(build_parser().parse_args(command)).verifier == "rejection"
+    assert race_spec(build_parser().parse_args(command[:2])).verifier == "match"
 
 
 def test_rejection_without_a_temperature_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["race", "Why?", "--verifier", "rejection"]) == 2
-    said = capsys.readouterr()
-    assert not said.out and said.err.count("\n") == 1 and "temperature above 0" in said.err
+    captured = capsys.readouterr()
+    assert not captured.out and captured.err.count("\n") == 1 and "temperature above 0" in captured.err
 
 
 def test_the_page_asks_for_it() -> None:
