@@ -1,7 +1,7 @@
 """What torchrun runs in the test of tensor parallelism: `split_race.py FOLDER`, in every process.
 
-The first one races the model in FOLDER, writes what came of it there as JSON, and fails in the middle of a forward,
-when the other processes wait for its part.
+The first one races the model in FOLDER, writes the results there as JSON, and fails in the middle of a forward,
+while the other processes wait for its part.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from specrace.model.target import Target
 from specrace.model.tensor_parallel import Followers
 
 # Longer than an order's first message.
-PROMPT = tuple((7 * place * place + 3) % 1000 for place in range(400))
+PROMPT = tuple((7 * position * position + 3) % 1000 for position in range(400))
 LANES = tuple(name for name in native_methods() if name != "draft-model")
 # Temperatures and lanes. Where the draw decides, one lane that drafts chains and one that drafts trees are enough.
 RACES = ((0.0, LANES), (0.8, ("vanilla", "prompt-lookup", "fusion")))
 
 
 def raced(target: Target, temperature: float, lanes: tuple[str, ...]) -> dict[str, Any]:
-    """Each lane's output and badge."""
+    """Race `lanes`; each lane's output, and whether it is identical to vanilla's."""
     spec = RaceSpec(lanes, max_new_tokens=10, temperature=temperature, seed=5)
     *events, finished = race(target, PROMPT, spec)
     assert isinstance(finished, Finished)
@@ -48,14 +48,14 @@ def refusal(folder: Path, followers: Followers) -> str:
 
 
 def lead(folder: Path, followers: Followers) -> int:
-    """The first process's part."""
-    found: dict[str, Any] = {"refused": [refusal(folder / name, followers) for name in ("no-plan", "uneven", "cut")]}
+    """What the first process does; returns its exit status."""
+    results: dict[str, Any] = {"refused": [refusal(folder / name, followers) for name in ("no-plan", "uneven", "cut")]}
     target = load_target(folder / "model", followers=followers)
-    found["races"] = [raced(target, *asked) for asked in RACES]
+    results["races"] = [raced(target, *case) for case in RACES]
     store = target.prefill(PROMPT).store
     assert store.data is not None
-    found |= {"shape": store.data.shape, "roofline": target.roofline.as_json(100), "about": target.describe()}
-    (folder / "found.json").write_text(json.dumps(found))
+    results |= {"shape": store.data.shape, "roofline": target.roofline.as_json(100), "about": target.describe()}
+    (folder / "found.json").write_text(json.dumps(results))
     target.model.get_output_embeddings().register_forward_pre_hook(fail)
     target.prefill(PROMPT)
     return 0

@@ -1,4 +1,4 @@
-"""ModelChoices on several devices: where everything lies, that nothing else changes, and how "auto" chooses."""
+"""Models on several devices: where everything lies, that nothing else changes, and how "auto" chooses."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def test_trees_are_scored_and_kept_as_on_one_device(name: str) -> None:
         store, expected = target.prefill(text).store.clone(400), plain.prefill(text).store.clone(400)
         for step in range(10):
             tree = random_tree(chance, text[-1], (0, 1, 6, 2, 15)[step % 5])
-            found = target.logits(store, tree)
-            assert found.device == SECOND and torch.equal(found.cpu(), plain.logits(expected, tree))
+            logits = target.logits(store, tree)
+            assert logits.device == SECOND and torch.equal(logits.cpu(), plain.logits(expected, tree))
             path = tree.path_to(chance.randrange(len(tree)))
             store.keep(path)
             expected.keep(path)
@@ -85,19 +85,19 @@ def test_inside_generate_a_spread_model_says_what_it_says_on_one_device() -> Non
     ids = torch.tensor([random_prompt(random.Random(1))])
     with TwoDevices():
         spread, plain = spread_model(tiny_model("llama")), tiny_model("llama")
-        found = [
+        outputs = [
             model.generate(ids, custom_generate=custom_generate, method="trie", max_new_tokens=12, do_sample=False)
             for model in (spread, plain)
         ]
-    assert torch.equal(*found)
+    assert torch.equal(*outputs)
 
 
 def test_a_draft_model_of_several_devices_reads_and_guesses() -> None:
     targets = (spread_target("llama"), tiny_target("llama", num_hidden_layers=3))
     with TwoDevices():
         sessions = [DraftModel(target).after([3, 4, 5, 6]).session(SamplingParams()) for target in targets]
-        found = [[session.likeliest([token]) for token in (7, 8, 9)] for session in sessions]
-    assert found[0] == found[1]
+        drafts = [[session.likeliest([token]) for token in (7, 8, 9)] for session in sessions]
+    assert drafts[0] == drafts[1]
 
 
 def test_nothing_is_captured_and_the_description_says_why() -> None:
@@ -121,12 +121,12 @@ def test_a_layer_that_writes_elsewhere_is_refused() -> None:
 
 def test_every_device_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     target = spread_target("llama")
-    seen: list[torch.device] = []
-    monkeypatch.setattr(torch.cuda, "synchronize", seen.append)
+    synchronized: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronized.append)
     target.synchronize()
     monkeypatch.setattr(target, "_on_gpu", True)
     target.synchronize()
-    assert seen == [FIRST, SECOND]
+    assert synchronized == [FIRST, SECOND]
 
 
 def test_a_model_whose_layers_are_not_found_is_refused() -> None:
@@ -158,13 +158,13 @@ def test_auto_takes_what_there_is(
     assert (device_map.one_device(device), device_map.spread(device)) == expected
 
 
-@pytest.mark.parametrize(("available", "found"), [(True, 3), (False, 0)])
+@pytest.mark.parametrize(("available", "expected"), [(True, 3), (False, 0)])
 def test_accelerators_are_those_that_torch_can_use(
-    available: bool, found: int, monkeypatch: pytest.MonkeyPatch
+    available: bool, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: available)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
-    assert device_map.count_accelerators() == found
+    assert device_map.count_accelerators() == expected
 
 
 def test_without_a_gpu_auto_is_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,16 +174,16 @@ def test_without_a_gpu_auto_is_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_another_model_is_loaded_on_the_device_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    devices: list[str] = []
 
     def load(_: Any, *, device: str, **__: Any) -> Target:
-        asked.append(device)
+        devices.append(device)
         return tiny_target("llama")
 
     monkeypatch.setattr(module, "load_target", load)
     workbench = module.Workbench(tiny_target("llama"), [], None, None, device="auto")  # type: ignore[arg-type]
     workbench.with_model("other").with_model("another")
-    assert asked == ["auto", "auto"]
+    assert devices == ["auto", "auto"]
 
 
 def test_several_gpus_without_accelerate_are_refused_in_one_sentence(
@@ -192,25 +192,29 @@ def test_several_gpus_without_accelerate_are_refused_in_one_sentence(
     monkeypatch.setattr(device_map, "count_accelerators", lambda: 2)
     monkeypatch.setattr(device_map, "find_spec", dict.fromkeys(["accelerate"]).get)
     assert cli.main(["race", "Why?", "--device", "auto"]) == 2
-    said = capsys.readouterr().err.strip().splitlines()[-1]
-    assert said.startswith("To spread a model over 2 GPUs,") and "pip install accelerate" in said and said.endswith(".")
+    message = capsys.readouterr().err.strip().splitlines()[-1]
+    assert (
+        message.startswith("To spread a model over 2 GPUs,")
+        and "pip install accelerate" in message
+        and message.endswith(".")
+    )
 
 
 def test_several_gpus_hand_the_model_to_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is asked of transformers; that it does it is its own affair."""
-    asked: list[dict[str, Any]] = []
+    """Only the request to transformers is checked, not what it does with it."""
+    calls: list[dict[str, Any]] = []
 
-    def load(_: Any, **given: Any) -> Any:
-        asked.append(given)
-        told = {"missing_keys": set(), "unexpected_keys": set(), "mismatched_keys": set()}
-        return spread_model(tiny_model("llama", vocab_size=4160)), told
+    def load(_: Any, **options: Any) -> Any:
+        calls.append(options)
+        loading_info = {"missing_keys": set(), "unexpected_keys": set(), "mismatched_keys": set()}
+        return spread_model(tiny_model("llama", vocab_size=4160)), loading_info
 
     monkeypatch.setattr(device_map, "count_accelerators", lambda: 2)
     monkeypatch.setattr(device_map, "find_spec", str)
     monkeypatch.setattr(loading.AutoModelForCausalLM, "from_pretrained", load)
     with TwoDevices():
         target = load_target(device="auto")
-    assert asked[0]["device_map"] == "auto" and asked[0]["dtype"] == torch.bfloat16
+    assert calls[0]["device_map"] == "auto" and calls[0]["dtype"] == torch.bfloat16
     assert target.forward_kind == "eager (on several devices)"
 
 
@@ -226,11 +230,11 @@ def test_a_model_that_does_not_fit_the_gpus_is_refused(elsewhere: str) -> None:
 
 def test_an_explicit_map_is_followed_by_transformers_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """With accelerate's own hooks: two names of one memory, which is all that a CPU has."""
-    monkeypatch.setattr("accelerate.utils.modeling.check_device_same", lambda one, other: one.type == other.type)
-    places = {"model.embed_tokens": FIRST, "model.rotary_emb": FIRST, "model.norm": SECOND, "lm_head": SECOND}
-    places |= {f"model.layers.{number}": FIRST if number < 2 else SECOND for number in range(3)}
-    target, plain = load_target(device_map=places), load_target(graphs=False)
-    assert target.model.hf_device_map == places and target.forward_kind == "eager (on several devices)"
+    monkeypatch.setattr("accelerate.utils.modeling.check_device_same", lambda first, second: first.type == second.type)
+    layout = {"model.embed_tokens": FIRST, "model.rotary_emb": FIRST, "model.norm": SECOND, "lm_head": SECOND}
+    layout |= {f"model.layers.{number}": FIRST if number < 2 else SECOND for number in range(3)}
+    target, plain = load_target(device_map=layout), load_target(graphs=False)
+    assert target.model.hf_device_map == layout and target.forward_kind == "eager (on several devices)"
     assert target.model._hf_hook.io_same_device is False and target.layer_devices == (FIRST,) * 3
     prompt = plain.tokenizer("What is the trie built from?")["input_ids"]
     for method in ("vanilla", "trie", "lookahead"):

@@ -42,10 +42,10 @@ def test_sample_marks_what_its_answer_quotes(sources: list[Source]) -> None:
     for _ in range(200):
         sample = task.sample(200)
         marked = {
-            each["evidence"]: (each["text"], number)
+            sentence["evidence"]: (sentence["text"], number)
             for number, document in enumerate(sample.documents, 1)
-            for each in document["sentences"]
-            if each["evidence"]
+            for sentence in document["sentences"]
+            if sentence["evidence"]
         }
         assert sample.answer == answer(sample.question, [marked[rank] for rank in sorted(marked)])
         assert sorted(marked) == list(range(1, len(marked) + 1))
@@ -93,9 +93,9 @@ def circuit_is_untouched(work: Path, recipe: training.Recipe) -> bool:
     """Whether the checkpoint's circuit is the one that training began with, and the rest is not."""
     before = training.new_model(AutoTokenizer.from_pretrained(work), recipe)
     after = load_checkpoint(work)
-    same = [torch.equal(a, b) for a, b in zip(circuit_parameters(before), circuit_parameters(after), strict=True)]
+    unchanged = [torch.equal(a, b) for a, b in zip(circuit_parameters(before), circuit_parameters(after), strict=True)]
     moved = [not torch.equal(a, b) for a, b in zip(before.parameters(), after.parameters(), strict=True)]
-    return all(same) and any(moved)
+    return all(unchanged) and any(moved)
 
 
 def test_train_resume_export_load(
@@ -103,7 +103,7 @@ def test_train_resume_export_load(
 ) -> None:
     small = training.Recipe(tokens_per_batch=300, hidden=512, layers=2, mlp=64, stages=((0.0, 40),))
     monkeypatch.setitem(training.PRESETS, "cpu", small)
-    # A step takes half a second, on whatever machine.
+    # A step takes half a second, whatever the machine.
     monkeypatch.setattr(training, "time", SimpleNamespace(perf_counter=count(0.0, 0.5).__next__))
     arguments = ["train", "--text", str(CORPUS), "--work", str(work), "--threads", "1"]
     for minutes in ("0.025", "0.05"):
@@ -111,7 +111,7 @@ def test_train_resume_export_load(
     log = [json.loads(line) for line in (work / "losses.jsonl").read_text().splitlines()]
     assert [row["step"] for row in log] == [3, 6] and log[1]["tokens"] > log[0]["tokens"]
     assert circuit_is_untouched(work, small)
-    # So young a model does not stop by itself.
+    # A model this young does not stop by itself.
     monkeypatch.setattr(evaluate, "MAX_NEW_TOKENS", 12)
     monkeypatch.setattr(evaluate, "LANE_ANSWERS", 1)
     assert main(["evaluate", "--text", str(CORPUS), "--work", str(work), "--samples", "1", "--json"]) == 0
