@@ -13,7 +13,7 @@ from typing import Any
 from specrace.cli import score
 from specrace.lab.transcripts import Transcript
 
-# Ends in 1 2 3, which stood at its start: copying pays from the first step on.
+# The prompt ends in 1 2, which stood at its start before 3: copying pays from the first step on.
 COPYING = {
     "id": "a",
     "category": "copy",
@@ -36,16 +36,16 @@ def write(path: Path, *lines: Any) -> Path:
 
 
 def run(*arguments: object) -> int:
-    """`score` with these arguments. Raises InputError as `run` does; `main` is what turns that into exit code 2."""
+    """`score` with these arguments. Raises InputError as `score.run` does; only `main` turns that into exit code 2."""
     parser = argparse.ArgumentParser()
     score.add_parser(parser.add_subparsers(dest="command", required=True))
     return score.run(parser.parse_args(["score", *map(str, arguments)]))
 
 
 def copying(count: int, *, seed: int = 0, category: str = "copy") -> list[Transcript]:
-    """Requests whose outputs copy spans of their prompts, and those of category "fresh", every fourth, which do not."""
+    """Requests whose outputs copy spans of their prompts; every fourth, of category "fresh", copies nothing."""
     chance = random.Random(seed)
-    found = []
+    transcripts = []
     for number in range(count):
         prompt = [chance.randrange(200) for _ in range(60)]
         fresh = number % 4 == 3
@@ -54,14 +54,14 @@ def copying(count: int, *, seed: int = 0, category: str = "copy") -> list[Transc
             start = chance.randrange(40)
             output += prompt[start : start + chance.randrange(4, 12)]
         kind = "fresh" if fresh else category
-        found.append(Transcript(f"r{number}", kind, tuple(prompt), tuple(output[:24]), 400))
-    return found
+        transcripts.append(Transcript(f"r{number}", kind, tuple(prompt), tuple(output[:24]), 400))
+    return transcripts
 
 
 def write_log(path: Path, transcripts: Sequence[Transcript]) -> Path:
     """A log of these transcripts."""
     rows = (
-        {"id": each.id, "category": each.category, "prompt_ids": each.prompt, "output_ids": each.output}
-        for each in transcripts
+        {"id": request.id, "category": request.category, "prompt_ids": request.prompt, "output_ids": request.output}
+        for request in transcripts
     )
     return write(path, *rows)

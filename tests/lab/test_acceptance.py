@@ -21,7 +21,7 @@ def step(*emitted: int, path: tuple[int, ...] = (0,), tree: TokenTree = TREE) ->
 
 def test_each_position_counts_the_drafts_that_reach_it() -> None:
     counted = Acceptance()
-    for each in (
+    for counted_step in (
         step(1, 2, 7, path=(0, 1, 2)),
         step(4, 7, path=(0, 4)),
         step(7),
@@ -29,7 +29,7 @@ def test_each_position_counts_the_drafts_that_reach_it() -> None:
         # The output ends inside the accepted path.
         step(1, path=(0, 1, 2)),
     ):
-        counted.add(each)
+        counted.add(counted_step)
     expected = {"emitted": [0, 3, 1, 1], "drafted": [4, 4, 4], "accepted": [3, 1, 0]}
     assert (counted.steps, counted.summary()) == (5, expected)
     twice = Acceptance()
@@ -45,9 +45,11 @@ def test_without_steps_there_are_no_positions() -> None:
 def test_a_scoreboard_shows_its_steps_and_forgets_a_request_that_is_broken_off() -> None:
     board = Scoreboard([ScoredLane.of("vanilla", {}), ScoredLane.of("prompt-lookup", {}, 3)], by_category=True)
     counted = {lane.name: Acceptance() for lane in board.lanes}
-    board.add(transcript(COPYING["prompt_ids"], COPYING["output_ids"]), lambda lane, each: counted[lane].add(each))
+    board.add(
+        transcript(COPYING["prompt_ids"], COPYING["output_ids"]), lambda lane, acceptance: counted[lane].add(acceptance)
+    )
     groups = board.groups()
-    assert {lane: each.steps for lane, each in counted.items()} == {"vanilla": 8, "prompt-lookup": 4}
+    assert {lane: acceptance.steps for lane, acceptance in counted.items()} == {"vanilla": 8, "prompt-lookup": 4}
     assert counted["prompt-lookup"].summary() == {
         "emitted": [0, 2, 1, 0, 1],
         "drafted": [3, 3, 3],

@@ -1,4 +1,4 @@
-"""The bench: what is counted and compared, on a target that is a table."""
+"""The benchmark: what is counted and compared, on a target that is a table."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def words(tokens: Any) -> str:
 
 
 def test_lanes_are_measured_on_every_prompt() -> None:
-    told: list[str] = []
+    progress: list[str] = []
     results = Bench(TableTarget(), RaceSpec(("trie", "prompt-lookup"), max_new_tokens=30), repetitions=2).run(
-        prompts(3), told.append
+        prompts(3), progress.append
     )
-    assert len(told) == 3 * (1 + 2 * 4)
+    assert len(progress) == 3 * (1 + 2 * 4)
     for result in results:
         assert set(result.runs) == {"vanilla", "trie", "prompt-lookup"} and not result.peer_runs
         assert all(len(runs) == 2 for runs in result.runs.values())
@@ -48,9 +48,9 @@ def test_lanes_are_measured_on_every_prompt() -> None:
 
 def test_contestants_take_turns_and_another_begins_each_time() -> None:
     target = TableTarget()
-    told: list[str] = []
-    Bench(target, RaceSpec(("trie",), max_new_tokens=4), repetitions=2).run(prompts(2), told.append)
-    order = [line.partition(": ")[2] for line in told]
+    progress: list[str] = []
+    Bench(target, RaceSpec(("trie",), max_new_tokens=4), repetitions=2).run(prompts(2), progress.append)
+    order = [line.partition(": ")[2] for line in progress]
     assert order == [
         "warming up", "vanilla", "trie", "all lanes, step by step", "trie", "vanilla", "all lanes, step by step",
         "warming up", "trie", "vanilla", "all lanes, step by step", "vanilla", "trie", "all lanes, step by step",
@@ -59,29 +59,29 @@ def test_contestants_take_turns_and_another_begins_each_time() -> None:
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_lanes_know_the_outputs_of_earlier_other_prompts(keep: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In every lane and repetition, by itself and step by step, whatever the order; never one of the same prompt."""
-    seen: dict[str, list[list[tuple[int, ...]]]] = {}
+    """In every lane and repetition, alone and step by step, in any order; never an output of the same prompt."""
+    pasts_seen: dict[str, list[list[tuple[int, ...]]]] = {}
     names = {"one": 1, "other": 2, "one again": 1, "last": 3}
-    given = [BenchPrompt(name, random_prompt(random.Random(seed))) for name, seed in names.items()]
+    bench_prompts = [BenchPrompt(name, random_prompt(random.Random(seed))) for name, seed in names.items()]
     bench = Bench(TableTarget(), RaceSpec(("suffix", "fusion"), max_new_tokens=9), repetitions=2, keep_outputs=keep)
-    now = iter(given)
+    upcoming = iter(bench_prompts)
 
     def remember(*values: Any) -> Any:
-        seen[current[0].id].append(list(values[-1].past))
+        pasts_seen[current[0].id].append(list(values[-1].past))
         return make_drafter_inputs(*values)
 
-    def told(what: str) -> None:
+    def on_progress(what: str) -> None:
         if what.endswith("warming up"):
-            current[:] = [next(now)]
-            seen[current[0].id] = []
+            current[:] = [next(upcoming)]
+            pasts_seen[current[0].id] = []
 
     current: list[BenchPrompt] = []
     monkeypatch.setattr("specrace.lab.bench.make_drafter_inputs", remember)
-    said = {each.prompt.id: each.runs["vanilla"][0].tokens for each in bench.run(given, told)}
+    text_of = {result.prompt.id: result.runs["vanilla"][0].tokens for result in bench.run(bench_prompts, on_progress)}
     expected = {"one": [], "other": ["one"], "one again": ["other"], "last": ["one", "other", "one again"]}
-    for name, pasts in seen.items():
+    for name, pasts in pasts_seen.items():
         assert len(pasts) >= 2 * 2 * 3
-        assert all(past == [said[each] for each in expected[name] if keep] for past in pasts)
+        assert all(past == [text_of[earlier] for earlier in expected[name] if keep] for past in pasts)
 
 
 def run_of(tokens: list[int], steps: int, ms: float) -> LaneRun:
@@ -106,27 +106,27 @@ def result_of(name: str, tokens: list[int], vanilla: list[float], trie: list[flo
 def test_figures_are_sums_of_medians_and_loops_are_left_out() -> None:
     straight = result_of("one", list(range(40)), [80, 100, 1000], [40, 50, 60], 50.0)
     looping = result_of("two", [7, 8] * 50, [10, 10, 10], [1, 1, 1], 1.0)
-    found = summarise([straight, looping], words)
-    vanilla, trie = found["lanes"]
+    summary = summarise([straight, looping], words)
+    vanilla, trie = summary["lanes"]
     assert (vanilla["tokens"], vanilla["decode_ms"], vanilla["tokens_per_s"]) == (40, 100, pytest.approx(400))
     assert (trie["steps"], trie["tau"], trie["speedup"]) == (10, 4.0, pytest.approx(2.0))
     assert trie["drafted_per_step"] == 4.0 and trie["acceptance_rate"] == pytest.approx(0.75)
     assert trie["spread"] == pytest.approx(20 / 50) and trie["run_tokens_per_s"] == pytest.approx(1000 * 40 / 60)
     assert trie["host_share"] == pytest.approx(0.25) and trie["host_ms_per_step"] == pytest.approx(50 / 4 / 10)
     assert trie["roofline"]["of_limit"] == pytest.approx(0.3 / (50 * 6 / 8 / 10)) and trie["fastest_on"] == 1
-    assert found["counted_prompts"] == 1 and found["loops"] == [{"id": "two", "loop_tokens": 100}]
-    peer = found["peers"][0]
+    assert summary["counted_prompts"] == 1 and summary["loops"] == [{"id": "two", "loop_tokens": 100}]
+    peer = summary["peers"][0]
     assert (peer["decode_tokens"], peer["decode_ms"]) == (39, 130) and peer["run_ms"] == 140
     assert peer["identical"] is False and peer["first_difference"]["prompt"] == "one"
-    ratio = found["comparisons"][0]
+    ratio = summary["comparisons"][0]
     assert ratio["decode"] == pytest.approx(400 / 300) and ratio["run"] == pytest.approx((40 / 110) / (40 / 140))
-    assert [row["id"] for row in found["prompts"]] == ["one", "two"] and found["prompts"][0]["fastest"] == "trie"
+    assert [row["id"] for row in summary["prompts"]] == ["one", "two"] and summary["prompts"][0]["fastest"] == "trie"
 
 
 def test_a_speedup_lies_in_its_range() -> None:
-    """One late run of each prompt, in another repetition each: no repetition is as fast as the medians."""
+    """Each prompt has one late run, each in another repetition, so no repetition is as fast as the medians."""
     late = ([100, 50, 50], [50, 100, 50], [50, 50, 100])
-    results = [result_of(str(name), list(range(40)), [100] * 3, each, 50.0) for name, each in enumerate(late)]
+    results = [result_of(str(name), list(range(40)), [100] * 3, trie_ms, 50.0) for name, trie_ms in enumerate(late)]
     trie = summarise(results, words)["lanes"][1]
     assert (trie["speedup"], trie["speedup_low"], trie["speedup_high"]) == (2.0, pytest.approx(1.5), 2.0)
     once = summarise([result_of("one", list(range(40)), [100], [50], 50.0)], words)["lanes"][1]
@@ -137,22 +137,22 @@ def test_clocks_that_disagree_are_named() -> None:
     tokens = list(range(40))
     fair = summarise([result_of("one", tokens, [100, 100, 100], [50, 50, 50], 51.0)], words)
     assert fair["warnings"] == []
-    found = summarise([result_of("one", tokens, [100, 100, 100], [50, 50, 50], 60.0)], words)
-    assert len(found["warnings"]) == 1 and "trie" in found["warnings"][0] and "-17 %" in found["warnings"][0]
+    summary = summarise([result_of("one", tokens, [100, 100, 100], [50, 50, 50], 60.0)], words)
+    assert len(summary["warnings"]) == 1 and "trie" in summary["warnings"][0] and "-17 %" in summary["warnings"][0]
 
 
 def test_when_all_loop_the_figures_say_so() -> None:
-    found = summarise([result_of("two", [7, 8] * 50, [10, 10, 10], [1, 1, 1], 1.0)], words)
-    assert "loops" in found["warnings"][-1] and found["lanes"][0]["tokens"] == 100
+    summary = summarise([result_of("two", [7, 8] * 50, [10, 10, 10], [1, 1, 1], 1.0)], words)
+    assert "loops" in summary["warnings"][-1] and summary["lanes"][0]["tokens"] == 100
 
 
 def test_a_prompt_that_does_not_fit_is_named_before_anything_runs() -> None:
     target = TableTarget(max_context=64)
-    told: list[str] = []
+    progress: list[str] = []
     long = BenchPrompt("the long one", tuple([3] * 60))
     with pytest.raises(InputError, match="the long one"):
-        Bench(target, RaceSpec(("trie",), max_new_tokens=20)).run([*prompts(1), long], told.append)
-    assert not told
+        Bench(target, RaceSpec(("trie",), max_new_tokens=20)).run([*prompts(1), long], progress.append)
+    assert not progress
 
 
 @pytest.mark.parametrize("repetitions", [0, -1, 10**6])
@@ -165,11 +165,11 @@ def test_repetitions_have_bounds(repetitions: int) -> None:
 def test_a_difference_is_explained_by_the_params_that_chose(temperature: float) -> None:
     target = TableTarget(scale=1.0)
     bench = Bench(target, RaceSpec((), max_new_tokens=12, temperature=temperature, seed=4), repetitions=1)
-    found = bench.run(prompts(1))[0]
-    said = found.runs["vanilla"][0].tokens
-    ids, params = found.prompt.tokens, bench.spec.sampling_params()
-    best = [explain_difference(target, [*ids, *said[:place]], place, params).best[0] for place in range(12)]
-    assert best == [str(token) for token in said]
+    result = bench.run(prompts(1))[0]
+    text = result.runs["vanilla"][0].tokens
+    ids, params = result.prompt.tokens, bench.spec.sampling_params()
+    best = [explain_difference(target, [*ids, *text[:position]], position, params).best[0] for position in range(12)]
+    assert best == [str(token) for token in text]
 
 
 def test_a_prompt_may_have_its_own_length() -> None:
@@ -179,19 +179,19 @@ def test_a_prompt_may_have_its_own_length() -> None:
 
 
 def test_a_lane_pays_for_no_other_lanes_draft_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, ...]] = []
+    lanes_of_inputs: list[tuple[str, ...]] = []
 
     def remember(*values: Any) -> Any:
-        asked.append(values[2].lanes)
+        lanes_of_inputs.append(values[2].lanes)
         return make_drafter_inputs(*values)
 
     monkeypatch.setattr("specrace.lab.bench.make_drafter_inputs", remember)
     Bench(TableTarget(), RaceSpec(("trie", "suffix"), max_new_tokens=4), repetitions=1).run(prompts(1))
-    assert set(asked) == {("vanilla",), ("vanilla", "trie"), ("vanilla", "suffix")}
+    assert set(lanes_of_inputs) == {("vanilla",), ("vanilla", "trie"), ("vanilla", "suffix")}
 
 
 def test_prefill_and_tables_are_corrected_as_the_steps_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At half the machine's speed, a prefill of 1,000 s."""
+    """The machine runs at half its speed, and the prefill takes 1,000 s."""
     target = TableTarget()
     bench, prefill = Bench(target, RaceSpec(("trie",), max_new_tokens=4), repetitions=1), target.prefill
     monkeypatch.setattr(target, "prefill", lambda tokens: replace(prefill(tokens), ms=1e6))

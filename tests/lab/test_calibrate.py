@@ -80,7 +80,7 @@ def test_a_curve_survives_its_file(tmp_path: Path) -> None:
     curve = CostCurve((1, 2), (1.0, 1 / 3), (ContextCost(256, 0.1, (1.0, 1 / 3)),), about)
     curve.save(tmp_path / "below" / "curve.json")
     assert CostCurve.load(tmp_path / "below" / "curve.json") == curve
-    assert [each.name for each in (tmp_path / "below").iterdir()] == ["curve.json"]
+    assert [file.name for file in (tmp_path / "below").iterdir()] == ["curve.json"]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_flat_curve_asks_for_many_drafts_and_a_steep_one_for_few(method: str) 
 
 
 def test_a_cliff_is_jumped_over() -> None:
-    """With gains that fall, two rows are never chosen; where few nodes bring anything, it is four rows, not five."""
+    """With falling gains two rows are never chosen; where only few nodes gain anything, it is four rows, not five."""
     assert best_budget(CLIFF, METHODS["trie"].profile.gains(63)) in (3, 7, 8, 9)
     assert best_budget(CLIFF, (0.5, 0.4, 0.3, 0.1, 0.05)) == 3
     assert best_budget(CLIFF, (0.5, 0.1, 0.0, 0.0)) == 3
@@ -131,22 +131,24 @@ def test_rows_are_padded_to_the_cheapest_number_above() -> None:
 
 
 def test_a_lane_fills_up_over_the_cliff_and_forgets_what_it_filled_with() -> None:
-    """Two and three rows become four where the lane may draft three; the step's tree and what is learned stay as is."""
+    """Two and three rows become four if the lane may draft three; the step's tree and what is learned do not change."""
     prompt = (2, 3, 4, 5, 2, 3, 9, 2)
     drafter = Scripted(lambda context, _: TokenTree.chain(context[-1], context[-1:] * (len(context) % 5)))
     texts, sizes = [], []
     for curve in (None, CLIFF):
         lane = function_lane(prompt, drafter, markov(3), num_draft=3, max_new_tokens=20)
         lane.curve = curve
-        asked = []
+        scored_sizes = []
         score = lane.session.score
-        lane.session.score = lambda tree, score=score, asked=asked: asked.append(len(tree)) or score(tree)  # type: ignore
+        lane.session.score = lambda tree, score=score, scored_sizes=scored_sizes: (
+            scored_sizes.append(len(tree)) or score(tree)
+        )  # type: ignore
         steps = []
         while not lane.end:
             steps.append(lane.step())
         assert all(len(step.verdict.scores.targets) == len(step.tree) <= 4 for step in steps)
         texts.append(lane.tokens)
-        sizes.append((set(asked), {len(step.tree) for step in steps}))
+        sizes.append((set(scored_sizes), {len(step.tree) for step in steps}))
     assert texts[0] == texts[1] == continuation(prompt, markov(3), 20)
     assert sizes == [({1, 2, 3, 4}, {1, 2, 3, 4}), ({1, 4}, {1, 2, 3, 4})]
 
@@ -190,16 +192,16 @@ def test_a_race_drafts_what_its_curve_allows() -> None:
 def test_measuring_fits_the_models_context() -> None:
     curve = measure(TableTarget(max_context=100), rounds=1)
     assert curve.rows == tuple(rows for rows in ROWS if rows <= 50)
-    assert [each.context for each in curve.contexts] == [32, 100 - 48]
+    assert [cost.context for cost in curve.contexts] == [32, 100 - 48]
     assert all(ratio > 0 for ratio in curve.ratio) and curve.ratio[0] == 1.0
     both = measure(TableTarget(max_context=512), rows=(1, 4), rounds=3)
-    assert [each.context for each in both.contexts] == [32, 256, 508]
+    assert [cost.context for cost in both.contexts] == [32, 256, 508]
     assert both.about["model"] == "a function" and both.about["rounds"] == 3 and "date" in both.about
 
 
 def test_what_is_measured_is_what_rows_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock of the test's own: k rows take 3 + k ms, twice that while the machine is slow; now and then a step
-    comes late, and once one seems to take no time.
+    """By the test's clock k rows take 3 + k ms, and twice that while the machine is slow; now and then a step comes
+    late, and one seems to take no time.
     """
     now, steps, score = 0.0, 0, TableSession.score
 
@@ -247,7 +249,7 @@ def test_another_machine_or_model_has_another_file(name: str) -> None:
 
 def test_another_engine_has_another_file_but_not_another_reason() -> None:
     about = ABOUT
-    files = [cache_file(about | {"engine": each}) for each in ("eager", "eager (not traced: X)", "TorchScript")]
+    files = [cache_file(about | {"engine": engine}) for engine in ("eager", "eager (not traced: X)", "TorchScript")]
     assert files[0] == files[1] != files[2]
 
 
@@ -260,5 +262,5 @@ def test_each_engine_has_a_curve_of_its_own_whatever_the_reason_for_it() -> None
         "eager",
         "eager (no graphs)",
     )
-    files = [cache_file(about | {"engine": each}) for each in engines]
+    files = [cache_file(about | {"engine": engine}) for engine in engines]
     assert len(set(files)) == 4 and files[3] == files[4]

@@ -1,4 +1,4 @@
-"""Successive halving: what is left is scored on all requests, and the recommendation is that of the whole sweep."""
+"""Successive halving: what remains is scored on all requests, and the recommendation is the whole sweep's."""
 
 from __future__ import annotations
 
@@ -29,69 +29,71 @@ POOLS = {"own": [1, 2, 3, 4, 5, 6], "vllm": [7, 8]}
 def whole() -> Sweep:
     """Every setting on every request, one of which loops."""
     transcripts = [*copying(90), transcript([1, 2, 3, 4], [7, 8] * 30)]
-    found = Sweep.of(grid_lanes(LANES, {}, (4, 8)), transcripts, ASSUMED_GPU)
-    run_sweep(found, transcripts)
-    return found
+    sweep = Sweep.of(grid_lanes(LANES, {}, (4, 8)), transcripts, ASSUMED_GPU)
+    run_sweep(sweep, transcripts)
+    return sweep
 
 
 def halved(whole: Sweep, seed: int = 0, processes: int = 1) -> Halving:
     transcripts = [*copying(90), transcript([1, 2, 3, 4], [7, 8] * 30)]
-    found = Halving(replace(whole, cells={}), transcripts, POOLS, seed=seed)
-    for _ in found.run(processes=processes):
+    halving = Halving(replace(whole, cells={}), transcripts, POOLS, seed=seed)
+    for _ in halving.run(processes=processes):
         pass
-    return found
+    return halving
 
 
-def untimed(found: dict[str, object]) -> dict[str, object]:
-    return {name: found[name] for name in ("lane", "options", "num_draft", "tau")}
+def untimed(recommendation: dict[str, object]) -> dict[str, object]:
+    return {name: recommendation[name] for name in ("lane", "options", "num_draft", "tau")}
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_recommendation_is_that_of_the_whole_sweep_with_any_seed(whole: Sweep, seed: int) -> None:
-    found = halved(whole, seed)
+    halving = halved(whole, seed)
     for pool, lanes in POOLS.items():
         names = {whole.lanes[lane].name for lane in lanes}
         expected = Recommender(whole, ASSUMED_GPU, tuple(names), seed).recommendation()
-        assert untimed(Recommender(found.finalists(pool), ASSUMED_GPU, (), seed).recommendation()) == untimed(expected)
+        assert untimed(Recommender(halving.finalists(pool), ASSUMED_GPU, (), seed).recommendation()) == untimed(
+            expected
+        )
 
 
 def test_it_says_what_was_scored_on_how_many_requests(whole: Sweep) -> None:
-    found = halved(whole)
-    assert sorted(found.tried) == list(range(1, 9)) and len(found.left) < 8
-    assert {found.tried[lane].requests for lane in found.left} == {90}
-    assert {each.requests for each in found.tried.values()} <= {16, 64, 90}
-    assert found.finalists("own").finished and len(found.finalists("own").requests) == 90
-    assert found.sample("vllm").finished and len(found.sample("vllm").requests) == 16
+    halving = halved(whole)
+    assert sorted(halving.tried) == list(range(1, 9)) and len(halving.left) < 8
+    assert {halving.tried[lane].requests for lane in halving.left} == {90}
+    assert {trial.requests for trial in halving.tried.values()} <= {16, 64, 90}
+    assert halving.finalists("own").finished and len(halving.finalists("own").requests) == 90
+    assert halving.sample("vllm").finished and len(halving.sample("vllm").requests) == 16
 
 
 def test_what_loops_is_left_out_and_told(whole: Sweep) -> None:
-    found = Recommender(halved(whole).all_finalists(), ASSUMED_GPU)
-    assert found.looping == Recommender(whole, ASSUMED_GPU).looping == 1
-    assert any("1 requests whose output loops" in each for each in found.not_tested)
+    recommender = Recommender(halved(whole).all_finalists(), ASSUMED_GPU)
+    assert recommender.looping == Recommender(whole, ASSUMED_GPU).looping == 1
+    assert any("1 requests whose output loops" in sentence for sentence in recommender.not_tested)
 
 
 def test_forks_find_the_same(whole: Sweep) -> None:
-    alone, forked = (halved(whole, processes=processes) for processes in (1, 2))
+    in_one, forked = (halved(whole, processes=processes) for processes in (1, 2))
     counts = [
-        {cell: [each.steps for each in scores] for cell, scores in sorted(found.sweep.cells.items())}
-        for found in (alone, forked)
+        {cell: [score.steps for score in scores] for cell, scores in sorted(halving.sweep.cells.items())}
+        for halving in (in_one, forked)
     ]
-    assert counts[0] == counts[1] and alone.left == forked.left
+    assert counts[0] == counts[1] and in_one.left == forked.left
 
 
 def test_where_the_time_is_over_there_are_fewer_requests_or_none(whole: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     transcripts = copying(90)
-    found = Halving(Sweep.of(whole.lanes, transcripts, ASSUMED_GPU), transcripts, POOLS)
-    assert list(found.run(until=0.0)) == [] and not found.tried
+    halving = Halving(Sweep.of(whole.lanes, transcripts, ASSUMED_GPU), transcripts, POOLS)
+    assert list(halving.run(until=0.0)) == [] and not halving.tried
     clock = iter(range(10_000))
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    # All settings on one shard, and two shards more of those that are left.
-    found = Halving(Sweep.of(whole.lanes, transcripts, ASSUMED_GPU), transcripts, POOLS)
-    for _ in found.run(until=14):
+    # All settings on one shard, and two more shards for the remaining settings.
+    halving = Halving(Sweep.of(whole.lanes, transcripts, ASSUMED_GPU), transcripts, POOLS)
+    for _ in halving.run(until=14):
         pass
-    scored = len(found.all_finalists().requests)
-    assert found.tried and 0 < scored < 90 and scored % SHARD_SIZE == 0
-    assert found.all_finalists().finished and Recommender(found.finalists("own"), ASSUMED_GPU).recommendation()
+    scored = len(halving.all_finalists().requests)
+    assert halving.tried and 0 < scored < 90 and scored % SHARD_SIZE == 0
+    assert halving.all_finalists().finished and Recommender(halving.finalists("own"), ASSUMED_GPU).recommendation()
 
 
 def test_each_head_of_the_sample_has_the_categories_shares() -> None:
@@ -107,30 +109,30 @@ def test_each_head_of_the_sample_has_the_categories_shares() -> None:
 
 def test_what_may_still_be_the_fastest_goes_on() -> None:
     noise = [4.0, 6.0, 5.0, 5.5]
-    found = table(noise, [value + 0.01 for value in noise], [9.0] * 4, [6.0, 4.0, 5.6, 5.0], drafted=[8, 9, 1, 2])
-    # The second is a little dearer on every request; the last by chance, and drafts less.
-    assert contenders(found, [0, 1, 2, 3], 6) == [0, 3]
-    assert contenders(found, [0, 1, 2, 3], 1) == [0, 3] and contenders(found, [1, 2], 6) == [1]
+    forecast = table(noise, [value + 0.01 for value in noise], [9.0] * 4, [6.0, 4.0, 5.6, 5.0], drafted=[8, 9, 1, 2])
+    # The second is a little dearer on every request; the last only by chance, and it drafts less.
+    assert contenders(forecast, [0, 1, 2, 3], 6) == [0, 3]
+    assert contenders(forecast, [0, 1, 2, 3], 1) == [0, 3] and contenders(forecast, [1, 2], 6) == [1]
 
 
 def test_counts_are_those_of_score() -> None:
     for lane in candidates(name for engine in ENGINES for name in engine_lanes(engine)):
-        for each in copying(4)[2:]:
-            assert count_steps(lane, each, ASSUMED_GPU)[0] == score_output(lane, each).steps
+        for request in copying(4)[2:]:
+            assert count_steps(lane, request, ASSUMED_GPU)[0] == score_output(lane, request).steps
 
 
 def test_every_engine_has_settings_to_choose_from() -> None:
     lanes = candidates(name for engine in ENGINES for name in engine_lanes(engine))
-    found = pools(lanes, ENGINES)
-    assert lanes[0].name == "vanilla" and list(found) == list(ENGINES)
-    assert {lane for own in found.values() for lane in own} == set(range(1, len(lanes)))
-    assert {lanes[lane].name for lane in found["transformers"]} == {"prompt-lookup"}
+    lanes_of = pools(lanes, ENGINES)
+    assert lanes[0].name == "vanilla" and list(lanes_of) == list(ENGINES)
+    assert {lane for numbers in lanes_of.values() for lane in numbers} == set(range(1, len(lanes)))
+    assert {lanes[lane].name for lane in lanes_of["transformers"]} == {"prompt-lookup"}
 
 
 def test_a_part_has_its_lanes_and_requests(whole: Sweep) -> None:
-    found = part_of_sweep(whole, [0, 3], ROUNDS[0])
-    assert [lane.name for lane in found.lanes] == ["vanilla", whole.lanes[3].name] and found.finished
-    assert list(found.scores(1)) == list(whole.scores(3))[:SHARD_SIZE]
+    part = part_of_sweep(whole, [0, 3], ROUNDS[0])
+    assert [lane.name for lane in part.lanes] == ["vanilla", whole.lanes[3].name] and part.finished
+    assert list(part.scores(1)) == list(whole.scores(3))[:SHARD_SIZE]
 
 
 def test_a_fork_that_fails_is_told() -> None:
@@ -153,9 +155,9 @@ def test_forks_end_with_what_asked_for_them() -> None:
         time.sleep(0 if job < 2 else 1000)
         return os.getpid()
 
-    coming = in_forks([0, 1, 2, 3], work, 2)
-    pids = [next(coming), next(coming)]
-    coming.close()
+    results = in_forks([0, 1, 2, 3], work, 2)
+    pids = [next(results), next(results)]
+    results.close()
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)

@@ -17,7 +17,7 @@ from tests.lab.parts import copying, transcript
 TRANSCRIPTS = [*copying(4), transcript([1, 2, 3], [7, 8] * 30)]
 
 
-def made(name: str) -> tuple[Sweep, list[Table]]:
+def sweep_and_tables(name: str) -> tuple[Sweep, list[Table]]:
     sweep = Sweep.of(swept_lanes(name), TRANSCRIPTS, ASSUMED_GPU)
     run_sweep(sweep, TRANSCRIPTS)
     return sweep, make_tables(name, sweep, TRANSCRIPTS, ASSUMED_GPU)
@@ -29,7 +29,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_table_1_has_the_lanes_and_every_category_without_loops() -> None:
-    sweep, (table,) = made("table1")
+    sweep, (table,) = sweep_and_tables("table1")
     assert [row[0] for row in table.rows] == ["all", "copy", "fresh"]
     assert table.columns[-2:] == ("trie 32 speedup", "trie 32 tokens/step")
     whole = forecast_sweep(sweep, ASSUMED_GPU)[0].for_requests(range(4))
@@ -38,7 +38,7 @@ def test_table_1_has_the_lanes_and_every_category_without_loops() -> None:
 
 
 def test_a_category_may_have_the_name_of_the_whole() -> None:
-    named = [replace(each, category="all") for each in TRANSCRIPTS]
+    named = [replace(request, category="all") for request in TRANSCRIPTS]
     sweep = Sweep.of(swept_lanes("table3"), named, ASSUMED_GPU)
     run_sweep(sweep, named)
     (table,) = make_tables("table3", sweep, named, ASSUMED_GPU)
@@ -48,7 +48,7 @@ def test_a_category_may_have_the_name_of_the_whole() -> None:
 @pytest.mark.usefixtures("small")
 def test_tables_2_5_and_6_are_grids_of_n_and_the_prefix() -> None:
     for name, titles in (("table2", ["all"]), ("table5", ["copy", "fresh"]), ("table6", ["ms to build"])):
-        _, tables = made(name)
+        _, tables = sweep_and_tables(name)
         assert len(tables) == len(titles)
         for table, title in zip(tables, titles, strict=True):
             assert title in table.title and table.columns[1:] == tuple(map(str, PREFIX))
@@ -58,31 +58,31 @@ def test_tables_2_5_and_6_are_grids_of_n_and_the_prefix() -> None:
 
 
 def test_table_3_has_the_papers_draft_sizes() -> None:
-    _, (table,) = made("table3")
+    _, (table,) = sweep_and_tables("table3")
     assert table.columns[1:] == tuple(f"trie {number}" for number in NUM_DRAFTS)
 
 
 def test_figure_4_has_shares_that_sum_to_one() -> None:
-    _, (table,) = made("figure4")
+    _, (table,) = sweep_and_tables("figure4")
     assert [row[0] for row in table.rows] == ["all", "copy", "fresh"]
     for _, *shares in table.rows:
         assert sum(shares) == pytest.approx(1.0)
-    # Nothing of a fresh output stands in its prompt.
+    # No token of a fresh output is in its prompt.
     assert table.rows[-1][1] == 1.0
 
 
 def test_figure_5_has_the_parts_of_the_drafting_time() -> None:
-    _, (table,) = made("figure5")
+    _, (table,) = sweep_and_tables("figure5")
     assert sum(row[-1] for row in table.rows) == pytest.approx(1.0)
     assert all(row[1] >= 0 for row in table.rows)
 
 
 @pytest.mark.usefixtures("small")
 def test_no_table_counts_loops(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
-    monkeypatch.setattr(paper, "_times", lambda _lane, counted, _curve: seen.append(len(counted)))
-    made("figure5")
-    assert seen == [len(TRANSCRIPTS) - 1]
-    sweep, (table,) = made("table6")
-    own = [score.build_ms for number, score in sweep.scores(1) if number < len(TRANSCRIPTS) - 1]
-    assert table.rows[0][1] == pytest.approx(sum(own) / len(own))
+    num_counted: list[int] = []
+    monkeypatch.setattr(paper, "_times", lambda _lane, counted, _curve: num_counted.append(len(counted)))
+    sweep_and_tables("figure5")
+    assert num_counted == [len(TRANSCRIPTS) - 1]
+    sweep, (table,) = sweep_and_tables("table6")
+    build_times = [score.build_ms for number, score in sweep.scores(1) if number < len(TRANSCRIPTS) - 1]
+    assert table.rows[0][1] == pytest.approx(sum(build_times) / len(build_times))

@@ -1,4 +1,4 @@
-"""Plots: their figures are the sweep's, and they can be drawn whatever the names in a log."""
+"""Plots: their numbers are the sweep's, and any names in a log can be drawn."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from specrace.lab.sweep import Sweep, grid_lanes
 from tests.lab.parts import copying, transcript
 
 # Documents in the prompts' first halves; the last output loops.
-TRANSCRIPTS = [replace(each, documents=((0, 20, "a.md"), (20, 30, "b.md"))) for each in copying(12)]
+TRANSCRIPTS = [replace(request, documents=((0, 20, "a.md"), (20, 30, "b.md"))) for request in copying(12)]
 TRANSCRIPTS.append(transcript([1, 2, 3], [7, 8] * 30))
 GRID = {"trie": {"n": ("4", "13"), "prefix": ("2", "3")}, "prompt-lookup": {"longest": ("2", "5")}}
 HOSTILE = "$\\frac{1}$ <b>&amp; \x00\ud800\u202e\n=1+1 文"
@@ -36,7 +36,7 @@ def view() -> SweepView:
 
 @pytest.fixture(scope="module")
 def plots(view: SweepView) -> dict[str, Plot]:
-    return {each.name: each for each in sweep_plots(view)}
+    return {plot.name: plot for plot in sweep_plots(view)}
 
 
 def test_a_sweep_has_every_plot_that_it_has_figures_for(plots: dict[str, Plot]) -> None:
@@ -47,18 +47,18 @@ def test_a_sweep_has_every_plot_that_it_has_figures_for(plots: dict[str, Plot]) 
 
 
 def test_one_setting_has_no_curves() -> None:
-    alone = Sweep.of(grid_lanes(["trie"], {}, ()), TRANSCRIPTS[:3], ASSUMED_CPU)
-    run_sweep(alone, TRANSCRIPTS[:3])
-    found = sweep_plots(SweepView(Recommender(alone, ASSUMED_CPU), ""))
-    assert [each.name for each in found] == ["lanes", "accepted-lengths", "acceptance"]
+    sweep = Sweep.of(grid_lanes(["trie"], {}, ()), TRANSCRIPTS[:3], ASSUMED_CPU)
+    run_sweep(sweep, TRANSCRIPTS[:3])
+    plots = sweep_plots(SweepView(Recommender(sweep, ASSUMED_CPU), ""))
+    assert [plot.name for plot in plots] == ["lanes", "accepted-lengths", "acceptance"]
 
 
 def test_lanes_are_those_that_would_be_recommended(view: SweepView, plots: dict[str, Plot]) -> None:
-    found = view.recommender
+    recommender = view.recommender
     marks = [mark for mark in plots["lanes"].marks if mark.low is not None]
     assert len(plots["lanes"].marks) == 2 * (len(view.sweep.lanes) - 1) and len(marks) == 4
     for mark in marks:
-        row = found.recommendation(found.best_among([mark.series]))
+        row = recommender.recommendation(recommender.best_among([mark.series]))
         name = {TAU: "tau", SPEEDUP: "speedup"}[mark.panel]
         assert (mark.y, mark.low, mark.high) == (row[name], row[f"{name}_low"], row[f"{name}_high"])
         assert f"num_draft={row['num_draft']}" in mark.x
@@ -80,9 +80,9 @@ def test_curves_vary_one_setting_and_keep_the_others(view: SweepView, plots: dic
 def test_shares_of_steps_are_the_recommended_profile(view: SweepView, plots: dict[str, Plot]) -> None:
     for number in view.best_lanes:
         name, profile = view.sweep.lanes[number].name, view.recommender.profile(number)
-        lengths, positions = (plots[each].marks_of(name) for each in ("accepted-lengths", "acceptance"))
+        lengths, positions = (plots[plot_name].marks_of(name) for plot_name in ("accepted-lengths", "acceptance"))
         assert sum(mark.y for mark in lengths) == pytest.approx(1.0)
-        assert sum(place * mark.y for place, mark in enumerate(lengths, 1)) == pytest.approx(
+        assert sum(length * mark.y for length, mark in enumerate(lengths, 1)) == pytest.approx(
             profile["mean_accept_length"]
         )
         rates = profile["marginal_accept_rates"]
@@ -140,9 +140,9 @@ def test_a_csv_has_no_formulas_and_only_named_columns() -> None:
 
 def test_long_drafts_count_as_the_last_length(view: SweepView, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweeps, "LENGTHS", 2)
-    found = sweeps.accepted_lengths(view)
-    assert [mark.x for mark in found.marks_of(found.panels[0])] == ["1", "2+"] and LENGTHS > 2
-    assert sum(mark.y for mark in found.marks_of(found.panels[0])) == pytest.approx(1.0)
+    plot = sweeps.accepted_lengths(view)
+    assert [mark.x for mark in plot.marks_of(plot.panels[0])] == ["1", "2+"] and LENGTHS > 2
+    assert sum(mark.y for mark in plot.marks_of(plot.panels[0])) == pytest.approx(1.0)
 
 
 def test_paper_plots_have_the_tables_figures(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,9 +157,9 @@ def test_paper_plots_have_the_tables_figures(monkeypatch: pytest.MonkeyPatch) ->
         tables = paper.make_tables(name, sweep, TRANSCRIPTS, ASSUMED_CPU)
         plot = paper_plot(name, SweepView(Recommender(sweep, ASSUMED_CPU), ""), tables)
         assert plot.name == name
-        drawn = sorted(round(mark.y, 9) for mark in plot.marks)
+        plotted = sorted(round(mark.y, 9) for mark in plot.marks)
         cells = sorted(round(cell, 9) for table in tables for row in table.rows for cell in row[1:])
         if name in ("table2", "table3", "table5", "figure4"):
-            assert drawn == cells
+            assert plotted == cells
         else:
-            assert len(drawn) > 2 and (name == "table6" or set(drawn) <= set(cells))
+            assert len(plotted) > 2 and (name == "table6" or set(plotted) <= set(cells))

@@ -1,4 +1,4 @@
-"""The recommendation: forecasts by hand, a choice without chance, and groups where nothing pays."""
+"""The recommendation: forecasts by hand, a choice that chance does not change, and groups where nothing pays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEAR = CostCurve((1, 2), (1.0, 2.0))
 def forced(
     lanes: list[ScoredLane], requests: list[tuple[Request, list[RequestScore]]], curve: CostCurve | None = None
 ) -> Sweep:
-    """A sweep with these scores, one a lane, of each request."""
+    """A sweep of these requests, each with one score for each lane."""
     sweep = Sweep(tuple(lanes), tuple(request for request, _ in requests), curve)
     for lane in range(len(lanes)):
         sweep.cells[lane, 0] = tuple(scores[lane] for _, scores in requests)
@@ -36,10 +36,10 @@ def test_the_forecast_by_hand() -> None:
     sweep = forced(lanes, [(Request("none", 100, 10, False), [RequestScore(((0, 0, 10),), 0.0, 0.0), score])])
     # Five rows cost 1.5; steps without a draft 1; four milliseconds are two forwards.
     curve = CostCurve((1, 5), (1.0, 1.5), (ContextCost(50, 2.0, (1.0, 1.5)),))
-    (found,) = forecast_sweep(sweep, curve)
-    assert found.steps.tolist() == [[10], [6]] and found.drafted.tolist() == [[0], [8]]
-    assert found.cost.tolist() == [[10.0], [4 + 2 * 1.5 + 2.0]]
-    assert found.tau.tolist() == [1.0, 10 / 6] and found.speedup[1] == pytest.approx(10 / 9)
+    (forecast,) = forecast_sweep(sweep, curve)
+    assert forecast.steps.tolist() == [[10], [6]] and forecast.drafted.tolist() == [[0], [8]]
+    assert forecast.cost.tolist() == [[10.0], [4 + 2 * 1.5 + 2.0]]
+    assert forecast.tau.tolist() == [1.0, 10 / 6] and forecast.speedup[1] == pytest.approx(10 / 9)
 
 
 def test_the_forecast_takes_the_curve_near_each_prompt() -> None:
@@ -60,20 +60,20 @@ def test_a_tree_is_padded_where_more_rows_cost_less_but_not_in_another_engine() 
 
 @pytest.mark.parametrize("name", ["trtllm-ngram", "trtllm-sa", "sglang-ngram"])
 def test_an_engine_that_fills_drafts_up_pays_for_whole_ones(name: str) -> None:
-    """The first step reads the prompt and has no draft; `score` counts the same."""
+    """The first step reads the prompt and has no draft, which `score` counts in the same way."""
     curve, lane = CostCurve((1, 5), (1.0, 2.0)), ScoredLane.of(name, {}, 4)
     lanes, short = [ScoredLane.of("vanilla", {}), lane], RequestScore(((0, 0, 3), (2, 1, 2), (4, 1, 1)), 0.0, 0.0)
     sweep = forced(lanes, [(Request("none", 100, 9, False), [RequestScore(((0, 0, 9),), 0.0, 0.0), short])])
-    (found,) = forecast_sweep(sweep, curve)
-    assert found.cost.tolist() == [[9.0], [1 + 5 * 2.0]] and found.drafted[1].tolist() == [8]
+    (forecast,) = forecast_sweep(sweep, curve)
+    assert forecast.cost.tolist() == [[9.0], [1 + 5 * 2.0]] and forecast.drafted[1].tolist() == [8]
     assert sweep.tally(1, {0}).row(curve, lane)["expected_speedup"] == pytest.approx(9 / 11)
     assert ScoredLane.of("vllm-ngram", {}, 4).padded_draft is None is ScoredLane.of("fusion", {}).padded_draft
 
 
 def test_lookaheads_window_costs_though_it_cannot_be_scored() -> None:
-    """4 rows of 15 tokens: 59 beside the pool's, in every step."""
+    """The window has 4 rows of 15 tokens: 59 nodes beside the pool's in every step."""
     curve, lane = CostCurve((1, 60, 61), (1.0, 2.0, 3.0)), ScoredLane.of("lookahead", {})
-    # A smaller budget narrows the window, in which it has as many n-grams as columns.
+    # A smaller budget narrows the window, which has as many n-grams as columns.
     assert [ScoredLane.of("lookahead", {}, size).unscored_rows for size in (119, 58, 6)] == [59, 27, 0]
     assert step_costs(curve, lane)[:2] == [2.0, 3.0]
     scores = [RequestScore(((0, 0, 9),), 0.0, 0.0), RequestScore(((0, 0, 3), (1, 1, 3)), 0.0, 0.0)]
@@ -121,9 +121,9 @@ def table(*costs: list[float], drafted: list[float]) -> Forecast:
 
 def test_of_lanes_that_are_equally_good_the_one_that_drafts_less_is_chosen() -> None:
     noise = [4.0, 6.0, 5.0, 5.5]
-    found = table([10.0] * 4, noise, [value + 0.01 for value in noise], [9.0] * 4, drafted=[0, 8, 2, 1])
+    forecast = table([10.0] * 4, noise, [value + 0.01 for value in noise], [9.0] * 4, drafted=[0, 8, 2, 1])
     # The third is 0.01 dearer on every request, which is certain: only its standard error would excuse it.
-    assert thriftiest(found, [1, 2, 3]) == 1
+    assert thriftiest(forecast, [1, 2, 3]) == 1
     level = table([10.0] * 4, noise, [6.0, 4.0, 5.6, 5.0], [9.0] * 4, drafted=[0, 8, 2, 1])
     assert thriftiest(level, [1, 2, 3]) == 2 == choose_lane(level, [0, 1, 2, 3])
 
@@ -136,20 +136,20 @@ def test_where_the_gain_is_not_certain_nothing_is_drafted() -> None:
 
 def test_the_bootstrap_is_that_of_its_seed_and_as_wide_as_the_linear_error() -> None:
     chance = np.random.default_rng(3)
-    found = table([10.0] * 200, list(chance.uniform(4, 8, 200)), drafted=[0, 4])
-    first = found.intervals(1, 0)
-    assert first == found.intervals(1, 0) != found.intervals(1, 1)
+    forecast = table([10.0] * 200, list(chance.uniform(4, 8, 200)), drafted=[0, 4])
+    first = forecast.intervals(1, 0)
+    assert first == forecast.intervals(1, 0) != forecast.intervals(1, 1)
     low, high = first["speedup"]
-    assert low < found.speedup[1] < high
-    assert (high - low) / 2 == pytest.approx(1.96 * found.errors(1), rel=0.1)
+    assert low < forecast.speedup[1] < high
+    assert (high - low) / 2 == pytest.approx(1.96 * forecast.errors(1), rel=0.1)
 
 
 @pytest.fixture(scope="module")
 def sweep() -> Sweep:
     transcripts = [*copying(60), transcript([1, 2, 3, 4], [7, 8] * 30)]
-    found = Sweep.of(grid_lanes(["prompt-lookup", "suffix", "bigram"], {}, (4, 8)), transcripts, ASSUMED_GPU)
-    run_sweep(found, transcripts)
-    return found
+    swept = Sweep.of(grid_lanes(["prompt-lookup", "suffix", "bigram"], {}, (4, 8)), transcripts, ASSUMED_GPU)
+    run_sweep(swept, transcripts)
+    return swept
 
 
 def test_the_recommendation_is_the_same_with_another_seed(sweep: Sweep) -> None:
@@ -162,16 +162,16 @@ def test_the_recommendation_is_the_same_with_another_seed(sweep: Sweep) -> None:
 
 
 def test_loops_are_left_out(sweep: Sweep) -> None:
-    found = Recommender(sweep, ASSUMED_GPU)
-    assert len(found.included) == 60 == sum(group["requests"] for group in found.groups)
-    assert any("1 requests whose output loops" in each for each in found.not_tested)
+    recommender = Recommender(sweep, ASSUMED_GPU)
+    assert len(recommender.included) == 60 == sum(group["requests"] for group in recommender.groups)
+    assert any("1 requests whose output loops" in sentence for sentence in recommender.not_tested)
 
 
 def test_where_nothing_pays_drafting_is_switched_off(sweep: Sweep) -> None:
-    found = Recommender(sweep, CostCurve((1, 9), (1.0, 1.3)))
-    advised = {group["category"]: group["advice"] for group in found.groups}
-    assert found.chosen and advised == {"copy": "draft", "fresh": "switch drafting off"}
-    text = " ".join(advice.sentences(found, "a test's curve"))
+    recommender = Recommender(sweep, CostCurve((1, 9), (1.0, 1.3)))
+    advised = {group["category"]: group["advice"] for group in recommender.groups}
+    assert recommender.chosen and advised == {"copy": "draft", "fresh": "switch drafting off"}
+    text = " ".join(advice.sentences(recommender, "a test's curve"))
     assert "On the 15 requests of 'fresh' nothing pays" in text and "switch it off there" in text
     assert "On these 60 requests (1,440 output tokens)" in text and "a test's curve" in text
 
@@ -179,13 +179,13 @@ def test_where_nothing_pays_drafting_is_switched_off(sweep: Sweep) -> None:
 def test_what_is_not_certain_is_not_called_a_loss() -> None:
     """One lane pays on most requests; on a category of one request another is faster, which is no evidence."""
     lanes = [ScoredLane.of("vanilla", {}), *(ScoredLane.of("prompt-lookup", {}, size) for size in (4, 8))]
-    alone, one, seven = (RequestScore(((0, 0, count),), 0.0, 0.0) for count in (10, 11, 7))
+    undrafted, one, seven = (RequestScore(((0, 0, count),), 0.0, 0.0) for count in (10, 11, 7))
     half = RequestScore(((0, 0, 5),), 0.0, 0.0)
-    many = [(Request("many", 9, 10, False), [alone, half, seven])] * 9
-    single = [(Request("single", 9, 10, False), [alone, one, seven])]
-    found = Recommender(forced(lanes, many + single), FREE)
-    assert [group["advice"] for group in found.groups] == ["draft", "not certain"]
-    text = " ".join(advice.sentences(found, "a test's curve"))
+    many = [(Request("many", 9, 10, False), [undrafted, half, seven])] * 9
+    single = [(Request("single", 9, 10, False), [undrafted, one, seven])]
+    recommender = Recommender(forced(lanes, many + single), FREE)
+    assert [group["advice"] for group in recommender.groups] == ["draft", "not certain"]
+    text = " ".join(advice.sentences(recommender, "a test's curve"))
     assert (
         "of 'single' it does not pay (0.91x), and no other lane is reliably faster." in text and "nothing" not in text
     )
@@ -196,30 +196,32 @@ def test_what_is_not_certain_is_not_called_a_loss() -> None:
 
 
 def test_where_drafts_are_dear_the_advice_is_not_to(sweep: Sweep) -> None:
-    found = Recommender(sweep, DEAR)
-    assert found.recommendation()["lane"] == "vanilla" and found.recommendation()["speedup"] == 1.0
-    text = " ".join(advice.sentences(found, "a test's curve"))
+    recommender = Recommender(sweep, DEAR)
+    assert recommender.recommendation()["lane"] == "vanilla" and recommender.recommendation()["speedup"] == 1.0
+    text = " ".join(advice.sentences(recommender, "a test's curve"))
     assert "Do not draft" in text and "Slower than no drafts with every setting" in text
 
 
 def test_a_profile_is_of_one_lane_also_by_category(sweep: Sweep) -> None:
-    """Where the advice is not to draft, of the lane that drafts best."""
-    found = Recommender(sweep, DEAR)
-    profile = advice.profile_file(found, "a test")
-    groups, tau = profile["per_category"], float(found.forecast.tau[found.best])
-    assert found.chosen == 0 and groups["copy"]["mean_accept_length"] > 1.5
+    """Where the advice is not to draft, the profile is that of the lane that drafts best."""
+    recommender = Recommender(sweep, DEAR)
+    profile = advice.profile_file(recommender, "a test")
+    groups, tau = profile["per_category"], float(recommender.forecast.tau[recommender.best])
+    assert recommender.chosen == 0 and groups["copy"]["mean_accept_length"] > 1.5
     assert groups["fresh"]["mean_accept_length"] < tau < groups["copy"]["mean_accept_length"]
 
 
 def test_a_lane_may_pay_in_batches_only(sweep: Sweep) -> None:
-    """Two rows are much dearer than one on this curve, and those after them are cheap."""
-    found = Recommender(sweep, CostCurve((1, 2, 64), (1.0, 1.5, 1.7)), batch=16)
-    text = " ".join(advice.sentences(found, "a test's curve"))
-    assert found.chosen and "At other batch sizes" in text
-    stop = losing_batch(found)
+    """On this curve two rows are much dearer than one, and further rows are cheap."""
+    recommender = Recommender(sweep, CostCurve((1, 2, 64), (1.0, 1.5, 1.7)), batch=16)
+    text = " ".join(advice.sentences(recommender, "a test's curve"))
+    assert recommender.chosen and "At other batch sizes" in text
+    stop = losing_batch(recommender)
     assert stop is None or stop > 16
-    alone = Recommender(sweep, found.curve)
-    assert alone.chosen == 0 or "In batches it pays less" not in " ".join(advice.sentences(alone, "a test's curve"))
+    unbatched = Recommender(sweep, recommender.curve)
+    assert unbatched.chosen == 0 or "In batches it pays less" not in " ".join(
+        advice.sentences(unbatched, "a test's curve")
+    )
 
 
 def test_a_lane_that_drafts_nothing_is_named_with_its_least_lengths() -> None:
@@ -227,21 +229,21 @@ def test_a_lane_that_drafts_nothing_is_named_with_its_least_lengths() -> None:
         ScoredLane.of("vanilla", {}),
         ScoredLane("llamacpp-mod", 64, {"n_match": 24, "n_min": 48, "n_max": 64}, list),
     ]
-    alone, drafting = RequestScore(((0, 0, 10),), 0.0, 0.0), RequestScore(((0, 0, 4), (8, 2, 2)), 0.0, 0.0)
+    undrafted, drafting = RequestScore(((0, 0, 10),), 0.0, 0.0), RequestScore(((0, 0, 4), (8, 2, 2)), 0.0, 0.0)
     lanes.append(ScoredLane("llamacpp-mod", 64, {"n_match": 24, "n_min": 1, "n_max": 64}, list))
-    scores = [alone, alone, drafting]
-    found = Recommender(forced(lanes, [(Request("none", 9, 10, False), scores)] * 3), FREE)
-    silent = [each for each in advice.sentences(found, "a test's curve") if "drafts on" in each]
+    scores = [undrafted, undrafted, drafting]
+    recommender = Recommender(forced(lanes, [(Request("none", 9, 10, False), scores)] * 3), FREE)
+    silent = [sentence for sentence in advice.sentences(recommender, "a test's curve") if "drafts on" in sentence]
     words = "drafts on 0.0 % of the steps: hardly a match reaches n_match 24, n_min 48."
     assert silent == [f"llamacpp-mod with n_min=48 num_draft=64 {words}"]
 
 
 def test_the_profile_by_hand() -> None:
     # Of ten steps four accept nothing, three one token, three two.
-    found = acceptance_profile({0: 4, 1: 3, 2: 3})
-    assert found["marginal_accept_rates"] == [0.6, 0.3] and found["conditional_accept_rates"] == [0.6, 0.5]
-    assert found["mean_accept_length"] == pytest.approx(1.9)
-    assert found["acceptance_length_histogram"] == {"1": 4, "2": 3, "3": 3}
+    profile = acceptance_profile({0: 4, 1: 3, 2: 3})
+    assert profile["marginal_accept_rates"] == [0.6, 0.3] and profile["conditional_accept_rates"] == [0.6, 0.5]
+    assert profile["mean_accept_length"] == pytest.approx(1.9)
+    assert profile["acceptance_length_histogram"] == {"1": 4, "2": 3, "3": 3}
 
 
 def test_lanes_that_were_not_swept_cannot_be_recommended(sweep: Sweep) -> None:
@@ -253,13 +255,13 @@ def test_lanes_that_were_not_swept_cannot_be_recommended(sweep: Sweep) -> None:
 def test_vllm_gets_a_recommended_fusion_as_a_class(grid: dict[str, dict[str, tuple[bool, ...]]]) -> None:
     transcripts = copying(40)
     lanes = grid_lanes(["fusion", "vllm-ngram"], grid, (8,))
-    found = Recommender(Sweep.of(lanes, transcripts, ASSUMED_GPU), ASSUMED_GPU)
-    run_sweep(found.sweep, transcripts)
-    assert found.lane(found.chosen).name == "fusion"
-    made = advice.exports(found)
-    assert made["vllm"] is not None and made["sglang"] is None and made["vllm"]["lane"] == "vllm-ngram"
-    [note] = made["vllm"]["notes"]
+    recommender = Recommender(Sweep.of(lanes, transcripts, ASSUMED_GPU), ASSUMED_GPU)
+    run_sweep(recommender.sweep, transcripts)
+    assert recommender.lane(recommender.chosen).name == "fusion"
+    exported = advice.exports(recommender)
+    assert exported["vllm"] is not None and exported["sglang"] is None and exported["vllm"]["lane"] == "vllm-ngram"
+    [note] = exported["vllm"]["notes"]
     assert "custom_class" in note and ("not swept" in note) != bool(grid)
     if grid:
-        chain = next(number for number, lane in enumerate(found.sweep.lanes) if lane.options.get("chain"))
-        assert f"({found.forecast.tau[chain]:.2f} tokens a step" in note
+        chain = next(number for number, lane in enumerate(recommender.sweep.lanes) if lane.options.get("chain"))
+        assert f"({recommender.forecast.tau[chain]:.2f} tokens a step" in note

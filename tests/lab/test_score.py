@@ -1,4 +1,4 @@
-"""Forced decoding: steps worked out by hand, the engine's own steps, and a decoder that tries every path."""
+"""Forced decoding against steps worked out by hand, the engine's steps, and a decoder that tries every path."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ PROMPT, OUTPUT = (1, 2, 3, 4, 5, 9, 1, 2), (3, 4, 5, 9, 7, 3, 4, 8)
 
 
 def steps(
-    name: str, prompt: Sequence[int], output: Sequence[int], num_draft: int | None = None, **given: Any
+    name: str, prompt: Sequence[int], output: Sequence[int], num_draft: int | None = None, **options: Any
 ) -> list[tuple[int, tuple[int, ...]]]:
     """(draft tokens, emitted tokens) of each step of a lane."""
-    lane = ScoredLane.of(name, given, num_draft)
+    lane = ScoredLane.of(name, options, num_draft)
     text = transcript(prompt, output)
     drafter = lane.build(DrafterInputs(text.prompt, text.vocab_size), **lane.options)
     return [(step.tree.num_draft, step.emitted) for step in forced_steps(drafter, prompt, output, lane.num_draft)]
@@ -113,37 +113,41 @@ def test_a_lane_takes_the_longest_of_all_paths(name: str, prompt: list[int], out
         paths = [tree.path_to(node) for node in range(len(tree))]
         right = [path for path in paths if [tree.tokens[node] for node in path[1:]] == next_tokens(whole, text, path)]
         best = max(right, key=len)
-        taken = whole[len(text) : len(text) + len(best)]
+        emitted = whole[len(text) : len(text) + len(best)]
         targets = [UNKNOWN] * len(tree)
-        for node, token in zip(best, taken, strict=False):
+        for node, token in zip(best, emitted, strict=False):
             targets[node] = token
-        if len(text) + len(taken) < end:
-            drafter.observe(tree, Verdict(best, taken[-1], Scores(tuple(targets))))
-        text += taken
-        done.append((tree.num_draft, tuple(taken)))
+        if len(text) + len(emitted) < end:
+            drafter.observe(tree, Verdict(best, emitted[-1], Scores(tuple(targets))))
+        text += emitted
+        done.append((tree.num_draft, tuple(emitted)))
     assert steps(name, prompt, output, num_draft) == done
 
 
 def next_tokens(whole: list[int], text: list[int], path: tuple[int, ...]) -> list[int]:
-    """As many tokens after `text` as `path` drafts; fewer, which no path equals, where the text ends."""
+    """The tokens after `text`, as many as `path` drafts; fewer, which equal no path, where the text ends."""
     return whole[len(text) : len(text) + len(path) - 1]
 
 
 @given(TEXTS, TEXTS, st.integers(0, 6))
 def test_prompt_lookup_equals_its_rule_on_a_bare_list(prompt: list[int], output: list[int], num_draft: int) -> None:
-    whole, at, sizes = [*prompt, *output], len(prompt), []
-    while at < len(whole):
-        draft = lookup(whole[:at], num_draft)
-        taken = 1
-        while taken <= len(draft) and at + taken < len(whole) and draft[:taken] == whole[at : at + taken]:
-            taken += 1
-        sizes.append((len(draft), taken))
-        at += taken
+    whole, position, sizes = [*prompt, *output], len(prompt), []
+    while position < len(whole):
+        draft = lookup(whole[:position], num_draft)
+        num_emitted = 1
+        while (
+            num_emitted <= len(draft)
+            and position + num_emitted < len(whole)
+            and draft[:num_emitted] == whole[position : position + num_emitted]
+        ):
+            num_emitted += 1
+        sizes.append((len(draft), num_emitted))
+        position += num_emitted
     assert [(drafted, len(emitted)) for drafted, emitted in steps("prompt-lookup", prompt, output, num_draft)] == sizes
 
 
 def lookup(text: list[int], num_draft: int) -> list[int]:
-    """What followed the first earlier place of the last 3, 2 or 1 tokens."""
+    """The tokens after the first earlier occurrence of the last 3, 2 or 1 tokens."""
     for length in (3, 2, 1):
         for start in range(len(text) - length):
             if text[start : start + length] == text[-length:]:
@@ -152,7 +156,7 @@ def lookup(text: list[int], num_draft: int) -> list[int]:
 
 
 class Forced:
-    """A session whose target says the transcript's tokens on its path and a token that is nobody's elsewhere."""
+    """A session whose target gives the transcript's tokens on its path and an unknown token elsewhere."""
 
     def __init__(self, output: Sequence[int]) -> None:
         self.rest = [*output]
@@ -174,7 +178,7 @@ class Forced:
 @pytest.mark.parametrize("name", scorable_lanes())
 @given(prompt=TEXTS, output=TEXTS)
 def test_drafts_are_those_of_a_race_that_an_end_of_text_ends(name: str, prompt: list[int], output: list[int]) -> None:
-    """Nobody knows beforehand where it ends. A race that is as long as it may be drafts nothing past its limit."""
+    """An end-of-text token cannot be foreseen; a race that runs to its limit drafts nothing past the limit."""
     lane, text, output = ScoredLane.of(name, {}), DrafterInputs(tuple(prompt), 6), [*output, 5]
     forced = list(forced_steps(lane.build(text, **lane.options), prompt, output, lane.num_draft))
     for limit, ends in ((1000, frozenset({5})), (len(output), frozenset[int]())):
@@ -188,13 +192,13 @@ def test_drafts_are_those_of_a_race_that_an_end_of_text_ends(name: str, prompt: 
             eos_ids=ends,
         )
         while not engine.end:
-            left, step = engine.remaining, engine.step()
+            remaining, step = engine.remaining, engine.step()
             expected = forced[step.index]
             assert step.emitted == expected.emitted or name == "fusion"
             if limit == 1000:
                 assert (step.tree, step.verdict.path) == (expected.tree, expected.verdict.path)
             elif name != "fusion":
-                assert step.tree.tokens == expected.tree.pruned(left - 1).tokens
+                assert step.tree.tokens == expected.tree.pruned(remaining - 1).tokens
         assert engine.tokens == output
 
 
@@ -211,10 +215,10 @@ def test_steps_are_those_of_a_race_with_that_output(name: str, prompt: list[int]
 
 
 class Recorder:
-    """Drafts one right token with a wrong sibling, and keeps what it is told."""
+    """A drafter that drafts one right token with a wrong sibling, and keeps the verdicts it observes."""
 
     def __init__(self, inputs: DrafterInputs) -> None:
-        self.seen: list[Verdict] = []
+        self.verdicts: list[Verdict] = []
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
         builder = TreeBuilder(context[-1])
@@ -224,13 +228,13 @@ class Recorder:
         return builder.build()
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        self.seen.append(verdict)
+        self.verdicts.append(verdict)
 
 
 def test_a_drafter_is_told_the_accepted_path_and_nothing_of_what_was_rejected() -> None:
     drafter = Recorder(DrafterInputs((1,), 100))
     list(forced_steps(drafter, (1,), (2, 3, 4, 5), 3))
-    assert drafter.seen == [Verdict((0, 1), 3, Scores((2, 3, UNKNOWN, UNKNOWN)))]
+    assert drafter.verdicts == [Verdict((0, 1), 3, Scores((2, 3, UNKNOWN, UNKNOWN)))]
 
 
 def test_a_method_that_is_registered_scores_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,17 +324,17 @@ def test_tau_is_the_sum_of_tokens_over_the_sum_of_steps() -> None:
 
 
 def test_outputs_are_kept_if_asked_and_never_for_their_own_prompt() -> None:
-    """All three outputs are one text, of which no prompt has anything; the first two prompts are the same."""
+    """All three outputs are the same text, which is in no prompt; the first two prompts are the same."""
     first, second = transcript((1, 2, 3), range(10, 26)), transcript((1, 2, 4), range(10, 26))
-    taken = {}
+    steps_taken = {}
     for keep in (False, True):
         board, counts = Scoreboard([ScoredLane.of("fusion", {})], keep_outputs=keep), [0]
-        for each in (first, first, second):
-            board.add(each)
+        for scored in (first, first, second):
+            board.add(scored)
             counts.append(board.groups()[0]["steps"])
-        taken[keep] = [after - before for before, after in pairwise(counts)]
-    assert taken[False] == [16, 16, 16] and taken[True][:2] == [16, 16]
-    assert taken[True][2] < 8
+        steps_taken[keep] = [after - before for before, after in pairwise(counts)]
+    assert steps_taken[False] == [16, 16, 16] and steps_taken[True][:2] == [16, 16]
+    assert steps_taken[True][2] < 8
 
 
 @pytest.mark.parametrize("name", ["all", "looping"])
@@ -356,11 +360,12 @@ def test_the_expected_speedup_is_tokens_over_the_cost_of_the_steps() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [((), ()), ((2, 3), (1.0, 1.1)), ((1, 2), (1.0,)), ((1, 3, 2), (1.0, 1.0, 1.0)), ((1, 2), (1.0, 0.0))]
+    "rows_and_ratio",
+    [((), ()), ((2, 3), (1.0, 1.1)), ((1, 2), (1.0,)), ((1, 3, 2), (1.0, 1.0, 1.0)), ((1, 2), (1.0, 0.0))],
 )
-def test_a_curve_that_is_none_is_refused(given: tuple[Any, Any]) -> None:
+def test_a_curve_that_is_none_is_refused(rows_and_ratio: tuple[Any, Any]) -> None:
     with pytest.raises(InputError, match="cost curve"):
-        CostCurve(*given)
+        CostCurve(*rows_and_ratio)
 
 
 def test_options_are_checked() -> None:

@@ -33,7 +33,7 @@ TRANSCRIPTS = copying(2 * SHARD_SIZE + 5)
 
 
 def counts(sweep: Sweep) -> list[tuple[object, ...]]:
-    """All that a clock does not change, of each lane and request."""
+    """The counts of each lane and request, without times."""
     return [(lane, request, score.steps) for lane in range(len(sweep.lanes)) for request, score in sweep.scores(lane)]
 
 
@@ -45,9 +45,9 @@ def whole() -> Sweep:
 
 
 def test_the_grid_has_every_combination_once_and_vanilla() -> None:
-    found = [(lane.name, lane.options.get("longest"), lane.num_draft) for lane in grid_lanes(LANES, GRID, (4, 8, 4))]
+    swept = [(lane.name, lane.options.get("longest"), lane.num_draft) for lane in grid_lanes(LANES, GRID, (4, 8, 4))]
     lookup = [("prompt-lookup", longest, size) for longest in (2, 3) for size in (4, 8)]
-    assert found == [("vanilla", None, 0), *lookup, ("suffix", None, 4), ("suffix", None, 8)]
+    assert swept == [("vanilla", None, 0), *lookup, ("suffix", None, 4), ("suffix", None, 8)]
 
 
 def test_draft_sizes_leave_lanes_that_cut_their_own_drafts() -> None:
@@ -79,15 +79,15 @@ def test_the_counts_are_those_of_score(keep_outputs: bool) -> None:
     sweep = Sweep.of(lanes, transcripts, ASSUMED_CPU, keep_outputs)
     run_sweep(sweep, transcripts)
     board = Scoreboard(lanes, curve=ASSUMED_CPU, keep_outputs=keep_outputs)
-    for each in transcripts:
-        board.add(each)
+    for request in transcripts:
+        board.add(request)
     names = ("outputs", "looping", "tokens", "steps", "tau", "drafted_per_step", "acceptance_rate")
     rows = [sweep.tally(lane, range(len(transcripts))).row() for lane in range(len(lanes))]
     assert [[row[name] for name in names] for row in rows] == [
         [row[name] for name in names] for row in board.groups() if row["category"] == "all"
     ]
-    alone = RequestScore.from_tally(score_output(lanes[2], transcripts[-1]))
-    assert (alone.steps != dict(sweep.scores(2))[len(transcripts) - 1].steps) is keep_outputs
+    by_itself = RequestScore.from_tally(score_output(lanes[2], transcripts[-1]))
+    assert (by_itself.steps != dict(sweep.scores(2))[len(transcripts) - 1].steps) is keep_outputs
 
 
 def test_processes_find_the_same(whole: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +120,7 @@ def test_another_sweep_under_the_same_folder_is_refused(whole: Sweep, tmp_path: 
     folder.open(Sweep.of(whole.lanes, TRANSCRIPTS), resume=True)
     with pytest.raises(InputError, match="add --resume"):
         folder.open(Sweep.of(whole.lanes, TRANSCRIPTS), resume=False)
-    for other in (
+    for changed in (
         Sweep.of(whole.lanes[:-1], TRANSCRIPTS),
         Sweep.of(whole.lanes, TRANSCRIPTS[:-1]),
         Sweep.of(whole.lanes, [*TRANSCRIPTS[:-1], copying(1, seed=9)[0]]),
@@ -128,7 +128,7 @@ def test_another_sweep_under_the_same_folder_is_refused(whole: Sweep, tmp_path: 
         Sweep.of(whole.lanes, TRANSCRIPTS, keep_outputs=True),
     ):
         with pytest.raises(InputError, match="another --out"):
-            folder.open(other, resume=True)
+            folder.open(changed, resume=True)
 
 
 @pytest.mark.parametrize("name", [DESCRIPTION, CELLS])
@@ -141,12 +141,12 @@ def test_a_damaged_folder_is_one_sentence(whole: Sweep, tmp_path: Path, name: st
 
 
 class OneMachineCluster:
-    """What a sweep calls of Ray, done at once in this process."""
+    """The part of Ray that a sweep calls, done at once in this process."""
 
-    def init(self, **given: Any) -> None:
-        if given.get("address") == "nowhere":
+    def init(self, **arguments: Any) -> None:
+        if arguments.get("address") == "nowhere":
             raise ConnectionError
-        self.given = given
+        self.arguments = arguments
 
     def remote(self, function: Any) -> Any:
         return SimpleNamespace(remote=lambda *job: partial(function, *job))
@@ -155,10 +155,10 @@ class OneMachineCluster:
         return waiting[-1:], waiting[:-1]
 
     def get(self, done: list[Any]) -> list[Any]:
-        return [each() for each in done]
+        return [job() for job in done]
 
     def shutdown(self) -> None:
-        self.given = {}
+        self.arguments = {}
 
 
 def test_a_cluster_finds_the_same(whole: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:

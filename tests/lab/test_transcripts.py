@@ -18,7 +18,7 @@ from tests.lab.parts import COPYING, FRESH, write
 
 
 def by_letter(text: str) -> list[int]:
-    """1 for the beginning, then a number a letter; "th" is one token."""
+    """Token ids: 1 for the beginning, then one id for each letter; "th" is one token."""
     return [1, *(200 if letter == "\0" else ord(letter) for letter in text.replace("th", "\0"))]
 
 
@@ -43,7 +43,7 @@ def test_a_byte_order_mark_and_bare_lines_are_fine(tmp_path: Path) -> None:
 
 def test_ids_count_where_a_line_has_both_forms(tmp_path: Path) -> None:
     path = write(tmp_path / "t", FRESH | {"prompt": "a", "output": "b"})
-    assert [each.output for each in TranscriptFile(path, tokenize=by_letter)] == [(4, 5, 6)]
+    assert [row.output for row in TranscriptFile(path, tokenize=by_letter)] == [(4, 5, 6)]
 
 
 def test_text_is_tokenised_as_one(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_gzip_cut_in_the_middle_keeps_its_whole_lines(tmp_path: Path) -> None:
     lenient = TranscriptFile(path, skip_bad=True)
     read = list(lenient)
     assert 0 < len(read) < 2000 and lenient.skipped == 1
-    assert [each.id for each in read] == [line["id"] for line in lines[: len(read)]]
+    assert [row.id for row in read] == [line["id"] for line in lines[: len(read)]]
 
 
 def test_a_damaged_gzip_is_told_from_a_cut_one(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_only_the_first_reasons_are_kept(tmp_path: Path) -> None:
 
 
 class _Endless(io.RawIOBase):
-    """A line without an end, of which no more is read than a long line may have."""
+    """A line without an end; reading on past the length of a long line fails."""
 
     def readable(self) -> bool:
         return True

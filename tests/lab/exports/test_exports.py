@@ -1,4 +1,4 @@
-"""Exports: read by the engine's own code where it is installed, else by what its source accepts."""
+"""Exports: read by the engine's own code where it is installed, otherwise checked by what its source accepts."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ RATES = (0.6, 0.3, 0.1)
 
 def choice(lane: str, num_draft: int = 8, **options: Any) -> Choice:
     """A lane with its defaults and these options; a twin that is not registered has only these."""
-    known = METHODS[lane].defaults("cuda") if lane in METHODS else {}
-    return Choice(lane, known | options, num_draft, 1 + sum(RATES), RATES)
+    defaults = METHODS[lane].defaults("cuda") if lane in METHODS else {}
+    return Choice(lane, defaults | options, num_draft, 1 + sum(RATES), RATES)
 
 
 # vllm/config/speculative.py: the types and bounds of the fields, and the check of synthetic rates.
@@ -52,7 +52,7 @@ VLLM = {
 
 
 @pytest.mark.parametrize(
-    ("given", "method"),
+    ("chosen", "method"),
     [
         (choice("prompt-lookup"), "ngram"),
         (choice("suffix"), "suffix"),
@@ -60,9 +60,9 @@ VLLM = {
         (choice("vllm-suffix", num_speculative_tokens=0, suffix_decoding_max_tree_depth=24), "suffix"),
     ],
 )
-def test_vllm(given: Choice, method: str) -> None:
-    made = ENGINES["vllm"].export(given)
-    for text in (made.settings, made.synthetic):
+def test_vllm(chosen: Choice, method: str) -> None:
+    export = ENGINES["vllm"].export(chosen)
+    for text in (export.settings, export.synthetic):
         flag, value = shlex.split(text)
         config = json.loads(value)
         assert flag == "--speculative-config" and config.pop("method") == method
@@ -72,23 +72,23 @@ def test_vllm(given: Choice, method: str) -> None:
 
 
 def test_a_zero_that_means_something_reaches_vllm() -> None:
-    given = choice("vllm-suffix", suffix_decoding_min_token_prob=0.0, suffix_decoding_max_cached_requests=0)
-    config = json.loads(shlex.split(ENGINES["vllm"].export(given).settings)[1])
+    chosen = choice("vllm-suffix", suffix_decoding_min_token_prob=0.0, suffix_decoding_max_cached_requests=0)
+    config = json.loads(shlex.split(ENGINES["vllm"].export(chosen).settings)[1])
     assert (config["suffix_decoding_min_token_prob"], config["suffix_decoding_max_cached_requests"]) == (0.0, 0)
 
 
 def test_fusion_goes_into_vllm_as_a_class() -> None:
-    """With what differs from its defaults; the class takes what the flags hand it."""
-    given = choice("fusion", longest=5, chain=True, recycling=True)
+    """The flags hold what differs from its defaults, and the class accepts what they hold."""
+    chosen = choice("fusion", longest=5, chain=True, recycling=True)
     curve = CostCurve((1, 8, 64), (1.0, 1.25, 2.0))
     assert "--additional-config" not in ENGINES["vllm"].plug_ins["fusion"](choice("fusion", chain=True), ASSUMED_GPU)
-    words = shlex.split(ENGINES["vllm"].plug_ins["fusion"](given, curve))
+    words = shlex.split(ENGINES["vllm"].plug_ins["fusion"](chosen, curve))
     assert words[::2] == ["--speculative-config", "--additional-config"]
     config, ours = json.loads(words[1]), json.loads(words[3])["specrace"]
     assert config.pop("method") == "custom_class" and config.pop("model") == "specrace.integrations.vllm.Fusion"
     assert config == {"num_speculative_tokens": 8} and set(ours) == {"longest", "cost_curve"}
-    made = Fusion(vllm_config(8, 99, **ours))
-    assert made.options["longest"] == 5 and made.curve == curve
+    drafter = Fusion(vllm_config(8, 99, **ours))
+    assert drafter.options["longest"] == 5 and drafter.curve == curve
 
 
 def test_suffix_says_which_package_vllm_needs() -> None:
@@ -117,15 +117,15 @@ TREE = {
 }
 
 
-@pytest.mark.parametrize("given", [choice("trie"), choice("sglang-ngram", match_type_prob=True, **TREE)])
-def test_sglang(given: Choice) -> None:
-    made = ENGINES["sglang"].export(given)
-    found = sglang_parser().parse_args(shlex.split(f"{made.settings} {corpus_flags(given)}"))
-    assert (found.speculative_algorithm, found.speculative_ngram_match_type) == ("NGRAM", "PROB")
+@pytest.mark.parametrize("chosen", [choice("trie"), choice("sglang-ngram", match_type_prob=True, **TREE)])
+def test_sglang(chosen: Choice) -> None:
+    export = ENGINES["sglang"].export(chosen)
+    arguments = sglang_parser().parse_args(shlex.split(f"{export.settings} {corpus_flags(chosen)}"))
+    assert (arguments.speculative_algorithm, arguments.speculative_ngram_match_type) == ("NGRAM", "PROB")
     # The root counts.
-    assert found.speculative_num_draft_tokens == 9
-    assert 0 < found.speculative_ngram_external_sam_budget <= found.speculative_num_draft_tokens - 1
-    environment = dict(each.split("=") for each in made.synthetic.split())
+    assert arguments.speculative_num_draft_tokens == 9
+    assert 0 < arguments.speculative_ngram_external_sam_budget <= arguments.speculative_num_draft_tokens - 1
+    environment = dict(setting.split("=") for setting in export.synthetic.split())
     assert environment["SGLANG_SIMULATE_ACC_LEN"] == "2.0" and len(environment) == 3
     # eagle_utils.py refuses real draft tokens where tree_topk is not 1; NgramVerifyInput's is -1.
     assert environment["SGLANG_SIMULATE_ACC_TOKEN_MODE"] == "fixed"
@@ -137,7 +137,7 @@ def test_sglangs_corpus_is_a_json_string_a_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("chosen", "expected"),
     [
         (
             choice("prompt-lookup", longest=4),
@@ -154,15 +154,15 @@ def test_sglangs_corpus_is_a_json_string_a_line() -> None:
         ),
     ],
 )
-def test_tensorrt_llm(given: Choice, expected: dict[str, Any]) -> None:
-    made = ENGINES["tensorrt-llm"].export(given)
-    config = yaml.safe_load(made.settings)["speculative_config"]
+def test_tensorrt_llm(chosen: Choice, expected: dict[str, Any]) -> None:
+    export = ENGINES["tensorrt-llm"].export(chosen)
+    config = yaml.safe_load(export.settings)["speculative_config"]
     assert config | expected == config and config["max_draft_len"] == 8
-    assert made.synthetic == "TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS=1.0"
+    assert export.synthetic == "TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS=1.0"
 
 
 @pytest.mark.parametrize(
-    ("given", "mode", "options"),
+    ("chosen", "mode", "options"),
     [
         (choice("prompt-lookup", longest=3), "ngram_simple", {"size_n": 3, "size_m": 8}),
         (choice("trie", prefix=3), "ngram_map_k4v", {"size_n": 3, "size_m": 8}),
@@ -171,20 +171,20 @@ def test_tensorrt_llm(given: Choice, expected: dict[str, Any]) -> None:
         (choice("llamacpp-cache", lookup_cache_static=False), "ngram_cache", {"n_max": 8}),
     ],
 )
-def test_llama_cpp_has_these_options(given: Choice, mode: str, options: dict[str, int]) -> None:
-    """Its own parser takes the flags, and what they set are these fields."""
-    made = ENGINES["llama-cpp"].export(given)
-    params = parse_flags(made.settings).speculative
+def test_llama_cpp_has_these_options(chosen: Choice, mode: str, options: dict[str, int]) -> None:
+    """llama.cpp's own parser takes the flags, and they set these fields."""
+    export = ENGINES["llama-cpp"].export(chosen)
+    params = parse_flags(export.settings).speculative
     kinds = xllamacpp.common_speculative_type
     assert params.types[-1] == getattr(kinds, f"COMMON_SPECULATIVE_TYPE_{mode.upper()}")
     group = getattr(params, "draft" if mode == "ngram_cache" else mode)
     assert {name: getattr(group, name) for name in options} == options
-    assert parse_flags(made.synthetic).speculative.synth_len == 2.0
-    assert "--draft-max 8" in made.notes[0]
+    assert parse_flags(export.synthetic).speculative.synth_len == 2.0
+    assert "--draft-max 8" in export.notes[0]
 
 
 def test_llama_cpps_parser_refuses_what_it_does_not_know(capfd: pytest.CaptureFixture[str]) -> None:
-    """Also the flags of builds before pull request 22397, which we write in a note only."""
+    """It also refuses the flags of builds before pull request 22397, which we write in a note only."""
     for flags in ("--spec-ngram-simple-size-q 3", "--spec-type ngram-simple --draft-max 8"):
         with pytest.raises(ValueError, match="refuses"):
             parse_flags(flags)
@@ -201,17 +201,17 @@ def test_transformers_says_what_it_does_otherwise() -> None:
 def test_tensorrt_llm_gets_no_pool_size_without_a_pool() -> None:
     """SADecodingConfig refuses one."""
     for pool, size, expected in ((False, 80, None), (True, 0, None), (True, 80, 80)):
-        made = ENGINES["tensorrt-llm"].export(choice("trtllm-sa", enable_global_pool=pool, global_pool_size=size))
-        assert yaml.safe_load(made.settings)["speculative_config"].get("global_pool_size") == expected
+        export = ENGINES["tensorrt-llm"].export(choice("trtllm-sa", enable_global_pool=pool, global_pool_size=size))
+        assert yaml.safe_load(export.settings)["speculative_config"].get("global_pool_size") == expected
 
 
 def test_our_settings_file_is_what_generate_takes(tmp_path: Path) -> None:
-    made = ENGINES["specrace"].export(choice("trie", n=5))
+    export = ENGINES["specrace"].export(choice("trie", n=5))
     file = tmp_path / SETTINGS_FILE
-    file.write_text(made.files[SETTINGS_FILE])
-    found = read_settings(file)
-    assert found == {"method": "trie", "num_draft": 8, "n": 5, "prefix": 3, "static": False}
-    steps = list(generate(TableTarget(), prompt=[2, 3, 4, 2, 3], max_new_tokens=6, **found))
+    file.write_text(export.files[SETTINGS_FILE])
+    settings = read_settings(file)
+    assert settings == {"method": "trie", "num_draft": 8, "n": 5, "prefix": 3, "static": False}
+    steps = list(generate(TableTarget(), prompt=[2, 3, 4, 2, 3], max_new_tokens=6, **settings))
     assert sum(len(step.emitted) for step in steps) == 6
 
 
@@ -236,10 +236,15 @@ def test_other_settings_files_are_refused(tmp_path: Path, content: str) -> None:
 def test_the_profile_has_what_its_consumers_need() -> None:
     """NVIDIA/Model-Optimizer, pull request 2247: as many rates as draft positions, which do not rise."""
     measured = acceptance_profile({0: 4, 1: 3, 2: 3})
-    found = speculation_profile("suffix", 4, measured, {}, {"dataset": "logs"})
-    assert found["schema_version"] == "1.0" and found["measured"] is True
-    assert found["marginal_accept_rates"] == [0.6, 0.3, 0, 0] and found["conditional_accept_rates"] == [0.6, 0.5, 0, 0]
-    assert all(check["passed"] for check in found["validation"].values())
+    profile = speculation_profile("suffix", 4, measured, {}, {"dataset": "logs"})
+    assert profile["schema_version"] == "1.0" and profile["measured"] is True
+    assert profile["marginal_accept_rates"] == [0.6, 0.3, 0, 0] and profile["conditional_accept_rates"] == [
+        0.6,
+        0.5,
+        0,
+        0,
+    ]
+    assert all(check["passed"] for check in profile["validation"].values())
     cut = speculation_profile("suffix", 1, measured, {}, {})
     assert not cut["validation"]["mean_consistency"]["passed"]
-    assert json.loads(json.dumps(found)) == found
+    assert json.loads(json.dumps(profile)) == profile

@@ -8,13 +8,13 @@ import pytest
 
 from specrace.lab.formats.chats import OpenAIChat, ShareGPT
 
-USER, SAID = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
+USER, ANSWER = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
 
 
 def test_each_turn_has_its_own_history() -> None:
-    first, second = OpenAIChat().read({"messages": [USER, SAID, USER, SAID], "id": 7, "category": "qa"})
-    assert first.prompt == [USER] and second.prompt == [USER, SAID, USER]
-    assert (first.output, first.id, first.category) == (SAID, "7", "qa")
+    first, second = OpenAIChat().read({"messages": [USER, ANSWER, USER, ANSWER], "id": 7, "category": "qa"})
+    assert first.prompt == [USER] and second.prompt == [USER, ANSWER, USER]
+    assert (first.output, first.id, first.category) == (ANSWER, "7", "qa")
 
 
 def test_a_turn_that_begins_is_history() -> None:
@@ -25,11 +25,11 @@ def test_a_turn_that_begins_is_history() -> None:
 
 def test_parts_and_tool_calls_are_read() -> None:
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
-    asked = {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}
+    question = {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}
     result = {"role": "tool", "tool_call_id": "c", "content": "3"}
     calling = {"role": "assistant", "content": None, "tool_calls": [call]}
     tools = [{"type": "function", "function": {"name": "f"}}]
-    first, second = OpenAIChat().read({"messages": [asked, calling, result, SAID], "tools": tools})
+    first, second = OpenAIChat().read({"messages": [question, calling, result, ANSWER], "tools": tools})
     assert first.prompt == [{"role": "user", "content": "ab"}]
     assert isinstance(first.output, dict) and first.output["tool_calls"][0]["function"]["arguments"] == {"x": 1}
     assert second.prompt[-1] == result and second.tools == tools
@@ -42,11 +42,11 @@ def test_parts_and_tool_calls_are_read() -> None:
         ([USER], "never answers"),
         ("a", "messages is not a list"),
         ([1], "a message is not an object"),
-        ([{"content": "a"}, SAID], "role of a message is not text"),
-        ([{"role": "user", "content": 3}, SAID], "content of a message is not a list"),
-        ([{"role": "user", "content": [{"type": "image_url"}]}, SAID], "part of type image_url; only text"),
-        ([{"role": "user", "content": "\ud800"}, SAID], "half a character"),
-        ([USER, SAID | {"tool_calls": [{}]}], "function of a tool call is not an object"),
+        ([{"content": "a"}, ANSWER], "role of a message is not text"),
+        ([{"role": "user", "content": 3}, ANSWER], "content of a message is not a list"),
+        ([{"role": "user", "content": [{"type": "image_url"}]}, ANSWER], "part of type image_url; only text"),
+        ([{"role": "user", "content": "\ud800"}, ANSWER], "half a character"),
+        ([USER, ANSWER | {"tool_calls": [{}]}], "function of a tool call is not an object"),
     ],
 )
 def test_what_cannot_be_read_is_named(messages: Any, reason: str) -> None:

@@ -14,7 +14,7 @@ from specrace.lab.transcripts import TranscriptFile
 from tests.lab.formats.written import SHAPES, chat_folder
 from tests.lab.parts import run, write
 
-# Ids are ids to every lane; these tell them apart.
+# Lanes that suffice to tell wrong ids from right ones.
 FEW = ("--lanes", "prompt-lookup,trie,suffix,bigram")
 TIMED = ("draft_ms_per_step", "build_ms_per_output")
 
@@ -22,11 +22,11 @@ TIMED = ("draft_ms_per_step", "build_ms_per_output")
 def scored(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
     """What --json prints, without the times."""
     assert run(*arguments, "--json") == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    for group in found["groups"]:
+    result: dict[str, Any] = json.loads(capsys.readouterr().out)
+    for group in result["groups"]:
         for name in TIMED:
             del group[name]
-    return found
+    return result
 
 
 def test_all_formats_give_the_same_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -35,9 +35,9 @@ def test_all_formats_give_the_same_figures(tmp_path: Path, capsys: pytest.Captur
     for shape, make in SHAPES.items():
         folder = tmp_path / shape
         folder.mkdir()
-        found = scored(capsys, *make(folder), "--tokenizer", tokenizer, *FEW)
-        assert (found["format"], found["outputs"], found["skipped"]) == (shape.split()[0], 20, 0), shape
-        figures[shape] = found["groups"]
+        result = scored(capsys, *make(folder), "--tokenizer", tokenizer, *FEW)
+        assert (result["format"], result["outputs"], result["skipped"]) == (shape.split()[0], 20, 0), shape
+        figures[shape] = result["groups"]
     first = figures["specrace ids"]
     assert len({group["tau"] for group in first}) > 2
     for shape, groups in figures.items():
@@ -98,5 +98,5 @@ def test_a_file_may_begin_with_lines_of_no_known_look(tmp_path: Path, capsys: py
     path = write(tmp_path / "t.jsonl", *lines)
     arguments = ("--tokenizer", chat_folder(tmp_path / "chat"), "--skip-bad", "--lanes", "vanilla", "--json")
     assert run(path, *arguments) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["format"], found["outputs"], found["skipped"]) == ("openai-chat", 1, 2)
+    result = json.loads(capsys.readouterr().out)
+    assert (result["format"], result["outputs"], result["skipped"]) == ("openai-chat", 1, 2)

@@ -10,19 +10,19 @@ import pytest
 from specrace.lab.formats.base import Exchange
 from specrace.lab.formats.observed import AIPerf, Langfuse, LiteLLM
 
-ASKED = [{"role": "user", "content": "a"}]
-SAID = {"role": "assistant", "content": "b"}
-BODY = {"choices": [{"message": SAID}]}
+MESSAGES = [{"role": "user", "content": "a"}]
+ANSWER = {"role": "assistant", "content": "b"}
+BODY = {"choices": [{"message": ANSWER}]}
 
 
-def observation(given: Any, output: Any) -> dict[str, Any]:
-    return {"id": "o", "trace_id": "t", "type": "GENERATION", "input": given, "output": output}
+def observation(prompt: Any, output: Any) -> dict[str, Any]:
+    return {"id": "o", "trace_id": "t", "type": "GENERATION", "input": prompt, "output": output}
 
 
-@pytest.mark.parametrize("output", [SAID, [SAID], "b", {"content": "b"}, json.dumps(SAID), BODY])
-@pytest.mark.parametrize("given", [ASKED, {"messages": ASKED}, json.dumps(ASKED)])
-def test_langfuse_has_messages_in_many_forms(given: Any, output: Any) -> None:
-    assert list(Langfuse().read(observation(given, output))) == [Exchange(ASKED, SAID, "o")]
+@pytest.mark.parametrize("output", [ANSWER, [ANSWER], "b", {"content": "b"}, json.dumps(ANSWER), BODY])
+@pytest.mark.parametrize("prompt", [MESSAGES, {"messages": MESSAGES}, json.dumps(MESSAGES)])
+def test_langfuse_has_messages_in_many_forms(prompt: Any, output: Any) -> None:
+    assert list(Langfuse().read(observation(prompt, output))) == [Exchange(MESSAGES, ANSWER, "o")]
 
 
 def test_langfuse_may_have_text() -> None:
@@ -31,30 +31,32 @@ def test_langfuse_may_have_text() -> None:
 
 
 @pytest.mark.parametrize("text", ['{"title": "A", "content": "B"}', '{"name": "Bob"}', "[1, 2]", "[]", '"b"', "7"])
-@pytest.mark.parametrize("given", [ASKED, "7"])
-def test_an_answer_that_is_json_is_text(given: Any, text: str) -> None:
-    (found,) = Langfuse().read(observation(given, text))
-    assert found.output == (text if given == "7" else {"role": "assistant", "content": text})
+@pytest.mark.parametrize("prompt", [MESSAGES, "7"])
+def test_an_answer_that_is_json_is_text(prompt: Any, text: str) -> None:
+    (exchange,) = Langfuse().read(observation(prompt, text))
+    assert exchange.output == (text if prompt == "7" else {"role": "assistant", "content": text})
 
 
 @pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
 def test_reasoning_is_part_of_an_answer(name: str) -> None:
-    said = SAID | {"reasoning_content": "hm, so"}
-    (found,) = LiteLLM().read({"messages": ASKED, "response": {"choices": [{"message": SAID | {name: "hm, so"}}]}})
-    assert found.output == said
-    (found,) = AIPerf().read(record(event({name: "hm, "}), event({name: "so"}), event({"content": "b"})))
-    assert found.output == said
+    answer = ANSWER | {"reasoning_content": "hm, so"}
+    (exchange,) = LiteLLM().read(
+        {"messages": MESSAGES, "response": {"choices": [{"message": ANSWER | {name: "hm, so"}}]}}
+    )
+    assert exchange.output == answer
+    (exchange,) = AIPerf().read(record(event({name: "hm, "}), event({name: "so"}), event({"content": "b"})))
+    assert exchange.output == answer
 
 
 def test_litellm_may_have_text() -> None:
     row = {"id": "l", "messages": "a", "response": {"choices": [{"text": "b"}]}}
     assert list(LiteLLM().read(row)) == [Exchange("a", "b", "l")]
-    row = {"id": "l", "messages": ASKED, "response": "b"}
-    assert list(LiteLLM().read(row)) == [Exchange(ASKED, SAID, "l")]
+    row = {"id": "l", "messages": MESSAGES, "response": "b"}
+    assert list(LiteLLM().read(row)) == [Exchange(MESSAGES, ANSWER, "l")]
 
 
 def record(*responses: Any, **more: Any) -> dict[str, Any]:
-    return {"metadata": {"x_request_id": "q"}, "payload": {"messages": ASKED}, "responses": list(responses)} | more
+    return {"metadata": {"x_request_id": "q"}, "payload": {"messages": MESSAGES}, "responses": list(responses)} | more
 
 
 def event(delta: Any, **more: Any) -> dict[str, Any]:
@@ -71,7 +73,7 @@ def test_aiperf_may_stream_ids() -> None:
 @pytest.mark.parametrize(
     ("reader", "row", "reason"),
     [
-        (LiteLLM(), {"messages": ASKED, "response": BODY, "status": "failure"}, "the request failed"),
+        (LiteLLM(), {"messages": MESSAGES, "response": BODY, "status": "failure"}, "the request failed"),
         (LiteLLM(), {"messages": None, "response": BODY}, "messages is not a list"),
         (Langfuse(), observation(None, "b"), "prompt is not text"),
         (AIPerf(), record(error={"code": 500}), "the request failed"),

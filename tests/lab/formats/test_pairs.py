@@ -45,9 +45,9 @@ def test_packed_requests_are_refused(tmp_path: Path) -> None:
 
 
 def test_two_files_must_be_a_pair(tmp_path: Path) -> None:
-    asked, answered = batch_pair(tmp_path)
-    for first, second in ((asked, asked), (answered, answered), (asked, write(tmp_path / "x", {"a": 1}))):
+    requests, responses = batch_pair(tmp_path)
+    for first, second in ((requests, requests), (responses, responses), (requests, write(tmp_path / "x", {"a": 1}))):
         with pytest.raises(InputError, match="not the requests and the responses of one batch"):
             list(TranscriptFile(first, requests=second))
     with pytest.raises(InputError, match="nowhere cannot be read"):
-        list(TranscriptFile(asked, requests=tmp_path / "nowhere"))
+        list(TranscriptFile(requests, requests=tmp_path / "nowhere"))

@@ -8,7 +8,7 @@ import pytest
 
 from specrace.lab.formats.responses import Batch, Response
 
-ASKED = {"messages": [{"role": "user", "content": "a"}]}
+REQUEST = {"messages": [{"role": "user", "content": "a"}]}
 CHOICE = {"index": 0, "message": {"role": "assistant", "content": "b"}}
 
 
@@ -18,8 +18,11 @@ def row(**response: Any) -> dict[str, Any]:
 
 def test_each_choice_is_a_request() -> None:
     exact = [CHOICE | {"token_ids": [3, 4]}, CHOICE | {"token_ids": [5]}]
-    found = list(Response().read({"id": "x", "choices": exact, "prompt_token_ids": [1, 2]}))
-    assert [(each.prompt, each.output, each.id) for each in found] == [((1, 2), (3, 4), "x"), ((1, 2), (5,), "x")]
+    exchanges = list(Response().read({"id": "x", "choices": exact, "prompt_token_ids": [1, 2]}))
+    assert [(exchange.prompt, exchange.output, exchange.id) for exchange in exchanges] == [
+        ((1, 2), (3, 4), "x"),
+        ((1, 2), (5,), "x"),
+    ]
 
 
 def test_a_completion_has_its_ids_in_the_choice() -> None:
@@ -28,8 +31,8 @@ def test_a_completion_has_its_ids_in_the_choice() -> None:
 
 
 def test_a_request_in_the_same_line_counts() -> None:
-    (only,) = Batch().read(row() | {"body": ASKED})
-    assert (only.prompt, only.id) == (ASKED["messages"], "r")
+    (only,) = Batch().read(row() | {"body": REQUEST})
+    assert (only.prompt, only.id) == (REQUEST["messages"], "r")
 
 
 def test_exact_ids_in_a_batch_need_no_request() -> None:
@@ -46,7 +49,7 @@ def test_exact_ids_in_a_batch_need_no_request() -> None:
         (row() | {"error": {"code": "x"}}, "the request failed"),
         (row() | {"response": None}, "the request failed"),
         (row(body=None), "body of the response is not an object"),
-        (row(body={"choices": []}) | {"body": ASKED}, "no choices"),
+        (row(body={"choices": []}) | {"body": REQUEST}, "no choices"),
         (row() | {"body": {}}, "prompt is not text"),
         (row() | {"custom_id": 3}, "custom_id is not text"),
     ],

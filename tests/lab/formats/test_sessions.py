@@ -12,7 +12,7 @@ from specrace.lab.formats.sessions import ClaudeCode, Codex
 
 
 def read(reader: Format, rows: list[dict[str, Any]]) -> list[Exchange]:
-    return [each for row in rows for each in reader.read(row)] + list(reader.end())
+    return [exchange for row in rows for exchange in reader.read(row)] + list(reader.end())
 
 
 def claude(role: str, content: Any, parent: str | None = "p", **more: Any) -> dict[str, Any]:
@@ -60,7 +60,9 @@ def test_a_line_without_a_parent_begins_anew() -> None:
         claude("user", "c", None),
         claude("assistant", "d", id="n"),
     ]
-    assert [each.prompt for each in read(ClaudeCode(), rows)] == [[{"role": "user", "content": text}] for text in "ac"]
+    assert [exchange.prompt for exchange in read(ClaudeCode(), rows)] == [
+        [{"role": "user", "content": text}] for text in "ac"
+    ]
 
 
 def test_a_compaction_begins_anew_with_its_summary() -> None:
@@ -74,69 +76,69 @@ def test_a_compaction_begins_anew_with_its_summary() -> None:
     first, second = read(ClaudeCode(), rows)
     assert (first.prompt, first.output) == ([{"role": "user", "content": "a"}], {"role": "assistant", "content": "b"})
     assert second.prompt == [{"role": "user", "content": "They said a and b."}]
-    # Without the line before it, too.
+    # Also without the line before the summary.
     assert read(ClaudeCode(), rows[:2] + rows[3:]) == [first, second]
 
 
 def test_the_answer_to_a_line_that_cannot_be_read_is_not_scored() -> None:
     picture = {"type": "input_image", "image_url": "data:"}
     rows = [
-        said("user", "a"),
-        said("assistant", "b"),
+        codex_message("user", "a"),
+        codex_message("assistant", "b"),
         codex("response_item", type="message", role="user", content=[picture]),
-        said("assistant", "c"),
-        said("user", "d"),
-        said("assistant", "e"),
+        codex_message("assistant", "c"),
+        codex_message("user", "d"),
+        codex_message("assistant", "e"),
         codex("response_item", type="function_call", name=7, arguments="{}"),
-        said("user", "f"),
-        said("assistant", "g"),
+        codex_message("user", "f"),
+        codex_message("assistant", "g"),
     ]
-    reader, found, bad = Codex(), [], []
+    reader, exchanges, bad = Codex(), [], []
     for number, row in enumerate(rows):
         try:
-            for each in reader.read(row):
-                found.append(each)
+            for exchange in reader.read(row):
+                exchanges.append(exchange)
         except ValueError:
             bad.append(number)
-    found += reader.end()
-    assert bad == [2, 6] and [each.output["content"] for each in found] == ["b", "g"]  # type: ignore[index]
-    assert [message["content"] for message in found[1].prompt] == ["a", "b", "", "c", "d", "e", "f"]  # type: ignore[index]
+    exchanges += reader.end()
+    assert bad == [2, 6] and [exchange.output["content"] for exchange in exchanges] == ["b", "g"]  # type: ignore[index]
+    assert [message["content"] for message in exchanges[1].prompt] == ["a", "b", "", "c", "d", "e", "f"]  # type: ignore[index]
 
 
 def codex(kind: str, **payload: Any) -> dict[str, Any]:
     return {"timestamp": "t", "type": kind, "payload": payload}
 
 
-def said(role: str, text: str) -> dict[str, Any]:
+def codex_message(role: str, text: str) -> dict[str, Any]:
     return codex("response_item", type="message", role=role, content=[{"type": "output_text", "text": text}])
 
 
 def test_a_codex_turn_is_its_text_and_calls() -> None:
     rows = [
         codex("session_meta", id="s", base_instructions={"text": "Be brief."}),
-        said("user", "list"),
+        codex_message("user", "list"),
         codex("response_item", type="reasoning", summary=[], encrypted_content="x"),
-        said("assistant", "I look."),
+        codex_message("assistant", "I look."),
         codex("response_item", type="function_call", name="shell", arguments='{"command": ["ls"]}', call_id="c"),
         codex("response_item", type="function_call_output", call_id="c", output="a.txt"),
-        said("assistant", "One file."),
+        codex_message("assistant", "One file."),
         codex("compacted", message="They listed files."),
-        said("user", "and now"),
-        said("assistant", "Done."),
+        codex_message("user", "and now"),
+        codex_message("assistant", "Done."),
     ]
     first, second, third = read(Codex(), rows)
     assert first.prompt == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "list"}]
     assert isinstance(first.output, dict) and first.output["tool_calls"][0]["function"]["name"] == "shell"
     assert second.prompt[-1] == {"role": "tool", "content": "a.txt"}
     assert third.prompt[0] == {"role": "assistant", "content": "They listed files."}
-    assert {each.id for each in (first, second, third)} == {"s"}
+    assert {exchange.id for exchange in (first, second, third)} == {"s"}
 
 
 def test_a_session_does_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "MAX_HISTORY", 300)
     reader = Codex()
     with pytest.raises(ValueError, match="the session is longer than"):
-        read(reader, [said("user", "a" * 50) for _ in range(9)])
-    assert [each.prompt for each in read(reader, [said("user", "b"), said("assistant", "c")])] == [
-        [{"role": "user", "content": "b"}]
-    ]
+        read(reader, [codex_message("user", "a" * 50) for _ in range(9)])
+    assert [
+        exchange.prompt for exchange in read(reader, [codex_message("user", "b"), codex_message("assistant", "c")])
+    ] == [[{"role": "user", "content": "b"}]]

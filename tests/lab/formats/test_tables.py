@@ -47,9 +47,9 @@ def test_our_own_names_need_no_columns(tmp_path: Path) -> None:
 def test_a_row_that_cannot_be_used_is_counted(tmp_path: Path) -> None:
     text = 'prompt,output\na\na,b,c\n\udcff,b\nab,c\n"x,y'
     file = TranscriptFile(
-        table(tmp_path / "t.csv", text), tokenize=lambda text: [ord(each) for each in text], skip_bad=True
+        table(tmp_path / "t.csv", text), tokenize=lambda text: [ord(letter) for letter in text], skip_bad=True
     )
-    assert [each.output for each in file] == [(99,)]
+    assert [letter.output for letter in file] == [(99,)]
     assert file.skipped == 4
     assert "line 2: the row has not as many cells as the head" in file.reasons[0]
     assert "half a character" in file.reasons[2]
@@ -99,7 +99,7 @@ def test_parquet_is_read(tmp_path: Path) -> None:
     path = tmp_path / "t"
     write_table(pyarrow.table({"q": [[1, 2], [4]], "a": [[3], [5]], "n": [1, 2]}), path)
     file = TranscriptFile(path, columns={"prompt_ids": "q", "output_ids": "a", "id": "n"})
-    assert [(each.id, each.prompt, each.output) for each in file] == [("1", (1, 2), (3,)), ("2", (4,), (5,))]
+    assert [(row.id, row.prompt, row.output) for row in file] == [("1", (1, 2), (3,)), ("2", (4,), (5,))]
     assert file.describe()[0] == "parquet"
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(InputError, match="this is not Parquet"):

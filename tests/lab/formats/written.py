@@ -59,7 +59,8 @@ def requests() -> list[tuple[str, list[Message], str]]:
 def ids_of(tokenizer: ChatTokenizer) -> list[tuple[list[int], list[int]]]:
     """Prompt and output ids of the twenty, as a server has them."""
     pairs = [
-        tokenizer.chat(list(before), {"role": "assistant", "content": said}, None) for _, before, said in requests()
+        tokenizer.chat(list(messages), {"role": "assistant", "content": answer}, None)
+        for _, messages, answer in requests()
     ]
     return [(list(prompt), list(output)) for prompt, output in pairs]
 
@@ -67,8 +68,11 @@ def ids_of(tokenizer: ChatTokenizer) -> list[tuple[list[int], list[int]]]:
 def texts() -> list[tuple[str, str]]:
     """Prompt and output of the twenty as texts, as the template has them."""
     return [
-        ("".join(f"{each['role']}: {each['content']}<|end|>\n" for each in before) + "assistant:", f" {said}<|end|>")
-        for _, before, said in requests()
+        (
+            "".join(f"{message['role']}: {message['content']}<|end|>\n" for message in messages) + "assistant:",
+            f" {answer}<|end|>",
+        )
+        for _, messages, answer in requests()
     ]
 
 
@@ -77,8 +81,8 @@ def _lines(path: Path, rows: list[Any]) -> Path:
     return path
 
 
-def _answer(said: str, **more: Any) -> dict[str, Any]:
-    choice = {"index": 0, "message": {"role": "assistant", "content": said, "tool_calls": []}, "finish_reason": "stop"}
+def _answer(text: str, **more: Any) -> dict[str, Any]:
+    choice = {"index": 0, "message": {"role": "assistant", "content": text, "tool_calls": []}, "finish_reason": "stop"}
     return {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice | more]}
 
 
@@ -98,49 +102,52 @@ def openai_chat(folder: Path) -> list[Path]:
 def sharegpt(folder: Path) -> list[Path]:
     speakers = {"user": "human", "assistant": "gpt"}
     rows = [
-        {"id": f"c{n}", "conversations": [{"from": speakers[each["role"]], "value": each["content"]} for each in talk]}
+        {
+            "id": f"c{n}",
+            "conversations": [{"from": speakers[message["role"]], "value": message["content"]} for message in talk],
+        }
         for n, talk in enumerate(conversations())
     ]
     return [_lines(folder / "sharegpt.jsonl", rows)]
 
 
 def _batch_rows() -> tuple[list[Any], list[Any]]:
-    asked, answered = [], []
-    for name, before, said in requests():
-        body = {"model": "m", "messages": before}
-        asked.append({"custom_id": name, "method": "POST", "url": "/v1/chat/completions", "body": body})
-        response = {"status_code": 200, "request_id": f"vllm-batch-{name}", "body": _answer(said)}
-        answered.append({"id": f"vllm-{name}", "custom_id": name, "response": response, "error": None})
-    return asked, answered
+    requests_rows, responses_rows = [], []
+    for name, messages, answer in requests():
+        body = {"model": "m", "messages": messages}
+        requests_rows.append({"custom_id": name, "method": "POST", "url": "/v1/chat/completions", "body": body})
+        response = {"status_code": 200, "request_id": f"vllm-batch-{name}", "body": _answer(answer)}
+        responses_rows.append({"id": f"vllm-{name}", "custom_id": name, "response": response, "error": None})
+    return requests_rows, responses_rows
 
 
 def batch_pair(folder: Path) -> list[Path]:
-    asked, answered = _batch_rows()
-    return [_lines(folder / "requests.jsonl", asked[::-1]), _lines(folder / "responses.jsonl", answered)]
+    requests_rows, responses_rows = _batch_rows()
+    return [_lines(folder / "requests.jsonl", requests_rows[::-1]), _lines(folder / "responses.jsonl", responses_rows)]
 
 
 def batch_one_file(folder: Path) -> list[Path]:
-    asked, answered = _batch_rows()
-    return [_lines(folder / "both.jsonl", [*answered, *asked])]
+    requests_rows, responses_rows = _batch_rows()
+    return [_lines(folder / "both.jsonl", [*responses_rows, *requests_rows])]
 
 
 def batch_completions(folder: Path) -> list[Path]:
-    asked, answered = [], []
+    requests_rows, responses_rows = [], []
     for number, (prompt, output) in enumerate(texts()):
         body = {"model": "m", "prompt": prompt}
-        asked.append({"custom_id": f"{number}", "method": "POST", "url": "/v1/completions", "body": body})
+        requests_rows.append({"custom_id": f"{number}", "method": "POST", "url": "/v1/completions", "body": body})
         choice = {"index": 0, "text": output, "finish_reason": "stop"}
-        found = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "m", "choices": [choice]}
-        response = {"status_code": 200, "request_id": f"{number}", "body": found}
-        answered.append({"id": f"b{number}", "custom_id": f"{number}", "response": response, "error": None})
-    return [_lines(folder / "responses.jsonl", answered), _lines(folder / "requests.jsonl", asked)]
+        completion = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "m", "choices": [choice]}
+        response = {"status_code": 200, "request_id": f"{number}", "body": completion}
+        responses_rows.append({"id": f"b{number}", "custom_id": f"{number}", "response": response, "error": None})
+    return [_lines(folder / "responses.jsonl", responses_rows), _lines(folder / "requests.jsonl", requests_rows)]
 
 
 def vllm_ids(folder: Path) -> list[Path]:
     pairs = ids_of(load_tokenizer(chat_folder(folder / "chat")))
     rows = [
-        _answer(said, token_ids=output) | {"prompt_token_ids": prompt}
-        for (_, _, said), (prompt, output) in zip(requests(), pairs, strict=True)
+        _answer(answer, token_ids=output) | {"prompt_token_ids": prompt}
+        for (_, _, answer), (prompt, output) in zip(requests(), pairs, strict=True)
     ]
     return [_lines(folder / "vllm.jsonl", rows)]
 
@@ -154,27 +161,27 @@ def litellm(folder: Path) -> list[Path]:
             "status": "success",
             "startTime": 1.0,
             "model": "m",
-            "messages": before,
-            "response": _answer(said),
+            "messages": messages,
+            "response": _answer(answer),
             "model_parameters": {},
             "error_str": None,
         }
-        for name, before, said in requests()
+        for name, messages, answer in requests()
     ]
     return [_lines(folder / "litellm.jsonl", rows)]
 
 
 def langfuse(folder: Path) -> list[Path]:
     rows: list[Any] = [{"id": "s", "trace_id": "t", "type": "SPAN", "input": "{}", "output": None}]
-    for name, before, said in requests():
-        fields = {"input": json.dumps(before), "output": json.dumps({"role": "assistant", "content": said})}
+    for name, messages, answer in requests():
+        fields = {"input": json.dumps(messages), "output": json.dumps({"role": "assistant", "content": answer})}
         rows.append({"id": name, "trace_id": "t", "type": "GENERATION", "provided_model_name": "m"} | fields)
     return [_lines(folder / "langfuse.jsonl", rows)]
 
 
-def _aiperf_row(name: str, before: list[Message], responses: list[Any]) -> dict[str, Any]:
+def _aiperf_row(name: str, messages: list[Message], responses: list[Any]) -> dict[str, Any]:
     metadata = {"session_num": 0, "x_request_id": name, "request_start_ns": 1, "benchmark_phase": "profiling"}
-    payload = {"model": "m", "messages": before, "stream": len(responses) > 1}
+    payload = {"model": "m", "messages": messages, "stream": len(responses) > 1}
     return {"metadata": metadata, "start_perf_ns": 1, "payload": payload, "status": 200, "responses": responses}
 
 
@@ -182,22 +189,22 @@ def aiperf_text(folder: Path) -> list[Path]:
     rows = [
         _aiperf_row(
             name,
-            before,
-            [{"perf_ns": 2, "content_type": "application/json", "text": json.dumps(_answer(said))}],
+            messages,
+            [{"perf_ns": 2, "content_type": "application/json", "text": json.dumps(_answer(answer))}],
         )
-        for name, before, said in requests()
+        for name, messages, answer in requests()
     ]
     return [_lines(folder / "profile_export_raw.jsonl", rows)]
 
 
 def aiperf_streamed(folder: Path) -> list[Path]:
     rows = []
-    for name, before, said in requests():
+    for name, messages, answer in requests():
         deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
-        deltas += [{"content": said[at : at + 5]} for at in range(0, len(said), 5)]
-        data = [json.dumps({"object": "chat.completion.chunk", "choices": [{"delta": each}]}) for each in deltas]
+        deltas += [{"content": answer[start : start + 5]} for start in range(0, len(answer), 5)]
+        data = [json.dumps({"object": "chat.completion.chunk", "choices": [{"delta": delta}]}) for delta in deltas]
         events = [{"perf_ns": 2, "packets": [{"name": "data", "value": value}]} for value in [*data, "[DONE]"]]
-        rows.append(_aiperf_row(name, before, events))
+        rows.append(_aiperf_row(name, messages, events))
     return [_lines(folder / "profile_export_raw.jsonl", rows)]
 
 
@@ -205,15 +212,15 @@ def claude_code(folder: Path) -> list[Path]:
     rows: list[Any] = [{"type": "summary", "summary": "The moon", "leafUuid": "u"}]
     for number, talk in enumerate(conversations()):
         parent = None
-        for place, message in enumerate(talk):
-            uuid, role, said = f"{number}-{place}", message["role"], message["content"]
-            about = {"parentUuid": parent, "isSidechain": False, "sessionId": f"s{number}", "type": role, "uuid": uuid}
+        for turn, message in enumerate(talk):
+            uuid, role, text = f"{number}-{turn}", message["role"], message["content"]
+            fields = {"parentUuid": parent, "isSidechain": False, "sessionId": f"s{number}", "type": role, "uuid": uuid}
             # The assistant's text in two lines of one message.
-            parts = [said] if role == "user" else [said[:7], said[7:]]
+            parts = [text] if role == "user" else [text[:7], text[7:]]
             for part in parts:
                 content: Any = part if role == "user" else [{"type": "text", "text": part}]
                 inner = {"role": role, "content": content} | ({} if role == "user" else {"id": f"msg_{uuid}"})
-                rows.append(about | {"message": inner, "timestamp": "2026-01-01T00:00:00.000Z"})
+                rows.append(fields | {"message": inner, "timestamp": "2026-01-01T00:00:00.000Z"})
             parent = uuid
         rows.append({"type": "system", "sessionId": f"s{number}", "subtype": "stop_hook_summary", "parentUuid": parent})
     return [_lines(folder / "session.jsonl", rows)]
@@ -242,7 +249,7 @@ def csv_text(folder: Path) -> list[Path]:
     return [path]
 
 
-# What a format's name in the answer is, and what writes a file of it. The last part of a name tells shapes apart.
+# Format name in the result, with a suffix that tells shapes apart -> function that writes files of it.
 SHAPES: dict[str, Callable[[Path], list[Path]]] = {
     "specrace text": own_text,
     "specrace ids": own_ids,
