@@ -101,8 +101,8 @@ def _add_race_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep-outputs",
         action="store_true",
-        help="fusion and suffix decoding (and recycling with recycling.warm) also draft from earlier answers to any "
-        "visitor's questions; not for a public server",
+        help="fusion and suffix decoding (and recycling with recycling.warm) also draft from earlier answers to other "
+        "questions, of any visitor; not for a public server",
     )
     parser.add_argument("--replay", type=Path, metavar="FILE.jsonl", help="only play a recorded race; loads no model")
 

@@ -48,7 +48,7 @@ def add_parser(commands: Any) -> None:
     """Add `bench` and its arguments to the subparsers `commands`."""
     parser = commands.add_parser("bench", help="measure lanes, and other decoders, on many prompts")
     parser.add_argument("--prompts", "--questions", metavar="FILE|auto[:N]", help=f"{FORMS}; {PROMPTS_HELP}")
-    parser.add_argument("--limit", type=int, help="read only so many prompts")
+    parser.add_argument("--limit", type=int, metavar="N", help="read only the first N prompts")
     add_race_arguments(parser, LANES)
     parser.add_argument("--peers", default="", help=f"comma-separated: {', '.join(COUNTERPARTS)}")
     parser.add_argument(

@@ -28,7 +28,7 @@ function writeIdle(win) {
       ms: 9000,
       show: "race",
       reel,
-      alone: "vanilla",
+      soloLane: "vanilla",
     },
     {
       words: `Each token takes a whole pass: ${Math.round(roofline.weight_bytes / 1e6)} MB of weights are read from memory, ${inMs(single)} for one token.`,

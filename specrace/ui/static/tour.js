@@ -166,10 +166,10 @@ export class Tour {
     shows[shot.show]();
   }
 
-  showRace({ reel, alone }) {
+  showRace({ reel, soloLane }) {
     const { stage } = this;
     stage.openRead(reel);
-    const lane = reel.head.lanes.findIndex((candidate) => candidate.lane === alone);
+    const lane = reel.head.lanes.findIndex((candidate) => candidate.lane === soloLane);
     if (lane >= 0) stage.setSolo(lane);
   }
 
