@@ -35,19 +35,19 @@ FLAGS = [
     "--disable-sync",
     "--disable-dev-shm-usage",
 ]
-# Without a window the first of them loads a page in half the processor's time.
+# Without a window the first of them needs half the processor time to load a page.
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-# For machines that have much else to do; nothing waits that long otherwise.
+# For busy machines; nothing waits that long otherwise.
 PATIENCE_S = 300
 LOOK_S = 0.02
-# Behind an address: answers of this length, where a race only has to be run.
+# After an address: short answers, for tests that only need some race.
 SHORT = "?tokens=40"
 
 Ask = Callable[..., Iterator[Event]]
 
 
 class Hold:
-    """Lets a test do something in the midst of a race, however fast or slow the machine is.
+    """Lets a test do something in the middle of a race, however fast or slow the machine is.
 
     `begun` and `running` count races; `events` are those of the latest one. No race is repeated, unless it `repeats`.
     """
@@ -61,22 +61,22 @@ class Hold:
         self._change = threading.Condition()
 
     def around(self, ask: Ask) -> Ask:
-        """`Workbench.ask`, whose races go on only as far as they are let."""
+        """Wrap `Workbench.ask`, so that races go on only as far as the test lets them."""
 
         def held(
             bench: Any, question: str, spec: Any, *, stop: Callable[[], bool] = lambda: False, **how: Any
         ) -> Iterator[Event]:
             self.begun += 1
             self.events, self._left = [], self._each
-            # Last: `let` waits for it.
+            # Set last: `let` waits for it.
             self.running += 1
             if not self.repeats:
                 how.pop("again", None)
-            coming = ask(bench, question, spec, stop=stop, **how)
+            upcoming = ask(bench, question, spec, stop=stop, **how)
             try:
                 while True:
                     self._wait(stop)
-                    event = next(coming, None)
+                    event = next(upcoming, None)
                     if event is None:
                         return
                     self.events.append(event)
@@ -96,7 +96,7 @@ class Hold:
 
     @contextmanager
     def after(self, events: int) -> Iterator[None]:
-        """Races that begin now have so many events, until they are let go on or stopped; then they run on."""
+        """Hold races that begin in the block after `events` events, unless they are let go on or stopped."""
         wait_until(lambda: self.running == 0)
         self._each = events
         try:
@@ -107,7 +107,7 @@ class Hold:
 
     @contextmanager
     def midway(self) -> Iterator[None]:
-        """The next race stops once every lane has written something, and runs on after the block."""
+        """Hold the next race once every lane has written something, until the end of the block."""
         self._midway = True
         try:
             with self.after(math.inf):
@@ -116,7 +116,7 @@ class Hold:
             self._midway = False
 
     def let(self, events: float) -> None:
-        """So many events more for the race that runs; if few, once it runs: on a busy machine a page is ahead of it."""
+        """Let the race go on by `events` events; a finite number first waits until a race runs."""
         if events < math.inf:
             wait_until(lambda: self.running)
         with self._change:
@@ -147,15 +147,15 @@ class App:
 
 
 def wait_until(condition: Callable[[], Any]) -> None:
-    """Until something holds that no page has to do anything for."""
+    """Wait until a condition holds that needs no work by a page."""
     until = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < until, "it never came about"
+        assert time.monotonic() < until, "it never happened"
         time.sleep(LOOK_S)
 
 
 def open_front_door(*arguments: str, fetch: bool = False) -> str:
-    """`python app.py` with these arguments in a thread of this process, until it ends; the address."""
+    """Start `python app.py` with these arguments in a thread that runs until the process ends; its address."""
     port = free_port()
     arguments = arguments if fetch else ("--model", "tiny", *arguments)
     options = front_door.parse([*arguments, "--port", str(port), "--races-per-minute", "10000"])
@@ -171,8 +171,8 @@ def open_front_door(*arguments: str, fetch: bool = False) -> str:
 def serving(
     folder: Path, *arguments: str, forked: bool = False
 ) -> Iterator[tuple[str, subprocess.Popen[bytes] | processes.Process]]:
-    """`python app.py` with these arguments in a process of its own, until the end of the block; its address. `forked`:
-    its libraries are imported already.
+    """Run `python app.py` with these arguments in its own process until the end of the block; its address. `forked`:
+    the process starts with its libraries imported.
     """
     port, log = free_port(), folder / "log.txt"
     command = ["app.py", "--no-fetch", *arguments, "--port", str(port)]
@@ -212,8 +212,8 @@ def answers(url: str) -> bool:
 
 def find_chromium() -> str:
     """The system's Chromium, or Chrome."""
-    found = [path for path in map(shutil.which, BROWSERS) if path]
-    if not found:
+    paths = [path for path in map(shutil.which, BROWSERS) if path]
+    if not paths:
         pytest.fail("Chromium is missing; run: apt-get install -y --no-install-recommends chromium fonts-dejavu-core")
-    # A snap's may not read the profile that Playwright makes for it.
-    return min(found, key=lambda path: path.startswith("/snap/"))
+    # A browser from a snap may not read the profile that Playwright makes for it.
+    return min(paths, key=lambda path: path.startswith("/snap/"))

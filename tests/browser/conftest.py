@@ -17,9 +17,9 @@ from specrace.ui import serve
 from specrace.ui.worker import Worker
 from specrace.workbench import Workbench
 from tests.browser.apps import FLAGS, PATIENCE_S, ROOT, App, Hold, find_chromium, open_front_door, serving, wait_until
-from tests.browser.parts import QUESTION, RECORDING, WITNESS, open_race, turn
+from tests.browser.parts import QUESTION, RECORDING, WITNESS, open_race, run_clock
 
-# The real races that tests look into: lanes, and what else is asked for.
+# The real races that tests inspect: lanes and other settings.
 SIX = ["vanilla", "trigram", "jacobi", "lookahead", "trie", "suffix"]
 RACES: dict[str, tuple[list[str], dict[str, Any]]] = {
     "greedy": (SIX, {"max_new_tokens": 90}),
@@ -30,7 +30,7 @@ RACES: dict[str, tuple[list[str], dict[str, Any]]] = {
         {"max_new_tokens": 48, "temperature": 0.3, "verifier": "rejection"},
     ),
 }
-# When a page's clock is stopped, far behind all that has happened until then.
+# The time at which a page's clock is stopped, long after everything that happened before.
 STOPPED_AT_S = 3600
 SETTLED_MS = 1000
 
@@ -41,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def one_upload_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Gradio's is the process's, so that all front doors of this process share one."""
+    """Gradio has one upload folder a process, so all front doors of this process share it."""
     folder = tmp_path_factory.mktemp("uploads")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("specrace.ui.folder.upload_folder", lambda: contextlib.nullcontext(str(folder)))
@@ -63,7 +63,7 @@ def app(request: pytest.FixtureRequest, bundled: Workbench) -> Iterator[App]:  #
         url = open_front_door("--model", request.config.getoption("--model"))
         wait_until(lambda: workers)
         yield App(url, hold, workers[0])
-        # A process must not end while its model is at work.
+        # The process must not end while its model computes.
         wait_until(lambda: workers[0].settled and not hold.running)
 
 
@@ -83,14 +83,14 @@ def loading_app() -> str:
 
 @pytest.fixture(scope="session")
 def replay_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
-    """`python app.py --replay` of a recording that ships: its address, and the process's number."""
+    """`python app.py --replay` with a recording that ships: its address and process id."""
     with serving(tmp_path_factory.mktemp("replay"), "--replay", str(RECORDING), forked=True) as (url, process):
         yield url, process.pid
 
 
 @pytest.fixture(scope="session")
 def client(app: App) -> Client:
-    """A program that asks the app."""
+    """A program that calls the app."""
     return Client(app.url, verbose=False)
 
 
@@ -98,8 +98,8 @@ def client(app: App) -> Client:
 def races(app: App, client: Client, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Recordings of real races."""
     folder = tmp_path_factory.mktemp("races")
-    for name, (lanes, asked) in RACES.items():
-        client.predict(QUESTION, lanes, api_name="/race", **asked)
+    for name, (lanes, settings) in RACES.items():
+        client.predict(QUESTION, lanes, api_name="/race", **settings)
         recording.save(app.hold.events, folder / f"{name}.jsonl")
     return {name: folder / f"{name}.jsonl" for name in RACES}
 
@@ -118,20 +118,27 @@ OpenPage = Callable[..., Page]
 
 
 class Opener:
-    """Opens pages that must not ask anybody else for anything, open a dialog, or throw."""
+    """Opens pages that must not send requests elsewhere, open a dialog, or throw."""
 
     def __init__(self, browser: Browser) -> None:
         self.browser = browser
         self.complaints: list[str] = []
-        self.left: dict[bool, list[BrowserContext]] = {False: [], True: []}
+        self.spare: dict[bool, list[BrowserContext]] = {False: [], True: []}
         self.shared: dict[tuple[Any, ...], Page] = {}
 
-    def own(
-        self, url: str, width: int = 1280, height: int = 720, *, calm: bool = True, ready: bool = True, **how: Any
+    def open(
+        self,
+        url: str,
+        width: int = 1280,
+        height: int = 720,
+        *,
+        reduced_motion: bool = True,
+        ready: bool = True,
+        **how: Any,
     ) -> Page:
-        """A page that is there. `calm`: the visitor wants reduced motion. `ready`: wait for the model. `how`: as below.
+        """Open a page and wait for its stage; `ready`: for its model, too. `reduced_motion`: the visitor prefers it.
 
-        A clock of the test's stands still from now on.
+        `how`: as for `blank`. The clock of a `stopped` page stands still from now on.
         """
         page = self.blank(url, width, height, **how)
         page.goto(url)
@@ -140,35 +147,37 @@ class Opener:
             page.wait_for_selector(".status[data-state=ready]", state="attached")
         if how.get("stopped"):
             page.clock.pause_at(STOPPED_AT_S)
-        if not calm:
-            # Not before: while the model loads, such a page plays a recorded race.
+        if not reduced_motion:
+            # Not earlier: while the model loads, a page with motion plays a recorded race.
             page.emulate_media(reduced_motion="no-preference")
         return page
 
     def blank(
         self, url: str, width: int, height: int, *, dark: bool = False, stopped: bool = False, script: str = ""
     ) -> Page:
-        """A page that has not gone there yet. `dark`: the visitor prefers that. `stopped`: its clock is the test's.
-        `script` runs before the page's own.
+        """A page that has not loaded `url` yet. `dark`: the visitor prefers a dark page. `stopped`: the test controls
+        its clock. `script` runs before the page's own.
         """
         page = self.context(dark, stopped).new_page()
         page.set_viewport_size({"width": width, "height": height})
         page.set_default_timeout(1000 * PATIENCE_S)
         home = url.split("?")[0].rstrip("/")
         complain = self.complaints.append
-        page.on("request", lambda asked: None if is_own(asked.url, home) else complain(f"asked {asked.url}"))
+        page.on(
+            "request", lambda request: None if stays_on_app(request.url, home) else complain(f"asked {request.url}")
+        )
         page.on("pageerror", lambda error: complain(f"threw {error}"))
         page.on("dialog", lambda dialog: complain(f"dialog {dialog.message}"))
         page.add_init_script(WITNESS + script)
         return page
 
     def context(self, dark: bool, stopped: bool) -> BrowserContext:
-        """One that a page was closed in, for it has loaded much already; a new one if its clock shall be the test's.
+        """A context whose page was closed, as its cache is full; a new one if the test controls the clock.
 
-        Never one with another page in it: a page holds on to its connections, and a browser has few for a server.
+        Never one with an open page: a page keeps its connections, and a browser has few for each server.
         """
-        if self.left[dark] and not stopped:
-            return self.left[dark].pop()
+        if self.spare[dark] and not stopped:
+            return self.spare[dark].pop()
         context = self.browser.new_context(
             reduced_motion="reduce", color_scheme="dark" if dark else "light", accept_downloads=True
         )
@@ -177,66 +186,66 @@ class Opener:
         return context
 
     def close(self, page: Page, *, dark: bool = False, stopped: bool = False, **how: Any) -> None:
-        """Close a page that was opened so."""
+        """Close a page that was opened with these settings."""
         page.close()
         if not stopped:
-            self.left[dark].append(page.context)
+            self.spare[dark].append(page.context)
 
     def share(self, url: str, width: int = 1280, height: int = 720, **how: Any) -> Page:
-        """The page that was opened so before, in this size now; nothing in focus or under the pointer, at its top."""
+        """The shared page with these settings, in this size, scrolled to its top, with nothing focused or hovered."""
         key = (url, *sorted(how.items()))
         if key not in self.shared:
-            self.shared[key] = self.own(url, width, height, **how)
+            self.shared[key] = self.open(url, width, height, **how)
         page = self.shared[key]
         page.set_viewport_size({"width": width, "height": height})
         page.mouse.move(0, 0)
         page.evaluate("document.activeElement.blur(), scrollTo(0, 0)")
         return page
 
-    def heard(self) -> list[str]:
-        """The complaints since the last time, with those that are still on their way."""
+    def take_complaints(self) -> list[str]:
+        """The complaints since the last call, including those that are still on their way."""
         for page in self.shared.values():
             page.evaluate("0")
-        said = self.complaints[:]
+        complaints = self.complaints[:]
         self.complaints.clear()
-        return said
+        return complaints
 
 
 @pytest.fixture(scope="session")
 def opener(browser: Browser) -> Opener:
-    """What keeps the pages that the process's tests share."""
+    """Keeps the pages that this process's tests share."""
     return Opener(browser)
 
 
 @pytest.fixture
 def open_page(opener: Opener) -> Iterator[OpenPage]:
-    """Opens pages of the test's own."""
+    """Opens new pages, which are closed after the test."""
     opened: list[tuple[Page, dict[str, Any]]] = []
 
-    def open_own(*where: Any, **how: Any) -> Page:
-        opened.append((opener.own(*where, **how), how))
+    def open_new(*where: Any, **how: Any) -> Page:
+        opened.append((opener.open(*where, **how), how))
         return opened[-1][0]
 
-    yield open_own
+    yield open_new
     for page, how in opened:
         opener.close(page, **how)
-    assert opener.heard() == []
+    assert opener.take_complaints() == []
 
 
 @pytest.fixture
 def share_page(opener: Opener, request: pytest.FixtureRequest) -> Iterator[OpenPage]:
-    """Gives a page that other tests look at too, for tests that leave it as they found it, but for its race."""
+    """Gives a page that other tests use too, for tests that change nothing on it but its race."""
     failed = request.session.testsfailed
     yield opener.share
     if request.session.testsfailed > failed:
-        # Nobody knows what the test has left there.
+        # The test may have left the pages in any state.
         opener.shared.clear()
-    assert opener.heard() == []
+    assert opener.take_complaints() == []
 
 
 @pytest.fixture
 def log_page(loading_app: str, share_page: OpenPage) -> Page:
-    """A page whose model never gets ready, with no dialog open: no log needs a model."""
+    """A page whose model never gets ready, without an open dialog: logs need no model."""
     opened: Page = share_page(loading_app, ready=False)
     if opened.locator("dialog[open]").count():
         opened.keyboard.press("Escape")
@@ -245,17 +254,17 @@ def log_page(loading_app: str, share_page: OpenPage) -> Page:
 
 @pytest.fixture
 def still(app: App, share_page: OpenPage) -> OpenPage:
-    """Opens a recording on a page that does not move by itself, and whose clock the test turns."""
+    """Opens a recording on a page that does not move by itself, and whose clock the test controls."""
 
     def open_still(path: Path, width: int = 1280, height: int = 720) -> Page:
         page = share_page(app.short, width, height, stopped=True)
         open_race(page, path)
-        turn(page, SETTLED_MS)
+        run_clock(page, SETTLED_MS)
         return page
 
     return open_still
 
 
-def is_own(asked: str, home: str) -> bool:
-    """Whether a request stays on the app."""
-    return asked.startswith((home, home.replace("http", "ws", 1), "data:", "blob:"))
+def stays_on_app(url: str, home: str) -> bool:
+    """Whether a request goes to the app itself."""
+    return url.startswith((home, home.replace("http", "ws", 1), "data:", "blob:"))

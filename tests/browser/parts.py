@@ -1,4 +1,4 @@
-"""What tests of a race share: a recording as rows, and a page that runs or shows a race."""
+"""Helpers for tests of a race: recordings as rows, and a page that runs or shows a race."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ HOSTILE = (
     "<img src=x onerror=window.__pwn=1> ${alert(1)} ${window.__pwn=2} {{x}} `${1}` "
     "</p><script>window.__pwn=3</script> =cmd() \u202egnirts \u2028 🦉 "
 )
-# Keeps what has happened on a page, for who comes late: its reels, its modes one after the other, and its races. "idle"
-# is left out: it is between two others in one picture.
+# Keeps what has happened on a page, for later checks: its reels, its modes in order, and its races. "idle" is left
+# out: it lies between two other modes within one frame.
 WITNESS = """{
   const seen = window.witness = { reels: 0, reel: undefined, modes: [], races: new Set() };
   addEventListener("reel", ({ detail }) => { seen.reels++; seen.reel = detail; }, true);
@@ -42,18 +42,18 @@ WITNESS = """{
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The events of a recording."""
+    """Read the events of a recording."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
 
 
 def write_rows(path: Path, rows: list[Row]) -> Path:
-    """A recording of these events."""
+    """Write a recording of these events."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
 
 
 def tell_texts(rows: list[Row]) -> list[Row]:
-    """The same events; the results' texts are those that the steps printed."""
+    """Set each result's text to what its steps printed; returns the events."""
     for lane in rows[-1]["lanes"]:
         lane["text"] = "".join(text for row in steps_of(rows, lane["lane"]) for text in row["texts"]).strip()
     return rows
@@ -65,28 +65,28 @@ def steps_of(rows: list[Row], lane: str) -> list[Row]:
 
 
 def until(page: Page, condition: Callable[[], Any]) -> None:
-    """Until something holds here that the page has to do something for."""
+    """Wait until a condition holds that needs work by the page."""
     latest = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < latest, "it never came about"
+        assert time.monotonic() < latest, "it never happened"
         page.wait_for_timeout(TURN_MS)
 
 
-def turn(page: Page, ms: float) -> None:
+def run_clock(page: Page, ms: float) -> None:
     """Let time pass on a page whose clock stands still."""
     page.clock.run_for(ms)
 
 
-def turn_until(page: Page, condition: str, value: Any = None) -> None:
+def run_clock_until(page: Page, condition: str, value: Any = None) -> None:
     """Let time pass, a little at a time, until something holds on a page whose clock stands still."""
     latest = time.monotonic() + PATIENCE_S
     while not page.evaluate(condition, value):
         assert time.monotonic() < latest, condition
-        turn(page, TURN_MS)
+        run_clock(page, TURN_MS)
 
 
 def question_field(page: Page) -> Locator:
-    """Where a question is typed."""
+    """The field in which a question is typed."""
     return page.locator("#question").locator("textarea, input")
 
 
@@ -97,62 +97,62 @@ def ask(page: Page, question: str = QUESTION) -> None:
 
 
 def enter(page: Page, question: str = QUESTION) -> None:
-    """Type a question and press Enter, which takes no button that something may lie over."""
+    """Type a question and press Enter, which works even if something covers the button."""
     question_field(page).fill(question)
     question_field(page).press("Enter")
 
 
 def begin(page: Page, question: str = QUESTION) -> None:
-    """Type a question and press Race on a page whose clock stands still: time passes until its race begins."""
+    """Type a question and press Race on a page whose clock stands still; let time pass until its race begins."""
     races = page.evaluate("witness.races.size")
     ask(page, question)
-    turn_until(page, "races => witness.races.size > races", races)
+    run_clock_until(page, "races => witness.races.size > races", races)
 
 
 def stage(page: Page) -> dict[str, Any]:
-    """What the stage says of itself."""
+    """The stage's data attributes."""
     data: dict[str, Any] = page.evaluate("({...document.querySelector('.stage').dataset})")
     return data
 
 
 def wait_for(page: Page, **data: str) -> None:
-    """Until the stage says this of itself, and for how long is not the machine's affair."""
+    """Wait until the stage has these data attributes, which it then keeps, however slow the machine is."""
     selector = "".join(f"[data-{name}='{value}']" for name, value in data.items())
     page.wait_for_selector(f".stage{selector}", state="attached")
 
 
 def wait_for_words(page: Page) -> None:
-    """Until a race that was asked for runs, and every lane has written something."""
+    """Wait until the requested race runs, and every lane has written something."""
     wait_for(page, phase="running")
     until(page, lambda: all(texts(page)))
 
 
 def modes(page: Page) -> list[str]:
-    """The modes that the stage has been in, one after the other."""
-    found: list[str] = page.evaluate("witness.modes")
-    return found
+    """The modes that the stage has been in, in order."""
+    modes_so_far: list[str] = page.evaluate("witness.modes")
+    return modes_so_far
 
 
 def reels(page: Page) -> int:
-    """How many races the page has had whole."""
+    """How many complete races the page has received."""
     return int(page.evaluate("witness.reels"))
 
 
 def texts(page: Page) -> list[str]:
-    """What the panes print; the hint of an empty pane is not part of it."""
-    found: list[str] = page.locator(".pane .text p:last-child").all_text_contents()
-    return found
+    """What the panes print, without the hint of an empty pane."""
+    printed: list[str] = page.locator(".pane .text p:last-child").all_text_contents()
+    return printed
 
 
 def wait_for_reel(page: Page, number: int) -> dict[str, Any]:
-    """Until the page has had more than so many races whole; the latest one."""
+    """Wait until the page has received more than `number` complete races; returns the latest."""
     page.wait_for_function("number => witness.reels > number", arg=number)
     reel: dict[str, Any] = page.evaluate("witness.reel")
     return reel
 
 
 def race(page: Page, question: str = QUESTION, start: Callable[[Page, str], None] = ask) -> dict[str, Any]:
-    """A live race to its end: its reel."""
+    """Run a live race to its end; returns its reel."""
     number = reels(page)
     start(page, question)
     return wait_for_reel(page, number)
@@ -168,7 +168,7 @@ def open_race(page: Page, path: Path) -> None:
         raise AssertionError(f"{path} did not open: {page.locator('.announcer').inner_text()}") from error
 
 
-def drop(page: Page, name: str, text: str, place: str = ".panes") -> None:
+def drop(page: Page, name: str, text: str, selector: str = ".panes") -> None:
     """Drop a file on a part of the page."""
     script = """([name, text, selector]) => {
       const transfer = new DataTransfer();
@@ -177,7 +177,7 @@ def drop(page: Page, name: str, text: str, place: str = ".panes") -> None:
       for (const type of ['dragover', 'drop'])
         place.dispatchEvent(new DragEvent(type, {bubbles: true, cancelable: true, dataTransfer: transfer}));
     }"""
-    page.evaluate(script, [name, text, place])
+    page.evaluate(script, [name, text, selector])
 
 
 def choose(page: Page, lane: str, step: int) -> None:
@@ -192,6 +192,6 @@ def choose(page: Page, lane: str, step: int) -> None:
         }""",
         [lane, step],
     )
-    # It draws a few times a second only.
-    turn(page, DRAWS_WITHIN_MS)
+    # The inspector is drawn only a few times a second.
+    run_clock(page, DRAWS_WITHIN_MS)
     page.wait_for_selector(f".inspector[data-lane={lane}][data-step='{step}']")

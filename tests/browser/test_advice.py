@@ -19,13 +19,13 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture
 def page(log_page: Page) -> Page:
-    """For all tests here."""
+    """One page for all tests of this file."""
     return log_page
 
 
 def test_drop_a_log_get_the_recommendation_copy_the_line(page: Page) -> None:
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    lines = "".join(json.dumps(each) + "\n" for each in corpus_log(6))
+    lines = "".join(json.dumps(row) + "\n" for row in corpus_log(6))
     drop(page, "requests.jsonl", lines)
     copy = page.get_by_role("button", name="Copy the settings for vLLM")
     copy.click(timeout=SCORED_MS)
@@ -50,16 +50,16 @@ def test_drop_a_log_get_the_recommendation_copy_the_line(page: Page) -> None:
 
 
 def look_at_it(page: Page) -> None:
-    """It fits, and axe finds nothing serious."""
+    """Check that the advice fits the window, and that axe finds nothing serious."""
     for node in page.locator(".advice details > summary").all():
         node.click()
-    found = {"light": findings(page, "dialog[open]")}
+    by_view = {"light": findings(page, "dialog[open]")}
     for key in ("Escape", "d", "l"):
         page.keyboard.press(key)
-    found["dark"] = findings(page, "dialog[open]")
+    by_view["dark"] = findings(page, "dialog[open]")
     page.set_viewport_size(PHONE)
-    found["phone"] = findings(page, "dialog[open]")
-    assert {name: each for name, each in found.items() if each} == {}
+    by_view["phone"] = findings(page, "dialog[open]")
+    assert {name: serious for name, serious in by_view.items() if serious} == {}
     assert page.evaluate("document.querySelector('.logs-body').scrollWidth") <= PHONE["width"]
     inside = TARGETS.replace("document.querySelectorAll", "document.querySelector('.logs').querySelectorAll")
     assert page.evaluate(inside) == [] and overflow(page) == []

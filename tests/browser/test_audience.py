@@ -31,7 +31,7 @@ def test_a_phone_votes_and_learns_who_won(tmp_path: Path, open_page: Any) -> Non
         phone.goto(f"http://{link}")
         expect(phone.get_by_role("heading")).to_have_text("Who wins?")
         buttons = phone.get_by_role("button")
-        assert min(each.bounding_box()["height"] for each in buttons.all()) >= 44
+        assert min(button.bounding_box()["height"] for button in buttons.all()) >= 44
         titles = buttons.all_inner_texts()
         winner = stage.evaluate("document.querySelector('.pane.winner h3').textContent.trim()")
         phone.get_by_role("button", name=winner).click()

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.parts import SIX_LANES, begin, open_race, reels, stage, turn, wait_for_reel
+from tests.browser.parts import SIX_LANES, begin, open_race, reels, run_clock, stage, wait_for_reel
 
 pytestmark = pytest.mark.browser
 
 SHORTEST_MS = 3500
 TURN_MS = 100
-# What gives way at once to what happens; and who has won is told at once.
+# Captions that give way at once to others; "why", which says who has won, also comes at once.
 HASTY = ("hello", "start", "why")
 ONCE = {"start", "hello", "vanilla", "refused", "none", "same", "slower", "ahead", "end", "loops", "law"}
 
@@ -47,9 +47,9 @@ def page(app: Any, share_page: Any) -> Iterator[Page]:
 
 
 def captions(page: Page) -> list[list[Any]]:
-    """When captions came, what they are about, their words, and the stage's mode."""
-    found: list[list[Any]] = page.evaluate("window.captions")
-    return found
+    """For each caption: when it came, what it is about, its words, and the stage's mode."""
+    rows: list[list[Any]] = page.evaluate("window.captions")
+    return rows
 
 
 def test_a_live_race_is_explained_from_its_start_on(app: Any, page: Page) -> None:
@@ -60,8 +60,8 @@ def test_a_live_race_is_explained_from_its_start_on(app: Any, page: Page) -> Non
         assert captions(page)[-1][1::2] == ["start", "live"]
     reel = wait_for_reel(page, number)
     if reel["pace"]["disturbed"] or not max(reel["results"], key=lambda row: row["speedup"])["drafted"]:
-        # On a busy machine there may be nobody to explain, and then nobody is called the fastest.
-        assert not any(" is fastest" in str(each) for each in captions(page))
+        # On a busy machine there may be no winner to explain, and then no lane is called the fastest.
+        assert not any(" is fastest" in str(caption) for caption in captions(page))
         return
     page.wait_for_selector(".caption[data-about=why]")
     about, words = captions(page)[-1][1:3]
@@ -72,15 +72,15 @@ def test_captions_say_what_happened_and_let_it_be_read(page: Page) -> None:
     open_race(page, SIX_LANES)
     page.evaluate(WATCH)
     page.locator(".speed").select_option("0.25")
-    # The replay, slowly, as often as it takes: in each everything may be said again, once.
+    # A slow replay, repeated as often as needed; each replay may say everything again, once.
     for number in itertools.count(1):
         before = len(captions(page))
         page.locator("[data-do=play]").click()
         while stage(page)["mode"] == "replay":
-            turn(page, TURN_MS)
-        said = [each[1] for each in captions(page)[before:]]
-        assert said[-1] == "why" and all(said.count(key) == 1 for key in said if key in ONCE)
-        times = [each[0] for each in captions(page) if each[1] not in HASTY]
+            run_clock(page, TURN_MS)
+        kinds = [caption[1] for caption in captions(page)[before:]]
+        assert kinds[-1] == "why" and all(kinds.count(key) == 1 for key in kinds if key in ONCE)
+        times = [caption[0] for caption in captions(page) if caption[1] not in HASTY]
         if len(times) >= 3:
             break
         assert number < 12

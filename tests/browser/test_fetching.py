@@ -1,4 +1,4 @@
-"""A model that is fetched beside the page: how far that is, and one click that races with it."""
+"""A model that is fetched while the page runs: its progress, and one click that races with it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAME = "other"
 
 @pytest.fixture(scope="module")
 def fetching() -> Iterator[tuple[str, Fetcher]]:
-    """The address of a page beside which a model is fetched, as a test tells it."""
+    """The address of a page that fetches a model, and the fetcher, whose progress the test sets."""
     fetchers, workers, start = list[Fetcher](), list[Worker](), Worker.start
 
     def start_and_keep(worker: Worker) -> None:
@@ -36,7 +36,7 @@ def fetching() -> Iterator[tuple[str, Fetcher]]:
         model = names.NamedModel(NAME, "maker/SmolLM2-135M-Instruct", 1)
         patch.setitem(names.NAMES, NAME, model)
         patch.setattr(
-            names.NamedModel, "find", lambda each: BUNDLED_DRAFT_MODEL if fetchers and each is model else None
+            names.NamedModel, "find", lambda named: BUNDLED_DRAFT_MODEL if fetchers and named is model else None
         )
         patch.setattr("specrace.cli.app.PREFERRED", NAME)
         patch.setattr("specrace.cli.app.resolve", lambda name: names.BUNDLED_MODEL if name == "tiny" else name)

@@ -12,7 +12,17 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from specrace.core.tree import TokenTree
-from tests.browser.parts import DRAWS_WITHIN_MS, HOSTILE, Row, choose, read_rows, steps_of, tell_texts, turn, write_rows
+from tests.browser.parts import (
+    DRAWS_WITHIN_MS,
+    HOSTILE,
+    Row,
+    choose,
+    read_rows,
+    run_clock,
+    steps_of,
+    tell_texts,
+    write_rows,
+)
 
 pytestmark = pytest.mark.browser
 
@@ -28,21 +38,21 @@ def page(still: OpenRace, races: dict[str, Path]) -> Page:
 
 
 def kinds(row: Row) -> list[str]:
-    """What became of each node, by the definition."""
+    """The kind of each node, from the definition of accepted, cut, rejected and unverified."""
     path, parents = row["verdict"]["path"], row["tree"]["parents"]
-    found = []
+    kind_of_node = []
     for node, parent in enumerate(parents):
         if not node:
-            found.append("root")
+            kind_of_node.append("root")
         elif node in path:
-            found.append("accepted" if path.index(node) <= len(row["emitted"]) else "cut")
+            kind_of_node.append("accepted" if path.index(node) <= len(row["emitted"]) else "cut")
         else:
-            found.append("rejected" if parent in path else "unverified")
-    return found
+            kind_of_node.append("rejected" if parent in path else "unverified")
+    return kind_of_node
 
 
 def shown_as(piece: str) -> str:
-    """A token as the page writes it: blanks made visible where there is nothing else."""
+    """A token as the page writes it; a token of blanks only is made visible."""
     return piece.strip() or ("↵" if "\n" in piece else "␣" if piece else "·")
 
 
@@ -68,25 +78,25 @@ def test_the_tree_and_the_mask_are_the_step_s(page: Page, races: dict[str, Path]
         choose(page, lane, row["index"])
         tree = TokenTree(tuple(row["tree"]["tokens"]), tuple(row["tree"]["parents"]))
         nodes = drawn(page)
-        own = [node for node in nodes if node["node"] != "bonus"]
-        assert len(own) == min(len(tree), MAX_NODES)
-        assert len(nodes) - len(own) == (len(row["emitted"]) == len(row["verdict"]["path"]))
-        if nodes != own and row is not steps[-1]:
+        tree_nodes = [node for node in nodes if node["node"] != "bonus"]
+        assert len(tree_nodes) == min(len(tree), MAX_NODES)
+        assert len(nodes) - len(tree_nodes) == (len(row["emitted"]) == len(row["verdict"]["path"]))
+        if nodes != tree_nodes and row is not steps[-1]:
             assert nodes[-1]["said"] == shown_as(steps[row["index"] + 1]["pieces"][0])
-        for node in own:
+        for node in tree_nodes:
             number = int(node["node"])
             assert node["kind"] == kinds(row)[number]
             assert node["said"] == shown_as(row["pieces"][number])
             parent = tree.parents[number]
-            above = next((each for each in own if int(each["node"]) == parent), None)
+            above = next((candidate for candidate in tree_nodes if int(candidate["node"]) == parent), None)
             assert (above is None) == (number == 0)
             assert above is None or above["x"] < node["x"]
         if len(tree) > 1:
             rows = page.locator(".mask .row path:not(.tick)").evaluate_all(
                 "rows => rows.map(row => row.getAttribute('d'))"
             )
-            shown = [int(node["node"]) for node in own]
-            expected = tree.ancestor_mask()[sorted(shown)].sum(axis=1).tolist()
+            numbers = [int(node["node"]) for node in tree_nodes]
+            expected = tree.ancestor_mask()[sorted(numbers)].sum(axis=1).tolist()
             assert [cells.count("M") for cells in rows] == expected
         else:
             expect(page.locator(".mask")).to_have_count(0)
@@ -120,7 +130,7 @@ def test_counts_of_the_trie_stand_at_its_nodes(page: Page, races: dict[str, Path
 
 
 def test_a_tree_of_many_nodes_is_cut_and_says_so(page: Page, races: dict[str, Path]) -> None:
-    """A chain of 59 guesses, of which none was accepted."""
+    """A chain of 59 draft tokens, none of them accepted."""
     rows = read_rows(races["greedy"])
     row = steps_of(rows, "trie")[3]
     size = 60
@@ -157,17 +167,17 @@ def test_the_time_of_a_step_is_split(page: Page, races: dict[str, Path]) -> None
     assert grown == pytest.approx([timing[part] / total for part in ("draft_ms", "target_ms", "keep_ms")], abs=1e-4)
 
 
-def chips(page: Page, part: str) -> list[list[str]]:
-    """The tokens of a part's table, row by row."""
-    found: list[list[str]] = page.locator(f".part:has(h3:text-is('{part}')) tbody tr").evaluate_all(
+def chips(page: Page, title: str) -> list[list[str]]:
+    """The tokens in the table of the part with this title, row by row."""
+    rows: list[list[str]] = page.locator(f".part:has(h3:text-is('{title}')) tbody tr").evaluate_all(
         "rows => rows.map(row => [...row.querySelectorAll('.chip')].map(chip => chip.firstChild.textContent))"
     )
-    return found
+    return rows
 
 
 def pieces(row: Row, group: str) -> list[list[str]]:
-    rows = [each for each in row["note"]["rows"] if each["group"] == group]
-    return [[shown_as(piece) for piece in each["pieces"]] for each in rows]
+    group_rows = [note_row for note_row in row["note"]["rows"] if note_row["group"] == group]
+    return [[shown_as(piece) for piece in note_row["pieces"]] for note_row in group_rows]
 
 
 def test_lookahead_shows_its_window_and_its_pool(page: Page, races: dict[str, Path]) -> None:
@@ -178,7 +188,7 @@ def test_lookahead_shows_its_window_and_its_pool(page: Page, races: dict[str, Pa
         choose(page, "lookahead", row["index"])
         assert chips(page, "Window") == pieces(row, "Window") != []
         assert chips(page, "Pool") == pieces(row, "Pool") != []
-    # What the model accepted is marked in the pool, where it came from there.
+    # Accepted tokens that came from the pool are marked in it.
     marked = 0
     for row in accepted:
         choose(page, "lookahead", row["index"])
@@ -193,11 +203,11 @@ def test_the_trigram_shows_its_rows_and_its_back_off(page: Page, races: dict[str
         assert chips(page, "Rows of the table") == pieces(row, "Rows of the table")
         words = page.locator(".note-rows").inner_text()
         backed_off += "bigram, seen" in words and "the trigram only" in words
-        # The token that the model said is marked where the row has it.
-        for number, told in enumerate(row["note"]["rows"]):
+        # The target's token is marked in the rows that have it.
+        for number, note_row in enumerate(row["note"]["rows"]):
             target = row["verdict"]["scores"]["targets"][number] if number in row["verdict"]["path"] else None
             line = page.locator(".note-rows tbody tr").nth(number)
-            assert line.locator(".chip.accepted").count() == (target in told["tokens"])
+            assert line.locator(".chip.accepted").count() == (target in note_row["tokens"])
     assert backed_off
 
 
@@ -208,21 +218,21 @@ def test_jacobi_shows_its_trajectory(page: Page, races: dict[str, Path]) -> None
     assert lines.count() >= 2
     assert "step 8" in lines.last.inner_text()
     # A draft token stands in the column of its position in the answer.
-    said = [token for row in steps for token in row["emitted"]]
-    places = page.locator(".trajectory th").evaluate_all(
+    emitted = [token for row in steps for token in row["emitted"]]
+    positions = page.locator(".trajectory th").evaluate_all(
         "heads => heads.slice(1).map(head => Number(head.textContent))"
     )
     base = sum(len(row["emitted"]) for row in steps[:7])
     cells = lines.last.locator("td").evaluate_all("cells => cells.slice(1).map(cell => cell.textContent)")
     for node in range(1, len(steps[7]["pieces"])):
-        assert cells[places.index(base + node - 1)] == shown_as(steps[7]["pieces"][node])
+        assert cells[positions.index(base + node - 1)] == shown_as(steps[7]["pieces"][node])
         if node in steps[7]["verdict"]["path"]:
-            assert steps[7]["tree"]["tokens"][node] == said[base + node - 1]
+            assert steps[7]["tree"]["tokens"][node] == emitted[base + node - 1]
 
 
 def test_rejection_sampling_shows_p_q_and_the_coin(still: OpenRace, races: dict[str, Path]) -> None:
     page = still(races["sampled"])
-    seen = set()
+    outcomes = set()
     for row in steps_of(read_rows(races["sampled"]), "trigram"):
         if not row["checks"]:
             continue
@@ -235,8 +245,8 @@ def test_rejection_sampling_shows_p_q_and_the_coin(still: OpenRace, races: dict[
             assert line[1:3] == [f"{check['p']:.3f}", f"{check['q']:.3f}"] and line[4] == f"{check['coin']:.3f}"
             stays = check["coin"] * check["q"] < check["p"]
             assert line[5].endswith(": accepted") == stays
-            seen.add(stays)
-    assert seen == {True, False}
+            outcomes.add(stays)
+    assert outcomes == {True, False}
 
 
 def test_the_inspector_and_the_player_walk_together(page: Page, races: dict[str, Path]) -> None:
@@ -248,16 +258,16 @@ def test_the_inspector_and_the_player_walk_together(page: Page, races: dict[str,
     assert float(page.locator(".scrubber").input_value()) > before
     lane, step = steps[steps.index(("trie", 5)) - 1]
     page.locator("[data-do=back]").first.click()
-    turn(page, DRAWS_WITHIN_MS)
+    run_clock(page, DRAWS_WITHIN_MS)
     expect(page.locator(f".inspector[data-lane={lane}][data-step='{step}']")).to_be_visible()
     page.locator(".pane[data-lane=trigram] [data-step='3']").first.click()
-    turn(page, DRAWS_WITHIN_MS)
+    run_clock(page, DRAWS_WITHIN_MS)
     expect(page.locator(".inspector[data-lane=trigram][data-step='3']")).to_be_visible()
 
 
 def test_t_opens_and_shuts_it_also_on_stage(page: Page) -> None:
     inspector = page.locator(".inspector")
-    # It stands open below the fold: who asks for it is shown it, and only then may shut it.
+    # It is open below the fold: the first press scrolls to it, and only the next one closes it.
     expect(inspector).not_to_be_in_viewport()
     page.keyboard.press("t")
     expect(inspector).to_be_in_viewport()
@@ -290,7 +300,7 @@ def test_the_tree_is_drawn_at_most_four_times_a_second(page: Page) -> None:
     began = page.evaluate("performance.now()")
     for step in range(20):
         page.evaluate(point, step)
-        turn(page, 50)
+        run_clock(page, 50)
     assert page.evaluate("window.drawn") == [began + 250 * number for number in range(5)]
     expect(page.locator(".inspector[data-lane=vanilla][data-step='19']")).to_be_visible()
 
@@ -300,13 +310,13 @@ def test_hostile_words_stay_words(still: OpenRace, races: dict[str, Path], tmp_p
     for row in rows[1:-1]:
         row["pieces"] = [f"{HOSTILE}{number}" for number in range(len(row["pieces"]))]
         row["texts"] = [HOSTILE for _ in row["texts"]]
-        for told in row.get("note", {}).get("rows", []):
-            told |= {
-                "pieces": [HOSTILE + "x" * (10_000 if row["index"] == 6 else 1) for _ in told["tokens"]],
+        for note_row in row.get("note", {}).get("rows", []):
+            note_row |= {
+                "pieces": [HOSTILE + "x" * (10_000 if row["index"] == 6 else 1) for _ in note_row["tokens"]],
                 "group": HOSTILE,
                 "after_text": HOSTILE,
             }
-            told["label"] = HOSTILE
+            note_row["label"] = HOSTILE
         if "note" in row:
             row["note"]["facts"] = {HOSTILE: HOSTILE, "matched tokens": HOSTILE}
     for passage in rows[0]["about"]["passages"]:

@@ -25,29 +25,29 @@ PHONE = {"width": 390, "height": 844}
 
 @pytest.fixture
 def page(log_page: Page) -> Page:
-    """For all tests here."""
+    """One page for all tests of this file."""
     return log_page
 
 
 def expected(capsys: pytest.CaptureFixture[str], path: Path) -> Any:
-    """What the command line finds."""
+    """The figures of the command line."""
     assert run(path, "--tokenizer", "tiny", "--by", "category", "--lanes", LANES, "--json") == 0
     return json.loads(capsys.readouterr().out)
 
 
-def shown(page: Page) -> list[list[str]]:
-    """The table of tokens per step."""
+def shown_rows(page: Page) -> list[list[str]]:
+    """The page's table of tokens per step."""
     rows: list[list[str]] = page.locator(".logs-table tbody tr").evaluate_all(
         "rows => rows.map(row => [...row.children].map(cell => cell.textContent))"
     )
     return rows
 
 
-def table_of(found: Any) -> list[list[str]]:
-    """The same, from the command line's figures."""
-    categories = dict.fromkeys(row["category"] for row in found["groups"])
-    rows = [[row for row in found["groups"] if row["category"] == category] for category in categories]
-    return [[own[0]["category"], str(own[0]["outputs"]), *(f"{row['tau']:.3f}" for row in own)] for own in rows]
+def table_of(figures: Any) -> list[list[str]]:
+    """The table that the page should show for the command line's figures."""
+    categories = dict.fromkeys(row["category"] for row in figures["groups"])
+    rows = [[row for row in figures["groups"] if row["category"] == category] for category in categories]
+    return [[group[0]["category"], str(group[0]["outputs"]), *(f"{row['tau']:.3f}" for row in group)] for group in rows]
 
 
 @pytest.mark.parametrize("shape", ["openai-response", "openai-chat"])
@@ -55,16 +55,16 @@ def test_a_log_that_is_dropped_has_the_command_line_s_figures(
     page: Page, shape: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (path,) = SHAPES[shape](tmp_path)
-    found = expected(capsys, path)
+    figures = expected(capsys, path)
     drop(page, path.name, path.read_text())
     expect(page.locator(".logs-line")).to_have_text(f"{path.name} is scored.", timeout=SCORED_MS)
-    assert shown(page) == table_of(found)
-    expect(page.locator(".logs-facts").first).to_contain_text(f"{path.name}: {found['format_title']}")
+    assert shown_rows(page) == table_of(figures)
+    expect(page.locator(".logs-facts").first).to_contain_text(f"{path.name}: {figures['format_title']}")
     expect(page.locator(".logs-facts").first).to_contain_text("20 requests scored.")
     with page.expect_download() as download:
         page.get_by_role("button", name="Download all figures as CSV").click()
     head, *rows = Path(download.value.path()).read_text().splitlines()
-    assert head.split(",") == list(found["groups"][0]) and len(rows) == len(found["groups"])
+    assert head.split(",") == list(figures["groups"][0]) and len(rows) == len(figures["groups"])
     best, first = page.locator(".logs-lists button").nth(0), page.locator(".logs .pane .text p:last-child").nth(0)
     best.click()
     expect(best).to_have_attribute("aria-pressed", "true")
@@ -82,14 +82,14 @@ def test_a_race_that_is_dropped_opens_and_a_bad_log_is_one_sentence(page: Page, 
     good = write(tmp_path / "good.jsonl", {"prompt_ids": [1, 2, 1], "output_ids": [2, 1, 2], "category": HOSTILE})
     drop(page, "good.jsonl", good.read_text())
     expect(page.locator(".logs-line")).to_have_text("good.jsonl is scored.", timeout=SCORED_MS)
-    before = shown(page)
+    before = shown_rows(page)
     assert len(before) == 2 and before[1][0].startswith("<img src=x onerror")
     drop(page, "bad.jsonl", f"{HOSTILE}\n", ".logs-drop")
     expect(page.locator(".logs-line")).to_contain_text(
         "bad.jsonl holds no request that can be scored; this is not JSON", timeout=SCORED_MS
     )
     expect(page.locator(".logs-line")).to_have_attribute("data-kind", "bad")
-    assert shown(page) == before and page.evaluate("window.__pwn") is None
+    assert shown_rows(page) == before and page.evaluate("window.__pwn") is None
     assert page.locator(".logs img, .logs script").count() == 0
 
 
@@ -100,14 +100,14 @@ def test_the_view_fits_and_axe_finds_nothing_serious(page: Page, tmp_path: Path)
     expect(page.locator("dialog.logs")).to_be_visible()
     page.locator(".logs input[type=file]").set_input_files(str(path))
     expect(page.locator(".logs-line")).to_have_text("chat.jsonl is scored.", timeout=SCORED_MS)
-    found = {"dark": findings(page, "dialog[open]")}
+    by_view = {"dark": findings(page, "dialog[open]")}
     for key in ("Escape", "d", "l"):
         page.keyboard.press(key)
     expect(page.locator(".logs-table")).to_be_visible()
-    found["light"] = findings(page, "dialog[open]")
+    by_view["light"] = findings(page, "dialog[open]")
     page.set_viewport_size(PHONE)
-    found["phone"] = findings(page, "dialog[open]")
-    assert {name: each for name, each in found.items() if each} == {}
+    by_view["phone"] = findings(page, "dialog[open]")
+    assert {name: serious for name, serious in by_view.items() if serious} == {}
     assert page.evaluate("document.querySelector('.logs-body').scrollWidth") <= PHONE["width"]
     inside = TARGETS.replace("document.querySelectorAll", "document.querySelector('.logs').querySelectorAll")
     assert page.evaluate(inside) == [] and overflow(page) == []

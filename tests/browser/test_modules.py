@@ -1,6 +1,6 @@
-"""The page's scripts as modules, on a page without Gradio: what each works out by itself, and what they add to it.
+"""The page's scripts as modules, on a page without Gradio: what each computes, and what they add to the page.
 
-`modules/NAME.js` is about the script NAME.js: its `cases` give what came and what should have.
+`modules/NAME.js` tests the script NAME.js: its `cases` return the actual and the expected value.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HOME = "http://specrace.test/"
 TIDES = RECORDINGS / "tides.jsonl"
 CARD = {"name": "race", "fastest": "Trie", "speedup": 2, "lanes": [], "ms": 1}
 CASES = Path(__file__).parent / "modules"
-# These only put the others together; the tests of the whole page are theirs.
+# These only combine the others; the tests of the whole page cover them.
 WHOLE = {"main.js", "stage_tools.js"}
 SCRIPTS = sorted(path.name for path in STATIC.glob("*.js") if path.name not in WHOLE)
 
@@ -44,8 +44,8 @@ def page(browser: Browser) -> Iterator[Page]:
     def answer(route: Route) -> None:
         if route.request.url == HOME:
             return route.fulfill(content_type="text/html", body="<!doctype html><title>Modules</title>")
-        found = client.get(route.request.url)
-        return route.fulfill(status=found.status_code, content_type="text/javascript", body=found.content)
+        file = client.get(route.request.url)
+        return route.fulfill(status=file.status_code, content_type="text/javascript", body=file.content)
 
     opened = browser.new_page(reduced_motion="reduce")
     opened.route("**", answer)
@@ -56,8 +56,8 @@ def page(browser: Browser) -> Iterator[Page]:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_what_a_module_works_out(page: Page, name: str) -> None:
-    """Needs a file for every module."""
-    found = page.evaluate(
+    """Fails for a module without a file of cases."""
+    results = page.evaluate(
         """async (path) => {
           const { cases } = await import(path), found = [];
           for (const [name, run] of Object.entries(cases)) found.push([name, ...(await run())]);
@@ -65,30 +65,30 @@ def test_what_a_module_works_out(page: Page, name: str) -> None:
         }""",
         f"/{(CASES / name).relative_to(ROOT)}",
     )
-    assert found
-    assert {case: came for case, came, _ in found} == {case: expected for case, _, expected in found}
+    assert results
+    assert {case: came for case, came, _ in results} == {case: expected for case, _, expected in results}
     assert page.evaluate("window.__pwn") is None
 
 
 def test_a_reel_is_read_as_the_server_s_own_frames(page: Page) -> None:
-    """What the wire leaves out, and what the view makes of the same events."""
+    """The page computes what the wire leaves out; it must equal the server's view of the same events."""
     events = read_recording(SIX_LANES)
     read = "async ([path, wire]) => (await import(path)).readReel(JSON.parse(wire)).steps"
     steps = page.evaluate(read, [f"/{(STATIC / 'reel.js').relative_to(ROOT)}", reel_json(events)])
     view, started = RaceView(), events[0]
     assert isinstance(started, Started)
-    places = {info.lane: number for number, info in enumerate(started.lanes)}
+    lane_numbers = {info.lane: number for number, info in enumerate(started.lanes)}
     for event in events[:-1]:
         view.add(event)
         if isinstance(event, Step):
-            place, step = places[event.lane], steps.pop(0)
-            assert (step["lane"], step["index"], step["at"]) == (place, event.index, event.at_ms)
-            assert step["frame"] == json.loads(json.dumps(view.lane_frame(place)))
+            number, step = lane_numbers[event.lane], steps.pop(0)
+            assert (step["lane"], step["index"], step["at"]) == (number, event.index, event.at_ms)
+            assert step["frame"] == json.loads(json.dumps(view.lane_frame(number)))
     assert not steps
 
 
 def draw(page: Page, **props: object) -> None:
-    """The page's own HTML, drawn by its scripts with these properties."""
+    """Draw the page's own HTML by its scripts, with these properties."""
     html = "".join((STATIC / name).read_text(encoding="utf-8") for name in ("menu.html", "stage.html"))
     page.goto(HOME)
     page.evaluate("window.names = [...Object.getOwnPropertyNames(window), 'names']")
@@ -121,7 +121,7 @@ def test_the_scripts_add_one_global_name(page: Page) -> None:
 
 
 def test_a_race_s_link_that_is_pasted_into_the_page_is_opened(page: Page) -> None:
-    """It changes only what follows "#", and the browser loads nothing. The page's own change opens nothing."""
+    """Such a link changes only what follows "#", so the browser loads nothing. The page's own change opens nothing."""
     draw(page, gallery=[])
     share, reel = f"/{(STATIC / 'share.js').relative_to(ROOT)}", json.loads(reel_json(read_recording(TIDES)))
     link = page.evaluate("async ([path, reel]) => (await import(path)).packRace(reel)", [share, reel])

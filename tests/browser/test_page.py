@@ -1,4 +1,4 @@
-"""Live races: asked for, run to the end, stopped; what visitors type and upload, and what the stage makes of it."""
+"""Live races: started, run to the end, stopped; what visitors type and upload, and what the stage shows of it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.browser
 
 # Ranges come with six decimals.
 ROUNDED = 1e-6
-# Where the parts of the page are, in every picture until it is told to stop. A race must move none of them.
+# Records where the parts of the page are in every frame, until `looked` is set. A race must move none of them.
 PLACES = """() => {
   window.places = new Set();
   const parts = '.console, .top, .panes, .pane, .strip';
@@ -65,23 +65,23 @@ def test_the_page_answers_while_the_model_is_still_loading(loading_app: Any, sha
 
 
 def test_a_question_is_raced_to_the_end_and_replayed(app: Any, open_page: Any) -> None:
-    page = open_page(app.url, calm=False)
+    page = open_page(app.url, reduced_motion=False)
     page.evaluate(PLACES)
     number = reels(page)
     with app.hold.midway():
         ask(page)
-        # Words come while the race still runs.
+        # Words appear while the race still runs.
         page.wait_for_function(
             "() => [...document.querySelectorAll('.pane .text p:last-child')].every((p) => p.textContent)"
         )
         assert stage(page)["phase"] == "running" and reels(page) == number
-        # No replay follows by itself, so that the test may start it.
+        # With reduced motion no replay starts by itself; the test starts it.
         page.emulate_media(reduced_motion="reduce")
     reel = wait_for_reel(page, number)
     assert stage(page)["phase"] == "finished"
     expect(page.locator(".pane[data-done]")).to_have_count(4)
-    said = texts(page)
-    assert len(said[0]) > 40 and set(said) == {said[0]}
+    answers = texts(page)
+    assert len(answers[0]) > 40 and set(answers) == {answers[0]}
     badges = page.locator(".pane .badge").all_text_contents()
     assert badges == ["reference", *["✓ identical to vanilla"] * 3]
     assert page.locator(".results tbody tr").count() == 4
@@ -91,14 +91,14 @@ def test_a_question_is_raced_to_the_end_and_replayed(app: Any, open_page: Any) -
     page.emulate_media(reduced_motion="no-preference")
     page.keyboard.press(" ")
     page.wait_for_function("() => witness.modes.join(' ') === 'live result replay result'")
-    assert texts(page) == said
+    assert texts(page) == answers
     page.evaluate("window.looked = true")
     assert page.evaluate("[window.places.size, window.shift]") == [1, 0]
 
 
 def test_a_race_is_repeated_until_its_speedups_hold(app: Any, page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     """The medians of all runs replace the figures of the first, in the panes and the saved race."""
-    # However slow the machine is, there is time for another run.
+    # There is time for another run, however slow the machine is.
     monkeypatch.setattr("specrace.ui.page_events.REPEAT_S", float("inf"))
     app.hold.repeats = True
     try:
@@ -132,7 +132,7 @@ def test_an_example_plays_from_a_recording_and_then_races_and_so_does_the_enter_
     page = open_page(app.url)
     example, number = page.locator(".example").first, reels(page)
     with app.hold.after(0):
-        # No race can be ready, so what is shown was recorded, and says when and with what.
+        # No live race can finish, so a recorded one is shown; it says when and with what it was made.
         example.click()
         recorded = wait_for_reel(page, number)
     assert recorded["head"]["question"] == example.inner_text() == question_field(page).input_value()
@@ -152,7 +152,7 @@ def test_a_race_that_begins_has_nothing_of_the_one_before(app: Any, page: Page) 
     with app.hold.after(0):
         ask(page)
         wait_for(page, phase="waiting")
-        # What is there stays until there is something else to show.
+        # The old race stays until there is something else to show.
         assert all(texts(page)) and stage(page)["mode"] == "result"
         app.hold.let(1)
         wait_for(page, mode="live")
@@ -181,11 +181,11 @@ def test_stop_ends_a_race_and_another_can_start(app: Any, page: Page) -> None:
 
 
 def test_keys_stop_and_race_but_not_while_typing(app: Any, page: Page) -> None:
-    number, seen = reels(page), modes(page)
+    number, modes_before = reels(page), modes(page)
     question_field(page).fill("")
     page.keyboard.type("roar")
     assert question_field(page).input_value() == "roar"
-    assert modes(page) == seen
+    assert modes(page) == modes_before
     question_field(page).fill(QUESTION)
     page.locator("h1").click()
     with app.hold.midway():
@@ -193,7 +193,7 @@ def test_keys_stop_and_race_but_not_while_typing(app: Any, page: Page) -> None:
         wait_for(page, phase="running")
         page.keyboard.press("Escape")
         assert wait_for_reel(page, number)["phase"] == "stopped"
-    # "roar" has asked for nothing.
+    # Typing "roar" has started nothing.
     assert reels(page) == number + 1
 
 
@@ -214,8 +214,8 @@ def test_a_visitor_s_documents_are_only_text_or_one_sentence(app: Any, open_page
     expect(page.locator("#files")).to_contain_text("hostile")
     race(page, f"What does the owl hear? {HOSTILE}")
     expect(page.locator(".passage h3").first).to_contain_text("<img src=x onerror=window.__pwn=1>")
-    shown = page.locator(".passage p").all_text_contents()
-    assert any("${alert(1)}" in text and "{{x}}" in text and "🦉" in text for text in shown)
+    passages = page.locator(".passage p").all_text_contents()
+    assert any("${alert(1)}" in text and "{{x}}" in text and "🦉" in text for text in passages)
     assert page.evaluate("window.__pwn") is None
     assert page.locator("#stage-host img, #stage-host script").count() == 0
     assert set(texts(page)) == {texts(page)[0]}
@@ -239,8 +239,8 @@ def test_the_status_tells_which_of_a_visitor_s_files_are_used(app: Any, open_pag
     page.locator("#files input[type=file]").set_input_files([str(large), str(good)])
     expect(status).to_have_text("Ready: tiny, float32, cpu, 1 passage of your own documents")
     expect(page.locator(".announcer")).to_contain_text("Left out: large.txt is too large")
-    asked = ["What do the documents say about “Owls”?", "Explain: “The owl hears a mouse under the snow.”"]
-    expect(page.locator(".example")).to_have_text(asked)
+    examples = ["What do the documents say about “Owls”?", "Explain: “The owl hears a mouse under the snow.”"]
+    expect(page.locator(".example")).to_have_text(examples)
     race(page, "What does the owl hear?")
     expect(page.locator(".passage h3")).to_have_count(1)
     clear_files(page)
@@ -249,10 +249,10 @@ def test_the_status_tells_which_of_a_visitor_s_files_are_used(app: Any, open_pag
 
 
 def test_documents_that_are_dropped_anywhere_are_raced_on(app: Any, open_page: Any) -> None:
-    """A file that Gradio would refuse, and all others with it, is named by the server."""
+    """The server names a file for which Gradio would refuse all files."""
     page = open_page(app.short)
-    for number, place in enumerate((".stage", "#settings"), 1):
-        drop(page, f"{number}.md", f"# Owls {number}\n\nThe owl hears a mouse.", place)
+    for number, selector in enumerate((".stage", "#settings"), 1):
+        drop(page, f"{number}.md", f"# Owls {number}\n\nThe owl hears a mouse.", selector)
         expect(page.locator(".status")).to_contain_text(f"cpu, {number} passage")
     drop(page, "photo.png", "no text", ".stage")
     expect(page.locator(".announcer")).to_contain_text("Left out: photo.png is not a txt, md, html")

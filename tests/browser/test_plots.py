@@ -1,4 +1,4 @@
-"""The plots of a real race: their figures are the events', and they download."""
+"""The plots of a real race: they show the events' figures, and they can be downloaded."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def test_the_csv_files_are_the_events(page: Page, races: dict[str, Path]) -> Non
     progress, lengths, split, along = (table(page, plot) for plot in PLOTS)
     for title, steps in lanes.items():
         tokens = 0
-        own = [row for row in progress if row["lane"] == title]
-        for row, bar, step in zip(own, [row for row in along if row["lane"] == title], steps, strict=True):
+        lane_rows = [row for row in progress if row["lane"] == title]
+        for row, bar, step in zip(lane_rows, [row for row in along if row["lane"] == title], steps, strict=True):
             assert (int(bar["first_token"]), int(bar["tokens_in_step"])) == (tokens, len(step["emitted"]))
             tokens += len(step["emitted"])
             assert int(row["tokens"]) == tokens
@@ -53,8 +53,8 @@ def test_the_csv_files_are_the_events(page: Page, races: dict[str, Path]) -> Non
         for length in range(1, 20):
             assert counted.get(length, 0) == sum(len(step["emitted"]) == length for step in steps)
         mean = next(row for row in split if row["lane"] == title)
-        for column, part in (("draft_ms", "draft_ms"), ("model_ms", "target_ms"), ("cache_ms", "keep_ms")):
-            expected = sum(step["timing"][part] for step in steps) / len(steps)
+        for column, timing in (("draft_ms", "draft_ms"), ("model_ms", "target_ms"), ("cache_ms", "keep_ms")):
+            expected = sum(step["timing"][timing] for step in steps) / len(steps)
             assert float(mean[column]) == pytest.approx(expected, rel=1e-6)
 
 
@@ -63,9 +63,9 @@ def test_bars_start_at_nought_and_are_as_long_as_they_should(page: Page, races: 
     bars = page.locator("[data-plot=along] [data-lane=trie] rect").evaluate_all(
         "bars => bars.map(bar => Number(bar.getAttribute('height')))"
     )
-    most = max(len(row["emitted"]) for lane in ("trie", "suffix", "trigram", "jacobi", "lookahead")
+    max_emitted = max(len(row["emitted"]) for lane in ("trie", "suffix", "trigram", "jacobi", "lookahead")
                for row in steps_of(read_rows(races["greedy"]), lane))  # fmt: skip
-    assert bars == pytest.approx([30 * len(row["emitted"]) / most for row in steps], abs=0.01)
+    assert bars == pytest.approx([30 * len(row["emitted"]) / max_emitted for row in steps], abs=0.01)
     split = page.locator("[data-plot=time-split] [data-lane=trie] rect").evaluate_all(
         "bars => bars.map(bar => [Number(bar.getAttribute('x')), Number(bar.getAttribute('width'))])"
     )
@@ -77,11 +77,11 @@ def png_size(data: bytes) -> tuple[int, int, int]:
     """Width, height, and how many different bytes its pixels have. A PNG of 8-bit RGBA without interlacing."""
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     width, height = struct.unpack(">II", data[16:24])
-    place, packed = 8, b""
-    while place < len(data):
-        size, name = struct.unpack(">I4s", data[place : place + 8])
-        packed += data[place + 8 : place + 8 + size] if name == b"IDAT" else b""
-        place += 12 + size
+    offset, packed = 8, b""
+    while offset < len(data):
+        size, name = struct.unpack(">I4s", data[offset : offset + 8])
+        packed += data[offset + 8 : offset + 8 + size] if name == b"IDAT" else b""
+        offset += 12 + size
     return width, height, len(set(zlib.decompress(packed)))
 
 
@@ -90,9 +90,9 @@ def test_the_png_files_are_pictures(page: Page, dark: bool) -> None:
     if dark:
         page.keyboard.press("d")
     for plot in PLOTS:
-        shown = page.locator(f"[data-plot={plot}] svg").bounding_box()
+        box = page.locator(f"[data-plot={plot}] svg").bounding_box()
         width, height, values = png_size(download(page, plot, "PNG"))
-        assert shown and (width, height) == (2 * round(shown["width"]), 2 * round(shown["height"]))
+        assert box and (width, height) == (2 * round(box["width"]), 2 * round(box["height"]))
         assert values > 60
     if dark:
         page.keyboard.press("d")
@@ -139,16 +139,16 @@ def test_the_cost_curve_is_drawn_where_it_was_measured(page: Page, races: dict[s
 
 
 def test_an_answer_from_right_to_left_is_in_order(page: Page, races: dict[str, Path], tmp_path: Path) -> None:
-    """Words of different steps stand as in one text; a mark that would turn them is left out."""
+    """Words of different steps are ordered as in one text; a mark that would reverse them is left out."""
     rows = read_rows(races["greedy"])
-    own = [row for row in rows[1:-1] if row["lane"] == "vanilla"]
-    for row, word in zip(own, ("אחת", " שתיים", " \u202dשלוש"), strict=False):
+    vanilla_rows = [row for row in rows[1:-1] if row["lane"] == "vanilla"]
+    for row, word in zip(vanilla_rows, ("אחת", " שתיים", " \u202dשלוש"), strict=False):
         row["texts"] = [word] * len(row["emitted"])
-    rows[-1]["lanes"][0]["text"] = "".join(text for row in own for text in row["texts"]).strip()
+    rows[-1]["lanes"][0]["text"] = "".join(text for row in vanilla_rows for text in row["texts"]).strip()
     open_race(page, write_rows(tmp_path / "hebrew.jsonl", rows))
     words = page.locator('.pane[data-lane="vanilla"] .text .own-token')
-    left = [words.nth(number).bounding_box()["x"] for number in range(3)]
-    assert left[0] > left[1] > left[2]
+    lefts = [words.nth(number).bounding_box()["x"] for number in range(3)]
+    assert lefts[0] > lefts[1] > lefts[2]
     assert "\u202d" not in page.locator('.pane[data-lane="vanilla"] .text').inner_text()
 
 

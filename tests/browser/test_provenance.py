@@ -9,25 +9,25 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.parts import DRAWS_WITHIN_MS, read_rows, steps_of, turn
+from tests.browser.parts import DRAWS_WITHIN_MS, read_rows, run_clock, steps_of
 
 pytestmark = pytest.mark.browser
 
 
 @pytest.fixture
 def page(still: Callable[..., Page], races: dict[str, Path]) -> Page:
-    """A page that shows the greedy race, its passages beside it."""
+    """A page that shows the greedy race, with its passages beside the panes."""
     opened = still(races["greedy"], 1920, 1080)
     expect(opened.locator(".passage mark.drafted").first).to_be_visible()
     return opened
 
 
-def same(text: str) -> str:
+def without_blanks(text: str) -> str:
     return "".join(text.split())
 
 
 def lit_words(page: Page) -> str:
-    return same("".join(page.locator("mark.lit").all_text_contents()))
+    return without_blanks("".join(page.locator("mark.lit").all_text_contents()))
 
 
 def test_a_run_lights_the_very_words_it_came_from(page: Page, races: dict[str, Path]) -> None:
@@ -36,16 +36,18 @@ def test_a_run_lights_the_very_words_it_came_from(page: Page, races: dict[str, P
     checked = 0
     for row in random.Random(3).sample(steps_of(rows, "trie") + steps_of(rows, "suffix"), 12):
         nodes = row["verdict"]["path"][1 : len(row["emitted"]) + 1]
-        places = [row["tree"]["positions"][node] for node in nodes]
-        known = [place for place in places if 0 <= place < len(origins) and origins[place]]
+        positions = [row["tree"]["positions"][node] for node in nodes]
+        copied_positions = [position for position in positions if 0 <= position < len(origins) and origins[position]]
         run = page.locator(f".pane[data-lane={row['lane']}] .run[data-step='{row['index']}']")
-        if not known or not run.count():
+        if not copied_positions or not run.count():
             continue
         run.hover()
-        words = "".join(passages[passage]["text"][start:end] for passage, start, end in map(origins.__getitem__, known))
-        assert lit_words(page) == same(words)
-        if len(known) == len(places):
-            assert lit_words(page) == same(run.inner_text())
+        words = "".join(
+            passages[passage]["text"][start:end] for passage, start, end in map(origins.__getitem__, copied_positions)
+        )
+        assert lit_words(page) == without_blanks(words)
+        if len(copied_positions) == len(positions):
+            assert lit_words(page) == without_blanks(run.inner_text())
         checked += 1
     assert checked >= 4
 
@@ -55,7 +57,7 @@ def test_words_light_the_runs_that_were_drafted_from_them(page: Page) -> None:
     mark.hover()
     lit = page.locator(".run.lit")
     assert lit.count() >= 1
-    assert any(same(mark.inner_text()) in same(text) for text in lit.all_text_contents())
+    assert any(without_blanks(mark.inner_text()) in without_blanks(text) for text in lit.all_text_contents())
     page.locator(".announcer").hover()
     expect(page.locator(".lit")).to_have_count(0)
 
@@ -96,8 +98,8 @@ def test_the_bar_tells_how_much_came_from_where(page: Page, races: dict[str, Pat
         for row in steps_of(rows, lane):
             total += len(row["emitted"])
             for node in row["verdict"]["path"][1 : len(row["emitted"]) + 1]:
-                place = (row["tree"]["positions"] or {node: -1})[node]
-                copied += 0 <= place < len(origins) and origins[place] is not None
+                position = (row["tree"]["positions"] or {node: -1})[node]
+                copied += 0 <= position < len(origins) and origins[position] is not None
         line = page.locator(f".source-row[data-lane={lane}]")
         assert line.locator(".source-share").inner_text() == f"{int(100 * copied / total + 0.5)} %"
         grown = line.locator(".source-bar i").evaluate_all("parts => parts.map(part => Number(part.style.flexGrow))")
@@ -112,5 +114,5 @@ def test_a_way_back_in_the_replay_takes_light_away(page: Page) -> None:
     page.locator(".scrubber").evaluate(
         "bar => { bar.value = bar.max / 6; bar.dispatchEvent(new Event('input', { bubbles: true })); }"
     )
-    turn(page, DRAWS_WITHIN_MS)
+    run_clock(page, DRAWS_WITHIN_MS)
     assert page.locator(".passage mark.drafted").count() < count

@@ -1,4 +1,4 @@
-"""Present from the last row, and the page on a phone: sizes of text and of what is pressed, measured in the browser."""
+"""Present mode from the last row, and the page on a phone: text and touch targets, measured in the browser."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.apps import App
-from tests.browser.parts import RECORDING, RECORDINGS, SIX_LANES, WITNESS, begin, open_race, turn, turn_until
+from tests.browser.parts import RECORDING, RECORDINGS, SIX_LANES, WITNESS, begin, open_race, run_clock, run_clock_until
 from tests.browser.test_stage_views import findings, overflow
 
 pytestmark = pytest.mark.browser
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.browser
 PROJECTORS = [(1280, 720), (1920, 1080)]
 PHONE = {"width": 390, "height": 844}
 LAST_ROW_PX = 24
-SHOWN = {"four lanes": RECORDING, "five lanes": RECORDINGS / "smollm2-copying.jsonl", "six lanes": SIX_LANES}
-# Text that is seen: words for screen readers only are in a box of one pixel.
+RECORDED = {"four lanes": RECORDING, "five lanes": RECORDINGS / "smollm2-copying.jsonl", "six lanes": SIX_LANES}
+# Visible text: words for screen readers only are in a box of one pixel.
 TEXTS = """() => {
   const found = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
@@ -51,48 +51,48 @@ TARGETS = """() => [...document.querySelectorAll("button, input, select, textare
 
 
 def small(page: Page) -> list[Any]:
-    found: list[Any] = page.evaluate(TEXTS)
-    assert found
-    return [(size, text) for size, text in found if size < LAST_ROW_PX]
+    seen: list[Any] = page.evaluate(TEXTS)
+    assert seen
+    return [(size, text) for size, text in seen if size < LAST_ROW_PX]
 
 
 def check_present(page: Page, width: int, height: int) -> None:
-    """All text is large enough, none is cut, and all parts are in sight beside each other."""
+    """Check that all text is large enough and not cut, and that all parts are in sight without overlap."""
     assert small(page) == []
     assert page.evaluate(CUT) == []
     assert overflow(page) == []
     boxes = {}
     for name in ("#top-bar", ".console", ".track", ".aside", ".panes", ".strip"):
-        found = page.locator(name).bounding_box()
-        assert found and found["x"] >= 0 and found["x"] + found["width"] <= width
-        assert found["y"] >= 0 and found["y"] + found["height"] <= height, name
-        boxes[name] = found
-    for one, other in combinations(boxes, 2):
-        assert apart(boxes[one], boxes[other]), (one, other)
+        box = page.locator(name).bounding_box()
+        assert box and box["x"] >= 0 and box["x"] + box["width"] <= width
+        assert box["y"] >= 0 and box["y"] + box["height"] <= height, name
+        boxes[name] = box
+    for first, second in combinations(boxes, 2):
+        assert apart(boxes[first], boxes[second]), (first, second)
     for figure in page.locator(".pane .meter:visible").all():
         expect(figure.locator("small")).to_be_visible()
 
 
-def apart(one: Any, other: Any) -> bool:
+def apart(first: Any, second: Any) -> bool:
     return any(
         a[at] + a[size] <= b[at] + 1
-        for a, b in ((one, other), (other, one))
+        for a, b in ((first, second), (second, first))
         for at, size in (("x", "width"), ("y", "height"))
     )
 
 
 @pytest.mark.parametrize(("width", "height"), PROJECTORS)
-@pytest.mark.parametrize("shown", [*SHOWN, "one lane"])
-def test_present_reads_from_the_last_row(still: Any, races: Any, shown: str, width: int, height: int) -> None:
-    page = still(SHOWN.get(shown) or races["alone"], width, height)
+@pytest.mark.parametrize("recorded", [*RECORDED, "one lane"])
+def test_present_reads_from_the_last_row(still: Any, races: Any, recorded: str, width: int, height: int) -> None:
+    page = still(RECORDED.get(recorded) or races["alone"], width, height)
     page.keyboard.press("p")
     check_present(page, width, height)
     page.evaluate("""const bar = document.querySelector(".scrubber"); bar.value = bar.max / 2;
                      bar.dispatchEvent(new Event("input"))""")
-    turn(page, 500)
+    run_clock(page, 500)
     page.wait_for_selector(".stage[data-mode=replay]")
     check_present(page, width, height)
-    if shown == "four lanes":
+    if recorded == "four lanes":
         bar = page.locator(".track .bar").first.bounding_box()
         assert bar and bar["height"] >= 26
     page.keyboard.press("Escape")
@@ -100,14 +100,14 @@ def test_present_reads_from_the_last_row(still: Any, races: Any, shown: str, wid
 
 
 def test_present_asks_who_wins_and_says_so_at_the_result(app: App, open_page: Any) -> None:
-    page = open_page(app.short, calm=False, stopped=True)
+    page = open_page(app.short, reduced_motion=False, stopped=True)
     page.keyboard.press("p")
     check_present(page, 1280, 720)
     begin(page)
-    turn_until(page, "() => !document.querySelector('.guess').hidden")
+    run_clock_until(page, "() => !document.querySelector('.guess').hidden")
     check_present(page, 1280, 720)
     page.keyboard.press("4")
-    turn_until(page, "() => document.querySelector('.stage').dataset.phase === 'finished'")
+    run_clock_until(page, "() => document.querySelector('.stage').dataset.phase === 'finished'")
     page.keyboard.press("Escape")
     page.wait_for_selector(".stage[data-mode=result]")
     check_present(page, 1280, 720)
@@ -119,7 +119,7 @@ def test_the_badges_of_five_lanes_are_whole(still: Any, width: int) -> None:
     page.locator(".player [data-do=result]").click()
     expect(page.locator(".stage")).to_have_attribute("data-mode", "result")
     badges = page.locator(".pane .badge").evaluate_all("all => all.map((each) => [each.scrollWidth, each.clientWidth])")
-    assert len(badges) == 5 and all(wanted <= given for wanted, given in badges), badges
+    assert len(badges) == 5 and all(needed <= available for needed, available in badges), badges
 
 
 def test_the_longest_headline_is_whole(still: Any) -> None:
@@ -151,12 +151,12 @@ def phone(app: App, browser: Browser) -> Iterator[Page]:
 
 def test_a_phone_shows_who_won_and_every_lane_on_its_first_screen(phone: Page) -> None:
     for name in (".announcer", *(f".pane header >> nth={lane}" for lane in range(6)), ".track .bar >> nth=5"):
-        found = phone.locator(name).bounding_box()
-        assert found and found["y"] >= 0 and found["y"] + found["height"] <= PHONE["height"], name
+        box = phone.locator(name).bounding_box()
+        assert box and box["y"] >= 0 and box["y"] + box["height"] <= PHONE["height"], name
     expect(phone.locator(".pane.winner .speedup")).to_contain_text("×")
     names = [phone.locator(f".pane h3 >> nth={lane}").bounding_box() for lane in range(6)]
     bars = [phone.locator(f".track .bar >> nth={lane}").bounding_box() for lane in range(6)]
-    rows = [found["y"] for pair in zip(names, bars, strict=True) for found in pair if found]
+    rows = [box["y"] for pair in zip(names, bars, strict=True) for box in pair if box]
     assert len(rows) == 12 and rows == sorted(rows)
     assert overflow(phone) == []
 
@@ -180,7 +180,7 @@ def test_what_is_pressed_on_a_phone_is_as_large_as_a_finger(phone: Page) -> None
     assert phone.evaluate(TARGETS) == []
     fields = phone.locator("#settings input:visible:not([type=checkbox], [type=radio], [type=range])")
     sizes = fields.evaluate_all("fields => fields.map((field) => parseFloat(getComputedStyle(field).fontSize))")
-    # A phone magnifies the page for a field whose text is smaller.
+    # A phone zooms in on a field whose text is smaller.
     assert sizes and min(sizes) >= 16
     phone.locator("#settings-button").tap()
     phone.locator("[data-do=gallery]").tap()
@@ -195,7 +195,7 @@ def test_a_phone_has_no_keys_to_hint_at(phone: Page) -> None:
 def test_present_on_a_phone_covers_nothing(phone: Page) -> None:
     phone.locator("[data-do=present]:visible").tap()
     boxes = [phone.locator(name).bounding_box() for name in ("#top-bar", ".console", ".pane header >> nth=0")]
-    assert all(boxes) and all(apart(one, other) for one, other in combinations(boxes, 2))
+    assert all(boxes) and all(apart(first, second) for first, second in combinations(boxes, 2))
     assert overflow(phone) == [] and findings(phone) == []
     phone.locator(".leave").tap()
     expect(phone.locator("#brand")).to_be_visible()

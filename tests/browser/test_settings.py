@@ -1,4 +1,4 @@
-"""The settings: what a visitor sets is what is raced, and what cannot be is one sentence."""
+"""The settings: a race gets what the visitor sets, and what cannot be raced is one sentence."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def press_preset(page: Page, name: str) -> None:
 
 @pytest.fixture
 def page(app: Any, share_page: Any) -> Page:
-    """A page with the settings open, as they are at first but for the answer's length, and the lanes' options."""
+    """A page with settings and lane options open: the initial values, except for the answers' length."""
     opened: Page = share_page(app.url)
     if opened.locator("#settings").get_attribute("data-open") != "true":
         opened.locator("#settings-button").click()
@@ -60,7 +60,7 @@ def test_options_of_the_lanes_reach_the_race(page: Page) -> None:
     option(page, "trie", "prefix").fill("5")
     page.locator("#options-trie").get_by_label("static").check()
     started = race(page)["started"]
-    options = {each["lane"]: each["options"] for each in started["lanes"]}
+    options = {lane_info["lane"]: lane_info["options"] for lane_info in started["lanes"]}
     assert options["trie"] == {"n": 13, "prefix": 5, "static": True}
     assert options["trigram"]["min_context_count"] == 2
     assert "suffix" in options and started["about"]["settings"]["max_new_tokens"] == 40
@@ -74,9 +74,9 @@ def test_presets_fill_the_settings_and_empty_the_rest(page: Page) -> None:
     press_preset(page, "fast")
     expect(lane(page, "Prompt lookup")).to_be_checked()
     expect(page.locator("#options-trie").get_by_label("static")).not_to_be_checked()
-    found = race(page)["started"]
-    assert [each["lane"] for each in found["lanes"]] == ["vanilla", "trie", "prompt-lookup", "suffix"]
-    assert found["about"]["settings"]["max_new_tokens"] == 80 and found["about"]["settings"]["temperature"] == 0
+    started = race(page)["started"]
+    assert [lane_info["lane"] for lane_info in started["lanes"]] == ["vanilla", "trie", "prompt-lookup", "suffix"]
+    assert started["about"]["settings"]["max_new_tokens"] == 80 and started["about"]["settings"]["temperature"] == 0
 
 
 def test_another_model_and_dtype(page: Page) -> None:
@@ -110,7 +110,7 @@ def test_the_sampling_rule_is_chosen_by_hand(page: Page) -> None:
 
 
 def test_what_cannot_be_raced_is_said_in_the_page_s_line(page: Page) -> None:
-    number, seen, toast = reels(page), modes(page), page.locator(".announcer")
+    number, modes_before, toast = reels(page), modes(page), page.locator(".announcer")
     draft = page.get_by_role("textbox", name=re.compile("^Draft tokens"))
     enter(page, "   ")
     expect(toast).to_contain_text("Type a question first.")
@@ -122,7 +122,7 @@ def test_what_cannot_be_raced_is_said_in_the_page_s_line(page: Page) -> None:
     enter(page)
     expect(toast).to_contain_text("trie.prefix is '<img src=x>'; give a whole number from 1 to 32.")
     assert page.evaluate("window.__pwn") is None
-    assert modes(page) == seen
+    assert modes(page) == modes_before
     option(page, "trie", "prefix").fill("")
     race(page, start=enter)
     assert reels(page) == number + 1
@@ -177,7 +177,7 @@ def test_the_panel_fits(page: Page) -> None:
     expect(page.locator("#options-suffix")).to_be_visible()
     for width, height in ((1280, 720), (1920, 1080), (390, 844)):
         page.set_viewport_size({"width": width, "height": height})
-        # Once the page has got used to its new size.
+        # Once the page has settled in its new size.
         page.wait_for_function(
             """width => innerWidth === width && document.documentElement.scrollWidth <= width
               && [...document.querySelectorAll('#settings :is(input, button, span, label)')].every((node) => {

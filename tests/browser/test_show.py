@@ -42,15 +42,15 @@ def test_every_phase_of_both_steps_is_reached(page: Page) -> None:
     open_race(page, COPYING)
     page.keyboard.press("m")
     overlay = page.locator(".slow")
-    seen = []
+    reached = []
     for _ in range(10):
         expect(overlay.locator("svg [data-part=caption]").first).to_be_visible()
-        seen.append((overlay.get_attribute("data-scene"), overlay.get_attribute("data-phase")))
+        reached.append((overlay.get_attribute("data-scene"), overlay.get_attribute("data-phase")))
         page.keyboard.press("ArrowRight")
-    assert seen == [(scene, phase) for scene in "01" for phase in PHASES]
+    assert reached == [(scene, phase) for scene in "01" for phase in PHASES]
     page.keyboard.press("Escape")
     expect(overlay).to_be_hidden()
-    # The keys are the replay's again.
+    # The keys control the replay again.
     page.keyboard.press("m")
     expect(overlay).to_be_visible()
 
@@ -147,14 +147,14 @@ def test_the_tour_goes_through_five_chapters_and_leaves_the_page_as_it_was(galle
     assert len(words) == len(chapters) > 12
     page.keyboard.press("ArrowLeft")
     assert page.locator(".tour-words").inner_text() in words
-    # The page's own keys are not the tour's: this one asks for present mode, "r" for another race.
+    # The page's own keys do nothing in the tour, such as "r", which starts a race.
     for key in "oor":
         page.keyboard.press(key)
     page.keyboard.press("Escape")
     expect(page.locator(".tour footer")).to_be_hidden()
     assert page.evaluate("document.body.dataset.tour") is None
     assert page.evaluate("document.body.dataset.view") != "stage"
-    # The arrows are the replay's again.
+    # The arrows control the replay again.
     page.keyboard.press("ArrowLeft")
     wait_for(page, mode="replay")
 

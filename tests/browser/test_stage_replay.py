@@ -1,6 +1,6 @@
 """The replay: a recorded race at its own pace, forwards and back, with nothing but the recording.
 
-The page's clock is the test's, so that it is the player which is judged, and not how busy the machine is.
+The test controls the page's clock, so it judges the player, and not how busy the machine is.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tests.browser.parts import (
     modes,
     race,
     read_rows,
+    run_clock,
     stage,
     texts,
-    turn,
     wait_for,
 )  # fmt: skip
 
@@ -33,20 +33,20 @@ ROWS = read_rows(RECORDING)
 STEPS = ROWS[1:-1]
 LANES = [lane["lane"] for lane in ROWS[0]["lanes"]]
 LENGTH_MS = max(step["at_ms"] for step in STEPS)
-# The browser's frames come every 16 ms, and each second one is drawn.
+# The browser has a frame every 16 ms, and the player draws every second one.
 FRAME_MS = 32
 LEAD_MS, SHOW_MS = 2000, 12_000
 LINE = 0.965
 
 
-def said(lane: str, until_ms: float = 1e9) -> str:
-    """What a lane has said at a time, from the recording itself."""
+def printed(lane: str, until_ms: float = 1e9) -> str:
+    """What a lane has printed by a time, from the recording itself."""
     steps = [step for step in STEPS if step["lane"] == lane and step["at_ms"] <= until_ms]
     return "".join(text for step in steps for text in step["texts"]).lstrip()
 
 
-def all_said(until_ms: float = 1e9) -> list[str]:
-    return [said(lane, until_ms) for lane in LANES]
+def all_printed(until_ms: float = 1e9) -> list[str]:
+    return [printed(lane, until_ms) for lane in LANES]
 
 
 def clock(page: Page) -> float:
@@ -74,7 +74,7 @@ def at_rest(still: Any) -> Iterator[Page]:
     page: Page = still(RECORDING)
     assert mode(page) == "result"
     page.locator(".speed").select_option("1")
-    turn(page, FRAME_MS - now(page) % FRAME_MS)
+    run_clock(page, FRAME_MS - now(page) % FRAME_MS)
     yield page
     page.locator(".speed").select_option("show")
 
@@ -84,7 +84,7 @@ def test_the_player_needs_no_model(replay_app: Any, open_page: Any) -> None:
     url, process = replay_app
     page = open_page(url, ready=False)
     wait_for(page, mode="result")
-    assert texts(page) == all_said()
+    assert texts(page) == all_printed()
     maps = Path(f"/proc/{process}/maps").read_text()
     assert "python" in maps
     assert "torch" not in maps and "transformers" not in maps
@@ -96,14 +96,14 @@ def test_events_are_shown_in_the_first_frame_after_they_are_due(at_rest: Page) -
     assert texts(page) == ["" for _ in LANES]
     time = 0.0
     while time < LENGTH_MS:
-        turn(page, FRAME_MS)
+        run_clock(page, FRAME_MS)
         time = min(LENGTH_MS, now(page) - began)
-        assert clock(page) == pytest.approx(time) and texts(page) == all_said(time)
-    assert mode(page) == "result" and texts(page) == all_said()
+        assert clock(page) == pytest.approx(time) and texts(page) == all_printed(time)
+    assert mode(page) == "result" and texts(page) == all_printed()
 
 
 def test_a_slow_machine_still_replays_in_race_time(at_rest: Page) -> None:
-    """However few frames there are, and however late: what is due is shown, and the end comes when it should."""
+    """However few and late the frames are, what is due is shown, and the end comes on time."""
     page, began, chance = at_rest, now(at_rest), random.Random(1)
     page.keyboard.press(" ")
     time = 0.0
@@ -111,22 +111,22 @@ def test_a_slow_machine_still_replays_in_race_time(at_rest: Page) -> None:
         assert mode(page) == "replay"
         page.clock.fast_forward(chance.choice([40, 90, 150]))
         time = min(LENGTH_MS, now(page) - began)
-        assert clock(page) == pytest.approx(time) and texts(page) == all_said(time)
-    assert mode(page) == "result" and texts(page) == all_said()
+        assert clock(page) == pytest.approx(time) and texts(page) == all_printed(time)
+    assert mode(page) == "result" and texts(page) == all_printed()
 
 
 def test_scrubbing_and_stepping(at_rest: Page) -> None:
     page = at_rest
     set_time(page, LENGTH_MS / 2)
-    assert texts(page) == all_said(LENGTH_MS / 2)
+    assert texts(page) == all_printed(LENGTH_MS / 2)
     expect(page.locator(".podium")).to_be_hidden()
     set_time(page, LENGTH_MS / 4)
-    assert texts(page) == all_said(LENGTH_MS / 4)
+    assert texts(page) == all_printed(LENGTH_MS / 4)
     before = clock(page)
     page.locator("[data-do=on]").click()
     following = next(step["at_ms"] for step in STEPS if step["at_ms"] > before)
     assert abs(clock(page) - following) < 1e-6
-    assert texts(page) == all_said(following)
+    assert texts(page) == all_printed(following)
     page.locator("[data-do=back]").click()
     assert clock(page) < following
 
@@ -136,26 +136,26 @@ def test_a_replay_has_the_speed_that_was_chosen_and_a_pause_holds_it(at_rest: Pa
     page, pace = at_rest, float(speed)
     page.locator(".speed").select_option(speed)
     page.locator("[data-do=play]").click()
-    turn(page, 5 * FRAME_MS)
+    run_clock(page, 5 * FRAME_MS)
     assert clock(page) == 5 * FRAME_MS * pace
     page.keyboard.press(" ")
-    turn(page, 20 * FRAME_MS)
+    run_clock(page, 20 * FRAME_MS)
     assert clock(page) == 5 * FRAME_MS * pace and mode(page) == "replay"
     page.keyboard.press(" ")
     frames = LENGTH_MS / pace // FRAME_MS
-    turn(page, FRAME_MS * (frames - 5))
+    run_clock(page, FRAME_MS * (frames - 5))
     assert clock(page) == FRAME_MS * pace * frames and mode(page) == "replay"
-    turn(page, FRAME_MS)
-    assert mode(page) == "result" and texts(page) == all_said()
+    run_clock(page, FRAME_MS)
+    assert mode(page) == "result" and texts(page) == all_printed()
 
 
 def test_the_result_is_there_at_once_for_who_will_not_wait(at_rest: Page) -> None:
     page = at_rest
     page.locator("[data-do=play]").click()
-    turn(page, 5 * FRAME_MS)
-    assert texts(page) != all_said()
+    run_clock(page, 5 * FRAME_MS)
+    assert texts(page) != all_printed()
     page.locator("[data-do=result]").click()
-    assert mode(page) == "result" and texts(page) == all_said()
+    assert mode(page) == "result" and texts(page) == all_printed()
 
 
 def test_a_lane_alone_is_stepped_alone(at_rest: Page) -> None:
@@ -191,53 +191,53 @@ def test_others_follow_the_cursor_and_may_move_it(at_rest: Page) -> None:
 def test_reduced_motion_starts_nothing_by_itself(at_rest: Page) -> None:
     page = at_rest
     page.keyboard.press("Escape")
-    seen = modes(page)
+    modes_before = modes(page)
     page.clock.fast_forward(60_000)
-    assert modes(page) == seen and mode(page) == "result"
+    assert modes(page) == modes_before and mode(page) == "result"
 
 
 def test_a_hidden_tab_holds_the_clock(at_rest: Page) -> None:
     page = at_rest
     page.locator("[data-do=play]").click()
-    turn(page, 4 * FRAME_MS)
-    at, shown = clock(page), texts(page)
-    # What a browser does to a tab that is not seen: no animation frames, and an event when it is seen again.
+    run_clock(page, 4 * FRAME_MS)
+    at, before = clock(page), texts(page)
+    # What a browser does to a hidden tab: no animation frames, and an event when it is visible again.
     page.evaluate("window.ask = requestAnimationFrame; window.requestAnimationFrame = (go) => (window.held = go)")
-    turn(page, FRAME_MS)
+    run_clock(page, FRAME_MS)
     page.clock.fast_forward(5000)
     page.evaluate(
         "document.dispatchEvent(new Event('visibilitychange')); window.requestAnimationFrame = window.ask; held()"
     )
     assert 0 < at <= clock(page) <= at + FRAME_MS
-    assert len("".join(shown)) <= len("".join(texts(page))) < len("".join(all_said()))
-    turn(page, LENGTH_MS + FRAME_MS)
-    assert mode(page) == "result" and texts(page) == all_said()
+    assert len("".join(before)) <= len("".join(texts(page))) < len("".join(all_printed()))
+    run_clock(page, LENGTH_MS + FRAME_MS)
+    assert mode(page) == "result" and texts(page) == all_printed()
 
 
 def test_a_live_race_is_shown_slowed_and_can_be_seen_again(app: Any, share_page: Any) -> None:
-    page = share_page(app.short, calm=False, stopped=True)
+    page = share_page(app.short, reduced_motion=False, stopped=True)
     reel = race(page, start=begin)
     length = max(step["at"] for step in reel["steps"])
     assert modes(page)[-1] == "live" and not any(texts(page))
     page.locator(".guess button", has_text="Fusion").click()
     expect(page.locator(".guess")).to_have_text("Your guess: Fusion")
-    turn(page, LEAD_MS)
-    turn(page, SHOW_MS / 2)
+    run_clock(page, LEAD_MS)
+    run_clock(page, SHOW_MS / 2)
     assert clock(page) == pytest.approx(length / 2, rel=0.01)
     words = page.locator(".track .pace").inner_text()
     assert float(words.removeprefix("slowed ").removesuffix("×")) == pytest.approx(SHOW_MS / length, rel=0.1)
-    turn(page, SHOW_MS / 2 + 2 * FRAME_MS)
+    run_clock(page, SHOW_MS / 2 + 2 * FRAME_MS)
     assert modes(page)[-2:] == ["live", "result"]
-    # On a machine that was disturbed nobody has won.
+    # On a disturbed machine no lane has won.
     judged = r"^$" if reel["pace"]["disturbed"] else r"You guessed (right|wrong): [01] of 1 so far\."
     expect(page.locator(".tally")).to_have_text(re.compile(judged))
-    final = [page.locator(place).inner_text() for place in (".panes", ".podium")]
+    final = [page.locator(selector).inner_text() for selector in (".panes", ".podium")]
     page.keyboard.press(" ")
     assert mode(page) == "replay" and page.locator(".announcer").inner_text() == f"“{reel['head']['question']}”"
-    turn(page, SHOW_MS + 2 * FRAME_MS)
+    run_clock(page, SHOW_MS + 2 * FRAME_MS)
     assert mode(page) == "result"
-    assert [page.locator(place).inner_text() for place in (".panes", ".podium")] == final
-    assert [each["event"]["at_ms"] for each in reel["steps"]] == [each["at"] for each in reel["steps"]]
+    assert [page.locator(selector).inner_text() for selector in (".panes", ".podium")] == final
+    assert [step["event"]["at_ms"] for step in reel["steps"]] == [step["at"] for step in reel["steps"]]
     assert set(reel) >= {"head", "steps", "headline", "results", "phase"}
 
 
@@ -247,12 +247,12 @@ def test_the_reel_reaches_a_hidden_tab(still: Any) -> None:
     reel = race(page, start=begin)
     page.evaluate("delete document.visibilityState")
     for number, result in enumerate(reel["results"]):
-        own = [step["event"] for step in reel["steps"] if step["lane"] == number]
-        assert sum(len(event["emitted"]) for event in own) == result["tokens"] > 0
+        lane_events = [step["event"] for step in reel["steps"] if step["lane"] == number]
+        assert sum(len(event["emitted"]) for event in lane_events) == result["tokens"] > 0
     # Nor does a replay follow where motion is unwanted.
-    seen = modes(page)
+    modes_before = modes(page)
     page.clock.fast_forward(60_000)
-    assert modes(page) == seen and seen[-2:] == ["live", "result"]
+    assert modes(page) == modes_before and modes_before[-2:] == ["live", "result"]
 
 
 def test_lanes_run_to_a_finish_line_and_the_first_one_over_it_wins(at_rest: Page) -> None:
@@ -274,6 +274,6 @@ def test_lanes_run_to_a_finish_line_and_the_first_one_over_it_wins(at_rest: Page
 
 
 def shares(page: Page) -> list[float]:
-    """How much of the track each lane has behind it."""
+    """The share of the track that each lane has covered."""
     bars = page.locator(".track .bar i").evaluate_all("bars => bars.map((bar) => bar.style.transform)")
     return [float(bar.removeprefix("scaleX(").removesuffix(")")) for bar in bars]

@@ -1,4 +1,4 @@
-"""A race that is saved, opened elsewhere, linked to; hostile recordings; the gallery of a page without a model."""
+"""Races that are saved, opened elsewhere and linked to; hostile recordings; the gallery of a page without a model."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.browser.parts import (
     race,
     read_rows,
     reels,
+    run_clock,
+    run_clock_until,
     stage,
     tell_texts,
     texts,
-    turn,
-    turn_until,
     wait_for,
     wait_for_reel,
     write_rows,
@@ -55,7 +55,7 @@ def open_file(page: Page, path: Path) -> None:
 def test_a_saved_race_opens_in_another_browser_without_a_model(
     app: Any, share_page: Any, page: Page, tmp_path: Path
 ) -> None:
-    other, page = page, share_page(app.short)
+    viewer, page = page, share_page(app.short)
     race(page)
     with page.expect_download() as download:
         page.locator("[data-do=save]").click()
@@ -63,16 +63,16 @@ def test_a_saved_race_opens_in_another_browser_without_a_model(
     file = tmp_path / "race.jsonl"
     download.value.save_as(file)
 
-    open_race(other, file)
-    assert texts(other) == texts(page)
+    open_race(viewer, file)
+    assert texts(viewer) == texts(page)
     table = ".results tbody"
-    assert other.locator(table).inner_text() == page.locator(table).inner_text()
-    assert other.locator(".passage").count() == page.locator(".passage").count() > 0
-    expect(other.locator(".announcer")).to_contain_text("recorded 20")
+    assert viewer.locator(table).inner_text() == page.locator(table).inner_text()
+    assert viewer.locator(".passage").count() == page.locator(".passage").count() > 0
+    expect(viewer.locator(".announcer")).to_contain_text("recorded 20")
 
     again = tmp_path / "again.jsonl"
-    with other.expect_download() as download:
-        other.locator("[data-do=save]").click()
+    with viewer.expect_download() as download:
+        viewer.locator("[data-do=save]").click()
     download.value.save_as(again)
     assert again.read_text(encoding="utf-8") == file.read_text(encoding="utf-8")
 
@@ -130,45 +130,45 @@ def test_what_an_opened_file_says_is_only_text(app: Any, share_page: Any, tmp_pa
             event["pieces"] = [HOSTILE for _ in event["pieces"]]
         if event["lane"] == "trie":
             event["lane"] = HOSTILE[:200]
-    page = share_page(app.short, calm=False, stopped=True)
+    page = share_page(app.short, reduced_motion=False, stopped=True)
     open_race(page, write_rows(tmp_path / "${x}<b>hostile{{y}}.jsonl", tell_texts(events)))
     play_to_the_end(page)
-    for place in (".pane .text p:last-child", ".pane h3", ".passage h3", ".passage p", ".machine", ".results td"):
-        found = page.locator(place).all_text_contents()
-        assert any("<img src=x onerror=window.__pwn=1> ${alert(1)}" in text for text in found), place
+    for selector in (".pane .text p:last-child", ".pane h3", ".passage h3", ".passage p", ".machine", ".results td"):
+        contents = page.locator(selector).all_text_contents()
+        assert any("<img src=x onerror=window.__pwn=1> ${alert(1)}" in text for text in contents), selector
     assert page.evaluate("window.__pwn") is None
     assert page.locator("#stage-host img, #stage-host script, #stage-host .pane b b").count() == 0
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280
 
 
 def play_to_the_end(page: Page) -> None:
-    """A page whose clock stands still at the start of a replay that has begun by itself."""
+    """Play a replay that has begun by itself to its end, on a page whose clock stands still."""
     assert stage(page)["mode"] == "replay"
-    turn(page, SHOW_MS)
+    run_clock(page, SHOW_MS)
     assert stage(page)["mode"] == "result"
 
 
 def test_a_visitor_of_a_page_without_a_model_sees_a_race_within_three_seconds(loading_app: str, opener: Any) -> None:
-    """By the page's own clock, which stands still while the server is asked."""
+    """By the page's own clock, which stands still while the server answers."""
     page = opener.blank(loading_app, 1280, 720, stopped=True)
     page.emulate_media(reduced_motion="no-preference")
     page.clock.pause_at(STOPPED_AT_S)
     page.goto(loading_app)
-    turn_until(page, "() => document.querySelector('.stage .pane') !== null")
+    run_clock_until(page, "() => document.querySelector('.stage .pane') !== null")
     wait_for(page, mode="replay")
-    turn(page, SOON_MS)
+    run_clock(page, SOON_MS)
     assert page.locator(".pane .text .run").count() > 2
     assert modes(page) == ["replay"]
     page.close()
 
 
 def test_the_gallery_has_a_card_for_each_recording_and_plays_it(app: Any, share_page: Any) -> None:
-    page = share_page(app.short, calm=False, stopped=True)
+    page = share_page(app.short, reduced_motion=False, stopped=True)
     page.locator(".menu [data-do=gallery]").click()
     cards = page.locator(".gallery .card")
     expect(cards).to_have_count(len(list(RECORDINGS.glob("*.jsonl"))))
     about = read_rows(RECORDING)[0]["about"]
-    card = page.locator(".gallery .card", has_text=QUESTION).last  # a larger model was asked it, too
+    card = page.locator(".gallery .card", has_text=QUESTION).last  # a larger model was asked this, too
     for fact in (about["model"], about["dtype"], about["device"], about["date"][:10]):
         expect(card).to_contain_text(str(fact))
     number = reels(page)
@@ -190,9 +190,9 @@ def test_a_link_sets_the_race_and_starts_it(app: Any, open_page: Any) -> None:
     page.locator("[data-do=link]").click()
     expect(page.locator(".announcer")).to_contain_text("The link is copied. It leaves out lanes' options")
     copied = parse_qs(urlparse(page.evaluate("navigator.clipboard.readText()")).query)
-    wanted = {"q": "Why does bread rise?", "lanes": "vanilla,trie", "tokens": "20", "seed": "5", "autorun": "1"}
-    wanted |= {"draft": "auto"}
-    assert {name: copied[name] for name in wanted} == {name: [value] for name, value in wanted.items()}
+    expected = {"q": "Why does bread rise?", "lanes": "vanilla,trie", "tokens": "20", "seed": "5", "autorun": "1"}
+    expected |= {"draft": "auto"}
+    assert {name: copied[name] for name in expected} == {name: [value] for name, value in expected.items()}
 
 
 def test_a_link_without_autorun_waits(app: Any, open_page: Any) -> None:
@@ -211,14 +211,14 @@ def test_a_wrong_link_says_so_and_starts_nothing(app: Any, open_page: Any, invit
 
 
 def raced_once(page: Page) -> None:
-    """The race that is asked for now is the page's first: it has asked for none by itself."""
+    """Check that a race started now is the page's first, so that the page has started none by itself."""
     race(page)
     assert page.evaluate("witness.races.size") == reels(page) == 1
 
 
 @pytest.mark.parametrize("disturbed", [True, False])
 def test_a_race_whose_figures_do_not_count_has_no_winner(page: Page, tmp_path: Path, disturbed: bool) -> None:
-    """It says why, and offers the race again; of a steady machine the table tells the pace."""
+    """The page says why and offers another race; on a steady machine the table has the pace."""
     rows = read_rows(RECORDING)
     note = "The machine was disturbed: <b>nothing</b> counts." if disturbed else "Clocks are corrected: 0.98 to 1.04."
     figures = {"probes": 40, "probe_ms": 1.5, "low": 0.98, "high": 1.04, "jumps": 0.0, "waited_ms": 2.0, "threads": 1}

@@ -1,4 +1,4 @@
-"""What the page looks like and how it is steered: present and bench, keys, three sizes, light and dark, axe."""
+"""How the page looks and is controlled: present and bench mode, keys, three sizes, light and dark, axe."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.browser
 
 SIZES = [(1280, 720), (1920, 1080), (390, 844)]
 SERIOUS = {"serious", "critical"}
-# How many frames have been asked for and have not come.
+# The frames that were requested and have not come yet.
 FRAMES = """{
   const asked = window.asked = new Set(), ask = requestAnimationFrame, cancel = cancelAnimationFrame;
   requestAnimationFrame = (act) => {
@@ -42,21 +42,21 @@ FRAMES = """{
 
 
 def box(page: Page, selector: str) -> dict[str, float]:
-    found = page.locator(selector).bounding_box()
-    assert found is not None, selector
-    return dict(found)
+    bounds = page.locator(selector).bounding_box()
+    assert bounds is not None, selector
+    return dict(bounds)
 
 
 def overflow(page: Page) -> list[str]:
-    """What sticks out of the window at a side."""
+    """The parts that stick out of the window at a side."""
     parts = "#stage-host .stage > *, #stage-host .arena > *, #stage-host .pane, #top-bar > *, #second-row > *"
     script = """(parts) => [...document.querySelectorAll(parts)].filter((node) => {
       const {left, right} = node.getBoundingClientRect();
       return node.checkVisibility() && (right > innerWidth + 1 || left < -1);
     }).map((node) => node.className || node.id)"""
     wide = "Math.max(document.documentElement.scrollWidth, document.body.scrollWidth) > innerWidth"
-    found: list[str] = page.evaluate(script, parts)
-    return found + (["page"] if page.evaluate(wide) else [])
+    outside: list[str] = page.evaluate(script, parts)
+    return outside + (["page"] if page.evaluate(wide) else [])
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (1920, 1080)])
@@ -103,8 +103,8 @@ def test_nothing_overflows_at_three_sizes_light_and_dark(app: Any, open_page: An
     page.set_viewport_size({"width": 1920, "height": 1080})
     # Panes stand where they stood, once the page has settled in its new size.
     until(page, lambda: box(page, ".panes") == fresh)
-    left, panes, table = box(page, ".passages"), box(page, ".panes"), box(page, ".results")
-    assert left["x"] + left["width"] <= panes["x"] and left["y"] + left["height"] <= 1080
+    passages, panes, table = box(page, ".passages"), box(page, ".panes"), box(page, ".results")
+    assert passages["x"] + passages["width"] <= panes["x"] and passages["y"] + passages["height"] <= 1080
     assert table["y"] >= panes["y"] + panes["height"]
     open_race(page, SIX_LANES)
     for size in SIZES:
@@ -113,16 +113,16 @@ def test_nothing_overflows_at_three_sizes_light_and_dark(app: Any, open_page: An
 
 
 def fits(page: Page, width: int, height: int) -> None:
-    """Nothing sticks out at this size, and panes are in sight, or below each other on a phone."""
+    """Check that nothing sticks out at this size, and that panes are in sight, or below each other on a phone."""
     page.set_viewport_size({"width": width, "height": height})
     for dark in (False, True):
         assert page.evaluate("document.body.classList.contains('dark')") is dark
         assert overflow(page) == [], (width, dark)
         panes = [pane.bounding_box() or {} for pane in page.locator(".pane").all()]
         if width > 900:
-            assert all(each["y"] + each["height"] <= height for each in panes)
+            assert all(pane["y"] + pane["height"] <= height for pane in panes)
         else:
-            assert len({round(each["x"]) for each in panes}) == 1
+            assert len({round(pane["x"]) for pane in panes}) == 1
         page.keyboard.press("d")
 
 
@@ -193,34 +193,34 @@ def test_the_space_bar_is_the_replay_s_though_a_button_began_the_race(still: Any
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_axe_finds_nothing_serious(app: Any, open_page: Any, races: Any, dark: bool) -> None:
     page = open_page(app.url, dark=dark)
-    # In the dark only colours are others.
+    # In the dark theme only colours differ.
     look = functools.partial(findings, only=["color-contrast"] if dark else [])
-    found: dict[str, list[str]] = {"fresh": look(page)}
+    by_view: dict[str, list[str]] = {"fresh": look(page)}
     open_race(page, races["brief"])
-    found["result"] = look(page)
+    by_view["result"] = look(page)
     page.keyboard.press("p")
-    found["present"] = look(page, ".arena")
+    by_view["present"] = look(page, ".arena")
     page.keyboard.press("p")
     for key in ("g", "?", "m", "v"):
         page.keyboard.press(key)
-        found[key] = look(page, "dialog[open]")
+        by_view[key] = look(page, "dialog[open]")
         page.keyboard.press("Escape")
     page.locator("#settings-button").click()
-    found["settings"] = look(page, "#settings")
+    by_view["settings"] = look(page, "#settings")
     page.set_viewport_size({"width": 390, "height": 844})
-    found["phone"] = look(page)
-    assert {name: each for name, each in found.items() if each} == {}
+    by_view["phone"] = look(page)
+    assert {name: serious for name, serious in by_view.items() if serious} == {}
 
 
-def findings(page: Page, part: str | None = None, only: Sequence[str] = ()) -> list[str]:
-    """Serious findings of axe on the page or a part of it, one an element; of all its rules or `only` of these."""
-    # A button that has just become active fades in; half-way its contrast is low.
+def findings(page: Page, selector: str | None = None, only: Sequence[str] = ()) -> list[str]:
+    """Axe's serious findings on the page, or on the part at `selector`, one an element; `only` limits the rules."""
+    # A button that has just become active fades in, with low contrast on the way.
     page.evaluate(
         "Promise.allSettled(document.getAnimations().filter((each) => each instanceof CSSTransition)"
         ".map((each) => each.finished))"
     )
     options = {"resultTypes": ["violations"]} | ({"runOnly": [*only]} if only else {})
-    answer = Axe().run(page, context=part, options=options).response
+    answer = Axe().run(page, context=selector, options=options).response
     return [
         f"{rule['id']}: {node['html'][:160]}"
         for rule in answer["violations"]
@@ -231,6 +231,6 @@ def findings(page: Page, part: str | None = None, only: Sequence[str] = ()) -> l
 
 def test_an_idle_page_asks_for_no_pictures(app: Any, open_page: Any) -> None:
     page = open_page(app.url, script=FRAMES)
-    # Gradio has something to fade for some seconds after a page has loaded. What asks for every frame asks for the next
-    # one before this one is over, so that there is no moment at which none is due.
+    # Gradio animates a fade for some seconds after a page has loaded. Code that draws every frame requests the next one
+    # before the current one is over, so that there is no moment without a pending request.
     until(page, lambda: page.evaluate("window.asked.size") == 0)

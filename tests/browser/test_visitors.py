@@ -1,4 +1,4 @@
-"""Visitors who leave or wait, while a race runs that ends only when the test lets it."""
+"""Visitors who leave or wait during a race that ends only when the test lets it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,18 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.apps import wait_until
-from tests.browser.parts import ask, begin, reels, stage, texts, turn, until, wait_for, wait_for_reel, wait_for_words
+from tests.browser.parts import (
+    ask,
+    begin,
+    reels,
+    run_clock,
+    stage,
+    texts,
+    until,
+    wait_for,
+    wait_for_reel,
+    wait_for_words,
+)
 
 pytestmark = pytest.mark.browser
 
@@ -18,7 +29,7 @@ MAX_NODES = 32
 
 
 def racing_and_in_line(app: Any, first: Page, second: Page) -> None:
-    """Two visitors: the race of one runs, and the other waits for it."""
+    """Start a race of the first visitor, and let the second wait in line for it."""
     begun = app.hold.begun
     ask(first)
     wait_for(first, phase="running")
@@ -51,7 +62,7 @@ def test_a_tab_that_is_closed_in_line_never_races(app: Any, open_page: Any, shar
         racing_and_in_line(app, first, second)
         begun, job = app.hold.begun, app.worker.find(stage(second)["key"])
         second.close()
-        # Chromium hangs up a moment later; the server has to hear of it before the line moves.
+        # Chromium closes the connection a moment later; the server must notice before the line moves.
         wait_until(lambda: job.stopped)
         stop(first)
         wait_until(lambda: job.done)
@@ -90,8 +101,8 @@ def test_no_step_is_lost_in_a_hidden_tab(app: Any, share_page: Any) -> None:
         go_on(app, page, 10, events=4)
         page.evaluate("delete document.visibilityState")
     reel = wait_for_reel(page, number)
-    said = ["".join(text for step in own for text in step["event"]["texts"]).lstrip() for own in by_lane(reel)]
-    assert texts(page) == said
+    answers = ["".join(text for step in steps for text in step["event"]["texts"]).lstrip() for steps in by_lane(reel)]
+    assert texts(page) == answers
 
 
 def by_lane(reel: dict[str, Any]) -> list[list[dict[str, Any]]]:
@@ -100,19 +111,19 @@ def by_lane(reel: dict[str, Any]) -> list[list[dict[str, Any]]]:
 
 
 def test_steps_that_come_fast_are_drawn_together(app: Any, share_page: Any) -> None:
-    """A picture costs more than what is new in it. The page's clock stands still, so that all steps come at once."""
+    """Drawing costs more than the steps drawn. The page's clock stands still, so that all steps come at once."""
     page = share_page(app.short, stopped=True)
     number = reels(page)
     with app.hold.after(1):
         begin(page)
         wait_for(page, phase="running")
         for _ in range(3):
-            shown = texts(page)
+            before = texts(page)
             go_on(app, page, 3, events=4)
-            turn(page, PICTURE_MS - 1)
-            assert texts(page) == shown
-            turn(page, 1)
-            assert len("".join(texts(page))) > len("".join(shown))
+            run_clock(page, PICTURE_MS - 1)
+            assert texts(page) == before
+            run_clock(page, 1)
+            assert len("".join(texts(page))) > len("".join(before))
     # The end is drawn at once.
     wait_for_reel(page, number)
     assert all(texts(page))
@@ -137,7 +148,7 @@ def step(page: Page) -> int:
 
 
 def go_on(app: Any, page: Page, times: int, events: int = 1) -> None:
-    """Let the race go on, so many times until its page has heard of it, or to its end."""
+    """Let the race go on `times` times, each until its page has received a step, or the race has ended."""
     for _ in range(times):
         before = stage(page)["steps"]
         app.hold.let(events)

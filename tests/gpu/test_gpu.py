@@ -1,4 +1,4 @@
-"""The same law on a GPU. Needs torch and transformers only, no gradio and no faiss; collected but not run elsewhere."""
+"""Losslessness on a GPU. Needs torch and transformers, but no gradio or faiss; skipped on machines without a GPU."""
 
 from __future__ import annotations
 
@@ -62,15 +62,15 @@ def test_a_difference_in_bfloat16_is_a_near_tie() -> None:
 
 
 def test_graphed_equals_eager() -> None:
-    """The same tokens in float32, lane by lane; and the logits of one tree of every bucket."""
+    """In float32 every lane prints the eager tokens, and a tree of each bucket's size has the eager logits."""
     eager, graphed = make_target(torch.float32), make_target(torch.float32)
     capture_graphs(graphed, CudaCapturer(graphed.device))
     assert graphed.graphs is not None
     for prompt in prompts(4):
         for method in METHODS:
             outputs = [
-                [token for step in generate(each, method, prompt, max_new_tokens=64) for token in step.emitted]
-                for each in (eager, graphed)
+                [token for step in generate(target, method, prompt, max_new_tokens=64) for token in step.emitted]
+                for target in (eager, graphed)
             ]
             assert outputs[0] == outputs[1], method
         prefix = eager.prefill(prompt)
