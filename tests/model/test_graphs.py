@@ -210,8 +210,8 @@ def test_what_stands_in_padding_and_behind_it_changes_nothing() -> None:
         inputs.fill(random_tree(random.Random(0), 9, 7), store.length)
         inputs.fill(tree, store.length)
         inputs.ids[0, 3:] = 31
-        found = target.forward(store, inputs, COLUMN_STEP)[:3]
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
+        logits = target.forward(store, inputs, COLUMN_STEP)[:3]
+    torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-3)
 
 
 def test_a_tree_takes_the_next_bucket_and_a_larger_one_runs_eagerly() -> None:

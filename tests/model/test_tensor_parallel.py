@@ -35,21 +35,21 @@ VOCABULARY = 4160
 
 @dataclass
 class Wire:
-    """A leader's orders, kept, and a follower of the same whole model who obeys them when asked."""
+    """A leader whose orders are queued, and a follower with the whole model, which carries them out when told."""
 
     leader: LeadingTarget
     follower: Follower
     sent: list[bytes]
 
-    def obey(self, but: int = 0) -> None:
-        """Let the follower do what was ordered since, but for so many of the last messages."""
-        while len(self.sent) > but:
+    def obey(self, num_left: int = 0) -> None:
+        """Let the follower carry out the queued orders, except the last `num_left` messages."""
+        while len(self.sent) > num_left:
             assert self.follower.obey(*tensor_parallel._receive())
 
 
 @pytest.fixture
 def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
-    """One process plays both sides, so what they keep can be compared."""
+    """One process plays both sides, so their caches can be compared."""
     sent: list[bytes] = []
 
     def broadcast(size: int, words: bytes = b"") -> bytes:
@@ -87,13 +87,13 @@ def test_a_follower_keeps_what_its_leader_keeps(wire: Wire) -> None:
 
 def test_a_follower_drops_what_its_leader_drops(wire: Wire) -> None:
     stores = [wire.leader.prefill([1, 2, 3]).store for _ in range(3)]
-    kept = stores[1]
+    kept_store = stores[1]
     wire.obey()
     theirs = list(wire.follower.stores.values())
     assert len(theirs) == 3
     del stores
     gc.collect()
-    wire.leader.logits(kept.clone(8), TokenTree((1,), (-1,)))
+    wire.leader.logits(kept_store.clone(8), TokenTree((1,), (-1,)))
     wire.obey()
     assert [store.length for store in wire.follower.stores.values()] == [2, 2]
     assert [len(store.blocks) for store in theirs] == [0, 1, 0]
@@ -111,7 +111,7 @@ def test_followers_are_dismissed_unless_they_were_left_within_a_forward(wire: Wi
     """Between two orders they hear the end; within one they would not, and an order to them could wait for ever."""
     with wire.leader.followers:
         wire.leader.prefill([1, 2, 3])
-    wire.obey(but=1)
+    wire.obey(num_left=1)
     assert not wire.follower.obey(*tensor_parallel._receive())
     wire.leader.model.register_forward_pre_hook(split_race.fail)
     with pytest.raises(KeyError), wire.leader.followers:
@@ -120,11 +120,11 @@ def test_followers_are_dismissed_unless_they_were_left_within_a_forward(wire: Wi
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "printed"),
     [(ValueError("no memory\nat 0x7f"), "Process 1 of 2 failed: no memory\n"), (RuntimeError("Connection closed"), "")],
 )
 def test_a_follower_ends_with_one_sentence_or_silently_after_its_leader(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, said: str
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, printed: str
 ) -> None:
     def receive() -> None:
         raise error
@@ -132,7 +132,7 @@ def test_a_follower_ends_with_one_sentence_or_silently_after_its_leader(
     monkeypatch.setattr(tensor_parallel, "_receive", receive)
     monkeypatch.setattr(tensor_parallel.dist, "get_rank", lambda: 1)
     assert Follower(2).follow() == 1
-    assert capsys.readouterr().err == said
+    assert capsys.readouterr().err == printed
 
 
 def test_a_leader_without_its_followers_says_so(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,13 +144,13 @@ def test_a_leader_without_its_followers_says_so(wire: Wire, monkeypatch: pytest.
         wire.leader.prefill([1, 2, 3])
 
 
-@pytest.mark.parametrize(("device", "size", "said"), [("cpu", 2, "--device cuda"), ("auto", 3, "there are 2 GPUs")])
+@pytest.mark.parametrize(("device", "size", "words"), [("cpu", 2, "--device cuda"), ("auto", 3, "there are 2 GPUs")])
 def test_each_process_needs_a_gpu_where_there_are_some(
-    monkeypatch: pytest.MonkeyPatch, device: str, size: int, said: str
+    monkeypatch: pytest.MonkeyPatch, device: str, size: int, words: str
 ) -> None:
     monkeypatch.setattr("specrace.model.device_map.count_accelerators", lambda: 2)
     monkeypatch.setattr(tensor_parallel, "count_accelerators", lambda: 2)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=words):
         check_num_devices(device, size)
     check_num_devices("cuda", 2)
 
@@ -175,7 +175,7 @@ def launch(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_two_processes_race_as_one_does_and_end_together(tmp_path: Path) -> None:
-    """Every lane prints what vanilla prints, and that is what the whole model prints; then the first process fails."""
+    """Every lane prints vanilla's text, which is the whole model's; then the first process fails."""
     save_model(tmp_path / "model", "llama", max_position_embeddings=1024)
     save_model(tmp_path / "no-plan", "gpt2")
     save_model(tmp_path / "uneven", "llama", num_attention_heads=3, num_key_value_heads=3, hidden_size=24)
@@ -184,28 +184,30 @@ def test_two_processes_race_as_one_does_and_end_together(tmp_path: Path) -> None
     ended = launch(tmp_path)
     assert ended.returncode and "nothing was wrong" in ended.stderr, ended.stderr
     assert "Process 1" not in ended.stderr and ended.stdout == ""
-    found = json.loads((tmp_path / "found.json").read_text())
-    whole = load_target(tmp_path / "model", graphs=False)
-    for asked, race in zip(split_race.RACES, found["races"], strict=True):
+    results = json.loads((tmp_path / "results.json").read_text())
+    whole_target = load_target(tmp_path / "model", graphs=False)
+    for case, race in zip(split_race.RACES, results["races"], strict=True):
         assert set(race["identical"].values()) == {True}
-        assert race["texts"] == split_race.raced(whole, *asked)["texts"]
-    store = whole.prefill(split_race.PROMPT).store
-    assert store.data is not None and found["shape"] == [*store.data.shape[:3], 1, *store.data.shape[4:]]
-    limits = whole.roofline.as_json(100)
-    assert found["roofline"]["kv_bytes"] * 2 == limits["kv_bytes"]
-    assert 1.9 < limits["weight_bytes"] / found["roofline"]["weight_bytes"] < 2.0
-    assert "no plan to split no-plan" in found["refused"][0]
-    assert "3 heads, which 2 processes cannot share" in found["refused"][1]
-    assert "9 missing (model.layers.2." in found["refused"][2]
-    assert found["about"]["device"] == "split over 2 x cpu" and found["about"]["engine"] == "eager (tensor parallel)"
-    assert found["about"]["parameters"] == whole.describe()["parameters"]
+        assert race["texts"] == split_race.raced(whole_target, *case)["texts"]
+    store = whole_target.prefill(split_race.PROMPT).store
+    assert store.data is not None and results["shape"] == [*store.data.shape[:3], 1, *store.data.shape[4:]]
+    limits = whole_target.roofline.as_json(100)
+    assert results["roofline"]["kv_bytes"] * 2 == limits["kv_bytes"]
+    assert 1.9 < limits["weight_bytes"] / results["roofline"]["weight_bytes"] < 2.0
+    assert "no plan to split no-plan" in results["refused"][0]
+    assert "3 heads, which 2 processes cannot share" in results["refused"][1]
+    assert "9 missing (model.layers.2." in results["refused"][2]
+    assert (
+        results["about"]["device"] == "split over 2 x cpu" and results["about"]["engine"] == "eager (tensor parallel)"
+    )
+    assert results["about"]["parameters"] == whole_target.describe()["parameters"]
 
 
 @pytest.mark.parametrize("arguments", [["race", "Why?"], ["bench"], ["calibrate"]])
 def test_a_command_under_torchrun_loads_a_split_model(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
-    """The first process's command; what it would load is told by the loader that stands in."""
+    """The first process runs the command; a stand-in for the loader reports what it would load."""
 
     def load(*_: Any, followers: Followers, **__: Any) -> None:
         raise InputError(f"split in {followers.size}")

@@ -22,23 +22,25 @@ def model(tmp_path: Path) -> str:
 
 
 def refusal(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """The one sentence that the front door says when it exits with 2."""
+    """The one sentence that the front door prints when it exits with 2."""
     try:
         code = app.main(arguments)
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else -1
-    said = capsys.readouterr()
-    assert code == 2 and said.out == ""
-    assert said.err.count("\n") == 1 and "Traceback" not in said.err
-    return said.err
+    captured = capsys.readouterr()
+    assert code == 2 and captured.out == ""
+    assert captured.err.count("\n") == 1 and "Traceback" not in captured.err
+    return captured.err
 
 
 def test_help_names_every_lane_that_drafts_from_kept_answers(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         app.main(["--help"])
-    said = " ".join(capsys.readouterr().out.split())
-    told = said[said.index("--keep-outputs", said.index("options:")) :].partition(" --device")[0]
-    assert all(name in told for name in ("fusion", "suffix decoding", "recycling.warm"))
+    help_text = " ".join(capsys.readouterr().out.split())
+    keep_outputs_help = help_text[help_text.index("--keep-outputs", help_text.index("options:")) :].partition(
+        " --device"
+    )[0]
+    assert all(name in keep_outputs_help for name in ("fusion", "suffix decoding", "recycling.warm"))
 
 
 def test_a_model_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,9 +97,9 @@ def test_unknown_devices_dtypes_and_hosts(model: str, capsys: pytest.CaptureFixt
         assert "cannot be served on" in refusal(["--model", model, "--host", host], capsys)
 
 
-@pytest.mark.parametrize(("words", "said"), [("odd", "odd"), ("", "RuntimeError")])
+@pytest.mark.parametrize(("words", "reason"), [("odd", "odd"), ("", "RuntimeError")])
 def test_what_nobody_foresaw_is_one_sentence_too(
-    words: str, said: str, model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: str, reason: str, model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(_: object) -> int:
         raise RuntimeError(words)
@@ -106,7 +108,7 @@ def test_what_nobody_foresaw_is_one_sentence_too(
     codes = {"app": app.main(["--model", model]), "COMMAND ...": main.main(["app", "--model", model])}
     assert set(codes.values()) == {1}
     assert capsys.readouterr().err.splitlines() == [
-        f"specrace failed: {said}; to see where, run: python -m specrace --traceback {each}" for each in codes
+        f"specrace failed: {reason}; to see where, run: python -m specrace --traceback {command}" for command in codes
     ]
     with pytest.raises(RuntimeError):
         main.main(["--traceback", "app", "--model", model])
@@ -146,9 +148,9 @@ def test_a_kept_model_that_does_not_load_gives_way_to_the_bundled_one(
     folder = tmp_path / "specrace" / "models" / PREFERRED
     shutil.copytree(BUNDLED_MODEL, folder)
     (folder / "model.safetensors").write_bytes(b"cut")
-    for given, loads in (([], True), (["--model", PREFERRED], False)):
+    for arguments, loads in (([], True), (["--model", PREFERRED], False)):
         # One document: no passage is embedded yet in this cache.
-        options = app.parse(["--no-fetch", "--corpus", str(tmp_path / "owls.md"), *given])
+        options = app.parse(["--no-fetch", "--corpus", str(tmp_path / "owls.md"), *arguments])
         app.check(options)
         assert Path(options.model) == folder
         if not loads:

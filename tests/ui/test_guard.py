@@ -119,7 +119,7 @@ def test_a_large_body_is_refused_before_and_while_it_is_read(served: Served) -> 
 
 
 def test_uploads_are_few_and_kept_under_safe_names(served: Served) -> None:
-    """Another process finds out which of them can be used; this one only stores them."""
+    """They are only stored here; another process finds out which of them can be used."""
     before = served.files()
     answer = served.upload({f"{number}.md": b"Owls." for number in range(MAX_FILES + 1)})
     assert answer.status == 400 and "Too many files" in answer.text and answer.text.count("\n") == 0

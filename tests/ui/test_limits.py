@@ -104,9 +104,9 @@ def test_the_password_may_come_from_the_environment(
     assert PASSWORD not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("given", ["secret-word", ":secret-word", "secret-word:", " : "])
-def test_half_an_account_is_refused_and_not_repeated(given: str, capsys: pytest.CaptureFixture[str]) -> None:
-    sentence = refusal(["--auth", given], capsys)
+@pytest.mark.parametrize("account", ["secret-word", ":secret-word", "secret-word:", " : "])
+def test_half_an_account_is_refused_and_not_repeated(account: str, capsys: pytest.CaptureFixture[str]) -> None:
+    sentence = refusal(["--auth", account], capsys)
     assert "USER:PASSWORD" in sentence and "secret-word" not in sentence
 
 
