@@ -36,18 +36,18 @@ NUM_DRAFT = 6
 
 @pytest.fixture(scope="module")
 def transcripts(bundled: Workbench) -> list[Transcript]:
-    """What the bundled model answers, greedily, with passages in the prompt."""
-    found = []
+    """The bundled model's greedy answers, with passages in the prompt."""
+    answers = []
     for question in QUESTIONS:
         spec = RaceSpec(("fusion",), max_new_tokens=40)
         prompt = bundled.fitting_prompt(question, bundled.retrieve(question), spec)[0].tokens
         steps = generate(bundled.target, "vanilla", prompt, max_new_tokens=40)
-        found.append(transcript(prompt, [token for step in steps for token in step.emitted]))
-    return found
+        answers.append(transcript(prompt, [token for step in steps for token in step.emitted]))
+    return answers
 
 
 class Counting(Fusion):
-    """Counts the requests that it takes for new ones."""
+    """Fusion that counts the requests that it takes for new."""
 
     started = 0
 
@@ -56,29 +56,31 @@ class Counting(Fusion):
         return super()._new_request(tokens)
 
 
-def forecast(given: Transcript, num_draft: int, **options: Any) -> list[int]:
+def forecast(request: Transcript, num_draft: int, **options: Any) -> list[int]:
     """The accepted tokens of each step that `score` counts after the first token, which vLLM emits without a draft."""
     accepted = [0]
     lane = ScoredLane.of("fusion", {"chain": True, **options}, num_draft)
-    after = transcript((*given.prompt, given.output[0]), given.output[1:])
+    after = transcript((*request.prompt, request.output[0]), request.output[1:])
     score_output(lane, after, watch=lambda step: accepted.append(step.accepted))
     return accepted
 
 
 def runner_of(transcripts: list[Transcript], num_draft: int = NUM_DRAFT, limit: int = 2048, **ours: Any) -> Runner:
-    """A runner with these requests, none of which it has begun."""
+    """A runner with these requests, none of them begun."""
     runner = Runner(Counting(vllm_config(num_draft, limit, **ours)), num_draft, limit, len(transcripts), chunk=200)
-    runner.requests = {str(number): Request(each.prompt, each.output) for number, each in enumerate(transcripts)}
+    runner.requests = {
+        str(number): Request(request.prompt, request.output) for number, request in enumerate(transcripts)
+    }
     return runner
 
 
 def unfinished(runner: Runner) -> list[str]:
-    """The names of the requests whose outputs are not whole."""
+    """The names of the requests whose outputs are incomplete."""
     return [name for name, request in runner.requests.items() if not request.finished]
 
 
 def check_outputs(runner: Runner) -> None:
-    """What was written, up to the length at which the scheduler stops a request."""
+    """Assert that each output is the truth, up to the length at which the scheduler stops a request."""
     for request in runner.requests.values():
         assert request.output[: len(request.truth)] == list(request.truth)
 
@@ -89,23 +91,23 @@ def test_each_request_drafts_what_was_forecast(transcripts: list[Transcript], ou
     chance, runner = random.Random(3), runner_of(transcripts, **ours)
     moved = 0
     while open_ := unfinished(runner):
-        begun = [name for name in open_ if runner.requests[name].computed]
-        late = [name for name in open_ if not runner.requests[name].computed and chance.random() < 0.3]
-        here = [name for name in begun if chance.random() < 0.8] + late
+        running = [name for name in open_ if runner.requests[name].computed]
+        starting = [name for name in open_ if not runner.requests[name].computed and chance.random() < 0.3]
+        scheduled = [name for name in running if chance.random() < 0.8] + starting
         before = {name: row for row, name in enumerate(runner.names)}
-        runner.step(chance.sample(here, len(here)) or open_[:1])
+        runner.step(chance.sample(scheduled, len(scheduled)) or open_[:1])
         moved += sum(before.get(name, row) != row for row, name in enumerate(runner.names))
     check_outputs(runner)
-    for request, given in zip(runner.requests.values(), transcripts, strict=True):
-        expected = forecast(given, NUM_DRAFT, **ours)
-        # A log does not hold what a last draft would have matched after the output's end.
+    for request, logged in zip(runner.requests.values(), transcripts, strict=True):
+        expected = forecast(logged, NUM_DRAFT, **ours)
+        # A log does not hold what the last draft would have matched after the output's end.
         assert request.accepted[:-1] == expected[:-1] and sum(expected) > len(expected)
         assert request.accepted[-1] >= expected[-1]
     assert runner.drafter.started == len(transcripts) and moved > 3
 
 
 def test_a_preempted_request_is_recognised(transcripts: list[Transcript]) -> None:
-    """Its tokens are read again, in parts; the draft before that was never verified."""
+    """Its tokens are read again in parts, and its last draft is never verified."""
     runner = runner_of(transcripts[:3])
     for step in count():
         names = unfinished(runner)
@@ -120,21 +122,21 @@ def test_a_preempted_request_is_recognised(transcripts: list[Transcript]) -> Non
 
 
 def test_equal_requests_do_not_share_a_drafter(transcripts: list[Transcript]) -> None:
-    """Samples of one prompt: equal at first, then different."""
-    given = transcripts[0]
-    other = transcript(given.prompt, (*given.output[:9], *transcripts[1].output[:20]))
-    runner = runner_of([given, other, given])
+    """Two samples of one prompt are equal at first, then differ."""
+    original = transcripts[0]
+    branched = transcript(original.prompt, (*original.output[:9], *transcripts[1].output[:20]))
+    runner = runner_of([original, branched, original])
     while names := unfinished(runner):
         runner.step(names)
     check_outputs(runner)
     assert runner.requests["0"].accepted == runner.requests["2"].accepted
-    assert runner.requests["1"].accepted[:-1] == forecast(other, NUM_DRAFT)[:-1]
+    assert runner.requests["1"].accepted[:-1] == forecast(branched, NUM_DRAFT)[:-1]
     assert runner.drafter.started == 3
 
 
 def test_near_the_models_limit_vllm_does_not_ask(transcripts: list[Transcript]) -> None:
-    """It verifies zeros in that step; a request with a step that was not seen is begun anew."""
-    longest, *rest = sorted(transcripts, key=lambda each: -len(each.prompt))
+    """It verifies zeros in that step; a request with a step that the drafter did not see is begun anew."""
+    longest, *rest = sorted(transcripts, key=lambda request: -len(request.prompt))
     limit = len(longest.prompt) + len(longest.output) - 2
     runner = runner_of([transcript(longest.prompt, longest.output[:-2]), *rest], limit=limit)
     steps = 0
@@ -165,7 +167,7 @@ def test_a_draft_leaves_room_for_the_bonus() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("settings", "words"),
     [
         ({"window": 3}, "has no option 'window'"),
         ({"longest": 99}, "from 1 to 32"),
@@ -174,9 +176,9 @@ def test_a_draft_leaves_room_for_the_bonus() -> None:
         ({"cost_curve": "h100-8b"}, "cost_curve is"),
     ],
 )
-def test_other_settings_are_refused(given: dict[str, Any], words: str) -> None:
+def test_other_settings_are_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        Fusion(vllm_config(4, 100, **given))
+        Fusion(vllm_config(4, 100, **settings))
 
 
 def test_a_cost_curve_cuts_drafts() -> None:
@@ -189,7 +191,7 @@ def test_a_cost_curve_cuts_drafts() -> None:
 
 
 def test_it_is_found_by_the_name_in_the_docs() -> None:
-    """vLLM imports what stands before the last dot, and hands on what --additional-config gives."""
+    """vLLM imports the module before the last dot, and passes on --additional-config."""
     page = (Path(__file__).resolve().parents[2] / "docs" / "engines.md").read_text(encoding="utf-8")
     lines = [shlex.split(line) for line in page.splitlines() if line.startswith("vllm serve")]
     assert len(lines) == 2
@@ -197,6 +199,9 @@ def test_it_is_found_by_the_name_in_the_docs() -> None:
         flags = dict(zip(line[3::2], map(json.loads, line[4::2]), strict=True))
         config = flags["--speculative-config"]
         module, _, name = config["model"].rpartition(".")
-        made = getattr(importlib.import_module(module), name)
+        drafter_class = getattr(importlib.import_module(module), name)
         ours = flags.get("--additional-config", {"specrace": {}})["specrace"]
-        assert made is Fusion and made(vllm_config(config["num_speculative_tokens"], 99, **ours)).options["chain"]
+        assert (
+            drafter_class is Fusion
+            and drafter_class(vllm_config(config["num_speculative_tokens"], 99, **ours)).options["chain"]
+        )

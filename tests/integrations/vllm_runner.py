@@ -2,7 +2,7 @@
 
 Written after vllm-project/vllm 0.33.0: `_update_states`, `sample_tokens`, `_bookkeeping_sync`, `_input_fits_in_drafter`
 and `propose_draft_token_ids` of vllm/v1/worker/gpu_model_runner.py; `add_request`, `condense` and `swap_states` of
-vllm/v1/worker/gpu_input_batch.py; of vllm/v1/core/sched/scheduler.py what becomes of drafts.
+vllm/v1/worker/gpu_input_batch.py; of vllm/v1/core/sched/scheduler.py the handling of drafts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 
 def vllm_config(num_speculative_tokens: int, max_model_len: int, **specrace: Any) -> SimpleNamespace:
-    """What a drafter reads of vLLM's configuration; `specrace`: our part of the additional configuration."""
+    """The parts of vLLM's configuration that a drafter reads; `specrace` is our additional configuration."""
     return SimpleNamespace(
         speculative_config=SimpleNamespace(num_speculative_tokens=num_speculative_tokens),
         model_config=SimpleNamespace(max_model_len=max_model_len, get_vocab_size=lambda: 1 << 17),
@@ -26,7 +26,7 @@ def vllm_config(num_speculative_tokens: int, max_model_len: int, **specrace: Any
 
 @dataclass
 class Request:
-    """A request whose model writes `truth` after `prompt`. `accepted`: of each step that emitted tokens."""
+    """The parts of vLLM's configuration that a drafter reads; `specrace` is our additional configuration."""
 
     prompt: Sequence[int]
     truth: Sequence[int]
@@ -49,7 +49,7 @@ class Runner:
 
     def __init__(self, drafter: Any, num_draft: int, max_model_len: int, rows: int, chunk: int = 16) -> None:
         self.drafter, self.num_draft, self.max_model_len, self.chunk = drafter, num_draft, max_model_len, chunk
-        # Rows hold what requests before left there.
+        # Rows hold what earlier requests left there.
         self.token_ids_cpu = np.random.default_rng(0).integers(0, 9, (rows, max_model_len), np.int32)
         self.num_tokens_no_spec = np.full(rows, 5, np.int32)
         self.names: list[str | None] = []
@@ -57,7 +57,7 @@ class Runner:
         self.calls = 0
 
     def preempt(self, name: str) -> None:
-        """The request loses its place, its KV cache and its drafts."""
+        """Take the request's place, KV cache and drafts away."""
         self.requests[name].computed, self.requests[name].drafts = 0, []
 
     def step(self, scheduled: Collection[str]) -> None:
@@ -80,7 +80,7 @@ class Runner:
         if longest + self.num_draft <= self.max_model_len:
             drafts = self._propose(sampled)
         for name, tokens, draft in zip(names, sampled, drafts, strict=True):
-            # Those after a part of a prompt are ignored.
+            # Drafts after a part of a prompt are ignored.
             self.requests[name].drafts = draft if tokens else []
 
     def _propose(self, sampled: list[list[int]]) -> list[list[int]]:
@@ -103,7 +103,7 @@ class Runner:
         return missing + len(request.drafts)
 
     def _sample(self, request: Request, span: int) -> list[int]:
-        """The accepted drafts and one more; nothing while tokens of the prompt are left."""
+        """The accepted drafts and one more token; nothing while tokens of the prompt remain."""
         if request.computed + span < len(request.tokens):
             return []
         truth = [*request.truth[len(request.output) :], *[7] * self.num_draft]
@@ -149,8 +149,8 @@ class Runner:
             wrong = [row for row in range(len(reading)) if reading[row] and not all(reading[row:])]
             if not wrong:
                 return
-            first, other = wrong[0], max(row for row in range(len(reading)) if not reading[row])
-            count = max(self.num_tokens_no_spec[[first, other]])
+            first, last = wrong[0], max(row for row in range(len(reading)) if not reading[row])
+            count = max(self.num_tokens_no_spec[[first, last]])
             for values in (self.token_ids_cpu[:, :count], self.num_tokens_no_spec):
-                values[[first, other]] = values[[other, first]]
-            self.names[first], self.names[other] = self.names[other], self.names[first]
+                values[[first, last]] = values[[last, first]]
+            self.names[first], self.names[last] = self.names[last], self.names[first]
