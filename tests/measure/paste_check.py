@@ -2,8 +2,8 @@
 
 A model answers questions about the bundled documents, greedily. `recommend` reads these answers, and what it writes for
 llama.cpp and for transformers is pasted: llama.cpp's own parser reads the flags, `generate` the arguments. Both answer
-the questions again. Prints the tokens per step that were forecast and those that were taken, of that lane and of every
-other that the two engines have; ends with 1 where two differ by more than 3 %. It takes minutes, so it is no test.
+the questions again. Prints tokens per step, forecast and measured, for that lane and every other lane that the two
+engines have; ends with 1 if two differ by more than 3 %. It takes minutes, so it is no test.
 """
 
 from __future__ import annotations
@@ -82,15 +82,15 @@ class PastedTransformers:
 
     def __init__(self, target: Target, arguments: str) -> None:
         self.target, ends = target, sorted(target.eos_ids)
-        given = f"GenerationConfig(max_new_tokens=1, do_sample=False, repetition_penalty=1.0, {arguments})"
-        self.config = eval(given, {"GenerationConfig": GenerationConfig})
+        expression = f"GenerationConfig(max_new_tokens=1, do_sample=False, repetition_penalty=1.0, {arguments})"
+        self.config = eval(expression, {"GenerationConfig": GenerationConfig})
         self.config.eos_token_id, self.config.pad_token_id = ends, ends[0]
 
     def answer(self, prompt: Sequence[int], max_new_tokens: int) -> Run:
         ids, forwards = torch.tensor([list(prompt)]), list[int]()
         self.config.max_new_tokens = max_new_tokens
         counter = self.target.model.register_forward_pre_hook(
-            lambda _, __, given: forwards.append(given["input_ids"].shape[1]), with_kwargs=True
+            lambda _, __, inputs: forwards.append(inputs["input_ids"].shape[1]), with_kwargs=True
         )
         with counter, torch.inference_mode():
             output = self.target.model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=self.config)
@@ -100,7 +100,7 @@ class PastedTransformers:
 
 
 def answers(workbench: Workbench, limit: int, max_new_tokens: int, passages: int | None) -> Iterator[Transcript]:
-    """What the model answers to the questions about the bundled documents."""
+    """The model's answers to the questions about the bundled documents."""
     for line in read_prompts(SETS["documents"][0], limit):
         spec, question = RaceSpec(("trie",), max_new_tokens=max_new_tokens), line["question"]
         prompt, _ = workbench.fitting_prompt(question, workbench.retrieve(question, passages), spec)
@@ -108,8 +108,8 @@ def answers(workbench: Workbench, limit: int, max_new_tokens: int, passages: int
         yield transcript(prompt.tokens, [token for step in steps for token in step.emitted])
 
 
-def written(target: Target, folder: Path) -> GgufWeights:
-    """The target's weights as a GGUF file; the bundled model has none in its folder to take the vocabulary from."""
+def write_weights(target: Target, folder: Path) -> GgufWeights:
+    """Write the target's weights as a GGUF file, with a vocabulary file first if the model's folder has none."""
     if not list(Path(target.config._name_or_path).glob("*.gguf")):
         write_source(target, folder / "weights.gguf")
         target.config._name_or_path = str(folder)
@@ -117,12 +117,12 @@ def written(target: Target, folder: Path) -> GgufWeights:
 
 
 def recommended(log: Path, engine: str) -> dict[str, Any]:
-    """What `recommend` writes for an engine, by its command."""
+    """The export that the command `recommend` writes for an engine."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         assert specrace(["recommend", str(log), "--engine", engine, "--processes", "1", "--json"]) == 0
-    made: dict[str, Any] = json.loads(out.getvalue())["exports"][engine]
-    return made
+    export: dict[str, Any] = json.loads(out.getvalue())["exports"][engine]
+    return export
 
 
 def pasted(engine: str, target: Target, weights: GgufWeights, settings: str) -> Callable[[Sequence[int], int], Run]:
@@ -133,14 +133,14 @@ def pasted(engine: str, target: Target, weights: GgufWeights, settings: str) -> 
 
 
 def compare(
-    given: Sequence[Transcript], lane: ScoredLane, answer: Callable[[Sequence[int], int], Run]
+    transcripts: Sequence[Transcript], lane: ScoredLane, answer: Callable[[Sequence[int], int], Run]
 ) -> dict[str, Any]:
-    """The steps and draft tokens of an engine, and those of a lane on the very tokens that the engine wrote."""
+    """The steps and draft tokens of an engine, and those of a lane on the tokens that the engine wrote."""
     row: dict[str, Any] = dict.fromkeys(("tokens", "steps", "forecast_steps", "drafted", "forecast_drafted"), 0)
     row |= {"accepted": 0, "forecast_accepted": 0, "other_text": 0}
-    for each in given:
-        run = answer(each.prompt, len(each.output))
-        scored = score_output(lane, transcript(each.prompt, run.tokens)).metrics
+    for request in transcripts:
+        run = answer(request.prompt, len(request.output))
+        scored = score_output(lane, transcript(request.prompt, run.tokens)).metrics
         row["tokens"] += len(run.tokens)
         row["steps"] += run.steps
         row["drafted"] += run.drafted or 0
@@ -148,7 +148,7 @@ def compare(
         row["forecast_steps"] += scored.steps
         row["forecast_drafted"] += scored.drafted
         row["forecast_accepted"] += scored.accepted
-        row["other_text"] += run.tokens != each.output
+        row["other_text"] += run.tokens != request.output
     row |= {"tau": row["tokens"] / row["steps"], "forecast": row["tokens"] / row["forecast_steps"]}
     return row | {"ratio": row["forecast"] / row["tau"]}
 
@@ -164,20 +164,20 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
     workbench = Workbench.open(model=options.model, dtype="float32", adapter=options.adapter)
-    given = list(answers(workbench, options.limit, options.max_new_tokens, options.passages))
+    transcripts = list(answers(workbench, options.limit, options.max_new_tokens, options.passages))
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        log = write_log(Path(folder) / "answers.jsonl", given)
+        log = write_log(Path(folder) / "answers.jsonl", transcripts)
         cases = [(engine, recommended(log, engine)) for engine in ("transformers", "llama-cpp")]
-        weights = written(workbench.target, Path(folder))
-    for engine, lane, own, size in LANES:
-        scored = ScoredLane.of(lane, own, size)
+        weights = write_weights(workbench.target, Path(folder))
+    for engine, lane, lane_options, size in LANES:
+        scored = ScoredLane.of(lane, lane_options, size)
         settings = ENGINES[engine].export(Choice(lane, scored.options, size, 1.0, ())).settings
         cases.append((engine, {"lane": lane, "options": scored.options, "num_draft": size, "settings": settings}))
-    for engine, made in cases:
-        scored = ScoredLane.of(made["lane"], made["options"], made["num_draft"])
-        row = {"engine": engine, "settings": made["settings"], "recommended": made.get("tau")}
-        row |= compare(given, scored, pasted(engine, workbench.target, weights, made["settings"]))
+    for engine, case in cases:
+        scored = ScoredLane.of(case["lane"], case["options"], case["num_draft"])
+        row = {"engine": engine, "settings": case["settings"], "recommended": case.get("tau")}
+        row |= compare(transcripts, scored, pasted(engine, workbench.target, weights, case["settings"]))
         rows.append(row)
         print(json.dumps(row), flush=True)
     off = [row["settings"] for row in rows if abs(row["ratio"] - 1) > CLOSE]

@@ -12,7 +12,7 @@ from specrace.lab.plots.plot import Kind, Mark, Plot
 HOSTILE = "$\\frac{1}$ <b>&amp; \x00\ud800\u202e\n=1+1 文"
 
 
-def made(kind: Kind) -> Plot:
+def hostile_plot(kind: Kind) -> Plot:
     """A plot with hostile names."""
     marks = [
         Mark(panel, f"{HOSTILE}{series}", x, 1.0 + 0.1 * x * series, 1.0, 2.0)
@@ -26,11 +26,11 @@ def made(kind: Kind) -> Plot:
 
 @pytest.mark.parametrize("kind", Kind)
 def test_every_kind_is_drawn_with_hostile_names(kind: Kind) -> None:
-    files = draw(made(kind), {})
+    files = draw(hostile_plot(kind), {})
     assert files["png"][:8] == b"\x89PNG\r\n\x1a\n" and int.from_bytes(files["png"][16:20], "big") == 1920
     texts = "".join(ElementTree.fromstring(files["svg"]).itertext())
     assert "$\\frac{1}$ <b>&amp;" in texts and "\u202e" not in texts
 
 
 def test_the_same_figures_are_the_same_files() -> None:
-    assert draw(made(Kind.LINES), {}) == draw(made(Kind.LINES), {})
+    assert draw(hostile_plot(Kind.LINES), {}) == draw(hostile_plot(Kind.LINES), {})

@@ -22,23 +22,23 @@ RATES = (0.6, 0.3, 0.1)
 
 def choice(lane: str, num_draft: int = 8, **options: Any) -> Choice:
     """A lane with its defaults and these options; a twin that is not registered has only these."""
-    known = METHODS[lane].defaults("cuda") if lane in METHODS else {}
-    return Choice(lane, known | options, num_draft, 1 + sum(RATES), RATES)
+    defaults = METHODS[lane].defaults("cuda") if lane in METHODS else {}
+    return Choice(lane, defaults | options, num_draft, 1 + sum(RATES), RATES)
 
 
 def test_transformers_takes_the_arguments() -> None:
-    made = ENGINES["transformers"].export(choice("prompt-lookup", longest=4))
-    config = GenerationConfig(**eval(f"dict({made.settings})"))
+    export = ENGINES["transformers"].export(choice("prompt-lookup", longest=4))
+    config = GenerationConfig(**eval(f"dict({export.settings})"))
     assert (config.prompt_lookup_num_tokens, config.max_matching_ngram_size) == (8, 4)
 
 
 def test_transformers_takes_as_many_steps_as_were_forecast() -> None:
     target, lane = tiny_target("llama"), ScoredLane.of("prompt-lookup", {"longest": 2}, 8)
-    given = ENGINES["transformers"].export(choice("prompt-lookup", longest=2))
+    export = ENGINES["transformers"].export(choice("prompt-lookup", longest=2))
     took = forecast = 0
     for seed in range(6):
-        prompt, steps = random_prompt(random.Random(seed)), Steps()
-        config = eval(f"GenerationConfig(max_new_tokens=40, do_sample=False, pad_token_id=0, {given.settings})")
+        prompt, steps = random_prompt(random.Random(seed)), StepCounter()
+        config = eval(f"GenerationConfig(max_new_tokens=40, do_sample=False, pad_token_id=0, {export.settings})")
         ids = torch.tensor([prompt])
         text = target.model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config, streamer=steps)
         took += steps.count
@@ -46,8 +46,8 @@ def test_transformers_takes_as_many_steps_as_were_forecast() -> None:
     assert took < 6 * 40 and forecast == pytest.approx(took, rel=0.03)
 
 
-class Steps(BaseStreamer):
-    """Counts what a generation puts out, which is once a step, after the prompt."""
+class StepCounter(BaseStreamer):
+    """Counts the steps of a generation, which puts tokens once a step after the prompt."""
 
     def __init__(self) -> None:
         self.count = -1

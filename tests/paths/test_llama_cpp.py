@@ -27,10 +27,10 @@ PEERS = [name for name in COUNTERPARTS if name.startswith(PREFIX)]
 @pytest.fixture
 def target(tmp_path: Path) -> Target:
     """A random Llama with grouped heads, and a GGUF in its folder."""
-    found = tiny_target("llama", seed=7)
-    found.config._name_or_path = str(tmp_path)
-    write_source(found, tmp_path / "weights.gguf")
-    return found
+    random_target = tiny_target("llama", seed=7)
+    random_target.config._name_or_path = str(tmp_path)
+    write_source(random_target, tmp_path / "weights.gguf")
+    return random_target
 
 
 def vanilla(target: Target, prompt: tuple[int, ...], length: int) -> tuple[int, ...]:
@@ -40,13 +40,13 @@ def vanilla(target: Target, prompt: tuple[int, ...], length: int) -> tuple[int, 
 
 def test_every_mode_prints_what_vanilla_prints(target: Target, capfd: pytest.CaptureFixture[str]) -> None:
     """In float32, greedy: the weights are the target's, and it stops where vanilla stops."""
-    given = [random_prompt(random.Random(seed)) for seed in range(6)]
-    expected = [vanilla(target, prompt, 40) for prompt in given]
+    test_prompts = [random_prompt(random.Random(seed)) for seed in range(6)]
+    expected = [vanilla(target, prompt, 40) for prompt in test_prompts]
     assert {len(tokens) == 40 for tokens in expected} == {True, False}, "some end at the end token, some at the limit"
     assert all(tokens[-1] == EOS for tokens in expected if len(tokens) < 40)
     drafted = 0
     for peer in make_peers(PEERS, target, SamplingParams(), 10):
-        for prompt, tokens in zip(given, expected, strict=True):
+        for prompt, tokens in zip(test_prompts, expected, strict=True):
             run = peer.run(prompt, 40)
             assert run.tokens == tokens, peer.name
             assert 0 < run.first_ms <= run.run_ms and run.first_tokens == 1
@@ -60,17 +60,17 @@ def test_every_mode_prints_what_vanilla_prints(target: Target, capfd: pytest.Cap
 @pytest.mark.parametrize("kind", TYPES)
 def test_weights_are_written_as_the_type_that_was_chosen(kind: str, target: Target) -> None:
     weights = GgufWeights(target, kind)
-    found = {tensor.name: tensor for tensor in gguf.GGUFReader(weights.file).tensors}
-    assert found["blk.0.ffn_up.weight"].tensor_type == gguf.GGMLQuantizationType[kind.upper()]
-    assert found["output_norm.weight"].tensor_type == gguf.GGMLQuantizationType.F32
+    tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(weights.file).tensors}
+    assert tensors["blk.0.ffn_up.weight"].tensor_type == gguf.GGMLQuantizationType[kind.upper()]
+    assert tensors["output_norm.weight"].tensor_type == gguf.GGMLQuantizationType.F32
     for name, key in (("token_embd", "model.embed_tokens"), ("blk.1.ffn_down", "model.layers.1.mlp.down_proj")):
-        tensor, values = found[f"{name}.weight"], target.model.state_dict()[f"{key}.weight"].numpy()
+        tensor, values = tensors[f"{name}.weight"], target.model.state_dict()[f"{key}.weight"].numpy()
         assert np.allclose(gguf.dequantize(tensor.data, tensor.tensor_type), values, atol=values.max() / 100)
     [peer] = make_peers(["llama-cpp"], target, SamplingParams(), 10, kind)
     assert peer.settings["weights"] == kind and len(peer.run((5, 6, 7), 8).tokens) == 8
     file = weights.file
     del weights
-    assert not file.exists(), "what was written does not stay"
+    assert not file.exists(), "the written file is removed"
 
 
 def test_sampling_takes_the_races_seed(target: Target) -> None:
@@ -85,12 +85,12 @@ def test_the_bench_counts_its_steps_and_drafts(target: Target) -> None:
     spec = RaceSpec(("prompt-lookup",), max_new_tokens=30)
     peers = make_peers(["transformers", "llama-cpp", "llama-cpp-ngram-simple"], target, spec.sampling_params(), 10)
     prompt = BenchPrompt("one", (5, 6, 7, 8, 9, 10, 5, 6, 7))
-    found = summarise(Bench(target, spec, peers=peers, repetitions=1).run([prompt]), str)
-    theirs, plain, simple = found["peers"]
+    summary = summarise(Bench(target, spec, peers=peers, repetitions=1).run([prompt]), str)
+    theirs, plain, simple = summary["peers"]
     assert theirs["tau"] is None and plain["tau"] == 1.0 and plain["acceptance_rate"] is None
     assert simple["drafted_per_step"] > 0 and simple["tau"] >= 1.0 and 0 <= simple["acceptance_rate"] <= 1
     assert plain["identical"] and simple["identical"]
-    assert [each["lane"] for each in found["comparisons"]] == ["vanilla", "vanilla", "prompt-lookup"]
+    assert [comparison["lane"] for comparison in summary["comparisons"]] == ["vanilla", "vanilla", "prompt-lookup"]
 
 
 def test_a_prompt_that_it_refuses_is_bad_input(target: Target) -> None:
@@ -108,11 +108,11 @@ def test_a_missing_package_is_asked_for(package: str, target: Target, monkeypatc
 
 
 def test_files_of_another_model_are_refused(target: Target, tmp_path: Path) -> None:
-    source, other = tmp_path / "weights.gguf", tmp_path / "other.gguf"
-    write_source(target, other, vocabulary=31)
+    source, other_file = tmp_path / "weights.gguf", tmp_path / "other.gguf"
+    write_source(target, other_file, vocabulary=31)
     with pytest.raises(InputError, match="a vocabulary of 31 and llama one of 32"):
-        GgufWeights(target, str(other))
-    other.replace(source)
+        GgufWeights(target, str(other_file))
+    other_file.replace(source)
     with pytest.raises(InputError, match="a vocabulary of 31"):
         GgufWeights(target)
     write_source(target, source, architecture="gemma")

@@ -1,8 +1,8 @@
 """Every lane prints vanilla's text on models: six architectures, each way that a CPU runs forwards, and end to end.
 
-What lanes do with scores is proven on functions (`tests/engine/test_lossless.py`); here it is that rows scored together
-are the rows scored alone. Other execution paths have their own case: graphs, several devices, tensor parallel and the
-compiled decoder in `tests/model`, `model.generate` in `tests/test_hf.py`.
+What lanes do with scores is proven on functions (`tests/engine/test_lossless.py`); here it is proven that rows
+scored together are the rows scored alone. Other execution paths have their own case: graphs, several devices, tensor
+parallel and the compiled decoder in `tests/model`, `model.generate` in `tests/test_hf.py`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FORWARDS = ("eager", "replayed", "packed")
 
 @cache
 def target_of(name: str, forward: str = "eager") -> Target:
-    """A target of this architecture; its forwards are replayed as `load_target` leaves them on a CPU, or not."""
+    """A target of this architecture, with eager forwards or with replayed ones, as `load_target` makes on a CPU."""
     target = tiny_target(name)
     if forward != "eager":
         trace_forwards(target, packed=forward == "packed")
@@ -45,13 +45,13 @@ def target_of(name: str, forward: str = "eager") -> Target:
 
 
 def prompts_of(name: str, count: int) -> list[tuple[int, ...]]:
-    """The architecture's own prompts, the first of one token."""
+    """Prompts for this architecture; the first has one token."""
     chance = random.Random(name)
     return [(chance.randrange(2, VOCAB),), *(random_prompt(chance) for _ in range(count - 1))]
 
 
 def vanilla(target: Target, prefix: Prefix, prompt: Sequence[int], params: SamplingParams) -> list[int]:
-    """What the target says, one token a step and past any end."""
+    """The target's text, one token a step and past any end."""
     drafter = METHODS["vanilla"].build(inputs(prompt))
     return run_lane(target, prefix, prompt, drafter, params=params, eos_ids=NO_END).tokens
 
@@ -106,7 +106,7 @@ def test_no_draft_changes_the_text(adversary: str) -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8, 4.0])
 def test_end_to_end_every_lane_prints_vanillas_text(bundled: Workbench, temperature: float) -> None:
-    """From a question to the text, with the bundled model; at 4 each seed is another text, which drafts follow."""
+    """From a question to the text with the bundled model; at temperature 4 each seed gives another text."""
     questions = ("What are glaciers made of?", "Tell me about token recycling.", "Describe how a volcano erupts.")
     texts, saved = set(), Counter[str]()
     assert bundled.target.describe()["dtype"] == "float32"
@@ -127,7 +127,7 @@ def test_end_to_end_every_lane_prints_vanillas_text(bundled: Workbench, temperat
 
 @pytest.mark.parametrize(("name", "dtype"), [("llama", torch.bfloat16), ("gpt2", torch.float16)])
 def test_in_half_precision_lanes_run_and_a_difference_is_told(name: str, dtype: torch.dtype) -> None:
-    """How often rows scored together differ from rows scored alone is the machine's affair; that it is told is ours."""
+    """How often rows scored together differ from rows scored alone depends on the machine; it must be reported."""
     model = tiny_model(name, initializer_range=0.05, hidden_size=128, vocab_size=300)
     target = Target(model.to(dtype), name=name)
     target.drafting = CopyingModel()  # type: ignore[assignment]
@@ -140,11 +140,11 @@ def test_in_half_precision_lanes_run_and_a_difference_is_told(name: str, dtype: 
         outputs = {lane.lane: tokens_of(events, lane.lane) for lane in finished.lanes}
         for lane in finished.lanes:
             assert lane.identical == (outputs[lane.lane] == outputs["vanilla"])
-            told = lane.first_difference
-            assert (told is None) == lane.identical
-            if told is not None:
-                assert outputs[lane.lane][: told.position] == outputs["vanilla"][: told.position]
-                assert len(set(told.best)) == 2 and 0.0 <= told.gap < 0.5
+            difference = lane.first_difference
+            assert (difference is None) == lane.identical
+            if difference is not None:
+                assert outputs[lane.lane][: difference.position] == outputs["vanilla"][: difference.position]
+                assert len(set(difference.best)) == 2 and 0.0 <= difference.gap < 0.5
 
 
 def tokens_of(events: Sequence[object], lane: str) -> list[int]:

@@ -40,9 +40,13 @@ def test_it_is_lossless_on_every_architecture(params) -> None:
 def test_the_page_lists_it() -> None:
     page = build_page(Worker(lambda _: pytest.fail("nothing loads before the worker starts")), ["Why?"])
     components = page.get_config_file()["components"]
-    lanes = next(each["props"] for each in components if each["props"].get("label") == "Lanes")
+    lanes = next(component["props"] for component in components if component["props"].get("label") == "Lanes")
     assert ["Echo", "echo"] in [list(choice) for choice in lanes["choices"]]
-    methods = [each["props"]["props"]["methods"] for each in components if "methods" in str(each["props"].get("props"))]
+    methods = [
+        component["props"]["props"]["methods"]
+        for component in components
+        if "methods" in str(component["props"].get("props"))
+    ]
     assert [method["title"] for method in methods[0]][-1] == "Echo" and len(methods[0]) == len(METHODS)
     assert parse_request("Why?", ["echo", "trie"], {}).spec.lanes == ("vanilla", "trie", "echo")
 

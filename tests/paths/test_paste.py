@@ -12,18 +12,18 @@ from specrace.lab.llama_cpp import GgufWeights
 from specrace.lab.score import ScoredLane
 from specrace.lab.transcripts import Transcript
 from specrace.workbench import Workbench
-from tests.measure.paste_check import CLOSE, LANES, answers, compare, pasted, written
+from tests.measure.paste_check import CLOSE, LANES, answers, compare, pasted, write_weights
 
 
 @pytest.fixture(scope="module")
 def weights(bundled: Workbench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GgufWeights]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bundled.target.config, "_name_or_path", bundled.target.config._name_or_path)
-        yield written(bundled.target, tmp_path_factory.mktemp("gguf"))
+        yield write_weights(bundled.target, tmp_path_factory.mktemp("gguf"))
 
 
 @pytest.fixture(scope="module")
-def given(bundled: Workbench) -> list[Transcript]:
+def transcripts(bundled: Workbench) -> list[Transcript]:
     return list(answers(bundled, limit=2, max_new_tokens=40, passages=None))
 
 
@@ -33,12 +33,12 @@ def test_as_many_steps_as_were_forecast(
     lane: str,
     options: dict[str, Any],
     size: int,
-    given: list[Transcript],
+    transcripts: list[Transcript],
     bundled: Workbench,
     weights: GgufWeights,
 ) -> None:
     scored = ScoredLane.of(lane, options, size)
-    made = ENGINES[engine].export(Choice(lane, scored.options, size, 1.0, ()))
-    row = compare(given, scored, pasted(engine, bundled.target, weights, made.settings))
+    export = ENGINES[engine].export(Choice(lane, scored.options, size, 1.0, ()))
+    row = compare(transcripts, scored, pasted(engine, bundled.target, weights, export.settings))
     assert row["other_text"] == 0 and row["accepted"] > 0 and row["steps"] < 0.8 * row["tokens"]
     assert row["ratio"] == pytest.approx(1.0, abs=CLOSE)

@@ -1,4 +1,4 @@
-"""The bench on real small models: transformers as a peer says what lanes say, and the limit of a step is measured."""
+"""The benchmark on small models: transformers prints what lanes print, and the limit of a step is measured."""
 
 from __future__ import annotations
 
@@ -30,43 +30,43 @@ def test_lanes_and_peers_are_measured_on_every_prompt() -> None:
     target = tiny_target("llama")
     spec = RaceSpec(("trie", "prompt-lookup"), max_new_tokens=30)
     peers = make_peers(["transformers", "transformers-pld"], target, spec.sampling_params(), 10, longest=4)
-    assert [each.settings for each in peers] == [
+    assert [peer.settings for peer in peers] == [
         {},
         {"prompt_lookup_num_tokens": 10, "max_matching_ngram_size": 4},
     ]
-    told: list[str] = []
-    results = Bench(target, spec, peers=peers, repetitions=2).run(prompts(3), told.append)
-    assert len(told) == 3 * (1 + 2 * 6)
-    for each in results:
-        assert set(each.runs) == {"vanilla", "trie", "prompt-lookup"} and set(each.peer_runs) == {
+    progress: list[str] = []
+    results = Bench(target, spec, peers=peers, repetitions=2).run(prompts(3), progress.append)
+    assert len(progress) == 3 * (1 + 2 * 6)
+    for result in results:
+        assert set(result.runs) == {"vanilla", "trie", "prompt-lookup"} and set(result.peer_runs) == {
             "transformers",
             "transformers-pld",
         }
-        assert all(len(runs) == 2 for runs in (*each.runs.values(), *each.peer_runs.values()))
-        outputs = {run.tokens for runs in (*each.runs.values(), *each.peer_runs.values()) for run in runs}
-        assert len(outputs) == 1, "float32: one text, whoever decodes"
-        for runs in each.runs.values():
+        assert all(len(runs) == 2 for runs in (*result.runs.values(), *result.peer_runs.values()))
+        outputs = {run.tokens for runs in (*result.runs.values(), *result.peer_runs.values()) for run in runs}
+        assert len(outputs) == 1, "in float32 every decoder prints the same text"
+        for runs in result.runs.values():
             for run in runs:
                 assert run.run_ms >= run.metrics.decode_ms + run.prefill_ms
                 assert run.peak_memory is None or run.peak_memory > 1 << 20
-        for runs in each.peer_runs.values():
+        for runs in result.peer_runs.values():
             for run in runs:
                 assert 0 < run.first_ms < run.run_ms and 1 <= run.first_tokens <= len(run.tokens)
-    found = summarise(results, words)
-    assert [lane["identical"] for lane in found["lanes"]] == [True] * 3
-    assert [peer["identical"] for peer in found["peers"]] == [True] * 2
-    assert {(each["lane"], each["peer"]) for each in found["comparisons"]} == {
+    summary = summarise(results, words)
+    assert [lane["identical"] for lane in summary["lanes"]] == [True] * 3
+    assert [peer["identical"] for peer in summary["peers"]] == [True] * 2
+    assert {(ratio["lane"], ratio["peer"]) for ratio in summary["comparisons"]} == {
         ("vanilla", "transformers"),
         ("prompt-lookup", "transformers-pld"),
     }
-    assert found["lanes"][0]["tau"] == 1.0 and found["lanes"][0]["speedup"] == pytest.approx(1.0)
+    assert summary["lanes"][0]["tau"] == 1.0 and summary["lanes"][0]["speedup"] == pytest.approx(1.0)
 
 
 def test_the_limit_of_a_step_is_measured_anew_at_each_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     bandwidths = iter((1e9, 1e9, 4e9))
     monkeypatch.setattr("specrace.model.target.copy_bandwidth", lambda _: next(bandwidths))
-    same = [replace(prompt, id=str(number)) for number, prompt in enumerate(prompts(1) * 2)]
-    first, second = Bench(tiny_target("llama"), RaceSpec((), max_new_tokens=4), repetitions=1).run(same)
+    equal_prompts = [replace(prompt, id=str(number)) for number, prompt in enumerate(prompts(1) * 2)]
+    first, second = Bench(tiny_target("llama"), RaceSpec((), max_new_tokens=4), repetitions=1).run(equal_prompts)
     assert second.runs["vanilla"][0].limit_ms == pytest.approx(first.runs["vanilla"][0].limit_ms / 4)
 
 

@@ -31,8 +31,8 @@ def test_p_is_the_targets_own_at_that_place() -> None:
         assert step.checks is not None
         path = [*context, *step.tree.tokens[1:]]
         probs = warp(target.plain_logits(path), SamplingParams(0.8)).softmax(dim=-1)
-        for place, check in enumerate(step.checks):
-            expected = float(probs[len(context) - 1 + place, path[len(context) + place]])
+        for index, check in enumerate(step.checks):
+            expected = float(probs[len(context) - 1 + index, path[len(context) + index]])
             assert abs(check.p - expected) < 1e-4
             num_checks += 1
         context += step.emitted
@@ -49,21 +49,21 @@ def test_two_tokens_of_a_lane_have_the_law_of_ancestral_sampling() -> None:
     drafting, law = DraftModel(smaller), joint_law(small, params)
     counts = np.zeros_like(law)
     for seed in range(count):
-        given = DrafterInputs(PROMPT, small.vocab_size, seed, params=params, draft_model=drafting.after(PROMPT))
-        drafter = METHODS["draft-model"].build(given, sampled=True)
+        inputs = DrafterInputs(PROMPT, small.vocab_size, seed, params=params, draft_model=drafting.after(PROMPT))
+        drafter = METHODS["draft-model"].build(inputs, sampled=True)
         session, coins = small.session(prefix, 8, params), Coins(seed, "draft-model")
         lane = Lane("draft-model", drafter, session, PROMPT, max_new_tokens=2, num_draft=2, coins=coins)
         while not lane.end:
             lane.step()
         counts[tuple(lane.tokens)] += 1
-    # The mean distance of so many fair draws, over 16 pairs that the target says.
+    # The mean distance with this many fair draws, over the 16 pairs that the target emits.
     fair = np.sqrt(2 * law * (1 - law) / np.pi / count).sum() / 2
     # A lane that redraws from all of p after a rejection is off by 0.12 or more, one that takes every guess by 0.7.
     assert np.abs(counts / count - law).sum() / 2 < 1.7 * fair < 0.07
 
 
 def joint_law(target: Target, params: SamplingParams) -> np.ndarray:
-    """P(first, second) by one plain forward a first token."""
+    """P(first, second), by one plain forward for each first token."""
     logits = torch.stack([target.plain_logits([*PROMPT, first])[-2:] for first in range(target.vocab_size)])
     rows = np.stack([warp(pair, params).double().softmax(dim=-1).numpy() for pair in logits])
     law: np.ndarray = rows[0, 0][:, None] * rows[:, 1]
