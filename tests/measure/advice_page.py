@@ -23,28 +23,28 @@ from tests.browser.apps import FLAGS, ROOT, find_chromium, serving
 
 WAIT_MS = 300_000
 REQUESTS = 500
-# Of five sentences of an answer so many are its document's.
+# How many of an answer's five sentences come from its document.
 COPIED = {"answers from a document": 4, "summaries": 2, "stories": 0}
 
 
 def corpus_log(count: int, seed: int = 0) -> list[dict[str, Any]]:
-    """Requests about a bundled document each, of about 350 prompt and 150 output tokens."""
+    """Requests, each about a bundled document, of about 350 prompt and 150 output tokens."""
     chance = random.Random(seed)
     files = sorted((ROOT / "corpus").glob("*.md"))
     documents = [re.split(r"(?<=[.!?])\s+", file.read_text(encoding="utf-8").strip()) for file in files]
-    found = []
+    requests = []
     for number in range(count):
         category = list(COPIED)[number % len(COPIED)]
-        own, other = chance.sample(documents, 2)
-        sentences = chance.sample(own[1:], COPIED[category]) + chance.sample(other[1:], 5 - COPIED[category])
+        document, other = chance.sample(documents, 2)
+        sentences = chance.sample(document[1:], COPIED[category]) + chance.sample(other[1:], 5 - COPIED[category])
         chance.shuffle(sentences)
-        prompt = f"{' '.join(own)}\n\nQuestion {number}: what does this text say?\n"
-        found.append({"category": category, "prompt": prompt, "output": " ".join(sentences)})
-    return found
+        prompt = f"{' '.join(document)}\n\nQuestion {number}: what does this text say?\n"
+        requests.append({"category": category, "prompt": prompt, "output": " ".join(sentences)})
+    return requests
 
 
 def processor_s(pid: int) -> float:
-    """User and system seconds of a process and all below it, those that have ended included."""
+    """User and system seconds of a process and its descendants, including ended ones."""
     ticks, below = 0, {pid}
     stats = {}
     for folder in Path("/proc").glob("[0-9]*"):
@@ -53,9 +53,9 @@ def processor_s(pid: int) -> float:
         except OSError:
             continue
         stats[int(folder.name)] = int(fields[1]), sum(map(int, fields[11:15]))
-    while more := {own for own, (parent, _) in stats.items() if parent in below} - below:
+    while more := {pid_below for pid_below, (parent, _) in stats.items() if parent in below} - below:
         below |= more
-    ticks = sum(stats[own][1] for own in below if own in stats)
+    ticks = sum(stats[pid_below][1] for pid_below in below if pid_below in stats)
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
@@ -64,7 +64,7 @@ def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else REQUESTS
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
         log = Path(scratch) / "requests.jsonl"
-        log.write_text("".join(json.dumps(each) + "\n" for each in corpus_log(count)), encoding="utf-8")
+        log.write_text("".join(json.dumps(request) + "\n" for request in corpus_log(count)), encoding="utf-8")
         browser = playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS)
         with serving(Path(scratch), "--model", "tiny") as (url, process):
             context = browser.new_context(viewport={"width": 1280, "height": 720}, reduced_motion="reduce")

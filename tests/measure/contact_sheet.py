@@ -59,19 +59,19 @@ def begin(page: Page, url: str, options: argparse.Namespace) -> None:
 
 def take(page: Page, every_ms: int, seconds: float) -> list[tuple[float, bytes]]:
     """Pictures with the seconds at which they were taken."""
-    start, found = time.monotonic(), []
+    start, pictures = time.monotonic(), []
     while (now := time.monotonic() - start) < seconds:
-        found.append((now, page.screenshot()))
-        due = len(found) * every_ms / 1000 - (time.monotonic() - start)
+        pictures.append((now, page.screenshot()))
+        due = len(pictures) * every_ms / 1000 - (time.monotonic() - start)
         page.wait_for_timeout(max(0.0, 1000 * due))
-    return found
+    return pictures
 
 
 def lay_out(browser: Browser, pictures: list[tuple[float, bytes]], title: str, out: Path) -> None:
     """One picture of them all, each with its number and time."""
     cells = "".join(
-        f'<figure><img src="data:image/png;base64,{base64.b64encode(data).decode()}">{number}: {at:.2f} s</figure>'
-        for number, (at, data) in enumerate(pictures, 1)
+        f'<figure><img src="data:image/png;base64,{base64.b64encode(data).decode()}">{number}: {taken_s:.2f} s</figure>'
+        for number, (taken_s, data) in enumerate(pictures, 1)
     )
     page = browser.new_page(viewport={"width": COLUMNS * (CELL_WIDTH + 8) + 8, "height": 100})
     page.set_content(SHEET.format(columns=COLUMNS, width=CELL_WIDTH, title=html.escape(title), cells=cells))

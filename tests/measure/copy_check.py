@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", default=str(BUNDLED_MODEL))
     parser.add_argument("--cost-curve", default="assumed-cpu", help=NAMES)
-    parser.add_argument("--limit", type=int, help="the most questions of a set")
+    parser.add_argument("--limit", type=int, help="maximum questions of a set")
     parser.add_argument("--max-new-tokens", type=int, default=96)
     options = parser.parse_args(arguments)
     workbench = Workbench.open(model=fetch_if_missing(options.model, quiet=True), dtype="float32")
@@ -55,8 +55,8 @@ def main(arguments: list[str]) -> int:
             texts = run(workbench, prompt, past, curve, options.max_new_tokens, sums)
             differ += len(set(texts)) > 1
             past.add(texts[0], prompt)
-        for setting, found in sums.items():
-            print(json.dumps({"questions": name, "setting": setting, **figures(found)}), flush=True)
+        for setting, totals in sums.items():
+            print(json.dumps({"questions": name, "setting": setting, **figures(totals)}), flush=True)
     return differ > 0
 
 
@@ -79,8 +79,8 @@ def run(
     """The texts of all settings on one prompt, stepped in turns; adds their figures to `sums`."""
     target, lanes = workbench.target, dict[str, Lane]()
     prefix = target.prefill(prompt)
-    for setting, (lane, given) in SETTINGS.items():
-        spec = RaceSpec((lane,), max_new_tokens=max_new_tokens, options={lane: given})
+    for setting, (lane, lane_options) in SETTINGS.items():
+        spec = RaceSpec((lane,), max_new_tokens=max_new_tokens, options={lane: lane_options})
         inputs = make_drafter_inputs(target, prompt, spec, curve, Sources(past=past.excluding(prompt)))
         lanes[setting] = make_lane(target, lane, prefix, inputs, spec)
     while any(not lane.end for lane in lanes.values()):
@@ -94,11 +94,11 @@ def run(
     return [tuple(lane.tokens) for lane in lanes.values()]
 
 
-def figures(found: dict[str, float]) -> dict[str, float]:
+def figures(totals: dict[str, float]) -> dict[str, float]:
     """Totals and ratios, rounded for reading."""
-    tokens, steps = found["tokens"], found["steps"]
-    ratios = {"tau": tokens / steps, "drafted_per_step": found["drafted"] / steps, "expected": tokens / found["cost"]}
-    ratios["ms_per_token"] = found["decode_ms"] / tokens
+    tokens, steps = totals["tokens"], totals["steps"]
+    ratios = {"tau": tokens / steps, "drafted_per_step": totals["drafted"] / steps, "expected": tokens / totals["cost"]}
+    ratios["ms_per_token"] = totals["decode_ms"] / tokens
     return {"tokens": int(tokens), "steps": int(steps), **{key: round(value, 3) for key, value in ratios.items()}}
 
 

@@ -41,7 +41,7 @@ def browser_s() -> float:
 def main_thread_s(session: CDPSession) -> float:
     """Seconds that the page's main thread was at work."""
     metrics = session.send("Performance.getMetrics")["metrics"]
-    return float(next(each["value"] for each in metrics if each["name"] == "TaskDuration"))
+    return float(next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration"))
 
 
 def show(page: Page, session: CDPSession) -> tuple[float, float]:
@@ -58,7 +58,7 @@ def show(page: Page, session: CDPSession) -> tuple[float, float]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Show and print; 1 if it takes more than it may."""
+    """Show and print; return 1 if it takes more than it may."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--recording", type=Path, default=ROOT / "assets" / "recordings" / "smollm2-copying.jsonl")

@@ -48,11 +48,11 @@ CLOSE = 0.1
 
 def forecast_of(results: Sequence[PromptResult], lanes: Sequence[ScoredLane], curve: CostCurve) -> Forecast:
     """The forecast for vanilla and these lanes on vanilla's outputs in a race; loops are left out, as there."""
-    counted = [each for each in results if not each.loops] or results
+    counted = [result for result in results if not result.loops] or results
     transcripts = [
-        Transcript(each.prompt.id, "none", each.prompt.tokens, tokens, max(*each.prompt.tokens, *tokens) + 1)
-        for each in counted
-        for tokens in [each.runs["vanilla"][0].tokens]
+        Transcript(result.prompt.id, "none", result.prompt.tokens, tokens, max(*result.prompt.tokens, *tokens) + 1)
+        for result in counted
+        for tokens in [result.runs["vanilla"][0].tokens]
     ]
     sweep = Sweep.of((ScoredLane.of("vanilla", {}), *lanes), transcripts, curve)
     run_sweep(sweep, transcripts)
@@ -81,12 +81,14 @@ def main(arguments: list[str]) -> int:
         spec = RaceSpec(tuple(lanes), options.max_new_tokens, number, options=lanes)
         bench = Bench(workbench.target, spec, repetitions=options.repetitions, curve=curve, keep_outputs=False)
         results = bench.run(prompts)
-        raced = {each["lane"]: each for each in summarise(results, str)["lanes"]}
-        expected = forecast_of(results, [ScoredLane.of(name, given, number) for name, given in lanes.items()], curve)
-        for place, (name, given) in enumerate(lanes.items(), 1):
-            row = {"lane": name, "num_draft": number, "options": given, "tau_raced": raced[name]["tau"]}
-            row |= {"forecast": float(expected.speedup[place]), "raced": raced[name]["speedup"]}
-            row |= {"tau": float(expected.tau[place]), "ratio": row["forecast"] / row["raced"]}
+        raced = {lane_summary["lane"]: lane_summary for lane_summary in summarise(results, str)["lanes"]}
+        expected = forecast_of(
+            results, [ScoredLane.of(name, lane_options, number) for name, lane_options in lanes.items()], curve
+        )
+        for index, (name, lane_options) in enumerate(lanes.items(), 1):
+            row = {"lane": name, "num_draft": number, "options": lane_options, "tau_raced": raced[name]["tau"]}
+            row |= {"forecast": float(expected.speedup[index]), "raced": raced[name]["speedup"]}
+            row |= {"tau": float(expected.tau[index]), "ratio": row["forecast"] / row["raced"]}
             rows.append(row)
             print(json.dumps(row), flush=True)
     close = sum(abs(row["ratio"] - 1) <= CLOSE for row in rows)

@@ -2,7 +2,7 @@
 python -m tests.measure.fuzz --requests N --seed N
 
 Wrong types, huge numbers, NaN, 10 MB strings, deep JSON, another visitor's files, sessions and keys. It ends with code
-1 where an answer is no clear one, holds what it may not, or where the server cannot race after it.
+1 if an answer is unclear or holds what it may not, or if the server cannot race afterwards.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SECRET = "the-other-visitor-s-words"
 OTHER = "another-session"
 # Attackers come from another address than the visitor.
 ATTACKER = "127.0.0.2"
-# Events are streamed until somebody closes; what has come by then is looked at.
+# Event streams do not end by themselves; the part that came in this time is checked.
 STREAM_S = 0.05
 MAX_READ = 200_000
 WORDS = ("", "a", "0", "-1", "null", "race", "../../etc/passwd", "/etc/passwd", "..%2f..%2fetc%2fpasswd",
@@ -48,7 +48,7 @@ LOG = '{"prompt_ids": [1, 2, 3, 1], "output_ids": [2, 3]}'
 
 @dataclass(frozen=True)
 class Shot:
-    """A request, and what came: status 0 is a connection that was closed while the body was sent."""
+    """A request and its answer; status 0 means the connection was closed while the body was sent."""
 
     method: str
     path: str
@@ -62,7 +62,7 @@ class Fuzzer:
 
     def __init__(self, app: Served, seed: int) -> None:
         self.app, self.chance = app, random.Random(seed)
-        self.found: list[str] = []
+        self.complaints: list[str] = []
         self.statuses: Counter[int] = Counter()
         assert app.app is not None
         self.routes = sorted(set(list_routes(app.app)))
@@ -73,11 +73,11 @@ class Fuzzer:
         self.watched = app.watching(race["key"])
         poll = app.ask("POST", "/audience", {"origin": f"http://localhost:{app.port}"}).json()
         self.poll = poll["code"]
-        # What may be in no answer; those that are given out to whoever asks are not among them.
+        # These may be in no answer. Keys that anybody may ask for are not among them.
         self.secrets = [SECRET, race["key"], poll["key"], str(ROOT), sysconfig.get_paths()["purelib"], "Traceback"]
 
     def run(self, requests: int) -> None:
-        """Send so many, then race."""
+        """Send this many requests, then race."""
         with self.watched as frames:
             while b'"kind":"head"' not in frames.readline():
                 pass
@@ -92,20 +92,20 @@ class Fuzzer:
         with self.app.watching(last["key"]) as frames:
             while b'"kind":"step' not in (line := frames.readline()):
                 if not line:
-                    self.found.append("no race afterwards")
+                    self.complaints.append("no race afterwards")
                     break
         if self.app.ask("GET", "/healthz").json() != {"status": "ready"}:
-            self.found.append("the server is not ready afterwards")
+            self.complaints.append("the server is not ready afterwards")
 
     def judge(self, shot: Shot) -> None:
         """Note what is wrong with an answer."""
         self.statuses[shot.status] += 1
         where = f"{shot.method} {shot.path[:80]} {shot.body[:80]!r}: {shot.status}"
         if (shot.status >= 500 and not is_sentence(shot.answer)) or OUR_FAULT.encode() in shot.answer:
-            self.found.append(f"{where} {shot.answer[:200]!r}")
+            self.complaints.append(f"{where} {shot.answer[:200]!r}")
         for secret in self.secrets:
             if secret.encode() in shot.answer and secret.encode() not in shot.body and secret not in shot.path:
-                self.found.append(f"{where} has {secret}")
+                self.complaints.append(f"{where} has {secret}")
 
     def send(self, method: str, path: str, body: bytes, kind: str) -> Shot:
         """A request on a connection of its own."""
@@ -163,8 +163,8 @@ class Fuzzer:
         """A message for the tools, most often a call of one."""
         name, arguments = self.arguments()
         methods = ("tools/call",) * 5 + ("tools/list", "resources/read", "prompts/get", "initialize", self.word())
-        given = {"name": name, "arguments": arguments, "uri": f"file://{self.file}"}
-        body = {"jsonrpc": "2.0", "id": 1, "method": self.chance.choice(methods), "params": given}
+        params = {"name": name, "arguments": arguments, "uri": f"file://{self.file}"}
+        body = {"jsonrpc": "2.0", "id": 1, "method": self.chance.choice(methods), "params": params}
         if self.chance.random() < 0.3:
             body[self.chance.choice([*body])] = self.value()
         return (
@@ -181,8 +181,8 @@ class Fuzzer:
         if name in ("race", "retrieve"):
             body = {"question": "Why?", "lanes": LANES, "max_new_tokens": 4} if name == "race" else {"question": "Why?"}
             names = [*body, *OFFERED, "options", "model", "dtype", "files"]
-        for each in self.chance.sample(names, self.chance.randint(1, 3)):
-            body[each] = self.value()
+        for argument in self.chance.sample(names, self.chance.randint(1, 3)):
+            body[argument] = self.value()
         return name, body
 
     def vote(self) -> tuple[str, str, bytes]:
@@ -217,11 +217,11 @@ class Fuzzer:
         if kind < 0.8:
             return [self.value(depth + 1) for _ in range(self.chance.randint(0, 4))]
         names = ("path", "url", "meta", "_type", "n", "trie", "__proto__", "question", self.word())
-        found = {self.chance.choice(names): self.value(depth + 1) for _ in range(self.chance.randint(0, 4))}
-        return {"path": self.file, "meta": {"_type": "gradio.FileData"}} if self.chance.random() < 0.2 else found
+        mapping = {self.chance.choice(names): self.value(depth + 1) for _ in range(self.chance.randint(0, 4))}
+        return {"path": self.file, "meta": {"_type": "gradio.FileData"}} if self.chance.random() < 0.2 else mapping
 
     def json_of(self, value: Any) -> bytes:
-        """Its bytes; now and then broken, deep, or much too long."""
+        """The value's JSON bytes; now and then broken, deep, or much too long."""
         chance, text = self.chance.random(), json.dumps(value).encode()
         if chance < 0.03:
             return text[: len(text) // 2]
@@ -233,11 +233,11 @@ class Fuzzer:
 
 
 def pieces(answer: http.client.HTTPResponse) -> Iterator[bytes]:
-    """An answer's body, so far as it comes and is not endless."""
-    left = MAX_READ
+    """The pieces of an answer's body, up to MAX_READ bytes or a timeout."""
+    remaining = MAX_READ
     try:
-        while left > 0 and (piece := answer.read1(left)):
-            left -= len(piece)
+        while remaining > 0 and (piece := answer.read1(remaining)):
+            remaining -= len(piece)
             yield piece
     except TimeoutError:
         return
@@ -246,13 +246,13 @@ def pieces(answer: http.client.HTTPResponse) -> Iterator[bytes]:
 def is_sentence(answer: bytes) -> bool:
     """Whether an answer is a sentence, as JSON with an "error" or as text."""
     try:
-        found = json.loads(answer)["error"]
-        if isinstance(found, dict):
+        text = json.loads(answer)["error"]
+        if isinstance(text, dict):
             # A tool's.
-            return " " in found["message"] and "\n" not in found["message"]
+            return " " in text["message"] and "\n" not in text["message"]
     except (ValueError, TypeError, KeyError):
-        found = answer.decode(errors="replace")
-    return found is None or (" " in found and found[-1] in ".]" and "\n" not in found)
+        text = answer.decode(errors="replace")
+    return text is None or (" " in text and text[-1] in ".]" and "\n" not in text)
 
 
 def list_routes(app: Starlette, prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -272,7 +272,7 @@ def list_routes(app: Starlette, prefix: str = "") -> Iterator[tuple[str, str]]:
 
 
 def main() -> int:
-    """0 where nothing was found."""
+    """Return 0 if nothing was found, else 1."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
@@ -281,8 +281,8 @@ def main() -> int:
         fuzzer = Fuzzer(app, options.seed)
         fuzzer.run(options.requests)
     print(f"{options.requests} requests to {len(fuzzer.routes)} routes:", dict(sorted(fuzzer.statuses.items())))
-    print("\n".join(dict.fromkeys(fuzzer.found)) or "Nothing was found.")
-    return int(bool(fuzzer.found))
+    print("\n".join(dict.fromkeys(fuzzer.complaints)) or "Nothing was found.")
+    return int(bool(fuzzer.complaints))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The figures of an index: `python -m tests.measure.index_figures --passages 100000 [--vectors generated|real]`.
+"""The figures of a passage index: `python -m tests.measure.index_figures --passages 100000 [--vectors generated|real]`.
 
 It builds an index of generated passages, opens it memory-mapped, and asks it. `generated` vectors are synthetic: means
 of random word vectors in topics, of the default embedder's size. `real` ones are the default embedder's.
@@ -36,7 +36,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--passages", type=int, default=100_000)
     parser.add_argument("--vectors", choices=("generated", "real"), default="generated")
-    parser.add_argument("--docs", type=Path, nargs="+", help="of these instead of generated ones; with --vectors real")
+    parser.add_argument(
+        "--docs", type=Path, nargs="+", help="documents to index instead of generated ones; with --vectors real"
+    )
     options = parser.parse_args()
     faiss.omp_set_num_threads(1)
     embedder: Embedder = load_embedder() if options.vectors == "real" else WordEmbedder(384)
@@ -49,25 +51,25 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         out, before, began = Path(folder) / "index", memory_mb(), time.perf_counter()
         head = build_index(documents, embedder, out, small_passages, head=Head(), on_progress=print)
-        found = {
+        figures = {
             "load": os.getloadavg()[0],
             "vectors": options.vectors,
             "index": head.describe(),
             "passages": head.passages,
         }
-        found |= {"build_s": time.perf_counter() - began, "memory_before_mb": before / 1024}
-        found["memory_peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        found["disk_mb"] = sum(file.stat().st_size for file in out.iterdir()) / 1e6
-        print(json.dumps(found | ask(out, embedder), indent=1))
+        figures |= {"build_s": time.perf_counter() - began, "memory_before_mb": before / 1024}
+        figures["memory_peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        figures["disk_mb"] = sum(file.stat().st_size for file in out.iterdir()) / 1e6
+        print(json.dumps(figures | ask(out, embedder), indent=1))
 
 
 def memory_mb() -> float:
-    """The most that this process has held."""
+    """The peak memory of this process in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def small_passages(document: Document) -> list:
-    """As many passages as were generated; the default size for real text."""
+    """Short passages of generated documents, so that their number is as asked; the default size for real text."""
     return split_passages(document, max_words=20 if document.name.startswith("0-") else 110)
 
 
@@ -79,14 +81,14 @@ def ask(out: Path, embedder: Embedder) -> dict[str, float]:
     opened_ms = 1000 * (time.perf_counter() - began)
     chance = np.random.default_rng(2)
     texts = [index.passages[int(number)].text for number in chance.choice(len(index.passages), QUERIES)]
-    asked = embedder.embed([" ".join(text.split()[2:8]) for text in texts])
-    exact = exact_best(stored_vectors(out, stored.head), asked, BEST)
+    queries = embedder.embed([" ".join(text.split()[2:8]) for text in texts])
+    exact = exact_best(stored_vectors(out, stored.head), queries, BEST)
     shares, times = [], []
-    for vector, best in zip(asked, exact, strict=True):
+    for vector, best in zip(queries, exact, strict=True):
         began = time.perf_counter()
-        found = index.search(vector, CANDIDATES)
+        hits = index.search(vector, CANDIDATES)
         times.append(1000 * (time.perf_counter() - began))
-        shares.append(len({number for number, _ in found[:BEST]} & set(best.tolist())) / BEST)
+        shares.append(len({number for number, _ in hits[:BEST]} & set(best.tolist())) / BEST)
     return {
         "open_ms": opened_ms,
         "search_ms_median": statistics.median(times),

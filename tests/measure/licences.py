@@ -1,6 +1,6 @@
 """`python -m tests.measure.licences`: the licence of every package that the app needs, as installed here. No network.
 
-Ends with 1 where one is unknown, or asks for more than its notice and, of changed files, their source.
+Ends with 1 if one is unknown, or asks for more than its notice and the source of changed files.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LESSER = re.compile(r"LGPL|GNU Lesser", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Package:
-    """An installed package; `licence` is "" where it tells none."""
+    """An installed package; `licence` is "" if its metadata has none."""
 
     name: str
     version: str
@@ -57,25 +57,25 @@ def pins(file: Path = ROOT / "requirements.txt") -> list[Requirement]:
 
 def packages(needed: Iterable[Requirement]) -> Iterator[Package]:
     """The packages that these need, each once, by name. Raises PackageNotFoundError for one that is not installed."""
-    waiting, found = list(needed), dict[str, Package]()
+    waiting, listed = list(needed), dict[str, Package]()
     while waiting:
-        asked = waiting.pop()
-        name, extras = canonicalize_name(asked.name), asked.extras or {""}
-        if name in found or not applies(asked, {""}):
+        requirement = waiting.pop()
+        name, extras = canonicalize_name(requirement.name), requirement.extras or {""}
+        if name in listed or not applies(requirement, {""}):
             continue
         about = metadata.distribution(name)
-        found[name] = Package(name, about.version, licence_of(about))
-        waiting += [each for each in map(Requirement, about.requires or ()) if applies(each, extras)]
-    yield from sorted(found.values(), key=lambda package: package.name)
+        listed[name] = Package(name, about.version, licence_of(about))
+        waiting += [dependency for dependency in map(Requirement, about.requires or ()) if applies(dependency, extras)]
+    yield from sorted(listed.values(), key=lambda package: package.name)
 
 
-def applies(asked: Requirement, extras: Iterable[str]) -> bool:
+def applies(requirement: Requirement, extras: Iterable[str]) -> bool:
     """Whether a requirement holds on this machine, with one of the extras."""
-    return asked.marker is None or any(asked.marker.evaluate({"extra": extra}) for extra in extras)
+    return requirement.marker is None or any(requirement.marker.evaluate({"extra": extra}) for extra in extras)
 
 
 def licence_of(about: metadata.Distribution) -> str:
-    """What a package's metadata tells: its expression, else its classifiers, else the first line of its text."""
+    """The licence in a package's metadata: its expression, else its classifiers, else its text's first line."""
     head = about.metadata
     classes = [line.rpartition(" :: ")[2] for line in head.get_all("Classifier", ()) if line.startswith("License ::")]
     text = (head.get("License") or "").strip()

@@ -33,19 +33,19 @@ QUESTIONS = ("What is the n-gram trie built from?", "Why does bread rise?", "Wha
 FULL = re.compile(r"\d+ races are waiting already; try again in a minute\.|.*[Qq]ueue is full.*")
 PLACE = re.compile(r"You're next\.|\d+ races are before yours\.")
 FIRST, GROWTH, LEFT_S, LEAVERS = 50, 1.05, 2.0, 30
-# How long a visitor waits who found the queue full, and how often it is asked whether all have gone.
+# How long a visitor waits after a full queue, and how often to check whether all races are gone.
 AGAIN_S, LOOK_S = 3.0, 0.02
-# So much of the server's log is shown.
+# Characters of the server's log that are printed.
 LOGGED = 4000
 
 
 class Load:
-    """The visitors of one server, and what they met."""
+    """The visitors of one server, and counts of what they met."""
 
     def __init__(self, port: int) -> None:
         self.app = Served(port, Path())
         self.config = self.app.ask("GET", "/config").json()
-        self.start = max(self.config["dependencies"], key=lambda each: len(each["inputs"]))
+        self.start = max(self.config["dependencies"], key=lambda dependency: len(dependency["inputs"]))
         self.met: Counter[str] = Counter()
         self.errors: list[str] = []
         # In bytes, after each race.
@@ -55,12 +55,12 @@ class Load:
     def metric(self, name: str) -> float:
         """A count of the server's."""
         families = text_string_to_metric_families(self.app.ask("GET", "/metrics").text)
-        return next(each.value for family in families for each in family.samples if each.name == name)
+        return next(sample.value for family in families for sample in family.samples if sample.name == name)
 
     def ask(self, visitor: int, number: int) -> str:
         """Ask for a race: its key, or "" where the queue is full."""
         changes = {"Question": QUESTIONS[number % len(QUESTIONS)], "New tokens": 48}
-        values = [component_value(self.config, each, None, changes) for each in self.start["inputs"]]
+        values = [component_value(self.config, component, None, changes) for component in self.start["inputs"]]
         session = f"visitor-{visitor}-{number}"
         body = {"data": values, "fn_index": self.start["id"], "session_hash": session}
         joined = self.app.ask("POST", "/gradio_api/queue/join", body)
@@ -108,25 +108,25 @@ class Load:
                 self.memory.append(self.metric("process_resident_memory_bytes"))
 
     def run(self, visitors: int, races: int) -> None:
-        """So many visitors, who race so often in all."""
+        """Let `visitors` visitors run `races` races in all."""
         locked = LockedIterator(iter(range(races)))
-        threads = [threading.Thread(target=self.visit, args=[each, locked]) for each in range(visitors)]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
+        threads = [threading.Thread(target=self.visit, args=[visitor, locked]) for visitor in range(visitors)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
     def leave(self) -> float:
-        """Seconds until nothing is left of visitors who close in mid-race."""
-        found = [connection for each in range(LEAVERS) if (connection := self.open(each))]
-        first = found[0].getresponse()
+        """Seconds until all races of visitors who closed in mid-race are gone."""
+        connections = [connection for number in range(LEAVERS) if (connection := self.open(number))]
+        first = connections[0].getresponse()
         for message in messages(first):
             if message["kind"] == "step":
                 break
         self.met["left"] = int(self.metric("specrace_queue_length") + self.metric("specrace_races_running"))
         began = time.monotonic()
-        for each in found:
-            each.close()
+        for connection in connections:
+            connection.close()
         first.close()
         while self.metric("specrace_queue_length") or self.metric("specrace_races_running"):
             time.sleep(LOOK_S)
@@ -168,7 +168,7 @@ def messages(frames: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
 
 
 def main() -> int:
-    """0 where all is well."""
+    """Return 0 if all is well, else 1."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--visitors", type=int, default=50)
     parser.add_argument("--races", type=int, default=500)

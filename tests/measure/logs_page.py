@@ -36,14 +36,14 @@ WITNESS = """{
 
 
 def command_line(paths: list[Path], tokenizer: Path) -> Any:
-    """What `score --json` prints."""
+    """The output of `score --json`."""
     command = [sys.executable, "-m", "specrace", "score", *map(str, paths), "--tokenizer", str(tokenizer), "--json"]
     command += ["--by", "category", "--lanes", ",".join(DEFAULT_LANES)]
     return json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
 
 
 def on_the_page(page: Page, paths: list[Path]) -> tuple[Any, list[list[str]]]:
-    """What the page has of the same files, and its table."""
+    """The scores that the page received for these files, and its table."""
     page.evaluate("window.scores = undefined")
     page.locator(".logs input[type=file]").set_input_files([str(path) for path in paths])
     page.wait_for_selector(".logs[data-going=false] .logs-line:has-text('scored')", timeout=WAIT_MS)
@@ -54,20 +54,20 @@ def on_the_page(page: Page, paths: list[Path]) -> tuple[Any, list[list[str]]]:
     return page.evaluate("window.scores"), table
 
 
-def figures(found: Any) -> list[dict[str, Any]]:
+def figures(result: Any) -> list[dict[str, Any]]:
     """The groups without the times."""
-    return [{name: value for name, value in row.items() if name not in TIMED} for row in found["groups"]]
+    return [{name: value for name, value in row.items() if name not in TIMED} for row in result["groups"]]
 
 
 def compare(page: Page, shape: str, paths: list[Path], tokenizer: Path) -> bool:
     """Print a line of a format; whether all of it agrees."""
     expected = command_line(paths, tokenizer)
-    found, table = on_the_page(page, paths)
+    scores, table = on_the_page(page, paths)
     tau = [row["tau"] for row in expected["groups"] if row["category"] == "all"]
-    same = figures(found) == figures(expected) and table[0][2:] == [f"{each:.3f}" for each in tau]
-    same &= [found[name] for name in ("format", "outputs", "skipped")] == [shape.split()[0], 20, 0]
-    print(f"{'same' if same else 'DIFFERS':8} {shape:26} {' '.join(table[0][1:])}", flush=True)
-    return same
+    agrees = figures(scores) == figures(expected) and table[0][2:] == [f"{value:.3f}" for value in tau]
+    agrees &= [scores[name] for name in ("format", "outputs", "skipped")] == [shape.split()[0], 20, 0]
+    print(f"{'same' if agrees else 'DIFFERS':8} {shape:26} {' '.join(table[0][1:])}", flush=True)
+    return agrees
 
 
 def main() -> int:

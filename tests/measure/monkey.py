@@ -1,7 +1,7 @@
 """Random actions on the page, and a race after them: python -m tests.measure.monkey [--actions N] [--seed S]
 
 Clicks, keys, words, lanes, files, windows, tabs that close, reloads, in the midst of races too. It ends with code 1
-where the page threw, asked anybody else for anything, or cannot race after it.
+if the page threw, sent a request to another server, or cannot race after it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.browser.parts import RECORDING, question_field
 KEYS = [*"r123456pftemvogd?", "Escape", " ", "ArrowLeft", "ArrowRight", "Tab", "Enter"]
 QUESTIONS = ["What is the n-gram trie built from?", "", "  ", "<b>${x}</b>", "Why does bread rise?", "a" * 2500]
 SIZES = [(1280, 720), (1920, 1080), (390, 844), (800, 600)]
-# An action that finds nothing to do gives up soon.
+# An action with nothing to do gives up soon.
 SOON_MS = 300
 
 
@@ -46,19 +46,19 @@ class Monkey:
         page = self.browser.new_page(viewport={"width": 1280, "height": 720})
         page.set_default_timeout(1000 * PATIENCE_S)
         page.on("pageerror", lambda error: self.complaints.append(f"threw {error}"))
-        page.on("request", lambda asked: self.hear(asked.url))
+        page.on("request", lambda request: self.check_request(request.url))
         page.goto(self.url)
         page.wait_for_selector(".stage .pane")
         page.set_default_timeout(SOON_MS)
         return page
 
-    def hear(self, asked: str) -> None:
+    def check_request(self, url: str) -> None:
         """Complain of requests that leave the app."""
-        if not asked.startswith((self.url, "data:", "blob:")):
-            self.complaints.append(f"asked {asked}")
+        if not url.startswith((self.url, "data:", "blob:")):
+            self.complaints.append(f"asked {url}")
 
-    def act(self, times: int) -> None:
-        """So many actions."""
+    def act(self, count: int) -> None:
+        """Do this many random actions."""
         acts: list[tuple[int, Callable[[], object]]] = [
             (10, self.press_key),
             (10, self.click),
@@ -70,8 +70,8 @@ class Monkey:
             (1, self.reload),
             (1, self.change_tab),
         ]
-        for _ in range(times):
-            (act,) = self.chance.choices([each for _, each in acts], [weight for weight, _ in acts])
+        for _ in range(count):
+            (act,) = self.chance.choices([action for _, action in acts], [weight for weight, _ in acts])
             try:
                 act()
                 self.done[act.__name__] += 1
@@ -80,57 +80,57 @@ class Monkey:
             self.page.wait_for_timeout(self.chance.choice([0, 10, 60, 300]))
 
     def press_key(self) -> None:
-        """A key, wherever the focus is."""
+        """Press a key, wherever the focus is."""
         self.page.keyboard.press(self.chance.choice(KEYS))
 
     def click(self) -> None:
-        """Something that can be pressed and is seen."""
-        found = self.page.locator("button:visible, input[type=checkbox]:visible, select:visible, .pane [data-step]")
-        found.nth(self.chance.randrange(max(1, found.count()))).click()
+        """Click something visible that can be pressed."""
+        targets = self.page.locator("button:visible, input[type=checkbox]:visible, select:visible, .pane [data-step]")
+        targets.nth(self.chance.randrange(max(1, targets.count()))).click()
 
     def ask(self) -> None:
-        """A question, perhaps a race."""
+        """Fill in a question, and perhaps race."""
         question_field(self.page).fill(self.chance.choice(QUESTIONS))
         if self.chance.random() < 0.7:
             self.page.locator("#race").click()
 
     def choose_lane(self) -> None:
-        """A lane more, or less."""
+        """Add or remove a lane."""
         if self.page.locator("#settings").get_attribute("data-open") != "true":
             self.page.locator("#settings-button").click()
         boxes = self.page.locator("#settings input[type=checkbox]:visible")
         boxes.nth(self.chance.randrange(max(1, boxes.count()))).click()
 
     def resize(self) -> None:
-        """Another window."""
+        """Change the window's size."""
         width, height = self.chance.choice(SIZES)
         self.page.set_viewport_size({"width": width, "height": height})
 
     def give_files(self) -> None:
-        """Documents, good and bad."""
+        """Upload documents, good and bad."""
         files = [
             str(self.folder / name) for name in self.chance.sample(["owls.md", "bad.md"], self.chance.randint(1, 2))
         ]
         self.page.locator("#files input[type=file]").set_input_files(files)
 
     def open_recording(self) -> None:
-        """A recorded race, whole or torn."""
+        """Open a recorded race, whole or torn."""
         self.page.locator("input.file").set_input_files(
             str(self.folder / self.chance.choice(["race.jsonl", "torn.jsonl"]))
         )
 
     def reload(self) -> None:
-        """The page again."""
+        """Reload the page."""
         self.page.reload(timeout=1000 * PATIENCE_S)
         self.page.wait_for_selector(".stage .pane", timeout=1000 * PATIENCE_S)
 
     def change_tab(self) -> None:
-        """Another tab; this one is closed, whatever it did."""
+        """Close this tab, whatever it is doing, and open another."""
         self.page.close()
         self.page = self.open()
 
     def race(self) -> None:
-        """A race after all that, in a new tab."""
+        """Race after all that, in a new tab."""
         self.change_tab()
         self.page.set_default_timeout(1000 * PATIENCE_S)
         self.page.emulate_media(reduced_motion="reduce")
@@ -141,7 +141,7 @@ class Monkey:
 
 
 def run(browser: Browser, url: str, actions: int, seed: int, folder: Path) -> Monkey:
-    """Actions, then a race."""
+    """Do the actions, then race."""
     monkey = Monkey(browser, url, seed, folder)
     monkey.act(actions)
     monkey.race()

@@ -1,10 +1,10 @@
 """What a page costs the race that it shows: python -m tests.measure.overhead [--url URL] [--rounds N]
 
 Races the same question in turns: headless, through the endpoint for programs, and watched by a browser. It prints, for
-each lane, the median of watched over headless tokens a second on the lane's own clock, the same of the time on the
-wall, and how fast the page was. It ends with code 1 where a lane keeps less than 90 % of its speed, the wall time is
-above 1.25 times, or somebody waits longer than 5 s for the first words or than 15 s for the page. It is no part of the
-tests: on a machine that others use, too, it measures them. A page holds a race back that is over within a second; with
+each lane, the median ratio of watched to headless tokens a second on the lane's own clock, the ratio of wall times, and
+how fast the page was. It ends with code 1 where a lane keeps less than 90 % of its speed, the wall time is
+above 1.25 times, or the first words take longer than 5 s or the page longer than 15 s. It is no part of the tests: on a
+shared machine it measures the other programs, too. A page holds a race back that is over within a second; with
 `--model smollm2-135m` it draws while the race runs.
 """
 
@@ -27,10 +27,10 @@ QUESTION = "What is the n-gram trie built from?"
 LANES = {"trigram": "Trigram", "lookahead": "Lookahead", "trie": "N-gram trie", "fusion": "Fusion"}
 KEPT, WALL, TIMEOUT_MS = 0.9, 1.25, 600_000
 FIRST_WORDS_S, ANSWERS_S = 5, 15
-# Playwright looks at every animation frame unless it is told how often: the page would pay for that.
+# By default Playwright polls at every animation frame, which would slow the page.
 LOOK_MS = 50
 Measured = tuple[dict[str, float], float]
-# When Race was pressed, and when the first words were there.
+# Records when Race was pressed, and when the first words appeared.
 WATCH = """() => {
   const stage = document.querySelector('.stage');
   document.getElementById('race').addEventListener('click', () => {
@@ -50,7 +50,7 @@ def headless(client: Client) -> Measured:
 
 
 def watched(page: Page) -> Measured:
-    """The same with a page that shows it."""
+    """Tokens a second of every lane, and seconds on the wall, with a page that shows the race."""
     race, began = page.evaluate("window.reel?.race ?? 0"), time.monotonic()
     page.locator("#race").click()
     page.wait_for_function("race => window.reel?.race > race", arg=race, polling=LOOK_MS)
@@ -82,28 +82,30 @@ def measure(url: str, rounds: int) -> bool:
         page = browser.new_page(viewport={"width": 1280, "height": 720})
         prepare(page, url)
         client = Client(url, verbose=False)
-        for each in range(rounds + 1):
-            # Whoever comes second finds a warmer machine: they take turns at that, too.
-            if each % 2:
+        for round_number in range(rounds + 1):
+            # The second of a pair has a warmer machine, so they take turns at going first.
+            if round_number % 2:
                 pair = headless(client), watched(page)
             else:
                 second, first = watched(page), headless(client)
                 pair = first, second
             # The first round warms up.
-            pairs += [pair] if each else []
-            waited += [page.evaluate(WAITED_S)] if each else []
+            pairs += [pair] if round_number else []
+            waited += [page.evaluate(WAITED_S)] if round_number else []
         browser.close()
     return tell_cost(pairs) & tell_wait(waited)
 
 
 def tell_cost(pairs: Sequence[tuple[Measured, Measured]]) -> bool:
     """Whether the races kept their speed."""
-    kept = {lane: statistics.median(on[lane] / off[lane] for (off, _), (on, _) in pairs) for lane in pairs[0][0][0]}
+    kept_shares = {
+        lane: statistics.median(on[lane] / off[lane] for (off, _), (on, _) in pairs) for lane in pairs[0][0][0]
+    }
     wall = statistics.median(on / off for (_, off), (_, on) in pairs)
-    for lane, share in kept.items():
+    for lane, share in kept_shares.items():
         print(f"{lane:14} keeps {share:.0%} of its tokens a second")
     print(f"wall time {wall:.2f} times; {len(pairs)} rounds")
-    return min(kept.values()) >= KEPT and wall <= WALL
+    return min(kept_shares.values()) >= KEPT and wall <= WALL
 
 
 def tell_wait(waited: Sequence[float]) -> bool:

@@ -26,23 +26,23 @@ from specrace.lab.sweep import CELLS
 ROOT = Path(__file__).resolve().parents[2]
 QUESTIONS_SWEPT = 20
 GRID = ("trie.n=3,5,13", "prompt-lookup.longest=2,3,5", "suffix.factor=1,2,4", "trigram.min_context_count=1,2,3")
-LANES = ",".join(each.partition(".")[0] for each in GRID)
+LANES = ",".join(option.partition(".")[0] for option in GRID)
 KILLS = 5
 SEEDS = (0, 1, 2024)
-# A clock's; everything else must be the same.
+# Measured by a clock; everything else must be equal.
 TIMES = ("draft_ms_per_step", "build_ms_per_output")
 
 
 def command(name: str, *arguments: object) -> list[str]:
-    """A command of ours."""
+    """The command line of one of our commands."""
     return [sys.executable, "-m", "specrace", name, *map(str, arguments)]
 
 
-def run(*given: object) -> dict[str, Any]:
-    """What a command prints as JSON. Raises CalledProcessError."""
-    done = subprocess.run(command(*map(str, given)), cwd=ROOT, stdout=subprocess.PIPE, check=True)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+def run(*arguments: object) -> dict[str, Any]:
+    """Run a command and return its JSON output. Raises CalledProcessError."""
+    done = subprocess.run(command(*map(str, arguments)), cwd=ROOT, stdout=subprocess.PIPE, check=True)
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
 
 
 def counts(result: dict[str, Any]) -> list[dict[str, Any]]:
@@ -50,48 +50,51 @@ def counts(result: dict[str, Any]) -> list[dict[str, Any]]:
     return [{key: value for key, value in row.items() if key not in TIMES} for row in result["groups"]]
 
 
-def kept(out: Path) -> int:
-    """The answers and cells that a folder keeps."""
+def num_saved(out: Path) -> int:
+    """The number of answers and cells that a folder holds."""
     files = (out / ANSWERS, out / CELLS)
-    return sum(each.read_bytes().count(b"\n") for each in files if each.exists())
+    return sum(file.read_bytes().count(b"\n") for file in files if file.exists())
 
 
-def kill(arguments: tuple[object, ...], out: Path, most: int, later_s: float) -> bool:
-    """Start the sweep; kill it with its workers so long after it keeps `most` answers and cells. False if it ended."""
+def kill(arguments: tuple[object, ...], out: Path, min_saved: int, delay_s: float) -> bool:
+    """Start the sweep; kill it `delay_s` after it saved `min_saved` answers and cells. False if it ended by itself."""
     process = subprocess.Popen(command(*map(str, arguments)), cwd=ROOT, stdout=subprocess.DEVNULL)
-    while process.poll() is None and kept(out) < most:
+    while process.poll() is None and num_saved(out) < min_saved:
         time.sleep(0.005)
-    time.sleep(later_s)
-    struck = process.poll() is None
+    time.sleep(delay_s)
+    was_running = process.poll() is None
     process.kill()
     process.wait()
-    return struck
+    return was_running
 
 
 def check_kills(arguments: tuple[object, ...], expected: dict[str, Any], folder: Path) -> bool:
-    """Kill and resume; whether the table is the undisturbed one, each cell was scored once, and every kill struck."""
+    """Kill and resume; whether the table is the undisturbed one, each cell was scored once, and every kill hit."""
     out, chance, struck = folder / "killed", random.Random(), 0
     # Anywhere in the work, so that loading the model, which takes most of the time, does not take all the kills.
     total = expected["requests"] + expected["cells"]
     work = sorted(chance.randrange(9 * total // 10) for _ in range(KILLS))
-    for number, most in enumerate(work, 1):
-        struck += kill((*arguments, "--out", out, "--resume"), out, most, chance.uniform(0, 0.05))
-        print(f"kill {number} from {most} answers and cells on: {kept(out)} are kept", flush=True)
-    found = run(*arguments, "--out", out, "--resume")
+    for number, min_saved in enumerate(work, 1):
+        struck += kill((*arguments, "--out", out, "--resume"), out, min_saved, chance.uniform(0, 0.05))
+        print(f"kill {number} from {min_saved} answers and cells on: {num_saved(out)} are saved", flush=True)
+    result = run(*arguments, "--out", out, "--resume")
     rows = [json.loads(line) for line in (out / CELLS).read_text().splitlines()]
     once = len({(row["lane"], row["shard"]) for row in rows}) == len(rows) == expected["cells"]
-    same = counts(found) == counts(expected)
-    print(f"{struck} kills; same counts: {same}; every cell scored once: {once}", flush=True)
-    return same and once and struck == KILLS
+    are_equal = counts(result) == counts(expected)
+    print(f"{struck} kills; same counts: {are_equal}; every cell scored once: {once}", flush=True)
+    return are_equal and once and struck == KILLS
 
 
 def check_seeds(folder: Path) -> bool:
     """Whether the recommendation is the same under other seeds."""
-    found = [run("recommend", folder, "--seed", seed, "--json")["recommendation"] for seed in SEEDS]
-    settings = [{key: each[key] for key in ("lane", "options", "num_draft", "tau", "speedup")} for each in found]
-    same = all(each == settings[0] for each in settings)
-    print(f"recommended under the seeds {SEEDS}: {json.dumps(settings[0])}; same: {same}", flush=True)
-    return same
+    recommendations = [run("recommend", folder, "--seed", seed, "--json")["recommendation"] for seed in SEEDS]
+    settings = [
+        {key: recommendation[key] for key in ("lane", "options", "num_draft", "tau", "speedup")}
+        for recommendation in recommendations
+    ]
+    are_equal = all(recommendation == settings[0] for recommendation in settings)
+    print(f"recommended under the seeds {SEEDS}: {json.dumps(settings[0])}; same: {are_equal}", flush=True)
+    return are_equal
 
 
 def main(arguments: list[str]) -> int:
@@ -105,7 +108,7 @@ def main(arguments: list[str]) -> int:
         folder = Path(name)
         lines = QUESTIONS.read_text(encoding="utf-8").splitlines(keepends=True)[:QUESTIONS_SWEPT]
         (folder / "questions.jsonl").write_text("".join(lines), encoding="utf-8")
-        grid = [word for each in (*GRID, "num_draft=4,8,16,32") for word in ("--grid", each)]
+        grid = [word for option in (*GRID, "num_draft=4,8,16,32") for word in ("--grid", option)]
         swept = ("sweep", "--questions", folder / "questions.jsonl", "--model", options.model, "--lanes", LANES, *grid)
         swept += ("--processes", "2", "--max-new-tokens", options.max_new_tokens, "--json")
         began, before = time.monotonic(), os.times()
@@ -117,9 +120,9 @@ def main(arguments: list[str]) -> int:
         print(f"{whole_s:.0f} s, {cpu_s:.0f} s of processor time, {memory:.0f} MB", flush=True)
         good = [check_kills(swept, expected, folder), check_seeds(folder / "whole")]
         if options.ray:
-            same = counts(run(*swept, "--ray", options.ray)) == counts(expected)
-            print(f"on Ray the same counts: {same}", flush=True)
-            good.append(same)
+            are_equal = counts(run(*swept, "--ray", options.ray)) == counts(expected)
+            print(f"on Ray the same counts: {are_equal}", flush=True)
+            good.append(are_equal)
     return 0 if all(good) else 1
 
 

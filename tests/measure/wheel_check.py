@@ -47,18 +47,18 @@ class _Backend(enum.Enum):
 
 
 def _module(name: str, **values: Any) -> None:
-    found = types.ModuleType(name)
-    found.__path__ = []
-    vars(found).update(values)
-    sys.modules[name] = found
+    module = types.ModuleType(name)
+    module.__path__ = []
+    vars(module).update(values)
+    sys.modules[name] = module
 
 
 def _run(wheel: zipfile.ZipFile, path: str) -> types.ModuleType:
-    """A module as it lies in a wheel."""
+    """Run a module straight from a wheel."""
     name = path.removesuffix(".py").replace("/", ".")
-    found = sys.modules[name] = types.ModuleType(name)
-    exec(compile(wheel.read(path), path, "exec"), vars(found))
-    return found
+    module = sys.modules[name] = types.ModuleType(name)
+    exec(compile(wheel.read(path), path, "exec"), vars(module))
+    return module
 
 
 def vllm_reader(wheel: zipfile.ZipFile) -> Callable[[str], None]:
@@ -87,9 +87,9 @@ def vllm_reader(wheel: zipfile.ZipFile) -> Callable[[str], None]:
     def read(flags: str) -> None:
         words = shlex.split(flags)
         assert words[0] == "--speculative-config" and words[2::2] in ([], ["--additional-config"])
-        given = json.loads(words[1])
-        made = config(**given)
-        assert all(getattr(made, name) == value for name, value in given.items())
+        config_values = json.loads(words[1])
+        parsed = config(**config_values)
+        assert all(getattr(parsed, name) == value for name, value in config_values.items())
 
     return read
 
@@ -117,24 +117,24 @@ def sglang_reader(wheel: zipfile.ZipFile) -> Callable[[str], None]:
 
 def exports(engine: str) -> list[str]:
     """Every kind of flags that are written for an engine."""
-    found = []
+    flags = []
     for lane, options in LANES[engine]:
         scored = ScoredLane.of(lane, options, 8)
         choice = Choice(lane, scored.options, 8, 2.0, (0.6, 0.3, 0.1))
         if lane in ENGINES[engine].plug_ins:
-            found.append(ENGINES[engine].plug_ins[lane](choice, ASSUMED_GPU))
+            flags.append(ENGINES[engine].plug_ins[lane](choice, ASSUMED_GPU))
             continue
-        made = ENGINES[engine].export(choice)
-        found.append(made.settings)
+        export = ENGINES[engine].export(choice)
+        flags.append(export.settings)
         if engine == "vllm":
-            found.append(made.synthetic)
+            flags.append(export.synthetic)
         if engine == "sglang":
-            found.append(f"{made.settings} {corpus_flags(choice)}")
-    return found
+            flags.append(f"{export.settings} {corpus_flags(choice)}")
+    return flags
 
 
 def spoilt(engine: str, flags: str) -> str:
-    """The same with a name that no engine has."""
+    """The flags with an additional name that no engine has."""
     return flags.replace('"method"', '"no_such_key": 1, "method"') if engine == "vllm" else f"{flags} --no-such-flag 1"
 
 
@@ -148,10 +148,10 @@ def main(arguments: Sequence[str]) -> int:
         for flags in exports(engine):
             try:
                 read(flags)
-                said = "taken"
+                verdict = "taken"
             except ValueError as error:
-                said, wrong = f"REFUSED: {error}", wrong + 1
-            print(f"{engine} {version}: {said}: {flags}")
+                verdict, wrong = f"REFUSED: {error}", wrong + 1
+            print(f"{engine} {version}: {verdict}: {flags}")
             with contextlib.suppress(ValueError):
                 read(spoilt(engine, flags))
                 print(f"{engine} {version}: takes anything")
