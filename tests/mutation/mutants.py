@@ -24,10 +24,10 @@ from staging import PACKAGE, ROOT, forget_unkilled, stage
 MIN_KILLED = 0.92
 FOLDER = ROOT / "build" / "mutation"
 EXPLAINED = Path(__file__).with_name("survivors.md")
-# pytest's exit codes and signals, as mutmut keeps them; 24 is the CPU limit's, 9 its last word.
+# pytest's exit codes and signals, as mutmut stores them; others, the CPU limit's 24 and 9 among them, are timeouts.
 OUTCOMES = {1: "killed", 3: "killed", -11: "killed", 0: "survived", 33: "untested", 5: "untested", None: "not run"}
 COLUMNS = ("killed", "timed out", "survived", "untested", "not run")
-# Lines that go and lines that come.
+# Removed lines and added lines.
 Change = tuple[tuple[str, ...], tuple[str, ...]]
 
 
@@ -88,32 +88,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--again", action="store_true", help="also test again what survived or ran out of time")
     parser.add_argument("--fresh", action="store_true", help="forget the results of earlier runs")
     parser.add_argument("--processes", type=int, default=1, help="mutants at a time (default 1)")
-    given = parser.parse_args(arguments)
-    unknown = set(given.groups) - set(GROUPS)
+    options = parser.parse_args(arguments)
+    unknown = set(options.groups) - set(GROUPS)
     if unknown:
         parser.error(f"no such group: {', '.join(sorted(unknown))}; choose from {', '.join(GROUPS)}")
-    names = given.groups or list(GROUPS)
-    if not given.show:
+    names = options.groups or list(GROUPS)
+    if not options.show:
         for name in names:
-            run(name, given)
-    return report(names, show=given.show)
+            run(name, options)
+    return report(names, show=options.show)
 
 
-def run(name: str, given: argparse.Namespace) -> None:
+def run(name: str, options: argparse.Namespace) -> None:
     """Test the group's mutants that have no result yet."""
     folder, group = FOLDER / name, GROUPS[name]
-    if given.fresh:
+    if options.fresh:
         shutil.rmtree(folder, ignore_errors=True)
     stage(folder, group.modules, group.tests)
-    if given.again:
+    if options.again:
         forget_unkilled(folder)
     mutmut = Path(sys.executable).with_name("mutmut")
-    subprocess.run([mutmut, "run", "--max-children", str(given.processes)], cwd=folder, check=True)
+    subprocess.run([mutmut, "run", "--max-children", str(options.processes)], cwd=folder, check=True)
 
 
 def report(names: Sequence[str], *, show: bool) -> int:
     """Print a line a module, the rate, and the survivors; the exit code."""
-    explained, total, strange = explanations(), Counter[str](), 0
+    explained, total, num_unexplained = explanations(), Counter[str](), 0
     print(f"{'module':32}{'mutants':>8}", *(f"{column:>10}" for column in COLUMNS), f"{'rate':>8}", sep="")
     for name in names:
         for module in GROUPS[name].modules:
@@ -125,29 +125,32 @@ def report(names: Sequence[str], *, show: bool) -> int:
         for module in GROUPS[name].modules:
             for function, change in survivors(FOLDER / name / "mutants" / "specrace" / module):
                 if (function, change) not in explained and not _checks_only(change):
-                    strange += 1
+                    num_unexplained += 1
                     if show:
                         print(f"\n{function}", *(f"-{line}" for line in change[0]), sep="\n")
                         print(*(f"+{line}" for line in change[1]), sep="\n")
-    print(f"{strange} survivors are not explained in {EXPLAINED.name}" + ("" if show or not strange else " (--show)"))
-    return int(rate < MIN_KILLED or bool(strange))
+    print(
+        f"{num_unexplained} survivors are not explained in {EXPLAINED.name}"
+        + ("" if show or not num_unexplained else " (--show)")
+    )
+    return int(rate < MIN_KILLED or bool(num_unexplained))
 
 
 def _print_row(name: str, counts: Counter[str]) -> float:
     ran = counts.total() - counts["not run"]
     rate = (counts["killed"] + counts["timed out"]) / ran if ran else 0.0
-    print(f"{name:32}{counts.total():8}", *(f"{counts[each]:10}" for each in COLUMNS), f"{rate:8.1%}", sep="")
+    print(f"{name:32}{counts.total():8}", *(f"{counts[column]:10}" for column in COLUMNS), f"{rate:8.1%}", sep="")
     return rate
 
 
 def _checks_only(change: Change) -> bool:
-    """Whether only `strict` of a zip changes: it asserts what holds by construction, and no correct run tells it."""
+    """Whether only a zip's `strict` changes: it asserts what holds by construction, so no correct run notices."""
     gone, come = ([re.sub(r",? ?strict=\w+|, (?=\))", "", line) for line in lines] for lines in change)
     return gone == come
 
 
 def results(module: Path) -> dict[str, str]:
-    """Mutant -> what became of it; empty for a module that was never run or has nothing to mutate."""
+    """Mutant -> its outcome; empty for a module that was never run or has nothing to mutate."""
     meta = module.with_name(f"{module.name}.meta")
     if not meta.exists():
         return {}
@@ -164,30 +167,32 @@ def survivors(module: Path) -> Iterator[tuple[str, Change]]:
     functions = {node.name: node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)}
 
     for name in names:
-        place, _, mutant = name.rpartition(".")
+        module_path, _, mutant = name.rpartition(".")
         mangled = mutant.partition("__mutmut_")[0]
         # xǁClassǁmethod, or x_function
         path = mangled.split("ǁ")[1:] or [mangled[2:]]
         texts = [
-            (ast.get_source_segment(source, functions[each]) or "").replace(each, path[-1]).splitlines()
-            for each in (f"{mangled}__mutmut_orig", mutant)
+            (ast.get_source_segment(source, functions[function_name]) or "")
+            .replace(function_name, path[-1])
+            .splitlines()
+            for function_name in (f"{mangled}__mutmut_orig", mutant)
         ]
         diff = list(ndiff(*([line.strip() for line in text] for text in texts)))
         gone, come = (tuple(line[2:] for line in diff if line.startswith(sign)) for sign in "-+")
-        yield ".".join((place, *path)), (gone, come)
+        yield ".".join((module_path, *path)), (gone, come)
 
 
 def explanations() -> set[tuple[str, Change]]:
-    """What survivors.md lists: below the heading of a function, changes in fenced diffs."""
-    found, function = set(), ""
+    """The changes that survivors.md explains, in fenced diffs below the heading of their function."""
+    changes, function = set(), ""
     text = EXPLAINED.read_text(encoding="utf-8")
     for heading, block in re.findall(r"^### `([^`]+)`$|^```diff\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         function = heading or function
         for gone, come in re.findall(r"((?:^-.*\n)*)((?:^\+.*\n)*)", block, re.MULTILINE):
             change = tuple(tuple(line[1:].strip() for line in lines.splitlines()) for lines in (gone, come))
             if any(change):
-                found.add((function, change))
-    return found
+                changes.add((function, change))
+    return changes
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ settings.register_profile(
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """Comes after every conftest, each of which loads a profile of its own."""
+    """Load the profile after every conftest has loaded its own, and clear what functions remember."""
     settings.load_profile("mutants")
     for name, module in list(sys.modules.items()):
         if name.split(".")[0] in ("specrace", "tests"):

@@ -57,20 +57,20 @@ def _write(path: Path, text: str) -> None:
 
 
 def _forget_if_tests_changed(folder: Path, tests: Sequence[str]) -> None:
-    """With other tests, those mutants run again that none had killed, and which test reaches what is found anew."""
+    """If the tests changed, rerun the mutants that none had killed, and find out anew which test reaches what."""
     paths = [ROOT / test for test in tests if test.startswith("tests/")]
     files = {file for path in paths for file in (path.rglob("*.py") if path.is_dir() else [path])}
     files |= {*(ROOT / "tests").rglob("*parts.py"), ROOT / "tests" / "models.py"}
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files)) + str(list(tests)).encode())
-    known = folder / "tests.digest"
-    if not known.exists() or known.read_text(encoding="utf-8") != digest.hexdigest():
-        known.write_text(digest.hexdigest(), encoding="utf-8")
+    digest_file = folder / "tests.digest"
+    if not digest_file.exists() or digest_file.read_text(encoding="utf-8") != digest.hexdigest():
+        digest_file.write_text(digest.hexdigest(), encoding="utf-8")
         (folder / "mutants" / "mutmut-stats.json").unlink(missing_ok=True)
         forget_unkilled(folder)
 
 
 def forget_unkilled(folder: Path) -> None:
-    """Let every mutant run again that no test failed for; one that only ran out of time, too."""
+    """Let every mutant run again for which no test failed, including those that ran out of time."""
     for meta in (folder / "mutants").rglob("*.meta"):
         values = json.loads(meta.read_text(encoding="utf-8"))
         codes = values["exit_code_by_key"]
@@ -79,9 +79,9 @@ def forget_unkilled(folder: Path) -> None:
 
 
 def unfolded(source: str) -> str:
-    """The same code with `name = property(name)` below a function in place of `@property` above it."""
+    """The code with `name = property(name)` below a function in place of `@property` above it."""
     lines = source.splitlines()
-    for function, decorator in sorted(_decorated(ast.parse(source)), key=lambda each: -each[0].lineno):
+    for function, decorator in sorted(_decorated(ast.parse(source)), key=lambda pair: -pair[0].lineno):
         indent = " " * function.col_offset
         assert function.end_lineno is not None
         lines.insert(function.end_lineno, f"{indent}{function.name} = {ast.unparse(decorator)}({function.name})")
