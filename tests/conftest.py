@@ -1,4 +1,4 @@
-"""What holds for the whole run."""
+"""Settings and fixtures of the whole run."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 BROWSER = Path(__file__).resolve().parent / "browser"
 
-# The same examples in every run, and nothing that a busy machine could make too late: neither a deadline nor the check
-# that examples are drawn fast enough. As many as the mutation run has, which shows that they are enough.
+# The same examples in every run, and nothing that fails on a busy machine: no deadline, and no check that examples are
+# drawn fast enough. The mutation run has the same number of examples and shows that it is enough.
 settings.register_profile(
     "specrace", deadline=None, derandomize=True, max_examples=40, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -26,26 +26,34 @@ settings.load_profile("specrace")
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The browser goes last: Playwright keeps an event loop running in this thread, which no test after it may need.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run the browser's tests last: Playwright leaves an event loop running in this thread, which breaks other tests.
 
-    Raises UsageError for a test of the browser that lies where `tests/run` does not look for it.
+    The quick run, which is pytest without a path, leaves the slow tests out.
+
+    Raises UsageError for a browser test outside the folder in which `tests/run` looks for them.
     """
     for item in items:
         if item.get_closest_marker("browser") and BROWSER not in item.path.parents:
-            raise pytest.UsageError(f"{item.nodeid} is marked, and `tests/run` looks for its like in {BROWSER} only")
+            raise pytest.UsageError(
+                f"{item.nodeid} is marked as a browser test, and `tests/run` looks for those in {BROWSER} only"
+            )
     items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in slow]
 
 
 @pytest.fixture(autouse=True, scope="session")
 def own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A cache folder of the run's own: what somebody calibrated on this machine must not set our draft sizes.
+    """A cache folder for this run: a curve calibrated on this machine must not set our draft sizes.
 
     `tests/run` gives one folder to all its processes, so that the bundled documents are embedded once and not in each.
     """
     with pytest.MonkeyPatch.context() as patch:
         folder = Path(os.environ.get("SPECRACE_TEST_CACHE") or tmp_path_factory.mktemp("cache"))
-        # The model library's own cache lies where it lay.
+        # The model library keeps its own cache folder.
         patch.setenv("HF_HOME", HF_HOME)
         patch.setenv("XDG_CACHE_HOME", str(folder))
         yield folder
@@ -53,9 +61,9 @@ def own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]
 
 @pytest.fixture(autouse=True, scope="session")
 def no_long_warm_up() -> Iterator[None]:
-    """Races of this process warm up each lane's largest tree and not every size, which takes a seventh off tests that
-    race; their texts do not depend on it. `tests/engine/test_pace.py` has the usual warm-up, and so do the races of
-    other processes.
+    """Races of this process warm up each lane's largest tree and not every size, which saves a seventh of the time of
+    tests that race; their texts do not depend on it. `tests/engine/test_pace.py` and the races of other processes use
+    the usual warm-up.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("specrace.engine.setup.WARM_UP_S", 0.0)
@@ -64,9 +72,9 @@ def no_long_warm_up() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def bundled(own_cache_folder: Path) -> Workbench:
-    """The bundled model on the bundled documents, loaded once a process: no test may change it."""
+    """The bundled model on the bundled documents, loaded once per process; no test may change it."""
     from specrace.workbench import Workbench
 
-    # Who comes second finds the documents embedded, which takes 15 s of a processor.
+    # Embedding the documents takes 15 s of a processor, so only the first process does it.
     with FileLock(own_cache_folder / "bundled.lock"):
         return Workbench.open()

@@ -1,4 +1,4 @@
-"""How time grows with the work, told so that neither a slow machine nor a busy one can change the answer."""
+"""How time grows with the work, measured so that neither a slow nor a busy machine changes the answer."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ LINEAR = 1000.0
 
 
 def growth(work: Callable[[int], object], size: int) -> float:
-    """How many times as long `work` takes on a hundred times `size`: the least processor time of this thread."""
-    small, large = (min(_processor_time(work, each) for _ in range(3)) for each in (size, 100 * size))
+    """How many times as long `work` takes on a hundred times `size`, by the shortest processor time of this thread."""
+    small, large = (min(_processor_time(work, scaled) for _ in range(3)) for scaled in (size, 100 * size))
     return large / small
 
 

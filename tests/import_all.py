@@ -1,4 +1,4 @@
-"""`python -m tests.import_all`: imports every module of the package, and says which fail, and at what."""
+"""`python -m tests.import_all`: imports every module of the package, and prints which fail and why."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def failures() -> dict[str, Exception]:
 
 
 def main() -> int:
-    """0 where all can be imported."""
+    """Return 0 if all can be imported, else 1."""
     failed = failures()
     for name, error in failed.items():
         print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)

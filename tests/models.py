@@ -1,4 +1,4 @@
-"""Small models with random weights that the tests share, and what is asserted of two ways to run one."""
+"""Small models with random weights that the tests share, and the comparison of two ways to run one."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def byte_tokenizer(size: int = 300, texts: list[str] = test_detokenize.TEXTS[:1]
 
 def tiny_model(name: str, *, seed: int = 0, attention: str = "sdpa", **changes: Any) -> Any:
     """A randomly initialised model of 2 layers in fp32; weights large enough that outputs vary."""
-    config_class, model_class, own = _ARCHITECTURES[name]
+    config_class, model_class, architecture_values = _ARCHITECTURES[name]
     values = {
         "vocab_size": VOCAB,
         "hidden_size": 32,
@@ -65,11 +65,11 @@ def tiny_model(name: str, *, seed: int = 0, attention: str = "sdpa", **changes: 
         "attn_implementation": attention,
     }
     torch.manual_seed(seed)
-    return model_class(config_class(**(values | own | changes))).eval()
+    return model_class(config_class(**(values | architecture_values | changes))).eval()
 
 
 def change_config(folder: Path, **changes: Any) -> None:
-    """Other values in the config.json of a saved model."""
+    """Change values in the config.json of a saved model."""
     file = folder / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
 
@@ -82,26 +82,26 @@ def tiny_target(name: str, *, seed: int = 0, **changes: Any) -> Target:
 
 
 def assert_scored_alike(target: Target, plain: Target, name: str, atol: float) -> None:
-    """Prompts, random trees of any size, kept paths, step after step: the same logits but for rounding, and cache."""
+    """Assert equal logits and caches, up to rounding, for a prompt and random trees of any size, step after step."""
     chance = random.Random(name)
     text = list(random_prompt(chance))
-    own, theirs = target.prefill(text).store.clone(400), plain.prefill(text).store.clone(400)
+    store, plain_store = target.prefill(text).store.clone(400), plain.prefill(text).store.clone(400)
     for size in (0, 1, 6, 2, 0, 15, 20, 40):
         tree = random_tree(chance, text[-1], size)
-        found, expected = target.logits(own, tree), plain.logits(theirs, tree)
-        assert found.shape == expected.shape == (len(tree), VOCAB)
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=atol)
+        logits, expected = target.logits(store, tree), plain.logits(plain_store, tree)
+        assert logits.shape == expected.shape == (len(tree), VOCAB)
+        torch.testing.assert_close(logits, expected, rtol=1e-4, atol=atol)
         path = tree.path_to(chance.randrange(len(tree)))
-        own.keep(path)
-        theirs.keep(path)
-        assert own.data is not None and theirs.data is not None
-        caches = (own.data[..., : own.length, :], theirs.data[..., : theirs.length, :])
+        store.keep(path)
+        plain_store.keep(path)
+        assert store.data is not None and plain_store.data is not None
+        caches = (store.data[..., : store.length, :], plain_store.data[..., : plain_store.length, :])
         torch.testing.assert_close(*caches, rtol=1e-4, atol=atol)
         text += [tree.tokens[node] for node in path[1:]] + [chance.randrange(VOCAB)]
 
 
 def write_source(target: Target, file: Path, *, vocabulary: int | None = None, architecture: str = "llama") -> None:
-    """The GGUF that a model's folder holds, of the target's shape; all its weights are zero."""
+    """Write the GGUF that a model's folder holds, in the target's shape, with all weights zero."""
     config, writer = target.config, gguf.GGUFWriter(file, architecture)
     vocabulary = vocabulary or target.vocab_size
     writer.add_context_length(config.max_position_embeddings)

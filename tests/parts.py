@@ -69,7 +69,7 @@ class FunctionSession:
         return Scores(tuple(map(self.next_token, self.texts(tree))))
 
     def texts(self, tree: TokenTree) -> list[list[int]]:
-        """The text up to and with each node of `tree`, which is now the tree to keep a path of."""
+        """The text up to and including each node of `tree`; the next `keep` keeps a path of this tree."""
         self._tree = tree
         texts = [[*self.settled, tree.tokens[0]]]
         for node in range(1, len(tree)):
@@ -148,7 +148,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def compared(logits: np.ndarray, params: SamplingParams, positions: Sequence[int]) -> np.ndarray:
-    """The values whose greatest is the token at each position: logits [N, V], when sampling warped and with noise."""
+    """The values whose maximum is the token at each position: logits [N, V], warped and with noise when sampling."""
     if not params.temperature:
         return logits
     with np.errstate(divide="ignore"):
@@ -171,9 +171,9 @@ class FunctionPrefix:
 
 
 class FunctionTarget:
-    """What a race or the bench needs of a target, of a function of all tokens so far: no model, no rounding.
+    """A target for races and benchmarks that is a function of all tokens so far: no model, no rounding.
 
-    `rules` are those of the sessions that were opened and of the differences that were explained.
+    `rules` holds the sampling parameters of the sessions opened and of the differences explained, in order.
     """
 
     device_type = "cpu"
@@ -217,13 +217,13 @@ class FunctionTarget:
         return {"model": "a function"}
 
     def reset_peak_memory(self) -> None:
-        """Nothing: a function takes no memory."""
+        """Nothing to reset: a function takes no memory."""
 
     def peak_memory(self) -> int | None:
         return None
 
     def measure_bandwidth(self) -> None:
-        """Nothing: a function moves no bytes."""
+        """Nothing to measure: a function moves no bytes."""
 
     def step_limit_ms(self, columns: float, rows: float) -> float:
         return 1e-3 * (columns + rows)
@@ -259,7 +259,7 @@ def continuation(prompt: Sequence[int], next_token: NextToken, count: int) -> li
 
 
 class Scripted:
-    """A drafter that proposes what a function of (context, budget) says, and remembers what it was told."""
+    """A drafter whose drafts are a function of (context, budget), and which remembers what it observed."""
 
     def __init__(self, propose: Callable[[Sequence[int], int], TokenTree]) -> None:
         self._propose = propose
@@ -283,12 +283,12 @@ def random_tree(chance: random.Random, root: int, num_draft: int, vocab: int = V
 
 
 def step_verdict(tree: TokenTree, targets: Sequence[int]) -> Verdict:
-    """The verdict of a step in which the target says `targets`."""
+    """The verdict of a step in which the target's tokens are `targets`."""
     return verify(tree, Scores(tuple(targets)))
 
 
 class CopyingSession:
-    """A draft model's session that expects after a token what followed it last, and else the token itself."""
+    """A draft model's session that predicts the token that followed last time, or else the same token again."""
 
     def __init__(self, prompt: Sequence[int], size: int, vocab: int = VOCAB) -> None:
         self.tokens = list(prompt)
@@ -303,7 +303,7 @@ class CopyingSession:
         assert 0 < len(tokens) <= self.room
         self.readings.append(list(tokens))
         self.tokens += tokens
-        earlier = [place for place, token in enumerate(self.tokens[:-1]) if token == self.tokens[-1]]
+        earlier = [position for position, token in enumerate(self.tokens[:-1]) if token == self.tokens[-1]]
         return (self.tokens[earlier[-1] + 1] if earlier else self.tokens[-1]), 0.5
 
     def distribution(self, tokens: Sequence[int]) -> np.ndarray:
@@ -316,7 +316,7 @@ class CopyingSession:
 
 
 class CopyingModel:
-    """A draft model without a model, for texts that a function writes. `sessions` are those that were opened."""
+    """A draft model without a model, for texts that a function writes. `sessions` holds those opened."""
 
     def __init__(self, size: int = 1 << 20, vocab: int = VOCAB) -> None:
         self.size, self.vocab = size, vocab
@@ -340,15 +340,17 @@ class PromptedCopyingModel:
 
 
 def inputs(prompt: Sequence[int], **values: Any) -> DrafterInputs:
-    """DrafterInputs over the tests' small vocabulary, with all that any drafter needs."""
+    """DrafterInputs over the tests' small vocabulary, with everything that any drafter needs."""
     drafting = values.pop("draft_model", CopyingModel())
     return DrafterInputs(tuple(prompt), VOCAB, draft_model=drafting and drafting.after(prompt), **values)
 
 
 @st.composite
-def trees(draw: st.DrawFn, most: int = 24, vocab: int = 5) -> TokenTree:
+def trees(draw: st.DrawFn, max_draft: int = 24, vocab: int = 5) -> TokenTree:
     """Trees of any shape over a small vocabulary, so that many share prefixes."""
     builder = TreeBuilder(draw(st.integers(0, vocab - 1)))
-    for parent, token in draw(st.lists(st.tuples(st.integers(0, most), st.integers(0, vocab - 1)), max_size=most)):
+    for parent, token in draw(
+        st.lists(st.tuples(st.integers(0, max_draft), st.integers(0, vocab - 1)), max_size=max_draft)
+    ):
         builder.add(parent % len(builder.tokens), token)
     return builder.build()

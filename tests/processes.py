@@ -1,8 +1,8 @@
 """New Python processes that need not import the libraries again, which takes seconds of a processor each time.
 
 The first call starts a process that imports them, and every call has it fork. A fork has its own arguments, folder,
-environment, signals and exit code, and imports `specrace` itself. Only what libraries read from the environment while
-they are imported is the parent's; a test of that, of imports or of the interpreter's flags starts `sys.executable`.
+environment, signals and exit code, and imports `specrace` itself. Only what libraries read from the environment on
+import comes from the parent; a test of that, of imports or of the interpreter's flags starts `sys.executable`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_REQUEST = 1 << 20
 
 
 class Process:
-    """A process that was started: like `subprocess.Popen`, as far as tests need it."""
+    """A started process, with the part of `subprocess.Popen` that tests need."""
 
     def __init__(self, status: int, stdout: IO[str]) -> None:
         self._status, self.stdout = os.fdopen(status), stdout
@@ -40,7 +40,7 @@ class Process:
         self.returncode: int | None = None
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code, once it has ended; negative after a signal."""
+        """Wait until it has ended; return its exit code, negative after a signal."""
         if self.returncode is None:
             if not select.select([self._status], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
@@ -94,7 +94,7 @@ def start(
 def run(
     arguments: Sequence[object], *, cwd: Path = ROOT, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Start one and wait for its end."""
+    """Start a process and wait for its end."""
     with os.fdopen(os.memfd_create("stderr"), "r+") as errors:
         process = start(arguments, cwd=cwd, env=env, errors=errors.fileno())
         output = process.stdout.read()
@@ -114,12 +114,12 @@ def _parent() -> socket.socket:
 
 
 def _serve(connection: socket.socket) -> dict[str, Any]:
-    """Fork for every request; in the forked process, the request."""
+    """Fork for every request; in the forked process, return the request."""
     for name in LIBRARIES:
         importlib.import_module(name)
     gc.freeze()
     assert threading.active_count() == 1, "a fork has one thread only"
-    # Nobody waits for those that watch.
+    # Nobody waits for the watching processes.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         message, files, *_ = socket.recv_fds(connection, MAX_REQUEST, 3)
@@ -138,7 +138,7 @@ def _serve(connection: socket.socket) -> dict[str, Any]:
 
 
 def _watch(status: int) -> None:
-    """Fork once more; tell who waits at `status` the number of that process and its exit code, and return in it."""
+    """Fork once more and return there; this process writes the fork's id and its exit code to `status`."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     pid = os.fork()
     if not pid:
@@ -146,7 +146,7 @@ def _watch(status: int) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         return
     os.write(status, f"{pid}\n".encode())
-    # Whoever reads the process's output waits until nobody can write it.
+    # A reader of the fork's output waits until no process can write to it.
     os.closerange(0, status)
     os.closerange(status + 1, status + 64)
     _, ended = os.waitpid(pid, 0)

@@ -1,8 +1,8 @@
 """A pytest plugin for the whole run, `-p tests.schedule`: which process runs which files, and which come first.
 
-All tests in a browser go to one process, which needs one page under test, one browser and one set of recorded races for
-them; it gets no others, as what they patch stays patched to its end. The other processes share the other files, those
-that last longest first: where a long one came last, all but one process would wait for it.
+All browser tests go to one process, with one page under test, one browser and one set of recorded races; it gets no
+other tests, because what browser tests patch stays patched. The other processes share the other files, longest first:
+if a long one came last, all but one process would wait for it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ LONG = (
 
 
 class Scheduling(LoadFileScheduling):
-    """By files, but for the browser's."""
+    """Schedules by files; all browser tests count as one file."""
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
@@ -64,7 +64,7 @@ class Scheduling(LoadFileScheduling):
         if BROWSER not in self.assigned_work[node]:
             super()._reschedule(node)
         elif not node.shutting_down:
-            # It runs what it has, and ends.
+            # It runs the tests that it has, and ends.
             node.shutdown()
 
 

@@ -1,4 +1,4 @@
-"""The container file: it does what the README says, as nobody special, with what it copies and no more."""
+"""The container file: it does what the README says, and copies what it needs and no more."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ COMMAND = json.loads(next(words for name, words in LINES if name == "ENTRYPOINT"
 
 
 def copied() -> list[str]:
-    """The tracked files that a build sees, by .dockerignore's rules: the last one that fits counts."""
+    """The tracked files that a build sees by .dockerignore's rules, of which the last one that matches counts."""
     done = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
     rules = [
         line
         for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
         if line and not line.startswith("#")
     ]
-    found = []
+    names = []
     for name in done.stdout.splitlines():
         parts = [name, *map(str, Path(name).parents)]
-        kept = True
+        included = True
         for rule in rules:
-            if any(fnmatch.fnmatch(part, rule.lstrip("!").removeprefix("**/")) for part in parts):
-                kept = rule.startswith("!")
-        found += [name] if kept else []
-    return found
+            if any(fnmatch.fnmatch(path, rule.lstrip("!").removeprefix("**/")) for path in parts):
+                included = rule.startswith("!")
+        names += [name] if included else []
+    return names
 
 
 def test_it_starts_as_the_readme_does_with_the_hash_of_every_file() -> None:

@@ -36,7 +36,7 @@ README, DOCS = ROOT / "README.md", ROOT / "docs"
 PAGES = (README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md")))
 MAX_WORDS = 1100
 
-# What only has its arguments checked, by a part of the command, and why.
+# Commands of which only the arguments are checked: a part of the command, and why.
 NOT_RUN = {
     "app.py": "serves a page until it is interrupted",
     "-m specrace app": "serves a page until it is interrupted",
@@ -48,9 +48,9 @@ NOT_RUN = {
     " --add": "adds to an index that is there; tests/cli/test_index.py has one that does",
     "-m specrace calibrate": "measures for a quarter of a minute; tests/lab/test_calibrate.py has one that does not",
 }
-# Parts of the install line, which the tests themselves need to have been run.
+# Parts of the install line, which has run before the tests.
 INSTALLING = ("python3 -m venv .venv", ".venv/bin/pip install -r requirements.txt")
-# Paths of examples.
+# Paths in examples.
 NOT_THERE = ("specrace/drafters/echo.py", "tests/drafters/test_echo.py")
 
 # Words of an earlier language of this project, and where they may not be: (pattern, below which folders).
@@ -78,8 +78,8 @@ def read(page: Path) -> str:
 
 def fenced(page: Path) -> list[tuple[str, str]]:
     """(language, text) of every fenced block."""
-    found = re.findall(r"^( *)```(\w*)\n(.*?)^\1```$", read(page), re.MULTILINE | re.DOTALL)
-    return [(language, textwrap.dedent(text)) for _, language, text in found]
+    blocks = re.findall(r"^( *)```(\w*)\n(.*?)^\1```$", read(page), re.MULTILINE | re.DOTALL)
+    return [(language, textwrap.dedent(text)) for _, language, text in blocks]
 
 
 def list_commands() -> list[str]:
@@ -90,9 +90,9 @@ def list_commands() -> list[str]:
 
 
 COMMANDS = list_commands()
-RUN = [each for each in COMMANDS if "-m specrace" in each and not any(part in each for part in NOT_RUN)]
-# Those in a line of text: a command's name, or all of it.
-INLINE = sorted({found for page in PAGES for found in re.findall(r"`([^`\n]*-m specrace [^`\n]*)`", read(page))})
+RUN = [command for command in COMMANDS if "-m specrace" in command and not any(part in command for part in NOT_RUN)]
+# Commands within a line of text: a command's name, or the whole command.
+INLINE = sorted({text for page in PAGES for text in re.findall(r"`([^`\n]*-m specrace [^`\n]*)`", read(page))})
 
 
 def arguments_of(command: str, after: str) -> list[str]:
@@ -182,7 +182,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         Path(folder, "hall.md").write_text("The hall was built in 1911.\n")
     Path("my-model").symlink_to(BUNDLED_MODEL)
     logs = [{"prompt_ids": [5, 6, 7, 5, 6], "output_ids": [7, 5, 6, 7, 5], "category": kind} for kind in ("qa", "rag")]
-    Path("logs.jsonl").write_text("".join(json.dumps(each) + "\n" for each in logs))
+    Path("logs.jsonl").write_text("".join(json.dumps(log) + "\n" for log in logs))
     Path("saved.jsonl").write_bytes(Path("logs.jsonl").read_bytes())
     Path("logs.jsonl.gz").write_bytes(gzip.compress(Path("logs.jsonl").read_bytes()))
     Path("texts.jsonl").write_text('{"prompt": "The moon pulls ", "output": "the sea."}\nnot JSON\n')
@@ -217,12 +217,14 @@ def test_a_command_runs(
     assert main.main(arguments) == 0
     printed = capsys.readouterr().out
     assert json.loads(printed) if "--json" in arguments else printed.strip()
-    written = [arguments[index + 1] for index, each in enumerate(arguments) if each in ("--save", "--out", "--csv")]
-    assert all((here / each).exists() for each in written)
+    output_files = [
+        arguments[index + 1] for index, argument in enumerate(arguments) if argument in ("--save", "--out", "--csv")
+    ]
+    assert all((here / argument).exists() for argument in output_files)
 
 
 def loop_parts() -> dict[str, Any]:
-    """What the loop in the README takes for granted."""
+    """The variables that the loop in the README expects."""
     target, context = tiny_target("llama"), [2, 3, 4, 2, 3]
     drafter = METHODS["trie"].build(inputs(context))
     session = target.session(target.prefill(context), 16)
@@ -236,7 +238,7 @@ PYTHON = [page for page in PAGES if "```python" in read(page) and page.stem != "
 @pytest.mark.parametrize("page", PYTHON, ids=lambda page: page.stem)
 @pytest.mark.usefixtures("here")
 def test_python_runs(page: Path, small: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one namespace a page; what a block of a change adds to the registry is registered."""
+    """A page's blocks share a namespace; methods that its diff adds to the registry are registered."""
     monkeypatch.setattr(specrace, "load_target", lambda: small.target, raising=False)
     namespace: dict[str, Any] = {"__name__": page.stem} | (loop_parts() if page == README else {})
     for language, text in fenced(page):
@@ -308,10 +310,10 @@ def test_every_lane_and_its_options_are_told_with_their_bounds() -> None:
             bounds = option.bounds
             # The default, and what differs on a GPU.
             values = [option.default, *(value for name, value in method.accelerator.items() if name == option.name)]
-            told = ", ".join(map(str, values)).lower()
-            told = f"{bounds.low} to {bounds.high} ({told})" if isinstance(bounds, Bounds) else f"true, false ({told})"
+            cell = ", ".join(map(str, values)).lower()
+            cell = f"{bounds.low} to {bounds.high} ({cell})" if isinstance(bounds, Bounds) else f"true, false ({cell})"
             rows = [line for line in lines if line.startswith("|") and f"`{lane}.{option.name}`" in line]
-            assert len(rows) == 1 and told in rows[0], (f"{lane}.{option.name}", told)
+            assert len(rows) == 1 and cell in rows[0], (f"{lane}.{option.name}", cell)
 
 
 def flags_of(parser: argparse.ArgumentParser) -> Iterator[str]:
@@ -333,16 +335,16 @@ def test_every_flag_is_told() -> None:
 @pytest.mark.parametrize("command", main.COMMANDS)
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """argparse takes a percent sign in a sentence for a format."""
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as exited:
         main.build_parser().parse_args([command, "--help"])
-    assert left.value.code == 0 and command in capsys.readouterr().out
+    assert exited.value.code == 0 and command in capsys.readouterr().out
 
 
 def test_the_import_table_is_the_one_that_is_tested() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (nothing|`[^|]*`) \|", read(DOCS / "architecture.md"), re.MULTILINE)
-    told = {name: set(re.findall(r"`(\w+)`", allowed)) for name, allowed in rows if name in MAY_IMPORT}
+    documented = {name: set(re.findall(r"`(\w+)`", allowed)) for name, allowed in rows if name in MAY_IMPORT}
     doors = {"", "__main__", "app"}
-    assert told == {name: allowed for name, allowed in MAY_IMPORT.items() if name not in doors}
+    assert documented == {name: allowed for name, allowed in MAY_IMPORT.items() if name not in doors}
 
 
 def files_below(name: str) -> list[Path]:
@@ -355,5 +357,5 @@ def files_below(name: str) -> list[Path]:
 def test_no_word_of_the_earlier_language(words: str) -> None:
     files = [file for name in DIALECT[words] for file in files_below(name)]
     assert len(files) > len(PAGES) / 2
-    found = [str(file.relative_to(ROOT)) for file in files if re.search(words, file.read_text(encoding="utf-8"))]
-    assert found == []
+    matching = [str(file.relative_to(ROOT)) for file in files if re.search(words, file.read_text(encoding="utf-8"))]
+    assert matching == []

@@ -47,9 +47,9 @@ def hidden() -> set[str]:
 
 
 def test_a_model_is_converted_and_raced(tmp_path: Path) -> None:
-    away = hidden()
-    assert {"pytest", "playwright"} <= away and not {"torch", "gradio"} & away
+    absent = hidden()
+    assert {"pytest", "playwright"} <= absent and not {"torch", "gradio"} & absent
     write_gguf(tmp_path / "weights.gguf")
-    script = HIDE.format(hidden=away) + USE
+    script = HIDE.format(hidden=absent) + USE
     done = subprocess.run([sys.executable, "-c", script, tmp_path], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and "identical to vanilla" in " ".join(done.stdout.split()), done.stderr

@@ -47,7 +47,7 @@ def model(bundled: Workbench) -> Any:
 
 
 class Rows(Sequence[torch.Tensor]):
-    """Twenty rows of ids [1, n], each made when it is first asked for: most tests need one."""
+    """Twenty rows of ids [1, n], each made on first use, because most tests need one."""
 
     def __init__(self, make: Callable[[int], torch.Tensor]) -> None:
         self._make = functools.cache(make)
@@ -66,16 +66,16 @@ def prompts(bundled: Workbench) -> Rows:
     retrieve = functools.cache(bundled.retrieve)
 
     def build(number: int) -> torch.Tensor:
-        rank, place = divmod(number, len(questions))
-        found = retrieve(questions[place], 2)[rank : rank + 1]
-        return torch.tensor([build_prompt(bundled.target.tokenizer, questions[place], found).tokens])
+        rank, index = divmod(number, len(questions))
+        passages = retrieve(questions[index], 2)[rank : rank + 1]
+        return torch.tensor([build_prompt(bundled.target.tokenizer, questions[index], passages).tokens])
 
     return Rows(build)
 
 
 @pytest.fixture(scope="module")
 def greedy(model: Any, prompts: Rows) -> Rows:
-    """What `generate` says by itself."""
+    """The output of `generate` alone."""
     return Rows(lambda number: model.generate(prompts[number], max_new_tokens=NEW_TOKENS, do_sample=False))
 
 
@@ -110,13 +110,17 @@ def test_drafts_save_forwards_and_options_reach_the_drafter(
     # The first use of a model also checks that it can score trees.
     ours(prompts[0], max_new_tokens=1, do_sample=False)
     hook = model.register_forward_pre_hook(lambda *_: calls.append(1))
-    # An answer that quotes: one of a sentence that opens it is the same work for every drafter.
-    number = next(each for each in range(PROMPTS) if greedy[each].shape[1] - prompts[each].shape[1] == NEW_TOKENS)
+    # An answer that quotes; a short one that only opens is the same work for every drafter.
+    number = next(
+        candidate
+        for candidate in range(PROMPTS)
+        if greedy[candidate].shape[1] - prompts[candidate].shape[1] == NEW_TOKENS
+    )
     expected = greedy[number].tolist()
 
-    def forwards(**given: Any) -> int:
+    def forwards(**options: Any) -> int:
         calls.clear()
-        assert ours(prompts[number], max_new_tokens=NEW_TOKENS, do_sample=False, **given).tolist() == expected
+        assert ours(prompts[number], max_new_tokens=NEW_TOKENS, do_sample=False, **options).tolist() == expected
         return len(calls)
 
     try:
@@ -132,18 +136,18 @@ def test_drafts_save_forwards_and_options_reach_the_drafter(
 
 def test_length_limits_are_those_of_generate(model: Any, ours: Generate, prompts: Rows) -> None:
     ids = prompts[1]
-    for given in ({"max_new_tokens": 1}, {"max_new_tokens": 7}, {"max_length": ids.shape[1] + 5}):
-        assert ours(ids, do_sample=False, **given).tolist() == model.generate(ids, do_sample=False, **given).tolist()
+    for limit in ({"max_new_tokens": 1}, {"max_new_tokens": 7}, {"max_length": ids.shape[1] + 5}):
+        assert ours(ids, do_sample=False, **limit).tolist() == model.generate(ids, do_sample=False, **limit).tolist()
 
 
 def test_any_token_can_end_the_text(model: Any, ours: Generate, prompts: Rows, greedy: Rows) -> None:
-    """Also in the midst of an accepted path: every token of the output is tried."""
+    """Every token of the output is tried, also ones within an accepted path."""
     ids, answer = prompts[0], greedy[0][0, prompts[0].shape[1] :].tolist()
     for token in dict.fromkeys(answer[:14]):
-        given = {"max_new_tokens": 20, "do_sample": False, "eos_token_id": [token, 3], "pad_token_id": 0}
-        output = ours(ids, **given)[0].tolist()
+        arguments = {"max_new_tokens": 20, "do_sample": False, "eos_token_id": [token, 3], "pad_token_id": 0}
+        output = ours(ids, **arguments)[0].tolist()
         assert output == [*ids[0].tolist(), *answer[: answer.index(token) + 1]]
-        assert output == model.generate(ids, **given)[0].tolist()
+        assert output == model.generate(ids, **arguments)[0].tolist()
 
 
 def test_without_an_end_token_the_text_runs_to_its_length() -> None:
@@ -157,7 +161,7 @@ def test_without_an_end_token_the_text_runs_to_its_length() -> None:
 
 
 class AtLength(StoppingCriteria):
-    """Fires at a length, and remembers at which it was asked."""
+    """A criterion that fires at a length and remembers the texts it was asked about."""
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -171,29 +175,29 @@ class AtLength(StoppingCriteria):
 def test_a_criterion_sees_what_it_sees_in_generate_and_cuts_there(model: Any, ours: Generate, prompts: Rows) -> None:
     ids = prompts[2]
     for extra in range(1, 12):
-        seen = []
+        outcomes = []
         for run in (model.generate, ours):
             criterion = AtLength(ids.shape[1] + extra)
             output = run(ids, max_new_tokens=30, do_sample=False, stopping_criteria=StoppingCriteriaList([criterion]))
-            seen.append((output.tolist(), criterion.asked))
-        assert seen[0] == seen[1]
-        assert len(seen[1][1]) == extra
+            outcomes.append((output.tolist(), criterion.asked))
+        assert outcomes[0] == outcomes[1]
+        assert len(outcomes[1][1]) == extra
 
 
 def test_stop_strings_and_a_time_limit(model: Any, ours: Generate, prompts: Rows, greedy: Rows) -> None:
     tokenizer = AutoTokenizer.from_pretrained(BUNDLED_MODEL)
     word = tokenizer.decode(greedy[3][0, prompts[3].shape[1] + 9 :][:1]).strip()
     criteria = StoppingCriteriaList([StopStringCriteria(tokenizer, [word])])
-    given = {"max_new_tokens": NEW_TOKENS, "do_sample": False, "stopping_criteria": criteria}
-    output = ours(prompts[3], **given)
-    assert output.tolist() == model.generate(prompts[3], **given).tolist()
+    arguments = {"max_new_tokens": NEW_TOKENS, "do_sample": False, "stopping_criteria": criteria}
+    output = ours(prompts[3], **arguments)
+    assert output.tolist() == model.generate(prompts[3], **arguments).tolist()
     assert 0 < output.shape[1] - prompts[3].shape[1] <= 10 and word in tokenizer.decode(output[0, -1:])
     hurried = ours(prompts[3], max_new_tokens=NEW_TOKENS, do_sample=False, max_time=0.0)
     assert hurried.shape[1] == prompts[3].shape[1] + 1
 
 
 class Listener:
-    """A streamer that writes down what it is given."""
+    """A streamer that records what it receives."""
 
     def __init__(self) -> None:
         self.heard: list[Any] = []
@@ -207,48 +211,55 @@ class Listener:
 
 def test_a_streamer_hears_what_generate_would_tell_it(model: Any, ours: Generate, prompts: Rows) -> None:
     ids = prompts[4]
-    given = {"max_new_tokens": 20, "do_sample": False}
-    theirs, heard, bound = Listener(), Listener(), Listener()
-    model.generate(ids, streamer=theirs, **given)
-    ours(ids, streamer=heard, **given)
-    model.generate(ids, custom_generate=functools.partial(hf.custom_generate, streamer=bound), **given)
-    assert theirs.heard == heard.heard == bound.heard
-    assert heard.heard[-1] == "end" and heard.heard[0] == (tuple(ids.shape), ids[0].tolist())
+    arguments = {"max_new_tokens": 20, "do_sample": False}
+    plain, plugged, bound = Listener(), Listener(), Listener()
+    model.generate(ids, streamer=plain, **arguments)
+    ours(ids, streamer=plugged, **arguments)
+    model.generate(ids, custom_generate=functools.partial(hf.custom_generate, streamer=bound), **arguments)
+    assert plain.heard == plugged.heard == bound.heard
+    assert plugged.heard[-1] == "end" and plugged.heard[0] == (tuple(ids.shape), ids[0].tolist())
     stopped = Listener()
     criteria = StoppingCriteriaList([AtLength(ids.shape[1] + 3)])
-    ours(ids, streamer=stopped, stopping_criteria=criteria, **given)
-    assert stopped.heard == [*heard.heard[:4], "end"]
+    ours(ids, streamer=stopped, stopping_criteria=criteria, **arguments)
+    assert stopped.heard == [*plugged.heard[:4], "end"]
 
 
 def test_sampling_is_reproducible_and_the_same_for_every_method(ours: Generate, prompts: Rows) -> None:
-    given = {"max_new_tokens": 24, "do_sample": True, "temperature": 9.0, "top_p": 0.95, "top_k": 40}
+    arguments = {"max_new_tokens": 24, "do_sample": True, "temperature": 9.0, "top_p": 0.95, "top_k": 40}
 
     def sample(seed: int | None, method: str = "trie") -> list[int]:
-        return ours(prompts[5], seed=seed, method=method, **given)[0].tolist()
+        return ours(prompts[5], seed=seed, method=method, **arguments)[0].tolist()
 
     assert sample(7) == sample(7) == sample(7, "vanilla") == sample(7, "lookahead")
     assert len({tuple(sample(seed)) for seed in range(4)}) > 1
     torch.manual_seed(3)
-    drawn = [sample(None), sample(None)]
+    samples = [sample(None), sample(None)]
     torch.manual_seed(3)
-    assert [sample(None), sample(None)] == drawn and drawn[0] != drawn[1]
+    assert [sample(None), sample(None)] == samples and samples[0] != samples[1]
 
 
 def test_samples_have_the_law_of_generate() -> None:
     """Frequencies of the first token, warped by all three, against `generate`'s own."""
     model, draws = random_model(), 400
     ids = torch.tensor([[3, 4, 5]])
-    given = {"max_new_tokens": 1, "do_sample": True, "temperature": 1.3, "top_k": 5, "top_p": 0.8, "eos_token_id": None}
+    arguments = {
+        "max_new_tokens": 1,
+        "do_sample": True,
+        "temperature": 1.3,
+        "top_k": 5,
+        "top_p": 0.8,
+        "eos_token_id": None,
+    }
     torch.manual_seed(0)
-    theirs = model.generate(ids.repeat(draws, 1), **given)[:, -1].bincount(minlength=32)
+    expected = model.generate(ids.repeat(draws, 1), **arguments)[:, -1].bincount(minlength=32)
     tokens = [
-        int(model.generate(ids, custom_generate=hf.custom_generate, method="vanilla", seed=seed, **given)[0, -1])
+        int(model.generate(ids, custom_generate=hf.custom_generate, method="vanilla", seed=seed, **arguments)[0, -1])
         for seed in range(draws)
     ]
     counts = torch.tensor(tokens).bincount(minlength=32)
-    assert set(counts.nonzero().flatten().tolist()) == set(theirs.nonzero().flatten().tolist())
-    assert (theirs > 0).sum() > 1
-    assert float((counts - theirs).abs().sum()) / (2 * draws) < 0.1
+    assert set(counts.nonzero().flatten().tolist()) == set(expected.nonzero().flatten().tolist())
+    assert (expected > 0).sum() > 1
+    assert float((counts - expected).abs().sum()) / (2 * draws) < 0.1
 
 
 def test_warpers_become_our_rule() -> None:
@@ -258,7 +269,7 @@ def test_warpers_become_our_rule() -> None:
     temperature, top_k, top_p = TemperatureLogitsWarper(0.7), TopKLogitsWarper(9), TopPLogitsWarper(0.9)
     assert params(temperature, top_k, top_p, LogitNormalization()) == SamplingParams(0.7, 0.9, 9, 5)
     assert params() == SamplingParams(1.0, 1.0, 0, 5)
-    # What is monotone does not move the likeliest token.
+    # A monotone warper does not change the likeliest token.
     assert params(temperature, top_k, samples=False) == SamplingParams()
     for refused in (
         (top_k, temperature),
@@ -274,7 +285,7 @@ def test_warpers_become_our_rule() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("arguments", "words"),
     [
         ({"repetition_penalty": 1.2}, "RepetitionPenalty"),
         ({"no_repeat_ngram_size": 3}, "NoRepeatNGram"),
@@ -293,63 +304,66 @@ def test_warpers_become_our_rule() -> None:
     ],
 )
 def test_what_would_change_the_output_is_refused(
-    ours: Generate, prompts: Rows, given: dict[str, Any], words: str
+    ours: Generate, prompts: Rows, arguments: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):
-        ours(prompts[0], **({"max_new_tokens": 4, "do_sample": False} | given))
+        ours(prompts[0], **({"max_new_tokens": 4, "do_sample": False} | arguments))
 
 
 def test_inputs_that_are_not_one_plain_sequence_are_refused(model: Any, ours: Generate) -> None:
     ids = torch.tensor([[5, 6, 7, 8]])
-    given = {"max_new_tokens": 2, "do_sample": False}
+    arguments = {"max_new_tokens": 2, "do_sample": False}
     with pytest.raises(ValueError, match="one sequence at a time and was given 2"):
-        ours(ids.repeat(2, 1), **given)
+        ours(ids.repeat(2, 1), **arguments)
     with pytest.raises(ValueError, match="padded"):
-        ours(ids, attention_mask=torch.tensor([[0, 1, 1, 1]]), **given)
+        ours(ids, attention_mask=torch.tensor([[0, 1, 1, 1]]), **arguments)
     with pytest.raises(ValueError, match="embed"):
-        ours(inputs_embeds=model.get_input_embeddings()(ids), **given)
+        ours(inputs_embeds=model.get_input_embeddings()(ids), **arguments)
     filled = model(ids[:, :2], use_cache=True).past_key_values
     with pytest.raises(ValueError, match="past_key_values"):
-        ours(ids, past_key_values=filled, **given)
+        ours(ids, past_key_values=filled, **arguments)
     with pytest.raises(ValueError, match="position ids"):
-        ours(ids, position_ids=torch.tensor([[1, 2, 3, 4]]), **given)
+        ours(ids, position_ids=torch.tensor([[1, 2, 3, 4]]), **arguments)
     whole = torch.ones_like(ids)
-    assert ours(ids, attention_mask=whole, use_cache=False, **given).tolist() == model.generate(ids, **given).tolist()
+    assert (
+        ours(ids, attention_mask=whole, use_cache=False, **arguments).tolist()
+        == model.generate(ids, **arguments).tolist()
+    )
 
 
 @pytest.mark.parametrize("new_tokens", [1, 2, 5])
 def test_nothing_is_drafted_past_the_end(new_tokens: int) -> None:
-    """A draft model's every guess is a forward; it is never asked for more than the tokens that are left but one."""
+    """Each token of a draft model costs a forward; it drafts at most one token less than remain."""
     smaller, model = CopyingModel(), random_model()
     ids = torch.tensor([[3, 4, 5] * 4])
-    given = {"max_new_tokens": new_tokens, "do_sample": False, "eos_token_id": None}
+    arguments = {"max_new_tokens": new_tokens, "do_sample": False, "eos_token_id": None}
     plugged = {"custom_generate": hf.custom_generate, "method": "draft-model", "num_draft": 8, "draft_model": smaller}
-    assert model.generate(ids, **given, **plugged).tolist() == model.generate(ids, **given).tolist()
+    assert model.generate(ids, **arguments, **plugged).tolist() == model.generate(ids, **arguments).tolist()
     readings = smaller.sessions[0].readings
-    # The first step may guess all but one, a second one fewer.
+    # The first step may draft all but one, the second one fewer.
     assert len(readings) <= sum(range(new_tokens)) and (len(readings) >= new_tokens - 1)
 
 
 def test_at_the_end_of_the_models_context_the_draft_gives_way(model: Any) -> None:
     model = random_model(max_position_embeddings=48)
     ids = torch.tensor([[3, 4, 5] * 12])
-    given = {"max_length": 48, "do_sample": False, "eos_token_id": None}
-    plugged = model.generate(ids, custom_generate=hf.custom_generate, num_draft=16, **given)
-    assert plugged.tolist() == model.generate(ids, **given).tolist()
+    arguments = {"max_length": 48, "do_sample": False, "eos_token_id": None}
+    plugged = model.generate(ids, custom_generate=hf.custom_generate, num_draft=16, **arguments)
+    assert plugged.tolist() == model.generate(ids, **arguments).tolist()
 
 
 def test_a_dictionary_is_returned_where_it_is_asked_for(ours: Generate, prompts: Rows) -> None:
-    given = {"max_new_tokens": 3, "do_sample": False}
-    output = ours(prompts[6], return_dict_in_generate=True, **given)
-    assert output.sequences.tolist() == ours(prompts[6], **given).tolist()
+    arguments = {"max_new_tokens": 3, "do_sample": False}
+    output = ours(prompts[6], return_dict_in_generate=True, **arguments)
+    assert output.sequences.tolist() == ours(prompts[6], **arguments).tolist()
 
 
 def test_the_model_is_left_as_it_was() -> None:
     model = random_model(attention_dropout=0.5).train()
     model.model.layers[0].eval()
     before = [module.training for module in model.modules()]
-    given = {"max_new_tokens": 8, "do_sample": False, "custom_generate": hf.custom_generate}
-    first, second = (model.generate(torch.tensor([[3, 4, 5]]), **given).tolist() for _ in range(2))
+    arguments = {"max_new_tokens": 8, "do_sample": False, "custom_generate": hf.custom_generate}
+    first, second = (model.generate(torch.tensor([[3, 4, 5]]), **arguments).tolist() for _ in range(2))
     assert first == second
     assert [module.training for module in model.modules()] == before
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -379,7 +393,7 @@ def test_the_curve_reaches_a_drafter_that_cuts_its_own_trees(ours: Generate, mod
     arguments = {"max_new_tokens": 12, "do_sample": False, "method": "fusion"}
     ours(prompts[0], **arguments, curve=steep)  # the model has been checked with trees by then
     hook = model.register_forward_pre_hook(
-        lambda _, __, given: rows.append(given["input_ids"].shape[1]), with_kwargs=True
+        lambda _, __, values: rows.append(values["input_ids"].shape[1]), with_kwargs=True
     )
     try:
         ours(prompts[0], **arguments, curve=steep)

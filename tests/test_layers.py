@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 HEAVY = {"torch", "transformers", "faiss", "sentence_transformers", "gradio", "tokenizers", "safetensors", "pandas"}
 SMALL = {*sys.stdlib_module_names, "numpy"}
 
-# A folder of specrace/ (or a single module there) and the others it may import (docs/architecture.md).
+# A folder of specrace/ (or a single module there) and the others that it may import (docs/architecture.md).
 ABOVE_ALL = {"core", "ngrams", "retrieval", "drafters", "model", "engine", "lab", "views"}
 MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
@@ -52,7 +52,7 @@ LIBRARIES: dict[str, set[str]] = {
     "specrace.lab.peers": {"torch", "transformers"},
     "specrace.lab.llama_cpp": {"torch"},
 }
-# The codec of recordings, which a machine that only races may lack: nothing that races imports it at its top.
+# The codec of recordings may be missing on a machine that only races, so nothing that races imports it at its top.
 CODEC = {"specrace.engine.recording": {"msgspec"}}
 # Their modules are used without a model or a page, so importing them must not load one.
 LIGHT = ("core", "ngrams", "retrieval", "drafters", "engine", "lab", "views", "integrations")
@@ -60,11 +60,13 @@ LIGHT = ("core", "ngrams", "retrieval", "drafters", "engine", "lab", "views", "i
 
 def _read_modules() -> dict[str, ast.Module]:
     """Dotted name -> syntax tree, of the whole package and app.py."""
-    found = {}
+    modules = {}
     for file in [*(ROOT / "specrace").rglob("*.py"), ROOT / "app.py"]:
         parts = file.relative_to(ROOT).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = ast.parse(file.read_text(encoding="utf-8"))
-    return found
+        modules[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = ast.parse(
+            file.read_text(encoding="utf-8")
+        )
+    return modules
 
 
 MODULES = _read_modules()
@@ -78,14 +80,14 @@ def _folder(name: str) -> str:
 
 def _inside_functions(tree: ast.Module) -> set[ast.AST]:
     functions = [
-        each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
     ]
     return {inner for function in functions for inner in ast.walk(function)}
 
 
 def _for_types_only(tree: ast.Module) -> set[ast.AST]:
-    """What stands under `if TYPE_CHECKING:`, which never runs."""
-    blocks = [each for each in ast.walk(tree) if isinstance(each, ast.If) and "TYPE_CHECKING" in ast.dump(each.test)]
+    """The nodes under `if TYPE_CHECKING:`, which never run."""
+    blocks = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
     return {inner for block in blocks for statement in block.body for inner in ast.walk(statement)}
 
 
@@ -94,26 +96,26 @@ def _imports(name: str, *, for_types: bool = False, at_top_only: bool = False) -
     tree = MODULES[name]
     left_out = set() if for_types else _for_types_only(tree)
     left_out |= _inside_functions(tree) if at_top_only else set()
-    found = set()
+    names = set()
     for node in ast.walk(tree):
         if node in left_out:
             continue
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name} imports relatively"
             source = node.module or ""
             inner = {f"{source}.{alias.name}" for alias in node.names}
-            found |= {each if each in MODULES else source for each in inner}
-    return found
+            names |= {imported if imported in MODULES else source for imported in inner}
+    return names
 
 
 def _ours(name: str, **only: bool) -> set[str]:
-    return {each for each in _imports(name, **only) if each.split(".")[0] == "specrace"}
+    return {imported for imported in _imports(name, **only) if imported.split(".")[0] == "specrace"}
 
 
 def _foreign(name: str, **only: bool) -> set[str]:
-    return {each.split(".")[0] for each in _imports(name, **only)} - {"specrace"}
+    return {imported.split(".")[0] for imported in _imports(name, **only)} - {"specrace"}
 
 
 @pytest.mark.parametrize("name", sorted(MODULES))
@@ -149,7 +151,7 @@ def test_no_import_goes_in_a_circle() -> None:
     modules = {name: _ours(name, for_types=True) - {name, "specrace"} for name in MODULES}
     folders: dict[str, set[str]] = {}
     for name, imported in modules.items():
-        folders.setdefault(_folder(name), set()).update({_folder(each) for each in imported} - {_folder(name)})
+        folders.setdefault(_folder(name), set()).update({_folder(target) for target in imported} - {_folder(name)})
     for graph in (modules, folders):
         try:
             TopologicalSorter(graph).prepare()
@@ -159,14 +161,14 @@ def test_no_import_goes_in_a_circle() -> None:
 
 @pytest.mark.parametrize("name", sorted(name for name in MODULES if name not in ("app", "specrace")))
 def test_above_the_drafters_no_single_one_is_known(name: str) -> None:
-    """Another decoder is one file and one line in the registry."""
+    """A new decoder is one file and one line in the registry, so no other module may name it."""
     if _folder(name) not in MAY_IMPORT["drafters"] | {"drafters"}:
-        known = {each for each in _ours(name) if each.startswith("specrace.drafters")}
-        assert known <= {"specrace.drafters", "specrace.drafters.base"}, f"{name} imports {sorted(known)}"
+        drafters = {imported for imported in _ours(name) if imported.startswith("specrace.drafters")}
+        assert drafters <= {"specrace.drafters", "specrace.drafters.base"}, f"{name} imports {sorted(drafters)}"
 
 
 def test_what_needs_no_model_loads_none() -> None:
-    """In a new process: nothing heavy comes along, by whatever way."""
+    """In a new process no heavy library is loaded, directly or indirectly."""
     light = [name for name in MODULES if _folder(name) in LIGHT and name not in EXCEPTIONS]
     script = f"import importlib, sys\nfor name in {light!r}: importlib.import_module(name)\n"
     script += f"print(sorted({HEAVY!r} & set(sys.modules)))"
@@ -198,7 +200,7 @@ def test_a_race_needs_no_codec() -> None:
 
 
 def test_modules_do_nothing_when_they_are_imported() -> None:
-    """At the top of a module stand definitions only: no loop, no `with`, no bare call."""
+    """The top of a module has definitions only: no loop, no `with`, no bare call."""
     for name in set(MODULES) - {"app", "specrace.__main__", "specrace.tiny.__main__"}:
         for node in MODULES[name].body:
             loose = isinstance(node, ast.For | ast.While | ast.With)
@@ -207,7 +209,7 @@ def test_modules_do_nothing_when_they_are_imported() -> None:
 
 
 def test_the_tests_lie_as_the_package_does() -> None:
-    """A folder of tests for each folder of the package, whole programs, and whole paths through folders on models."""
+    """Each folder of the package has a folder of tests; others hold whole programs and whole paths on models."""
     folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and path.name != "__pycache__"}
     whole = {"browser", "gpu", "measure", "mutation", "paths"}
     assert folders - whole == {path.name for path in (ROOT / "specrace").iterdir() if (path / "__init__.py").exists()}

@@ -72,8 +72,8 @@ def test_other_commands_run_from_the_wheel(installed: Path, tmp_path: Path) -> N
 def test_generate_of_transformers_takes_a_method_from_the_wheel(installed: Path, tmp_path: Path) -> None:
     done = run(installed, tmp_path, "-c", GENERATE)
     assert done.returncode == 0, done.stderr
-    same, file = done.stdout.split()
-    assert same == "True" and Path(file).is_relative_to(installed)
+    are_equal, file = done.stdout.split()
+    assert are_equal == "True" and Path(file).is_relative_to(installed)
 
 
 def test_the_wheel_holds_what_ships_and_no_more(installed: Path) -> None:
@@ -92,6 +92,6 @@ def test_the_pins_lie_within_the_package_s_ranges() -> None:
     lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
     pins = [Requirement(line) for line in lines if line.strip() and not line.startswith("#")]
     pinned = {pin.name: str(pin.specifier).removeprefix("==") for pin in pins}
-    ranges = {each.name: each.specifier for each in map(Requirement, PROJECT["dependencies"])}
+    ranges = {dependency.name: dependency.specifier for dependency in map(Requirement, PROJECT["dependencies"])}
     assert set(pinned) == set(ranges)
     assert all(ranges[name].contains(version) for name, version in pinned.items())

@@ -1,4 +1,4 @@
-"""A sitting that keeps its answers: drafters may learn from them, the text stays vanilla's, by default none stay."""
+"""A workbench that keeps its answers: drafters learn from them, the text stays vanilla's; by default none are kept."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ SPEC = RaceSpec(("suffix", "recycling"), max_new_tokens=40, num_draft=8, options
 QUESTION, OTHER = "Why does bread rise?", "What causes the tides?"
 
 
-def asked(workbench: Workbench, question: str = QUESTION) -> tuple[int, list[LaneResult], list[int]]:
+def ask(workbench: Workbench, question: str = QUESTION) -> tuple[int, list[LaneResult], list[int]]:
     """How many past outputs the race had, its results, and vanilla's tokens."""
     started, *steps, finished = workbench.ask(question, SPEC, top=1)
     assert isinstance(started, Started) and isinstance(finished, Finished)
-    said = [token for step in steps if isinstance(step, Step) and step.lane == "vanilla" for token in step.emitted]
-    return started.about["past_outputs"], list(finished.lanes), said
+    tokens = [token for step in steps if isinstance(step, Step) and step.lane == "vanilla" for token in step.emitted]
+    return started.about["past_outputs"], list(finished.lanes), tokens
 
 
 def keeping(bundled: Workbench) -> Workbench:
@@ -37,27 +37,27 @@ def keeping(bundled: Workbench) -> Workbench:
 
 def test_answers_are_kept_and_drafted_from(bundled: Workbench) -> None:
     workbench, fresh = keeping(bundled), bundled
-    number, _, said = asked(workbench)
-    assert number == 0 and list(workbench.outputs) == [tuple(said)]
-    # The opening of an answer, which no document holds, can be drafted from the answers before.
-    (_, alone, _), (number, after, _) = asked(fresh, OTHER), asked(workbench, OTHER)
+    number, _, answer = ask(workbench)
+    assert number == 0 and list(workbench.outputs) == [tuple(answer)]
+    # The opening of an answer is in no document, but can be drafted from earlier answers.
+    (_, without_past, _), (number, with_past, _) = ask(fresh, OTHER), ask(workbench, OTHER)
     assert number == 1 and len(workbench.outputs) == 2
-    assert after[1].steps < alone[1].steps and after[2].steps <= alone[2].steps
-    assert all(lane.identical for lane in (*alone, *after))
-    other = workbench.on([Document("own.md", "Own", "Robins sing at dawn.")], workbench.retriever.index)
-    assert other.keep_outputs and not other.outputs, "a visitor's own documents share no past"
+    assert with_past[1].steps < without_past[1].steps and with_past[2].steps <= without_past[2].steps
+    assert all(lane.identical for lane in (*without_past, *with_past))
+    visitor = workbench.on([Document("own.md", "Own", "Robins sing at dawn.")], workbench.retriever.index)
+    assert visitor.keep_outputs and not visitor.outputs, "a visitor's own documents share no past"
 
 
 def test_an_answer_is_kept_once_and_after_the_repeated_runs(bundled: Workbench) -> None:
-    """Also where the caller gives them up; where it gives up the race itself there is no answer to keep."""
-    workbench, seen = keeping(bundled), list[int]()
+    """It is kept even if the caller abandons the repeated runs, but not if it abandons the race itself."""
+    workbench, num_kept = keeping(bundled), list[int]()
 
     def again(_: Repeated) -> bool:
-        seen.append(len(workbench.outputs))
-        return len(seen) < 3
+        num_kept.append(len(workbench.outputs))
+        return len(num_kept) < 3
 
     *_, last = workbench.ask(QUESTION, SPEC, top=1, again=again)
-    assert isinstance(last, Repeated) and seen == [0, 0, 0] and len(workbench.outputs) == 1
+    assert isinstance(last, Repeated) and num_kept == [0, 0, 0] and len(workbench.outputs) == 1
     events = workbench.ask(OTHER, SPEC, top=1, again=lambda _: True)
     while not isinstance(next(events), Repeated):
         pass
@@ -70,18 +70,18 @@ def test_an_answer_is_kept_once_and_after_the_repeated_runs(bundled: Workbench) 
 
 
 def test_no_answer_is_drafted_from_an_answer_to_the_same_question(bundled: Workbench) -> None:
-    """Nor where the same question comes with more passages, or in other letters, so that its prompt is another."""
+    """Nor if the same question comes with more passages or in other letters, which makes another prompt."""
     workbench = keeping(bundled)
-    first, second = asked(workbench), asked(workbench)
+    first, second = ask(workbench), ask(workbench)
     assert (first[0], second[0]) == (0, 0) and second[2] == first[2] and len(workbench.outputs) == 2
     assert [lane.steps for lane in second[1]] == [lane.steps for lane in first[1]]
     started, *_ = workbench.ask(f"  {QUESTION.upper()} ", SPEC, top=2)
     assert isinstance(started, Started) and started.about["past_outputs"] == 0
-    assert asked(workbench, OTHER)[0] == 3 and asked(workbench)[0] == 1
+    assert ask(workbench, OTHER)[0] == 3 and ask(workbench)[0] == 1
 
 
 def test_what_was_asked_of_all_answers_is_ready_for_those_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the first lane that asks would pay for it, and only where a question comes again."""
+    """Otherwise the first lane that needs an automaton would pay for it, and only when a question comes again."""
     past = PastOutputs()
     for number in range(3):
         past.add([7, 8, 9 + number], [1, number], f"Why {number}?")
@@ -93,7 +93,7 @@ def test_what_was_asked_of_all_answers_is_ready_for_those_to_others(monkeypatch:
 
 
 def test_by_default_nothing_is_kept(bundled: Workbench) -> None:
-    assert [asked(bundled)[0], asked(bundled)[0], len(bundled.outputs)] == [0, 0, 0]
+    assert [ask(bundled)[0], ask(bundled)[0], len(bundled.outputs)] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("method", ["suffix", "recycling"])
@@ -108,9 +108,9 @@ def test_generate_takes_past_outputs(method: str) -> None:
         return [token for step in steps for token in step.emitted], len(steps)
 
     text, cold = decode([])
-    same, warm = decode([[*prompt, *text]])
-    other, _ = decode([[7, 7, 7], [], list(range(2, 30))])
-    assert text == same == other and warm < cold
+    from_own, warm = decode([[*prompt, *text]])
+    from_others, _ = decode([[7, 7, 7], [], list(range(2, 30))])
+    assert text == from_own == from_others and warm < cold
 
 
 def test_the_page_keeps_them_if_it_is_told_to() -> None:

@@ -41,15 +41,15 @@ def lit_words(about: Mapping[str, Any], spans: Sequence[Sequence[int]]) -> str:
     return "".join(about["passages"][passage]["text"][start:end] for passage, start, end in spans)
 
 
-def same(text: str) -> str:
-    """Blanks aside: a token's leading one may stand outside the passage."""
+def without_spaces(text: str) -> str:
+    """The text without spaces: a token's leading space may lie outside the passage."""
     return "".join(text.split())
 
 
 def test_in_a_hundred_random_steps_the_lit_words_are_the_accepted_ones(races: list[list[Event]]) -> None:
     steps = [(started(race).about, event) for race in races for event in race if isinstance(event, Step)]
-    # Lane after lane: in which order lanes took their steps is the machine's affair.
-    steps.sort(key=lambda each: (each[0]["question"], each[1].lane, each[1].index))
+    # Sorted by lane, because the order in which lanes step depends on the machine.
+    steps.sort(key=lambda pair: (pair[0]["question"], pair[1].lane, pair[1].index))
     drafted = [(about, step) for about, step in steps if find_spans(step, read_origins(about))]
     chosen = random.Random(5).sample(drafted, NUM_STEPS)
     compared = 0
@@ -57,12 +57,12 @@ def test_in_a_hundred_random_steps_the_lit_words_are_the_accepted_ones(races: li
         origins = read_origins(about)
         assert step.tree.positions is not None
         nodes = step.verdict.path[1 : len(step.emitted) + 1]
-        places = [step.tree.positions[node] for node in nodes]
-        known = [0 <= place < len(origins) and origins[place] is not None for place in places]
-        said = [text for text, is_known in zip(step.texts, known, strict=False) if is_known]
-        assert same(lit_words(about, find_spans(step, origins))) == same("".join(said)) != ""
-        compared += all(known)
-    # In most of them every accepted token came from a passage, so the whole run is lit; else titles or output helped.
+        positions = [step.tree.positions[node] for node in nodes]
+        from_passage = [0 <= position < len(origins) and origins[position] is not None for position in positions]
+        texts = [text for text, is_copied in zip(step.texts, from_passage, strict=False) if is_copied]
+        assert without_spaces(lit_words(about, find_spans(step, origins))) == without_spaces("".join(texts)) != ""
+        compared += all(from_passage)
+    # In most steps every accepted token came from a passage, so the whole run is lit; in the others, not all did.
     assert compared >= 0.6 * NUM_STEPS
 
 
@@ -77,12 +77,12 @@ def test_no_step_lights_words_that_it_did_not_accept(races: list[list[Event]]) -
 def test_the_frames_of_a_replay_light_the_same_words(races: list[list[Event]]) -> None:
     for race in races:
         reel, lit = make_reel(race), 0
-        for each in reel["steps"]:
-            if "spans" in each["frame"]:
+        for step in reel["steps"]:
+            if "spans" in step["frame"]:
                 lit += 1
-                accepted = len(each["event"]["verdict"]["path"]) - 1
-                text = "".join(each["event"]["texts"][:accepted])
-                assert same(lit_words(reel["head"], each["frame"]["spans"])) in same(text)
+                accepted = len(step["event"]["verdict"]["path"]) - 1
+                text = "".join(step["event"]["texts"][:accepted])
+                assert without_spaces(lit_words(reel["head"], step["frame"]["spans"])) in without_spaces(text)
         assert lit > 5
 
 
@@ -95,7 +95,7 @@ def test_every_token_is_counted_under_one_source(races: list[list[Event]]) -> No
         assert len(last) == len(LANES)
         for frame in last:
             assert sum(frame["sources"]) == frame["meters"]["tokens"]
-            # All that a step says beyond what it accepted is the model's own.
+            # Every token beyond the accepted ones is the model's own.
             assert frame["sources"][0] >= frame["meters"]["tokens"] - frame["meters"]["accepted"]
         # The bundled model quotes: most of a copying lane's answer was drafted from the passages.
         assert sum(last[1]["sources"][4:]) > 0.5 * last[1]["meters"]["tokens"]

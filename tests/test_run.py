@@ -1,5 +1,5 @@
-"""`tests/run`: whatever fails, the rest runs, and the exit code and the last line tell. The real script, with programs
-that only note what they are asked for, and fail where they are told to.
+"""`tests/run`: if a part fails, the rest runs, and the exit code and the last line say so. The real script runs, with
+programs that only note their arguments, and fail when they match FAILS.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PROGRAMS = ("python", "pip", "uv", "oxlint", "oxfmt", "hadolint")
 
 
 def run(folder: Path, fails: str, *arguments: str) -> tuple[int, list[str], list[str]]:
-    """Exit code, lines that were printed, and what was asked for, in a virtual environment that is kept in `folder`."""
+    """Exit code, printed lines, and the commands run, in a virtual environment in `folder`."""
     (folder / "bin").mkdir(exist_ok=True)
     for name, words in (*((program, PROGRAM) for program in PROGRAMS), ("chromium", "#!/bin/sh\n")):
         (folder / "bin" / name).write_text(words)
@@ -53,10 +53,10 @@ def run(folder: Path, fails: str, *arguments: str) -> tuple[int, list[str], list
 
 
 def test_every_group_runs_beside_the_tests_and_is_announced(tmp_path: Path) -> None:
-    code, said, asked = run(tmp_path, "")
-    assert code == 0 and said == ["== tests", *(f"== {name}" for name in LINTERS), "All passed."]
+    code, printed, commands = run(tmp_path, "")
+    assert code == 0 and printed == ["== tests", *(f"== {name}" for name in LINTERS), "All passed."]
     # Linters and tests run at once, in no order.
-    assert asked[:2] == INSTALLED and sorted(asked[2:]) == sorted([*LINTERS.values(), TESTS])
+    assert commands[:2] == INSTALLED and sorted(commands[2:]) == sorted([*LINTERS.values(), TESTS])
 
 
 @pytest.mark.parametrize(
@@ -72,34 +72,36 @@ def test_every_group_runs_beside_the_tests_and_is_announced(tmp_path: Path) -> N
     ],
 )
 def test_a_group_that_fails_is_named_and_the_others_run(tmp_path: Path, fails: str, named: str) -> None:
-    code, said, asked = run(tmp_path, fails)
-    assert code == 1 and len(asked) == 3 + len(LINTERS)
-    assert said[-1] == f"Failed: {named}." if named else said[-1] in ("Failed: ruff, tests.", "Failed: tests, ruff.")
+    code, printed, commands = run(tmp_path, fails)
+    assert code == 1 and len(commands) == 3 + len(LINTERS)
+    assert (
+        printed[-1] == f"Failed: {named}." if named else printed[-1] in ("Failed: ruff, tests.", "Failed: tests, ruff.")
+    )
 
 
 def test_what_cannot_be_installed_ends_it(tmp_path: Path) -> None:
     for _ in range(2):
-        code, said, asked = run(tmp_path, "-m pip")
-        assert code != 0 and said == [] and asked == INSTALLED[:1]
+        code, printed, commands = run(tmp_path, "-m pip")
+        assert code != 0 and printed == [] and commands == INSTALLED[:1]
 
 
 def test_where_uv_finds_no_index_pip_looks(tmp_path: Path) -> None:
-    code, said, asked = run(tmp_path, "uv pip")
-    assert code == 0 and said[-1] == "All passed."
-    assert asked[:3] == [*INSTALLED, f"{PIP} -r requirements-dev.txt"]
+    code, printed, commands = run(tmp_path, "uv pip")
+    assert code == 0 and printed[-1] == "All passed."
+    assert commands[:3] == [*INSTALLED, f"{PIP} -r requirements-dev.txt"]
 
 
 def test_an_unchanged_environment_is_not_installed_again(tmp_path: Path) -> None:
     run(tmp_path, "")
-    code, _, asked = run(tmp_path, "")
-    assert code == 0 and sorted(asked) == sorted([*LINTERS.values(), TESTS])
+    code, _, commands = run(tmp_path, "")
+    assert code == 0 and sorted(commands) == sorted([*LINTERS.values(), TESTS])
     (tmp_path / "pyvenv.cfg").write_text("version = 3.12.0\n")
     assert run(tmp_path, "")[2][:2] == INSTALLED
 
 
 def test_a_new_environment_shows_what_requirements_txt_lacks(tmp_path: Path) -> None:
-    """The programs are made by a `python3` that stands in, so that none of them is there before."""
-    made = tmp_path / "made"
+    """A stand-in for `python3` makes the programs, so none of them exists before."""
+    created = tmp_path / "made"
     (tmp_path / "bin").mkdir()
     program = tmp_path / "program"
     program.write_text(PROGRAM)
@@ -111,9 +113,9 @@ def test_a_new_environment_shows_what_requirements_txt_lacks(tmp_path: Path) -> 
         (tmp_path / "bin" / name).chmod(0o755)
     notes = tmp_path / "notes"
     path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
-    environment = os.environ | {"SPECRACE_VENV": str(made), "NOTES": str(notes), "FAILS": "import_all", "PATH": path}
+    environment = os.environ | {"SPECRACE_VENV": str(created), "NOTES": str(notes), "FAILS": "import_all", "PATH": path}
     done = subprocess.run(["bash", SCRIPT], env=environment, capture_output=True, text=True)
-    assert notes.read_text().replace(str(made), "VENV").splitlines()[:4] == [
+    assert notes.read_text().replace(str(created), "VENV").splitlines()[:4] == [
         INSTALLED[0],
         f"{UV} requirements.txt",
         "python -m tests.import_all",
@@ -123,12 +125,12 @@ def test_a_new_environment_shows_what_requirements_txt_lacks(tmp_path: Path) -> 
 
 
 def test_arguments_are_pytest_s(tmp_path: Path) -> None:
-    code, said, asked = run(tmp_path, "-m pytest", "tests/core", "-k", "two words")
-    assert code == 1 and said[-1] == "Failed: tests."
-    assert sorted(asked[2:]) == sorted([*LINTERS.values(), "python -m pytest tests/core -k two words"])
+    code, printed, commands = run(tmp_path, "-m pytest", "tests/core", "-k", "two words")
+    assert code == 1 and printed[-1] == "Failed: tests."
+    assert sorted(commands[2:]) == sorted([*LINTERS.values(), "python -m pytest tests/core -k two words"])
 
 
 def test_quick_is_pytest_alone(tmp_path: Path) -> None:
-    code, said, asked = run(tmp_path, "", "quick", "-x")
-    assert (code, said, asked) == (0, [], [*INSTALLED, "python -m pytest -x"])
+    code, printed, commands = run(tmp_path, "", "quick", "-x")
+    assert (code, printed, commands) == (0, [], [*INSTALLED, "python -m pytest -x"])
     assert run(tmp_path, "-m pytest", "quick")[0] == 1

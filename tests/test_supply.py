@@ -12,13 +12,13 @@ from tests.measure import licences
 from tests.measure.lock import CUDA_LOCK, FOLDER, FOR_GPUS, LOCK
 
 ROOT = Path(__file__).resolve().parents[1]
-PINNED = {each.name: str(each.specifier) for each in licences.pins()}
+PINNED = {pin.name: str(pin.specifier) for pin in licences.pins()}
 UNPICKLERS = {"pickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 SOURCES = [*(ROOT / "specrace").rglob("*.py"), ROOT / "app.py"]
 
 
 def locked(file: Path) -> dict[str, str]:
-    return {each.name: str(each.specifier) for each in licences.pins(file)}
+    return {pin.name: str(pin.specifier) for pin in licences.pins(file)}
 
 
 @pytest.mark.parametrize("file", [LOCK, CUDA_LOCK])
@@ -28,7 +28,7 @@ def test_every_file_of_the_container_has_a_hash(file: Path) -> None:
     for entry in entries:
         name, *hashes = [line.rstrip("\\ ") for line in entry.strip().splitlines()]
         assert re.fullmatch(r"[a-z0-9.-]+==[^ ;]+", name), name
-        assert hashes and all(re.fullmatch(r" *--hash=sha256:[0-9a-f]{64}", each) for each in hashes), name
+        assert hashes and all(re.fullmatch(r" *--hash=sha256:[0-9a-f]{64}", file_hash) for file_hash in hashes), name
 
 
 def test_the_container_has_the_pinned_versions_and_all_that_they_need() -> None:
@@ -72,13 +72,13 @@ def test_nothing_is_unpickled_and_no_model_s_code_is_run() -> None:
             assert not {name.partition(".")[0] for name in names} & UNPICKLERS, file
             if not isinstance(node, ast.Call):
                 continue
-            given = {each.arg: ast.unparse(each.value) for each in node.keywords}
+            keywords = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
             where = f"{file}, line {node.lineno}"
-            assert given.get("trust_remote_code", "False") == "False", where
-            assert given.get("allow_pickle", "False") == "False", where
+            assert keywords.get("trust_remote_code", "False") == "False", where
+            assert keywords.get("allow_pickle", "False") == "False", where
             called = ast.unparse(node.func)
             assert not called.endswith("read_pickle"), where
             if called == "torch.load":
                 loads += 1
-                assert given.get("weights_only") == "True", where
+                assert keywords.get("weights_only") == "True", where
     assert loads

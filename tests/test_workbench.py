@@ -1,4 +1,4 @@
-"""What a workbench does to the process that it lives in."""
+"""A workbench and its process: memory, the garbage collector, models that are replaced."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_collector_passes_over_what_is_loaded_until_it_is_replaced(monkeypat
     workbench = module.Workbench(tiny_target("llama"), [], None, None)  # type: ignore[arg-type]
     workbench = workbench.with_model("second")
     second = weakref.ref(workbench.target)
-    # In a circle, as a model's parts and its hooks often are: only the collector can let go of it.
+    # A reference cycle, as between a model's parts and its hooks: only the collector can free it.
     workbench.target.model.circle = workbench.target
     assert gc.get_freeze_count() > 10_000
     workbench = workbench.with_model("third")
@@ -45,23 +45,23 @@ def test_the_collector_passes_over_what_is_loaded_until_it_is_replaced(monkeypat
 
 
 def test_a_replaced_model_is_freed_before_the_next_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both may not fit in memory; and where the next does not, the one after it may."""
+    """Both may not fit in memory; and if the next does not fit, the one after it may."""
     monkeypatch.setattr(module, "load_target", lambda *_, **__: tiny_target("llama"))
     shared = module.Workbench(tiny_target("llama"), [], None, None)  # type: ignore[arg-type]
     chosen = shared.with_model("second")
     second = weakref.ref(chosen.target)
     chosen.target.model.circle = chosen.target
     del chosen
-    found: list[object] = []
+    at_load: list[object] = []
 
     def load(*_: Any, **__: Any) -> Target:
-        found.append(second())
+        at_load.append(second())
         raise InputError("This machine has too little memory.")
 
     monkeypatch.setattr(module, "load_target", load)
     with pytest.raises(InputError):
         shared.with_model("third")
-    assert found == [None]
+    assert at_load == [None]
 
 
 def test_another_model_has_the_dtype_but_neither_draft_model_nor_adapter(
@@ -74,8 +74,8 @@ def test_another_model_has_the_dtype_but_neither_draft_model_nor_adapter(
         return tiny_target("llama")
 
     monkeypatch.setattr(module, "load_target", load)
-    for part in ("read_documents", "load_embedder", "load_reranker", "open_index"):
-        monkeypatch.setattr(module, part, lambda *_, **__: None)
+    for loader in ("read_documents", "load_embedder", "load_reranker", "open_index"):
+        monkeypatch.setattr(module, loader, lambda *_, **__: None)
     workbench = Workbench.open(model="own/model", dtype="bfloat16", draft_model="draft", adapter="low-rank")
     workbench.with_model("other")
     workbench.with_model("other", "float32")
@@ -89,15 +89,15 @@ def test_another_model_has_the_dtype_but_neither_draft_model_nor_adapter(
 
 
 def test_a_workbench_goes_with_its_last_user() -> None:
-    """Not with the collector's next look, which passes over a visitor's documents that are frozen."""
+    """It is not left to the collector, which passes over a visitor's documents that are frozen."""
     workbench = Workbench(tiny_target("llama"), [Document("a", "a", "plain")], None, None)  # type: ignore[arg-type]
-    known = weakref.ref(workbench)
+    reference = weakref.ref(workbench)
     del workbench
-    assert known() is None
+    assert reference() is None
 
 
 def test_without_passages_the_question_stands_alone(bundled: Workbench) -> None:
-    """Also in the recording, which opens as any other."""
+    """The recording of such a race opens like any other."""
     spec = RaceSpec(("trie",), max_new_tokens=8)
     events = list(bundled.ask("What is a trie?", spec, top=0))
     started, finished = events[0], events[-1]
@@ -117,8 +117,8 @@ def test_as_many_passages_as_fit_unless_somebody_says_how_many(bundled: Workbenc
     narrow.target.max_context = whole - 1
     prompt, fewer = narrow.fitting_prompt(question, hits, spec, noise=noise)
     assert 1 <= len(fewer) < 4 and len(prompt.tokens) + 8 < whole
-    near = {hit.passage for hit in bundled.retrieve(question, 4)}
-    assert sum(hit.passage not in near for hit in fewer) == min(len(fewer) - 1, round(noise * len(fewer)))
+    nearest = {hit.passage for hit in bundled.retrieve(question, 4)}
+    assert sum(hit.passage not in nearest for hit in fewer) == min(len(fewer) - 1, round(noise * len(fewer)))
     with pytest.raises(InputError, match="use fewer passages"):
         list(narrow.ask(question, spec, top=4, noise=noise))
 

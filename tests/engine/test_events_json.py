@@ -55,7 +55,7 @@ FINISHED = st.builds(Finished, st.lists(RESULTS, max_size=3).map(tuple), st.bool
 @st.composite
 def steps(draw: st.DrawFn) -> Step:
     """A step with a tree of any shape, with and without the optional fields."""
-    tree = draw(trees(most=8))
+    tree = draw(trees(max_draft=8))
     if draw(st.booleans()):
         tree = TokenTree(tree.tokens, tree.parents)
     one_a_node: dict[str, Any] = {"min_size": len(tree), "max_size": len(tree)}
