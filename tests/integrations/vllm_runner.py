@@ -26,7 +26,7 @@ def vllm_config(num_speculative_tokens: int, max_model_len: int, **specrace: Any
 
 @dataclass
 class Request:
-    """The parts of vLLM's configuration that a drafter reads; `specrace` is our additional configuration."""
+    """A request whose model writes `truth` after `prompt`; `accepted` has an entry for each step that emits tokens."""
 
     prompt: Sequence[int]
     truth: Sequence[int]
