@@ -17,6 +17,7 @@ from specrace.core.metrics import (
     first_difference,
     format_speedup,
     loop_tokens,
+    too_fast,
 )
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, verify
@@ -109,7 +110,15 @@ def test_loops_by_example() -> None:
 
 @pytest.mark.parametrize(
     ("tokens", "reference", "position"),
-    [([], [], None), ([1, 2], [1, 2], None), ([1, 2], [1, 3], 1), ([1], [1, 2], 1), ([1, 2], [1], 1), ([], [4], 0)],
+    [
+        ([], [], None),
+        ([1, 2], [1, 2], None),
+        ([1, 2], [1, 3], 1),
+        ([1, 2], [3, 2], 0),
+        ([1], [1, 2], 1),
+        ([1, 2], [1], 1),
+        ([], [4], 0),
+    ],
 )
 def test_first_difference(tokens: list[int], reference: list[int], position: int | None) -> None:
     assert first_difference(tokens, reference) == position
@@ -133,6 +142,52 @@ def test_what_is_known_to_agree_is_not_compared_again() -> None:
 def test_a_speedup_is_the_ratio_of_tokens_per_second() -> None:
     fast, slow = LaneMetrics(tokens=6, target_ms=2.0), LaneMetrics(tokens=2, target_ms=2.0)
     assert fast.speedup(slow) == 3.0 and fast.speedup(LaneMetrics()) == 0.0
+
+
+def test_a_summary_has_the_fields_of_a_result() -> None:
+    metrics = LaneMetrics(tokens=6, steps=2, drafted=8, accepted=4, draft_ms=1.0, target_ms=2.0, keep_ms=1.0)
+    assert metrics.summary() == {
+        "tokens": 6,
+        "steps": 2,
+        "tau": 3.0,
+        "drafted_per_step": 4.0,
+        "acceptance_rate": 0.5,
+        "decode_ms": 4.0,
+        "tokens_per_s": 1500.0,
+    }
+
+
+def test_merging_adds_every_total() -> None:
+    total, other = LaneMetrics(1, 2, 3, 4, 5.0, 6.0, 7.0), LaneMetrics(10, 20, 30, 40, 50.0, 60.0, 70.0)
+    total.merge(other)
+    assert total == LaneMetrics(11, 22, 33, 44, 55.0, 66.0, 77.0)
+    assert other == LaneMetrics(10, 20, 30, 40, 50.0, 60.0, 70.0)
+
+
+VANILLA = LaneMetrics(tokens=10, steps=10, target_ms=10.0)
+
+
+@pytest.mark.parametrize(
+    ("lane", "expected"),
+    [
+        (LaneMetrics(tokens=11, steps=11, target_ms=10.0), False),  # 1.1 times vanilla's rate, which noise may bring
+        (LaneMetrics(tokens=11, steps=11, target_ms=9.9), True),
+        (LaneMetrics(tokens=10, steps=5, target_ms=5.0), False),  # twice the rate, at two tokens per step
+        (LaneMetrics(tokens=10, steps=5, target_ms=4.0), True),
+        (LaneMetrics(tokens=9, steps=9, target_ms=1.0), False),  # fewer tokens than vanilla's: not judged
+    ],
+)
+def test_a_lane_is_too_fast_beyond_its_tokens_per_step(lane: LaneMetrics, expected: bool) -> None:
+    assert too_fast({"vanilla": VANILLA, "trie": lane}) == expected
+
+
+def test_a_repeated_run_is_judged_by_the_first_runs_tokens() -> None:
+    """Later runs are replayed with the steps of the first, and only their durations count."""
+    first = {"vanilla": VANILLA, "trie": LaneMetrics(tokens=10, steps=5)}
+    run = {"vanilla": VANILLA, "trie": LaneMetrics(tokens=10, steps=10, target_ms=5.0)}
+    assert too_fast(run) and not too_fast(run, first)
+    shorter = {"vanilla": LaneMetrics(tokens=11, steps=11), "trie": LaneMetrics(tokens=10, steps=10)}
+    assert not too_fast(run, shorter)
 
 
 def test_a_loop_has_a_period_of_at_most_48_tokens_and_takes_three_turns() -> None:
