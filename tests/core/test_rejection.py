@@ -130,6 +130,21 @@ def test_what_has_no_probability_gets_none_in_a_single_row_either() -> None:
     assert warp_probs(probs, SamplingParams(1.0, top_p=0.5)) == pytest.approx([0.0, 1.0, 0.0, 0.0])
 
 
+@pytest.mark.parametrize(
+    "params",
+    [
+        SamplingParams(1.3),
+        SamplingParams(0.7, top_k=3),
+        SamplingParams(0.7, top_k=9),  # more than there are tokens
+        SamplingParams(1.0, top_p=0.6),
+        SamplingParams(5.0, top_p=0.6, top_k=5),
+    ],
+)
+def test_each_row_is_warped_as_it_is_alone(params: SamplingParams) -> None:
+    rows = np.random.default_rng(1).dirichlet([0.5] * 8, size=3)
+    assert warp_probs(rows, params) == pytest.approx(np.stack([warp_probs(row, params) for row in rows]))
+
+
 def test_top_k_keeps_the_k_likeliest_of_many() -> None:
     probs = np.random.default_rng(5).permutation(np.arange(1.0, 1001.0)) / 500500
     for top_k in (1, 20, 999):

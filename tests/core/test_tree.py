@@ -146,4 +146,4 @@ def test_path_probs_are_products_along_the_path(tree: TokenTree) -> None:
     products = TokenTree(tree.tokens, tree.parents, probs).path_probs()
     expected = [math.prod(probs[ancestor] for ancestor in tree.path_to(node)) for node in range(len(tree))]
     assert products == pytest.approx(expected)
-    assert tree.probs is not None or tree.path_probs() == [1.0] * len(tree)
+    assert TokenTree(tree.tokens, tree.parents).path_probs() == [1.0] * len(tree)
