@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from specrace.ngrams.automaton import NO_MATCH, MatchState, SuffixAutomaton
@@ -75,6 +75,7 @@ def counted(text: Sequence[int], context: Sequence[int], longest: int) -> tuple[
 
 
 @given(text=TOKENS, path=st.lists(st.integers(0, 3), max_size=5), longest=st.integers(1, 6), split=st.integers(0, 30))
+@example(text=[1, 2, 0, 1, 2, 3, 1, 2], path=[], longest=2, split=0)  # two tokens followed 1 2, and so 2
 def test_estimates_are_those_of_lists(text: list[int], path: list[int], longest: int, split: int) -> None:
     """For texts built in parts, along any path after them."""
     model = BackoffModel(longest, text[:split])
@@ -123,6 +124,7 @@ def test_another_text_is_followed_token_by_token(text: list[int], other_text: li
     assert probs == pytest.approx(expected) and escape == pytest.approx(expected_escape)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("period", [1, 40, 32_000], ids=["one token", "a loop", "no repeat"])
 def test_building_is_linear_and_small(period: int) -> None:
     """Up to 32,000 tokens, in less than 100 MB; loops too."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from specrace.ngrams.automaton import SuffixAutomaton
-from specrace.ngrams.past import PROMPT_TAIL, PastOutputs
+from specrace.ngrams.past import MAX_INDEXES, PROMPT_TAIL, PastOutputs
 from specrace.ngrams.suffix_index import END
 
 
@@ -57,6 +59,55 @@ def test_those_of_the_same_prompt_are_left_out() -> None:
     assert list(past.excluding([])) == [(1,), (2,)]
 
 
+def test_those_of_the_same_question_are_left_out_however_it_is_written() -> None:
+    past = PastOutputs()
+    past.add([1], prompt=[7], question="Who is\nit?")
+    past.add([2], prompt=[8], question="Who else is it?")
+    past.add([3], prompt=[9])
+    assert list(past.excluding([0], question="  who IS it? ")) == [(2,), (3,)]
+    assert list(past.excluding([8], question="Who is it?")) == [(3,)]
+    assert past.excluding([0], question="Whois it?") is past and past.excluding([0]) is past
+
+
+def test_a_copy_shares_what_was_built_and_goes_its_own_way() -> None:
+    past = PastOutputs([[1], [2]], max_outputs=3)
+    automaton = past.automaton(3)
+    copied = past.copy()
+    assert copied.max_outputs == 3 and copied.automaton(3) is automaton
+    copied.add([3])
+    assert (list(copied), list(past)) == ([(1,), (2,), (3,)], [(1,), (2,)])
+    assert copied.automaton(4) is not past.automaton(4)
+
+
+class Answers:
+    """An index of whole answers."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.added: list[tuple[Sequence[int], Sequence[int]]] = []
+
+    def add(self, prompt: Sequence[int], output: Sequence[int]) -> None:
+        self.added.append((prompt, output))
+
+
+def test_an_index_of_answers_gets_prompt_and_output_apart() -> None:
+    past = PastOutputs([[1]])
+    answers = past.answers(Answers, "mine")
+    past.add([2], prompt=range(6))
+    past.add([3], prompt=[9])
+    assert answers.name == "mine" and past.answers(Answers, "mine") is answers
+    assert answers.added == [((), (1,)), (tuple(range(6)), (2,)), ((9,), (3,))]
+
+
+def test_the_indexes_used_last_are_kept() -> None:
+    past = PastOutputs([[1]])
+    automata = [past.automaton(n) for n in range(1, MAX_INDEXES + 1)]
+    assert past.automaton(1) is automata[0]
+    past.automaton(MAX_INDEXES + 1)
+    assert past.automaton(1) is automata[0] and past.automaton(3) is automata[2]
+    assert past.automaton(2) is not automata[1]
+
+
 def test_an_index_of_another_kind_or_prompt_tail_is_its_own() -> None:
     class OtherAutomaton(SuffixAutomaton):
         pass
@@ -73,3 +124,4 @@ def test_an_index_of_another_kind_or_prompt_tail_is_its_own() -> None:
 def test_the_latest_are_a_few_or_all() -> None:
     past = PastOutputs([[1], [2], [3]])
     assert list(past.latest(2)) == [(2,), (3,)] and list(past.latest(0)) == [] and past.latest(3) is past
+    assert PastOutputs([[1], [2]], max_outputs=7).latest(1).max_outputs == 7
