@@ -69,8 +69,8 @@ class PastedLlamaCpp(LlamaCppPeer):
         super().__init__(PREFIX, target, SamplingParams(), weights)
         self.flags = flags
 
-    def _params_of(self, context: int) -> Any:
-        return parse_flags(f"--model {self._weights.file} {self.flags}", super()._params_of(context))
+    def _server_params(self, context: int) -> Any:
+        return parse_flags(f"--model {self._weights.file} {self.flags}", super()._server_params(context))
 
     def answer(self, prompt: Sequence[int], max_new_tokens: int) -> Run:
         run = self.run(prompt, max_new_tokens)
