@@ -25,11 +25,23 @@ settings.register_profile(
 settings.load_profile("specrace")
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run the browser's tests last: Playwright leaves an event loop running in this thread, which breaks other tests.
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """The quick run, which is pytest without a path, leaves the slow tests out and takes two processes.
 
-    The quick run, which is pytest without a path, leaves the slow tests out.
+    `-m`, `-n` and `--pdb` say otherwise. The two processes get both options from here and must start no more.
+    """
+    options = config.option
+    if config.args_source is not pytest.Config.ArgsSource.TESTPATHS or hasattr(config, "workerinput"):
+        return
+    options.markexpr = options.markexpr or "not slow"
+    if options.numprocesses is None and not options.usepdb and not options.collectonly:
+        options.numprocesses = 2
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the browser's tests last: Playwright leaves an event loop running in this thread, which breaks other tests.
 
     Raises UsageError for a browser test outside the folder in which `tests/run` looks for them.
     """
@@ -39,10 +51,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 f"{item.nodeid} is marked as a browser test, and `tests/run` looks for those in {BROWSER} only"
             )
     items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
-    if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
-        slow = [item for item in items if item.get_closest_marker("slow")]
-        config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if item not in slow]
 
 
 @pytest.fixture(autouse=True, scope="session")

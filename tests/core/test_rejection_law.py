@@ -106,6 +106,7 @@ def test_the_law_is_the_targets(name: str) -> None:
     assert first < BOUND and both < BOUND
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_the_same_bound_catches_a_wrong_rule(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong rule shows with most drafters; with some it happens to be almost right."""

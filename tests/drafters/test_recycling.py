@@ -171,6 +171,7 @@ def test_output_is_copied_too() -> None:
 ROWS = st.lists(st.integers(0, 5), min_size=3, max_size=3, unique=True).map(tuple)
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(ROWS, min_size=20, max_size=20), min_size=1, max_size=8), st.integers(0, 19))
 @settings(deadline=None)
 def test_drafts_are_the_brute_force_ones(answers: list[list[tuple[int, ...]]], budget: int) -> None:

@@ -115,6 +115,7 @@ def test_without_a_corpus_the_text_itself_is_one() -> None:
     assert tree.positions == (-1, 2, 5, 3, 6, 4, 7)
 
 
+@pytest.mark.slow
 @given(DOCUMENTS, TOKENS, st.integers(1, 4), st.integers(0, 12), st.integers(1, 11), st.integers(0, 30))
 @settings(max_examples=60, deadline=None)
 def test_the_draft_is_the_brute_force_one(

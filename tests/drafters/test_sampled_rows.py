@@ -44,6 +44,7 @@ def test_q_is_a_distribution_a_guess_and_the_trees_probs_are_of_it(name: str, vo
         assert tree.probs == (1.0, *(q[index, token] for index, token in enumerate(tree.tokens[1:])))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "vocab", "params"),
     [  # every pair of values occurs

@@ -366,6 +366,7 @@ def test_generate_gives_steps_whose_tokens_are_the_text() -> None:
         assert [token for step in steps for token in step.emitted] == continuation(PROMPT, markov(1, vocab=8), 33)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prompt", [(5,), PROMPT])
 def test_a_race_with_extreme_settings(prompt: tuple[int, ...]) -> None:
     model = TableTarget()

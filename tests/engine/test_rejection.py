@@ -162,6 +162,7 @@ def first_two(target: TableTarget, name: str, seed: int, params: SamplingParams)
 
 
 # The trigram draws as the bigram does (tests/drafters/test_sampled_rows.py).
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.samples and name != "trigram"])
 def test_two_tokens_of_a_lane_have_the_law_of_ancestral_sampling(name: str) -> None:
     small, params, count = TableTarget(4, order=1, scale=1.0, vocab=6), SamplingParams(0.7, top_p=0.95), 900

@@ -46,6 +46,7 @@ def untimed(recommendation: dict[str, object]) -> dict[str, object]:
     return {name: recommendation[name] for name in ("lane", "options", "num_draft", "tau")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_recommendation_is_that_of_the_whole_sweep_with_any_seed(whole: Sweep, seed: int) -> None:
     halving = halved(whole, seed)
@@ -72,6 +73,7 @@ def test_what_loops_is_left_out_and_told(whole: Sweep) -> None:
     assert any("1 requests whose output loops" in sentence for sentence in recommender.not_tested)
 
 
+@pytest.mark.slow
 def test_forks_find_the_same(whole: Sweep) -> None:
     in_one, forked = (halved(whole, processes=processes) for processes in (1, 2))
     counts = [
@@ -115,6 +117,7 @@ def test_what_may_still_be_the_fastest_goes_on() -> None:
     assert contenders(forecast, [0, 1, 2, 3], 1) == [0, 3] and contenders(forecast, [1, 2], 6) == [1]
 
 
+@pytest.mark.slow
 def test_counts_are_those_of_score() -> None:
     for lane in candidates(name for engine in ENGINES for name in engine_lanes(engine)):
         for request in copying(4)[2:]:

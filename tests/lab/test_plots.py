@@ -145,6 +145,7 @@ def test_long_drafts_count_as_the_last_length(view: SweepView, monkeypatch: pyte
     assert sum(mark.y for mark in plot.marks_of(plot.panels[0])) == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_paper_plots_have_the_tables_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     from specrace.lab import paper
     from specrace.lab.plots import papers

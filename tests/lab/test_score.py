@@ -175,6 +175,7 @@ class Forced:
         del self.rest[: len(path)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", scorable_lanes())
 @given(prompt=TEXTS, output=TEXTS)
 def test_drafts_are_those_of_a_race_that_an_end_of_text_ends(name: str, prompt: list[int], output: list[int]) -> None:

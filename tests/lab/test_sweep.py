@@ -71,6 +71,7 @@ def test_a_grid_that_cannot_be_swept_is_refused(names: list[str], grid: dict, wo
         grid_lanes(names, grid, ())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep_outputs", [False, True])
 def test_the_counts_are_those_of_score(keep_outputs: bool) -> None:
     lanes = grid_lanes(("prompt-lookup", "suffix", "fusion"), {}, (8,))
@@ -90,6 +91,7 @@ def test_the_counts_are_those_of_score(keep_outputs: bool) -> None:
     assert (by_itself.steps != dict(sweep.scores(2))[len(transcripts) - 1].steps) is keep_outputs
 
 
+@pytest.mark.slow
 def test_processes_find_the_same(whole: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specrace.lab.cells.MIN_PARALLEL_WORK", 0)
     sweep = Sweep.of(whole.lanes, TRANSCRIPTS, ASSUMED_CPU)

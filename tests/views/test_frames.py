@@ -91,6 +91,7 @@ def step(tokens: Sequence[int], accepted: int, *, lane: str = "trie", emitted: i
 races = st.lists(st.sampled_from(LANES).flatmap(steps), min_size=1, max_size=25)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(races)
 def test_the_runs_of_a_lane_s_frames_are_those_of_the_whole_race(race: list[Step]) -> None:
@@ -117,6 +118,7 @@ def join(runs: list[Any]) -> list[Any]:
     return joined
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(races)
 def test_runs_carry_every_token_and_every_text_once(race: list[Step]) -> None:
@@ -172,6 +174,7 @@ def test_sources_tell_where_the_tokens_came_from() -> None:
     assert count_sources(step((), 0), origins) == [1, 0, 0, 0]
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(races)
 def test_every_token_has_one_source(race: list[Step]) -> None:

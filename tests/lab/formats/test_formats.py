@@ -29,6 +29,7 @@ def scored(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, 
     return result
 
 
+@pytest.mark.slow
 def test_all_formats_give_the_same_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tokenizer = chat_folder(tmp_path / "chat")
     figures = {}
