@@ -62,7 +62,7 @@ class SuffixIndex:
         return self.order[np.linspace(first, end - 1, max_positions).astype(np.int64)] + size
 
     def _first(self, query: Sequence[int]) -> int:
-        """The index in `order` of the first suffix that starts with `query` and goes on, if there is one."""
+        """The index in `order` of the first suffix that starts with `query` and is longer, if there is one."""
         size, text = len(query) + 1, self.tokens
         return bisect_left(self._starts, [*query, END + 1], key=lambda start: text[start : start + size].tolist())
 
