@@ -1,4 +1,4 @@
-"""A clock that leaves out the time in which its thread was ready to run but another process had the processor.
+"""A clock that leaves out the time its thread was ready to run but had no processor.
 
 On a busy machine that wait is the main disturbance of a measurement. Linux counts it for every thread (the second
 number in `/proc/thread-self/schedstat`, in nanoseconds); on other systems this is the wall clock.
@@ -18,7 +18,7 @@ _LINE = 96
 
 
 class _Schedstat(threading.local):
-    """The open file of the calling thread; one opened in another thread would show that thread."""
+    """The calling thread's open file; a file opened in another thread would report that thread's wait."""
 
     def __init__(self) -> None:
         self.file = None
@@ -59,5 +59,5 @@ def thread_ms() -> float:
 
 
 def since_ms(began: float, clock: Callable[[], float] = thread_ms) -> float:
-    """Milliseconds on this thread's clock since it showed `began`; never negative, though its two counts may drift."""
+    """Milliseconds on this thread's clock since it read `began`; never negative, though the two counts may drift."""
     return max(0.0, clock() - began)

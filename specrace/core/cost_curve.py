@@ -13,7 +13,7 @@ from typing import Any
 from specrace.core.errors import InputError, shorten
 from specrace.core.files import read_text, write_atomically
 
-# Several times the largest draft; a race times and pads trees of up to the last row count of its curve.
+# Several times the largest draft. A race times and pads trees of up to its curve's last row count.
 MAX_ROWS = 4096
 _MAX_BYTES = 4_000_000
 _HINT = "give a file that calibrate wrote"
@@ -33,7 +33,7 @@ class CostCurve:
     """The latency of a k-row forward over that of a one-row forward, on one machine.
 
     `ratio` has one entry for each entry of `rows`: the mean over `contexts`, which hold the ratios by context length.
-    `about` says what was measured. Raises InputError if rows and ratios do not form a curve.
+    `about` describes the measurement. Raises InputError if rows and ratios do not form a curve.
     """
 
     rows: tuple[int, ...]
@@ -117,13 +117,13 @@ class CostCurve:
 
 
 # Assumed until something is measured. A GPU verifies 32 draft tokens for about a sixth more than one.
-# On a CPU `calibrate` measured ratios of 1.3, 1.2, 1.4, 1.8, 2.6 and 4.4 for 2, 4, 8, 16, 32 and 64 rows: bundled model
-# in float32 on packed weights, one thread of a 2-core AMD EPYC without AVX-512 that had other work to do, the costliest
-# context of three runs. A model of half a billion weights cost no more, up to 32 rows. The assumed curve is about a
-# tenth higher, to allow for other machines.
+# On a CPU `calibrate` measured ratios of 1.3, 1.2, 1.4, 1.8, 2.6 and 4.4 for 2, 4, 8, 16, 32 and 64 rows. These are the
+# costliest context of three runs with the bundled model, in float32 on packed weights, on one thread of a busy 2-core
+# AMD EPYC without AVX-512. Up to 32 rows, a model of half a billion weights had no higher ratios. The assumed curve is
+# about a tenth higher, to allow for other machines.
 ASSUMED_GPU = CostCurve((1, 33), (1.0, 1.16))
 ASSUMED_CPU = CostCurve((1, 2, 4, 8, 16, 32, 64), (1.0, 1.35, 1.35, 1.5, 2.0, 2.9, 5.0))
-# For a float32 model on a CPU that runs on plain weights, without captured forwards. On two threads of that machine
+# For a float32 model on a CPU with unpacked weights and no captured forwards. On two threads of that machine
 # SmolLM2-135M took 1.7, 2.1, 1.8 and 2.8 times one row for 2, 3, 4 and 32 rows; on another machine 2.1 and 3.0 for 2
 # and 3 rows.
 ASSUMED_EAGER_CPU = CostCurve((1, 2, 3, 4, 8, 16, 32, 64), (1.0, 2.1, 3.0, 2.0, 2.2, 2.4, 3.1, 5.2))
@@ -163,7 +163,7 @@ def row_counts(max_rows: int) -> tuple[int, ...]:
 
 
 def pad_rows(curve: CostCurve, rows: int, max_rows: int | None = None) -> int:
-    """The cheapest row count from `rows` to `max_rows`, no larger than was measured; ties go to the smallest.
+    """The cheapest row count from `rows` to `max_rows`, within the measured range; ties go to the smallest.
 
     Between two measured counts the cost is a straight line, so the cheapest is a measured one or either end.
 

@@ -10,7 +10,7 @@ class InputError(Exception):
 
     The message is one sentence: what is wrong, where, and what to do. A very long message is shortened in the middle.
     The command line prints it and exits with 2; the page shows it as a toast. Any other exception that escapes is a
-    fault of ours.
+    bug.
     """
 
     def __init__(self, message: str) -> None:

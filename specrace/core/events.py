@@ -59,10 +59,10 @@ class Step:
     """One step of one lane; `at_ms` is the race time at its end.
 
     `emitted`: the accepted path and the bonus token, cut at the end-of-text token and at the length limit. `end`: why
-    the lane ends with this step ("eos", "length"), else "". `texts` has one entry for each emitted token (joined, they
-    are the printed text) and `pieces` one for each node; both are added by a caller that has the tokenizer. `checks`,
-    under rejection sampling only: p, q and the coin of each draft token up to the first rejected one. `note`: the
-    drafter's details.
+    the lane ends with this step ("eos" or "length"); "" if it does not. `texts` has one entry for each emitted token
+    (joined, they are the printed text) and `pieces` one for each node; a caller that has the tokenizer adds both.
+    `checks`, under rejection sampling only: p, q and the coin of each draft token up to the first rejected one. `note`:
+    the drafter's details.
     """
 
     lane: str
@@ -113,7 +113,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class LaneResult:
-    """A lane's final figures. `note`: why a lane was not compared with vanilla."""
+    """A lane's final metrics. `note`: why the lane was not compared with vanilla."""
 
     lane: str
     tokens: int
@@ -139,7 +139,7 @@ class Pace:
     `probes` forwards were timed between steps. `probe_ms` is the latency of one before the first step, and `low` and
     `high` are the range of the slowdown relative to it. `jumps`: the share of probes that no steady pace explains.
     `waited_ms`: the time lanes waited for a processor, which is on no clock. `threads`: the number of threads of a
-    forward at the end. `disturbed`: the figures do not count.
+    forward at the end. `disturbed`: the metrics do not count.
     """
 
     probes: int
@@ -157,7 +157,7 @@ class Pace:
 class Finished:
     """The end of a race: every lane has ended, or the race was `stopped`. `pace` is None in older recordings.
 
-    `cut`: the recording breaks off here, and the results were computed from the steps it has.
+    `cut`: the recording was truncated here, and the results were computed from the steps that it has.
     """
 
     lanes: tuple[LaneResult, ...]
@@ -179,10 +179,11 @@ class LaneSpread:
 
 @dataclass(frozen=True)
 class Repeated:
-    """The figures of a race that was run several times; each such event replaces the one before it.
+    """The metrics of a race that was run several times; each such event replaces the one before it.
 
-    `runs`: the number of runs behind the figures, the first included. Only undisturbed runs count, unless all were
-    disturbed. `disturbed`: too few runs were undisturbed, so the figures do not count. `note` says all this in words.
+    `runs`: the number of runs that these metrics come from, the first included. Only undisturbed runs count, unless all
+    were disturbed. `disturbed`: too few runs were undisturbed, so the metrics do not count. `note`: the summary in a
+    sentence.
     """
 
     runs: int

@@ -6,7 +6,7 @@ import ctypes
 
 
 def return_memory() -> None:
-    """Return freed memory that the C library still holds to the system: hundreds of MB after loading a model."""
+    """Return to the system the freed memory that the C library still holds: hundreds of MB after loading a model."""
     # Only glibc has this function.
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

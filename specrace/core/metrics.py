@@ -1,4 +1,4 @@
-"""A lane's figures, defined once for the terminal, the page, the recordings and the JSON."""
+"""A lane's metrics, defined once for the terminal, the page, the recordings and the JSON."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 from specrace.core.events import Difference, Step
 
-# Repetition flatters every drafter that copies. An output loops if it ends in at least three turns of a period of up to
-# 48 tokens, 36 tokens or more in all.
+# Repetition flatters every drafter that copies. An output loops if it ends in a sequence of up to 48 tokens that comes
+# at least three times in a row, 36 tokens or more in all.
 LOOP_PERIOD = 48
-LOOP_TURNS = 3
+LOOP_REPEATS = 3
 LOOP_TOKENS = 36
 # A step over a tree is never cheaper than one over a single row, so a speedup above the tokens per step is a fault of
 # the measurement; a tenth is allowed for noise.
@@ -73,7 +73,7 @@ class LaneMetrics:
         return self.tokens_per_s / vanilla.tokens_per_s if vanilla.tokens_per_s else 0.0
 
     def summary(self) -> dict[str, Any]:
-        """The figures of a `LaneResult` by field name, without the speedup."""
+        """The metrics of a `LaneResult` by field name, without the speedup."""
         names = ("tokens", "steps", "tau", "drafted_per_step", "acceptance_rate", "decode_ms", "tokens_per_s")
         return {name: getattr(self, name) for name in names}
 
@@ -84,9 +84,9 @@ class LaneMetrics:
 
 
 def too_fast(lanes: Mapping[str, LaneMetrics], first_run: Mapping[str, LaneMetrics] | None = None) -> bool:
-    """Whether a lane is faster than its tokens per step allow; these are taken from `first_run` if given.
+    """Whether a lane is faster than its tokens per step allow; `first_run`, if given, provides the tokens per step.
 
-    A lane that has fewer tokens than vanilla is not judged: it may be that fast, because later tokens cost more.
+    A lane with fewer tokens than vanilla is not judged: it may be that fast, because later tokens cost more.
     """
     counted, vanilla = first_run or lanes, lanes["vanilla"]
     return any(
@@ -113,11 +113,11 @@ def loop_tokens(tokens: Sequence[int]) -> int:
     """
     longest = 0
     for period in range(1, LOOP_PERIOD + 1):
-        same = 0
-        while same + period < len(tokens) and tokens[-1 - same] == tokens[-1 - same - period]:
-            same += 1
-        length = same + period
-        if same and length >= LOOP_TOKENS and length >= LOOP_TURNS * period:
+        matching = 0
+        while matching + period < len(tokens) and tokens[-1 - matching] == tokens[-1 - matching - period]:
+            matching += 1
+        length = matching + period
+        if matching and length >= LOOP_TOKENS and length >= LOOP_REPEATS * period:
             longest = max(longest, length)
     return longest
 
@@ -127,7 +127,7 @@ def first_difference(
 ) -> int | None:
     """The first position where an output differs from vanilla's; None if there is none.
 
-    A different length counts only once both have `ended`. The first `agreed` tokens are known to be equal.
+    A difference in length counts only once both have `ended`. The first `agreed` tokens are known to be equal.
     """
     shared = min(len(tokens), len(vanilla))
     position = next((index for index in range(agreed, shared) if tokens[index] != vanilla[index]), shared)

@@ -1,4 +1,4 @@
-"""A drafter's details of one step: facts and rows of tokens. They are only shown; no algorithm reads them."""
+"""A drafter's details of one step: facts and rows of tokens. They are for display; no algorithm reads them."""
 
 from __future__ import annotations
 

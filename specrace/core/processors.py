@@ -15,13 +15,13 @@ def processors() -> int:
     A limit on a container's processor time (`docker run --cpus 2`) is rounded down to whole processors.
     """
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min([allowed, *(int(share) for share in _shares())]))
+    return max(1, min([allowed, *(int(limit) for limit in _limits())]))
 
 
 def control_groups(controller: str) -> Iterator[tuple[Path, bool]]:
     """The folder of each control group this process is in, the innermost first, and whether it is of version 2.
 
-    A folder may not exist: in a container the innermost group may be mounted at the top, whatever the path says.
+    A folder may not exist: in a container the innermost group may be mounted at the top, regardless of its path.
     """
     for line in _OWN_GROUPS.read_text().splitlines() if _OWN_GROUPS.exists() else ():
         _, controllers, path = line.split(":", 2)
@@ -34,7 +34,7 @@ def control_groups(controller: str) -> Iterator[tuple[Path, bool]]:
                 yield folder, not controllers
 
 
-def _shares() -> Iterator[float]:
+def _limits() -> Iterator[float]:
     """The number of processors granted by each control group that has a limit."""
     for folder, is_version_2 in control_groups("cpu"):
         try:

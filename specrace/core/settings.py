@@ -23,7 +23,7 @@ class Setting:
     """A number or a choice: its default, bounds (both included), label and help.
 
     A number whose `low` is an int is an integer. `shared_low` and `shared_high`: the bounds on a public page. `step`:
-    that of the slider. `link`: the URL parameter. A `default` of None means "auto".
+    the slider's step. `link`: the URL parameter. A `default` of None means "auto".
     """
 
     name: str
@@ -72,7 +72,7 @@ class Setting:
 
 
 def _number(value: Any) -> float | None:
-    """The finite number that `value` is or, from a link or a text field, spells; else None."""
+    """`value` as a finite number, parsed if it is text from a link or a text field; None if it is not one."""
     try:
         if isinstance(value, str):
             value = int(value) if value.strip().isdecimal() else float(value)

@@ -70,7 +70,7 @@ class TokenTree:
 
     @cached_property
     def children(self) -> tuple[dict[int, int], ...]:
-        """For each node [N] its children, by token."""
+        """The children of each node [N], by token."""
         children: tuple[dict[int, int], ...] = tuple({} for _ in self.tokens)
         for node in range(1, len(self.tokens)):
             children[self.parents[node]][self.tokens[node]] = node
@@ -131,7 +131,7 @@ class TokenTree:
 
 
 class TreeBuilder:
-    """Builds a TokenTree node by node. Adding a child twice gives one node: a node's logits depend on its path only."""
+    """Builds a TokenTree node by node. A child added twice is one node, because its logits depend on its path only."""
 
     def __init__(self, root: int) -> None:
         self.tokens = [root]

@@ -14,7 +14,7 @@ from specrace.core.tree import TokenTree
 
 @dataclass(frozen=True)
 class Scores:
-    """One forward's output: `targets` [N], the target's token at every node; `top` [N, k], its k likeliest, or None."""
+    """One forward's output: `targets` [N], the target's token at every node; `top` [N, k], the k likeliest, or None."""
 
     targets: tuple[int, ...]
     top: tuple[tuple[int, ...], ...] | None = None

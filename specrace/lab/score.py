@@ -18,7 +18,7 @@ from specrace.core.clock import since_ms, thread_ms
 from specrace.core.cost_curve import ASSUMED_GPU, CostCurve, pad_rows
 from specrace.core.errors import InputError
 from specrace.core.events import Step, Timing
-from specrace.core.metrics import LOOP_PERIOD, LOOP_TOKENS, LOOP_TURNS, LaneMetrics
+from specrace.core.metrics import LOOP_PERIOD, LOOP_REPEATS, LOOP_TOKENS, LaneMetrics
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, Verdict
 from specrace.drafters import METHODS, Drafter, DrafterInputs, Method, find_method
@@ -167,7 +167,7 @@ def longest_loop(tokens: Sequence[int]) -> int:
         differs = np.flatnonzero(text[period:] != text[:-period])
         edges = np.concatenate(([-1], differs, [len(text) - period]))
         repeated = int(np.diff(edges).max()) - 1
-        if repeated and repeated + period >= max(LOOP_TOKENS, LOOP_TURNS * period):
+        if repeated and repeated + period >= max(LOOP_TOKENS, LOOP_REPEATS * period):
             longest = max(longest, repeated + period)
     return longest
 

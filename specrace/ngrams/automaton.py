@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 ROOT = 0
-# Stand in `nexts` for states that have no successor, or several.
+# The entries in `nexts` of states that have no successor, or several.
 NO_STATE, SEVERAL = -1, -2
-# A substring that has a continuation, as its state and its length.
+# The state and the length of a substring that has a continuation.
 MatchState = tuple[int, int]
 NO_MATCH: MatchState = (ROOT, 0)
 
@@ -23,11 +23,11 @@ class SuffixAutomaton:
     Lists with one entry for each state:
     `lengths`: the length of its longest substring.
     `links`: its suffix link, -1 for `ROOT`, the empty substring.
-    `nexts`: its only successor, or NO_STATE, or SEVERAL.
+    `nexts`: its only successor; NO_STATE or SEVERAL if it has none or more than one.
     `counts`: the number of its end positions.
-    `firsts`: its first end position in `tokens`; the token there is that of every transition into the state.
+    `firsts`: its first end position in `tokens`. The token there labels every transition into the state.
 
-    `branches` has, for each state with SEVERAL, its successors by token, in order of first occurrence.
+    `branches` maps each state with SEVERAL successors to these, by token, in order of first occurrence.
 
     >>> automaton = SuffixAutomaton(4, [1, 2, 3, 1, 2, 5, 1, 2])
     >>> state, length = automaton.suffix()
@@ -66,8 +66,8 @@ class SuffixAutomaton:
             lengths.append(end)
             nexts.append(NO_STATE)
             counts.append(0)
-            # From the longest suffix to ever shorter ones: those that `token` never followed get a transition to the
-            # new state.
+            # Go from the longest suffix to shorter ones. Each that `token` never followed gets a transition to the new
+            # state.
             while state >= 0:
                 target = nexts[state]
                 if target == NO_STATE:
@@ -90,11 +90,11 @@ class SuffixAutomaton:
         self._last = last
 
     def _count(self, state: int, token: int) -> None:
-        """Count the suffixes of up to `n` tokens after `token` was appended; `state` is that of the whole text."""
+        """Count the suffixes of up to `n` tokens, now that `token` is appended; `state` is that of the whole text."""
         links, counts = self.links, self.counts
         if self.lengths[links[state]] >= self.n:
-            # Start from the last suffix of `n` tokens instead: in a text that loops, the chain of links from `state` is
-            # as long as the loop.
+            # Start from the last suffix of `n` tokens instead: in a text that repeats itself, the chain of links from
+            # `state` is as long as the text.
             state = self.successor(self._suffix, token)
             if self.lengths[links[state]] >= self.n:
                 state = links[state]
@@ -135,7 +135,7 @@ class SuffixAutomaton:
         return [] if target == NO_STATE else list(self.branches[state].items())
 
     def suffix(self) -> MatchState:
-        """The longest suffix of the text that occurs earlier, too, and so has a continuation; NO_MATCH if none does."""
+        """The longest suffix of the text that also occurs earlier, and so has a continuation; NO_MATCH if none does."""
         length = min(self.n, len(self.tokens))
         return self._continued(*self.shortened((self._suffix, length), self.n - 1))
 
@@ -146,10 +146,10 @@ class SuffixAutomaton:
         return match
 
     def trace(self, match: MatchState, token: int) -> tuple[MatchState, int]:
-        """Follow `match` by one token, and say where that token first followed.
+        """Follow `match` by one token, and find where the token first followed it.
 
-        Returns the new match, as `follow` does, and the first position of `token` after the longest suffix of `match`
-        that it followed, -1 if that suffix is empty.
+        Returns the new match, as `follow` does, and a position: the first at which `token` followed the longest suffix
+        of `match` that it ever followed; -1 if that suffix is empty.
         """
         state, length = match
         target = self.nexts[state]
@@ -178,7 +178,7 @@ class SuffixAutomaton:
         return (state, length) if length else NO_MATCH
 
     def _continued(self, state: int, length: int) -> MatchState:
-        """The longest suffix that has a continuation, of the substring of `length` tokens in `state`."""
+        """The longest suffix with a continuation of the substring of `length` tokens in `state`."""
         while state and self.nexts[state] == NO_STATE:
             state = self.links[state]
             length = self.lengths[state]

@@ -18,7 +18,7 @@ from specrace.ngrams.automaton import ROOT, MatchState, SuffixAutomaton
 ESCAPE = 2.0
 # The number of frequent tokens kept.
 NUM_FREQUENT = 32
-# They are counted again once the text has grown by REFRESH tokens and by the share GROWTH.
+# They are counted again once the text has grown by REFRESH tokens and by a fraction GROWTH of its length.
 REFRESH, GROWTH = 16, 1 / 8
 
 # The probability of each token, and the escape mass.
@@ -26,12 +26,12 @@ Estimate = tuple[dict[int, float], float]
 
 
 class BackoffModel:
-    """Estimates for contexts of up to `longest` tokens in a growing text, which may be given as its `automaton`.
+    """Estimates for contexts of up to `longest` tokens in a growing text; its `automaton` may be passed in, ready-made.
 
     A context is a match state and stands for all its suffixes. Suffixes that share a state of the automaton have the
     same continuations and counts, so each state is evaluated only once.
 
-    After 1 2 came 3 twice and 5 once: they get 2/7 and 1/7, and so again of the rest for the context 2.
+    After 1 2, 3 came twice and 5 once, so they get 2/7 and 1/7. The context 2 shares out the remaining 4/7 alike:
 
     >>> model = BackoffModel(longest=4, tokens=[1, 2, 3, 1, 2, 3, 1, 2, 5, 1, 2])
     >>> probs = {}
@@ -47,7 +47,7 @@ class BackoffModel:
         self._counted = 0
 
     def only_continuation(self, context: MatchState, max_escape: float) -> tuple[int, float] | None:
-        """The only token that ever followed a context, and the escape mass after all suffixes in the context's state.
+        """The only token that ever followed a context, and the escape mass that all suffixes in its state leave.
 
         None if several tokens followed, or if the escape mass is not below `max_escape`.
         """
@@ -64,8 +64,8 @@ class BackoffModel:
     ) -> float:
         """Distribute `mass` over the continuations of a context and its suffixes; return the escape mass that is left.
 
-        The shares are added to `probs`. Stops once the mass is below `min_mass`, because short contexts have the most
-        continuations, and at suffixes of `min_length` tokens, which get none.
+        Each token's part is added to `probs`. Blending stops once the mass is below `min_mass`, because short contexts
+        have the most continuations, and before suffixes of `min_length` tokens or fewer.
         """
         automaton, (state, length) = self.automaton, context
         counts, links = automaton.counts, automaton.links

@@ -35,7 +35,7 @@ class NGramCounts:
         self._last = last
 
     def extend_apart(self, texts: Iterable[Sequence[int]]) -> None:
-        """Count several texts; no n-gram spans two of them."""
+        """Count several separate texts; no n-gram spans two of them."""
         for tokens in texts:
             self._last = ()
             self.extend(tokens)

@@ -11,7 +11,7 @@ from specrace.ngrams.suffix_index import END
 
 # This many tokens of the prompt's end, its chat template, are kept with an output: drafters learn how outputs begin.
 PROMPT_TAIL = 4
-# More than any race needs.
+# More indexes than any race needs.
 MAX_INDEXES = 12
 
 
@@ -31,7 +31,7 @@ class AnswerIndex(Protocol):
 
 I = TypeVar("I", bound=Index)  # noqa: E741
 A = TypeVar("A", bound=AnswerIndex)
-# The constructor of an index, its settings, and how many of the prompt's last tokens it gets before an output; None for
+# The constructor of an index, its settings, and how many of the prompt's last tokens go in before each output; None for
 # an `AnswerIndex`, which gets the whole prompt separately.
 _Key = tuple[Callable[..., Any], tuple[Any, ...], int | None]
 
@@ -40,8 +40,8 @@ class PastOutputs:
     """The latest outputs, the oldest first. Beyond `max_outputs` the older half is dropped.
 
     An index of the outputs is built, on a lane's clock, when a drafter first asks for it, and then shared; the
-    `MAX_INDEXES` used last are kept. New outputs are added to these, too. That happens between requests, as on a
-    server, never during a race.
+    `MAX_INDEXES` most recently used are kept. New outputs are added to these, too, between requests, as on a server,
+    and never during a race.
     """
 
     def __init__(self, outputs: Iterable[Sequence[int]] = (), max_outputs: int = 64) -> None:
@@ -102,7 +102,7 @@ class PastOutputs:
         return self.index(SuffixAutomaton, n)
 
     def index(self, make: Callable[..., I], *settings: Any, prompt_tail: int = PROMPT_TAIL) -> I:
-        """The index `make(*settings)`, extended by each output between the end of its prompt and an END. Read only."""
+        """The index `make(*settings)` of all outputs, each after the end of its prompt and before an END. Read only."""
         return cast(I, self._shared((make, settings, prompt_tail)))
 
     def answers(self, make: Callable[..., A], *settings: Any) -> A:
@@ -113,7 +113,7 @@ class PastOutputs:
         index = self._indexes.pop(key, None)
         if index is None:
             index = self._build(key)
-        # The one used last goes to the end; visitors may ask for any settings, so the first is dropped.
+        # The most recently used goes to the end; visitors may ask for any settings, so the first is dropped.
         self._indexes[key] = index
         if len(self._indexes) > MAX_INDEXES:
             del self._indexes[next(iter(self._indexes))]

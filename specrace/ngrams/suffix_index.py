@@ -1,6 +1,6 @@
-"""A suffix index (suffix array): finds tokens in a corpus by binary search in its sorted suffixes.
+"""A suffix index (suffix array): binary search in a corpus's sorted suffixes finds where a token sequence occurs.
 
-It is built once for a corpus and shared. Each document ends in `END`, which no query and no draft contains.
+The index is built once for a corpus and shared. Each document ends in `END`, which no query and no draft contains.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ SORTED_TOKENS = 32
 
 
 class SuffixIndex:
-    """The sorted suffixes of the tokens of all documents. It is never changed.
+    """The sorted suffixes of a corpus. The index never changes once it is built.
 
-    `text` [T]: all documents in a row, with an `END` after each. `order` [T]: the starts of its suffixes, sorted.
+    `text` [T]: all documents, concatenated, with an `END` after each. `order` [T]: where its suffixes start, in sorted
+    order.
 
     >>> index = SuffixIndex([[1, 2, 3], [7, 1, 2, 5]])
-    >>> index.positions_after([1, 2], max_positions=10).tolist()  # of 3 and 5 in the text 1 2 3 END 7 1 2 5 END
+    >>> index.positions_after([1, 2], max_positions=10).tolist()  # where 3 and 5 are in 1 2 3 END 7 1 2 5 END
     [2, 7]
     """
 
@@ -49,9 +50,10 @@ class SuffixIndex:
         return len(self.text)
 
     def positions_after(self, query: Sequence[int], max_positions: int) -> Ints:
-        """The positions of the tokens that follow `query`, sorted by the text from there on, [at most `max_positions`].
+        """The positions in `text` of the tokens that follow `query`, in the order of the suffixes.
 
-        If there are more, an even spread of them is taken, so that no continuation is dropped because of its token ids.
+        If there are more than `max_positions`, evenly spaced ones are returned, so that no continuation is dropped
+        because of its token ids.
         Occurrences at the end of a document have no continuation and are left out.
         """
         size, text = len(query), self.tokens
@@ -62,7 +64,10 @@ class SuffixIndex:
         return self.order[np.linspace(first, end - 1, max_positions).astype(np.int64)] + size
 
     def _first(self, query: Sequence[int]) -> int:
-        """The index in `order` of the first suffix that starts with `query` and is longer, if there is one."""
+        """The index in `order` of the first suffix in which a token other than END follows `query`.
+
+        If there is none, the index where it would be inserted.
+        """
         size, text = len(query) + 1, self.tokens
         return bisect_left(self._starts, [*query, END + 1], key=lambda start: text[start : start + size].tolist())
 
@@ -79,15 +84,18 @@ class SuffixIndex:
         Only suffixes of `shortest` to `longest` tokens are tried; if none matches, the result is empty.
         """
         lengths = range(shortest, min(longest, len(context)) + 1)
-        # If a suffix occurs, so do its own suffixes: the lengths that match come before those that do not.
-        matching = bisect_left(lengths, True, key=lambda length: not self._has_continuation(context[-length:]))
-        if not matching:
+        # If a suffix occurs, so do its own suffixes. Hence all matching lengths come before those that do not match.
+        num_matching = bisect_left(lengths, True, key=lambda length: not self._has_continuation(context[-length:]))
+        if not num_matching:
             return np.empty(0, np.int64)
-        return self.positions_after(context[-lengths[matching - 1] :], max_positions)
+        return self.positions_after(context[-lengths[num_matching - 1] :], max_positions)
 
 
 def _sorted_suffixes(text: Ints) -> Ints:
-    """The starts of the suffixes [T], sorted by prefix doubling (Manber and Myers, 1990): by 2 tokens, 4, 8, 16, 32."""
+    """The starts of the suffixes [T], sorted by their first 2, 4, 8, 16 and 32 tokens in turn.
+
+    This is prefix doubling (Manber and Myers, 1990).
+    """
     size, width = len(text), 1
     ranks: Ints = np.unique(text, return_inverse=True)[1].astype(np.int64)
     order: Ints
@@ -104,10 +112,10 @@ def _sorted_suffixes(text: Ints) -> Ints:
 
 
 def earlier_matches(text: Ints, shortest: int, longest: int) -> Ints:
-    """The positions in `text` [T] after all earlier occurrences of its longest suffix that has any, ascending.
+    """The positions after all earlier occurrences of the longest suffix of `text` [T] that occurs earlier, ascending.
 
-    Only suffixes of `shortest` to `longest` tokens are tried. This suits a text that grows at every step: it is one
-    vectorised scan, with no index to maintain.
+    Only suffixes of `shortest` to `longest` tokens are tried. This is one vectorised scan, which needs no index and so
+    suits a text that grows at every step.
     """
     ends = np.flatnonzero(text[:-1] == text[-1])
     match_ends = ends if shortest <= 1 else ends[:0]
@@ -123,7 +131,7 @@ def earlier_matches(text: Ints, shortest: int, longest: int) -> Ints:
 
 @dataclass(frozen=True)
 class Continuation:
-    """Tokens that follow at `count` of the positions, for the first time at position `first`."""
+    """A token sequence that starts at `count` of the positions; `first` is the first of these."""
 
     tokens: tuple[int, ...]
     count: int
@@ -131,16 +139,16 @@ class Continuation:
 
 
 def count_continuations(
-    text: Sequence[int], positions: Sequence[int], max_length: int, max_prefixes: int
+    text: Sequence[int], positions: Sequence[int], max_length: int, max_continuations: int
 ) -> list[Continuation]:
     """The most frequent token sequences that start at `positions`, best first.
 
     Ties go to the shorter, then to the earlier in the text. A sequence has at most `max_length` tokens and stops before
-    an END; `text` ends in one. At most `max_prefixes` are returned. A sequence comes after its own prefixes, and only
-    sequences that are returned are extended.
+    an END; `text` ends in one. At most `max_continuations` are returned. The prefixes of
+    a sequence count as sequences, too, and come before it.
     """
     continuations: list[Continuation] = []
-    # (-count, depth, first) is unique to a prefix, so later fields are never compared.
+    # (-count, depth, first) is unique to a sequence, so later fields are never compared.
     frontier: list[tuple[int, int, int, tuple[int, ...], Sequence[int]]] = []
 
     def push(tokens: tuple[int, ...], starts: Sequence[int]) -> None:
@@ -153,7 +161,7 @@ def count_continuations(
             heappush(frontier, (-len(group), depth + 1, min(group), (*tokens, token), group))
 
     push((), positions)
-    while frontier and len(continuations) < max_prefixes:
+    while frontier and len(continuations) < max_continuations:
         negative_count, depth, first, tokens, group = heappop(frontier)
         continuations.append(Continuation(tokens, -negative_count, first))
         if depth < max_length:

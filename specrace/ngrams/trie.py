@@ -21,20 +21,20 @@ from specrace.core.tree import TokenTree
 
 
 class Node:
-    """An inner node: `count` windows pass it, the first of which starts at `start`; its children by token."""
+    """An inner node: `count` windows pass through it, the first from `start`; `children` are keyed by token."""
 
     __slots__ = ("children", "count", "start")
 
     def __init__(self, start: int, count: int, children: dict[int, Node | int]) -> None:
         self.start = start
         self.count = count
-        # A child is a Node, or the start index of the only window that passes.
+        # A child is a Node or, for a leaf, the start index of the only window that passes through it.
         self.children = children
 
 
 @dataclass(frozen=True)
 class Match:
-    """A node at depth `length`: an inner Node, or a leaf, the start index of the only window that passes."""
+    """A node at depth `length`: an inner Node or, for a leaf, the start index of the only window through it."""
 
     node: Node | int
     length: int
@@ -44,7 +44,7 @@ class NGramTrie:
     """A trie of the n-grams of 1 to `n` tokens in a text that may grow.
 
     The n-grams of `tokens`, from which it is built, count as often as the paper inserts them with L_p = `copies`: once
-    by themselves, and once for each window that starts up to `copies` - 1 tokens earlier and reaches as far.
+    for their own window, and once for each window that starts up to `copies` - 1 tokens earlier and contains them.
 
     >>> trie = NGramTrie(3, [1, 2, 3, 1, 2, 5])
     >>> {token: trie.count(child) for token, child in trie.children(trie.find([1, 2])).items()}
@@ -92,8 +92,8 @@ class NGramTrie:
         for depth, token in enumerate(path):
             if not isinstance(node, Node):
                 # The further tokens of a leaf are in the text.
-                same = len(path) <= self.n and self.tokens[node + depth : node + len(path)] == list(path[depth:])
-                return Match(node, len(path)) if same else None
+                matches = len(path) <= self.n and self.tokens[node + depth : node + len(path)] == list(path[depth:])
+                return Match(node, len(path)) if matches else None
             following = node.children.get(token)
             if following is None:
                 return None
@@ -102,8 +102,8 @@ class NGramTrie:
 
     def match(self, suffix: Sequence[int]) -> Match | None:
         """The longest suffix of `suffix` that is in the trie *and has a continuation there* (section 3.2)."""
-        for cut in range(len(suffix)):
-            match = self.find(suffix[cut:])
+        for start in range(len(suffix)):
+            match = self.find(suffix[start:])
             if match is not None and self._children(match.node, match.length):
                 return match
         return None
@@ -114,7 +114,7 @@ class NGramTrie:
         return {token: Match(child, match.length + 1) for token, child in children.items()}
 
     def count(self, match: Match) -> int:
-        """The number of windows that pass a node, the paper's copies included."""
+        """The number of windows that pass through a node, the paper's copies included."""
         return self._count(match.node, match.length)
 
     def best(self, match: Match, root: int, num_draft: int) -> TokenTree:
@@ -159,7 +159,7 @@ class NGramTrie:
         return {self.tokens[index]: node}
 
     def _weight(self, start: int, depth: int) -> int:
-        """How often the first `depth` tokens of the window at `start` were inserted; never more for a greater depth."""
+        """How often the first `depth` tokens of the window at `start` were inserted; never increases with `depth`."""
         if self.copies == 1 or start + depth > self._built:
             return 1
         return min(self.copies, self.n - depth + 1, start + 1)

@@ -18,7 +18,7 @@ from specrace.core.errors import InputError
 from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Repeated, Started, Step
 from specrace.core.metrics import (
     LOOP_PERIOD,
-    LOOP_TURNS,
+    LOOP_REPEATS,
     LaneMetrics,
     first_difference,
     loop_tokens,
@@ -34,7 +34,7 @@ ABOUT = ["question", "date", "model", "parameters", "dtype", "device", "engine",
 ACCEPTED_SHOWN = 16
 REJECTED_SHOWN = 8
 # Enough tokens to recognise any loop that the metrics know.
-LOOP_TAIL = LOOP_PERIOD * LOOP_TURNS
+LOOP_TAIL = LOOP_PERIOD * LOOP_REPEATS
 
 Frame = dict[str, Any]
 Piece = list[Any]

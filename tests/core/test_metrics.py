@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from specrace.core.events import Difference, Step, Timing
 from specrace.core.metrics import (
     LOOP_PERIOD,
+    LOOP_REPEATS,
     LOOP_TOKENS,
-    LOOP_TURNS,
     LaneMetrics,
     compare,
     describe_difference,
@@ -89,7 +89,7 @@ def test_a_loop_is_the_longest_tail_that_repeats(head: list[int], cycle: list[in
     loops = [
         length
         for period in range(1, LOOP_PERIOD + 1)
-        for length in range(max(LOOP_TOKENS, LOOP_TURNS * period), len(tokens) + 1)
+        for length in range(max(LOOP_TOKENS, LOOP_REPEATS * period), len(tokens) + 1)
         if _is_loop(tokens, length, period)
     ]
     assert loop_tokens(tokens) == max(loops, default=0)
@@ -193,10 +193,10 @@ def test_a_repeated_run_is_judged_by_the_first_runs_tokens() -> None:
 def test_a_loop_has_a_period_of_at_most_48_tokens_and_takes_three_turns() -> None:
     for period in (13, 23, LOOP_PERIOD):
         cycle = list(range(period))
-        assert loop_tokens(cycle * LOOP_TURNS) == LOOP_TURNS * period
-        assert loop_tokens((cycle * LOOP_TURNS)[1:]) == 0
+        assert loop_tokens(cycle * LOOP_REPEATS) == LOOP_REPEATS * period
+        assert loop_tokens((cycle * LOOP_REPEATS)[1:]) == 0
         assert loop_tokens(cycle * 2) == 0
-    assert loop_tokens(list(range(LOOP_PERIOD + 1)) * LOOP_TURNS) == 0
+    assert loop_tokens(list(range(LOOP_PERIOD + 1)) * LOOP_REPEATS) == 0
 
 
 @pytest.mark.parametrize(
