@@ -1,7 +1,7 @@
 """ZeroGPU's device API on loopback, as `spaces` calls it, and an app on "ZeroGPU" that talks to it.
 
-`spaces` finds no torch when it is imported, which it allows: it then neither imitates nor moves anything, since there
-is no GPU. All else is the package's own: the forked process, the pickling, the quota's errors.
+`spaces` supports being imported without torch, and finds none here: it then imitates no GPU and moves no weights. The
+forked process, the pickling and the quota errors are the real package's.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ sys.exit(main())
 
 @dataclass
 class DeviceApi:
-    """`requests`: (path, parameters) of each. With `idle` the next call may go to the process of the last one."""
+    """Answers as the API does; `requests` are (path, parameters). `idle` lets a call reuse the last one's process."""
 
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     idle: bool = False
     quota_left: int | None = None
 
     def answer(self, path: str, parameters: dict[str, str]) -> tuple[int, Any]:
-        """Status and body."""
+        """Return the status and body for a request."""
         self.requests.append((path, parameters))
         if path != "/schedule":
             return 200, ""
@@ -51,17 +51,17 @@ class DeviceApi:
         return 200, {"idle": self.idle, "nvidiaIndex": 0, "nvidiaUUID": "GPU-0", "allowToken": "a-token"}
 
     def of(self, path: str) -> list[dict[str, str]]:
-        """The parameters of the requests for a path."""
+        """Return the parameters of the requests for a path."""
         return [parameters for requested, parameters in self.requests if requested == path]
 
     def pids(self) -> list[int]:
-        """The processes that asked for the GPU."""
+        """Return the ids of the processes that asked for the GPU."""
         return [int(parameters["pid"]) for parameters in self.of("/allow")]
 
 
 @contextmanager
 def device_api() -> Iterator[tuple[DeviceApi, str]]:
-    """A running API, and its address."""
+    """Run the API; yields it and its address."""
     api = DeviceApi()
 
     class Handler(BaseHTTPRequestHandler):
@@ -76,7 +76,7 @@ def device_api() -> Iterator[tuple[DeviceApi, str]]:
             self.wfile.write(content)
 
         def log_message(self, *_: Any) -> None:
-            """Nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()

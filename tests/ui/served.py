@@ -1,4 +1,4 @@
-"""The whole app over loopback, on a workbench without a model: its races go on until they are stopped."""
+"""Serves the whole app over loopback, on a workbench without a model, whose races run until they are stopped."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.ui.test_stream import endless
 from tests.ui.waiting import LONG_S
 
 LANES = ["vanilla", "trie"]
-# The recordings that ship are read once, not at each server's start.
+# Read the bundled recordings once, not each time a server starts.
 GALLERY = functools.cache(gallery.Gallery.in_folder)
 
 
@@ -47,18 +47,18 @@ class Bench:
         self.curve = None
 
     def on(self, documents: list[Any], _index: Any) -> Bench:
-        """This workbench on a visitor's documents."""
+        """Return this workbench, and remember the visitor's documents."""
         self.documents = documents
         return self
 
     def retrieve(self, _question: str, _top: int | None) -> list[Any]:
-        """No passages."""
+        """Return no passages."""
         return []
 
     def ask(
         self, _question: str, _spec: Any, *, top: int, stop: Callable[[], bool], again: Callable[[Any], bool]
     ) -> Iterator[Event]:
-        """A race that ends when it is told to."""
+        """Run a race that ends only when it is stopped."""
         self.begun.set()
         try:
             yield from endless(None, stop)  # type: ignore[arg-type]
@@ -76,11 +76,11 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """The body."""
+        """The body as text."""
         return self.body.decode()
 
     def json(self) -> Any:
-        """The body's value."""
+        """The body parsed as JSON."""
         return json.loads(self.body)
 
 
@@ -95,15 +95,15 @@ class Served:
     app: Starlette | None = None
 
     def connect(self) -> http.client.HTTPConnection:
-        """A new connection."""
+        """Open a connection."""
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=LONG_S)
 
     def connect_raw(self) -> socket.socket:
-        """A plain socket, which sends no HTTP by itself."""
+        """Open a bare socket, for requests that no HTTP client would send."""
         return socket.create_connection(("127.0.0.1", self.port), timeout=LONG_S)
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
-        """Send one request; a body that is not bytes is sent as JSON. Headers are named with underscores."""
+        """Send one request; a body that is not bytes is sent as JSON. Header names use underscores."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         if body is not None and not isinstance(body, bytes) and not hasattr(body, "__next__"):
             body = json.dumps(body).encode()
@@ -129,7 +129,7 @@ class Served:
         return self.ask("POST", "/gradio_api/upload", body, Content_Type=kind, **headers)
 
     def race(self, session: str = "a-session", files: list[str] | None = None, token: str = "", **changes: Any) -> Any:
-        """Start a race as the page does; returns where to watch it, or the sentence that refuses it."""
+        """Start a race as the page does; returns the key to watch it with, or the error message."""
         config = self.ask("GET", "/config").json()
         function = max(config["dependencies"], key=lambda dependency: len(dependency["inputs"]))
         values = [component_value(config, number, files, changes) for number in function["inputs"]]
@@ -145,7 +145,7 @@ class Served:
 
     @contextmanager
     def watching(self, key: str) -> Iterator[http.client.HTTPResponse]:
-        """The stream that a page reads of its race."""
+        """Open the stream from which a page reads its race."""
         connection = self.connect()
         connection.request("GET", f"/gradio_api/race/{key}")
         try:
@@ -154,12 +154,12 @@ class Served:
             connection.close()
 
     def files(self) -> list[str]:
-        """The names of all files that visitors have left."""
+        """List the names of all uploaded files on the server."""
         return sorted(file.name for file in self.folder.rglob("*") if file.is_file())
 
 
 def component_value(config: Any, number: int, files: list[str] | None, changes: Mapping[str, Any]) -> Any:
-    """The value that the page sends for a component; `changes` are keyed by the component's label."""
+    """Return the value that the page sends for a component; `changes` overrides values by component label."""
     props = next(component["props"] for component in config["components"] if component["id"] == number)
     if props.get("elem_id") == "files":
         return [{"path": path, "meta": {"_type": "gradio.FileData"}} for path in files] if files else None
@@ -195,8 +195,8 @@ def serving(*arguments: str, bench: Bench | None = None) -> Iterator[Served]:
 
 
 def main() -> int:
-    """`python app.py` with such a workbench, which fetches nothing."""
-    # Python leaves the signal ignored if the tests run in a shell's background.
+    """Run `python app.py` on this workbench, without fetching models."""
+    # SIGINT stays ignored if the tests were started in a shell's background.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     serve.loader = lambda _: lambda _report: Bench()  # type: ignore[assignment, return-value]
     return front_door.main(["--model", "tiny", *sys.argv[1:]])

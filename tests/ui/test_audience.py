@@ -1,4 +1,4 @@
-"""The audience's tally over loopback."""
+"""The audience's votes over loopback."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def served() -> Iterator[Served]:
 
 @pytest.fixture
 def poll(served: Served) -> dict[str, Any]:
-    """A poll whose first round is open."""
+    """A poll whose first round is open for votes."""
     opened: dict[str, Any] = served.ask("POST", "/audience", {"origin": "http://stage.test"}).json()
-    steer(served, opened, open=True)
+    update(served, opened, open=True)
     return opened
 
 
-def steer(served: Served, poll: dict[str, Any], **body: Any) -> Any:
+def update(served: Served, poll: dict[str, Any], **body: Any) -> Any:
     answer = served.ask("POST", f"/audience/{poll['code']}", {"key": poll["key"], "lanes": LANES, **body})
     return answer.json()
 
 
 def join(served: Served, poll: dict[str, Any]) -> str:
-    """Open the link as a phone does; returns its cookie."""
+    """Open the link as a phone does; returns the cookie that it gets."""
     answer = served.ask("GET", f"/audience/{poll['code']}")
     assert answer.status == 200 and "script-src 'self'" in answer.headers["content-security-policy"]
     cookie = answer.headers["set-cookie"].partition(";")[0]
@@ -52,43 +52,45 @@ def vote(served: Served, poll: dict[str, Any], cookie: str, choice: Any, number:
     return served.ask("POST", f"/audience/{poll['code']}/vote", body, Cookie=cookie).json()
 
 
-def test_a_link_and_its_code(poll: dict[str, Any]) -> None:
+def test_a_poll_has_a_link_and_a_qr_code(poll: dict[str, Any]) -> None:
     assert poll["link"] == f"http://stage.test/audience/{poll['code']}"
     assert len(poll["qr"]) == len(poll["qr"][0]) >= 21
-    # A finder pattern stands in the corner.
+    # The top left corner has a finder pattern.
     assert [row[:8] for row in poll["qr"][:8]] == [
         "11111110", "10000010", "10111010", "10111010", "10111010", "10000010", "11111110", "00000000",
     ]  # fmt: skip
 
 
-def test_every_browser_has_one_vote(served: Served, poll: dict[str, Any]) -> None:
+def test_each_browser_has_one_vote_and_may_change_it(served: Served, poll: dict[str, Any]) -> None:
     ann, ben = join(served, poll), join(served, poll)
     vote(served, poll, ann, 0)
     assert vote(served, poll, ben, 1)["counts"] == [1, 1]
     changed = vote(served, poll, ann, 1)
     assert changed["counts"] == [0, 2] and changed["mine"] == 1
-    assert steer(served, poll, open=False, winner=1)["counts"] == [0, 2]
+    assert update(served, poll, open=False, winner=1)["counts"] == [0, 2]
     assert "closed" in vote(served, poll, ann, 0)["error"]
 
 
-def test_votes_before_the_start_count_and_another_race_begins_without(served: Served, poll: dict[str, Any]) -> None:
+def test_votes_before_the_start_count_and_the_next_race_starts_with_no_votes(
+    served: Served, poll: dict[str, Any]
+) -> None:
     ann = join(served, poll)
     vote(served, poll, ann, 1)
-    assert steer(served, poll, open=True)["counts"] == [0, 1]
-    steer(served, poll, open=False, winner=0)
-    again = steer(served, poll, open=True)
+    assert update(served, poll, open=True)["counts"] == [0, 1]
+    update(served, poll, open=False, winner=0)
+    again = update(served, poll, open=True)
     assert again["round"] == 2 and again["counts"] == [0, 0] and again["winner"] is None
     assert "closed" in vote(served, poll, ann, 1)["error"]
-    assert steer(served, poll, open=True, lanes=["Fusion"])["round"] == 3
+    assert update(served, poll, open=True, lanes=["Fusion"])["round"] == 3
 
 
 @pytest.mark.parametrize("choice", [2, -1, True, "1", None, 1e400])
-def test_no_such_choice(served: Served, poll: dict[str, Any], choice: Any) -> None:
+def test_a_vote_for_an_unknown_choice_is_refused(served: Served, poll: dict[str, Any], choice: Any) -> None:
     assert "error" in vote(served, poll, join(served, poll), choice)
-    assert steer(served, poll, open=True)["counts"] == [0, 0]
+    assert update(served, poll, open=True)["counts"] == [0, 0]
 
 
-def test_no_vote_without_a_cookie_of_ours(served: Served, poll: dict[str, Any]) -> None:
+def test_a_vote_without_a_valid_cookie_is_refused(served: Served, poll: dict[str, Any]) -> None:
     for cookie in ("", f"{COOKIE}=x", f"{COOKIE}={'x' * 4000}"):
         assert "cookie" in vote(served, poll, cookie, 1)["error"]
 
@@ -107,24 +109,24 @@ def test_no_vote_without_a_cookie_of_ours(served: Served, poll: dict[str, Any]) 
         {"open": False, "winner": True},
     ],
 )
-def test_only_the_stage_steers(served: Served, poll: dict[str, Any], body: dict[str, Any]) -> None:
-    assert "error" in steer(served, poll, **body)
+def test_invalid_host_updates_are_refused(served: Served, poll: dict[str, Any], body: dict[str, Any]) -> None:
+    assert "error" in update(served, poll, **body)
     assert served.ask("GET", f"/audience/{poll['code']}/state").json()["lanes"] == LANES
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"1", b"[" * 5000])
-def test_bodies_that_say_nothing(served: Served, poll: dict[str, Any], body: bytes) -> None:
+def test_malformed_bodies_are_refused(served: Served, poll: dict[str, Any], body: bytes) -> None:
     for path in ("", f"/{poll['code']}", f"/{poll['code']}/vote"):
         answer = served.ask("POST", f"/audience{path}", body, Cookie=join(served, poll))
         assert answer.status == 400 and answer.json()["error"]
 
 
 @pytest.mark.parametrize("origin", ["http://evil.test", "ftp://stage.test", "", None, 3, "http://[", "//stage.test"])
-def test_links_lead_to_this_server_only(served: Served, origin: Any) -> None:
+def test_a_poll_cannot_link_to_another_server(served: Served, origin: Any) -> None:
     assert served.ask("POST", "/audience", {"origin": origin}).status == 400
 
 
-def test_a_poll_that_nobody_knows(served: Served) -> None:
+def test_an_unknown_poll_is_refused(served: Served) -> None:
     assert served.ask("GET", "/audience/ffffff/state").status == 400
 
 
@@ -152,13 +154,13 @@ def test_polls_and_votes_have_limits() -> None:
     poll.vote("7", 1, 0)
     state = poll.state("7")
     assert sum(state["counts"]) == MAX_VOTERS and json.dumps(state)
-    # A full hall polls no more often than a small one.
+    # The total polling rate is capped: more voters poll less often.
     assert MAX_VOTERS / (state["wait_ms"] / 1000) <= 20
 
 
-def test_where_phones_reach_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_address_at_which_phones_reach_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPACE_HOST", raising=False)
-    # The tests may run in a container themselves.
+    # The tests themselves may run in a container.
     monkeypatch.setattr("specrace.ui.audience.CONTAINER_FILES", ())
     assert find_network_address(["127.0.0.1", "localhost", "::1"], 7860) == ""
     assert find_network_address(["192.0.2.7", "192.0.2.7"], 7860) == "http://192.0.2.7:7860"

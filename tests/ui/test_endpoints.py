@@ -1,4 +1,4 @@
-"""What programs call by name: what is listed, what is answered, and how bad arguments are refused."""
+"""The endpoints for programs and agents: their listing, their answers, and how invalid arguments are refused."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LOG = "\n".join(json.dumps(row) for row in (COPYING, FRESH))
 
 @pytest.fixture(scope="module")
 def served(bundled: Workbench) -> Iterator[Served]:
-    """The app with the bundled model, for agents too."""
+    """The app with the bundled model and MCP enabled."""
     with serving("--mcp", "--races-per-minute", "1000", "--uploads-per-hour", "1000", bench=bundled) as app:
         yield app
 
@@ -52,7 +52,7 @@ def client(served: Served) -> Iterator[Client]:
 
 
 def refused(app: Served, name: str, **arguments: Any) -> str:
-    """The sentence with which the server refuses a call, in the first answer or the second."""
+    """Return the error message for a call, from the server's first response or from the result."""
     path = f"/gradio_api/call/v2/{name}"
     answer = app.ask("POST", path, arguments)
     if answer.status == 200:
@@ -63,7 +63,7 @@ def refused(app: Served, name: str, **arguments: Any) -> str:
     return str(answer.json()["error"])
 
 
-def test_only_the_endpoints_are_listed_with_names_types_defaults_and_help(served: Served, client: Client) -> None:
+def test_the_api_lists_each_endpoint_with_parameter_names_types_and_help(served: Served, client: Client) -> None:
     listed = served.ask("GET", "/gradio_api/info").json()
     assert listed["unnamed_endpoints"] == {} and list(listed["named_endpoints"]) == [f"/{name}" for name in NAMES]
     assert client.view_api(return_format="dict")["named_endpoints"].keys() == listed["named_endpoints"].keys()
@@ -78,7 +78,7 @@ def test_only_the_endpoints_are_listed_with_names_types_defaults_and_help(served
         assert endpoint["returns"][0]["python_type"]["type"] in ("dict(str, Any)", "list[dict(str, Any)]")
 
 
-def test_a_race_s_parameters_are_the_table_s(served: Served) -> None:
+def test_the_race_endpoint_has_the_settings_defaults_bounds_and_help(served: Served) -> None:
     listed = served.ask("GET", "/gradio_api/info").json()["named_endpoints"]["/race"]["parameters"]
     race = {parameter["parameter_name"]: parameter for parameter in listed}
     assert set(race) == {"question", "lanes", *OFFERED, "options", "model", "dtype", "files"}
@@ -96,7 +96,7 @@ def test_a_race_s_parameters_are_the_table_s(served: Served) -> None:
     assert set(HELP) >= set(race) - set(OFFERED)
 
 
-def test_a_program_races_and_retrieves(client: Client, tmp_path: Path) -> None:
+def test_a_client_can_race_and_retrieve(client: Client, tmp_path: Path) -> None:
     result = client.predict(QUESTION, lanes=["trie"], max_new_tokens=8, passages=2, api_name="/race")
     assert [lane["lane"] for lane in result["lanes"]] == ["vanilla", "trie"]
     assert all(lane["identical"] and lane["tokens"] == 8 for lane in result["lanes"])
@@ -116,7 +116,7 @@ def test_a_program_races_and_retrieves(client: Client, tmp_path: Path) -> None:
     assert [passage["document"] for passage in raced["passages"]] == ["owls.md"]
 
 
-def test_a_log_is_scored_as_on_the_command_line(
+def test_the_score_endpoint_returns_what_the_command_line_prints(
     client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write(tmp_path / "t.jsonl", COPYING, FRESH)
@@ -131,7 +131,7 @@ def test_a_log_is_scored_as_on_the_command_line(
     assert (table["format"], table["outputs"], table["tokenizer"]) == ("csv", 1, "tiny")
 
 
-def test_a_log_s_recommendation_is_ready_to_paste(client: Client) -> None:
+def test_the_recommend_endpoint_returns_settings_ready_to_paste(client: Client) -> None:
     result = client.predict(text=LOG, engine="vllm", cost_curve="h100-8b", batch=4, api_name="/recommend")
     (vllm,) = result["engines"]
     assert (vllm["engine"], result["requests"]) == ("vllm", 2) and "tried" not in result
@@ -178,19 +178,19 @@ def test_a_log_s_recommendation_is_ready_to_paste(client: Client) -> None:
         ),
     ],
 )
-def test_what_cannot_be_used_is_one_sentence(served: Served, name: str, arguments: dict[str, Any], words: str) -> None:
+def test_invalid_arguments_get_one_sentence(served: Served, name: str, arguments: dict[str, Any], words: str) -> None:
     sentence = refused(served, name, **arguments)
     assert words in sentence and sentence.endswith(".") and "\n" not in sentence
 
 
-def test_another_visitor_s_files_are_not_read(served: Served) -> None:
+def test_another_visitors_files_are_refused(served: Served) -> None:
     (path,) = served.upload({"log.jsonl": LOG.encode()}, X_Forwarded_For="192.0.2.7").json()
     for file in (path, {"path": path, "meta": {"_type": "gradio.FileData"}}):
         assert refused(served, "score", log=file) == NOT_UPLOADED
         assert refused(served, "retrieve", question=QUESTION, files=[file]) == NOT_UPLOADED
 
 
-def test_endpoints_keep_the_server_s_limits(bundled: Workbench) -> None:
+def test_endpoints_enforce_the_servers_limits(bundled: Workbench) -> None:
     with serving("--races-per-minute", "1", "--uploads-per-hour", "1", bench=bundled) as app:
         limited_client = Client(f"http://127.0.0.1:{app.port}", verbose=False, analytics_enabled=False)
         limited_client.predict(QUESTION, api_name="/retrieve")
@@ -219,7 +219,7 @@ def test_the_example_in_the_docs_runs(
 
 
 def with_tools(app: Served, ask: Callable[[ClientSession], Awaitable[Any]]) -> Any:
-    """What `ask` returns from a session with the server's tools."""
+    """Open an MCP session and return what `ask` returns from it."""
 
     async def connect() -> Any:
         async with (
@@ -232,7 +232,7 @@ def with_tools(app: Served, ask: Callable[[ClientSession], Awaitable[Any]]) -> A
     return asyncio.run(connect())
 
 
-def test_agents_find_the_endpoints_as_tools(served: Served) -> None:
+def test_mcp_lists_the_endpoints_as_tools(served: Served) -> None:
     tools = {tool.name: tool for tool in with_tools(served, ClientSession.list_tools).tools}
     assert tuple(tools) == NAMES
     for name, tool in tools.items():
@@ -246,7 +246,7 @@ def test_agents_find_the_endpoints_as_tools(served: Served) -> None:
     assert tools["score"].inputSchema["properties"]["log"]["type"] == "string"
 
 
-def test_agents_retrieve_and_score_and_are_told_what_is_wrong(served: Served) -> None:
+def test_mcp_tools_return_results_or_an_error_message(served: Served) -> None:
     (path,) = served.upload({"log.jsonl": LOG.encode()}).json()
     calls: list[tuple[str, dict[str, Any], str]] = [
         ("retrieve", {"question": QUESTION, "passages": 1}, ""),
@@ -254,7 +254,7 @@ def test_agents_retrieve_and_score_and_are_told_what_is_wrong(served: Served) ->
         ("retrieve", {"question": " "}, "Type a question first."),
         ("retrieve", {"question": QUESTION, "files": ["/etc/passwd"]}, NOT_UPLOADED),
         ("retrieve", {"question": QUESTION, "files": ["http://192.0.2.1/a.md"]}, NOT_UPLOADED),
-        # A client of this server that ran beside it would upload the file that this names.
+        # An MCP client with access to this path would upload the file; the server must not read it.
         ("race", {"question": QUESTION, "options": {"trie": FILE}}, NOT_UPLOADED),
         ("retrieve", {"question": QUESTION, "passages": 50}, "Input validation error: 50 is greater"),
         ("ghost", {}, "Unknown tool"),
@@ -271,7 +271,7 @@ def test_agents_retrieve_and_score_and_are_told_what_is_wrong(served: Served) ->
     assert json.loads(answers[1].content[0].text)["outputs"] == 2
 
 
-def test_of_mcp_only_what_is_needed_is_open_and_only_to_this_server_s_visitors(served: Served) -> None:
+def test_mcp_has_tools_only_and_the_same_guards_as_other_routes(served: Served) -> None:
     path, initialize = "/gradio_api/mcp/", {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     accept = {"Accept": "application/json, text/event-stream"}
     assert served.ask("POST", path, initialize, **accept).status == 200
@@ -290,7 +290,7 @@ def test_of_mcp_only_what_is_needed_is_open_and_only_to_this_server_s_visitors(s
     assert with_tools(served, read) == "This server has tools only."
 
 
-def test_a_tool_whose_caller_leaves_is_stopped() -> None:
+def test_a_tool_call_stops_when_its_caller_disconnects() -> None:
     parameters = {"name": "race", "arguments": {"question": "Why?", "lanes": LANES}}
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": parameters}
     head = "POST /gradio_api/mcp/ HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -303,7 +303,7 @@ def test_a_tool_whose_caller_leaves_is_stopped() -> None:
         assert app.bench.ended.wait(LONG_S)
 
 
-def test_without_its_package_or_a_model_there_are_no_tools(
+def test_mcp_is_refused_in_a_replay_or_without_its_package(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recording = str(next(RECORDINGS.glob("*.jsonl")))

@@ -1,4 +1,4 @@
-"""Faults of the machine that a server meets: a kill, a full disk, a clock set back, a device without memory."""
+"""Machine faults: a killed server, a full disk, a clock set back, a device out of memory."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def start(folder: Path) -> tuple[processes.Process, Served]:
     return process, Served(int(process.stdout.readline().rpartition(":")[2]), folder)
 
 
-def test_after_a_kill_in_mid_race_the_next_server_removes_what_visitors_left(tmp_path: Path) -> None:
+def test_uploads_left_by_a_killed_server_are_removed_by_the_next(tmp_path: Path) -> None:
     process, served = start(tmp_path)
     try:
         served.upload({"owls.md": b"Owls hear."})
@@ -56,7 +56,9 @@ def test_after_a_kill_in_mid_race_the_next_server_removes_what_visitors_left(tmp
         process.wait()
 
 
-def test_a_folder_in_use_or_of_another_kind_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_that_are_locked_recent_or_not_ours_are_not_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     names = ("used", "young", "left")
     used, young, left = (tmp_path / f"{PREFIX}{name}" for name in names)
@@ -81,7 +83,7 @@ def test_a_folder_in_use_or_of_another_kind_is_left(tmp_path: Path, monkeypatch:
         os.close(handle)
 
 
-def test_a_full_disk_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_gets_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "/a/path")
 
@@ -93,8 +95,8 @@ def test_a_full_disk_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
         assert app.upload({"a.md": b"A."}).status == 200 and "key" in app.race()
 
 
-def test_a_clock_set_back_changes_no_race_and_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock is set back by a day each time that it is read."""
+def test_setting_the_clock_back_affects_no_race_and_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each reading of the clock is a day earlier than the last."""
     now = time.time()
 
     def back() -> float:
@@ -123,7 +125,7 @@ class OutOfMemoryError(RuntimeError):
 
 
 @pytest.mark.parametrize("error", [OutOfMemoryError("CUDA out of memory"), MemoryError()])
-def test_a_race_without_memory_ends_with_a_sentence_and_the_next_one_runs(error: Exception) -> None:
+def test_a_race_that_runs_out_of_memory_ends_with_a_sentence_and_the_next_one_runs(error: Exception) -> None:
     def run(*_: Any) -> Iterator[Event]:
         raise error
         yield
@@ -138,7 +140,7 @@ def test_a_race_without_memory_ends_with_a_sentence_and_the_next_one_runs(error:
     ("error", "words"),
     [(OutOfMemoryError("CUDA out of memory"), SMALL), (MemoryError(), SMALL), (RuntimeError("/a/path"), OUR_FAULT)],
 )
-def test_a_server_that_cannot_load_says_why(error: Exception, words: str) -> None:
+def test_a_server_that_cannot_load_its_model_says_why(error: Exception, words: str) -> None:
     def load(_: Any) -> Any:
         raise error
 
@@ -148,7 +150,7 @@ def test_a_server_that_cannot_load_says_why(error: Exception, words: str) -> Non
     assert job.wait(LONG_S) and job.error == worker.status == words and worker.state == "failed"
 
 
-def test_without_its_device_the_server_races_on_the_cpu_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_requested_device_the_server_races_on_the_cpu_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     target = SimpleNamespace(describe=lambda: {"model": "tiny", "dtype": "float32", "device": "cpu"})
     opened: list[str] = []
 

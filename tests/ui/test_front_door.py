@@ -15,14 +15,14 @@ from specrace.ui import serve
 
 @pytest.fixture
 def model(tmp_path: Path) -> str:
-    """A folder that passes for a model until it is loaded."""
+    """A folder that looks like a model until something loads it."""
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
     return str(tmp_path / "model")
 
 
 def refusal(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """The one sentence that the front door prints when it exits with 2."""
+    """Check that these arguments exit with code 2; returns the one sentence that is printed."""
     try:
         code = app.main(arguments)
     except SystemExit as leaving:
@@ -33,7 +33,7 @@ def refusal(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return captured.err
 
 
-def test_help_names_every_lane_that_drafts_from_kept_answers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_names_every_lane_that_drafts_from_past_outputs(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         app.main(["--help"])
     help_text = " ".join(capsys.readouterr().out.split())
@@ -43,22 +43,24 @@ def test_help_names_every_lane_that_drafts_from_kept_answers(capsys: pytest.Capt
     assert all(name in keep_outputs_help for name in ("fusion", "suffix decoding", "recycling.warm"))
 
 
-def test_a_model_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_model_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no model at" in refusal(["--model", str(tmp_path / "nothing")], capsys)
     assert "no model at" in refusal(["--model", str(tmp_path)], capsys)
 
 
-def test_a_corpus_without_text(tmp_path: Path, model: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_corpus_without_text_is_refused(tmp_path: Path, model: str, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "empty").mkdir()
     assert "No text was found" in refusal(["--model", model, "--corpus", str(tmp_path / "empty")], capsys)
     assert "does not exist" in refusal(["--model", model, "--corpus", str(tmp_path / "nothing")], capsys)
 
 
-def test_an_adapter_of_ones_own_belongs_to_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_adapter_needs_a_named_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "name it with --model" in refusal(["--adapter", str(tmp_path)], capsys)
 
 
-def test_a_folder_called_as_a_model_changes_no_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_with_a_models_name_does_not_change_the_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     for name in ("tiny", PREFERRED):
@@ -68,7 +70,7 @@ def test_a_folder_called_as_a_model_changes_no_default(tmp_path: Path, monkeypat
     assert options.model == str(BUNDLED_MODEL)
 
 
-def test_offline_holds_for_a_library_that_is_there_already(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_applies_to_a_library_that_is_already_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     import huggingface_hub.constants as constants
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
@@ -78,11 +80,11 @@ def test_offline_holds_for_a_library_that_is_there_already(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("port", ["0", "-1", "70000", "x"])
-def test_a_port_out_of_range(model: str, port: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_out_of_range_is_refused(model: str, port: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "port" in refusal(["--model", model, "--port", port], capsys)
 
 
-def test_a_port_that_is_taken(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_in_use_is_refused(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -90,7 +92,7 @@ def test_a_port_that_is_taken(model: str, capsys: pytest.CaptureFixture[str]) ->
         assert f"{port} cannot be served on" in refusal(["--model", model, "--port", str(port)], capsys)
 
 
-def test_unknown_devices_dtypes_and_hosts(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_devices_dtypes_and_hosts_are_refused(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "--device" in refusal(["--model", model, "--device", "abacus"], capsys)
     assert "--dtype" in refusal(["--model", model, "--dtype", "int3"], capsys)
     for host in ("203.0.113.7", ".local", "a..b", "a" * 64):
@@ -98,7 +100,7 @@ def test_unknown_devices_dtypes_and_hosts(model: str, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize(("words", "reason"), [("odd", "odd"), ("", "RuntimeError")])
-def test_what_nobody_foresaw_is_one_sentence_too(
+def test_an_unexpected_error_gets_one_sentence(
     words: str, reason: str, model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(_: object) -> int:
@@ -114,24 +116,24 @@ def test_what_nobody_foresaw_is_one_sentence_too(
         main.main(["--traceback", "app", "--model", model])
 
 
-def test_auto_is_a_device(model: str) -> None:
+def test_auto_is_accepted_as_a_device(model: str) -> None:
     assert app.parse(["--model", model, "--device", "auto"]).device == "auto"
 
 
-def test_examples_are_questions_that_our_documents_answer(model: str, tmp_path: Path) -> None:
+def test_example_questions_are_offered_only_for_the_bundled_documents(model: str, tmp_path: Path) -> None:
     questions = serve.example_questions(app.parse(["--model", model]))
     assert questions[: len(serve.FIRST_QUESTIONS)] == list(serve.FIRST_QUESTIONS)
     (tmp_path / "own.md").write_text("Something else.")
     assert serve.example_questions(app.parse(["--model", model, "--corpus", str(tmp_path)])) == []
 
 
-def test_a_recording_that_cannot_be_played(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_recording_that_cannot_be_played_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "odd.jsonl").write_text("hello")
     assert "line 1 is no event" in refusal(["--replay", str(tmp_path / "odd.jsonl")], capsys)
     assert "cannot be read" in refusal(["--replay", str(tmp_path / "nothing.jsonl")], capsys)
 
 
-def test_the_page_is_not_for_several_processes(
+def test_the_page_is_refused_under_torchrun(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
@@ -139,17 +141,17 @@ def test_the_page_is_not_for_several_processes(
     assert "without torchrun" in refusal([], capsys)
 
 
-def test_a_kept_model_that_does_not_load_gives_way_to_the_bundled_one(
+def test_the_bundled_model_replaces_a_fetched_one_that_does_not_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody asked for it by name, so the page says what is wrong with it and races with the bundled model."""
+    """The page says what is wrong with it. A model that the user named is refused instead."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "owls.md").write_text("Owls hear well.")
     folder = tmp_path / "specrace" / "models" / PREFERRED
     shutil.copytree(BUNDLED_MODEL, folder)
     (folder / "model.safetensors").write_bytes(b"cut")
     for arguments, loads in (([], True), (["--model", PREFERRED], False)):
-        # One document: no passage is embedded yet in this cache.
+        # One document, since this new cache holds no embedded passages.
         options = app.parse(["--no-fetch", "--corpus", str(tmp_path / "owls.md"), *arguments])
         app.check(options)
         assert Path(options.model) == folder

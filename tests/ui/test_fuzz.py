@@ -1,4 +1,4 @@
-"""Some of the hostile requests of `python -m tests.measure.fuzz`, and that it notices what it is there for."""
+"""A few of the hostile requests of `python -m tests.measure.fuzz`, and a check that it detects failures."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ RECORDINGS = Path(__file__).resolve().parents[2] / "assets" / "recordings"
 FILES = sorted(RECORDINGS.glob("*.jsonl"))
 
 
-def test_every_recording_that_ships_has_a_card_that_says_where_it_was_made() -> None:
+def test_each_bundled_recording_has_a_card_that_names_its_machine() -> None:
     gallery = Gallery.in_folder(RECORDINGS)
     assert sorted(card["name"] for card in gallery.cards) == [file.stem for file in FILES]
     sizes = [card["parameters"] for card in gallery.cards]
@@ -25,7 +25,7 @@ def test_every_recording_that_ships_has_a_card_that_says_where_it_was_made() -> 
         assert card["speedup"] >= 1.0 and card["fastest"] in card["lanes"] and card["ms"] > 0
 
 
-def test_a_recording_is_played_by_its_name_only() -> None:
+def test_recordings_are_found_by_name_not_by_path() -> None:
     gallery = Gallery.in_folder(RECORDINGS)
     reel = json.loads(gallery.play_recorded(FILES[0].stem)["reel"])
     assert reel["kind"] == "reel" and reel["steps"] and reel["results"]
@@ -33,7 +33,7 @@ def test_a_recording_is_played_by_its_name_only() -> None:
         assert set(gallery.play_recorded(name)) == {"error"}
 
 
-def test_what_cannot_be_shown_is_left_out_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_unusable_recordings_are_skipped_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "a.jsonl").write_text("{}")
     (tmp_path / "b.jsonl").write_bytes(b"\xff\xfe")
     (tmp_path / "c.jsonl").write_bytes(FILES[0].read_bytes())
@@ -44,7 +44,7 @@ def test_what_cannot_be_shown_is_left_out_and_logged(tmp_path: Path, caplog: pyt
     assert Gallery.in_folder(tmp_path / "nothing").cards == []
 
 
-def test_a_visitor_s_file_is_a_reel_or_a_sentence() -> None:
+def test_a_visitors_file_becomes_a_reel_or_is_refused_in_a_sentence() -> None:
     assert json.loads(open_recorded("race.jsonl", FILES[0].read_bytes()))["phase"] == "finished"
     with pytest.raises(InputError, match=r"race\.jsonl, line 1"):
         open_recorded("race.jsonl", b"hello")
@@ -55,7 +55,7 @@ def test_a_visitor_s_file_is_a_reel_or_a_sentence() -> None:
     assert len(str(caught.value)) < 300
 
 
-def test_a_file_that_is_cut_off_is_a_reel_that_says_so() -> None:
+def test_a_truncated_recording_plays_and_says_that_it_is_cut_off() -> None:
     text = FILES[0].read_text(encoding="utf-8")
     half = text[: len(text) // 2]
     reel = json.loads(open_recorded("half.jsonl", half.encode()))
@@ -63,8 +63,8 @@ def test_a_file_that_is_cut_off_is_a_reel_that_says_so() -> None:
     assert "cut off" in reel["headline"] and "cut off" in reel["pace"]["note"]
 
 
-def nested(levels: int, first: str, path: tuple[str, ...]) -> str:
-    """A recording that ships, in which the first event of the kind `first` has a list so deep at `path`."""
+def deep_recording(levels: int, first: str, path: tuple[str, ...]) -> str:
+    """A bundled recording whose first event of type `first` holds a list nested `levels` deep at `path`."""
     lines = FILES[0].read_text(encoding="utf-8").split("\n")
     number = next(number for number, line in enumerate(lines) if line and json.loads(line)["type"] == first)
     row = json.loads(lines[number])
@@ -81,7 +81,7 @@ def nested(levels: int, first: str, path: tuple[str, ...]) -> str:
     ("first", "path"),
     [("started", ("about", "x")), ("step", ("lane",)), ("step", ("timing", "draft_ms")), ("finished", ("pace",))],
 )
-def test_a_file_of_deep_json_is_a_sentence(
+def test_deeply_nested_json_gets_one_sentence(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
@@ -89,8 +89,8 @@ def test_a_file_of_deep_json_is_a_sentence(
     first: str,
     path: tuple[str, ...],
 ) -> None:
-    """Opened by a visitor, in the gallery's folder, as what the page is to play, and in a terminal."""
-    text = nested(levels, first, path)
+    """It is refused as a visitor's file, in the gallery's folder, in a terminal and with --replay."""
+    text = deep_recording(levels, first, path)
     with pytest.raises(InputError, match="is no event of a race"):
         open_recorded("deep", text.encode())
     file = tmp_path / "deep.jsonl"
@@ -103,7 +103,7 @@ def test_a_file_of_deep_json_is_a_sentence(
     assert str(file) in message and message.count("\n") == 1
 
 
-def test_lone_surrogates_do_not_break_the_answer() -> None:
+def test_lone_surrogates_do_not_break_the_reel() -> None:
     lines = FILES[0].read_text(encoding="utf-8").split("\n")
     first = json.loads(lines[0])
     first["about"]["question"] = "half a \ud83e character"

@@ -1,4 +1,4 @@
-"""What the page needs of Gradio that Gradio does not promise: a release that changes it fails here."""
+"""Gradio internals that the page relies on: a Gradio release that changes them fails here."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def client() -> TestClient:
     return TestClient(Starlette(routes=routes, middleware=[Middleware(EarlyHead, html=EARLY)]))
 
 
-def test_the_page_gets_it_first_and_says_how_long_it_is() -> None:
+def test_the_html_is_inserted_first_in_the_head_and_the_length_is_updated() -> None:
     answer = client().get("/?q=1")
     assert answer.text == PAGE.replace("<head>", f"<head>{EARLY}", 1)
     assert int(answer.headers["content-length"]) == len(answer.content) == len(answer.text.encode())
     assert answer.headers["x-kept"] == "yes"
 
 
-def test_all_else_passes_as_it_is() -> None:
+def test_other_responses_are_left_unchanged() -> None:
     assert client().get("/other").text == client().post("/").text == PAGE
     assert client().get("/other").status_code == 418
     assert client().get("/pieces").text == "<head>rest"
@@ -56,22 +56,22 @@ def test_all_else_passes_as_it_is() -> None:
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[TestClient]:
-    """The app of a page as it is served."""
+    """A client of a mounted page."""
     page, app = build_replay(Gallery(), Visitors()), Starlette()
     gr.mount_gradio_app(app, page, "/", **mount_options(page, Visitors(), Audience(Hosts()), Telemetry()))
     with TestClient(app) as client:
         yield client
 
 
-def test_our_modules_run_before_gradio_s(served: TestClient) -> None:
-    """Gradio's own are deferred, as modules are, and stand behind ours."""
+def test_our_modules_run_before_gradios(served: TestClient) -> None:
+    """Gradio's scripts are modules too, hence deferred, and come after ours."""
     tags = re.findall(r"<script\b[^>]*>", served.get("/").text)
     assert re.fullmatch(r'<script type="module" src="scripts/\w+/main.js">', tags[0])
     theirs = [tag for tag in tags[1:] if "src=" in tag]
     assert theirs and all('type="module"' in tag and "async" not in tag for tag in theirs)
 
 
-def test_every_script_is_loaded_at_once_and_kept(served: TestClient) -> None:
+def test_every_script_is_preloaded_and_cached(served: TestClient) -> None:
     paths = re.findall(r'<link rel="modulepreload" href="(scripts/[^"]*)">', served.get("/").text)
     assert [Path(path).name for path in paths] == sorted(
         path.name for path in STATIC.glob("*.js") if path.name != VOTER
@@ -85,7 +85,7 @@ def test_every_script_is_loaded_at_once_and_kept(served: TestClient) -> None:
     assert served.get(f"/{Path(paths[0]).parent}/..%2fpage.py").status_code == 404
 
 
-def test_the_queue_looks_at_its_period_and_no_oftener_than_it_is_told() -> None:
+def test_the_queue_polls_at_the_period_that_we_set() -> None:
     with gr.Blocks() as page:
         pass
     page.queue()
@@ -95,7 +95,7 @@ def test_the_queue_looks_at_its_period_and_no_oftener_than_it_is_told() -> None:
     assert page._queue.sleep_when_free == QUEUE_PERIOD_S
 
 
-def test_a_server_remembers_few_sessions() -> None:
+def test_the_number_of_remembered_sessions_is_bounded() -> None:
     with gr.Blocks() as page:
         gr.Textbox()
     limit_overhead(page)
@@ -106,7 +106,7 @@ def test_a_server_remembers_few_sessions() -> None:
     assert len(holder.session_data) == len(holder.time_last_used) == MAX_SESSIONS
 
 
-def test_the_clock_that_gets_no_frames_is_in_gradio_s_scripts() -> None:
+def test_gradios_scripts_contain_the_clock_that_we_stop() -> None:
     declaration = re.search(
         r"^const CLOCK = /(.*)/;$", (STATIC / "gradio.js").read_text(encoding="utf-8"), re.MULTILINE
     )

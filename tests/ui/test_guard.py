@@ -1,4 +1,4 @@
-"""What the server refuses, over loopback: foreign hosts and pages, and bodies without end."""
+"""What the server refuses, over loopback: foreign hosts and pages, and endless bodies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PREDICT = {"data": [], "fn_index": 0, "session_hash": "a"}
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
-    """The app, which is also known as demo.example.com, behind a proxy."""
+    """The app behind a proxy that serves it as demo.example.com."""
     with serving("--allowed-hosts", "demo.example.com") as app:
         yield app
 
@@ -30,7 +30,7 @@ def served() -> Iterator[Served]:
 @pytest.mark.parametrize(
     "host", ["rebound.example", "rebound.example:7860", "demo.example.com.evil", "[::2]", "", "a b"]
 )
-def test_a_foreign_host_is_refused_even_where_its_page_asks_itself(served: Served, host: str) -> None:
+def test_a_foreign_host_is_refused_even_with_a_matching_origin(served: Served, host: str) -> None:
     for path in ("/", "/config", "/gradio_api/info"):
         assert served.ask("GET", path, Host=host).status == 400
     answer = served.ask("POST", "/gradio_api/queue/join", PREDICT, Host=host, Origin=f"http://{host}")
@@ -38,11 +38,11 @@ def test_a_foreign_host_is_refused_even_where_its_page_asks_itself(served: Serve
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1:1234", "[::1]:80", "DEMO.example.com"])
-def test_our_own_names_are_answered(served: Served, host: str) -> None:
+def test_our_own_host_names_are_accepted(served: Served, host: str) -> None:
     assert served.ask("GET", "/config", Host=host).status == 200
 
 
-def test_a_server_on_all_interfaces_answers_to_its_addresses_and_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_on_all_interfaces_accepts_its_addresses_and_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPACE_HOST", "someone-race.hf.space")
     everywhere, local = Hosts(["0.0.0.0"]), Hosts(["127.0.0.1"])
     for host in ("192.168.1.7:7860", "[fe80::1]:7860", socket.gethostname()):
@@ -52,7 +52,7 @@ def test_a_server_on_all_interfaces_answers_to_its_addresses_and_names(monkeypat
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://localhost:1", "http://127.0.0.1"])
-def test_another_site_s_page_can_start_nothing(served: Served, origin: str) -> None:
+def test_requests_from_another_sites_page_are_refused(served: Served, origin: str) -> None:
     for path in ("/gradio_api/queue/join", "/gradio_api/call/race", "/gradio_api/upload", "/gradio_api/cancel"):
         answer = served.ask("POST", path, PREDICT, Origin=origin)
         assert answer.status == 403 and "access-control-allow-origin" not in answer.headers
@@ -61,14 +61,14 @@ def test_another_site_s_page_can_start_nothing(served: Served, origin: str) -> N
     assert served.ask("OPTIONS", "/config", Origin=origin, Access_Control_Request_Method="POST").status == 403
 
 
-def test_another_site_may_link_here_and_no_more(served: Served) -> None:
+def test_another_site_may_link_here_but_not_fetch(served: Served) -> None:
     assert served.ask("GET", "/", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate").status == 200
     assert served.ask("GET", "/config", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="no-cors").status == 403
     assert served.ask("POST", "/config", Sec_Fetch_Site="same-site", Sec_Fetch_Mode="navigate").status == 403
 
 
-def test_our_own_page_may(served: Served) -> None:
-    """So may a program, which names no origin, and the page behind a proxy that changes the Host."""
+def test_our_own_page_and_programs_may_send_requests(served: Served) -> None:
+    """So may a program, which sends no Origin, and the page behind a proxy that rewrites Host."""
     join = {"data": [], "fn_index": 10**6, "session_hash": "a"}
     for headers in (
         {},
@@ -79,7 +79,7 @@ def test_our_own_page_may(served: Served) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/config", "/nothing", "/gradio_api/info", "/theme.css", "/monitoring"])
-def test_every_answer_has_the_headers(served: Served, path: str) -> None:
+def test_every_response_has_the_security_headers(served: Served, path: str) -> None:
     for headers in (served.ask("GET", path).headers, served.ask("GET", path, Host="evil.example").headers):
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["referrer-policy"] == "same-origin"
@@ -87,7 +87,7 @@ def test_every_answer_has_the_headers(served: Served, path: str) -> None:
         assert "default-src 'none'" in headers["content-security-policy"]
 
 
-def test_of_inline_scripts_the_page_s_own_run(served: Served) -> None:
+def test_the_policy_allows_only_the_pages_own_inline_scripts(served: Served) -> None:
     answer = served.ask("GET", "/")
     scripts = re.findall(r"<script(?![^>]* src=)[^>]*>(.*?)</script>", answer.text, re.DOTALL)
     policy = answer.headers["content-security-policy"]
@@ -96,7 +96,7 @@ def test_of_inline_scripts_the_page_s_own_run(served: Served) -> None:
         assert f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" in policy
 
 
-def test_only_a_space_is_framed_by_hugging_face(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hugging_face_may_frame_the_page_only_on_a_space(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPACE_HOST", "someone-race.hf.space")
     assert page_policy(b"<script>1</script>", "https://huggingface.co").endswith(
         "frame-ancestors https://huggingface.co"
@@ -106,7 +106,7 @@ def test_only_a_space_is_framed_by_hugging_face(monkeypatch: pytest.MonkeyPatch)
         assert policy.endswith("frame-ancestors https://huggingface.co")
 
 
-def test_a_large_body_is_refused_before_and_while_it_is_read(served: Served) -> None:
+def test_a_large_body_is_refused_by_its_header_or_while_it_is_read(served: Served) -> None:
     for path in ("/gradio_api/queue/join", "/gradio_api/run/x", "/gradio_api/component_server", "/gradio_api/upload"):
         with served.connect_raw() as plug:
             plug.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000000\r\n\r\n".encode())
@@ -118,8 +118,8 @@ def test_a_large_body_is_refused_before_and_while_it_is_read(served: Served) -> 
     assert served.ask("POST", "/gradio_api/queue/join", b"x" * MAX_BODY).status == 422
 
 
-def test_uploads_are_few_and_kept_under_safe_names(served: Served) -> None:
-    """They are only stored here; another process finds out which of them can be used."""
+def test_uploads_are_limited_and_stored_under_safe_names(served: Served) -> None:
+    """The server only stores them; another process decides which are usable."""
     before = served.files()
     answer = served.upload({f"{number}.md": b"Owls." for number in range(MAX_FILES + 1)})
     assert answer.status == 400 and "Too many files" in answer.text and answer.text.count("\n") == 0
@@ -128,7 +128,7 @@ def test_uploads_are_few_and_kept_under_safe_names(served: Served) -> None:
     assert served.files() == [*before, "owls.MD"]
 
 
-def test_an_upload_that_breaks_off_leaves_nothing(served: Served) -> None:
+def test_an_interrupted_upload_leaves_no_file(served: Served) -> None:
     before = served.files()
     head = "POST /gradio_api/upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999"
     head += "\r\nContent-Type: multipart/form-data; boundary=x"
@@ -140,7 +140,7 @@ def test_an_upload_that_breaks_off_leaves_nothing(served: Served) -> None:
     assert served.files() == before
 
 
-def test_what_the_page_does_not_need_is_closed(served: Served) -> None:
+def test_routes_that_the_page_does_not_need_are_closed(served: Served) -> None:
     for path in (
         "/monitoring",
         "/monitoring/summary",
@@ -160,18 +160,16 @@ def test_what_the_page_does_not_need_is_closed(served: Served) -> None:
     "sent",
     [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ", b"GET /config HTTP/1.1\r\nHost: a\r\n\r\nGET /"],
 )
-def test_a_request_that_is_not_sent_to_its_end_is_dropped(
-    served: Served, sent: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_incomplete_request_is_dropped(served: Served, sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "HEAD_LIMIT_S", 0.01)
-    # A connection closed before or during sending is dropped too; one that stays open times out, another error.
+    # A connection closed while sending was dropped, too. One left open raises TimeoutError, which fails the test.
     with served.connect_raw() as plug, suppress(ConnectionError):
         plug.sendall(sent)
         while plug.recv(10_000):
             pass
 
 
-def test_a_body_that_is_not_sent_to_its_end_is_dropped(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incomplete_body_times_out(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specrace.ui.guard.BODY_LIMIT_S", 0.01)
     with served.connect_raw() as plug:
         plug.settimeout(LONG_S)

@@ -1,4 +1,4 @@
-"""The helper process: what it answers, and that no visitor's file blocks it, or the server."""
+"""The helper process: its answers, and that no visitor's file blocks it or the server."""
 
 from __future__ import annotations
 
@@ -32,13 +32,15 @@ def helper() -> Iterator[HelperProcess]:
     process.close()
 
 
-def test_the_process_has_no_thread_for_each_processor(helper: HelperProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their stacks and buffers would count as its memory; the server's own threads stay as they were."""
+def test_the_helper_runs_without_one_thread_per_processor(
+    helper: HelperProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their stacks and buffers would count against its memory limit. The server's own threads are not changed."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "7")
     helper._connect()
     assert helper._process is not None
-    # It is connected before its program runs: until then the system shows no environment.
+    # The helper connects before its program runs; until it runs, /proc shows no environment.
     environment = Path(f"/proc/{helper._process.pid}/environ")
     wait_until(environment.read_bytes)
     assert {b"OMP_NUM_THREADS=1", b"OPENBLAS_NUM_THREADS=1"} <= set(environment.read_bytes().split(b"\0"))
@@ -51,7 +53,7 @@ def process_of(helper: HelperProcess) -> Any:
 
 
 def post(helper: HelperProcess, body: bytes, *, leaves: bool = False) -> tuple[int, bytes]:
-    """Post a recording as a page does, which may leave once it is sent; returns the answer's status and body."""
+    """Post a recording as a page does; with `leaves`, disconnect once it is sent. Returns the status and body."""
     sent: list[dict[str, Any]] = []
     pending = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -69,10 +71,10 @@ def post(helper: HelperProcess, body: bytes, *, leaves: bool = False) -> tuple[i
     return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
 
 
-def test_nothing_of_a_recording_is_read_in_the_server_s_own_process(
+def test_recordings_are_not_parsed_in_the_servers_process(
     helper: HelperProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reading it here would hold the interpreter lock that the lanes need."""
+    """Parsing there would hold the GIL, which the lanes need."""
     for name in ("specrace.ui.gallery.open_recording", "specrace.ui.gallery.reel_json", "json.loads"):
         monkeypatch.setattr(name, lambda *_: pytest.fail("it was read here"))
     status, body = post(helper, FILE.read_bytes())
@@ -81,7 +83,7 @@ def test_nothing_of_a_recording_is_read_in_the_server_s_own_process(
     assert process_of(helper).pid != os.getpid()
 
 
-def test_a_bad_recording_is_a_sentence_and_the_process_goes_on(helper: HelperProcess) -> None:
+def test_a_bad_recording_gets_one_sentence_and_the_helper_keeps_running(helper: HelperProcess) -> None:
     assert post(helper, b"hello")[0] == 400
     before = process_of(helper).pid
     status, words = post(helper, b"\xff")
@@ -89,25 +91,25 @@ def test_a_bad_recording_is_a_sentence_and_the_process_goes_on(helper: HelperPro
     assert process_of(helper).pid == before
 
 
-def test_a_recording_that_is_too_large_is_a_sentence(helper: HelperProcess) -> None:
+def test_a_recording_that_is_too_large_gets_one_sentence(helper: HelperProcess) -> None:
     status, words = post(helper, b" " * (PAGE.size + 1))
     assert status == 400 and b"larger than" in words
 
 
-def test_what_takes_too_long_or_is_stopped_is_ended(helper: HelperProcess) -> None:
+def test_work_that_takes_too_long_or_is_stopped_ends_the_helper(helper: HelperProcess) -> None:
     content = FILE.read_bytes()
-    # The processes of other tests' pages.
+    # Helpers that belong to other tests' pages.
     before = {process.pid for process in multiprocessing.active_children()}
     for limits, words in (({"limit_s": 0.0}, "more than 0 seconds"), ({"stop": lambda: True}, "Stopped")):
         with pytest.raises(InputError, match=words):
-            # Takes longer than the process works between two checks, whatever the machine.
+            # On any machine, this takes longer than the interval between two checks.
             helper.run("recording", "", b"\n" * 10_000_000 + content, **limits)
         assert {process.pid for process in multiprocessing.active_children() if process.name == "helper"} <= before
     assert helper.run("recording", "", content).startswith(b'{"kind":"reel"')
 
 
-def test_what_takes_too_much_memory_is_a_sentence(helper: HelperProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether Python raises an error, or the system ends the process."""
+def test_work_that_runs_out_of_memory_gets_one_sentence(helper: HelperProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both when the system kills the helper and when Python raises MemoryError."""
 
     def die() -> bool:
         process_of(helper).kill()
@@ -134,19 +136,19 @@ def test_progress_comes_before_the_answer(helper: HelperProcess, tmp_path: Path)
     assert json.loads(answer)["scores"]["outputs"] == 1
 
 
-def test_a_process_that_died_is_started_again(helper: HelperProcess) -> None:
+def test_a_helper_that_died_is_restarted(helper: HelperProcess) -> None:
     helper.run("recording", "", FILE.read_bytes())
     process_of(helper).kill()
     process_of(helper).join()
     assert helper.run("recording", "", FILE.read_bytes())
 
 
-def test_a_page_that_leaves_ends_its_work(helper: HelperProcess) -> None:
+def test_work_stops_when_its_page_disconnects(helper: HelperProcess) -> None:
     status, words = post(helper, b"\n" * 10_000_000 + FILE.read_bytes(), leaves=True)
     assert (status, words) == (400, b"Stopped.")
 
 
-def test_what_waits_is_bounded_and_hears_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_tasks_are_bounded_and_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     helper = HelperProcess()
     leave, entered, stopped = threading.Event(), threading.Event(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""How the server's process begins and ends."""
+"""How the server starts and shuts down."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.ui.waiting import LONG_S
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
-def test_a_signal_ends_races_with_a_word_and_leaves_nothing(number: int, code: int, tmp_path: Path) -> None:
+def test_a_signal_ends_races_with_a_message_and_leaves_no_files(number: int, code: int, tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     environment.pop("GRADIO_TEMP_DIR", None)
     process = processes.start(["-m", "tests.ui.served"], env=environment)
@@ -32,7 +32,7 @@ def test_a_signal_ends_races_with_a_word_and_leaves_nothing(number: int, code: i
         assert served.upload({"owls.md": b"Owls hear."}).status == 200
         assert served.files() == ["owls.md"]
         with served.watching(served.race()["key"]) as frames:
-            # The race is under way.
+            # Wait until the race has started.
             while b'"kind":"head"' not in (line := frames.readline()):
                 assert line, "the race ended before it began"
             process.send_signal(number)
@@ -59,7 +59,7 @@ def test_the_first_free_port_is_taken() -> None:
             listener.close()
 
 
-def test_localhost_is_every_address_that_it_has() -> None:
+def test_localhost_listens_on_all_its_addresses() -> None:
     opened = open_sockets("localhost", None)
     addresses = {info[4][0] for info in socket.getaddrinfo("localhost", None, type=socket.SOCK_STREAM)}
     assert {listener.getsockname()[0] for listener in opened} == addresses
@@ -67,7 +67,7 @@ def test_localhost_is_every_address_that_it_has() -> None:
         listener.close()
 
 
-def names(*addresses: str) -> list[tuple[Any, ...]]:
+def address_infos(*addresses: str) -> list[tuple[Any, ...]]:
     families = [socket.AF_INET6 if ":" in address else socket.AF_INET for address in addresses]
     return [
         (family, socket.SOCK_STREAM, 6, "", (address, 0, 0, 0) if ":" in address else (address, 0))
@@ -75,19 +75,19 @@ def names(*addresses: str) -> list[tuple[Any, ...]]:
     ]
 
 
-def test_an_address_that_this_machine_lacks_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name may stand for ::1 where there is no IPv6."""
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: names("192.0.2.1", "127.0.0.1"))
+def test_addresses_that_this_machine_lacks_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host name may resolve to ::1 on a machine without IPv6."""
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: address_infos("192.0.2.1", "127.0.0.1"))
     (opened,) = open_sockets("localhost", 7900)
     assert opened.getsockname()[0] == "127.0.0.1"
     opened.close()
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: names("192.0.2.1"))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: address_infos("192.0.2.1"))
     with pytest.raises(InputError, match="cannot be served on"):
         open_sockets("localhost", 7900)
 
 
 @pytest.mark.parametrize("space", [False, True])
-def test_proxies_that_are_named_may_name_visitors(monkeypatch: pytest.MonkeyPatch, space: bool) -> None:
+def test_named_proxies_may_report_visitors_addresses(monkeypatch: pytest.MonkeyPatch, space: bool) -> None:
     monkeypatch.delenv("SPACE_ID", raising=False)
     assert "10.1.0.0/16" not in str(Server(Starlette(), print).config.forwarded_allow_ips)
     if space:
@@ -100,7 +100,7 @@ def test_proxies_that_are_named_may_name_visitors(monkeypatch: pytest.MonkeyPatc
     ("arguments", "log", "words"),
     [(["--proxies", "my-proxy"], "text", "--proxies has 'my-proxy'"), ([], "JSON", "SPECRACE_LOG is JSON; set it")],
 )
-def test_what_is_no_network_or_no_format_is_refused(
+def test_invalid_proxies_and_log_formats_are_refused(
     monkeypatch: pytest.MonkeyPatch, arguments: list[str], log: str, words: str
 ) -> None:
     monkeypatch.setenv("SPECRACE_LOG", log)

@@ -1,4 +1,4 @@
-"""What an operator sets: who may sign in, whether visitors' files are taken, and which models they choose from."""
+"""Operator settings: who may sign in, whether uploads are accepted, and which models visitors may choose."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FORM = "application/x-www-form-urlencoded"
 
 @pytest.fixture(scope="module")
 def locked() -> Iterator[Served]:
-    """A server on which visitors sign in."""
+    """A server that requires visitors to sign in."""
     with serving("--auth", f"ann:{PASSWORD}") as app:
         yield app
 
@@ -53,13 +53,15 @@ def sign_in(app: Served, user: str, password: str) -> Answer:
         ("POST", "/audience/"),
     ],
 )
-def test_only_those_who_have_signed_in_use_the_server(locked: Served, method: str, path: str) -> None:
+def test_requests_without_a_sign_in_are_refused(locked: Served, method: str, path: str) -> None:
     answer = locked.ask(method, path, {} if method == "POST" else None)
     assert answer.status == 401
     assert locked.ask(method, path, {} if method == "POST" else None, Cookie="access-token-x=y").status == 401
 
 
-def test_whoever_has_signed_in_races(locked: Served, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_signed_in_visitor_may_use_the_server_and_the_password_is_not_logged(
+    locked: Served, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert b"auth_required" in locked.ask("GET", "/").body
     for user, password in (("ann", "sesame"), ("bob", PASSWORD), ("ann", ""), ("", PASSWORD)):
         assert sign_in(locked, user, password).status in (400, 422)
@@ -74,20 +76,20 @@ def test_whoever_has_signed_in_races(locked: Served, capfd: pytest.CaptureFixtur
     assert PASSWORD not in heard.out + heard.err
 
 
-def test_health_and_votes_need_no_account(locked: Served) -> None:
+def test_health_and_votes_need_no_sign_in(locked: Served) -> None:
     assert locked.ask("GET", "/healthz").status == 200
     assert locked.ask("GET", "/audience/abcdef").status == 200
     assert locked.ask("GET", "/audience/abcdef/state").status == 400
 
 
-def test_passwords_are_guessed_slowly() -> None:
+def test_sign_in_attempts_are_rate_limited() -> None:
     with serving("--auth", f"ann:{PASSWORD}") as app:
         answers = [sign_in(app, "ann", str(number)).status for number in range(LOGINS_PER_MINUTE + 1)]
         assert answers == [400] * LOGINS_PER_MINUTE + [429]
         assert sign_in(app, "ann", PASSWORD).status == 429
 
 
-def test_a_password_is_compared_whole() -> None:
+def test_the_whole_user_name_and_password_must_match() -> None:
     check = password_check("ann:ü:b")
     assert check is not None and check("ann", "ü:b")
     assert not check("ann", "ü:") and not check("ann", "") and not check("", "ann:ü:b")
@@ -105,17 +107,17 @@ def test_the_password_may_come_from_the_environment(
 
 
 @pytest.mark.parametrize("account", ["secret-word", ":secret-word", "secret-word:", " : "])
-def test_half_an_account_is_refused_and_not_repeated(account: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_incomplete_account_is_refused_without_printing_it(account: str, capsys: pytest.CaptureFixture[str]) -> None:
     sentence = refusal(["--auth", account], capsys)
     assert "USER:PASSWORD" in sentence and "secret-word" not in sentence
 
 
-def test_a_server_that_takes_no_files() -> None:
+def test_a_server_without_uploads_refuses_files() -> None:
     with serving("--no-uploads") as app:
         for answer in (app.upload({"a.md": b"A."}), app.ask("POST", "/gradio_api/recording/?name=a", b"x")):
             assert answer.status == 403 and answer.text == "This server takes no files."
         assert refused(app, "score", text="{}") == "This server takes no files."
-        # The settings for scoring are still listed, so that the page can say that no log is taken.
+        # The scoring settings are still listed, so that the page can say that logs are not accepted.
         assert app.ask("GET", "/gradio_api/logs").json()["tokenizers"][0] == "tiny"
         for path in ("/gradio_api/logs", "/gradio_api/advice"):
             answer = app.ask("POST", path, b"{}")
@@ -128,7 +130,7 @@ def test_a_server_that_takes_no_files() -> None:
         assert "key" in app.race()
 
 
-def test_visitors_choose_from_the_models_that_are_named() -> None:
+def test_visitors_may_choose_only_named_models() -> None:
     with serving("--models", str(BUNDLED_DRAFT_MODEL)) as app:
         config = app.ask("GET", "/config").json()
         model = next(component for component in config["components"] if component["props"].get("label") == "Model")
@@ -138,7 +140,7 @@ def test_visitors_choose_from_the_models_that_are_named() -> None:
         assert "There is no model" in app.race(Model="smollm2-135m") and "key" in app.race(Model="tiny-draft")
 
 
-def test_folders_of_one_name_are_all_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_with_equal_names_are_all_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("run1/final", "run2/final", "other/tiny"):
         Path(name).mkdir(parents=True)
@@ -146,14 +148,14 @@ def test_folders_of_one_name_are_all_offered(tmp_path: Path, monkeypatch: pytest
     offered = serve.offered_models(front_door.parse(arguments))
     assert [*offered] == ["tiny", "run1/final", "run2/final", "org/final"]
     assert [Path(path) for path in offered.values()] == [Path(name) for name in arguments[1:2] + arguments[3:]]
-    # A model that ships has this name, too.
+    # A bundled model has this name, too.
     shipped = serve.offered_models(front_door.parse(arguments[:2]))
     assert next(iter(shipped)) == "other/tiny" and shipped["assets/tiny"] == str(BUNDLED_MODEL)
     again = serve.offered_models(front_door.parse(["--model", "other/tiny", "--models", str(tmp_path / "other/tiny")]))
     assert again == {"tiny": "other/tiny"}
 
 
-def test_with_named_models_none_is_fetched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_model_is_fetched_when_models_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path))
         options = front_door.parse(["--models"])

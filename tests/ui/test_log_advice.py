@@ -24,7 +24,7 @@ MEASURED_CURVE = CostCurve((1, 33), (1.0, 2.0), about={"model": "tiny", "device"
 
 
 def advise(path: Path, curve: str = "assumed-gpu", batch: int = 1) -> Any:
-    """The advice that the page gets for a file."""
+    """Return the advice that the page gets for a file."""
     costs = read_costs({"curve": curve, "batch": str(batch)}, MEASURED_CURVE)
     tokenizer = {"tokenizer": str(BUNDLED_MODEL), "name": "tiny", "decodes_ids": False, "columns": ""}
     going = advise_log("", json.dumps({"path": str(path), **tokenizer, **costs}).encode())
@@ -48,7 +48,7 @@ def advice(log: Path) -> Any:
     return advise(log)
 
 
-def test_every_engine_has_its_recommendation_and_lines(advice: Any) -> None:
+def test_every_engine_has_a_recommendation_and_lines_to_paste(advice: Any) -> None:
     assert [engine["engine"] for engine in advice["engines"]] == list(ENGINES) == list(TITLES)
     by_engine = {engine["engine"]: engine for engine in advice["engines"]}
     assert by_engine["vllm"]["export"]["settings"].startswith("--speculative-config '{")
@@ -65,7 +65,7 @@ def test_every_engine_has_its_recommendation_and_lines(advice: Any) -> None:
     assert not any("jacobi" in sentence for sentence in by_engine["vllm"]["not_tested"])
 
 
-def test_it_says_what_it_rests_on(advice: Any) -> None:
+def test_the_advice_states_its_evidence(advice: Any) -> None:
     assert (advice["requests"], advice["scored"], advice["looping"], advice["left_out"]) == (21, 20, 1, "")
     vllm = advice["engines"][0]
     lanes = [setting for setting in advice["tried"] if setting[0].startswith("vllm-")]
@@ -75,15 +75,15 @@ def test_it_says_what_it_rests_on(advice: Any) -> None:
     assert {setting[3] for setting in advice["tried"]} == {16, 20}
 
 
-def test_costs_decide(log: Path) -> None:
+def test_when_costs_outweigh_the_gain_vanilla_is_recommended(log: Path) -> None:
     dear = advise(log, "assumed-cpu", 256)
     assert {engine["recommendation"]["lane"] for engine in dear["engines"]} == {"vanilla"}
     assert all("in batches of 256," in engine["text"][0] for engine in dear["engines"])
-    # The lines are there for those who draft all the same.
+    # The lines are still given, for users who want to draft anyway.
     assert dear["engines"][0]["export"]["settings"].startswith("--speculative-config")
 
 
-def test_the_costs_that_are_offered_can_be_asked_for() -> None:
+def test_every_offered_cost_curve_is_accepted() -> None:
     offered = describe_advice(MEASURED_CURVE)
     assert offered["curves"][0] == (MEASURED, "this machine, measured: tiny, cpu")
     assert MEASURED not in dict(describe_advice(None)["curves"])
@@ -111,7 +111,7 @@ def test_other_costs_are_refused(query: dict[str, str], words: str) -> None:
         read_costs(query, None)
 
 
-def test_a_bad_or_endless_log_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_or_overlong_log_gets_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match=r"^t\.jsonl holds no request that can be scored; this is not JSON"):
         advise(write(tmp_path / "t.jsonl", b"hello"))
     monkeypatch.setattr(log_advice, "MAX_REQUESTS", 2)
@@ -119,7 +119,7 @@ def test_a_bad_or_endless_log_is_one_sentence(tmp_path: Path, monkeypatch: pytes
     assert (advice["requests"], advice["left_out"]) == (2, "the page takes 2 of them")
     reading = iter([0.0, 0.0, 61.0])
     with monkeypatch.context() as patch:
-        # Reading takes its half of the time with the first request, and there is time left to try settings on that one.
+        # The first request uses up the time for reading, half of the total; settings are tried on that one.
         patch.setattr(log_advice, "time", SimpleNamespace(monotonic=lambda: next(reading, 61.0)))
         patch.setattr(halving, "time", SimpleNamespace(monotonic=lambda: 61.0))
         advice = advise(tmp_path / "t.jsonl")

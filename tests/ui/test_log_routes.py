@@ -1,4 +1,4 @@
-"""Logs over loopback: what is offered, what is answered, and that nothing of a log stays."""
+"""Log scoring over loopback: choices, answers, and that no log is kept."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def served() -> Iterator[Served]:
 
 
 def read_lines(answer: Answer) -> list[Any]:
-    """The lines of an answer."""
+    """Parse a response's lines."""
     assert (answer.status, answer.headers["content-type"]) == (200, "application/x-ndjson")
     return [json.loads(line) for line in answer.text.splitlines()]
 
 
-def test_the_choices_and_the_limits_are_offered(served: Served) -> None:
+def test_the_route_lists_choices_and_limits(served: Served) -> None:
     offered = served.ask("GET", PATH).json()
     assert offered["tokenizers"][0] == "tiny" and "characters" in offered["tokenizers"]
     assert set(offered["chosen"]) <= set(offered["lanes"])
@@ -46,7 +46,7 @@ def test_the_choices_and_the_limits_are_offered(served: Served) -> None:
     assert offered["limits"] == {"bytes": MAX_BYTES, "requests": 2000, "seconds": 120.0, "lanes": MAX_PAGE_LANES}
 
 
-def test_a_log_is_scored_and_deleted_and_a_race_is_told(served: Served) -> None:
+def test_a_scored_log_is_deleted_and_noted_in_races(served: Served) -> None:
     assert served.worker is not None
     began = time.monotonic()
     name = "..%2F..%2F%3Cb%3Elog.jsonl"
@@ -57,7 +57,7 @@ def test_a_log_is_scored_and_deleted_and_a_race_is_told(served: Served) -> None:
     assert bad["error"].startswith("_..__b_log.jsonl holds no request") and served.files() == []
 
 
-def test_a_log_is_advised_on_and_deleted(served: Served) -> None:
+def test_a_log_gets_advice_and_is_deleted(served: Served) -> None:
     row = json.dumps(COPYING).encode()
     (*_, last) = read_lines(
         served.ask("POST", f"{ADVICE}?name=log.jsonl&curve=h100-8b&batch=16", b"\n".join([row] * 4))
@@ -80,12 +80,12 @@ def test_a_log_is_advised_on_and_deleted(served: Served) -> None:
         ({"lanes": ",".join(scorable_lanes())}, "choose 1 to 6"),
     ],
 )
-def test_what_cannot_be_asked_for_is_one_sentence(query: dict[str, str], words: str) -> None:
+def test_invalid_queries_get_one_sentence(query: dict[str, str], words: str) -> None:
     with pytest.raises(InputError, match=words):
         parse_log_request(query, ModelChoices(offered={"tiny": "tiny"}))
 
 
-def test_without_a_tokenizer_ids_stay_ids() -> None:
+def test_ids_are_decoded_only_with_a_named_tokenizer() -> None:
     models = ModelChoices(offered={"tiny": "here", "other": "there"})
     expected = {"lanes": list(DEFAULT_LANES), "columns": "", "name": "tiny", "tokenizer": "here", "decodes_ids": False}
     assert parse_log_request({}, models) == expected
@@ -93,7 +93,7 @@ def test_without_a_tokenizer_ids_stay_ids() -> None:
     assert parse_log_request({"tokenizer": "other"}, models) == expected | named
 
 
-def test_the_server_refuses_what_is_too_large_or_too_much(served: Served) -> None:
+def test_logs_that_are_too_large_or_too_many_are_refused(served: Served) -> None:
     assert served.ask("POST", PATH, b"", Content_Length=str(MAX_BYTES + 1)).status == 413
     with serving("--uploads-per-hour", "1") as strict:
         assert strict.ask("POST", PATH, LOG).status == 200
@@ -101,7 +101,7 @@ def test_the_server_refuses_what_is_too_large_or_too_much(served: Served) -> Non
         assert answer.status == 429 and "More than 1 files" in answer.text
 
 
-def test_a_page_that_leaves_ends_the_work(served: Served) -> None:
+def test_scoring_stops_when_the_page_disconnects(served: Served) -> None:
     assert served.worker is not None
     row = json.dumps({"prompt_ids": list(range(2000)), "output_ids": list(range(500_000))}).encode()
     head = f"POST {PATH}?lanes=fusion HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(row)}\r\n\r\n"
@@ -111,5 +111,5 @@ def test_a_page_that_leaves_ends_the_work(served: Served) -> None:
         wait_until(lambda: scorer._busy)
     wait_until(lambda: not scorer._busy)
     wait_until(lambda: served.files() == [])
-    # The helper process ended with the work, and the next log gets another.
+    # The helper process ended with the work; the next log gets a new one.
     assert read_lines(served.ask("POST", PATH, LOG))[-1]["scores"]["outputs"] == 1

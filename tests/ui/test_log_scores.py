@@ -1,4 +1,4 @@
-"""A visitor's log, scored: the command line's figures, the drafts of its requests, and limits."""
+"""Scoring a visitor's log: scores as on the command line, the drafts of each request, and limits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TIMED = ("draft_ms_per_step", "build_ms_per_output")
 
 
 def score(path: Path, lanes: Sequence[str] = LANES, *, named: bool = False, columns: str = "") -> Any:
-    """The scores that the page gets for a file."""
+    """Return the scores that the page gets for a file."""
     request = {"path": str(path), "lanes": lanes, "columns": columns}
     tokenizer = {"tokenizer": str(BUNDLED_MODEL), "name": "tiny", "decodes_ids": named}
     going = score_log("", json.dumps(request | tokenizer).encode())
@@ -39,7 +39,9 @@ def without_times(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("shape", ["openai-chat", "openai-response", "openai-batch one", "csv"])
-def test_the_figures_are_the_command_line_s(shape: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_pages_scores_equal_the_command_lines(
+    shape: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (path,) = SHAPES[shape](tmp_path)
     arguments = ("--tokenizer", "tiny", "--by", "category", "--lanes", ",".join(LANES), "--json")
     assert run(path, *arguments) == 0
@@ -53,13 +55,13 @@ def test_the_figures_are_the_command_line_s(shape: str, tmp_path: Path, capsys: 
         tokens = sum(length * count for length, count in enumerate(lane["emitted"]))
         assert (sum(lane["emitted"]), tokens) == (row["steps"], row["tokens"])
         steps, rejected, none = map(sum, zip(*lane["tenths"], strict=True))
-        # A last step may emit one accepted token and no bonus.
+        # The last step may emit accepted tokens but no bonus token.
         assert steps == row["steps"] and 0 <= lane["emitted"][1] - rejected - none <= scores["outputs"]
         assert lane["tau_low"] < row["tau"] < lane["tau_high"]
         assert sum(lane["accepted"]) == pytest.approx(row["acceptance_rate"] * row["drafted_per_step"] * row["steps"])
 
 
-def test_a_request_has_every_step_of_every_lane(tmp_path: Path) -> None:
+def test_a_request_lists_every_step_of_every_lane(tmp_path: Path) -> None:
     scores = score(write(tmp_path / "t.jsonl", COPYING, FRESH | {"output_ids": [4]}), ["prompt-lookup", "vanilla"])
     assert [lane["tau_low"] for lane in scores["lanes"]] == [1.0, 1.0]
     first, second = scores["requests"]
@@ -69,26 +71,26 @@ def test_a_request_has_every_step_of_every_lane(tmp_path: Path) -> None:
     assert first["texts"] == [" #3", " #4", " #5", " #9", " #7", " #3", " #4", " #8"]
     assert first["prompt"] == " #1 #2 #3 #4 #5 #9 #1 #2"
     lookup, vanilla = first["lanes"]
-    # 1 2 was followed by 3 4 5 9 1 2; this time 9 1 does not follow.
+    # In the prompt 1 2 is followed by 3 4 5 9 1 2; in the output, by 3 4 5 9 but not 1.
     assert lookup[0] == [4, 6, [" #1", " #2"]] and vanilla == [[0, 0, []]] * 8
     assert sum(accepted for accepted, *_ in lookup) + len(lookup) == 8
     assert first["tau"] == [8 / len(lookup), 1.0]
-    # The prompt is shown even if the output is short.
+    # Even a short output comes with its prompt.
     assert (second["number"], second["prompt"]) == (2, " #1 #2 #3")
 
 
-def test_texts_are_the_tokenizer_s_where_it_made_the_ids(tmp_path: Path) -> None:
+def test_ids_become_text_only_if_the_tokenizer_made_them(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(BUNDLED_MODEL)
     ids = {"prompt_ids": list(tokenizer("The moon pulls")), "output_ids": list(tokenizer(" the sea, Größe 🦉."))}
     path = write(tmp_path / "t.jsonl", ids, {"prompt": "The moon pulls", "output": " the sea, Größe 🦉."})
     exact, text = score(path)["requests"]
     assert exact["prompt"].startswith(" #") and "".join(text["texts"]) == " the sea, Größe 🦉."
     assert text["prompt"] == "The moon pulls"
-    # Where the visitor names the tokenizer, it is the log's.
+    # If the visitor names a tokenizer, the log's ids are taken to be its.
     assert "".join(score(path, named=True)["requests"][0]["texts"]).endswith("Größe 🦉.")
 
 
-def test_lines_that_cannot_be_used_are_counted_by_reason(tmp_path: Path) -> None:
+def test_unusable_lines_are_counted_by_reason(tmp_path: Path) -> None:
     scores = score(write(tmp_path / "t.jsonl", FRESH, b"{", {"prompt_ids": [1]}, {"prompt_ids": [1]}))
     (many, two), (few, one_few) = scores["skipped_by_reason"]
     assert (scores["skipped"], two, one_few) == (3, 2, 1)
@@ -103,13 +105,13 @@ def test_lines_that_cannot_be_used_are_counted_by_reason(tmp_path: Path) -> None
         (({"input_length": 1, "output_length": 2},), r"^t\.jsonl is a trace of lengths and block hashes"),
     ],
 )
-def test_a_bad_file_is_one_sentence_without_the_server_s_paths(tmp_path: Path, lines: Any, sentence: str) -> None:
+def test_a_bad_file_gets_one_sentence_without_the_servers_paths(tmp_path: Path, lines: Any, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence) as caught:
         score(write(tmp_path / "t.jsonl", *lines))
     assert str(tmp_path) not in str(caught.value)
 
 
-def test_columns_of_a_table_are_named(tmp_path: Path) -> None:
+def test_a_tables_columns_can_be_named(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("q,a\nthe moon, pulls\n")
     assert score(tmp_path / "t.csv", columns="prompt=q,output=a")["outputs"] == 1
     with pytest.raises(InputError, match=r"^t\.csv has no column 'z'"):
@@ -126,8 +128,8 @@ def test_requests_and_seconds_are_bounded(tmp_path: Path, monkeypatch: pytest.Mo
         score(path)
 
 
-def test_what_is_kept_for_viewing_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first requests, the best and the worst are kept, though requests are dropped on the way."""
+def test_the_number_of_requests_kept_for_viewing_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first, best and worst requests are kept; others are dropped along the way."""
     monkeypatch.setattr(log_scores, "NUM_FIRST_KEPT", 2)
     monkeypatch.setattr(log_scores, "NUM_EXTREMES_KEPT", 1)
     monkeypatch.setattr(log_scores, "MAX_HELD", 4)
@@ -137,7 +139,7 @@ def test_what_is_kept_for_viewing_is_bounded(tmp_path: Path, monkeypatch: pytest
     assert scores["outputs"] == 12 and numbers[:2] == [1, 2] and 6 in numbers and len(numbers) <= 4
 
 
-def test_a_long_request_is_shown_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_request_is_truncated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_scores, "MAX_SHOWN_BYTES", 6000)
     row = {"prompt_ids": list(range(5000)), "output_ids": list(range(3000, 7000))}
     (request,) = score(write(tmp_path / "t.jsonl", row))["requests"]
@@ -145,7 +147,7 @@ def test_a_long_request_is_shown_in_part(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(json.dumps(request)) < 6500 and request["prompt"].split() == [f"#{token}" for token in range(4600, 5000)]
 
 
-def test_categories_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_categories_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_scores, "MAX_CATEGORIES", 2)
     rows = [FRESH | {"category": name} for name in ("a" * 500, "b", "c", "d", "b")]
     groups = score(write(tmp_path / "t.jsonl", *rows), ["trie"])["groups"]
@@ -153,7 +155,7 @@ def test_categories_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert counts[0] == ("all", 5) and counts[2:] == [("b", 2), (log_scores.OTHERS, 2)] and len(counts[1][0]) < 100
 
 
-def test_a_packed_log_is_read(tmp_path: Path) -> None:
+def test_a_gzipped_log_is_read(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl.gz"
     path.write_bytes(gzip.compress(json.dumps(FRESH).encode()))
     assert score(path)["outputs"] == 1

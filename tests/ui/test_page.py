@@ -1,4 +1,4 @@
-"""What the page's buttons start."""
+"""Starting and stopping races from the page."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from specrace.ui.visitors import Visitors
 from specrace.ui.worker import Worker
 
 
-def test_a_stop_while_documents_are_read_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The race does not exist yet when it is stopped; another visitor's stop does not change it."""
+def test_a_stop_is_not_lost_while_documents_are_being_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The race does not exist yet when it is stopped. Another visitor's stop has no effect on it."""
     worker = Worker(MagicMock())
     requested = race_request.RaceRequest("q", RaceSpec(("vanilla",)), None)
     monkeypatch.setattr(race_request, "parse_request", lambda *_: requested)
@@ -37,8 +37,8 @@ def test_a_stop_while_documents_are_read_is_not_lost(monkeypatch: pytest.MonkeyP
     assert started("mine").stopped
 
 
-def test_a_space_s_wish_for_a_second_server_is_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gradio would start a server of Node, and wait for it, before this one answers."""
+def test_a_spaces_request_for_a_node_server_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradio would start a Node server and wait for it before this one answers."""
     monkeypatch.setenv("GRADIO_SSR_MODE", "true")
     mounting = page.mount_options(MagicMock(), Visitors(), MagicMock(), Telemetry())
     assert mounting["ssr_mode"] is False

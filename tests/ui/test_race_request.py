@@ -9,13 +9,13 @@ from specrace.drafters import METHODS
 from specrace.ui.race_request import parse_request, read_link
 
 
-def test_what_the_page_sends_by_itself_is_fine() -> None:
+def test_the_pages_default_values_are_accepted() -> None:
     request = parse_request("Why?", ["trie", "vanilla"], {"max_new_tokens": 160, "num_draft": "auto", "passages": 4})
     assert request.spec.lanes == ("vanilla", "trie")
     assert (request.spec.num_draft, request.spec.max_new_tokens, request.passages) == (None, 160, 4)
 
 
-def test_lanes_come_in_the_registry_s_order_with_vanilla() -> None:
+def test_lanes_are_in_registry_order_and_include_vanilla() -> None:
     names = [name for name in METHODS if name != "vanilla"][:5]
     assert parse_request("Why?", list(reversed(names)), {}).spec.lanes == ("vanilla", *names)
 
@@ -60,7 +60,7 @@ def test_draft_tokens_are_a_number_or_auto(value: Any, expected: int | None) -> 
         ({"passages": 13}, "Passages"),
     ],
 )
-def test_anything_else_is_one_sentence(changes: dict[str, Any], words: str) -> None:
+def test_invalid_values_get_one_sentence(changes: dict[str, Any], words: str) -> None:
     settings = {"question": "Why?", "lanes": ["trie"], **changes}
     question, lanes = settings.pop("question"), settings.pop("lanes")
     with pytest.raises(InputError, match=words) as caught:
@@ -68,7 +68,7 @@ def test_anything_else_is_one_sentence(changes: dict[str, Any], words: str) -> N
     assert str(caught.value).endswith(".") and "\n" not in str(caught.value) and len(str(caught.value)) < 400
 
 
-def test_a_link_sets_what_it_names_and_nothing_else() -> None:
+def test_a_link_sets_only_what_it_names() -> None:
     assert read_link({}) == {}
     assert read_link({"__theme": "dark", "autorun": "1"}) == {}
     link = {"q": "Why?", "lanes": "trie, bigram", "tokens": "40", "temperature": "0.5", "seed": "3", "draft": "auto"}
@@ -94,6 +94,6 @@ def test_a_link_sets_what_it_names_and_nothing_else() -> None:
         ({"passages": "99"}, "Passages"),
     ],
 )
-def test_a_wrong_link_is_a_sentence(link: dict[str, str], words: str) -> None:
+def test_an_invalid_link_gets_one_sentence(link: dict[str, str], words: str) -> None:
     with pytest.raises(InputError, match=words):
         read_link(link)

@@ -1,4 +1,4 @@
-"""The settings panel: every option of every lane has a field, and a race gets what the fields say."""
+"""The settings panel: every lane option has a field, and a race gets the fields' values."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def panel() -> Panel:
         return build_panel(["tiny"], ["float32"])
 
 
-def test_every_option_of_the_registry_has_a_field_that_tells_its_bounds(panel: Panel) -> None:
+def test_every_lane_option_has_a_field_that_states_its_bounds(panel: Panel) -> None:
     assert list(panel.options) == [(lane, option.name) for lane, option in OPTIONS]
     for (_, option), field in zip(OPTIONS, panel.options.values(), strict=True):
         info = cast(str, cast(Any, field).info)
@@ -49,14 +49,14 @@ def test_every_option_of_the_registry_has_a_field_that_tells_its_bounds(panel: P
     assert all(cast(Any, field).info for field in panel.common)
 
 
-def test_fields_that_are_left_alone_ask_for_nothing() -> None:
+def test_untouched_fields_set_no_option() -> None:
     empty = [("" if isinstance(option.bounds, Bounds) else option.default) for _, option in OPTIONS]
     assert read_options(empty) == {}
     assert read_options([None if value == "" else value for value in empty]) == {}
 
 
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.name)
-def test_a_preset_can_be_raced_as_it_is(preset: Any) -> None:
+def test_every_preset_is_a_valid_request(preset: Any) -> None:
     values = preset_values(preset)
     common = dict(zip(COMMON, values, strict=False))
     assert {name: common[name] for name in preset.common} == preset.common
@@ -77,23 +77,23 @@ def test_the_panel_opens_with_a_settings_file() -> None:
     assert METHODS["trie"].check(options["trie"]) == {"n": 5, "prefix": 2, "static": True}
 
 
-def usual(first: settings_panel.Preset | None = None, limits: VisitorLimits | None = None) -> Any:
-    """The settings that the page leaves out of its address."""
+def omitted_values(first: settings_panel.Preset | None = None, limits: VisitorLimits | None = None) -> Any:
+    """Return the values that the page omits from its address."""
     page = build_page(Worker(lambda _: cast(Workbench, None)), [], visitors=Visitors(limits), first=first)
     (keep,) = {str(function.js) for function in page.fns.values() if "keepAddress" in str(function.js)}
     return json.loads(keep[keep.index("{") : keep.rindex("}") + 1])
 
 
-def test_the_address_leaves_out_what_the_page_opens_with() -> None:
-    """A settings file's values are not defaults: a reload would not bring those back."""
-    plain = usual()
+def test_the_address_omits_the_pages_defaults() -> None:
+    """Values from a settings file are defaults only of that page: a plain reload would lose them."""
+    plain = omitted_values()
     assert plain == {key: DEFAULTS.get(name, "") for key, name in race_request.LINK.items()}
     first = settings_panel.recommended({"method": "trie", "num_draft": 6})
-    assert usual(first) == plain | {"draft": "6", "lanes": ["vanilla", "trie"]}
-    assert usual(limits=VisitorLimits(race_tokens=100)) == plain | {"tokens": 100}
+    assert omitted_values(first) == plain | {"draft": "6", "lanes": ["vanilla", "trie"]}
+    assert omitted_values(limits=VisitorLimits(race_tokens=100)) == plain | {"tokens": 100}
 
 
-def test_options_of_lanes_that_do_not_race_are_left_out() -> None:
+def test_options_of_unchosen_lanes_are_dropped() -> None:
     request = race_request.parse_request("Why?", ["trie"], {}, options={"trie": {"n": 5.0}, "suffix": {"depth": "9"}})
     assert request.spec.options == {"trie": {"n": 5}}
 
@@ -116,14 +116,14 @@ def test_options_of_lanes_that_do_not_race_are_left_out() -> None:
         ({"lookahead": {"n": 16, "window": 64, "guesses": 64}}, "stay below 512"),
     ],
 )
-def test_options_that_cannot_be_are_one_sentence(options: Any, words: str) -> None:
+def test_invalid_options_get_one_sentence(options: Any, words: str) -> None:
     with pytest.raises(InputError, match=words) as caught:
         race_request.parse_request("Why?", ["trie", "lookahead"], {}, options=options)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 800
 
 
 @pytest.mark.parametrize("names", [{"model": 3}, {"model": ["tiny"]}, {"dtype": {}}])
-def test_names_are_words(names: dict[str, Any]) -> None:
+def test_model_and_dtype_names_must_be_strings(names: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="not a name"):
         race_request.parse_request("Why?", ["trie"], {}, **names)
 
@@ -161,7 +161,7 @@ def choices() -> ModelChoices:
     return ModelChoices({"big": "/m/big", "small": Path("/m/small")}, ["float32", "bfloat16"])
 
 
-def test_only_offered_models_are_loaded_and_each_choice_once() -> None:
+def test_only_offered_models_are_loaded_and_each_only_once() -> None:
     loaded: list[Any] = []
     models, workbench = choices(), cast(Workbench, Bench(loaded))
     assert (
@@ -192,16 +192,16 @@ def test_the_servers_own_model_is_not_loaded_again_by_its_name() -> None:
     assert loaded == [("/m/big", "bfloat16")]
 
 
-def test_a_chosen_model_is_kept_without_the_documents_of_whoever_chose_it() -> None:
+def test_a_chosen_model_is_cached_without_the_visitors_documents() -> None:
     loaded: list[Any] = []
     models, shared, visitors = choices(), cast(Workbench, Bench(loaded)), cast(Workbench, VisitorsBench(loaded))
     assert isinstance(models.choose(shared, visitors, "small", ""), VisitorsBench)
-    for_all = models.choose(shared, shared, "small", "")
-    assert not isinstance(for_all, VisitorsBench) and models.choose(shared, shared, "small", "") is for_all
+    shared_bench = models.choose(shared, shared, "small", "")
+    assert not isinstance(shared_bench, VisitorsBench) and models.choose(shared, shared, "small", "") is shared_bench
     assert len(loaded) == 1 and models.choose(shared, visitors, "", "") is visitors
 
 
-def test_the_servers_dtype_is_that_of_a_chosen_model() -> None:
+def test_a_chosen_model_defaults_to_the_servers_dtype() -> None:
     loaded: list[Any] = []
     models, workbench = choices(), cast(Workbench, Bench(loaded, dtype="bfloat16", runs_in="bfloat16"))
     assert models.describe_ready(workbench, "small").startswith("Ready: small, bfloat16, cpu, 2 passages")
@@ -209,7 +209,7 @@ def test_the_servers_dtype_is_that_of_a_chosen_model() -> None:
     assert loaded == [(Path("/m/small"), "bfloat16")]
 
 
-def test_an_engines_drafter_is_not_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_twins_are_not_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     twin = replace(find_method("trie"), name="twin", title="Twin", twin_of="Engine")
     monkeypatch.setitem(METHODS, "twin", twin)
     assert find_method("twin") is twin and "twin" not in native_methods()

@@ -1,4 +1,4 @@
-"""On a Hugging Face Space: its card, what `python app.py` picks there, and whom the server answers."""
+"""On a Hugging Face Space: its card, the defaults of `python app.py`, and which hosts and origins are accepted."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def card() -> dict[str, object]:
 def on_a_space(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"SYSTEM": "spaces", "SPACE_ID": "someone/race", "SPACE_HOST": HOST}.items():
         monkeypatch.setenv(name, value)
-    # A server of another test may have set it.
+    # Another test's server may have set it.
     monkeypatch.delenv("SPECRACE_LOG", raising=False)
 
 
-def test_the_card_is_whole_and_names_what_is_there() -> None:
+def test_the_card_is_complete_and_names_existing_files_and_versions() -> None:
     fields = card()
     pins = {pin.name: str(pin.specifier) for pin in licences.pins()}
     assert fields["sdk"] == "gradio" and f"=={fields['sdk_version']}" == pins["gradio"]
@@ -51,11 +51,11 @@ def test_the_card_is_whole_and_names_what_is_there() -> None:
     (preloaded,) = fields["preload_from_hub"]  # type: ignore[misc]
     hub, files = preloaded.split()
     assert hub == NAMES[PREFERRED].source and hub in fields["models"]  # type: ignore[operator]
-    # Everything that `is_whole` and the loaders look for.
+    # All files that `is_whole` and the loaders look for.
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(files.split(","))
 
 
-def test_a_space_picks_what_suits_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_space_has_stricter_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SPACE_ID", space.FLAGS):
         monkeypatch.delenv(name, raising=False)
     at_home = front_door.parse([])
@@ -68,7 +68,7 @@ def test_a_space_picks_what_suits_strangers(monkeypatch: pytest.MonkeyPatch) -> 
     assert front_door.parse(["--race-tokens", "99"]).race_tokens == 99
 
 
-def test_flags_come_from_the_environment_where_none_can_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flags_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(space.FLAGS, "--queue 3 --no-uploads --model 'a model'")
     options = front_door.parse(space.with_environment(["--queue", "4"]))
     assert (options.queue, options.uploads, options.model) == (4, False, "a model")
@@ -77,13 +77,13 @@ def test_flags_come_from_the_environment_where_none_can_be_given(monkeypatch: py
         space.with_environment([])
 
 
-def test_app_py_reads_them() -> None:
+def test_app_py_reads_flags_from_the_environment() -> None:
     env = os.environ | {space.FLAGS: "--queue 0"}
     done = subprocess.run([sys.executable, "app.py"], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "--queue is 0" in done.stderr
 
 
-def test_the_command_reads_them_as_app_py_does(
+def test_the_app_command_reads_flags_from_the_environment(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(space.FLAGS, "--queue 0")
@@ -95,7 +95,7 @@ def test_the_command_reads_them_as_app_py_does(
     assert main.main(["app"]) == 2 and "SPECRACE_FLAGS cannot be read" in capsys.readouterr().err
 
 
-def test_hugging_face_frames_the_page_and_nobody_else_may(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_hugging_face_may_frame_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     on_a_space(monkeypatch)
     with serving() as served:
         # The page in Hugging Face's frame: the frame opens its address, and the page sends requests to itself only.
@@ -112,6 +112,6 @@ def test_hugging_face_frames_the_page_and_nobody_else_may(monkeypatch: pytest.Mo
             assert served.ask("POST", "/gradio_api/queue/join", join, **foreign).status == 403
         for host in ("someone-else.hf.space", "huggingface.co"):
             assert served.ask("GET", "/", Host=host).status == 400
-        # Nothing on it leads Gradio's scripts to ask Hugging Face for a header, fonts or news.
+        # With no Space id, Gradio's scripts request no header, fonts or news from Hugging Face.
         config = served.ask("GET", "/config", Host=HOST).json()
         assert config["space_id"] is None

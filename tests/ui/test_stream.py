@@ -81,7 +81,7 @@ def ready(limits: VisitorLimits | None = None) -> Worker:
 async def collect(
     worker: Worker, job: Job, limit: int = 10**6, react: Callable[[dict[str, Any]], object] = id
 ) -> list[dict[str, Any]]:
-    """The job's messages; `react` is called with each when it arrives."""
+    """Return the job's messages; `react` is called with each as it arrives."""
     received: list[dict[str, Any]] = []
     stream = messages(worker, job)
     async for message in stream:
@@ -97,7 +97,7 @@ def parts_of(seen: list[dict[str, Any]], kind: str) -> list[Any]:
     return [part for message in seen if message["kind"] == kind for part in message["parts"]]
 
 
-def test_a_race_comes_in_parts_that_make_its_reel() -> None:
+def test_a_races_messages_add_up_to_its_reel() -> None:
     worker = ready()
     job = worker.submit("a", short)
     received = asyncio.run(collect(worker, job))
@@ -111,8 +111,8 @@ def test_a_race_comes_in_parts_that_make_its_reel() -> None:
     assert reel == json.loads(json.dumps(make_reel(job.events, job.number)))
 
 
-def test_messages_come_at_a_steady_pace_however_fast_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a clock that only sleeping moves, with seven steps a sleep; a page that once takes a second gets no burst."""
+def test_messages_are_sent_at_a_steady_rate_however_fast_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only sleeping advances the clock; seven steps arrive per sleep. A page that stalls for a second gets no burst."""
     worker = Worker(lambda _report: BENCH)
     worker.workbench = BENCH
     job = worker.submit("a", short)
@@ -139,7 +139,7 @@ def test_messages_come_at_a_steady_pace_however_fast_the_steps(monkeypatch: pyte
     assert sizes == [7] * len(sizes) and len(received[1]["parts"]) > 7
 
 
-def test_leaving_early_stops_the_race() -> None:
+def test_closing_the_stream_stops_the_race() -> None:
     worker = ready()
     job = worker.submit("a", endless)
     asyncio.run(collect(worker, job, limit=3))
@@ -147,7 +147,7 @@ def test_leaving_early_stops_the_race() -> None:
 
 
 async def request(worker: Worker, key: str, *, leaves: bool = False) -> tuple[int, bytes]:
-    """Status and body that the route sends to a page that listens to the end, or leaves with the first frame."""
+    """Return the status and body that a page gets; with `leaves`, it disconnects after the first frame."""
     sent: list[dict[str, Any]] = []
     gone = asyncio.Event()
 
@@ -166,7 +166,7 @@ async def request(worker: Worker, key: str, *, leaves: bool = False) -> tuple[in
     return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
 
 
-def test_a_race_is_watched_by_whoever_has_its_key_and_once() -> None:
+def test_a_race_can_be_watched_once_with_its_key() -> None:
     worker = ready()
     job = worker.submit("a", short)
     worker.offer(job)
@@ -179,7 +179,7 @@ def test_a_race_is_watched_by_whoever_has_its_key_and_once() -> None:
     assert asyncio.run(request(worker, job.key))[0] == 404
 
 
-def test_a_race_ends_when_its_page_goes() -> None:
+def test_a_race_stops_when_its_page_disconnects() -> None:
     worker = ready()
     job = worker.submit("a", endless)
     worker.offer(job)
@@ -195,14 +195,14 @@ def test_a_race_that_nobody_watches_is_stopped(monkeypatch: pytest.MonkeyPatch) 
     assert job.wait(LONG_S) and worker.claim(job.key) is None
 
 
-def test_stop_still_brings_the_figures_so_far() -> None:
+def test_a_stopped_race_still_returns_results() -> None:
     worker = ready()
     job = worker.submit("a", endless)
     received = asyncio.run(collect(worker, job, react=lambda message: message["kind"] == "note" or worker.stop("a")))
     assert parts_of(received, "end")[0]["phase"] == "stopped" and parts_of(received, "end")[0]["results"]
 
 
-def test_races_run_one_at_a_time_and_the_next_is_told_its_place() -> None:
+def test_races_run_one_at_a_time_and_waiting_ones_are_told_their_place() -> None:
     worker = ready()
     first, second = worker.submit("a", endless), worker.submit("b", short)
     received = asyncio.run(collect(worker, second, react=lambda _: first.stop()))
@@ -211,7 +211,7 @@ def test_races_run_one_at_a_time_and_the_next_is_told_its_place() -> None:
     assert parts_of(received, "end")[0]["phase"] == "finished"
 
 
-def test_a_session_s_new_race_stops_its_old_one() -> None:
+def test_a_sessions_new_race_stops_its_old_one() -> None:
     worker = ready()
     old = worker.submit("a", endless)
     new = worker.submit("a", short)
@@ -219,7 +219,7 @@ def test_a_session_s_new_race_stops_its_old_one() -> None:
     assert new.number > old.number
 
 
-def test_a_race_stopped_in_line_never_begins() -> None:
+def test_a_race_stopped_in_the_queue_never_starts() -> None:
     worker = ready()
     first, second = worker.submit("a", endless), worker.submit("b", short)
     worker.stop("b")
@@ -229,8 +229,8 @@ def test_a_race_stopped_in_line_never_begins() -> None:
     assert [message["phase"] for message in received][-1] == "stopped"
 
 
-def test_races_of_one_page_take_one_place() -> None:
-    """Those that gave way leave the line at once, so that nobody is refused, or told to wait, because of them."""
+def test_one_pages_races_take_one_place_in_the_queue() -> None:
+    """Replaced races leave the queue at once, so nobody is refused or waits because of them."""
     worker = ready()
     first = worker.submit("a", endless)
     clicks = [worker.submit("b", short) for _ in range(2 * VisitorLimits.queue)]
@@ -241,7 +241,7 @@ def test_races_of_one_page_take_one_place() -> None:
     assert next_job.wait(LONG_S) and clicks[-1].events
 
 
-def test_a_race_that_is_stopped_or_not_watched_leaves_the_line_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_or_unwatched_race_leaves_the_queue_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = ready()
     first, second, third, last = (worker.submit(name, endless) for name in "abcd")
     worker.stop("b")
@@ -254,7 +254,7 @@ def test_a_race_that_is_stopped_or_not_watched_leaves_the_line_at_once(monkeypat
     assert first.wait(LONG_S)
 
 
-def test_an_api_client_has_a_few_places() -> None:
+def test_an_api_clients_queued_races_are_limited() -> None:
     worker = ready()
     jobs = [worker.submit("api", endless, for_page=False) for _ in range(VisitorLimits.races_at_once)]
     with pytest.raises(InputError, match="in line already"):
@@ -265,7 +265,7 @@ def test_an_api_client_has_a_few_places() -> None:
 
 
 def preparing(released: threading.Event) -> RunRace:
-    """A race that gets ready until it is released."""
+    """Return a race whose preparation lasts until `released` is set."""
 
     def run(bench: Workbench, stop: Stop) -> Iterator[Event | str]:
         while not released.is_set():
@@ -275,7 +275,7 @@ def preparing(released: threading.Event) -> RunRace:
     return run
 
 
-def test_a_race_that_is_only_repeated_gives_way() -> None:
+def test_repeated_runs_stop_when_another_race_waits() -> None:
     def repeating(_bench: Workbench, stop: Stop) -> Iterator[Event]:
         yield from short(_bench, stop)
         for runs in itertools.count(2):
@@ -294,7 +294,7 @@ def test_a_race_that_is_only_repeated_gives_way() -> None:
     assert json.loads(first.parts[-1][1])["repeated"]["runs"] == len(kinds) - 2
 
 
-def test_others_race_while_one_gets_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_others_race_while_one_is_being_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specrace.ui.job.TURN_S", 0.0)
     worker, released = ready(), threading.Event()
     slow = worker.submit("a", preparing(released))
@@ -305,8 +305,8 @@ def test_others_race_while_one_gets_ready(monkeypatch: pytest.MonkeyPatch) -> No
     assert slow.wait(LONG_S) and len(slow.events) == 3
 
 
-def test_the_time_in_line_is_not_taken_off_a_race_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a clock that only this test moves."""
+def test_waiting_does_not_count_toward_a_races_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test controls the clock."""
     now, stops = [50.0], list[bool]()
     monkeypatch.setattr("specrace.ui.job.time", SimpleNamespace(monotonic=lambda: now[0]))
 
@@ -328,8 +328,8 @@ def test_the_time_in_line_is_not_taken_off_a_race_s_own(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("turn", [0.0, LONG_S])
-def test_a_race_that_gets_ready_can_be_stopped(monkeypatch: pytest.MonkeyPatch, turn: float) -> None:
-    """During its turn, and between two turns."""
+def test_a_race_can_be_stopped_during_preparation(monkeypatch: pytest.MonkeyPatch, turn: float) -> None:
+    """It can be stopped during its turn and between two turns."""
     monkeypatch.setattr("specrace.ui.job.TURN_S", turn)
     worker = ready()
     slow = worker.submit("a", preparing(threading.Event()))
@@ -342,7 +342,7 @@ def test_a_race_that_gets_ready_can_be_stopped(monkeypatch: pytest.MonkeyPatch, 
     assert next_job.wait(LONG_S)
 
 
-def test_a_race_that_is_never_ready_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_race_that_is_never_ready_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specrace.ui.job.RACE_LIMIT_S", 0.0)
     worker = ready()
     with pytest.raises(InputError, match="not ready within 0 seconds"):
@@ -363,7 +363,7 @@ def test_a_race_that_cannot_be_replayed_says_so() -> None:
 @pytest.mark.parametrize(
     ("disturbed", "note"), [(True, f"Steady. {OTHER_WORK} {SCORED} {FETCHED}"), (False, "Steady.")]
 )
-def test_a_race_tells_of_other_work_of_the_server(disturbed: bool, note: str) -> None:
+def test_a_race_reports_other_work_on_the_server(disturbed: bool, note: str) -> None:
     pace = Pace(9, 1.0, 1.0, 1.0, 0.0, 0.0, 1, False, "Steady.")
 
     def measured(_bench: Workbench, _stop: Stop) -> Iterator[Event]:
@@ -379,9 +379,9 @@ def test_a_race_tells_of_other_work_of_the_server(disturbed: bool, note: str) ->
     assert len(since) == 3 and before <= min(since) <= time.monotonic(), "asked of the race's own time"
 
 
-def test_the_line_is_bounded() -> None:
+def test_the_queue_is_bounded() -> None:
     worker = ready()
-    # One of them runs.
+    # One runs, and the others fill the queue.
     jobs = [worker.submit(str(number), endless) for number in range(VisitorLimits.queue + 1)]
     with pytest.raises(InputError, match="20 races are waiting already"):
         worker.submit("one more", short)
@@ -398,7 +398,7 @@ def test_while_the_model_loads_all_races_wait() -> None:
         worker.submit("c", short)
 
 
-def test_a_page_s_new_race_takes_the_place_of_its_old_one_in_a_full_line() -> None:
+def test_in_a_full_queue_a_pages_new_race_replaces_its_old_one() -> None:
     worker = ready(VisitorLimits(queue=1, races_at_once=1))
     first = worker.submit("a", endless)
     again = worker.submit("a", endless)
@@ -412,7 +412,7 @@ def test_a_page_s_new_race_takes_the_place_of_its_old_one_in_a_full_line() -> No
     assert last.wait(LONG_S) and last.finished and again.done
 
 
-def test_a_program_s_race_that_is_given_up_counts_no_more() -> None:
+def test_an_abandoned_api_race_no_longer_counts_toward_the_limit() -> None:
     worker = ready(VisitorLimits(races_at_once=1))
     first = worker.submit("api", endless, for_page=False)
     with pytest.raises(InputError, match=r"^1 race of yours is in line already; wait for it\.$"):
@@ -422,7 +422,7 @@ def test_a_program_s_race_that_is_given_up_counts_no_more() -> None:
     assert worker.submit("api", short, for_page=False).wait(LONG_S)
 
 
-def test_a_race_asked_for_while_loading_waits_with_a_message() -> None:
+def test_a_race_requested_while_the_model_loads_waits_with_a_message() -> None:
     loaded = threading.Event()
 
     def load(report: Callable[[str], None]) -> Workbench:
@@ -437,7 +437,7 @@ def test_a_race_asked_for_while_loading_waits_with_a_message() -> None:
     assert parts_of(received, "end")[0]["phase"] == "finished"
 
 
-def test_a_model_that_cannot_be_loaded_is_told_to_everybody() -> None:
+def test_a_model_that_fails_to_load_is_reported_to_every_race() -> None:
     def load(_report: Callable[[str], None]) -> Workbench:
         raise InputError("There is no such model.")
 
@@ -448,7 +448,7 @@ def test_a_model_that_cannot_be_loaded_is_told_to_everybody() -> None:
     assert worker.settled and worker.failure == worker.status == "There is no such model."
 
 
-def test_input_errors_are_shown_and_our_faults_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_input_errors_are_shown_and_other_errors_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     def refuse(_bench: Workbench, _stop: Stop) -> Iterator[Event]:
         raise InputError("Too long.")
         yield

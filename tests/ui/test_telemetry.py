@@ -1,4 +1,4 @@
-"""What an operator sees, over loopback: health, counts, and a log without any visitor's text."""
+"""Telemetry for operators, over loopback: health, metrics, and a log without visitors' text."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def served() -> Iterator[Served]:
 
 
 def read_metrics(app: Served) -> dict[str, float]:
-    """Values by sample; a sample with labels is named "name label ..."."""
+    """Return the metrics' values by name; a sample with labels is named "name label ..."."""
     text = app.ask("GET", "/metrics").text
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     return {" ".join([sample.name, *sample.labels.values()]): sample.value for sample in samples}
 
 
-def test_health_is_a_word() -> None:
+def test_health_reports_the_workers_state() -> None:
     loading, failing = Worker(lambda _: BENCH), Worker(lambda _: 1 / 0)  # type: ignore[arg-type, return-value]
     assert loading.state == "loading"
     loading.start()
@@ -46,7 +46,7 @@ def test_health_is_a_word() -> None:
     assert loading.state == "closing"
 
 
-def test_health_is_open_and_keeps_the_host_check(served: Served) -> None:
+def test_health_is_public_but_checks_the_host(served: Served) -> None:
     answer = served.ask("GET", "/healthz")
     assert answer.status == 200 and answer.json() == {"status": "ready"}
     assert served.ask("GET", "/healthz", Host="evil.example").status == 400
@@ -83,38 +83,38 @@ def test_metrics_show_the_queue() -> None:
     assert registry.get_sample_value("specrace_queue_length") == 0
 
 
-def test_every_server_counts_for_itself() -> None:
+def test_each_server_has_its_own_counters() -> None:
     first, second = Worker(lambda _: BENCH), Worker(lambda _: BENCH)
     first.telemetry.uploaded(3)
     assert second.telemetry.registry.get_sample_value("specrace_uploaded_files_total") == 0
 
 
 @pytest.mark.parametrize("name", ["X_Forwarded_For", "Forwarded"])
-def test_metrics_are_for_this_machine_and_take_no_proxy(served: Served, name: str) -> None:
-    """A proxy on this machine would send anybody's requests from here."""
+def test_metrics_are_local_only_and_refuse_proxied_requests(served: Served, name: str) -> None:
+    """A proxy on this machine would make anyone's requests look local."""
     assert served.ask("GET", "/metrics").status == 200
     answer = served.ask("GET", "/metrics", **{name: "127.0.0.1"})
     assert answer.status == 403 and "specrace_races" not in answer.text
 
 
-def test_metrics_are_for_the_networks_that_are_named() -> None:
+def test_metrics_can_be_opened_to_named_networks() -> None:
     with serving("--metrics", "192.0.2.0/24") as app:
         assert app.ask("GET", "/metrics").status == 403
 
 
-def test_nothing_of_a_visitor_is_in_the_metrics(served: Served) -> None:
+def test_metrics_contain_no_visitor_data(served: Served) -> None:
     served.upload({f"{SECRET}.md": SECRET.encode()})
     served.race("some-session", Question=SECRET)
     served.race(Lanes=[SECRET])
     text = served.ask("GET", "/metrics").text
     assert SECRET not in text and "some-session" not in text and "127.0.0.1" not in text
-    # Nobody watches that race: it is ended here, or it would end in the next test's log.
+    # Nobody watches that race, so stop it here; otherwise its end would appear in the next test's log.
     assert served.worker is not None
     served.worker.stop("some-session")
     assert served.worker.submit("b", short).wait(LONG_S)
 
 
-def test_the_log_has_a_line_of_json_for_each_event_and_nothing_of_a_visitor(
+def test_the_json_log_has_a_line_per_event_and_no_visitor_data(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     handler, logger = logging.StreamHandler(), logging.getLogger(EVENTS)
@@ -143,7 +143,7 @@ def test_the_log_has_a_line_of_json_for_each_event_and_nothing_of_a_visitor(
     assert SECRET not in text and "some-session" not in text and "127.0.0.1" not in text
 
 
-def test_a_failure_is_a_line_without_its_message() -> None:
+def test_a_failure_is_logged_without_its_message() -> None:
     try:
         raise KeyError(SECRET)
     except KeyError:
@@ -153,7 +153,7 @@ def test_a_failure_is_a_line_without_its_message() -> None:
     assert "test_telemetry.py" in line["trace"] and SECRET not in str(line)
 
 
-def test_text_is_the_default(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_log_is_text_by_default(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.delenv("SPECRACE_LOG", raising=False)
     assert front_door.parse([]).log == "text"
     monkeypatch.setenv("SPECRACE_LOG", "json")

@@ -25,7 +25,7 @@ def put(folder: Path, name: str, text: str | bytes) -> str:
 
 
 def upload(files: list[str]) -> Upload:
-    """The upload that a session reads from `files`."""
+    """Return the upload that a session reads from `files`."""
     read = VisitWorkbenches(lambda paths: read_uploads("", paths)).read("session", files)
     assert read is not None
     return read
@@ -40,7 +40,7 @@ def test_uploads_become_documents_and_their_passages(tmp_path: Path) -> None:
     assert read.num_passages == len(passages) == 2
 
 
-def test_parsed_kinds_keep_their_places(tmp_path: Path) -> None:
+def test_passages_from_parsed_formats_keep_their_locations(tmp_path: Path) -> None:
     pages = [put(tmp_path, "paper.pdf", samples.pdf("Clocks tick.")), put(tmp_path, "talk.pptx", samples.slides())]
     _, passages = upload(pages).parse()
     assert [(passage.document, passage.place) for passage in passages] == [
@@ -59,7 +59,7 @@ def test_parsed_kinds_keep_their_places(tmp_path: Path) -> None:
         ("a.txt", "x" * 2_700_000, "a.txt is too large: at most 2,000,000 bytes"),
     ],
 )
-def test_bad_files_are_named_and_left_out_without_the_servers_paths(
+def test_bad_files_are_skipped_and_named_without_the_servers_paths(
     tmp_path: Path, name: str, content: str | bytes, words: str
 ) -> None:
     bad, good = put(tmp_path, name, content), put(tmp_path, "good.txt", "Bees dance.")
@@ -70,7 +70,7 @@ def test_bad_files_are_named_and_left_out_without_the_servers_paths(
     assert read.skipped == (str(caught.value),) and name in read.skipped[0] and str(tmp_path) not in read.skipped[0]
 
 
-def test_files_are_read_as_far_as_there_is_room(tmp_path: Path) -> None:
+def test_files_are_read_up_to_the_size_limits(tmp_path: Path) -> None:
     sizes = {"a.txt": 1_500_000, "b.txt": 600_000, "c.txt": 500_000}
     read = upload([put(tmp_path, name, "x " * (size // 2)) for name, size in sizes.items()])
     assert [document.name for document in read.parse()[0]] == ["a.txt", "c.txt"] and "b.txt" in read.skipped[0]
@@ -110,7 +110,7 @@ def opened(benches: VisitWorkbenches, session: str, shared: Workbench, files: li
         return over.value, reports
 
 
-def test_a_session_s_documents_leave_the_shared_index_alone(tmp_path: Path, shared: Workbench) -> None:
+def test_a_sessions_documents_do_not_change_the_shared_index(tmp_path: Path, shared: Workbench) -> None:
     benches = benches_here()
     file = put(tmp_path, "owls.md", "Owls hear a mouse under the snow.")
     workbench, _ = opened(benches, "session", shared, [file])
@@ -120,7 +120,7 @@ def test_a_session_s_documents_leave_the_shared_index_alone(tmp_path: Path, shar
     assert opened(benches, "session", shared, []) == (shared, [])
 
 
-def test_a_session_is_indexed_again_only_when_its_documents_change(tmp_path: Path, shared: Workbench) -> None:
+def test_a_session_is_reindexed_only_when_its_documents_change(tmp_path: Path, shared: Workbench) -> None:
     benches = benches_here()
     file, second_file = put(tmp_path, "owls.md", "Owls hear well."), put(tmp_path, "more.md", "Owls see well.")
     first, _ = opened(benches, "session", shared, [file])
@@ -128,8 +128,8 @@ def test_a_session_is_indexed_again_only_when_its_documents_change(tmp_path: Pat
     assert opened(benches, "session", shared, [file, second_file])[0] is not first
 
 
-def test_an_upload_is_embedded_in_batches_of_which_each_may_be_the_last(tmp_path: Path, shared: Workbench) -> None:
-    """A race that is stopped asks for no further batch; the index is that of all in one."""
+def test_an_upload_is_embedded_in_batches_and_may_stop_after_any_of_them(tmp_path: Path, shared: Workbench) -> None:
+    """A stopped race requests no further batch; indexing again embeds all of them."""
     sizes: list[int] = []
 
     def embed(texts: list[str]) -> Any:
@@ -148,7 +148,7 @@ def test_an_upload_is_embedded_in_batches_of_which_each_may_be_the_last(tmp_path
     assert workbench.num_passages == 70 and workbench.retrieve("Fact 66")[0].passage.text.startswith("Fact 66.")
 
 
-def test_sessions_are_forgotten(tmp_path: Path, shared: Workbench) -> None:
+def test_the_number_of_remembered_sessions_is_bounded(tmp_path: Path, shared: Workbench) -> None:
     benches = benches_here()
     file = put(tmp_path, "owls.md", "Owls hear well.")
     for number in range(MAX_VISITS + 3):
@@ -160,7 +160,7 @@ def test_sessions_are_forgotten(tmp_path: Path, shared: Workbench) -> None:
 
 
 def test_many_bad_files_are_named_without_the_servers_paths(tmp_path: Path) -> None:
-    """A long message is cut, and a folder's name that is cut would not be recognised."""
+    """Paths must be removed before a long message is cut: a path that is cut off would not be recognized."""
     folder = tmp_path / "deep" / ("f" * 60)
     folder.mkdir(parents=True)
     with pytest.raises(InputError) as caught:

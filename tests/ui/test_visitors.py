@@ -1,4 +1,4 @@
-"""What one visitor may ask for, what nobody waits for, and what the log keeps."""
+"""Limits for each visitor, races that nobody waits for, and what is logged."""
 
 from __future__ import annotations
 
@@ -40,26 +40,26 @@ def test_a_rate_counts_the_last_period_of_each_visitor() -> None:
     assert rate.take("a", 3) and not rate.take("a")
 
 
-def test_a_rate_forgets_visitors_where_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rate_forgets_visitors_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(visitors_module, "MAX_VISITORS", 2)
     rate = Rate(1, 60.0, clock=lambda: 0.0)
     assert all(rate.take(name) for name in "abc") and not rate.take("c") and rate.take("a")
 
 
-def test_a_visitor_has_one_address_or_a_network_of_them() -> None:
+def test_a_visitor_is_an_ipv4_address_or_an_ipv6_network() -> None:
     assert visitor_key("2001:db8::1") == visitor_key("2001:db8::2") != visitor_key("2001:db8:0:1::1")
     assert visitor_key("192.0.2.1") != visitor_key("192.0.2.2")
     assert visitor_key(None) == "" and visitor_key("testclient") == "testclient"
 
 
-def test_races_are_counted_over_a_visitor_s_sessions(served: Served) -> None:
+def test_races_are_counted_across_a_visitors_sessions(served: Served) -> None:
     for number in range(3):
         assert "key" in served.race(f"session-{number}", **{"New tokens": 50})
     assert "started 3 races within a minute" in served.race("another", **{"New tokens": 50})
     assert len(served.files()) == 0
 
 
-def test_answers_are_no_longer_than_the_server_allows(served: Served) -> None:
+def test_the_servers_limit_on_answer_length_is_enforced(served: Served) -> None:
     assert "51; this server allows at most 50" in served.race(**{"New tokens": 51})
     config = served.ask("GET", "/config").json()
     slider = next(
@@ -68,14 +68,14 @@ def test_answers_are_no_longer_than_the_server_allows(served: Served) -> None:
     assert slider["maximum"] == slider["value"] == 50
 
 
-def test_uploads_are_counted(served: Served) -> None:
+def test_uploads_are_rate_limited(served: Served) -> None:
     assert served.upload({"a.md": b"A.", "b.md": b"B.", "c.md": b"C."}).status == 200
     answer = served.upload({"d.md": b"D.", "e.md": b"E."})
     assert answer.status == 429 and "More than 4 files" in answer.text
     assert served.files() == ["a.md", "b.md", "c.md"]
 
 
-def test_a_race_on_uploads_leaves_no_other_file(served: Served) -> None:
+def test_a_race_on_uploads_leaves_no_other_files(served: Served) -> None:
     paths = served.upload({"owls.md": b"Owls hear."}).json()
     race = served.race(files=paths, **{"New tokens": 50})
     with served.watching(race["key"]):
@@ -85,7 +85,7 @@ def test_a_race_on_uploads_leaves_no_other_file(served: Served) -> None:
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "https://192.0.2.1/a.md", "{}/../a.md"])
-def test_a_race_reads_uploads_only(served: Served, path: str) -> None:
+def test_a_race_reads_only_uploaded_files(served: Served, path: str) -> None:
     file = path.format(served.folder)
     refusal = served.race(files=[file], **{"New tokens": 50})
     assert refusal == "A file must be uploaded before it is used."
@@ -93,8 +93,8 @@ def test_a_race_reads_uploads_only(served: Served, path: str) -> None:
     assert served.ask("GET", f"/gradio_api/file={file}").status in (403, 404)
 
 
-def test_a_visitor_s_file_is_nobody_else_s(served: Served) -> None:
-    """Even for those who know its path."""
+def test_a_visitor_cannot_use_another_visitors_file(served: Served) -> None:
+    """Not even by knowing its path."""
     (path,) = served.upload({"owls.md": b"Owls hear."}, X_Forwarded_For="192.0.2.7").json()
     assert served.ask("GET", f"/gradio_api/file={path}", X_Forwarded_For="192.0.2.7").status == 404
     refused = served.race(files=[path], **{"New tokens": 50})
@@ -103,8 +103,8 @@ def test_a_visitor_s_file_is_nobody_else_s(served: Served) -> None:
     assert not served.bench.begun.is_set()
 
 
-def test_a_result_that_nobody_reads_is_not_raced_for(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A clock that stands still until the race has begun, so that no busy machine can be too late for it.
+def test_a_race_whose_result_nobody_reads_is_stopped(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The clock stands still until the race has started, so a busy machine cannot time out earlier.
     ticks = itertools.count(1)
     clock = SimpleNamespace(monotonic=lambda: 1000.0 * next(ticks) if served.bench.begun.is_set() else 0.0)
     monkeypatch.setattr(visitors_module, "time", clock)
@@ -112,9 +112,9 @@ def test_a_result_that_nobody_reads_is_not_raced_for(served: Served, monkeypatch
     assert served.bench.begun.wait(LONG_S) and served.bench.ended.wait(LONG_S)
 
 
-def test_a_reader_who_leaves_ends_the_race(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_race_stops_when_its_reader_disconnects(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(visitors_module, "RETURN_LIMIT_S", 0.0)
-    # So that the reader is seen, however soon it leaves.
+    # Poll without a pause, so that the reader is seen however soon it leaves.
     monkeypatch.setattr(visitors_module, "POLL_PERIOD_S", 0.0)
     event = served.ask("POST", CALL, QUESTION).json()["event_id"]
     with served.connect_raw() as plug:
@@ -123,8 +123,7 @@ def test_a_reader_who_leaves_ends_the_race(served: Served, monkeypatch: pytest.M
     assert served.bench.ended.wait(LONG_S)
 
 
-def test_a_result_comes_to_who_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However late it reads within the limit."""
+def test_a_result_reaches_a_reader_who_comes_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     visitors = Visitors(VisitorLimits())
 
     async def read() -> str:
@@ -140,7 +139,7 @@ def test_a_result_comes_to_who_reads_it(monkeypatch: pytest.MonkeyPatch) -> None
         asyncio.run(visitors.run_while_wanted("b", asyncio.sleep(LONG_S)))
 
 
-def test_visitors_who_wait_for_the_model_hold_no_place_in_the_queue() -> None:
+def test_visitors_waiting_for_the_model_take_no_place_in_gradios_queue() -> None:
     with serving("--queue", "1") as app:
         config = app.ask("GET", "/config").json()
         status = next(
@@ -157,7 +156,7 @@ def test_visitors_who_wait_for_the_model_hold_no_place_in_the_queue() -> None:
             assert "state" in app.ask("POST", "/gradio_api/run/predict", body).json()["data"][0]
 
 
-def test_what_a_visitor_sends_is_not_logged(capfd: pytest.CaptureFixture[str]) -> None:
+def test_visitors_input_is_not_logged(capfd: pytest.CaptureFixture[str]) -> None:
     with serving() as app:
         for label in ("Lanes", "New tokens", "Verifier", "Model", "Seed", "Draft tokens"):
             refusal = app.race(**{label: SECRET})
@@ -169,7 +168,7 @@ def test_what_a_visitor_sends_is_not_logged(capfd: pytest.CaptureFixture[str]) -
 def test_a_failure_is_logged_without_its_message(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """For hostile bodies, and where Gradio's own code fails on one."""
+    """Both for hostile bodies and when Gradio's own code fails."""
 
     def fail(**_: Any) -> None:
         raise OverflowError(SECRET)
@@ -198,7 +197,7 @@ def test_a_failure_is_logged_without_its_message(
     assert "OverflowError" in heard.err
 
 
-def test_a_logged_failure_names_its_types_and_its_place() -> None:
+def test_a_logged_failure_names_its_exception_types_and_location() -> None:
     try:
         try:
             raise ValueError(SECRET)

@@ -45,15 +45,15 @@ print(target.device, target.describe()["dtype"], spaces.zero.torch.pack())
 
 
 @dataclass
-class Lent:
-    """An app on ZeroGPU, and the API that lends it the GPU."""
+class LentApp:
+    """An app on ZeroGPU, and the device API that lends it a GPU."""
 
     served: Served
     api: DeviceApi
     pid: int
 
     def race(self, session: str, **changes: Any) -> list[dict[str, Any]]:
-        """The messages of a race over the page."""
+        """Race as the page does; returns the messages."""
         key = self.served.race(session, token=TOKEN, **asking(TOKENS, **changes))["key"]
         with self.served.watching(key) as answer:
             lines = answer.read().decode().splitlines()
@@ -61,32 +61,32 @@ class Lent:
 
 
 def asking(tokens: int, **changes: Any) -> dict[str, Any]:
-    """The values that the page sends, by label."""
+    """Return the values that the page sends, by label."""
     return {"New tokens": tokens, "Lanes": list(LANES), "Question": QUESTION, **changes}
 
 
 def badges(end: dict[str, Any]) -> set[str]:
-    """The kinds of the lanes' badges."""
+    """Return the kinds of the lanes' badges."""
     return {row["badge"][0] for row in end["results"]}
 
 
 @pytest.fixture(scope="module")
-def lent(tmp_path_factory: pytest.TempPathFactory, bundled: Workbench) -> Iterator[Lent]:  # noqa: ARG001
-    """One app for all tests; it finds the documents' index where `bundled` has put it."""
+def lent(tmp_path_factory: pytest.TempPathFactory, bundled: Workbench) -> Iterator[LentApp]:  # noqa: ARG001
+    """One app for all tests; it uses the document index that `bundled` has built."""
     folder = tmp_path_factory.mktemp("space")
     with device_api() as (api, address), app_on_zero_gpu(address, folder, "--model", "tiny") as (process, port):
-        yield Lent(Served(port, folder), api, process.pid)
+        yield LentApp(Served(port, folder), api, process.pid)
 
 
 def parts_of(messages: list[dict[str, Any]], kind: str) -> list[Any]:
     return [part for message in messages if message["kind"] == kind for part in message["parts"]]
 
 
-def test_it_reports_that_it_is_up_before_the_page_is_served(lent: Lent) -> None:
+def test_startup_is_reported_before_the_page_is_served(lent: LentApp) -> None:
     assert lent.api.requests[0][0] == "/startup-report" and len(lent.api.of("/startup-report")) == 1
 
 
-def test_a_race_is_the_same_as_without_it(lent: Lent, bundled: Workbench) -> None:
+def test_a_race_on_zero_gpu_equals_one_without_it(lent: LentApp, bundled: Workbench) -> None:
     messages = lent.race("first")
     events = list(bundled.ask(QUESTION, RaceSpec(LANES, TOKENS)))
     (end,) = parts_of(messages, "end")
@@ -97,12 +97,12 @@ def test_a_race_is_the_same_as_without_it(lent: Lent, bundled: Workbench) -> Non
         mine = [step["event"] for step in parts_of(messages, "step") if step["event"]["lane"] == lane]
         theirs = [event for event in events if isinstance(event, Step) and event.lane == lane]
         assert "".join("".join(step["texts"]) for step in mine) == "".join("".join(step.texts) for step in theirs)
-        # What fusion drafts depends on what its drafts took.
+        # Fusion measures how long drafting takes, so its drafts may differ between runs; its text may not.
         assert [step["texts"] for step in mine] == [list(step.texts) for step in theirs] or lane == "fusion"
 
 
-def test_a_call_has_a_process_of_its_own_unless_one_is_kept(lent: Lent) -> None:
-    """It requests time of the visitor's quota, which grows with lanes and tokens."""
+def test_each_call_gets_a_new_process_unless_one_is_kept_idle(lent: LentApp) -> None:
+    """A call requests time from the visitor's quota."""
     before, scheduled = len(lent.api.pids()), len(lent.api.of("/schedule"))
     assert parts_of(lent.race("second"), "end")
     pids = lent.api.pids()
@@ -119,36 +119,36 @@ def test_a_call_has_a_process_of_its_own_unless_one_is_kept(lent: Lent) -> None:
 
 
 def seconds(lanes: int, tokens: int, weights: int = 0) -> int:
-    """The time that a race requests."""
+    """Return the time that a race requests."""
     spec = SimpleNamespace(lanes=("vanilla",) * lanes, max_new_tokens=tokens)
     return zero_gpu.call_seconds(weights, SimpleNamespace(spec=spec))  # type: ignore[arg-type]
 
 
-def test_the_time_that_is_asked_for_grows_with_lanes_and_tokens() -> None:
+def test_the_requested_time_grows_with_lanes_and_tokens() -> None:
     assert seconds(1, 8) < seconds(4, 64) < seconds(4, 128) < seconds(4, 128, 4_000_000_000) <= zero_gpu.MAX_S
     assert seconds(5, 512) == zero_gpu.MAX_S
 
 
-def test_who_leaves_ends_the_race_in_its_process(lent: Lent) -> None:
+def test_a_visitor_who_leaves_stops_the_race_in_its_process(lent: LentApp) -> None:
     def ended(outcome: str) -> str:
         lines = lent.served.ask("GET", "/metrics").text.splitlines()
         return next((line for line in lines if f'outcome="{outcome}"' in line), "")
 
-    # A race of an earlier test may still be repeating; it is counted when that ends.
+    # An earlier test's race may still be repeating; it is counted when it ends.
     wait_until(lambda: "specrace_races_running 0.0" in lent.served.ask("GET", "/metrics").text)
     finished, stopped = ended("finished"), ended("stopped")
     key = lent.served.race("fourth", token=TOKEN, **asking(512, Temperature=2.0))["key"]
     with lent.served.watching(key) as answer:
         while b'"kind":"head"' not in answer.readline():
             pass
-    # The process has noticed: a race that it had run to its end would count as finished.
+    # The process has noticed the stop: a race run to its end would count as finished.
     wait_until(lambda: (ended("finished"), ended("stopped")) != (finished, stopped))
     assert ended("finished") == finished
-    # After the race is counted, the library gives the GPU back, once for each time that it was lent.
+    # After the race is counted, the library releases the GPU, once for each time it was scheduled.
     wait_until(lambda: len(lent.api.of("/release")) >= len(lent.api.of("/schedule")))
 
 
-def test_a_spent_quota_is_one_sentence(lent: Lent) -> None:
+def test_a_spent_quota_gets_one_sentence(lent: LentApp) -> None:
     lent.api.quota_left = 5
     try:
         messages = lent.race("fifth")
@@ -165,14 +165,14 @@ def test_a_spent_quota_is_one_sentence(lent: Lent) -> None:
     "flags",
     [["--models", "tiny"], ["--keep-outputs"], ["--replay", "race.jsonl"], ["--reranker", "bge-reranker-v2-m3"]],
 )
-def test_what_zero_gpu_cannot_do_is_refused_at_the_start(flags: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_flags_are_refused_at_startup(flags: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(zero_gpu.VARIABLE, "true")
     with pytest.raises(InputError, match="GPU"):
         front_door.check(front_door.parse(["--model", "tiny", *flags]))
 
 
-def test_off_zero_gpu_the_decorator_changes_nothing(bundled: Workbench) -> None:
-    """The adapter with the real package, in this process: its races have the events of any other race."""
+def test_outside_zero_gpu_the_decorator_has_no_effect(bundled: Workbench) -> None:
+    """With the real package, in this process, races have the usual events."""
     runner = zero_gpu.make_runner(bundled.target)
     prepared = bundled.prepare(QUESTION, RaceSpec(("vanilla", "trie"), 8))
     kinds = [type(event).__name__ for event in runner(prepared, lambda: False, lambda _: True)]
@@ -181,8 +181,8 @@ def test_off_zero_gpu_the_decorator_changes_nothing(bundled: Workbench) -> None:
     assert events[0].stopped
 
 
-def test_the_server_s_process_computes_nothing_on_the_imitated_gpu(tmp_path: Path) -> None:
-    """Pinned memory, streams and kernels need a real one; only moving the weights is imitated."""
+def test_the_servers_process_computes_nothing_on_the_imitated_gpu(tmp_path: Path) -> None:
+    """Pinned memory, streams and kernels need a real GPU; only moving the weights is imitated."""
     space = {
         zero_gpu.VARIABLE: "true",
         "SPACES_ZERO_DEVICE_API_URL": "http://127.0.0.1:9",
@@ -194,7 +194,7 @@ def test_the_server_s_process_computes_nothing_on_the_imitated_gpu(tmp_path: Pat
     assert (device, dtype) == ("cuda:0", "bfloat16") and int(packed) > 15_000_000
 
 
-def test_what_a_race_cannot_do_is_said_from_within_the_call(bundled: Workbench) -> None:
+def test_an_input_error_in_the_forked_call_is_reported(bundled: Workbench) -> None:
     prepared = bundled.prepare(QUESTION, RaceSpec(("vanilla",), 8))
     endless = replace(prepared, prompt=prepared.prompt * 1000)
     assert [type(event) for event in zero_gpu.race_in_call(bundled.target, endless, lambda: False)] == [

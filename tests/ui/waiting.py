@@ -1,4 +1,4 @@
-"""Waits that end: if something never happens, the test fails instead of blocking the whole run."""
+"""Waiting with a timeout: if something never happens, the test fails instead of blocking the whole run."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-# Nothing takes this long.
+# Far longer than anything here takes.
 LONG_S = 300.0
 
 
 def wait_until(condition: Callable[[], Any]) -> None:
-    """Return once the condition holds, which is checked every few milliseconds; AssertionError after `LONG_S`."""
+    """Check a condition every few milliseconds until it holds; raises AssertionError after `LONG_S`."""
     until = time.monotonic() + LONG_S
     while not condition():
         assert time.monotonic() < until, "it never happened"
