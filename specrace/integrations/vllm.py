@@ -24,7 +24,7 @@ from specrace.drafters import Drafter, DrafterInputs, find_method
 from specrace.drafters.base import draft
 
 LANE = "fusion"
-# Options that vLLM decides: it verifies chains only, and has no documents and no outputs of earlier requests for us.
+# Options that vLLM decides: it verifies chains only, and gives us neither documents nor outputs of earlier requests.
 FIXED = {"chain": True, "corpus": False, "past": False}
 # The key in vLLM's --additional-config.
 SETTINGS, CURVE = "specrace", "cost_curve"
@@ -39,7 +39,7 @@ class Fusion:
     fusion's options and the cost curve by which it cuts its drafts; the default is the curve assumed for a GPU.
     """
 
-    # Tokens of requests in no row that are kept, the latest requests first, because preempted requests come back.
+    # How many tokens of requests outside the batch are kept, latest requests first: preempted requests come back.
     MAX_WAITING_TOKENS = 2**17
 
     def __init__(self, vllm_config: Any) -> None:
@@ -50,7 +50,7 @@ class Fusion:
         self.curve = _read_curve(settings.pop(CURVE, None))
         method = find_method(LANE)
         self.options = method.defaults("cuda") | method.check(settings) | FIXED
-        # In the order in which they were last drafted for.
+        # Ordered by when they were last drafted for.
         self.requests: list[Request] = []
 
     def propose(
@@ -84,7 +84,7 @@ class Fusion:
         return drafts
 
     def _new_request(self, tokens: np.ndarray) -> Request:
-        """A request that is new, or of which a step was missed."""
+        """Start a request that is new, or of which we missed a step."""
         inputs = DrafterInputs(tuple(tokens.tolist()), self.vocab_size, curve=self.curve.near(len(tokens)))
         drafter = find_method(LANE).build(inputs, **self.options)
         return Request(tokens, drafter, TokenTree.chain(int(tokens[-1])))
@@ -119,7 +119,7 @@ class Request:
         return list(self.tree.tokens[1:])
 
     def continues(self, tokens: np.ndarray, sampled: Sequence[int]) -> bool:
-        """Whether `tokens`, ending with the `sampled` ones, are this request after a step that verified its draft."""
+        """Whether `tokens` are this request's after a step that verified its draft and emitted the `sampled` ones."""
         accepted = len(sampled) - 1
         if list(self.tree.tokens[1 : 1 + accepted]) != sampled[:accepted]:
             return False

@@ -53,19 +53,19 @@ def sentences(recommender: Recommender, curve_words: str, sample: Recommender | 
 
 
 def _idle_lanes(recommender: Recommender, where: str = "") -> Iterator[str]:
-    """A sentence for each lane that hardly ever drafts, about the first such settings that were swept."""
+    """Yield a sentence for each lane that hardly ever drafts; it describes its first such settings."""
     rows = [(recommender.lane(number), number, drafting) for number, drafting in idle_lanes(recommender)]
     for name in dict.fromkeys(lane.name for lane, *_ in rows):
         (lane, number, drafting), *others = (row for row in rows if row[0].name == name)
         minima = ", ".join(f"{key} {value}" for key, value in lane.options.items() if MINIMUM.search(key) and value)
         why = f": hardly a match reaches {minima}" if minima else ""
         more = f", and with {len(others)} more settings on as few" if others else ""
-        share = f"{100 * drafting:.1f} % of the steps{where}"
-        yield f"{name} with {recommender.sweep.varied_settings(number)} drafts on {share}{why}{more}."
+        frequency = f"{100 * drafting:.1f} % of the steps{where}"
+        yield f"{name} with {recommender.sweep.varied_settings(number)} drafts on {frequency}{why}{more}."
 
 
 def _batches(recommender: Recommender) -> Iterator[str]:
-    """A sentence about the recommended lane at other batch sizes."""
+    """Yield a sentence about the recommended lane at other batch sizes."""
     if recommender.chosen == 0:
         return
     stop = losing_batch(recommender)
@@ -79,7 +79,7 @@ def _batches(recommender: Recommender) -> Iterator[str]:
 
 
 def _groups(recommender: Recommender) -> Iterator[str]:
-    """A sentence for each category in which something else than the recommendation is right."""
+    """Yield a sentence for each category where the recommendation is not the right choice."""
     if len(recommender.groups) < 2:
         return
     for group in recommender.groups:
@@ -141,7 +141,7 @@ def report(recommender: Recommender, text: Sequence[str], engine: str | None) ->
 def exports(recommender: Recommender) -> dict[str, dict[str, Any] | None]:
     """What to paste, by engine: the recommended lane if the engine has it, else the best of the engine's lanes.
 
-    None for an engine of which no lane was swept.
+    None for an engine none of whose lanes was swept.
     """
     return {name: _export(recommender, engine) for name, engine in ENGINES.items()}
 
@@ -158,14 +158,14 @@ def _export(recommender: Recommender, engine: Engine) -> dict[str, Any] | None:
 
 
 def _similar_lane(recommender: Recommender, engine: Engine, number: int) -> Iterator[str]:
-    """A note if the forecast is not of the engine's own drafter but of a lane like it."""
+    """Yield a note if the forecast is for a lane that is merely like the engine's own drafter."""
     name = recommender.lane(number).name
     if engine.prefix and not name.startswith(engine.prefix):
         yield f"The forecast is of {name}, which is like the engine's drafter; for that: --engine {engine.name}."
 
 
 def _plug_in(recommender: Recommender, engine: Engine) -> Iterator[str]:
-    """A note on how to load our drafter into the engine, if the recommended lane has a plug-in for it.
+    """Yield a note on how to load our drafter into the engine, if the recommended lane has a plug-in for it.
 
     A plug-in drafts chains, so the forecast in the note is that of the best chain, if one was swept.
     """

@@ -188,18 +188,18 @@ class Bench:
     def _spec_of(self, prompt: BenchPrompt) -> RaceSpec:
         return replace(self.spec, max_new_tokens=prompt.max_new_tokens or self.spec.max_new_tokens)
 
-    def _near(self, prompt: BenchPrompt) -> CostCurve | None:
+    def _curve_near(self, prompt: BenchPrompt) -> CostCurve | None:
         return None if self.curve is None else self.curve.near(len(prompt.tokens))
 
     def _check(self, prompt: BenchPrompt) -> None:
         try:
-            largest = largest_draft(self.spec, self.target.device_type, self._near(prompt))
+            largest = largest_draft(self.spec, self.target.device_type, self._curve_near(prompt))
             self.target.check_length(len(prompt.tokens), self._spec_of(prompt).max_new_tokens, largest)
         except InputError as error:
             raise InputError(f"Prompt {prompt.id}: {error}") from error
 
     def _run_prompt(self, number: int, prompt: BenchPrompt, on_progress: Callable[[str], object]) -> PromptResult:
-        """Warm up, then run every lane and peer in each repetition, each time with another one first."""
+        """Warm up, then run every lane and peer in each repetition, each time starting with a different one."""
         result = PromptResult(prompt)
         self._past = self._outputs.excluding(prompt.tokens)
         self._pace = PaceKeeper.on(self.target, self.target.prefill(prompt.tokens), prompt.tokens[-1])
@@ -242,7 +242,7 @@ class Bench:
         """Run every shape that this prompt needs; before the first prompt also run every lane and peer once."""
         on_progress(f"{prompt.id}: warming up")
         prefix = self.target.prefill(prompt.tokens)
-        spec, near = self._spec_of(prompt), self._near(prompt)
+        spec, near = self._spec_of(prompt), self._curve_near(prompt)
         warm_up(self.target, prefix, prompt.tokens, spec, near)
         self._refitted = refit(self.target, prefix, prompt.tokens, spec, near)
         self._open_lanes(prompt, prefix)
@@ -263,14 +263,14 @@ class Bench:
     def _make_lane(self, name: str, prompt: BenchPrompt, prefix: Any) -> Lane:
         near = self._refitted
         curve, sources = near or assumed_curve(self.target.device_type), replace(self._sources, past=self._past)
-        # For this lane alone, so that a draft model reads the prompt only for lanes that use it.
+        # Make inputs for this lane alone, so that a draft model reads the prompt only for lanes that use it.
         inputs = make_drafter_inputs(self.target, prompt.tokens, replace(self.spec, lanes=(name,)), curve, sources)
         return make_lane(self.target, name, prefix, inputs, self._spec_of(prompt), near, self._pace)
 
     def _run_lane(self, name: str, prompt: BenchPrompt) -> LaneRun:
         """Run a lane once, solo: prefill, build, decode."""
         self._pace.refresh()
-        # Prefill and tables are corrected, too, as the whole of a peer's run is.
+        # Prefill and tables are corrected, too, because a peer's whole run is corrected.
         before = self._pace.slowdown
         self.target.reset_peak_memory()
         began = thread_ms()
@@ -319,10 +319,10 @@ class Bench:
 
 
 def ignore(_: str) -> None:
-    """Take a line of progress and drop it."""
+    """Ignore a line of progress."""
 
 
 def _rotate(items: Sequence[T], first: int) -> list[T]:
-    """The items in their order, beginning with number `first` modulo their count."""
+    """The items, rotated so that number `first` (modulo their count) comes first."""
     first %= len(items)
     return [*items[first:], *items[:first]]

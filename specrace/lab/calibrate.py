@@ -46,8 +46,8 @@ def measure(
 ) -> CostCurve:
     """Measure time(k rows) / time(1 row) through the race's own `ModelSession.score`, at several context lengths.
 
-    Numbers of rows that do not fit the model are left out, and contexts cut. `on_progress` gets a line before each
-    context. Raises InputError for `rounds` out of bounds.
+    Row counts that do not fit the model are left out, and contexts are shortened to fit. `on_progress` gets a line
+    before each context. Raises InputError for `rounds` out of bounds.
     """
     if not 1 <= rounds <= MAX_ROUNDS:
         raise InputError(f"The number of rounds is {rounds}; give 1 to {MAX_ROUNDS}.")
@@ -70,10 +70,10 @@ def measure_context(target: RaceTarget, context: int, rows: Sequence[int], round
     pace. The median of the rounds counts: the minimum would be luck, and the lucky size would be drafted too often.
     """
     chance = random.Random(0)
-    # Random tokens: for equal ones a mixture of experts would run fewer experts.
+    # Use random tokens: with identical ones, a mixture of experts would run fewer experts.
     prompt = [chance.randrange(target.vocab_size) for _ in range(context)]
     draft = [chance.randrange(target.vocab_size) for _ in range(rows[-1])]
-    # The buckets that a lane has: with CUDA graphs a tree costs as much as its bucket.
+    # Use the buckets of a lane: with CUDA graphs, a tree costs as much as its bucket.
     session = target.session(target.prefill(prompt), rows[-1], rows=row_counts(rows[-1]))
 
     def timed(number: int) -> float:
@@ -97,7 +97,7 @@ def measure_context(target: RaceTarget, context: int, rows: Sequence[int], round
 def cache_file(about: Mapping[str, Any]) -> Path | None:
     """The cache file for a target with this description; None if the user has no cache folder."""
     names = ("model", "parameters", "dtype", "device", "threads")
-    # Without the reason in brackets, which says why this engine was chosen.
+    # Drop the text in parentheses, which says why this engine was chosen.
     engine = about["engine"].partition(" (")[0] if "engine" in about else None
     key = json.dumps([*(about.get(name) for name in names), engine, about.get("versions", {}).get("torch"), KIND])
     folder = user_cache_folder()
@@ -122,7 +122,7 @@ def calibrate(
     rounds: int = ROUNDS,
     on_progress: Callable[[str], object] | None = None,
 ) -> CostCurve:
-    """The cached curve; it is measured and cached if there is none, or with `refresh`. A full disk is no error."""
+    """The cached curve; it is measured and cached if there is none, or with `refresh`. Failure to cache is ignored."""
     about = target.describe()
     cached = None if refresh else load_cached(about)
     if cached is not None:

@@ -72,14 +72,14 @@ def _jobs(sweep: Sweep, transcripts: Sequence[Transcript]) -> Iterator[Job]:
     """A job for each missing cell, with the outputs of the requests before it."""
     past = PastOutputs() if sweep.keep_outputs else None
     curve = sweep.curve or ASSUMED_GPU
-    # Transcripts whose outputs are in `past`.
-    done = 0
+    # The number of transcripts whose outputs are in `past`.
+    num_added = 0
     for lane, shard in sweep.all_cells:
         start = shard * SHARD_SIZE
         if past is not None:
-            for transcript in transcripts[done:start]:
+            for transcript in transcripts[num_added:start]:
                 past.add(transcript.output, transcript.prompt)
-            done = start
+            num_added = start
         if (lane, shard) not in sweep.cells:
             before = None if past is None else past.copy()
             yield (lane, shard), sweep.lanes[lane], transcripts[start : start + SHARD_SIZE], before, curve
@@ -117,7 +117,7 @@ def _in_ray(jobs: Iterable[Job], address: str, processes: int) -> Iterator[Score
 
 
 def _start_worker() -> None:
-    """Leave interrupts to the parent, and exit when the parent is killed; a worker would wait for work forever."""
+    """Leave interrupts to the parent, and exit when it is killed; otherwise a worker would wait forever."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None

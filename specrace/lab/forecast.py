@@ -117,14 +117,15 @@ def resamples(count: int, seed: int) -> np.ndarray:
 
 def ratio_interval(draws: np.ndarray, numerators: np.ndarray, denominators: np.ndarray) -> tuple[float, float]:
     """The interval at LEVEL of a ratio of sums over requests, [n] each; draws with a denominator of 0 do not count."""
-    above = draws @ numerators
-    below = draws @ denominators
-    low, high = np.percentile((above / np.maximum(below, 1e-300))[below > 0], [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
+    numerator_sums = draws @ numerators
+    denominator_sums = draws @ denominators
+    ratios = (numerator_sums / np.maximum(denominator_sums, 1e-300))[denominator_sums > 0]
+    low, high = np.percentile(ratios, [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
     return float(low), float(high)
 
 
 def _padded(sizes: np.ndarray) -> np.ndarray:
-    """Steps by draft size [n, sizes] in an engine that pads every draft: the first has size 0, the others are full."""
+    """Give every step the full draft size, except the first, which has no draft. `sizes` [n, sizes]: steps by size."""
     padded = np.zeros_like(sizes)
     padded[:, 0] = 1.0
     padded[:, -1] = sizes.sum(axis=1) - 1.0

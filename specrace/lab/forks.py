@@ -1,7 +1,7 @@
 """Runs jobs in parallel in forks of this process, which share its memory, so that requests need not be copied.
 
 This is for the process that reads visitors' files, which may not start children with `multiprocessing` and accepts only
-bytes from other processes. A fork whose parent has died ends at the next result that it cannot send.
+bytes from other processes. A fork whose parent has died ends when it cannot send its next result.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _fork(jobs: Sequence[Job], work: Callable[[Job], Result]) -> tuple[Connectio
     pid = os.fork()
     if pid == 0:
         code = FAILED
-        # None of the parent's code may run in the fork after its jobs: no clean-up, no test, no server.
+        # After its jobs, a fork must run none of the parent's code: no clean-up, no test, no server.
         try:
             reader.close()
             for job in jobs:

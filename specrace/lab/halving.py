@@ -1,9 +1,9 @@
 """Finds the best of many settings cheaply, by successive halving (Jamieson and Talwalkar, 2016).
 
-All settings are scored on a sample of the requests, those that may still be the best on a larger sample, and the
-finalists on all requests. Settings compete within pools, one for each engine: a setting survives while it is within two
-standard errors of the pool's fastest, by differences on the same requests. The sample has the log's share of each
-category. Outputs that loop are left out, as in `recommend`.
+First, all settings are scored on a sample of the requests; then those that may still be the best, on a larger sample;
+then the finalists, on all requests. Settings compete within pools, one for each engine: a setting survives while it is
+within two standard errors of the pool's fastest, measured by differences on the same requests. The sample has the
+log's mix of categories. Outputs that loop are left out, as in `recommend`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from specrace.lab.score import ScoredLane, count_steps
 from specrace.lab.sweep import SHARD_SIZE, Cell, Request, RequestScore, ScoredCell, Sweep
 from specrace.lab.transcripts import Transcript
 
-# The number of shards in each round but the last, which has all.
+# The number of shards in each round but the last, which uses all of them.
 ROUNDS = (1, 4)
-# The number of fastest settings in a pool that survive each of these rounds; the thriftiest of equals survives, too.
+# How many of a pool's fastest settings survive each of these rounds; so does the thriftiest one that is as good.
 SURVIVORS = (6, 1)
 # Standard errors within which a setting may still be the fastest.
 ERRORS = 2.0
@@ -116,7 +116,7 @@ class Halving:
         return part_of_sweep(self.sweep, [0, *self.pools[pool]], min(ROUNDS[0], self._num_shards))
 
     def _score(self, shards: range, processes: int, until: float) -> Iterator[Round]:
-        # In turns forwards and backwards, so that the costly lanes alternate between two processes.
+        # Every other shard is scored in reverse order, so that the costly lanes alternate between two processes.
         cells = [(lane, shard) for shard in shards for lane in (self.left, self.left[::-1])[shard % 2]]
         num_requests = min(shards.stop * SHARD_SIZE, len(self.sweep.requests))
         results = in_forks(cells, partial(self._score_cell), processes)
@@ -159,7 +159,7 @@ class Halving:
 
 
 def contenders(forecast: Forecast, lanes: Sequence[int], num_fastest: int) -> list[int]:
-    """Up to `num_fastest` of the lanes that may still be the best, and the thriftiest of those close to the best."""
+    """Up to `num_fastest` of the lanes that may still be the best, and the thriftiest one close to the best."""
     ranked = sorted(lanes, key=lambda lane: -forecast.speedup[lane])
     best = ranked[0]
     possible = [
@@ -177,7 +177,7 @@ def _gap(forecast: Forecast, best: int, lane: int) -> float:
 def sample_order(requests: Sequence[Request], seed: int) -> list[int]:
     """The numbers of the requests that do not loop (or of all if every one loops), in random order.
 
-    The first n of them have about the log's shares of the categories, for any n.
+    For any n, the first n requests have about the same mix of categories as the log.
     """
     not_looping = [number for number, request in enumerate(requests) if not request.looping]
     numbers = not_looping or list(range(len(requests)))

@@ -3,7 +3,7 @@
 It runs in this process, on the CPU, with as many threads as the target uses at the time. Each run gets a new server,
 started off the clock, so that no mode drafts from the output of an earlier run.
 
-A run's time is our clock around the call, without streaming. The decode time is llama.cpp's own (`predicted_ms`, from
+A run is timed by our clock around the call, without streaming. The decode time is llama.cpp's own (`predicted_ms`, from
 its first token to its last), without parsing the request and decoding the text, which favours llama.cpp. Time spent
 waiting for a processor, that of the thread that waited longest, is left out, as it is from the lanes' clocks.
 """
@@ -142,7 +142,7 @@ class LlamaCppPeer:
 class GgufWeights:
     """The GGUF file that the peers load.
 
-    `wanted`: a GGUF file, or one of `TYPES`, as which the target's own weights are written to a temporary file; by
+    `wanted`: a GGUF file, or one of `TYPES`, the type in which the target's own weights go to a temporary file; by
     default the target's dtype, and q8_0 for int8. A written file has the vocabulary and settings of the GGUF in the
     model's folder, and is deleted with this object. Raises InputError for a missing file and for one of another model.
     """
@@ -187,13 +187,13 @@ def _import(package: str) -> Any:
 
 
 def _read(file: Path) -> Any:
-    """A reader of a GGUF file. Raises InputError if it cannot be read."""
+    """Open a GGUF file. Raises InputError if it cannot be read."""
     gguf = _import("gguf")
     try:
         return gguf.GGUFReader(file)
     except OSError as error:
         raise InputError(f"{shorten(file)} cannot be read ({error.strerror}); give a GGUF file.") from error
-    except Exception as error:  # for a broken file the reader raises many kinds
+    except Exception as error:  # the reader raises many kinds for a broken file
         raise InputError(f"{shorten(file)} is no GGUF file: {shorten(error)}.") from error
 
 

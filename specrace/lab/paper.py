@@ -89,7 +89,7 @@ def _mean_build_ms(sweep: Sweep, requests: Sequence[int]) -> list[float]:
 
 
 def _by_group(name: str, sweep: Sweep, forecasts: dict[str, Forecast]) -> Table:
-    """Every lane's speedup, and except in table 3 its tokens per step, in every group."""
+    """A table of every lane's speedup in every group and, except for table 3, its tokens per step."""
     lanes = [f"{lane.name} {lane.num_draft}" for lane in sweep.lanes[1:]]
     if name == "table3":
         rows = [(group, *map(float, forecast.speedup[1:])) for group, forecast in forecasts.items()]
@@ -103,7 +103,7 @@ def _by_group(name: str, sweep: Sweep, forecasts: dict[str, Forecast]) -> Table:
 
 
 def _grid(title: str, sweep: Sweep, values: Sequence[float] | np.ndarray) -> Table:
-    """A table of the lanes' `values`, rows by n and columns by L_p; vanilla's is not in it."""
+    """A table of the lanes' `values`, rows by n and columns by L_p; vanilla is left out."""
     cells = {
         (lane.options["n"], lane.options["prefix"]): float(values[number])
         for number, lane in enumerate(sweep.lanes)

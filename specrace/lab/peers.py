@@ -60,7 +60,7 @@ class Peer:
 
 
 class _FirstTokens(BaseStreamer):
-    """Records when the first tokens arrive, in seconds of `perf_counter`, and how many they are."""
+    """Records when the first tokens arrive, in seconds of `perf_counter`, and how many there are."""
 
     def __init__(self) -> None:
         self.first_at = 0.0

@@ -53,13 +53,13 @@ def roofline_curve(gpu: str, billions: float) -> CostCurve:
     """
     bandwidth, operations, sheet = GPUS[gpu]
     row_ms = 1000 * 2 * billions * 1e9 / bandwidth
-    bend = round(operations / bandwidth)
+    ridge_rows = round(operations / bandwidth)
     ratio = (1.0, 1.0, MAX_ROWS * bandwidth / operations)
     about = {
         "device": f"{gpu}, {billions:g} billion parameters of 16 bits",
         "source": f"a roofline, not a measurement: {bandwidth / 1e9:g} GB/s, {operations / 1e12:g} TFLOPS ({sheet})",
     }
-    rows = (1, bend, MAX_ROWS)
+    rows = (1, ridge_rows, MAX_ROWS)
     return CostCurve(rows, ratio, (ContextCost(0, row_ms, ratio),), about)
 
 

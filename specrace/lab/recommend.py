@@ -22,7 +22,7 @@ from specrace.lab.forecast import HALF_WIDTH, Forecast, forecast_sweep, is_twin
 from specrace.lab.score import ScoredLane, needs_target
 from specrace.lab.sweep import Sweep
 
-# As a share of the fastest speedup.
+# Relative to the fastest speedup.
 CLOSE = 0.05
 BATCHES = (1, 4, 16, 64, 256)
 # Fewer requests are little evidence.
@@ -175,12 +175,12 @@ class Recommender:
 
     @cached_property
     def not_tested(self) -> list[str]:
-        """What the figures do not cover, a sentence for each."""
+        """A sentence for each thing that the metrics do not cover."""
         return list(_not_tested(self))
 
 
 def choose_lane(forecast: Forecast, lanes: Sequence[int]) -> int:
-    """The lane to use among `lanes`, the first of which is vanilla: the `thriftiest`, if it is surely faster."""
+    """The lane to use among `lanes`, the first of which is vanilla: the `thriftiest`, if it is reliably faster."""
     best = thriftiest(forecast, lanes[1:])
     pays = forecast.speedup[best] - HALF_WIDTH * forecast.errors(best) > 1.0
     return best if pays else lanes[0]
@@ -220,7 +220,7 @@ def acceptance_profile(steps: Mapping[int, int]) -> dict[str, Any]:
 
 
 def _not_tested(recommender: Recommender) -> Iterator[str]:
-    """A sentence for each thing that the figures do not cover."""
+    """Yield a sentence for each thing that the metrics do not cover."""
     num_requests = len(recommender.included)
     if num_requests < MIN_REQUESTS:
         yield f"{num_requests} requests are little evidence; score at least {MIN_REQUESTS}."
@@ -249,7 +249,7 @@ def _not_tested(recommender: Recommender) -> Iterator[str]:
 
 
 def idle_lanes(recommender: Recommender) -> Iterator[tuple[int, float]]:
-    """(number, share of steps with a draft) of the lanes that hardly ever draft."""
+    """Yield (number, share of steps with a draft) of each lane that hardly ever drafts."""
     forecast = recommender.forecast
     for number in recommender.lanes[1:]:
         drafting = 1.0 - float(forecast.idle[number].sum() / forecast.steps[number].sum())

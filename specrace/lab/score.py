@@ -1,7 +1,7 @@
 """Forced decoding: scores a drafter on an output that is known, without a model.
 
 The transcript is the ground truth. As in a race, the first step's root is the prompt's last token; each step accepts
-the longest tree path that the transcript follows and adds one bonus token; the last step ends where the output ends.
+the longest tree path that matches the transcript and adds one bonus token; the last step ends where the output ends.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from specrace.drafters import METHODS, Drafter, DrafterInputs, Method, find_meth
 from specrace.lab.transcripts import Transcript
 from specrace.ngrams.past import PastOutputs
 
-# The target's token at nodes off the accepted path, which a transcript does not have.
+# Stands for the target's token at nodes off the accepted path, which a transcript does not contain.
 UNKNOWN = -1
 ALL, LOOPING = "all", "looping"
 MAX_CATEGORIES = 1000
@@ -35,7 +35,7 @@ Watch = Callable[[str, Step], None]
 
 
 def group_name(category: str) -> str:
-    """The name of a category's group, which differs from the category if that is called like one of our own groups."""
+    """The name of a category's group, which differs from the category if one of our own groups has its name."""
     return f"{category} (category)" if category in (ALL, LOOPING) else category
 
 
@@ -109,8 +109,8 @@ class ScoredLane:
 def forced_steps(drafter: Drafter, prompt: Sequence[int], output: Sequence[int], num_draft: int) -> Iterator[Step]:
     """Yield the steps in which a new drafter decodes `output` after `prompt`, with at most `num_draft` draft tokens.
 
-    Neither text may be empty. A log does not have its length limit, so drafters get none: the steps are those of a race
-    that ends with an end-of-text token before its limit. Only the draft time is measured; `at_ms` is 0.
+    Neither text may be empty. A log does not record its length limit, so drafters get none: the steps are those of a
+    race that ends with an end-of-text token before its limit. Only the draft time is measured; `at_ms` is 0.
     """
     for index, (tree, verdict, emitted, draft_ms) in enumerate(_forced(drafter, prompt, output, num_draft, thread_ms)):
         yield Step("", index, 0.0, tree, verdict, emitted, Timing(draft_ms, 0.0, 0.0))
@@ -205,23 +205,23 @@ class Tally:
 
         With a `curve` the expected speedup is one of them; the `lane` says how many rows its steps verify.
         """
-        m = self.metrics
-        steps_without_loops = m.steps - self.loops.steps
-        tokens_without_loops = m.tokens - self.loops.tokens
+        metrics = self.metrics
+        steps_without_loops = metrics.steps - self.loops.steps
+        tokens_without_loops = metrics.tokens - self.loops.tokens
         row = {
             "outputs": self.outputs,
             "looping": self.looping,
-            "tokens": m.tokens,
-            "steps": m.steps,
-            "tau": m.tau,
+            "tokens": metrics.tokens,
+            "steps": metrics.steps,
+            "tau": metrics.tau,
             "tau_without_looping": tokens_without_loops / steps_without_loops if steps_without_loops else None,
-            "drafted_per_step": m.drafted_per_step,
-            "acceptance_rate": m.acceptance_rate,
-            "draft_ms_per_step": m.draft_ms / m.steps,
+            "drafted_per_step": metrics.drafted_per_step,
+            "acceptance_rate": metrics.acceptance_rate,
+            "draft_ms_per_step": metrics.draft_ms / metrics.steps,
             "build_ms_per_output": self.build_ms / self.outputs,
         }
         if curve is not None:
-            row["expected_speedup"] = m.tokens / self._cost(curve, lane)
+            row["expected_speedup"] = metrics.tokens / self._cost(curve, lane)
         return row
 
     def _cost(self, curve: CostCurve, lane: ScoredLane | None) -> float:
@@ -288,7 +288,7 @@ def _build(lane: ScoredLane, transcript: Transcript, curve: CostCurve, past: Pas
 class Scoreboard:
     """Totals of several lanes over a stream of transcripts, by group.
 
-    The group "all" has every output, and so have the categories together. Looping outputs, which flatter drafters,
+    The group "all" has every output, and so do the categories together. Looping outputs, which flatter drafters,
     count in these groups and also form the group "looping"; `tau_without_looping` leaves them out. With `keep_outputs`
     drafters may draft from the outputs of earlier transcripts that had another prompt.
     """

@@ -44,7 +44,7 @@ def summarise(results: Sequence[PromptResult], decode: Callable[[Sequence[int]],
 
 
 def _rates(name: str, results: Sequence[PromptResult]) -> dict[str, Any]:
-    """A lane's main metrics: counts are sums over the first runs, times sums of medians."""
+    """A lane's main metrics: counts are sums over the first runs, times are sums of medians."""
     total = _total(result.runs[name][0].metrics for result in results)
     vanilla = _total(result.runs["vanilla"][0].metrics for result in results)
     decode_ms = sum(result.decode_ms(name) for result in results)
@@ -57,7 +57,7 @@ def _rates(name: str, results: Sequence[PromptResult]) -> dict[str, Any]:
 def _lane_metrics(
     name: str, counted: Sequence[PromptResult], results: Sequence[PromptResult], decode: Callable[[Sequence[int]], str]
 ) -> dict[str, Any]:
-    """A lane's metrics over the `counted` prompts; whether it is identical is over all `results`."""
+    """A lane's metrics over the `counted` prompts; only its identity with vanilla is checked on all `results`."""
     runs = [result.runs[name] for result in counted]
     rates = _rates(name, counted)
     split = {part: _sum_of_medians(runs, f"metrics.{part}_ms") / rates["steps"] for part in ("draft", "target", "keep")}
@@ -86,7 +86,7 @@ def _lane_metrics(
 
 
 def _sum_of_medians(runs: Sequence[Sequence[LaneRun | PeerRun]], name: str) -> float:
-    """A value's median over the repetitions, summed over the prompts; `runs`: by prompt and repetition."""
+    """Sum over the prompts a value's median over the repetitions; `runs`: by prompt and repetition."""
     return float(sum(median(map(attrgetter(name), repetitions)) for repetitions in runs))
 
 
@@ -98,7 +98,7 @@ def _total(parts: Iterable[LaneMetrics]) -> LaneMetrics:
 
 
 def _speedup_range(name: str, counted: Sequence[PromptResult]) -> dict[str, float | None]:
-    """The lowest and the highest speedup over all prompts, among the repetitions' and that of the medians.
+    """The range of the speedup over all prompts: the repetitions' speedups, and the one that the medians give.
 
     None if each lane ran only once.
     """
@@ -158,7 +158,7 @@ def _run_metrics(runs: Sequence[Sequence[LaneRun | PeerRun]], tokens: int) -> di
 
 
 def _spread(runs: Sequence[Sequence[LaneRun | PeerRun]], name: str) -> float:
-    """A value's (maximum - minimum) / median over the repetitions, of which the median over the prompts."""
+    """The median over the prompts of a value's relative spread, (maximum - minimum) / median over the repetitions."""
     samples = [list(map(attrgetter(name), repetitions)) for repetitions in runs]
     return float(median((max(values) - min(values)) / median(values) for values in samples))
 
@@ -175,7 +175,7 @@ def _identity(name: str, results: Sequence[PromptResult]) -> dict[str, Any]:
 
 
 def _peer_metrics(name: str, counted: Sequence[PromptResult], results: Sequence[PromptResult]) -> dict[str, Any]:
-    """A peer's metrics over the `counted` prompts; whether it is identical is over all `results`."""
+    """A peer's metrics over the `counted` prompts; only its identity with vanilla is checked on all `results`."""
     runs = [result.peer_runs[name] for result in counted]
     first_runs = [repetitions[0] for repetitions in runs]
     tokens = sum(len(run.tokens) for run in first_runs)
@@ -208,7 +208,7 @@ def _draft_metrics(first_runs: Sequence[PeerRun], tokens: int) -> dict[str, floa
 
 
 def _comparisons(lanes: Sequence[Mapping[str, Any]], peers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """For each peer the speedup of its counterpart over it, in decoding and in the whole run."""
+    """For each peer, how many times as fast the lane with its method is, in decoding and in the whole run."""
     by_name = {lane["lane"]: lane for lane in lanes}
     comparisons = []
     for peer in peers:

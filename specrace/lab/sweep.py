@@ -1,4 +1,4 @@
-"""A sweep: requests x lanes x a grid of settings, scored by forced decoding, in a folder that survives any kill.
+"""A sweep: requests x lanes x a grid of settings, scored by forced decoding; if it is killed, it can be resumed.
 
 A *cell* is a lane with its settings on a shard of the requests. In a sweep's folder `sweep.json` describes the sweep
 and is written first, as a whole; `cells.jsonl` grows by one line for each finished cell, synchronised with the disk. If
@@ -27,7 +27,7 @@ from specrace.lab.transcripts import Transcript
 
 SHARD_SIZE = 16
 MAX_LANES = 2000
-# Options that set the draft size of another engine's drafter -> how many more than the draft tokens they count.
+# Options that set the draft size of another engine's drafter -> by how much they exceed the number of draft tokens.
 DRAFT_SIZE_OPTIONS = {"num_speculative_tokens": 0, "max_draft_len": 0, "size_m": 0, "n_max": 0, "num_draft_tokens": 1}
 DESCRIPTION, CELLS = "sweep.json", "cells.jsonl"
 _MAX_BYTES = 4_000_000_000
@@ -193,7 +193,7 @@ def grid_lanes(
     for lane_name in grid:
         if lane_name not in names:
             raise InputError(f"--grid has settings of {lane_name}, which is not swept; add it to --lanes.")
-    # By description: two values may mean the same setting.
+    # Keyed by description, because two values may mean the same setting.
     lanes: dict[str, ScoredLane] = {}
     for name in names:
         options = dict(grid.get(name, {}))

@@ -32,7 +32,7 @@ Chat = Callable[[list[Message], Message, list[Any] | None], tuple[Sequence[int],
 GZIP_MAGIC = b"\x1f\x8b"
 MAX_TOKEN = 2**31 - 1
 MAX_REASONS = 5
-# Reasons of bad lines that are counted separately.
+# How many reasons of bad lines are counted separately.
 MAX_FAULTS = 50
 OTHER_FAULTS = "other reasons"
 # Rows at the start of a file by which its format is recognised.
@@ -58,8 +58,8 @@ class TranscriptFile:
     """The transcripts of a file, in order.
 
     A bad line raises InputError that names file and line. With `skip_bad` bad lines are instead counted in `skipped`,
-    and by reason in `faults`; the first few are described in `reasons`. A gzip file that breaks off ends there, and
-    counts as one bad line.
+    and by reason in `faults`; the first few are described in `reasons`. A truncated gzip file ends where it is cut
+    off, which counts as one bad line.
     `tokenize` turns a whole text into ids, special tokens included, and `chat` a conversation; without them text and
     conversations are bad lines. `format`: a name in `formats.FORMATS`, "" to recognise it. `columns`: our name -> the
     table's column. `requests`: the other file of a batch; the two may come in either order.
@@ -89,7 +89,7 @@ class TranscriptFile:
         self.table = ""
         self.reasons: list[str] = []
         self.faults: Counter[str] = Counter()
-        # Bytes of the file as it lies on disk, perhaps compressed, that are read so far.
+        # Bytes read so far of the file on disk, which may be compressed.
         self.bytes_read = 0
 
     def __iter__(self) -> Iterator[Transcript]:
@@ -115,7 +115,7 @@ class TranscriptFile:
         return format.name, format.title
 
     def _order_pair(self, other: Path) -> None:
-        """Make `path` the file of responses and `requests` that of requests. Raises InputError if they are no pair."""
+        """Make `path` the file of responses and `requests` that of requests. Raises InputError if they do not match."""
         rows = [TranscriptFile(path, skip_bad=True)._first_row() for path in (self.path, other)]
         responses = ["response" in row for row in rows]
         if sorted(responses) != [False, True] or not all("custom_id" in row for row in rows):
@@ -316,7 +316,7 @@ def _gzip_fault(error: Exception) -> str:
 def split_tokens(prompt: str, output: str, tokenize: Tokenize) -> tuple[Tokens, Tokens]:
     """The ids of a prompt and its output, tokenised as one text, as the model saw them.
 
-    The prompt's ids are those with which both the prompt's tokenisation and the whole text's begin. So a token that
+    The prompt's ids are the common prefix of its own tokenisation and that of the whole text. So a token that
     spans the boundary belongs to the output, and tokens that a tokenizer puts at the end of every text do not belong to
     the prompt. Raises ValueError if the prompt or the output has no ids.
     """

@@ -26,7 +26,7 @@ def export(choice: Choice) -> Export:
     """The flags for builds since pull request 22397, and in a note those for earlier builds."""
     mode, options = _mode(choice)
     head = f"--spec-type ngram-{mode}"
-    # The others name files of the user, such as a lookup cache, which a sweep does not know.
+    # Other options name the user's files, such as a lookup cache, which a sweep cannot know.
     flags = {name: value for name, value in options.items() if name in OLD}
     group = "draft" if mode == "cache" else f"ngram-{mode}"
     new = [f"--spec-{group}-{name.replace('_', '-')} {value}" for name, value in flags.items()]

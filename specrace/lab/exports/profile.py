@@ -11,7 +11,7 @@ from typing import Any
 
 PROFILE_FILE = "speculation_profile.json"
 SCHEMA_VERSION = "1.0"
-# How far the mean may be from the one that the rates imply; as in the pull request.
+# How far the mean may be from the one that the rates imply; the pull request's value.
 TOLERANCE = 0.02
 
 
@@ -41,7 +41,7 @@ def speculation_profile(
         "conditional_accept_rates": [round(rate, 6) for rate in conditional],
         "marginal_accept_rates": [round(rate, 6) for rate in marginal],
         "mean_accept_length": round(mean, 6),
-        # With another limit a drafter that copies drafts other tokens.
+        # A copying drafter would draft other tokens under another limit, so there is no entry for shorter drafts.
         "accept_length_model": "measured_per_k",
         "accept_length_by_k": {str(num_draft): round(mean, 6)},
         "acceptance_length_histogram": profile["acceptance_length_histogram"],

@@ -10,7 +10,7 @@ from specrace.lab.exports.base import Choice, Engine, Export
 
 
 def export(choice: Choice) -> Export:
-    """The keyword arguments. transformers always matches down to a single token, and in the output, too."""
+    """The keyword arguments. transformers always tries matches down to one token, and also copies from the output."""
     longest = choice.options["longest"]
     notes = []
     if choice.options["shortest"] > 1:

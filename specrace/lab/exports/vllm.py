@@ -60,8 +60,8 @@ def plug_in(choice: Choice, curve: CostCurve) -> str:
     settings = {name: value for name, value in choice.options.items() if name not in _FIXED and value != defaults[name]}
     if curve != ASSUMED_GPU:
         settings["cost_curve"] = {"rows": list(curve.rows), "ratio": [round(ratio, 4) for ratio in curve.ratio]}
-    more = f" --additional-config {shlex.quote(json.dumps({'specrace': settings}))}" if settings else ""
-    return _flag(config | {"num_speculative_tokens": choice.num_draft}) + more
+    additional = f" --additional-config {shlex.quote(json.dumps({'specrace': settings}))}" if settings else ""
+    return _flag(config | {"num_speculative_tokens": choice.num_draft}) + additional
 
 
 def _flag(config: dict[str, Any]) -> str:

@@ -59,7 +59,7 @@ class Format:
 def parse_line(line: bytes) -> Row:
     """Parse a line of JSON that holds an object. Raises ValueError."""
     try:
-        # Some editors begin a file with a byte order mark. With a newline json would report an error in the next line.
+        # Some editors begin a file with a byte order mark. With the newline, json may place an error in the next line.
         row = json.loads(line.rstrip().decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise ValueError("this is not UTF-8 text; write the file as UTF-8") from error
@@ -73,7 +73,7 @@ def parse_line(line: bytes) -> Row:
 
 
 def read_ids(value: object, name: str) -> Tokens:
-    """`value` as token ids. Raises ValueError unless it is a list of whole numbers that is not empty."""
+    """Return `value` as token ids. Raises ValueError unless it is a list of whole numbers that is not empty."""
     if not isinstance(value, list) or not all(type(token) is int for token in value):
         raise ValueError(f"{name} is not a list of whole numbers; write token ids")
     if not value:
@@ -82,7 +82,7 @@ def read_ids(value: object, name: str) -> Tokens:
 
 
 def read_text(value: object, name: str) -> str:
-    """`value` as text. Raises ValueError unless it is text that is not empty."""
+    """Return `value` as text. Raises ValueError unless it is text that is not empty."""
     if not isinstance(value, str):
         raise ValueError(f"{name} is not text; write it in quotes")
     if not value:
@@ -101,7 +101,7 @@ def read_label(row: Row, name: str) -> str:
 
 
 def require_unicode(name: str, text: str) -> str:
-    """The text. Raises ValueError if it has a lone surrogate, which JSON can escape and UTF-8 cannot encode."""
+    """Return the text. Raises ValueError if it has a lone surrogate, which JSON can escape but UTF-8 cannot encode."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -110,14 +110,14 @@ def require_unicode(name: str, text: str) -> str:
 
 
 def require_object(value: object, name: str) -> Row:
-    """`value`. Raises ValueError unless it is a JSON object."""
+    """Return `value`. Raises ValueError unless it is a JSON object."""
     if not isinstance(value, dict):
         raise ValueError(f"{name} is not an object")
     return value
 
 
 def require_list(value: object, name: str) -> list[Any]:
-    """`value`. Raises ValueError unless it is a JSON array."""
+    """Return `value`. Raises ValueError unless it is a JSON array."""
     if not isinstance(value, list):
         raise ValueError(f"{name} is not a list")
     return value
@@ -189,7 +189,7 @@ def json_or_text(text: str) -> Any:
 
 
 def assistant_turns(messages: Sequence[Message], **about: Any) -> Iterable[Exchange]:
-    """An exchange for each turn of the assistant, after the messages before it. Raises ValueError if there is none.
+    """Make an exchange of each of the assistant's turns and the messages before it. Raises ValueError if there is none.
 
     A turn that opens the conversation has no prompt, so it is only history.
     """

@@ -1,4 +1,4 @@
-"""Formats with a whole conversation in each line.
+"""Formats with one conversation per line.
 
 - OpenAI's chat format for fine-tuning, {"messages": [{"role", "content", "tool_calls"?}, ...], "tools"?}
   (platform.openai.com/docs/guides/fine-tuning; Together's docs.together.ai/docs/fine-tuning/data-preparation and

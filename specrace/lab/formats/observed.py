@@ -28,13 +28,13 @@ from specrace.lab.formats.base import (
 )
 from specrace.lab.formats.responses import has_ids, read_choices
 
-# Names that a request, a response or a message has; and all names that a message without a role may have.
+# Fields that show a request, a response or a message; and all fields that a message without a role may have.
 _NAMES = {"role", "choices", "messages", "prompt"}
 _MESSAGE = {"content", "tool_calls", "reasoning", "reasoning_content", "refusal"}
 
 
 class LiteLLM(Format):
-    """A call in each line."""
+    """One call per line."""
 
     name = "litellm"
     title = "LiteLLM standard logging payloads"
@@ -59,7 +59,7 @@ class LiteLLM(Format):
 
 
 class Langfuse(Format):
-    """An observation in each line."""
+    """One observation per line."""
 
     name = "langfuse"
     title = "Langfuse observations"
@@ -78,9 +78,9 @@ class Langfuse(Format):
 
 
 def _parse(value: Any) -> Any:
-    """A field that Langfuse exports either as it was or as JSON text.
+    """Parse a field that Langfuse exports either as it was or as JSON text.
 
-    A model's own text may be JSON, too, so text is only parsed if it is a request, a response or messages by its names.
+    A model's own text may be JSON, too, so text is parsed only if its fields show a request, a response or messages.
     """
     parsed = json_or_text(value) if isinstance(value, str) else value
     parts = parsed if isinstance(parsed, list) and parsed else [parsed]
@@ -110,7 +110,7 @@ def _exchanges(request: Row, output: Any, name: str) -> Iterable[Exchange]:
 
 
 class AIPerf(Format):
-    """A request in each line."""
+    """One request per line."""
 
     name = "aiperf"
     title = "aiperf raw records"

@@ -15,9 +15,9 @@ from specrace.lab.formats.base import MAX_LINE_BYTES, Row, parse_line
 
 
 class RequestIndex:
-    """Where each request of a file begins: 16 bytes for each, a hash of its custom_id and its offset.
+    """Where each request of a file begins: 16 bytes each, for a hash of its custom_id and its offset.
 
-    Raises InputError for a file that cannot be read, or that is packed, because then it cannot be read at an offset.
+    Raises InputError for a file that cannot be read, or that is compressed, and so cannot be read at an offset.
     """
 
     def __init__(self, path: Path) -> None:

@@ -29,7 +29,7 @@ FindRequest = Callable[[str], Row | None]
 
 
 class Response(Format):
-    """A response in each line, without its request, so it must have token ids."""
+    """One response per line, without its request, so it must have token ids."""
 
     name = "openai-response"
     title = "OpenAI responses with token ids"

@@ -1,4 +1,4 @@
-"""Sessions of coding agents: a conversation over many lines, in which tools answer.
+"""Sessions of coding agents: a conversation spread over many lines, with the results of tools.
 
 - Claude Code, ~/.claude/projects/*/*.jsonl: {"type": "user" | "assistant" | ..., "sessionId", "uuid", "parentUuid",
   "message": {"role", "content", "id"?}}, where content is text or blocks of type text, thinking, tool_use and
@@ -9,7 +9,7 @@
   RolloutItem) and items message, function_call, function_call_output, ... (codex-rs/protocol/src/models.rs).
 
 Neither file has the tools that the model was offered, and Claude Code's lacks the system prompt, so prompts are shorter
-here than they were.
+here than the model's were.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _CALLS = ("function_call", "custom_tool_call")
 class AgentSession(Format):
     """A conversation that grows line by line; the assistant's parts become one message when another role speaks.
 
-    A line that cannot be read leaves an empty message in the history. An answer that it belongs to, or that follows it,
-    is only history, because its text or its prompt is incomplete.
+    A line that cannot be read leaves an empty message in the history. An answer that includes or follows it
+    is kept as history but not scored, because its text or its prompt is incomplete.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class AgentSession(Format):
         self._broken = False
 
     def read(self, row: Row) -> Iterable[Exchange]:
-        # The whole row before the first yield: a caller may stop at an exchange that it cannot use.
+        # Read the whole row before the first yield: a caller may stop at an exchange that it cannot use.
         exchanges = list[Exchange]()
         reason = None
         try:
@@ -76,7 +76,7 @@ class AgentSession(Format):
         raise NotImplementedError
 
     def _leave_out(self, role: object) -> Iterable[Exchange]:
-        """Put an empty message where the line of a `role` could not be read."""
+        """Put an empty message in place of a line by `role` that could not be read."""
         if role == "assistant":
             self._answer = self._answer or {"role": "assistant", "content": ""}
         else:

@@ -11,7 +11,7 @@ from specrace.lab.formats.base import Exchange, Format, Row, Tokens, read_ids, r
 
 
 class SpecraceFormat(Format):
-    """A request in each line, as token ids or text; if a line has both, the ids count."""
+    """One request per line, as token ids or text; if a line has both, the ids are used."""
 
     name = "specrace"
     title = "transcripts (prompt and output)"

@@ -13,9 +13,9 @@ from specrace.core.errors import InputError, shorten
 from specrace.lab.formats.base import MAX_LINE_BYTES, Row, json_or_text
 
 PARQUET_MAGIC = b"PAR1"
-# Cells of these columns hold JSON, those of the others text.
+# Cells of these columns hold JSON; all other cells hold text.
 _JSON_COLUMNS = {"prompt_ids", "output_ids", "messages", "conversations", "tools"}
-# Columns that are read under their own names, also where --columns names the prompt and the output.
+# Columns that are read under their own names, even if --columns maps the prompt and the output.
 _EXTRA_COLUMNS = ("id", "category", "tools")
 # Rows read at once from a Parquet file.
 _BATCH = 256
@@ -27,7 +27,7 @@ def is_csv(path: Path) -> bool:
 
 
 def csv_rows(path: Path, stream: io.BufferedReader | gzip.GzipFile) -> Iterator[tuple[int, Row | str]]:
-    """(line, row) of a CSV file with a header, or (line, reason) for a row that cannot be used."""
+    """Yield (line, row) of a CSV file with a header, or (line, reason) for a row that cannot be used."""
     # An unclosed quotation mark must not fill the memory; csv has one limit for the whole process.
     csv.field_size_limit(MAX_LINE_BYTES)
     # Bytes that are not UTF-8 become lone surrogates, which are reported where the text is used.
@@ -47,7 +47,7 @@ def csv_rows(path: Path, stream: io.BufferedReader | gzip.GzipFile) -> Iterator[
 
 
 def parquet_rows(path: Path) -> Iterator[tuple[int, Row]]:
-    """(number, row) of a Parquet file, counted from 1. Raises InputError without pyarrow and for a broken file."""
+    """Yield (number, row) of a Parquet file, from 1 on. Raises InputError without pyarrow and for a broken file."""
     try:
         from pyarrow import ArrowException
         from pyarrow.parquet import ParquetFile
@@ -75,7 +75,7 @@ def unpack(row: Row) -> Row:
 
 
 def rename(row: Row, columns: dict[str, str]) -> Row:
-    """The row under our names; `columns`: our name -> the row's. The `_EXTRA_COLUMNS` keep their own names."""
+    """The row with its columns renamed; `columns`: our name -> the row's. The `_EXTRA_COLUMNS` keep their own names."""
     extra = {name: row[name] for name in _EXTRA_COLUMNS if name in row}
     return extra | {ours: row.get(theirs) for ours, theirs in columns.items()}
 

@@ -27,7 +27,7 @@ def draw_dots(figure: Any, plot: Plot) -> None:
     rows = {name: row for row, name in zip(reversed(range(len(names))), names, strict=True)}
     styles = line_styles(names, plot)
     panels = figure.subplots(1, len(plot.panels), sharey=True, squeeze=False)[0]
-    # Points; a row has to hold a name and its note.
+    # In points, small enough for a name and its note to fit a row.
     size = min(17.0, 37 * (figure.get_figheight() - 2.4) / max(len(names), 1))
     for axes, panel in zip(panels, plot.panels, strict=True):
         for name, row in rows.items():
@@ -46,8 +46,8 @@ def _name_row(axes: Any, name: str, note: str, row: float, size: float) -> None:
     """Write a name left of its row, with a note below it."""
     point = (0.0, row)
     style = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "ha": "right", "va": "center"}
-    up = 0.35 * size if note else 0.0
-    axes.annotate(clean(name), point, xytext=(-10, up), size=size, annotation_clip=False, **style)
+    offset = 0.35 * size if note else 0.0
+    axes.annotate(clean(name), point, xytext=(-10, offset), size=size, annotation_clip=False, **style)
     axes.annotate(clean(note, 44), point, xytext=(-10, -0.62 * size), size=0.66 * size, color=GREY, **style)
 
 
@@ -79,7 +79,7 @@ def _write_right(axes: Any, text: str, row: float, size: float, offset: Any, **s
 
 
 def _mark_break_even(axes: Any, plot: Plot) -> None:
-    """Draw the line at which nothing is gained, across all rows, and name it vanilla."""
+    """Draw the break-even line across all rows, and label it vanilla."""
     if plot.break_even is None:
         return
     axes.axvline(plot.break_even, color=INK, linewidth=1.4, zorder=1)

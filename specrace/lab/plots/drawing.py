@@ -97,7 +97,7 @@ def _render(figure: Any, kind: str, **options: Any) -> bytes:
 
 
 def _height(plot: Plot) -> float:
-    """The height in inches: more than a slide's only where rows would be too narrow to read."""
+    """The height in inches: a slide's, or more if its rows would be too low to read."""
     rows = min(len(plot.series), MAX_ROWS) if len(plot.panels) < 3 else 0
     return max(HEIGHT, 2.6 + ROW_HEIGHT.get(plot.kind, 0.0) * rows)
 

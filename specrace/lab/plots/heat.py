@@ -19,14 +19,14 @@ from specrace.lab.plots.style import (
     subplots,
 )
 
-# Titles of the vertical axis with up to this many letters stand upright.
-SHORT = 3
+# Titles of the vertical axis are written horizontally up to this many letters.
+MAX_HORIZONTAL_LETTERS = 3
 # Red, green and blue of the strongest shades.
 BLUE, ORANGE = (0.0, 0.30, 0.55), (0.75, 0.30, 0.0)
 
 
 def draw_heat(figure: Any, plot: Plot) -> None:
-    """Draw rows of series and columns of x, each cell with its value; above `break_even` blue, below it orange."""
+    """Draw series as rows and x as columns, each cell with its value: blue above `break_even`, orange below it."""
     panels = plot.panels[:MAX_PANELS]
     grid = subplots(figure, len(panels))
     low = min(mark.y for mark in plot.marks)
@@ -50,15 +50,15 @@ def draw_heat(figure: Any, plot: Plot) -> None:
                 colour, ink = _shade(plot, mark.y, low, high)
                 axes.add_patch(_rectangle(column, row, colour))
                 _write_cell(axes, plot, mark, (column, row), size, ink, with_interval=len(grid) == 1)
-        _table_edges(axes, rows, columns, min(15.0, max(size, 9.0)))
+        _label_table(axes, rows, columns, min(15.0, max(size, 9.0)))
         if panel:
             axes.set_title(clean(panel), size=16 if len(grid) <= 4 else 13, weight="bold", loc="left")
     figure.supxlabel(clean(plot.x, 70), size=16)
-    figure.supylabel(clean(plot.y, 70), size=16, rotation=0 if len(plot.y) <= SHORT else 90)
+    figure.supylabel(clean(plot.y, 70), size=16, rotation=0 if len(plot.y) <= MAX_HORIZONTAL_LETTERS else 90)
 
 
-def _table_edges(axes: Any, rows: Sequence[str], columns: Sequence[Any], size: float) -> None:
-    """Name the rows and columns, and draw no axes."""
+def _label_table(axes: Any, rows: Sequence[str], columns: Sequence[Any], size: float) -> None:
+    """Label the rows and columns, and hide the axes."""
     axes.set_xlim(-0.5, len(columns) - 0.5)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     style = {"rotation": 30, "ha": "left", "rotation_mode": "anchor"} if len(columns) > 7 else {}
@@ -80,20 +80,20 @@ def _write_cell(
 ) -> None:
     interval = format_interval(plot, mark) if with_interval and size >= 9 else ""
     style = {"textcoords": "offset points", "color": ink, "ha": "center", "va": "center"}
-    up = 0.42 * size if interval else 0
-    axes.annotate(format_number(plot, mark.y), cell, xytext=(0, up), size=size, **style)
+    offset = 0.42 * size if interval else 0
+    axes.annotate(format_number(plot, mark.y), cell, xytext=(0, offset), size=size, **style)
     axes.annotate(interval, cell, xytext=(0, -0.62 * size), size=0.62 * size, **style)
 
 
 def _shade(plot: Plot, value: float, low: float, high: float) -> tuple[tuple[float, ...], str]:
-    """(fill, ink) of a cell: from white to blue, below `break_even` from white to orange, and readable ink on it."""
-    full = BLUE
+    """(fill, ink) of a cell: the fill between white and blue, or orange below `break_even`; the ink readable on it."""
+    strongest = BLUE
     if plot.break_even is None:
-        share = (value - low) / (high - low) if high > low else 0.5
-        share = 0.08 + 0.92 * share
+        strength = (value - low) / (high - low) if high > low else 0.5
+        strength = 0.08 + 0.92 * strength
     else:
         furthest = max(abs(high - plot.break_even), abs(plot.break_even - low), 1e-9)
-        share = abs(value - plot.break_even) / furthest
-        full = BLUE if value >= plot.break_even else ORANGE
-    colour = tuple(1 - share * (1 - channel) for channel in full)
-    return colour, "white" if share > 0.6 else INK
+        strength = abs(value - plot.break_even) / furthest
+        strongest = BLUE if value >= plot.break_even else ORANGE
+    colour = tuple(1 - strength * (1 - channel) for channel in strongest)
+    return colour, "white" if strength > 0.6 else INK

@@ -10,7 +10,7 @@ from typing import Any
 from specrace.lab.plots.plot import Mark, Plot
 from specrace.lab.plots.style import FAINT, INK, clean, line_styles, show_percentages
 
-# With more series the intervals are bars, because bands would cover each other.
+# With more series, intervals are drawn as bars, because bands would cover each other.
 MAX_BANDS = 3
 VANILLA = "vanilla"
 
@@ -26,7 +26,7 @@ def draw_lines(figure: Any, plot: Plot) -> None:
             # Bars stand side by side.
             steps = 0.0 if band else index - (len(names) - 1) / 2
             draw_line(axes, _shifted(plot, plot.marks_of(panel, name), steps), *styles[name], band=band)
-        _scales(axes, plot, sorted({mark.x for mark in plot.marks_of(panel)}))
+        _set_scales(axes, plot, sorted({mark.x for mark in plot.marks_of(panel)}))
         axes.set_title(clean(panel, 70), size=17, weight="bold", loc="left")
         ends = {name: plot.marks_of(panel, name)[-1].y for name in names}
         if plot.break_even is not None:
@@ -56,8 +56,8 @@ def draw_line(axes: Any, marks: Sequence[Mark], hue: str, dash: str, *, band: bo
     axes.plot(x, [mark.y for mark in marks], dash, color=hue, linewidth=3, marker="o", markersize=7)
 
 
-def _scales(axes: Any, plot: Plot, positions: Sequence[float]) -> None:
-    """Put ticks where there are values, and begin at 0, except for speedups."""
+def _set_scales(axes: Any, plot: Plot, positions: Sequence[float]) -> None:
+    """Put ticks at the values, and start the vertical axis at 0, except for speedups."""
     if plot.logarithmic:
         axes.set_xscale("log", base=2)
     axes.minorticks_off()
@@ -75,7 +75,7 @@ def _scales(axes: Any, plot: Plot, positions: Sequence[float]) -> None:
 
 
 def _name_ends(figure: Any, axes: Any, ends: Mapping[str, float], styles: Mapping[str, tuple[str, str]]) -> None:
-    """Name the lines right of the panel, moving names apart where they would cover each other."""
+    """Name the lines to the right of the panel, moving names apart where they would overlap."""
     size = min(15.0, 260 / max(len(ends), 1))
     low, high = axes.get_ylim()
     gap = 1.35 * size / 72 / (figure.get_figheight() * 0.66) * (high - low)

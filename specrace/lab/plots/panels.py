@@ -59,7 +59,7 @@ def _panel_title(axes: Any, plot: Plot, panel: str, num_panels: int) -> None:
 
 
 def _title_axes(figure: Any, plot: Plot, grid: Sequence[Any]) -> None:
-    """Title the shared axes; the vertical one beside the middle row of panels."""
+    """Write the titles of the shared axes, the vertical one beside the middle row of panels."""
     show_percentages(grid[0].yaxis)
     figure.supxlabel(clean(plot.x, 70), size=16)
     columns = math.ceil(math.sqrt(len(grid)))

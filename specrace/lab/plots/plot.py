@@ -85,7 +85,7 @@ class Plot:
 
 
 def _cell(value: Any) -> Any:
-    """A value that a spreadsheet does not take for a formula."""
+    """Escape a value that a spreadsheet would take for a formula."""
     if isinstance(value, str) and value.startswith(_FORMULA):
         return f"'{value}"
     return "" if value is None else value

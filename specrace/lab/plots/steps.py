@@ -16,7 +16,7 @@ from specrace.lab.score import score_output
 from specrace.lab.transcripts import Transcript
 from specrace.ngrams.past import PastOutputs
 
-# The documents that feed the most tokens have a bar each, all others one bar.
+# The documents that feed the most tokens have a bar each; all others share one.
 MAX_DOCUMENTS = 10
 # An answer is cut into the largest of these numbers of parts with at least MIN_STEPS steps in each.
 PARTS = {10: "tenths", 5: "fifths", 2: "halves"}
@@ -39,9 +39,9 @@ class _Counts:
         self.sources: defaultdict[str, np.ndarray] = defaultdict(lambda: np.zeros(num_requests))
         self.outcomes = np.zeros((num_requests, MAX_PARTS, len(OUTCOMES)))
 
-    def add(self, request: int, transcript: Transcript, step: Step, at: int) -> None:
-        """Count a step of a request; `at` is the position in the output of the step's first token."""
-        part = MAX_PARTS * at // len(transcript.output)
+    def add(self, request: int, transcript: Transcript, step: Step, start: int) -> None:
+        """Count a step of a request; `start` is the position in the output of the step's first token."""
+        part = MAX_PARTS * start // len(transcript.output)
         self.outcomes[request, part, list(OUTCOMES).index(outcome(step))] += 1
         for node in step.accepted_nodes:
             position = -1 if step.tree.positions is None else step.tree.positions[node]
@@ -62,9 +62,9 @@ def outcome(step: Step) -> str:
 
 
 def copied_from(transcript: Transcript, position: int) -> str:
-    """The text at a position of prompt and output, -1 for no position, by name.
+    """Name the text at a position of prompt and output; -1 means that the position is not known.
 
-    In the prompt that is the document or, where documents are not known, the quarter of the prompt.
+    In the prompt, that is the document or, if documents are not known, the quarter of the prompt.
     """
     if position < 0:
         return UNKNOWN
@@ -96,12 +96,12 @@ def _count(view: SweepView, number: int, transcripts: Sequence[Transcript]) -> _
     past = PastOutputs() if view.sweep.keep_outputs else None
     for request, transcript in enumerate(transcripts):
         if request in indices:
-            at = 0
+            start = 0
 
             def watch(step: Step, index: int = indices[request], transcript: Transcript = transcript) -> None:
-                nonlocal at
-                counts.add(index, transcript, step, at)
-                at += len(step.emitted)
+                nonlocal start
+                counts.add(index, transcript, step, start)
+                start += len(step.emitted)
 
             others = None if past is None else past.excluding(transcript.prompt)
             score_output(lane, transcript, curve=view.sweep.curve or ASSUMED_GPU, past=others, watch=watch)
@@ -148,8 +148,8 @@ def _sources(view: SweepView, number: int, counts: _Counts) -> Plot:
 
 def _failures(view: SweepView, number: int, counts: _Counts) -> Plot:
     """The share of steps by what became of their draft, along the answer."""
-    fine_enough = (number for number in PARTS if counts.by_part(number).sum(axis=(0, 2)).min() >= MIN_STEPS)
-    outcomes = counts.by_part(next(fine_enough, min(PARTS)))
+    with_enough_steps = (number for number in PARTS if counts.by_part(number).sum(axis=(0, 2)).min() >= MIN_STEPS)
+    outcomes = counts.by_part(next(with_enough_steps, min(PARTS)))
     steps = outcomes.sum(axis=2)
     num_parts = outcomes.shape[1]
     marks = [

@@ -19,7 +19,7 @@ from specrace.lab.recommend import Recommender
 from specrace.lab.score import ScoredLane, group_name
 from specrace.lab.sweep import DRAFT_SIZE_OPTIONS, Sweep
 
-# Accepted lengths and positions that are told apart; a longer one counts as the last.
+# Accepted lengths and positions with a column of their own; anything beyond counts as the last.
 LENGTHS = 12
 SPEEDUP, TAU = "Speedup over vanilla", "Tokens per step"
 INTERVALS = f"{LEVEL:.0%} intervals over requests"
@@ -27,7 +27,7 @@ INTERVALS = f"{LEVEL:.0%} intervals over requests"
 
 @dataclass(frozen=True)
 class SweepView:
-    """What the plots need to know of a sweep; `costs` says where the cost curve comes from."""
+    """What the plots need to know about a sweep; `costs` says where the cost curve comes from."""
 
     recommender: Recommender
     costs: str
@@ -72,8 +72,8 @@ class SweepView:
     def varied_settings(self, number: int) -> str:
         """The settings of a lane that its sweep varied. A draft size that is also an option is named only once."""
         words = self.sweep.varied_settings(number).split()
-        twice = any(name in DRAFT_SIZE_OPTIONS for name in self.sweep.lanes[number].options) and len(words) > 1
-        return " ".join(words[:-1] if twice else words)
+        is_named_twice = any(name in DRAFT_SIZE_OPTIONS for name in self.sweep.lanes[number].options) and len(words) > 1
+        return " ".join(words[:-1] if is_named_twice else words)
 
     def count_steps(self, lane: int, columns_of: Callable[[int, int], Iterable[int]], num_columns: int) -> np.ndarray:
         """A lane's steps by included request and column [requests, num_columns].
@@ -162,8 +162,8 @@ def num_draft(view: SweepView) -> Plot | None:
     marks = list[Mark]()
     for panel, values, name in ((TAU, forecast.tau, "tau"), (SPEEDUP, forecast.speedup, "speedup")):
         for best in view.best_lanes:
-            same = [number for number in same_lane(view.sweep, best) if _same_options(view.sweep, number, best)]
-            sizes = sorted({view.sweep.lanes[number].num_draft: number for number in same}.items())
+            variants = [number for number in same_lane(view.sweep, best) if _same_options(view.sweep, number, best)]
+            sizes = sorted({view.sweep.lanes[number].num_draft: number for number in variants}.items())
             for size, number in sizes if len(sizes) > 1 else ():
                 interval = forecast.intervals(number, view.recommender.seed)[name]
                 marks.append(Mark(panel, view.sweep.lanes[best].name, size, float(values[number]), *interval))
@@ -202,8 +202,8 @@ def settings(view: SweepView) -> list[Plot]:
     plots = []
     for best in view.best_lanes:
         lane = view.sweep.lanes[best]
-        same = same_lane(view.sweep, best)
-        values = {name: {view.sweep.lanes[number].options[name] for number in same} for name in lane.options}
+        variants = same_lane(view.sweep, best)
+        values = {name: {view.sweep.lanes[number].options[name] for number in variants} for name in lane.options}
         varied = [
             name
             for name, tried in values.items()
@@ -213,7 +213,7 @@ def settings(view: SweepView) -> list[Plot]:
             axes = varied[:2]
             numbers = [
                 number
-                for number in same
+                for number in variants
                 if view.sweep.lanes[number].num_draft == lane.num_draft
                 and _same_options(view.sweep, number, best, *axes)
             ]
@@ -312,7 +312,7 @@ def length_shares(
     """The share of steps by tokens emitted, a panel for each group.
 
     `groups`: panel -> (lane, its requests as indices into `included`, None for all). `notes`: panel -> its note.
-    `column`: the CSV's name of the panels. `drawn`: which panels there is room for, in words.
+    `column`: the CSV's name of the panels. `drawn`: a phrase that says which panels are drawn.
     """
     labels = [*map(str, range(1, LENGTHS)), f"{LENGTHS}+"]
     marks = list[Mark]()
