@@ -1,4 +1,4 @@
-"""Cost curves from a user's file: refused in a sentence that names the file, before they cost memory."""
+"""Cost curves from a user's file: a bad one is refused with a sentence that names the file, and uses little memory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_an_endless_file_is_no_curve() -> None:
         CostCurve.load(Path("/dev/zero"))
 
 
-def test_the_largest_curve_is_taken(tmp_path: Path) -> None:
+def test_a_curve_with_the_maximum_row_count_is_accepted(tmp_path: Path) -> None:
     curve = CostCurve((1, MAX_ROWS), (1.0, 2.0))
     curve.save(tmp_path / "curve.json")
     assert CostCurve.load(tmp_path / "curve.json") == curve

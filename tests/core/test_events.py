@@ -1,4 +1,4 @@
-"""A step's parts: what was accepted, emitted and rejected."""
+"""Which nodes of a step were accepted and emitted, and which were rejected."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def branching_step(last: int, emitted: int) -> Step:
         (3, 1, (1,), []),  # cut inside the accepted path
     ],
 )
-def test_what_was_accepted_and_emitted_and_the_first_branch_rejected(
+def test_accepted_nodes_are_those_emitted_and_the_rejected_branch_is_the_first(
     last: int, emitted: int, accepted: tuple[int, ...], rejected: list[int]
 ) -> None:
     step = branching_step(last, emitted)

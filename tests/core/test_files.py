@@ -1,4 +1,4 @@
-"""Files that a user names: read up to a limit, whatever kind they are and whatever size they state."""
+"""Reading a user's files up to a size limit, whatever their kind and stated size, and writing files atomically."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def test_a_file_is_read_whole_up_to_the_limit(tmp_path: Path) -> None:
 def test_the_stated_size_is_not_trusted() -> None:
     status = Path("/proc/self/status")
     if not status.exists():
-        pytest.skip("no file of this machine states another size than it has")
+        pytest.skip("this system has no file that states a wrong size")
     assert status.stat().st_size == 0
     with pytest.raises(InputError, match="is larger than"):
         read_bytes(status, 20, "give another")
 
 
-def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
+def test_anything_but_a_regular_file_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path, words in (
         (Path("/dev/zero"), "a device or a pipe"),
@@ -61,7 +61,7 @@ write_atomically(Path(sys.argv[1]), b"the next one")
 """
 
 
-def test_a_kill_while_a_file_is_written_leaves_the_one_before(tmp_path: Path) -> None:
+def test_a_kill_during_a_write_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(b"the one before")
     killed = subprocess.run([sys.executable, "-c", KILLED, str(path)], cwd=ROOT, check=False)
@@ -70,7 +70,7 @@ def test_a_kill_while_a_file_is_written_leaves_the_one_before(tmp_path: Path) ->
     assert path.read_bytes() == b"the next one"
 
 
-def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"a\xff")
     with pytest.raises(InputError, match=r"not UTF-8 text .byte 1.; write it as UTF-8"):

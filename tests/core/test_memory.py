@@ -20,10 +20,10 @@ def resident() -> int:
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="this C library keeps no freed memory")
-def test_what_was_freed_is_returned() -> None:
+def test_freed_memory_is_returned_to_the_system() -> None:
     library = ctypes.CDLL(None)
     library.malloc.restype, library.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
-    # Small pieces with one kept at the end: the library keeps what lies before it.
+    # The last small block stays allocated, so the library keeps the freed blocks before it.
     pieces = [library.malloc(65_536) for _ in range(1024)]
     for piece in pieces:
         ctypes.memset(piece, 1, 65_536)
@@ -35,7 +35,7 @@ def test_what_was_freed_is_returned() -> None:
     library.free(pieces[-1])
 
 
-def test_a_library_without_the_call_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_c_library_without_malloc_trim_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = []
     monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: opened.append(name) or object())
     memory.return_memory()

@@ -1,4 +1,4 @@
-"""Figures of a lane by their definitions, and loops."""
+"""A lane's metrics against their definitions, and the detection of loops."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from specrace.core.verify import Scores, verify
 
 
 def _step(draft: list[int], targets: list[int], emitted: int) -> Step:
-    """A step of a chain; `targets` are the target's tokens, of which `emitted` are output."""
+    """A step with a chain as its draft; `targets`: the target's token at each node; `emitted`: how many are output."""
     tree = TokenTree.chain(0, draft)
     verdict = verify(tree, Scores(tuple(targets)))
     tokens = (*(tree.tokens[node] for node in verdict.path[1:]), verdict.bonus)[:emitted]
@@ -42,14 +42,14 @@ def test_tau_counts_emitted_tokens_and_the_rate_counts_draft_tokens() -> None:
     assert metrics.drafted_per_step == 4 / 3
 
 
-def test_tokens_cut_at_the_end_do_not_count_for_tau() -> None:
+def test_tau_leaves_out_tokens_past_the_length_limit() -> None:
     metrics = LaneMetrics()
     metrics.add(_step([5, 6, 7], [5, 6, 7, 8], emitted=2))
     assert (metrics.tokens, metrics.tau) == (2, 2.0)
 
 
-def test_accepted_tokens_behind_the_end_count_nowhere() -> None:
-    """Five draft tokens were right but only one more token was allowed, so one was printed."""
+def test_accepted_tokens_past_the_length_limit_do_not_count() -> None:
+    """Five draft tokens were right, but only one more token was allowed, so one was emitted."""
     step = _step([5, 6, 7, 8, 9], [5, 6, 7, 8, 9, 3], emitted=1)
     assert step.verdict.accepted == 5 and step.accepted == 1
     metrics = LaneMetrics()
@@ -59,7 +59,7 @@ def test_accepted_tokens_behind_the_end_count_nowhere() -> None:
     assert whole.accepted == whole.verdict.accepted == 2
 
 
-def test_times_add_up_and_give_the_rate() -> None:
+def test_tokens_per_second_is_over_the_sum_of_all_times() -> None:
     metrics = LaneMetrics(draft_ms=4.0)
     for _ in range(2):
         metrics.add(_step([5], [5, 6], emitted=2))
@@ -68,7 +68,7 @@ def test_times_add_up_and_give_the_rate() -> None:
     assert metrics.tokens_per_s == 1000.0 * 4 / 8.0
 
 
-def test_a_lane_that_has_not_begun_has_zeros() -> None:
+def test_metrics_before_the_first_step_are_zero() -> None:
     metrics = LaneMetrics()
     assert (metrics.tau, metrics.acceptance_rate, metrics.drafted_per_step, metrics.tokens_per_s) == (0, 0, 0, 0)
 
@@ -84,8 +84,8 @@ def _is_loop(tokens: list[int], length: int, period: int) -> bool:
     st.integers(0, 20),
     st.integers(0, 5),
 )
-def test_a_loop_is_the_longest_tail_that_repeats(head: list[int], cycle: list[int], turns: int, rest: int) -> None:
-    tokens = [*head, *cycle * turns, *cycle[:rest]]
+def test_a_loop_is_the_longest_repeating_tail(head: list[int], cycle: list[int], repeats: int, rest: int) -> None:
+    tokens = [*head, *cycle * repeats, *cycle[:rest]]
     loops = [
         length
         for period in range(1, LOOP_PERIOD + 1)
@@ -95,7 +95,7 @@ def test_a_loop_is_the_longest_tail_that_repeats(head: list[int], cycle: list[in
     assert loop_tokens(tokens) == max(loops, default=0)
 
 
-def test_a_sentence_of_any_usual_length_that_comes_again_and_again_is_a_loop() -> None:
+def test_a_repeated_sentence_of_26_tokens_is_a_loop() -> None:
     assert loop_tokens([*range(9), *list(range(26)) * 5]) == 130
 
 
@@ -129,13 +129,13 @@ def test_first_difference(tokens: list[int], reference: list[int], position: int
     ("tokens", "reference", "identical", "position"),
     [([], [], None, None), ([1], [], None, None), ([1], [1, 2], True, None), ([1, 3], [1, 2, 4], False, 1)],
 )
-def test_outputs_that_go_on_are_compared_as_far_as_both_got(
+def test_unfinished_outputs_are_compared_up_to_the_shorter_one(
     tokens: list[int], reference: list[int], identical: bool | None, position: int | None
 ) -> None:
     assert compare(tokens, reference, ended=False) == (identical, position)
 
 
-def test_what_is_known_to_agree_is_not_compared_again() -> None:
+def test_tokens_known_to_agree_are_not_compared_again() -> None:
     assert first_difference([7, 2, 3], [1, 2, 4], agreed=1) == 2
 
 
@@ -144,7 +144,7 @@ def test_a_speedup_is_the_ratio_of_tokens_per_second() -> None:
     assert fast.speedup(slow) == 3.0 and fast.speedup(LaneMetrics()) == 0.0
 
 
-def test_a_summary_has_the_fields_of_a_result() -> None:
+def test_a_summary_has_the_metrics_of_a_result() -> None:
     metrics = LaneMetrics(tokens=6, steps=2, drafted=8, accepted=4, draft_ms=1.0, target_ms=2.0, keep_ms=1.0)
     assert metrics.summary() == {
         "tokens": 6,
@@ -170,18 +170,18 @@ VANILLA = LaneMetrics(tokens=10, steps=10, target_ms=10.0)
 @pytest.mark.parametrize(
     ("lane", "expected"),
     [
-        (LaneMetrics(tokens=11, steps=11, target_ms=10.0), False),  # 1.1 times vanilla's rate, which noise may bring
+        (LaneMetrics(tokens=11, steps=11, target_ms=10.0), False),  # 1.1 times vanilla's rate: within the noise
         (LaneMetrics(tokens=11, steps=11, target_ms=9.9), True),
         (LaneMetrics(tokens=10, steps=5, target_ms=5.0), False),  # twice the rate, at two tokens per step
         (LaneMetrics(tokens=10, steps=5, target_ms=4.0), True),
         (LaneMetrics(tokens=9, steps=9, target_ms=1.0), False),  # fewer tokens than vanilla's: not judged
     ],
 )
-def test_a_lane_is_too_fast_beyond_its_tokens_per_step(lane: LaneMetrics, expected: bool) -> None:
+def test_a_lane_is_too_fast_if_its_tokens_per_step_do_not_allow_its_speedup(lane: LaneMetrics, expected: bool) -> None:
     assert too_fast({"vanilla": VANILLA, "trie": lane}) == expected
 
 
-def test_a_repeated_run_is_judged_by_the_first_runs_tokens() -> None:
+def test_a_repeated_run_is_judged_by_the_first_runs_tokens_per_step() -> None:
     """Later runs are replayed with the steps of the first, and only their durations count."""
     first = {"vanilla": VANILLA, "trie": LaneMetrics(tokens=10, steps=5)}
     run = {"vanilla": VANILLA, "trie": LaneMetrics(tokens=10, steps=10, target_ms=5.0)}
@@ -190,7 +190,7 @@ def test_a_repeated_run_is_judged_by_the_first_runs_tokens() -> None:
     assert not too_fast(run, shorter)
 
 
-def test_a_loop_has_a_period_of_at_most_48_tokens_and_takes_three_turns() -> None:
+def test_a_loop_has_a_period_of_at_most_48_tokens_and_three_repeats() -> None:
     for period in (13, 23, LOOP_PERIOD):
         cycle = list(range(period))
         assert loop_tokens(cycle * LOOP_REPEATS) == LOOP_REPEATS * period
@@ -208,7 +208,7 @@ def test_a_loop_has_a_period_of_at_most_48_tokens_and_takes_three_turns() -> Non
         (3.0, "", "differs at token 12: gap 3.000"),
     ],
 )
-def test_a_badge_calls_a_small_gap_a_near_tie(gap: float, dtype: str, words: str) -> None:
+def test_a_small_gap_is_described_as_a_near_tie(gap: float, dtype: str, words: str) -> None:
     assert describe_difference(Difference(12, ("a", "b"), gap), dtype) == words
 
 

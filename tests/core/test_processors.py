@@ -11,7 +11,7 @@ from specrace.core import processors as module
 
 @pytest.fixture
 def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The control groups of a machine with 64 processors, of which this process is in "/docker/ab"."""
+    """The root of the control groups, on a machine with 64 processors; tests put this process in "/docker/ab"."""
     monkeypatch.setattr(module.os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
     monkeypatch.setattr(module, "_GROUPS", tmp_path)
     monkeypatch.setattr(module, "_OWN_GROUPS", tmp_path / "own")
@@ -23,7 +23,7 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [("max 100000", "max 100000", 64), ("250000 100000", "max 100000", 2), ("max 100000", "800000 100000", 8),
      ("50000 100000", "800000 100000", 1), ("nonsense", "1 0", 64)],
 )  # fmt: skip
-def test_the_narrowest_share_counts(groups: Path, quota: str, parent_quota: str, count: int) -> None:
+def test_the_lowest_limit_counts(groups: Path, quota: str, parent_quota: str, count: int) -> None:
     (groups / "own").write_text("0::/docker/ab\n")
     (groups / "docker" / "ab").mkdir(parents=True)
     (groups / "docker" / "ab" / "cpu.max").write_text(f"{quota}\n")
@@ -32,14 +32,14 @@ def test_the_narrowest_share_counts(groups: Path, quota: str, parent_quota: str,
 
 
 @pytest.mark.parametrize(("quota", "count"), [("-1", 64), ("300000", 3)])
-def test_so_do_those_of_the_first_version(groups: Path, quota: str, count: int) -> None:
+def test_limits_of_version_1_groups_count_too(groups: Path, quota: str, count: int) -> None:
     (groups / "own").write_text("4:memory:/elsewhere\n3:cpu,cpuacct:/docker/ab\n")
-    # A container sees its own group at the top.
+    # In a container the process's own group is mounted at the top.
     (groups / "cpu").mkdir()
     (groups / "cpu" / "cpu.cfs_quota_us").write_text(f"{quota}\n")
     (groups / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
     assert module.processors() == count
 
 
-def test_without_groups_it_is_what_the_process_may_run_on(groups: Path) -> None:
+def test_without_groups_the_affinity_counts(groups: Path) -> None:
     assert not (groups / "own").exists() and module.processors() == 64

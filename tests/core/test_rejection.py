@@ -1,4 +1,4 @@
-"""The walk by hand: what is accepted, what replaces the first rejected token, and what is recorded."""
+"""Rejection sampling worked out by hand: accepted tokens, the replacement of the first rejected one, the record."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ MAX_SEED = 2**63 - 1
 
 
 def verdict_of(draft: tuple[int, ...], coins: list[tuple[float, float]]) -> tuple[tuple[int, ...], int, int]:
-    """Path, bonus and number of checks of a chain over P and Q, its root the token 2."""
+    """The path, the bonus and the number of checks for a chain below the token 2, with the distributions P and Q."""
     verdict, checks = verify_sampled(TokenTree.chain(2, draft), P[: len(draft) + 1], Q[: len(draft)], coins)
     return verdict.path, verdict.bonus, len(checks)
 
 
-def test_a_chain_that_is_accepted_whole_has_its_bonus_from_p() -> None:
-    # 0.5 / 0.25 is above 1: any coin. 0.8 / 0.4 too. The bonus of 0.5 in (0.2, 0.6, 0.2) is letter 1.
+def test_after_a_fully_accepted_chain_the_bonus_is_drawn_from_p() -> None:
+    # 0.5 / 0.25 and 0.8 / 0.4 are above 1, so any coin accepts. The number 0.5 draws token 1 from (0.2, 0.6, 0.2).
     assert verdict_of((0, 2), [(0.99, 0.0), (0.99, 0.0), (0.0, 0.5)]) == ((0, 1, 2), 1, 2)
 
 
-def test_the_first_rejected_guess_is_replaced_from_the_residual_and_ends_the_walk() -> None:
-    # 0.3 / 0.5 = 0.6: a coin of 0.6 rejects, for the rule is strict. (p - q)+ is 0.25 at letter 0 and 0 elsewhere.
+def test_the_first_rejected_token_is_redrawn_from_the_residual_and_ends_the_walk() -> None:
+    # 0.3 / 0.5 = 0.6, and a coin of 0.6 rejects, because the inequality is strict. (p - q)+ is 0 except at token 0.
     assert verdict_of((1, 2), [(0.6, 0.99), (0.0, 0.0), (0.0, 0.0)]) == ((0,), 0, 1)
     assert verdict_of((1, 2), [(0.5999, 0.0), (0.0, 0.0), (0.0, 0.99)]) == ((0, 1, 2), 2, 2)
-    # 0.1 / 0.4 = 0.25; the second row's (p - q)+ is 0.4 at letter 2 and 0 elsewhere.
+    # 0.1 / 0.4 = 0.25, so 0.26 rejects. The second row's (p - q)+ is 0 except at token 2.
     assert verdict_of((0, 0), [(0.0, 0.0), (0.26, 0.0), (0.0, 0.0)]) == ((0, 1), 2, 2)
 
 
-def test_without_a_guess_the_token_is_the_targets() -> None:
+def test_without_a_draft_the_token_is_drawn_from_p() -> None:
     assert [verdict_of((), [(0.0, number)])[1] for number in (0.0, 0.49, 0.5, 0.79, 0.8, 0.9999)] == [0, 0, 1, 1, 2, 2]
 
 
-def test_the_verdict_names_what_was_said_and_the_likeliest_token_elsewhere() -> None:
+def test_the_verdicts_targets_are_the_output_and_elsewhere_the_likeliest_tokens() -> None:
     verdict, checks = verify_sampled(TokenTree.chain(2, (1, 0)), P, Q, [(0.7, 0.0), (0.0, 0.0), (0.0, 0.0)])
     assert verdict.scores.targets == (0, 2, 1)
     assert checks == (Check(0.3, 0.5, 0.7),) and not checks[0].accepted
@@ -52,15 +52,15 @@ def test_the_verdict_names_what_was_said_and_the_likeliest_token_elsewhere() -> 
     assert [check.accepted for check in checks] == [True, True]
 
 
-def test_what_the_target_never_says_is_never_accepted_nor_drawn() -> None:
+def test_a_token_of_probability_zero_is_never_accepted_or_drawn() -> None:
     assert not accepts(0.0, 0.5, 0.0)
     numbers = np.array([0.0, 0.3, 0.999999999])
     assert draw(np.array([[0.0, 1.0, 0.0]] * 3), numbers).tolist() == [1, 1, 1]
     assert draw(np.array([0.0, 0.5, 0.0, 0.5, 0.0]), np.nextafter(1.0, 0.0)) == 3
 
 
-def test_certain_agreement_is_always_accepted() -> None:
-    """With p = q, not even the largest coin below 1 is rejected by rounding."""
+def test_a_token_is_always_accepted_if_p_equals_q() -> None:
+    """With p = q, rounding must not reject even the largest coin below 1."""
     probs = np.random.default_rng(0).random(10_000)
     assert accepts(probs, probs, np.nextafter(1.0, 0.0)).all()  # type: ignore[union-attr]
 
@@ -71,12 +71,12 @@ def test_the_residual_of_equal_rows_is_p() -> None:
     assert residual(P[0], Q[0]) == pytest.approx([1.0, 0.0, 0.0])
 
 
-def test_each_row_of_a_residual_is_a_distribution_of_its_own() -> None:
+def test_each_row_of_a_residual_is_normalised_separately() -> None:
     rows = residual(np.array([[0.5, 0.3, 0.2], [0.0, 0.6, 0.4], [0.2, 0.2, 0.6]]), np.array([[0.25, 0.5, 0.25]] * 3))
     assert rows == pytest.approx(np.array([[1.0, 0.0, 0.0], [0.0, 0.4, 0.6], [0.0, 0.0, 1.0]]))
 
 
-def test_weights_are_drawn_from_as_the_distribution_they_stand_for() -> None:
+def test_drawing_from_weights_does_not_need_them_normalised() -> None:
     assert draw(np.array([1.0, 3.0]), np.array([0.0])[0]) == 0
     assert [int(draw(np.array([1.0, 3.0]), number)) for number in (0.24, 0.26, 0.99)] == [0, 1, 1]
     assert [int(draw(np.array([0.1, 0.1]), number)) for number in (0.49, 0.51)] == [0, 1]
@@ -92,12 +92,12 @@ def test_weights_are_drawn_from_as_the_distribution_they_stand_for() -> None:
         (TokenTree.chain(2, (0, 1)), P, Q, 2),
     ],
 )
-def test_shapes_that_do_not_fit_are_refused(tree: TokenTree, p: np.ndarray, q: np.ndarray, coins: int) -> None:
+def test_mismatched_shapes_are_refused(tree: TokenTree, p: np.ndarray, q: np.ndarray, coins: int) -> None:
     with pytest.raises(ValueError, match="3 nodes"):
         verify_sampled(tree, p, q, [(0.0, 0.0)] * coins)
 
 
-def test_coins_belong_to_seed_lane_and_position() -> None:
+def test_coins_depend_on_seed_lane_and_position() -> None:
     keys = [
         (seed, lane, position)
         for seed in (0, 1, MAX_SEED)
@@ -109,12 +109,12 @@ def test_coins_belong_to_seed_lane_and_position() -> None:
     assert Coins(7, "bigram").at(3) == Coins(7, "bigram").at(3)
 
 
-def test_the_coins_of_a_seed_stay_what_they_were() -> None:
-    """Otherwise a race could not be run again from its recording."""
+def test_the_coins_of_a_seed_never_change_between_versions() -> None:
+    """Otherwise a race could not be reproduced from its recording."""
     assert Coins(7, "bigram").at(3) == pytest.approx((0.006505154233849231, 0.43289674348108376), abs=1e-12)
 
 
-def test_coins_are_uniform_and_unrelated() -> None:
+def test_coins_are_uniform_and_uncorrelated() -> None:
     coins = Coins(3, "trigram")
     pairs = np.array([coins.at(position) for position in range(20_000)])
     columns = np.stack([pairs[:-1, 0], pairs[:-1, 1], pairs[1:, 0]])
@@ -122,7 +122,7 @@ def test_coins_are_uniform_and_unrelated() -> None:
     assert np.abs(np.bincount((pairs[:, 0] * 10).astype(int), minlength=10) / 20_000 - 0.1).max() < 0.01
 
 
-def test_what_has_no_probability_gets_none_in_a_single_row_either() -> None:
+def test_warping_leaves_zero_probabilities_at_zero() -> None:
     probs = np.array([0.0, 0.5, 0.1, 0.4])
     assert warp_probs(probs, SamplingParams(1.0)) == pytest.approx(probs)
     assert warp_probs(probs, SamplingParams(1.0, top_k=2)) == pytest.approx([0.0, 5 / 9, 0.0, 4 / 9])
@@ -140,34 +140,34 @@ def test_what_has_no_probability_gets_none_in_a_single_row_either() -> None:
         SamplingParams(5.0, top_p=0.6, top_k=5),
     ],
 )
-def test_each_row_is_warped_as_it_is_alone(params: SamplingParams) -> None:
+def test_rows_are_warped_independently(params: SamplingParams) -> None:
     rows = np.random.default_rng(1).dirichlet([0.5] * 8, size=3)
     assert warp_probs(rows, params) == pytest.approx(np.stack([warp_probs(row, params) for row in rows]))
 
 
-def test_top_k_keeps_the_k_likeliest_of_many() -> None:
+def test_top_k_keeps_the_k_likeliest_of_1000_tokens() -> None:
     probs = np.random.default_rng(5).permutation(np.arange(1.0, 1001.0)) / 500500
     for top_k in (1, 20, 999):
         kept_tokens = np.flatnonzero(warp_probs(probs, SamplingParams(1.0, top_k=top_k)))
         assert set(kept_tokens) == set(np.argsort(-probs)[:top_k])
 
 
-def test_of_equal_tokens_top_p_keeps_the_first() -> None:
+def test_top_p_keeps_the_first_of_equally_likely_tokens() -> None:
     # Even tokens are three times as likely and hold three quarters of the mass; the first odd tokens come next.
     warped = warp_probs(np.array([3.0, 1.0] * 64) / 256, SamplingParams(1.0, top_p=0.75 + 10.5 / 256))
     assert np.flatnonzero(warped).tolist() == sorted([*range(0, 128, 2), *range(1, 23, 2)])
 
 
-def test_a_top_p_of_one_cuts_nothing_however_unlikely() -> None:
+def test_a_top_p_of_one_keeps_even_the_unlikeliest_token() -> None:
     assert warp_probs(np.array([1.0, 1e-30]), SamplingParams(1.0))[1] == pytest.approx(1e-30, rel=1e-6, abs=0.0)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1e-6, 0.02])
-def test_a_temperature_near_zero_is_all_on_the_best_token(temperature: float) -> None:
+def test_a_temperature_near_zero_is_greedy(temperature: float) -> None:
     assert warp_probs(P, SamplingParams(temperature)) == pytest.approx(np.eye(3)[[0, 2, 1]], abs=1e-9)
 
 
-# The recording.
+# Recording the checks.
 
 
 def step_with(checks: tuple[Check, ...] | None) -> Step:
@@ -176,7 +176,7 @@ def step_with(checks: tuple[Check, ...] | None) -> Step:
     return Step("trigram", 0, 1.0, TokenTree.chain(2, (1, 0)), verdict, (1, 2), timing, checks=checks)
 
 
-def test_the_record_of_a_step_survives_json() -> None:
+def test_the_checks_of_a_step_survive_json() -> None:
     step = step_with((Check(0.3, 0.5, 0.1), Check(0.1, 0.4, 0.9)))
     row = json.loads(json.dumps(to_json(step)))
     assert row["checks"] == [{"p": 0.3, "q": 0.5, "coin": 0.1}, {"p": 0.1, "q": 0.4, "coin": 0.9}]
@@ -185,7 +185,7 @@ def test_the_record_of_a_step_survives_json() -> None:
 
 
 @pytest.mark.parametrize("checks", [[{"p": 0.3}] * 2, "xy", [1, 2], {"p": 1}])
-def test_a_record_that_is_none_is_refused(checks: Any) -> None:
+def test_invalid_checks_are_refused(checks: Any) -> None:
     row = to_json(step_with((Check(0.3, 0.5, 0.1), Check(0.1, 0.4, 0.9))))
     with pytest.raises(ValueError):
         from_json({**row, "checks": checks})

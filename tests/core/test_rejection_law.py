@@ -1,7 +1,7 @@
-"""Rejection sampling has the target's distribution; four similar rules do not.
+"""Rejection sampling has the target's distribution; four rules that are slightly wrong do not.
 
-The target is a Markov chain over four letters whose rows are known, the drafter another one. The walk under test is the
-one that lanes use; it runs on 200,000 chains at once.
+The target and the drafter are two Markov chains over four letters with known transition matrices. The test calls the
+`walk` that lanes use, on 200,000 drafts at once.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ DRAFTERS = {
 
 
 @dataclass(frozen=True)
-class Practice:
-    """A drafter and a verifier, correct but for what a mutant changes."""
+class Rule:
+    """A drafter and a verifier; each flag makes one deliberate mistake."""
 
     temperature: float
     q: np.ndarray
@@ -46,7 +46,7 @@ class Practice:
         return warp_probs(table, SamplingParams(self.temperature))
 
     def step(self, last: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """One step after the letters `last` [B]: drafts, how many tokens are accepted, the letter after."""
+        """One step after the letters `last` [B]: drafts, numbers of accepted letters, and the letters after those."""
         drawn_from = self.rows(self.q)
         drafts = np.empty((len(last), NUM_DRAFT), dtype=int)
         contexts = [last]
@@ -64,7 +64,7 @@ class Practice:
         return drafts, *walk(drafts, p, q, coins, random.random((len(last), NUM_DRAFT + 1)))
 
     def first_two(self, count: int) -> np.ndarray:
-        """The first two letters of `count` texts, [count, 2]; a second step adds what the first lacks."""
+        """The first two letters of `count` texts, [count, 2]; a second step completes texts of one letter."""
         random = np.random.default_rng(20240)
         drafts, accepted, after = self.step(np.zeros(count, dtype=int), random)
         texts = np.stack([np.where(accepted > 0, drafts[:, 0], after), np.where(accepted > 1, drafts[:, 1], after)], 1)
@@ -74,7 +74,7 @@ class Practice:
         return texts
 
     def distances(self) -> tuple[float, float]:
-        """Total variation between the emitted letters and the target's law: the first letter, and the first two."""
+        """Total variation distance from the target's distribution, of the first letter and of the first two."""
         rows = self.rows(TARGET)
         texts = self.first_two(FIRST)
         first = np.bincount(texts[:, 0], minlength=LETTERS) / FIRST
@@ -85,12 +85,12 @@ class Practice:
 
 
 def redrawn_from_all_of_p(p: np.ndarray, q: np.ndarray) -> np.ndarray:  # noqa: ARG001  stands in for `residual`
-    """A wrong `residual`: all of p."""
+    """A wrong `residual` that returns p unchanged."""
     return p
 
 
-PRACTICES = {
-    f"{name}, T = {temperature}": Practice(temperature, q) for name, q in DRAFTERS.items() for temperature in (0.7, 1.3)
+RULES = {
+    f"{name}, T = {temperature}": Rule(temperature, q) for name, q in DRAFTERS.items() for temperature in (0.7, 1.3)
 }
 MUTANTS = {
     "q recomputed after another context": {"recomputes_q": True},
@@ -100,33 +100,33 @@ MUTANTS = {
 }
 
 
-@pytest.mark.parametrize("name", PRACTICES)
-def test_the_law_is_the_targets(name: str) -> None:
-    first, both = PRACTICES[name].distances()
+@pytest.mark.parametrize("name", RULES)
+def test_the_distribution_is_the_targets(name: str) -> None:
+    first, both = RULES[name].distances()
     assert first < BOUND and both < BOUND
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_the_same_bound_catches_a_wrong_rule(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wrong rule shows with most drafters; with some it happens to be almost right."""
+    """At least half of the drafters reveal a wrong rule; with the others it happens to be almost right."""
     if not MUTANTS[mutant]:
         monkeypatch.setattr(rejection, "residual", redrawn_from_all_of_p)
-    practices = [replace(practice, **MUTANTS[mutant]) for name, practice in PRACTICES.items() if name.endswith("0.7")]
-    worst = [max(practice.distances()) for practice in practices]
-    assert sum(distance > BOUND for distance in worst) >= len(practices) // 2
+    rules = [replace(rule, **MUTANTS[mutant]) for name, rule in RULES.items() if name.endswith("0.7")]
+    worst = [max(rule.distances()) for rule in rules]
+    assert sum(distance > BOUND for distance in worst) >= len(rules) // 2
     assert max(worst) > 4 * BOUND
 
 
-def test_the_cases_are_what_they_are_called() -> None:
-    """Otherwise an easy drafter could have made the test easy."""
+def test_the_drafters_are_as_sharp_flat_and_disjoint_as_their_names_say() -> None:
+    """Otherwise the tests could pass because the drafters are too similar to the target."""
     agreement = {name: np.minimum(TARGET, q).sum(axis=1).mean() for name, q in DRAFTERS.items()}
     assert agreement["nearly disjoint"] < 0.3
     assert DRAFTERS["sharp"].max(axis=1).mean() > 0.8 and DRAFTERS["flat"].max() < 0.31
 
 
 def test_acceptance_is_the_overlap_of_p_and_q() -> None:
-    practice = PRACTICES["flat, T = 0.7"]
-    _, accepted, _ = practice.step(np.zeros(200_000, dtype=int), np.random.default_rng(1))
-    overlap = np.minimum(practice.rows(TARGET)[0], practice.rows(practice.q)[0]).sum()
+    rule = RULES["flat, T = 0.7"]
+    _, accepted, _ = rule.step(np.zeros(200_000, dtype=int), np.random.default_rng(1))
+    overlap = np.minimum(rule.rows(TARGET)[0], rule.rows(rule.q)[0]).sum()
     assert (accepted > 0).mean() == pytest.approx(overlap, abs=0.005)

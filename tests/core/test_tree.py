@@ -1,4 +1,4 @@
-"""TokenTree and TreeBuilder: their rules, and each derived view against its definition."""
+"""TokenTree and TreeBuilder: their invariants, and each derived property against its definition."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from tests.parts import trees
         ((5, 6, 7, 7), (-1, 0, 1, 1)),
     ],
 )
-def test_what_is_no_tree_is_refused(tokens: tuple[int, ...], parents: tuple[int, ...]) -> None:
+def test_invalid_trees_are_refused(tokens: tuple[int, ...], parents: tuple[int, ...]) -> None:
     with pytest.raises(ValueError):
         TokenTree(tokens, parents)
 
 
 @pytest.mark.parametrize("extra", ["probs", "positions"])
-def test_extras_have_one_entry_a_node(extra: str) -> None:
+def test_probs_and_positions_need_one_entry_for_each_node(extra: str) -> None:
     with pytest.raises(ValueError, match="one entry for each node"):
         TokenTree((5, 6), (-1, 0), **{extra: (1,)})
 
 
-def test_equal_tokens_under_different_parents_are_fine() -> None:
+def test_equal_tokens_under_different_parents_are_allowed() -> None:
     assert TokenTree((5, 5, 5), (-1, 0, 1)).depths == (0, 1, 2)
 
 
@@ -61,7 +61,7 @@ def test_paths_depths_and_children_follow_from_the_parents(tree: TokenTree) -> N
 
 
 @given(trees())
-def test_a_node_sees_its_ancestors_and_itself(tree: TokenTree) -> None:
+def test_the_mask_shows_each_node_its_ancestors_and_itself(tree: TokenTree) -> None:
     mask = tree.ancestor_mask()
     assert mask.shape == (len(tree), len(tree)) and mask.dtype == bool
     for node in range(len(tree)):
@@ -69,20 +69,20 @@ def test_a_node_sees_its_ancestors_and_itself(tree: TokenTree) -> None:
 
 
 @given(st.lists(st.integers(0, 5), max_size=10))
-def test_a_chain_sees_what_a_causal_model_sees(draft: list[int]) -> None:
+def test_a_chains_mask_is_causal(draft: list[int]) -> None:
     mask = TokenTree.chain(0, draft).ancestor_mask()
     assert all(mask[i, j] == (j <= i) for i in range(len(draft) + 1) for j in range(len(draft) + 1))
 
 
 @given(trees(), st.integers(-3, 30))
-def test_a_cut_keeps_the_first_guesses(tree: TokenTree, num_draft: int) -> None:
+def test_a_cut_keeps_the_first_draft_nodes(tree: TokenTree, num_draft: int) -> None:
     cut = tree.cut(num_draft)
     assert cut.num_draft == min(max(0, num_draft), tree.num_draft)
     for name in ("tokens", "parents", "probs", "positions"):
         assert getattr(cut, name) == getattr(tree, name)[: len(cut)]
 
 
-def test_a_cut_of_a_tree_without_extras_has_none() -> None:
+def test_cutting_a_tree_without_probs_and_positions_adds_none() -> None:
     cut = TokenTree((5, 6, 7), (-1, 0, 0)).cut(1)
     assert (cut.probs, cut.positions) == (None, None)
 
@@ -93,7 +93,7 @@ def test_a_pruned_tree_keeps_the_nodes_that_are_not_too_deep(tree: TokenTree, de
     size = len(tree)
     tree = TokenTree(tree.tokens, tree.parents, tuple(node / 100 for node in range(size)), tuple(range(size)))
     pruned = tree.pruned(depth)
-    # Each node's position is its old number.
+    # A node's position is its number in the unpruned tree.
     kept_nodes = [node for node in range(size) if tree.depths[node] <= max(0, depth)]
     assert pruned.positions == tuple(kept_nodes) and pruned.probs == tuple(node / 100 for node in kept_nodes)
     assert pruned.tokens == tuple(tree.tokens[node] for node in kept_nodes)
@@ -103,7 +103,7 @@ def test_a_pruned_tree_keeps_the_nodes_that_are_not_too_deep(tree: TokenTree, de
     assert TokenTree(tree.tokens, tree.parents).pruned(depth) == TokenTree(pruned.tokens, pruned.parents)
 
 
-def test_adding_a_child_twice_gives_the_same_node_as_it_was() -> None:
+def test_adding_a_child_twice_returns_the_same_unchanged_node() -> None:
     builder = TreeBuilder(1)
     assert builder.add(0, 2, prob=0.5, position=7) == builder.add(0, 2, prob=0.1, position=9) == 1
     tree = builder.build()
@@ -111,7 +111,7 @@ def test_adding_a_child_twice_gives_the_same_node_as_it_was() -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, 2), max_size=6), max_size=8))
-def test_merged_paths_are_the_set_of_their_prefixes(paths: list[list[int]]) -> None:
+def test_merged_paths_have_one_node_for_each_prefix(paths: list[list[int]]) -> None:
     builder = TreeBuilder(9)
     for path in paths:
         nodes = builder.add_path(path)
@@ -122,18 +122,18 @@ def test_merged_paths_are_the_set_of_their_prefixes(paths: list[list[int]]) -> N
     assert len(prefixes) == tree.num_draft
 
 
-def test_a_cut_that_cuts_nothing_is_the_tree_itself() -> None:
+def test_a_cut_that_removes_nothing_returns_the_tree_itself() -> None:
     tree = TokenTree((5, 6, 7), (-1, 0, 0))
     assert tree.cut(2) is tree and tree.cut(3) is tree
 
 
-def test_a_nodes_defaults_are_probability_1_and_no_position() -> None:
+def test_a_node_has_probability_1_and_no_position_by_default() -> None:
     builder = TreeBuilder(1)
     builder.add(0, 2)
     assert (builder.build().probs, builder.build().positions) == ((1.0, 1.0), (-1, -1))
 
 
-def test_padding_is_a_chain_behind_the_last_node() -> None:
+def test_padding_is_a_chain_below_the_last_node() -> None:
     tree = TokenTree((5, 6, 7), (-1, 0, 0), (1.0, 0.5, 0.5), (-1, 3, 4))
     assert tree.padded(5) == TokenTree((5, 6, 7, 5, 5), (-1, 0, 0, 2, 3))
     assert tree.padded(4) == TokenTree((5, 6, 7, 5), (-1, 0, 0, 2))

@@ -1,4 +1,4 @@
-"""The walk: equal to a search over all paths, and a bonus in every case."""
+"""Sample-and-match against a search over all paths; there is always a bonus token."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.parts import trees
 
 @st.composite
 def scored_trees(draw: st.DrawFn) -> tuple[TokenTree, Scores]:
-    """A tree, and a target that often agrees with a child."""
+    """A tree, and scores whose targets are often the token of a child."""
     tree = draw(trees())
     targets = []
     for node in range(len(tree)):
@@ -55,7 +55,7 @@ def test_worked_example() -> None:
     assert verify(tree, Scores((2, 0, 3, 0, 0, 8))).path == (0, 2, 5)
     assert verify(tree, Scores((2, 0, 3, 0, 0, 8))).bonus == 8
     assert verify(tree, Scores((1, 4, 3, 0, 9, 8))).path == (0, 1, 4)
-    # The target's own token stands elsewhere in the tree, but not under the root.
+    # The target's token is elsewhere in the tree, but not below the root.
     assert verify(tree, Scores((3, 3, 3, 3, 3, 3))).path == (0,)
     assert verify(tree, Scores((3, 3, 3, 3, 3, 3))).accepted == 0
 
@@ -66,12 +66,12 @@ def test_the_bare_root_gives_the_bonus() -> None:
 
 
 @pytest.mark.parametrize("targets", [(), (1,), (1, 2, 3)])
-def test_a_target_token_a_node(targets: tuple[int, ...]) -> None:
+def test_scores_need_one_target_token_for_each_node(targets: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="2 nodes"):
         verify(TokenTree.chain(1, [2]), Scores(targets))
 
 
-def test_a_step_says_the_accepted_tokens_and_the_bonus() -> None:
+def test_the_output_is_the_accepted_tokens_and_the_bonus() -> None:
     tree = TokenTree((7, 1, 2, 3, 4, 3), (-1, 0, 0, 1, 1, 2))
     scores = Scores((2, 0, 3, 0, 0, 8))
     verdict = verify(tree, scores)

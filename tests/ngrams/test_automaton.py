@@ -1,4 +1,4 @@
-"""The suffix automaton against lists, for texts built at once or in parts."""
+"""The suffix automaton against a brute-force search, for texts added at once or in two parts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def substrings(text: Sequence[int], longest: int) -> set[tuple[int, ...]]:
 
 
 def longest_suffix(text: Sequence[int], context: Sequence[int], max_length: int) -> Sequence[int]:
-    """The longest suffix of the context, of at most `max_length` tokens, that the text has before its last token."""
+    """The longest suffix of `context`, up to `max_length` tokens, that occurs in `text` before its last token."""
     for size in range(min(max_length, len(context)), 0, -1):
         suffix = context[-size:]
         if ends_of(text[:-1], suffix):
@@ -72,8 +72,8 @@ def test_substrings_with_the_same_end_positions_share_a_state(text: list[int], s
 
 
 @given(text=TOKENS, tokens=TOKENS, n=st.integers(1, 6), split=st.integers(0, 30))
-def test_the_longest_continued_suffix_is_followed(text: list[int], tokens: list[int], n: int, split: int) -> None:
-    """From the text's own suffix, and from no match, along any tokens."""
+def test_a_match_is_the_longest_continued_suffix(text: list[int], tokens: list[int], n: int, split: int) -> None:
+    """Following any tokens gives the match, both from the text's own suffix and from no match."""
     automaton = build(text, n, split)
     suffix = longest_suffix(text, text, n - 1)
     assert automaton.suffix() == (state_of(automaton, suffix), len(suffix))
@@ -85,7 +85,7 @@ def test_the_longest_continued_suffix_is_followed(text: list[int], tokens: list[
 
 
 @given(text=TOKENS, context=TOKENS, token=st.integers(-1, 3))
-def test_a_token_has_its_first_position_after_the_longest_suffix_it_followed(
+def test_trace_returns_the_first_position_after_the_longest_suffix_that_the_token_followed(
     text: list[int], context: list[int], token: int
 ) -> None:
     automaton = SuffixAutomaton(4, text)
@@ -106,7 +106,7 @@ def test_a_match_is_shortened_to_a_suffix(text: list[int], n: int, length: int) 
         assert shorter == (state_of(automaton, suffix), len(suffix))
 
 
-def test_nothing_follows_in_an_empty_text() -> None:
+def test_an_empty_text_has_no_matches_and_no_successors() -> None:
     automaton = SuffixAutomaton(4)
     assert automaton.suffix() == NO_MATCH == automaton.follow(NO_MATCH, [7])
     assert automaton.successors(ROOT) == [] and automaton.successor(ROOT, 7) == NO_STATE
@@ -120,8 +120,8 @@ def test_nothing_follows_in_an_empty_text() -> None:
 
 
 @pytest.mark.parametrize("n", [2, 9, 64])
-def test_a_loop_costs_no_more_than_other_texts(n: int) -> None:
-    """A loop has as many suffixes as tokens; only those of up to n tokens are counted."""
+def test_a_long_loop_is_counted_up_to_n_tokens(n: int) -> None:
+    """Every suffix of a repeated token occurs earlier, but only suffixes of up to n tokens are counted."""
     automaton = SuffixAutomaton(n, [5] * 20_000)
     assert [automaton.counts[state_of(automaton, [5] * size)] for size in (1, 2, n)] == [20_000, 19_999, 20_001 - n]
     assert automaton.suffix()[1] == n - 1

@@ -1,4 +1,4 @@
-"""The back-off model: estimates by hand, and against counts of n-grams in lists."""
+"""The back-off model: estimates worked out by hand, and against a brute-force reference."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def estimate(model: BackoffModel, context: MatchState) -> Estimate:
 
 
 def test_the_estimate_by_hand() -> None:
-    """After 1 2: 3 once. After 2: 3 twice, 4 once. A context of C continuations of D kinds keeps C / (C + 2 D)."""
+    """3 followed 1 2 once; 3 followed 2 twice, and 4 once. A context gives C / (C + 2 D) to its C continuations."""
     model = BackoffModel(2, [1, 2, 3, 5, 2, 3, 6, 2, 4, 1, 2])
     probs, escape = estimate(model, model.automaton.suffix())
     longer, shorter = 1 / 3, 2 / 3 * 3 / 7
@@ -47,7 +47,7 @@ def test_frequent_tokens_come_in_the_order_of_their_counts() -> None:
 
 @given(text=TOKENS, additions=st.lists(TOKENS, max_size=6))
 def test_frequent_tokens_are_recounted_as_the_text_grows(text: list[int], additions: list[list[int]]) -> None:
-    """They are those of the last count; ties go to the token that occurred first."""
+    """Between recounts the result stays the same; ties go to the token that occurred first."""
     model, counted_up_to = BackoffModel(2, text), len(text)
     for tokens in [[], *additions]:
         model.automaton.extend(tokens)
@@ -59,8 +59,8 @@ def test_frequent_tokens_are_recounted_as_the_text_grows(text: list[int], additi
         assert model.frequent() == expected
 
 
-def counted(text: Sequence[int], context: Sequence[int], longest: int) -> tuple[dict[int, float], float]:
-    """Estimates and escape mass, by the formula."""
+def expected_estimate(text: Sequence[int], context: Sequence[int], longest: int) -> tuple[dict[int, float], float]:
+    """The estimates and the escape mass, computed from the formula."""
     probs: dict[int, float] = {}
     escape = 1.0
     for length in range(min(longest, len(context)), 0, -1):
@@ -75,15 +75,15 @@ def counted(text: Sequence[int], context: Sequence[int], longest: int) -> tuple[
 
 
 @given(text=TOKENS, path=st.lists(st.integers(0, 3), max_size=5), longest=st.integers(1, 6), split=st.integers(0, 30))
-@example(text=[1, 2, 0, 1, 2, 3, 1, 2], path=[], longest=2, split=0)  # two tokens followed 1 2, and so 2
-def test_estimates_are_those_of_lists(text: list[int], path: list[int], longest: int, split: int) -> None:
-    """For texts built in parts, along any path after them."""
+@example(text=[1, 2, 0, 1, 2, 3, 1, 2], path=[], longest=2, split=0)  # the tokens that followed 1 2 also followed 2
+def test_estimates_follow_the_formula(text: list[int], path: list[int], longest: int, split: int) -> None:
+    """The text is added in two parts, and then followed by any path."""
     model = BackoffModel(longest, text[:split])
     model.automaton.extend(text[split:])
     state, context = model.automaton.suffix(), list(text)
     for token in [*path, None]:
         probs, escape = estimate(model, state)
-        expected, expected_escape = counted(text, context, longest)
+        expected, expected_escape = expected_estimate(text, context, longest)
         assert probs == pytest.approx(expected) and escape == pytest.approx(expected_escape)
         assert sum(probs.values()) + escape == pytest.approx(1.0)
         if token is not None:
@@ -91,7 +91,7 @@ def test_estimates_are_those_of_lists(text: list[int], path: list[int], longest:
 
 
 @given(text=TOKENS, path=TOKENS, longest=st.integers(1, 6), min_mass=st.sampled_from([0.1, 0.3, 0.7, 1.0]))
-def test_a_deterministic_context_is_its_estimate(
+def test_an_only_continuation_equals_the_blended_estimate(
     text: list[int], path: list[int], longest: int, min_mass: float
 ) -> None:
     model = BackoffModel(longest, text)
@@ -114,20 +114,20 @@ def test_a_deterministic_context_is_its_estimate(
 
 @given(text=TOKENS, other_text=TOKENS, longest=st.integers(1, 6))
 def test_another_text_is_followed_token_by_token(text: list[int], other_text: list[int], longest: int) -> None:
-    """The context is the longest suffix of the other text that the model's text has."""
+    """The context is the longest suffix of the other text that occurs in the model's text."""
     model = BackoffModel(longest, text)
     state = NO_MATCH
     for token in other_text:
         state = model.automaton.follow(state, [token])
     probs, escape = estimate(model, state)
-    expected, expected_escape = counted(text, other_text, longest)
+    expected, expected_escape = expected_estimate(text, other_text, longest)
     assert probs == pytest.approx(expected) and escape == pytest.approx(expected_escape)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("period", [1, 40, 32_000], ids=["one token", "a loop", "no repeat"])
-def test_building_is_linear_and_small(period: int) -> None:
-    """Up to 32,000 tokens, in less than 100 MB; loops too."""
+@pytest.mark.parametrize("period", [1, 40, 32_000], ids=["one token", "a loop", "no repetition"])
+def test_building_takes_linear_time_and_little_memory(period: int) -> None:
+    """32,000 tokens take less than 100 MB, even if the text loops."""
     text = [index % period for index in range(32_000)]
     assert growth(lambda size: BackoffModel(8, text[:size]), 320) < LINEAR
     tracemalloc.start()
@@ -137,7 +137,7 @@ def test_building_is_linear_and_small(period: int) -> None:
     assert peak < 100e6
 
 
-def test_a_context_with_too_much_escape_mass_is_not_deterministic() -> None:
+def test_a_context_with_too_much_escape_mass_has_no_only_continuation() -> None:
     model = BackoffModel(2, [1, 2, 1])
     context = model.automaton.suffix()
     assert model.only_continuation(context, 1.0) == (2, 2 / 3)

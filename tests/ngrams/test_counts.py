@@ -1,4 +1,4 @@
-"""Counts of bigrams and trigrams equal those of all windows; layers add up and stay apart."""
+"""Counts of bigrams and trigrams against a brute-force reference; layers add up and do not change each other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CONTEXTS = [(a,) for a in range(4)] + [(a, b) for a in range(4) for b in range(4
 
 
 @given(TEXT, st.integers(0, 30))
-def test_rows_count_every_window_in_one_go_or_in_two(text: list[int], cut: int) -> None:
+def test_rows_count_every_ngram_of_a_text_added_in_two_parts(text: list[int], cut: int) -> None:
     counts = NGramCounts()
     counts.extend(text[:cut])
     counts.extend(iter(text[cut:]))
@@ -30,7 +30,7 @@ def test_rows_count_every_window_in_one_go_or_in_two(text: list[int], cut: int) 
 
 
 @given(st.lists(TEXT, max_size=4))
-def test_texts_apart_share_no_ngram(texts: list[list[int]]) -> None:
+def test_no_ngram_spans_two_separate_texts(texts: list[list[int]]) -> None:
     counts = NGramCounts()
     counts.extend_apart(texts)
     for context in CONTEXTS:
@@ -41,7 +41,7 @@ def test_texts_apart_share_no_ngram(texts: list[list[int]]) -> None:
 
 
 @given(TEXT, TEXT)
-def test_a_layer_adds_to_the_one_below_and_leaves_it_alone(corpus: list[int], text: list[int]) -> None:
+def test_a_layer_adds_to_the_one_below_without_changing_it(corpus: list[int], text: list[int]) -> None:
     below = NGramCounts()
     below.extend_apart([corpus])
     above = NGramCounts(below=below)
@@ -52,7 +52,7 @@ def test_a_layer_adds_to_the_one_below_and_leaves_it_alone(corpus: list[int], te
         assert below.row(context) == brute_force(corpus, context)
 
 
-def test_nothing_runs_from_the_corpus_into_the_text() -> None:
+def test_no_ngram_spans_corpus_and_text() -> None:
     below = NGramCounts()
     below.extend_apart([[1, 2]])
     above = NGramCounts(below=below)
@@ -60,7 +60,7 @@ def test_nothing_runs_from_the_corpus_into_the_text() -> None:
     assert above.row((2,)) == {} and above.row((1, 2)) == {}
 
 
-def test_equal_counts_stay_in_the_order_of_first_sight() -> None:
+def test_equal_counts_keep_the_order_of_first_occurrence() -> None:
     below = NGramCounts()
     below.extend_apart([[7, 5], [7, 9]])
     above = NGramCounts(below=below)
@@ -68,7 +68,7 @@ def test_equal_counts_stay_in_the_order_of_first_sight() -> None:
     assert list(above.row((7,))) == [5, 9, 1]
 
 
-def test_after_texts_apart_a_text_begins_anew() -> None:
+def test_a_text_added_after_separate_texts_starts_without_a_context() -> None:
     counts = NGramCounts()
     counts.extend_apart([[1, 2], [3]])
     assert counts.last == ()

@@ -14,8 +14,8 @@ CONTEXTS = [(a,) for a in range(VOCAB)] + [(a, b) for a in range(VOCAB) for b in
 
 
 @given(corpus=TEXT, prompt=TEXT, output=TEXT)
-def test_dense_rows_are_the_sparse_ones(corpus: list[int], prompt: list[int], output: list[int]) -> None:
-    """In all layers, and across the end of one text into the next."""
+def test_dense_rows_equal_the_sparse_rows(corpus: list[int], prompt: list[int], output: list[int]) -> None:
+    """They agree for both layers, and across the boundary between prompt and output."""
     below = NGramCounts()
     below.extend_apart([corpus])
     counts = NGramCounts(below=below)
@@ -30,7 +30,7 @@ def test_dense_rows_are_the_sparse_ones(corpus: list[int], prompt: list[int], ou
             assert counts.total(context) == sum(row.values())
 
 
-def test_tables_are_small_integers() -> None:
+def test_tables_are_arrays_of_32_bit_integers() -> None:
     dense = DenseCounts(VOCAB, NGramCounts())
     assert (dense.bigrams.shape, dense.trigrams.shape) == ((VOCAB,) * 2, (VOCAB,) * 3)
     assert dense.bigrams.dtype == dense.trigrams.dtype == "int32"

@@ -1,4 +1,4 @@
-"""First occurrences of the longest suffix, against a plain search."""
+"""First occurrences of the longest suffix, against a brute-force search."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def search(text: list[int], longest: int, shortest: int) -> tuple[int, int]:
 @given(
     st.lists(st.integers(0, 3), max_size=40), st.integers(1, 5), st.integers(1, 5), st.integers(0, 40), st.booleans()
 )
-def test_the_match_is_the_first_place_of_the_longest_suffix(
-    text: list[int], longest: int, shortest: int, cut: int, in_two: bool
+def test_the_match_is_the_first_occurrence_of_the_longest_suffix(
+    text: list[int], longest: int, shortest: int, split: int, in_two_parts: bool
 ) -> None:
     occurrences = FirstOccurrences(longest)
-    occurrences.extend(text[:cut] if in_two else text)
-    occurrences.extend(text[cut:] if in_two else [])
+    occurrences.extend(text[:split] if in_two_parts else text)
+    occurrences.extend(text[split:] if in_two_parts else [])
     assert occurrences.tokens == text
     assert occurrences.match_suffix(shortest) == search(text, longest, shortest)
 
@@ -42,13 +42,13 @@ def test_the_match_is_the_first_place_of_the_longest_suffix(
         ([3, 5, 2, 3, 6, 2, 3], (4, 2)),
     ],
 )
-def test_by_example(text: list[int], expected: tuple[int, int]) -> None:
+def test_matches_by_hand(text: list[int], expected: tuple[int, int]) -> None:
     occurrences = FirstOccurrences(3)
     occurrences.extend(text)
     assert occurrences.match_suffix() == expected
 
 
-def test_another_texts_end_is_looked_up_without_being_added() -> None:
+def test_a_query_is_looked_up_without_being_added() -> None:
     occurrences = FirstOccurrences(3)
     occurrences.extend([1, 2, 3, 4, 2, 3])
     assert occurrences.match_suffix(query=[9, 2, 3]) == (3, 2)

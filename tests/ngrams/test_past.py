@@ -1,4 +1,4 @@
-"""Past outputs: the latest stay, each apart, with the end of the prompt before it; automata are shared."""
+"""Past outputs: the latest are kept, each with the end of its prompt, and their indexes are shared."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specrace.ngrams.past import MAX_INDEXES, PROMPT_TAIL, PastOutputs
 from specrace.ngrams.suffix_index import END
 
 
-def test_the_latest_stay_the_oldest_first() -> None:
+def test_the_latest_outputs_are_kept_the_oldest_first() -> None:
     past = PastOutputs(max_outputs=4)
     for output in range(4):
         past.add([output])
@@ -18,11 +18,11 @@ def test_the_latest_stay_the_oldest_first() -> None:
     assert list(past) == [(2,), (3,), (4,)] and len(past) == 3
 
 
-def test_sixty_four_are_kept() -> None:
+def test_64_outputs_are_kept_by_default() -> None:
     assert len(PastOutputs([[1]] * 64)) == 64 and len(PastOutputs([[1]] * 65)) == 33
 
 
-def test_an_automaton_reads_each_output_behind_the_end_of_its_prompt() -> None:
+def test_an_automaton_reads_the_end_of_the_prompt_before_each_output() -> None:
     past = PastOutputs([[5, 6]])
     automaton = past.automaton(3)
     assert (automaton.n, automaton.tokens) == (3, [5, 6, END])
@@ -32,7 +32,7 @@ def test_an_automaton_reads_each_output_behind_the_end_of_its_prompt() -> None:
     assert past.automaton(4).tokens == automaton.tokens
 
 
-def test_what_is_forgotten_is_in_no_automaton() -> None:
+def test_dropped_outputs_are_in_no_automaton() -> None:
     past = PastOutputs([[1], [2]], max_outputs=2)
     before = past.automaton(3)
     past.add([3])
@@ -47,7 +47,7 @@ def test_plain_outputs_are_wrapped_once() -> None:
     assert list(past) == [(1, 2)] and PastOutputs.of(past) is past
 
 
-def test_those_of_the_same_prompt_are_left_out() -> None:
+def test_outputs_of_the_same_prompt_are_excluded() -> None:
     past = PastOutputs(max_outputs=3)
     past.add([1], prompt=[7, 8])
     past.add([2], prompt=[9])
@@ -59,7 +59,7 @@ def test_those_of_the_same_prompt_are_left_out() -> None:
     assert list(past.excluding([])) == [(1,), (2,)]
 
 
-def test_those_of_the_same_question_are_left_out_however_it_is_written() -> None:
+def test_outputs_of_the_same_question_are_excluded_whatever_its_case_and_spaces() -> None:
     past = PastOutputs()
     past.add([1], prompt=[7], question="Who is\nit?")
     past.add([2], prompt=[8], question="Who else is it?")
@@ -69,7 +69,7 @@ def test_those_of_the_same_question_are_left_out_however_it_is_written() -> None
     assert past.excluding([0], question="Whois it?") is past and past.excluding([0]) is past
 
 
-def test_a_copy_shares_what_was_built_and_goes_its_own_way() -> None:
+def test_a_copy_shares_built_indexes_but_not_later_changes() -> None:
     past = PastOutputs([[1], [2]], max_outputs=3)
     automaton = past.automaton(3)
     copied = past.copy()
@@ -90,7 +90,7 @@ class Answers:
         self.added.append((prompt, output))
 
 
-def test_an_index_of_answers_gets_prompt_and_output_apart() -> None:
+def test_an_index_of_answers_gets_prompt_and_output_separately() -> None:
     past = PastOutputs([[1]])
     answers = past.answers(Answers, "mine")
     past.add([2], prompt=range(6))
@@ -99,7 +99,7 @@ def test_an_index_of_answers_gets_prompt_and_output_apart() -> None:
     assert answers.added == [((), (1,)), (tuple(range(6)), (2,)), ((9,), (3,))]
 
 
-def test_the_indexes_used_last_are_kept() -> None:
+def test_the_most_recently_used_indexes_are_kept() -> None:
     past = PastOutputs([[1]])
     automata = [past.automaton(n) for n in range(1, MAX_INDEXES + 1)]
     assert past.automaton(1) is automata[0]
@@ -108,7 +108,7 @@ def test_the_indexes_used_last_are_kept() -> None:
     assert past.automaton(2) is not automata[1]
 
 
-def test_an_index_of_another_kind_or_prompt_tail_is_its_own() -> None:
+def test_indexes_of_another_class_or_prompt_tail_are_separate() -> None:
     class OtherAutomaton(SuffixAutomaton):
         pass
 
@@ -121,7 +121,7 @@ def test_an_index_of_another_kind_or_prompt_tail_is_its_own() -> None:
     assert past.excluding([7]).index(OtherAutomaton, 3, prompt_tail=99).tokens == [*range(10), 5, END]
 
 
-def test_the_latest_are_a_few_or_all() -> None:
+def test_latest_returns_that_many_outputs_or_all() -> None:
     past = PastOutputs([[1], [2], [3]])
     assert list(past.latest(2)) == [(2,), (3,)] and list(past.latest(0)) == [] and past.latest(3) is past
     assert PastOutputs([[1], [2]], max_outputs=7).latest(1).max_outputs == 7

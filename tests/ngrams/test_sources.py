@@ -1,11 +1,11 @@
-"""The corpus's tables: made once, at first use, of texts that stay apart."""
+"""The corpus's tables: built once, at first use; no n-gram spans two documents."""
 
 from __future__ import annotations
 
 from specrace.ngrams.sources import CorpusTables
 
 
-def test_tables_are_made_of_documents_that_are_tokenized_once_and_late() -> None:
+def test_documents_are_tokenized_once_at_first_use() -> None:
     calls = []
 
     def tokenize() -> list[list[int]]:
@@ -16,5 +16,8 @@ def test_tables_are_made_of_documents_that_are_tokenized_once_and_late() -> None
     assert not calls
     assert tables.counts.row((2,)) == {3: 1, 5: 1}
     assert tables.counts.row((3,)) == {}  # the next document begins with 4
-    assert sorted(tables.suffixes.positions_after([2], 9).tolist()) == [2, 6]  # behind 3 the first document ends
+    assert sorted(tables.suffixes.positions_after([2], 9).tolist()) == [
+        2,
+        6,
+    ]  # at index 3 is the END of the first document
     assert tables.counts is tables.counts and tables.suffixes is tables.suffixes and len(calls) == 1

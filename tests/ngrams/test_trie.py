@@ -1,4 +1,4 @@
-"""The n-gram trie against a brute-force count of all windows, and the paper's terms worked out by hand."""
+"""The n-gram trie against a brute-force count of all windows, and against examples worked out by hand."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def count_of(trie: NGramTrie, path: Sequence[int]) -> int:
 
 
 def num_nodes(trie: NGramTrie, match: Match | None = None) -> int:
-    """Count the nodes below a match, by default the root; each further token of a leaf is a node."""
+    """The number of nodes below a match (by default the root), with each further token of a leaf's window as a node."""
     children = trie.children(match or Match(trie.root, 0)).values()
     return len(children) + sum(num_nodes(trie, child) for child in children)
 
@@ -76,7 +76,7 @@ def test_nodes_count_their_windows_and_have_children_one_token_further(text: lis
 
 
 @given(TEXTS, DEPTHS, st.integers(1, 4), st.lists(st.integers(0, 2), max_size=20))
-def test_copies_count_the_sub_prefixes_of_what_it_was_built_from(
+def test_copies_count_the_ngrams_of_the_initial_text_several_times(
     text: list[int], n: int, copies: int, added: list[int]
 ) -> None:
     counts: Counter[Path] = Counter()
@@ -92,7 +92,7 @@ def test_copies_count_the_sub_prefixes_of_what_it_was_built_from(
 
 
 @given(TEXTS, DEPTHS, st.lists(st.integers(0, 7), min_size=1, max_size=10))
-def test_what_is_no_ngram_of_the_text_has_no_count(text: list[int], n: int, path: list[int]) -> None:
+def test_only_ngrams_of_the_text_have_a_count(text: list[int], n: int, path: list[int]) -> None:
     assert count_of(NGramTrie(n, text), path) == BruteForce(n, text).counts[tuple(path)]
 
 
@@ -121,7 +121,7 @@ def paths_of(tree: TokenTree) -> list[Path]:
 
 
 @given(TEXTS, DEPTHS, st.lists(st.integers(0, 3), min_size=1, max_size=4), st.integers(0, 40), st.integers(0, 40))
-def test_the_draft_is_the_brute_force_choice_in_its_order(
+def test_the_draft_has_the_brute_force_nodes_in_order(
     text: list[int], n: int, suffix: list[int], num_draft: int, cut: int
 ) -> None:
     trie, brute = NGramTrie(n, text[:cut]), BruteForce(n, text)
@@ -135,7 +135,7 @@ def test_the_draft_is_the_brute_force_choice_in_its_order(
 
 
 @given(TEXTS, DEPTHS, st.integers(0, 3), st.integers(1, 40))
-def test_every_node_knows_the_first_place_of_its_path(text: list[int], n: int, last: int, num_draft: int) -> None:
+def test_every_node_has_the_first_position_of_its_path(text: list[int], n: int, last: int, num_draft: int) -> None:
     trie, brute = NGramTrie(n, text), BruteForce(n, text)
     match = trie.match([last])
     if match is None:
@@ -177,25 +177,25 @@ def test_worked_example_match_shortened_to_two() -> None:
     match = trie.match([5, 1, 2])  # "mat the cat" is not there, "the cat" is
     assert match is not None and match.length == 2
     tree = trie.best(match, 2, 8)
-    # sat and ran tie and are level: the earlier first; then down "sat on the mat" to depth 6.
+    # sat and ran tie at the same depth, so the earlier is first; then comes "on the mat", down to depth 6.
     assert tree.tokens == (2, 3, 7, 4, 1, 5)
     assert tree.parents == (-1, 0, 0, 1, 3, 4)
     assert tree.positions == (-1, 2, 9, 3, 4, 5)
     assert tree.probs == (1.0, 0.5, 0.5, 1.0, 1.0, 1.0)
 
 
-def test_worked_example_match_of_one_and_a_budget() -> None:
+def test_worked_example_with_one_token_matched_and_a_budget() -> None:
     trie = NGramTrie(6, WORKED)
     match = trie.match([9, 9, 1])
     assert match is not None and match.length == 1
     tree = trie.best(match, 1, 5)
-    # cat (twice), mat (once, shallow), then the level below by place: sat at 2, "." at 6, ran at 9.
+    # cat (twice), mat (once, shallow), then the next level by position: sat at 2, "." at 6, ran at 9.
     assert tree.tokens == (1, 2, 5, 3, 6, 7)
     assert tree.parents == (-1, 0, 0, 1, 2, 1)
     assert tree.positions == (-1, 1, 5, 2, 6, 9)
 
 
-def test_a_match_at_the_very_end_is_shortened_until_it_goes_on() -> None:
+def test_a_match_at_the_end_of_the_text_is_shortened_until_it_has_a_continuation() -> None:
     trie = NGramTrie(6, [4, 5, 6, 9, 6])
     assert trie.match([9, 6]) is not None
     match = trie.match([6, 9, 6])
@@ -205,7 +205,7 @@ def test_a_match_at_the_very_end_is_shortened_until_it_goes_on() -> None:
     assert NGramTrie(6, [1, 2]).match([2]) is None
 
 
-def test_the_deepest_node_does_not_go_on() -> None:
+def test_the_deepest_nodes_have_no_continuation() -> None:
     trie = NGramTrie(3, [1, 2, 3, 4])
     assert count_of(trie, [1, 2, 3]) == 1
     match = trie.match([1, 2, 3])
@@ -218,7 +218,7 @@ def test_an_empty_text_matches_nothing() -> None:
 
 
 @given(TEXTS, DEPTHS, st.integers(1, 4), st.lists(st.integers(0, 2), max_size=20), st.integers(1, 40))
-def test_the_draft_goes_by_the_weights_of_copies(
+def test_the_draft_ranks_nodes_by_their_weighted_counts(
     text: list[int], n: int, copies: int, added: list[int], num_draft: int
 ) -> None:
     brute, trie = BruteForce(n, text + added), NGramTrie(n, text, copies)
