@@ -16,8 +16,6 @@ def test_documents_are_tokenized_once_at_first_use() -> None:
     assert not calls
     assert tables.counts.row((2,)) == {3: 1, 5: 1}
     assert tables.counts.row((3,)) == {}  # the next document begins with 4
-    assert sorted(tables.suffixes.positions_after([2], 9).tolist()) == [
-        2,
-        6,
-    ]  # at index 3 is the END of the first document
+    # Index 3 is the END of the first document.
+    assert sorted(tables.suffixes.positions_after([2], 9).tolist()) == [2, 6]
     assert tables.counts is tables.counts and tables.suffixes is tables.suffixes and len(calls) == 1
