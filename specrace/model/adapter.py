@@ -20,9 +20,9 @@ from specrace.core.files import read_text
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 AUTO, NONE = "auto", "none"
-# The config entries that identify the model an adapter was trained for.
+# The config entries that together identify the model that an adapter was trained for.
 SIZES = ("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
-# PEFT settings that change what is added to the weights, and that are not supported here.
+# PEFT settings that change what is added to the weights; they are not supported here.
 _UNSUPPORTED = ("use_dora", "rank_pattern", "alpha_pattern", "fan_in_fan_out", "alora_invocation_tokens")
 # Values of init_lora_weights for which PEFT changes the base weights as well.
 _CHANGES_BASE = ("pissa", "olora", "corda", "loftq")
@@ -33,7 +33,7 @@ _NAME = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
 
 @dataclass(frozen=True)
 class Adapter:
-    """Updates `scale * B @ A` for some weights of a model, by module name: A is [rank, in], B is [out, rank].
+    """Low-rank updates `scale * B @ A` to some of a model's weights, by module name: A is [rank, in], B is [out, rank].
 
     `style` names the prompt style that the adapter was trained on; empty if its config names none.
     """
@@ -45,7 +45,7 @@ class Adapter:
 
 
 def adapt(model: Any, tokenizer: Any, label: str, wanted: str | Path) -> tuple[str, str]:
-    """Merge the adapter `wanted`, if any; returns the model's label, with the adapter's, and its prompt style."""
+    """Merge the adapter `wanted`, if any, into `model`; returns the label of both, and the adapter's prompt style."""
     folder = find_adapter(wanted, model.config, tokenizer)
     if folder is None:
         return label, ""
@@ -67,7 +67,7 @@ def find_adapter(wanted: str | Path, config: Any, tokenizer: Any) -> Path | None
 
 
 def read_adapter(folder: Path) -> Adapter:
-    """Read an adapter in PEFT's format. Raises InputError if files are missing or damaged, or it is no plain LoRA."""
+    """Read an adapter in PEFT's format. Raises InputError if it is damaged, incomplete, or not a plain LoRA."""
     config = _read_config(folder)
     rank, alpha = config.get("r"), config.get("lora_alpha")
     is_lora = config.get("peft_type") == "LORA"
@@ -87,7 +87,7 @@ def read_adapter(folder: Path) -> Adapter:
 
 
 def _read_matrices(folder: Path, rank: int) -> dict[str, tuple[Tensor, Tensor]]:
-    """The pairs (A, B) of an adapter's weights by module name. Raises InputError."""
+    """The pairs of matrices (A, B) of an adapter, by module name. Raises InputError."""
     try:
         tensors = load_file(folder / WEIGHTS)
     except (OSError, SafetensorError) as error:

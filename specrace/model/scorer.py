@@ -31,24 +31,26 @@ from specrace.model.tree_inputs import TreeInputs, TreeTensors
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 # Weights of 8 bits; everything else is float32.
 INT8 = "int8"
-# The total size of the masks that are kept. Small ones always fit; a thousand large ones would take gigabytes.
+# The most mask elements kept in input buffers: small masks always fit, and a thousand large ones would take gigabytes.
 MAX_CELLS = 8_000_000
 # The row counts that graphs are captured for by default.
 _ROWS = row_counts(65)
 
 
 class Replay(Protocol):
-    """A forward over a tree that was captured once.
+    """A forward over a tree, captured once and called for every step.
 
-    With `own_threads` it runs in threads other than torch's, and keeps float32 between the layers.
+    With `own_threads` it runs in threads other than torch's. With `keeps_float32`, activations are float32 between the
+    layers whatever the model's dtype is.
     """
 
     name: str
     own_threads: bool
+    keeps_float32: bool
 
     @property
     def reader(self) -> FusedForward | None:
-        """What reads prompts; None if the eager model does."""
+        """The forward that reads prompts; None if the eager model reads them."""
 
     def __call__(self, tree: TreeTensors, data: Tensor) -> Tensor:
         """Logits [N, V] from a tree and the cache columns up to the end of the tree's own, [L, 2, 1, H, end, D]."""
@@ -58,9 +60,9 @@ class Scorer:
     """A model and its tokenizer (None for a bare model).
 
     With `graphs` (GPU) or `traced` (CPU), forwards are replayed without Python. `specrace.model.replays` sets and
-    checks these, or gives the reason for not doing so in `eager_because`. A model may be on several devices
-    (`layer_devices`): tokens enter on the first one, `device`; keys and values stay with their layer; logits are read
-    on the device that computes them. Raises InputError for a model on several devices whose layers are not found.
+    checks these, or records in `eager_because` why it did not. A model may be on several devices (`layer_devices`):
+    tokens enter on the first one, `device`; keys and values stay with their layer; logits are read on the device that
+    computes them. Raises InputError for a model on several devices whose layers are not found.
 
     Use it in one thread at a time: forwards share their input buffers, and replayed forwards also their outputs.
     """
@@ -77,12 +79,12 @@ class Scorer:
         self.layer_devices = layer_devices(model, self.num_layers)
         self.device: torch.device = model.get_input_embeddings().weight.device if self.layer_devices else model.device
         self.devices = distinct((self.device, *self.layer_devices))
-        # Needed at every step, where `device.type` takes 20 µs because a forward has emptied the processor's caches.
+        # Stored because every step needs it: `device.type` takes 20 µs after a forward has evicted the CPU caches.
         self._on_gpu = self.device.type == "cuda"
         accepted = inspect.signature(model.forward).parameters
         self._keep_last = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
-        # On a CPU transformers' attention is slow for a single 16-bit row: two rows, one of them inert, take a quarter
-        # less time.
+        # On a CPU, transformers' attention is slow for a single 16-bit row: two rows, one of them padding, take a
+        # quarter less time.
         self.min_rows = 2 if self.device.type == "cpu" and self.dtype.itemsize == 2 else 1
         self._inputs: dict[int, TreeInputs] = {}
         self.graphs: GraphPool | None = None
@@ -91,7 +93,7 @@ class Scorer:
 
     @torch.inference_mode()
     def prefill(self, prompt: Sequence[int]) -> Prefix:
-        """Run the prompt without its last token, the root of the first step. Raises InputError for an empty prompt."""
+        """Run the prompt except its last token, the first step's root. Raises InputError for an empty prompt."""
         if not prompt:
             raise InputError("The prompt is empty; give at least one token.")
         self.check_tokens(prompt, "The prompt has")
@@ -148,7 +150,7 @@ class Scorer:
     ) -> ModelSession:
         """A session for one lane, on a clone of `prefix` with room for `room` more tokens.
 
-        CUDA graphs for `rows` rows are captured here, before any clock starts; a tree runs in the smallest that fits.
+        CUDA graphs for `rows` rows are captured here, before any clock starts; a tree uses the smallest that fits.
         """
         sampler = Sampler(params or SamplingParams())
         if self.graphs is not None:
@@ -158,14 +160,14 @@ class Scorer:
 
     @torch.inference_mode()
     def logits(self, store: KVStore, tree: TokenTree) -> Tensor:
-        """Logits [N, V] by one forward over the tree after `store`. The tree's KV is written but not committed."""
+        """Logits [N, V] by one forward over the tree after `store`, which writes keys and values without committing."""
         return self.run(store, tree)
 
     def run(self, store: KVStore, tree: TokenTree) -> Tensor:
-        """Compute `logits` for callers in inference mode: entering it takes a hundredth of a small model's step."""
+        """Compute `logits` for callers already in inference mode; entering it takes 1% of a small model's step."""
         size, base = len(tree), store.length
         store.check_room(size)
-        # Padding only saves time, so a tree runs without it if there is no room.
+        # Padding only saves time, so it is left out if there is no room.
         inputs = self.inputs(min(max(size, self.min_rows), store.capacity - base))
         inputs.fill(tree, base)
         return self.forward(store, inputs, base + inputs.rows)[:size]
@@ -177,21 +179,22 @@ class Scorer:
             buffers = TreeInputs(rows, self.device, self.dtype)
             while self._inputs and rows**2 + sum(size**2 for size in self._inputs) > MAX_CELLS:
                 del self._inputs[next(iter(self._inputs))]
-        # The one used last is at the end, so the oldest is dropped first.
+        # The latest used is at the end, so the least recently used is dropped first.
         self._inputs[rows] = buffers
         return buffers
 
     def forward(self, store: KVStore, inputs: TreeInputs, end: int) -> Tensor:
-        """Logits [N, V] of `inputs`, which see the first `end` columns of `store`. Tensor operations only."""
+        """Logits [N, V] of `inputs`, which see the first `end` columns of `store`; uses tensor operations only."""
         if self.traced is not None and store.data is not None:
             return self.traced(inputs.tensors, store.data[..., :end, :])
         return run_tree(self.model, store, inputs.tensors, end)
 
     @contextmanager
     def between_forwards(self) -> Iterator[None]:
-        """Give torch one thread while the compiled decoder, which has threads of its own, is not running.
+        """Limit torch to one thread between forwards of the compiled decoder, which has threads of its own.
 
-        More of torch's threads would spin for a while after each operation, on the processors of the next forward.
+        Otherwise torch's threads would spin for a while after each operation, on processors that the next forward
+        needs.
         """
         threads = torch.get_num_threads()
         if threads == 1 or self.traced is None or not self.traced.own_threads:
@@ -204,7 +207,7 @@ class Scorer:
             torch.set_num_threads(threads)
 
     def synchronize(self) -> None:
-        """Wait for the devices, so that a clock read afterwards includes all of their work."""
+        """Wait for the GPUs, so that a clock read afterwards includes all of their work."""
         if self._on_gpu:
             for device in self.devices:
                 torch.cuda.synchronize(device)
@@ -236,31 +239,32 @@ class ModelSession:
             if not self.num_top:
                 return Scores(tuple(targets.tolist()))
             top = logits.topk(min(self.num_top, logits.shape[-1]), dim=-1).indices
-        both = torch.cat([targets[:, None], top], dim=-1).tolist()
-        return Scores(tuple(row[0] for row in both), tuple(tuple(row[1:]) for row in both))
+        # One copy to the host: each node's target, then its likeliest tokens.
+        choices = torch.cat([targets[:, None], top], dim=-1).tolist()
+        return Scores(tuple(tokens[0] for tokens in choices), tuple(tuple(tokens[1:]) for tokens in choices))
 
     @torch.inference_mode()
     def score_distributions(self, tree: TokenTree) -> np.ndarray:
-        """The model's warped distribution at every node, float64 [N, V]; a greedy one is all on the best token."""
+        """The model's warped distribution at every node, float64 [N, V]; at temperature 0 the best token has it all."""
         logits = self.run(tree).float()
         with self.scorer.between_forwards():
             probs: np.ndarray = warp(logits, self.sampler.params).double().softmax(dim=-1).cpu().numpy()
         return probs
 
     def keep(self, path: Sequence[int]) -> None:
-        """Keep the keys and values of the accepted nodes; later writes overwrite the rest."""
+        """Commit the keys and values of the accepted nodes; later writes overwrite the rest."""
         with self.scorer.between_forwards():
             self.store.keep(path)
         self.scorer.synchronize()
 
 
 class GraphedSession(ModelSession):
-    """A session on a pooled store that replays the forwards captured on it."""
+    """A session on a store from the pool, which replays the graphs captured on that store."""
 
     def __init__(self, scorer: Scorer, pooled: GraphedStore, sampler: Sampler, num_top: int = 0) -> None:
         super().__init__(scorer, pooled.store, sampler, num_top)
         self._pooled = pooled
-        # A lane that is done drops its session; then the store and its graphs serve the next session.
+        # When a lane has finished and its session is freed, the store and its graphs serve the next session.
         finalize(self, pooled.release)
 
     def run(self, tree: TokenTree) -> Tensor:
@@ -270,5 +274,5 @@ class GraphedSession(ModelSession):
 
 
 def _model_name(path: str) -> str:
-    """A hub id unchanged; of a folder only its name, because the path is private to the machine."""
+    """A hub id unchanged; for a folder only its name, because the path may be private."""
     return Path(path).name if Path(path).is_absolute() else path

@@ -1,4 +1,4 @@
-"""One forward of a model over a tree: eager, or replayed as TorchScript.
+"""A model's forward over a tree: eager, or replayed as TorchScript.
 
 On a CPU a small model's forward spends about as long in transformers' Python as in arithmetic. A trace runs the same
 operations without Python, like a CUDA graph on a GPU, but for any shape.
@@ -18,12 +18,12 @@ from specrace.model.kv import KVStore
 from specrace.model.packed import pack_linears
 from specrace.model.tree_inputs import TreeTensors
 
-# How many rows the trace for several rows is made with.
+# How many rows the trace for several rows is recorded with.
 _ROWS = 3
 
 
 def run_tree(model: Any, store: KVStore, tree: TreeTensors, end: int) -> Tensor:
-    """Logits [N, V] of a tree that sees the first `end` columns of `store`. Tensor operations only."""
+    """Logits [N, V] of a tree that sees the first `end` columns of `store`; uses tensor operations only."""
     slots = tree.slots()
     store.set_slots(slots, end)
     try:
@@ -41,14 +41,16 @@ def run_tree(model: Any, store: KVStore, tree: TreeTensors, end: int) -> Tensor:
 
 
 class TracedForward:
-    """`run_tree` as two TorchScript functions: for one row and for more, because models choose kernels by that.
+    """`run_tree` as two TorchScript functions, one for one row and one for more: attention picks its kernel by that.
 
     `store` gives the shape of the cache and is written to. With `packed`, linear layers use reordered copies of their
-    weights. Raises whatever the model raises if it cannot be traced, and ValueError if its operations depend on the
-    tokens.
+    weights (`PackedLinear`). Raises whatever the model raises if it cannot be traced, and ValueError if its operations
+    depend on the tokens.
     """
 
-    reader, own_threads = None, False
+    reader = None
+    own_threads = False
+    keeps_float32 = False
 
     def __init__(self, model: nn.Module, store: KVStore, dtype: torch.dtype, *, packed: bool = False) -> None:
         self.name = "TorchScript, packed weights" if packed else "TorchScript"
@@ -58,7 +60,7 @@ class TracedForward:
         self._weights = [layer.weight for layer in self._layers]
         self._one_row = self._record(traced, store, range(1))
         self._more_rows = self._record(traced, store, range(_ROWS))
-        # A model that branches on values gives a different trace for other tokens.
+        # A model that branches on values is detected by tracing it with other tokens.
         other = self._record(traced, store, range(_ROWS, 2 * _ROWS))
         if str(other.graph) != str(self._more_rows.graph):
             raise ValueError("what the model does depends on its tokens")
@@ -70,7 +72,7 @@ class TracedForward:
         return logits
 
     def _record(self, model: nn.Module, store: KVStore, tokens: Sequence[int]) -> Any:
-        """Trace the model over a chain of `tokens` after the store's tokens, as a function of its tensors."""
+        """Trace the model over a chain of `tokens` after the store's; returns a function of the tree's tensors."""
 
         def step(base: Tensor, ids: Tensor, depths: Tensor, masked: Tensor, data: Tensor, *weights: Tensor) -> Tensor:
             # Packed weights are opaque and cannot be constants of a trace, so they become arguments.
@@ -85,10 +87,10 @@ class TracedForward:
         masked = torch.ones(rows, rows, dtype=torch.int64).triu(1)
         data = store.data[..., : store.length + rows, :]
         with warnings.catch_warnings():
-            # Tracing warns of every value that becomes a Python number. That is right for shapes; other values make the
-            # check of replays fail.
+            # Tracing warns about every value that becomes a Python number. For shapes that is harmless; any other such
+            # value makes the check against the eager forward fail.
             warnings.simplefilter("ignore")
-            # `torch.jit.trace` would keep the weights in the compilation unit of the process until it exits.
+            # `torch.jit.trace` would keep the weights in a compilation unit until the process exits.
             inputs = (base, ids, depths, masked, data, *self._weights)
             graph, _ = torch._C._create_graph_by_tracing(step, inputs, lambda _: "", True, False)
             return torch._C._create_function_from_graph("step", graph)
@@ -97,7 +99,7 @@ class TracedForward:
 def copy_modules(model: nn.Module) -> nn.Module:
     """A copy of a model's modules that shares its weights, so that layers of the copy can be replaced."""
     shared: dict[int, Any] = {id(buffer): buffer for buffer in model.buffers()}
-    # A trace must not hold tensors that require gradients.
+    # A trace must not contain tensors that require gradients.
     for parameter in model.parameters():
         shared[id(parameter)] = nn.Parameter(parameter.detach(), requires_grad=False)
     return copy.deepcopy(model, shared)

@@ -45,7 +45,7 @@ from specrace.model.tree_inputs import TreeInputs
 from tests.models import WIDE, assert_scored_alike, tiny_model
 from tests.parts import VOCAB, random_prompt, random_tree
 
-# Pairwise: any two values of model, kind of weights, threads and lanes meet in one case.
+# Pairwise: any two values of model, kind of weights, threads and vector width meet in one case.
 CASES = [
     ("llama", "float32", 1, 8),
     ("llama", "bfloat16", 2, 16),
@@ -82,9 +82,9 @@ def model_of(name: str, kind: str) -> Any:
 
 
 @cache
-def compiled(name: str, kind: str = "float32", lanes: int = 8) -> Target:
+def compiled(name: str, kind: str = "float32", vector_width: int = 8) -> Target:
     target = Target(model_of(name, kind), name=name, int8=kind == "int8")
-    trace_forwards(target, compiled=True, lanes=lanes)
+    trace_forwards(target, compiled=True, vector_width=vector_width)
     assert target.forward_kind == "compiled decoder" + (", int8 weights" if kind == "int8" else "")
     return target
 
@@ -106,17 +106,20 @@ def torch_threads(count: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "lanes"), [(name, kind, lanes) for name, kind, _, lanes in CASES if kind != "bfloat16"]
+    ("name", "kind", "vector_width"),
+    [(name, kind, vector_width) for name, kind, _, vector_width in CASES if kind != "bfloat16"],
 )
-def test_trees_are_scored_as_by_the_librarys_modules(name: str, kind: str, lanes: int) -> None:
+def test_trees_are_scored_as_by_the_librarys_modules(name: str, kind: str, vector_width: int) -> None:
     """By one thread: torch's own threads would wait for each other, and more of ours change no bit (below)."""
-    assert_scored_alike(compiled(name, kind, lanes), eager(name, kind), name, atol=5e-3)
+    assert_scored_alike(compiled(name, kind, vector_width), eager(name, kind), name, atol=5e-3)
 
 
-@pytest.mark.parametrize(("name", "kind", "threads", "lanes"), CASES)
-def test_a_row_in_a_tree_is_the_row_alone_to_the_last_bit(name: str, kind: str, threads: int, lanes: int) -> None:
+@pytest.mark.parametrize(("name", "kind", "threads", "vector_width"), CASES)
+def test_a_row_in_a_tree_is_the_row_alone_to_the_last_bit(
+    name: str, kind: str, threads: int, vector_width: int
+) -> None:
     """Paths of random trees against the same tokens scored one at a time: logits, keys and values are equal."""
-    target, chance = compiled(name, kind, lanes), random.Random(name)
+    target, chance = compiled(name, kind, vector_width), random.Random(name)
     text = list(random_prompt(chance))
     with torch_threads(threads):
         tree_store, chain_store = (target.prefill(text).store.clone(400) for _ in range(2))
@@ -158,24 +161,24 @@ def test_bfloat16_is_nearer_to_float32_than_the_librarys_modules_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "lanes", "temperature"),
+    ("name", "kind", "vector_width", "temperature"),
     [("llama", "float32", 16, 0.8), ("qwen3", "bfloat16", 8, 0.0), ("llama", "int8", 16, 0.0)],
 )
-def test_every_lane_prints_vanillas_text(name: str, kind: str, lanes: int, temperature: float) -> None:
+def test_every_lane_prints_vanillas_text(name: str, kind: str, vector_width: int, temperature: float) -> None:
     racing = tuple(lane for lane, method in native_methods().items() if not method.needs_draft_model)
     spec = RaceSpec(racing, max_new_tokens=24, temperature=temperature, seed=5)
-    events = list(race(compiled(name, kind, lanes), random_prompt(random.Random(3)), spec))
+    events = list(race(compiled(name, kind, vector_width), random_prompt(random.Random(3)), spec))
     assert isinstance(events[-1], Finished) and all(lane.identical for lane in events[-1].lanes)
 
 
 @pytest.mark.parametrize(
-    ("changes", "lanes"),
+    ("changes", "vector_width"),
     [({"num_key_value_heads": 4}, 8), ({"vocab_size": 39}, 16), ({"tie_word_embeddings": True}, 8)],
 )
-def test_other_shapes_are_scored_too(changes: dict[str, Any], lanes: int) -> None:
+def test_other_shapes_are_scored_too(changes: dict[str, Any], vector_width: int) -> None:
     model = tiny_model("llama", **WIDE, **changes)
     target, tree = Target(model), random_tree(random.Random(3), 5, 20)
-    trace_forwards(target, compiled=True, lanes=lanes)
+    trace_forwards(target, compiled=True, vector_width=vector_width)
     assert target.forward_kind == "compiled decoder"
     logits, expected = (
         scorer.logits(scorer.prefill([3, 4, 5]).store.clone(90), tree) for scorer in (target, Target(model))
@@ -347,16 +350,16 @@ def test_what_is_compiled_ahead_is_what_a_forward_runs(run_as: Callable[[str, di
     compile_ahead()
     signatures = list(compiled_step(16).signatures)
     assert len(signatures) == 1
-    target = compiled("llama", lanes=16)
+    target = compiled("llama", vector_width=16)
     target.logits(target.prefill([3, 4, 5]).store.clone(90), TokenTree.chain(5))
     assert list(compiled_step(16).signatures) == signatures
     run_as("x86_64", SSE)
     compile_ahead()
 
 
-def test_both_widths_are_kept_side_by_side() -> None:
-    names = [compiled_step(lanes).py_func.__qualname__ for lanes in (8, 16)]
-    assert names[0].removesuffix("8_lanes") == names[1].removesuffix("16_lanes")
+def test_code_for_each_vector_width_is_cached_under_its_own_name() -> None:
+    names = [compiled_step(vector_width).py_func.__qualname__ for vector_width in (8, 16)]
+    assert names[0].removesuffix("8_wide") == names[1].removesuffix("16_wide")
 
 
 def test_code_that_changed_anywhere_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -411,7 +414,7 @@ def test_a_disk_without_room_keeps_no_forward_from_running(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("machine", "features", "lanes"),
+    ("machine", "features", "vector_width"),
     [
         ("x86_64", AVX512, 16),
         ("AMD64", AVX512, 16),
@@ -425,18 +428,18 @@ def test_a_disk_without_room_keeps_no_forward_from_running(monkeypatch: pytest.M
     ],
 )
 def test_the_processor_decides_the_width(
-    machine: str, features: dict[str, bool], lanes: int, run_as: Callable[[str, dict[str, bool]], None]
+    machine: str, features: dict[str, bool], vector_width: int, run_as: Callable[[str, dict[str, bool]], None]
 ) -> None:
     run_as(machine, features)
-    assert processor.host_lanes() == lanes
+    assert processor.host_vector_width() == vector_width
 
 
 def test_this_processor_is_asked() -> None:
-    assert processor.choose_lanes(platform.machine(), get_host_cpu_features()) in (0, 8, 16)
+    assert processor.choose_vector_width(platform.machine(), get_host_cpu_features()) in (0, 8, 16)
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "lanes", "reason"),
+    ("name", "changes", "vector_width", "reason"),
     [
         ("gpt2", {}, 16, "not those of the Llama family"),
         ("llama", {}, 16, "widths that 16 does not divide"),
@@ -446,16 +449,18 @@ def test_this_processor_is_asked() -> None:
         ("llama", WIDE, 0, "needs AVX with FMA, or NEON"),
     ],
 )
-def test_other_models_and_processors_run_as_before(name: str, changes: dict[str, Any], lanes: int, reason: str) -> None:
+def test_other_models_and_processors_run_as_before(
+    name: str, changes: dict[str, Any], vector_width: int, reason: str
+) -> None:
     target = Target(tiny_model(name, **changes))
-    trace_forwards(target, compiled=True, lanes=lanes)
+    trace_forwards(target, compiled=True, vector_width=vector_width)
     assert "TorchScript" in target.forward_kind and "(not compiled: ValueError: " in target.forward_kind
     assert reason in target.forward_kind
 
 
-def test_a_width_that_8_divides_runs_in_8_lanes() -> None:
+def test_widths_that_8_divides_run_in_vectors_of_8() -> None:
     target = Target(tiny_model("llama"))
-    trace_forwards(target, compiled=True, lanes=8)
+    trace_forwards(target, compiled=True, vector_width=8)
     assert target.forward_kind == "compiled decoder"
 
 

@@ -1,1 +1,1 @@
-"""A decoder compiled by numba, in which no row's result depends on the other rows, whatever the dtype."""
+"""A decoder, compiled by numba, in which a row's result never depends on the other rows, whatever the dtype."""

@@ -1,8 +1,8 @@
-"""A forward of the Llama family over a few rows; no row's result depends on the other rows, to the last bit.
+"""A forward of the Llama family over a few rows; each row's result is bit-identical whatever the other rows are.
 
-Several threads run a job together (`records.JOB`) and divide the outputs of each product among them. A row sees the
-committed tokens and then its own ancestors, in the same order as vanilla, so its logits are vanilla's. Between the
-layers all numbers are float32, whatever the weights and the cache are.
+Several threads run a job (`records.JOB`) together and divide the outputs of each matrix product among themselves. A row
+attends to the committed tokens and then to its own ancestors, in the same order as in vanilla decoding, so its logits
+are vanilla's. Between layers, all numbers are float32, whatever the dtype of the weights and the cache.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numba import carray
 
 from specrace.model.compiled.jit import cached, compiled
 from specrace.model.compiled.numbers import floats, gate, pointer, rms_norm, rotate, softmax, store
-from specrace.model.compiled.processor import host_lanes
+from specrace.model.compiled.processor import host_vector_width
 from specrace.model.compiled.records import JOB, LAYER
 from specrace.model.compiled.threads import barrier, wait, wake
 from specrace.model.compiled.vectors import (
@@ -29,39 +29,38 @@ from specrace.model.compiled.vectors import (
     tile_rows,
 )
 
-# How many times the threads wait for each other in a layer.
-_MEETINGS = 6
+_BARRIERS_PER_LAYER = 6
 
 
 @cache
-def compiled_step(lanes: int) -> Any:
-    """The compiled function of a step with vectors of 8 or 16 lanes; its arguments are (jobs, thread, pipes).
+def compiled_step(vector_width: int) -> Any:
+    """The compiled function that runs a step with vectors of 8 or 16 float32; its arguments are (jobs, thread, pipes).
 
-    Thread 0 wakes the threads that wait at the pipes and runs jobs[0] with them. Any other thread takes part whenever a
-    byte comes from its pipe, until the pipe is closed.
+    Thread 0 wakes the threads that wait on the pipes and runs jobs[0] with them. Every other thread runs its part
+    whenever it reads a byte from its pipe, until the pipe is closed.
     """
 
     def take_part(jobs, thread, pipes):
         if thread == 0:
             for pipe in pipes:
                 wake(pipe)
-            _forward(jobs[0], thread, lanes)
+            _forward(jobs[0], thread, vector_width)
         else:
             while wait(pipes[0]):
-                _forward(jobs[0], thread, lanes)
+                _forward(jobs[0], thread, vector_width)
 
-    return cached(take_part, f"{lanes}_lanes")
+    return cached(take_part, f"{vector_width}_wide")
 
 
-def compile_ahead(lanes: int | None = None) -> None:
-    """Compile for vectors of 8 or 16 lanes, or load what an earlier process compiled, without running anything.
+def compile_ahead(vector_width: int | None = None) -> None:
+    """Compile for vectors of 8 or 16 float32, or load what an earlier process compiled, without running anything.
 
-    With None it compiles for this machine's vectors, if the decoder can run here.
+    None stands for the vectors of this machine, if the decoder can run here.
     """
-    lanes = host_lanes() if lanes is None else lanes
-    if not lanes:
+    vector_width = host_vector_width() if vector_width is None else vector_width
+    if not vector_width:
         return
-    step = compiled_step(lanes)
+    step = compiled_step(vector_width)
     reading, writing = os.pipe()
     os.close(writing)
     try:
@@ -75,57 +74,57 @@ def compile_ahead(lanes: int | None = None) -> None:
 
 
 @compiled
-def _forward(job, thread, lanes):
+def _forward(job, thread, vector_width):
     """Do one thread's part of a forward."""
     layers = carray(pointer(job.model), (job.layers,), LAYER)
     normed = job.normed + 4 * thread * job.rows * job.width
     for number in range(job.layers):
-        _run_layer(job, layers[number], number, thread, normed, lanes)
-    _norm_rows(job, job.norm, normed, lanes)
-    first, last = _share(job.vocabulary, thread, job.threads)
-    _linear(job, job.head, first, last, normed, job.width, job.logits, job.vocabulary, lanes)
-    _meet(job, 1 + _MEETINGS * job.layers)
+        _run_layer(job, layers[number], number, thread, normed, vector_width)
+    _norm_rows(job, job.norm, normed, vector_width)
+    first, last = _thread_outputs(job.vocabulary, thread, job.threads)
+    _linear(job, job.head, first, last, normed, job.width, job.logits, job.vocabulary, vector_width)
+    _synchronize(job, 1 + _BARRIERS_PER_LAYER * job.layers)
 
 
 @compiled
-def _run_layer(job, layer, number, thread, normed, lanes):
+def _run_layer(job, layer, number, thread, normed, vector_width):
     """Do one thread's part of a layer."""
-    meeting = 1 + _MEETINGS * number
+    barrier_number = 1 + _BARRIERS_PER_LAYER * number
     queries, keys = job.heads * job.size, job.kv_heads * job.size
     projected, columns = job.projected, queries + 2 * keys
-    _norm_rows(job, layer.before_attention, normed, lanes)
-    first, last = _share(queries, thread, job.threads)
-    _linear(job, layer.queries, first, last, normed, job.width, projected, columns, lanes)
-    first, last = _share(keys, thread, job.threads)
-    _linear(job, layer.keys, first, last, normed, job.width, projected + 4 * queries, columns, lanes)
-    _linear(job, layer.values, first, last, normed, job.width, projected + 4 * (queries + keys), columns, lanes)
-    _meet(job, meeting)
-    _rotate_and_store(job, layer, number, thread, lanes)
-    _meet(job, meeting + 1)
-    _attend(job, number, thread, lanes)
-    _meet(job, meeting + 2)
-    first, last = _share(job.width, thread, job.threads)
-    _linear(job, layer.attention_output, first, last, job.gathered, queries, job.ups, job.width, lanes)
+    _norm_rows(job, layer.before_attention, normed, vector_width)
+    first, last = _thread_outputs(queries, thread, job.threads)
+    _linear(job, layer.queries, first, last, normed, job.width, projected, columns, vector_width)
+    first, last = _thread_outputs(keys, thread, job.threads)
+    _linear(job, layer.keys, first, last, normed, job.width, projected + 4 * queries, columns, vector_width)
+    _linear(job, layer.values, first, last, normed, job.width, projected + 4 * (queries + keys), columns, vector_width)
+    _synchronize(job, barrier_number)
+    _rotate_and_store(job, layer, number, thread, vector_width)
+    _synchronize(job, barrier_number + 1)
+    _attend(job, number, thread, vector_width)
+    _synchronize(job, barrier_number + 2)
+    first, last = _thread_outputs(job.width, thread, job.threads)
+    _linear(job, layer.attention_output, first, last, job.gathered, queries, job.ups, job.width, vector_width)
     _add_to_rows(job, job.ups, first, last)
-    _meet(job, meeting + 3)
-    _norm_rows(job, layer.before_mlp, normed, lanes)
-    _gate(job, layer, thread, normed, lanes)
-    _meet(job, meeting + 4)
-    _linear(job, layer.down, first, last, job.gates, job.hidden, job.ups, job.width, lanes)
+    _synchronize(job, barrier_number + 3)
+    _norm_rows(job, layer.before_mlp, normed, vector_width)
+    _gate(job, layer, thread, normed, vector_width)
+    _synchronize(job, barrier_number + 4)
+    _linear(job, layer.down, first, last, job.gates, job.hidden, job.ups, job.width, vector_width)
     _add_to_rows(job, job.ups, first, last)
-    _meet(job, meeting + 5)
+    _synchronize(job, barrier_number + 5)
 
 
 @compiled
-def _meet(job, meeting):
-    """Wait for the other threads at a meeting, numbered from 1."""
+def _synchronize(job, barrier_number):
+    """Wait for the other threads at the step's barrier `barrier_number`, counted from 1."""
     if job.threads > 1:
-        barrier(job.arrived, job.arrived_before + meeting * job.threads)
+        barrier(job.arrived, job.arrived_before + barrier_number * job.threads)
 
 
 @compiled
-def _share(count, thread, threads):
-    """The range of outputs that one thread computes, (first, last), in whole tiles."""
+def _thread_outputs(count, thread, threads):
+    """The outputs that one thread computes, in whole tiles: the first, and the end of the range (exclusive)."""
     tiles = (count + TILE_OUTPUTS - 1) // TILE_OUTPUTS
     first = tiles * thread // threads * TILE_OUTPUTS
     last = tiles * (thread + 1) // threads * TILE_OUTPUTS
@@ -133,16 +132,16 @@ def _share(count, thread, threads):
 
 
 @compiled
-def _norm_rows(job, weight, target, lanes):
-    """The RMS norm of every row, at `target`."""
+def _norm_rows(job, weight, target, vector_width):
+    """Write the RMS norm of every row to `target`."""
     for row in range(job.rows):
         offset = 4 * row * job.width
-        rms_norm(job.stream + offset, job.width, weight, np.float32(job.epsilon), target + offset, lanes)
+        rms_norm(job.stream + offset, job.width, weight, np.float32(job.epsilon), target + offset, vector_width)
 
 
 @compiled
-def _linear(job, layer, first, last, inputs, width, sums, outputs, lanes):
-    """Compute the outputs from first to last of a linear layer, from inputs [N, width] to float32 sums [N, outputs]."""
+def _linear(job, layer, first, last, inputs, width, sums, outputs, vector_width):
+    """Compute outputs `first` to `last` (exclusive) of a linear layer, from inputs [N, width] to sums [N, outputs]."""
     _products(
         job.kind,
         layer.weight,
@@ -155,7 +154,7 @@ def _linear(job, layer, first, last, inputs, width, sums, outputs, lanes):
         sums,
         4 * outputs,
         width,
-        lanes,
+        vector_width,
     )
     for row in range(job.rows):
         row_sums = floats(sums + 4 * row * outputs, last)
@@ -170,13 +169,13 @@ def _linear(job, layer, first, last, inputs, width, sums, outputs, lanes):
 
 
 @compiled
-def _products(kind, weights, step, first, last, rows, inputs, input_step, sums, sum_step, width, lanes):
-    """sums[r, o] = the sum of weights[o, i] * inputs[r, i] over i, for the outputs o from first to last."""
-    tiles_end, max_rows = last - (last - first) % TILE_OUTPUTS, tile_rows(lanes)
+def _products(kind, weights, step, first, last, rows, inputs, input_step, sums, sum_step, width, vector_width):
+    """Set sums[r, o] to the sum over i of weights[o, i] * inputs[r, i], for first <= o < last."""
+    tiles_end, max_rows = last - (last - first) % TILE_OUTPUTS, tile_rows(vector_width)
     for output in range(first, tiles_end, TILE_OUTPUTS):
         for row in range(0, rows, max_rows):
             tile(
-                lanes,
+                vector_width,
                 kind,
                 min(max_rows, rows - row),
                 weights + output * step,
@@ -190,12 +189,12 @@ def _products(kind, weights, step, first, last, rows, inputs, input_step, sums, 
     for output in range(tiles_end, last):
         for row in range(rows):
             target = sums + row * sum_step + 4 * output
-            dot(lanes, kind, weights + output * step, inputs + row * input_step, target, width)
+            dot(vector_width, kind, weights + output * step, inputs + row * input_step, target, width)
 
 
 @compiled
-def _rotate_and_store(job, layer, number, thread, lanes):
-    """Norm and rotate this thread's heads of queries and keys, and write keys and values to the cache."""
+def _rotate_and_store(job, layer, number, thread, vector_width):
+    """Normalize and rotate this thread's heads of queries and keys, and write keys and values to the cache."""
     keys = job.heads + job.kv_heads
     total, size = keys + job.kv_heads, job.size
     cache = job.cache + number * job.layer_step
@@ -206,7 +205,7 @@ def _rotate_and_store(job, layer, number, thread, lanes):
             if head < keys:
                 norm = layer.query_norm if head < job.heads else layer.key_norm
                 if norm != 0:
-                    rms_norm(numbers, size, norm, np.float32(job.epsilon), numbers, lanes)
+                    rms_norm(numbers, size, norm, np.float32(job.epsilon), numbers, vector_width)
                 rotate(numbers, job.cos + 4 * row * size, job.sin + 4 * row * size, size)
             if head >= keys:
                 store(cache + job.value_step + (head - keys) * job.head_step + column, numbers, size, job.cache_kind)
@@ -215,10 +214,10 @@ def _rotate_and_store(job, layer, number, thread, lanes):
 
 
 @compiled
-def _attend(job, number, thread, lanes):
-    """Gather, for the queries of this thread's heads, what they attend to."""
+def _attend(job, number, thread, vector_width):
+    """Compute attention for this thread's heads: each query's weighted sum of values, written to `job.gathered`."""
     size, base = job.size, job.base
-    rows, max_rows = job.rows, tile_rows(lanes)
+    rows, max_rows = job.rows, tile_rows(vector_width)
     # A literal 0 or 1 as an argument would make numba compile the function once more.
     zero, one = np.int64(0), np.int64(1)
     end, cache = base + rows, job.cache + number * job.layer_step
@@ -230,10 +229,13 @@ def _attend(job, number, thread, lanes):
         keys = cache + head // (job.heads // job.kv_heads) * job.head_step
         values, gathered = keys + job.value_step, job.gathered + 4 * head * size
         queries = job.projected + 4 * head * size
-        _products(job.cache_kind, keys, job.column_step, zero, end, rows, queries, row_step, scores, step, size, lanes)
+        _products(
+            job.cache_kind, keys, job.column_step, zero, end, rows, queries, row_step, scores, step, size, vector_width
+        )
         for row in range(rows):
             row_scores = floats(scores + row * step, end)
-            # Move ancestors right behind the committed tokens, so that sums run as in a text without branches.
+            # Move the ancestors' scores right after those of the committed tokens, so that additions have the same
+            # order as in a text without branches.
             num_seen = base
             for node in range(row + 1):
                 if not hidden[row, node]:
@@ -243,27 +245,27 @@ def _attend(job, number, thread, lanes):
             floats(gathered + row * gathered_step, size)[:] = 0
         for row in range(0, rows, max_rows):
             count, factors, target = min(max_rows, rows - row), scores + row * step, gathered + row * gathered_step
-            _add_values(job, values, base, count, factors, step, target, gathered_step, lanes)
+            _add_values(job, values, base, count, factors, step, target, gathered_step, vector_width)
         for row in range(rows):
             num_seen = base
             for node in range(row + 1):
                 if not hidden[row, node]:
                     column, factors = values + (base + node) * job.column_step, scores + row * step + 4 * num_seen
                     target = gathered + row * gathered_step
-                    _add_values(job, column, one, one, factors, step, target, gathered_step, lanes)
+                    _add_values(job, column, one, one, factors, step, target, gathered_step, vector_width)
                     num_seen += 1
 
 
 @compiled
-def _add_values(job, values, count, rows, factors, factor_step, target, target_step, lanes):
-    """Add the values of `count` tokens, each times its factor, to rows of a head; there are at most a tile's rows."""
+def _add_values(job, values, count, rows, factors, factor_step, target, target_step, vector_width):
+    """Add the values of `count` tokens, each times its factor, to at most one tile's worth of a head's rows."""
     itemsize = SIZES[job.cache_kind]
     done = 0
     while done < job.size:
-        vectors = VECTORS if done + VECTORS * lanes <= job.size else 1
+        vectors = VECTORS if done + VECTORS * vector_width <= job.size else 1
         numbers, sums = values + itemsize * done, target + 4 * done
         add_weighted(
-            lanes,
+            vector_width,
             job.cache_kind,
             vectors,
             rows,
@@ -275,15 +277,15 @@ def _add_values(job, values, count, rows, factors, factor_step, target, target_s
             sums,
             target_step,
         )
-        done += vectors * lanes
+        done += vectors * vector_width
 
 
 @compiled
-def _gate(job, layer, thread, normed, lanes):
-    """Compute this thread's outputs of the first half of the MLP."""
-    first, last = _share(job.hidden, thread, job.threads)
-    _linear(job, layer.gate, first, last, normed, job.width, job.gates, job.hidden, lanes)
-    _linear(job, layer.up, first, last, normed, job.width, job.ups, job.hidden, lanes)
+def _gate(job, layer, thread, normed, vector_width):
+    """Compute this thread's outputs of the MLP's first half: silu(gate) * up."""
+    first, last = _thread_outputs(job.hidden, thread, job.threads)
+    _linear(job, layer.gate, first, last, normed, job.width, job.gates, job.hidden, vector_width)
+    _linear(job, layer.up, first, last, normed, job.width, job.ups, job.hidden, vector_width)
     for row in range(job.rows):
         offset = 4 * row * job.hidden
         gate(floats(job.gates + offset, last), floats(job.ups + offset, last), first, last)
@@ -291,7 +293,7 @@ def _gate(job, layer, thread, normed, lanes):
 
 @compiled
 def _add_to_rows(job, source, first, last):
-    """Add the numbers from first to last of each row at `source` to the row."""
+    """Add columns `first` to `last` (exclusive) of the rows at `source` to the residual stream."""
     for row in range(job.rows):
         offset = 4 * row * job.width
         stream, addends = floats(job.stream + offset, last), floats(source + offset, last)

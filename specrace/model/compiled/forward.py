@@ -22,23 +22,24 @@ class CompiledForward:
     """A forward in the compiled decoder, called like a `traced.TracedForward`: float32 logits [N, V].
 
     A row's logits do not depend on the other rows. `FusedForward` reads prompts. With `int8`, the weights of linear
-    layers, which were rounded before, are copied to 8 bits. `lanes` is how many float32 a vector holds
-    (`processor.host_lanes`). Raises ValueError for an unsupported family, dtype or width, and for 0 lanes, which stand
-    for a processor or system that cannot run the decoder.
+    layers, already rounded by `products.round_weights`, are stored in 8 bits. `vector_width` is how many float32 a
+    vector holds (`processor.host_vector_width`); 0 means that this processor or system cannot run the decoder. Raises
+    ValueError for that, and for an unsupported family, dtype or layer width.
     """
 
     own_threads = True
+    keeps_float32 = True
 
-    def __init__(self, model: Any, lanes: int, *, int8: bool = False) -> None:
+    def __init__(self, model: Any, vector_width: int, *, int8: bool = False) -> None:
         check_family(model)
-        _check_sizes(model, lanes)
+        _check_sizes(model, vector_width)
         self.name = "compiled decoder" + (", int8 weights" if int8 else "")
-        # Made before any address of a weight is taken, because it joins weights that have the same inputs.
+        # Made before the address of any weight is taken, because it moves weights that have the same inputs together.
         self.reader = FusedForward(model, plain_product(model.dtype), "fused TorchScript")
         self._rotary, self._embed = model.model.rotary_emb, model.get_input_embeddings().weight
         self._kept_alive: list[Tensor] = []
         self._int8, self._dtype = int8, model.dtype
-        self._workers, self._lock = Workers(lanes), threading.Lock()
+        self._workers, self._lock = Workers(vector_width), threading.Lock()
         self._job = self._workers.job
         self._fill_model(model)
         self._rotations = self._rotate(0)
@@ -70,7 +71,7 @@ class CompiledForward:
         return logits
 
     def _fill_model(self, model: Any) -> None:
-        """Fill in the model's part of the job."""
+        """Fill in the fields of the job that describe the model."""
         config, layers = model.config, model.model.layers
         job, head = self._job, model.get_output_embeddings()
         width, size = config.hidden_size, layers[0].self_attn.head_dim
@@ -120,7 +121,7 @@ class CompiledForward:
         return self._keep(numbers.detach().float()).data_ptr()
 
     def _keep(self, numbers: Tensor) -> Tensor:
-        """The numbers as a contiguous tensor, which lives as long as this object."""
+        """The numbers as a contiguous tensor, which is kept alive as long as this object."""
         contiguous = numbers.contiguous()
         self._kept_alive.append(contiguous)
         return contiguous
@@ -132,7 +133,7 @@ class CompiledForward:
         needed = (rows, end, threads)
         if all(room >= count for room, count in zip(self._capacity, needed, strict=True)):
             return
-        # Twice the columns, because the text grows.
+        # Room for twice the columns, because the text will grow.
         capacity = tuple(max(pair) for pair in zip(self._capacity, (rows, 2 * end, threads), strict=True))
         sizes = buffer_sizes(self._job, *capacity)
         # All are allocated before the job refers to any of them, because memory may run out.
@@ -150,13 +151,13 @@ class CompiledForward:
         return cos[0].contiguous(), torch.cat([-first, second], -1)
 
 
-def _check_sizes(model: Any, lanes: int) -> None:
-    """Raises ValueError for 0 lanes, for an unsupported dtype, and for widths that do not fill vectors."""
-    if not lanes:
+def _check_sizes(model: Any, vector_width: int) -> None:
+    """Raises ValueError for a vector width of 0, an unsupported dtype, and layer widths that are not whole vectors."""
+    if not vector_width:
         raise ValueError("no compiled decoder here: it needs AVX with FMA, or NEON, and POSIX")
     if model.dtype not in _KINDS:
         raise ValueError(f"no compiled decoder for {str(model.dtype).removeprefix('torch.')}")
     config = model.config
     widths = (model.model.layers[0].self_attn.head_dim, config.hidden_size, config.intermediate_size)
-    if any(width % lanes for width in widths):
-        raise ValueError(f"no compiled decoder for widths that {lanes} does not divide")
+    if any(width % vector_width for width in widths):
+        raise ValueError(f"no compiled decoder for widths that {vector_width} does not divide")

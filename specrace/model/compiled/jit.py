@@ -1,4 +1,4 @@
-"""How the decoder is compiled: without Python's lock or exceptions from divisions, so that loops become vectors."""
+"""Compilation of the decoder: without Python's global lock or checks for division by zero, so that loops vectorize."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ compiled: Callable[..., Any] = partial(njit, nogil=True, error_model="numpy")
 
 
 def cached(function: Callable[..., Any], variant: str = "") -> Any:
-    """A function that is compiled at its first call and cached on disk, if there is a folder for it.
+    """The function, to be compiled at its first call and cached on disk if a cache folder is writable.
 
-    numba compiles again when the function's own file changes, but not when files that it calls do. So the cache's name
-    includes a checksum of this folder, and the variant of the function.
+    numba recompiles when the function's own file changes, but not when the files it calls into change. So the name in
+    the cache includes a checksum of this folder's files and the `variant`.
     """
     checksum = 0
     for file in sorted(Path(__file__).parent.glob("*.py")):

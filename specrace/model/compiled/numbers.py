@@ -1,4 +1,4 @@
-"""The compiled decoder's float32 arithmetic on arrays at addresses, apart from the sums of products (`vectors`)."""
+"""The compiled decoder's float32 arithmetic on arrays at addresses, except for sums of products (see `vectors`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specrace.model.compiled.vectors import FLOAT32, dot
 
 @intrinsic
 def pointer(typing: Any, address: Any) -> Any:
-    """An address as the pointer that `carray` takes."""
+    """Cast an address to the pointer that `carray` takes."""
     kind = ir.IntType(8).as_pointer()
     return lowered(types.voidptr, [types.int64], lambda builder, args: builder.inttoptr(args[0], kind))
 
@@ -48,9 +48,9 @@ _BIAS, _MANTISSA = np.int32(127), np.int32(23)
 
 @compiled
 def exp(value):
-    """e to the power of a float32, which is clamped to -87 to 88; exact to two units in the last place.
+    """e to the power of `value`, a float32 clamped to [-87, 88]; accurate to two units in the last place.
 
-    Loops over it become vectors.
+    A loop over it vectorizes.
     """
     value = min(max(value, _MIN_EXP), _MAX_EXP)
     power = np.floor(value * _LOG2_E + _HALF)
@@ -62,13 +62,13 @@ def exp(value):
 
 @compiled
 def softmax(scores, count, factor):
-    """Replace the first `count` scores by the softmax of these scores times `factor`."""
+    """Replace the first `count` scores by softmax(factor * scores)."""
     largest = scores[0]
     for index in range(1, count):
         largest = max(largest, scores[index])
     for index in range(count):
         scores[index] = exp((scores[index] - largest) * factor)
-    # Four sums, because in a single sum each addition would wait for the one before.
+    # Four partial sums, because in a single one each addition would wait for the one before.
     a = b = c = d = np.float32(0.0)
     fours = count - count % 4
     for index in range(0, fours, 4):
@@ -84,11 +84,11 @@ def softmax(scores, count, factor):
 
 
 @compiled
-def rms_norm(source, width, weight, epsilon, target, lanes):
-    """Write the RMS norm of the row at `source`, times the weights, to `target`, which may be the same address."""
+def rms_norm(source, width, weight, epsilon, target, vector_width):
+    """Write the RMS norm of the row at `source`, times the weights, to `target`; both may be the same address."""
     row, factors, out = floats(source, width), floats(weight, width), floats(target, width)
     sums = np.empty(1, np.float32)
-    dot(lanes, FLOAT32, source, source, sums.ctypes.data, width)
+    dot(vector_width, FLOAT32, source, source, sums.ctypes.data, width)
     factor = _ONE / np.sqrt(sums[0] / np.float32(width) + epsilon)
     for index in range(width):
         out[index] = factors[index] * (row[index] * factor)
@@ -96,7 +96,7 @@ def rms_norm(source, width, weight, epsilon, target, lanes):
 
 @compiled
 def rotate(address, cos, sin, size):
-    """Rotate a head's numbers by their position: the first half with the second (Su et al. 2021, in Llama's order)."""
+    """Apply rotary positions to a head (Su et al. 2021), pairing the first half with the second half as Llama does."""
     numbers, cosines, sines = floats(address, size), floats(cos, size), floats(sin, size)
     half = size // 2
     for index in range(half):
@@ -107,14 +107,14 @@ def rotate(address, cos, sin, size):
 
 @compiled
 def gate(gates, ups, first, last):
-    """Replace the gates from first to last by silu(gate) * up."""
+    """Replace gates `first` to `last` (exclusive) by silu(gate) * up."""
     for index in range(first, last):
         gates[index] = gates[index] / (_ONE + exp(-gates[index])) * ups[index]
 
 
 @compiled
 def store(target, source, size, kind):
-    """Write float32 numbers as numbers of a kind, FLOAT32 or BFLOAT16; rounded to the nearest, ties to even."""
+    """Write float32 numbers as `kind`, FLOAT32 or BFLOAT16, rounded to nearest, ties to even."""
     values = floats(source, size)
     if kind == FLOAT32:
         out = floats(target, size)

@@ -1,4 +1,4 @@
-"""The choice of the compiled decoder's vectors; no other module asks which processor this is."""
+"""The choice of the compiled decoder's vector width; no other module asks which processor this is."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ X86 = ("x86_64", "amd64")
 ARM = ("aarch64", "arm64")
 
 
-def choose_lanes(machine: str, features: Mapping[str, bool]) -> int:
-    """How many float32 a vector holds on a machine of this kind (`platform.machine`); 0: no compiled decoder there.
+def choose_vector_width(machine: str, features: Mapping[str, bool]) -> int:
+    """How many float32 a vector holds on this kind of machine (`platform.machine`); 0 if the decoder cannot run there.
 
-    Without fused multiply-add, which x86 has had since 2013, each product would be a call of the C library. Every
-    64-bit ARM processor has it; there LLVM makes two NEON vectors of each of ours.
+    The decoder needs fused multiply-add, because without it each product would call the C library. x86 has had it since
+    2013, and every 64-bit ARM processor has it; there, LLVM splits each of our vectors into two NEON vectors.
     """
     if machine.lower() in ARM:
         return 8
@@ -26,10 +26,10 @@ def choose_lanes(machine: str, features: Mapping[str, bool]) -> int:
 
 
 def host() -> tuple[str, Mapping[str, bool]]:
-    """The kind of this machine, and its processor's features by LLVM's names."""
+    """The kind of this machine, and its processor's features under LLVM's names."""
     return platform.machine(), llvmlite.binding.get_host_cpu_features()
 
 
-def host_lanes() -> int:
-    """The lanes of a vector on this machine; 0 if the decoder cannot run here. Its threads need POSIX."""
-    return choose_lanes(*host()) if os.name == "posix" else 0
+def host_vector_width() -> int:
+    """How many float32 a vector holds on this machine; 0 if the decoder cannot run here. Its threads need POSIX."""
+    return choose_vector_width(*host()) if os.name == "posix" else 0

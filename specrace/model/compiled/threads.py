@@ -1,4 +1,4 @@
-"""How the compiled decoder's threads wait for each other and for a job, without Python. Addresses are int64."""
+"""Barriers and wake-ups for the compiled decoder's threads, without Python. Addresses are int64."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numba.extending import intrinsic
 
 from specrace.model.compiled.jit import compiled, lowered
 
-# How often a thread checks a count before it offers its processor to others.
+# How many times a thread checks the barrier counter before it yields its processor.
 _CHECKS = 2000
 _LONG = ir.IntType(64)
 # Functions of the C library.
@@ -40,7 +40,7 @@ def _current(typing: Any, address: Any) -> Any:
 
 @compiled
 def barrier(arrived, target):
-    """Add one to the count at `arrived`, and wait until it is `target`."""
+    """Add one to the counter at `arrived`, and wait until it reaches `target`."""
     _increment(arrived)
     checks = 0
     while _current(arrived) < target:
@@ -60,7 +60,7 @@ def wake(pipe):
 
 @compiled
 def wait(pipe):
-    """Wait for a byte from a pipe; False if the pipe is closed. A signal only interrupts the wait."""
+    """Wait for a byte from a pipe; returns False once the pipe is closed. After a signal, it waits again."""
     byte = np.zeros(1, np.int8)
     while True:
         count = _read(np.int32(pipe), byte.ctypes.data, 1)

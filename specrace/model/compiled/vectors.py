@@ -1,13 +1,14 @@
-"""Sums over vectors, written in LLVM's language, for numba's compiled code.
+"""Sums over vectors, generated as LLVM code for numba's compiled functions.
 
-A compiler that vectorises a loop of sums adds in a different order for a different number of rows, so sums round
-differently. Here the order is fixed: lane i adds up the elements i, i + lanes, ...; then the lanes are added, half to
-half. So a row's sums do not depend on the other rows that are computed with it, to the last bit.
+When a compiler vectorizes a loop of sums, the order of the additions, and so the rounding, may change with the number
+of rows. Here the order is fixed: element i of a vector adds up the terms i, i + vector_width, ...; at the end, the
+vector's second half is added to its first half until one element is left. So a row's sums are bit-identical whatever
+rows are computed with it.
 
-`lanes` is 8 or 16, a literal for numba, which compiles each width separately. LLVM splits vectors that are wider than
-the processor's, so both widths run everywhere.
+`vector_width`, the number of float32 in a vector, is 8 or 16: a literal for numba, which compiles each width
+separately. LLVM splits vectors that are wider than the processor's, so both widths run everywhere.
 
-Addresses and steps are in bytes, int64. Numbers are float32, or 16 or 8 bits wide, depending on their `kind`.
+Addresses and steps are int64, in bytes. Numbers are float32, or 16 or 8 bits wide, depending on their `kind`.
 """
 
 from __future__ import annotations
@@ -27,22 +28,22 @@ FLOAT32, BFLOAT16, INT8 = 0, 1, 2
 SIZES = (4, 2, 1)
 
 TILE_OUTPUTS = 4
-# How many vectors `add_weighted` sums up at once, if a head is wide enough.
+# How many vectors `add_weighted` sums at once if a head is wide enough.
 VECTORS = 4
 
 _INT, _LONG, _FLOAT = ir.IntType(32), ir.IntType(64), ir.FloatType()
 
 
 @register_jitable
-def tile_rows(lanes: int) -> int:
-    """How many rows a tile has at most, so that their sums stay in registers: AVX-512 has twice as many registers."""
-    return lanes // 4
+def tile_rows(vector_width: int) -> int:
+    """The most rows in a tile whose sums still fit in registers: AVX-512 has twice as many registers as AVX2."""
+    return vector_width // 4
 
 
 @intrinsic(prefer_literal=True)
 def tile(
     typing: Any,
-    lanes: Any,
+    vector_width: Any,
     kind: Any,
     rows: Any,
     weights: Any,
@@ -53,11 +54,12 @@ def tile(
     sum_step: Any,
     width: Any,
 ) -> Any:
-    """sums[r, o] = the sum of weights[o, i] * inputs[r, i] over i < width, for TILE_OUTPUTS outputs o.
+    """Set sums[r, o] to the sum of weights[o, i] * inputs[r, i] over i < width, for TILE_OUTPUTS outputs o.
 
-    `weights` are numbers of a `kind`, all others float32; 1 <= rows <= tile_rows(lanes); `lanes` divides `width`.
+    `weights` are numbers of a `kind`, all others float32. 1 <= rows <= tile_rows(vector_width), and `vector_width`
+    divides `width`.
     """
-    vector = _vector(lanes)
+    vector = _vector(vector_width)
     max_rows = tile_rows(vector.count)
 
     def write(builder: ir.IRBuilder, args: list[ir.Value]) -> None:
@@ -75,9 +77,9 @@ def tile(
 
 
 @intrinsic(prefer_literal=True)
-def dot(typing: Any, lanes: Any, kind: Any, weights: Any, inputs: Any, target: Any, width: Any) -> Any:
+def dot(typing: Any, vector_width: Any, kind: Any, weights: Any, inputs: Any, target: Any, width: Any) -> Any:
     """Write to `target` what `tile` computes for one row and one output."""
-    vector = _vector(lanes)
+    vector = _vector(vector_width)
 
     def write(builder: ir.IRBuilder, args: list[ir.Value]) -> None:
         _, kind, weights, inputs, target, width = args
@@ -95,7 +97,7 @@ def dot(typing: Any, lanes: Any, kind: Any, weights: Any, inputs: Any, target: A
 @intrinsic(prefer_literal=True)
 def add_weighted(
     typing: Any,
-    lanes: Any,
+    vector_width: Any,
     kind: Any,
     vectors: Any,
     rows: Any,
@@ -107,11 +109,11 @@ def add_weighted(
     sums: Any,
     sum_step: Any,
 ) -> Any:
-    """sums[r, i] += factors[r, t] * numbers[t, i] for each t < count in turn, for i of 1 or VECTORS vectors.
+    """Add factors[r, t] * numbers[t, i] to sums[r, i], for each t < count in turn; i covers 1 or VECTORS vectors.
 
-    `numbers` are of a `kind`, FLOAT32 or BFLOAT16, all others float32; 1 <= rows <= tile_rows(lanes).
+    `numbers` are of a `kind`, FLOAT32 or BFLOAT16, all others float32. 1 <= rows <= tile_rows(vector_width).
     """
-    vector = _vector(lanes)
+    vector = _vector(vector_width)
     max_rows = tile_rows(vector.count)
 
     def write(builder: ir.IRBuilder, args: list[ir.Value]) -> None:
@@ -130,13 +132,13 @@ def add_weighted(
     return lowered(types.void, [types.int64] * 11, write)
 
 
-def _vector(lanes: Any) -> ir.VectorType:
-    """The type of float32 vectors with the literal number of lanes."""
-    return ir.VectorType(_FLOAT, lanes.literal_value)
+def _vector(vector_width: Any) -> ir.VectorType:
+    """The LLVM type of vectors of `vector_width`, a literal, float32."""
+    return ir.VectorType(_FLOAT, vector_width.literal_value)
 
 
 def _switch(builder: ir.IRBuilder, value: ir.Value, cases: Mapping[int, Callable[[], None]]) -> None:
-    """Write code that runs the case for a value, and nothing for any other value."""
+    """Write code that runs the case for `value`, and does nothing if there is no such case."""
     done = builder.append_basic_block("done")
     switch = builder.switch(value, done)
     for number, write in cases.items():
@@ -159,7 +161,7 @@ def _write_tile(
     with cgutils.for_range_slice(builder, _LONG(0), width, _LONG(vector.count), _LONG) as (index, _):
         addresses = [_at(builder, start, SIZES[kind], index) for start in weight_starts]
         for address in addresses:
-            # For the next tile: the processor prefetches only within a row, and would wait for memory in between.
+            # For the next tile: the processor itself prefetches only within a row, and would stall at the next row.
             _prefetch(builder, _at(builder, address, weight_step, outputs))
         columns = [_load(builder, vector, address, kind) for address in addresses]
         for row, start in enumerate(row_starts):
@@ -168,7 +170,7 @@ def _write_tile(
                 _add_product(builder, totals[row * outputs + output], numbers, column)
     for row in range(rows):
         row_totals = totals[row * outputs : (row + 1) * outputs]
-        row_sums = _add_lanes(builder, [builder.load(total) for total in row_totals])
+        row_sums = _add_elements(builder, [builder.load(total) for total in row_totals])
         builder.store(row_sums, _pointer(builder, _at(builder, sums, sum_step, row), row_sums.type), align=4)
 
 
@@ -198,13 +200,13 @@ def _write_weighted(
 
 
 def _broadcast(builder: ir.IRBuilder, vector: ir.VectorType, number: ir.Value) -> ir.Value:
-    """A vector with the number in every lane."""
+    """A vector with the number in every element."""
     one = builder.insert_element(ir.Constant(vector, ir.Undefined), number, _INT(0))
     return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(_INT, vector.count), [0] * vector.count))
 
 
 def _load(builder: ir.IRBuilder, vector: ir.VectorType, address: ir.Value, kind: int) -> ir.Value:
-    """A vector of float32 from numbers of a kind."""
+    """Load a vector of float32 from numbers of a kind."""
     if kind == FLOAT32:
         return builder.load(_pointer(builder, address, vector), align=4)
     narrow, wide = (ir.VectorType(integer, vector.count) for integer in (ir.IntType(8 * SIZES[kind]), _INT))
@@ -216,7 +218,7 @@ def _load(builder: ir.IRBuilder, vector: ir.VectorType, address: ir.Value, kind:
 
 
 def _prefetch(builder: ir.IRBuilder, address: ir.Value) -> None:
-    """Prefetch an address into the second-level cache; in the first level it would displace the inputs."""
+    """Prefetch an address into the L2 cache; in the L1 cache it would displace the inputs."""
     byte = ir.IntType(8).as_pointer()
     kind = ir.FunctionType(ir.VoidType(), [byte, _INT, _INT, _INT])
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
@@ -225,14 +227,14 @@ def _prefetch(builder: ir.IRBuilder, address: ir.Value) -> None:
 
 
 def _add_product(builder: ir.IRBuilder, total: ir.Value, first: ir.Value, second: ir.Value) -> None:
-    """Add first * second to the vector at `total`, rounded once."""
+    """Add first * second to the vector at `total` with one rounding (fused multiply-add)."""
     kind = ir.FunctionType(first.type, [first.type] * 3)
     fma = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{first.type.count}f32")
     builder.store(builder.call(fma, [first, second, builder.load(total)]), total)
 
 
-def _add_lanes(builder: ir.IRBuilder, vectors: list[ir.Value]) -> ir.Value:
-    """The sum of the lanes of each vector, as one vector; half of the lanes is added to the other half, and so on.
+def _add_elements(builder: ir.IRBuilder, vectors: list[ir.Value]) -> ir.Value:
+    """The sums of the elements of each vector, as one vector: halves are added until one element each is left.
 
     The halves of two vectors are added in one operation.
     """
@@ -245,19 +247,19 @@ def _add_lanes(builder: ir.IRBuilder, vectors: list[ir.Value]) -> ir.Value:
 
 
 def _add_halves(builder: ir.IRBuilder, first: ir.Value, second: ir.Value, count: int, width: int) -> ir.Value:
-    """Add the halves of every group of `width` lanes, in the first vector or in both (`count` 1 or 2)."""
+    """Add the two halves of every group of `width` elements, in the first vector only or in both (`count` 1 or 2)."""
     total = count * first.type.count
-    lower = [lane for lane in range(total) if lane % width < width // 2]
+    lower = [element for element in range(total) if element % width < width // 2]
     kind = ir.VectorType(_INT, len(lower))
     halves = (
-        builder.shuffle_vector(first, second, ir.Constant(kind, [lane + offset for lane in lower]))
+        builder.shuffle_vector(first, second, ir.Constant(kind, [element + offset for element in lower]))
         for offset in (0, width // 2)
     )
     return builder.fadd(*halves)
 
 
 def _zeros(builder: ir.IRBuilder, vector: ir.VectorType, count: int) -> list[ir.Value]:
-    """Variables that hold vectors of zeros; they become registers."""
+    """Variables that hold vectors of zeros; LLVM keeps them in registers."""
     totals = [cgutils.alloca_once(builder, vector) for _ in range(count)]
     for total in totals:
         builder.store(ir.Constant(vector, [0.0] * vector.count), total)

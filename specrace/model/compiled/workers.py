@@ -1,4 +1,4 @@
-"""The threads that run the compiled decoder's jobs together with the caller's thread, and sleep in between."""
+"""Threads that help the caller's thread run the compiled decoder's jobs, and sleep between jobs."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from specrace.model.compiled.records import JOB
 
 
 class Workers:
-    """Runs one job at a time, in the caller's thread and any number of others.
+    """Runs one job at a time, in the caller's thread and any number of helper threads.
 
-    The others wait in compiled code, where no Python thread can hold them up, and end with this object. `lanes` is the
-    width of the vectors.
+    The helpers wait in compiled code, where Python's global lock cannot hold them up, and end with this object.
+    `vector_width` is that of `compiled_step`.
     """
 
-    def __init__(self, lanes: int) -> None:
-        # Compile before there are threads: the caller would wait forever for a thread that fails to compile.
-        compile_ahead(lanes)
-        self._step = compiled_step(lanes)
-        # The first bytes of a second record count arrivals, because the threads keep this array alive.
+    def __init__(self, vector_width: int) -> None:
+        # Compile before starting threads: the caller would wait forever for a thread that failed to compile.
+        compile_ahead(vector_width)
+        self._step = compiled_step(vector_width)
+        # The barrier counter is in the first bytes of a second record, because the threads keep this array alive.
         self.jobs: np.ndarray = np.zeros(2, JOB)
         self._arrived = self.jobs[1:].view(np.int64)[:1]
         self.jobs["arrived"][0] = self._arrived.ctypes.data
@@ -38,7 +38,7 @@ class Workers:
         return job
 
     def run(self, threads: int) -> None:
-        """Run the job in `threads` threads."""
+        """Run the job in `threads` threads, the caller's included."""
         if self._process != os.getpid():
             # A forked process has copies of the pipes, but no threads. It closes them, so that the parent's threads
             # notice when the parent closes its own.
@@ -61,12 +61,12 @@ class Workers:
             os.close(writing)
             raise
         self._pipes.append(writing)
-        # Not at the interpreter's exit: a race may still be running, and the threads end with the process anyway.
+        # Not at interpreter exit: a race may still be running, and the threads end with the process anyway.
         weakref.finalize(self, _close, writing, self._process).atexit = False
 
 
 def _serve(step: Any, jobs: np.ndarray, number: int, pipe: int) -> None:
-    """Take part in jobs until the pipe is closed."""
+    """Run this thread's part of every job until the pipe is closed."""
     try:
         step(jobs, number, np.array([pipe], np.int64))
     finally:
@@ -74,6 +74,6 @@ def _serve(step: Any, jobs: np.ndarray, number: int, pipe: int) -> None:
 
 
 def _close(pipe: int, process: int) -> None:
-    """End a thread by closing the pipe it reads from."""
+    """End a helper thread by closing its pipe; do nothing in a forked process, which has no helpers."""
     if process == os.getpid():
         os.close(pipe)
