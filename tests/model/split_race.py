@@ -21,15 +21,15 @@ from specrace.model.loading import load_target
 from specrace.model.target import Target
 from specrace.model.tensor_parallel import Followers
 
-# Longer than an order's first message.
+# So long that the prefill order does not fit into one broadcast.
 PROMPT = tuple((7 * position * position + 3) % 1000 for position in range(400))
 LANES = tuple(name for name in native_methods() if name != "draft-model")
-# Temperatures and lanes. Where the draw decides, one lane that drafts chains and one that drafts trees are enough.
+# Temperatures and lanes. When sampling, one lane that drafts chains and one that drafts trees are enough.
 RACES = ((0.0, LANES), (0.8, ("vanilla", "prompt-lookup", "fusion")))
 
 
 def raced(target: Target, temperature: float, lanes: tuple[str, ...]) -> dict[str, Any]:
-    """Race `lanes`; each lane's output, and whether it is identical to vanilla's."""
+    """Race `lanes`; returns each lane's output, and whether it is identical to vanilla's."""
     spec = RaceSpec(lanes, max_new_tokens=10, temperature=temperature, seed=5)
     *events, finished = race(target, PROMPT, spec)
     assert isinstance(finished, Finished)
@@ -39,7 +39,7 @@ def raced(target: Target, temperature: float, lanes: tuple[str, ...]) -> dict[st
 
 
 def refusal(folder: Path, followers: Followers) -> str:
-    """The sentence with which the model in `folder` is refused."""
+    """The message of the InputError that loading the model in `folder` raises; empty if it loads."""
     try:
         load_target(folder, followers=followers)
     except InputError as error:
@@ -48,8 +48,10 @@ def refusal(folder: Path, followers: Followers) -> str:
 
 
 def lead(folder: Path, followers: Followers) -> int:
-    """What the first process does; returns its exit status."""
-    results: dict[str, Any] = {"refused": [refusal(folder / name, followers) for name in ("no-plan", "uneven", "cut")]}
+    """Run the first process's part of the test; returns its exit status."""
+    results: dict[str, Any] = {
+        "refused": [refusal(folder / name, followers) for name in ("no-plan", "uneven", "missing-layer")]
+    }
     target = load_target(folder / "model", followers=followers)
     results["races"] = [raced(target, *case) for case in RACES]
     store = target.prefill(PROMPT).store
@@ -62,8 +64,8 @@ def lead(folder: Path, followers: Followers) -> int:
 
 
 def fail(*_: Any) -> None:
-    """Raise where the other processes go on."""
-    raise KeyError("nothing was wrong")
+    """Fail in this process while the others continue their forward."""
+    raise KeyError("failed on purpose")
 
 
 if __name__ == "__main__":

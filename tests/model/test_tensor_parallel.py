@@ -179,10 +179,10 @@ def test_two_processes_race_as_one_does_and_end_together(tmp_path: Path) -> None
     save_model(tmp_path / "model", "llama", max_position_embeddings=1024)
     save_model(tmp_path / "no-plan", "gpt2")
     save_model(tmp_path / "uneven", "llama", num_attention_heads=3, num_key_value_heads=3, hidden_size=24)
-    save_model(tmp_path / "cut", "llama")
-    change_config(tmp_path / "cut", num_hidden_layers=3)
+    save_model(tmp_path / "missing-layer", "llama")
+    change_config(tmp_path / "missing-layer", num_hidden_layers=3)
     ended = launch(tmp_path)
-    assert ended.returncode and "nothing was wrong" in ended.stderr, ended.stderr
+    assert ended.returncode and "failed on purpose" in ended.stderr, ended.stderr
     assert "Process 1" not in ended.stderr and ended.stdout == ""
     results = json.loads((tmp_path / "results.json").read_text())
     whole_target = load_target(tmp_path / "model", graphs=False)
