@@ -11,7 +11,7 @@ from specrace.retrieval.embedder import Embedder, Vectors, load_embedder
 
 
 class CountingEmbedder:
-    """The real embedder; `embedded` holds every text that it has embedded."""
+    """Wraps the real embedder; `embedded` lists every text that it has embedded."""
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder

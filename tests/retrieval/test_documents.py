@@ -20,7 +20,7 @@ def write(path: Path, content: str | bytes) -> Path:
     return path
 
 
-def test_folder_is_read_sorted_and_below(tmp_path: Path) -> None:
+def test_a_folder_is_read_recursively_in_sorted_order(tmp_path: Path) -> None:
     write(tmp_path / "b.txt", "bee")
     write(tmp_path / "a" / "z.MD", "# Zed\nzed")
     write(tmp_path / "c.png", "print()")
@@ -42,22 +42,24 @@ def test_folder_is_read_sorted_and_below(tmp_path: Path) -> None:
         ("# <img src=x onerror=alert(1)>\nBody", "<img src=x onerror=alert(1)>", "Body"),
     ],
 )
-def test_title_is_the_heading_at_the_top_or_of_level_1(tmp_path: Path, content: str, title: str, text: str) -> None:
+def test_the_title_is_a_heading_at_the_top_or_else_the_first_of_level_1(
+    tmp_path: Path, content: str, title: str, text: str
+) -> None:
     assert read_documents([write(tmp_path / "name.md", content)]) == [Document("name.md", title, text)]
 
 
-def test_bom_and_line_ends_are_normalised(tmp_path: Path) -> None:
+def test_byte_order_mark_is_removed_and_line_endings_are_normalised(tmp_path: Path) -> None:
     file = write(tmp_path / "a.md", b"\xef\xbb\xbf# Title\r\nOne.\r\nTwo.\rThree.")
     assert read_documents([file]) == [Document("a.md", "Title", "One.\nTwo.\nThree.")]
 
 
 @pytest.mark.parametrize("name", ["two words.md", "<img src=x onerror=alert(1)>.md", "مرحبا.txt", "${HOME}.md"])
-def test_odd_names_are_kept(tmp_path: Path, name: str) -> None:
+def test_unusual_file_names_are_kept(tmp_path: Path, name: str) -> None:
     write(tmp_path / name, "text")
     assert [document.name for document in read_documents([tmp_path])] == [name]
 
 
-def test_name_that_is_not_utf8_can_be_encoded(tmp_path: Path) -> None:
+def test_a_file_name_that_is_not_utf8_is_made_encodable(tmp_path: Path) -> None:
     try:
         write(tmp_path / os.fsdecode(b"caf\xe9.md"), "text")
     except OSError:
@@ -106,7 +108,7 @@ def test_empty_files_are_skipped(tmp_path: Path) -> None:
         ("blank.md", b" ", "holds no text"),
     ],
 )
-def test_unusable_file_is_named(tmp_path: Path, name: str, content: bytes, complaint: str) -> None:
+def test_the_error_names_an_unusable_file(tmp_path: Path, name: str, content: bytes, complaint: str) -> None:
     file = write(tmp_path / name, content)
     with pytest.raises(InputError) as error:
         read_documents([file])
@@ -114,7 +116,7 @@ def test_unusable_file_is_named(tmp_path: Path, name: str, content: bytes, compl
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16", "utf-16-le", "utf-16-be", "utf-8-sig"])
-def test_other_encodings_are_read_where_there_is_no_doubt(tmp_path: Path, encoding: str) -> None:
+def test_unambiguous_encodings_are_recognised(tmp_path: Path, encoding: str) -> None:
     text = "Der Käse wurde am 31. März naïve café genannt. ¿Qué pasó después?\n"
     assert read_documents([write(tmp_path / "a.md", text.encode(encoding))])[0].text == text
 
@@ -127,13 +129,15 @@ def test_other_encodings_are_read_where_there_is_no_doubt(tmp_path: Path, encodi
         "Grüße aus Köln. ".encode() * 20 + b"\xfc" + "Größe".encode() * 20,
         "Москва".encode()[:-1],
     ],
-    ids=["cut in a character", "one byte of Windows", "one byte of Latin-1", "cut in a word"],
+    ids=["truncated", "one Windows-1252 byte", "one Latin-1 byte", "truncated inside a character"],
 )
-def test_utf8_with_little_damage_is_utf8(tmp_path: Path, content: bytes) -> None:
+def test_slightly_damaged_utf8_is_read_as_utf8(tmp_path: Path, content: bytes) -> None:
     assert read_documents([write(tmp_path / "a.txt", content)])[0].text == content.decode("utf-8", "replace")
 
 
-def test_a_text_of_one_endless_line_is_told_by_its_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_encoding_of_a_very_long_line_is_detected_from_its_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     samples: list[bytes] = []
     monkeypatch.setattr(encoding_module, "_other_script", lambda sample: samples.append(sample) or "")
     file = write(tmp_path / "a.txt", CYRILLIC.strip().encode("cp1251") * 2000)
@@ -170,13 +174,13 @@ def test_latin_encodings_that_look_alike_are_refused(tmp_path: Path, encoding: s
         read_documents([write(tmp_path / "a.txt", (text * 20).encode(encoding))])
 
 
-def test_noise_is_refused_at_once(tmp_path: Path) -> None:
+def test_arbitrary_bytes_are_refused(tmp_path: Path) -> None:
     noise = bytes(range(256)) * 10_000
     with pytest.raises(InputError, match="is not UTF-8"):
         read_documents([write(tmp_path / "a.txt", noise)])
 
 
-def test_a_bad_file_among_good_ones_is_named_and_the_others_are_read(tmp_path: Path) -> None:
+def test_bad_files_are_reported_and_the_others_are_read(tmp_path: Path) -> None:
     write(tmp_path / "bad.md", b"\x00\x01\xff")
     write(tmp_path / "good.md", "Owls see at night.")
     write(tmp_path / "worse.md", "x" * 99)
@@ -189,12 +193,12 @@ def test_a_bad_file_among_good_ones_is_named_and_the_others_are_read(tmp_path: P
         read_documents([tmp_path], limits=replace(COMMAND_LINE, file_bytes=50))
 
 
-def test_missing_path_is_named(tmp_path: Path) -> None:
+def test_the_error_names_a_missing_path(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="nowhere does not exist"):
         read_documents([tmp_path / "nowhere"])
 
 
-def test_nothing_to_read(tmp_path: Path) -> None:
+def test_a_folder_without_documents_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No text"):
         read_documents([])
     with pytest.raises(InputError, match=tmp_path.name):
@@ -210,7 +214,7 @@ def test_nothing_to_read(tmp_path: Path) -> None:
         ("file_bytes", 5, 2, "0.md is too large: at most 5 bytes are read of a file"),
     ],
 )
-def test_limits(tmp_path: Path, limit: str, bound: int, num_read: int, named: str) -> None:
+def test_files_beyond_a_limit_are_left_out(tmp_path: Path, limit: str, bound: int, num_read: int, named: str) -> None:
     for number, content in enumerate(("12345" + "6" * (limit == "file_bytes"), "12345", "12345")):
         write(tmp_path / f"{number}.md", content)
     skipped: list[str] = []
@@ -221,7 +225,7 @@ def test_limits(tmp_path: Path, limit: str, bound: int, num_read: int, named: st
     assert len(skipped) == 1 and named in skipped[0]
 
 
-def test_members_of_a_zip_are_named_with_it(tmp_path: Path) -> None:
+def test_a_zip_member_is_named_by_its_path_below_the_zip(tmp_path: Path) -> None:
     write(tmp_path / "a.zip", samples.packed({"/etc/x.md": "out", "inner/good.md": "Fine.", "bad.pdf": "junk"}))
     skipped: list[str] = []
     assert [document.name for document in read_documents([tmp_path], skip=skipped.append)] == ["a.zip/inner/good.md"]
@@ -239,7 +243,7 @@ def test_progress_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert lines == ["Read 1 of 2 documents", "Read 2 of 2 documents"]
 
 
-def test_pipe_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_named_pipe_is_skipped(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.md")
     write(tmp_path / "a.md", "text")
     assert [document.name for document in read_documents([tmp_path])] == ["a.md"]
@@ -253,8 +257,8 @@ def test_a_link_to_itself_is_left_out(tmp_path: Path) -> None:
     assert len(named) == 1 and "loop.md cannot be read" in named[0]
 
 
-def test_an_index_in_a_folder_is_no_document(tmp_path: Path) -> None:
-    """`index . --out notes.index` leaves one in the folder that it reads."""
+def test_an_index_in_the_folder_is_not_read_as_documents(tmp_path: Path) -> None:
+    """`index . --out notes.index` writes the index into the folder whose documents it reads."""
     write(tmp_path / "a.md", "inside")
     for name in ("index.json", "documents.jsonl", "vectors.f16"):
         write(tmp_path / "notes.index" / name, '{"text": "twice"}')

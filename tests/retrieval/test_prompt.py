@@ -1,4 +1,4 @@
-"""Prompts: control tokens come from the template alone, and every token of a passage knows its origin in it."""
+"""Prompts: only the template adds control tokens, and every token of a passage has its origin there."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CHAT = (
 
 
 def chat_tokenizer() -> PreTrainedTokenizerFast:
-    """A tokenizer with a chat model's template, which knows messages only."""
+    """A tokenizer with a chat model's template, which takes messages but no documents."""
     tokenizer = byte_tokenizer(400, TEXTS)
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
     tokenizer.chat_template = CHAT
@@ -50,7 +50,7 @@ TOKENIZERS = {"bundled": BUNDLED, "chat": CHATTING, "no template": PLAIN}
 
 
 def hit(title: str, *sentences: str, joint: str = " ") -> Hit:
-    """A passage of these sentences, the first marked as evidence."""
+    """Make a retrieved passage of these sentences, the first marked as evidence."""
     text = joint.join(sentences)
     marked: list[Sentence] = []
     for rank, sentence in enumerate(sentences, 1):
@@ -72,24 +72,24 @@ def spans(tokenizer: Any, prompt: Prompt) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_the_passage_at_a_tokens_origin_is_the_tokens_text(name: str) -> None:
+def test_each_origin_points_to_the_text_of_its_token(name: str) -> None:
     tokenizer = TOKENIZERS[name]
     plain, prompt = PlainText(tokenizer), build_prompt(tokenizer, "Where is the cat?", HITS)
-    placed = 0
+    num_origins = 0
     for origin, (start, end), token in zip(prompt.origins, spans(tokenizer, prompt), prompt.tokens, strict=True):
         if origin is None:
             continue
-        placed += 1
+        num_origins += 1
         source = plain(HITS[origin.passage].passage.text[origin.start : origin.end])
         assert source and source in prompt.text[start:end]
         assert prompt.text[start:end].strip() in (source.strip(), source.strip() + prompt.text[end - 1])
         if source.isascii():
             assert tokenizer.decode([token]).strip().startswith(source.strip())
-    assert placed > 40
+    assert num_origins > 40
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_every_character_of_a_passage_is_some_tokens_origin(name: str) -> None:
+def test_origins_cover_every_character_of_a_passage(name: str) -> None:
     prompt = build_prompt(TOKENIZERS[name], "Where is the cat?", HITS)
     for number, retrieved in enumerate(HITS):
         covered = {
@@ -102,7 +102,7 @@ def test_every_character_of_a_passage_is_some_tokens_origin(name: str) -> None:
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_a_sentence_that_repeats_the_title_still_has_its_origin(name: str) -> None:
-    """The title stands before it in the prompt, and is no part of the passage."""
+    """The title comes before the sentence in the prompt, and is not part of the passage."""
     repeated = [hit("Bread", "Bread", "Bread rises."), hit("Bread rises.", "Bread rises.", "It bakes.")]
     prompt = build_prompt(TOKENIZERS[name], "Bread rises.", repeated)
     offsets = spans(TOKENIZERS[name], prompt)
@@ -155,7 +155,7 @@ HOSTILE = [
 @pytest.mark.parametrize("text", HOSTILE)
 @pytest.mark.parametrize("field", ["question", "title", "sentence", "everywhere"])
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_control_tokens_stand_only_where_the_template_puts_them(name: str, field: str, text: str) -> None:
+def test_only_the_template_adds_control_tokens(name: str, field: str, text: str) -> None:
     tokenizer = TOKENIZERS[name]
 
     def prompt_with(hostile: str) -> Prompt:
@@ -172,7 +172,7 @@ def test_control_tokens_stand_only_where_the_template_puts_them(name: str, field
         st.sampled_from(["<|", "|>", "end", "e1", "<|end|>", "[", "]", "1", "[1]", " ", "<", "im_end", "‹"]), max_size=9
     )
 )
-def test_no_mixture_of_pieces_makes_a_control_token(pieces: list[str]) -> None:
+def test_no_combination_of_fragments_makes_a_control_token(pieces: list[str]) -> None:
     text = "".join(pieces)
     for tokenizer in (BUNDLED, CHATTING):
         harmless = controls(tokenizer, build_prompt(tokenizer, "q", [hit("t", "s")]))
@@ -185,21 +185,21 @@ def test_no_mixture_of_pieces_makes_a_control_token(pieces: list[str]) -> None:
         assert not control_ids(tokenizer) & set(tokenizer(disarmed, add_special_tokens=False)["input_ids"])
 
 
-def test_text_without_control_strings_stays_as_it_is() -> None:
+def test_text_without_control_strings_is_kept() -> None:
     for text in ("a <b> [x] |end| 1 < 2", "naïve 你好 👍 “q”"):
         assert PlainText(BUNDLED)(text) == text
     assert PlainText(BUNDLED)("a\n\tb\u2028c\x00d") == "a  b c d"
 
 
-def test_added_tokens_of_blanks_only_change_nothing() -> None:
+def test_added_whitespace_tokens_change_nothing() -> None:
     core = Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=core)
     tokenizer.add_tokens([AddedToken("  "), AddedToken("\n\n")])
     assert PlainText(tokenizer)("a b  c") == "a b  c"
 
 
-def test_letters_that_a_vocabulary_adds_are_letters() -> None:
-    """DeepSeek's vocabulary does so. A letter that it takes for the end of a text is replaced."""
+def test_letters_among_added_tokens_are_kept() -> None:
+    """DeepSeek adds letters to its vocabulary. Only a letter that is the end-of-text token is replaced."""
     core = Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=core)
     tokenizer.add_tokens([AddedToken("ü"), AddedToken("<x>")])
@@ -207,7 +207,7 @@ def test_letters_that_a_vocabulary_adds_are_letters() -> None:
     assert PlainText(tokenizer)("über <x> þ") == "über ‹x> ‹"
 
 
-def test_control_strings_within_one_another_are_all_disarmed() -> None:
+def test_overlapping_control_strings_are_all_disarmed() -> None:
     core = Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=core)
     tokenizer.add_special_tokens({"additional_special_tokens": ["<a>", "a>"]})
@@ -215,7 +215,7 @@ def test_control_strings_within_one_another_are_all_disarmed() -> None:
     assert not control_ids(tokenizer) & set(ids)
 
 
-# Shapes.
+# Formats.
 
 
 def test_the_bundled_prompt_marks_evidence_and_ends_with_the_answer() -> None:
@@ -228,13 +228,13 @@ def test_the_bundled_prompt_marks_evidence_and_ends_with_the_answer() -> None:
     assert BUNDLED.convert_tokens_to_ids(END) not in prompt.tokens
 
 
-def test_a_chat_template_without_documents_gets_them_in_the_message() -> None:
+def test_passages_go_into_the_message_if_the_template_takes_no_documents() -> None:
     prompt = build_prompt(CHATTING, "Where?", HITS)
     assert "[1] Cats\nThe cat sat on the mat. It ran away." in prompt.text and "[2] Café 猫\n" in prompt.text
     assert prompt.text.count("Where?") == 1 and prompt.text.endswith("<|im_start|>assistant\n")
 
 
-def test_a_small_model_gets_the_evidence_again_best_first_and_each_knows_its_place() -> None:
+def test_a_small_models_prompt_repeats_the_evidence_best_first_with_origins() -> None:
     dogs = hit("Dogs", "Dogs bark.", "Dogs sleep.")
     dogs = replace(dogs, sentences=(dogs.sentences[0], replace(dogs.sentences[1], evidence=3)))
     cats = replace(HITS[0], sentences=(replace(HITS[0].sentences[0], evidence=2),))
@@ -255,13 +255,13 @@ def test_a_small_model_gets_the_evidence_again_best_first_and_each_knows_its_pla
     assert all(source.strip() in printed for _, source, printed in copies)
 
 
-def test_a_model_that_can_think_first_answers_at_once() -> None:
+def test_thinking_is_turned_off_in_the_chat_template() -> None:
     tokenizer = chat_tokenizer()
     tokenizer.chat_template = CHAT + "{% if enable_thinking is false %}<think></think>{% endif %}"
     assert tokenizer.decode(build_prompt(tokenizer, "Why?", [], BRIEF).tokens).endswith("<think></think>")
 
 
-def test_where_nothing_is_evidence_a_small_model_gets_the_passages_alone() -> None:
+def test_without_evidence_a_small_models_prompt_has_only_the_passages() -> None:
     plain = [replace(retrieved, sentences=()) for retrieved in HITS]
     text = build_prompt(CHATTING, "Where?", plain, BRIEF).text
     assert "Context:\nCats\nThe cat sat on the mat. It ran away." in text and "\n\nCafé 猫\n" in text
@@ -279,17 +279,17 @@ def test_hostile_text_stays_harmless_in_a_brief_prompt() -> None:
     [(CHATTING, 576, BRIEF), (CHATTING, 1536, DETAILED), (BUNDLED, 512, DETAILED), (PLAIN, 576, DETAILED)],
     ids=["a small chat model", "a large one", "the bundled model", "no template"],
 )
-def test_the_style_follows_template_and_width(tokenizer: Any, width: int, style: Any) -> None:
+def test_the_style_depends_on_template_and_hidden_size(tokenizer: Any, width: int, style: Any) -> None:
     assert choose_style(tokenizer, LlamaConfig(hidden_size=width)) is style
 
 
-def test_a_template_whose_words_are_about_sentences_gets_the_passages_too() -> None:
+def test_a_template_that_only_mentions_sentences_still_gets_the_passages() -> None:
     tokenizer = chat_tokenizer()
     tokenizer.chat_template = "{{ 'Answer in short sentences about the documents.\n' }}" + CHAT
     assert "The cat sat on the mat." in build_prompt(tokenizer, "Where?", HITS).text
 
 
-def test_a_model_without_a_template_gets_text_and_its_own_beginning() -> None:
+def test_a_prompt_without_a_template_is_plain_text_after_the_bos_token() -> None:
     tokenizer = byte_tokenizer()
     first = tokenizer.convert_tokens_to_ids("<|end|>")
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
@@ -302,7 +302,7 @@ def test_a_model_without_a_template_gets_text_and_its_own_beginning() -> None:
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_without_passages_there_is_the_question(name: str) -> None:
+def test_a_prompt_without_passages_still_has_the_question(name: str) -> None:
     prompt = build_prompt(TOKENIZERS[name], "Where is the cat?", [])
     assert "Where is the cat?" in prompt.text and set(prompt.origins) == {None}
 
@@ -314,15 +314,15 @@ def test_a_blank_question_is_refused(question: str) -> None:
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_what_is_no_unicode_in_a_question_is_left_out(name: str) -> None:
-    """A terminal hands over bytes that are no UTF-8 as lone surrogates."""
+def test_a_question_with_lone_surrogates_gives_a_prompt_that_can_be_encoded(name: str) -> None:
+    """Bytes in a terminal's input that are not UTF-8 arrive as lone surrogates."""
     prompt = build_prompt(TOKENIZERS[name], "caf\udce9?", HITS)
     assert "caf" in prompt.text
     prompt.text.encode()
 
 
 def test_the_prompt_is_tokenised_as_a_whole() -> None:
-    """Documents tokenised separately would have other tokens where they meet the template."""
+    """Documents tokenised separately would get different tokens where they meet the template."""
     prompt = build_prompt(CHATTING, "Where?", HITS)
     assert prompt.tokens == tuple(CHATTING(prompt.text, add_special_tokens=False)["input_ids"])
     assert CHATTING.decode(list(prompt.tokens)) == prompt.text
@@ -338,7 +338,7 @@ def test_a_long_document_is_tokenised_in_pieces() -> None:
     text = "word " * 50_000 + "x" * 250_000
     assert tokenize_document(tokenizer, text) == list(range(1, len(read) + 1))
     assert "".join(read) == text and max(map(len, read)) <= 100_000
-    # Between words where there are some.
+    # Cuts fall between words where there are any.
     assert read[1].startswith(" ") and tokenize_document(tokenizer, "") == []
     read.clear()
     tokenize_document(tokenizer, short := "a b\n" * 25_000)
@@ -356,7 +356,7 @@ def test_a_long_document_is_tokenised_in_pieces() -> None:
         ("{{ 'x' * 2000000 }}", "2,000,000 characters, more than 1,000,000"),
     ],
 )
-def test_a_template_that_fails_is_refused_in_a_sentence(template: str, reason: str) -> None:
+def test_a_template_that_fails_is_refused_in_one_sentence(template: str, reason: str) -> None:
     tokenizer = byte_tokenizer()
     tokenizer.chat_template = template
     with pytest.raises(InputError, match=reason) as caught:

@@ -1,4 +1,4 @@
-"""Rerankers, and irrelevant passages among the relevant ones."""
+"""Rerankers, and noise: irrelevant passages mixed with the relevant ones."""
 
 from __future__ import annotations
 
@@ -90,12 +90,12 @@ def test_a_cross_encoder_reads_question_and_passage(bert: Path, capfd: pytest.Ca
 
 
 @pytest.mark.parametrize("name", ["classifier", "encoder"])
-def test_a_model_that_gives_no_score_is_refused(bert: Path, name: str) -> None:
+def test_a_model_without_a_single_score_is_refused(bert: Path, name: str) -> None:
     with pytest.raises(InputError, match="is not a reranker"):
         load_reranker(str(bert / name))
 
 
-def test_a_reranker_that_is_not_here_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_reranker_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     for name in ("bge-reranker-v2-m3", str(tmp_path), os.fspath(tmp_path / "none")):
         with pytest.raises(InputError, match=r"The reranker .* cannot be loaded"):
@@ -104,7 +104,7 @@ def test_a_reranker_that_is_not_here_is_one_sentence(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize(("top", "noise"), [(4, 2), (5, 4), (12, 3)])
-def test_noise_is_far_seeded_and_mixed_in(index: PassageIndex, top: int, noise: int) -> None:
+def test_noise_is_dissimilar_reproducible_and_shuffled_in(index: PassageIndex, top: int, noise: int) -> None:
     retriever = Retriever(index, EMBEDDER)
     clean = [hit.passage for hit in retriever.retrieve(QUESTION, top=top)]
     median = float(np.median(index.vectors_of(range(len(index.passages))) @ EMBEDDER.embed([QUESTION])[0]))
@@ -120,14 +120,16 @@ def test_noise_is_far_seeded_and_mixed_in(index: PassageIndex, top: int, noise: 
     assert len(orders) > 1
 
 
-def test_noise_ends_with_the_index() -> None:
+def test_noise_is_limited_to_the_passages_in_the_index() -> None:
     passages = [Passage("a.md", "A", 0, 2, text) for text in ("w1", "w2")]
     retriever = Retriever(PassageIndex(passages, EMBEDDER.embed(["w1", "w2"])), EMBEDDER)
     assert {hit.passage.text for hit in retriever.retrieve("w1", top=4, noise=3)} == {"w1", "w2"}
     single = Retriever(PassageIndex(passages[:1], EMBEDDER.embed(["w1"])), EMBEDDER)
     assert [hit.passage.text for hit in single.retrieve("w1", top=4, noise=3)] == ["w1"]
-    again = [Passage("b.md", "B", 0, 3, "w1 "), *passages, Passage("c.md", "C", 0, 3, " w2")]
-    twice = Retriever(PassageIndex(again, EMBEDDER.embed([passage.text for passage in again])), EMBEDDER)
+    duplicated = [Passage("b.md", "B", 0, 3, "w1 "), *passages, Passage("c.md", "C", 0, 3, " w2")]
+    with_duplicates = Retriever(
+        PassageIndex(duplicated, EMBEDDER.embed([passage.text for passage in duplicated])), EMBEDDER
+    )
     for seed in range(4):
-        texts = sorted(hit.passage.text.strip() for hit in twice.retrieve("w1", top=3, noise=2, seed=seed))
+        texts = sorted(hit.passage.text.strip() for hit in with_duplicates.retrieve("w1", top=3, noise=2, seed=seed))
         assert texts == ["w1", "w2"], "no text twice"

@@ -21,7 +21,7 @@ def retriever(documents: list[Document], embedder: CountingEmbedder, folder: Pat
 
 
 def evidence(hits: list[Hit]) -> list[Sentence]:
-    """The marked sentences by rank."""
+    """Return the sentences marked as evidence, by rank."""
     marked = [sentence for hit in hits for sentence in hit.sentences if sentence.evidence]
     return sorted(marked, key=lambda sentence: sentence.evidence)
 
@@ -39,7 +39,7 @@ def about_tea(*paragraphs: str) -> Document:
         ("What is a violin bow made of?", "violin.txt", "horse hair"),
     ],
 )
-def test_right_document_and_sentence_come_first(
+def test_right_document_and_sentence_rank_first(
     documents: list[Document], counting: CountingEmbedder, tmp_path: Path, question: str, name: str, fact: str
 ) -> None:
     hits = retriever(documents, counting, tmp_path).retrieve(question)
@@ -47,7 +47,7 @@ def test_right_document_and_sentence_come_first(
     assert fact in evidence(hits)[0].text
 
 
-def test_sentences_are_the_passage_in_order(
+def test_sentences_are_those_of_the_passage_in_order(
     documents: list[Document], counting: CountingEmbedder, tmp_path: Path
 ) -> None:
     hits = retriever(documents, counting, tmp_path).retrieve("When was the lighthouse first lit?")
@@ -58,7 +58,7 @@ def test_sentences_are_the_passage_in_order(
 
 
 @pytest.mark.parametrize(("max_evidence", "ratio"), [(0, 0.6), (1, 0.6), (2, 0.0), (3, 0.6), (3, 0.95), (9, 0.0)])
-def test_evidence_follows_its_rules(
+def test_evidence_is_limited_by_number_ratio_and_score(
     documents: list[Document], counting: CountingEmbedder, tmp_path: Path, max_evidence: int, ratio: float
 ) -> None:
     question = "When was the lighthouse first lit?"
@@ -71,7 +71,7 @@ def test_evidence_follows_its_rules(
     assert all(score >= max(ratio * scores[0], module.MIN_EVIDENCE_SCORE) for score in scores)
 
 
-def test_short_and_long_are_evidence_where_nothing_else_is_and_a_heading_never(
+def test_very_short_or_long_sentences_are_evidence_only_as_a_fallback_and_headings_never(
     counting: CountingEmbedder, tmp_path: Path
 ) -> None:
     tea = about_tea(
@@ -92,13 +92,13 @@ def test_short_and_long_are_evidence_where_nothing_else_is_and_a_heading_never(
 
 
 @pytest.mark.parametrize("text", ["茶は八十度のお湯でいれる。", "ชาเขียวชงด้วยน้ำแปดสิบองศา"])
-def test_words_of_scripts_without_blanks_count(text: str) -> None:
+def test_content_words_of_scripts_without_blanks_are_character_pairs(text: str) -> None:
     words = module.content_words(text)
     assert len(words) > 5 and {len(word) for word in words} == {2}
     assert words == module.content_words(f"“{text}”") and len(words & module.content_words(f"Tea {text[:5]} tea")) == 4
 
 
-def test_vowel_signs_belong_to_their_words() -> None:
+def test_vowel_signs_do_not_split_words() -> None:
     assert module.content_words("पानी") == {"पानी"} and module.content_words("cafe\u0301") == {"cafe\u0301"}
 
 
@@ -115,20 +115,24 @@ def test_near_duplicates_are_marked_once(counting: CountingEmbedder, tmp_path: P
 @pytest.mark.parametrize(
     "question", ["How do I reset my router password?", "?", "asdf qwer zxcv", "\u202e", "x" * 50_000]
 )
-def test_nothing_is_marked_where_nothing_answers(
+def test_an_unanswerable_question_has_no_evidence(
     documents: list[Document], counting: CountingEmbedder, tmp_path: Path, question: str
 ) -> None:
     hits = retriever(documents, counting, tmp_path).retrieve(question)
     assert hits and evidence(hits) == []
 
 
-def test_same_text_is_returned_once(documents: list[Document], counting: CountingEmbedder, tmp_path: Path) -> None:
+def test_passages_with_the_same_text_are_returned_once(
+    documents: list[Document], counting: CountingEmbedder, tmp_path: Path
+) -> None:
     copies = [Document(f"copy {number}.md", f"Copy {number}", documents[2].text) for number in range(9)]
     hits = retriever([*copies, *documents], counting, tmp_path).retrieve("How is a violin tuned?", top=3)
     assert len(hits) == len({hit.passage.text for hit in hits}) == 3
 
 
-def test_top_is_cut_to_what_there_is(documents: list[Document], counting: CountingEmbedder, tmp_path: Path) -> None:
+def test_top_larger_than_the_index_returns_every_passage(
+    documents: list[Document], counting: CountingEmbedder, tmp_path: Path
+) -> None:
     opened = retriever(documents, counting, tmp_path)
     assert len(opened.retrieve("violin", top=2)) == 2
     assert {hit.passage.document for hit in opened.retrieve("violin", top=99)} == {
@@ -136,7 +140,7 @@ def test_top_is_cut_to_what_there_is(documents: list[Document], counting: Counti
     }
 
 
-def test_repeated_question_embeds_the_question_only(
+def test_a_repeated_question_embeds_only_the_question(
     documents: list[Document], counting: CountingEmbedder, tmp_path: Path
 ) -> None:
     opened = retriever(documents, counting, tmp_path)
@@ -146,7 +150,7 @@ def test_repeated_question_embeds_the_question_only(
     assert counting.embedded == ["How is a violin tuned?"]
 
 
-def test_memory_of_sentences_is_bounded(
+def test_the_cache_of_sentence_vectors_is_bounded(
     documents: list[Document], counting: CountingEmbedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_CACHED_PASSAGES", 1)

@@ -1,4 +1,4 @@
-"""The parsers' process: what it answers, and that no file blocks it, or the command."""
+"""The parsers' process: its answers, and that no file blocks it or the command."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def texts(answers: list[tuple[str, Reading | str]]) -> list[tuple[str, str]]:
     return [(member, answer if isinstance(answer, str) else answer.text.strip()) for member, answer in answers]
 
 
-def test_files_are_read_in_one_other_process(reading: Sandbox, page: Path) -> None:
+def test_all_files_are_read_in_one_child_process(reading: Sandbox, page: Path) -> None:
     assert texts(list(reading.read(page, COMMAND_LINE))) == [("", "They see.")]
     first = reading._process
     assert first is not None and first.pid != os.getpid()
@@ -46,7 +46,7 @@ def test_files_are_read_in_one_other_process(reading: Sandbox, page: Path) -> No
     assert first.poll() is not None
 
 
-def test_a_file_that_takes_too_long_ends_the_process_only(reading: Sandbox, tmp_path: Path, page: Path) -> None:
+def test_a_file_that_takes_too_long_ends_only_the_child_process(reading: Sandbox, tmp_path: Path, page: Path) -> None:
     slow = tmp_path / "slow.html"
     slow.write_bytes(b"<p>word" * 1_000_000)
     ((member, sentence),) = reading.read(slow, replace(COMMAND_LINE, seconds=0.0))
@@ -56,7 +56,7 @@ def test_a_file_that_takes_too_long_ends_the_process_only(reading: Sandbox, tmp_
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
-def test_a_file_that_takes_too_much_memory_is_named(tmp_path: Path, page: Path) -> None:
+def test_a_file_that_takes_too_much_memory_is_reported(tmp_path: Path, page: Path) -> None:
     large = tmp_path / "large.json"
     large.write_bytes(b"[" + b"{}," * 4_000_000 + b"{}]")
     with Sandbox(replace(COMMAND_LINE, memory_bytes=200_000_000)) as reading:
@@ -64,7 +64,7 @@ def test_a_file_that_takes_too_much_memory_is_named(tmp_path: Path, page: Path) 
         assert texts(list(reading.read(page, COMMAND_LINE))) == [("", "They see.")]
 
 
-def test_a_process_that_dies_is_one_sentence_and_another_starts(reading: Sandbox, page: Path) -> None:
+def test_a_process_that_dies_is_reported_and_restarted(reading: Sandbox, page: Path) -> None:
     list(reading.read(page, COMMAND_LINE))
     assert reading._process is not None
     reading._process.kill()
@@ -73,26 +73,26 @@ def test_a_process_that_dies_is_one_sentence_and_another_starts(reading: Sandbox
     assert texts(list(reading.read(page, COMMAND_LINE))) == [("", "They see.")]
 
 
-def test_members_read_before_a_zip_takes_too_much_are_kept(reading: Sandbox, tmp_path: Path) -> None:
+def test_members_read_before_the_process_dies_are_kept(reading: Sandbox, tmp_path: Path) -> None:
     file = tmp_path / "pack.zip"
     file.write_bytes(samples.packed({"a.txt": "First.", "b.txt": "Second."}))
-    going = reading.read(file, COMMAND_LINE)
-    assert texts([next(going)]) == [("a.txt", "First.")]
+    answers = reading.read(file, COMMAND_LINE)
+    assert texts([next(answers)]) == [("a.txt", "First.")]
     assert reading._process is not None
-    # What else it wrote is dropped, as if it had ended here.
+    # Drop what else the process wrote, as if it had died here.
     reading._lines = sandbox.queue.SimpleQueue()
     reading._lines.put(b"")
-    assert "too much memory" in str(list(going))
+    assert "too much memory" in str(list(answers))
 
 
-def test_a_process_that_cannot_start_is_no_fault_of_the_file(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_cannot_start_is_not_blamed_on_the_file(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "false")
     with pytest.raises(InputError, match="The process for parsers does not start"), Sandbox(COMMAND_LINE) as reading:
         list(reading.read(page, COMMAND_LINE))
 
 
 def test_a_script_without_a_main_guard_reads_parsed_kinds(page: Path) -> None:
-    """multiprocessing would run the script again; and the package may come from the current folder."""
+    """The child process neither runs the script again nor needs an installed package: the current folder will do."""
     script = f"""
 from pathlib import Path
 from specrace.retrieval.documents import read_documents

@@ -36,7 +36,7 @@ PROSE = st.lists(
 
 
 @given(PROSE)
-def test_spans_are_ordered_tight_and_cover_all_text(text: str) -> None:
+def test_spans_are_ordered_stripped_and_cover_all_text(text: str) -> None:
     spans = list(split_sentences(text))
     assert all(first < last for first, last in spans)
     assert all(left[1] <= right[0] for left, right in pairwise(spans))
@@ -109,7 +109,7 @@ def test_markdown(text: str, sentences: list[str]) -> None:
 
 @pytest.mark.parametrize("text", [".", "X. ", '."', "(. ", " ", "A\n"])
 def test_hostile_text_takes_linear_time(text: str) -> None:
-    """Repetitions of up to 200,000 characters and more, with another character at the end."""
+    """Each text is repeated to 200,000 characters and more, with a different character at the end."""
     assert growth(lambda times: list(split_sentences(text * times + "a")), 2000 // len(text)) < LINEAR
 
 

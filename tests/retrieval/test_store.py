@@ -1,4 +1,4 @@
-"""Indexes on the disk: searches, additions, interruptions, and broken files."""
+"""Indexes on disk: searches, additions, interruptions, and broken files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def search(folder: Path, question: str, top: int = 5) -> list[tuple[str, float]]
 def _quick_training() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "SUB_VECTORS", 2)
-        # So small that there are more lists than a search probes.
+        # Short lists, so that there are more of them than a search probes.
         patch.setattr(module, "PASSAGES_PER_LIST", 256)
         yield
 
@@ -61,7 +61,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_small_index_is_exact_and_has_what_was_indexed(
+def test_a_small_index_is_exact_and_holds_every_document(
     tmp_path: Path, small: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     documents = list(generate_documents(5, 10))
@@ -80,14 +80,14 @@ def test_a_small_index_is_exact_and_has_what_was_indexed(
     assert live.passages and capfd.readouterr() == ("", "")
 
 
-def test_places_and_odd_characters_survive(tmp_path: Path) -> None:
+def test_passages_and_unusual_characters_survive_storage(tmp_path: Path) -> None:
     odd = Document("\ud800.md", "\u2028", "# Ärger\n\nw1 \udcff w2 \x85 你好")
     build(tmp_path / "odd", [odd])
     stored = StoredIndex(tmp_path / "odd")
     assert stored.documents(10**9) == [odd] and list(stored.open(EMBEDDER).passages) == split(odd)
 
 
-def test_a_large_index_is_approximate_good_and_quiet(large: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_large_index_is_approximate_accurate_and_quiet(large: Path, capfd: pytest.CaptureFixture[str]) -> None:
     head = StoredIndex(large).head
     assert (head.kind, head.lists, head.sub_vectors, head.probes) == ("ivf-pq", 32, 2, 16)
     assert head.recall >= 0.9 and head.recall_sample == 200 and head.unranked_recall <= head.recall
@@ -101,7 +101,9 @@ def test_a_large_index_is_approximate_good_and_quiet(large: Path, capfd: pytest.
     assert capfd.readouterr().err == ""
 
 
-def test_an_addition_is_found_and_trains_nothing(large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_added_passages_are_found_without_retraining(
+    large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(large, folder)
     before, opened = StoredIndex(folder).head, StoredIndex(folder).open(EMBEDDER)
@@ -113,7 +115,7 @@ def test_an_addition_is_found_and_trains_nothing(large: Path, tmp_path: Path, mo
     assert (head.passages, head.documents, head.lists) == (10_330, 106, before.lists)
     for passage in split(new[2]):
         assert passage.text in [text for text, _ in search(folder, passage.text)]
-    # An index that is open keeps searching what it had.
+    # An index opened before the addition still searches the old passages.
     assert opened.search(question, 5) == matches and len(opened.passages) == 10_300
     assert sorted(file.name for file in folder.glob("*.faiss")) == ["passages-10330.faiss"]
     again = add_to_index([*new, *generate_documents(1, 100)], EMBEDDER, folder, split)
@@ -129,7 +131,7 @@ def test_a_small_index_grows_into_a_large_one_quietly(small: Path, capfd: pytest
 
 
 class Failing(WordEmbedder):
-    """Fails at its third batch."""
+    """Interrupts the third batch, as Ctrl-C would."""
 
     calls = 0
 
@@ -140,7 +142,9 @@ class Failing(WordEmbedder):
         return super().embed(texts)
 
 
-def test_an_interruption_leaves_nothing_half_made(tmp_path: Path, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interruption_leaves_the_old_index_or_none(
+    tmp_path: Path, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "BATCH", 16)
     with pytest.raises(KeyboardInterrupt):
         build(tmp_path / "new", generate_documents(9, 9), Failing(8))
@@ -155,8 +159,8 @@ def test_an_interruption_leaves_nothing_half_made(tmp_path: Path, small: Path, m
     assert search(small, text)[0][0] == text
 
 
-def test_an_addition_under_way_hides_no_document(small: Path) -> None:
-    """What it has written so far may end in the middle of a line."""
+def test_a_partly_written_addition_hides_no_document(small: Path) -> None:
+    """An addition that is under way may have written part of a line."""
     stored = StoredIndex(small)
     documents = stored.documents(10**9)
     with (small / "documents.jsonl").open("ab") as stream:
@@ -165,14 +169,14 @@ def test_an_addition_under_way_hides_no_document(small: Path) -> None:
 
 
 def test_two_additions_do_not_run_at_once(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second is refused while the first writes or trains, and if the first ended after the second had begun."""
+    """The second is refused while the first runs, and also if the first ends after the second has opened the index."""
     pytest.importorskip("fcntl")
 
     def add(seed: int, embedder: Any = EMBEDDER) -> Head:
         return add_to_index(generate_documents(2, 4, seed=seed), embedder, small, split)
 
-    class Meanwhile(WordEmbedder):
-        """A second process that adds."""
+    class AddingMeanwhile(WordEmbedder):
+        """Tries a second addition during every batch, as another process would."""
 
         def embed(self, texts: Sequence[str]) -> Vectors:
             if len(texts) > 1:
@@ -180,7 +184,7 @@ def test_two_additions_do_not_run_at_once(small: Path, monkeypatch: pytest.Monke
                     add(2)
             return super().embed(texts)
 
-    assert add(1, Meanwhile(8)).documents == 7
+    assert add(1, AddingMeanwhile(8)).documents == 7
     opened = StoredIndex.open
 
     def late(stored: StoredIndex, embedder: Any) -> Any:
@@ -195,7 +199,7 @@ def test_two_additions_do_not_run_at_once(small: Path, monkeypatch: pytest.Monke
     assert add(3).documents == 11 and len(StoredIndex(small).documents(10**9)) == 11
 
 
-def test_a_document_that_was_indexed_before_is_passed_over_in_every_version(small: Path) -> None:
+def test_each_version_of_a_document_is_indexed_once(small: Path) -> None:
     versions = [Document("README.md", "", f"Version {number} of the words.") for number in (1, 2)]
     for version in versions * 2:
         add_to_index([version], EMBEDDER, small, split)
@@ -212,7 +216,7 @@ def test_another_user_may_read_an_index(tmp_path: Path) -> None:
     assert all(file.stat().st_mode & 0o044 == 0o044 for file in [small, *small.iterdir()])
 
 
-def test_documents_are_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_indexed_documents_are_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BATCH", 16)
     alive: weakref.WeakSet[Any] = weakref.WeakSet()
     max_alive = 0
@@ -259,7 +263,7 @@ def rewrite(**values: Any) -> Any:
         ("passages.jsonl", lambda content: content[: len(content) // 2]),
     ],
 )
-def test_a_broken_index_is_refused_in_a_sentence(small: Path, name: str, change: Any) -> None:
+def test_a_broken_index_is_refused_in_one_sentence(small: Path, name: str, change: Any) -> None:
     damage(small, name, change)
     with pytest.raises(InputError, match=r"^The index .*small is damaged or not ours \(.*\): build it again"):
         StoredIndex(small).open(EMBEDDER)
@@ -279,7 +283,7 @@ def test_a_broken_faiss_index_is_refused(large: Path, tmp_path: Path) -> None:
         StoredIndex(folder).open(EMBEDDER)
 
 
-def test_documents_that_are_damaged_are_refused(small: Path) -> None:
+def test_damaged_documents_are_refused(small: Path) -> None:
     damage(small, "documents.jsonl", lambda content: b"x" * len(content))
     with pytest.raises(InputError, match=r"documents\.jsonl"):
         StoredIndex(small).documents(10**9)
@@ -295,7 +299,7 @@ def test_another_embedder_is_refused(small: Path) -> None:
             add_to_index(generate_documents(1, 1), embedder, small, split)
 
 
-def test_what_cannot_be_indexed_is_refused(tmp_path: Path, small: Path) -> None:
+def test_existing_and_missing_folders_are_refused(tmp_path: Path, small: Path) -> None:
     with pytest.raises(InputError, match="exists already"):
         build(small, generate_documents(1, 1))
     with pytest.raises(InputError, match="hold no text"):

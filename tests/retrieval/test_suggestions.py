@@ -1,4 +1,4 @@
-"""Questions that are made from documents."""
+"""Questions suggested from documents."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ OWLS = Document("owls.md", "Owls", "They hear well.\n\n## How do owls fly?\n\nSi
 BEES = Document("bees.txt", "bees", "Bees dance. They hum.")
 
 
-def test_headings_and_first_sentences_become_questions_document_by_document() -> None:
+def test_headings_and_first_sentences_become_questions_that_alternate_between_documents() -> None:
     assert suggest_questions([OWLS, BEES], 9) == [
         "What do the documents say about “Owls”?",
         "Explain: “Bees dance.”",

@@ -1,4 +1,4 @@
-"""An embedder without a model, and any number of documents: texts that share words have similar vectors."""
+"""An embedder without a model, to which texts that share words are similar, and generated documents."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class WordEmbedder:
 
 
 def generate_documents(count: int, passages: int, seed: int = 0) -> Iterator[Document]:
-    """Documents with `passages` passages of two sentences each; the words of a document are of one topic."""
+    """Generate documents of `passages` passages, two sentences each; a document's words come from one topic."""
     chance = np.random.default_rng(seed)
     for number in range(count):
         first = int(chance.integers(TOPICS)) * (WORDS // TOPICS)

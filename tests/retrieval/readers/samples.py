@@ -1,4 +1,4 @@
-"""Files of every kind, sound and hostile, made by code."""
+"""Generates files of every kind, valid and hostile."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOTEBOOK = {
 
 
 def pdf(*pages: str, title: str = "", password: str = "") -> bytes:
-    """One line of text a page, written by hand."""
+    """Make a PDF by hand, with one line of text per page."""
     objects = ["<< /Type /Catalog /Pages 2 0 R >>", "", "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"]
     kids = []
     for words in pages:
@@ -58,7 +58,7 @@ def pdf(*pages: str, title: str = "", password: str = "") -> bytes:
 
 
 def word() -> bytes:
-    """A title, a section with a list, and a table."""
+    """Make a Word document: a title, a section with a list, and a table."""
     document = docx.Document()
     document.add_heading("Bread", 0)
     document.add_paragraph("Yeast makes bread rise.")
@@ -71,7 +71,7 @@ def word() -> bytes:
 
 
 def slides() -> bytes:
-    """Two slides: a title with notes, and a table."""
+    """Make a presentation of two slides: one with a title and notes, one with a table."""
     deck = pptx.Presentation()
     first = deck.slides.add_slide(deck.slide_layouts[0])
     first.shapes.title.text = "Bridges"
@@ -85,7 +85,7 @@ def slides() -> bytes:
 
 
 def sheets() -> bytes:
-    """Two sheets, one of them with a header."""
+    """Make a workbook of two sheets, one of them with a header."""
     book = openpyxl.Workbook()
     book.active.title = "Prices"
     for row in (["Item", "Price"], ["Tea", 2.5], ["Coffee", 3]):
@@ -95,7 +95,7 @@ def sheets() -> bytes:
 
 
 def packed(members: Mapping[str, str | bytes]) -> bytes:
-    """A zip."""
+    """Make a zip of these members."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in members.items():
@@ -104,7 +104,7 @@ def packed(members: Mapping[str, str | bytes]) -> bytes:
 
 
 def repacked(package: bytes, part: str, change: tuple[bytes, bytes]) -> bytes:
-    """An Office file with `change` (old, new) made in one of its parts."""
+    """Copy an Office file with some bytes of one `part` replaced; `change` is (old, new)."""
     with zipfile.ZipFile(io.BytesIO(package)) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     assert change[0] in members[part]
@@ -112,18 +112,18 @@ def repacked(package: bytes, part: str, change: tuple[bytes, bytes]) -> bytes:
 
 
 def with_entity(package: bytes, part: str, root: bytes) -> bytes:
-    """An Office file whose `part` declares an external entity."""
+    """Copy an Office file so that one `part`, whose root element is `root`, declares an external entity."""
     declared = b'<!DOCTYPE x [<!ENTITY secret SYSTEM "file:///etc/passwd">]>'
     return repacked(package, part, (b"<" + root, declared + b"<" + root))
 
 
 def bomb(size: int = 300_000_000) -> bytes:
-    """A zip of one text that unpacks to `size` bytes."""
+    """Make a zip bomb: one text file that unpacks to `size` bytes."""
     return packed({"zeros.txt": b"a" * size})
 
 
 def good() -> dict[str, bytes]:
-    """A sound file of each kind."""
+    """Make a valid file of each kind, by file name."""
     texts = {
         "notes.txt": "First line.\n\nThird line: whales sing.",
         "latin.txt": "Der Käse reift im März.".encode("latin-1"),

@@ -1,4 +1,4 @@
-"""Broken and hostile files: each is named with the reason, and nothing outside is read."""
+"""Broken and hostile files: each is reported with the reason, and no file outside the archive is read."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ WIDE = samples.packed({f"{number}.md": f"File {number}." for number in range(3)}
 
 
 def read(name: str, content: bytes, limits: ReadingLimits = COMMAND_LINE) -> tuple[dict[str, Reading], dict[str, str]]:
-    """What was read, and why the rest was not, by member."""
+    """Return what was read and, for the rest, the reason why not, both by member."""
     answers = list(read_content(name, content, limits))
     good = {member: answer for member, answer in answers if isinstance(answer, Reading)}
     return good, {member: answer for member, answer in answers if isinstance(answer, str)}
 
 
 def encrypted_zip() -> bytes:
-    """The flag alone: the standard library writes no encrypted zips."""
+    """Set only the flag that says a member is encrypted: the standard library cannot write encrypted zips."""
     content = bytearray(samples.packed({"a.md": "secret"}))
     content[6] |= 1
     content[content.index(b"PK\x01\x02") + 8] |= 1
@@ -88,17 +88,17 @@ def linked_zip() -> bytes:
         ("a.exe", b"MZ", "", "is not a txt, md, html"),
     ],
 )
-def test_what_cannot_be_used_is_named(name: str, content: bytes, member: str, words: str) -> None:
+def test_an_unusable_file_is_reported_with_the_reason(name: str, content: bytes, member: str, words: str) -> None:
     good, bad = read(name, content)
     assert not good and list(bad) == [member] and words in bad[member]
 
 
-def test_a_bad_member_leaves_the_others() -> None:
+def test_a_bad_member_does_not_affect_the_others() -> None:
     good, bad = read("a.zip", samples.packed({"bad.pdf": "junk", "good.md": "Fine.", "../out.md": "x"}))
     assert list(good) == ["good.md"] and list(bad) == ["bad.pdf", "../out.md"]
 
 
-def test_hidden_members_and_other_kinds_are_passed_over() -> None:
+def test_hidden_members_and_unsupported_kinds_are_skipped() -> None:
     members = {"a.md": "Fine.", ".git/b.md": "x", "__MACOSX/a.md": "x", "photo.png": "x", "folder/": ""}
     assert [list(names) for names in read("a.zip", samples.packed(members))] == [["a.md"], []]
 
@@ -113,12 +113,12 @@ def test_hidden_members_and_other_kinds_are_passed_over() -> None:
         ("a.zip", samples.packed({"a.md": "word " * 9}), {"unpacked_bytes": 40}, "unpacks to far more"),
     ],
 )
-def test_limits_hold(name: str, content: bytes, limits: dict[str, int], words: str) -> None:
+def test_a_file_over_a_limit_is_refused(name: str, content: bytes, limits: dict[str, int], words: str) -> None:
     good, bad = read(name, content, replace(COMMAND_LINE, **limits))
     assert not good and words in str(bad)
 
 
-def test_a_limit_in_the_middle_keeps_what_came_before() -> None:
+def test_what_was_read_before_a_limit_is_kept() -> None:
     limits = replace(COMMAND_LINE, pages=1, files=2)
     for name, content, words in (
         ("a.pdf", samples.pdf("One.", "Two."), "is read up to page 1."),
@@ -141,12 +141,12 @@ def test_an_address_is_one_short_line() -> None:
     assert address.startswith("key k k k") and len(address) == 120
 
 
-def test_broken_lines_of_json_are_counted() -> None:
+def test_lines_that_are_not_json_are_counted() -> None:
     good, bad = read("a.jsonl", b'{"a": 1}\nx\n{"a": 2}\ny\n')
     assert good[""].text == "a: 1\n\na: 2" and bad == {"": "has 2 lines that are not JSON, the first in line 2."}
 
 
-def test_a_missing_parser_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_parser_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> None:
         raise ImportError(name)
 
@@ -156,7 +156,7 @@ def test_a_missing_parser_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatc
         assert "pip install 'specrace[documents]'" in bad[""]
 
 
-def test_odd_values_become_text() -> None:
+def test_json_values_of_every_type_become_text() -> None:
     record = {"none": None, "yes": True, "text": "a\0b \ud800", "empty": "", "list": [1, [2, {"x": 3}]]}
     good, _ = read("a.json", json.dumps(record).encode())
     assert good[""].text == "yes: True\n\ntext: ab ?\n\nlist: 1; list: 2; list.x: 3"
@@ -174,12 +174,12 @@ def test_odd_values_become_text() -> None:
         (b"a,b\n1,2,3\n4\n", "a: 1; b: 2; 3\n\na: 4"),
     ],
 )
-def test_tables_are_rows_with_the_names_of_their_columns(content: bytes, text: str) -> None:
+def test_each_row_of_a_table_repeats_the_column_names(content: bytes, text: str) -> None:
     assert read("a.csv", content)[0][""].text == text
 
 
 @pytest.mark.parametrize("declared", ["windows-1251", "koi8-r"])
-def test_html_is_decoded_as_it_declares(declared: str) -> None:
+def test_html_is_decoded_in_its_declared_encoding(declared: str) -> None:
     page = f"<meta charset='{declared}'><p>съешь ещё".encode(declared)
     assert read("a.html", page)[0][""].text == "съешь ещё"
     assert "is not UTF-8" in read("a.html", page.replace(declared.encode(), b"rot13"))[1][""]

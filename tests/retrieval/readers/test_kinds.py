@@ -1,4 +1,4 @@
-"""Every kind of file, in one table: which words are read, and under which address."""
+"""Every kind of file: the text that is read from it, and the address of each phrase."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from specrace.retrieval.readers.reading import Blocks, Mark
 from specrace.retrieval.readers.tables import add_rows
 from tests.retrieval.readers import samples
 
-# File, title, words in it, their address.
-SPOTS = [
+# (file, its title, a phrase in it, the phrase's address).
+PHRASES = [
     ("notes.txt", "notes", "whales", "line 3"),
     ("latin.txt", "latin", "Käse", "line 1"),
     ("guide.md", "Guide", "pulls the sea", "Moon"),
@@ -60,8 +60,8 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Document]:
     return by_name
 
 
-@pytest.mark.parametrize(("name", "title", "words", "address"), SPOTS)
-def test_words_are_found_under_their_address(
+@pytest.mark.parametrize(("name", "title", "words", "address"), PHRASES)
+def test_each_phrase_has_its_address(
     documents: dict[str, Document], name: str, title: str, words: str, address: str
 ) -> None:
     document = documents[name]
@@ -70,16 +70,16 @@ def test_words_are_found_under_their_address(
     assert Addresses(document.text, document.marks).describe(start, start + len(words)) == address
 
 
-def test_what_no_reader_shows_is_left_out(documents: dict[str, Document]) -> None:
+def test_scripts_and_styles_are_left_out(documents: dict[str, Document]) -> None:
     assert "steal" not in documents["page.html"].text and "p {}" not in documents["page.html"].text
 
 
-def test_a_sample_of_every_parsed_kind_is_here() -> None:
+def test_every_kind_has_a_sample() -> None:
     assert {kind.name for kind in KINDS.values()} == {KINDS[Path(name).suffix].name for name in samples.good()}
 
 
 @pytest.mark.parametrize("name", sorted(samples.good()))
-def test_the_first_bytes_tell_more_than_the_suffix(name: str) -> None:
+def test_the_first_bytes_outweigh_the_suffix(name: str) -> None:
     content = samples.good()[name]
     binary = content.startswith((b"PK", b"%PDF"))
     right, wrong = list(read_content(name, content, COMMAND_LINE)), list(read_content("x.md", content, COMMAND_LINE))
@@ -87,7 +87,7 @@ def test_the_first_bytes_tell_more_than_the_suffix(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(samples.good()))
-def test_a_file_cut_anywhere_is_read_in_part_or_named(name: str) -> None:
+def test_a_truncated_or_corrupted_file_is_read_in_part_or_reported(name: str) -> None:
     content = samples.good()[name]
     for size in range(0, len(content), max(1, len(content) // 12)):
         assert list(read_content(name, content[:size], COMMAND_LINE))
@@ -102,7 +102,7 @@ def test_a_passage_has_the_address_of_its_text() -> None:
     assert addresses == ["page 1–2", "page 3", "page 3 – end"]
 
 
-def test_lines_are_counted_from_the_file_s_first() -> None:
+def test_line_numbers_count_from_the_start_of_the_file() -> None:
     readings = list(read_content("a.txt", b"\n# Title\nthree\n\nfive", COMMAND_LINE))
     ((_, reading),) = readings
     assert not isinstance(reading, str) and reading.title == "Title"
@@ -112,7 +112,7 @@ def test_lines_are_counted_from_the_file_s_first() -> None:
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.log", "a.rst"])
-def test_a_command_in_a_plain_text_is_no_title(name: str) -> None:
+def test_a_shell_prompt_in_plain_text_is_not_a_title(name: str) -> None:
     content = "one\n# apt install foo\ntwo" if name != "a.log" else "# apt install foo\ntwo"
     ((_, reading),) = read_content(name, content.encode(), COMMAND_LINE)
     assert not isinstance(reading, str) and (reading.title, reading.text) == ("", content)
@@ -133,7 +133,7 @@ def test_a_command_in_a_plain_text_is_no_title(name: str) -> None:
         ("a.tsv", "name\tnote, long\nBrot\t2,50", ["name: Brot; note, long: 2,50"]),
     ],
 )
-def test_columns_have_their_names(name: str, table: str, rows: list[str]) -> None:
+def test_cells_are_labelled_with_their_column_names(name: str, table: str, rows: list[str]) -> None:
     ((_, reading),) = read_content(name, table.encode(), COMMAND_LINE)
     assert not isinstance(reading, str) and [row for row in reading.text.split("\n") if row] == rows
 
@@ -168,13 +168,13 @@ def test_the_docs_state_the_limits() -> None:
         ("id;said\n1;plain\n2;" + "x" * 200_000 + "\n", "id: 2; said: " + "x" * 200_000),
     ],
 )
-def test_a_table_is_quoted_as_tables_are_whatever_its_beginning_shows(tmp_path: Path, content: str, row: str) -> None:
+def test_standard_quoting_applies_whatever_the_first_rows_suggest(tmp_path: Path, content: str, row: str) -> None:
     (tmp_path / "a.csv").write_text(content)
     (document,) = read_documents([tmp_path])
     assert document.text.endswith(row)
 
 
-def test_a_table_of_a_head_alone_has_its_own_place() -> None:
+def test_a_table_with_only_a_header_has_its_own_address() -> None:
     blocks = Blocks(COMMAND_LINE)
     add_rows(blocks, [("sheet A, row 1", ["name", "born"]), ("sheet A, row 2", ["Ada", "1815"])])
     add_rows(blocks, [("sheet B, row 1", ["city", "land"])])
