@@ -1,7 +1,7 @@
 """llama.cpp's own parser of flags, from the library in the wheel `xllamacpp`.
 
 The wheel binds no parser, but its library exports llama.cpp's (`common_params_parse` in common/arg.h), and a
-`CommonParams` holds the C++ struct right behind the object's head.
+`CommonParams` holds the C++ struct right after the object's header.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import xllamacpp
 PARSE = "_Z19common_params_parseiPPcR13common_params13llama_examplePFviS0_E"
 # LLAMA_EXAMPLE_SERVER in common/common.h, as in build 11549.
 SERVER = 12
-HEAD = object.__basicsize__
+HEADER_SIZE = object.__basicsize__
 
 
 def parse_flags(flags: str, params: Any = None) -> Any:
@@ -25,7 +25,7 @@ def parse_flags(flags: str, params: Any = None) -> Any:
     Raises ValueError where llama.cpp refuses it.
     """
     params = xllamacpp.CommonParams() if params is None else params
-    struct = id(params) + HEAD
+    struct = id(params) + HEADER_SIZE
     assert ctypes.c_int32.from_address(struct).value == params.n_predict, "the struct lies elsewhere in this wheel"
     words = [b"llama-server", *(word.encode() for word in shlex.split(flags))]
     library = ctypes.CDLL(str(Path(xllamacpp.xllamacpp.__file__)))

@@ -1,4 +1,4 @@
-"""Parts that the tests of `score` share: transcripts, and the command `score` by itself."""
+"""What tests of scoring share: transcripts, log files, and a call of the command `score`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from specrace.cli import score
 from specrace.lab.transcripts import Transcript
 
-# The prompt ends in 1 2, which stood at its start before 3: copying pays from the first step on.
+# The prompt begins with 1 2 3 and ends in 1 2, so copying pays from the first step on.
 COPYING = {
     "id": "a",
     "category": "copy",
@@ -29,9 +29,9 @@ def transcript(prompt: Sequence[int], output: Sequence[int]) -> Transcript:
 
 
 def write(path: Path, *lines: Any) -> Path:
-    """A file of these lines: objects as JSON, bytes as they are; gzip where the name says so."""
-    packed = b"".join((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n" for line in lines)
-    path.write_bytes(gzip.compress(packed) if path.suffix == ".gz" else packed)
+    """Write a file of these lines: objects as JSON, bytes as they are; compressed if its name ends in .gz."""
+    data = b"".join((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n" for line in lines)
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
     return path
 
 
@@ -59,7 +59,7 @@ def copying(count: int, *, seed: int = 0, category: str = "copy") -> list[Transc
 
 
 def write_log(path: Path, transcripts: Sequence[Transcript]) -> Path:
-    """A log of these transcripts."""
+    """Write a log of these transcripts."""
     rows = (
         {"id": request.id, "category": request.category, "prompt_ids": request.prompt, "output_ids": request.output}
         for request in transcripts

@@ -42,11 +42,11 @@ def test_without_steps_there_are_no_positions() -> None:
     assert Acceptance().summary() == {"emitted": [0], "drafted": [], "accepted": []}
 
 
-def test_a_scoreboard_shows_its_steps_and_forgets_a_request_that_is_broken_off() -> None:
+def test_a_scoreboard_reports_its_steps_and_discards_an_interrupted_request() -> None:
     board = Scoreboard([ScoredLane.of("vanilla", {}), ScoredLane.of("prompt-lookup", {}, 3)], by_category=True)
     counted = {lane.name: Acceptance() for lane in board.lanes}
     board.add(
-        transcript(COPYING["prompt_ids"], COPYING["output_ids"]), lambda lane, acceptance: counted[lane].add(acceptance)
+        transcript(COPYING["prompt_ids"], COPYING["output_ids"]), lambda lane, new_step: counted[lane].add(new_step)
     )
     groups = board.groups()
     assert {lane: acceptance.steps for lane, acceptance in counted.items()} == {"vanilla": 8, "prompt-lookup": 4}
@@ -56,16 +56,16 @@ def test_a_scoreboard_shows_its_steps_and_forgets_a_request_that_is_broken_off()
         "accepted": [2, 1, 1],
     }
 
-    class OverError(Exception):
+    class InterruptError(Exception):
         pass
 
-    def break_off(lane: str, _: Step) -> None:
+    def interrupt(lane: str, _: Step) -> None:
         if lane == "prompt-lookup":
-            raise OverError
+            raise InterruptError
 
     try:
-        board.add(transcript(FRESH["prompt_ids"], FRESH["output_ids"]), break_off)
-    except OverError:
+        board.add(transcript(FRESH["prompt_ids"], FRESH["output_ids"]), interrupt)
+    except InterruptError:
         assert (board.groups(), board.outputs) == (groups, 1)
     else:
-        raise AssertionError("it was not broken off")
+        raise AssertionError("it was not interrupted")

@@ -1,4 +1,4 @@
-"""The benchmark: what is counted and compared, on a target that is a table."""
+"""The benchmark: what it counts and compares, on a target that is a table of logits."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_lanes_are_measured_on_every_prompt() -> None:
     assert summary["lanes"][0]["tau"] == 1.0 and summary["lanes"][0]["speedup"] == pytest.approx(1.0)
 
 
-def test_contestants_take_turns_and_another_begins_each_time() -> None:
+def test_each_repetition_starts_with_a_different_lane() -> None:
     target = TableTarget()
     progress: list[str] = []
     Bench(target, RaceSpec(("trie",), max_new_tokens=4), repetitions=2).run(prompts(2), progress.append)
@@ -58,7 +58,7 @@ def test_contestants_take_turns_and_another_begins_each_time() -> None:
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_lanes_know_the_outputs_of_earlier_other_prompts(keep: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lanes_know_the_earlier_outputs_of_other_prompts_only(keep: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """In every lane and repetition, alone and step by step, in any order; never an output of the same prompt."""
     pasts_seen: dict[str, list[list[tuple[int, ...]]]] = {}
     names = {"one": 1, "other": 2, "one again": 1, "last": 3}
@@ -103,7 +103,7 @@ def result_of(name: str, tokens: list[int], vanilla: list[float], trie: list[flo
     )
 
 
-def test_figures_are_sums_of_medians_and_loops_are_left_out() -> None:
+def test_metrics_are_sums_of_medians_and_loops_are_left_out() -> None:
     straight = result_of("one", list(range(40)), [80, 100, 1000], [40, 50, 60], 50.0)
     looping = result_of("two", [7, 8] * 50, [10, 10, 10], [1, 1, 1], 1.0)
     summary = summarise([straight, looping], words)
@@ -124,16 +124,16 @@ def test_figures_are_sums_of_medians_and_loops_are_left_out() -> None:
 
 
 def test_a_speedup_lies_in_its_range() -> None:
-    """Each prompt has one late run, each in another repetition, so no repetition is as fast as the medians."""
-    late = ([100, 50, 50], [50, 100, 50], [50, 50, 100])
-    results = [result_of(str(name), list(range(40)), [100] * 3, trie_ms, 50.0) for name, trie_ms in enumerate(late)]
+    """Each prompt has one slow run, each in a different repetition, so no repetition is as fast as the medians."""
+    slow = ([100, 50, 50], [50, 100, 50], [50, 50, 100])
+    results = [result_of(str(name), list(range(40)), [100] * 3, trie_ms, 50.0) for name, trie_ms in enumerate(slow)]
     trie = summarise(results, words)["lanes"][1]
     assert (trie["speedup"], trie["speedup_low"], trie["speedup_high"]) == (2.0, pytest.approx(1.5), 2.0)
     once = summarise([result_of("one", list(range(40)), [100], [50], 50.0)], words)["lanes"][1]
-    assert once["speedup_low"] is None is once["speedup_high"]
+    assert once["speedup_low"] is None and once["speedup_high"] is None
 
 
-def test_clocks_that_disagree_are_named() -> None:
+def test_disagreeing_clocks_give_a_warning() -> None:
     tokens = list(range(40))
     fair = summarise([result_of("one", tokens, [100, 100, 100], [50, 50, 50], 51.0)], words)
     assert fair["warnings"] == []
@@ -141,12 +141,12 @@ def test_clocks_that_disagree_are_named() -> None:
     assert len(summary["warnings"]) == 1 and "trie" in summary["warnings"][0] and "-17 %" in summary["warnings"][0]
 
 
-def test_when_all_loop_the_figures_say_so() -> None:
+def test_a_warning_says_when_every_output_loops() -> None:
     summary = summarise([result_of("two", [7, 8] * 50, [10, 10, 10], [1, 1, 1], 1.0)], words)
     assert "loops" in summary["warnings"][-1] and summary["lanes"][0]["tokens"] == 100
 
 
-def test_a_prompt_that_does_not_fit_is_named_before_anything_runs() -> None:
+def test_a_prompt_that_is_too_long_is_refused_before_anything_runs() -> None:
     target = TableTarget(max_context=64)
     progress: list[str] = []
     long = BenchPrompt("the long one", tuple([3] * 60))
@@ -162,7 +162,7 @@ def test_repetitions_have_bounds(repetitions: int) -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
-def test_a_difference_is_explained_by_the_params_that_chose(temperature: float) -> None:
+def test_a_difference_is_explained_with_the_sampling_params(temperature: float) -> None:
     target = TableTarget(scale=1.0)
     bench = Bench(target, RaceSpec((), max_new_tokens=12, temperature=temperature, seed=4), repetitions=1)
     result = bench.run(prompts(1))[0]
@@ -172,13 +172,13 @@ def test_a_difference_is_explained_by_the_params_that_chose(temperature: float) 
     assert best == [str(token) for token in text]
 
 
-def test_a_prompt_may_have_its_own_length() -> None:
+def test_a_prompt_may_have_its_own_output_length() -> None:
     prompt = replace(prompts(1)[0], max_new_tokens=7)
     results = Bench(TableTarget(), RaceSpec((), max_new_tokens=30), repetitions=1).run([prompt])
     assert len(results[0].runs["vanilla"][0].tokens) == 7
 
 
-def test_a_lane_pays_for_no_other_lanes_draft_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lane_does_not_pay_for_another_lanes_draft_model(monkeypatch: pytest.MonkeyPatch) -> None:
     lanes_of_inputs: list[tuple[str, ...]] = []
 
     def remember(*values: Any) -> Any:
@@ -190,7 +190,7 @@ def test_a_lane_pays_for_no_other_lanes_draft_model(monkeypatch: pytest.MonkeyPa
     assert set(lanes_of_inputs) == {("vanilla",), ("vanilla", "trie"), ("vanilla", "suffix")}
 
 
-def test_prefill_and_tables_are_corrected_as_the_steps_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prefill_and_tables_are_corrected_for_the_machines_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine runs at half its speed, and the prefill takes 1,000 s."""
     target = TableTarget()
     bench, prefill = Bench(target, RaceSpec(("trie",), max_new_tokens=4), repetitions=1), target.prefill

@@ -1,4 +1,4 @@
-"""Cost curves: reading between the points, the draft size that pays, and the file in the cache."""
+"""Cost curves: interpolation, the draft size that pays, padding, measurement, and the cached file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.parts import Scripted, TableSession, TableTarget, continuation, funct
 ROWS = calibrating.ROWS
 FLAT = CostCurve(ROWS, tuple(1.0 + 0.001 * rows for rows in ROWS))
 STEEP = CostCurve(ROWS, tuple(0.6 + 0.4 * rows for rows in ROWS))
-# Two rows, three and five cost more than four, as in fp32 on a CPU.
+# Two, three and five rows cost more than four, as in float32 on a CPU.
 CLIFF = CostCurve((1, 2, 3, 4, 5, 8, 16, 64), (1.0, 2.1, 3.0, 1.4, 2.6, 2.7, 3.4, 7.0))
 
 
@@ -43,12 +43,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     return tmp_path / "specrace"
 
 
-def test_between_the_points_the_curve_is_straight() -> None:
+def test_the_curve_is_interpolated_linearly() -> None:
     curve = CostCurve((1, 2, 4), (2.0, 3.0, 6.0))
     assert [curve.at(rows) for rows in (1, 2, 3, 4, 6)] == [1.0, 1.5, 2.25, 3.0, 4.5]
 
 
-def test_after_the_last_point_a_falling_line_is_not_believed() -> None:
+def test_a_falling_curve_is_extrapolated_as_constant() -> None:
     assert CostCurve((1, 8, 16), (1.0, 2.0, 1.8)).at(100) == 1.8
 
 
@@ -63,19 +63,19 @@ def test_after_the_last_point_a_falling_line_is_not_believed() -> None:
         ((1,), (math.nan,)),
     ],
 )
-def test_what_is_no_curve_is_refused(rows: tuple[int, ...], ratio: tuple[float, ...]) -> None:
+def test_an_invalid_curve_is_refused(rows: tuple[int, ...], ratio: tuple[float, ...]) -> None:
     with pytest.raises(InputError, match="cost curve"):
         CostCurve(rows, ratio)
 
 
-def test_near_takes_the_context_that_is_nearest() -> None:
+def test_near_uses_the_nearest_context() -> None:
     short, long = ContextCost(256, 3.0, (1.0, 2.0)), ContextCost(1024, 6.0, (1.0, 1.5))
     curve = CostCurve((1, 2), (1.0, 1.75), (short, long))
     assert [curve.near(context).at(2) for context in (1, 639, 641, 9999)] == [2.0, 2.0, 1.5, 1.5]
     assert CLIFF.near(77) is CLIFF
 
 
-def test_a_curve_survives_its_file(tmp_path: Path) -> None:
+def test_a_curve_can_be_saved_and_loaded(tmp_path: Path) -> None:
     about = {"model": "größer", "dtype": "bfloat16", "versions": {"torch": "2"}}
     curve = CostCurve((1, 2), (1.0, 1 / 3), (ContextCost(256, 0.1, (1.0, 1 / 3)),), about)
     curve.save(tmp_path / "below" / "curve.json")
@@ -89,28 +89,28 @@ def test_a_curve_survives_its_file(tmp_path: Path) -> None:
      '{"rows": [1], "ratio": [1], "contexts": [{"context": 1, "row_ms": 1, "ratio": [1, 2]}]}', "[" * 9999,
      '{"rows": [1e999], "ratio": [1]}', '{"rows": [1], "ratio": [1], "contexts": 5}'],
 )  # fmt: skip
-def test_a_file_that_is_no_curve_is_named(tmp_path: Path, text: str) -> None:
+def test_an_invalid_curve_file_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "curve.json").write_text(text)
     with pytest.raises(InputError, match="cost curve"):
         CostCurve.load(tmp_path / "curve.json")
 
 
 @pytest.mark.parametrize("method", ["trie", "prompt-lookup", "trigram"])
-def test_a_flat_curve_asks_for_many_drafts_and_a_steep_one_for_few(method: str) -> None:
+def test_a_flat_curve_allows_large_drafts_and_a_steep_one_small_drafts(method: str) -> None:
     gains = METHODS[method].profile.gains(63)
     flat, steep = best_budget(FLAT, gains), best_budget(STEEP, gains)
     assert flat >= 8 > 4 >= steep
     assert flat >= 20 or method == "trigram"
 
 
-def test_a_cliff_is_jumped_over() -> None:
-    """With falling gains two rows are never chosen; where only few nodes gain anything, it is four rows, not five."""
+def test_the_draft_size_skips_a_cost_cliff() -> None:
+    """With falling gains two rows are never chosen. Where only a few nodes gain anything, it is four rows, not five."""
     assert best_budget(CLIFF, METHODS["trie"].profile.gains(63)) in (3, 7, 8, 9)
     assert best_budget(CLIFF, (0.5, 0.4, 0.3, 0.1, 0.05)) == 3
     assert best_budget(CLIFF, (0.5, 0.1, 0.0, 0.0)) == 3
 
 
-def test_the_budget_is_the_best_of_all() -> None:
+def test_the_budget_maximises_tokens_per_cost() -> None:
     gains = (0.7, 0.1, 0.6, 0.2, 0.0, 0.3, 0.0)
     for curve in (FLAT, STEEP, CLIFF):
         value = {k: (1 + sum(gains[:k])) / curve.at(1 + k) for k in range(len(gains) + 1)}
@@ -118,7 +118,7 @@ def test_the_budget_is_the_best_of_all() -> None:
         assert best_budget(curve, gains, min_draft=2) >= 2
 
 
-def test_where_nothing_pays_there_is_no_draft_unless_one_is_asked_for() -> None:
+def test_nothing_is_drafted_where_nothing_pays_unless_a_minimum_is_set() -> None:
     assert best_budget(STEEP, (0.01, 0.01)) == 0
     assert best_budget(STEEP, (0.01, 0.01), min_draft=1) == 1
     assert best_budget(FLAT, ()) == 0
@@ -130,7 +130,7 @@ def test_rows_are_padded_to_the_cheapest_number_above() -> None:
     assert all(pad_rows(FLAT, rows) == rows for rows in ROWS)
 
 
-def test_a_lane_fills_up_over_the_cliff_and_forgets_what_it_filled_with() -> None:
+def test_a_lane_pads_its_tree_over_the_cliff_and_drops_the_padding() -> None:
     """Two and three rows become four if the lane may draft three; the step's tree and what is learned do not change."""
     prompt = (2, 3, 4, 5, 2, 3, 9, 2)
     drafter = Scripted(lambda context, _: TokenTree.chain(context[-1], context[-1:] * (len(context) % 5)))
@@ -154,15 +154,15 @@ def test_a_lane_fills_up_over_the_cliff_and_forgets_what_it_filled_with() -> Non
 
 
 @pytest.mark.parametrize("params", [SamplingParams(), SamplingParams(0.8, seed=2)])
-def test_filled_trees_change_nothing(params: SamplingParams) -> None:
+def test_padding_changes_neither_texts_nor_steps(params: SamplingParams) -> None:
     target = TableTarget(max_context=512)
     for name in ("trie", "recycling", "trigram", "suffix"):
         spec = RaceSpec((name,), 24, 3, params.temperature, seed=params.seed)
         *_, plain = race(target, (2, 3, 4, 2, 3, 5, 2), spec)
-        *_, filled = race(target, (2, 3, 4, 2, 3, 5, 2), spec, curve=CLIFF)
-        assert isinstance(plain, Finished) and isinstance(filled, Finished)
-        assert filled.lanes[1].identical
-        assert (filled.lanes[1].steps, filled.lanes[1].text) == (plain.lanes[1].steps, plain.lanes[1].text)
+        *_, padded = race(target, (2, 3, 4, 2, 3, 5, 2), spec, curve=CLIFF)
+        assert isinstance(plain, Finished) and isinstance(padded, Finished)
+        assert padded.lanes[1].identical
+        assert (padded.lanes[1].steps, padded.lanes[1].text) == (plain.lanes[1].steps, plain.lanes[1].text)
 
 
 def test_a_race_drafts_what_its_curve_allows() -> None:
@@ -177,7 +177,7 @@ def test_a_race_drafts_what_its_curve_allows() -> None:
 
     plain, about = budgets(spec, None)
     assert about["cost_curve"] is None
-    # Fusion cuts its trees by the assumed curve, and no lane beside it drafts by another.
+    # Fusion cuts its trees by the assumed curve, and no lane in its race uses another.
     assert plain == budgets(spec, ASSUMED_CPU)[0] and 1 <= plain["trie"] < METHODS["trie"].budget("cpu", {})
     assert plan_lane(spec, "trie", "cuda").num_draft == METHODS["trie"].budget("cuda", {})
     few, about = budgets(spec, STEEP)
@@ -189,7 +189,7 @@ def test_a_race_drafts_what_its_curve_allows() -> None:
     assert set(budgets(RaceSpec(lanes, max_new_tokens=4, num_draft=5), STEEP)[0].values()) == {0, 5}
 
 
-def test_measuring_fits_the_models_context() -> None:
+def test_measurements_fit_the_models_context() -> None:
     curve = measure(TableTarget(max_context=100), rounds=1)
     assert curve.rows == tuple(rows for rows in ROWS if rows <= 50)
     assert [cost.context for cost in curve.contexts] == [32, 100 - 48]
@@ -199,9 +199,9 @@ def test_measuring_fits_the_models_context() -> None:
     assert both.about["model"] == "a function" and both.about["rounds"] == 3 and "date" in both.about
 
 
-def test_what_is_measured_is_what_rows_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the test's clock k rows take 3 + k ms, and twice that while the machine is slow; now and then a step comes
-    late, and one seems to take no time.
+def test_the_measured_ratios_are_those_of_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the test's clock k rows take 3 + k ms, and twice that while the machine is slow; every 13th step takes
+    0.1 s longer, and one seems to take no time.
     """
     now, steps, score = 0.0, 0, TableSession.score
 
@@ -225,7 +225,7 @@ def test_rounds_out_of_bounds_are_refused(rounds: int) -> None:
         measure(TableTarget(max_context=512), rounds=rounds)
 
 
-def test_a_curve_is_measured_once_and_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_curve_is_measured_once_and_cached(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = TableTarget(max_context=100)
     assert load_cached(target.describe()) is None
     first = calibrate(target, rounds=1)
@@ -242,18 +242,18 @@ def test_a_curve_is_measured_once_and_kept(folder: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("name", ["model", "parameters", "dtype", "device", "threads", "versions"])
-def test_another_machine_or_model_has_another_file(name: str) -> None:
+def test_the_cache_file_depends_on_machine_and_model(name: str) -> None:
     about = ABOUT
     assert cache_file(about | {name: {"torch": "0"}}) != cache_file(about) == cache_file(dict(about))
 
 
-def test_another_engine_has_another_file_but_not_another_reason() -> None:
+def test_the_cache_file_depends_on_the_engine_but_not_on_its_reason() -> None:
     about = ABOUT
     files = [cache_file(about | {"engine": engine}) for engine in ("eager", "eager (not traced: X)", "TorchScript")]
     assert files[0] == files[1] != files[2]
 
 
-def test_each_engine_has_a_curve_of_its_own_whatever_the_reason_for_it() -> None:
+def test_every_engine_has_its_own_cache_file() -> None:
     about = ABOUT
     engines = (
         "compiled decoder",

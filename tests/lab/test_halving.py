@@ -1,4 +1,4 @@
-"""Successive halving: what remains is scored on all requests, and the recommendation is the whole sweep's."""
+"""Successive halving: finalists are scored on all requests, and the recommendation is that of a whole sweep."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from specrace.lab.recommend import Recommender
 from specrace.lab.score import count_steps, score_output
 from specrace.lab.sweep import SHARD_SIZE, Request, Sweep, grid_lanes
 from tests.lab.parts import copying, transcript
-from tests.lab.test_recommend import table
+from tests.lab.test_recommend import make_forecast
 
 LANES = ("prompt-lookup", "suffix", "bigram", "vllm-ngram")
 POOLS = {"own": [1, 2, 3, 4, 5, 6], "vllm": [7, 8]}
@@ -48,7 +48,7 @@ def untimed(recommendation: dict[str, object]) -> dict[str, object]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_the_recommendation_is_that_of_the_whole_sweep_with_any_seed(whole: Sweep, seed: int) -> None:
+def test_halving_recommends_what_the_whole_sweep_recommends(whole: Sweep, seed: int) -> None:
     halving = halved(whole, seed)
     for pool, lanes in POOLS.items():
         names = {whole.lanes[lane].name for lane in lanes}
@@ -58,7 +58,7 @@ def test_the_recommendation_is_that_of_the_whole_sweep_with_any_seed(whole: Swee
         )
 
 
-def test_it_says_what_was_scored_on_how_many_requests(whole: Sweep) -> None:
+def test_the_number_of_scored_requests_is_reported_for_each_setting(whole: Sweep) -> None:
     halving = halved(whole)
     assert sorted(halving.tried) == list(range(1, 9)) and len(halving.left) < 8
     assert {halving.tried[lane].requests for lane in halving.left} == {90}
@@ -67,14 +67,14 @@ def test_it_says_what_was_scored_on_how_many_requests(whole: Sweep) -> None:
     assert halving.sample("vllm").finished and len(halving.sample("vllm").requests) == 16
 
 
-def test_what_loops_is_left_out_and_told(whole: Sweep) -> None:
+def test_looping_requests_are_left_out_and_counted(whole: Sweep) -> None:
     recommender = Recommender(halved(whole).all_finalists(), ASSUMED_GPU)
     assert recommender.looping == Recommender(whole, ASSUMED_GPU).looping == 1
     assert any("1 requests whose output loops" in sentence for sentence in recommender.not_tested)
 
 
 @pytest.mark.slow
-def test_forks_find_the_same(whole: Sweep) -> None:
+def test_forks_give_the_same_counts(whole: Sweep) -> None:
     in_one, forked = (halved(whole, processes=processes) for processes in (1, 2))
     counts = [
         {cell: [score.steps for score in scores] for cell, scores in sorted(halving.sweep.cells.items())}
@@ -83,7 +83,7 @@ def test_forks_find_the_same(whole: Sweep) -> None:
     assert counts[0] == counts[1] and in_one.left == forked.left
 
 
-def test_where_the_time_is_over_there_are_fewer_requests_or_none(whole: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deadline_leaves_fewer_requests_or_none(whole: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     transcripts = copying(90)
     halving = Halving(Sweep.of(whole.lanes, transcripts, ASSUMED_GPU), transcripts, POOLS)
     assert list(halving.run(until=0.0)) == [] and not halving.tried
@@ -98,7 +98,7 @@ def test_where_the_time_is_over_there_are_fewer_requests_or_none(whole: Sweep, m
     assert halving.all_finalists().finished and Recommender(halving.finalists("own"), ASSUMED_GPU).recommendation()
 
 
-def test_each_head_of_the_sample_has_the_categories_shares() -> None:
+def test_every_prefix_of_the_sample_has_the_mix_of_categories() -> None:
     requests = [Request("rare" if number % 10 == 0 else "often", 9, 9, number == 5) for number in range(200)]
     order = sample_order(requests, 0)
     assert sorted(order) == [number for number in range(200) if number != 5]
@@ -109,16 +109,18 @@ def test_each_head_of_the_sample_has_the_categories_shares() -> None:
     assert sorted(sample_order(looping, 0)) == [0, 1, 2]
 
 
-def test_what_may_still_be_the_fastest_goes_on() -> None:
+def test_contenders_may_still_be_the_fastest() -> None:
     noise = [4.0, 6.0, 5.0, 5.5]
-    forecast = table(noise, [value + 0.01 for value in noise], [9.0] * 4, [6.0, 4.0, 5.6, 5.0], drafted=[8, 9, 1, 2])
-    # The second is a little dearer on every request; the last only by chance, and it drafts less.
+    forecast = make_forecast(
+        noise, [value + 0.01 for value in noise], [9.0] * 4, [6.0, 4.0, 5.6, 5.0], drafted=[8, 9, 1, 2]
+    )
+    # The second costs a little more on every request; the last costs more only by chance, and drafts less.
     assert contenders(forecast, [0, 1, 2, 3], 6) == [0, 3]
     assert contenders(forecast, [0, 1, 2, 3], 1) == [0, 3] and contenders(forecast, [1, 2], 6) == [1]
 
 
 @pytest.mark.slow
-def test_counts_are_those_of_score() -> None:
+def test_counts_equal_those_of_score_output() -> None:
     for lane in candidates(name for engine in ENGINES for name in engine_lanes(engine)):
         for request in copying(4)[2:]:
             assert count_steps(lane, request, ASSUMED_GPU)[0] == score_output(lane, request).steps
@@ -132,13 +134,13 @@ def test_every_engine_has_settings_to_choose_from() -> None:
     assert {lanes[lane].name for lane in lanes_of["transformers"]} == {"prompt-lookup"}
 
 
-def test_a_part_has_its_lanes_and_requests(whole: Sweep) -> None:
+def test_part_of_sweep_keeps_the_chosen_lanes_and_requests(whole: Sweep) -> None:
     part = part_of_sweep(whole, [0, 3], ROUNDS[0])
     assert [lane.name for lane in part.lanes] == ["vanilla", whole.lanes[3].name] and part.finished
     assert list(part.scores(1)) == list(whole.scores(3))[:SHARD_SIZE]
 
 
-def test_a_fork_that_fails_is_told() -> None:
+def test_a_failing_fork_raises() -> None:
     def work(job: int) -> int:
         if job == 3:
             raise MemoryError
@@ -153,7 +155,7 @@ def test_a_fork_that_fails_is_told() -> None:
         list(in_forks([4, 5, 6], work, 2))
 
 
-def test_forks_end_with_what_asked_for_them() -> None:
+def test_closing_the_iterator_ends_the_forks() -> None:
     def work(job: int) -> int:
         time.sleep(0 if job < 2 else 1000)
         return os.getpid()

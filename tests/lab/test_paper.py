@@ -1,4 +1,4 @@
-"""The paper's tables have its rows and columns, and their figures are those of the sweep."""
+"""The paper's tables have its rows and columns, and their numbers are those of the sweep."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_table_1_has_the_lanes_and_every_category_without_loops() -> None:
     assert sweep.lanes[-1].options == {"n": 13, "prefix": 3, "static": True}
 
 
-def test_a_category_may_have_the_name_of_the_whole() -> None:
+def test_a_category_may_be_called_all() -> None:
     named = [replace(request, category="all") for request in TRANSCRIPTS]
     sweep = Sweep.of(swept_lanes("table3"), named, ASSUMED_GPU)
     run_sweep(sweep, named)

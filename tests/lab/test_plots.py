@@ -39,21 +39,21 @@ def plots(view: SweepView) -> dict[str, Plot]:
     return {plot.name: plot for plot in sweep_plots(view)}
 
 
-def test_a_sweep_has_every_plot_that_it_has_figures_for(plots: dict[str, Plot]) -> None:
+def test_a_sweep_has_every_plot_that_its_data_allow(plots: dict[str, Plot]) -> None:
     assert set(plots) == {
         *("lanes", "accepted-lengths", "acceptance", "categories", "num-draft", "trie-time"),
         *("settings-trie", "settings-prompt-lookup"),
     }
 
 
-def test_one_setting_has_no_curves() -> None:
+def test_a_sweep_of_one_setting_has_no_curves() -> None:
     sweep = Sweep.of(grid_lanes(["trie"], {}, ()), TRANSCRIPTS[:3], ASSUMED_CPU)
     run_sweep(sweep, TRANSCRIPTS[:3])
     plots = sweep_plots(SweepView(Recommender(sweep, ASSUMED_CPU), ""))
     assert [plot.name for plot in plots] == ["lanes", "accepted-lengths", "acceptance"]
 
 
-def test_lanes_are_those_that_would_be_recommended(view: SweepView, plots: dict[str, Plot]) -> None:
+def test_each_lane_is_shown_with_its_recommended_settings(view: SweepView, plots: dict[str, Plot]) -> None:
     recommender = view.recommender
     marks = [mark for mark in plots["lanes"].marks if mark.low is not None]
     assert len(plots["lanes"].marks) == 2 * (len(view.sweep.lanes) - 1) and len(marks) == 4
@@ -98,7 +98,7 @@ def test_a_category_of_one_request_has_no_interval(view: SweepView) -> None:
     assert len({mark.series for mark in marks}) == 3
 
 
-def test_accepted_tokens_are_counted_where_they_were_copied_from(view: SweepView) -> None:
+def test_accepted_tokens_are_counted_by_source(view: SweepView) -> None:
     sources, failures = steps.step_plots(view, TRANSCRIPTS)
     share = {mark.series: mark.y for mark in sources.marks}
     assert sum(share.values()) == pytest.approx(1.0) and min(share["a.md"], share["b.md"], share[steps.REST]) > 0
@@ -112,7 +112,7 @@ def test_accepted_tokens_are_counted_where_they_were_copied_from(view: SweepView
 @pytest.mark.parametrize(
     ("position", "words"), [(-1, steps.UNKNOWN), (0, "a.md"), (25, "b.md"), (30, steps.REST), (60, steps.ANSWER)]
 )
-def test_a_position_is_named_by_what_stands_there(position: int, words: str) -> None:
+def test_copied_from_names_the_text_at_a_position(position: int, words: str) -> None:
     assert steps.copied_from(TRANSCRIPTS[0], position) == words
     log = replace(TRANSCRIPTS[0], documents=())
     assert steps.copied_from(log, 14) == steps.QUARTERS[0] and steps.copied_from(log, 59) == steps.QUARTERS[3]
@@ -122,14 +122,14 @@ def test_intervals_hold_the_value_and_narrow_with_requests() -> None:
     chance = np.random.default_rng(3)
     widths = []
     for count in (20, 2000):
-        above, below = chance.random(count), 1 + chance.random(count)
+        numerators, denominators = chance.random(count), 1 + chance.random(count)
         draws = resamples(count, 0)
         assert draws.shape == (RESAMPLES, count) and (draws.sum(axis=1) == count).all()
-        low, high = ratio_interval(draws, above, below)
-        assert low < above.sum() / below.sum() < high
-        few, many = median_interval(draws, above)
-        assert few <= np.median(above) <= many
-        widths.append((high - low, many - few))
+        low, high = ratio_interval(draws, numerators, denominators)
+        assert low < numerators.sum() / denominators.sum() < high
+        median_low, median_high = median_interval(draws, numerators)
+        assert median_low <= np.median(numerators) <= median_high
+        widths.append((high - low, median_high - median_low))
     assert widths[0][0] > 3 * widths[1][0] and widths[0][1] > 3 * widths[1][1]
 
 
@@ -146,7 +146,7 @@ def test_long_drafts_count_as_the_last_length(view: SweepView, monkeypatch: pyte
 
 
 @pytest.mark.slow
-def test_paper_plots_have_the_tables_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paper_plots_have_the_numbers_of_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     from specrace.lab import paper
     from specrace.lab.plots import papers
 

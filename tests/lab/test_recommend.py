@@ -1,4 +1,4 @@
-"""The recommendation: forecasts by hand, a choice that chance does not change, and groups where nothing pays."""
+"""The recommendation: forecasts worked out by hand, a choice that no seed changes, and groups where nothing pays."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from specrace.lab.sweep import Request, RequestScore, Sweep, grid_lanes
 from tests.lab.parts import copying, transcript
 
 FREE = CostCurve((1, 33), (1.0, 1.0))
-DEAR = CostCurve((1, 2), (1.0, 2.0))
+EXPENSIVE = CostCurve((1, 2), (1.0, 2.0))
 
 
-def forced(
+def scored_sweep(
     lanes: list[ScoredLane], requests: list[tuple[Request, list[RequestScore]]], curve: CostCurve | None = None
 ) -> Sweep:
     """A sweep of these requests, each with one score for each lane."""
@@ -30,11 +30,11 @@ def forced(
     return sweep
 
 
-def test_the_forecast_by_hand() -> None:
+def test_the_forecast_matches_a_hand_computation() -> None:
     lanes = [ScoredLane.of("vanilla", {}), ScoredLane.of("prompt-lookup", {}, 4)]
     score = RequestScore(((0, 0, 4), (4, 2, 2)), 3.0, 1.0)
-    sweep = forced(lanes, [(Request("none", 100, 10, False), [RequestScore(((0, 0, 10),), 0.0, 0.0), score])])
-    # Five rows cost 1.5; steps without a draft 1; four milliseconds are two forwards.
+    sweep = scored_sweep(lanes, [(Request("none", 100, 10, False), [RequestScore(((0, 0, 10),), 0.0, 0.0), score])])
+    # Five rows cost 1.5, a step without a draft costs 1, and four milliseconds are two forwards.
     curve = CostCurve((1, 5), (1.0, 1.5), (ContextCost(50, 2.0, (1.0, 1.5)),))
     (forecast,) = forecast_sweep(sweep, curve)
     assert forecast.steps.tolist() == [[10], [6]] and forecast.drafted.tolist() == [[0], [8]]
@@ -45,12 +45,12 @@ def test_the_forecast_by_hand() -> None:
 def test_the_forecast_takes_the_curve_near_each_prompt() -> None:
     lanes = [ScoredLane.of("vanilla", {}), ScoredLane.of("prompt-lookup", {}, 4)]
     scores = [RequestScore(((0, 0, 10),), 0.0, 0.0), RequestScore(((4, 1, 5),), 0.0, 0.0)]
-    sweep = forced(lanes, [(Request("none", tokens, 10, False), scores) for tokens in (40, 900)])
+    sweep = scored_sweep(lanes, [(Request("none", tokens, 10, False), scores) for tokens in (40, 900)])
     curve = CostCurve((1, 5), (1.0, 2.0), (ContextCost(50, 2.0, (1.0, 1.0)), ContextCost(1000, 2.0, (1.0, 3.0))))
     assert forecast_sweep(sweep, curve)[0].cost[1].tolist() == [5.0, 15.0]
 
 
-def test_a_tree_is_padded_where_more_rows_cost_less_but_not_in_another_engine() -> None:
+def test_our_trees_are_padded_where_more_rows_cost_less_but_a_twins_are_not() -> None:
     curve = CostCurve((1, 2, 4), (1.0, 2.0, 1.5))
     lane = ScoredLane.of("prompt-lookup", {}, 3)
     assert step_costs(curve, lane) == [1.0, 1.5, 1.5, 1.5]
@@ -59,25 +59,25 @@ def test_a_tree_is_padded_where_more_rows_cost_less_but_not_in_another_engine() 
 
 
 @pytest.mark.parametrize("name", ["trtllm-ngram", "trtllm-sa", "sglang-ngram"])
-def test_an_engine_that_fills_drafts_up_pays_for_whole_ones(name: str) -> None:
-    """The first step reads the prompt and has no draft, which `score` counts in the same way."""
+def test_an_engine_that_pads_drafts_pays_for_full_drafts(name: str) -> None:
+    """The first step reads the prompt and has no draft, as in the metrics of `score`."""
     curve, lane = CostCurve((1, 5), (1.0, 2.0)), ScoredLane.of(name, {}, 4)
     lanes, short = [ScoredLane.of("vanilla", {}), lane], RequestScore(((0, 0, 3), (2, 1, 2), (4, 1, 1)), 0.0, 0.0)
-    sweep = forced(lanes, [(Request("none", 100, 9, False), [RequestScore(((0, 0, 9),), 0.0, 0.0), short])])
+    sweep = scored_sweep(lanes, [(Request("none", 100, 9, False), [RequestScore(((0, 0, 9),), 0.0, 0.0), short])])
     (forecast,) = forecast_sweep(sweep, curve)
     assert forecast.cost.tolist() == [[9.0], [1 + 5 * 2.0]] and forecast.drafted[1].tolist() == [8]
     assert sweep.tally(1, {0}).row(curve, lane)["expected_speedup"] == pytest.approx(9 / 11)
     assert ScoredLane.of("vllm-ngram", {}, 4).padded_draft is None is ScoredLane.of("fusion", {}).padded_draft
 
 
-def test_lookaheads_window_costs_though_it_cannot_be_scored() -> None:
-    """The window has 4 rows of 15 tokens: 59 nodes beside the pool's in every step."""
+def test_lookahead_pays_for_its_window_although_it_is_not_scored() -> None:
+    """The window has 4 rows of 15 tokens: 59 nodes in every step, in addition to the pool's."""
     curve, lane = CostCurve((1, 60, 61), (1.0, 2.0, 3.0)), ScoredLane.of("lookahead", {})
     # A smaller budget narrows the window, which has as many n-grams as columns.
     assert [ScoredLane.of("lookahead", {}, size).unscored_rows for size in (119, 58, 6)] == [59, 27, 0]
     assert step_costs(curve, lane)[:2] == [2.0, 3.0]
     scores = [RequestScore(((0, 0, 9),), 0.0, 0.0), RequestScore(((0, 0, 3), (1, 1, 3)), 0.0, 0.0)]
-    sweep = forced([ScoredLane.of("vanilla", {}), lane], [(Request("none", 9, 9, False), scores)])
+    sweep = scored_sweep([ScoredLane.of("vanilla", {}), lane], [(Request("none", 9, 9, False), scores)])
     assert forecast_sweep(sweep, curve)[0].cost.tolist() == [[9.0], [15.0]]
     row = sweep.tally(1, {0}).row(curve, lane)
     assert row["expected_speedup"] == pytest.approx(9 / 15)
@@ -86,11 +86,11 @@ def test_lookaheads_window_costs_though_it_cannot_be_scored() -> None:
 def test_in_a_batch_drafting_pays_less() -> None:
     curve, lane = roofline_curve("h100", 8), ScoredLane.of("prompt-lookup", {}, 7)
     assert step_costs(curve, lane)[7] == 1.0
-    # 8 x 64 rows are beyond the bend at 295 rows, and 64 are not.
+    # 8 x 64 rows are beyond the roofline's ridge point at 295 rows; 64 are not.
     assert step_costs(curve, lane, 64)[7] == pytest.approx(512 / 295, rel=0.01)
 
 
-def test_the_roofline_meets_its_formula() -> None:
+def test_the_roofline_follows_its_formula() -> None:
     for gpu, (bandwidth, operations, _) in GPUS.items():
         curve = roofline_curve(gpu, 7)
         for rows in (1, 100, 1000, 4096):
@@ -107,8 +107,8 @@ def test_an_unknown_curve_is_refused(name: str) -> None:
         find_curve(name)
 
 
-def table(*costs: list[float], drafted: list[float]) -> Forecast:
-    """Requests of 10 tokens whose steps cost these; a lane's draft tokens per step."""
+def make_forecast(*costs: list[float], drafted: list[float]) -> Forecast:
+    """A forecast for requests of 10 tokens; `costs`: each lane's cost by request, `drafted`: its tokens per step."""
     cost = np.array(costs)
     return Forecast(
         np.full(cost.shape[1], 10.0),
@@ -119,24 +119,24 @@ def table(*costs: list[float], drafted: list[float]) -> Forecast:
     )
 
 
-def test_of_lanes_that_are_equally_good_the_one_that_drafts_less_is_chosen() -> None:
+def test_among_equally_good_lanes_the_thriftiest_is_chosen() -> None:
     noise = [4.0, 6.0, 5.0, 5.5]
-    forecast = table([10.0] * 4, noise, [value + 0.01 for value in noise], [9.0] * 4, drafted=[0, 8, 2, 1])
-    # The third is 0.01 dearer on every request, which is certain: only its standard error would excuse it.
+    forecast = make_forecast([10.0] * 4, noise, [value + 0.01 for value in noise], [9.0] * 4, drafted=[0, 8, 2, 1])
+    # The third surely costs 0.01 more on every request: the standard error of the difference is tiny.
     assert thriftiest(forecast, [1, 2, 3]) == 1
-    level = table([10.0] * 4, noise, [6.0, 4.0, 5.6, 5.0], [9.0] * 4, drafted=[0, 8, 2, 1])
-    assert thriftiest(level, [1, 2, 3]) == 2 == choose_lane(level, [0, 1, 2, 3])
+    noisy = make_forecast([10.0] * 4, noise, [6.0, 4.0, 5.6, 5.0], [9.0] * 4, drafted=[0, 8, 2, 1])
+    assert thriftiest(noisy, [1, 2, 3]) == 2 == choose_lane(noisy, [0, 1, 2, 3])
 
 
-def test_where_the_gain_is_not_certain_nothing_is_drafted() -> None:
-    assert choose_lane(table([10.0] * 4, [4.0, 16.0, 5.0, 14.0], drafted=[0, 4]), [0, 1]) == 0
-    assert choose_lane(table([10.0] * 4, [9.0] * 4, drafted=[0, 4]), [0, 1]) == 1
-    assert choose_lane(table([10.0], [5.0], drafted=[0, 4]), [0, 1]) == 0, "one request is no evidence"
+def test_nothing_is_drafted_where_the_gain_is_uncertain() -> None:
+    assert choose_lane(make_forecast([10.0] * 4, [4.0, 16.0, 5.0, 14.0], drafted=[0, 4]), [0, 1]) == 0
+    assert choose_lane(make_forecast([10.0] * 4, [9.0] * 4, drafted=[0, 4]), [0, 1]) == 1
+    assert choose_lane(make_forecast([10.0], [5.0], drafted=[0, 4]), [0, 1]) == 0, "one request is no evidence"
 
 
-def test_the_bootstrap_is_that_of_its_seed_and_as_wide_as_the_linear_error() -> None:
+def test_bootstrap_intervals_depend_on_the_seed_and_match_the_linear_error() -> None:
     chance = np.random.default_rng(3)
-    forecast = table([10.0] * 200, list(chance.uniform(4, 8, 200)), drafted=[0, 4])
+    forecast = make_forecast([10.0] * 200, list(chance.uniform(4, 8, 200)), drafted=[0, 4])
     first = forecast.intervals(1, 0)
     assert first == forecast.intervals(1, 0) != forecast.intervals(1, 1)
     low, high = first["speedup"]
@@ -176,35 +176,35 @@ def test_where_nothing_pays_drafting_is_switched_off(sweep: Sweep) -> None:
     assert "On these 60 requests (1,440 output tokens)" in text and "a test's curve" in text
 
 
-def test_what_is_not_certain_is_not_called_a_loss() -> None:
-    """One lane pays on most requests; on a category of one request another is faster, which is no evidence."""
+def test_an_uncertain_result_is_not_called_a_loss() -> None:
+    """One lane pays on most requests; in a category of a single request another is faster, which proves nothing."""
     lanes = [ScoredLane.of("vanilla", {}), *(ScoredLane.of("prompt-lookup", {}, size) for size in (4, 8))]
     undrafted, one, seven = (RequestScore(((0, 0, count),), 0.0, 0.0) for count in (10, 11, 7))
     half = RequestScore(((0, 0, 5),), 0.0, 0.0)
     many = [(Request("many", 9, 10, False), [undrafted, half, seven])] * 9
     single = [(Request("single", 9, 10, False), [undrafted, one, seven])]
-    recommender = Recommender(forced(lanes, many + single), FREE)
+    recommender = Recommender(scored_sweep(lanes, many + single), FREE)
     assert [group["advice"] for group in recommender.groups] == ["draft", "not certain"]
     text = " ".join(advice.sentences(recommender, "a test's curve"))
     assert (
         "of 'single' it does not pay (0.91x), and no other lane is reliably faster." in text and "nothing" not in text
     )
-    certain = Recommender(forced(lanes, many + 2 * single), FREE)
+    certain = Recommender(scored_sweep(lanes, many + 2 * single), FREE)
     assert [group["advice"] for group in certain.groups] == ["draft", "use other settings"]
     text = " ".join(advice.sentences(certain, "a test's curve"))
     assert "On the 2 requests of 'single' prompt-lookup (up to 8 draft tokens) pays" in text
 
 
-def test_where_drafts_are_dear_the_advice_is_not_to(sweep: Sweep) -> None:
-    recommender = Recommender(sweep, DEAR)
+def test_the_advice_is_not_to_draft_where_drafts_are_expensive(sweep: Sweep) -> None:
+    recommender = Recommender(sweep, EXPENSIVE)
     assert recommender.recommendation()["lane"] == "vanilla" and recommender.recommendation()["speedup"] == 1.0
     text = " ".join(advice.sentences(recommender, "a test's curve"))
     assert "Do not draft" in text and "Slower than no drafts with every setting" in text
 
 
-def test_a_profile_is_of_one_lane_also_by_category(sweep: Sweep) -> None:
+def test_a_profile_describes_one_lane_in_every_category(sweep: Sweep) -> None:
     """Where the advice is not to draft, the profile is that of the lane that drafts best."""
-    recommender = Recommender(sweep, DEAR)
+    recommender = Recommender(sweep, EXPENSIVE)
     profile = advice.profile_file(recommender, "a test")
     groups, tau = profile["per_category"], float(recommender.forecast.tau[recommender.best])
     assert recommender.chosen == 0 and groups["copy"]["mean_accept_length"] > 1.5
@@ -212,7 +212,7 @@ def test_a_profile_is_of_one_lane_also_by_category(sweep: Sweep) -> None:
 
 
 def test_a_lane_may_pay_in_batches_only(sweep: Sweep) -> None:
-    """On this curve two rows are much dearer than one, and further rows are cheap."""
+    """On this curve two rows cost much more than one, and further rows are cheap."""
     recommender = Recommender(sweep, CostCurve((1, 2, 64), (1.0, 1.5, 1.7)), batch=16)
     text = " ".join(advice.sentences(recommender, "a test's curve"))
     assert recommender.chosen and "At other batch sizes" in text
@@ -224,7 +224,7 @@ def test_a_lane_may_pay_in_batches_only(sweep: Sweep) -> None:
     )
 
 
-def test_a_lane_that_drafts_nothing_is_named_with_its_least_lengths() -> None:
+def test_an_idle_lane_is_reported_with_its_minimum_lengths() -> None:
     lanes = [
         ScoredLane.of("vanilla", {}),
         ScoredLane("llamacpp-mod", 64, {"n_match": 24, "n_min": 48, "n_max": 64}, list),
@@ -232,13 +232,13 @@ def test_a_lane_that_drafts_nothing_is_named_with_its_least_lengths() -> None:
     undrafted, drafting = RequestScore(((0, 0, 10),), 0.0, 0.0), RequestScore(((0, 0, 4), (8, 2, 2)), 0.0, 0.0)
     lanes.append(ScoredLane("llamacpp-mod", 64, {"n_match": 24, "n_min": 1, "n_max": 64}, list))
     scores = [undrafted, undrafted, drafting]
-    recommender = Recommender(forced(lanes, [(Request("none", 9, 10, False), scores)] * 3), FREE)
+    recommender = Recommender(scored_sweep(lanes, [(Request("none", 9, 10, False), scores)] * 3), FREE)
     silent = [sentence for sentence in advice.sentences(recommender, "a test's curve") if "drafts on" in sentence]
     words = "drafts on 0.0 % of the steps: hardly a match reaches n_match 24, n_min 48."
     assert silent == [f"llamacpp-mod with n_min=48 num_draft=64 {words}"]
 
 
-def test_the_profile_by_hand() -> None:
+def test_the_profile_matches_a_hand_computation() -> None:
     # Of ten steps four accept nothing, three one token, three two.
     profile = acceptance_profile({0: 4, 1: 3, 2: 3})
     assert profile["marginal_accept_rates"] == [0.6, 0.3] and profile["conditional_accept_rates"] == [0.6, 0.5]
@@ -252,7 +252,7 @@ def test_lanes_that_were_not_swept_cannot_be_recommended(sweep: Sweep) -> None:
 
 
 @pytest.mark.parametrize("grid", [{}, {"fusion": {"chain": (False, True)}}])
-def test_vllm_gets_a_recommended_fusion_as_a_class(grid: dict[str, dict[str, tuple[bool, ...]]]) -> None:
+def test_a_recommended_fusion_is_exported_to_vllm_as_a_class(grid: dict[str, dict[str, tuple[bool, ...]]]) -> None:
     transcripts = copying(40)
     lanes = grid_lanes(["fusion", "vllm-ngram"], grid, (8,))
     recommender = Recommender(Sweep.of(lanes, transcripts, ASSUMED_GPU), ASSUMED_GPU)

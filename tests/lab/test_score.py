@@ -40,14 +40,14 @@ def steps(
     return [(step.tree.num_draft, step.emitted) for step in forced_steps(drafter, prompt, output, lane.num_draft)]
 
 
-def test_vanilla_takes_one_token_a_step_whatever_the_number_of_drafts() -> None:
+def test_vanilla_emits_one_token_per_step_whatever_its_draft_size() -> None:
     expected = [(0, (token,)) for token in OUTPUT]
     assert steps("vanilla", PROMPT, OUTPUT) == expected == steps("vanilla", PROMPT, OUTPUT, 8)
 
 
-def test_prompt_lookup_by_hand() -> None:
+def test_prompt_lookup_matches_steps_worked_out_by_hand() -> None:
     assert steps("prompt-lookup", PROMPT, OUTPUT, 3) == [
-        (3, (3, 4, 5, 9)),  # 1 2 stood first: 3 4 5 are right, 9 is the bonus
+        (3, (3, 4, 5, 9)),  # 1 2 was followed by 3 4 5, all accepted; 9 is the bonus
         (3, (7,)),  # 4 5 9 was followed by 1 2 3
         (0, (3,)),  # 7 is new
         (3, (4, 8)),  # 3 was followed by 4 5 9
@@ -55,35 +55,35 @@ def test_prompt_lookup_by_hand() -> None:
 
 
 @pytest.mark.parametrize("static", [True, False])
-def test_the_trie_by_hand(static: bool) -> None:
+def test_the_trie_matches_steps_worked_out_by_hand(static: bool) -> None:
     drafts = steps("trie", (9, 1, 2, 9), (1, 2, 7, 1, 2, 7, 9), 4, n=4, prefix=1, static=static)
     assert drafts[:2] == [
         (3, (1, 2, 7)),  # 9 was followed by 1 2 9
         (0, (1,)),  # 7 is new
     ]
-    # The prompt goes on 1 2 9 only; with the output it also has 1 2 7, and the fourth node is what followed 1 2 9.
+    # In the prompt, 1 2 is followed by 9 only; in the output, also by 7. The fourth node is what followed 1 2 9.
     assert drafts[2:] == ([(2, (2, 7)), (0, (9,))] if static else [(4, (2, 7, 9))])
 
 
-def test_the_bigram_by_hand() -> None:
+def test_the_bigram_matches_steps_worked_out_by_hand() -> None:
     assert steps("bigram", (1, 2, 1, 3, 1), (2, 1, 2, 5), 2) == [
-        (2, (2, 1, 2)),  # 1 -> 2 and 1 -> 3 stand once each, 2 came first; then 2 -> 1
+        (2, (2, 1, 2)),  # 1 -> 2 and 1 -> 3 occur once each, and 2 came first; then 2 -> 1
         (2, (5,)),  # 2 -> 1 -> 2
     ]
 
 
-def test_the_trigram_by_hand() -> None:
+def test_the_trigram_matches_steps_worked_out_by_hand() -> None:
     prompt = (7, 1, 5, 7, 1, 5, 3, 1, 2, 4, 1, 2, 6, 1, 2, 7)
-    # After 7 1 came 5, twice, so the trigram is believed; after 1 alone 2 came oftener.
+    # 5 came after 7 1 twice, so the trigram is trusted; after 1 alone, 2 came more often.
     assert steps("trigram", prompt, (1, 5, 8), 1) == [(1, (1, 5)), (1, (8,))]
     assert steps("bigram", prompt, (1, 5, 8), 1) == [(1, (1, 5)), (1, (8,))]
     assert steps("trigram", prompt, (1, 5, 8), 2)[0] == (2, (1, 5, 8))
     assert steps("bigram", prompt, (1, 5, 8), 2)[0] == (2, (1, 5))
 
 
-def test_lookaheads_pool_by_hand() -> None:
+def test_lookaheads_pool_matches_steps_worked_out_by_hand() -> None:
     prompt = (1, 2, 3, 1, 2, 4, 1)
-    # n = 3: after 1 stood 2 3 and 2 4, merged at 2; the window is not drafted.
+    # n = 3: 1 was followed by 2 3 and 2 4, which share the node 2; the window is not drafted.
     assert steps("lookahead", prompt, (2, 4, 9, 9), n=3) == [(3, (2, 4, 9)), (0, (9,))]
 
 
@@ -94,7 +94,7 @@ def test_the_walk_is_cut_where_the_output_ends() -> None:
 
 
 @pytest.mark.parametrize("name", scorable_lanes())
-def test_every_lane_gets_through_one_token_after_one_token(name: str) -> None:
+def test_every_lane_scores_a_single_token_after_a_single_token(name: str) -> None:
     assert [emitted for _, emitted in steps(name, (0,), (0,))] == [(0,)]
 
 
@@ -103,7 +103,9 @@ TEXTS = st.lists(st.integers(0, 3), min_size=1, max_size=30)
 
 @pytest.mark.parametrize("name", scorable_lanes())
 @given(prompt=TEXTS, output=TEXTS, num_draft=st.integers(0, 12))
-def test_a_lane_takes_the_longest_of_all_paths(name: str, prompt: list[int], output: list[int], num_draft: int) -> None:
+def test_a_lane_accepts_the_longest_matching_path(
+    name: str, prompt: list[int], output: list[int], num_draft: int
+) -> None:
     lane = ScoredLane.of(name, {}, num_draft)
     drafter = lane.build(DrafterInputs(tuple(prompt), 4), **lane.options)
     text, end, done = [*prompt], len(prompt) + len(output), []
@@ -125,12 +127,12 @@ def test_a_lane_takes_the_longest_of_all_paths(name: str, prompt: list[int], out
 
 
 def next_tokens(whole: list[int], text: list[int], path: tuple[int, ...]) -> list[int]:
-    """The tokens after `text`, as many as `path` drafts; fewer, which equal no path, where the text ends."""
+    """The tokens that follow `text`, as many as `path` drafts, or fewer where the text ends; these match no path."""
     return whole[len(text) : len(text) + len(path) - 1]
 
 
 @given(TEXTS, TEXTS, st.integers(0, 6))
-def test_prompt_lookup_equals_its_rule_on_a_bare_list(prompt: list[int], output: list[int], num_draft: int) -> None:
+def test_prompt_lookup_equals_a_brute_force_reference(prompt: list[int], output: list[int], num_draft: int) -> None:
     whole, position, sizes = [*prompt, *output], len(prompt), []
     while position < len(whole):
         draft = lookup(whole[:position], num_draft)
@@ -178,8 +180,10 @@ class Forced:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", scorable_lanes())
 @given(prompt=TEXTS, output=TEXTS)
-def test_drafts_are_those_of_a_race_that_an_end_of_text_ends(name: str, prompt: list[int], output: list[int]) -> None:
-    """An end-of-text token cannot be foreseen; a race that runs to its limit drafts nothing past the limit."""
+def test_drafts_equal_those_of_a_race_that_ends_with_end_of_text(
+    name: str, prompt: list[int], output: list[int]
+) -> None:
+    """The log does not show the end-of-text token; a race that ends at its limit drafts nothing past it."""
     lane, text, output = ScoredLane.of(name, {}), DrafterInputs(tuple(prompt), 6), [*output, 5]
     forced = list(forced_steps(lane.build(text, **lane.options), prompt, output, lane.num_draft))
     for limit, ends in ((1000, frozenset({5})), (len(output), frozenset[int]())):
@@ -205,7 +209,7 @@ def test_drafts_are_those_of_a_race_that_an_end_of_text_ends(name: str, prompt: 
 
 @pytest.mark.parametrize("name", ["bigram", "trigram", "trie", "prompt-lookup"])
 @given(prompt=TEXTS, output=TEXTS)
-def test_steps_are_those_of_a_race_with_that_output(name: str, prompt: list[int], output: list[int]) -> None:
+def test_steps_equal_those_of_a_race_with_the_same_output(name: str, prompt: list[int], output: list[int]) -> None:
     lane = ScoredLane.of(name, {})
     drafter = lane.build(DrafterInputs(tuple(prompt), 4), **lane.options)
     engine = Lane(name, drafter, Forced(output), prompt, max_new_tokens=len(output), num_draft=lane.num_draft)
@@ -232,13 +236,13 @@ class Recorder:
         self.verdicts.append(verdict)
 
 
-def test_a_drafter_is_told_the_accepted_path_and_nothing_of_what_was_rejected() -> None:
+def test_a_drafter_observes_only_the_accepted_path() -> None:
     drafter = Recorder(DrafterInputs((1,), 100))
     list(forced_steps(drafter, (1,), (2, 3, 4, 5), 3))
     assert drafter.verdicts == [Verdict((0, 1), 3, Scores((2, 3, UNKNOWN, UNKNOWN)))]
 
 
-def test_a_method_that_is_registered_scores_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_newly_registered_method_can_be_scored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METHODS, "recorder", Method("recorder", "Recorder", "a test's", Recorder, 3))
     assert "recorder" in scorable_lanes()
     board = Scoreboard([ScoredLane.of(name, {}) for name in scorable_lanes()])
@@ -262,14 +266,14 @@ def test_jacobi_cannot_be_scored() -> None:
         ScoredLane.of("jacobi", {})
 
 
-def test_lookahead_is_scored_as_its_pool_and_says_so() -> None:
+def test_only_lookaheads_pool_is_scored_and_the_lane_says_so() -> None:
     lane = ScoredLane.of("lookahead", {"n": "4"})
     assert lane.part.startswith("pool from the prompt only") and lane.options["pool_from_prompt"] is True
     with pytest.raises(InputError, match="pool_from_prompt"):
         ScoredLane.of("lookahead", {"pool_from_prompt": "false"})
 
 
-def test_budgets_are_a_gpus_unless_given() -> None:
+def test_default_draft_sizes_are_those_of_a_gpu() -> None:
     assert {name: ScoredLane.of(name, {}).num_draft for name in ("trie", "prompt-lookup", "vanilla")} == {
         "trie": 32,
         "prompt-lookup": 10,
@@ -285,14 +289,14 @@ LOOP = [5, 6, 7] * 13
     ("tokens", "expected"),
     [
         ([1, 2, *LOOP], 39),
-        ([1, 2, *LOOP, 2], 39),  # an end-of-text token behind it
+        ([1, 2, *LOOP, 2], 39),  # an end-of-text token after it
         ([*LOOP, 1, 2, 3], 39),
         ([8] * 36, 36),
         ([8] * 35, 0),
         ([*range(24)] * 2, 0),
         ([*range(24)] * 3, 72),
         ([*range(48)] * 3, 144),
-        ([*range(49)] * 4, 0),  # a period too long to be one
+        ([*range(49)] * 4, 0),  # too long a period
         ([4], 0),
         ([*range(200)], 0),
     ],
@@ -301,7 +305,7 @@ def test_loops_are_found_anywhere(tokens: list[int], expected: int) -> None:
     assert longest_loop(tokens) == expected
 
 
-def test_looping_outputs_stand_apart_as_well() -> None:
+def test_looping_outputs_also_form_their_own_group() -> None:
     board = Scoreboard([ScoredLane.of("prompt-lookup", {})], by_category=True)
     board.add(transcript((1, 2, 3), (1, 2, 9)))
     board.add(transcript((1, 2, 3), [7] * 40))
@@ -324,7 +328,7 @@ def test_tau_is_the_sum_of_tokens_over_the_sum_of_steps() -> None:
     assert row["drafted_per_step"] == 9 / 9 and row["acceptance_rate"] == 4 / 9
 
 
-def test_outputs_are_kept_if_asked_and_never_for_their_own_prompt() -> None:
+def test_kept_outputs_are_not_used_for_their_own_prompt() -> None:
     """All three outputs are the same text, which is in no prompt; the first two prompts are the same."""
     first, second = transcript((1, 2, 3), range(10, 26)), transcript((1, 2, 4), range(10, 26))
     steps_taken = {}
@@ -339,14 +343,14 @@ def test_outputs_are_kept_if_asked_and_never_for_their_own_prompt() -> None:
 
 
 @pytest.mark.parametrize("name", ["all", "looping"])
-def test_a_category_with_a_name_of_ours_is_kept_apart(name: str) -> None:
+def test_a_category_named_like_one_of_our_groups_is_told_apart(name: str) -> None:
     board = Scoreboard([ScoredLane.of("vanilla", {})], by_category=True)
     text = transcript((1,), (2,))
     board.add(type(text)("", name, text.prompt, text.output, 3))
     assert [row["category"] for row in board.groups()] == ["all", f"{name} (category)"]
 
 
-def test_a_cost_curve_runs_straight_between_and_beyond_what_was_measured() -> None:
+def test_a_cost_curve_is_interpolated_and_extrapolated_linearly() -> None:
     curve = CostCurve((1, 2, 4), (1.0, 1.5, 2.0))
     assert [curve.at(rows) for rows in (1, 2, 3, 4, 8)] == [1.0, 1.5, 1.75, 2.0, 3.0]
     assert CostCurve((1,), (1.0,)).at(50) == 1.0
@@ -364,7 +368,7 @@ def test_the_expected_speedup_is_tokens_over_the_cost_of_the_steps() -> None:
     "rows_and_ratio",
     [((), ()), ((2, 3), (1.0, 1.1)), ((1, 2), (1.0,)), ((1, 3, 2), (1.0, 1.0, 1.0)), ((1, 2), (1.0, 0.0))],
 )
-def test_a_curve_that_is_none_is_refused(rows_and_ratio: tuple[Any, Any]) -> None:
+def test_an_invalid_cost_curve_is_refused(rows_and_ratio: tuple[Any, Any]) -> None:
     with pytest.raises(InputError, match="cost curve"):
         CostCurve(*rows_and_ratio)
 

@@ -50,7 +50,7 @@ def test_the_grid_has_every_combination_once_and_vanilla() -> None:
     assert swept == [("vanilla", None, 0), *lookup, ("suffix", None, 4), ("suffix", None, 8)]
 
 
-def test_draft_sizes_leave_lanes_that_cut_their_own_drafts() -> None:
+def test_draft_sizes_do_not_change_lanes_that_cut_their_own_drafts() -> None:
     assert [(lane.name, lane.num_draft) for lane in grid_lanes(["fusion"], {}, (4, 8))] == [
         ("vanilla", 0),
         ("fusion", 32),
@@ -73,7 +73,7 @@ def test_a_grid_that_cannot_be_swept_is_refused(names: list[str], grid: dict, wo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("keep_outputs", [False, True])
-def test_the_counts_are_those_of_score(keep_outputs: bool) -> None:
+def test_the_counts_equal_those_of_a_scoreboard(keep_outputs: bool) -> None:
     lanes = grid_lanes(("prompt-lookup", "suffix", "fusion"), {}, (8,))
     # The last output is one of an earlier shard.
     transcripts = [*TRANSCRIPTS, replace(TRANSCRIPTS[-1], output=TRANSCRIPTS[3].output)]
@@ -92,14 +92,14 @@ def test_the_counts_are_those_of_score(keep_outputs: bool) -> None:
 
 
 @pytest.mark.slow
-def test_processes_find_the_same(whole: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_give_the_same_counts(whole: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specrace.lab.cells.MIN_PARALLEL_WORK", 0)
     sweep = Sweep.of(whole.lanes, TRANSCRIPTS, ASSUMED_CPU)
     run_sweep(sweep, TRANSCRIPTS, processes=2)
     assert counts(sweep) == counts(whole)
 
 
-def test_a_cell_outlives_its_sweep_and_is_counted_once(whole: Sweep, tmp_path: Path) -> None:
+def test_a_finished_cell_survives_a_kill_and_is_counted_once(whole: Sweep, tmp_path: Path) -> None:
     folder = SweepFolder(tmp_path)
     first = Sweep.of(whole.lanes, TRANSCRIPTS, ASSUMED_CPU)
     folder.open(first, resume=False)
@@ -117,7 +117,7 @@ def test_a_cell_outlives_its_sweep_and_is_counted_once(whole: Sweep, tmp_path: P
     assert counts(SweepFolder.load(tmp_path)) == counts(again) == counts(whole)
 
 
-def test_another_sweep_under_the_same_folder_is_refused(whole: Sweep, tmp_path: Path) -> None:
+def test_another_sweep_in_the_same_folder_is_refused(whole: Sweep, tmp_path: Path) -> None:
     folder = SweepFolder(tmp_path)
     folder.open(Sweep.of(whole.lanes, TRANSCRIPTS), resume=True)
     with pytest.raises(InputError, match="add --resume"):
@@ -135,7 +135,7 @@ def test_another_sweep_under_the_same_folder_is_refused(whole: Sweep, tmp_path: 
 
 @pytest.mark.parametrize("name", [DESCRIPTION, CELLS])
 @pytest.mark.parametrize("content", ["nonsense\n", "[]\n", '{"lane": "x"}\n'])
-def test_a_damaged_folder_is_one_sentence(whole: Sweep, tmp_path: Path, name: str, content: str) -> None:
+def test_a_damaged_folder_is_reported(whole: Sweep, tmp_path: Path, name: str, content: str) -> None:
     SweepFolder(tmp_path).open(Sweep.of(whole.lanes, TRANSCRIPTS), resume=False)
     (tmp_path / name).write_text(content)
     with pytest.raises(InputError, match=name):
@@ -163,7 +163,7 @@ class OneMachineCluster:
         self.arguments = {}
 
 
-def test_a_cluster_finds_the_same(whole: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ray_cluster_gives_the_same_counts(whole: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", OneMachineCluster())
     sweep = Sweep.of(whole.lanes, TRANSCRIPTS, ASSUMED_CPU)
     run_sweep(sweep, TRANSCRIPTS, ray="local", processes=2)
@@ -173,7 +173,7 @@ def test_a_cluster_finds_the_same(whole: Sweep, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("ray", "words"), [(None, r"install specrace\[ray\]"), (OneMachineCluster(), "no Ray cluster at")]
 )
-def test_a_cluster_that_is_not_there_is_one_sentence(whole: Sweep, ray: Any, words: str, monkeypatch: Any) -> None:
+def test_a_missing_ray_cluster_is_reported(whole: Sweep, ray: Any, words: str, monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "ray", ray)
     with pytest.raises(InputError, match=words):
         run_sweep(Sweep.of(whole.lanes, TRANSCRIPTS), TRANSCRIPTS, ray="nowhere")

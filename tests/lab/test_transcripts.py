@@ -1,4 +1,4 @@
-"""Reading transcripts: both forms, and every way in which a file can be wrong."""
+"""Reading transcripts: ids and text, and every way in which a file can be broken."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from tests.lab.parts import COPYING, FRESH, write
 
 
 def by_letter(text: str) -> list[int]:
-    """Token ids: 1 for the beginning, then one id for each letter; "th" is one token."""
+    """Token ids: 1 at the start, then one id per letter; "th" is one token."""
     return [1, *(200 if letter == "\0" else ord(letter) for letter in text.replace("th", "\0"))]
 
 
 @pytest.mark.parametrize("name", ["t.jsonl", "t.jsonl.gz", "t"])
-def test_both_packings_are_read(tmp_path: Path, name: str) -> None:
+def test_plain_and_gzip_files_are_read(tmp_path: Path, name: str) -> None:
     path = write(tmp_path / name, COPYING, b"  ", FRESH)
     first, second = TranscriptFile(path)
     assert first == Transcript("a", "copy", (1, 2, 3, 4, 5, 9, 1, 2), (3, 4, 5, 9, 7, 3, 4, 8), 10)
     assert (second.id, second.vocab_size) == ("2", 7)
 
 
-def test_gzip_is_known_by_its_first_bytes(tmp_path: Path) -> None:
+def test_gzip_is_recognised_by_its_first_bytes(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_bytes(write(tmp_path / "t.gz", FRESH).read_bytes())
     assert len(list(TranscriptFile(path))) == 1
 
 
-def test_a_byte_order_mark_and_bare_lines_are_fine(tmp_path: Path) -> None:
+def test_a_byte_order_mark_and_rows_without_labels_are_accepted(tmp_path: Path) -> None:
     path = write(tmp_path / "t", b'\xef\xbb\xbf{"prompt_ids": [1], "output_ids": [2]}\r')
     assert list(TranscriptFile(path)) == [Transcript("", "none", (1,), (2,), 3)]
 
 
-def test_ids_count_where_a_line_has_both_forms(tmp_path: Path) -> None:
+def test_ids_are_used_where_a_line_has_ids_and_text(tmp_path: Path) -> None:
     path = write(tmp_path / "t", FRESH | {"prompt": "a", "output": "b"})
     assert [row.output for row in TranscriptFile(path, tokenize=by_letter)] == [(4, 5, 6)]
 
 
-def test_text_is_tokenised_as_one(tmp_path: Path) -> None:
+def test_prompt_and_output_are_tokenised_as_one_text(tmp_path: Path) -> None:
     path = write(tmp_path / "t", {"prompt": "ab", "output": "cd"})
     assert list(TranscriptFile(path, tokenize=by_letter)) == [Transcript("", "none", (1, 97, 98), (99, 100), 101)]
 
@@ -55,7 +55,7 @@ def test_a_token_across_the_boundary_belongs_to_the_output() -> None:
     assert split_tokens("at", "he", by_letter) == ((1, 97), (200, 101))
 
 
-def test_what_ends_every_text_is_no_part_of_the_prompt() -> None:
+def test_tokens_that_end_every_text_do_not_belong_to_the_prompt() -> None:
     assert split_tokens("a", "b", lambda text: [*by_letter(text), 2]) == ((1, 97), (98, 2))
 
 
@@ -92,7 +92,7 @@ BAD: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("line", "reason"), BAD, ids=range(len(BAD)))
 @pytest.mark.parametrize("name", ["t.jsonl", "t.jsonl.gz"])
-def test_a_bad_line_is_named_or_left_out(tmp_path: Path, name: str, line: Any, reason: str) -> None:
+def test_a_bad_line_is_reported_or_skipped(tmp_path: Path, name: str, line: Any, reason: str) -> None:
     path = write(tmp_path / name, *[FRESH] * 6, line, FRESH)
     with pytest.raises(InputError, match=f"{name}, line 7: .*{reason}"):
         list(TranscriptFile(path, vocab_size=50))
@@ -101,14 +101,14 @@ def test_a_bad_line_is_named_or_left_out(tmp_path: Path, name: str, line: Any, r
     assert lenient.skipped == 1 and "line 7" in lenient.reasons[0]
 
 
-def test_without_a_vocabulary_ids_have_a_bound_too(tmp_path: Path) -> None:
+def test_ids_are_bounded_even_without_a_vocabulary_size(tmp_path: Path) -> None:
     path = write(tmp_path / "t", {"prompt_ids": [10**40], "output_ids": [1]})
     with pytest.raises(InputError, match=r"the id 1000000000…0000000000, but no vocabulary"):
         list(TranscriptFile(path))
 
 
 @pytest.mark.parametrize("cut", [4, 8])
-def test_a_gzip_that_breaks_off_ends_the_file(tmp_path: Path, cut: int) -> None:
+def test_a_truncated_gzip_ends_where_it_is_cut_off(tmp_path: Path, cut: int) -> None:
     path = write(tmp_path / "t.jsonl.gz", FRESH, COPYING)
     path.write_bytes(path.read_bytes()[:-cut])
     with pytest.raises(InputError, match=r"t\.jsonl\.gz, line 3: the gzip file breaks off"):
@@ -117,7 +117,7 @@ def test_a_gzip_that_breaks_off_ends_the_file(tmp_path: Path, cut: int) -> None:
     assert len(list(lenient)) == 2 and lenient.skipped == 1
 
 
-def test_a_gzip_cut_in_the_middle_keeps_its_whole_lines(tmp_path: Path) -> None:
+def test_a_truncated_gzip_keeps_its_complete_lines(tmp_path: Path) -> None:
     lines = [FRESH | {"id": str(number * 7919 % 1009)} for number in range(2000)]
     path = write(tmp_path / "t.gz", *lines)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
@@ -127,23 +127,23 @@ def test_a_gzip_cut_in_the_middle_keeps_its_whole_lines(tmp_path: Path) -> None:
     assert [row.id for row in read] == [line["id"] for line in lines[: len(read)]]
 
 
-def test_a_damaged_gzip_is_told_from_a_cut_one(tmp_path: Path) -> None:
+def test_a_damaged_gzip_is_told_from_a_truncated_one(tmp_path: Path) -> None:
     path = write(tmp_path / "t.gz", FRESH)
-    packed = bytearray(path.read_bytes())
-    packed[-6] ^= 255  # in the checksum
-    path.write_bytes(packed)
+    data = bytearray(path.read_bytes())
+    data[-6] ^= 255  # in the checksum
+    path.write_bytes(data)
     with pytest.raises(InputError, match="line 2: the gzip file is damaged"):
         list(TranscriptFile(path))
 
 
-def test_a_name_that_promises_gzip_must_keep_it(tmp_path: Path) -> None:
+def test_a_plain_file_named_gz_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl.gz"
     path.write_text('{"prompt_ids": [1], "output_ids": [2]}\n')
     with pytest.raises(InputError, match=r"t\.jsonl\.gz, line 1: this is not gzip"):
         list(TranscriptFile(path))
 
 
-def test_a_line_without_end_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_very_long_line_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_LINE_BYTES", 100)
     path = write(tmp_path / "t.gz", FRESH, b"[" * 1000, FRESH, b"x" * 101)
     with pytest.raises(InputError, match="line 2: longer than"):
@@ -152,7 +152,7 @@ def test_a_line_without_end_does_not_fill_the_memory(tmp_path: Path, monkeypatch
     assert len(list(lenient)) == 2 and lenient.skipped == 2
 
 
-def test_a_file_is_read_as_it_is_asked_for(tmp_path: Path) -> None:
+def test_a_file_is_read_lazily(tmp_path: Path) -> None:
     path = tmp_path / "t.gz"
     with gzip.open(path, "wt") as handle:
         handle.write('{"prompt_ids": [1], "output_ids": [2]}\nnot reached\n')
@@ -160,7 +160,7 @@ def test_a_file_is_read_as_it_is_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["missing.jsonl", ""])
-def test_what_is_no_file_is_told(tmp_path: Path, name: str) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         list(TranscriptFile(tmp_path / name))
 
@@ -171,7 +171,7 @@ def test_only_the_first_reasons_are_kept(tmp_path: Path) -> None:
 
 
 class _Endless(io.RawIOBase):
-    """A line without an end; reading on past the length of a long line fails."""
+    """An endless line; reading far past the maximum length of a line fails."""
 
     def readable(self) -> bool:
         return True

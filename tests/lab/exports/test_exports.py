@@ -60,7 +60,7 @@ VLLM = {
         (choice("vllm-suffix", num_speculative_tokens=0, suffix_decoding_max_tree_depth=24), "suffix"),
     ],
 )
-def test_vllm(chosen: Choice, method: str) -> None:
+def test_vllm_accepts_the_export(chosen: Choice, method: str) -> None:
     export = ENGINES["vllm"].export(chosen)
     for text in (export.settings, export.synthetic):
         flag, value = shlex.split(text)
@@ -71,13 +71,13 @@ def test_vllm(chosen: Choice, method: str) -> None:
     assert config["synthetic_acceptance_rates"] == [*RATES, 0, 0, 0, 0, 0]
 
 
-def test_a_zero_that_means_something_reaches_vllm() -> None:
+def test_vllm_gets_zeros_that_are_values() -> None:
     chosen = choice("vllm-suffix", suffix_decoding_min_token_prob=0.0, suffix_decoding_max_cached_requests=0)
     config = json.loads(shlex.split(ENGINES["vllm"].export(chosen).settings)[1])
     assert (config["suffix_decoding_min_token_prob"], config["suffix_decoding_max_cached_requests"]) == (0.0, 0)
 
 
-def test_fusion_goes_into_vllm_as_a_class() -> None:
+def test_fusion_is_exported_to_vllm_as_a_custom_class() -> None:
     """The flags hold what differs from its defaults, and the class accepts what they hold."""
     chosen = choice("fusion", longest=5, chain=True, recycling=True)
     curve = CostCurve((1, 8, 64), (1.0, 1.25, 2.0))
@@ -91,7 +91,7 @@ def test_fusion_goes_into_vllm_as_a_class() -> None:
     assert drafter.options["longest"] == 5 and drafter.curve == curve
 
 
-def test_suffix_says_which_package_vllm_needs() -> None:
+def test_the_suffix_export_names_the_package_that_vllm_needs() -> None:
     assert "arctic-inference" in ENGINES["vllm"].export(choice("suffix")).notes[0]
     assert not ENGINES["vllm"].export(choice("prompt-lookup")).notes
 
@@ -118,7 +118,7 @@ TREE = {
 
 
 @pytest.mark.parametrize("chosen", [choice("trie"), choice("sglang-ngram", match_type_prob=True, **TREE)])
-def test_sglang(chosen: Choice) -> None:
+def test_sglang_accepts_the_flags(chosen: Choice) -> None:
     export = ENGINES["sglang"].export(chosen)
     arguments = sglang_parser().parse_args(shlex.split(f"{export.settings} {corpus_flags(chosen)}"))
     assert (arguments.speculative_algorithm, arguments.speculative_ngram_match_type) == ("NGRAM", "PROB")
@@ -131,7 +131,7 @@ def test_sglang(chosen: Choice) -> None:
     assert environment["SGLANG_SIMULATE_ACC_TOKEN_MODE"] == "fixed"
 
 
-def test_sglangs_corpus_is_a_json_string_a_line() -> None:
+def test_the_sglang_corpus_has_one_json_string_per_line() -> None:
     texts = ["The hall\nwas built.", 'It has "quotes" and \u2028.']
     assert [json.loads(line) for line in corpus_lines(texts).split("\n")[:-1]] == texts
 
@@ -154,7 +154,7 @@ def test_sglangs_corpus_is_a_json_string_a_line() -> None:
         ),
     ],
 )
-def test_tensorrt_llm(chosen: Choice, expected: dict[str, Any]) -> None:
+def test_tensorrt_llm_accepts_the_yaml(chosen: Choice, expected: dict[str, Any]) -> None:
     export = ENGINES["tensorrt-llm"].export(chosen)
     config = yaml.safe_load(export.settings)["speculative_config"]
     assert config | expected == config and config["max_draft_len"] == 8
@@ -171,7 +171,7 @@ def test_tensorrt_llm(chosen: Choice, expected: dict[str, Any]) -> None:
         (choice("llamacpp-cache", lookup_cache_static=False), "ngram_cache", {"n_max": 8}),
     ],
 )
-def test_llama_cpp_has_these_options(chosen: Choice, mode: str, options: dict[str, int]) -> None:
+def test_llama_cpp_accepts_the_flags(chosen: Choice, mode: str, options: dict[str, int]) -> None:
     """llama.cpp's own parser takes the flags, and they set these fields."""
     export = ENGINES["llama-cpp"].export(chosen)
     params = parse_flags(export.settings).speculative
@@ -183,7 +183,7 @@ def test_llama_cpp_has_these_options(chosen: Choice, mode: str, options: dict[st
     assert "--draft-max 8" in export.notes[0]
 
 
-def test_llama_cpps_parser_refuses_what_it_does_not_know(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_llama_cpp_parser_refuses_unknown_flags(capfd: pytest.CaptureFixture[str]) -> None:
     """It also refuses the flags of builds before pull request 22397, which we write in a note only."""
     for flags in ("--spec-ngram-simple-size-q 3", "--spec-type ngram-simple --draft-max 8"):
         with pytest.raises(ValueError, match="refuses"):
@@ -191,7 +191,7 @@ def test_llama_cpps_parser_refuses_what_it_does_not_know(capfd: pytest.CaptureFi
     assert "--draft-max" in capfd.readouterr().err
 
 
-def test_transformers_says_what_it_does_otherwise() -> None:
+def test_the_transformers_export_notes_where_transformers_differs() -> None:
     exported = ENGINES["transformers"].export
     assert not exported(choice("prompt-lookup")).notes
     assert "shorter than 2" in exported(choice("prompt-lookup", shortest=2)).notes[0]
@@ -205,7 +205,7 @@ def test_tensorrt_llm_gets_no_pool_size_without_a_pool() -> None:
         assert yaml.safe_load(export.settings)["speculative_config"].get("global_pool_size") == expected
 
 
-def test_our_settings_file_is_what_generate_takes(tmp_path: Path) -> None:
+def test_generate_takes_our_settings_file(tmp_path: Path) -> None:
     export = ENGINES["specrace"].export(choice("trie", n=5))
     file = tmp_path / SETTINGS_FILE
     file.write_text(export.files[SETTINGS_FILE])
@@ -226,7 +226,7 @@ def test_our_settings_file_is_what_generate_takes(tmp_path: Path) -> None:
         '{"method": "trie", "num_draft": 1e999, "options": {}}',
     ],
 )
-def test_other_settings_files_are_refused(tmp_path: Path, content: str) -> None:
+def test_invalid_settings_files_are_refused(tmp_path: Path, content: str) -> None:
     file = tmp_path / "s.json"
     file.write_text(content)
     with pytest.raises(InputError, match=r"s\.json needs"):
@@ -234,7 +234,7 @@ def test_other_settings_files_are_refused(tmp_path: Path, content: str) -> None:
 
 
 def test_the_profile_has_what_its_consumers_need() -> None:
-    """NVIDIA/Model-Optimizer, pull request 2247: as many rates as draft positions, which do not rise."""
+    """NVIDIA/Model-Optimizer, pull request 2247: one rate per draft position, never rising."""
     measured = acceptance_profile({0: 4, 1: 3, 2: 3})
     profile = speculation_profile("suffix", 4, measured, {}, {"dataset": "logs"})
     assert profile["schema_version"] == "1.0" and profile["measured"] is True

@@ -17,13 +17,13 @@ def test_each_turn_has_its_own_history() -> None:
     assert (first.output, first.id, first.category) == (ANSWER, "7", "qa")
 
 
-def test_a_turn_that_begins_is_history() -> None:
+def test_an_opening_assistant_turn_is_only_history() -> None:
     turns = [{"from": "gpt", "value": "x"}, {"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]
     (only,) = ShareGPT().read({"conversations": turns})
     assert only.prompt == [{"role": "assistant", "content": "x"}, USER]
 
 
-def test_parts_and_tool_calls_are_read() -> None:
+def test_content_parts_and_tool_calls_are_read() -> None:
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
     question = {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}
     result = {"role": "tool", "tool_call_id": "c", "content": "3"}
@@ -49,11 +49,11 @@ def test_parts_and_tool_calls_are_read() -> None:
         ([USER, ANSWER | {"tool_calls": [{}]}], "function of a tool call is not an object"),
     ],
 )
-def test_what_cannot_be_read_is_named(messages: Any, reason: str) -> None:
+def test_an_unreadable_conversation_is_reported(messages: Any, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         list(OpenAIChat().read({"messages": messages}))
 
 
-def test_an_unknown_speaker_is_named() -> None:
+def test_an_unknown_speaker_is_reported() -> None:
     with pytest.raises(ValueError, match="a turn is from bard; known are human"):
         list(ShareGPT().read({"conversations": [{"from": "bard", "value": "a"}]}))

@@ -1,4 +1,4 @@
-"""Every format scores, is named, and gives the figures of every other."""
+"""Every log format is recognised, can be scored, and gives the same metrics as every other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specrace.lab.transcripts import TranscriptFile
 from tests.lab.formats.written import SHAPES, chat_folder
 from tests.lab.parts import run, write
 
-# Lanes that suffice to tell wrong ids from right ones.
+# Enough lanes for wrong ids to change some metric.
 FEW = ("--lanes", "prompt-lookup,trie,suffix,bigram")
 TIMED = ("draft_ms_per_step", "build_ms_per_output")
 
@@ -30,34 +30,34 @@ def scored(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, 
 
 
 @pytest.mark.slow
-def test_all_formats_give_the_same_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_formats_give_the_same_metrics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tokenizer = chat_folder(tmp_path / "chat")
-    figures = {}
+    groups_of = {}
     for shape, make in SHAPES.items():
         folder = tmp_path / shape
         folder.mkdir()
         result = scored(capsys, *make(folder), "--tokenizer", tokenizer, *FEW)
         assert (result["format"], result["outputs"], result["skipped"]) == (shape.split()[0], 20, 0), shape
-        figures[shape] = result["groups"]
-    first = figures["specrace ids"]
+        groups_of[shape] = result["groups"]
+    first = groups_of["specrace ids"]
     assert len({group["tau"] for group in first}) > 2
-    for shape, groups in figures.items():
+    for shape, groups in groups_of.items():
         assert groups == first, shape
     assert {shape.split()[0] for shape in SHAPES} == {*FORMATS, "csv"}
 
 
-def test_exact_ids_need_no_tokenizer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_logs_with_token_ids_need_no_tokenizer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for shape in ("specrace ids", "openai-response"):
         assert scored(capsys, *SHAPES[shape](tmp_path), *FEW)["outputs"] == 20
 
 
 @pytest.mark.parametrize("shape", ["openai-chat", "codex"])
-def test_the_table_names_the_format_in_words(shape: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_printed_table_has_the_format_title(shape: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*SHAPES[shape](tmp_path), "--tokenizer", chat_folder(tmp_path / "chat"), "--lanes", "vanilla") == 0
     assert FORMATS[shape].title in capsys.readouterr().out
 
 
-def test_a_format_is_insisted_on(tmp_path: Path) -> None:
+def test_a_requested_format_is_not_second_guessed(tmp_path: Path) -> None:
     path = SHAPES["openai-chat"](tmp_path)[0]
     with pytest.raises(InputError, match="line 1: conversations is not a list"):
         list(TranscriptFile(path, format="sharegpt"))
@@ -83,14 +83,14 @@ def test_a_trace_of_lengths_is_refused(tmp_path: Path) -> None:
     ("answer", "reason"),
     [({"content": ""}, "the answer is empty"), ({"content": None, "tool_calls": [{}]}, "the function of a tool call")],
 )
-def test_an_answer_must_have_something(tmp_path: Path, answer: dict[str, Any], reason: str) -> None:
+def test_an_empty_answer_is_refused(tmp_path: Path, answer: dict[str, Any], reason: str) -> None:
     row = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant"} | answer]}
     path = write(tmp_path / "t.jsonl", row)
     with pytest.raises(InputError, match=f"line 1: {reason}"):
         list(TranscriptFile(path, chat=lambda *_: ([1], [2])))
 
 
-def test_a_file_may_begin_with_lines_of_no_known_look(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_may_begin_with_unrecognised_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [
         b"?",
         {"title": "a"},

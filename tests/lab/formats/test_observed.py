@@ -1,4 +1,4 @@
-"""Gateways', tracers' and load generators' logs: the shapes beside the common one, and what cannot be read."""
+"""Gateways', tracers' and load generators' logs: their rarer shapes, and rows that cannot be read."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def observation(prompt: Any, output: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("output", [ANSWER, [ANSWER], "b", {"content": "b"}, json.dumps(ANSWER), BODY])
 @pytest.mark.parametrize("prompt", [MESSAGES, {"messages": MESSAGES}, json.dumps(MESSAGES)])
-def test_langfuse_has_messages_in_many_forms(prompt: Any, output: Any) -> None:
+def test_langfuse_logs_messages_in_many_forms(prompt: Any, output: Any) -> None:
     assert list(Langfuse().read(observation(prompt, output))) == [Exchange(MESSAGES, ANSWER, "o")]
 
 
-def test_langfuse_may_have_text() -> None:
+def test_langfuse_may_log_plain_text() -> None:
     assert list(Langfuse().read(observation("7", "b"))) == [Exchange("7", "b", "o")]
     assert list(Langfuse().read(observation("7", "b") | {"type": "SPAN"})) == []
 
 
 @pytest.mark.parametrize("text", ['{"title": "A", "content": "B"}', '{"name": "Bob"}', "[1, 2]", "[]", '"b"', "7"])
 @pytest.mark.parametrize("prompt", [MESSAGES, "7"])
-def test_an_answer_that_is_json_is_text(prompt: Any, text: str) -> None:
+def test_an_answer_that_looks_like_json_stays_text(prompt: Any, text: str) -> None:
     (exchange,) = Langfuse().read(observation(prompt, text))
     assert exchange.output == (text if prompt == "7" else {"role": "assistant", "content": text})
 
@@ -48,7 +48,7 @@ def test_reasoning_is_part_of_an_answer(name: str) -> None:
     assert exchange.output == answer
 
 
-def test_litellm_may_have_text() -> None:
+def test_litellm_may_log_plain_text() -> None:
     row = {"id": "l", "messages": "a", "response": {"choices": [{"text": "b"}]}}
     assert list(LiteLLM().read(row)) == [Exchange("a", "b", "l")]
     row = {"id": "l", "messages": MESSAGES, "response": "b"}
@@ -63,7 +63,7 @@ def event(delta: Any, **more: Any) -> dict[str, Any]:
     return {"perf_ns": 1, "packets": [{"name": "data", "value": json.dumps({"choices": [{"delta": delta}], **more})}]}
 
 
-def test_aiperf_may_stream_ids() -> None:
+def test_aiperf_may_log_streamed_token_ids() -> None:
     first = event({"content": ""}, prompt_token_ids=[1, 2])
     chunk = {"choices": [{"delta": {"content": "b"}, "token_ids": [3]}]}
     second = {"perf_ns": 2, "packets": [{"name": "data", "value": json.dumps(chunk)}]}
@@ -82,6 +82,6 @@ def test_aiperf_may_stream_ids() -> None:
         (AIPerf(), record({"text": "oops"}), "a response is not an object"),
     ],
 )
-def test_what_cannot_be_read_is_named(reader: Any, row: Any, reason: str) -> None:
+def test_an_unreadable_row_is_reported(reader: Any, row: Any, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         list(reader.read(row))

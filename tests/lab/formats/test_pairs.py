@@ -1,4 +1,4 @@
-"""Requests found by custom_id."""
+"""The index of a batch's requests, by custom_id."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def request(name: str, text: str = "a") -> dict[str, object]:
     return {"custom_id": name, "body": {"prompt": text}}
 
 
-def test_a_request_is_found_by_its_name(tmp_path: Path) -> None:
+def test_a_request_is_found_by_its_custom_id(tmp_path: Path) -> None:
     lines = [request(str(number), f"text {number}") for number in range(500)]
     index = RequestIndex(write(tmp_path / "r.jsonl", b"?", *lines, request("7", "again"), {"custom_id": "x"}))
     assert index("7") == lines[7] and index("499") == lines[499]
@@ -26,7 +26,7 @@ def test_a_request_is_found_by_its_name(tmp_path: Path) -> None:
     index.close()
 
 
-def test_names_of_one_hash_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_with_the_same_hash_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pairs, "_hash", lambda _: 5)
     index = RequestIndex(write(tmp_path / "r.jsonl", request("a", "1"), request("b", "2")))
     assert index("b") == request("b", "2") and index("c") is None
@@ -39,7 +39,7 @@ def test_a_file_without_requests_has_none(tmp_path: Path) -> None:
     index.close()
 
 
-def test_packed_requests_are_refused(tmp_path: Path) -> None:
+def test_compressed_requests_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="unpack the file of requests"):
         RequestIndex(write(tmp_path / "r.jsonl.gz", request("a")))
 

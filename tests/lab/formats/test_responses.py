@@ -1,4 +1,4 @@
-"""Responses, with exact ids or with their requests."""
+"""Responses that have token ids, or come with their requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def row(**response: Any) -> dict[str, Any]:
     return {"id": "1", "custom_id": "r", "response": {"status_code": 200, "body": {"choices": [CHOICE]}} | response}
 
 
-def test_each_choice_is_a_request() -> None:
+def test_each_choice_becomes_an_exchange() -> None:
     exact = [CHOICE | {"token_ids": [3, 4]}, CHOICE | {"token_ids": [5]}]
     exchanges = list(Response().read({"id": "x", "choices": exact, "prompt_token_ids": [1, 2]}))
     assert [(exchange.prompt, exchange.output, exchange.id) for exchange in exchanges] == [
@@ -30,12 +30,12 @@ def test_a_completion_has_its_ids_in_the_choice() -> None:
     assert (only.prompt, only.output) == ((1,), (2,))
 
 
-def test_a_request_in_the_same_line_counts() -> None:
+def test_a_request_in_the_same_line_is_used() -> None:
     (only,) = Batch().read(row() | {"body": REQUEST})
     assert (only.prompt, only.id) == (REQUEST["messages"], "r")
 
 
-def test_exact_ids_in_a_batch_need_no_request() -> None:
+def test_a_batch_response_with_token_ids_needs_no_request() -> None:
     body = {"choices": [CHOICE | {"token_ids": [2]}], "prompt_token_ids": [1]}
     (only,) = Batch().read(row(body=body))
     assert (only.prompt, only.output) == ((1,), (2,))
@@ -54,11 +54,11 @@ def test_exact_ids_in_a_batch_need_no_request() -> None:
         (row() | {"custom_id": 3}, "custom_id is not text"),
     ],
 )
-def test_what_cannot_be_read_is_named(line: Any, reason: str) -> None:
+def test_an_unreadable_response_is_reported(line: Any, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         list(Batch().read(line))
 
 
-def test_a_response_alone_needs_ids() -> None:
+def test_a_response_without_its_request_needs_token_ids() -> None:
     with pytest.raises(ValueError, match="ask vLLM for return_token_ids"):
         list(Response().read({"choices": [CHOICE]}))

@@ -1,4 +1,4 @@
-"""Sessions of coding agents: tools, subagents, new beginnings."""
+"""Sessions of coding agents: tools, subagents, and where a new conversation starts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_tools_result_ends_a_turn_and_begins_the_next() -> None:
     assert (second.output, second.id) == ({"role": "assistant", "content": "One file."}, "s")
 
 
-def test_a_subagent_and_an_error_are_no_part_of_a_session() -> None:
+def test_subagents_and_api_errors_are_left_out_of_a_session() -> None:
     rows = [
         claude("user", "a", None),
         claude("user", "b", None, isSidechain=True),
@@ -53,7 +53,7 @@ def test_a_subagent_and_an_error_are_no_part_of_a_session() -> None:
     assert only.prompt == [{"role": "user", "content": "a"}]
 
 
-def test_a_line_without_a_parent_begins_anew() -> None:
+def test_a_line_without_a_parent_starts_a_new_conversation() -> None:
     rows = [
         claude("user", "a", None),
         claude("assistant", "b"),
@@ -65,7 +65,7 @@ def test_a_line_without_a_parent_begins_anew() -> None:
     ]
 
 
-def test_a_compaction_begins_anew_with_its_summary() -> None:
+def test_a_compaction_starts_a_new_conversation_with_its_summary() -> None:
     rows = [
         claude("user", "a", None),
         claude("assistant", "b"),
@@ -80,7 +80,7 @@ def test_a_compaction_begins_anew_with_its_summary() -> None:
     assert read(ClaudeCode(), rows[:2] + rows[3:]) == [first, second]
 
 
-def test_the_answer_to_a_line_that_cannot_be_read_is_not_scored() -> None:
+def test_an_answer_after_an_unreadable_line_is_not_scored() -> None:
     picture = {"type": "input_image", "image_url": "data:"}
     rows = [
         codex_message("user", "a"),
@@ -113,7 +113,7 @@ def codex_message(role: str, text: str) -> dict[str, Any]:
     return codex("response_item", type="message", role=role, content=[{"type": "output_text", "text": text}])
 
 
-def test_a_codex_turn_is_its_text_and_calls() -> None:
+def test_a_codex_turn_joins_text_and_tool_calls() -> None:
     rows = [
         codex("session_meta", id="s", base_instructions={"text": "Be brief."}),
         codex_message("user", "list"),
@@ -134,7 +134,7 @@ def test_a_codex_turn_is_its_text_and_calls() -> None:
     assert {exchange.id for exchange in (first, second, third)} == {"s"}
 
 
-def test_a_session_does_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_that_is_too_long_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "MAX_HISTORY", 300)
     reader = Codex()
     with pytest.raises(ValueError, match="the session is longer than"):

@@ -1,4 +1,4 @@
-"""CSV and Parquet: columns by name, cells that hold JSON, rows that cannot be used."""
+"""CSV and Parquet: columns by name, cells that hold JSON, unusable rows."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ IDS = 'question,answer,kind\n"[1, 2]","[3]",qa\n'
 
 
 def table(path: Path, text: str) -> Path:
-    packed = text.encode(errors="surrogateescape")
-    path.write_bytes(gzip.compress(packed) if path.suffix == ".gz" else packed)
+    data = text.encode(errors="surrogateescape")
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
     return path
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.tsv"])
-def test_columns_are_named(tmp_path: Path, name: str) -> None:
+def test_columns_are_mapped_to_our_names(tmp_path: Path, name: str) -> None:
     text = IDS if "csv" in name else "question\tanswer\tkind\n[1, 2]\t[3]\tqa\n"
     columns = read_columns("prompt_ids=question, output_ids=answer,category=kind")
     file = TranscriptFile(table(tmp_path / name, text), columns=columns)
@@ -31,7 +31,7 @@ def test_columns_are_named(tmp_path: Path, name: str) -> None:
     assert file.describe() == ("csv", "a CSV table")
 
 
-def test_an_id_and_a_category_need_no_columns(tmp_path: Path) -> None:
+def test_an_id_and_a_category_need_no_mapping(tmp_path: Path) -> None:
     text = 'question,answer,category,id,prompt_ids\n"[1, 2]","[3]",qa,7,"[9]"\n'
     file = TranscriptFile(
         table(tmp_path / "t.csv", text), columns=read_columns("prompt_ids=question,output_ids=answer")
@@ -39,12 +39,12 @@ def test_an_id_and_a_category_need_no_columns(tmp_path: Path) -> None:
     assert list(file) == [Transcript("7", "qa", (1, 2), (3,), 4)]
 
 
-def test_our_own_names_need_no_columns(tmp_path: Path) -> None:
+def test_columns_with_our_names_need_no_mapping(tmp_path: Path) -> None:
     path = table(tmp_path / "t.csv", 'prompt_ids,output_ids\n"[1]","[2]"\n')
     assert list(TranscriptFile(path)) == [Transcript("", "none", (1,), (2,), 3)]
 
 
-def test_a_row_that_cannot_be_used_is_counted(tmp_path: Path) -> None:
+def test_unusable_rows_are_counted(tmp_path: Path) -> None:
     text = 'prompt,output\na\na,b,c\n\udcff,b\nab,c\n"x,y'
     file = TranscriptFile(
         table(tmp_path / "t.csv", text), tokenize=lambda text: [ord(letter) for letter in text], skip_bad=True
@@ -55,16 +55,14 @@ def test_a_row_that_cannot_be_used_is_counted(tmp_path: Path) -> None:
     assert "half a character" in file.reasons[2]
 
 
-def test_a_quotation_mark_that_never_closes_does_not_fill_the_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unclosed_quotation_mark_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "MAX_LINE_BYTES", 100)
     path = table(tmp_path / "t.csv", "prompt,output\n" + '"' + "a" * 1000 + "\n")
     with pytest.raises(InputError, match=r"this is not CSV .field larger than"):
         list(TranscriptFile(path))
 
 
-def test_a_packed_table_that_breaks_off_is_named(tmp_path: Path) -> None:
+def test_a_truncated_gzip_table_is_reported(tmp_path: Path) -> None:
     path = table(tmp_path / "t.csv.gz", 'prompt_ids,output_ids\n"[1]","[2]"\n')
     path.write_bytes(path.read_bytes()[:-4])
     with pytest.raises(InputError, match="the gzip file breaks off"):
@@ -74,13 +72,13 @@ def test_a_packed_table_that_breaks_off_is_named(tmp_path: Path) -> None:
     assert file.skipped == 1
 
 
-def test_a_missing_column_is_named(tmp_path: Path) -> None:
+def test_a_missing_column_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has no column 'reply', but question, answer, kind"):
         list(TranscriptFile(table(tmp_path / "t.csv", IDS), columns={"output": "reply"}, skip_bad=True))
 
 
 @pytest.mark.parametrize("text", ["prompt", "reply=a", "prompt=", "="])
-def test_columns_that_make_no_sense_are_refused(text: str) -> None:
+def test_an_invalid_column_mapping_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="give NAME=COLUMN, where NAME is prompt, output"):
         read_columns(text)
 

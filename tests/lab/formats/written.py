@@ -48,16 +48,16 @@ def conversations() -> list[list[Message]]:
 
 
 def requests() -> list[tuple[str, list[Message], str]]:
-    """(id, messages, answer) of the twenty."""
+    """(id, messages, answer) of each of the twenty requests."""
     return [
-        (f"r{number}-{turn}", talk[:turn], talk[turn]["content"])
-        for number, talk in enumerate(conversations())
+        (f"r{number}-{turn}", conversation[:turn], conversation[turn]["content"])
+        for number, conversation in enumerate(conversations())
         for turn in (1, 3)
     ]
 
 
 def ids_of(tokenizer: ChatTokenizer) -> list[tuple[list[int], list[int]]]:
-    """Prompt and output ids of the twenty, as a server has them."""
+    """Prompt and output ids of the twenty requests, as a server would log them."""
     pairs = [
         tokenizer.chat(list(messages), {"role": "assistant", "content": answer}, None)
         for _, messages, answer in requests()
@@ -66,7 +66,7 @@ def ids_of(tokenizer: ChatTokenizer) -> list[tuple[list[int], list[int]]]:
 
 
 def texts() -> list[tuple[str, str]]:
-    """Prompt and output of the twenty as texts, as the template has them."""
+    """Prompt and output of the twenty requests as texts, as the template writes them."""
     return [
         (
             "".join(f"{message['role']}: {message['content']}<|end|>\n" for message in messages) + "assistant:",
@@ -96,7 +96,7 @@ def own_ids(folder: Path) -> list[Path]:
 
 
 def openai_chat(folder: Path) -> list[Path]:
-    return [_lines(folder / "chat.jsonl", [{"messages": talk} for talk in conversations()])]
+    return [_lines(folder / "chat.jsonl", [{"messages": conversation} for conversation in conversations()])]
 
 
 def sharegpt(folder: Path) -> list[Path]:
@@ -104,9 +104,11 @@ def sharegpt(folder: Path) -> list[Path]:
     rows = [
         {
             "id": f"c{n}",
-            "conversations": [{"from": speakers[message["role"]], "value": message["content"]} for message in talk],
+            "conversations": [
+                {"from": speakers[message["role"]], "value": message["content"]} for message in conversation
+            ],
         }
-        for n, talk in enumerate(conversations())
+        for n, conversation in enumerate(conversations())
     ]
     return [_lines(folder / "sharegpt.jsonl", rows)]
 
@@ -210,12 +212,12 @@ def aiperf_streamed(folder: Path) -> list[Path]:
 
 def claude_code(folder: Path) -> list[Path]:
     rows: list[Any] = [{"type": "summary", "summary": "The moon", "leafUuid": "u"}]
-    for number, talk in enumerate(conversations()):
+    for number, conversation in enumerate(conversations()):
         parent = None
-        for turn, message in enumerate(talk):
+        for turn, message in enumerate(conversation):
             uuid, role, text = f"{number}-{turn}", message["role"], message["content"]
             fields = {"parentUuid": parent, "isSidechain": False, "sessionId": f"s{number}", "type": role, "uuid": uuid}
-            # The assistant's text in two lines of one message.
+            # The assistant's text is split into two lines of one message.
             parts = [text] if role == "user" else [text[:7], text[7:]]
             for part in parts:
                 content: Any = part if role == "user" else [{"type": "text", "text": part}]
@@ -228,10 +230,10 @@ def claude_code(folder: Path) -> list[Path]:
 
 def codex(folder: Path) -> list[Path]:
     rows: list[Any] = []
-    for number, talk in enumerate(conversations()):
+    for number, conversation in enumerate(conversations()):
         payload: dict[str, Any] = {"id": f"s{number}", "cwd": "/w", "originator": "codex_cli", "cli_version": "1.0.0"}
         rows.append({"timestamp": "t", "type": "session_meta", "payload": payload})
-        for message in talk:
+        for message in conversation:
             kind = "input_text" if message["role"] == "user" else "output_text"
             content = [{"type": kind, "text": message["content"]}]
             item = {"type": "message", "role": message["role"], "content": content}
