@@ -114,7 +114,7 @@ def _parent() -> socket.socket:
 
 
 def _serve(connection: socket.socket) -> dict[str, Any]:
-    """Fork for every request; in the forked process, return the request."""
+    """Fork for every request; return the request in the forked process, and never in this one."""
     for name in LIBRARIES:
         importlib.import_module(name)
     gc.freeze()
@@ -155,7 +155,7 @@ def _watch(status: int) -> None:
 
 
 def _become(argv: list[str], cwd: str, env: dict[str, str]) -> None:
-    """Go on as `python ARGV`."""
+    """Turn this process into `python ARGV`."""
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)

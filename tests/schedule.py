@@ -64,7 +64,7 @@ class Scheduling(LoadFileScheduling):
         if BROWSER not in self.assigned_work[node]:
             super()._reschedule(node)
         elif not node.shutting_down:
-            # It runs the tests that it has, and ends.
+            # This process only runs the tests that it has, and ends.
             node.shutdown()
 
 

@@ -1,4 +1,4 @@
-"""The container file: it does what the README says, and copies what it needs and no more."""
+"""The Dockerfile does what the README says, and copies what it needs and no more."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 from specrace.cli import app
 
 ROOT = Path(__file__).resolve().parents[1]
-# Instruction and its words, lines joined.
+# (instruction, arguments) of each line; continued lines are joined.
 LINES = [
     tuple(line.split(maxsplit=1))
     for line in (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
@@ -46,7 +46,7 @@ def copied() -> list[str]:
     return names
 
 
-def test_it_starts_as_the_readme_does_with_the_hash_of_every_file() -> None:
+def test_it_starts_like_the_readme_and_checks_hashes() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (line,) = re.findall(r"^(python3 -m venv .* app\.py)$", readme, re.MULTILINE)
     assert COMMAND[:2] == line.split(" && ")[-1].split()
@@ -62,7 +62,7 @@ def test_its_torch_is_the_pinned_one() -> None:
 
 
 @pytest.mark.parametrize(("status", "code"), [("ready", 0), ("loading", 0), ("failed", 1)])
-def test_its_health_is_the_server_s_whatever_proxy_the_user_has(status: str, code: int) -> None:
+def test_its_health_check_asks_the_server_and_no_proxy(status: str, code: int) -> None:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200 if self.path == "/healthz" else 404)
@@ -82,7 +82,7 @@ def test_its_health_is_the_server_s_whatever_proxy_the_user_has(status: str, cod
         assert subprocess.run([sys.executable, "-c", script], env=environment, check=False).returncode == code
 
 
-def test_what_it_copies_is_enough_and_no_more(tmp_path: Path) -> None:
+def test_it_copies_what_it_needs_and_no_more(tmp_path: Path) -> None:
     names = copied()
     tops = {Path(name).parts[0] for name in names}
     assert tops == {"app.py", "assets", "corpus", "requirements", "specrace", "LICENSE"}

@@ -1,4 +1,4 @@
-"""README and docs: their commands and examples run, their links lead somewhere, and they name all that there is."""
+"""README and docs: commands and examples run, links lead somewhere, and every lane, option and flag is named."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ NOT_RUN = {
 }
 # Parts of the install line, which has run before the tests.
 INSTALLING = ("python3 -m venv .venv", ".venv/bin/pip install -r requirements.txt")
-# Paths in examples.
+# Paths in examples, whose files do not exist.
 NOT_THERE = ("specrace/drafters/echo.py", "tests/drafters/test_echo.py")
 
-# Words of an earlier language of this project, and where they may not be: (pattern, below which folders).
+# Phrases that were removed from the project, and where they must not come back: pattern -> files and folders.
 EVERYWHERE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs", "specrace")
-DIALECT = {
+BANNED_PHRASES = {
     r"\bsittings?\b": EVERYWHERE,
     r"\bThe drafter tells\b": EVERYWHERE,
     r"\bis through first\b": EVERYWHERE,
@@ -101,7 +101,7 @@ def arguments_of(command: str, after: str) -> list[str]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_has_arguments_that_exist(command: str) -> None:
+def test_a_command_can_be_parsed(command: str) -> None:
     words = shlex.split(command, comments=True)
     if command in INSTALLING:
         return
@@ -142,7 +142,7 @@ def test_a_command_in_a_line_exists(command: str) -> None:
         main.build_parser().parse_args(arguments)
 
 
-def test_what_is_not_run_is_there() -> None:
+def test_commands_that_are_not_run_are_in_the_docs() -> None:
     for part, why in NOT_RUN.items():
         assert why and any(part in command for command in COMMANDS), part
     for name in ("race", "replay", "lanes", "models", "score", "bench"):
@@ -150,7 +150,7 @@ def test_what_is_not_run_is_there() -> None:
 
 
 class LetterEmbedder:
-    """Texts with the same letters are near: enough to choose a passage, and loaded at once."""
+    """Embeds a text by how often it has each letter: enough to choose a passage, and quick to load."""
 
     name, dim = "letters", 26
 
@@ -289,7 +289,7 @@ def test_links_and_paths_lead_somewhere(page: Path) -> None:
         assert (ROOT / path).exists() or path in NOT_THERE, path
 
 
-def test_pictures_have_words() -> None:
+def test_pictures_have_titles_and_descriptions() -> None:
     for picture in DOCS.glob("*.svg"):
         root = ElementTree.parse(picture).getroot()
         for name in ("title", "desc"):
@@ -301,7 +301,7 @@ def all_words() -> str:
     return "\n".join(read(page) for page in (README, *DOCS.glob("*.md")))
 
 
-def test_every_lane_and_its_options_are_told_with_their_bounds() -> None:
+def test_every_lane_and_option_is_documented_with_its_bounds() -> None:
     text = all_words()
     lines = [line for name in ("drafters.md", "engines.md") for line in read(DOCS / name).splitlines()]
     for lane, method in METHODS.items():
@@ -325,7 +325,7 @@ def flags_of(parser: argparse.ArgumentParser) -> Iterator[str]:
         yield from (flag for flag in action.option_strings if flag.startswith("--") and flag != "--help")
 
 
-def test_every_flag_is_told() -> None:
+def test_every_flag_is_documented() -> None:
     text = all_words()
     flags = set(flags_of(main.build_parser()))
     assert {"--model", "--traceback", "--queue"} <= flags
@@ -353,9 +353,9 @@ def files_below(name: str) -> list[Path]:
     return [path] if path.is_file() else [*path.rglob("*.md"), *path.rglob("*.py"), *static]
 
 
-@pytest.mark.parametrize("words", DIALECT)
-def test_no_word_of_the_earlier_language(words: str) -> None:
-    files = [file for name in DIALECT[words] for file in files_below(name)]
+@pytest.mark.parametrize("words", BANNED_PHRASES)
+def test_banned_phrases_do_not_come_back(words: str) -> None:
+    files = [file for name in BANNED_PHRASES[words] for file in files_below(name)]
     assert len(files) > len(PAGES) / 2
     matching = [str(file.relative_to(ROOT)) for file in files if re.search(words, file.read_text(encoding="utf-8"))]
     assert matching == []

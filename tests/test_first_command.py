@@ -1,4 +1,4 @@
-"""What the README's first command installs is enough: the tests' own packages are hidden from a new process."""
+"""What the README's first command installs is enough: a new process works with the tests' own packages hidden."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.model.sources import write_gguf
 ROOT = Path(__file__).resolve().parents[1]
 # Every new environment has them.
 ALWAYS = {"pip", "setuptools"}
-# A module that is None there can neither be found nor imported.
+# A module that is None in sys.modules cannot be imported.
 HIDE = "import sys; sys.modules.update(dict.fromkeys({hidden!r}))\n"
 USE = """
 import pkgutil

@@ -61,7 +61,7 @@ class Rows(Sequence[torch.Tensor]):
 
 @pytest.fixture(scope="module")
 def prompts(bundled: Workbench) -> Rows:
-    """Prompts as the app builds them: the questions that ship, behind the first or second passage."""
+    """Prompts as the app builds them: the questions that ship, after the first or second passage."""
     questions = [json.loads(line)["question"] for line in QUESTIONS.read_text(encoding="utf-8").splitlines()]
     retrieve = functools.cache(bundled.retrieve)
 
@@ -110,7 +110,7 @@ def test_drafts_save_forwards_and_options_reach_the_drafter(
     # The first use of a model also checks that it can score trees.
     ours(prompts[0], max_new_tokens=1, do_sample=False)
     hook = model.register_forward_pre_hook(lambda *_: calls.append(1))
-    # An answer that quotes; a short one that only opens is the same work for every drafter.
+    # An answer of full length quotes a passage; in a short one, no drafter saves much.
     number = next(
         candidate
         for candidate in range(PROMPTS)
@@ -172,7 +172,9 @@ class AtLength(StoppingCriteria):
         return torch.full((input_ids.shape[0],), input_ids.shape[1] >= self.length)
 
 
-def test_a_criterion_sees_what_it_sees_in_generate_and_cuts_there(model: Any, ours: Generate, prompts: Rows) -> None:
+def test_a_stopping_criterion_sees_and_stops_what_it_does_in_generate(
+    model: Any, ours: Generate, prompts: Rows
+) -> None:
     ids = prompts[2]
     for extra in range(1, 12):
         outcomes = []
@@ -200,28 +202,28 @@ class Listener:
     """A streamer that records what it receives."""
 
     def __init__(self) -> None:
-        self.heard: list[Any] = []
+        self.received: list[Any] = []
 
     def put(self, value: torch.Tensor) -> None:
-        self.heard.append((tuple(value.shape), value.flatten().tolist()))
+        self.received.append((tuple(value.shape), value.flatten().tolist()))
 
     def end(self) -> None:
-        self.heard.append("end")
+        self.received.append("end")
 
 
-def test_a_streamer_hears_what_generate_would_tell_it(model: Any, ours: Generate, prompts: Rows) -> None:
+def test_a_streamer_receives_what_generate_would_send(model: Any, ours: Generate, prompts: Rows) -> None:
     ids = prompts[4]
     arguments = {"max_new_tokens": 20, "do_sample": False}
     plain, plugged, bound = Listener(), Listener(), Listener()
     model.generate(ids, streamer=plain, **arguments)
     ours(ids, streamer=plugged, **arguments)
     model.generate(ids, custom_generate=functools.partial(hf.custom_generate, streamer=bound), **arguments)
-    assert plain.heard == plugged.heard == bound.heard
-    assert plugged.heard[-1] == "end" and plugged.heard[0] == (tuple(ids.shape), ids[0].tolist())
+    assert plain.received == plugged.received == bound.received
+    assert plugged.received[-1] == "end" and plugged.received[0] == (tuple(ids.shape), ids[0].tolist())
     stopped = Listener()
     criteria = StoppingCriteriaList([AtLength(ids.shape[1] + 3)])
     ours(ids, streamer=stopped, stopping_criteria=criteria, **arguments)
-    assert stopped.heard == [*plugged.heard[:4], "end"]
+    assert stopped.received == [*plugged.received[:4], "end"]
 
 
 def test_sampling_is_reproducible_and_the_same_for_every_method(ours: Generate, prompts: Rows) -> None:
@@ -238,7 +240,7 @@ def test_sampling_is_reproducible_and_the_same_for_every_method(ours: Generate, 
     assert [sample(None), sample(None)] == samples and samples[0] != samples[1]
 
 
-def test_samples_have_the_law_of_generate() -> None:
+def test_samples_are_distributed_as_in_generate() -> None:
     """Frequencies of the first token, warped by all three, against `generate`'s own."""
     model, draws = random_model(), 400
     ids = torch.tensor([[3, 4, 5]])
@@ -262,7 +264,7 @@ def test_samples_have_the_law_of_generate() -> None:
     assert float((counts - expected).abs().sum()) / (2 * draws) < 0.1
 
 
-def test_warpers_become_our_rule() -> None:
+def test_warpers_become_sampling_params() -> None:
     def params(*processors: Any, samples: bool = True) -> SamplingParams:
         return hf._sampling_params(processors, samples, 5)
 
@@ -344,7 +346,7 @@ def test_nothing_is_drafted_past_the_end(new_tokens: int) -> None:
     assert len(readings) <= sum(range(new_tokens)) and (len(readings) >= new_tokens - 1)
 
 
-def test_at_the_end_of_the_models_context_the_draft_gives_way(model: Any) -> None:
+def test_drafts_shrink_at_the_end_of_the_models_context(model: Any) -> None:
     model = random_model(max_position_embeddings=48)
     ids = torch.tensor([[3, 4, 5] * 12])
     arguments = {"max_length": 48, "do_sample": False, "eos_token_id": None}
@@ -352,7 +354,7 @@ def test_at_the_end_of_the_models_context_the_draft_gives_way(model: Any) -> Non
     assert plugged.tolist() == model.generate(ids, **arguments).tolist()
 
 
-def test_a_dictionary_is_returned_where_it_is_asked_for(ours: Generate, prompts: Rows) -> None:
+def test_a_dictionary_is_returned_on_request(ours: Generate, prompts: Rows) -> None:
     arguments = {"max_new_tokens": 3, "do_sample": False}
     output = ours(prompts[6], return_dict_in_generate=True, **arguments)
     assert output.sequences.tolist() == ours(prompts[6], **arguments).tolist()
@@ -369,7 +371,7 @@ def test_the_model_is_left_as_it_was() -> None:
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_a_model_that_cannot_follow_branches_is_refused() -> None:
+def test_a_prompt_beyond_the_sliding_window_is_refused() -> None:
     from transformers import MistralConfig, MistralForCausalLM
 
     small = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -387,7 +389,7 @@ def random_model(**changes: Any) -> Any:
 
 
 def test_the_curve_reaches_a_drafter_that_cuts_its_own_trees(ours: Generate, model: Any, prompts: Rows) -> None:
-    """Fusion drafts nothing where a second row costs twenty times the first: every forward after the prompt is one."""
+    """Fusion drafts nothing where a second row costs twenty times the first: all later forwards have one row."""
     rows: list[int] = []
     steep = CostCurve((1, 2, 64), (1.0, 20.0, 40.0))
     arguments = {"max_new_tokens": 12, "do_sample": False, "method": "fusion"}

@@ -1,4 +1,4 @@
-"""The architecture, held: which folder may import which, which libraries live where, and no circle of any kind."""
+"""The architecture, held: which folder may import which, which libraries live where, and no import cycles."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli"},
     "app": {"cli"},
 }
-# What a single module may import beyond its folder's row: transformers' own decoding is raced through a target.
+# What a single module may import in addition to its folder's row: peers run on a target's model.
 EXCEPTIONS = {"specrace.lab.peers": {"model"}, "specrace.lab.llama_cpp": {"model"}}
 # Which of the heavy libraries a folder may import; the others may import none.
 LIBRARIES: dict[str, set[str]] = {
@@ -141,13 +141,13 @@ def test_heavy_libraries_stay_where_they_belong(name: str) -> None:
         assert not _foreign(name, at_top_only=True) & HEAVY, f"{name}: at its top"
 
 
-def test_every_row_of_the_table_is_about_something() -> None:
+def test_every_row_of_the_table_applies() -> None:
     assert {_folder(name) for name in MODULES} == set(MAY_IMPORT)
     assert {*EXCEPTIONS, *(name for name in LIBRARIES if "." in name)} <= set(MODULES)
 
 
-def test_no_import_goes_in_a_circle() -> None:
-    """Imports inside functions and for types count too: they only hide a circle."""
+def test_there_are_no_import_cycles() -> None:
+    """Imports inside functions and for types count too: they only hide a cycle."""
     modules = {name: _ours(name, for_types=True) - {name, "specrace"} for name in MODULES}
     folders: dict[str, set[str]] = {}
     for name, imported in modules.items():
@@ -160,7 +160,7 @@ def test_no_import_goes_in_a_circle() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(name for name in MODULES if name not in ("app", "specrace")))
-def test_above_the_drafters_no_single_one_is_known(name: str) -> None:
+def test_modules_above_the_drafters_import_no_single_one(name: str) -> None:
     """A new decoder is one file and one line in the registry, so no other module may name it."""
     if _folder(name) not in MAY_IMPORT["drafters"] | {"drafters"}:
         drafters = {imported for imported in _ours(name) if imported.startswith("specrace.drafters")}
@@ -199,7 +199,7 @@ def test_a_race_needs_no_codec() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_modules_do_nothing_when_they_are_imported() -> None:
+def test_importing_a_module_does_no_work() -> None:
     """The top of a module has definitions only: no loop, no `with`, no bare call."""
     for name in set(MODULES) - {"app", "specrace.__main__", "specrace.tiny.__main__"}:
         for node in MODULES[name].body:
@@ -208,7 +208,7 @@ def test_modules_do_nothing_when_they_are_imported() -> None:
             assert not loose, f"{name}, line {node.lineno}, works at import"
 
 
-def test_the_tests_lie_as_the_package_does() -> None:
+def test_the_tests_mirror_the_package() -> None:
     """Each folder of the package has a folder of tests; others hold whole programs and whole paths on models."""
     folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and path.name != "__pycache__"}
     whole = {"browser", "gpu", "measure", "mutation", "paths"}

@@ -69,7 +69,7 @@ def test_other_commands_run_from_the_wheel(installed: Path, tmp_path: Path) -> N
         assert done.returncode == 0 and done.stdout, (command, done.stderr)
 
 
-def test_generate_of_transformers_takes_a_method_from_the_wheel(installed: Path, tmp_path: Path) -> None:
+def test_transformers_generate_takes_a_method_from_the_wheel(installed: Path, tmp_path: Path) -> None:
     done = run(installed, tmp_path, "-c", GENERATE)
     assert done.returncode == 0, done.stderr
     are_equal, file = done.stdout.split()
@@ -88,7 +88,7 @@ def test_the_wheel_holds_what_ships_and_no_more(installed: Path) -> None:
     assert "specrace = specrace.cli.main:main" in (metadata / "entry_points.txt").read_text(encoding="utf-8")
 
 
-def test_the_pins_lie_within_the_package_s_ranges() -> None:
+def test_the_pins_lie_within_the_packages_ranges() -> None:
     lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
     pins = [Requirement(line) for line in lines if line.strip() and not line.startswith("#")]
     pinned = {pin.name: str(pin.specifier).removeprefix("==") for pin in pins}

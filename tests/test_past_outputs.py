@@ -1,4 +1,4 @@
-"""A workbench that keeps its answers: drafters learn from them, the text stays vanilla's; by default none are kept."""
+"""A workbench that keeps its answers: drafters learn from them, the text stays vanilla's. By default it keeps none."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_an_answer_is_kept_once_and_after_the_repeated_runs(bundled: Workbench) 
 
 
 def test_no_answer_is_drafted_from_an_answer_to_the_same_question(bundled: Workbench) -> None:
-    """Nor if the same question comes with more passages or in other letters, which makes another prompt."""
+    """This holds even if the question comes with more passages or in capitals, which makes another prompt."""
     workbench = keeping(bundled)
     first, second = ask(workbench), ask(workbench)
     assert (first[0], second[0]) == (0, 0) and second[2] == first[2] and len(workbench.outputs) == 2
@@ -80,7 +80,7 @@ def test_no_answer_is_drafted_from_an_answer_to_the_same_question(bundled: Workb
     assert ask(workbench, OTHER)[0] == 3 and ask(workbench)[0] == 1
 
 
-def test_what_was_asked_of_all_answers_is_ready_for_those_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_of_all_answers_also_serves_a_repeated_question(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the first lane that needs an automaton would pay for it, and only when a question comes again."""
     past = PastOutputs()
     for number in range(3):
@@ -113,14 +113,14 @@ def test_generate_takes_past_outputs(method: str) -> None:
     assert text == from_own == from_others and warm < cold
 
 
-def test_the_page_keeps_them_if_it_is_told_to() -> None:
+def test_the_page_keeps_answers_if_it_is_told_to() -> None:
     assert not app.parse([]).keep_outputs
     options = app.parse(["--keep-outputs", "--model", "tiny"])
     app.check(options)
     assert options.draft_model is None and loader(options)(str).keep_outputs
 
 
-def test_indexes_for_settings_of_long_ago_are_dropped() -> None:
+def test_the_indexes_used_longest_ago_are_dropped() -> None:
     past = PastOutputs([(1, 2, 3)])
     first = past.automaton(1)
     for n in range(2, MAX_INDEXES + 1):

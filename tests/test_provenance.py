@@ -37,7 +37,7 @@ def started(race: Sequence[Event]) -> Started:
 
 
 def lit_words(about: Mapping[str, Any], spans: Sequence[Sequence[int]]) -> str:
-    """The passages' own characters under the spans."""
+    """The passages' text in these spans."""
     return "".join(about["passages"][passage]["text"][start:end] for passage, start, end in spans)
 
 
@@ -46,7 +46,7 @@ def without_spaces(text: str) -> str:
     return "".join(text.split())
 
 
-def test_in_a_hundred_random_steps_the_lit_words_are_the_accepted_ones(races: list[list[Event]]) -> None:
+def test_the_lit_words_are_the_accepted_ones(races: list[list[Event]]) -> None:
     steps = [(started(race).about, event) for race in races for event in race if isinstance(event, Step)]
     # Sorted by lane, because the order in which lanes step depends on the machine.
     steps.sort(key=lambda pair: (pair[0]["question"], pair[1].lane, pair[1].index))
@@ -74,7 +74,7 @@ def test_no_step_lights_words_that_it_did_not_accept(races: list[list[Event]]) -
                 assert find_spans(event, origins) == []
 
 
-def test_the_frames_of_a_replay_light_the_same_words(races: list[list[Event]]) -> None:
+def test_replay_frames_light_accepted_words(races: list[list[Event]]) -> None:
     for race in races:
         reel, lit = make_reel(race), 0
         for step in reel["steps"]:

@@ -1,5 +1,5 @@
 """`tests/run`: if a part fails, the rest runs, and the exit code and the last line say so. The real script runs, with
-programs that only note their arguments, and fail when they match FAILS.
+stand-ins for programs that write down their arguments, and fail if these match FAILS.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def run(folder: Path, fails: str, *arguments: str) -> tuple[int, list[str], list
     return done.returncode, done.stdout.splitlines(), notes.read_text().replace(str(folder), "VENV").splitlines()
 
 
-def test_every_group_runs_beside_the_tests_and_is_announced(tmp_path: Path) -> None:
+def test_every_group_runs_in_parallel_with_the_tests_and_is_announced(tmp_path: Path) -> None:
     code, printed, commands = run(tmp_path, "")
     assert code == 0 and printed == ["== tests", *(f"== {name}" for name in LINTERS), "All passed."]
     # Linters and tests run at once, in no order.
@@ -79,13 +79,13 @@ def test_a_group_that_fails_is_named_and_the_others_run(tmp_path: Path, fails: s
     )
 
 
-def test_what_cannot_be_installed_ends_it(tmp_path: Path) -> None:
+def test_a_failed_installation_ends_the_run(tmp_path: Path) -> None:
     for _ in range(2):
         code, printed, commands = run(tmp_path, "-m pip")
         assert code != 0 and printed == [] and commands == INSTALLED[:1]
 
 
-def test_where_uv_finds_no_index_pip_looks(tmp_path: Path) -> None:
+def test_pip_installs_what_uv_cannot(tmp_path: Path) -> None:
     code, printed, commands = run(tmp_path, "uv pip")
     assert code == 0 and printed[-1] == "All passed."
     assert commands[:3] == [*INSTALLED, f"{PIP} -r requirements-dev.txt"]
@@ -100,7 +100,7 @@ def test_an_unchanged_environment_is_not_installed_again(tmp_path: Path) -> None
 
 
 def test_a_new_environment_shows_what_requirements_txt_lacks(tmp_path: Path) -> None:
-    """A stand-in for `python3` makes the programs, so none of them exists before."""
+    """A stand-in for `python3` creates the programs, so none of them exists before it runs."""
     created = tmp_path / "made"
     (tmp_path / "bin").mkdir()
     program = tmp_path / "program"
@@ -124,7 +124,7 @@ def test_a_new_environment_shows_what_requirements_txt_lacks(tmp_path: Path) -> 
     assert done.returncode == 1 and done.stdout.splitlines()[-1] == "Failed: requirements.txt alone."
 
 
-def test_arguments_are_pytest_s(tmp_path: Path) -> None:
+def test_arguments_are_passed_to_pytest(tmp_path: Path) -> None:
     code, printed, commands = run(tmp_path, "-m pytest", "tests/core", "-k", "two words")
     assert code == 1 and printed[-1] == "Failed: tests."
     assert sorted(commands[2:]) == sorted([*LINTERS.values(), "python -m pytest tests/core -k two words"])

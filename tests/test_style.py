@@ -15,11 +15,11 @@ SCRIPTS = sorted((ROOT / "specrace" / "ui" / "static").rglob("*.js"))
 
 MAX_FUNCTION_LINES = 45
 MAX_FILE_LINES = 400
-# They say nothing of what a variable holds.
+# Names that do not say what a variable holds.
 VAGUE_NAMES = {"each", "found"}
-# `max_` and `min_` say it, except in "at least".
+# Names use `max_` and `min_` instead, except in "at least".
 BANNED_WORDS = {"most", "least"}
-# They send the reader elsewhere.
+# Docstrings that begin like this send the reader elsewhere.
 POINTING = re.compile(r"(As|The same|The reverse|Another, here)\b")
 
 
@@ -121,6 +121,6 @@ def test_a_script_that_breaks_a_rule_is_named(source: str) -> None:
     assert len(script_problems(source)) == 1
 
 
-def test_plain_files_break_none() -> None:
+def test_plain_files_keep_the_rules() -> None:
     assert problems('def f(lanes):\n    """Draw the lanes."""\n    return [lane.name for lane in lanes]\n') == []
     assert script_problems("// Each lane, as found.\nlanes.map((lane) => lane.name);") == []

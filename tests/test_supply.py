@@ -36,7 +36,7 @@ def test_the_container_has_the_pinned_versions_and_all_that_they_need() -> None:
     assert PINNED.items() <= (anywhere | on_gpus).items()
     assert all(FOR_GPUS.match(f"{name}==") for name in on_gpus) and not set(anywhere) & set(on_gpus)
     needed = {package.name for package in licences.packages(licences.pins())}
-    # Python 3.12, which the container has, needs less than 3.11.
+    # The container has Python 3.12, which needs fewer packages than 3.11.
     assert {name for name in needed - set(anywhere) if not FOR_GPUS.match(f"{name}==")} == set()
 
 
@@ -49,7 +49,7 @@ def test_a_space_differs_in_torch_only(name: str, torch: str) -> None:
     assert (index in (FOLDER / name).read_text(encoding="utf-8").splitlines()) == torch.endswith("+cpu")
 
 
-def test_every_licence_is_known_and_lets_the_app_be_passed_on() -> None:
+def test_every_licence_is_known_and_permits_redistribution() -> None:
     listed = list(licences.packages(licences.pins()))
     assert len(listed) > 50 and set(PINNED) <= {package.name for package in listed}
     assert [package for package in listed if not package.fine] == []
@@ -63,7 +63,7 @@ def test_every_licence_is_known_and_lets_the_app_be_passed_on() -> None:
         assert not licences.Package("a", "1", licence).fine, licence
 
 
-def test_nothing_is_unpickled_and_no_model_s_code_is_run() -> None:
+def test_nothing_is_unpickled_and_no_models_code_is_run() -> None:
     loads = 0
     for file in SOURCES:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):

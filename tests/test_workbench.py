@@ -31,13 +31,13 @@ def test_documents_beyond_the_models_vocabulary_are_refused() -> None:
         _ = workbench.tables.counts
 
 
-def test_the_collector_passes_over_what_is_loaded_until_it_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loaded_model_is_frozen_for_the_collector_until_it_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "load_target", lambda *_, **__: tiny_target("llama"))
     workbench = module.Workbench(tiny_target("llama"), [], None, None)  # type: ignore[arg-type]
     workbench = workbench.with_model("second")
     second = weakref.ref(workbench.target)
     # A reference cycle, as between a model's parts and its hooks: only the collector can free it.
-    workbench.target.model.circle = workbench.target
+    workbench.target.model.cycle = workbench.target
     assert gc.get_freeze_count() > 10_000
     workbench = workbench.with_model("third")
     workbench = workbench.with_model("fourth")
@@ -45,12 +45,12 @@ def test_the_collector_passes_over_what_is_loaded_until_it_is_replaced(monkeypat
 
 
 def test_a_replaced_model_is_freed_before_the_next_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both may not fit in memory; and if the next does not fit, the one after it may."""
+    """Memory may not hold both; and a next model that does not fit must not keep out the one after it."""
     monkeypatch.setattr(module, "load_target", lambda *_, **__: tiny_target("llama"))
     shared = module.Workbench(tiny_target("llama"), [], None, None)  # type: ignore[arg-type]
     chosen = shared.with_model("second")
     second = weakref.ref(chosen.target)
-    chosen.target.model.circle = chosen.target
+    chosen.target.model.cycle = chosen.target
     del chosen
     at_load: list[object] = []
 
@@ -88,8 +88,8 @@ def test_another_model_has_the_dtype_but_neither_draft_model_nor_adapter(
     ]
 
 
-def test_a_workbench_goes_with_its_last_user() -> None:
-    """It is not left to the collector, which passes over a visitor's documents that are frozen."""
+def test_a_workbench_is_freed_with_its_last_reference() -> None:
+    """No collection is needed: frozen objects, such as a visitor's documents, would never be collected."""
     workbench = Workbench(tiny_target("llama"), [Document("a", "a", "plain")], None, None)  # type: ignore[arg-type]
     reference = weakref.ref(workbench)
     del workbench
@@ -109,7 +109,7 @@ def test_without_passages_the_question_stands_alone(bundled: Workbench) -> None:
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.5])
-def test_as_many_passages_as_fit_unless_somebody_says_how_many(bundled: Workbench, noise: float) -> None:
+def test_passages_are_dropped_to_fit_unless_their_number_is_given(bundled: Workbench, noise: float) -> None:
     question, spec = "What is a trie?", RaceSpec(("trie",), max_new_tokens=8)
     hits = bundled.retrieve(question, 4, noise)
     whole = len(bundled.fitting_prompt(question, hits, spec, top=4, noise=noise)[0].tokens)
@@ -132,7 +132,7 @@ def test_as_many_passages_as_fit_unless_somebody_says_how_many(bundled: Workbenc
         ("sglang-ngram", {}, ""), ("sglang-ngram", {"external_sam_budget": 8}, "corpus_index"),
     ],
 )  # fmt: skip
-def test_a_lane_has_the_documents_that_its_options_ask_for(
+def test_a_lane_gets_the_documents_that_its_options_ask_for(
     bundled: Workbench, lane: str, options: dict[str, Any], part: str
 ) -> None:
     sources = bundled.sources(RaceSpec((lane,), options={lane: options}))

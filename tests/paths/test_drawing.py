@@ -32,5 +32,5 @@ def test_every_kind_is_drawn_with_hostile_names(kind: Kind) -> None:
     assert "$\\frac{1}$ <b>&amp;" in texts and "\u202e" not in texts
 
 
-def test_the_same_figures_are_the_same_files() -> None:
+def test_equal_plots_give_equal_files() -> None:
     assert draw(hostile_plot(Kind.LINES), {}) == draw(hostile_plot(Kind.LINES), {})

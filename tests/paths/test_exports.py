@@ -26,7 +26,7 @@ def choice(lane: str, num_draft: int = 8, **options: Any) -> Choice:
     return Choice(lane, defaults | options, num_draft, 1 + sum(RATES), RATES)
 
 
-def test_transformers_takes_the_arguments() -> None:
+def test_transformers_accepts_the_arguments() -> None:
     export = ENGINES["transformers"].export(choice("prompt-lookup", longest=4))
     config = GenerationConfig(**eval(f"dict({export.settings})"))
     assert (config.prompt_lookup_num_tokens, config.max_matching_ngram_size) == (8, 4)
@@ -47,7 +47,7 @@ def test_transformers_takes_as_many_steps_as_were_forecast() -> None:
 
 
 class StepCounter(BaseStreamer):
-    """Counts the steps of a generation, which puts tokens once a step after the prompt."""
+    """Counts the steps of `generate`, which calls `put` once for the prompt and once per step."""
 
     def __init__(self) -> None:
         self.count = -1

@@ -1,4 +1,4 @@
-"""The large recordings that ship are checked as the small ones are."""
+"""The large recordings that ship pass the checks of the small ones."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ from tests.views import test_recording_check as small
 @pytest.mark.parametrize(
     "test", [small.test_the_recordings_that_ship_pass, small.test_control_tokens_of_older_recordings_do_not_show]
 )
-def test_it_passes(test, path: Path) -> None:
+def test_a_large_recording_passes(test, path: Path) -> None:
     test(path)

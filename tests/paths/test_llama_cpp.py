@@ -39,7 +39,7 @@ def vanilla(target: Target, prompt: tuple[int, ...], length: int) -> tuple[int, 
 
 
 def test_every_mode_prints_what_vanilla_prints(target: Target, capfd: pytest.CaptureFixture[str]) -> None:
-    """In float32, greedy: the weights are the target's, and it stops where vanilla stops."""
+    """In float32 and greedy, on the target's weights; it also stops where vanilla stops."""
     test_prompts = [random_prompt(random.Random(seed)) for seed in range(6)]
     expected = [vanilla(target, prompt, 40) for prompt in test_prompts]
     assert {len(tokens) == 40 for tokens in expected} == {True, False}, "some end at the end token, some at the limit"
@@ -58,7 +58,7 @@ def test_every_mode_prints_what_vanilla_prints(target: Target, capfd: pytest.Cap
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_weights_are_written_as_the_type_that_was_chosen(kind: str, target: Target) -> None:
+def test_weights_are_written_in_the_chosen_type(kind: str, target: Target) -> None:
     weights = GgufWeights(target, kind)
     tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(weights.file).tensors}
     assert tensors["blk.0.ffn_up.weight"].tensor_type == gguf.GGMLQuantizationType[kind.upper()]
@@ -73,7 +73,7 @@ def test_weights_are_written_as_the_type_that_was_chosen(kind: str, target: Targ
     assert not file.exists(), "the written file is removed"
 
 
-def test_sampling_takes_the_races_seed(target: Target) -> None:
+def test_sampling_uses_the_races_seed(target: Target) -> None:
     outputs = set()
     for seed in (1, 1, 2, 3):
         [peer] = make_peers(["llama-cpp"], target, SamplingParams(temperature=1.5, top_k=20, top_p=0.9, seed=seed), 10)
@@ -93,14 +93,14 @@ def test_the_bench_counts_its_steps_and_drafts(target: Target) -> None:
     assert [comparison["lane"] for comparison in summary["comparisons"]] == ["vanilla", "vanilla", "prompt-lookup"]
 
 
-def test_a_prompt_that_it_refuses_is_bad_input(target: Target) -> None:
+def test_a_refused_prompt_raises_input_error(target: Target) -> None:
     [peer] = make_peers(["llama-cpp"], target, SamplingParams(), 10)
     with pytest.raises(InputError, match=r"llama\.cpp refuses the prompt"):
         peer.run((5, 10**6), 8)
 
 
 @pytest.mark.parametrize("package", ["xllamacpp", "gguf"])
-def test_a_missing_package_is_asked_for(package: str, target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported(package: str, target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(InputError, match=rf"{package}: pip install 'specrace\[llama-cpp\]'"):
         make_peers(["llama-cpp"], target, SamplingParams(), 10)
@@ -123,7 +123,7 @@ def test_files_of_another_model_are_refused(target: Target, tmp_path: Path) -> N
         GgufWeights(target)
 
 
-def test_a_file_that_is_missing_or_broken_is_named(target: Target, tmp_path: Path) -> None:
+def test_a_missing_or_broken_file_is_reported(target: Target, tmp_path: Path) -> None:
     broken = tmp_path / "broken.gguf"
     for content in (b"", b"GGUF", b"no GGUF at all" * 9, (tmp_path / "weights.gguf").read_bytes()[:700]):
         broken.write_bytes(content)

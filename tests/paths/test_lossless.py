@@ -1,7 +1,7 @@
 """Every lane prints vanilla's text on models: six architectures, each way that a CPU runs forwards, and end to end.
 
-What lanes do with scores is proven on functions (`tests/engine/test_lossless.py`); here it is proven that rows
-scored together are the rows scored alone. Other execution paths have their own case: graphs, several devices, tensor
+`tests/engine/test_lossless.py` proves on functions what lanes do with scores; here models prove that rows scored
+together equal rows scored alone. Other execution paths have their own case: graphs, several devices, tensor
 parallel and the compiled decoder in `tests/model`, `model.generate` in `tests/test_hf.py`.
 """
 
@@ -76,7 +76,7 @@ def test_every_lane_prints_vanillas_text(name: str) -> None:
             lane = run_lane(target, prefix, prompt, drafter, params=params, num_draft=budget, eos_ids=ends)
             assert lane.tokens == cut_at(expected, ends), (method, prompt)
             accepted[method] += len(lane.tokens) - lane.num_steps
-    # Else this would be vanilla against itself.
+    # Otherwise this would compare vanilla with itself.
     assert sum(accepted.values()) > 10, accepted
 
 
@@ -118,15 +118,15 @@ def test_end_to_end_every_lane_prints_vanillas_text(bundled: Workbench, temperat
         saved.update({lane.lane: lane.tokens - lane.steps for lane in finished.lanes})
         texts.add(finished.lanes[0].text)
     assert len(texts) == 3
-    # Else this would be vanilla against itself.
+    # Otherwise this would compare vanilla with itself.
     assert temperature > 1 or sum(count > 2 for count in saved.values()) >= 6, saved
 
 
-# Lower precision: honest, not exact.
+# In lower precision texts may differ, and every difference must be reported.
 
 
 @pytest.mark.parametrize(("name", "dtype"), [("llama", torch.bfloat16), ("gpt2", torch.float16)])
-def test_in_half_precision_lanes_run_and_a_difference_is_told(name: str, dtype: torch.dtype) -> None:
+def test_in_half_precision_differences_are_reported(name: str, dtype: torch.dtype) -> None:
     """How often rows scored together differ from rows scored alone depends on the machine; it must be reported."""
     model = tiny_model(name, initializer_range=0.05, hidden_size=128, vocab_size=300)
     target = Target(model.to(dtype), name=name)

@@ -1,4 +1,4 @@
-"""What is pasted into llama.cpp and transformers, run for real on the bundled model: as many steps as were forecast."""
+"""Exported settings, run in llama.cpp and transformers on the bundled model: they take as many steps as forecast."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def transcripts(bundled: Workbench) -> list[Transcript]:
 
 
 @pytest.mark.parametrize(("engine", "lane", "options", "size"), LANES)
-def test_as_many_steps_as_were_forecast(
+def test_an_engine_takes_as_many_steps_as_were_forecast(
     engine: str,
     lane: str,
     options: dict[str, Any],

@@ -1,4 +1,4 @@
-"""The benchmark on small models: transformers prints what lanes print, and the limit of a step is measured."""
+"""The benchmark on small models: transformers prints what lanes print, and a step's bandwidth bound is measured."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_lanes_and_peers_are_measured_on_every_prompt() -> None:
     assert summary["lanes"][0]["tau"] == 1.0 and summary["lanes"][0]["speedup"] == pytest.approx(1.0)
 
 
-def test_the_limit_of_a_step_is_measured_anew_at_each_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bandwidth_bound_is_measured_again_for_each_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     bandwidths = iter((1e9, 1e9, 4e9))
     monkeypatch.setattr("specrace.model.target.copy_bandwidth", lambda _: next(bandwidths))
     equal_prompts = [replace(prompt, id=str(number)) for number, prompt in enumerate(prompts(1) * 2)]

@@ -1,4 +1,6 @@
-"""Rejection sampling on models: p is the target's own, and a draft model's two tokens have the target's law."""
+"""Rejection sampling on models: p is the target's own, and the draft-model lane's first two tokens follow the target's
+distribution.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from tests.models import tiny_target
 PROMPT = (2, 3, 4, 2, 3, 5, 2, 3)
 
 
-def test_p_is_the_targets_own_at_that_place() -> None:
+def test_p_is_the_targets_probability_at_that_position() -> None:
     target = tiny_target("llama", initializer_range=0.25, eos_token_id=None)
     spec = RaceSpec(("trigram",), temperature=0.8, verifier="rejection", max_new_tokens=24)
     context, num_checks = list(PROMPT), 0
@@ -39,15 +41,15 @@ def test_p_is_the_targets_own_at_that_place() -> None:
     assert num_checks > 10
 
 
-def test_two_tokens_of_a_lane_have_the_law_of_ancestral_sampling() -> None:
+def test_two_tokens_of_a_lane_are_distributed_as_in_ancestral_sampling() -> None:
     small = tiny_target("llama", seed=3, vocab_size=6, num_hidden_layers=1, initializer_range=0.4)
     smaller = tiny_target("gpt2", seed=1, vocab_size=6, num_hidden_layers=1, initializer_range=0.4)
     for target in (small, smaller):
         trace_forwards(target, packed=False)
         assert target.traced is not None
     params, count, prefix = SamplingParams(0.7, top_p=0.95), 900, small.prefill(PROMPT)
-    drafting, law = DraftModel(smaller), joint_law(small, params)
-    counts = np.zeros_like(law)
+    drafting, expected = DraftModel(smaller), joint_distribution(small, params)
+    counts = np.zeros_like(expected)
     for seed in range(count):
         inputs = DrafterInputs(PROMPT, small.vocab_size, seed, params=params, draft_model=drafting.after(PROMPT))
         drafter = METHODS["draft-model"].build(inputs, sampled=True)
@@ -56,15 +58,15 @@ def test_two_tokens_of_a_lane_have_the_law_of_ancestral_sampling() -> None:
         while not lane.end:
             lane.step()
         counts[tuple(lane.tokens)] += 1
-    # The mean distance with this many fair draws, over the 16 pairs that the target emits.
-    fair = np.sqrt(2 * law * (1 - law) / np.pi / count).sum() / 2
-    # A lane that redraws from all of p after a rejection is off by 0.12 or more, one that takes every guess by 0.7.
-    assert np.abs(counts / count - law).sum() / 2 < 1.7 * fair < 0.07
+    # The mean total variation distance of this many draws from the target, which emits 16 pairs.
+    fair = np.sqrt(2 * expected * (1 - expected) / np.pi / count).sum() / 2
+    # A lane that redraws from all of p after a rejection is off by 0.12 or more; one that accepts every token, by 0.7.
+    assert np.abs(counts / count - expected).sum() / 2 < 1.7 * fair < 0.07
 
 
-def joint_law(target: Target, params: SamplingParams) -> np.ndarray:
+def joint_distribution(target: Target, params: SamplingParams) -> np.ndarray:
     """P(first, second), by one plain forward for each first token."""
     logits = torch.stack([target.plain_logits([*PROMPT, first])[-2:] for first in range(target.vocab_size)])
     rows = np.stack([warp(pair, params).double().softmax(dim=-1).numpy() for pair in logits])
-    law: np.ndarray = rows[0, 0][:, None] * rows[:, 1]
-    return law
+    expected: np.ndarray = rows[0, 0][:, None] * rows[:, 1]
+    return expected
