@@ -51,7 +51,7 @@ export class Tools {
     const overlay = document.body.dataset.view === "stage";
     const kind = overlay ? "overlay" : "open";
     // An inspector that is open but out of sight is scrolled to, not closed.
-    const shows = node.dataset[kind] !== "true" || (!overlay && !this.inspector.seen);
+    const shows = node.dataset[kind] !== "true" || (!overlay && !this.inspector.visible);
     node.dataset[kind] = String(shows);
     document.getElementById("inspector-toggle")?.setAttribute("aria-expanded", String(shows));
     if (shows && !overlay) node.scrollIntoView({ block: "start", behavior: CALM.matches ? "auto" : "smooth" });
