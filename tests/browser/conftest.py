@@ -83,8 +83,8 @@ def loading_app() -> str:
 
 @pytest.fixture(scope="session")
 def replay_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
-    """`python app.py --replay` with a recording that ships: its address and process id."""
-    with serving(tmp_path_factory.mktemp("replay"), "--replay", str(RECORDING), forked=True) as (url, process):
+    """`python app.py --replay` with a recording that ships: its address and process id. It has loaded no libraries."""
+    with serving(tmp_path_factory.mktemp("replay"), "--replay", str(RECORDING)) as (url, process):
         yield url, process.pid
 
 

@@ -11,7 +11,7 @@ def test_hostile_requests_get_clear_answers_and_the_server_races_on() -> None:
     with serving(*OPENINGS) as app:
         fuzzer = Fuzzer(app, seed=3)
         fuzzer.run(200)
-        assert fuzzer.found == []
+        assert fuzzer.complaints == []
         assert len(fuzzer.routes) > 60 and fuzzer.statuses[200] and fuzzer.statuses[400] and fuzzer.statuses[404]
         for bad in (
             Shot("GET", "/a", b"", 500, b"Internal Server Error"),
@@ -21,4 +21,4 @@ def test_hostile_requests_get_clear_answers_and_the_server_races_on() -> None:
         ):
             fuzzer.judge(bad)
         fuzzer.judge(Shot("GET", "/a", b"", 507, b"The server has no room for files; try again later."))
-        assert len(fuzzer.found) == 4
+        assert len(fuzzer.complaints) == 4

@@ -88,9 +88,10 @@ def test_the_app_command_reads_flags_from_the_environment(
 ) -> None:
     monkeypatch.setenv(space.FLAGS, "--queue 0")
     assert main.main(["app"]) == 2 and "--queue is 0" in capsys.readouterr().err
-    assert main.with_flags(["--traceback", "app", "--mcp"]) == ["--traceback", "app", "--queue", "0", "--mcp"]
+    flags = main.add_environment_flags(["--traceback", "app", "--mcp"])
+    assert flags == ["--traceback", "app", "--queue", "0", "--mcp"]
     for arguments in ([], ["--help"], ["race", "app"], ["lanes"]):
-        assert main.with_flags(arguments) == arguments
+        assert main.add_environment_flags(arguments) == arguments
     monkeypatch.setenv(space.FLAGS, "'")
     assert main.main(["app"]) == 2 and "SPECRACE_FLAGS cannot be read" in capsys.readouterr().err
 
