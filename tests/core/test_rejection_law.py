@@ -100,6 +100,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RULES)
 def test_the_distribution_is_the_targets(name: str) -> None:
     first, both = RULES[name].distances()

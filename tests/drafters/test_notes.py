@@ -173,6 +173,7 @@ def test_the_draft_models_note_has_its_probabilities(prompt: tuple[int, ...]) ->
         assert step.note.facts["probability of the whole"] == f"{reached[-1]:.0%}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_every_note_survives_json_and_is_bounded(name: str, prompt: tuple[int, ...]) -> None:
     for step in run(name, prompt):

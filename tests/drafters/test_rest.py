@@ -167,6 +167,7 @@ def test_a_texts_own_matches_are_the_brute_force_ones(text: list[int], shortest:
     assert earlier_matches(np.array(text), shortest, shortest + more).tolist() == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_nodes", [1, 3, 8, 64])
 @given(documents=DOCUMENTS, length=st.integers(1, 6))
 @settings(max_examples=60, deadline=None)

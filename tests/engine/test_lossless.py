@@ -128,6 +128,7 @@ ADVERSARIES: dict[str, Callable[[Sequence[int], int], TokenTree]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("params", RULES.values(), ids=RULES)
 @pytest.mark.parametrize("adversary", ADVERSARIES)
 def test_no_draft_changes_the_text(adversary: str, params: SamplingParams) -> None:

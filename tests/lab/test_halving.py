@@ -58,6 +58,7 @@ def test_halving_recommends_what_the_whole_sweep_recommends(whole: Sweep, seed: 
         )
 
 
+@pytest.mark.slow
 def test_the_number_of_scored_requests_is_reported_for_each_setting(whole: Sweep) -> None:
     halving = halved(whole)
     assert sorted(halving.tried) == list(range(1, 9)) and len(halving.left) < 8

@@ -251,6 +251,7 @@ def test_lanes_that_were_not_swept_cannot_be_recommended(sweep: Sweep) -> None:
         Recommender(sweep, FREE, ["trie"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grid", [{}, {"fusion": {"chain": (False, True)}}])
 def test_a_recommended_fusion_is_exported_to_vllm_as_a_class(grid: dict[str, dict[str, tuple[bool, ...]]]) -> None:
     transcripts = copying(40)

@@ -101,6 +101,7 @@ def test_every_lane_scores_a_single_token_after_a_single_token(name: str) -> Non
 TEXTS = st.lists(st.integers(0, 3), min_size=1, max_size=30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", scorable_lanes())
 @given(prompt=TEXTS, output=TEXTS, num_draft=st.integers(0, 12))
 def test_a_lane_accepts_the_longest_matching_path(

@@ -99,6 +99,7 @@ def test_several_processes_give_the_same_counts(whole: Sweep, monkeypatch: pytes
     assert counts(sweep) == counts(whole)
 
 
+@pytest.mark.slow
 def test_a_finished_cell_survives_a_kill_and_is_counted_once(whole: Sweep, tmp_path: Path) -> None:
     folder = SweepFolder(tmp_path)
     first = Sweep.of(whole.lanes, TRANSCRIPTS, ASSUMED_CPU)

@@ -52,6 +52,7 @@ def step_of(rows: Rows, lane: str, number: int = 0) -> dict[str, Any]:
     return [row for row in rows if row["type"] == "step" and row["lane"] == lane][number]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SMALL, ids=lambda path: path.stem)
 def test_the_recordings_that_ship_pass(path: Path) -> None:
     events = open_recording(path.read_bytes(), path.name)
@@ -188,6 +189,7 @@ LIES: dict[str, Callable[[Rows], None]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lie", LIES)
 def test_what_is_no_honest_race_is_refused_in_one_sentence(rows: Rows, lie: str) -> None:
     LIES[lie](rows)
@@ -292,6 +294,7 @@ REPEATED_LIES: dict[str, Callable[[Rows], None]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lie", REPEATED_LIES)
 def test_repeated_runs_that_cannot_be_are_refused_in_one_sentence(rows: Rows, lie: str) -> None:
     repeat(rows)
