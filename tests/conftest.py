@@ -29,13 +29,14 @@ settings.load_profile("specrace")
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """The quick run, which is pytest without a path, leaves the slow tests out and takes two processes.
 
-    `-m`, `-n` and `--pdb` say otherwise. The two processes get both options from here and must start no more.
+    `-m`, `-n` and `--pdb` override this. xdist's own processes get here with the same arguments and must start no more.
     """
     options = config.option
-    if config.args_source is not pytest.Config.ArgsSource.TESTPATHS or hasattr(config, "workerinput"):
+    if config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         return
     options.markexpr = options.markexpr or "not slow"
-    if options.numprocesses is None and not options.usepdb and not options.collectonly:
+    is_worker = hasattr(config, "workerinput")
+    if options.numprocesses is None and not (is_worker or options.usepdb or options.collectonly):
         options.numprocesses = 2
 
 
