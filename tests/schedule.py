@@ -1,8 +1,8 @@
 """A pytest plugin for the whole run, `-p tests.schedule`: which process runs which files, and which come first.
 
-All browser tests go to one process, with one page under test, one browser and one set of recorded races; it gets no
-other tests, because what browser tests patch stays patched. The other processes share the other files, longest first:
-if a long one came last, all but one process would wait for it.
+The browser tests go to two processes, each with one app, one browser and one set of recorded races; they get no other
+tests, because what browser tests patch stays patched. The other processes share the other files, longest first: if a
+long one came last, all but one process would wait for it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-BROWSER = "tests/browser"
+BROWSER = "tests/browser/"
+# About half of the browser tests by time: those that score logs or race live.
+LIVE = ("advice", "audience", "fetching", "logs", "monkey", "page", "settings")
+BROWSER_SCOPES = (f"{BROWSER}live", f"{BROWSER}still")
 # By the durations that `tests/run` prints, the longest first.
 LONG = (
     "tests/model/test_fetching.py",
@@ -48,20 +51,23 @@ LONG = (
 
 
 class Scheduling(LoadFileScheduling):
-    """Schedules by files; all browser tests count as one file."""
+    """Schedules by files; all browser tests count as two files."""
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
-        return BROWSER if file.startswith(f"{BROWSER}/") else file
+        if not file.startswith(BROWSER):
+            return file
+        live, still = BROWSER_SCOPES
+        return live if file.removeprefix(f"{BROWSER}test_").removesuffix(".py") in LIVE else still
 
     def _assign_work_unit(self, node: Any) -> None:
-        for scope in reversed((BROWSER, *LONG)):
+        for scope in reversed((*BROWSER_SCOPES, *LONG)):
             if scope in self.workqueue:
                 self.workqueue.move_to_end(scope, last=False)
         super()._assign_work_unit(node)
 
     def _reschedule(self, node: Any) -> None:
-        if BROWSER not in self.assigned_work[node]:
+        if not self.assigned_work[node].keys() & set(BROWSER_SCOPES):
             super()._reschedule(node)
         elif not node.shutting_down:
             # This process only runs the tests that it has, and ends.

@@ -125,6 +125,7 @@ class Opener:
         self.complaints: list[str] = []
         self.spare: dict[bool, list[BrowserContext]] = {False: [], True: []}
         self.shared: dict[tuple[Any, ...], Page] = {}
+        self.sharing_file: Path | None = None
 
     def open(
         self,
@@ -202,6 +203,14 @@ class Opener:
         page.evaluate("document.activeElement.blur(), scrollTo(0, 0)")
         return page
 
+    def share_within(self, file: Path) -> None:
+        """Close the pages that tests of another file have shared: they may have left an overlay open, or other lanes."""
+        if file != self.sharing_file:
+            for page in self.shared.values():
+                page.close()
+            self.shared.clear()
+            self.sharing_file = file
+
     def take_complaints(self) -> list[str]:
         """The complaints since the last call, including those that are still on their way."""
         for page in self.shared.values():
@@ -234,7 +243,8 @@ def open_page(opener: Opener) -> Iterator[OpenPage]:
 
 @pytest.fixture
 def share_page(opener: Opener, request: pytest.FixtureRequest) -> Iterator[OpenPage]:
-    """Gives a page that other tests use too, for tests that change nothing on it but its race."""
+    """Gives a page that other tests of the file use too, for tests that change nothing on it but its race."""
+    opener.share_within(request.path)
     failed = request.session.testsfailed
     yield opener.share
     if request.session.testsfailed > failed:

@@ -144,7 +144,7 @@ def test_a_prompt_of_one_token_needs_no_modules() -> None:
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_forward_on_the_models_own_weights_keeps_them(compiled: bool) -> None:
     target = tiny_target("llama", **WIDE)
-    trace_forwards(target, packed=False, compiled=compiled, lanes=8)
+    trace_forwards(target, packed=False, compiled=compiled, vector_width=8)
     weights = [parameter.data_ptr() for parameter in target.model.parameters()]
     drop_layers(target)
     assert [parameter.data_ptr() for parameter in target.model.parameters()] == weights
