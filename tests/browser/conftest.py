@@ -204,7 +204,7 @@ class Opener:
         return page
 
     def share_within(self, file: Path) -> None:
-        """Close the pages that tests of another file have shared: they may have left an overlay open, or other lanes."""
+        """Close what tests of another file have shared: they may have left an overlay open, or other lanes."""
         if file != self.sharing_file:
             for page in self.shared.values():
                 page.close()
