@@ -1,4 +1,4 @@
-"""Settings and fixtures of the whole run."""
+"""Settings and fixtures of every test run."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 BROWSER = Path(__file__).resolve().parent / "browser"
 
-# The same examples in every run, and nothing that fails on a busy machine: no deadline, and no check that examples are
-# drawn fast enough. The mutation run has the same number of examples and shows that it is enough.
+# Every run draws the same examples. A busy machine must not fail a test, so there is no deadline and no check that
+# examples are drawn fast enough. The mutation run uses this number of examples, too, and shows that it is enough.
 settings.register_profile(
     "specrace", deadline=None, derandomize=True, max_examples=40, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -27,9 +27,9 @@ settings.load_profile("specrace")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """The quick run, which is pytest without a path, leaves the slow tests out and takes two processes.
+    """Make the quick run, which is pytest without a path, skip the slow tests and use two processes.
 
-    `-m`, `-n` and `--pdb` override this. xdist's own processes get here with the same arguments and must start no more.
+    `-m`, `-n` and `--pdb` override this. xdist's workers get the same arguments and must not start more workers.
     """
     options = config.option
     if config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
@@ -55,10 +55,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A cache folder for this run: a curve calibrated on this machine must not set our draft sizes.
+def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Give this run its own cache folder: a cost curve calibrated on this machine must not change draft sizes in tests.
 
-    `tests/run` gives one folder to all its processes, so that the bundled documents are embedded once and not in each.
+    `tests/run` gives one folder to all its processes, so that the bundled documents are embedded only once.
     """
     with pytest.MonkeyPatch.context() as patch:
         folder = Path(os.environ.get("SPECRACE_TEST_CACHE") or tmp_path_factory.mktemp("cache"))
@@ -69,10 +69,11 @@ def own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]
 
 
 @pytest.fixture(autouse=True, scope="session")
-def no_long_warm_up() -> Iterator[None]:
-    """Races of this process warm up each lane's largest tree and not every size, which saves a seventh of the time of
-    tests that race; their texts do not depend on it. `tests/engine/test_pace.py` and the races of other processes use
-    the usual warm-up.
+def short_warm_up() -> Iterator[None]:
+    """Make races of this process warm up each lane's largest tree only, not every size.
+
+    This saves a seventh of the time of tests that race, and changes no text. `tests/engine/test_pace.py` and the races
+    of other processes use the usual warm-up.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("specrace.engine.setup.WARM_UP_S", 0.0)
@@ -80,10 +81,10 @@ def no_long_warm_up() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def bundled(own_cache_folder: Path) -> Workbench:
+def bundled(cache_folder: Path) -> Workbench:
     """The bundled model on the bundled documents, loaded once per process; no test may change it."""
     from specrace.workbench import Workbench
 
     # Embedding the documents takes 15 s of a processor, so only the first process does it.
-    with FileLock(own_cache_folder / "bundled.lock"):
+    with FileLock(cache_folder / "bundled.lock"):
         return Workbench.open()

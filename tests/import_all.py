@@ -10,7 +10,7 @@ import specrace
 
 
 def failures() -> dict[str, Exception]:
-    """Each module that cannot be imported, and why."""
+    """The modules that cannot be imported, each with its error."""
     failed: dict[str, Exception] = {}
     for module in pkgutil.walk_packages(specrace.__path__, "specrace.", onerror=lambda _: None):
         if not module.name.endswith("__main__"):
@@ -22,7 +22,7 @@ def failures() -> dict[str, Exception]:
 
 
 def main() -> int:
-    """Return 0 if all can be imported, else 1."""
+    """Return 0 if all modules can be imported, else 1."""
     failed = failures()
     for name, error in failed.items():
         print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)

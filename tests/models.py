@@ -1,4 +1,4 @@
-"""Small models with random weights that the tests share, and the comparison of two ways to run one."""
+"""Small models with random weights that the tests share, and a check that two targets on one model compute the same."""
 
 from __future__ import annotations
 
@@ -75,33 +75,33 @@ def change_config(folder: Path, **changes: Any) -> None:
 
 
 def tiny_target(name: str, *, seed: int = 0, **changes: Any) -> Target:
-    """A target on a tiny model, without a tokenizer; its draft model copies."""
+    """A target on a tiny model, without a tokenizer; its draft model is a `CopyingModel`."""
     target = Target(tiny_model(name, seed=seed, **changes), name=name)
     target.drafting = CopyingModel()  # type: ignore[assignment]
     return target
 
 
-def assert_scored_alike(target: Target, plain: Target, name: str, atol: float) -> None:
-    """Assert equal logits and caches, up to rounding, for a prompt and random trees of any size, step after step."""
-    chance = random.Random(name)
-    text = list(random_prompt(chance))
+def assert_same_scores(target: Target, plain: Target, name: str, atol: float) -> None:
+    """Assert equal logits and caches, up to rounding, after each of eight steps with random trees of any size."""
+    rng = random.Random(name)
+    text = list(random_prompt(rng))
     store, plain_store = target.prefill(text).store.clone(400), plain.prefill(text).store.clone(400)
     for size in (0, 1, 6, 2, 0, 15, 20, 40):
-        tree = random_tree(chance, text[-1], size)
+        tree = random_tree(rng, text[-1], size)
         logits, expected = target.logits(store, tree), plain.logits(plain_store, tree)
         assert logits.shape == expected.shape == (len(tree), VOCAB)
         torch.testing.assert_close(logits, expected, rtol=1e-4, atol=atol)
-        path = tree.path_to(chance.randrange(len(tree)))
+        path = tree.path_to(rng.randrange(len(tree)))
         store.keep(path)
         plain_store.keep(path)
         assert store.data is not None and plain_store.data is not None
         caches = (store.data[..., : store.length, :], plain_store.data[..., : plain_store.length, :])
         torch.testing.assert_close(*caches, rtol=1e-4, atol=atol)
-        text += [tree.tokens[node] for node in path[1:]] + [chance.randrange(VOCAB)]
+        text += [tree.tokens[node] for node in path[1:]] + [rng.randrange(VOCAB)]
 
 
 def write_source(target: Target, file: Path, *, vocabulary: int | None = None, architecture: str = "llama") -> None:
-    """Write the GGUF that a model's folder holds, in the target's shape, with all weights zero."""
+    """Write a GGUF file like those in a model's folder, in the target's shape, with all weights zero."""
     config, writer = target.config, gguf.GGUFWriter(file, architecture)
     vocabulary = vocabulary or target.vocab_size
     writer.add_context_length(config.max_position_embeddings)

@@ -1,4 +1,4 @@
-"""Parts that need no model: targets that are functions, drafters that misbehave, random texts and trees."""
+"""Test parts that need no model: targets that are functions, scripted drafters, random texts and trees."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ NextToken = Callable[[Sequence[int]], int]
 Logits = Callable[[Sequence[int]], np.ndarray]
 
 
-def random_prompt(chance: random.Random, longest: int = 40) -> tuple[int, ...]:
-    """1 to `longest` tokens, some of them repeated phrases, so that drafters that copy have something to copy."""
-    words = [[chance.randrange(2, VOCAB) for _ in range(chance.randint(1, 5))] for _ in range(4)]
+def random_prompt(rng: random.Random, max_tokens: int = 40) -> tuple[int, ...]:
+    """1 to `max_tokens` tokens, made of four phrases that repeat, so that drafters that copy find something to copy."""
+    words = [[rng.randrange(2, VOCAB) for _ in range(rng.randint(1, 5))] for _ in range(4)]
     tokens: list[int] = []
-    while len(tokens) < longest:
-        tokens += chance.choice(words)
-    return tuple(tokens[: chance.randint(1, longest)])
+    while len(tokens) < max_tokens:
+        tokens += rng.choice(words)
+    return tuple(tokens[: rng.randint(1, max_tokens)])
 
 
 def run_lane(
@@ -48,7 +48,7 @@ def run_lane(
     num_draft: int = 8,
     eos_ids: frozenset[int] | None = None,
 ) -> Lane:
-    """A lane with this drafter, run to its end."""
+    """Run a lane with this drafter to its end, and return it."""
     session = target.session(prefix, max_new_tokens + num_draft + 1, params or SamplingParams())
     ends = target.eos_ids if eos_ids is None else eos_ids
     lane = Lane("tested", drafter, session, prompt, max_new_tokens=max_new_tokens, num_draft=num_draft, eos_ids=ends)
@@ -61,7 +61,7 @@ class FunctionSession:
     """A session whose target is a function of all tokens so far: no model, no rounding."""
 
     def __init__(self, prompt: Sequence[int], next_token: NextToken) -> None:
-        self.settled = list(prompt[:-1])
+        self.kept = list(prompt[:-1])
         self.next_token = next_token
         self._tree: TokenTree | None = None
 
@@ -69,20 +69,20 @@ class FunctionSession:
         return Scores(tuple(map(self.next_token, self.texts(tree))))
 
     def texts(self, tree: TokenTree) -> list[list[int]]:
-        """The text up to and including each node of `tree`; the next `keep` keeps a path of this tree."""
+        """The text up to and including each node of `tree`; the next `keep` refers to this tree."""
         self._tree = tree
-        texts = [[*self.settled, tree.tokens[0]]]
+        texts = [[*self.kept, tree.tokens[0]]]
         for node in range(1, len(tree)):
             texts.append([*texts[tree.parents[node]], tree.tokens[node]])
         return texts
 
     def keep(self, path: Sequence[int]) -> None:
         assert self._tree is not None
-        self.settled += [self._tree.tokens[node] for node in path]
+        self.kept += [self._tree.tokens[node] for node in path]
 
 
 def markov(seed: int, vocab: int = VOCAB, order: int = 2) -> NextToken:
-    """A text in which a token depends on the `order` before it."""
+    """A function that chooses the next token by the last `order` tokens, at random but always the same."""
     table: dict[tuple[int, ...], int] = {}
 
     def next_token(tokens: Sequence[int]) -> int:
@@ -103,7 +103,7 @@ def function_lane(
     num_draft: int = 8,
     eos_ids: frozenset[int] = frozenset(),
 ) -> Lane:
-    """A lane on a function, at its start."""
+    """A lane on a function, before its first step."""
     session = FunctionSession(prompt, next_token)
     return Lane("tested", drafter, session, prompt, max_new_tokens=max_new_tokens, num_draft=num_draft, eos_ids=eos_ids)
 
@@ -122,16 +122,19 @@ def table(seed: int = 0, vocab: int = VOCAB, order: int = 2, scale: float = 2.0)
 
 
 class TableSession(FunctionSession):
-    """A session on a language model, which draws each position's token with noise keyed by (seed, position)."""
+    """A session on a language model; noise keyed by (seed, position) makes each position's token reproducible."""
 
     def __init__(self, prompt: Sequence[int], logits: Logits, params: SamplingParams, num_top: int = 0) -> None:
-        super().__init__(prompt, lambda tokens: int(compared(logits(tokens)[None], params, [len(tokens)]).argmax()))
+        def next_token(tokens: Sequence[int]) -> int:
+            return int(perturbed_logits(logits(tokens)[None], params, [len(tokens)]).argmax())
+
+        super().__init__(prompt, next_token)
         self.logits, self.params, self.num_top = logits, params, num_top
 
     def score(self, tree: TokenTree) -> Scores:
         texts = self.texts(tree)
         rows = np.stack([self.logits(text) for text in texts])
-        targets = tuple(compared(rows, self.params, [len(text) for text in texts]).argmax(axis=1).tolist())
+        targets = tuple(perturbed_logits(rows, self.params, [len(text) for text in texts]).argmax(axis=1).tolist())
         if not self.num_top:
             return Scores(targets)
         top = (-rows).argsort(axis=1, kind="stable")[:, : self.num_top]
@@ -147,8 +150,8 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
-def compared(logits: np.ndarray, params: SamplingParams, positions: Sequence[int]) -> np.ndarray:
-    """The values whose maximum is the token at each position: logits [N, V], warped and with noise when sampling."""
+def perturbed_logits(logits: np.ndarray, params: SamplingParams, positions: Sequence[int]) -> np.ndarray:
+    """The values [N, V] whose maxima are the tokens chosen: the logits, and when sampling, warped and with noise."""
     if not params.temperature:
         return logits
     with np.errstate(divide="ignore"):
@@ -164,7 +167,7 @@ def noise(seed: int, position: int, vocab: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class FunctionPrefix:
-    """A prompt that a function has read in no time."""
+    """A prompt that a function has read, in 1 ms by its own account."""
 
     tokens: tuple[int, ...]
     ms: float = 1.0
@@ -173,7 +176,7 @@ class FunctionPrefix:
 class FunctionTarget:
     """A target for races and benchmarks that is a function of all tokens so far: no model, no rounding.
 
-    `rules` holds the sampling parameters of the sessions opened and of the differences explained, in order.
+    `used_params` holds the sampling parameters that `session` and `top_two` were called with, in order.
     """
 
     device_type = "cpu"
@@ -182,7 +185,7 @@ class FunctionTarget:
 
     def __init__(self, next_token: NextToken, eos_ids: frozenset[int] = frozenset(), max_context: int = 10_000) -> None:
         self.next_token, self.eos_ids, self.max_context = next_token, eos_ids, max_context
-        self.rules: list[SamplingParams | None] = []
+        self.used_params: list[SamplingParams | None] = []
         self.drafting: DraftModel = CopyingModel(vocab=self.vocab_size)
 
     def use_threads(self, count: int) -> None:
@@ -200,14 +203,14 @@ class FunctionTarget:
     def session(
         self, prefix: Any, room: int, params: SamplingParams | None = None, num_top: int = 0, rows: Sequence[int] = (1,)
     ) -> FunctionSession:
-        self.rules.append(params)
+        self.used_params.append(params)
         return FunctionSession(prefix.tokens, self.next_token)
 
     def draft_model(self) -> DraftModel:
         return self.drafting
 
     def top_two(self, tokens: Sequence[int], params: SamplingParams) -> tuple[tuple[int, int], float]:
-        self.rules.append(params)
+        self.used_params.append(params)
         return (self.next_token(tokens), 0), 0.25
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -230,7 +233,7 @@ class FunctionTarget:
 
 
 class TableTarget(FunctionTarget):
-    """A target that is a small language model: a table of logits, which can be sampled and has likely tokens."""
+    """A target that is a small language model: a table of logits, so that it can sample and rank tokens."""
 
     def __init__(self, seed: int = 0, *, order: int = 2, scale: float = 2.0, vocab: int = VOCAB, **values: Any) -> None:
         self.logits = table(seed, vocab, order, scale)
@@ -240,12 +243,12 @@ class TableTarget(FunctionTarget):
     def session(
         self, prefix: Any, room: int, params: SamplingParams | None = None, num_top: int = 0, rows: Sequence[int] = (1,)
     ) -> TableSession:
-        self.rules.append(params)
+        self.used_params.append(params)
         return TableSession(prefix.tokens, self.logits, params or SamplingParams(), num_top)
 
     def top_two(self, tokens: Sequence[int], params: SamplingParams) -> tuple[tuple[int, int], float]:
-        self.rules.append(params)
-        values = compared(self.logits(tokens)[None], params, [len(tokens)])[0]
+        self.used_params.append(params)
+        values = perturbed_logits(self.logits(tokens)[None], params, [len(tokens)])[0]
         second, best = values.argsort()[-2:].tolist()
         return (best, second), float(values[best] - values[second])
 
@@ -259,26 +262,26 @@ def continuation(prompt: Sequence[int], next_token: NextToken, count: int) -> li
 
 
 class Scripted:
-    """A drafter whose drafts are a function of (context, budget), and which remembers what it observed."""
+    """A drafter whose drafts are a function of (context, budget), and which records its budgets and observations."""
 
     def __init__(self, propose: Callable[[Sequence[int], int], TokenTree]) -> None:
         self._propose = propose
         self.budgets: list[int] = []
-        self.told: list[tuple[TokenTree, Verdict]] = []
+        self.observed: list[tuple[TokenTree, Verdict]] = []
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
         self.budgets.append(budget)
         return self._propose(context, budget)
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        self.told.append((tree, verdict))
+        self.observed.append((tree, verdict))
 
 
-def random_tree(chance: random.Random, root: int, num_draft: int, vocab: int = VOCAB) -> TokenTree:
+def random_tree(rng: random.Random, root: int, num_draft: int, vocab: int = VOCAB) -> TokenTree:
     """A tree of at most `num_draft` random guesses, of any shape."""
     builder = TreeBuilder(root)
     for _ in range(num_draft):
-        builder.add(chance.randrange(len(builder.tokens)), chance.randrange(vocab))
+        builder.add(rng.randrange(len(builder.tokens)), rng.randrange(vocab))
     return builder.build()
 
 
@@ -316,7 +319,7 @@ class CopyingSession:
 
 
 class CopyingModel:
-    """A draft model without a model, for texts that a function writes. `sessions` holds those opened."""
+    """A draft model that copies, for texts that a function writes. `sessions` holds the sessions opened."""
 
     def __init__(self, size: int = 1 << 20, vocab: int = VOCAB) -> None:
         self.size, self.vocab = size, vocab
@@ -327,7 +330,7 @@ class CopyingModel:
 
 
 class PromptedCopyingModel:
-    """A copying model that has read a prompt, in no time."""
+    """A copying model that has read a prompt, in 0 ms."""
 
     prefill_ms = 0.0
 
@@ -340,14 +343,15 @@ class PromptedCopyingModel:
 
 
 def inputs(prompt: Sequence[int], **values: Any) -> DrafterInputs:
-    """DrafterInputs over the tests' small vocabulary, with everything that any drafter needs."""
+    """DrafterInputs over the tests' small vocabulary, with a draft model, so that any drafter can be built."""
     drafting = values.pop("draft_model", CopyingModel())
-    return DrafterInputs(tuple(prompt), VOCAB, draft_model=drafting and drafting.after(prompt), **values)
+    draft_model = drafting.after(prompt) if drafting else None
+    return DrafterInputs(tuple(prompt), VOCAB, draft_model=draft_model, **values)
 
 
 @st.composite
 def trees(draw: st.DrawFn, max_draft: int = 24, vocab: int = 5) -> TokenTree:
-    """Trees of any shape over a small vocabulary, so that many share prefixes."""
+    """Trees of any shape over a small vocabulary, so that many paths share a prefix."""
     builder = TreeBuilder(draw(st.integers(0, vocab - 1)))
     for parent, token in draw(
         st.lists(st.tuples(st.integers(0, max_draft), st.integers(0, vocab - 1)), max_size=max_draft)

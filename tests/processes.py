@@ -1,8 +1,9 @@
-"""New Python processes that need not import the libraries again, which takes seconds of a processor each time.
+"""Starts Python processes that need not import the libraries again, which would cost seconds of processor time each.
 
-The first call starts a process that imports them, and every call has it fork. A fork has its own arguments, folder,
-environment, signals and exit code, and imports `specrace` itself. Only what libraries read from the environment on
-import comes from the parent; a test of that, of imports or of the interpreter's flags starts `sys.executable`.
+The first call starts a parent process that imports the libraries; each call makes the parent fork. A fork has its own
+arguments, folder, environment, signals and exit code, and imports `specrace` itself. Only what the libraries read from
+the environment at import comes from the parent. A test of that, of imports or of interpreter flags must start
+`sys.executable` instead.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Process:
         self.returncode: int | None = None
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait until it has ended; return its exit code, negative after a signal."""
+        """Wait until the process has ended; return its exit code, negative after a signal."""
         if self.returncode is None:
             if not select.select([self._status], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
@@ -49,22 +50,22 @@ class Process:
         return self.returncode
 
     def poll(self) -> int | None:
-        """Its exit code, or None while it runs."""
+        """The exit code, or None while the process runs."""
         with suppress(subprocess.TimeoutExpired):
             self.wait(0)
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal, unless it has ended."""
+        """Send the process a signal, unless it has ended."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """End it at once."""
+        """Send SIGKILL, unless the process has ended."""
         self.send_signal(signal.SIGKILL)
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Send SIGTERM, unless the process has ended."""
         self.send_signal(signal.SIGTERM)
 
 
@@ -76,8 +77,10 @@ def start(
     output: int | None = None,
     errors: int | None = None,
 ) -> Process:
-    """`python ARGUMENTS`: `-m MODULE`, `-c CODE` or a script, with what follows it. Output goes to the process's
-    `stdout`, or to an open file `output`; errors go where output goes, or to an open file `errors`.
+    """Start `python ARGUMENTS`: `-m MODULE`, `-c CODE` or a script, followed by its arguments.
+
+    Output goes to the process's `stdout`, or to the file descriptor `output`. Errors go where output goes, or to the
+    file descriptor `errors`.
     """
     read, write = os.pipe()
     status, status_write = os.pipe()
@@ -94,7 +97,7 @@ def start(
 def run(
     arguments: Sequence[object], *, cwd: Path = ROOT, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Start a process and wait for its end."""
+    """Start a process, wait for its end, and return its output and errors."""
     with os.fdopen(os.memfd_create("stderr"), "r+") as errors:
         process = start(arguments, cwd=cwd, env=env, errors=errors.fileno())
         output = process.stdout.read()
@@ -105,7 +108,7 @@ def run(
 
 @functools.cache
 def _parent() -> socket.socket:
-    """The connection to the process that has imported the libraries; it ends with this one."""
+    """A connection to the parent process, which imports the libraries and ends when this connection closes."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     command = [sys.executable, "-m", "tests.processes", str(theirs.fileno())]
     subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()])
@@ -114,12 +117,12 @@ def _parent() -> socket.socket:
 
 
 def _serve(connection: socket.socket) -> dict[str, Any]:
-    """Fork for every request; return the request in the forked process, and never in this one."""
+    """Fork for every request; return the request in the fork, and never in the parent process."""
     for name in LIBRARIES:
         importlib.import_module(name)
     gc.freeze()
     assert threading.active_count() == 1, "a fork has one thread only"
-    # Nobody waits for the watching processes.
+    # The parent does not wait for the processes that watch the forks; the kernel cleans up after them.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         message, files, *_ = socket.recv_fds(connection, MAX_REQUEST, 3)
@@ -138,7 +141,7 @@ def _serve(connection: socket.socket) -> dict[str, Any]:
 
 
 def _watch(status: int) -> None:
-    """Fork once more and return there; this process writes the fork's id and its exit code to `status`."""
+    """Fork again, and return in the new process only; this one writes the new one's id and exit code to `status`."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     pid = os.fork()
     if not pid:
@@ -146,7 +149,7 @@ def _watch(status: int) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         return
     os.write(status, f"{pid}\n".encode())
-    # A reader of the fork's output waits until no process can write to it.
+    # Close the fork's output here, too: its reader waits until no process has it open for writing.
     os.closerange(0, status)
     os.closerange(status + 1, status + 64)
     _, ended = os.waitpid(pid, 0)
@@ -160,19 +163,19 @@ def _become(argv: list[str], cwd: str, env: dict[str, str]) -> None:
     os.environ.clear()
     os.environ.update(env)
     tempfile.tempdir = None
-    kind, *rest = argv
+    first, *others = argv
     paths = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]
     sys.path[:] = [cwd, *paths, *(path for path in sys.path if path not in (str(ROOT), ""))]
-    if kind == "-c":
-        sys.argv = ["-c", *rest[1:]]
+    if first == "-c":
+        sys.argv = ["-c", *others[1:]]
         main = sys.modules["__main__"] = types.ModuleType("__main__")
-        exec(compile(rest[0], "<string>", "exec"), main.__dict__)
-    elif kind == "-m":
-        sys.argv = rest
-        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+        exec(compile(others[0], "<string>", "exec"), main.__dict__)
+    elif first == "-m":
+        sys.argv = others
+        runpy.run_module(others[0], run_name="__main__", alter_sys=True)
     else:
         sys.argv = argv
-        runpy.run_path(kind, run_name="__main__")
+        runpy.run_path(first, run_name="__main__")
 
 
 if __name__ == "__main__":

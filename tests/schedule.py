@@ -1,8 +1,8 @@
-"""A pytest plugin for the whole run, `-p tests.schedule`: which process runs which files, and which come first.
+"""A pytest plugin for the whole run, `-p tests.schedule`: decides which process runs which files, and in what order.
 
-The browser tests go to two processes, each with one app, one browser and one set of recorded races; they get no other
-tests, because what browser tests patch stays patched. The other processes share the other files, longest first: if a
-long one came last, all but one process would wait for it.
+The browser tests go to two processes, each with one app, one browser and one set of recorded races. These processes run
+no other tests, because the app's patches stay in place until the process ends. The other processes share the other
+files, the slowest first: if a slow file came last, the other processes would be idle while it runs.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 BROWSER = "tests/browser/"
-# About half of the browser tests by time: those that score logs or race live.
+# Browser tests that score logs or race live; they take about half of the browser tests' time.
 LIVE = ("advice", "audience", "fetching", "logs", "monkey", "page", "settings")
 BROWSER_SCOPES = (f"{BROWSER}live", f"{BROWSER}still")
-# By the durations that `tests/run` prints, the longest first.
-LONG = (
+# The slowest other files, by the durations that `tests/run` prints; the slowest first.
+SLOW_FILES = (
     "tests/model/test_fetching.py",
     "tests/ui/test_zero_gpu.py",
     "tests/cli/test_bench.py",
@@ -51,7 +51,7 @@ LONG = (
 
 
 class Scheduling(LoadFileScheduling):
-    """Schedules by files; all browser tests count as two files."""
+    """Assigns whole files to processes; all browser tests together count as two files."""
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
@@ -61,7 +61,7 @@ class Scheduling(LoadFileScheduling):
         return live if file.removeprefix(f"{BROWSER}test_").removesuffix(".py") in LIVE else still
 
     def _assign_work_unit(self, node: Any) -> None:
-        for scope in reversed((*BROWSER_SCOPES, *LONG)):
+        for scope in reversed((*BROWSER_SCOPES, *SLOW_FILES)):
             if scope in self.workqueue:
                 self.workqueue.move_to_end(scope, last=False)
         super()._assign_work_unit(node)
@@ -70,10 +70,10 @@ class Scheduling(LoadFileScheduling):
         if not self.assigned_work[node].keys() & set(BROWSER_SCOPES):
             super()._reschedule(node)
         elif not node.shutting_down:
-            # This process only runs the tests that it has, and ends.
+            # A process with browser tests gets no more files: it finishes those that it has, and ends.
             node.shutdown()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
-    """xdist's hook."""
+    """The scheduler of this run; xdist calls this hook."""
     return Scheduling(config, log)

@@ -1,4 +1,4 @@
-"""The Dockerfile does what the README says, and copies what it needs and no more."""
+"""The Dockerfile does what the README says, and copies only the files that the app needs."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ LINES = [
     for line in (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
     if line.strip() and not line.startswith("#")
 ]
-COMMAND = json.loads(next(words for name, words in LINES if name == "ENTRYPOINT"))
+COMMAND = json.loads(next(arguments for name, arguments in LINES if name == "ENTRYPOINT"))
 
 
-def copied() -> list[str]:
-    """The tracked files that a build sees by .dockerignore's rules, of which the last one that matches counts."""
+def build_context() -> list[str]:
+    """The tracked files that a build sees. The last rule of .dockerignore that matches a file decides."""
     done = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
     rules = [
         line
@@ -42,27 +42,28 @@ def copied() -> list[str]:
         for rule in rules:
             if any(fnmatch.fnmatch(path, rule.lstrip("!").removeprefix("**/")) for path in parts):
                 included = rule.startswith("!")
-        names += [name] if included else []
+        if included:
+            names.append(name)
     return names
 
 
-def test_it_starts_like_the_readme_and_checks_hashes() -> None:
+def test_the_container_starts_as_the_readme_says_and_pip_checks_hashes() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (line,) = re.findall(r"^(python3 -m venv .* app\.py)$", readme, re.MULTILINE)
     assert COMMAND[:2] == line.split(" && ")[-1].split()
     options = app.parse(COMMAND[2:])
     assert (options.host, options.port, options.device) == ("0.0.0.0", 7860, "auto")
-    installs = [words for name, words in LINES if name == "RUN" and "requirements/container.txt" in words]
-    assert installs and all("--require-hashes -r requirements/container.txt" in words for words in installs)
+    installs = [command for name, command in LINES if name == "RUN" and "requirements/container.txt" in command]
+    assert installs and all("--require-hashes -r requirements/container.txt" in command for command in installs)
 
 
-def test_its_torch_is_the_pinned_one() -> None:
+def test_the_container_has_the_pinned_torch() -> None:
     pinned = re.search(r"^torch==\S+", (ROOT / "requirements.txt").read_text(encoding="utf-8"), re.MULTILINE)
-    assert pinned and any(f"{pinned[0]}+cpu" in words for name, words in LINES if name == "ENV")
+    assert pinned and any(f"{pinned[0]}+cpu" in variables for name, variables in LINES if name == "ENV")
 
 
 @pytest.mark.parametrize(("status", "code"), [("ready", 0), ("loading", 0), ("failed", 1)])
-def test_its_health_check_asks_the_server_and_no_proxy(status: str, code: int) -> None:
+def test_the_health_check_asks_the_server_and_no_proxy(status: str, code: int) -> None:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200 if self.path == "/healthz" else 404)
@@ -72,8 +73,8 @@ def test_its_health_check_asks_the_server_and_no_proxy(status: str, code: int) -
         def log_message(self, *_: object) -> None:
             pass
 
-    words = next(words for name, words in LINES if name == "HEALTHCHECK")
-    check = json.loads(words.partition("CMD ")[2])
+    health_check = next(arguments for name, arguments in LINES if name == "HEALTHCHECK")
+    check = json.loads(health_check.partition("CMD ")[2])
     assert check[:2] == [COMMAND[0], "-c"] and "//127.0.0.1:7860/" in check[2]
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.handle_request, daemon=True).start()
@@ -82,21 +83,21 @@ def test_its_health_check_asks_the_server_and_no_proxy(status: str, code: int) -
         assert subprocess.run([sys.executable, "-c", script], env=environment, check=False).returncode == code
 
 
-def test_it_copies_what_it_needs_and_no_more(tmp_path: Path) -> None:
-    names = copied()
-    tops = {Path(name).parts[0] for name in names}
-    assert tops == {"app.py", "assets", "corpus", "requirements", "specrace", "LICENSE"}
+def test_the_app_starts_from_the_copied_files_and_no_others_are_copied(tmp_path: Path) -> None:
+    names = build_context()
+    top_names = {Path(name).parts[0] for name in names}
+    assert top_names == {"app.py", "assets", "corpus", "requirements", "specrace", "LICENSE"}
     assert not any(name.startswith(("assets/screenshots", "assets/results")) for name in names)
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
-    checks = (
-        "import app, specrace; from specrace.cli import app as door; options = door.parse(['--model', 'tiny']); "
-        "door.check(options); from specrace.ui.serve import example_questions, offered_models; "
+    script = (
+        "import app, specrace; from specrace.cli import app as command; options = command.parse(['--model', 'tiny']); "
+        "command.check(options); from specrace.ui.serve import example_questions, offered_models; "
         "assert example_questions(options) and len(offered_models(options)) > 2; print(specrace.__file__)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", checks], cwd=tmp_path, env={"PATH": ""}, capture_output=True, text=True, check=False
+        [sys.executable, "-c", script], cwd=tmp_path, env={"PATH": ""}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     assert Path(done.stdout.strip()).is_relative_to(tmp_path)

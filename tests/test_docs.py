@@ -1,4 +1,4 @@
-"""README and docs: commands and examples run, links lead somewhere, and every lane, option and flag is named."""
+"""README and docs: commands and examples run, links have targets, and every lane, option and flag is named."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ from tests.test_layers import MAY_IMPORT
 ROOT = Path(__file__).resolve().parents[1]
 README, DOCS = ROOT / "README.md", ROOT / "docs"
 PAGES = (README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md")))
-MAX_WORDS = 1100
+MAX_README_WORDS = 1100
 
-# Commands of which only the arguments are checked: a part of the command, and why.
+# Commands that do not run here; only their arguments are checked. A part of the command -> why it does not run.
 NOT_RUN = {
     "app.py": "serves a page until it is interrupted",
     "-m specrace app": "serves a page until it is interrupted",
     "torchrun": "starts a process for each GPU",
     "--device cuda": "needs a GPU",
     "--peers": "measures two more decoders on 30 questions",
-    "models get": "fetches 93 MB; tests/model/test_fetching.py has one that does not",
-    "recommend results/": "needs what sweep wrote; tests/cli/test_recommend.py has one",
-    " --add": "adds to an index that is there; tests/cli/test_index.py has one that does",
-    "-m specrace calibrate": "measures for a quarter of a minute; tests/lab/test_calibrate.py has one that does not",
+    "models get": "fetches 93 MB; tests/model/test_fetching.py fetches small files",
+    "recommend results/": "needs the results of a sweep; tests/cli/test_recommend.py has some",
+    " --add": "needs an existing index; tests/cli/test_index.py has one",
+    "-m specrace calibrate": "measures for 15 seconds; tests/lab/test_calibrate.py measures one round",
 }
-# Parts of the install line, which has run before the tests.
-INSTALLING = ("python3 -m venv .venv", ".venv/bin/pip install -r requirements.txt")
+# The parts of the install line, which ran before the tests.
+INSTALL_COMMANDS = ("python3 -m venv .venv", ".venv/bin/pip install -r requirements.txt")
 # Paths in examples, whose files do not exist.
-NOT_THERE = ("specrace/drafters/echo.py", "tests/drafters/test_echo.py")
+EXAMPLE_PATHS = ("specrace/drafters/echo.py", "tests/drafters/test_echo.py")
 
-# Phrases that were removed from the project, and where they must not come back: pattern -> files and folders.
+# Phrases that were removed from the project. Pattern -> the files and folders where it must not come back.
 EVERYWHERE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs", "specrace")
 BANNED_PHRASES = {
     r"\bsittings?\b": EVERYWHERE,
@@ -61,7 +61,7 @@ BANNED_PHRASES = {
     r"\bis through first\b": EVERYWHERE,
     r"\bengine's to lose\b": EVERYWHERE,
     r"\blent\b": EVERYWHERE,
-    # In quotes it is a key of old recordings.
+    # Old recordings have the key "sampling_rule", so it is allowed in quotes.
     r"SamplingRule|(?<!\")sampling_rule|\bsampling rule\b": EVERYWHERE,
     r"\bgoes on\b": ("docs", "specrace/ngrams", "specrace/drafters"),
     r"\blongest end\b": EVERYWHERE,
@@ -83,7 +83,7 @@ def fenced(page: Path) -> list[tuple[str, str]]:
 
 
 def list_commands() -> list[str]:
-    """Every command in a block, once."""
+    """Every command in a fenced block, once."""
     blocks = [text for page in PAGES for language, text in fenced(page) if language in ("sh", "console")]
     lines = [line.replace(".venv/bin/python ", "python ") for text in blocks for line in text.splitlines()]
     return list(dict.fromkeys(part.strip() for line in lines for part in line.split("&&") if part.strip()))
@@ -91,7 +91,7 @@ def list_commands() -> list[str]:
 
 COMMANDS = list_commands()
 RUN = [command for command in COMMANDS if "-m specrace" in command and not any(part in command for part in NOT_RUN)]
-# Commands within a line of text: a command's name, or the whole command.
+# Commands within a line of text: a command's name, or a whole command.
 INLINE = sorted({text for page in PAGES for text in re.findall(r"`([^`\n]*-m specrace [^`\n]*)`", read(page))})
 
 
@@ -103,7 +103,7 @@ def arguments_of(command: str, after: str) -> list[str]:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_can_be_parsed(command: str) -> None:
     words = shlex.split(command, comments=True)
-    if command in INSTALLING:
+    if command in INSTALL_COMMANDS:
         return
     if words[0] == "bash":
         assert (ROOT / words[1]).is_file()
@@ -121,12 +121,12 @@ def test_a_command_can_be_parsed(command: str) -> None:
     elif "specrace.tiny" in words:
         tiny.parser().parse_args(arguments_of(command, "specrace.tiny"))
     else:
-        assert words[0].endswith("python"), f"nobody knows how to check {command!r}"
+        assert words[0].endswith("python"), f"this test cannot check {command!r}"
         app.parse(arguments_of(command, "app.py"))
 
 
 def parse_hub_command(arguments: list[str]) -> None:
-    """Read a command of `hf` as it would, and run nothing."""
+    """Parse the arguments of `hf` as `hf` does, and run nothing."""
     command: Any = hf.app
     name = "hf"
     while hasattr(command, "resolve_command"):
@@ -135,14 +135,14 @@ def parse_hub_command(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("command", INLINE)
-def test_a_command_in_a_line_exists(command: str) -> None:
+def test_a_command_within_a_line_exists(command: str) -> None:
     arguments = arguments_of(command, "specrace")
     assert arguments[0] in main.COMMANDS
     if len(arguments) > 1:
         main.build_parser().parse_args(arguments)
 
 
-def test_commands_that_are_not_run_are_in_the_docs() -> None:
+def test_every_exception_is_in_the_docs_and_the_main_commands_run() -> None:
     for part, why in NOT_RUN.items():
         assert why and any(part in command for command in COMMANDS), part
     for name in ("race", "replay", "lanes", "models", "score", "bench"):
@@ -161,7 +161,7 @@ class LetterEmbedder:
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
+def small_workbench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
     """The bundled model on a document of two sentences, with a cost curve."""
     folder = tmp_path_factory.mktemp("documents")
     (folder / "hall.md").write_text("# The hall\n\nThe hall was built in 1911. The moon pulls the sea.\n")
@@ -173,7 +173,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def example_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the files that the commands name."""
     monkeypatch.chdir(tmp_path)
     for folder in ("corpus", "notes", "assets/recordings"):
@@ -201,17 +201,17 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("command", RUN)
 def test_a_command_runs(
     command: str,
-    here: Path,
-    small: Workbench,
+    example_folder: Path,
+    small_workbench: Workbench,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for name in ("answers", "race", "bench", "sweep"):
-        monkeypatch.setattr(f"specrace.cli.{name}.open_workbench", lambda _: small)
+        monkeypatch.setattr(f"specrace.cli.{name}.open_workbench", lambda _: small_workbench)
     monkeypatch.setattr(time, "sleep", lambda _: None)  # a replay's
     monkeypatch.setattr("sys.argv", ["specrace"])
     arguments = arguments_of(command, "specrace")
-    # The last one counts.
+    # argparse uses the last value of a repeated option.
     arguments += ["--max-new-tokens", "8"] if arguments[0] in ("race", "bench") else []
     arguments += ["--repetitions", "1"] if arguments[0] == "bench" else []
     assert main.main(arguments) == 0
@@ -220,27 +220,27 @@ def test_a_command_runs(
     output_files = [
         arguments[index + 1] for index, argument in enumerate(arguments) if argument in ("--save", "--out", "--csv")
     ]
-    assert all((here / argument).exists() for argument in output_files)
+    assert all((example_folder / argument).exists() for argument in output_files)
 
 
-def loop_parts() -> dict[str, Any]:
-    """The variables that the loop in the README expects."""
+def loop_variables() -> dict[str, Any]:
+    """The variables that the loop in the README uses."""
     target, context = tiny_target("llama"), [2, 3, 4, 2, 3]
     drafter = METHODS["trie"].build(inputs(context))
     session = target.session(target.prefill(context), 16)
     return {"drafter": drafter, "context": context, "budget": 8, "session": session, "verify": verify}
 
 
-# tests/ui/test_endpoints.py runs those of api.md, which call a server.
+# tests/ui/test_endpoints.py runs the blocks of api.md, which call a server.
 PYTHON = [page for page in PAGES if "```python" in read(page) and page.stem != "api"]
 
 
 @pytest.mark.parametrize("page", PYTHON, ids=lambda page: page.stem)
-@pytest.mark.usefixtures("here")
-def test_python_runs(page: Path, small: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page's blocks share a namespace; methods that its diff adds to the registry are registered."""
-    monkeypatch.setattr(specrace, "load_target", lambda: small.target, raising=False)
-    namespace: dict[str, Any] = {"__name__": page.stem} | (loop_parts() if page == README else {})
+@pytest.mark.usefixtures("example_folder")
+def test_python_runs(page: Path, small_workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page's blocks share a namespace. Methods that a diff on the page adds to the registry are registered."""
+    monkeypatch.setattr(specrace, "load_target", lambda: small_workbench.target, raising=False)
+    namespace: dict[str, Any] = {"__name__": page.stem} | (loop_variables() if page == README else {})
     for language, text in fenced(page):
         if language == "python":
             exec(compile(text, str(page), "exec", dont_inherit=True), namespace)
@@ -252,9 +252,9 @@ def test_python_runs(page: Path, small: Workbench, monkeypatch: pytest.MonkeyPat
         assert namespace["verdict"].path[0] == 0 and len(namespace["scores"].targets) == len(namespace["tree"])
 
 
-def test_the_new_drafter_is_listed(small: Workbench) -> None:
+def test_the_new_drafter_is_listed(small_workbench: Workbench) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        test_python_runs(DOCS / "new-drafter.md", small, patch)
+        test_python_runs(DOCS / "new-drafter.md", small_workbench, patch)
         option = METHODS["echo"].options[0]
         assert (option.name, option.default, option.bounds) == ("longest", 6, Bounds(1, 32, "maximum tokens copied"))
         assert METHODS["echo"].check({"longest": "3"}) == {"longest": 3}
@@ -263,8 +263,8 @@ def test_the_new_drafter_is_listed(small: Workbench) -> None:
 
 def test_the_readme_is_short_and_has_its_two_commands() -> None:
     text = read(README)
-    assert len(text.split()) <= MAX_WORDS
-    for command in (f"{' && '.join(INSTALLING)} && .venv/bin/python app.py", "bash tests/run"):
+    assert len(text.split()) <= MAX_README_WORDS
+    for command in (f"{' && '.join(INSTALL_COMMANDS)} && .venv/bin/python app.py", "bash tests/run"):
         assert f"```sh\n{command}\n```" in text
     assert README.read_text(encoding="utf-8").startswith("---\n")
 
@@ -276,7 +276,7 @@ def slugs(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_links_and_paths_lead_somewhere(page: Path) -> None:
+def test_targets_of_links_and_paths_exist(page: Path) -> None:
     links = re.findall(r"\]\(([^)\s]+)\)", read(page))
     for link in links:
         if link.startswith("https://"):
@@ -286,7 +286,7 @@ def test_links_and_paths_lead_somewhere(page: Path) -> None:
         assert target.exists(), link
         assert not anchor or anchor in slugs(target), link
     for path in re.findall(r"`((?:specrace|tests|assets|docs|corpus)/[\w./-]*)`", read(page)):
-        assert (ROOT / path).exists() or path in NOT_THERE, path
+        assert (ROOT / path).exists() or path in EXAMPLE_PATHS, path
 
 
 def test_pictures_have_titles_and_descriptions() -> None:
@@ -297,18 +297,18 @@ def test_pictures_have_titles_and_descriptions() -> None:
             assert words is not None and words.text
 
 
-def all_words() -> str:
+def all_text() -> str:
     return "\n".join(read(page) for page in (README, *DOCS.glob("*.md")))
 
 
 def test_every_lane_and_option_is_documented_with_its_bounds() -> None:
-    text = all_words()
+    text = all_text()
     lines = [line for name in ("drafters.md", "engines.md") for line in read(DOCS / name).splitlines()]
     for lane, method in METHODS.items():
         assert f"`{lane}`" in text, lane
         for option in method.options:
             bounds = option.bounds
-            # The default, and what differs on a GPU.
+            # The default, and the default on a GPU if it differs.
             values = [option.default, *(value for name, value in method.accelerator.items() if name == option.name)]
             cell = ", ".join(map(str, values)).lower()
             cell = f"{bounds.low} to {bounds.high} ({cell})" if isinstance(bounds, Bounds) else f"true, false ({cell})"
@@ -326,7 +326,7 @@ def flags_of(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def test_every_flag_is_documented() -> None:
-    text = all_words()
+    text = all_text()
     flags = set(flags_of(main.build_parser()))
     assert {"--model", "--traceback", "--queue"} <= flags
     assert [flag for flag in sorted(flags) if not re.search(rf"(?<![\w-]){flag}(?![\w-])", text)] == []
@@ -334,13 +334,13 @@ def test_every_flag_is_documented() -> None:
 
 @pytest.mark.parametrize("command", main.COMMANDS)
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """argparse takes a percent sign in a sentence for a format."""
+    """Help is only checked when it is printed: argparse reads a percent sign in a help text as a format."""
     with pytest.raises(SystemExit) as exited:
         main.build_parser().parse_args([command, "--help"])
     assert exited.value.code == 0 and command in capsys.readouterr().out
 
 
-def test_the_import_table_is_the_one_that_is_tested() -> None:
+def test_the_documented_import_table_is_the_tested_one() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (nothing|`[^|]*`) \|", read(DOCS / "architecture.md"), re.MULTILINE)
     documented = {name: set(re.findall(r"`(\w+)`", allowed)) for name, allowed in rows if name in MAY_IMPORT}
     doors = {"", "__main__", "app"}
@@ -353,9 +353,9 @@ def files_below(name: str) -> list[Path]:
     return [path] if path.is_file() else [*path.rglob("*.md"), *path.rglob("*.py"), *static]
 
 
-@pytest.mark.parametrize("words", BANNED_PHRASES)
-def test_banned_phrases_do_not_come_back(words: str) -> None:
-    files = [file for name in BANNED_PHRASES[words] for file in files_below(name)]
+@pytest.mark.parametrize("pattern", BANNED_PHRASES)
+def test_banned_phrases_do_not_come_back(pattern: str) -> None:
+    files = [file for name in BANNED_PHRASES[pattern] for file in files_below(name)]
     assert len(files) > len(PAGES) / 2
-    matching = [str(file.relative_to(ROOT)) for file in files if re.search(words, file.read_text(encoding="utf-8"))]
+    matching = [str(file.relative_to(ROOT)) for file in files if re.search(pattern, file.read_text(encoding="utf-8"))]
     assert matching == []

@@ -1,4 +1,4 @@
-"""What the README's first command installs is enough: a new process works with the tests' own packages hidden."""
+"""The packages that the README's first command installs are enough: a process works with all other packages hidden."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.measure.licences import packages, pins
 from tests.model.sources import write_gguf
 
 ROOT = Path(__file__).resolve().parents[1]
-# Every new environment has them.
-ALWAYS = {"pip", "setuptools"}
+# The packages that every new environment has.
+PREINSTALLED = {"pip", "setuptools"}
 # A module that is None in sys.modules cannot be imported.
 HIDE = "import sys; sys.modules.update(dict.fromkeys({hidden!r}))\n"
 USE = """
@@ -36,9 +36,9 @@ sys.exit(main(["race", "Why does bread rise?", "--max-new-tokens", "3"]))
 """
 
 
-def hidden() -> set[str]:
+def modules_to_hide() -> set[str]:
     """The modules of installed packages that `requirements.txt` does not bring."""
-    needed = ALWAYS | {package.name for package in packages(pins())}
+    needed = PREINSTALLED | {package.name for package in packages(pins())}
     return {
         module
         for module, owners in packages_distributions().items()
@@ -46,10 +46,10 @@ def hidden() -> set[str]:
     }
 
 
-def test_a_model_is_converted_and_raced(tmp_path: Path) -> None:
-    absent = hidden()
-    assert {"pytest", "playwright"} <= absent and not {"torch", "gradio"} & absent
+def test_a_model_is_converted_and_a_race_runs_with_the_required_packages(tmp_path: Path) -> None:
+    hidden = modules_to_hide()
+    assert {"pytest", "playwright"} <= hidden and not {"torch", "gradio"} & hidden
     write_gguf(tmp_path / "weights.gguf")
-    script = HIDE.format(hidden=absent) + USE
+    script = HIDE.format(hidden=hidden) + USE
     done = subprocess.run([sys.executable, "-c", script, tmp_path], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and "identical to vanilla" in " ".join(done.stdout.split()), done.stderr

@@ -1,4 +1,4 @@
-"""Our methods inside `model.generate`: its output, its criteria, its streamers, and what is refused."""
+"""Our methods inside `model.generate`: outputs, stopping criteria, streamers, and the arguments that are refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from specrace.workbench import Workbench
 from tests.parts import CopyingModel
 
 NEW_TOKENS = 16
-PROMPTS = 20
+NUM_PROMPTS = 20
 Generate = Callable[..., Any]
 
 
@@ -47,21 +47,21 @@ def model(bundled: Workbench) -> Any:
 
 
 class Rows(Sequence[torch.Tensor]):
-    """Twenty rows of ids [1, n], each made on first use, because most tests need one."""
+    """Twenty rows of ids [1, n], each computed on first use, because most tests need only one."""
 
     def __init__(self, make: Callable[[int], torch.Tensor]) -> None:
         self._make = functools.cache(make)
 
     def __len__(self) -> int:
-        return PROMPTS
+        return NUM_PROMPTS
 
     def __getitem__(self, number: Any) -> Any:
-        return self._make(range(PROMPTS)[number])
+        return self._make(range(NUM_PROMPTS)[number])
 
 
 @pytest.fixture(scope="module")
 def prompts(bundled: Workbench) -> Rows:
-    """Prompts as the app builds them: the questions that ship, after the first or second passage."""
+    """Prompts as the app builds them: each question that ships, after its nearest or second nearest passage."""
     questions = [json.loads(line)["question"] for line in QUESTIONS.read_text(encoding="utf-8").splitlines()]
     retrieve = functools.cache(bundled.retrieve)
 
@@ -75,28 +75,30 @@ def prompts(bundled: Workbench) -> Rows:
 
 @pytest.fixture(scope="module")
 def greedy(model: Any, prompts: Rows) -> Rows:
-    """The output of `generate` alone."""
+    """The outputs of transformers' own `generate`."""
     return Rows(lambda number: model.generate(prompts[number], max_new_tokens=NEW_TOKENS, do_sample=False))
 
 
 @pytest.fixture(scope="module")
-def ours(model: Any) -> Generate:
-    """`generate` with our loop."""
+def our_generate(model: Any) -> Generate:
+    """`generate` with our decoding loop."""
     return functools.partial(model.generate, custom_generate=specrace.hf.custom_generate)
 
 
-def test_twenty_prompts_equal_greedy_generate(ours: Generate, prompts: Rows, greedy: Rows) -> None:
-    assert len({tuple(ids[0].tolist()) for ids in prompts}) == PROMPTS
+def test_twenty_prompts_equal_greedy_generate(our_generate: Generate, prompts: Rows, greedy: Rows) -> None:
+    assert len({tuple(ids[0].tolist()) for ids in prompts}) == NUM_PROMPTS
     methods = itertools.cycle(("trie", "lookahead", "recycling"))
     for ids, expected, method in zip(prompts, greedy, methods, strict=False):
-        assert ours(ids, max_new_tokens=NEW_TOKENS, do_sample=False, method=method).tolist() == expected.tolist()
-    assert sum(output.shape[1] - ids.shape[1] for ids, output in zip(prompts, greedy, strict=True)) > PROMPTS * 11
+        assert (
+            our_generate(ids, max_new_tokens=NEW_TOKENS, do_sample=False, method=method).tolist() == expected.tolist()
+        )
+    assert sum(output.shape[1] - ids.shape[1] for ids, output in zip(prompts, greedy, strict=True)) > NUM_PROMPTS * 11
 
 
 @pytest.mark.parametrize("method", native_methods())
-def test_every_method_can_be_plugged_in(ours: Generate, prompts: Rows, greedy: Rows, method: str) -> None:
+def test_every_method_can_be_plugged_in(our_generate: Generate, prompts: Rows, greedy: Rows, method: str) -> None:
     smaller = Target(random_model(vocab_size=4160, max_position_embeddings=2048))
-    output = ours(
+    output = our_generate(
         prompts[7], max_new_tokens=NEW_TOKENS, do_sample=False, method=method, draft_model=DraftModel(smaller)
     )
     assert output.tolist() == greedy[7].tolist()
@@ -104,23 +106,23 @@ def test_every_method_can_be_plugged_in(ours: Generate, prompts: Rows, greedy: R
 
 
 def test_drafts_save_forwards_and_options_reach_the_drafter(
-    model: Any, ours: Generate, prompts: Rows, greedy: Rows
+    model: Any, our_generate: Generate, prompts: Rows, greedy: Rows
 ) -> None:
     calls: list[int] = []
-    # The first use of a model also checks that it can score trees.
-    ours(prompts[0], max_new_tokens=1, do_sample=False)
+    # The first use of a model checks that it can score trees, which takes more forwards.
+    our_generate(prompts[0], max_new_tokens=1, do_sample=False)
     hook = model.register_forward_pre_hook(lambda *_: calls.append(1))
     # An answer of full length quotes a passage; in a short one, no drafter saves much.
     number = next(
         candidate
-        for candidate in range(PROMPTS)
+        for candidate in range(NUM_PROMPTS)
         if greedy[candidate].shape[1] - prompts[candidate].shape[1] == NEW_TOKENS
     )
     expected = greedy[number].tolist()
 
     def forwards(**options: Any) -> int:
         calls.clear()
-        assert ours(prompts[number], max_new_tokens=NEW_TOKENS, do_sample=False, **options).tolist() == expected
+        assert our_generate(prompts[number], max_new_tokens=NEW_TOKENS, do_sample=False, **options).tolist() == expected
         return len(calls)
 
     try:
@@ -134,23 +136,26 @@ def test_drafts_save_forwards_and_options_reach_the_drafter(
         hook.remove()
 
 
-def test_length_limits_are_those_of_generate(model: Any, ours: Generate, prompts: Rows) -> None:
+def test_length_limits_are_those_of_generate(model: Any, our_generate: Generate, prompts: Rows) -> None:
     ids = prompts[1]
     for limit in ({"max_new_tokens": 1}, {"max_new_tokens": 7}, {"max_length": ids.shape[1] + 5}):
-        assert ours(ids, do_sample=False, **limit).tolist() == model.generate(ids, do_sample=False, **limit).tolist()
+        assert (
+            our_generate(ids, do_sample=False, **limit).tolist()
+            == model.generate(ids, do_sample=False, **limit).tolist()
+        )
 
 
-def test_any_token_can_end_the_text(model: Any, ours: Generate, prompts: Rows, greedy: Rows) -> None:
-    """Every token of the output is tried, also ones within an accepted path."""
+def test_any_token_can_be_the_end_token(model: Any, our_generate: Generate, prompts: Rows, greedy: Rows) -> None:
+    """Every token of the output is tried, also those within an accepted path."""
     ids, answer = prompts[0], greedy[0][0, prompts[0].shape[1] :].tolist()
     for token in dict.fromkeys(answer[:14]):
         arguments = {"max_new_tokens": 20, "do_sample": False, "eos_token_id": [token, 3], "pad_token_id": 0}
-        output = ours(ids, **arguments)[0].tolist()
+        output = our_generate(ids, **arguments)[0].tolist()
         assert output == [*ids[0].tolist(), *answer[: answer.index(token) + 1]]
         assert output == model.generate(ids, **arguments)[0].tolist()
 
 
-def test_without_an_end_token_the_text_runs_to_its_length() -> None:
+def test_without_an_end_token_the_text_reaches_its_maximum_length() -> None:
     model = random_model()
     ids = torch.tensor([[3, 4, 5, 3, 4]])
     model.generation_config.eos_token_id = None
@@ -161,41 +166,41 @@ def test_without_an_end_token_the_text_runs_to_its_length() -> None:
 
 
 class AtLength(StoppingCriteria):
-    """A criterion that fires at a length and remembers the texts it was asked about."""
+    """A criterion that stops at a length, and records the texts that it is called with."""
 
     def __init__(self, length: int) -> None:
         self.length = length
-        self.asked: list[list[int]] = []
+        self.texts: list[list[int]] = []
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
-        self.asked.append(input_ids[0].tolist())
+        self.texts.append(input_ids[0].tolist())
         return torch.full((input_ids.shape[0],), input_ids.shape[1] >= self.length)
 
 
-def test_a_stopping_criterion_sees_and_stops_what_it_does_in_generate(
-    model: Any, ours: Generate, prompts: Rows
+def test_a_stopping_criterion_sees_and_stops_the_same_texts_as_in_generate(
+    model: Any, our_generate: Generate, prompts: Rows
 ) -> None:
     ids = prompts[2]
     for extra in range(1, 12):
         outcomes = []
-        for run in (model.generate, ours):
+        for run in (model.generate, our_generate):
             criterion = AtLength(ids.shape[1] + extra)
             output = run(ids, max_new_tokens=30, do_sample=False, stopping_criteria=StoppingCriteriaList([criterion]))
-            outcomes.append((output.tolist(), criterion.asked))
+            outcomes.append((output.tolist(), criterion.texts))
         assert outcomes[0] == outcomes[1]
         assert len(outcomes[1][1]) == extra
 
 
-def test_stop_strings_and_a_time_limit(model: Any, ours: Generate, prompts: Rows, greedy: Rows) -> None:
+def test_stop_strings_and_a_time_limit(model: Any, our_generate: Generate, prompts: Rows, greedy: Rows) -> None:
     tokenizer = AutoTokenizer.from_pretrained(BUNDLED_MODEL)
     word = tokenizer.decode(greedy[3][0, prompts[3].shape[1] + 9 :][:1]).strip()
     criteria = StoppingCriteriaList([StopStringCriteria(tokenizer, [word])])
     arguments = {"max_new_tokens": NEW_TOKENS, "do_sample": False, "stopping_criteria": criteria}
-    output = ours(prompts[3], **arguments)
+    output = our_generate(prompts[3], **arguments)
     assert output.tolist() == model.generate(prompts[3], **arguments).tolist()
     assert 0 < output.shape[1] - prompts[3].shape[1] <= 10 and word in tokenizer.decode(output[0, -1:])
-    hurried = ours(prompts[3], max_new_tokens=NEW_TOKENS, do_sample=False, max_time=0.0)
-    assert hurried.shape[1] == prompts[3].shape[1] + 1
+    without_time = our_generate(prompts[3], max_new_tokens=NEW_TOKENS, do_sample=False, max_time=0.0)
+    assert without_time.shape[1] == prompts[3].shape[1] + 1
 
 
 class Listener:
@@ -211,26 +216,26 @@ class Listener:
         self.received.append("end")
 
 
-def test_a_streamer_receives_what_generate_would_send(model: Any, ours: Generate, prompts: Rows) -> None:
+def test_a_streamer_receives_what_generate_would_send(model: Any, our_generate: Generate, prompts: Rows) -> None:
     ids = prompts[4]
     arguments = {"max_new_tokens": 20, "do_sample": False}
     plain, plugged, bound = Listener(), Listener(), Listener()
     model.generate(ids, streamer=plain, **arguments)
-    ours(ids, streamer=plugged, **arguments)
+    our_generate(ids, streamer=plugged, **arguments)
     model.generate(ids, custom_generate=functools.partial(hf.custom_generate, streamer=bound), **arguments)
     assert plain.received == plugged.received == bound.received
     assert plugged.received[-1] == "end" and plugged.received[0] == (tuple(ids.shape), ids[0].tolist())
     stopped = Listener()
     criteria = StoppingCriteriaList([AtLength(ids.shape[1] + 3)])
-    ours(ids, streamer=stopped, stopping_criteria=criteria, **arguments)
+    our_generate(ids, streamer=stopped, stopping_criteria=criteria, **arguments)
     assert stopped.received == [*plugged.received[:4], "end"]
 
 
-def test_sampling_is_reproducible_and_the_same_for_every_method(ours: Generate, prompts: Rows) -> None:
+def test_sampling_is_reproducible_and_every_method_gives_the_same_sample(our_generate: Generate, prompts: Rows) -> None:
     arguments = {"max_new_tokens": 24, "do_sample": True, "temperature": 9.0, "top_p": 0.95, "top_k": 40}
 
     def sample(seed: int | None, method: str = "trie") -> list[int]:
-        return ours(prompts[5], seed=seed, method=method, **arguments)[0].tolist()
+        return our_generate(prompts[5], seed=seed, method=method, **arguments)[0].tolist()
 
     assert sample(7) == sample(7) == sample(7, "vanilla") == sample(7, "lookahead")
     assert len({tuple(sample(seed)) for seed in range(4)}) > 1
@@ -241,7 +246,7 @@ def test_sampling_is_reproducible_and_the_same_for_every_method(ours: Generate, 
 
 
 def test_samples_are_distributed_as_in_generate() -> None:
-    """Frequencies of the first token, warped by all three, against `generate`'s own."""
+    """Compares the frequencies of the first token, with temperature, top-k and top-p, with those of `generate`."""
     model, draws = random_model(), 400
     ids = torch.tensor([[3, 4, 5]])
     arguments = {
@@ -271,7 +276,7 @@ def test_warpers_become_sampling_params() -> None:
     temperature, top_k, top_p = TemperatureLogitsWarper(0.7), TopKLogitsWarper(9), TopPLogitsWarper(0.9)
     assert params(temperature, top_k, top_p, LogitNormalization()) == SamplingParams(0.7, 0.9, 9, 5)
     assert params() == SamplingParams(1.0, 1.0, 0, 5)
-    # A monotone warper does not change the likeliest token.
+    # These warpers do not change the likeliest token, so greedy decoding ignores them.
     assert params(temperature, top_k, samples=False) == SamplingParams()
     for refused in (
         (top_k, temperature),
@@ -305,48 +310,48 @@ def test_warpers_become_sampling_params() -> None:
         ({"do_sample": True, "temperature": 50.0}, "Temperature"),
     ],
 )
-def test_what_would_change_the_output_is_refused(
-    ours: Generate, prompts: Rows, arguments: dict[str, Any], words: str
+def test_arguments_that_would_change_the_output_are_refused(
+    our_generate: Generate, prompts: Rows, arguments: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):
-        ours(prompts[0], **({"max_new_tokens": 4, "do_sample": False} | arguments))
+        our_generate(prompts[0], **({"max_new_tokens": 4, "do_sample": False} | arguments))
 
 
-def test_inputs_that_are_not_one_plain_sequence_are_refused(model: Any, ours: Generate) -> None:
+def test_inputs_that_are_not_one_plain_sequence_are_refused(model: Any, our_generate: Generate) -> None:
     ids = torch.tensor([[5, 6, 7, 8]])
     arguments = {"max_new_tokens": 2, "do_sample": False}
     with pytest.raises(ValueError, match="one sequence at a time and was given 2"):
-        ours(ids.repeat(2, 1), **arguments)
+        our_generate(ids.repeat(2, 1), **arguments)
     with pytest.raises(ValueError, match="padded"):
-        ours(ids, attention_mask=torch.tensor([[0, 1, 1, 1]]), **arguments)
+        our_generate(ids, attention_mask=torch.tensor([[0, 1, 1, 1]]), **arguments)
     with pytest.raises(ValueError, match="embed"):
-        ours(inputs_embeds=model.get_input_embeddings()(ids), **arguments)
+        our_generate(inputs_embeds=model.get_input_embeddings()(ids), **arguments)
     filled = model(ids[:, :2], use_cache=True).past_key_values
     with pytest.raises(ValueError, match="past_key_values"):
-        ours(ids, past_key_values=filled, **arguments)
+        our_generate(ids, past_key_values=filled, **arguments)
     with pytest.raises(ValueError, match="position ids"):
-        ours(ids, position_ids=torch.tensor([[1, 2, 3, 4]]), **arguments)
+        our_generate(ids, position_ids=torch.tensor([[1, 2, 3, 4]]), **arguments)
     whole = torch.ones_like(ids)
     assert (
-        ours(ids, attention_mask=whole, use_cache=False, **arguments).tolist()
+        our_generate(ids, attention_mask=whole, use_cache=False, **arguments).tolist()
         == model.generate(ids, **arguments).tolist()
     )
 
 
 @pytest.mark.parametrize("new_tokens", [1, 2, 5])
 def test_nothing_is_drafted_past_the_end(new_tokens: int) -> None:
-    """Each token of a draft model costs a forward; it drafts at most one token less than remain."""
+    """Each token of a draft model costs a forward, so it drafts at most one token fewer than remain."""
     smaller, model = CopyingModel(), random_model()
     ids = torch.tensor([[3, 4, 5] * 4])
     arguments = {"max_new_tokens": new_tokens, "do_sample": False, "eos_token_id": None}
     plugged = {"custom_generate": hf.custom_generate, "method": "draft-model", "num_draft": 8, "draft_model": smaller}
     assert model.generate(ids, **arguments, **plugged).tolist() == model.generate(ids, **arguments).tolist()
     readings = smaller.sessions[0].readings
-    # The first step may draft all but one, the second one fewer.
-    assert len(readings) <= sum(range(new_tokens)) and (len(readings) >= new_tokens - 1)
+    # The first step may draft `new_tokens - 1` tokens, the next one at most `new_tokens - 2`, and so on.
+    assert new_tokens - 1 <= len(readings) <= sum(range(new_tokens))
 
 
-def test_drafts_shrink_at_the_end_of_the_models_context(model: Any) -> None:
+def test_drafts_shrink_at_the_end_of_the_models_context() -> None:
     model = random_model(max_position_embeddings=48)
     ids = torch.tensor([[3, 4, 5] * 12])
     arguments = {"max_length": 48, "do_sample": False, "eos_token_id": None}
@@ -354,10 +359,10 @@ def test_drafts_shrink_at_the_end_of_the_models_context(model: Any) -> None:
     assert plugged.tolist() == model.generate(ids, **arguments).tolist()
 
 
-def test_a_dictionary_is_returned_on_request(ours: Generate, prompts: Rows) -> None:
+def test_a_dictionary_is_returned_on_request(our_generate: Generate, prompts: Rows) -> None:
     arguments = {"max_new_tokens": 3, "do_sample": False}
-    output = ours(prompts[6], return_dict_in_generate=True, **arguments)
-    assert output.sequences.tolist() == ours(prompts[6], **arguments).tolist()
+    output = our_generate(prompts[6], return_dict_in_generate=True, **arguments)
+    assert output.sequences.tolist() == our_generate(prompts[6], **arguments).tolist()
 
 
 def test_the_model_is_left_as_it_was() -> None:
@@ -388,21 +393,22 @@ def random_model(**changes: Any) -> Any:
     return LlamaForCausalLM(LlamaConfig(**(values | {"pad_token_id": 0, "eos_token_id": 1} | changes))).eval()
 
 
-def test_the_curve_reaches_a_drafter_that_cuts_its_own_trees(ours: Generate, model: Any, prompts: Rows) -> None:
-    """Fusion drafts nothing where a second row costs twenty times the first: all later forwards have one row."""
+def test_the_curve_reaches_a_drafter_that_cuts_its_own_trees(our_generate: Generate, model: Any, prompts: Rows) -> None:
+    """If a second row costs twenty times the first, fusion drafts nothing: all forwards but the first have one row."""
     rows: list[int] = []
     steep = CostCurve((1, 2, 64), (1.0, 20.0, 40.0))
     arguments = {"max_new_tokens": 12, "do_sample": False, "method": "fusion"}
-    ours(prompts[0], **arguments, curve=steep)  # the model has been checked with trees by then
+    # The first use of a model checks that it can score trees, so count the rows of the second use.
+    our_generate(prompts[0], **arguments, curve=steep)
     hook = model.register_forward_pre_hook(
         lambda _, __, values: rows.append(values["input_ids"].shape[1]), with_kwargs=True
     )
     try:
-        ours(prompts[0], **arguments, curve=steep)
+        our_generate(prompts[0], **arguments, curve=steep)
         assert rows[0] == prompts[0].shape[1] - 1 and set(rows[1:]) == {1}
         rows.clear()
-        ours(prompts[0], **arguments)
-        # Two or three rows on plain weights cost more than four.
+        our_generate(prompts[0], **arguments)
+        # On plain weights a forward of two or three rows costs more than one of four, so fusion avoids them.
         assert max(rows[1:]) > 3 and not {2, 3} & set(rows[1:])
     finally:
         hook.remove()

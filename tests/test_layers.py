@@ -1,4 +1,4 @@
-"""The architecture, held: which folder may import which, which libraries live where, and no import cycles."""
+"""The architecture: which folder may import which others and which libraries, and that there are no import cycles."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 HEAVY = {"torch", "transformers", "faiss", "sentence_transformers", "gradio", "tokenizers", "safetensors", "pandas"}
 SMALL = {*sys.stdlib_module_names, "numpy"}
 
-# A folder of specrace/ (or a single module there) and the others that it may import (docs/architecture.md).
-ABOVE_ALL = {"core", "ngrams", "retrieval", "drafters", "model", "engine", "lab", "views"}
+LOWER_FOLDERS = {"core", "ngrams", "retrieval", "drafters", "model", "engine", "lab", "views"}
+# A folder of specrace/, or a single module there -> the others that it may import (docs/architecture.md).
 MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
     "ngrams": {"core"},
@@ -28,20 +28,20 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine": {"core", "ngrams", "drafters"},
     "lab": {"core", "ngrams", "drafters", "engine"},
     "views": {"core", "engine"},
-    "workbench": ABOVE_ALL,
-    "hf": ABOVE_ALL,
+    "workbench": LOWER_FOLDERS,
+    "hf": LOWER_FOLDERS,
     "integrations": {"core", "ngrams", "drafters"},
-    "ui": {*ABOVE_ALL, "workbench", "hf"},
-    "cli": {*ABOVE_ALL, "workbench", "hf", "ui"},
-    "tiny": {*ABOVE_ALL, "workbench", "hf"},
-    # The doors.
+    "ui": {*LOWER_FOLDERS, "workbench", "hf"},
+    "cli": {*LOWER_FOLDERS, "workbench", "hf", "ui"},
+    "tiny": {*LOWER_FOLDERS, "workbench", "hf"},
+    # The entry points: `import specrace`, `python -m specrace` and app.py.
     "": {"drafters", "engine", "model", "ngrams", "hf"},
     "__main__": {"cli"},
     "app": {"cli"},
 }
 # What a single module may import in addition to its folder's row: peers run on a target's model.
 EXCEPTIONS = {"specrace.lab.peers": {"model"}, "specrace.lab.llama_cpp": {"model"}}
-# Which of the heavy libraries a folder may import; the others may import none.
+# A folder or module -> the heavy libraries that it may import; other folders may import none.
 LIBRARIES: dict[str, set[str]] = {
     "model": HEAVY - {"gradio", "faiss", "sentence_transformers"},
     "retrieval": {"faiss", "sentence_transformers"},
@@ -52,10 +52,10 @@ LIBRARIES: dict[str, set[str]] = {
     "specrace.lab.peers": {"torch", "transformers"},
     "specrace.lab.llama_cpp": {"torch"},
 }
-# The codec of recordings may be missing on a machine that only races, so nothing that races imports it at its top.
+# Only this module imports the codec of recordings, because a machine that only races may not have it installed.
 CODEC = {"specrace.engine.recording": {"msgspec"}}
-# Their modules are used without a model or a page, so importing them must not load one.
-LIGHT = ("core", "ngrams", "retrieval", "drafters", "engine", "lab", "views", "integrations")
+# Folders whose modules work without a model or a page, so importing them must load no heavy library.
+LIGHT_FOLDERS = ("core", "ngrams", "retrieval", "drafters", "engine", "lab", "views", "integrations")
 
 
 def _read_modules() -> dict[str, ast.Module]:
@@ -74,8 +74,10 @@ MODULES = _read_modules()
 
 def _folder(name: str) -> str:
     """specrace.retrieval.index -> retrieval; specrace.hf -> hf; specrace -> ""; app -> app."""
-    parts = name.split(".")
-    return name if parts[0] == "app" else parts[1] if len(parts) > 1 else ""
+    if name == "app":
+        return name
+    _, _, inside = name.partition(".")
+    return inside.partition(".")[0]
 
 
 def _inside_functions(tree: ast.Module) -> set[ast.AST]:
@@ -92,10 +94,11 @@ def _for_types_only(tree: ast.Module) -> set[ast.AST]:
 
 
 def _imports(name: str, *, for_types: bool = False, at_top_only: bool = False) -> set[str]:
-    """Dotted names that a module imports, inside functions too; of `from a import b`, `a.b` where that is a module."""
+    """Dotted names that a module imports, inside functions too; `from a import b` gives `a.b` if that is a module."""
     tree = MODULES[name]
     left_out = set() if for_types else _for_types_only(tree)
-    left_out |= _inside_functions(tree) if at_top_only else set()
+    if at_top_only:
+        left_out |= _inside_functions(tree)
     names = set()
     for node in ast.walk(tree):
         if node in left_out:
@@ -110,12 +113,12 @@ def _imports(name: str, *, for_types: bool = False, at_top_only: bool = False) -
     return names
 
 
-def _ours(name: str, **only: bool) -> set[str]:
-    return {imported for imported in _imports(name, **only) if imported.split(".")[0] == "specrace"}
+def _package_imports(name: str, **choices: bool) -> set[str]:
+    return {imported for imported in _imports(name, **choices) if imported.split(".")[0] == "specrace"}
 
 
-def _foreign(name: str, **only: bool) -> set[str]:
-    return {imported.split(".")[0] for imported in _imports(name, **only)} - {"specrace"}
+def _library_imports(name: str, **choices: bool) -> set[str]:
+    return {imported.split(".")[0] for imported in _imports(name, **choices)} - {"specrace"}
 
 
 @pytest.mark.parametrize("name", sorted(MODULES))
@@ -123,22 +126,22 @@ def test_a_module_imports_what_the_table_allows_its_folder(name: str) -> None:
     folder = _folder(name)
     assert folder in MAY_IMPORT, f"{name} lies in no folder of the table"
     allowed = MAY_IMPORT[folder] | EXCEPTIONS.get(name, set()) | {folder}
-    for imported in _ours(name, for_types=True) - {"specrace"}:
+    for imported in _package_imports(name, for_types=True) - {"specrace"}:
         assert _folder(imported) in allowed, f"{name} imports {imported}"
-    # The package itself holds the version; only what stands above everything may ask for it.
-    assert "specrace" not in _ours(name) or folder in ("cli", "ui"), f"{name} imports the package"
+    # The package itself holds only the version, which the command line and the page show.
+    assert "specrace" not in _package_imports(name) or folder in ("cli", "ui"), f"{name} imports the package"
 
 
 @pytest.mark.parametrize("name", sorted(MODULES))
 def test_heavy_libraries_stay_where_they_belong(name: str) -> None:
-    foreign, folder = _foreign(name), _folder(name)
+    libraries, folder = _library_imports(name), _folder(name)
     allowed = LIBRARIES.get(folder, set()) | LIBRARIES.get(name, set())
-    assert foreign & HEAVY <= allowed, f"{name} imports {sorted(foreign & HEAVY - allowed)}"
+    assert libraries & HEAVY <= allowed, f"{name} imports {sorted(libraries & HEAVY - allowed)}"
     if folder in ("core", "ngrams", "drafters", "engine", "integrations"):
         small = SMALL | CODEC.get(name, set())
-        assert foreign <= small, f"{name} imports {sorted(foreign - small)}"
+        assert libraries <= small, f"{name} imports {sorted(libraries - small)}"
     if folder == "retrieval":
-        assert not _foreign(name, at_top_only=True) & HEAVY, f"{name}: at its top"
+        assert not _library_imports(name, at_top_only=True) & HEAVY, f"{name} imports one outside its functions"
 
 
 def test_every_row_of_the_table_applies() -> None:
@@ -147,8 +150,8 @@ def test_every_row_of_the_table_applies() -> None:
 
 
 def test_there_are_no_import_cycles() -> None:
-    """Imports inside functions and for types count too: they only hide a cycle."""
-    modules = {name: _ours(name, for_types=True) - {name, "specrace"} for name in MODULES}
+    """Imports inside functions and for types count, too: they would only hide a cycle."""
+    modules = {name: _package_imports(name, for_types=True) - {name, "specrace"} for name in MODULES}
     folders: dict[str, set[str]] = {}
     for name, imported in modules.items():
         folders.setdefault(_folder(name), set()).update({_folder(target) for target in imported} - {_folder(name)})
@@ -160,16 +163,16 @@ def test_there_are_no_import_cycles() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(name for name in MODULES if name not in ("app", "specrace")))
-def test_modules_above_the_drafters_import_no_single_one(name: str) -> None:
+def test_modules_above_the_drafters_import_no_single_drafter(name: str) -> None:
     """A new decoder is one file and one line in the registry, so no other module may name it."""
     if _folder(name) not in MAY_IMPORT["drafters"] | {"drafters"}:
-        drafters = {imported for imported in _ours(name) if imported.startswith("specrace.drafters")}
+        drafters = {imported for imported in _package_imports(name) if imported.startswith("specrace.drafters")}
         assert drafters <= {"specrace.drafters", "specrace.drafters.base"}, f"{name} imports {sorted(drafters)}"
 
 
-def test_what_needs_no_model_loads_none() -> None:
-    """In a new process no heavy library is loaded, directly or indirectly."""
-    light = [name for name in MODULES if _folder(name) in LIGHT and name not in EXCEPTIONS]
+def test_light_folders_load_no_heavy_library() -> None:
+    """Checked in a new process, so that indirect imports count."""
+    light = [name for name in MODULES if _folder(name) in LIGHT_FOLDERS and name not in EXCEPTIONS]
     script = f"import importlib, sys\nfor name in {light!r}: importlib.import_module(name)\n"
     script += f"print(sorted({HEAVY!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -177,7 +180,7 @@ def test_what_needs_no_model_loads_none() -> None:
 
 
 def test_the_quick_run_loads_no_model_and_no_page() -> None:
-    """`pytest` alone, in a new process: neither its tests nor what configures them import a heavy library."""
+    """In a new process, neither the tests that `pytest` alone runs nor their conftest.py load a heavy library."""
     options = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]
     files = [file for folder in options["testpaths"] for file in (ROOT / folder).rglob("*.py")]
     assert len(files) > 60
@@ -191,7 +194,7 @@ def test_the_quick_run_loads_no_model_and_no_page() -> None:
 
 
 def test_a_race_needs_no_codec() -> None:
-    """The command line and the library are imported where msgspec is not installed."""
+    """The command line and the library can be imported without msgspec."""
     script = (
         "import sys; sys.modules['msgspec'] = None\nimport specrace, specrace.cli.main, specrace.workbench, specrace.hf"
     )
@@ -203,13 +206,15 @@ def test_importing_a_module_does_no_work() -> None:
     """The top of a module has definitions only: no loop, no `with`, no bare call."""
     for name in set(MODULES) - {"app", "specrace.__main__", "specrace.tiny.__main__"}:
         for node in MODULES[name].body:
-            loose = isinstance(node, ast.For | ast.While | ast.With)
-            loose |= isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant)
-            assert not loose, f"{name}, line {node.lineno}, works at import"
+            is_block = isinstance(node, ast.For | ast.While | ast.With)
+            is_call = isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant)
+            assert not (is_block or is_call), f"{name}, line {node.lineno}, works at import"
 
 
 def test_the_tests_mirror_the_package() -> None:
-    """Each folder of the package has a folder of tests; others hold whole programs and whole paths on models."""
+    """Each folder of the package has a folder of tests; five more folders test across packages."""
     folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and path.name != "__pycache__"}
-    whole = {"browser", "gpu", "measure", "mutation", "paths"}
-    assert folders - whole == {path.name for path in (ROOT / "specrace").iterdir() if (path / "__init__.py").exists()}
+    across_packages = {"browser", "gpu", "measure", "mutation", "paths"}
+    assert folders - across_packages == {
+        path.name for path in (ROOT / "specrace").iterdir() if (path / "__init__.py").exists()
+    }

@@ -1,4 +1,4 @@
-"""The wheel: it carries what ships, and everything works from it in an empty folder, without the checkout."""
+"""The wheel holds every file that ships, and its commands work in an empty folder, without the checkout."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(installed: Path, empty: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    """A command of the unpacked wheel in an empty folder, with no network."""
+    """Run Python with the unpacked wheel in an empty folder; proxies that refuse connections cut off the network."""
     proxies = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
     env = os.environ | proxies | {"PYTHONPATH": str(installed)}
     return processes.run(command, cwd=empty, env=env)
@@ -69,14 +69,14 @@ def test_other_commands_run_from_the_wheel(installed: Path, tmp_path: Path) -> N
         assert done.returncode == 0 and done.stdout, (command, done.stderr)
 
 
-def test_transformers_generate_takes_a_method_from_the_wheel(installed: Path, tmp_path: Path) -> None:
+def test_transformers_generate_runs_a_method_from_the_wheel(installed: Path, tmp_path: Path) -> None:
     done = run(installed, tmp_path, "-c", GENERATE)
     assert done.returncode == 0, done.stderr
     are_equal, file = done.stdout.split()
     assert are_equal == "True" and Path(file).is_relative_to(installed)
 
 
-def test_the_wheel_holds_what_ships_and_no_more(installed: Path) -> None:
+def test_the_wheel_holds_the_files_that_ship_and_no_others(installed: Path) -> None:
     package = installed / "specrace"
     assert (package / "py.typed").exists() and (package / "ui" / "static" / "stage.html").exists()
     for name in ("assets/tiny", "assets/tiny-draft", "assets/adapters/smollm2-135m", "assets/recordings", "corpus"):

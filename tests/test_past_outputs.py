@@ -1,4 +1,4 @@
-"""A workbench that keeps its answers: drafters learn from them, the text stays vanilla's. By default it keeps none."""
+"""A workbench that keeps its answers: drafters copy from them, and texts are still vanilla's. The default is off."""
 
 from __future__ import annotations
 
@@ -19,29 +19,30 @@ from specrace.workbench import Workbench
 from tests.models import tiny_target
 
 SPEC = RaceSpec(("suffix", "recycling"), max_new_tokens=40, num_draft=8, options={"recycling": {"warm": True}})
-QUESTION, OTHER = "Why does bread rise?", "What causes the tides?"
+QUESTION, OTHER_QUESTION = "Why does bread rise?", "What causes the tides?"
 
 
 def ask(workbench: Workbench, question: str = QUESTION) -> tuple[int, list[LaneResult], list[int]]:
-    """How many past outputs the race had, its results, and vanilla's tokens."""
+    """Race once; return how many past outputs the race had, its results, and vanilla's tokens."""
     started, *steps, finished = workbench.ask(question, SPEC, top=1)
     assert isinstance(started, Started) and isinstance(finished, Finished)
     tokens = [token for step in steps if isinstance(step, Step) and step.lane == "vanilla" for token in step.emitted]
     return started.about["past_outputs"], list(finished.lanes), tokens
 
 
-def keeping(bundled: Workbench) -> Workbench:
+def with_kept_outputs(bundled: Workbench) -> Workbench:
     """The bundled workbench as `Workbench.open(keep_outputs=True)` makes it."""
     return replace(bundled, keep_outputs=True, outputs=PastOutputs())
 
 
 def test_answers_are_kept_and_drafted_from(bundled: Workbench) -> None:
-    workbench, fresh = keeping(bundled), bundled
-    number, _, answer = ask(workbench)
-    assert number == 0 and list(workbench.outputs) == [tuple(answer)]
+    workbench = with_kept_outputs(bundled)
+    num_past, _, answer = ask(workbench)
+    assert num_past == 0 and list(workbench.outputs) == [tuple(answer)]
     # The opening of an answer is in no document, but can be drafted from earlier answers.
-    (_, without_past, _), (number, with_past, _) = ask(fresh, OTHER), ask(workbench, OTHER)
-    assert number == 1 and len(workbench.outputs) == 2
+    _, without_past, _ = ask(bundled, OTHER_QUESTION)
+    num_past, with_past, _ = ask(workbench, OTHER_QUESTION)
+    assert num_past == 1 and len(workbench.outputs) == 2
     assert with_past[1].steps < without_past[1].steps and with_past[2].steps <= without_past[2].steps
     assert all(lane.identical for lane in (*without_past, *with_past))
     visitor = workbench.on([Document("own.md", "Own", "Robins sing at dawn.")], workbench.retriever.index)
@@ -49,8 +50,8 @@ def test_answers_are_kept_and_drafted_from(bundled: Workbench) -> None:
 
 
 def test_an_answer_is_kept_once_and_after_the_repeated_runs(bundled: Workbench) -> None:
-    """It is kept even if the caller abandons the repeated runs, but not if it abandons the race itself."""
-    workbench, num_kept = keeping(bundled), list[int]()
+    """A caller may abandon the repeated runs, and the answer is kept; if it abandons the race, no answer is kept."""
+    workbench, num_kept = with_kept_outputs(bundled), list[int]()
 
     def again(_: Repeated) -> bool:
         num_kept.append(len(workbench.outputs))
@@ -58,7 +59,7 @@ def test_an_answer_is_kept_once_and_after_the_repeated_runs(bundled: Workbench) 
 
     *_, last = workbench.ask(QUESTION, SPEC, top=1, again=again)
     assert isinstance(last, Repeated) and num_kept == [0, 0, 0] and len(workbench.outputs) == 1
-    events = workbench.ask(OTHER, SPEC, top=1, again=lambda _: True)
+    events = workbench.ask(OTHER_QUESTION, SPEC, top=1, again=lambda _: True)
     while not isinstance(next(events), Repeated):
         pass
     events.close()  # type: ignore[attr-defined]
@@ -70,18 +71,18 @@ def test_an_answer_is_kept_once_and_after_the_repeated_runs(bundled: Workbench) 
 
 
 def test_no_answer_is_drafted_from_an_answer_to_the_same_question(bundled: Workbench) -> None:
-    """This holds even if the question comes with more passages or in capitals, which makes another prompt."""
-    workbench = keeping(bundled)
+    """The same question may come with more passages or in capitals, which makes another prompt."""
+    workbench = with_kept_outputs(bundled)
     first, second = ask(workbench), ask(workbench)
     assert (first[0], second[0]) == (0, 0) and second[2] == first[2] and len(workbench.outputs) == 2
     assert [lane.steps for lane in second[1]] == [lane.steps for lane in first[1]]
     started, *_ = workbench.ask(f"  {QUESTION.upper()} ", SPEC, top=2)
     assert isinstance(started, Started) and started.about["past_outputs"] == 0
-    assert ask(workbench, OTHER)[0] == 3 and ask(workbench)[0] == 1
+    assert ask(workbench, OTHER_QUESTION)[0] == 3 and ask(workbench)[0] == 1
 
 
 def test_an_index_of_all_answers_also_serves_a_repeated_question(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise the first lane that needs an automaton would pay for it, and only when a question comes again."""
+    """Otherwise the first lane that needs an automaton would spend time on it whenever a question is repeated."""
     past = PastOutputs()
     for number in range(3):
         past.add([7, 8, 9 + number], [1, number], f"Why {number}?")
@@ -92,12 +93,12 @@ def test_an_index_of_all_answers_also_serves_a_repeated_question(monkeypatch: py
     assert past.excluding([4], "Who?") is past and len(past) == 3
 
 
-def test_by_default_nothing_is_kept(bundled: Workbench) -> None:
+def test_by_default_no_answer_is_kept(bundled: Workbench) -> None:
     assert [ask(bundled)[0], ask(bundled)[0], len(bundled.outputs)] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("method", ["suffix", "recycling"])
-def test_generate_takes_past_outputs(method: str) -> None:
+def test_generate_drafts_from_past_outputs(method: str) -> None:
     target, prompt = tiny_target("llama"), (2, 3, 4, 5)
     options = {"warm": True} if method == "recycling" else {}
 
@@ -107,13 +108,13 @@ def test_generate_takes_past_outputs(method: str) -> None:
         )
         return [token for step in steps for token in step.emitted], len(steps)
 
-    text, cold = decode([])
-    from_own, warm = decode([[*prompt, *text]])
-    from_others, _ = decode([[7, 7, 7], [], list(range(2, 30))])
-    assert text == from_own == from_others and warm < cold
+    text, num_steps = decode([])
+    text_after_itself, num_steps_after_itself = decode([[*prompt, *text]])
+    text_after_others, _ = decode([[7, 7, 7], [], list(range(2, 30))])
+    assert text == text_after_itself == text_after_others and num_steps_after_itself < num_steps
 
 
-def test_the_page_keeps_answers_if_it_is_told_to() -> None:
+def test_the_flag_keep_outputs_makes_the_page_keep_answers() -> None:
     assert not app.parse([]).keep_outputs
     options = app.parse(["--keep-outputs", "--model", "tiny"])
     app.check(options)

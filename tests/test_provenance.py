@@ -1,4 +1,4 @@
-"""Real races: the words that light up in a passage are the very words that a step accepted."""
+"""Real races: the words that light up in a passage are exactly the words that a step accepted from it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_lit_words_are_the_accepted_ones(races: list[list[Event]]) -> None:
         texts = [text for text, is_copied in zip(step.texts, from_passage, strict=False) if is_copied]
         assert without_spaces(lit_words(about, find_spans(step, origins))) == without_spaces("".join(texts)) != ""
         compared += all(from_passage)
-    # In most steps every accepted token came from a passage, so the whole run is lit; in the others, not all did.
+    # In most steps every accepted token came from a passage, so that all of a step's words were compared.
     assert compared >= 0.6 * NUM_STEPS
 
 
@@ -95,7 +95,7 @@ def test_every_token_is_counted_under_one_source(races: list[list[Event]]) -> No
         assert len(last) == len(LANES)
         for frame in last:
             assert sum(frame["sources"]) == frame["meters"]["tokens"]
-            # Every token beyond the accepted ones is the model's own.
+            # Tokens that were not drafted come from the target, which is source 0.
             assert frame["sources"][0] >= frame["meters"]["tokens"] - frame["meters"]["accepted"]
-        # The bundled model quotes: most of a copying lane's answer was drafted from the passages.
+        # The bundled model quotes, so most of a copying lane's answer comes from the passages, which are sources 4 on.
         assert sum(last[1]["sources"][4:]) > 0.5 * last[1]["meters"]["tokens"]

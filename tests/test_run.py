@@ -1,5 +1,6 @@
-"""`tests/run`: if a part fails, the rest runs, and the exit code and the last line say so. The real script runs, with
-stand-ins for programs that write down their arguments, and fail if these match FAILS.
+"""`tests/run`: if a check fails, the others still run, and the exit code and the last line report the failure.
+
+The real script runs. Stand-ins replace its programs: each writes its command to NOTES, and fails if it matches FAILS.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import pytest
 
 SCRIPT = Path(__file__).parent / "run"
 PROGRAM = """#!/usr/bin/env bash
-asked="$(basename "$0") $*"
-echo "$asked" >> "$NOTES"
-[[ -z "$FAILS" || ! "$asked" =~ $FAILS ]]
+command="$(basename "$0") $*"
+echo "$command" >> "$NOTES"
+[[ -z "$FAILS" || ! "$command" =~ $FAILS ]]
 """
 ROOT = SCRIPT.parents[1]
 PINS = [
@@ -29,7 +30,7 @@ INSTALLED = [f"{PIP} {' '.join(PINS)}", f"{UV} requirements-dev.txt"]
 LINTERS = {
     "ruff": "python -m ruff check .",
     "the page's scripts": "oxlint --deny-warnings specrace/ui/static tests/browser/modules",
-    "their format": "oxfmt --check specrace/ui/static/*.js tests/browser/modules/*.js",
+    "the scripts' format": "oxfmt --check specrace/ui/static/*.js tests/browser/modules/*.js",
     "the container file": "hadolint Dockerfile",
     "mypy": "python -m mypy",
 }
@@ -38,10 +39,10 @@ PROGRAMS = ("python", "pip", "uv", "oxlint", "oxfmt", "hadolint")
 
 
 def run(folder: Path, fails: str, *arguments: str) -> tuple[int, list[str], list[str]]:
-    """Exit code, printed lines, and the commands run, in a virtual environment in `folder`."""
+    """Run the script with a virtual environment in `folder`; return its exit code, its output and its commands."""
     (folder / "bin").mkdir(exist_ok=True)
-    for name, words in (*((program, PROGRAM) for program in PROGRAMS), ("chromium", "#!/bin/sh\n")):
-        (folder / "bin" / name).write_text(words)
+    for name, script in (*((program, PROGRAM) for program in PROGRAMS), ("chromium", "#!/bin/sh\n")):
+        (folder / "bin" / name).write_text(script)
         (folder / "bin" / name).chmod(0o755)
     (folder / "pyvenv.cfg").touch()
     notes = folder / "notes"
@@ -55,28 +56,27 @@ def run(folder: Path, fails: str, *arguments: str) -> tuple[int, list[str], list
 def test_every_group_runs_in_parallel_with_the_tests_and_is_announced(tmp_path: Path) -> None:
     code, printed, commands = run(tmp_path, "")
     assert code == 0 and printed == ["== tests", *(f"== {name}" for name in LINTERS), "All passed."]
-    # Linters and tests run at once, in no order.
+    # Linters and tests run at the same time, so their order varies.
     assert commands[:2] == INSTALLED and sorted(commands[2:]) == sorted([*LINTERS.values(), TESTS])
 
 
 @pytest.mark.parametrize(
-    ("fails", "named"),
+    ("fails", "failed_group"),
     [
         ("ruff", "ruff"),
         ("oxlint", "the page's scripts"),
-        ("oxfmt", "their format"),
+        ("oxfmt", "the scripts' format"),
         ("hadolint", "the container file"),
         ("mypy", "mypy"),
         ("-m pytest", "tests"),
         ("ruff|-m pytest", ""),
     ],
 )
-def test_a_group_that_fails_is_named_and_the_others_run(tmp_path: Path, fails: str, named: str) -> None:
+def test_a_group_that_fails_is_named_and_the_others_run(tmp_path: Path, fails: str, failed_group: str) -> None:
     code, printed, commands = run(tmp_path, fails)
     assert code == 1 and len(commands) == 3 + len(LINTERS)
-    assert (
-        printed[-1] == f"Failed: {named}." if named else printed[-1] in ("Failed: ruff, tests.", "Failed: tests, ruff.")
-    )
+    one_order, other_order = "Failed: ruff, tests.", "Failed: tests, ruff."
+    assert printed[-1] in ([f"Failed: {failed_group}."] if failed_group else [one_order, other_order])
 
 
 def test_a_failed_installation_ends_the_run(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_an_unchanged_environment_is_not_installed_again(tmp_path: Path) -> None
 
 def test_a_new_environment_shows_what_requirements_txt_lacks(tmp_path: Path) -> None:
     """A stand-in for `python3` creates the programs, so none of them exists before it runs."""
-    created = tmp_path / "made"
+    created = tmp_path / "created"
     (tmp_path / "bin").mkdir()
     program = tmp_path / "program"
     program.write_text(PROGRAM)
@@ -130,7 +130,7 @@ def test_arguments_are_passed_to_pytest(tmp_path: Path) -> None:
     assert sorted(commands[2:]) == sorted([*LINTERS.values(), "python -m pytest tests/core -k two words"])
 
 
-def test_quick_is_pytest_alone(tmp_path: Path) -> None:
+def test_quick_runs_pytest_and_no_linter(tmp_path: Path) -> None:
     code, printed, commands = run(tmp_path, "", "quick", "-x")
     assert (code, printed, commands) == (0, [], [*INSTALLED, "python -m pytest -x"])
     assert run(tmp_path, "-m pytest", "quick")[0] == 1

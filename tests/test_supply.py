@@ -1,4 +1,4 @@
-"""What is installed, and from where: hashes for the container, licences, a Space's own files, and nothing unpickled."""
+"""Dependencies: hashes in the container, versions in a Space, licences, and no unpickling or foreign code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def locked(file: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("file", [LOCK, CUDA_LOCK])
-def test_every_file_of_the_container_has_a_hash(file: Path) -> None:
+def test_every_package_of_the_container_has_a_hash(file: Path) -> None:
     entries = re.split(r"^(?=[a-z])", file.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
     assert len(entries) > 10
     for entry in entries:
@@ -31,7 +31,7 @@ def test_every_file_of_the_container_has_a_hash(file: Path) -> None:
         assert hashes and all(re.fullmatch(r" *--hash=sha256:[0-9a-f]{64}", file_hash) for file_hash in hashes), name
 
 
-def test_the_container_has_the_pinned_versions_and_all_that_they_need() -> None:
+def test_the_container_has_the_pinned_versions_and_their_dependencies() -> None:
     anywhere, on_gpus = locked(LOCK), locked(CUDA_LOCK)
     assert PINNED.items() <= (anywhere | on_gpus).items()
     assert all(FOR_GPUS.match(f"{name}==") for name in on_gpus) and not set(anywhere) & set(on_gpus)
@@ -43,7 +43,7 @@ def test_the_container_has_the_pinned_versions_and_all_that_they_need() -> None:
 @pytest.mark.parametrize(
     ("name", "torch"), [("space-cpu.txt", PINNED["torch"] + "+cpu"), ("space-zerogpu.txt", "==2.11.0")]
 )
-def test_a_space_differs_in_torch_only(name: str, torch: str) -> None:
+def test_a_space_differs_from_the_pins_in_torch_only(name: str, torch: str) -> None:
     assert locked(FOLDER / name) == {**PINNED, "torch": torch}
     index = "--extra-index-url https://download.pytorch.org/whl/cpu"
     assert (index in (FOLDER / name).read_text(encoding="utf-8").splitlines()) == torch.endswith("+cpu")
@@ -52,7 +52,7 @@ def test_a_space_differs_in_torch_only(name: str, torch: str) -> None:
 def test_every_licence_is_known_and_permits_redistribution() -> None:
     listed = list(licences.packages(licences.pins()))
     assert len(listed) > 50 and set(PINNED) <= {package.name for package in listed}
-    assert [package for package in listed if not package.fine] == []
+    assert [package for package in listed if not package.is_permissive] == []
     for licence in (
         "",
         "GPL-3.0-or-later",
@@ -60,11 +60,11 @@ def test_every_licence_is_known_and_permits_redistribution() -> None:
         "LGPL-2.1",
         "CC-BY-NC, non-commercial",
     ):
-        assert not licences.Package("a", "1", licence).fine, licence
+        assert not licences.Package("a", "1", licence).is_permissive, licence
 
 
 def test_nothing_is_unpickled_and_no_models_code_is_run() -> None:
-    loads = 0
+    num_loads = 0
     for file in SOURCES:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -79,6 +79,6 @@ def test_nothing_is_unpickled_and_no_models_code_is_run() -> None:
             called = ast.unparse(node.func)
             assert not called.endswith("read_pickle"), where
             if called == "torch.load":
-                loads += 1
+                num_loads += 1
                 assert keywords.get("weights_only") == "True", where
-    assert loads
+    assert num_loads

@@ -1,4 +1,4 @@
-"""A workbench and its process: memory, the garbage collector, models that are replaced."""
+"""A workbench: its memory and the garbage collector, models that are replaced, prompts that fit, its tables."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_loaded_model_is_frozen_for_the_collector_until_it_is_replaced(monkeyp
 
 
 def test_a_replaced_model_is_freed_before_the_next_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory may not hold both; and a next model that does not fit must not keep out the one after it."""
+    """Memory may be too small for two models. This holds even if the next model cannot be loaded."""
     monkeypatch.setattr(module, "load_target", lambda *_, **__: tiny_target("llama"))
     shared = module.Workbench(tiny_target("llama"), [], None, None)  # type: ignore[arg-type]
     chosen = shared.with_model("second")
@@ -64,7 +64,7 @@ def test_a_replaced_model_is_freed_before_the_next_is_loaded(monkeypatch: pytest
     assert at_load == [None]
 
 
-def test_another_model_has_the_dtype_but_neither_draft_model_nor_adapter(
+def test_another_model_gets_the_dtype_but_neither_draft_model_nor_adapter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     loaded: list[Any] = []
@@ -89,15 +89,15 @@ def test_another_model_has_the_dtype_but_neither_draft_model_nor_adapter(
 
 
 def test_a_workbench_is_freed_with_its_last_reference() -> None:
-    """No collection is needed: frozen objects, such as a visitor's documents, would never be collected."""
+    """It needs no garbage collection, which skips frozen objects such as a visitor's documents."""
     workbench = Workbench(tiny_target("llama"), [Document("a", "a", "plain")], None, None)  # type: ignore[arg-type]
     reference = weakref.ref(workbench)
     del workbench
     assert reference() is None
 
 
-def test_without_passages_the_question_stands_alone(bundled: Workbench) -> None:
-    """The recording of such a race opens like any other."""
+def test_without_passages_the_prompt_has_only_the_question(bundled: Workbench) -> None:
+    """The recording of such a race is valid, too."""
     spec = RaceSpec(("trie",), max_new_tokens=8)
     events = list(bundled.ask("What is a trie?", spec, top=0))
     started, finished = events[0], events[-1]
@@ -126,17 +126,18 @@ def test_passages_are_dropped_to_fit_unless_their_number_is_given(bundled: Workb
 @pytest.mark.parametrize(
     ("lane", "options", "part"),
     [
-        ("trie", {}, ""), ("bigram", {}, "corpus"), ("trigram", {}, "corpus"), ("rest", {}, "corpus_index"),
-        ("fusion", {}, ""), ("fusion", {"corpus": True}, "corpus"),
-        ("llamacpp-cache", {}, ""), ("llamacpp-cache", {"lookup_cache_static": True}, "corpus"),
-        ("sglang-ngram", {}, ""), ("sglang-ngram", {"external_sam_budget": 8}, "corpus_index"),
+        ("trie", {}, None), ("bigram", {}, "corpus"), ("trigram", {}, "corpus"), ("rest", {}, "corpus_index"),
+        ("fusion", {}, None), ("fusion", {"corpus": True}, "corpus"),
+        ("llamacpp-cache", {}, None), ("llamacpp-cache", {"lookup_cache_static": True}, "corpus"),
+        ("sglang-ngram", {}, None), ("sglang-ngram", {"external_sam_budget": 8}, "corpus_index"),
     ],
 )  # fmt: skip
-def test_a_lane_gets_the_documents_that_its_options_ask_for(
-    bundled: Workbench, lane: str, options: dict[str, Any], part: str
+def test_a_lane_gets_the_documents_that_its_options_require(
+    bundled: Workbench, lane: str, options: dict[str, Any], part: str | None
 ) -> None:
     sources = bundled.sources(RaceSpec((lane,), options={lane: options}))
-    assert [name for name in ("corpus", "corpus_index") if getattr(sources, name) is not None] == [part] * bool(part)
+    parts = [name for name in ("corpus", "corpus_index") if getattr(sources, name) is not None]
+    assert parts == ([] if part is None else [part])
 
 
 def test_a_workbench_indexes_its_documents_once() -> None:

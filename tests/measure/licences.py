@@ -43,8 +43,8 @@ class Package:
     licence: str
 
     @property
-    def fine(self) -> bool:
-        """Whether it may be used and passed on with its notice."""
+    def is_permissive(self) -> bool:
+        """Whether anyone may use the package and pass it on with its notice."""
         plain = LESSER.sub("", self.licence)
         return any(name in plain for name in KNOWN) and not REFUSED.search(plain)
 
@@ -86,9 +86,9 @@ def main() -> int:
     """Print the list."""
     listed = list(packages(pins()))
     for package in listed:
-        doubt = "" if package.fine else "  (look at it)"
+        doubt = "" if package.is_permissive else "  (look at it)"
         print(f"{package.name:28}{package.version:16}{package.licence or 'unknown'}{doubt}")
-    return int(not all(package.fine for package in listed))
+    return int(not all(package.is_permissive for package in listed))
 
 
 if __name__ == "__main__":
