@@ -33,8 +33,8 @@ def make_target(dtype: torch.dtype) -> Target:
 
 
 def prompts(count: int) -> list[list[int]]:
-    chance = random.Random(1)
-    return [[chance.randrange(512) for _ in range(chance.randint(2, 40))] * 3 for _ in range(count)]
+    rng = random.Random(1)
+    return [[rng.randrange(512) for _ in range(rng.randint(2, 40))] * 3 for _ in range(count)]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
@@ -46,7 +46,8 @@ def test_every_lane_is_identical_in_float32(temperature: float) -> None:
         assert [lane.lane for lane in finished.lanes if not lane.identical] == []
 
 
-def test_every_bit_of_a_noise_key_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_bit_of_a_noise_key_changes_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """63 keys that differ in one bit each draw a token of 100,000; a few may coincide by chance."""
     monkeypatch.setattr("specrace.model.sampling._mix", lambda seed, _: seed)
     logits = torch.zeros(1, 100_000, device="cuda")
     tokens = [int(Sampler(SamplingParams(1.0, seed=1 << bit)).choose(logits, [3])) for bit in range(63)]
@@ -61,8 +62,8 @@ def test_a_difference_in_bfloat16_is_a_near_tie() -> None:
         assert all(gap < 1.0 for gap in gaps)
 
 
-def test_graphed_equals_eager() -> None:
-    """In float32 every lane prints the eager tokens, and a tree of each bucket's size has the eager logits."""
+def test_graphed_forwards_equal_eager_ones() -> None:
+    """In float32 every lane prints the same tokens, and a tree of each size with a graph has the same logits."""
     eager, graphed = make_target(torch.float32), make_target(torch.float32)
     capture_graphs(graphed, CudaCapturer(graphed.device))
     assert graphed.graphs is not None

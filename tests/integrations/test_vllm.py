@@ -1,4 +1,4 @@
-"""Fusion as vLLM's drafter: called as that engine's source calls it, it drafts what `score` forecasts."""
+"""Fusion as vLLM's drafter: called as vLLM's source calls a drafter, it drafts what `score` forecasts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def transcripts(bundled: Workbench) -> list[Transcript]:
 
 
 class Counting(Fusion):
-    """Fusion that counts the requests that it takes for new."""
+    """Fusion that counts the requests that it regards as new."""
 
     started = 0
 
@@ -66,7 +66,7 @@ def forecast(request: Transcript, num_draft: int, **options: Any) -> list[int]:
 
 
 def runner_of(transcripts: list[Transcript], num_draft: int = NUM_DRAFT, limit: int = 2048, **ours: Any) -> Runner:
-    """A runner with these requests, none of them begun."""
+    """A runner with these requests, before the first step of any."""
     runner = Runner(Counting(vllm_config(num_draft, limit, **ours)), num_draft, limit, len(transcripts), chunk=200)
     runner.requests = {
         str(number): Request(request.prompt, request.output) for number, request in enumerate(transcripts)
@@ -87,27 +87,27 @@ def check_outputs(runner: Runner) -> None:
 
 @pytest.mark.parametrize("ours", [{}, {"longest": 3, "recycling": False}])
 def test_each_request_drafts_what_was_forecast(transcripts: list[Transcript], ours: dict[str, Any]) -> None:
-    """One after another, while others come and go, rows are swapped, and steps pass without a request."""
-    chance, runner = random.Random(3), runner_of(transcripts, **ours)
-    moved = 0
-    while open_ := unfinished(runner):
-        running = [name for name in open_ if runner.requests[name].computed]
-        starting = [name for name in open_ if not runner.requests[name].computed and chance.random() < 0.3]
-        scheduled = [name for name in running if chance.random() < 0.8] + starting
+    """Requests start at different times, change rows, and are left out of some steps."""
+    rng, runner = random.Random(3), runner_of(transcripts, **ours)
+    num_moved = 0
+    while names := unfinished(runner):
+        running = [name for name in names if runner.requests[name].computed]
+        starting = [name for name in names if not runner.requests[name].computed and rng.random() < 0.3]
+        scheduled = [name for name in running if rng.random() < 0.8] + starting
         before = {name: row for row, name in enumerate(runner.names)}
-        runner.step(chance.sample(scheduled, len(scheduled)) or open_[:1])
-        moved += sum(before.get(name, row) != row for row, name in enumerate(runner.names))
+        runner.step(rng.sample(scheduled, len(scheduled)) or names[:1])
+        num_moved += sum(before.get(name, row) != row for row, name in enumerate(runner.names))
     check_outputs(runner)
     for request, logged in zip(runner.requests.values(), transcripts, strict=True):
         expected = forecast(logged, NUM_DRAFT, **ours)
-        # A log does not hold what the last draft would have matched after the output's end.
+        # The log ends with the output, so the forecast counts no draft tokens accepted after that.
         assert request.accepted[:-1] == expected[:-1] and sum(expected) > len(expected)
         assert request.accepted[-1] >= expected[-1]
-    assert runner.drafter.started == len(transcripts) and moved > 3
+    assert runner.drafter.started == len(transcripts) and num_moved > 3
 
 
-def test_a_preempted_request_is_recognised(transcripts: list[Transcript]) -> None:
-    """Its tokens are read again in parts, and its last draft is never verified."""
+def test_a_preempted_request_is_not_taken_for_a_new_one(transcripts: list[Transcript]) -> None:
+    """vLLM reads the request's tokens again in parts, and never verifies its last draft."""
     runner = runner_of(transcripts[:3])
     for step in count():
         names = unfinished(runner)
@@ -122,7 +122,7 @@ def test_a_preempted_request_is_recognised(transcripts: list[Transcript]) -> Non
 
 
 def test_equal_requests_do_not_share_a_drafter(transcripts: list[Transcript]) -> None:
-    """Two samples of one prompt are equal at first, then differ."""
+    """Two outputs for one prompt begin with equal tokens and then differ."""
     original = transcripts[0]
     branched = transcript(original.prompt, (*original.output[:9], *transcripts[1].output[:20]))
     runner = runner_of([original, branched, original])
@@ -134,11 +134,11 @@ def test_equal_requests_do_not_share_a_drafter(transcripts: list[Transcript]) ->
     assert runner.drafter.started == 3
 
 
-def test_near_the_models_limit_vllm_does_not_ask(transcripts: list[Transcript]) -> None:
-    """It verifies zeros in that step; a request with a step that the drafter did not see is begun anew."""
-    longest, *rest = sorted(transcripts, key=lambda request: -len(request.prompt))
+def test_near_the_models_limit_vllm_does_not_call_the_drafter(transcripts: list[Transcript]) -> None:
+    """vLLM then verifies a draft of zeros. A request with a step that the drafter did not see counts as new."""
+    longest, *others = sorted(transcripts, key=lambda request: -len(request.prompt))
     limit = len(longest.prompt) + len(longest.output) - 2
-    runner = runner_of([transcript(longest.prompt, longest.output[:-2]), *rest], limit=limit)
+    runner = runner_of([transcript(longest.prompt, longest.output[:-2]), *others], limit=limit)
     steps = 0
     while names := unfinished(runner):
         near = len(runner.requests["0"].tokens) > limit - 24
@@ -148,7 +148,7 @@ def test_near_the_models_limit_vllm_does_not_ask(transcripts: list[Transcript]) 
     assert runner.calls < steps and runner.drafter.started > len(transcripts)
 
 
-def test_few_tokens_are_kept_of_requests_that_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tokens_kept_for_requests_outside_the_batch_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Fusion, "MAX_WAITING_TOKENS", 250)
     drafter = Fusion(vllm_config(4, 300))
     for number in range(20):
@@ -159,7 +159,7 @@ def test_few_tokens_are_kept_of_requests_that_left(monkeypatch: pytest.MonkeyPat
     assert np.array_equal(drafter.requests[-1].tokens, tokens[0, :100])
 
 
-def test_a_draft_leaves_room_for_the_bonus() -> None:
+def test_a_draft_leaves_room_for_the_bonus_token() -> None:
     tokens = np.array([[1, 2, 3, 4, 5, 6, 7, 8] * 4])
     for length, expected in ((24, 7), (29, 2), (30, 1), (31, 0), (32, 0)):
         drafts = Fusion(vllm_config(8, 32)).propose([[int(tokens[0, length - 1])]], np.array([length]), tokens)
@@ -176,7 +176,7 @@ def test_a_draft_leaves_room_for_the_bonus() -> None:
         ({"cost_curve": "h100-8b"}, "cost_curve is"),
     ],
 )
-def test_other_settings_are_refused(settings: dict[str, Any], words: str) -> None:
+def test_invalid_settings_are_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         Fusion(vllm_config(4, 100, **settings))
 
@@ -190,8 +190,8 @@ def test_a_cost_curve_cuts_drafts() -> None:
     assert lengths[0] == 8 > lengths[1] > lengths[2] == 0
 
 
-def test_it_is_found_by_the_name_in_the_docs() -> None:
-    """vLLM imports the module before the last dot, and passes on --additional-config."""
+def test_the_class_that_the_docs_name_is_fusion() -> None:
+    """vLLM imports the class by its dotted name, and passes on --additional-config."""
     page = (Path(__file__).resolve().parents[2] / "docs" / "engines.md").read_text(encoding="utf-8")
     lines = [shlex.split(line) for line in page.splitlines() if line.startswith("vllm serve")]
     assert len(lines) == 2

@@ -1,8 +1,8 @@
-"""A batch of requests as vLLM's own runner keeps it for a drafter, with a model that writes given outputs.
+"""A batch of requests as vLLM's model runner holds it and passes it to a drafter, with a model whose outputs are known.
 
-Written after vllm-project/vllm 0.33.0: `_update_states`, `sample_tokens`, `_bookkeeping_sync`, `_input_fits_in_drafter`
+It follows vllm-project/vllm 0.33.0: `_update_states`, `sample_tokens`, `_bookkeeping_sync`, `_input_fits_in_drafter`
 and `propose_draft_token_ids` of vllm/v1/worker/gpu_model_runner.py; `add_request`, `condense` and `swap_states` of
-vllm/v1/worker/gpu_input_batch.py; of vllm/v1/core/sched/scheduler.py the handling of drafts.
+vllm/v1/worker/gpu_input_batch.py; and the handling of drafts in vllm/v1/core/sched/scheduler.py.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Request:
 
 
 class Runner:
-    """The persistent batch, the scheduler's part of speculation, and the calls of the drafter."""
+    """vLLM's persistent batch, the part of its scheduler that handles drafts, and its calls of the drafter."""
 
     def __init__(self, drafter: Any, num_draft: int, max_model_len: int, rows: int, chunk: int = 16) -> None:
         self.drafter, self.num_draft, self.max_model_len, self.chunk = drafter, num_draft, max_model_len, chunk
-        # Rows hold what earlier requests left there.
+        # Rows start with tokens of earlier requests, as in vLLM, so random tokens fill them.
         self.token_ids_cpu = np.random.default_rng(0).integers(0, 9, (rows, max_model_len), np.int32)
         self.num_tokens_no_spec = np.full(rows, 5, np.int32)
         self.names: list[str | None] = []
@@ -57,11 +57,11 @@ class Runner:
         self.calls = 0
 
     def preempt(self, name: str) -> None:
-        """Take the request's place, KV cache and drafts away."""
+        """Free the request's KV cache and drop its drafts."""
         self.requests[name].computed, self.requests[name].drafts = 0, []
 
     def step(self, scheduled: Collection[str]) -> None:
-        """One forward over these requests."""
+        """Run one forward over these requests, and draft for the next one."""
         self._update(scheduled)
         names = [name for name in self.names if name is not None]
         assert set(names) == set(scheduled) and len(names) == len(self.names)
@@ -80,7 +80,7 @@ class Runner:
         if longest + self.num_draft <= self.max_model_len:
             drafts = self._propose(sampled)
         for name, tokens, draft in zip(names, sampled, drafts, strict=True):
-            # Drafts after a part of a prompt are ignored.
+            # vLLM ignores the draft of a request whose prompt is only partly read.
             self.requests[name].drafts = draft if tokens else []
 
     def _propose(self, sampled: list[list[int]]) -> list[list[int]]:
@@ -94,7 +94,7 @@ class Runner:
         return drafts
 
     def _span(self, request: Request) -> int:
-        """How many tokens of a request the forward reads; drafts that do not fit are cut."""
+        """The number of tokens that the forward reads of a request; cuts drafts that do not fit."""
         missing = len(request.tokens) - request.computed
         if missing > 1:
             request.drafts = []
@@ -103,7 +103,7 @@ class Runner:
         return missing + len(request.drafts)
 
     def _sample(self, request: Request, span: int) -> list[int]:
-        """The accepted drafts and one more token; nothing while tokens of the prompt remain."""
+        """The accepted draft tokens and one more token; none while the prompt is only partly read."""
         if request.computed + span < len(request.tokens):
             return []
         truth = [*request.truth[len(request.output) :], *[7] * self.num_draft]
@@ -113,7 +113,7 @@ class Runner:
         return truth[: accepted + 1]
 
     def _update(self, scheduled: Collection[str]) -> None:
-        """Requests leave their rows; others take the lowest free ones; the last rows fill gaps; decodes go first."""
+        """Remove unscheduled requests and add new ones in free rows; fill gaps from the end, and put decodes first."""
         for row, name in enumerate(self.names):
             if name not in scheduled:
                 self.names[row] = None
@@ -142,7 +142,7 @@ class Runner:
         self.num_tokens_no_spec[row] = count
 
     def _reorder(self) -> None:
-        """Swap rows until those that only decode come first."""
+        """Swap rows until the requests that decode come before those that still read their prompts."""
         while True:
             requests = [self.requests[name] for name in self.names if name]
             reading = [len(request.tokens) - request.computed > 1 for request in requests]

@@ -1,4 +1,4 @@
-"""Plots drawn by matplotlib: whatever the names in a log, and always to the same bytes."""
+"""Plots drawn by matplotlib: hostile names in a log do no harm, and equal plots give equal files."""
 
 from __future__ import annotations
 

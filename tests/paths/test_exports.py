@@ -1,4 +1,4 @@
-"""What `recommend` writes for transformers, run in transformers: the arguments, and the steps that were forecast."""
+"""The arguments that `recommend` writes for transformers: transformers accepts them, and takes the forecast steps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RATES = (0.6, 0.3, 0.1)
 
 
 def choice(lane: str, num_draft: int = 8, **options: Any) -> Choice:
-    """A lane with its defaults and these options; a twin that is not registered has only these."""
+    """A lane with its defaults and these options. A twin that is not registered has no defaults."""
     defaults = METHODS[lane].defaults("cuda") if lane in METHODS else {}
     return Choice(lane, defaults | options, num_draft, 1 + sum(RATES), RATES)
 
@@ -35,15 +35,16 @@ def test_transformers_accepts_the_arguments() -> None:
 def test_transformers_takes_as_many_steps_as_were_forecast() -> None:
     target, lane = tiny_target("llama"), ScoredLane.of("prompt-lookup", {"longest": 2}, 8)
     export = ENGINES["transformers"].export(choice("prompt-lookup", longest=2))
-    took = forecast = 0
+    num_steps = num_forecast = 0
     for seed in range(6):
-        prompt, steps = random_prompt(random.Random(seed)), StepCounter()
+        prompt, counter = random_prompt(random.Random(seed)), StepCounter()
         config = eval(f"GenerationConfig(max_new_tokens=40, do_sample=False, pad_token_id=0, {export.settings})")
         ids = torch.tensor([prompt])
-        text = target.model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config, streamer=steps)
-        took += steps.count
-        forecast += score_output(lane, transcript(prompt, text[0, len(prompt) :].tolist())).metrics.steps
-    assert took < 6 * 40 and forecast == pytest.approx(took, rel=0.03)
+        mask = torch.ones_like(ids)
+        text = target.model.generate(ids, attention_mask=mask, generation_config=config, streamer=counter)
+        num_steps += counter.count
+        num_forecast += score_output(lane, transcript(prompt, text[0, len(prompt) :].tolist())).metrics.steps
+    assert num_steps < 6 * 40 and num_forecast == pytest.approx(num_steps, rel=0.03)
 
 
 class StepCounter(BaseStreamer):

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.views import test_recording_check as small
+from tests.views import test_recording_check as checks
 
 
-@pytest.mark.parametrize("path", small.LARGE, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", checks.LARGE, ids=lambda path: path.stem)
 @pytest.mark.parametrize(
-    "test", [small.test_the_recordings_that_ship_pass, small.test_control_tokens_of_older_recordings_do_not_show]
+    "test", [checks.test_bundled_recordings_pass, checks.test_control_tokens_are_hidden_in_drafts_and_notes]
 )
 def test_a_large_recording_passes(test, path: Path) -> None:
     test(path)

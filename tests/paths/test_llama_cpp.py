@@ -1,4 +1,4 @@
-"""llama.cpp as a peer, run for real on a small random Llama: its tokens, its stops, its drafts, and what is refused."""
+"""llama.cpp as a peer, run on a small random Llama: its tokens, where it stops, its drafts, and the errors reported."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def vanilla(target: Target, prompt: tuple[int, ...], length: int) -> tuple[int, 
     return result.runs["vanilla"][0].tokens
 
 
-def test_every_mode_prints_what_vanilla_prints(target: Target, capfd: pytest.CaptureFixture[str]) -> None:
-    """In float32 and greedy, on the target's weights; it also stops where vanilla stops."""
+def test_every_mode_prints_vanillas_text(target: Target, capfd: pytest.CaptureFixture[str]) -> None:
+    """In float32, greedily, on the target's weights. The text also ends where vanilla's ends."""
     test_prompts = [random_prompt(random.Random(seed)) for seed in range(6)]
     expected = [vanilla(target, prompt, 40) for prompt in test_prompts]
     assert {len(tokens) == 40 for tokens in expected} == {True, False}, "some end at the end token, some at the limit"
     assert all(tokens[-1] == EOS for tokens in expected if len(tokens) < 40)
-    drafted = 0
+    num_drafted = 0
     for peer in make_peers(PEERS, target, SamplingParams(), 10):
         for prompt, tokens in zip(test_prompts, expected, strict=True):
             run = peer.run(prompt, 40)
@@ -52,8 +52,8 @@ def test_every_mode_prints_what_vanilla_prints(target: Target, capfd: pytest.Cap
             assert 0 < run.first_ms <= run.run_ms and run.first_tokens == 1
             assert run.steps is not None and run.steps + run.accepted == max(len(tokens) - 1, run.accepted + 1)
             assert run.accepted <= run.drafted and (run.drafted == 0 or peer.name != PREFIX)
-            drafted += run.drafted
-    assert drafted
+            num_drafted += run.drafted
+    assert num_drafted
     assert capfd.readouterr() == ("", "")
 
 
@@ -81,7 +81,7 @@ def test_sampling_uses_the_races_seed(target: Target) -> None:
     assert len({tokens for _, tokens in outputs}) > 1 and len(outputs) == 3
 
 
-def test_the_bench_counts_its_steps_and_drafts(target: Target) -> None:
+def test_the_bench_counts_llama_cpps_steps_and_drafts(target: Target) -> None:
     spec = RaceSpec(("prompt-lookup",), max_new_tokens=30)
     peers = make_peers(["transformers", "llama-cpp", "llama-cpp-ngram-simple"], target, spec.sampling_params(), 10)
     prompt = BenchPrompt("one", (5, 6, 7, 8, 9, 10, 5, 6, 7))

@@ -24,19 +24,19 @@ from specrace.model.kv import Prefix
 from specrace.model.replays import trace_forwards
 from specrace.model.target import Target
 from specrace.workbench import Workbench
-from tests.engine.test_lossless import ADVERSARIES, cut_at
+from tests.engine.test_lossless import ADVERSARIES, cut_at_end
 from tests.models import ARCHITECTURES, tiny_model, tiny_target
 from tests.parts import EOS, VOCAB, CopyingModel, Scripted, inputs, random_prompt, run_lane
 
 NO_END: frozenset[int] = frozenset()
-RULES = {"greedy": SamplingParams(), "sampled": SamplingParams(0.8, seed=11)}
+SAMPLING = {"greedy": SamplingParams(), "sampled": SamplingParams(0.8, seed=11)}
 DRAFTING = tuple(name for name in native_methods() if name != "vanilla")
 FORWARDS = ("eager", "replayed", "packed")
 
 
 @cache
 def target_of(name: str, forward: str = "eager") -> Target:
-    """A target of this architecture, with eager forwards or with replayed ones, as `load_target` makes on a CPU."""
+    """A target of this architecture with eager forwards, or with replayed ones as `load_target` makes them on a CPU."""
     target = tiny_target(name)
     if forward != "eager":
         trace_forwards(target, packed=forward == "packed")
@@ -46,25 +46,25 @@ def target_of(name: str, forward: str = "eager") -> Target:
 
 def prompts_of(name: str, count: int) -> list[tuple[int, ...]]:
     """Prompts for this architecture; the first has one token."""
-    chance = random.Random(name)
-    return [(chance.randrange(2, VOCAB),), *(random_prompt(chance) for _ in range(count - 1))]
+    rng = random.Random(name)
+    return [(rng.randrange(2, VOCAB),), *(random_prompt(rng) for _ in range(count - 1))]
 
 
 def vanilla(target: Target, prefix: Prefix, prompt: Sequence[int], params: SamplingParams) -> list[int]:
-    """The target's text, one token a step and past any end."""
+    """The target's tokens, decoded one per step and past any end token."""
     drafter = METHODS["vanilla"].build(inputs(prompt))
     return run_lane(target, prefix, prompt, drafter, params=params, eos_ids=NO_END).tokens
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_lane_prints_vanillas_text(name: str) -> None:
-    """Pairwise: every lane with each architecture, rule and forward, and each architecture with each rule and forward.
+    """Pairwise cases: each lane with each architecture, sampling and forward; each architecture with each of these two.
 
-    All of them together, 6 x 2 x 3 x 11 on several prompts, found no more than this.
+    All 6 x 2 x 3 x 11 combinations, tried on several prompts, found no more failures.
     """
     architecture, accepted = ARCHITECTURES.index(name), dict.fromkeys(DRAFTING, 0)
     for number, prompt in enumerate(prompts_of(name, 6)):
-        target, params = target_of(name, FORWARDS[number // 2]), [*RULES.values()][number % 2]
+        target, params = target_of(name, FORWARDS[number // 2]), [*SAMPLING.values()][number % 2]
         prefix = target.prefill(prompt)
         expected = vanilla(target, prefix, prompt, params)
         ends = frozenset({expected[7]}) if number % 3 == 0 else NO_END
@@ -74,14 +74,14 @@ def test_every_lane_prints_vanillas_text(name: str) -> None:
             drafter = METHODS[method].build(inputs(prompt, seed=number))
             budget = (4, 9, 16)[(number + architecture) % 3]
             lane = run_lane(target, prefix, prompt, drafter, params=params, num_draft=budget, eos_ids=ends)
-            assert lane.tokens == cut_at(expected, ends), (method, prompt)
+            assert lane.tokens == cut_at_end(expected, ends), (method, prompt)
             accepted[method] += len(lane.tokens) - lane.num_steps
-    # Otherwise this would compare vanilla with itself.
+    # If no draft were accepted, this would compare vanilla with itself.
     assert sum(accepted.values()) > 10, accepted
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_vanilla_prints_what_generate_prints(name: str) -> None:
+def test_vanilla_prints_the_text_of_generate(name: str) -> None:
     target = target_of(name)
     for prompt in prompts_of(name, 6):
         ids = torch.tensor([prompt])
@@ -97,9 +97,9 @@ def test_vanilla_prints_what_generate_prints(name: str) -> None:
 
 @pytest.mark.parametrize("adversary", ADVERSARIES)
 def test_no_draft_changes_the_text(adversary: str) -> None:
-    target, prompt, params = target_of("llama", "replayed"), prompts_of("llama", 4)[3], RULES["sampled"]
+    target, prompt, params = target_of("llama", "replayed"), prompts_of("llama", 4)[3], SAMPLING["sampled"]
     prefix = target.prefill(prompt)
-    expected = cut_at(vanilla(target, prefix, prompt, params), target.eos_ids)
+    expected = cut_at_end(vanilla(target, prefix, prompt, params), target.eos_ids)
     lane = run_lane(target, prefix, prompt, Scripted(ADVERSARIES[adversary]), params=params, num_draft=40)
     assert lane.tokens == expected
 
@@ -118,7 +118,7 @@ def test_end_to_end_every_lane_prints_vanillas_text(bundled: Workbench, temperat
         saved.update({lane.lane: lane.tokens - lane.steps for lane in finished.lanes})
         texts.add(finished.lanes[0].text)
     assert len(texts) == 3
-    # Otherwise this would compare vanilla with itself.
+    # If no draft were accepted, this would compare vanilla with itself.
     assert temperature > 1 or sum(count > 2 for count in saved.values()) >= 6, saved
 
 
@@ -127,7 +127,7 @@ def test_end_to_end_every_lane_prints_vanillas_text(bundled: Workbench, temperat
 
 @pytest.mark.parametrize(("name", "dtype"), [("llama", torch.bfloat16), ("gpt2", torch.float16)])
 def test_in_half_precision_differences_are_reported(name: str, dtype: torch.dtype) -> None:
-    """How often rows scored together differ from rows scored alone depends on the machine; it must be reported."""
+    """How often rows scored together differ from rows scored alone depends on the machine."""
     model = tiny_model(name, initializer_range=0.05, hidden_size=128, vocab_size=300)
     target = Target(model.to(dtype), name=name)
     target.drafting = CopyingModel()  # type: ignore[assignment]

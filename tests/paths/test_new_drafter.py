@@ -1,4 +1,4 @@
-"""A twelfth drafter, registered by one line: models decode with it, and the page and the command line list it."""
+"""A new drafter, registered by one line: models decode with it, and the page and the command line list it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.paths import test_lossless as lossless
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one registry entry."""
+    """Add the drafter `echo` to the registry."""
     monkeypatch.setitem(METHODS, "echo", ECHO)
 
 
-@pytest.mark.parametrize("params", lossless.RULES.values(), ids=lossless.RULES)
-def test_it_is_lossless_on_every_architecture(params) -> None:
+@pytest.mark.parametrize("params", lossless.SAMPLING.values(), ids=lossless.SAMPLING)
+def test_the_new_drafter_is_lossless_on_every_architecture(params) -> None:
     accepted = 0
     for name in ARCHITECTURES:
         target = lossless.target_of(name)
@@ -37,7 +37,7 @@ def test_it_is_lossless_on_every_architecture(params) -> None:
     assert accepted > 0
 
 
-def test_the_page_lists_it() -> None:
+def test_the_page_lists_the_new_drafter() -> None:
     page = build_page(Worker(lambda _: pytest.fail("nothing loads before the worker starts")), ["Why?"])
     components = page.get_config_file()["components"]
     lanes = next(component["props"] for component in components if component["props"].get("label") == "Lanes")
@@ -51,7 +51,7 @@ def test_the_page_lists_it() -> None:
     assert parse_request("Why?", ["echo", "trie"], {}).spec.lanes == ("vanilla", "trie", "echo")
 
 
-def test_the_command_line_lists_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_lists_the_new_drafter(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lanes", "--json"]) == 0
     row = json.loads(capsys.readouterr().out)["lanes"][-1]
     assert (row["lane"], row["options"][0]["name"], row["options"][0]["high"]) == ("echo", "echo.rounds", 9)

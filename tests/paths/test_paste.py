@@ -17,7 +17,9 @@ from tests.measure.paste_check import CLOSE, LANES, answers, compare, pasted, wr
 
 @pytest.fixture(scope="module")
 def weights(bundled: Workbench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GgufWeights]:
+    """The bundled model's weights for llama.cpp."""
     with pytest.MonkeyPatch.context() as patch:
+        # `write_weights` changes this path; the patch restores it.
         patch.setattr(bundled.target.config, "_name_or_path", bundled.target.config._name_or_path)
         yield write_weights(bundled.target, tmp_path_factory.mktemp("gguf"))
 
@@ -27,18 +29,18 @@ def transcripts(bundled: Workbench) -> list[Transcript]:
     return list(answers(bundled, limit=2, max_new_tokens=40, passages=None))
 
 
-@pytest.mark.parametrize(("engine", "lane", "options", "size"), LANES)
+@pytest.mark.parametrize(("engine", "lane", "options", "num_draft"), LANES)
 def test_an_engine_takes_as_many_steps_as_were_forecast(
     engine: str,
     lane: str,
     options: dict[str, Any],
-    size: int,
+    num_draft: int,
     transcripts: list[Transcript],
     bundled: Workbench,
     weights: GgufWeights,
 ) -> None:
-    scored = ScoredLane.of(lane, options, size)
-    export = ENGINES[engine].export(Choice(lane, scored.options, size, 1.0, ()))
+    scored = ScoredLane.of(lane, options, num_draft)
+    export = ENGINES[engine].export(Choice(lane, scored.options, num_draft, 1.0, ()))
     row = compare(transcripts, scored, pasted(engine, bundled.target, weights, export.settings))
     assert row["other_text"] == 0 and row["accepted"] > 0 and row["steps"] < 0.8 * row["tokens"]
     assert row["ratio"] == pytest.approx(1.0, abs=CLOSE)

@@ -1,4 +1,4 @@
-"""The benchmark on small models: transformers prints what lanes print, and a step's bandwidth bound is measured."""
+"""The benchmark on small models: transformers and lanes print one text, and a step's bandwidth bound is measured."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_an_unknown_peer_is_refused() -> None:
         make_peers(["vllm"], tiny_target("llama"), SamplingParams(), 10)
 
 
-def test_a_sampling_peer_is_not_compared() -> None:
+def test_a_peer_that_samples_is_not_compared_with_vanilla() -> None:
     target = tiny_target("llama")
     spec = RaceSpec(("trie",), max_new_tokens=12, temperature=0.8)
     peers = make_peers(["transformers"], target, spec.sampling_params(), 10)

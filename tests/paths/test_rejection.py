@@ -1,6 +1,4 @@
-"""Rejection sampling on models: p is the target's own, and the draft-model lane's first two tokens follow the target's
-distribution.
-"""
+"""Rejection sampling on models: p is the target's probability, and a lane's tokens follow the target's distribution."""
 
 from __future__ import annotations
 
@@ -58,14 +56,14 @@ def test_two_tokens_of_a_lane_are_distributed_as_in_ancestral_sampling() -> None
         while not lane.end:
             lane.step()
         counts[tuple(lane.tokens)] += 1
-    # The mean total variation distance of this many draws from the target, which emits 16 pairs.
-    fair = np.sqrt(2 * expected * (1 - expected) / np.pi / count).sum() / 2
+    # The mean total variation distance between `count` fair draws and the target, which emits 16 pairs of tokens.
+    fair_distance = np.sqrt(2 * expected * (1 - expected) / np.pi / count).sum() / 2
     # A lane that redraws from all of p after a rejection is off by 0.12 or more; one that accepts every token, by 0.7.
-    assert np.abs(counts / count - expected).sum() / 2 < 1.7 * fair < 0.07
+    assert np.abs(counts / count - expected).sum() / 2 < 1.7 * fair_distance < 0.07
 
 
 def joint_distribution(target: Target, params: SamplingParams) -> np.ndarray:
-    """P(first, second), by one plain forward for each first token."""
+    """P(first, second) [V, V], from one plain forward for each first token."""
     logits = torch.stack([target.plain_logits([*PROMPT, first])[-2:] for first in range(target.vocab_size)])
     rows = np.stack([warp(pair, params).double().softmax(dim=-1).numpy() for pair in logits])
     expected: np.ndarray = rows[0, 0][:, None] * rows[:, 1]
