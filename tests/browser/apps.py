@@ -1,4 +1,7 @@
-"""The pages under test: the front door in this process, whose races a test can hold, and `python app.py` by itself."""
+"""Servers of the page under test: in this process, where a test can hold races, and `python app.py` in its own process.
+
+The code calls the function behind `python app.py` the front door.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +38,12 @@ FLAGS = [
     "--disable-sync",
     "--disable-dev-shm-usage",
 ]
-# Without a window the first of them needs half the processor time to load a page.
+# The best first: the headless shell takes half the processor time of the others to load a page.
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-# For busy machines; nothing waits that long otherwise.
+# The limit of every wait, which only a busy machine comes near.
 PATIENCE_S = 300
-LOOK_S = 0.02
-# After an address: short answers, for tests that only need some race.
+POLL_S = 0.02
+# The query of an address that makes answers short, for tests that only need some race.
 SHORT = "?tokens=40"
 
 Ask = Callable[..., Iterator[Event]]
@@ -49,25 +52,26 @@ Ask = Callable[..., Iterator[Event]]
 class Hold:
     """Lets a test do something in the middle of a race, however fast or slow the machine is.
 
-    `begun` and `running` count races; `events` are those of the latest one. No race is repeated, unless it `repeats`.
+    `begun` and `running` count races; `events` are those of the latest race. Races are repeated only if `repeats`.
     """
 
     def __init__(self) -> None:
         self.begun = self.running = 0
         self.repeats = False
         self.events: list[Event] = []
-        self._each = self._left = math.inf
+        # How many events a new race, and the running race, may yield before they are held.
+        self._allowed = self._left = math.inf
         self._midway = False
         self._change = threading.Condition()
 
     def around(self, ask: Ask) -> Ask:
-        """Wrap `Workbench.ask`, so that races go on only as far as the test lets them."""
+        """Wrap `Workbench.ask`, so that a race yields only the events that the test allows."""
 
         def held(
             bench: Any, question: str, spec: Any, *, stop: Callable[[], bool] = lambda: False, **how: Any
         ) -> Iterator[Event]:
             self.begun += 1
-            self.events, self._left = [], self._each
+            self.events, self._left = [], self._allowed
             # Set last: `let` waits for it.
             self.running += 1
             if not self.repeats:
@@ -91,23 +95,23 @@ class Hold:
     def _wait(self, stop: Callable[[], bool]) -> None:
         with self._change:
             while not self._left and not stop():
-                self._change.wait(LOOK_S)
+                self._change.wait(POLL_S)
             self._left = max(0, self._left - 1)
 
     @contextmanager
     def after(self, events: int) -> Iterator[None]:
-        """Hold races that begin in the block after `events` events, unless they are let go on or stopped."""
+        """Hold races that begin in the block after `events` events, until `let` allows more or the race is stopped."""
         wait_until(lambda: self.running == 0)
-        self._each = events
+        self._allowed = events
         try:
             yield
         finally:
-            self._each = math.inf
+            self._allowed = math.inf
             self.let(math.inf)
 
     @contextmanager
     def midway(self) -> Iterator[None]:
-        """Hold the next race once every lane has written something, until the end of the block."""
+        """Hold the next race when every lane has written something, until the end of the block."""
         self._midway = True
         try:
             with self.after(math.inf):
@@ -116,7 +120,7 @@ class Hold:
             self._midway = False
 
     def let(self, events: float) -> None:
-        """Let the race go on by `events` events; a finite number first waits until a race runs."""
+        """Allow `events` more events; a finite number first waits until a race runs."""
         if events < math.inf:
             wait_until(lambda: self.running)
         with self._change:
@@ -125,7 +129,7 @@ class Hold:
 
 
 def all_wrote(events: list[Event]) -> bool:
-    """Whether every lane has written something. A lane may be held up while others take many steps."""
+    """Whether every lane has written something."""
     lanes = {info.lane for event in events if isinstance(event, Started) for info in event.lanes}
     return bool(lanes) and lanes == {
         event.lane for event in events if isinstance(event, Step) and "".join(event.texts).strip()
@@ -134,7 +138,7 @@ def all_wrote(events: list[Event]) -> bool:
 
 @dataclass(frozen=True)
 class App:
-    """A front door in this process."""
+    """A server in this process."""
 
     url: str
     hold: Hold
@@ -142,20 +146,23 @@ class App:
 
     @property
     def short(self) -> str:
-        """The address of its page with short answers."""
+        """The address of the page with short answers."""
         return self.url + SHORT
 
 
 def wait_until(condition: Callable[[], Any]) -> None:
-    """Wait until a condition holds that needs no work by a page."""
-    until = time.monotonic() + PATIENCE_S
+    """Wait until a condition holds, while Playwright's events stand still; `parts.until` lets a page work."""
+    deadline = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < until, "it never happened"
-        time.sleep(LOOK_S)
+        assert time.monotonic() < deadline, f"the condition did not hold within {PATIENCE_S} s"
+        time.sleep(POLL_S)
 
 
 def open_front_door(*arguments: str, fetch: bool = False) -> str:
-    """Start `python app.py` with these arguments in a thread that runs until the process ends; its address."""
+    """Serve the page in a thread, with these arguments of `python app.py`, until the process ends; return the address.
+
+    Without `fetch`, the bundled model is served and no other is fetched.
+    """
     port = free_port()
     arguments = arguments if fetch else ("--model", "tiny", *arguments)
     options = front_door.parse([*arguments, "--port", str(port), "--races-per-minute", "10000"])
@@ -163,7 +170,7 @@ def open_front_door(*arguments: str, fetch: bool = False) -> str:
     thread.start()
     url = f"http://127.0.0.1:{port}/"
     wait_until(lambda: answers(url) or not thread.is_alive())
-    assert thread.is_alive(), "the front door is shut"
+    assert thread.is_alive(), "the server ended"
     return url
 
 
@@ -171,8 +178,9 @@ def open_front_door(*arguments: str, fetch: bool = False) -> str:
 def serving(
     folder: Path, *arguments: str, forked: bool = False
 ) -> Iterator[tuple[str, subprocess.Popen[bytes] | processes.Process]]:
-    """Run `python app.py` with these arguments in its own process until the end of the block; its address. `forked`:
-    the process starts with its libraries imported.
+    """Run `python app.py` with these arguments in its own process until the end of the block; yield its address and it.
+
+    `forked`: the process starts with its libraries imported.
     """
     port, log = free_port(), folder / "log.txt"
     command = ["app.py", "--no-fetch", *arguments, "--port", str(port)]
@@ -194,7 +202,7 @@ def serving(
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """A free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -202,7 +210,7 @@ def free_port() -> int:
 
 
 def answers(url: str) -> bool:
-    """Whether something answers there."""
+    """Whether a server answers at this address."""
     try:
         urllib.request.urlopen(url, timeout=PATIENCE_S).close()
     except (urllib.error.URLError, OSError):

@@ -1,4 +1,4 @@
-"""A real Chromium against the real app, started once a process. The browser is Debian's, not Playwright's own."""
+"""A real Chromium and the real app, each started once per process. The browser is the system's, not Playwright's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from specrace.workbench import Workbench
 from tests.browser.apps import FLAGS, PATIENCE_S, ROOT, App, Hold, find_chromium, open_front_door, serving, wait_until
 from tests.browser.parts import QUESTION, RECORDING, WITNESS, open_race, run_clock
 
-# The real races that tests inspect: lanes and other settings.
+# The recorded races that tests inspect: name -> lanes and other settings.
 SIX = ["vanilla", "trigram", "jacobi", "lookahead", "trie", "suffix"]
 RACES: dict[str, tuple[list[str], dict[str, Any]]] = {
     "greedy": (SIX, {"max_new_tokens": 90}),
@@ -30,7 +30,7 @@ RACES: dict[str, tuple[list[str], dict[str, Any]]] = {
         {"max_new_tokens": 48, "temperature": 0.3, "verifier": "rejection"},
     ),
 }
-# The time at which a page's clock is stopped, long after everything that happened before.
+# The page time at which a stopped clock stands: later than anything that happens while the page loads.
 STOPPED_AT_S = 3600
 SETTLED_MS = 1000
 
@@ -41,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def one_upload_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Gradio has one upload folder a process, so all front doors of this process share it."""
+    """Make all servers of this process share one upload folder, because Gradio has only one per process."""
     folder = tmp_path_factory.mktemp("uploads")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("specrace.ui.folder.upload_folder", lambda: contextlib.nullcontext(str(folder)))
@@ -50,16 +50,16 @@ def one_upload_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 
 @pytest.fixture(scope="session")
 def app(request: pytest.FixtureRequest, bundled: Workbench) -> Iterator[App]:  # noqa: ARG001  embeds the documents
-    """The front door, with the model."""
+    """The app with the model, served in this process."""
     hold, workers, start = Hold(), [], Worker.start
 
-    def start_and_tell(worker: Worker) -> None:
+    def start_and_keep(worker: Worker) -> None:
         workers.append(worker)
         start(worker)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Workbench, "ask", hold.around(Workbench.ask))
-        patch.setattr(Worker, "start", start_and_tell)
+        patch.setattr(Worker, "start", start_and_keep)
         url = open_front_door("--model", request.config.getoption("--model"))
         wait_until(lambda: workers)
         yield App(url, hold, workers[0])
@@ -69,7 +69,7 @@ def app(request: pytest.FixtureRequest, bundled: Workbench) -> Iterator[App]:  #
 
 @pytest.fixture(scope="session")
 def loading_app() -> str:
-    """The address of a front door whose model never gets ready."""
+    """The address of an app whose model never finishes loading."""
 
     def load(report: Callable[[str], None]) -> NoReturn:
         report("Loading the model")
@@ -83,7 +83,7 @@ def loading_app() -> str:
 
 @pytest.fixture(scope="session")
 def replay_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
-    """`python app.py --replay` with a recording that ships: its address and process id. It has loaded no libraries."""
+    """`python app.py --replay` with a recording that ships: its address and process id. It is not forked."""
     with serving(tmp_path_factory.mktemp("replay"), "--replay", str(RECORDING)) as (url, process):
         yield url, process.pid
 
@@ -118,7 +118,7 @@ OpenPage = Callable[..., Page]
 
 
 class Opener:
-    """Opens pages that must not send requests elsewhere, open a dialog, or throw."""
+    """Opens pages; collects a complaint for each request to another server, each native dialog and each exception."""
 
     def __init__(self, browser: Browser) -> None:
         self.browser = browser
@@ -137,9 +137,10 @@ class Opener:
         ready: bool = True,
         **how: Any,
     ) -> Page:
-        """Open a page and wait for its stage; `ready`: for its model, too. `reduced_motion`: the visitor prefers it.
+        """Open a page and wait for its stage, and if `ready`, for its model.
 
-        `how`: as for `blank`. The clock of a `stopped` page stands still from now on.
+        `reduced_motion`: the visitor prefers it. `how`: arguments of `blank`; the clock of a `stopped` page then stands
+        still.
         """
         page = self.blank(url, width, height, **how)
         page.goto(url)
@@ -149,15 +150,17 @@ class Opener:
         if how.get("stopped"):
             page.clock.pause_at(STOPPED_AT_S)
         if not reduced_motion:
-            # Not earlier: while the model loads, a page with motion plays a recorded race.
+            # Only now, because a page with motion plays a recorded race while the model loads.
             page.emulate_media(reduced_motion="no-preference")
         return page
 
     def blank(
         self, url: str, width: int, height: int, *, dark: bool = False, stopped: bool = False, script: str = ""
     ) -> Page:
-        """A page that has not loaded `url` yet. `dark`: the visitor prefers a dark page. `stopped`: the test controls
-        its clock. `script` runs before the page's own.
+        """A page that has not loaded `url` yet.
+
+        `dark`: the visitor prefers a dark page. `stopped`: the test controls the page's clock. `script` runs before the
+        page's scripts.
         """
         page = self.context(dark, stopped).new_page()
         page.set_viewport_size({"width": width, "height": height})
@@ -173,9 +176,9 @@ class Opener:
         return page
 
     def context(self, dark: bool, stopped: bool) -> BrowserContext:
-        """A context whose page was closed, as its cache is full; a new one if the test controls the clock.
+        """A context whose page was closed, because its cache is warm; a new context if the test controls the clock.
 
-        Never one with an open page: a page keeps its connections, and a browser has few for each server.
+        A context has at most one open page: pages keep connections open, and a browser allows few to each server.
         """
         if self.spare[dark] and not stopped:
             return self.spare[dark].pop()
@@ -193,7 +196,7 @@ class Opener:
             self.spare[dark].append(page.context)
 
     def share(self, url: str, width: int = 1280, height: int = 720, **how: Any) -> Page:
-        """The shared page with these settings, in this size, scrolled to its top, with nothing focused or hovered."""
+        """The shared page with these settings, at this size, scrolled to its top, with nothing focused or hovered."""
         key = (url, *sorted(how.items()))
         if key not in self.shared:
             self.shared[key] = self.open(url, width, height, **how)
@@ -204,7 +207,7 @@ class Opener:
         return page
 
     def share_within(self, file: Path) -> None:
-        """Close what tests of another file have shared: they may have left an overlay open, or other lanes."""
+        """Close the shared pages of another test file, whose tests may have left an overlay open or changed lanes."""
         if file != self.sharing_file:
             for page in self.shared.values():
                 page.close()
@@ -212,8 +215,9 @@ class Opener:
             self.sharing_file = file
 
     def take_complaints(self) -> list[str]:
-        """The complaints since the last call, including those that are still on their way."""
+        """The complaints since the last call."""
         for page in self.shared.values():
+            # Playwright delivers the page's pending events before this answer.
             page.evaluate("0")
         complaints = self.complaints[:]
         self.complaints.clear()
@@ -222,13 +226,13 @@ class Opener:
 
 @pytest.fixture(scope="session")
 def opener(browser: Browser) -> Opener:
-    """Keeps the pages that this process's tests share."""
+    """Opens this process's pages, and holds those that tests share."""
     return Opener(browser)
 
 
 @pytest.fixture
 def open_page(opener: Opener) -> Iterator[OpenPage]:
-    """Opens new pages, which are closed after the test."""
+    """A function that opens a new page, which is closed after the test."""
     opened: list[tuple[Page, dict[str, Any]]] = []
 
     def open_new(*where: Any, **how: Any) -> Page:
@@ -243,7 +247,7 @@ def open_page(opener: Opener) -> Iterator[OpenPage]:
 
 @pytest.fixture
 def share_page(opener: Opener, request: pytest.FixtureRequest) -> Iterator[OpenPage]:
-    """Gives a page that other tests of the file use too, for tests that change nothing on it but its race."""
+    """A function that returns a page shared by the tests of a file, for tests that change only the page's race."""
     opener.share_within(request.path)
     failed = request.session.testsfailed
     yield opener.share
@@ -255,7 +259,7 @@ def share_page(opener: Opener, request: pytest.FixtureRequest) -> Iterator[OpenP
 
 @pytest.fixture
 def log_page(loading_app: str, share_page: OpenPage) -> Page:
-    """A page whose model never gets ready, without an open dialog: logs need no model."""
+    """A page whose model never finishes loading, because logs need no model; without an open dialog."""
     opened: Page = share_page(loading_app, ready=False)
     if opened.locator("dialog[open]").count():
         opened.keyboard.press("Escape")
@@ -264,7 +268,7 @@ def log_page(loading_app: str, share_page: OpenPage) -> Page:
 
 @pytest.fixture
 def still(app: App, share_page: OpenPage) -> OpenPage:
-    """Opens a recording on a page that does not move by itself, and whose clock the test controls."""
+    """A function that opens a recording on a page without motion, whose clock the test controls."""
 
     def open_still(path: Path, width: int = 1280, height: int = 720) -> Page:
         page = share_page(app.short, width, height, stopped=True)

@@ -1,4 +1,4 @@
-"""Helpers for tests of a race: recordings as rows, and a page that runs or shows a race."""
+"""Helpers for tests of races: they read and write recordings, and operate a page that runs or shows a race."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ HOSTILE = (
     "<img src=x onerror=window.__pwn=1> ${alert(1)} ${window.__pwn=2} {{x}} `${1}` "
     "</p><script>window.__pwn=3</script> =cmd() \u202egnirts \u2028 🦉 "
 )
-# Keeps what has happened on a page, for later checks: its reels, its modes in order, and its races. "idle" is left
-# out: it lies between two other modes within one frame.
+# A script that records a page's reels, its modes in order, and its races. It leaves out "idle", a mode that may last
+# less than a frame between two others.
 WITNESS = """{
   const seen = window.witness = { reels: 0, reel: undefined, modes: [], races: new Set() };
   addEventListener("reel", ({ detail }) => { seen.reels++; seen.reel = detail; }, true);
@@ -52,8 +52,8 @@ def write_rows(path: Path, rows: list[Row]) -> Path:
     return path
 
 
-def tell_texts(rows: list[Row]) -> list[Row]:
-    """Set each result's text to what its steps printed; returns the events."""
+def set_result_texts(rows: list[Row]) -> list[Row]:
+    """Set each result's text to what its steps printed; return the events."""
     for lane in rows[-1]["lanes"]:
         lane["text"] = "".join(text for row in steps_of(rows, lane["lane"]) for text in row["texts"]).strip()
     return rows
@@ -65,23 +65,23 @@ def steps_of(rows: list[Row], lane: str) -> list[Row]:
 
 
 def until(page: Page, condition: Callable[[], Any]) -> None:
-    """Wait until a condition holds that needs work by the page."""
-    latest = time.monotonic() + PATIENCE_S
+    """Wait until a condition holds, while the page works."""
+    deadline = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < latest, "it never happened"
+        assert time.monotonic() < deadline, f"the condition did not hold within {PATIENCE_S} s"
         page.wait_for_timeout(TURN_MS)
 
 
 def run_clock(page: Page, ms: float) -> None:
-    """Let time pass on a page whose clock stands still."""
+    """Advance the clock of a page whose clock the test controls."""
     page.clock.run_for(ms)
 
 
 def run_clock_until(page: Page, condition: str, value: Any = None) -> None:
-    """Let time pass, a little at a time, until something holds on a page whose clock stands still."""
-    latest = time.monotonic() + PATIENCE_S
+    """Advance the page's clock in small steps until a JavaScript condition holds."""
+    deadline = time.monotonic() + PATIENCE_S
     while not page.evaluate(condition, value):
-        assert time.monotonic() < latest, condition
+        assert time.monotonic() < deadline, condition
         run_clock(page, TURN_MS)
 
 
@@ -103,7 +103,7 @@ def enter(page: Page, question: str = QUESTION) -> None:
 
 
 def begin(page: Page, question: str = QUESTION) -> None:
-    """Type a question and press Race on a page whose clock stands still; let time pass until its race begins."""
+    """Type a question, press Race, and advance the page's clock until the race begins."""
     races = page.evaluate("witness.races.size")
     ask(page, question)
     run_clock_until(page, "races => witness.races.size > races", races)
@@ -116,7 +116,7 @@ def stage(page: Page) -> dict[str, Any]:
 
 
 def wait_for(page: Page, **data: str) -> None:
-    """Wait until the stage has these data attributes, which it then keeps, however slow the machine is."""
+    """Wait until the stage has these data attributes."""
     selector = "".join(f"[data-{name}='{value}']" for name, value in data.items())
     page.wait_for_selector(f".stage{selector}", state="attached")
 
@@ -139,20 +139,20 @@ def reels(page: Page) -> int:
 
 
 def texts(page: Page) -> list[str]:
-    """What the panes print, without the hint of an empty pane."""
+    """The panes' texts, without the hint in an empty pane."""
     printed: list[str] = page.locator(".pane .text p:last-child").all_text_contents()
     return printed
 
 
 def wait_for_reel(page: Page, number: int) -> dict[str, Any]:
-    """Wait until the page has received more than `number` complete races; returns the latest."""
+    """Wait until the page has received more than `number` complete races; return the latest."""
     page.wait_for_function("number => witness.reels > number", arg=number)
     reel: dict[str, Any] = page.evaluate("witness.reel")
     return reel
 
 
 def race(page: Page, question: str = QUESTION, start: Callable[[Page, str], None] = ask) -> dict[str, Any]:
-    """Run a live race to its end; returns its reel."""
+    """Run a live race to its end; return its reel."""
     number = reels(page)
     start(page, question)
     return wait_for_reel(page, number)
@@ -181,7 +181,7 @@ def drop(page: Page, name: str, text: str, selector: str = ".panes") -> None:
 
 
 def choose(page: Page, lane: str, step: int) -> None:
-    """Walk the inspector to a step of a lane, on a page whose clock stands still."""
+    """Show a step of a lane in the inspector, on a page whose clock the test controls."""
     if page.locator(".inspector").get_attribute("data-lane") != lane:
         page.locator(f".lane-tabs [data-lane={lane}]").click()
     page.evaluate(

@@ -1,4 +1,4 @@
-"""Your logs: drop a log, get the recommendation, copy the line."""
+"""The view "Your logs": a dropped log gets a recommendation, whose line can be copied."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def page(log_page: Page) -> Page:
     return log_page
 
 
-def test_drop_a_log_get_the_recommendation_copy_the_line(page: Page) -> None:
+def test_a_dropped_log_gets_a_recommendation_that_can_be_copied(page: Page) -> None:
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     lines = "".join(json.dumps(row) + "\n" for row in corpus_log(6))
     drop(page, "requests.jsonl", lines)
@@ -35,21 +35,21 @@ def test_drop_a_log_get_the_recommendation_copy_the_line(page: Page) -> None:
     config = json.loads(line.removeprefix("--speculative-config '").removesuffix("'"))
     assert config["method"] in ("ngram", "suffix") and config["num_speculative_tokens"] > 0
     expect(page.locator(".advice-text p").first).to_contain_text("On these 6 requests")
-    # The figures come after it, and the advice stays.
+    # The figures come after the recommendation, which stays visible.
     expect(page.locator(".logs-table").last).to_be_visible(timeout=SCORED_MS)
     expect(page.locator(".logs")).to_have_attribute("data-going", "false", timeout=SCORED_MS)
     page.get_by_role("button", name="Recommendation for specrace").click()
     with page.expect_download() as download:
         page.get_by_role("button", name="Save specrace-settings.json").click()
     assert set(json.loads(Path(download.value.path()).read_text())) == {"method", "num_draft", "options"}
-    # Another machine's costs are another recommendation for the same log.
+    # With another machine's costs, the same log gets another recommendation.
     page.get_by_label("Your GPU").select_option("t4")
     expect(page.locator(".advice-text p").first).to_contain_text("t4, 8 billion parameters", timeout=SCORED_MS)
     expect(page.locator(".logs")).to_have_attribute("data-going", "false", timeout=SCORED_MS)
-    look_at_it(page)
+    check_view(page)
 
 
-def look_at_it(page: Page) -> None:
+def check_view(page: Page) -> None:
     """Check that the advice fits the window, and that axe finds nothing serious."""
     for node in page.locator(".advice details > summary").all():
         node.click()

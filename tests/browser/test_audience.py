@@ -1,4 +1,4 @@
-"""The audience's tally: a stage and a phone."""
+"""The audience's votes, on the stage and on a phone."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_phone_votes_and_learns_who_won(tmp_path: Path, open_page: Any) -> Non
         phone.close()
 
 
-def test_a_server_that_phones_do_not_reach(replay_app: tuple[str, int], open_page: Any) -> None:
+def test_a_server_that_phones_cannot_reach_says_how_to_start_it(replay_app: tuple[str, int], open_page: Any) -> None:
     stage = open_page(replay_app[0], ready=False)
     wait_for(stage, mode="result")
     stage.keyboard.press("a")

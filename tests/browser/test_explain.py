@@ -1,4 +1,4 @@
-"""Explain mode, live and in a replay: true, readable, once each, and silent for a screen reader."""
+"""Explain mode, live and in a replay: captions are true, stay long enough to read, and are not read out."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ pytestmark = pytest.mark.browser
 
 SHORTEST_MS = 3500
 TURN_MS = 100
-# Captions that give way at once to others; "why", which says who has won, also comes at once.
-HASTY = ("hello", "start", "why")
+# Kinds of captions that the next caption may replace immediately. "why", which names the winner, replaces any caption
+# immediately.
+REPLACEABLE = ("hello", "start", "why")
+# Kinds of captions that come at most once in a replay.
 ONCE = {"start", "hello", "vanilla", "refused", "none", "same", "slower", "ahead", "end", "loops", "law"}
 
 WATCH = """() => {
@@ -35,7 +37,7 @@ WATCH = """() => {
 
 @pytest.fixture
 def page(app: Any, share_page: Any) -> Iterator[Page]:
-    """A page whose clock stands still, in explain mode."""
+    """A page in explain mode, whose clock the test controls."""
     opened: Page = share_page(app.short, stopped=True)
     expect(opened.locator(".caption")).to_be_hidden()
     opened.keyboard.press("e")
@@ -47,7 +49,7 @@ def page(app: Any, share_page: Any) -> Iterator[Page]:
 
 
 def captions(page: Page) -> list[list[Any]]:
-    """For each caption: when it came, what it is about, its words, and the stage's mode."""
+    """For each caption: its time in ms, its kind, its text, and the stage's mode."""
     rows: list[list[Any]] = page.evaluate("window.captions")
     return rows
 
@@ -68,11 +70,11 @@ def test_a_live_race_is_explained_from_its_start_on(app: Any, page: Page) -> Non
     assert about == "why" and re.search(r" is fastest: [\d.]+ tokens per step", words)
 
 
-def test_captions_say_what_happened_and_let_it_be_read(page: Page) -> None:
+def test_captions_are_true_and_stay_long_enough_to_read(page: Page) -> None:
     open_race(page, SIX_LANES)
     page.evaluate(WATCH)
     page.locator(".speed").select_option("0.25")
-    # A slow replay, repeated as often as needed; each replay may say everything again, once.
+    # Repeat a slow replay until there are enough captions; each replay may show each kind again.
     for number in itertools.count(1):
         before = len(captions(page))
         page.locator("[data-do=play]").click()
@@ -80,12 +82,12 @@ def test_captions_say_what_happened_and_let_it_be_read(page: Page) -> None:
             run_clock(page, TURN_MS)
         kinds = [caption[1] for caption in captions(page)[before:]]
         assert kinds[-1] == "why" and all(kinds.count(key) == 1 for key in kinds if key in ONCE)
-        times = [caption[0] for caption in captions(page) if caption[1] not in HASTY]
-        if len(times) >= 3:
+        lasting = [caption for caption in captions(page) if caption[1] not in REPLACEABLE]
+        if len(lasting) >= 3:
             break
         assert number < 12
     for (earlier, first, *_), (later, second, *_) in pairwise(captions(page)):
-        assert later - earlier >= SHORTEST_MS or first in HASTY or second == "why"
+        assert later - earlier >= SHORTEST_MS or first in REPLACEABLE or second == "why"
     for _, key, words, _ in captions(page):
         assert words.endswith(".") and len(words) < 170
         if key in ("accepted", "all"):
@@ -105,8 +107,8 @@ def test_there_is_one_live_region_and_captions_are_not_in_it(page: Page) -> None
     expect(page.locator(".caption")).to_be_visible()
 
 
-def test_captions_move_nothing(page: Page) -> None:
-    # Below the arena's top: above it Gradio's own parts may still settle in a new window.
+def test_a_caption_of_any_length_moves_no_pane(page: Page) -> None:
+    # Measured from the arena's top, because Gradio's parts above it may still move in a new window size.
     tops = """() => {
       const { top } = document.querySelector('.arena').getBoundingClientRect();
       return [...document.querySelectorAll('.pane')].map((pane) => pane.getBoundingClientRect().top - top);

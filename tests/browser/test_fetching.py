@@ -1,4 +1,4 @@
-"""A model that is fetched while the page runs: its progress, and one click that races with it."""
+"""A model that is fetched while the page runs: the page shows the progress, and one click races with the model."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def fetching() -> Iterator[tuple[str, Fetcher]]:
         wait_until(lambda: workers[0].settled)
 
 
-def test_its_progress_is_shown_and_one_click_races_with_it(open_page: OpenPage, fetching: tuple[str, Fetcher]) -> None:
+def test_the_page_shows_the_progress_and_one_click_races_with_the_model(
+    open_page: OpenPage, fetching: tuple[str, Fetcher]
+) -> None:
     url, fetcher = fetching
     page = open_page(url + "?tokens=24")
     line, button = page.locator("#fetch-host"), page.locator("#race-fetched")

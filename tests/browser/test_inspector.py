@@ -1,4 +1,4 @@
-"""The step inspector against the events of a real race: what it draws is what was recorded."""
+"""The step inspector draws exactly what the recording of a real race holds."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.browser.parts import (
     choose,
     read_rows,
     run_clock,
+    set_result_texts,
     steps_of,
-    tell_texts,
     write_rows,
 )
 
@@ -52,8 +52,12 @@ def kinds(row: Row) -> list[str]:
 
 
 def shown_as(piece: str) -> str:
-    """A token as the page writes it; a token of blanks only is made visible."""
-    return piece.strip() or ("↵" if "\n" in piece else "␣" if piece else "·")
+    """A token as the page writes it; a token of only white space becomes a visible sign."""
+    if piece.strip():
+        return piece.strip()
+    if "\n" in piece:
+        return "↵"
+    return "␣" if piece else "·"
 
 
 def drawn(page: Page) -> list[dict[str, Any]]:
@@ -72,7 +76,7 @@ def drawn(page: Page) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("lane", ["vanilla", "trigram", "jacobi", "lookahead", "trie", "suffix"])
-def test_the_tree_and_the_mask_are_the_step_s(page: Page, races: dict[str, Path], lane: str) -> None:
+def test_the_tree_and_the_mask_are_those_of_the_step(page: Page, races: dict[str, Path], lane: str) -> None:
     steps = steps_of(read_rows(races["greedy"]), lane)
     for row in random.Random(lane).sample(steps, 6):
         choose(page, lane, row["index"])
@@ -102,7 +106,7 @@ def test_the_tree_and_the_mask_are_the_step_s(page: Page, races: dict[str, Path]
             expect(page.locator(".mask")).to_have_count(0)
 
 
-def test_states_differ_in_form_not_only_in_colour(page: Page, races: dict[str, Path]) -> None:
+def test_node_kinds_differ_in_form_and_not_only_in_colour(page: Page, races: dict[str, Path]) -> None:
     row = next(
         row for row in steps_of(read_rows(races["greedy"]), "trie")
         if {"accepted", "rejected", "unverified"} <= set(kinds(row))
@@ -120,7 +124,7 @@ def test_states_differ_in_form_not_only_in_colour(page: Page, races: dict[str, P
     }  # fmt: skip
 
 
-def test_counts_of_the_trie_stand_at_its_nodes(page: Page, races: dict[str, Path]) -> None:
+def test_the_trie_s_nodes_show_their_counts(page: Page, races: dict[str, Path]) -> None:
     row = next(row for row in steps_of(read_rows(races["greedy"]), "trie") if len(row["pieces"]) > 4)
     choose(page, "trie", row["index"])
     for node in drawn(page):
@@ -129,8 +133,8 @@ def test_counts_of_the_trie_stand_at_its_nodes(page: Page, races: dict[str, Path
     expect(page.locator(".facts")).to_contain_text(f"matched tokens{row['note']['facts']['matched tokens']}")
 
 
-def test_a_tree_of_many_nodes_is_cut_and_says_so(page: Page, races: dict[str, Path]) -> None:
-    """A chain of 59 draft tokens, none of them accepted."""
+def test_a_tree_of_many_nodes_is_cut_and_the_page_says_so(page: Page, races: dict[str, Path]) -> None:
+    """The tree is a chain of 59 draft tokens, none of them accepted."""
     rows = read_rows(races["greedy"])
     row = steps_of(rows, "trie")[3]
     size = 60
@@ -162,9 +166,9 @@ def test_the_time_of_a_step_is_split(page: Page, races: dict[str, Path]) -> None
     words = page.locator(".split-keys").inner_text()
     for name, part in (("draft", "draft_ms"), ("model", "target_ms"), ("cache", "keep_ms")):
         assert f"{name} {timing[part]:.2f} ms" in " ".join(words.split())
-    grown = page.locator(".split i").evaluate_all("parts => parts.map(part => Number(part.style.flexGrow))")
+    widths = page.locator(".split i").evaluate_all("parts => parts.map(part => Number(part.style.flexGrow))")
     total = sum(timing.values())
-    assert grown == pytest.approx([timing[part] / total for part in ("draft_ms", "target_ms", "keep_ms")], abs=1e-4)
+    assert widths == pytest.approx([timing[part] / total for part in ("draft_ms", "target_ms", "keep_ms")], abs=1e-4)
 
 
 def chips(page: Page, title: str) -> list[list[str]]:
@@ -196,7 +200,7 @@ def test_lookahead_shows_its_window_and_its_pool(page: Page, races: dict[str, Pa
     assert marked
 
 
-def test_the_trigram_shows_its_rows_and_its_back_off(page: Page, races: dict[str, Path]) -> None:
+def test_the_trigram_shows_its_rows_and_where_it_backs_off(page: Page, races: dict[str, Path]) -> None:
     backed_off = 0
     for row in steps_of(read_rows(races["greedy"]), "trigram")[:12]:
         choose(page, "trigram", row["index"])
@@ -217,7 +221,7 @@ def test_jacobi_shows_its_trajectory(page: Page, races: dict[str, Path]) -> None
     lines = page.locator(".trajectory tbody tr")
     assert lines.count() >= 2
     assert "step 8" in lines.last.inner_text()
-    # A draft token stands in the column of its position in the answer.
+    # A draft token is in the column of its position in the answer.
     emitted = [token for row in steps for token in row["emitted"]]
     positions = page.locator(".trajectory th").evaluate_all(
         "heads => heads.slice(1).map(head => Number(head.textContent))"
@@ -243,13 +247,13 @@ def test_rejection_sampling_shows_p_q_and_the_coin(still: OpenRace, races: dict[
         assert len(lines) == len(row["checks"])
         for line, check in zip(lines, row["checks"], strict=True):
             assert line[1:3] == [f"{check['p']:.3f}", f"{check['q']:.3f}"] and line[4] == f"{check['coin']:.3f}"
-            stays = check["coin"] * check["q"] < check["p"]
-            assert line[5].endswith(": accepted") == stays
-            outcomes.add(stays)
+            is_accepted = check["coin"] * check["q"] < check["p"]
+            assert line[5].endswith(": accepted") == is_accepted
+            outcomes.add(is_accepted)
     assert outcomes == {True, False}
 
 
-def test_the_inspector_and_the_player_walk_together(page: Page, races: dict[str, Path]) -> None:
+def test_the_inspector_and_the_player_show_the_same_step(page: Page, races: dict[str, Path]) -> None:
     steps = [(row["lane"], row["index"]) for row in read_rows(races["greedy"])[1:-1]]
     choose(page, "trie", 4)
     before = float(page.locator(".scrubber").input_value())
@@ -265,9 +269,9 @@ def test_the_inspector_and_the_player_walk_together(page: Page, races: dict[str,
     expect(page.locator(".inspector[data-lane=trigram][data-step='3']")).to_be_visible()
 
 
-def test_t_opens_and_shuts_it_also_on_stage(page: Page) -> None:
+def test_the_key_t_opens_and_closes_the_inspector_also_in_present_mode(page: Page) -> None:
     inspector = page.locator(".inspector")
-    # It is open below the fold: the first press scrolls to it, and only the next one closes it.
+    # The inspector is open below the window: the first press scrolls to it, and the next one closes it.
     expect(inspector).not_to_be_in_viewport()
     page.keyboard.press("t")
     expect(inspector).to_be_in_viewport()
@@ -295,17 +299,19 @@ def test_the_tree_is_drawn_at_most_four_times_a_second(page: Page) -> None:
             .observe(document.querySelector('.tree'), { childList: true });
         }"""
     )
-    point = """step => document.querySelector('.stage')
+    move_cursor = """step => document.querySelector('.stage')
       .dispatchEvent(new CustomEvent('cursor', { detail: { lane: 0, step } }))"""
     began = page.evaluate("performance.now()")
     for step in range(20):
-        page.evaluate(point, step)
+        page.evaluate(move_cursor, step)
         run_clock(page, 50)
     assert page.evaluate("window.drawn") == [began + 250 * number for number in range(5)]
     expect(page.locator(".inspector[data-lane=vanilla][data-step='19']")).to_be_visible()
 
 
-def test_hostile_words_stay_words(still: OpenRace, races: dict[str, Path], tmp_path: Path) -> None:
+def test_hostile_texts_of_a_recording_are_shown_as_text(
+    still: OpenRace, races: dict[str, Path], tmp_path: Path
+) -> None:
     rows = read_rows(races["greedy"])
     for row in rows[1:-1]:
         row["pieces"] = [f"{HOSTILE}{number}" for number in range(len(row["pieces"]))]
@@ -321,7 +327,7 @@ def test_hostile_words_stay_words(still: OpenRace, races: dict[str, Path], tmp_p
             row["note"]["facts"] = {HOSTILE: HOSTILE, "matched tokens": HOSTILE}
     for passage in rows[0]["about"]["passages"]:
         passage["title"] = HOSTILE
-    page = still(write_rows(tmp_path / "hostile.jsonl", tell_texts(rows)))
+    page = still(write_rows(tmp_path / "hostile.jsonl", set_result_texts(rows)))
     for lane in ("trie", "lookahead", "jacobi", "trigram"):
         choose(page, lane, 6)
         assert page.locator(".inspector").inner_text().count("<img") > 1
@@ -342,7 +348,7 @@ def test_a_recording_without_notes_opens(still: OpenRace, races: dict[str, Path]
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (1920, 1080), (390, 844)])
-def test_nothing_overflows(still: OpenRace, races: dict[str, Path], width: int, height: int) -> None:
+def test_the_inspector_fits_the_window(still: OpenRace, races: dict[str, Path], width: int, height: int) -> None:
     page = still(races["greedy"], width, height)
     for lane in ("lookahead", "jacobi", "suffix", "trigram"):
         choose(page, lane, 9)

@@ -1,4 +1,4 @@
-"""Your logs: a log that is dropped gets the command line's figures, and its drafts are shown token by token."""
+"""The view "Your logs": a dropped log gets the command line's figures, and its drafts are shown token by token."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.lab.parts import run, write
 pytestmark = pytest.mark.browser
 
 LANES = "trigram,lookahead,trie,prompt-lookup,suffix,fusion"
-# A log is scored with the least priority, and other tests may keep all processors busy.
+# Logs are scored at the lowest priority, and other tests may keep all processors busy.
 SCORED_MS = 300_000
 PHONE = {"width": 390, "height": 844}
 
@@ -51,7 +51,7 @@ def table_of(figures: Any) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("shape", ["openai-response", "openai-chat"])
-def test_a_log_that_is_dropped_has_the_command_line_s_figures(
+def test_a_dropped_log_gets_the_command_line_s_figures(
     page: Page, shape: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (path,) = SHAPES[shape](tmp_path)
@@ -74,7 +74,7 @@ def test_a_log_that_is_dropped_has_the_command_line_s_figures(
     expect(page.locator(".logs .pane .speedup:visible")).to_have_count(0)
 
 
-def test_a_race_that_is_dropped_opens_and_a_bad_log_is_one_sentence(page: Page, tmp_path: Path) -> None:
+def test_a_dropped_race_opens_and_a_bad_log_gets_one_sentence(page: Page, tmp_path: Path) -> None:
     number = reels(page)
     drop(page, "race.jsonl", RECORDING.read_text(encoding="utf-8"))
     wait_for_reel(page, number)

@@ -1,4 +1,4 @@
-"""The page's scripts as modules, on a page without Gradio: what each computes, and what they add to the page.
+"""The page's scripts as modules, on a page without Gradio: what each script computes, and what they add to the page.
 
 `modules/NAME.js` tests the script NAME.js: its `cases` return the actual and the expected value.
 """
@@ -27,18 +27,18 @@ from tests.browser.parts import RECORDINGS, SIX_LANES
 pytestmark = pytest.mark.browser
 
 HOME = "http://specrace.test/"
-# A short race, which fits a link.
+# A race short enough to fit into a link.
 TIDES = RECORDINGS / "tides.jsonl"
 CARD = {"name": "race", "fastest": "Trie", "speedup": 2, "lanes": [], "ms": 1}
 CASES = Path(__file__).parent / "modules"
-# These only combine the others; the tests of the whole page cover them.
-WHOLE = {"main.js", "stage_tools.js"}
-SCRIPTS = sorted(path.name for path in STATIC.glob("*.js") if path.name not in WHOLE)
+# Scripts that only combine others; the tests of the whole page cover them.
+COMBINING = {"main.js", "stage_tools.js"}
+SCRIPTS = sorted(path.name for path in STATIC.glob("*.js") if path.name not in COMBINING)
 
 
 @pytest.fixture(scope="module")
 def page(browser: Browser) -> Iterator[Page]:
-    """An empty page of the repository's own origin."""
+    """An empty page whose origin serves the repository's files."""
     client = TestClient(Starlette(routes=[Mount("/", StaticFiles(directory=ROOT))]), base_url=HOME)
 
     def answer(route: Route) -> None:
@@ -55,23 +55,23 @@ def page(browser: Browser) -> Iterator[Page]:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_what_a_module_works_out(page: Page, name: str) -> None:
+def test_a_module_s_cases_give_the_expected_values(page: Page, name: str) -> None:
     """Fails for a module without a file of cases."""
     results = page.evaluate(
         """async (path) => {
-          const { cases } = await import(path), found = [];
-          for (const [name, run] of Object.entries(cases)) found.push([name, ...(await run())]);
-          return found;
+          const { cases } = await import(path), results = [];
+          for (const [name, run] of Object.entries(cases)) results.push([name, ...(await run())]);
+          return results;
         }""",
         f"/{(CASES / name).relative_to(ROOT)}",
     )
     assert results
-    assert {case: came for case, came, _ in results} == {case: expected for case, _, expected in results}
+    assert {case: actual for case, actual, _ in results} == {case: expected for case, _, expected in results}
     assert page.evaluate("window.__pwn") is None
 
 
-def test_a_reel_is_read_as_the_server_s_own_frames(page: Page) -> None:
-    """The page computes what the wire leaves out; it must equal the server's view of the same events."""
+def test_the_page_reads_a_reel_as_the_server_s_frames(page: Page) -> None:
+    """The page computes the parts of a frame that are not sent, and gets the server's frames of the same events."""
     events = read_recording(SIX_LANES)
     read = "async ([path, wire]) => (await import(path)).readReel(JSON.parse(wire)).steps"
     steps = page.evaluate(read, [f"/{(STATIC / 'reel.js').relative_to(ROOT)}", reel_json(events)])
@@ -88,7 +88,7 @@ def test_a_reel_is_read_as_the_server_s_own_frames(page: Page) -> None:
 
 
 def draw(page: Page, **props: object) -> None:
-    """Draw the page's own HTML by its scripts, with these properties."""
+    """Let the page's scripts draw the page's HTML with these properties."""
     html = "".join((STATIC / name).read_text(encoding="utf-8") for name in ("menu.html", "stage.html"))
     page.goto(HOME)
     page.evaluate("window.names = [...Object.getOwnPropertyNames(window), 'names']")
@@ -110,7 +110,7 @@ def draw(page: Page, **props: object) -> None:
 
 
 def test_the_scripts_add_one_global_name(page: Page) -> None:
-    """Even after a race was shown, and keys were pressed."""
+    """This holds after a race was shown and keys were pressed."""
     draw(page)
     page.evaluate("document.querySelector('.gallery .card').click()")
     page.wait_for_selector(".inspector[data-step]", state="attached")
@@ -120,8 +120,11 @@ def test_the_scripts_add_one_global_name(page: Page) -> None:
     assert added == ["specrace"]
 
 
-def test_a_race_s_link_that_is_pasted_into_the_page_is_opened(page: Page) -> None:
-    """Such a link changes only what follows "#", so the browser loads nothing. The page's own change opens nothing."""
+def test_a_pasted_link_to_a_race_opens_the_race(page: Page) -> None:
+    """The link changes only the part after "#", so the browser loads nothing; the page must notice the change.
+
+    When the page itself changes that part, as `dropRace` does, it must open nothing.
+    """
     draw(page, gallery=[])
     share, reel = f"/{(STATIC / 'share.js').relative_to(ROOT)}", json.loads(reel_json(read_recording(TIDES)))
     link = page.evaluate("async ([path, reel]) => (await import(path)).packRace(reel)", [share, reel])
@@ -141,13 +144,13 @@ def test_a_race_s_link_that_is_pasted_into_the_page_is_opened(page: Page) -> Non
     assert page.evaluate("sent") == [["gradio_api/recording", reel["started"]]] * 2
 
 
-def test_what_the_page_cannot_do_is_not_offered(page: Page) -> None:
-    """A server that takes no files scores no logs; a tour needs its recorded races."""
+def test_the_page_offers_only_what_the_server_supports(page: Page) -> None:
+    """A server that accepts no files scores no logs; without recorded races there is no tour."""
     offered = {}
     for files in (True, False):
         draw(page, takes_files=files)
         page.add_style_tag(path=STATIC / "page.css")
-        buttons = page.locator(".menu button:visible").evaluate_all("all => all.map((each) => each.dataset.do)")
+        buttons = page.locator(".menu button:visible").evaluate_all("all => all.map((button) => button.dataset.do)")
         keys = page.locator(".help dt").all_text_contents()
         offered[files] = {"tour", "logs", "gallery"} & set(buttons), {"o", "l", "g"} & set(keys)
         page.keyboard.press("l")

@@ -1,4 +1,4 @@
-"""A page still races after a few dozen random actions, some during a race; `monkey.py` does hundreds."""
+"""A page still races after 25 random actions, some during a race; `python -m tests.measure.monkey` does hundreds."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ ACTIONS = 25
 
 
 def test_no_action_breaks_the_page(app: Any, browser: Browser, tmp_path: Path) -> None:
-    outcome = monkey.run(browser, app.url, ACTIONS, 1, tmp_path)
-    assert outcome.complaints == []
+    finished = monkey.run(browser, app.url, ACTIONS, 1, tmp_path)
+    assert finished.complaints == []

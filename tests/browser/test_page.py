@@ -1,4 +1,4 @@
-"""Live races: started, run to the end, stopped; what visitors type and upload, and what the stage shows of it."""
+"""Live races: they start, stop and run to the end; visitors' questions and documents; and what the stage shows."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from tests.browser.parts import (
 
 pytestmark = pytest.mark.browser
 
-# Ranges come with six decimals.
-ROUNDED = 1e-6
-# Records where the parts of the page are in every frame, until `looked` is set. A race must move none of them.
-PLACES = """() => {
-  window.places = new Set();
+# The page receives ranges with six decimals.
+ROUNDING_ERROR = 1e-6
+# Records the boxes of the page's parts in every frame, until `recorded` is set. A race must move none of them.
+RECORD_LAYOUTS = """() => {
+  window.layouts = new Set();
   const parts = '.console, .top, .panes, .pane, .strip';
-  const look = () => {
-    const places = [...document.querySelectorAll(parts)].map((part) => part.getBoundingClientRect());
-    window.places.add(JSON.stringify(places));
-    if (!window.looked) requestAnimationFrame(look);
+  const record = () => {
+    const boxes = [...document.querySelectorAll(parts)].map((part) => part.getBoundingClientRect());
+    window.layouts.add(JSON.stringify(boxes));
+    if (!window.recorded) requestAnimationFrame(record);
   };
-  look();
+  record();
   window.shift = 0;
   new PerformanceObserver((list) => {
     for (const entry of list.getEntries()) for (const source of entry.sources)
@@ -58,7 +58,7 @@ def page(app: Any, share_page: Any) -> Page:
     return opened
 
 
-def test_the_page_answers_while_the_model_is_still_loading(loading_app: Any, share_page: Any) -> None:
+def test_the_page_opens_while_the_model_is_still_loading(loading_app: Any, share_page: Any) -> None:
     page = share_page(loading_app, ready=False)
     expect(page.locator(".status")).to_have_attribute("data-state", "loading")
     expect(page.locator(".status")).to_contain_text("Loading the model")
@@ -66,16 +66,16 @@ def test_the_page_answers_while_the_model_is_still_loading(loading_app: Any, sha
 
 def test_a_question_is_raced_to_the_end_and_replayed(app: Any, open_page: Any) -> None:
     page = open_page(app.url, reduced_motion=False)
-    page.evaluate(PLACES)
+    page.evaluate(RECORD_LAYOUTS)
     number = reels(page)
     with app.hold.midway():
         ask(page)
-        # Words appear while the race still runs.
+        # Every lane's text appears while the race still runs.
         page.wait_for_function(
             "() => [...document.querySelectorAll('.pane .text p:last-child')].every((p) => p.textContent)"
         )
         assert stage(page)["phase"] == "running" and reels(page) == number
-        # With reduced motion no replay starts by itself; the test starts it.
+        # With reduced motion no replay starts automatically; the test starts it below.
         page.emulate_media(reduced_motion="reduce")
     reel = wait_for_reel(page, number)
     assert stage(page)["phase"] == "finished"
@@ -92,13 +92,15 @@ def test_a_question_is_raced_to_the_end_and_replayed(app: Any, open_page: Any) -
     page.keyboard.press(" ")
     page.wait_for_function("() => witness.modes.join(' ') === 'live result replay result'")
     assert texts(page) == answers
-    page.evaluate("window.looked = true")
-    assert page.evaluate("[window.places.size, window.shift]") == [1, 0]
+    page.evaluate("window.recorded = true")
+    assert page.evaluate("[window.layouts.size, window.shift]") == [1, 0]
 
 
-def test_a_race_is_repeated_until_its_speedups_hold(app: Any, page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The medians of all runs replace the figures of the first, in the panes and the saved race."""
-    # There is time for another run, however slow the machine is.
+def test_the_medians_of_repeated_runs_replace_the_first_run_s_figures(
+    app: Any, page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They replace them in the panes and in the race that is saved."""
+    # A slow machine must have time for another run, too.
     monkeypatch.setattr("specrace.ui.page_events.REPEAT_S", float("inf"))
     app.hold.repeats = True
     try:
@@ -111,7 +113,7 @@ def test_a_race_is_repeated_until_its_speedups_hold(app: Any, page: Page, monkey
     repeated = page.evaluate("witness.reel.repeated")
     assert repeated["runs"] >= 1
     for (_, low, high), row in list(zip(repeated["lanes"], page.evaluate("witness.reel.results"), strict=True))[1:]:
-        assert low - ROUNDED <= row["speedup"] <= high + ROUNDED
+        assert low - ROUNDING_ERROR <= row["speedup"] <= high + ROUNDING_ERROR
         words = page.locator(f".pane[data-lane={row['lane']}] .range").inner_text()
         assert re.fullmatch(r"[\d.]+ to [\d.]+.*", words)
     assert page.evaluate("witness.reel.again")["runs"] == repeated["runs"]
@@ -127,12 +129,12 @@ def test_evidence_is_marked_and_accepted_words_are_lit_where_they_came_from(page
     assert any(word in runs for word in lit.split() if len(word) > 3)
 
 
-def test_an_example_plays_from_a_recording_and_then_races_and_so_does_the_enter_key(app: Any, open_page: Any) -> None:
-    # A page with the usual settings.
+def test_an_example_plays_from_a_recording_and_a_second_press_races_it(app: Any, open_page: Any) -> None:
+    # Recordings of examples have the initial settings, so the page must not ask for short answers.
     page = open_page(app.url)
     example, number = page.locator(".example").first, reels(page)
     with app.hold.after(0):
-        # No live race can finish, so a recorded one is shown; it says when and with what it was made.
+        # No live race can finish, so this is a recorded one. The page shows its date and machine.
         example.click()
         recorded = wait_for_reel(page, number)
     assert recorded["head"]["question"] == example.inner_text() == question_field(page).input_value()
@@ -142,17 +144,18 @@ def test_an_example_plays_from_a_recording_and_then_races_and_so_does_the_enter_
     live = wait_for_reel(page, number + 1)
     assert live["head"]["question"] == example.inner_text()
     assert stage(page)["race"] == str(live["race"])
+    # The enter key races, too.
     race(page, start=enter)
 
 
-def test_a_race_that_begins_has_nothing_of_the_one_before(app: Any, page: Page) -> None:
+def test_a_new_race_shows_nothing_of_the_race_before(app: Any, page: Page) -> None:
     open_race(page, RECORDING)
     assert all(texts(page))
     number = reels(page)
     with app.hold.after(0):
         ask(page)
         wait_for(page, phase="waiting")
-        # The old race stays until there is something else to show.
+        # The old race stays until the new one has something to show.
         assert all(texts(page)) and stage(page)["mode"] == "result"
         app.hold.let(1)
         wait_for(page, mode="live")
@@ -174,13 +177,13 @@ def test_stop_ends_a_race_and_another_can_start(app: Any, page: Page) -> None:
         wait_for_reel(page, number)
     assert stage(page)["phase"] == "stopped"
     assert page.locator(".results tbody tr").count() == 4
-    cut = texts(page)[0]
+    stopped_text = texts(page)[0]
     race(page)
     assert stage(page)["phase"] == "finished"
-    assert texts(page)[0].startswith(cut) and len(texts(page)[0]) > len(cut) > 0
+    assert texts(page)[0].startswith(stopped_text) and len(texts(page)[0]) > len(stopped_text) > 0
 
 
-def test_keys_stop_and_race_but_not_while_typing(app: Any, page: Page) -> None:
+def test_keys_start_and_stop_races_but_not_while_typing(app: Any, page: Page) -> None:
     number, modes_before = reels(page), modes(page)
     question_field(page).fill("")
     page.keyboard.type("roar")
@@ -193,11 +196,13 @@ def test_keys_stop_and_race_but_not_while_typing(app: Any, page: Page) -> None:
         wait_for(page, phase="running")
         page.keyboard.press("Escape")
         assert wait_for_reel(page, number)["phase"] == "stopped"
-    # Typing "roar" has started nothing.
+    # The letter "r" starts a race, but typing "roar" in the field started none.
     assert reels(page) == number + 1
 
 
-def test_a_visitor_s_documents_are_only_text_or_one_sentence(app: Any, open_page: Any, tmp_path: Any) -> None:
+def test_a_visitor_s_documents_are_shown_as_text_or_refused_in_one_sentence(
+    app: Any, open_page: Any, tmp_path: Any
+) -> None:
     (tmp_path / "owls.txt").write_bytes(b"\xff\xfe\x00owls")
     words = f"# Owls {HOSTILE}\n\nThe owl hears a mouse under the snow. The sign says {HOSTILE} and no more."
     (tmp_path / "hostile.md").write_text(words)
@@ -221,8 +226,8 @@ def test_a_visitor_s_documents_are_only_text_or_one_sentence(app: Any, open_page
     assert set(texts(page)) == {texts(page)[0]}
 
 
-def test_the_status_tells_which_of_a_visitor_s_files_are_used(app: Any, open_page: Any, tmp_path: Any) -> None:
-    """A file that is too large is named, and no race runs on the server's own documents instead."""
+def test_the_page_says_which_of_a_visitor_s_files_are_used(app: Any, open_page: Any, tmp_path: Any) -> None:
+    """The page names a file that is too large, and does not race on the server's documents instead."""
     good, large = tmp_path / "good.md", tmp_path / "large.txt"
     good.write_text("# Owls\n\nThe owl hears a mouse under the snow.")
     large.write_text("owl " * 675_000)
@@ -248,8 +253,8 @@ def test_the_status_tells_which_of_a_visitor_s_files_are_used(app: Any, open_pag
     expect(page.locator(".example")).to_have_count(4)
 
 
-def test_documents_that_are_dropped_anywhere_are_raced_on(app: Any, open_page: Any) -> None:
-    """The server names a file for which Gradio would refuse all files."""
+def test_documents_dropped_anywhere_on_the_page_are_used(app: Any, open_page: Any) -> None:
+    """Gradio would refuse all files because of one that it does not accept; the server leaves out only that file."""
     page = open_page(app.short)
     for number, selector in enumerate((".stage", "#settings"), 1):
         drop(page, f"{number}.md", f"# Owls {number}\n\nThe owl hears a mouse.", selector)
@@ -261,7 +266,7 @@ def test_documents_that_are_dropped_anywhere_are_raced_on(app: Any, open_page: A
 
 
 def clear_files(page: Page) -> None:
-    """A race closes the panel, so it is opened again."""
+    """Remove all uploaded files; a race has closed the settings panel, so open it first."""
     clear = page.locator("#files").get_by_label("Clear")
     if not clear.is_visible():
         page.locator("#settings-button").click()

@@ -37,7 +37,7 @@ def table(page: Page, plot: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(download(page, plot, "CSV").decode())))
 
 
-def test_the_csv_files_are_the_events(page: Page, races: dict[str, Path]) -> None:
+def test_the_csv_files_hold_the_events_figures(page: Page, races: dict[str, Path]) -> None:
     rows = read_rows(races["greedy"])
     lanes = {lane["title"]: steps_of(rows, lane["lane"]) for lane in rows[0]["lanes"]}
     progress, lengths, split, along = (table(page, plot) for plot in PLOTS)
@@ -58,7 +58,7 @@ def test_the_csv_files_are_the_events(page: Page, races: dict[str, Path]) -> Non
             assert float(mean[column]) == pytest.approx(expected, rel=1e-6)
 
 
-def test_bars_start_at_nought_and_are_as_long_as_they_should(page: Page, races: dict[str, Path]) -> None:
+def test_bars_start_at_zero_and_have_the_right_length(page: Page, races: dict[str, Path]) -> None:
     steps = steps_of(read_rows(races["greedy"]), "trie")
     bars = page.locator("[data-plot=along] [data-lane=trie] rect").evaluate_all(
         "bars => bars.map(bar => Number(bar.getAttribute('height')))"
@@ -73,8 +73,8 @@ def test_bars_start_at_nought_and_are_as_long_as_they_should(page: Page, races: 
     assert split[0][0] == pytest.approx(float(axis or 0))
 
 
-def png_size(data: bytes) -> tuple[int, int, int]:
-    """Width, height, and how many different bytes its pixels have. A PNG of 8-bit RGBA without interlacing."""
+def read_png(data: bytes) -> tuple[int, int, int]:
+    """Width, height and the number of different byte values in a PNG of 8-bit RGBA without interlacing."""
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     width, height = struct.unpack(">II", data[16:24])
     offset, packed = 8, b""
@@ -91,14 +91,14 @@ def test_the_png_files_are_pictures(page: Page, dark: bool) -> None:
         page.keyboard.press("d")
     for plot in PLOTS:
         box = page.locator(f"[data-plot={plot}] svg").bounding_box()
-        width, height, values = png_size(download(page, plot, "PNG"))
+        width, height, num_values = read_png(download(page, plot, "PNG"))
         assert box and (width, height) == (2 * round(box["width"]), 2 * round(box["height"]))
-        assert values > 60
+        assert num_values > 60
     if dark:
         page.keyboard.press("d")
 
 
-def test_the_svg_files_are_pictures_by_themselves(page: Page) -> None:
+def test_the_svg_files_need_no_stylesheet(page: Page) -> None:
     for plot in PLOTS:
         root = ElementTree.fromstring(download(page, plot, "SVG"))
         texts = [node for node in root.iter() if node.tag.endswith("}text") and node.text]
@@ -118,12 +118,12 @@ def test_axes_have_units_and_lanes_have_names(page: Page) -> None:
     assert len(set(dashes)) == len(dashes) == 6
 
 
-def test_a_bar_leads_to_its_step(page: Page) -> None:
+def test_a_click_on_a_bar_shows_its_step(page: Page) -> None:
     page.locator("[data-plot=along] [data-lane=suffix] rect").nth(4).click()
     expect(page.locator(".inspector[data-lane=suffix][data-step='4']")).to_be_visible()
 
 
-def test_the_cost_curve_is_drawn_where_it_was_measured(page: Page, races: dict[str, Path], tmp_path: Path) -> None:
+def test_the_cost_curve_is_drawn_if_it_was_measured(page: Page, races: dict[str, Path], tmp_path: Path) -> None:
     expect(page.locator(".no-curve")).to_contain_text("specrace calibrate")
     expect(page.locator(".no-curve")).to_contain_text("N-gram trie 7")
     rows = read_rows(races["greedy"])
@@ -139,7 +139,7 @@ def test_the_cost_curve_is_drawn_where_it_was_measured(page: Page, races: dict[s
 
 
 def test_an_answer_from_right_to_left_is_in_order(page: Page, races: dict[str, Path], tmp_path: Path) -> None:
-    """Words of different steps are ordered as in one text; a mark that would reverse them is left out."""
+    """Words of different steps are ordered as in one text. The page leaves out a control character against that."""
     rows = read_rows(races["greedy"])
     vanilla_rows = [row for row in rows[1:-1] if row["lane"] == "vanilla"]
     for row, word in zip(vanilla_rows, ("אחת", " שתיים", " \u202dשלוש"), strict=False):
@@ -159,7 +159,7 @@ def test_titles_of_a_hostile_recording_do_no_harm(page: Page, races: dict[str, P
     open_race(page, write_rows(tmp_path / "hostile.jsonl", rows))
     assert page.evaluate("window.__pwn") is None
     assert page.locator("#stage-host img, #stage-host script").count() == 0
-    # A spreadsheet must not take a name for a formula.
+    # A spreadsheet must not read a name as a formula.
     rows[0]["lanes"][1]["title"] = "=HYPERLINK(1)"
     open_race(page, write_rows(tmp_path / "formula.jsonl", rows))
     assert {row["lane"] for row in table(page, "time-split")} >= {"'=HYPERLINK(1)"}

@@ -1,4 +1,7 @@
-"""Runs in the panes and words in the passages, linked both ways."""
+"""Accepted runs in the panes and the words in the passages that they were copied from, linked both ways.
+
+A run is the text that one step accepted.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +33,10 @@ def lit_words(page: Page) -> str:
     return without_blanks("".join(page.locator("mark.lit").all_text_contents()))
 
 
-def test_a_run_lights_the_very_words_it_came_from(page: Page, races: dict[str, Path]) -> None:
+def test_a_run_lights_exactly_the_words_that_it_was_copied_from(page: Page, races: dict[str, Path]) -> None:
     rows = read_rows(races["greedy"])
     origins, passages = rows[0]["about"]["origins"], rows[0]["about"]["passages"]
-    checked = 0
+    num_checked = 0
     for row in random.Random(3).sample(steps_of(rows, "trie") + steps_of(rows, "suffix"), 12):
         nodes = row["verdict"]["path"][1 : len(row["emitted"]) + 1]
         positions = [row["tree"]["positions"][node] for node in nodes]
@@ -48,8 +51,8 @@ def test_a_run_lights_the_very_words_it_came_from(page: Page, races: dict[str, P
         assert lit_words(page) == without_blanks(words)
         if len(copied_positions) == len(positions):
             assert lit_words(page) == without_blanks(run.inner_text())
-        checked += 1
-    assert checked >= 4
+        num_checked += 1
+    assert num_checked >= 4
 
 
 def test_words_light_the_runs_that_were_drafted_from_them(page: Page) -> None:
@@ -62,7 +65,7 @@ def test_words_light_the_runs_that_were_drafted_from_them(page: Page) -> None:
     expect(page.locator(".lit")).to_have_count(0)
 
 
-def test_the_keyboard_walks_runs_and_goes_over_to_the_words(page: Page) -> None:
+def test_keys_move_between_runs_and_from_a_run_to_its_words(page: Page) -> None:
     runs = page.locator(".pane[data-lane=trie] .run.linked")
     runs.first.focus()
     expect(page.locator("mark.lit").first).to_be_visible()
@@ -75,7 +78,7 @@ def test_the_keyboard_walks_runs_and_goes_over_to_the_words(page: Page) -> None:
     assert page.evaluate("document.activeElement.matches('.run.linked')")
 
 
-def test_the_step_that_is_stood_on_shows_its_words(page: Page, races: dict[str, Path]) -> None:
+def test_the_step_at_the_cursor_lights_its_run(page: Page, races: dict[str, Path]) -> None:
     linked = page.locator(".pane[data-lane=trie] .run.linked").nth(2)
     text = linked.inner_text()
     linked.click()
@@ -90,7 +93,7 @@ def test_the_step_that_is_stood_on_shows_its_words(page: Page, races: dict[str, 
     assert steps_of(read_rows(races["greedy"]), "trie")
 
 
-def test_the_bar_tells_how_much_came_from_where(page: Page, races: dict[str, Path]) -> None:
+def test_the_bar_shows_the_share_of_tokens_from_each_source(page: Page, races: dict[str, Path]) -> None:
     rows = read_rows(races["greedy"])
     origins = rows[0]["about"]["origins"]
     for lane in [lane["lane"] for lane in rows[0]["lanes"]]:
@@ -102,14 +105,14 @@ def test_the_bar_tells_how_much_came_from_where(page: Page, races: dict[str, Pat
                 copied += 0 <= position < len(origins) and origins[position] is not None
         line = page.locator(f".source-row[data-lane={lane}]")
         assert line.locator(".source-share").inner_text() == f"{int(100 * copied / total + 0.5)} %"
-        grown = line.locator(".source-bar i").evaluate_all("parts => parts.map(part => Number(part.style.flexGrow))")
-        assert sum(grown) == total
+        counts = line.locator(".source-bar i").evaluate_all("parts => parts.map(part => Number(part.style.flexGrow))")
+        assert sum(counts) == total
         assert sum(line.locator(".source-bar i.from-passage").evaluate_all(
             "parts => parts.map(part => Number(part.style.flexGrow))"
         )) == copied  # fmt: skip
 
 
-def test_a_way_back_in_the_replay_takes_light_away(page: Page) -> None:
+def test_going_back_in_the_replay_turns_marks_off(page: Page) -> None:
     count = page.locator(".passage mark.drafted").count()
     page.locator(".scrubber").evaluate(
         "bar => { bar.value = bar.max / 6; bar.dispatchEvent(new Event('input', { bubbles: true })); }"

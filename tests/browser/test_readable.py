@@ -1,4 +1,4 @@
-"""Present mode from the last row, and the page on a phone: text and touch targets, measured in the browser."""
+"""Present mode seen from the last row of a room, and the page on a phone: sizes of text and touch targets."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ PROJECTORS = [(1280, 720), (1920, 1080)]
 PHONE = {"width": 390, "height": 844}
 LAST_ROW_PX = 24
 RECORDED = {"four lanes": RECORDING, "five lanes": RECORDINGS / "smollm2-copying.jsonl", "six lanes": SIX_LANES}
-# Visible text: words for screen readers only are in a box of one pixel.
+# [font size in px, text] of each visible text. Text for screen readers only is in a box one pixel wide.
 TEXTS = """() => {
-  const found = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const texts = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
     const text = walker.currentNode, range = document.createRange();
-    const seen = text.parentElement.checkVisibility({ opacityProperty: true, visibilityProperty: true });
-    if (!seen || !text.data.trim() || text.parentElement.clientWidth === 1) continue;
+    const visible = text.parentElement.checkVisibility({ opacityProperty: true, visibilityProperty: true });
+    if (!visible || !text.data.trim() || text.parentElement.clientWidth === 1) continue;
     range.selectNodeContents(text);
     if (range.getBoundingClientRect().width)
-      found.push([parseFloat(getComputedStyle(text.parentElement).fontSize), text.data.trim()]);
+      texts.push([parseFloat(getComputedStyle(text.parentElement).fontSize), text.data.trim()]);
   }
-  return [...found, ...[...document.querySelectorAll("input:not([type=range], [type=file]), textarea")]
+  return [...texts, ...[...document.querySelectorAll("input:not([type=range], [type=file]), textarea")]
     .filter((field) => field.checkVisibility())
     .map((field) => [parseFloat(getComputedStyle(field).fontSize), field.value || field.placeholder])];
 }"""
-# The letters of this typeface are a little higher than its lines.
+# The parts whose text is cut off. Letters of this typeface may stick out of their line by an eighth of the font size.
 CUT = """() => [".announcer", ".tally", ".guess", ".pane header", ".podium li", ".side", ".track .name", ".legend"]
   .flatMap((name) => [...document.querySelectorAll(name)])
   .filter((node) => node.checkVisibility() && (node.scrollWidth > node.clientWidth + 1 ||
     node.scrollHeight > node.clientHeight + parseFloat(getComputedStyle(node).fontSize) / 8))
   .map((node) => `${node.className || node.tagName}: ${node.textContent}`)"""
-# A lane's name on a phone is pressed anywhere in its row, and a box with its label.
+# Touch targets smaller than 44 px. A lane's target is its whole row, and a checkbox's includes its label.
 TARGETS = """() => [...document.querySelectorAll("button, input, select, textarea, a, summary, [role=button]")]
   .map((node) => node.closest("label:has(> [type=checkbox], > [type=radio])") ?? node)
   .filter((node) => node.checkVisibility({ opacityProperty: true, visibilityProperty: true }))
@@ -50,15 +50,16 @@ TARGETS = """() => [...document.querySelectorAll("button, input, select, textare
   .map(([{ width, height }, html]) => `${width} x ${height}: ${html}`)"""
 
 
-def small(page: Page) -> list[Any]:
-    seen: list[Any] = page.evaluate(TEXTS)
-    assert seen
-    return [(size, text) for size, text in seen if size < LAST_ROW_PX]
+def small_texts(page: Page) -> list[Any]:
+    """The visible texts that are too small to read from the last row."""
+    visible_texts: list[Any] = page.evaluate(TEXTS)
+    assert visible_texts
+    return [(size, text) for size, text in visible_texts if size < LAST_ROW_PX]
 
 
 def check_present(page: Page, width: int, height: int) -> None:
-    """Check that all text is large enough and not cut, and that all parts are in sight without overlap."""
-    assert small(page) == []
+    """Check that all text is large enough and not cut off, and that all parts are visible without overlap."""
+    assert small_texts(page) == []
     assert page.evaluate(CUT) == []
     assert overflow(page) == []
     boxes = {}
@@ -74,16 +75,19 @@ def check_present(page: Page, width: int, height: int) -> None:
 
 
 def apart(first: Any, second: Any) -> bool:
+    """Whether two boxes overlap by at most 1 px in one direction."""
     return any(
-        a[at] + a[size] <= b[at] + 1
-        for a, b in ((first, second), (second, first))
-        for at, size in (("x", "width"), ("y", "height"))
+        before[start] + before[size] <= after[start] + 1
+        for before, after in ((first, second), (second, first))
+        for start, size in (("x", "width"), ("y", "height"))
     )
 
 
 @pytest.mark.parametrize(("width", "height"), PROJECTORS)
 @pytest.mark.parametrize("recorded", [*RECORDED, "one lane"])
-def test_present_reads_from_the_last_row(still: Any, races: Any, recorded: str, width: int, height: int) -> None:
+def test_present_mode_is_readable_from_the_last_row(
+    still: Any, races: Any, recorded: str, width: int, height: int
+) -> None:
     page = still(RECORDED.get(recorded) or races["alone"], width, height)
     page.keyboard.press("p")
     check_present(page, width, height)
@@ -99,7 +103,7 @@ def test_present_reads_from_the_last_row(still: Any, races: Any, recorded: str, 
     page.keyboard.press("p")
 
 
-def test_present_asks_who_wins_and_says_so_at_the_result(app: App, open_page: Any) -> None:
+def test_present_mode_stays_readable_with_the_guess_and_the_result(app: App, open_page: Any) -> None:
     page = open_page(app.short, reduced_motion=False, stopped=True)
     page.keyboard.press("p")
     check_present(page, 1280, 720)
@@ -114,15 +118,17 @@ def test_present_asks_who_wins_and_says_so_at_the_result(app: App, open_page: An
 
 
 @pytest.mark.parametrize("width", [1280, 1024])
-def test_the_badges_of_five_lanes_are_whole(still: Any, width: int) -> None:
+def test_the_badges_of_five_lanes_are_not_cut_off(still: Any, width: int) -> None:
     page = still(RECORDINGS / "smollm2-paraphrase.jsonl", width)
     page.locator(".player [data-do=result]").click()
     expect(page.locator(".stage")).to_have_attribute("data-mode", "result")
-    badges = page.locator(".pane .badge").evaluate_all("all => all.map((each) => [each.scrollWidth, each.clientWidth])")
-    assert len(badges) == 5 and all(needed <= available for needed, available in badges), badges
+    widths = page.locator(".pane .badge").evaluate_all(
+        "all => all.map((badge) => [badge.scrollWidth, badge.clientWidth])"
+    )
+    assert len(widths) == 5 and all(needed <= available for needed, available in widths), widths
 
 
-def test_the_longest_headline_is_whole(still: Any) -> None:
+def test_the_longest_headline_is_not_cut_off(still: Any) -> None:
     page = still(SIX_LANES)
     page.keyboard.press("p")
     words = (
@@ -161,7 +167,7 @@ def test_a_phone_shows_who_won_and_every_lane_on_its_first_screen(phone: Page) -
     assert overflow(phone) == []
 
 
-def test_a_lane_s_text_comes_when_its_row_is_tapped(phone: Page) -> None:
+def test_a_tap_on_a_lane_s_row_shows_its_text(phone: Page) -> None:
     texts = phone.locator(".pane .text:visible")
     expect(texts).to_have_count(0)
     for lane in (4, 1):
@@ -174,7 +180,7 @@ def test_a_lane_s_text_comes_when_its_row_is_tapped(phone: Page) -> None:
     expect(texts).to_have_count(0)
 
 
-def test_what_is_pressed_on_a_phone_is_as_large_as_a_finger(phone: Page) -> None:
+def test_touch_targets_on_a_phone_are_as_large_as_a_finger(phone: Page) -> None:
     assert phone.evaluate(TARGETS) == []
     phone.locator("#settings-button").tap()
     assert phone.evaluate(TARGETS) == []
@@ -187,12 +193,12 @@ def test_what_is_pressed_on_a_phone_is_as_large_as_a_finger(phone: Page) -> None
     assert phone.evaluate(TARGETS) == [] and overflow(phone) == []
 
 
-def test_a_phone_has_no_keys_to_hint_at(phone: Page) -> None:
+def test_a_phone_shows_no_hints_at_keys(phone: Page) -> None:
     expect(phone.locator(".key-hint:visible")).to_have_count(0)
     expect(phone.locator(".menu [data-do=help]")).to_be_hidden()
 
 
-def test_present_on_a_phone_covers_nothing(phone: Page) -> None:
+def test_in_present_mode_on_a_phone_no_part_covers_another(phone: Page) -> None:
     phone.locator("[data-do=present]:visible").tap()
     boxes = [phone.locator(name).bounding_box() for name in ("#top-bar", ".console", ".pane header >> nth=0")]
     assert all(boxes) and all(apart(first, second) for first, second in combinations(boxes, 2))

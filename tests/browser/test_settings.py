@@ -1,4 +1,4 @@
-"""The settings: a race gets what the visitor sets, and what cannot be raced is one sentence."""
+"""The settings: a race gets the visitor's settings, and invalid ones are refused in one sentence."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def press_preset(page: Page, name: str) -> None:
 
 @pytest.fixture
 def page(app: Any, share_page: Any) -> Page:
-    """A page with settings and lane options open: the initial values, except for the answers' length."""
+    """A page with settings and lane options open and at their initial values, except for shorter answers."""
     opened: Page = share_page(app.url)
     if opened.locator("#settings").get_attribute("data-open") != "true":
         opened.locator("#settings-button").click()
@@ -79,7 +79,7 @@ def test_presets_fill_the_settings_and_empty_the_rest(page: Page) -> None:
     assert started["about"]["settings"]["max_new_tokens"] == 80 and started["about"]["settings"]["temperature"] == 0
 
 
-def test_another_model_and_dtype(page: Page) -> None:
+def test_a_race_uses_the_chosen_model_and_dtype(page: Page) -> None:
     lane(page, "Lookahead").uncheck()
     page.get_by_role("combobox", name="Model").click()
     page.get_by_role("option", name="characters").click()
@@ -99,7 +99,7 @@ def test_another_model_and_dtype(page: Page) -> None:
     page.get_by_role("option", name="server default").click()
 
 
-def test_the_sampling_rule_is_chosen_by_hand(page: Page) -> None:
+def test_a_race_uses_the_chosen_verifier(page: Page) -> None:
     lane(page, "Bigram").check()
     page.get_by_label("Rejection", exact=True).check()
     set_number(page, "Temperature", "0.8")
@@ -109,18 +109,18 @@ def test_the_sampling_rule_is_chosen_by_hand(page: Page) -> None:
     expect(page.locator(".pane[data-lane=bigram] .badge")).to_contain_text("same distribution")
 
 
-def test_what_cannot_be_raced_is_said_in_the_page_s_line(page: Page) -> None:
-    number, modes_before, toast = reels(page), modes(page), page.locator(".announcer")
+def test_the_page_says_why_a_race_cannot_start(page: Page) -> None:
+    number, modes_before, line = reels(page), modes(page), page.locator(".announcer")
     draft = page.get_by_role("textbox", name=re.compile("^Draft tokens"))
     enter(page, "   ")
-    expect(toast).to_contain_text("Type a question first.")
+    expect(line).to_contain_text("Type a question first.")
     draft.fill("<img src=x onerror=window.__pwn=1>")
     enter(page)
-    expect(toast).to_contain_text("Draft tokens: '<img src=x")
+    expect(line).to_contain_text("Draft tokens: '<img src=x")
     draft.fill("auto")
     option(page, "trie", "prefix").fill("<img src=x>")
     enter(page)
-    expect(toast).to_contain_text("trie.prefix is '<img src=x>'; give a whole number from 1 to 32.")
+    expect(line).to_contain_text("trie.prefix is '<img src=x>'; give a whole number from 1 to 32.")
     assert page.evaluate("window.__pwn") is None
     assert modes(page) == modes_before
     option(page, "trie", "prefix").fill("")
@@ -128,7 +128,7 @@ def test_what_cannot_be_raced_is_said_in_the_page_s_line(page: Page) -> None:
     assert reels(page) == number + 1
 
 
-def test_lanes_fit_as_they_are_ticked_and_a_reload_keeps_them(app: Any, open_page: Any) -> None:
+def test_panes_follow_the_ticked_lanes_and_a_reload_keeps_them(app: Any, open_page: Any) -> None:
     page = open_page(app.url + "?lanes=trie,fusion&tokens=40")
     panes, line = page.locator(".pane"), page.locator(".announcer")
     expect(panes).to_have_count(3)
@@ -166,18 +166,18 @@ def test_lanes_fit_as_they_are_ticked_and_a_reload_keeps_them(app: Any, open_pag
         ({"dtype": "float8"}, "no dtype 'float8'"),
     ],
 )
-def test_programs_get_a_sentence_for_what_cannot_be(client: Client, changes: dict[str, Any], words: str) -> None:
+def test_programs_get_a_sentence_for_invalid_settings(client: Client, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(Exception, match=words):
         client.predict(QUESTION, ["vanilla", "trie"], 10, api_name="/race", **changes)
 
 
-def test_the_panel_fits(page: Page) -> None:
+def test_the_settings_panel_fits_the_window(page: Page) -> None:
     for title in ("Bigram", "Suffix decoding"):
         lane(page, title).check()
     expect(page.locator("#options-suffix")).to_be_visible()
     for width, height in ((1280, 720), (1920, 1080), (390, 844)):
         page.set_viewport_size({"width": width, "height": height})
-        # Once the page has settled in its new size.
+        # The page takes a moment to adapt to its new size.
         page.wait_for_function(
             """width => innerWidth === width && document.documentElement.scrollWidth <= width
               && [...document.querySelectorAll('#settings :is(input, button, span, label)')].every((node) => {

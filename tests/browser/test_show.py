@@ -1,4 +1,4 @@
-"""Slow motion and proof, over a replay that needs no model."""
+"""Slow motion, the proof that texts are identical, and the tour, on a replay that needs no model."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ COPYING = RECORDINGS / "smollm2-copying.jsonl"
 
 @pytest.fixture
 def page(replay_app: tuple[str, int], open_page: Any) -> Page:
-    """A page with a recorded race, at rest."""
+    """A page that shows the result of a recorded race."""
     opened: Page = open_page(replay_app[0], ready=False)
     wait_for(opened, mode="result")
     return opened
 
 
 def differing(path: Path) -> Path:
-    """A recording whose last lane ends with another token than vanilla, and says so."""
+    """A recording whose last lane ends with another token than vanilla, and whose result reports the difference."""
     rows = read_rows(RECORDING)
     result = rows[-1]["lanes"][-1]
     step = steps_of(rows, result["lane"])[-1]
@@ -38,7 +38,7 @@ def differing(path: Path) -> Path:
     return write_rows(path, rows)
 
 
-def test_every_phase_of_both_steps_is_reached(page: Page) -> None:
+def test_slow_motion_reaches_every_phase_of_both_steps(page: Page) -> None:
     open_race(page, COPYING)
     page.keyboard.press("m")
     overlay = page.locator(".slow")
@@ -56,28 +56,28 @@ def test_every_phase_of_both_steps_is_reached(page: Page) -> None:
 
 
 @pytest.mark.parametrize("key", ["m", "v"])
-def test_no_letter_is_small_on_a_projector(page: Page, key: str) -> None:
+def test_every_text_is_large_enough_for_a_projector(page: Page, key: str) -> None:
     page.keyboard.press(key)
     expect(page.locator("dialog[open]")).to_be_visible()
     small = page.evaluate(
         """() => [...document.querySelectorAll("dialog[open] *")].filter((node) => {
-          const own = [...node.childNodes].some((child) => child.nodeType === Node.TEXT_NODE && child.data.trim());
-          return own && parseFloat(getComputedStyle(node).fontSize) < 24;
+          const isText = (child) => child.nodeType === Node.TEXT_NODE && child.data.trim();
+          return [...node.childNodes].some(isText) && parseFloat(getComputedStyle(node).fontSize) < 24;
         }).map((node) => node.outerHTML)"""
     )
     assert small == []
 
 
-def test_it_plays_by_itself_and_a_pause_holds_it(page: Page) -> None:
+def test_slow_motion_plays_automatically_and_can_be_paused(page: Page) -> None:
     open_race(page, COPYING)
     page.emulate_media(reduced_motion="no-preference")
     page.locator("[data-do=slow]").click()
     overlay = page.locator(".slow")
     expect(overlay).to_have_attribute("data-phase", "verify")
     page.keyboard.press(" ")
-    held = overlay.locator("svg").evaluate("picture => picture.outerHTML")
+    paused = overlay.locator("svg").evaluate("picture => picture.outerHTML")
     page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-    assert overlay.locator("svg").evaluate("picture => picture.outerHTML") == held
+    assert overlay.locator("svg").evaluate("picture => picture.outerHTML") == paused
 
 
 def test_a_picture_is_saved_with_its_colours_and_fonts(page: Page, tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_step_is_saved_as_a_video(page: Page, tmp_path: Path) -> None:
     assert (tmp_path / "step.webm").read_bytes()[:4] == b"\x1aE\xdf\xa3"
 
 
-def test_the_texts_of_all_lanes_become_one(page: Page) -> None:
+def test_the_proof_shows_equal_texts_as_one(page: Page) -> None:
     page.keyboard.press("v")
     expect(page.locator(".proof-count")).to_have_text("129 of 129 tokens the same in all 4 lanes")
     assert page.locator(".proof-token").count() == 129
@@ -109,7 +109,7 @@ def test_the_texts_of_all_lanes_become_one(page: Page) -> None:
     expect(page.locator(".proof")).to_be_hidden()
 
 
-def test_a_race_that_differs_splits(page: Page, tmp_path: Path) -> None:
+def test_the_proof_forks_where_texts_differ(page: Page, tmp_path: Path) -> None:
     open_race(page, differing(tmp_path / "differs.jsonl"))
     page.keyboard.press("v")
     expect(page.locator(".proof-count")).to_have_text("128 of 129 tokens the same in all 4 lanes")
@@ -120,20 +120,20 @@ def test_a_race_that_differs_splits(page: Page, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def gallery(loading_app: str, open_page: Any) -> Page:
-    """A page that has the tour's recorded races, with nothing on its stage."""
+def tour_page(loading_app: str, open_page: Any) -> Page:
+    """A page that has the tour's recorded races, with an empty stage."""
     opened: Page = open_page(loading_app, ready=False)
     return opened
 
 
-def test_a_page_without_its_races_offers_no_tour(page: Page) -> None:
+def test_a_page_without_the_tour_s_races_offers_no_tour(page: Page) -> None:
     expect(page.locator(".menu [data-do=tour]")).to_be_hidden()
     keys = page.locator(".help dt").all_text_contents()
     assert "g" in keys and "o" not in keys
 
 
-def test_the_tour_goes_through_five_chapters_and_leaves_the_page_as_it_was(gallery: Page) -> None:
-    page = gallery
+def test_the_tour_shows_five_chapters_and_leaves_the_page_as_it_was(tour_page: Page) -> None:
+    page = tour_page
     page.locator(".menu [data-do=tour]").click()
     words, chapters = set(), list[str]()
     expect(page.locator(".tour-words")).not_to_be_empty()
@@ -147,7 +147,7 @@ def test_the_tour_goes_through_five_chapters_and_leaves_the_page_as_it_was(galle
     assert len(words) == len(chapters) > 12
     page.keyboard.press("ArrowLeft")
     assert page.locator(".tour-words").inner_text() in words
-    # The page's own keys do nothing in the tour, such as "r", which starts a race.
+    # Keys of the page do nothing during the tour, such as "r", which starts a race.
     for key in "oor":
         page.keyboard.press(key)
     page.keyboard.press("Escape")
@@ -159,8 +159,8 @@ def test_the_tour_goes_through_five_chapters_and_leaves_the_page_as_it_was(galle
     wait_for(page, mode="replay")
 
 
-def test_the_tour_plays_by_itself(gallery: Page) -> None:
-    page = gallery
+def test_the_tour_plays_automatically_and_can_be_paused(tour_page: Page) -> None:
+    page = tour_page
     page.emulate_media(reduced_motion="no-preference")
     page.keyboard.press("o")
     page.wait_for_function("() => Number(document.querySelector('.tour').dataset.shot) >= 1")

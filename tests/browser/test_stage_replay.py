@@ -1,6 +1,6 @@
-"""The replay: a recorded race at its own pace, forwards and back, with nothing but the recording.
+"""The replay: it plays a recorded race at its true speed, forwards and backwards, and needs only the recording.
 
-The test controls the page's clock, so it judges the player, and not how busy the machine is.
+The tests control the page's clock, so they do not depend on how busy the machine is.
 """
 
 from __future__ import annotations
@@ -35,12 +35,14 @@ LANES = [lane["lane"] for lane in ROWS[0]["lanes"]]
 LENGTH_MS = max(step["at_ms"] for step in STEPS)
 # The browser has a frame every 16 ms, and the player draws every second one.
 FRAME_MS = 32
+# A live race is shown slowed to 12 s, after 2 s in which to guess the winner.
 LEAD_MS, SHOW_MS = 2000, 12_000
-LINE = 0.965
+# The finish line's share of the track.
+FINISH_LINE = 0.965
 
 
 def printed(lane: str, until_ms: float = 1e9) -> str:
-    """What a lane has printed by a time, from the recording itself."""
+    """The text that a lane has printed by a time, according to the recording."""
     steps = [step for step in STEPS if step["lane"] == lane and step["at_ms"] <= until_ms]
     return "".join(text for step in steps for text in step["texts"]).lstrip()
 
@@ -60,7 +62,7 @@ def set_time(page: Page, time_ms: float) -> None:
 
 
 def now(page: Page) -> float:
-    """The page's own time in ms, which stands still."""
+    """The page's time in ms, which only the test advances."""
     return float(page.evaluate("performance.now()"))
 
 
@@ -70,7 +72,7 @@ def mode(page: Page) -> str:
 
 @pytest.fixture
 def at_rest(still: Any) -> Iterator[Page]:
-    """A page that shows the recording's result, and replays it at its true speed; at the start of a frame."""
+    """A page that shows the recording's result, at the start of a frame; it will replay at the true speed."""
     page: Page = still(RECORDING)
     assert mode(page) == "result"
     page.locator(".speed").select_option("1")
@@ -79,7 +81,7 @@ def at_rest(still: Any) -> Iterator[Page]:
     page.locator(".speed").select_option("show")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_the_player_needs_no_model(replay_app: Any, open_page: Any) -> None:
     url, process = replay_app
     page = open_page(url, ready=False)
@@ -103,19 +105,19 @@ def test_events_are_shown_in_the_first_frame_after_they_are_due(at_rest: Page) -
 
 
 def test_a_slow_machine_still_replays_in_race_time(at_rest: Page) -> None:
-    """However few and late the frames are, what is due is shown, and the end comes on time."""
-    page, began, chance = at_rest, now(at_rest), random.Random(1)
+    """With few and late frames, each frame still shows every event that is due, and the replay ends on time."""
+    page, began, rng = at_rest, now(at_rest), random.Random(1)
     page.keyboard.press(" ")
     time = 0.0
     while time < LENGTH_MS:
         assert mode(page) == "replay"
-        page.clock.fast_forward(chance.choice([40, 90, 150]))
+        page.clock.fast_forward(rng.choice([40, 90, 150]))
         time = min(LENGTH_MS, now(page) - began)
         assert clock(page) == pytest.approx(time) and texts(page) == all_printed(time)
     assert mode(page) == "result" and texts(page) == all_printed()
 
 
-def test_scrubbing_and_stepping(at_rest: Page) -> None:
+def test_the_scrubber_and_the_step_buttons_move_the_replay(at_rest: Page) -> None:
     page = at_rest
     set_time(page, LENGTH_MS / 2)
     assert texts(page) == all_printed(LENGTH_MS / 2)
@@ -132,7 +134,7 @@ def test_scrubbing_and_stepping(at_rest: Page) -> None:
 
 
 @pytest.mark.parametrize("speed", ["0.25", "4"])
-def test_a_replay_has_the_speed_that_was_chosen_and_a_pause_holds_it(at_rest: Page, speed: str) -> None:
+def test_a_replay_has_the_chosen_speed_and_can_be_paused(at_rest: Page, speed: str) -> None:
     page, pace = at_rest, float(speed)
     page.locator(".speed").select_option(speed)
     page.locator("[data-do=play]").click()
@@ -149,7 +151,7 @@ def test_a_replay_has_the_speed_that_was_chosen_and_a_pause_holds_it(at_rest: Pa
     assert mode(page) == "result" and texts(page) == all_printed()
 
 
-def test_the_result_is_there_at_once_for_who_will_not_wait(at_rest: Page) -> None:
+def test_a_button_skips_to_the_result(at_rest: Page) -> None:
     page = at_rest
     page.locator("[data-do=play]").click()
     run_clock(page, 5 * FRAME_MS)
@@ -158,12 +160,13 @@ def test_the_result_is_there_at_once_for_who_will_not_wait(at_rest: Page) -> Non
     assert mode(page) == "result" and texts(page) == all_printed()
 
 
-def test_a_lane_alone_is_stepped_alone(at_rest: Page) -> None:
+def test_the_arrow_keys_step_only_the_lane_that_is_shown(at_rest: Page) -> None:
     page = at_rest
     page.evaluate("document.querySelector('.stage').addEventListener('cursor', e => (window.at = e.detail))")
     page.keyboard.press("4")
     expect(page.locator(".pane:visible")).to_have_count(1)
-    set_time(page, LENGTH_MS / 8)  # the trie is done after a third of vanilla's time
+    # The trie ends after a third of vanilla's time, so it still has steps here.
+    set_time(page, LENGTH_MS / 8)
     for _ in range(3):
         page.keyboard.press("ArrowRight")
         assert page.evaluate("window.at.lane") == 3
@@ -175,7 +178,7 @@ def test_a_lane_alone_is_stepped_alone(at_rest: Page) -> None:
     expect(page.locator(".pane:visible")).to_have_count(4)
 
 
-def test_others_follow_the_cursor_and_may_move_it(at_rest: Page) -> None:
+def test_events_report_the_cursor_and_can_move_it(at_rest: Page) -> None:
     page = at_rest
     page.evaluate("document.querySelector('.stage').addEventListener('cursor', e => (window.at = e.detail))")
     page.evaluate(
@@ -188,7 +191,7 @@ def test_others_follow_the_cursor_and_may_move_it(at_rest: Page) -> None:
     assert page.evaluate("window.at") == {"lane": 3, "step": int(run.get_attribute("data-step") or -1)}
 
 
-def test_reduced_motion_starts_nothing_by_itself(at_rest: Page) -> None:
+def test_with_reduced_motion_no_replay_starts_automatically(at_rest: Page) -> None:
     page = at_rest
     page.keyboard.press("Escape")
     modes_before = modes(page)
@@ -196,11 +199,11 @@ def test_reduced_motion_starts_nothing_by_itself(at_rest: Page) -> None:
     assert modes(page) == modes_before and mode(page) == "result"
 
 
-def test_a_hidden_tab_holds_the_clock(at_rest: Page) -> None:
+def test_a_replay_pauses_in_a_hidden_tab(at_rest: Page) -> None:
     page = at_rest
     page.locator("[data-do=play]").click()
     run_clock(page, 4 * FRAME_MS)
-    at, before = clock(page), texts(page)
+    time_before, texts_before = clock(page), texts(page)
     # What a browser does to a hidden tab: no animation frames, and an event when it is visible again.
     page.evaluate("window.ask = requestAnimationFrame; window.requestAnimationFrame = (go) => (window.held = go)")
     run_clock(page, FRAME_MS)
@@ -208,13 +211,13 @@ def test_a_hidden_tab_holds_the_clock(at_rest: Page) -> None:
     page.evaluate(
         "document.dispatchEvent(new Event('visibilitychange')); window.requestAnimationFrame = window.ask; held()"
     )
-    assert 0 < at <= clock(page) <= at + FRAME_MS
-    assert len("".join(before)) <= len("".join(texts(page))) < len("".join(all_printed()))
+    assert 0 < time_before <= clock(page) <= time_before + FRAME_MS
+    assert len("".join(texts_before)) <= len("".join(texts(page))) < len("".join(all_printed()))
     run_clock(page, LENGTH_MS + FRAME_MS)
     assert mode(page) == "result" and texts(page) == all_printed()
 
 
-def test_a_live_race_is_shown_slowed_and_can_be_seen_again(app: Any, share_page: Any) -> None:
+def test_a_live_race_is_shown_slowed_and_can_be_replayed(app: Any, share_page: Any) -> None:
     page = share_page(app.short, reduced_motion=False, stopped=True)
     reel = race(page, start=begin)
     length = max(step["at"] for step in reel["steps"])
@@ -229,8 +232,8 @@ def test_a_live_race_is_shown_slowed_and_can_be_seen_again(app: Any, share_page:
     run_clock(page, SHOW_MS / 2 + 2 * FRAME_MS)
     assert modes(page)[-2:] == ["live", "result"]
     # On a disturbed machine no lane has won.
-    judged = r"^$" if reel["pace"]["disturbed"] else r"You guessed (right|wrong): [01] of 1 so far\."
-    expect(page.locator(".tally")).to_have_text(re.compile(judged))
+    tally = r"^$" if reel["pace"]["disturbed"] else r"You guessed (right|wrong): [01] of 1 so far\."
+    expect(page.locator(".tally")).to_have_text(re.compile(tally))
     final = [page.locator(selector).inner_text() for selector in (".panes", ".podium")]
     page.keyboard.press(" ")
     assert mode(page) == "replay" and page.locator(".announcer").inner_text() == f"“{reel['head']['question']}”"
@@ -241,7 +244,7 @@ def test_a_live_race_is_shown_slowed_and_can_be_seen_again(app: Any, share_page:
     assert set(reel) >= {"head", "steps", "headline", "results", "phase"}
 
 
-def test_the_reel_reaches_a_hidden_tab(still: Any) -> None:
+def test_a_hidden_tab_receives_the_whole_race(still: Any) -> None:
     page = still(RECORDING)
     page.evaluate("Object.defineProperty(document, 'visibilityState', {value: 'hidden', configurable: true})")
     reel = race(page, start=begin)
@@ -249,21 +252,23 @@ def test_the_reel_reaches_a_hidden_tab(still: Any) -> None:
     for number, result in enumerate(reel["results"]):
         lane_events = [step["event"] for step in reel["steps"] if step["lane"] == number]
         assert sum(len(event["emitted"]) for event in lane_events) == result["tokens"] > 0
-    # Nor does a replay follow where motion is unwanted.
+    # With reduced motion no replay follows.
     modes_before = modes(page)
     page.clock.fast_forward(60_000)
     assert modes(page) == modes_before and modes_before[-2:] == ["live", "result"]
 
 
-def test_lanes_run_to_a_finish_line_and_the_first_one_over_it_wins(at_rest: Page) -> None:
+def test_lanes_run_to_a_finish_line_in_the_order_of_their_times(at_rest: Page) -> None:
     page = at_rest
     tokens = {lane: sum(len(step["emitted"]) for step in STEPS if step["lane"] == lane) for lane in LANES}
     set_time(page, LENGTH_MS / 4)
     for lane, share in zip(LANES, shares(page), strict=True):
         so_far = [step for step in STEPS if step["lane"] == lane and step["at_ms"] <= LENGTH_MS / 4]
-        assert share == pytest.approx(LINE * sum(len(step["emitted"]) for step in so_far) / tokens[lane], abs=1e-4)
+        assert share == pytest.approx(
+            FINISH_LINE * sum(len(step["emitted"]) for step in so_far) / tokens[lane], abs=1e-4
+        )
     page.locator("[data-do=result]").click()
-    assert shares(page) == pytest.approx([LINE] * len(LANES))
+    assert shares(page) == pytest.approx([FINISH_LINE] * len(LANES))
     ends = {lane: max(step["at_ms"] for step in STEPS if step["lane"] == lane) for lane in LANES}
     order = sorted(LANES, key=ends.__getitem__)
     rows = page.locator(".track-row[data-lane]")

@@ -1,4 +1,4 @@
-"""Races that are saved, opened elsewhere and linked to; hostile recordings; the gallery of a page without a model."""
+"""Saved races and links that others open, hostile recordings, the gallery, and a page without a model."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests.browser.parts import (
     reels,
     run_clock,
     run_clock_until,
+    set_result_texts,
     stage,
-    tell_texts,
     texts,
     wait_for,
     wait_for_reel,
@@ -33,6 +33,7 @@ from tests.browser.parts import (
 
 pytestmark = pytest.mark.browser
 
+# A replay takes 12 s, and ends in the frame after that.
 SHOW_MS = 12_100
 STOPPED_AT_S = 3600
 SOON_MS = 3000
@@ -44,7 +45,7 @@ HOSTILE = (
 
 @pytest.fixture
 def page(loading_app: str, share_page: Callable[..., Page]) -> Page:
-    """A page whose model never gets ready."""
+    """A page whose model never finishes loading."""
     return share_page(loading_app, ready=False)
 
 
@@ -77,7 +78,7 @@ def test_a_saved_race_opens_in_another_browser_without_a_model(
     assert again.read_text(encoding="utf-8") == file.read_text(encoding="utf-8")
 
 
-def test_a_race_that_is_dropped_on_the_page_opens(page: Page) -> None:
+def test_a_race_dropped_on_the_page_opens(page: Page) -> None:
     number = reels(page)
     drop(page, "race.jsonl", RECORDING.read_text(encoding="utf-8"))
     wait_for_reel(page, number)
@@ -86,7 +87,7 @@ def test_a_race_that_is_dropped_on_the_page_opens(page: Page) -> None:
     assert question_field(page).input_value() == QUESTION
 
 
-def test_files_that_are_no_race_are_one_sentence(page: Page, tmp_path: Path) -> None:
+def test_files_that_hold_no_race_are_refused_in_one_sentence(page: Page, tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_text("")
     (tmp_path / "binary.jsonl").write_bytes(bytes(range(256)) * 40)
     (tmp_path / "html.jsonl").write_text("<img src=x onerror=window.__pwn=1>")
@@ -106,7 +107,7 @@ def test_files_that_are_no_race_are_one_sentence(page: Page, tmp_path: Path) -> 
     open_race(page, RECORDING)
 
 
-def test_a_file_that_is_cut_off_plays_to_its_end_and_says_so(page: Page, tmp_path: Path) -> None:
+def test_a_file_that_is_cut_off_plays_to_its_end_and_the_page_says_so(page: Page, tmp_path: Path) -> None:
     text = RECORDING.read_text(encoding="utf-8")
     (tmp_path / "half.jsonl").write_text(text[: len(text) // 2], encoding="utf-8")
     open_race(page, tmp_path / "half.jsonl")
@@ -116,7 +117,7 @@ def test_a_file_that_is_cut_off_plays_to_its_end_and_says_so(page: Page, tmp_pat
     expect(page.locator(".pane.winner")).to_have_count(0)
 
 
-def test_what_an_opened_file_says_is_only_text(app: Any, share_page: Any, tmp_path: Path) -> None:
+def test_hostile_texts_of_an_opened_file_are_shown_as_text(app: Any, share_page: Any, tmp_path: Path) -> None:
     events = read_rows(RECORDING)
     about = events[0]["about"]
     about |= {"question": HOSTILE, "model": HOSTILE, "dtype": HOSTILE, "device": HOSTILE, "date": HOSTILE}
@@ -131,7 +132,7 @@ def test_what_an_opened_file_says_is_only_text(app: Any, share_page: Any, tmp_pa
         if event["lane"] == "trie":
             event["lane"] = HOSTILE[:200]
     page = share_page(app.short, reduced_motion=False, stopped=True)
-    open_race(page, write_rows(tmp_path / "${x}<b>hostile{{y}}.jsonl", tell_texts(events)))
+    open_race(page, write_rows(tmp_path / "${x}<b>hostile{{y}}.jsonl", set_result_texts(events)))
     play_to_the_end(page)
     for selector in (".pane .text p:last-child", ".pane h3", ".passage h3", ".passage p", ".machine", ".results td"):
         contents = page.locator(selector).all_text_contents()
@@ -142,14 +143,14 @@ def test_what_an_opened_file_says_is_only_text(app: Any, share_page: Any, tmp_pa
 
 
 def play_to_the_end(page: Page) -> None:
-    """Play a replay that has begun by itself to its end, on a page whose clock stands still."""
+    """Play a replay that has begun automatically to its end, on a page whose clock the test controls."""
     assert stage(page)["mode"] == "replay"
     run_clock(page, SHOW_MS)
     assert stage(page)["mode"] == "result"
 
 
 def test_a_visitor_of_a_page_without_a_model_sees_a_race_within_three_seconds(loading_app: str, opener: Any) -> None:
-    """By the page's own clock, which stands still while the server answers."""
+    """The page's clock measures the seconds, and stands still while the server answers."""
     page = opener.blank(loading_app, 1280, 720, stopped=True)
     page.emulate_media(reduced_motion="no-preference")
     page.clock.pause_at(STOPPED_AT_S)
@@ -168,7 +169,8 @@ def test_the_gallery_has_a_card_for_each_recording_and_plays_it(app: Any, share_
     cards = page.locator(".gallery .card")
     expect(cards).to_have_count(len(list(RECORDINGS.glob("*.jsonl"))))
     about = read_rows(RECORDING)[0]["about"]
-    card = page.locator(".gallery .card", has_text=QUESTION).last  # a larger model was asked this, too
+    # The first card with this question has a race of a larger model.
+    card = page.locator(".gallery .card", has_text=QUESTION).last
     for fact in (about["model"], about["dtype"], about["device"], about["date"][:10]):
         expect(card).to_contain_text(str(fact))
     number = reels(page)
@@ -195,30 +197,30 @@ def test_a_link_sets_the_race_and_starts_it(app: Any, open_page: Any) -> None:
     assert {name: copied[name] for name in expected} == {name: [value] for name, value in expected.items()}
 
 
-def test_a_link_without_autorun_waits(app: Any, open_page: Any) -> None:
+def test_a_link_without_autorun_starts_no_race(app: Any, open_page: Any) -> None:
     page = open_page(f"{app.url}?{urlencode({'q': HOSTILE[:150], 'tokens': 20})}")
     expect(question_field(page)).to_have_value(HOSTILE[:150])
     assert page.evaluate("window.__pwn") is None
-    raced_once(page)
+    check_first_race(page)
 
 
-@pytest.mark.parametrize("invited", ["&autorun=1", ""])
-def test_a_wrong_link_says_so_and_starts_nothing(app: Any, open_page: Any, invited: str) -> None:
-    page = open_page(f"{app.url}?lanes=ghost,<b>{invited}")
+@pytest.mark.parametrize("autorun", ["&autorun=1", ""])
+def test_an_invalid_link_shows_an_error_and_starts_no_race(app: Any, open_page: Any, autorun: str) -> None:
+    page = open_page(f"{app.url}?lanes=ghost,<b>{autorun}")
     expect(page.locator(".announcer")).to_contain_text("ghost")
     assert page.evaluate("window.__pwn") is None
-    raced_once(page)
+    check_first_race(page)
 
 
-def raced_once(page: Page) -> None:
-    """Check that a race started now is the page's first, so that the page has started none by itself."""
+def check_first_race(page: Page) -> None:
+    """Check that a race started now is the page's first, so that the page has started none before."""
     race(page)
     assert page.evaluate("witness.races.size") == reels(page) == 1
 
 
 @pytest.mark.parametrize("disturbed", [True, False])
-def test_a_race_whose_figures_do_not_count_has_no_winner(page: Page, tmp_path: Path, disturbed: bool) -> None:
-    """The page says why and offers another race; on a steady machine the table has the pace."""
+def test_a_race_on_a_disturbed_machine_has_no_winner(page: Page, tmp_path: Path, disturbed: bool) -> None:
+    """The page says why and offers another race. On a steady machine the table only has the note."""
     rows = read_rows(RECORDING)
     note = "The machine was disturbed: <b>nothing</b> counts." if disturbed else "Clocks are corrected: 0.98 to 1.04."
     figures = {"probes": 40, "probe_ms": 1.5, "low": 0.98, "high": 1.04, "jumps": 0.0, "waited_ms": 2.0, "threads": 1}

@@ -1,4 +1,4 @@
-"""How the page looks and is controlled: present and bench mode, keys, three sizes, light and dark, axe."""
+"""The page's looks and keys: present and bench mode, three sizes, light and dark, and axe's accessibility checks."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ pytestmark = pytest.mark.browser
 
 SIZES = [(1280, 720), (1920, 1080), (390, 844)]
 SERIOUS = {"serious", "critical"}
-# The frames that were requested and have not come yet.
+# A script that records the animation frames that were requested and have not been drawn yet.
 FRAMES = """{
-  const asked = window.asked = new Set(), ask = requestAnimationFrame, cancel = cancelAnimationFrame;
-  requestAnimationFrame = (act) => {
-    const id = ask((now) => { asked.delete(id); act(now); });
-    asked.add(id);
+  const pending = window.pending = new Set(), request = requestAnimationFrame, cancel = cancelAnimationFrame;
+  requestAnimationFrame = (draw) => {
+    const id = request((now) => { pending.delete(id); draw(now); });
+    pending.add(id);
     return id;
   };
-  cancelAnimationFrame = (id) => { asked.delete(id); cancel(id); };
+  cancelAnimationFrame = (id) => { pending.delete(id); cancel(id); };
 }
 """
 
@@ -48,7 +48,7 @@ def box(page: Page, selector: str) -> dict[str, float]:
 
 
 def overflow(page: Page) -> list[str]:
-    """The parts that stick out of the window at a side."""
+    """The parts that stick out of the window on the left or right."""
     parts = "#stage-host .stage > *, #stage-host .arena > *, #stage-host .pane, #top-bar > *, #second-row > *"
     script = """(parts) => [...document.querySelectorAll(parts)].filter((node) => {
       const {left, right} = node.getBoundingClientRect();
@@ -60,7 +60,7 @@ def overflow(page: Page) -> list[str]:
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (1920, 1080)])
-def test_present_mode_shows_the_race_alone(still: Any, width: int, height: int) -> None:
+def test_present_mode_shows_only_the_race(still: Any, width: int, height: int) -> None:
     page = still(RECORDING, width, height)
     page.keyboard.press("p")
     for hidden in ("#brand", "#second-row", "#settings", "#settings-button", ".results", ".passages", ".fairness"):
@@ -94,26 +94,26 @@ def test_the_result_has_a_winner_a_podium_and_a_badge_in_each_pane(still: Any) -
 def test_nothing_overflows_at_three_sizes_light_and_dark(app: Any, open_page: Any) -> None:
     page = open_page(app.url)
     for size in SIZES:
-        fits(page, *size)
-    fits(page, 1920, 1080)
+        check_fit(page, *size)
+    check_fit(page, 1920, 1080)
     fresh = box(page, ".panes")
     open_race(page, RECORDING)
     for size in SIZES:
-        fits(page, *size)
+        check_fit(page, *size)
     page.set_viewport_size({"width": 1920, "height": 1080})
-    # Panes stand where they stood, once the page has settled in its new size.
+    # The panes are where they were before the race, when the page has adapted to its size.
     until(page, lambda: box(page, ".panes") == fresh)
     passages, panes, table = box(page, ".passages"), box(page, ".panes"), box(page, ".results")
     assert passages["x"] + passages["width"] <= panes["x"] and passages["y"] + passages["height"] <= 1080
     assert table["y"] >= panes["y"] + panes["height"]
     open_race(page, SIX_LANES)
     for size in SIZES:
-        fits(page, *size)
-        dialogs_fit(page, *size)
+        check_fit(page, *size)
+        check_dialogs_fit(page, *size)
 
 
-def fits(page: Page, width: int, height: int) -> None:
-    """Check that nothing sticks out at this size, and that panes are in sight, or below each other on a phone."""
+def check_fit(page: Page, width: int, height: int) -> None:
+    """Check that nothing sticks out at this size, and that all panes are visible, or in one column on a phone."""
     page.set_viewport_size({"width": width, "height": height})
     for dark in (False, True):
         assert page.evaluate("document.body.classList.contains('dark')") is dark
@@ -126,7 +126,7 @@ def fits(page: Page, width: int, height: int) -> None:
         page.keyboard.press("d")
 
 
-def dialogs_fit(page: Page, width: int, height: int) -> None:
+def check_dialogs_fit(page: Page, width: int, height: int) -> None:
     for key in ("g", "?", "m", "v"):
         page.keyboard.press(key)
         dialog = page.locator("dialog[open]")
@@ -137,7 +137,7 @@ def dialogs_fit(page: Page, width: int, height: int) -> None:
         expect(dialog).to_have_count(0)
 
 
-def test_keys_steer_the_page_but_not_while_typing(still: Any) -> None:
+def test_keys_control_the_page_but_not_while_typing(still: Any) -> None:
     page = still(RECORDING)
     field = question_field(page)
     field.fill("")
@@ -179,7 +179,7 @@ def test_keys_steer_the_page_but_not_while_typing(still: Any) -> None:
     expect(page.locator(".inspector .tree svg")).to_be_visible()
 
 
-def test_the_space_bar_is_the_replay_s_though_a_button_began_the_race(still: Any) -> None:
+def test_the_space_bar_plays_the_replay_after_a_button_started_the_race(still: Any) -> None:
     page = still(RECORDING)
     race(page, QUESTION, begin)
     number, races = reels(page), stage(page)["race"]
@@ -193,31 +193,31 @@ def test_the_space_bar_is_the_replay_s_though_a_button_began_the_race(still: Any
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_axe_finds_nothing_serious(app: Any, open_page: Any, races: Any, dark: bool) -> None:
     page = open_page(app.url, dark=dark)
-    # In the dark theme only colours differ.
-    look = functools.partial(findings, only=["color-contrast"] if dark else [])
-    by_view: dict[str, list[str]] = {"fresh": look(page)}
+    # The dark theme differs only in its colours, so only their contrast is checked there.
+    check = functools.partial(findings, only=["color-contrast"] if dark else [])
+    by_view: dict[str, list[str]] = {"fresh": check(page)}
     open_race(page, races["brief"])
-    by_view["result"] = look(page)
+    by_view["result"] = check(page)
     page.keyboard.press("p")
-    by_view["present"] = look(page, ".arena")
+    by_view["present"] = check(page, ".arena")
     page.keyboard.press("p")
     for key in ("g", "?", "m", "v"):
         page.keyboard.press(key)
-        by_view[key] = look(page, "dialog[open]")
+        by_view[key] = check(page, "dialog[open]")
         page.keyboard.press("Escape")
     page.locator("#settings-button").click()
-    by_view["settings"] = look(page, "#settings")
+    by_view["settings"] = check(page, "#settings")
     page.set_viewport_size({"width": 390, "height": 844})
-    by_view["phone"] = look(page)
+    by_view["phone"] = check(page)
     assert {name: serious for name, serious in by_view.items() if serious} == {}
 
 
 def findings(page: Page, selector: str | None = None, only: Sequence[str] = ()) -> list[str]:
-    """Axe's serious findings on the page, or on the part at `selector`, one an element; `only` limits the rules."""
-    # A button that has just become active fades in, with low contrast on the way.
+    """Axe's serious findings on the page or in the part at `selector`, one per element; `only` limits the rules."""
+    # Wait for transitions: a button that has just become active fades in, and has low contrast until then.
     page.evaluate(
-        "Promise.allSettled(document.getAnimations().filter((each) => each instanceof CSSTransition)"
-        ".map((each) => each.finished))"
+        "Promise.allSettled(document.getAnimations().filter((animation) => animation instanceof CSSTransition)"
+        ".map((animation) => animation.finished))"
     )
     options = {"resultTypes": ["violations"]} | ({"runOnly": [*only]} if only else {})
     answer = Axe().run(page, context=selector, options=options).response
@@ -229,8 +229,8 @@ def findings(page: Page, selector: str | None = None, only: Sequence[str] = ()) 
     ]
 
 
-def test_an_idle_page_asks_for_no_pictures(app: Any, open_page: Any) -> None:
+def test_an_idle_page_requests_no_animation_frames(app: Any, open_page: Any) -> None:
     page = open_page(app.url, script=FRAMES)
-    # Gradio animates a fade for some seconds after a page has loaded. Code that draws every frame requests the next one
-    # before the current one is over, so that there is no moment without a pending request.
-    until(page, lambda: page.evaluate("window.asked.size") == 0)
+    # Gradio animates a fade for some seconds after a page has loaded. Code that draws every frame requests the next
+    # frame before the current one ends, so a request would always be pending.
+    until(page, lambda: page.evaluate("window.pending.size") == 0)

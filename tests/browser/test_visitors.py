@@ -1,4 +1,4 @@
-"""Visitors who leave or wait during a race that ends only when the test lets it."""
+"""Visitors who leave, wait in line or watch during a race; the test decides how far the race runs."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tests.browser.parts import (
 
 pytestmark = pytest.mark.browser
 
+# The page draws a live race this often at most.
 PICTURE_MS = 95
-MAX_NODES = 32
 
 
-def racing_and_in_line(app: Any, first: Page, second: Page) -> None:
-    """Start a race of the first visitor, and let the second wait in line for it."""
+def start_race_and_line(app: Any, first: Page, second: Page) -> None:
+    """Start a race of the first visitor, and let the second wait in line."""
     begun = app.hold.begun
     ask(first)
     wait_for(first, phase="running")
@@ -48,7 +48,7 @@ def test_closing_the_tab_stops_the_race_and_lets_the_next_visitor_race(
 ) -> None:
     first, second = open_page(app.short), share_page(app.short)
     with app.hold.after(1):
-        racing_and_in_line(app, first, second)
+        start_race_and_line(app, first, second)
         first.close()
         wait_for(second, phase="running")
         assert app.hold.running == 1
@@ -56,10 +56,10 @@ def test_closing_the_tab_stops_the_race_and_lets_the_next_visitor_race(
         wait_until(lambda: app.hold.running == 0)
 
 
-def test_a_tab_that_is_closed_in_line_never_races(app: Any, open_page: Any, share_page: Any) -> None:
+def test_a_visitor_who_closes_the_tab_in_line_never_races(app: Any, open_page: Any, share_page: Any) -> None:
     first, second = share_page(app.short), open_page(app.short)
     with app.hold.after(1):
-        racing_and_in_line(app, first, second)
+        start_race_and_line(app, first, second)
         begun, job = app.hold.begun, app.worker.find(stage(second)["key"])
         second.close()
         # Chromium closes the connection a moment later; the server must notice before the line moves.
@@ -72,13 +72,13 @@ def test_a_tab_that_is_closed_in_line_never_races(app: Any, open_page: Any, shar
 def test_a_second_visitor_waits_in_line_and_then_races(app: Any, open_page: Any, share_page: Any) -> None:
     first, second = share_page(app.short), open_page(app.short)
     with app.hold.after(1):
-        racing_and_in_line(app, first, second)
+        start_race_and_line(app, first, second)
         stop(first)
         wait_for(second, phase="running")
         stop(second)
 
 
-def test_a_lost_connection_is_told(app: Any, share_page: Any) -> None:
+def test_the_page_reports_a_lost_connection(app: Any, share_page: Any) -> None:
     page = share_page(app.short)
     page.route("**/gradio_api/race/*", lambda route: route.abort())
     ask(page)
@@ -98,7 +98,7 @@ def test_no_step_is_lost_in_a_hidden_tab(app: Any, share_page: Any) -> None:
         ask(page)
         wait_for_words(page)
         page.evaluate("Object.defineProperty(document, 'visibilityState', {value: 'hidden', configurable: true})")
-        go_on(app, page, 10, events=4)
+        advance(app, page, 10, events=4)
         page.evaluate("delete document.visibilityState")
     reel = wait_for_reel(page, number)
     answers = ["".join(text for step in steps for text in step["event"]["texts"]).lstrip() for steps in by_lane(reel)]
@@ -111,7 +111,7 @@ def by_lane(reel: dict[str, Any]) -> list[list[dict[str, Any]]]:
 
 
 def test_steps_that_come_fast_are_drawn_together(app: Any, share_page: Any) -> None:
-    """Drawing costs more than the steps drawn. The page's clock stands still, so that all steps come at once."""
+    """Drawing is slow, so the page draws once for many steps. Its clock stands still while the steps come."""
     page = share_page(app.short, stopped=True)
     number = reels(page)
     with app.hold.after(1):
@@ -119,12 +119,12 @@ def test_steps_that_come_fast_are_drawn_together(app: Any, share_page: Any) -> N
         wait_for(page, phase="running")
         for _ in range(3):
             before = texts(page)
-            go_on(app, page, 3, events=4)
+            advance(app, page, 3, events=4)
             run_clock(page, PICTURE_MS - 1)
             assert texts(page) == before
             run_clock(page, 1)
             assert len("".join(texts(page))) > len("".join(before))
-    # The end is drawn at once.
+    # The end of a race is drawn immediately.
     wait_for_reel(page, number)
     assert all(texts(page))
 
@@ -137,7 +137,7 @@ def test_the_draft_tree_follows_a_live_race(app: Any, open_page: Any) -> None:
         for lane in ("trie", "vanilla"):
             page.locator(f".lane-tabs [data-lane={lane}]").click()
             before = step(page)
-            go_on_until(app, page, lambda before=before: step(page) > before + 1)
+            advance_until(app, page, lambda before=before: step(page) > before + 1)
             expect(page.locator(".inspector")).to_have_attribute("data-lane", lane)
         stop(page)
 
@@ -147,15 +147,15 @@ def step(page: Page) -> int:
     return int(page.locator(".inspector").get_attribute("data-step") or -1)
 
 
-def go_on(app: Any, page: Page, times: int, events: int = 1) -> None:
-    """Let the race go on `times` times, each until its page has received a step, or the race has ended."""
+def advance(app: Any, page: Page, times: int, events: int = 1) -> None:
+    """Allow `events` more events, `times` times; each time wait until the page has a new step or the race has ended."""
     for _ in range(times):
         before = stage(page)["steps"]
         app.hold.let(events)
         until(page, lambda before=before: stage(page)["steps"] != before or not app.hold.running)
 
 
-def go_on_until(app: Any, page: Page, condition: Callable[[], bool]) -> None:
-    """Let the race go on, step by step, until something holds."""
+def advance_until(app: Any, page: Page, condition: Callable[[], bool]) -> None:
+    """Let the race advance event by event until a condition holds."""
     while not condition():
-        go_on(app, page, 1)
+        advance(app, page, 1)

@@ -29,15 +29,15 @@ COPIED = {"answers from a document": 4, "summaries": 2, "stories": 0}
 
 def corpus_log(count: int, seed: int = 0) -> list[dict[str, Any]]:
     """Requests, each about a bundled document, of about 350 prompt and 150 output tokens."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     files = sorted((ROOT / "corpus").glob("*.md"))
     documents = [re.split(r"(?<=[.!?])\s+", file.read_text(encoding="utf-8").strip()) for file in files]
     requests = []
     for number in range(count):
         category = list(COPIED)[number % len(COPIED)]
-        document, other = chance.sample(documents, 2)
-        sentences = chance.sample(document[1:], COPIED[category]) + chance.sample(other[1:], 5 - COPIED[category])
-        chance.shuffle(sentences)
+        document, other = rng.sample(documents, 2)
+        sentences = rng.sample(document[1:], COPIED[category]) + rng.sample(other[1:], 5 - COPIED[category])
+        rng.shuffle(sentences)
         prompt = f"{' '.join(document)}\n\nQuestion {number}: what does this text say?\n"
         requests.append({"category": category, "prompt": prompt, "output": " ".join(sentences)})
     return requests

@@ -18,7 +18,7 @@ from pathlib import Path
 import faiss
 import numpy as np
 
-from specrace.retrieval.build import BEST, build_index, exact_best
+from specrace.retrieval.build import RECALL_TOP, build_index, exact_best
 from specrace.retrieval.documents import Document, stream_documents
 from specrace.retrieval.embedder import Embedder, load_embedder
 from specrace.retrieval.limits import INDEXING
@@ -79,16 +79,16 @@ def ask(out: Path, embedder: Embedder) -> dict[str, float]:
     stored = StoredIndex(out)
     index = stored.open(embedder)
     opened_ms = 1000 * (time.perf_counter() - began)
-    chance = np.random.default_rng(2)
-    texts = [index.passages[int(number)].text for number in chance.choice(len(index.passages), QUERIES)]
+    rng = np.random.default_rng(2)
+    texts = [index.passages[int(number)].text for number in rng.choice(len(index.passages), QUERIES)]
     queries = embedder.embed([" ".join(text.split()[2:8]) for text in texts])
-    exact = exact_best(stored_vectors(out, stored.head), queries, BEST)
+    exact = exact_best(stored_vectors(out, stored.head), queries, RECALL_TOP)
     shares, times = [], []
     for vector, best in zip(queries, exact, strict=True):
         began = time.perf_counter()
         hits = index.search(vector, CANDIDATES)
         times.append(1000 * (time.perf_counter() - began))
-        shares.append(len({number for number, _ in hits[:BEST]} & set(best.tolist())) / BEST)
+        shares.append(len({number for number, _ in hits[:RECALL_TOP]} & set(best.tolist())) / RECALL_TOP)
     return {
         "open_ms": opened_ms,
         "search_ms_median": statistics.median(times),

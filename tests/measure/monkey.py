@@ -32,7 +32,7 @@ class Monkey:
 
     def __init__(self, browser: Browser, url: str, seed: int, folder: Path) -> None:
         self.browser, self.url, self.folder = browser, url, folder
-        self.chance = random.Random(seed)
+        self.rng = random.Random(seed)
         self.complaints: list[str] = []
         self.done: Counter[str] = Counter()
         self.page = self.open()
@@ -71,27 +71,27 @@ class Monkey:
             (1, self.change_tab),
         ]
         for _ in range(count):
-            (act,) = self.chance.choices([action for _, action in acts], [weight for weight, _ in acts])
+            (act,) = self.rng.choices([action for _, action in acts], [weight for weight, _ in acts])
             try:
                 act()
                 self.done[act.__name__] += 1
             except BrowserError:
                 self.done["nothing to do"] += 1
-            self.page.wait_for_timeout(self.chance.choice([0, 10, 60, 300]))
+            self.page.wait_for_timeout(self.rng.choice([0, 10, 60, 300]))
 
     def press_key(self) -> None:
         """Press a key, wherever the focus is."""
-        self.page.keyboard.press(self.chance.choice(KEYS))
+        self.page.keyboard.press(self.rng.choice(KEYS))
 
     def click(self) -> None:
         """Click something visible that can be pressed."""
         targets = self.page.locator("button:visible, input[type=checkbox]:visible, select:visible, .pane [data-step]")
-        targets.nth(self.chance.randrange(max(1, targets.count()))).click()
+        targets.nth(self.rng.randrange(max(1, targets.count()))).click()
 
     def ask(self) -> None:
         """Fill in a question, and perhaps race."""
-        question_field(self.page).fill(self.chance.choice(QUESTIONS))
-        if self.chance.random() < 0.7:
+        question_field(self.page).fill(self.rng.choice(QUESTIONS))
+        if self.rng.random() < 0.7:
             self.page.locator("#race").click()
 
     def choose_lane(self) -> None:
@@ -99,24 +99,22 @@ class Monkey:
         if self.page.locator("#settings").get_attribute("data-open") != "true":
             self.page.locator("#settings-button").click()
         boxes = self.page.locator("#settings input[type=checkbox]:visible")
-        boxes.nth(self.chance.randrange(max(1, boxes.count()))).click()
+        boxes.nth(self.rng.randrange(max(1, boxes.count()))).click()
 
     def resize(self) -> None:
         """Change the window's size."""
-        width, height = self.chance.choice(SIZES)
+        width, height = self.rng.choice(SIZES)
         self.page.set_viewport_size({"width": width, "height": height})
 
     def give_files(self) -> None:
         """Upload documents, good and bad."""
-        files = [
-            str(self.folder / name) for name in self.chance.sample(["owls.md", "bad.md"], self.chance.randint(1, 2))
-        ]
+        files = [str(self.folder / name) for name in self.rng.sample(["owls.md", "bad.md"], self.rng.randint(1, 2))]
         self.page.locator("#files input[type=file]").set_input_files(files)
 
     def open_recording(self) -> None:
         """Open a recorded race, whole or torn."""
         self.page.locator("input.file").set_input_files(
-            str(self.folder / self.chance.choice(["race.jsonl", "torn.jsonl"]))
+            str(self.folder / self.rng.choice(["race.jsonl", "torn.jsonl"]))
         )
 
     def reload(self) -> None:

@@ -70,12 +70,12 @@ def kill(arguments: tuple[object, ...], out: Path, min_saved: int, delay_s: floa
 
 def check_kills(arguments: tuple[object, ...], expected: dict[str, Any], folder: Path) -> bool:
     """Kill and resume; whether the table is the undisturbed one, each cell was scored once, and every kill hit."""
-    out, chance, struck = folder / "killed", random.Random(), 0
+    out, rng, struck = folder / "killed", random.Random(), 0
     # Anywhere in the work, so that loading the model, which takes most of the time, does not take all the kills.
     total = expected["requests"] + expected["cells"]
-    work = sorted(chance.randrange(9 * total // 10) for _ in range(KILLS))
+    work = sorted(rng.randrange(9 * total // 10) for _ in range(KILLS))
     for number, min_saved in enumerate(work, 1):
-        struck += kill((*arguments, "--out", out, "--resume"), out, min_saved, chance.uniform(0, 0.05))
+        struck += kill((*arguments, "--out", out, "--resume"), out, min_saved, rng.uniform(0, 0.05))
         print(f"kill {number} from {min_saved} answers and cells on: {num_saved(out)} are saved", flush=True)
     result = run(*arguments, "--out", out, "--resume")
     rows = [json.loads(line) for line in (out / CELLS).read_text().splitlines()]
