@@ -1,4 +1,4 @@
-"""Events survive JSON, and anything that is no event is refused with ValueError."""
+"""Events as JSON: reading back gives an equal event, and anything else is refused with ValueError."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def steps(draw: st.DrawFn) -> Step:
     tree = draw(trees(max_draft=8))
     if draw(st.booleans()):
         tree = TokenTree(tree.tokens, tree.parents)
-    one_a_node: dict[str, Any] = {"min_size": len(tree), "max_size": len(tree)}
-    top = draw(st.none() | st.lists(st.lists(TOKENS, max_size=2).map(tuple), **one_a_node).map(tuple))
-    scores = Scores(tuple(draw(st.lists(TOKENS, **one_a_node))), top)
+    one_per_node: dict[str, Any] = {"min_size": len(tree), "max_size": len(tree)}
+    top = draw(st.none() | st.lists(st.lists(TOKENS, max_size=2).map(tuple), **one_per_node).map(tuple))
+    scores = Scores(tuple(draw(st.lists(TOKENS, **one_per_node))), top)
     verdict = verify(tree, scores)
     emitted = (*(tree.tokens[node] for node in verdict.path[1:]), verdict.bonus)
     timing = Timing(draw(MS), draw(MS), draw(MS))
@@ -70,11 +70,11 @@ def steps(draw: st.DrawFn) -> Step:
 
 
 @given(STARTED | FINISHED | REPEATED | steps())
-def test_an_event_comes_back_equal_through_json(event: Event) -> None:
+def test_an_event_read_back_from_json_is_equal(event: Event) -> None:
     assert from_json(json.loads(json.dumps(to_json(event)))) == event
 
 
-def test_the_step_that_comes_back_is_a_whole_one() -> None:
+def test_a_step_read_back_from_json_has_tuples_and_derived_fields() -> None:
     tree = TokenTree((1, 2, 3), (-1, 0, 0), (1.0, 0.5, 0.5), (-1, 4, 9))
     step = Step("trie", 3, 12.5, tree, verify(tree, Scores((3, 0, 7))), (3, 7), Timing(1.0, 2.0, 3.0), "eos")
     reloaded = from_json(json.loads(json.dumps(to_json(step))))
@@ -83,12 +83,13 @@ def test_the_step_that_comes_back_is_a_whole_one() -> None:
     assert isinstance(reloaded.tree.tokens, tuple) and isinstance(reloaded.verdict.scores.targets, tuple)
 
 
-def test_every_event_says_its_type_and_the_first_its_format() -> None:
+def test_events_have_a_type_and_started_has_the_format() -> None:
     assert to_json(Started((), 1, 0.0))["format"] == FORMAT
     assert to_json(Finished(()))["type"] == "finished"
 
 
 def _rows() -> dict[str, dict[str, Any]]:
+    """Event type -> an event of this type as JSON."""
     tree = TokenTree((1, 2), (-1, 0))
     step = Step("trie", 0, 1.0, tree, verify(tree, Scores((2, 5), ((2,), (5,)))), (2, 5), Timing(1.0, 1.0, 1.0))
     lane = LaneResult(
@@ -100,9 +101,14 @@ def _rows() -> dict[str, dict[str, Any]]:
     return {row["type"]: row for row in (json.loads(json.dumps(to_json(event))) for event in events)}
 
 
-def _leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(leaf for key, inner in items for leaf in _leaves(inner, (*path, key)))]
+def _paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The keys that lead to each value in a JSON value, itself included."""
+    items: Any = ()
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list):
+        items = enumerate(value)
+    return [path, *(inner_path for key, inner in items for inner_path in _paths(inner, (*path, key)))]
 
 
 @pytest.mark.parametrize("kind", ["started", "step", "finished", "repeated"])
@@ -116,9 +122,9 @@ def test_a_missing_field_is_refused_unless_it_has_a_default(kind: str) -> None:
 
 @pytest.mark.parametrize("junk", [None, [], {}, "x", 5, True, float("inf"), float("nan"), [[1]], {"a": 1}, -7])
 @pytest.mark.parametrize("kind", ["started", "step", "finished", "repeated"])
-def test_junk_anywhere_raises_nothing_but_value_error(kind: str, junk: Any) -> None:
+def test_junk_in_any_field_raises_only_value_error(kind: str, junk: Any) -> None:
     row = _rows()[kind]
-    for path in _leaves(row)[1:]:
+    for path in _paths(row)[1:]:
         changed = copy.deepcopy(row)
         parent = changed
         for key in path[:-1]:
@@ -129,26 +135,26 @@ def test_junk_anywhere_raises_nothing_but_value_error(kind: str, junk: Any) -> N
 
 
 @pytest.mark.parametrize("row", [None, [], "started", 3, {}, {"type": "lap"}, {"type": None}, {"type": ["step"]}])
-def test_what_is_no_event_is_refused(row: Any) -> None:
+def test_json_that_is_not_an_event_is_refused(row: Any) -> None:
     with pytest.raises(ValueError):
         from_json(row)
 
 
-def test_another_format_is_named() -> None:
+def test_the_error_for_another_format_names_both_formats() -> None:
     row = {**_rows()["started"], "format": FORMAT + 1}
     with pytest.raises(ValueError, match=f"format {FORMAT + 1}.* reads {FORMAT}"):
         from_json(row)
 
 
 @pytest.mark.parametrize("tokens", [["a", "b"], [1.5, 2], [None, 2], [[1], 2]])
-def test_tokens_that_are_no_ints_are_refused(tokens: Any) -> None:
+def test_tokens_that_are_not_integers_are_refused(tokens: Any) -> None:
     row = _rows()["step"]
     row["tree"]["tokens"] = tokens
     with pytest.raises(ValueError):
         from_json(row)
 
 
-def test_a_step_can_be_told_apart_by_what_narrators_add() -> None:
+def test_steps_with_different_texts_are_not_equal() -> None:
     step = from_json(_rows()["step"])
     assert isinstance(step, Step)
     assert from_json(to_json(replace(step, texts=("a", "b"), pieces=("x", "y")))) != step
@@ -158,37 +164,37 @@ HOSTILE: dict[str, Any] = {
     "400 digits": 10**400,
     "400 digits below zero": -(10**400),
     "infinity": float("inf"),
-    "no number": float("nan"),
-    "a text without end": "x" * 1_000_000,
+    "NaN": float("nan"),
+    "a million characters": "x" * 1_000_000,
     "900 levels": json.loads("[" * 900 + "]" * 900),
-    "another kind": [{"a": "b"}],
+    "a list of objects": [{"a": "b"}],
     "true": True,
-    "nothing": None,
+    "null": None,
 }
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("field", ["index", "at_ms", "lane", "emitted"])
-def test_a_hostile_value_is_refused_in_a_few_words(name: str, field: str) -> None:
-    with pytest.raises(ValueError) as refusal:
+def test_a_hostile_value_is_refused_with_a_short_message(name: str, field: str) -> None:
+    with pytest.raises(ValueError) as error:
         from_json({**_rows()["step"], field: HOSTILE[name]})
-    assert len(str(refusal.value)) < 200
+    assert len(str(error.value)) < 200
 
 
-@pytest.mark.parametrize("name", ["400 digits", "infinity", "no number", "a text without end", "900 levels"])
-def test_no_description_holds_a_hostile_value(name: str) -> None:
+@pytest.mark.parametrize("name", ["400 digits", "infinity", "NaN", "a million characters", "900 levels"])
+def test_a_description_with_a_hostile_value_is_refused(name: str) -> None:
     for about in ({"x": HOSTILE[name]}, {"settings": {"x": [HOSTILE[name]]}}):
         with pytest.raises(ValueError):
             from_json({**_rows()["started"], "about": about})
 
 
 @pytest.mark.parametrize(("field", "value"), [("index", "3"), ("index", 3.0), ("at_ms", "3.5"), ("lane", 3)])
-def test_no_value_is_taken_for_one_of_another_type(field: str, value: Any) -> None:
+def test_values_are_not_converted_to_another_type(field: str, value: Any) -> None:
     with pytest.raises(ValueError, match=field):
         from_json({**_rows()["step"], field: value})
 
 
-def test_the_words_of_older_versions_are_read() -> None:
+def test_field_names_of_older_versions_are_read() -> None:
     row = _rows()["started"]
     row["lanes"][0]["rule"] = "rejection"
     del row["lanes"][0]["verifier"], row["lanes"][0]["prefill_ms"]
@@ -203,7 +209,7 @@ class Version(str):
     """A subclass of str, like the type of `torch.__version__`."""
 
 
-def test_a_library_s_own_kind_of_text_or_number_is_written_as_a_plain_one() -> None:
+def test_subclasses_of_str_and_float_are_written_as_plain_values() -> None:
     row = to_json(Started((), 1, 0.0, {"torch": Version("2.13"), "ms": np.float64(0.5)}))
     assert json.loads(json.dumps(row))["about"] == {"torch": "2.13", "ms": 0.5}
     assert type(row["about"]["torch"]) is str and type(row["about"]["ms"]) is float

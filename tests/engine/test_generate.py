@@ -1,4 +1,4 @@
-"""`generate` hands on all its arguments, and a lane's result is judged over the text that both lanes have."""
+"""`generate` passes its arguments on, and a lane's result compares the tokens that both lanes have."""
 
 from __future__ import annotations
 
@@ -30,54 +30,56 @@ def target() -> TableTarget:
     return TableTarget()
 
 
-def text(target: TableTarget, method: str = "vanilla", **values: Any) -> list[int]:
-    return [token for step in generate(target, method, PROMPT, **values) for token in step.emitted]
+def vanilla_tokens(target: TableTarget, prompt: Sequence[int] = PROMPT, **settings: Any) -> list[int]:
+    return [token for step in generate(target, "vanilla", prompt, **settings) for token in step.emitted]
 
 
-def test_by_default_128_tokens_are_said_greedily_or_by_seed_0(target: TableTarget) -> None:
+def first_draft(target: TableTarget, method: str, prompt: Sequence[int], sources: Sources) -> tuple[int, ...]:
+    """The tokens of the first step's tree, its root included."""
+    return next(generate(target, method, prompt, sources=sources, max_new_tokens=5)).tree.tokens
+
+
+def test_the_defaults_are_128_tokens_greedy_decoding_and_seed_0(target: TableTarget) -> None:
     explicit = {"max_new_tokens": 128, "temperature": 0.0, "top_p": 1.0, "top_k": 0, "seed": 0}
-    prompts = [(token, 5, 6) for token in range(8, 24)]
-    outputs = [[token for step in generate(target, "vanilla", prompt) for token in step.emitted] for prompt in prompts]
-    assert max(map(len, outputs)) == 128
-    assert text(target) == text(target, **explicit)
-    assert text(target, temperature=5.0) == text(target, **(explicit | {"temperature": 5.0}))
-    assert text(target, temperature=5.0) != text(target, temperature=5.0, seed=1)
+    # Some of these texts end earlier, with an end-of-text token.
+    assert max(len(vanilla_tokens(target, (token, 5, 6))) for token in range(8, 24)) == 128
+    assert vanilla_tokens(target) == vanilla_tokens(target, **explicit)
+    sampled = vanilla_tokens(target, temperature=5.0)
+    assert sampled == vanilla_tokens(target, **(explicit | {"temperature": 5.0}))
+    assert sampled != vanilla_tokens(target, temperature=5.0, seed=1)
 
 
-def test_sizes_rules_and_documents_reach_the_drafter(target: TableTarget) -> None:
+def test_the_draft_size_and_the_verifier_reach_the_lane(target: TableTarget) -> None:
     steps = list(generate(target, "trie", (2, 3, 4, 5, 2, 3, 4, 5, 2), max_new_tokens=20, num_draft=2))
     assert max(step.tree.num_draft for step in steps) == 2
     sampled_steps = list(generate(target, "bigram", PROMPT, max_new_tokens=5, temperature=1.0, verifier="rejection"))
     assert all(step.checks is not None for step in sampled_steps)
+
+
+def test_the_sources_reach_the_drafter(target: TableTarget) -> None:
     corpus = NGramCounts()
     corpus.extend_apart([[9, 7]])
-    assert next(generate(target, "bigram", (9,), sources=Sources(corpus), max_new_tokens=5)).tree.tokens[:2] == (9, 7)
+    assert first_draft(target, "bigram", (9,), Sources(corpus))[:2] == (9, 7)
     index = SuffixIndex([(9, 8, 7, 6)])
-    assert next(
-        generate(target, "rest", (9, 8), sources=Sources(corpus_index=index), max_new_tokens=5)
-    ).tree.tokens == (8, 7, 6)
+    assert first_draft(target, "rest", (9, 8), Sources(corpus_index=index)) == (8, 7, 6)
     past = ((9, 8, 7, 6),)
-    assert next(generate(target, "suffix", (9, 8), sources=Sources(past=past), max_new_tokens=5)).tree.tokens == (
-        8,
-        7,
-        6,
-    )
+    assert first_draft(target, "suffix", (9, 8), Sources(past=past)) == (8, 7, 6)
 
 
-def test_a_result_has_the_figures_of_the_steps(target: TableTarget) -> None:
+def test_a_result_has_the_totals_of_its_lanes_steps(target: TableTarget) -> None:
     events = list(race(target, PROMPT, RaceSpec(("trie",), max_new_tokens=30)))
     metrics = LaneMetrics()
     for event in events:
         if isinstance(event, Step) and event.lane == "trie":
             metrics.add(event)
-    finished = cast(Finished, events[-1]).lanes[1]
+    result = cast(Finished, events[-1]).lanes[1]
     assert metrics.drafted
-    assert (finished.drafted_per_step, finished.acceptance_rate) == (metrics.drafted_per_step, metrics.acceptance_rate)
-    assert (finished.tokens, finished.steps, finished.tau) == (metrics.tokens, metrics.steps, metrics.tau)
+    assert (result.drafted_per_step, result.acceptance_rate) == (metrics.drafted_per_step, metrics.acceptance_rate)
+    assert (result.tokens, result.steps, result.tau) == (metrics.tokens, metrics.steps, metrics.tau)
 
 
-class Explaining:
-    """A target with only the methods that explain a difference."""
+class ExplainingTarget:
+    """A target with only the methods that `explain_difference` calls."""
 
     def top_two(self, tokens: Sequence[int], params: SamplingParams) -> tuple[tuple[int, int], float]:
         return (tokens[-1], 0), 0.5
@@ -86,8 +88,8 @@ class Explaining:
         return str(tokens[0])
 
 
-def bare_lane(name: str, max_new_tokens: int, steps: int) -> Lane:
-    """A lane that counts up from the prompt's last token, after `steps` steps."""
+def counting_lane(name: str, max_new_tokens: int, steps: int) -> Lane:
+    """A lane that has taken `steps` steps, each with a token that is one more than the last."""
     lane = function_lane(
         PROMPT, VanillaDrafter(inputs(PROMPT)), lambda tokens: (tokens[-1] + 1) % VOCAB, max_new_tokens=max_new_tokens
     )
@@ -103,18 +105,22 @@ def bare_lane(name: str, max_new_tokens: int, steps: int) -> Lane:
         ((6, 6), (6, 6), True, None),
         ((6, 2), (6, 6), True, None),  # vanilla was stopped
         ((6, 6), (6, 2), True, None),  # the lane was stopped
-        ((6, 2), (6, 0), None, None),  # before it said anything
-        ((6, 6), (4, 4), False, 4),  # both came to an end, and one said more
+        ((6, 2), (6, 0), None, None),  # the lane was stopped before its first step
+        ((6, 6), (4, 4), False, 4),  # both lanes ended, and vanilla has two more tokens
     ],
 )
-def test_lanes_are_compared_as_far_as_both_got(
+def test_lanes_are_compared_over_the_tokens_that_both_have(
     vanilla: tuple[int, int], lane: tuple[int, int], identical: bool | None, position: int | None
 ) -> None:
-    base, compared = bare_lane("vanilla", *vanilla), bare_lane("other", *lane)
+    """`vanilla` and `lane` are the largest number of new tokens, and the number of steps taken."""
+    vanilla_lane = counting_lane("vanilla", *vanilla)
+    compared_lane = counting_lane("other", *lane)
     metrics = {"vanilla": LaneMetrics(), "other": LaneMetrics()}
-    result = lane_result(cast(RaceTarget, Explaining()), compared, base, metrics, SamplingParams())
+    target = cast(RaceTarget, ExplainingTarget())
+    result = lane_result(target, compared_lane, vanilla_lane, metrics, SamplingParams())
+    difference = result.first_difference
     assert result.identical is identical
-    assert (result.first_difference and result.first_difference.position) == position
-    assert result.end == (compared.end or "stopped")
-    if result.first_difference is not None:
-        assert (result.first_difference.best, result.first_difference.gap) == (("7", "0"), 0.5)
+    assert (difference and difference.position) == position
+    assert result.end == (compared_lane.end or "stopped")
+    if difference is not None:
+        assert (difference.best, difference.gap) == (("7", "0"), 0.5)

@@ -1,4 +1,4 @@
-"""A lane's steps on a target that is a function: a step's fields, where a text ends, padded rows."""
+"""A lane's steps on a target that is a function: their fields, the end of the text, padding rows."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ PROMPT = (2, 3, 4)
 CLIFF = CostCurve((1, 2, 3, 4, 8, 64), (1.0, 1.5, 1.6, 1.2, 1.5, 5.0))
 
 
-def following(tokens: Sequence[int]) -> int:
+def count_up(tokens: Sequence[int]) -> int:
+    """The target of these tests: each token is one more than the last."""
     return (tokens[-1] + 1) % VOCAB
 
 
-def counting(context: Sequence[int], budget: int) -> TokenTree:
-    """A chain of right guesses, one more than the budget."""
+def draft_right_tokens(context: Sequence[int], budget: int) -> TokenTree:
+    """A chain of the target's next tokens, one more than the budget."""
     return TokenTree.chain(context[-1], [(context[-1] + ahead) % VOCAB for ahead in range(1, budget + 2)])
 
 
 class RecordingSession(FunctionSession):
-    """A session that remembers the trees it scored and gives two likely tokens at each node."""
+    """A session that records the trees it scores, and returns two likely tokens at each node."""
 
     def __init__(self, prompt: Sequence[int]) -> None:
-        super().__init__(prompt, following)
+        super().__init__(prompt, count_up)
         self.trees: list[TokenTree] = []
 
     def score(self, tree: TokenTree) -> Scores:
@@ -48,15 +49,15 @@ class RecordingSession(FunctionSession):
         return np.eye(VOCAB)[list(self.score(tree).targets)]
 
 
-def test_steps_say_where_they_stand_and_which_was_the_last() -> None:
-    lane = function_lane(PROMPT, Scripted(counting), following, max_new_tokens=8, num_draft=2)
+def test_steps_have_their_index_time_and_end() -> None:
+    lane = function_lane(PROMPT, Scripted(draft_right_tokens), count_up, max_new_tokens=8, num_draft=2)
     assert lane.at_ms == 0.0
     steps = [lane.step() for _ in range(3)]
     assert [(step.lane, step.index, step.emitted) for step in steps] == [
         ("tested", 0, (5, 6, 7)), ("tested", 1, (8, 9, 10)), ("tested", 2, (11, 12)),
     ]  # fmt: skip
     assert [step.end for step in steps] == ["", "", "length"] and lane.end == "length"
-    # One of the last two tokens is the target's own.
+    # Two tokens remained for the last step; one of them is the bonus.
     assert [step.tree.num_draft for step in steps] == [2, 2, 1]
     assert all(step.checks is None and step.note is None for step in steps)
     assert lane.tokens == [5, 6, 7, 8, 9, 10, 11, 12] and lane.remaining == 0
@@ -65,45 +66,50 @@ def test_steps_say_where_they_stand_and_which_was_the_last() -> None:
     )
 
 
-def test_the_last_token_is_not_drafted_for() -> None:
-    drafter = Scripted(counting)
-    lane = function_lane(PROMPT, drafter, following, max_new_tokens=4, num_draft=2)
+def test_the_budget_is_one_less_than_the_tokens_that_remain() -> None:
+    drafter = Scripted(draft_right_tokens)
+    lane = function_lane(PROMPT, drafter, count_up, max_new_tokens=4, num_draft=2)
     assert [lane.step().emitted for _ in range(2)] == [(5, 6, 7), (8,)]
     assert drafter.budgets == [2, 0]
-    ended = function_lane(PROMPT, Scripted(counting), following, max_new_tokens=0)
+    # A lane without any tokens to generate has ended before its first step.
+    ended = function_lane(PROMPT, Scripted(draft_right_tokens), count_up, max_new_tokens=0)
     assert ended.end == "length" and ended.tokens == []
 
 
 @pytest.mark.parametrize(("eos", "expected"), [(5, (5,)), (6, (5, 6)), (7, (5, 6, 7))])
-def test_a_text_ends_with_its_first_end_token(eos: int, expected: tuple[int, ...]) -> None:
-    lane = function_lane(PROMPT, Scripted(counting), following, num_draft=2, eos_ids=frozenset({eos, eos + 1}))
+def test_a_text_ends_with_its_first_end_of_text_token(eos: int, expected: tuple[int, ...]) -> None:
+    lane = function_lane(PROMPT, Scripted(draft_right_tokens), count_up, num_draft=2, eos_ids=frozenset({eos, eos + 1}))
     step = lane.step()
     assert (step.emitted, step.end, lane.end, tuple(lane.tokens)) == (expected, "eos", "eos", expected)
 
 
-def test_the_end_token_at_the_limit_is_an_end() -> None:
-    lane = function_lane(PROMPT, Scripted(counting), following, max_new_tokens=2, num_draft=2, eos_ids=frozenset({6}))
+def test_an_end_of_text_token_at_the_length_limit_ends_the_lane_with_eos() -> None:
+    lane = function_lane(
+        PROMPT, Scripted(draft_right_tokens), count_up, max_new_tokens=2, num_draft=2, eos_ids=frozenset({6})
+    )
     assert lane.step().end == "eos"
-    lane = function_lane(PROMPT, Scripted(counting), following, max_new_tokens=2, num_draft=2, eos_ids=frozenset({7}))
+    lane = function_lane(
+        PROMPT, Scripted(draft_right_tokens), count_up, max_new_tokens=2, num_draft=2, eos_ids=frozenset({7})
+    )
     assert lane.step().end == "length"
 
 
-def test_rows_that_fill_up_are_run_and_forgotten() -> None:
-    """Three rows cost more than four, so they are padded if the lane may run four."""
+def test_scores_of_padding_rows_are_discarded() -> None:
+    """Three rows cost more than four, so the tree is padded to four rows if the lane may draft three tokens."""
     for num_draft, rows in ((3, 4), (2, 3)):
         session = RecordingSession(PROMPT)
-        drafter = Scripted(lambda context, budget: counting(context, budget).cut(2))
+        drafter = Scripted(lambda context, budget: draft_right_tokens(context, budget).cut(2))
         lane = Lane("tested", drafter, session, PROMPT, max_new_tokens=9, num_draft=num_draft, curve=CLIFF)
         step = lane.step()
         assert len(session.trees[0]) == rows and session.trees[0].cut(2).tokens == step.tree.tokens == (4, 5, 6)
         assert step.verdict.scores == Scores((5, 6, 7), ((5, 0), (6, 0), (7, 0)))
-        assert drafter.told == [(step.tree, step.verdict)]
+        assert drafter.observed == [(step.tree, step.verdict)]
     plain = RecordingSession(PROMPT)
-    Lane("tested", Scripted(counting), plain, PROMPT, max_new_tokens=9, num_draft=2).step()
+    Lane("tested", Scripted(draft_right_tokens), plain, PROMPT, max_new_tokens=9, num_draft=2).step()
     assert len(plain.trees[0]) == 3
 
 
-def test_what_only_fills_up_is_not_drawn_from_either() -> None:
+def test_distributions_of_padding_rows_are_discarded() -> None:
     drafter_inputs = inputs((4, 5, 6, 4), params=SamplingParams(1.0))
     session = RecordingSession(drafter_inputs.prompt)
     drafter = BigramDrafter(drafter_inputs, sampled=True)
@@ -111,21 +117,23 @@ def test_what_only_fills_up_is_not_drawn_from_either() -> None:
                 coins=Coins(1, "bigram"), curve=CostCurve((1, 4, 5, 64), (1.0, 2.0, 1.0, 9.0)))  # fmt: skip
     step = lane.step()
     assert len(session.trees[0]) == 4 and step.checks is not None and 1 <= len(step.checks) <= 3
-    first, coin = step.checks[0], Coins(1, "bigram").at(len(drafter_inputs.prompt))[0]
-    guess = step.tree.tokens[1]
-    assert (first.p, first.coin) == (float(guess == 5), coin)
-    assert first.q == pytest.approx(drafter.distributions()[0][guess])
+    check = step.checks[0]
+    coin = Coins(1, "bigram").at(len(drafter_inputs.prompt))[0]
+    draft_token = step.tree.tokens[1]
+    # After 4, the target prints 5 with probability 1.
+    assert (check.p, check.coin) == (float(draft_token == 5), coin)
+    assert check.q == pytest.approx(drafter.distributions()[0][draft_token])
 
 
-def test_a_teller_is_asked_and_its_note_bounded() -> None:
-    session = FunctionSession((2, 3, 2), following)
+def test_a_step_has_its_drafters_note() -> None:
+    session = FunctionSession((2, 3, 2), count_up)
     lane = Lane("tested", PromptLookupDrafter(inputs((2, 3, 2))), session, (2, 3, 2), max_new_tokens=3, num_draft=2)
     assert lane.step().note == Note({"matched tokens": 1})
 
 
-def test_building_is_on_the_clock() -> None:
-    session = FunctionSession(PROMPT, following)
-    lane = Lane("tested", Scripted(counting), session, PROMPT, max_new_tokens=3, num_draft=0, build_ms=7.0)
+def test_the_build_time_is_on_the_lanes_clock() -> None:
+    session = FunctionSession(PROMPT, count_up)
+    lane = Lane("tested", Scripted(draft_right_tokens), session, PROMPT, max_new_tokens=3, num_draft=0, build_ms=7.0)
     assert lane.at_ms == 7.0
     step = lane.step()
     assert step.at_ms == lane.at_ms == pytest.approx(7.0 + step.timing.total_ms)

@@ -1,7 +1,7 @@
 """Every lane prints exactly what vanilla prints, greedily and sampled, on language models that are tables.
 
-All methods, on random prompts and at several budgets; then drafters that try to break it. What a real model adds, a
-cache and rows that are scored together, is tested in `tests/paths`.
+Tested are all methods, on random prompts and with several draft sizes; then drafters made to break the claim. A real
+model's KV cache and forwards over several rows are tested in `tests/paths`.
 """
 
 from __future__ import annotations
@@ -15,84 +15,83 @@ import pytest
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.drafters import METHODS, Drafter
-from tests.parts import EOS, VOCAB, Scripted, TableTarget, inputs, random_prompt, random_tree, run_lane
+from tests.parts import EOS, VOCAB, Scripted, TableTarget, continuation, inputs, random_prompt, random_tree, run_lane
 
 NO_END: frozenset[int] = frozenset()
-RULES = {"greedy": SamplingParams(), "sampled": SamplingParams(0.8, top_p=0.9, top_k=20, seed=11)}
-DRAFTING = tuple(name for name in METHODS if name != "vanilla")
+SAMPLING = {"greedy": SamplingParams(), "sampled": SamplingParams(0.8, top_p=0.9, top_k=20, seed=11)}
+DRAFTING_METHODS = tuple(name for name in METHODS if name != "vanilla")
 
 
 @cache
-def target_of(order: int) -> TableTarget:
-    """A language model whose tokens depend on the last `order` tokens; with order 1 a text soon repeats itself."""
+def table_target(order: int) -> TableTarget:
+    """A language model whose tokens depend on the last `order` tokens; with order 1, a text soon repeats itself."""
     return TableTarget(order, order=order, eos_ids=frozenset({EOS}))
 
 
-def prompts_of(order: int, count: int) -> list[tuple[int, ...]]:
-    """Prompts for the model of this order; the first has one token."""
-    chance = random.Random(order)
-    return [(chance.randrange(2, VOCAB),), *(random_prompt(chance) for _ in range(count - 1))]
+def random_prompts(order: int, count: int) -> list[tuple[int, ...]]:
+    """`count` prompts for the model of this order; the first has one token."""
+    rng = random.Random(order)
+    return [(rng.randrange(2, VOCAB),), *(random_prompt(rng) for _ in range(count - 1))]
 
 
-def vanilla(target: TableTarget, prompt: Sequence[int], params: SamplingParams, count: int = 16) -> list[int]:
-    """The target's text, one token a step and past any end."""
+def vanilla_tokens(target: TableTarget, prompt: Sequence[int], params: SamplingParams, count: int = 16) -> list[int]:
+    """The `count` tokens that vanilla prints if end-of-text tokens do not end it."""
     drafter = METHODS["vanilla"].build(inputs(prompt))
     prefix = target.prefill(prompt)
     return run_lane(target, prefix, prompt, drafter, params=params, max_new_tokens=count, eos_ids=NO_END).tokens
 
 
-def cut_at(tokens: list[int], ends: frozenset[int]) -> list[int]:
-    """`tokens` up to and including the first end."""
-    positions = [index for index, token in enumerate(tokens) if token in ends]
+def cut_at_end(tokens: list[int], eos_ids: frozenset[int]) -> list[int]:
+    """`tokens` up to and including the first end-of-text token."""
+    positions = [index for index, token in enumerate(tokens) if token in eos_ids]
     return tokens[: positions[0] + 1] if positions else tokens
 
 
-@pytest.mark.parametrize("params", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("params", SAMPLING.values(), ids=SAMPLING)
 @pytest.mark.parametrize("order", [1, 2])
 def test_every_method_prints_vanillas_text(order: int, params: SamplingParams) -> None:
-    target, accepted = target_of(order), dict.fromkeys(DRAFTING, 0)
-    for number, prompt in enumerate(prompts_of(order, 9)):
-        prefix, expected = target.prefill(prompt), vanilla(target, prompt, params)
-        ends = frozenset({expected[7]}) if number % 3 == 0 else NO_END
-        for method in DRAFTING:
+    target = table_target(order)
+    num_accepted = dict.fromkeys(DRAFTING_METHODS, 0)
+    for number, prompt in enumerate(random_prompts(order, 9)):
+        prefix = target.prefill(prompt)
+        expected = vanilla_tokens(target, prompt, params)
+        num_draft = (4, 9, 16)[number % 3]
+        eos_ids = frozenset({expected[7]}) if number % 3 == 0 else NO_END
+        for method in DRAFTING_METHODS:
             drafter = METHODS[method].build(inputs(prompt, seed=number))
-            lane = run_lane(
-                target, prefix, prompt, drafter, params=params, num_draft=(4, 9, 16)[number % 3], eos_ids=ends
-            )
-            assert lane.tokens == cut_at(expected, ends), (method, prompt)
-            accepted[method] += len(lane.tokens) - lane.num_steps
-    # Otherwise this would be vanilla against itself.
-    assert sum(count > 0 for count in accepted.values()) > len(DRAFTING) / 2, accepted
+            lane = run_lane(target, prefix, prompt, drafter, params=params, num_draft=num_draft, eos_ids=eos_ids)
+            assert lane.tokens == cut_at_end(expected, eos_ids), (method, prompt)
+            num_accepted[method] += len(lane.tokens) - lane.num_steps
+    # If no drafts were accepted, the lanes would only do what vanilla does.
+    assert sum(count > 0 for count in num_accepted.values()) > len(DRAFTING_METHODS) / 2, num_accepted
 
 
-def test_vanilla_prints_what_the_function_says() -> None:
-    target = target_of(2)
-    for prompt in prompts_of(2, 6):
-        text = list(prompt)
-        for _ in range(24):
-            text.append(target.next_token(text))
-        expected = cut_at(text[len(prompt) :], target.eos_ids)
-        lane = run_lane(
-            target, target.prefill(prompt), prompt, METHODS["vanilla"].build(inputs(prompt)), max_new_tokens=24
-        )
+def test_vanilla_prints_the_targets_likeliest_tokens() -> None:
+    target = table_target(2)
+    for prompt in random_prompts(2, 6):
+        expected = cut_at_end(continuation(prompt, target.next_token, 24), target.eos_ids)
+        drafter = METHODS["vanilla"].build(inputs(prompt))
+        lane = run_lane(target, target.prefill(prompt), prompt, drafter, max_new_tokens=24)
         assert (lane.tokens, lane.end) == (expected, "eos" if expected[-1] == EOS else "length")
 
 
-def test_another_seed_prints_another_text() -> None:
-    target, prompt = target_of(1), prompts_of(1, 4)[3]
-    assert len({tuple(vanilla(target, prompt, SamplingParams(0.8, seed=seed))) for seed in range(4)}) == 4
+def test_each_seed_prints_another_text() -> None:
+    target = table_target(1)
+    prompt = random_prompts(1, 4)[3]
+    assert len({tuple(vanilla_tokens(target, prompt, SamplingParams(0.8, seed=seed))) for seed in range(4)}) == 4
 
 
-# Drafters that try to break it.
+# Drafters made to change the text.
 
 
-def random_shapes(seed: int) -> Callable[[Sequence[int], int], TokenTree]:
-    chance = random.Random(seed)
-    return lambda context, budget: random_tree(chance, context[-1], chance.randint(0, budget))
+def random_trees(seed: int) -> Callable[[Sequence[int], int], TokenTree]:
+    """A function that drafts trees of random shapes and tokens."""
+    rng = random.Random(seed)
+    return lambda context, budget: random_tree(rng, context[-1], rng.randint(0, budget))
 
 
 def wide_and_deep(context: Sequence[int], _budget: int) -> TokenTree:
-    """Every token of the vocabulary under the root, then a chain under the last: the target's token is always there."""
+    """Every token of the vocabulary under the root, so the target's is one of them; then a chain under the last."""
     builder = TreeBuilder(context[-1])
     for token in range(VOCAB):
         builder.add(0, token)
@@ -101,7 +100,7 @@ def wide_and_deep(context: Sequence[int], _budget: int) -> TokenTree:
 
 
 def merged_duplicates(context: Sequence[int], _budget: int) -> TokenTree:
-    """A tree from matches that repeat their branches."""
+    """A tree built from paths of which some are repeated; the builder merges these."""
     builder = TreeBuilder(context[-1])
     for start in (0, 1, 0, 0, 1):
         builder.add_path(context[start : start + 4])
@@ -118,7 +117,7 @@ def ends_everywhere(context: Sequence[int], _budget: int) -> TokenTree:
 
 
 ADVERSARIES: dict[str, Callable[[Sequence[int], int], TokenTree]] = {
-    "random": random_shapes(1),
+    "random": random_trees(1),
     "wide and deep": wide_and_deep,
     "merged duplicates": merged_duplicates,
     "ends everywhere": ends_everywhere,
@@ -129,20 +128,20 @@ ADVERSARIES: dict[str, Callable[[Sequence[int], int], TokenTree]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("params", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("params", SAMPLING.values(), ids=SAMPLING)
 @pytest.mark.parametrize("adversary", ADVERSARIES)
 def test_no_draft_changes_the_text(adversary: str, params: SamplingParams) -> None:
-    target = target_of(1)
-    for number, prompt in enumerate(prompts_of(1, 6)):
-        expected = cut_at(vanilla(target, prompt, params), target.eos_ids)
+    target = table_target(1)
+    for number, prompt in enumerate(random_prompts(1, 6)):
+        expected = cut_at_end(vanilla_tokens(target, prompt, params), target.eos_ids)
         for num_draft in (0, 1, 40):
             drafter = Scripted(ADVERSARIES[adversary])
             lane = run_lane(target, target.prefill(prompt), prompt, drafter, params=params, num_draft=num_draft)
             assert lane.tokens == expected, (number, num_draft)
-            assert all(tree.num_draft <= num_draft for tree, _ in drafter.told)
+            assert all(tree.num_draft <= num_draft for tree, _ in drafter.observed)
 
 
-def test_a_draft_with_duplicate_siblings_cannot_be_made() -> None:
+def test_a_tree_with_duplicate_siblings_is_refused() -> None:
     with pytest.raises(ValueError, match="same token"):
         TokenTree((1, 5, 5), (-1, 0, 0))
 
@@ -151,59 +150,61 @@ def oracle(expected: Sequence[int], num_prompt: int, depth: int) -> Drafter:
     """A drafter that knows vanilla's output and drafts its next `depth` tokens."""
 
     def propose(context: Sequence[int], budget: int) -> TokenTree:
-        done = len(context) - num_prompt
-        return TokenTree.chain(context[-1], expected[done : done + min(depth, budget)])
+        position = len(context) - num_prompt
+        return TokenTree.chain(context[-1], expected[position : position + min(depth, budget)])
 
     return Scripted(propose)
 
 
-@pytest.mark.parametrize("params", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("params", SAMPLING.values(), ids=SAMPLING)
 @pytest.mark.parametrize("depth", [1, 3, 7])
-def test_the_oracles_tau_is_its_depth_and_one(depth: int, params: SamplingParams) -> None:
-    target, steps = target_of(2), 4
-    for prompt in prompts_of(2, 6):
-        prefix, count = target.prefill(prompt), steps * (depth + 1)
-        expected = vanilla(target, prompt, params, count)
+def test_the_oracle_prints_its_depth_plus_one_tokens_per_step(depth: int, params: SamplingParams) -> None:
+    target = table_target(2)
+    num_steps = 4
+    count = num_steps * (depth + 1)
+    for prompt in random_prompts(2, 6):
+        prefix = target.prefill(prompt)
+        expected = vanilla_tokens(target, prompt, params, count)
         drafter = oracle(expected, len(prompt), depth)
         lane = run_lane(target, prefix, prompt, drafter, params=params, max_new_tokens=count, eos_ids=NO_END)
-        assert lane.tokens == expected
-        assert lane.num_steps == steps and len(lane.tokens) / lane.num_steps == depth + 1
+        assert lane.tokens == expected and lane.num_steps == num_steps
 
 
-@pytest.mark.parametrize("position", [0, 2, 3, 5])
-def test_an_end_inside_an_accepted_path_ends_there(position: int) -> None:
-    """Accepted tokens after it are not printed, whichever node carries it: first, middle, last, bonus."""
-    target = target_of(1)
-    tested = 0
-    for prompt in prompts_of(1, 20):
+# The first, a middle and the last draft token, and the bonus.
+@pytest.mark.parametrize("position", [0, 2, 4, 5])
+def test_an_end_of_text_token_inside_the_accepted_path_ends_the_text(position: int) -> None:
+    target = table_target(1)
+    num_tested = 0
+    for prompt in random_prompts(1, 20):
         prefix = target.prefill(prompt)
-        expected = vanilla(target, prompt, RULES["sampled"])
+        expected = vanilla_tokens(target, prompt, SAMPLING["sampled"])
+        eos_ids = frozenset({expected[position]})
         if expected.index(expected[position]) < position:
-            continue
+            continue  # this token ends the text earlier
         drafter = oracle(expected, len(prompt), 5)
-        lane = run_lane(
-            target, prefix, prompt, drafter, params=RULES["sampled"], eos_ids=frozenset({expected[position]})
-        )
+        lane = run_lane(target, prefix, prompt, drafter, params=SAMPLING["sampled"], eos_ids=eos_ids)
         assert (lane.tokens, lane.end, lane.num_steps) == (expected[: position + 1], "eos", 1)
-        tested += 1
-    assert tested > 5
+        num_tested += 1
+    assert num_tested > 5
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 6, 7])
-def test_the_length_limit_holds_inside_an_accepted_path(limit: int) -> None:
-    target, prompt = target_of(2), prompts_of(2, 6)[5]
+def test_the_length_limit_cuts_the_accepted_path(limit: int) -> None:
+    target = table_target(2)
+    prompt = random_prompts(2, 6)[5]
     prefix = target.prefill(prompt)
-    expected = vanilla(target, prompt, RULES["sampled"])
+    expected = vanilla_tokens(target, prompt, SAMPLING["sampled"])
     drafter = oracle(expected, len(prompt), 5)
-    lane = run_lane(target, prefix, prompt, drafter, params=RULES["sampled"], max_new_tokens=limit, eos_ids=NO_END)
+    lane = run_lane(target, prefix, prompt, drafter, params=SAMPLING["sampled"], max_new_tokens=limit, eos_ids=NO_END)
     assert (lane.tokens, lane.end) == (expected[:limit], "length")
 
 
-def test_an_end_at_the_limit_is_an_end() -> None:
-    target, prompt = target_of(2), prompts_of(2, 6)[5]
+def test_an_end_of_text_token_at_the_length_limit_ends_the_text_with_eos() -> None:
+    target = table_target(2)
+    prompt = random_prompts(2, 6)[5]
     prefix = target.prefill(prompt)
-    first = vanilla(target, prompt, RULES["greedy"], 1)
+    first_token = vanilla_tokens(target, prompt, SAMPLING["greedy"], 1)
     for method in METHODS:
         drafter = METHODS[method].build(inputs(prompt))
-        lane = run_lane(target, prefix, prompt, drafter, max_new_tokens=1, eos_ids=frozenset(first))
-        assert (lane.tokens, lane.end) == (first, "eos")
+        lane = run_lane(target, prefix, prompt, drafter, max_new_tokens=1, eos_ids=frozenset(first_token))
+        assert (lane.tokens, lane.end) == (first_token, "eos")

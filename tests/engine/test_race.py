@@ -1,10 +1,9 @@
-"""The race: its clock, its order, its badge, its stop, and the settings that it refuses."""
+"""Races: lane clocks, the order of steps, badges, stopping, draft sizes, and refused settings."""
 
 from __future__ import annotations
 
 import math
 import random
-import sys
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -17,6 +16,7 @@ from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, verify
 from specrace.drafters import METHODS
+from specrace.engine import badge
 from specrace.engine.generate import generate
 from specrace.engine.lane import Lane
 from specrace.engine.race import in_race_time, race
@@ -32,10 +32,11 @@ from tests.parts import (
 )
 
 PROMPT = (2, 3, 4, 5, 2, 3, 4, 5, 2, 3)
-ALL = tuple(METHODS)
+ALL_LANES = tuple(METHODS)
 
 
-def target(**values: Any) -> FunctionTarget:
+def make_target(**values: Any) -> FunctionTarget:
+    """A target whose text depends on the last two tokens, over eight tokens."""
     return FunctionTarget(markov(1, vocab=8), **values)
 
 
@@ -49,18 +50,18 @@ def finished_of(events: list[Event]) -> Finished:
 
 
 def test_events_are_started_steps_finished() -> None:
-    events = list(race(target(), PROMPT, RaceSpec(ALL, max_new_tokens=20), about={"question": "?"}))
+    events = list(race(make_target(), PROMPT, RaceSpec(ALL_LANES, max_new_tokens=20), about={"question": "?"}))
     started = events[0]
     assert isinstance(started, Started) and started.prompt_tokens == len(PROMPT)
-    assert [info.lane for info in started.lanes] == list(ALL)
+    assert [info.lane for info in started.lanes] == list(ALL_LANES)
     assert started.about["question"] == "?" and started.about["model"] == "a function"
     assert started.about["settings"]["max_new_tokens"] == 20
     assert len(steps_of(events)) == len(events) - 2
     assert not finished_of(events).stopped
 
 
-class Paced:
-    """A lane whose steps take `durations`; each step appends the lane's name to `log`."""
+class TimedLane:
+    """A lane whose steps take `durations` in ms; each step appends the lane's name to `log`."""
 
     def __init__(self, name: str, durations: list[float], log: list[str]) -> None:
         self.name, self.durations, self.log = name, durations, log
@@ -76,63 +77,63 @@ class Paced:
         return Step(self.name, len(self.log), self.at_ms, tree, verify(tree, Scores((2,))), (2,), timing, self.end)
 
 
-def paced(log: list[str]) -> list[Any]:
+def timed_lanes(log: list[str]) -> list[Any]:
+    """Three lanes that share a log of the order in which they step."""
     return [
-        Paced("slow", [10.0, 10.0], log),
-        Paced("quick", [3.0, 3.0, 3.0, 3.0], log),
-        Paced("mixed", [4.0, 9.0], log),
+        TimedLane("slow", [10.0, 10.0], log),
+        TimedLane("quick", [3.0, 3.0, 3.0, 3.0], log),
+        TimedLane("mixed", [4.0, 9.0], log),
     ]
 
 
-def test_the_lane_whose_clock_is_behind_steps_next() -> None:
+def test_the_lane_with_the_earliest_clock_steps_next() -> None:
     log: list[str] = []
-    list(in_race_time(paced(log)))
-    #                slow 0, quick 0, mixed 0, quick 3, mixed 4, quick 6, quick 9, slow 10
+    list(in_race_time(timed_lanes(log)))
+    # The lanes' clocks before these steps: 0, 0, 0, 3, 4, 6, 9 and 10 ms.
     assert log == ["slow", "quick", "mixed", "quick", "mixed", "quick", "quick", "slow"]
 
 
-def test_events_come_in_the_order_in_which_private_devices_would_show_them() -> None:
-    moments = [(step.at_ms, step.lane) for step in in_race_time(paced([]))]
-    assert moments == [
+def test_steps_are_yielded_in_the_order_in_which_they_end() -> None:
+    end_times = [(step.at_ms, step.lane) for step in in_race_time(timed_lanes([]))]
+    assert end_times == [
         (3.0, "quick"), (4.0, "mixed"), (6.0, "quick"), (9.0, "quick"),
         (10.0, "slow"), (12.0, "quick"), (13.0, "mixed"), (20.0, "slow"),
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("steps", range(9))
-def test_a_stop_loses_no_step_that_was_made(steps: int) -> None:
+def test_all_steps_made_before_a_stop_are_yielded(steps: int) -> None:
     log: list[str] = []
-    yielded = list(in_race_time(paced(log), stop=lambda: len(log) >= steps))
+    yielded = list(in_race_time(timed_lanes(log), stop=lambda: len(log) >= steps))
     assert len(log) == steps
     assert sorted(step.lane for step in yielded) == sorted(log)
     assert [step.at_ms for step in yielded] == sorted(step.at_ms for step in yielded)
 
 
-def test_a_lanes_clock_counts_its_own_work_only() -> None:
-    """A lane's clock does not move while another one steps, however slow that one is."""
-    events = list(race(target(), PROMPT, RaceSpec(ALL, max_new_tokens=40)))
-    for name in ALL:
+def test_a_lanes_clock_does_not_move_while_other_lanes_step() -> None:
+    events = list(race(make_target(), PROMPT, RaceSpec(ALL_LANES, max_new_tokens=40)))
+    for name in ALL_LANES:
         lane_steps = [step for step in steps_of(events) if step.lane == name]
         assert [step.index for step in lane_steps] == list(range(len(lane_steps)))
         for before, after in pairwise(lane_steps):
             assert after.at_ms - before.at_ms == pytest.approx(after.timing.total_ms)
 
 
-def test_race_time_never_goes_back() -> None:
-    times = [step.at_ms for step in steps_of(list(race(target(), PROMPT, RaceSpec(ALL, max_new_tokens=60))))]
+def test_a_races_steps_come_in_race_time() -> None:
+    times = [step.at_ms for step in steps_of(list(race(make_target(), PROMPT, RaceSpec(ALL_LANES, max_new_tokens=60))))]
     assert times == sorted(times)
 
 
-def test_vanilla_always_runs_and_runs_first() -> None:
+def test_vanilla_is_always_the_first_lane() -> None:
     assert RaceSpec(("trie",)).lanes == ("vanilla", "trie")
     assert RaceSpec(()).lanes == ("vanilla",)
     assert RaceSpec(("trie", "vanilla", "trie", "bigram")).lanes == ("vanilla", "trie", "bigram")
-    lanes = finished_of(list(race(target(), PROMPT, RaceSpec(("trie",), max_new_tokens=5)))).lanes
+    lanes = finished_of(list(race(make_target(), PROMPT, RaceSpec(("trie",), max_new_tokens=5)))).lanes
     assert [lane.lane for lane in lanes] == ["vanilla", "trie"]
 
 
-def test_figures_follow_from_the_steps() -> None:
-    events = list(race(target(), PROMPT, RaceSpec(ALL, max_new_tokens=50)))
+def test_results_are_computed_from_the_steps() -> None:
+    events = list(race(make_target(), PROMPT, RaceSpec(ALL_LANES, max_new_tokens=50)))
     started, results = events[0], {lane.lane: lane for lane in finished_of(events).lanes}
     assert isinstance(started, Started)
     for info in started.lanes:
@@ -148,43 +149,44 @@ def test_figures_follow_from_the_steps() -> None:
     assert max(lane.tau for lane in results.values()) > 1.5
 
 
-def test_a_loop_is_told() -> None:
+def test_tokens_in_a_loop_are_counted() -> None:
     lanes = finished_of(list(race(FunctionTarget(lambda _: 7), PROMPT, RaceSpec(("trie",), max_new_tokens=50))))
     assert [lane.loop_tokens for lane in lanes.lanes] == [50, 50]
 
 
-def test_an_end_of_text_ends_every_lane_alike() -> None:
+def test_an_end_of_text_token_ends_every_lane_at_the_same_position() -> None:
     expected = continuation(PROMPT, markov(1, vocab=8), 60)
     end = expected[20]
-    events = list(race(target(eos_ids=frozenset({end})), PROMPT, RaceSpec(ALL, max_new_tokens=60)))
+    events = list(race(make_target(eos_ids=frozenset({end})), PROMPT, RaceSpec(ALL_LANES, max_new_tokens=60)))
     for lane in finished_of(events).lanes:
         assert (lane.end, lane.identical, lane.tokens) == ("eos", True, expected.index(end) + 1)
 
 
 @pytest.mark.parametrize("after", [0, 1, 5, 23])
-def test_stop_ends_the_race_and_says_so(after: int) -> None:
+def test_a_stopped_race_has_the_results_of_its_steps(after: int) -> None:
     events: list[Event] = []
-    for event in race(target(), PROMPT, RaceSpec(ALL, max_new_tokens=60), stop=lambda: len(steps_of(events)) >= after):
+    for event in race(
+        make_target(), PROMPT, RaceSpec(ALL_LANES, max_new_tokens=60), stop=lambda: len(steps_of(events)) >= after
+    ):
         events.append(event)
-    # Steps that were already made when the stop came are still shown.
-    assert after <= len(steps_of(events)) <= after + len(ALL)
+    # Steps that were made before the stop, but not yielded yet, are still yielded.
+    assert after <= len(steps_of(events)) <= after + len(ALL_LANES)
     finished = finished_of(events)
-    assert finished.stopped and len(finished.lanes) == len(ALL)
+    assert finished.stopped and len(finished.lanes) == len(ALL_LANES)
     for lane in finished.lanes:
         assert lane.end == "stopped" and lane.first_difference is None and lane.identical is not False
         assert lane.tokens == sum(len(step.emitted) for step in steps_of(events) if step.lane == lane.lane)
         assert math.isfinite(lane.speedup)
 
 
-def test_a_lane_that_said_nothing_is_not_called_identical() -> None:
-    """Nothing was compared, so nothing is proved."""
-    lanes = finished_of(list(race(target(), PROMPT, RaceSpec(ALL), stop=lambda: True))).lanes
+def test_a_lane_without_output_is_not_called_identical() -> None:
+    lanes = finished_of(list(race(make_target(), PROMPT, RaceSpec(ALL_LANES), stop=lambda: True))).lanes
     assert {lane.identical for lane in lanes if lane.lane != "vanilla"} == {None}
 
 
-def test_a_stop_after_the_end_changes_nothing() -> None:
+def test_a_stop_after_the_last_step_has_no_effect() -> None:
     events: list[Event] = []
-    for event in race(target(), PROMPT, RaceSpec(max_new_tokens=5), stop=lambda: all_ended(events)):
+    for event in race(make_target(), PROMPT, RaceSpec(max_new_tokens=5), stop=lambda: all_ended(events)):
         events.append(event)
     assert not finished_of(events).stopped
 
@@ -193,19 +195,21 @@ def all_ended(events: list[Event]) -> bool:
     return sum(bool(step.end) for step in steps_of(events)) == 4
 
 
-def test_a_race_that_is_left_alone_can_be_closed() -> None:
-    events = race(target(), PROMPT, RaceSpec(max_new_tokens=50))
+def test_an_unfinished_race_can_be_closed() -> None:
+    events = race(make_target(), PROMPT, RaceSpec(max_new_tokens=50))
     assert isinstance(next(events), Started) and isinstance(next(events), Step)
     events.close()  # type: ignore[attr-defined]
 
 
 class FaultyTarget(FunctionTarget):
-    """A target whose later sessions give wrong tokens from a certain position on: a lane gone wrong."""
+    """A target whose first `good_lanes` lanes are right; later ones are wrong from output position `wrong_from` on."""
 
-    def __init__(self, good_sessions: int, wrong_from: int) -> None:
+    def __init__(self, good_lanes: int, wrong_from: int) -> None:
         super().__init__(markov(1, vocab=8))
-        # The lanes come last: before them the race opens one for its probe and one for warming up.
-        self.good_sessions, self.wrong_from, self.num_sessions = 2 + good_sessions, wrong_from, 0
+        # Before the lanes' sessions, the race opens one for its probe and one for the warm-up.
+        self.good_sessions = 2 + good_lanes
+        self.wrong_from = wrong_from
+        self.num_sessions = 0
 
     def session(
         self, prefix: Any, room: int, params: SamplingParams | None = None, *_: Any, **__: Any
@@ -222,7 +226,7 @@ class FaultyTarget(FunctionTarget):
 
 
 @pytest.mark.parametrize("position", [0, 1, 9])
-def test_a_difference_is_told_with_its_place_and_gap(position: int) -> None:
+def test_the_first_difference_has_its_position_tokens_and_gap(position: int) -> None:
     lanes = finished_of(list(race(FaultyTarget(1, position), PROMPT, RaceSpec(("trie",), max_new_tokens=20)))).lanes
     right = markov(1, vocab=8)
     difference = lanes[1].first_difference
@@ -232,43 +236,36 @@ def test_a_difference_is_told_with_its_place_and_gap(position: int) -> None:
     assert difference.best == (str(expected[position]), "0")
 
 
-def test_a_difference_is_explained_by_the_rule_that_chose() -> None:
-    wrong = FaultyTarget(1, 3)
-    list(race(wrong, PROMPT, RaceSpec(("trie",), max_new_tokens=20, temperature=0.7, seed=8)))
-    assert wrong.rules[-1] == SamplingParams(0.7, seed=8)
+def test_a_difference_is_explained_with_the_races_sampling_params() -> None:
+    faulty = FaultyTarget(1, 3)
+    list(race(faulty, PROMPT, RaceSpec(("trie",), max_new_tokens=20, temperature=0.7, seed=8)))
+    assert faulty.used_params[-1] == SamplingParams(0.7, seed=8)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
-def test_a_badge_names_vanillas_own_token_first(temperature: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The comparison is made to report a difference at each position in turn."""
-    model = TableTarget(scale=1.0)
-    prompt, differing = random_prompt(random.Random(0)), 0
+def test_a_difference_names_vanillas_token_first(temperature: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For each position, the comparison is made to report a difference there."""
+    target = TableTarget(scale=1.0)
+    prompt = random_prompt(random.Random(0))
+    num_not_greedy = 0
     for position in range(8):
-        monkeypatch.setattr(
-            sys.modules["specrace.engine.badge"], "compare", lambda *_, position=position, **__: (False, position)
-        )
-        events = list(race(model, prompt, RaceSpec((), max_new_tokens=8, temperature=temperature, seed=4)))
-        vanilla_tokens, difference = (
-            [step.emitted[0] for step in steps_of(events)],
-            finished_of(events).lanes[0].first_difference,
-        )
-        assert (
-            difference is not None
-            and difference.position == position
-            and difference.best[0] == str(vanilla_tokens[position])
-        )
-        differing += (
-            vanilla_tokens[position] != model.top_two([*prompt, *vanilla_tokens[:position]], SamplingParams())[0][0]
-        )
-    assert (differing > 0) == (temperature > 0), "otherwise the noise chose what greedy does"
+        monkeypatch.setattr(badge, "compare", lambda *_, position=position, **__: (False, position))
+        events = list(race(target, prompt, RaceSpec((), max_new_tokens=8, temperature=temperature, seed=4)))
+        vanilla_tokens = [step.emitted[0] for step in steps_of(events)]
+        difference = finished_of(events).lanes[0].first_difference
+        assert difference is not None and difference.position == position
+        assert difference.best[0] == str(vanilla_tokens[position])
+        greedy_token = target.top_two([*prompt, *vanilla_tokens[:position]], SamplingParams())[0][0]
+        num_not_greedy += vanilla_tokens[position] != greedy_token
+    assert (num_not_greedy > 0) == (temperature > 0), "sampling must differ from greedy decoding somewhere"
 
 
-def test_the_rule_reaches_every_lane() -> None:
-    used = target()
-    list(race(used, PROMPT, RaceSpec(ALL, max_new_tokens=3, temperature=0.7, top_p=0.9, top_k=5, seed=8)))
-    # The probe has no sampling parameters; sessions that warm up have them, too.
-    params_of_sessions = [params for params in used.rules if params]
-    assert set(params_of_sessions) == {SamplingParams(0.7, 0.9, 5, 8)} and len(params_of_sessions) > len(ALL)
+def test_the_sampling_params_reach_every_lane() -> None:
+    target = make_target()
+    list(race(target, PROMPT, RaceSpec(ALL_LANES, max_new_tokens=3, temperature=0.7, top_p=0.9, top_k=5, seed=8)))
+    # The probe's session has no sampling parameters.
+    params_of_sessions = [params for params in target.used_params if params]
+    assert set(params_of_sessions) == {SamplingParams(0.7, 0.9, 5, 8)} and len(params_of_sessions) > len(ALL_LANES)
 
 
 def test_in_race_time_steps_no_lane_that_has_ended() -> None:
@@ -277,27 +274,27 @@ def test_in_race_time_steps_no_lane_that_has_ended() -> None:
     assert list(in_race_time([done])) == [] and done.end == "length"
 
 
-# Budgets.
+# Draft sizes.
 
 
-def test_num_draft_is_for_drafters_only_and_zero_is_a_number() -> None:
-    spec = RaceSpec(ALL, num_draft=0)
-    assert {plan_lane(spec, name, "cpu").num_draft for name in ALL} == {0}
-    assert plan_lane(RaceSpec(ALL, num_draft=7), "vanilla", "cpu").num_draft == 0
-    assert plan_lane(RaceSpec(ALL, num_draft=7), "lookahead", "cpu").num_draft == 7
-    assert plan_lane(RaceSpec(ALL), "trie", "cuda").num_draft == 32
-    for step in steps_of(list(race(target(), PROMPT, RaceSpec(ALL, num_draft=3, max_new_tokens=30)))):
+def test_num_draft_may_be_0_and_does_not_apply_to_vanilla() -> None:
+    spec = RaceSpec(ALL_LANES, num_draft=0)
+    assert {plan_lane(spec, name, "cpu").num_draft for name in ALL_LANES} == {0}
+    assert plan_lane(RaceSpec(ALL_LANES, num_draft=7), "vanilla", "cpu").num_draft == 0
+    assert plan_lane(RaceSpec(ALL_LANES, num_draft=7), "lookahead", "cpu").num_draft == 7
+    assert plan_lane(RaceSpec(ALL_LANES), "trie", "cuda").num_draft == 32
+    for step in steps_of(list(race(make_target(), PROMPT, RaceSpec(ALL_LANES, num_draft=3, max_new_tokens=30)))):
         assert step.tree.num_draft <= 3
 
 
-def test_options_reach_their_lane_and_decide_its_budget() -> None:
+def test_options_reach_their_lane_and_determine_its_draft_size() -> None:
     spec = RaceSpec(
         ("lookahead", "trie"), options={"lookahead": {"n": "4", "window": 2, "guesses": 1}, "trie": {"n": 5}}
     )
     assert plan_lane(spec, "lookahead", "cpu").options["n"] == 4
     assert plan_lane(spec, "lookahead", "cuda").options["window"] == 2
     assert plan_lane(spec, "lookahead", "cpu").num_draft == (4 - 1) * (2 + 1) - 1
-    events = list(race(target(), PROMPT, spec))
+    events = list(race(make_target(), PROMPT, spec))
     started = events[0]
     assert isinstance(started, Started)
     infos = {info.lane: info for info in started.lanes}
@@ -336,13 +333,13 @@ def test_options_reach_their_lane_and_decide_its_budget() -> None:
     ids=str,
 )
 def test_a_spec_out_of_bounds_is_refused_in_one_sentence(values: dict[str, Any]) -> None:
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError) as error:
         RaceSpec(**values)
-    message = str(refused.value)
+    message = str(error.value)
     assert message.endswith(".") and "\n" not in message and len(message) < 300
 
 
-def test_generate_refuses_the_same() -> None:
+def test_generate_refuses_bad_methods_and_options() -> None:
     cases: tuple[tuple[str, dict[str, Any]], ...] = (
         ("medusa", {}),
         ("trie", {"n": 1}),
@@ -351,25 +348,25 @@ def test_generate_refuses_the_same() -> None:
     )
     for method, options in cases:
         with pytest.raises(InputError):
-            list(generate(target(), method, PROMPT, **options))
+            list(generate(make_target(), method, PROMPT, **options))
 
 
-def test_what_does_not_fit_is_refused_before_anything_is_shown() -> None:
-    events = race(target(max_context=80), PROMPT, RaceSpec(ALL, max_new_tokens=70))
+def test_a_prompt_that_does_not_fit_is_refused_before_the_first_event() -> None:
+    events = race(make_target(max_context=80), PROMPT, RaceSpec(ALL_LANES, max_new_tokens=70))
     with pytest.raises(InputError):
         next(events)
 
 
-def test_generate_gives_steps_whose_tokens_are_the_text() -> None:
-    for method in ALL:
-        steps = list(generate(target(), method, PROMPT, max_new_tokens=33))
+def test_the_tokens_of_generates_steps_are_the_targets_text() -> None:
+    for method in ALL_LANES:
+        steps = list(generate(make_target(), method, PROMPT, max_new_tokens=33))
         assert [token for step in steps for token in step.emitted] == continuation(PROMPT, markov(1, vocab=8), 33)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("prompt", [(5,), PROMPT])
-def test_a_race_with_extreme_settings(prompt: tuple[int, ...]) -> None:
-    model = TableTarget()
+def test_every_lane_prints_vanillas_text_under_extreme_settings(prompt: tuple[int, ...]) -> None:
+    target = TableTarget()
     extremes: list[dict[str, Any]] = [
         {"max_new_tokens": 1},
         {"max_new_tokens": 2, "num_draft": 300},
@@ -381,11 +378,11 @@ def test_a_race_with_extreme_settings(prompt: tuple[int, ...]) -> None:
         {"temperature": 1.0, "top_k": 10**9},
     ]
     for values in extremes:
-        lanes = finished_of(list(race(model, prompt, RaceSpec(ALL, **{"max_new_tokens": 12, **values})))).lanes
+        lanes = finished_of(list(race(target, prompt, RaceSpec(ALL_LANES, **{"max_new_tokens": 12, **values})))).lanes
         assert all(lane.identical for lane in lanes), values
 
 
-def test_no_prompt_is_refused() -> None:
-    for run in (lambda: race(target(), (), RaceSpec()), lambda: generate(target(), "trie", ())):
+def test_an_empty_prompt_is_refused() -> None:
+    for events in (race(make_target(), (), RaceSpec()), generate(make_target(), "trie", ())):
         with pytest.raises(InputError, match="empty"):
-            next(iter(run()))
+            next(events)

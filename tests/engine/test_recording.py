@@ -1,4 +1,4 @@
-"""Recordings: a saved race is read back, a bad line is named, and no file is left half written."""
+"""Recordings: saved races are read back, errors name the bad line, and no file is left half written."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def reload(path: Path) -> list[Event]:
 
 @pytest.fixture
 def events() -> list[Event]:
-    """A short race of one lane, with texts that JSON and line readers trip over."""
+    """A short race of one lane, with characters that JSON or line readers may treat specially."""
     lane = function_lane((2, 3, 2, 3), METHODS["trie"].build(inputs((2, 3, 2, 3))), markov(0), max_new_tokens=6)
     steps = []
     while not lane.end:
@@ -31,7 +31,7 @@ def events() -> list[Event]:
     return [Started((LaneInfo("trie", "Trie", 8),), 4, 1.0, {"question": hostile}), *steps, Finished(())]
 
 
-def test_a_race_comes_back_equal(tmp_path: Path, events: list[Event]) -> None:
+def test_a_saved_race_is_read_back_equal(tmp_path: Path, events: list[Event]) -> None:
     path = tmp_path / "race.jsonl"
     save(events, path)
     assert reload(path) == events
@@ -39,7 +39,7 @@ def test_a_race_comes_back_equal(tmp_path: Path, events: list[Event]) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["race.jsonl"]
 
 
-def test_of_repeated_runs_the_last_figures_are_kept(tmp_path: Path, events: list[Event]) -> None:
+def test_only_the_last_summary_of_repeated_runs_is_saved(tmp_path: Path, events: list[Event]) -> None:
     path = tmp_path / "race.jsonl"
     spread = LaneSpread("trie", 1.2, 1.1, 1.3, 90.0)
     repeats = [Repeated(runs, (spread,), False, f"Medians of {runs} runs.") for runs in (2, 3, 4)]
@@ -47,14 +47,14 @@ def test_of_repeated_runs_the_last_figures_are_kept(tmp_path: Path, events: list
     assert reload(path) == [*events, repeats[-1]]
 
 
-def test_lines_may_be_blank_or_end_as_windows_ends_them(tmp_path: Path, events: list[Event]) -> None:
+def test_blank_lines_and_windows_line_ends_are_accepted(tmp_path: Path, events: list[Event]) -> None:
     path = tmp_path / "race.jsonl"
     path.write_bytes(b"\r\n\r\n".join(json.dumps(to_json(event)).encode() for event in events))
     assert reload(path) == events
 
 
 @pytest.mark.parametrize("share", [0.5, 0.7, 0.9])
-def test_a_recording_that_is_cut_off_has_the_events_before_that(
+def test_a_recording_that_is_cut_off_has_the_events_of_its_whole_lines(
     tmp_path: Path, events: list[Event], share: float
 ) -> None:
     path = tmp_path / "race.jsonl"
@@ -65,7 +65,7 @@ def test_a_recording_that_is_cut_off_has_the_events_before_that(
     assert events_before == events[: len(events_before)] and len(events_before) == text.count("\n")
 
 
-def test_a_broken_line_inside_is_no_cut(tmp_path: Path, events: list[Event]) -> None:
+def test_a_broken_line_before_the_last_is_refused(tmp_path: Path, events: list[Event]) -> None:
     path = tmp_path / "race.jsonl"
     save(events, path)
     lines = path.read_text(encoding="utf-8").split("\n")
@@ -75,7 +75,9 @@ def test_a_broken_line_inside_is_no_cut(tmp_path: Path, events: list[Event]) -> 
 
 
 @pytest.mark.parametrize("kept", [slice(1, None), slice(0, 1), slice(0, 0)])
-def test_a_race_without_beginning_or_steps_is_refused(tmp_path: Path, events: list[Event], kept: slice) -> None:
+def test_a_race_without_its_first_event_or_without_steps_is_refused(
+    tmp_path: Path, events: list[Event], kept: slice
+) -> None:
     path = tmp_path / "race.jsonl"
     save(events[kept], path)
     with pytest.raises(InputError, match="not a whole race"):
@@ -97,14 +99,14 @@ def test_a_race_without_beginning_or_steps_is_refused(tmp_path: Path, events: li
         pytest.param("9" * 10_000, id="long-number"),
     ],
 )
-def test_a_line_that_is_no_event_is_named(tmp_path: Path, events: list[Event], line: str) -> None:
+def test_the_error_names_the_line_that_is_not_an_event(tmp_path: Path, events: list[Event], line: str) -> None:
     path = tmp_path / "race.jsonl"
     path.write_text("\n".join([json.dumps(to_json(events[0])), line, json.dumps(to_json(events[-1]))]))
     with pytest.raises(InputError, match="line 2 "):
         reload(path)
 
 
-def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path, events: list[Event]) -> None:
+def test_a_path_that_cannot_be_written_is_refused(tmp_path: Path, events: list[Event]) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("kept")
     for path in (tmp_path / "none" / "race.jsonl", tmp_path / "folder", tmp_path / "file" / "race.jsonl"):
@@ -113,24 +115,24 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path, events: list[
     assert sorted(file.name for file in tmp_path.rglob("*")) == ["file", "folder"]
 
 
-def test_a_race_that_breaks_leaves_the_old_file(tmp_path: Path, events: list[Event]) -> None:
+def test_an_interrupted_race_leaves_the_old_file(tmp_path: Path, events: list[Event]) -> None:
     path = tmp_path / "race.jsonl"
-    path.write_text("the one before")
+    path.write_text("an older race")
 
-    def breaking() -> Iterator[Event]:
+    def interrupted() -> Iterator[Event]:
         yield from events[:2]
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        save(breaking(), path)
-    assert path.read_text() == "the one before"
+        save(interrupted(), path)
+    assert path.read_text() == "an older race"
     assert [file.name for file in tmp_path.iterdir()] == ["race.jsonl"]
 
 
-def test_a_full_disk_is_one_sentence_and_leaves_the_old_file(tmp_path: Path, events: list[Event]) -> None:
-    """A real write that fails: the system limits the size of this process's files."""
+def test_a_failed_write_raises_input_error_and_leaves_the_old_file(tmp_path: Path, events: list[Event]) -> None:
+    """The write fails as on a full disk, because the system limits the size of this process's files."""
     path = tmp_path / "race.jsonl"
-    path.write_text("the one before")
+    path.write_text("an older race")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
     try:
@@ -138,12 +140,12 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_old_file(tmp_path: Path, eve
             save(events, path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert path.read_text() == "the one before"
+    assert path.read_text() == "an older race"
     assert [file.name for file in tmp_path.iterdir()] == ["race.jsonl"]
 
 
-def test_text_that_is_no_unicode_is_saved_all_the_same(tmp_path: Path, events: list[Event]) -> None:
-    # A terminal passes bytes that are not UTF-8 as lone surrogates.
+def test_lone_surrogates_are_saved_as_question_marks(tmp_path: Path, events: list[Event]) -> None:
+    """Python represents bytes of the command line that are not UTF-8 as lone surrogates."""
     path = tmp_path / "race.jsonl"
     save([Started((), 1, 0.0, {"question": "\udcff?"}), *events[1:]], path)
     started = reload(path)[0]

@@ -1,4 +1,4 @@
-"""A curve is made dearer where wide forwards are dearer, and otherwise left alone."""
+"""Refitting a cost curve: it is raised where forwards cost more now, and otherwise returned unchanged."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from specrace.core.cost_curve import ASSUMED_CPU, ContextCost, CostCurve
-from specrace.engine import refit as module
+from specrace.engine import refit as refit_module
 from specrace.engine.refit import MIN_PARAMETERS, MIN_ROUNDS, ROUNDS, measure, refit, scaled
 from specrace.engine.spec import RaceSpec, plan_lane
 
@@ -18,10 +18,11 @@ LARGE: Any = SimpleNamespace(device_type="cpu", describe=lambda: {"parameters": 
 
 
 def set_ratios(monkeypatch: pytest.MonkeyPatch, *ratios: float) -> None:
-    monkeypatch.setattr(module, "measure", lambda _target, _prefix, _prompt, rows: list(ratios[: len(rows)]))
+    """Make `measure` return these ratios."""
+    monkeypatch.setattr(refit_module, "measure", lambda _target, _prefix, _prompt, rows: list(ratios[: len(rows)]))
 
 
-def test_dearer_forwards_make_a_dearer_curve_and_smaller_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_higher_costs_raise_the_curve_and_shrink_the_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
     set_ratios(monkeypatch, 1.2, 2.6)
     curve = refit(LARGE, Any, (1,), SPEC, CURVE)
     assert curve is not None and curve.ratio == pytest.approx((1.0, 1.1, 1.2, 2.6, 3.6))
@@ -29,8 +30,8 @@ def test_dearer_forwards_make_a_dearer_curve_and_smaller_drafts(monkeypatch: pyt
     assert plan_lane(SPEC, "trie", "cpu", curve).num_draft < plan_lane(SPEC, "trie", "cpu", CURVE).num_draft
 
 
-@pytest.mark.parametrize("measured", [(2.7, 3.0, 4.0), (1.05, 1.1, 1.8)], ids=["dearer", "cheaper"])
-def test_an_assumed_curve_is_made_as_dear_as_forwards_are(
+@pytest.mark.parametrize("measured", [(2.7, 3.0, 4.0), (1.05, 1.1, 1.8)], ids=["higher", "lower"])
+def test_without_a_curve_the_assumed_one_is_fitted_to_the_measured_costs(
     monkeypatch: pytest.MonkeyPatch, measured: tuple[float, ...]
 ) -> None:
     set_ratios(monkeypatch, *measured)
@@ -39,14 +40,16 @@ def test_an_assumed_curve_is_made_as_dear_as_forwards_are(
     assert curve.at(64) == pytest.approx(measured[2] / ASSUMED_CPU.at(16) * ASSUMED_CPU.at(64))
 
 
-def test_no_forward_over_several_rows_counts_as_cheaper_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ratios_below_1_are_raised_to_1(monkeypatch: pytest.MonkeyPatch) -> None:
     set_ratios(monkeypatch, 0.9, 0.95, 1.2)
     curve = refit(LARGE, Any, (1,), RaceSpec(("vanilla", "fusion")), None)
     assert curve is not None and curve.at(4) == curve.at(8) == 1.0
 
 
-@pytest.mark.parametrize("ratios", [(1.0, 1.1), (1.2, 1.3), (1.25, 1.4)], ids=["cheaper", "equal", "noise"])
-def test_a_curve_that_holds_is_left(monkeypatch: pytest.MonkeyPatch, ratios: tuple[float, ...]) -> None:
+@pytest.mark.parametrize("ratios", [(1.0, 1.1), (1.2, 1.3), (1.25, 1.4)], ids=["lower", "equal", "hardly higher"])
+def test_the_curve_is_unchanged_unless_costs_rise_by_a_tenth(
+    monkeypatch: pytest.MonkeyPatch, ratios: tuple[float, ...]
+) -> None:
     set_ratios(monkeypatch, *ratios)
     assert refit(LARGE, Any, (1,), SPEC, CURVE) is CURVE
 
@@ -59,36 +62,36 @@ def test_a_curve_that_holds_is_left(monkeypatch: pytest.MonkeyPatch, ratios: tup
         (SPEC, "cuda", MIN_PARAMETERS),
         (SPEC, "cpu", MIN_PARAMETERS - 1),
     ],
-    ids=["a size that was given", "no drafts", "a GPU", "a small model"],
+    ids=["a fixed draft size", "no drafts", "a GPU", "a small model"],
 )
-def test_where_nothing_is_to_be_learned_nothing_is_measured(
+def test_nothing_is_measured_for_fixed_draft_sizes_gpus_and_small_models(
     monkeypatch: pytest.MonkeyPatch, spec: RaceSpec, device: str, parameters: int
 ) -> None:
-    monkeypatch.setattr(module, "measure", pytest.fail)
+    monkeypatch.setattr(refit_module, "measure", pytest.fail)
     target: Any = SimpleNamespace(device_type=device, describe=lambda: {"parameters": parameters})
     assert refit(target, Any, (1,), spec, CURVE) is CURVE
 
 
-@pytest.mark.parametrize(("late", "rounds"), [(False, ROUNDS), (True, MIN_ROUNDS)])
-def test_medians_of_forwards_beside_each_other(monkeypatch: pytest.MonkeyPatch, late: bool, rounds: int) -> None:
-    scored: list[int] = []
+@pytest.mark.parametrize(("limit_s", "rounds"), [(3600.0, ROUNDS), (-1.0, MIN_ROUNDS)])
+def test_measured_ratios_are_medians_over_rounds(monkeypatch: pytest.MonkeyPatch, limit_s: float, rounds: int) -> None:
+    scored_sizes: list[int] = []
     kept_paths: list[tuple[int, ...]] = []
-    session = SimpleNamespace(score=lambda tree: scored.append(len(tree)), keep=kept_paths.append)
+    session = SimpleNamespace(score=lambda tree: scored_sizes.append(len(tree)), keep=kept_paths.append)
     target: Any = SimpleNamespace(session=lambda *_, **__: session)
 
-    # They hold a disturbed forward, a slow round and a forward that is too short.
+    # In ms, for 1, 4 and 8 rows. Disturbed are the whole third round, 4 rows in the fourth, and 8 rows in the last.
     times = iter([2.0, 3.0, 5.0, 2.0, 3.0, 5.0, 20.0, 30.0, 50.0, 4.0, 60.0, 10.0, 2.0, 3.0, 0.5])
 
     def timed(run: Any) -> tuple[float, float]:
         run()
         return 0.0, next(times)
 
-    monkeypatch.setattr(module, "timed", timed)
-    monkeypatch.setattr(module, "LIMIT_S", -1.0 if late else 3600.0)
+    monkeypatch.setattr(refit_module, "timed", timed)
+    monkeypatch.setattr(refit_module, "LIMIT_S", limit_s)
     assert measure(target, None, (7,), (4, 8)) == [1.5, 2.5]  # type: ignore[arg-type]
-    assert scored == [1, 4, 8] * rounds and kept_paths == [(0,)]
+    assert scored_sizes == [1, 4, 8] * rounds and kept_paths == [(0,)]
 
 
-def test_between_what_was_measured_lies_a_line() -> None:
+def test_a_scaled_curve_interpolates_the_scales_linearly() -> None:
     curve = CostCurve((1, 3, 8, 40), (1.0, 1.5, 2.0, 4.0))
     assert scaled(curve, (4, 8), (1.3, 1.5)).ratio == pytest.approx((1.0, 1.5 * 1.2, 3.0, 6.0))

@@ -1,39 +1,40 @@
-"""Repeated runs: which count, the note on them, when they suffice, and that a race is repeated as it was run."""
+"""Repeated runs: their summary, when there are enough, and that later runs are like the first."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from types import SimpleNamespace
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
-from specrace.core.events import Event, Finished, Repeated, Started, Step
+from specrace.core.events import Finished, Repeated, Started, Step
 from specrace.core.metrics import LaneMetrics, format_speedup, too_fast
+from specrace.engine import race as race_module
 from specrace.engine import repeats
+from specrace.engine.lane import Lane
 from specrace.engine.race import race
 from specrace.engine.repeats import MIN_RUNS, RepeatUntilNarrow, Run, is_narrow, summarise
 from specrace.engine.spec import RaceSpec
 from specrace.ngrams.automaton import SuffixAutomaton
 from specrace.ngrams.past import PROMPT_TAIL, PastOutputs
 from specrace.ngrams.sources import Sources
-from tests.engine.test_race import ALL, PROMPT, FaultyTarget, target
+from tests.engine.test_race import ALL_LANES, PROMPT, FaultyTarget, make_target
 
 
 def lane(ms: float, steps: int = 20, tokens: int = 60) -> LaneMetrics:
     return LaneMetrics(tokens, steps, target_ms=ms)
 
 
-def a_run(speedup: float, *, disturbed: bool = False, text_differs: bool = False) -> Run:
-    """Vanilla takes 600 ms for 60 tokens; the trie prints 3 tokens a step."""
+def make_run(speedup: float, *, disturbed: bool = False, text_differs: bool = False) -> Run:
+    """A run in which vanilla prints 60 tokens in 600 ms, and the trie prints 3 tokens per step."""
     return Run({"vanilla": lane(600, 60), "trie": lane(600 / speedup)}, disturbed, text_differs)
 
 
-# The figures.
+# The summary.
 
 
-def test_the_figures_are_median_minimum_and_maximum() -> None:
-    summary = summarise([a_run(2.4), a_run(2.0), a_run(2.2)])
+def test_a_summary_has_median_minimum_and_maximum() -> None:
+    summary = summarise([make_run(2.4), make_run(2.0), make_run(2.2)])
     vanilla, trie = summary.lanes
     assert (vanilla.lane, vanilla.speedup, vanilla.low, vanilla.high) == ("vanilla", 1, 1, 1)
     assert (trie.speedup, trie.low, trie.high) == pytest.approx((2.2, 2.0, 2.4))
@@ -42,117 +43,127 @@ def test_the_figures_are_median_minimum_and_maximum() -> None:
 
 
 def test_a_disturbed_run_does_not_count() -> None:
-    summary = summarise([a_run(2.9, disturbed=True), a_run(2.0), a_run(2.2)])
+    summary = summarise([make_run(2.9, disturbed=True), make_run(2.0), make_run(2.2)])
     assert (summary.runs, summary.disturbed) == (2, False) and "1 more was disturbed" in summary.note
     assert (summary.lanes[1].low, summary.lanes[1].high) == pytest.approx((2.0, 2.2))
 
 
 @pytest.mark.parametrize(("total", "busy"), [(1, 1), (2, 1), (4, 2), (5, 3), (3, 3)])
-def test_too_few_undisturbed_runs_are_said(total: int, busy: int) -> None:
-    summary = summarise([a_run(2 + 0.1 * number, disturbed=number < busy) for number in range(total)])
+def test_a_summary_without_a_majority_of_undisturbed_runs_is_disturbed(total: int, busy: int) -> None:
+    summary = summarise([make_run(2 + 0.1 * number, disturbed=number < busy) for number in range(total)])
     runs = "1 run" if total == 1 else f"{total} runs"
     assert summary.note == f"The machine was busy in {busy} of {runs}; measure again when it is quiet."
     assert summary.disturbed and summary.runs == (total - busy or total)
 
 
 def test_a_run_faster_than_the_first_runs_tokens_per_step_does_not_count() -> None:
+    # Four tokens per step, where the first run has three.
     quick = Run({"vanilla": lane(600, 60), "trie": lane(600 / 3.6, 15)}, False)
     assert not too_fast(quick.lanes) and quick.lanes["trie"].tau == 4
-    summary = summarise([a_run(2.0), quick, a_run(2.1)])
+    summary = summarise([make_run(2.0), quick, make_run(2.1)])
     assert summary.runs == 2 and summary.lanes[1].high == pytest.approx(2.1)
 
 
-def test_another_text_is_said() -> None:
-    assert summarise([a_run(2.0), a_run(2.1, text_differs=True)]).note == (
+def test_the_note_counts_the_runs_with_another_text() -> None:
+    assert summarise([make_run(2.0), make_run(2.1, text_differs=True)]).note == (
         "Speedups are medians of 2 runs. In 1 of the runs a lane's text differed from the first run's."
     )
 
 
-def test_a_speedup_is_bounded_by_the_tokens_per_step() -> None:
-    for speedup, fast in ((3.2, False), (3.4, True), (49.0, True)):
-        assert too_fast(a_run(speedup).lanes) is fast
-    shorter = {"vanilla": lane(600, 60), "trie": lane(100, 10, tokens=30)}
-    shorter["trie"].target_ms = 80
+def test_a_speedup_above_1_1_times_the_tokens_per_step_is_too_fast() -> None:
+    for speedup, expected in ((3.2, False), (3.4, True), (49.0, True)):
+        assert too_fast(make_run(speedup).lanes) is expected
+    # A lane with fewer tokens than vanilla is not judged.
+    shorter = {"vanilla": lane(600, 60), "trie": lane(80, 10, tokens=30)}
     assert shorter["trie"].speedup(shorter["vanilla"]) > 1.1 * shorter["trie"].tau and not too_fast(shorter)
 
 
 @pytest.mark.parametrize(
     ("speedup", "words"), [(2.449, "2.4×"), (2.45, "2.5×"), (1, "1.0×"), (0.04, "0.0×"), (15.96, "16.0×")]
 )
-def test_a_speedup_in_words_has_one_decimal(speedup: float, words: str) -> None:
+def test_a_formatted_speedup_has_one_decimal(speedup: float, words: str) -> None:
     assert format_speedup(speedup) == words
 
 
-# Enough.
+# When there are enough runs.
 
 
-def test_narrow_is_a_tenth_over_enough_undisturbed_runs() -> None:
-    close = [a_run(2.0), *[a_run(2.1)] * (MIN_RUNS - 1)]
+def test_a_range_is_narrow_up_to_a_tenth_of_the_median_over_enough_undisturbed_runs() -> None:
+    close = [make_run(2.0), *[make_run(2.1)] * (MIN_RUNS - 1)]
     assert is_narrow(summarise(close)) and not is_narrow(summarise(close[:-1]))
-    assert not is_narrow(summarise([*close, a_run(2.4)])) and is_narrow(summarise([*close, a_run(2.4)]), 0.2)
-    busy = [a_run(2.0, disturbed=True)] * MIN_RUNS
+    assert not is_narrow(summarise([*close, make_run(2.4)])) and is_narrow(summarise([*close, make_run(2.4)]), 0.2)
+    busy = [make_run(2.0, disturbed=True)] * MIN_RUNS
     assert not is_narrow(summarise([*close, *busy]))
 
 
-def test_until_ends_when_narrow_or_the_runs_or_the_seconds_are_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr(repeats, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    wide, narrow = summarise([a_run(2.0), a_run(3.0)]), summarise([a_run(2.0)] * MIN_RUNS)
+class Clock:
+    """A clock that the test sets."""
+
+    now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+def test_runs_are_repeated_until_narrow_or_up_to_a_number_or_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(repeats, "time", clock)
+    wide = summarise([make_run(2.0), make_run(3.0)])
+    narrow = summarise([make_run(2.0)] * MIN_RUNS)
     again = RepeatUntilNarrow(budget_s=20, max_runs=3)
     assert [again(wide) for _ in range(3)] == [True, True, False]
     again = RepeatUntilNarrow(budget_s=20)
     assert again(wide) and not again(narrow)
-    again, answers = RepeatUntilNarrow(budget_s=20), []
-    for now[0] in (5.0, 10.0, 15.0, 19.9, 23.0):
+    again = RepeatUntilNarrow(budget_s=20)
+    answers = []
+    for clock.now_s in (5.0, 10.0, 15.0, 19.9, 23.0):
         answers.append(again(wide))
-    assert answers == [True, True, True, True, False], "a run of 3.1 s would end 1.1 s too late"
+    assert answers == [True, True, True, True, False], "another run of 3.1 s would end 1.1 s too late"
 
 
-# The race.
+# A repeated race.
 
 
-def times(count: int) -> Callable[[Repeated], bool]:
-    """An `again` that allows `count` further runs."""
-    further_runs = iter(range(count))
-    return lambda _: next(further_runs, None) is not None
+class AllowRuns:
+    """An `again` that allows `count` further runs, and records the summaries that it is called with."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.summaries: list[Repeated] = []
+
+    def __call__(self, summary: Repeated) -> bool:
+        self.summaries.append(summary)
+        return len(self.summaries) <= self.count
 
 
-def test_after_the_end_the_race_is_run_again_quietly() -> None:
-    summaries: list[Repeated] = []
-    more = times(3)
-    events = list(
-        race(
-            target(),
-            PROMPT,
-            RaceSpec(ALL, max_new_tokens=20),
-            again=lambda repeated: (summaries.append(repeated), more(repeated))[1],
-        )
-    )
+def test_further_runs_yield_a_summary_each_and_no_steps() -> None:
+    again = AllowRuns(3)
+    events = list(race(make_target(), PROMPT, RaceSpec(ALL_LANES, max_new_tokens=20), again=again))
     end = next(number for number, event in enumerate(events) if isinstance(event, Finished))
     started, later = events[0], events[end + 1 :]
     assert isinstance(started, Started) and all(isinstance(event, Step) for event in events[1:end])
     assert len(later) == 3 and all(isinstance(event, Repeated) for event in later)
-    assert summaries[1:] == later, "`again` is asked after each run, the last included"
-    assert [spread.lane for spread in summaries[-1].lanes] == list(ALL)
-    for summary in summaries:
+    assert again.summaries[1:] == later, "`again` is called after each run, the last one included"
+    assert [spread.lane for spread in again.summaries[-1].lanes] == list(ALL_LANES)
+    for summary in again.summaries:
         assert all(spread.low <= spread.speedup <= spread.high for spread in summary.lanes)
         assert "differed" not in summary.note
 
 
-def test_by_default_a_race_is_run_once() -> None:
-    assert isinstance(list(race(target(), PROMPT, RaceSpec(max_new_tokens=9)))[-1], Finished)
+def test_a_race_is_run_once_by_default() -> None:
+    assert isinstance(list(race(make_target(), PROMPT, RaceSpec(max_new_tokens=9)))[-1], Finished)
 
 
-def test_another_lane_steps_first_in_each_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = sys.modules["specrace.engine.race"]
+def test_each_run_begins_with_another_lane(monkeypatch: pytest.MonkeyPatch) -> None:
     orders: list[list[str]] = []
-    plain = module.in_race_time
-    monkeypatch.setattr(
-        module,
-        "in_race_time",
-        lambda lanes, *rest: (orders.append([lane.name for lane in lanes]), plain(lanes, *rest))[1],
-    )
-    list(race(target(), PROMPT, RaceSpec(("trie", "bigram"), max_new_tokens=9), again=times(3)))
+    in_race_time = race_module.in_race_time
+
+    def record_order(lanes: Sequence[Lane], *arguments: Any) -> Iterator[Step]:
+        orders.append([lane.name for lane in lanes])
+        return in_race_time(lanes, *arguments)
+
+    monkeypatch.setattr(race_module, "in_race_time", record_order)
+    list(race(make_target(), PROMPT, RaceSpec(("trie", "bigram"), max_new_tokens=9), again=AllowRuns(3)))
     assert orders == [
         ["vanilla", "trie", "bigram"], ["trie", "bigram", "vanilla"], ["bigram", "vanilla", "trie"],
         ["vanilla", "trie", "bigram"],
@@ -160,63 +171,52 @@ def test_another_lane_steps_first_in_each_run(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("steps", [0, 1, 7])
-def test_a_stop_in_a_repeated_run_ends_it_and_it_does_not_count(steps: int) -> None:
-    summaries: list[Repeated] = []
-    events: list[Event] = []
-    calls = [0]
+def test_a_stopped_further_run_is_the_last_and_does_not_count(steps: int) -> None:
+    """The third run is stopped after a number of steps."""
+    again = AllowRuns(10)
+    num_calls = 0
 
     def stop() -> bool:
-        calls[0] += len(summaries) > 1
-        return calls[0] > steps
+        nonlocal num_calls
+        if len(again.summaries) == 2:
+            num_calls += 1
+        return num_calls > steps
 
-    for event in race(
-        target(),
-        PROMPT,
-        RaceSpec(ALL, max_new_tokens=60),
-        stop=stop,
-        again=lambda repeated: not summaries.append(repeated),
-    ):
-        events.append(event)
-    assert isinstance(events[-1], Repeated) and len(summaries) == 2
-    assert calls[0] == steps + 1, "`stop` is asked before every step"
+    events = list(race(make_target(), PROMPT, RaceSpec(ALL_LANES, max_new_tokens=60), stop=stop, again=again))
+    assert isinstance(events[-1], Repeated) and len(again.summaries) == 2
+    assert num_calls == steps + 1, "`stop` is called before every step"
 
 
 def test_a_stopped_race_is_not_repeated() -> None:
-    def never(_: Repeated) -> bool:
-        raise AssertionError("there is nothing to repeat")
-
-    events = list(race(target(), PROMPT, RaceSpec(ALL), stop=lambda: True, again=never))
+    again = AllowRuns(1)
+    events = list(race(make_target(), PROMPT, RaceSpec(ALL_LANES), stop=lambda: True, again=again))
     assert isinstance(events[-1], Finished) and events[-1].stopped
+    assert again.summaries == []
 
 
-def test_a_text_that_changes_from_run_to_run_is_said() -> None:
-    """Two lanes of the first run are right, those after them are not."""
-    *_, last = race(FaultyTarget(2, 5), PROMPT, RaceSpec(("trie",), max_new_tokens=20), again=times(2))
+def test_runs_whose_text_differs_from_the_first_are_counted() -> None:
+    """Only the two lanes of the first run are right."""
+    *_, last = race(FaultyTarget(2, 5), PROMPT, RaceSpec(("trie",), max_new_tokens=20), again=AllowRuns(2))
     assert isinstance(last, Repeated) and "In 2 of the runs a lane's text differed" in last.note
 
 
-def test_what_is_built_for_one_run_is_built_for_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise later runs would get for free the automaton of past outputs that a lane built in the first run."""
-    built: list[int] = []
-    plain = PastOutputs.automaton
+def test_every_run_builds_the_automata_of_past_outputs_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If later runs used the automata that the first run built, their build times would be shorter."""
+    # For each call of `automaton`, whether it builds a new one.
+    builds: list[bool] = []
+    automaton = PastOutputs.automaton
 
-    def automaton(self: PastOutputs, n: int) -> object:
-        built.append((SuffixAutomaton, (n,), PROMPT_TAIL) not in self._indexes)
-        return plain(self, n)
+    def record_build(self: PastOutputs, n: int) -> object:
+        builds.append((SuffixAutomaton, (n,), PROMPT_TAIL) not in self._indexes)
+        return automaton(self, n)
 
-    monkeypatch.setattr(PastOutputs, "automaton", automaton)
+    monkeypatch.setattr(PastOutputs, "automaton", record_build)
     past = PastOutputs([PROMPT])
-    list(
-        race(
-            target(),
-            PROMPT,
-            RaceSpec(("suffix", "fusion"), max_new_tokens=20),
-            sources=Sources(past=past),
-            again=times(2),
-        )
-    )
-    assert len(built) % 3 == 0
-    share = len(built) // 3
-    first, second, third = sorted(built[:share]), sorted(built[share : 2 * share]), sorted(built[2 * share :])
+    spec = RaceSpec(("suffix", "fusion"), max_new_tokens=20)
+    list(race(make_target(), PROMPT, spec, sources=Sources(past=past), again=AllowRuns(2)))
+    assert len(builds) % 3 == 0
+    per_run = len(builds) // 3
+    # Sorted, because each run begins with another lane.
+    first, second, third = (sorted(builds[start : start + per_run]) for start in range(0, len(builds), per_run))
     assert first == second == third and any(first)
-    assert past._indexes, "it is kept for the next race, as after a race that is run once"
+    assert past._indexes, "the first run's automata are kept for the next race"

@@ -1,9 +1,10 @@
-"""Detokenising token by token: the shares joined are the whole text, and no share breaks a character."""
+"""Detokenising token by token: the tokens' texts, joined, are the whole text, and no text has part of a character."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from specrace.core.events import Finished, LaneResult, Step
 from specrace.core.tree import TokenTree
 from specrace.engine.lane import Lane
 from specrace.views.detokenize import Detokenizer, Narrator
-from tests.parts import FunctionSession, Scripted, continuation
+from tests.parts import FunctionSession, Scripted
 
 TEXTS = [
     "The cat sat on the mat; the cat ran.",
@@ -47,68 +48,70 @@ def decode(tokens: list[int]) -> str:
     return text
 
 
-def shares(tokens: list[int]) -> list[str]:
-    """Each token's share of the text, and what `flush` had held back."""
-    lane = Detokenizer(decode)
-    return [*lane.feed(tokens), lane.flush()]
+def token_texts(tokens: list[int]) -> list[str]:
+    """Each token's text, and then what `flush` returns."""
+    detokenizer = Detokenizer(decode)
+    return [*detokenizer.feed(tokens), detokenizer.flush()]
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_shares_make_the_text_whatever_its_characters(text: str) -> None:
+def test_token_texts_joined_are_the_text(text: str) -> None:
     tokens = TOKENIZER.encode(text).ids
+    # All texts but the first have characters of several tokens.
     assert len(tokens) > len(text) or text == TEXTS[0]
-    text_shares = shares(tokens)
-    assert "".join(text_shares) == text == decode(tokens)
-    assert text_shares[-1] == "" or text.endswith("\ufffd")
+    texts = token_texts(tokens)
+    assert "".join(texts) == text == decode(tokens)
+    assert texts[-1] == "" or text.endswith("\ufffd")
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=40), st.lists(st.integers(1, 7), max_size=20))
-def test_shares_make_the_text_however_it_is_fed(text: str, sizes: list[int]) -> None:
+def test_tokens_can_be_fed_in_groups_of_any_size(text: str, sizes: list[int]) -> None:
     tokens = TOKENIZER.encode(text).ids
-    lane, text_shares = Detokenizer(decode), []
+    detokenizer = Detokenizer(decode)
+    texts = []
     for size in (*sizes, len(tokens)):
-        text_shares += lane.feed(tokens[:size])
+        texts += detokenizer.feed(tokens[:size])
         tokens = tokens[size:]
-    assert "".join([*text_shares, lane.flush()]) == text
+    assert "".join([*texts, detokenizer.flush()]) == text
 
 
 @given(st.lists(st.integers(0, TOKENIZER.get_vocab_size() - 1), max_size=40))
-def test_shares_make_what_any_tokens_decode_to(tokens: list[int]) -> None:
-    """This includes tokens that together are not UTF-8, which a model with random weights writes."""
-    assert "".join(shares(tokens)) == decode(tokens)
+def test_texts_of_random_tokens_joined_are_the_decoded_text(tokens: list[int]) -> None:
+    """Random tokens, which a model with random weights writes, often are not UTF-8."""
+    assert "".join(token_texts(tokens)) == decode(tokens)
 
 
 @pytest.mark.parametrize("character", ["é", "你", "👍", "🏽"])
 def test_a_character_comes_with_the_token_that_completes_it(character: str) -> None:
     tokens = TOKENIZER.encode(character).ids
     assert len(tokens) > 1
-    assert shares(tokens) == [*[""] * (len(tokens) - 1), character, ""]
+    assert token_texts(tokens) == [*[""] * (len(tokens) - 1), character, ""]
 
 
-def test_an_unfinished_character_is_held_back_and_shown_at_the_end() -> None:
+def test_flush_returns_an_incomplete_last_character() -> None:
     tokens = TOKENIZER.encode("ok 👍").ids[:-1]
-    lane = Detokenizer(decode)
-    assert "".join(lane.feed(tokens)) == "ok "
-    assert lane.flush() == "\ufffd"
-    assert lane.flush() == ""
+    detokenizer = Detokenizer(decode)
+    assert "".join(detokenizer.feed(tokens)) == "ok "
+    assert detokenizer.flush() == "\ufffd"
+    assert detokenizer.flush() == ""
 
 
-def test_special_tokens_print_nothing_and_hold_nothing_back() -> None:
+def test_special_tokens_have_no_text_and_do_not_delay_other_tokens() -> None:
     end = TOKENIZER.token_to_id("<|end|>")
     first, second = TOKENIZER.encode("one").ids, TOKENIZER.encode("two").ids
-    text_shares = Detokenizer(decode).feed([*first, end, end, *second])
-    assert "".join(text_shares) == "onetwo"
-    assert text_shares[len(first)] == text_shares[len(first) + 1] == ""
+    texts = Detokenizer(decode).feed([*first, end, end, *second])
+    assert "".join(texts) == "onetwo"
+    assert texts[len(first)] == texts[len(first) + 1] == ""
 
 
 def test_a_control_token_in_a_draft_has_no_text() -> None:
     end = TOKENIZER.token_to_id("<|end|>")
     tokens = [*TOKENIZER.encode("one").ids, end, *TOKENIZER.encode("two").ids]
-    pieces = [piece for step in narrate(TOKENIZER, tokens) for piece in step.pieces]
+    pieces = [piece for step in narrated_steps(TOKENIZER, tokens) for piece in step.pieces]
     assert "".join(pieces).count("<|") == 0 and "" in pieces
 
 
-def test_sentencepiece_spaces_come_out_once() -> None:
+def test_a_sentencepiece_tokenizers_spaces_are_not_doubled() -> None:
     core = Tokenizer(models.BPE(byte_fallback=True))
     core.pre_tokenizer = pre_tokenizers.Metaspace()
     core.decoder = decoders.Sequence(
@@ -118,50 +121,49 @@ def test_sentencepiece_spaces_come_out_once() -> None:
     core.train_from_iterator(
         ["the cat sat on the mat"] * 9, trainers.BpeTrainer(vocab_size=300, special_tokens=special, show_progress=False)
     )
+    # A character that is not in the vocabulary, in its three bytes.
     snowman = [core.token_to_id(f"<0x{byte:02X}>") for byte in "☃".encode()]
     tokens = [*core.encode("the cat").ids, *snowman, *core.encode("sat on").ids]
-    lane = Detokenizer(lambda tokens_so_far: core.decode(tokens_so_far, skip_special_tokens=False))
-    assert (
-        "".join([*lane.feed(tokens), lane.flush()])
-        == core.decode(tokens, skip_special_tokens=False)
-        == "the cat☃ sat on"
-    )
+    detokenizer = Detokenizer(lambda tokens_so_far: core.decode(tokens_so_far, skip_special_tokens=False))
+    text = "".join([*detokenizer.feed(tokens), detokenizer.flush()])
+    assert text == core.decode(tokens, skip_special_tokens=False) == "the cat☃ sat on"
 
 
-def narrate(tokenizer: Tokenizer, tokens: list[int], end: bool = True) -> list[Step]:
-    """The narrated steps of a lane that prints `tokens` with drafts of changing length."""
-    chance = random.Random(1)
+def narrated_steps(tokenizer: Tokenizer, tokens: list[int]) -> list[Step]:
+    """The narrated steps of a lane that prints `tokens` with drafts of random length."""
+    rng = random.Random(1)
     prompt = (0,)
-    session = FunctionSession(prompt, lambda context: tokens[min(len(context) - 1, len(tokens) - 1)])
+    session = FunctionSession(prompt, lambda context: tokens[len(context) - 1])
 
     def propose(context: Sequence[int], _budget: int) -> TokenTree:
-        done = len(context) - 1
-        return TokenTree.chain(context[-1], tokens[done : done + chance.randint(0, 3)])
+        position = len(context) - 1
+        return TokenTree.chain(context[-1], tokens[position : position + rng.randint(0, 3)])
 
-    lane = Lane("tested", Scripted(propose), session, prompt, max_new_tokens=len(tokens) + (not end), num_draft=4)
-    narrator, steps = Narrator(tokenizer), []
-    while len(lane.tokens) < len(tokens):
+    lane = Lane("tested", Scripted(propose), session, prompt, max_new_tokens=len(tokens), num_draft=4)
+    narrator = Narrator(tokenizer)
+    steps = []
+    while not lane.end:
         step = narrator(lane.step())
         assert isinstance(step, Step)
         steps.append(step)
-    assert lane.tokens[: len(tokens)] == tokens == continuation(prompt, session.next_token, len(tokens))
+    assert lane.tokens == tokens
     return steps
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_a_narrated_lane_has_a_text_an_emitted_token_and_a_piece_a_node(text: str) -> None:
-    steps = narrate(TOKENIZER, TOKENIZER.encode(text).ids)
+def test_narrated_steps_have_a_text_for_each_token_and_a_piece_for_each_node(text: str) -> None:
+    steps = narrated_steps(TOKENIZER, TOKENIZER.encode(text).ids)
     assert all(len(step.texts) == len(step.emitted) for step in steps)
     assert all(len(step.pieces) == len(step.tree) for step in steps)
-    assert "".join(text_share for step in steps for text_share in step.texts) == text
+    assert "".join(token_text for step in steps for token_text in step.texts) == text
 
 
-def test_the_end_flushes_and_lanes_do_not_mix() -> None:
+def test_a_result_has_its_lanes_text_with_the_incomplete_last_character() -> None:
     tokens = TOKENIZER.encode("hm 👍").ids[:-1]
     narrator = Narrator(TOKENIZER)
     for name in ("first", "second"):
-        for step in narrate(TOKENIZER, tokens):
-            narrator(Step(name, *(getattr(step, field) for field in list(Step.__dataclass_fields__)[1:])))
+        for step in narrated_steps(TOKENIZER, tokens):
+            narrator(replace(step, lane=name))
     lanes = tuple(
         LaneResult(name, 1, 1, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0, True, None, "length", 0) for name in ("first", "second")
     )

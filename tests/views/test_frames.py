@@ -1,3 +1,5 @@
+"""Frames: their texts, drafts, origins and badges; headlines; and the report of a race."""
+
 from __future__ import annotations
 
 import json
@@ -40,6 +42,7 @@ PASSAGES = [{"title": "t", "document": "d", "text": "0123456789", "score": 0.5} 
 
 @st.composite
 def steps(draw: st.DrawFn, lane: str) -> Step:
+    """A step of the lane with a tree of any shape, and with positions if the lane is the trie."""
     size = 1 if lane == "vanilla" else draw(st.integers(1, 6))
     parents = [-1, *(draw(st.integers(0, node - 1)) for node in range(1, size))]
     tree = TokenTree(
@@ -78,7 +81,10 @@ def result(lane: str, **changes: Any) -> LaneResult:
 
 
 def step(tokens: Sequence[int], accepted: int, *, lane: str = "trie", emitted: int | None = None, **more: Any) -> Step:
-    """A step that drafts a chain after token 0, of which `accepted` tokens are accepted; the bonus is 9."""
+    """A step whose draft is the chain `tokens` after token 0, of which `accepted` are accepted; the bonus is 9.
+
+    Only the first `emitted` tokens are emitted, if given.
+    """
     tree = TokenTree((0, *tokens), tuple(range(-1, len(tokens))), positions=more.pop("positions", None))
     output = (*tokens[:accepted], 9)[: emitted or accepted + 1]
     verdict = Verdict(tuple(range(accepted + 1)), 9, Scores((0,) * len(tree)))
@@ -94,48 +100,49 @@ races = st.lists(st.sampled_from(LANES).flatmap(steps), min_size=1, max_size=25)
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(races)
-def test_the_runs_of_a_lane_s_frames_are_those_of_the_whole_race(race: list[Step]) -> None:
-    view, parts = RaceView(), [list[Any](), list[Any](), list[Any]()]
+def test_the_pieces_of_lane_frames_are_those_of_the_keyframe(race: list[Step]) -> None:
+    view = RaceView()
+    pieces: dict[str, list[Any]] = {lane: [] for lane in LANES}
     view.add(started())
     for event in race:
         view.add(event)
-        index = LANES.index(event.lane)
-        parts[index] += view.lane_frame(index)["runs"]
+        pieces[event.lane] += view.lane_frame(LANES.index(event.lane))["runs"]
     whole = RaceView()
     for event in (started(), *race):
         whole.add(event)
-    assert [join(runs) for runs in parts] == [join(lane["runs"]) for lane in whole.keyframe()["lanes"]]
+    for lane, frame in zip(LANES, whole.keyframe()["lanes"], strict=True):
+        assert join_own(pieces[lane]) == join_own(frame["runs"])
 
 
-def join(runs: list[Any]) -> list[Any]:
-    """The runs, with neighbouring runs of the target's own tokens joined."""
+def join_own(pieces: list[Any]) -> list[Any]:
+    """The pieces, with neighbouring pieces of the target's own tokens joined."""
     joined: list[Any] = []
-    for run in runs:
-        if run[0] == "own" and joined and joined[-1][0] == "own":
-            joined[-1] = ["own", joined[-1][1] + run[1], joined[-1][2] + run[2]]
+    for piece in pieces:
+        if piece[0] == "own" and joined and joined[-1][0] == "own":
+            joined[-1] = ["own", joined[-1][1] + piece[1], joined[-1][2] + piece[2]]
         else:
-            joined.append(run)
+            joined.append(piece)
     return joined
 
 
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(races)
-def test_runs_carry_every_token_and_every_text_once(race: list[Step]) -> None:
+def test_the_pieces_have_every_token_and_text_once(race: list[Step]) -> None:
     view = RaceView()
     view.add(started())
     for event in race:
         view.add(event)
     for number, lane in enumerate(LANES):
         lane_steps = [event for event in race if event.lane == lane]
-        runs = view.keyframe()["lanes"][number]["runs"]
-        assert sum(run[2] for run in runs) == sum(len(event.emitted) for event in lane_steps)
-        assert "".join(run[1] for run in runs) == "".join("".join(event.texts) for event in lane_steps)
+        pieces = view.keyframe()["lanes"][number]["runs"]
+        assert sum(piece[2] for piece in pieces) == sum(len(event.emitted) for event in lane_steps)
+        assert "".join(piece[1] for piece in pieces) == "".join("".join(event.texts) for event in lane_steps)
         accepted = sum(min(event.verdict.accepted, len(event.emitted)) for event in lane_steps)
-        assert sum(run[2] for run in runs if run[0] == "accepted") == accepted
+        assert sum(piece[2] for piece in pieces if piece[0] == "accepted") == accepted
 
 
-def test_no_draft_and_nothing_accepted_look_different() -> None:
+def test_a_draft_frame_has_the_accepted_and_the_rejected_texts() -> None:
     assert describe_draft(step((), 0))["drafted"] == 0
     assert describe_draft(step((1, 2, 3), 0)) == {
         "step": 0, "drafted": 3, "accepted": 0, "yes": "", "no": ["p1", "p2", "p3"],
@@ -145,7 +152,7 @@ def test_no_draft_and_nothing_accepted_look_different() -> None:
     }  # fmt: skip
 
 
-def test_an_end_inside_the_accepted_path_cuts_the_run() -> None:
+def test_an_end_inside_the_accepted_path_cuts_the_text() -> None:
     view = RaceView()
     view.add(started(("vanilla", "trie")))
     view.add(step((1, 2, 3), 3, emitted=2, end="eos"))
@@ -154,11 +161,11 @@ def test_an_end_inside_the_accepted_path_cuts_the_run() -> None:
     assert (lane["end"], lane["draft"]["accepted"], lane["draft"]["no"]) == ("eos", 2, [])
 
 
-def test_of_a_long_rejected_branch_a_pane_shows_eight_tokens() -> None:
+def test_a_draft_frame_has_at_most_eight_rejected_tokens() -> None:
     assert len(describe_draft(step(tuple(range(40)), 0))["no"]) == 8
 
 
-def test_accepted_tokens_know_their_place_in_the_passages() -> None:
+def test_spans_are_where_the_accepted_tokens_are_in_the_passages() -> None:
     origins = [None, [0, 0, 3], [0, 3, 5], [1, 7, 9]]
     assert find_spans(step((1, 2, 3, 4), 4, positions=(-1, 1, 2, 3, 77)), origins) == [[0, 0, 5], [1, 7, 9]]
     assert find_spans(step((1, 2), 2, positions=(-1, 0, -1)), origins) == []
@@ -166,7 +173,7 @@ def test_accepted_tokens_know_their_place_in_the_passages() -> None:
     assert find_spans(step((1, 2), 2), origins) == []
 
 
-def test_sources_tell_where_the_tokens_came_from() -> None:
+def test_tokens_are_counted_by_origin() -> None:
     origins = [None, [0, 0, 3], [0, 3, 5], [1, 7, 9]]
     assert count_sources(step((1, 2, 3, 4, 5), 5, positions=(-1, 0, 1, 3, 4, -1)), origins) == [1, 1, 1, 1, 1, 1]
     assert count_sources(step((1, 2), 1, positions=(-1, 2, 1)), origins) == [1, 0, 0, 0, 1]
@@ -177,18 +184,18 @@ def test_sources_tell_where_the_tokens_came_from() -> None:
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(races)
-def test_every_token_has_one_source(race: list[Step]) -> None:
+def test_every_token_is_counted_under_one_origin(race: list[Step]) -> None:
     view = RaceView()
     view.add(started())
     for event in race:
         view.add(event)
     for lane in view.keyframe()["lanes"]:
         assert sum(lane["sources"]) == lane["meters"]["tokens"]
-        placed = sum(end - start > 0 for run in lane["runs"] for _, start, end in (run[3] if len(run) > 3 else []))
-        assert (placed > 0) == (sum(lane["sources"][4:]) > 0)
+        has_spans = any(len(piece) > 3 for piece in lane["runs"])
+        assert has_spans == (sum(lane["sources"][4:]) > 0)
 
 
-def test_a_race_without_passages_has_no_places() -> None:
+def test_a_race_without_passages_has_no_origins() -> None:
     assert read_origins({}) == read_origins({"origins": None}) == ()
     assert read_origins({"origins": [None, (0, 1, 2)]}) == (None, [0, 1, 2])
 
@@ -204,17 +211,17 @@ def test_a_race_without_passages_has_no_places() -> None:
         {"rows": [1], "ratio": [1], "contexts": 3},
     ],
 )
-def test_what_is_no_cost_curve_is_not_shown(curve: Any) -> None:
+def test_an_invalid_cost_curve_is_not_shown(curve: Any) -> None:
     assert describe_curve(curve, 100) is None
 
 
-def test_the_cost_curve_is_that_of_the_nearest_context() -> None:
+def test_the_cost_curve_for_the_nearest_context_is_shown() -> None:
     contexts = [{"context": size, "row_ms": 1.0, "ratio": [1.0, ratio]} for size, ratio in ((100, 1.5), (900, 3.0))]
     curve = {"rows": [1, 4], "ratio": [1.0, 2.0], "contexts": contexts}
     assert describe_curve(curve, 800) == {"rows": [1, 4], "ratio": [1.0, 3.0], "context": 900}
 
 
-def test_the_live_badge_compares_tokens() -> None:
+def test_a_running_lanes_badge_compares_its_tokens_with_vanillas() -> None:
     view = RaceView()
     view.add(started(("vanilla", "trie")))
     badges = []
@@ -243,21 +250,23 @@ def test_the_live_badge_compares_tokens() -> None:
         ),
     ],
 )
-def test_the_final_badge(changes: dict[str, Any], stopped: bool, badge: tuple[str, str]) -> None:
+def test_a_finished_lanes_badge_says_whether_its_text_is_vanillas(
+    changes: dict[str, Any], stopped: bool, badge: tuple[str, str]
+) -> None:
     assert final_badge(result("trie", **changes), stopped) == badge
 
 
 def test_the_headline_names_the_fastest_lane_and_what_differs() -> None:
     race = started(("vanilla", "trie"))
-    won = Finished((result("vanilla"), result("trie", speedup=2.13)))
-    assert headline(race, won) == (
+    faster = Finished((result("vanilla"), result("trie", speedup=2.13)))
+    assert headline(race, faster) == (
         "Trie is fastest: 2.1× vanilla, with 2.0 tokens per step. Every lane printed the same text."
     )
-    level = Finished((result("vanilla"), result("trie", speedup=1.04)))
-    assert headline(race, level).startswith("No lane was faster than vanilla.")
-    lost = Finished((result("vanilla"), result("trie", speedup=0.5, identical=False)))
-    assert headline(race, lost) == "No lane was faster than vanilla. Trie differs from vanilla."
-    assert headline(race, Finished(won.lanes, stopped=True)).startswith("Stopped")
+    as_fast = Finished((result("vanilla"), result("trie", speedup=1.04)))
+    assert headline(race, as_fast).startswith("No lane was faster than vanilla.")
+    slower = Finished((result("vanilla"), result("trie", speedup=0.5, identical=False)))
+    assert headline(race, slower) == "No lane was faster than vanilla. Trie differs from vanilla."
+    assert headline(race, Finished(faster.lanes, stopped=True)).startswith("Stopped")
 
 
 def repeated(trie: float, *, disturbed: bool = False) -> Repeated:
@@ -267,7 +276,7 @@ def repeated(trie: float, *, disturbed: bool = False) -> Repeated:
     return Repeated(5, lanes, disturbed, note)
 
 
-def test_repeated_runs_replace_the_first_runs_speedup_everywhere() -> None:
+def test_frames_and_report_have_the_median_speedups_of_repeated_runs() -> None:
     pace = Pace(9, 1.0, 1.0, 1.0, 0.0, 0.0, 2, True, "The machine was disturbed.")
     race, finished = started(("vanilla", "trie")), Finished((result("vanilla"), result("trie", speedup=9.9)), pace=pace)
     view = RaceView()
@@ -284,10 +293,10 @@ def test_repeated_runs_replace_the_first_runs_speedup_everywhere() -> None:
     assert [lanes[1][name] for name in ("speedup", "speedup_low", "speedup_high")] == pytest.approx([2.4, 2.2, 2.65])
 
 
-def test_repeated_runs_on_a_busy_machine_name_no_winner() -> None:
+def test_the_headline_of_disturbed_runs_names_no_fastest_lane() -> None:
     race, finished = started(("vanilla", "trie")), Finished((result("vanilla"), result("trie", speedup=2.1)))
-    words = headline(race, finished, repeated(2.4, disturbed=True))
-    assert words == "The machine was busy in 3 of 5 runs. Every lane printed the same text."
+    text = headline(race, finished, repeated(2.4, disturbed=True))
+    assert text == "The machine was busy in 3 of 5 runs. Every lane printed the same text."
     assert "fastest: 2.1×" in headline(race, finished)
 
 
@@ -301,8 +310,8 @@ def test_a_race_that_was_run_once_has_no_range() -> None:
     assert (race_report["runs"], race_report["repeated"], race_report["lanes"][1]["speedup_low"]) == (1, None, None)
 
 
-def test_the_results_and_the_headline_round_the_same_figure() -> None:
-    """2.4496 rounds to 2.45, which would round to 2.5; both must show 2.4."""
+def test_the_results_and_the_headline_show_the_same_speedup() -> None:
+    """Rounding 2.4496 in two steps, to 2.45 and then to 2.5, would be wrong."""
     view = RaceView()
     for event in (started(("vanilla", "trie")), Finished((result("vanilla"), result("trie", speedup=2.4496)))):
         view.add(event)
@@ -310,14 +319,14 @@ def test_the_results_and_the_headline_round_the_same_figure() -> None:
     assert format_speedup(frame["results"][1]["speedup"]) == "2.4×" and "2.4× vanilla" in frame["headline"]
 
 
-def test_a_loop_is_said() -> None:
+def test_a_lane_that_repeats_a_token_is_shown_as_looping() -> None:
     view = RaceView()
     view.add(started(("vanilla", "trie")))
     view.add(step((9,) * 50, 50))
     assert view.keyframe()["lanes"][1]["loops"] is True
 
 
-def test_meters_use_each_lanes_own_clock() -> None:
+def test_a_lanes_meters_are_computed_from_its_steps() -> None:
     view = RaceView()
     view.add(started(("vanilla", "trie")))
     view.add(step((), 0, lane="vanilla"))
@@ -329,7 +338,7 @@ def test_meters_use_each_lanes_own_clock() -> None:
     }  # fmt: skip
 
 
-def test_the_report_is_json_without_the_page_s_own_data() -> None:
+def test_the_report_is_json_without_the_origins() -> None:
     text = json.dumps(report(started(("vanilla",), model="m"), Finished((result("vanilla"),))))
     data = json.loads(text)
     assert data["model"] == "m" and "origins" not in data

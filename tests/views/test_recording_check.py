@@ -1,3 +1,5 @@
+"""The check of recordings: those that ship pass, and any inconsistency is refused in one sentence."""
+
 from __future__ import annotations
 
 import json
@@ -21,7 +23,7 @@ from specrace.views.recording_check import PAGE, TERMINAL, RecordingLimits, open
 from specrace.views.reel import make_reel
 
 RECORDINGS = sorted((Path(__file__).resolve().parents[2] / "assets" / "recordings").glob("*.jsonl"))
-# The others take seconds and are checked by `tests/paths/test_large_recordings.py`.
+# Larger recordings take seconds each; `tests/paths/test_large_recordings.py` checks them.
 QUICK_BYTES = 250_000
 SMALL = [path for path in RECORDINGS if path.stat().st_size < QUICK_BYTES]
 LARGE = [path for path in RECORDINGS if path not in SMALL]
@@ -37,24 +39,26 @@ def text_of(rows: Rows) -> str:
 
 
 @pytest.fixture(scope="module")
-def packed() -> bytes:
-    """The rows of a recording, packed: each test unpacks its own copy, which is faster than parsing."""
+def marshalled() -> bytes:
+    """The rows of a recording, marshalled: each test loads a copy, which is faster than parsing JSON."""
     return marshal.dumps(rows_of(next(path for path in RECORDINGS if path.stem == "ngram-trie")))
 
 
 @pytest.fixture
-def rows(packed: bytes) -> Rows:
-    unpacked: Rows = marshal.loads(packed)
-    return unpacked
+def rows(marshalled: bytes) -> Rows:
+    """The rows of a recording with four lanes; the test may change them."""
+    copied: Rows = marshal.loads(marshalled)
+    return copied
 
 
 def step_of(rows: Rows, lane: str, number: int = 0) -> dict[str, Any]:
+    """The row of the lane's step with this index."""
     return [row for row in rows if row["type"] == "step" and row["lane"] == lane][number]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", SMALL, ids=lambda path: path.stem)
-def test_the_recordings_that_ship_pass(path: Path) -> None:
+def test_bundled_recordings_pass(path: Path) -> None:
     events = open_recording(path.read_bytes(), path.name)
     assert events == read_recording(path) == read_recording(path, TERMINAL)
     assert isinstance(events[0], Started) and isinstance(events[-1], Finished)
@@ -65,7 +69,7 @@ def test_there_are_recordings_to_check() -> None:
     assert SMALL and LARGE
 
 
-def test_sentences_need_no_rank_as_evidence(rows: Rows) -> None:
+def test_passages_without_evidence_ranks_pass(rows: Rows) -> None:
     sentences = [sentence for passage in rows[0]["about"]["passages"] for sentence in passage["sentences"]]
     ranks = [sentence.pop("evidence") for sentence in sentences]
     assert any(ranks)
@@ -73,7 +77,7 @@ def test_sentences_need_no_rank_as_evidence(rows: Rows) -> None:
     assert [passage["evidence"] for passage in reel["head"]["passages"]] == [[]] * len(rows[0]["about"]["passages"])
 
 
-def test_line_separators_inside_a_text_are_no_line_ends(rows: Rows) -> None:
+def test_unicode_line_separators_in_a_text_do_not_end_the_line(rows: Rows) -> None:
     rows[0]["about"]["question"] = "one\u2028two\x85three"
     data = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     first = open_recording(data.encode(), "x")[0]
@@ -81,8 +85,8 @@ def test_line_separators_inside_a_text_are_no_line_ends(rows: Rows) -> None:
 
 
 @pytest.mark.parametrize("path", SMALL, ids=lambda path: path.stem)
-def test_control_tokens_of_older_recordings_do_not_show(path: Path) -> None:
-    """They show neither in a draft nor in a drafter's details; the printed texts stay the same."""
+def test_control_tokens_are_hidden_in_drafts_and_notes(path: Path) -> None:
+    """Older versions recorded the texts of control tokens. The printed texts do not change."""
     for row, event in zip(rows_of(path), read_recording(path), strict=True):
         if isinstance(event, Step):
             rows = event.note.rows if event.note else ()
@@ -91,10 +95,10 @@ def test_control_tokens_of_older_recordings_do_not_show(path: Path) -> None:
             assert list(event.texts) == row["texts"] and len(event.pieces) == len(row["pieces"])
 
 
-def test_a_text_that_looks_like_a_control_token_stays(rows: Rows) -> None:
-    """It stays where a token prints it, and where it is only part of a token."""
+def test_printed_texts_and_parts_of_tokens_are_not_hidden(rows: Rows) -> None:
+    """A text that looks like a control token stays if a token prints it, or if it is only part of a token's text."""
     step = step_of(rows, "vanilla", 1)
-    old, step["texts"] = step["texts"], ["</s>"]
+    step["texts"] = ["</s>"]
     for row in rows[1:-1]:
         nodes = [node for node, token in enumerate(row["tree"]["tokens"]) if token == step["emitted"][0]]
         for node in nodes:
@@ -105,11 +109,11 @@ def test_a_text_that_looks_like_a_control_token_stays(rows: Rows) -> None:
     lane["text"] = "".join(text for row in rows[1:-1] if row["lane"] == "vanilla" for text in row["texts"]).strip()
     events = open_recording(text_of(rows).encode(), "x")
     pieces = [event.pieces for event in events if isinstance(event, Step) and event.lane == "vanilla"]
-    assert pieces[2] == ("</s>",) and pieces[3] == ("a <|x|> b",) and old
+    assert pieces[2] == ("</s>",) and pieces[3] == ("a <|x|> b",)
 
 
 def change(path: str, value: Any) -> Callable[[Rows], None]:
-    """A function that sets the value at "row.key.key", where row is a number."""
+    """A function that sets the value at `path`: the row's number and the keys in it, joined by dots."""
 
     def apply(rows: Rows) -> None:
         *keys, last = path.split(".")
@@ -121,8 +125,8 @@ def change(path: str, value: Any) -> Callable[[Rows], None]:
     return apply
 
 
-def differ(rows: Rows) -> None:
-    """Change the trie's last token in all places that must agree about it."""
+def change_last_token(rows: Rows) -> None:
+    """Change the trie's last token wherever its last step has it, so that the step itself is consistent."""
     last = step_of(rows, "trie", -1)
     last["verdict"]["bonus"] = last["emitted"][-1] = 77
     last["verdict"]["path"] = last["verdict"]["path"][: len(last["emitted"])]
@@ -130,46 +134,47 @@ def differ(rows: Rows) -> None:
 
 CHECK = {"p": 0.5, "q": 0.5, "coin": 0.1}
 ROW = {"group": "", "label": "", "tokens": [1]}
-LIES: dict[str, Callable[[Rows], None]] = {
+# Description -> a change after which the recording must be refused.
+FAULTS: dict[str, Callable[[Rows], None]] = {
     "a speedup that the steps do not give": change("-1.lanes.3.speedup", 9.9),
     "tokens that were not emitted": change("-1.lanes.3.tokens", 4000),
-    "a text that differs and is called identical": differ,
+    "a text that differs and is called identical": change_last_token,
     "a lane that hides that it is identical": change("-1.lanes.3.identical", None),
-    "a difference that is none": change(
+    "a difference where the texts are equal": change(
         "-1.lanes.3.first_difference", {"position": 3, "best": ["a", "b"], "gap": 1.0}
     ),
     "emitted tokens that were not accepted": lambda rows: step_of(rows, "trie").__setitem__("emitted", [1, 2, 3]),
     "no token at all": lambda rows: step_of(rows, "trie").__setitem__("emitted", []),
     "a clock that goes back": lambda rows: step_of(rows, "vanilla", 5).__setitem__("at_ms", 0.0),
-    "a time that is no number": lambda rows: step_of(rows, "vanilla", 5).__setitem__("at_ms", math.nan),
-    "an endless time": lambda rows: step_of(rows, "vanilla", 5).__setitem__("at_ms", math.inf),
-    "a duration below nothing": lambda rows: step_of(rows, "vanilla")["timing"].__setitem__("draft_ms", -1.0),
+    "a time that is NaN": lambda rows: step_of(rows, "vanilla", 5).__setitem__("at_ms", math.nan),
+    "an infinite time": lambda rows: step_of(rows, "vanilla", 5).__setitem__("at_ms", math.inf),
+    "a negative duration": lambda rows: step_of(rows, "vanilla")["timing"].__setitem__("draft_ms", -1.0),
     "a step of an unknown lane": lambda rows: step_of(rows, "trie").__setitem__("lane", "ghost"),
     "a step twice": lambda rows: rows.insert(2, rows[1]),
     "a lane twice": lambda rows: rows[0]["lanes"].append(rows[0]["lanes"][1]),
     "no vanilla": lambda rows: rows[0]["lanes"].pop(0),
-    "a second beginning": lambda rows: rows.insert(1, rows[0]),
+    "a second 'started' event": lambda rows: rows.insert(1, rows[0]),
     "an origin outside the passages": change("0.about.origins", [[99, 0, 1]]),
     "an origin outside a passage's text": change("0.about.origins", [[0, 0, 10**9]]),
-    "an origin that is none": change("0.about.origins", ["x"]),
-    "passages that are no passages": change("0.about.passages", ["x"]),
-    "a score that is no number": change("0.about.passages.0.score", "high"),
-    "a question that is no text": change("0.about.question", {"x": [1]}),
-    "parameters that are no number": change("0.about.parameters", "many"),
-    "settings that are no settings": change("0.about.settings", [1]),
-    "a token that no model has": lambda rows: step_of(rows, "trie")["tree"]["tokens"].__setitem__(0, 10**30),
-    "texts that do not belong to tokens": lambda rows: step_of(rows, "trie").__setitem__("texts", ["a"] * 50),
-    "a text without end": lambda rows: step_of(rows, "trie")["texts"].__setitem__(0, "x" * 200_000),
+    "an origin that is a text": change("0.about.origins", ["x"]),
+    "a passage that is a text": change("0.about.passages", ["x"]),
+    "a score that is not a number": change("0.about.passages.0.score", "high"),
+    "a question that is not a text": change("0.about.question", {"x": [1]}),
+    "a number of parameters that is a text": change("0.about.parameters", "many"),
+    "settings that are a list": change("0.about.settings", [1]),
+    "a token id that is too large": lambda rows: step_of(rows, "trie")["tree"]["tokens"].__setitem__(0, 10**30),
+    "more texts than tokens": lambda rows: step_of(rows, "trie").__setitem__("texts", ["a"] * 50),
+    "a text of 200,000 characters": lambda rows: step_of(rows, "trie")["texts"].__setitem__(0, "x" * 200_000),
     "a time too small to draw": change("1.at_ms", 1e-320),
     "a duration too small to draw": change("1.timing.draft_ms", 1e-320),
     "a race of a month": change("-2.at_ms", 3e9),
-    "a prompt of fewer than no tokens": change("0.prompt_tokens", -1),
-    "more draft tokens than any lane": change("0.lanes.3.num_draft", 10**6),
-    "a path that is none": change("1.verdict.path", [0, 99]),
-    "no path": change("1.verdict.path", []),
+    "a prompt of -1 tokens": change("0.prompt_tokens", -1),
+    "a million draft tokens": change("0.lanes.3.num_draft", 10**6),
+    "a path outside the tree": change("1.verdict.path", [0, 99]),
+    "an empty path": change("1.verdict.path", []),
     "a path without its root": change("1.verdict.path", [1]),
     "scores of another tree": change("1.verdict.scores.targets", [1, 2, 3, 4]),
-    "checks of no guess": lambda rows: step_of(rows, "vanilla").__setitem__("checks", [CHECK]),
+    "a check without a draft token": lambda rows: step_of(rows, "vanilla").__setitem__("checks", [CHECK]),
     "a note of another tree": lambda rows: step_of(rows, "trie")["note"].__setitem__("counts", [1] * 99),
     "a note of many facts": lambda rows: step_of(rows, "trie")["note"].update(facts=dict.fromkeys("abcdefghi", 1)),
     "a note of many rows": lambda rows: step_of(rows, "trie")["note"].__setitem__("rows", [ROW] * 25),
@@ -178,10 +183,10 @@ LIES: dict[str, Callable[[Rows], None]] = {
     "a verifier that hides a difference": change("0.lanes.3.verifier", "rejection"),
     "an unknown verifier": change("0.lanes.3.verifier", "none"),
     "an end that no step has": change("-1.lanes.3.end", "stopped"),
-    "a race that was not stopped": change("-1.stopped", True),
-    "an engine that is no text": change("0.about.engine", {"x": 1}),
-    "a name without end": change("0.lanes.3.lane", "x" * 100_000),
-    "a title without end": change("0.lanes.3.title", "x" * 600_000),
+    "a whole race that claims to be stopped": change("-1.stopped", True),
+    "an engine that is not a text": change("0.about.engine", {"x": 1}),
+    "a lane's name of 100,000 characters": change("0.lanes.3.lane", "x" * 100_000),
+    "a title of 600,000 characters": change("0.lanes.3.title", "x" * 600_000),
     "a speedup of 400 digits": change("-1.lanes.3.speedup", 10**400),
     "tokens of 400 digits": change("-1.lanes.3.tokens", 10**400),
     "a score of 400 digits": change("0.about.passages.0.score", 10**400),
@@ -190,24 +195,24 @@ LIES: dict[str, Callable[[Rows], None]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lie", LIES)
-def test_what_is_no_honest_race_is_refused_in_one_sentence(rows: Rows, lie: str) -> None:
-    LIES[lie](rows)
-    with pytest.raises(InputError, match=r"^odd\.jsonl.*\.$") as refusal:
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_inconsistent_recording_is_refused_in_one_sentence(rows: Rows, fault: str) -> None:
+    FAULTS[fault](rows)
+    with pytest.raises(InputError, match=r"^odd\.jsonl.*\.$") as error:
         open_recording(text_of(rows).encode(), "odd.jsonl")
-    assert "\n" not in str(refusal.value) and len(str(refusal.value)) < 300
+    assert "\n" not in str(error.value) and len(str(error.value)) < 300
 
 
 @pytest.mark.parametrize(
     "data",
     ["", "\n\n", "not json", "[]", "{}", '{"type": "started"}', "[" * 100_000, "\x00\x01\ufffd", "null", "1e999"],
 )
-def test_what_is_no_recording_is_refused_in_one_sentence(data: str) -> None:
+def test_data_that_is_not_a_recording_is_refused(data: str) -> None:
     with pytest.raises(InputError, match=r"odd\.jsonl"):
         open_recording(data.encode(), "odd.jsonl")
 
 
-def test_a_recording_that_is_cut_off_ends_with_the_results_of_its_steps(rows: Rows) -> None:
+def test_a_recording_that_is_cut_off_gets_the_results_of_its_steps(rows: Rows) -> None:
     whole = text_of(rows)
     text = whole[: len(whole) // 2]
     *events, finished = open_recording(text.encode(), "cut.jsonl")
@@ -219,14 +224,14 @@ def test_a_recording_that_is_cut_off_ends_with_the_results_of_its_steps(rows: Ro
         assert result.identical and result.end == "stopped"
     saved = [to_json(event) for event in [*events, finished]]
     assert open_recording(text_of(saved).encode(), "again.jsonl") == [*events, finished]
-    # Claiming that it was not stopped does not make it a whole race with a winner.
+    # A recording that is cut off cannot pass as a whole race.
     saved[-1]["stopped"] = False
     with pytest.raises(InputError, match="was stopped, or was not"):
         open_recording(text_of(saved).encode(), "whole.jsonl")
 
 
-def test_a_difference_before_the_cut_is_not_hidden(rows: Rows) -> None:
-    differ(rows)
+def test_a_recording_without_its_last_line_still_reports_differences(rows: Rows) -> None:
+    change_last_token(rows)
     finished = open_recording(text_of(rows[:-1]).encode(), "cut.jsonl")[-1]
     assert isinstance(finished, Finished)
     assert [lane.lane for lane in finished.lanes if lane.identical is False] == ["trie"]
@@ -239,7 +244,7 @@ PACE = {
 
 
 def repeat(rows: Rows, **changes: Any) -> None:
-    """Append repeated runs with a range of 5% on either side of the recorded one, and these changes."""
+    """Append a 'repeated' row with ranges of 5% on either side of the recorded speedups, and with these changes."""
     rows[-1]["pace"] = PACE
     lanes = [
         {"lane": lane["lane"], "speedup": lane["speedup"], "tokens_per_s": lane["tokens_per_s"],
@@ -251,7 +256,7 @@ def repeat(rows: Rows, **changes: Any) -> None:
     rows.append(row | changes)
 
 
-def test_repeated_runs_come_with_the_race(rows: Rows) -> None:
+def test_repeated_runs_are_read_with_the_race(rows: Rows) -> None:
     repeat(rows)
     *_, finished, repeated = open_recording(text_of(rows).encode(), "again.jsonl")
     assert isinstance(finished, Finished) and isinstance(repeated, Repeated)
@@ -265,121 +270,136 @@ def too_fast(rows: Rows) -> None:
     rows[-1]["lanes"][3] |= {"high": 1.2 * tau}
 
 
-def narrow(rows: Rows) -> None:
+def leave_out_first_run(rows: Rows) -> None:
+    """Claim a range of speedups that does not include the recorded run's."""
     speedup = rows[-1]["lanes"][3]["speedup"]
     rows[-1]["lanes"][3] |= {"low": 1.02 * speedup, "speedup": 1.03 * speedup, "high": 1.04 * speedup}
 
 
-REPEATED_LIES: dict[str, Callable[[Rows], None]] = {
-    "none but it": lambda rows: rows.__delitem__(slice(0, -1)),
-    "before the end": lambda rows: rows.append(rows.pop(-2)),
+REPEATED_FAULTS: dict[str, Callable[[Rows], None]] = {
+    "no other rows": lambda rows: rows.__delitem__(slice(0, -1)),
+    "before 'finished'": lambda rows: rows.append(rows.pop(-2)),
     "twice": lambda rows: rows.append(rows[-1]),
-    "without an end": lambda rows: rows.__delitem__(-2),
-    "in between": lambda rows: rows.insert(5, rows.pop()),
-    "other lanes": change("-1.lanes.3.lane", "fusion"),
-    "a lane less": lambda rows: rows[-1]["lanes"].pop(),
+    "without 'finished'": lambda rows: rows.__delitem__(-2),
+    "between the steps": lambda rows: rows.insert(5, rows.pop()),
+    "another lane": change("-1.lanes.3.lane", "fusion"),
+    "a missing lane": lambda rows: rows[-1]["lanes"].pop(),
     "no runs": change("-1.runs", 0),
-    "countless runs": change("-1.runs", 10**9),
-    "runs that are no number": change("-1.runs", "5"),
+    "a billion runs": change("-1.runs", 10**9),
+    "a number of runs that is a text": change("-1.runs", "5"),
     "a median below the range": change("-1.lanes.3.low", 10.0),
     "a median above the range": change("-1.lanes.3.high", 0.1),
     "a negative range": change("-1.lanes.3.low", -0.1),
-    "an endless range": change("-1.lanes.3.high", math.inf),
-    "no number": change("-1.lanes.3.speedup", math.nan),
+    "an infinite range": change("-1.lanes.3.high", math.inf),
+    "a speedup that is NaN": change("-1.lanes.3.speedup", math.nan),
     "a negative rate": change("-1.lanes.3.tokens_per_s", -1.0),
-    "faster than tokens per step": too_fast,
-    "a range without the recorded run": narrow,
+    "a lane faster than its tokens per step allow": too_fast,
+    "a range without the recorded run": leave_out_first_run,
     "vanilla faster than itself": change("-1.lanes.0.high", 1.2),
-    "a note without end": change("-1.note", "x" * 5000),
+    "a note of 5000 characters": change("-1.note", "x" * 5000),
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lie", REPEATED_LIES)
-def test_repeated_runs_that_cannot_be_are_refused_in_one_sentence(rows: Rows, lie: str) -> None:
+@pytest.mark.parametrize("fault", REPEATED_FAULTS)
+def test_inconsistent_repeated_runs_are_refused_in_one_sentence(rows: Rows, fault: str) -> None:
     repeat(rows)
-    REPEATED_LIES[lie](rows)
-    with pytest.raises(InputError, match=r"^odd\.jsonl.*\.$") as refusal:
+    REPEATED_FAULTS[fault](rows)
+    with pytest.raises(InputError, match=r"^odd\.jsonl.*\.$") as error:
         open_recording(text_of(rows).encode(), "odd.jsonl")
-    assert "\n" not in str(refusal.value) and len(str(refusal.value)) < 300
+    assert "\n" not in str(error.value) and len(str(error.value)) < 300
 
 
-@pytest.mark.parametrize("lie", [too_fast, narrow])
-def test_disturbed_runs_may_be_anything(rows: Rows, lie: Callable[[Rows], None]) -> None:
+@pytest.mark.parametrize("fault", [too_fast, leave_out_first_run])
+def test_speedups_of_disturbed_runs_are_not_checked(rows: Rows, fault: Callable[[Rows], None]) -> None:
     repeat(rows, disturbed=True, note="The machine was busy in 3 of 5 runs; measure again when it is quiet.")
-    lie(rows)
+    fault(rows)
     assert isinstance(open_recording(text_of(rows).encode(), "busy.jsonl")[-1], Repeated)
 
 
-@pytest.mark.parametrize("pace", [True, False])
-def test_a_speedup_beyond_the_tokens_per_step_does_not_count(rows: Rows, pace: bool) -> None:
-    """Times are believed unless no machine could do it, even where the pace was not recorded."""
-    rows[-1]["pace"], late = PACE if pace else None, 20.0
-    for row in rows[1:-1]:
-        if row["lane"] == "vanilla":
-            row["timing"]["target_ms"] += late
+def delay_vanilla(rows: Rows, delay_ms: float) -> None:
+    """Make each of vanilla's steps `delay_ms` longer, and change all times and speedups that follow from this."""
     vanilla_rows = [row for row in rows[1:-1] if row["lane"] == "vanilla"]
     for number, row in enumerate(vanilla_rows, 1):
-        row["at_ms"] += number * late
+        row["timing"]["target_ms"] += delay_ms
+        row["at_ms"] += number * delay_ms
     rows[1:-1] = sorted(rows[1:-1], key=lambda row: row["at_ms"])
+    vanilla = rows[-1]["lanes"][0]
+    decode_ms = vanilla["decode_ms"]
+    vanilla["decode_ms"] += delay_ms * len(vanilla_rows)
+    vanilla["tokens_per_s"] *= decode_ms / vanilla["decode_ms"]
     for lane in rows[-1]["lanes"]:
-        before = lane["decode_ms"]
-        lane["decode_ms"] += late * len(vanilla_rows) * (lane["lane"] == "vanilla")
-        lane["tokens_per_s"] *= before / lane["decode_ms"]
-    for lane in rows[-1]["lanes"]:
-        lane["speedup"] = lane["tokens_per_s"] / rows[-1]["lanes"][0]["tokens_per_s"]
+        lane["speedup"] = lane["tokens_per_s"] / vanilla["tokens_per_s"]
+
+
+@pytest.mark.parametrize("pace", [PACE, None], ids=["with a pace", "without a pace"])
+def test_a_race_with_a_lane_faster_than_its_tokens_per_step_is_disturbed(
+    rows: Rows, pace: dict[str, Any] | None
+) -> None:
+    rows[-1]["pace"] = pace
+    delay_vanilla(rows, 20.0)
     finished = open_recording(text_of(rows).encode(), "odd.jsonl")[-1]
     assert isinstance(finished, Finished) and isinstance(finished.pace, Pace)
     assert max(lane.speedup / lane.tau for lane in finished.lanes) > 1.1
     assert finished.pace.disturbed and "tokens per step" in finished.pace.note
 
 
-def test_an_older_count_of_looping_tokens_is_put_right(rows: Rows) -> None:
+def test_the_number_of_looping_tokens_is_computed_again(rows: Rows) -> None:
     rows[-1]["lanes"][1]["loop_tokens"] = 77
     finished = open_recording(text_of(rows).encode(), "old.jsonl")[-1]
     assert isinstance(finished, Finished) and [lane.loop_tokens for lane in finished.lanes] == [0] * 4
 
 
-def test_what_is_too_large_is_refused(rows: Rows) -> None:
-    for limits, words in ((RecordingLimits(10**6, 3, 9999), "4 lanes"), (RecordingLimits(10**6, 6, 3), "3 steps")):
-        with pytest.raises(InputError, match=words):
+def test_a_recording_beyond_the_limits_is_refused(rows: Rows) -> None:
+    for limits, message in ((RecordingLimits(10**6, 3, 9999), "4 lanes"), (RecordingLimits(10**6, 6, 3), "3 steps")):
+        with pytest.raises(InputError, match=message):
             open_recording(text_of(rows).encode(), "odd.jsonl", limits)
     with pytest.raises(InputError, match="larger than"):
         open_recording(b" " * (PAGE.size + 1), "odd.jsonl")
 
 
-def endless(path: Path) -> None:
+def link_to_zeros(path: Path) -> None:
     path.symlink_to("/dev/zero")
 
 
-def sparse(path: Path) -> None:
+def make_large_file(path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(2 * PAGE.size)
 
 
+def make_nothing(path: Path) -> None:
+    """Leave the path without a file."""
+
+
+# Description -> how such a file is made, and a part of the error message.
 FILES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "nothing": (Path.absolute, "cannot be read"),
+    "no file": (make_nothing, "cannot be read"),
     "a folder": (Path.mkdir, "cannot be read"),
-    "a pipe that nobody writes to": (os.mkfifo, "not a regular file"),
-    "a device without end": (endless, "not a regular file"),
-    "a giant": (sparse, "larger than"),
+    "a pipe without a writer": (os.mkfifo, "not a regular file"),
+    "an endless device": (link_to_zeros, "not a regular file"),
+    "a large file": (make_large_file, "larger than"),
     "a picture": (lambda path: path.write_bytes(b"\x89PNG\r\n\xff\xfe\x00"), "not text"),
-    "a name that is too long": (Path.absolute, "cannot be read"),
 }
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_what_is_no_file_of_a_race_is_refused_in_one_sentence(tmp_path: Path, kind: str) -> None:
-    make, words = FILES[kind]
-    path = tmp_path / ("x" * 5000 if "long" in kind else "odd.jsonl")
+def test_a_file_that_is_not_a_recording_is_refused_in_one_sentence(tmp_path: Path, kind: str) -> None:
+    make, message = FILES[kind]
+    path = tmp_path / "odd.jsonl"
     make(path)
-    with pytest.raises(InputError, match=words) as refusal:
+    with pytest.raises(InputError, match=message) as error:
         read_recording(path)
-    assert "\n" not in str(refusal.value) and len(str(refusal.value)) <= MAX_MESSAGE + 1
+    assert "\n" not in str(error.value) and len(str(error.value)) <= MAX_MESSAGE + 1
 
 
-def test_a_file_that_grows_is_read_to_the_limit_and_no_further(tmp_path: Path, rows: Rows) -> None:
-    """The size that the file system states does not matter: files in /proc have size 0."""
+def test_a_path_that_is_too_long_is_refused_in_a_short_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read") as error:
+        read_recording(tmp_path / ("x" * 5000))
+    assert "\n" not in str(error.value) and len(str(error.value)) <= MAX_MESSAGE + 1
+
+
+def test_a_file_is_read_up_to_the_limit_whatever_its_stated_size(tmp_path: Path, rows: Rows) -> None:
+    """Files in /proc have a stated size of 0."""
     path = tmp_path / "race.jsonl"
     path.write_text(text_of(rows))
     with pytest.raises(InputError, match="larger than"):
@@ -389,7 +409,7 @@ def test_a_file_that_grows_is_read_to_the_limit_and_no_further(tmp_path: Path, r
         read_recording(Path("/proc/kallsyms"), RecordingLimits(1000, 6, 9999))
 
 
-def test_a_file_that_is_cut_off_inside_a_character_is_played(tmp_path: Path, rows: Rows) -> None:
+def test_a_file_that_is_cut_off_inside_a_character_is_read(tmp_path: Path, rows: Rows) -> None:
     rows[-1]["lanes"][0]["text"] = "é"
     data = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
     path = tmp_path / "race.jsonl"
@@ -398,13 +418,13 @@ def test_a_file_that_is_cut_off_inside_a_character_is_played(tmp_path: Path, row
     assert isinstance(finished, Finished) and finished.cut
 
 
-def test_what_a_race_may_be_asked_for_can_be_shown(rows: Rows) -> None:
+def test_recordings_with_the_largest_settings_pass(rows: Rows) -> None:
     assert TERMINAL.lanes >= len(METHODS)
     bounds = {option.name: option.bounds for option in METHODS["lookahead"].options}
     max_nodes = tree_size({name: round(bound.high) for name, bound in bounds.items() if isinstance(bound, Bounds)})
     rows[0]["lanes"][2]["num_draft"] = max_nodes
     rows[0]["about"]["settings"]["seed"] = SETTINGS["seed"].high
-    # A server adds sentences about its other work.
+    # A server adds sentences about its other work to this note.
     repeat(
         rows, note="Speedups are medians of 7 runs; 2 more were disturbed and do not count. " + 3 * ("x" * 80 + ". ")
     )

@@ -1,3 +1,5 @@
+"""Reels: they have every event once, and only the parts of frames that the events lack."""
+
 from __future__ import annotations
 
 import json
@@ -23,7 +25,7 @@ def step(lane: str, index: int, at_ms: float, accepted: int) -> Step:
     return Step(lane, index, at_ms, tree, verdict, emitted, Timing(0.5, 1.0, 0.5), texts=texts, pieces=pieces)
 
 
-def a_race(**about: Any) -> list[Event]:
+def make_race(**about: Any) -> list[Event]:
     lanes = (LaneInfo("vanilla", "Vanilla", 0), LaneInfo("trie", "N-gram trie", 3))
     steps = [step("trie", 0, 2.0, 2), step("vanilla", 0, 2.5, 0), step("trie", 1, 4.0, 0), step("vanilla", 1, 5.0, 0)]
     results = tuple(
@@ -32,38 +34,42 @@ def a_race(**about: Any) -> list[Event]:
     return [Started(lanes, 10, 5.0, {"question": "q", **about}), *steps, Finished(results)]
 
 
-def test_a_reel_has_every_event_once() -> None:
-    events = a_race()
+def test_a_reel_has_every_event_of_its_race() -> None:
+    events = make_race()
     reel = json.loads(json.dumps(make_reel(events, race=7)))
     assert (reel["race"], reel["phase"], len(reel["results"])) == (7, "finished", 2)
     rebuilt = [reel["started"], *(step_row["event"] for step_row in reel["steps"]), reel["finished"]]
     assert [from_json(row) for row in rebuilt] == events
 
 
-def test_a_step_s_frame_has_what_its_event_has_not_and_nothing_twice() -> None:
-    events, view = a_race(), RaceView()
-    state: dict[str, Any] = {}
+def test_a_steps_frame_has_only_changes_that_its_event_lacks() -> None:
+    events = make_race()
+    view = RaceView()
+    # Lane -> its frame, with all changes so far.
+    lanes: dict[str, Any] = {"vanilla": {}, "trie": {}}
     frames = iter(step_row["frame"] for step_row in make_reel(events)["steps"])
     for event in events:
         view.add(event)
         if not isinstance(event, Step):
             continue
-        whole, frame = view.lane_frame(int(event.lane == "trie")), next(frames)
+        whole = view.lane_frame(list(lanes).index(event.lane))
+        frame = next(frames)
         assert {"runs", "draft", "end", "lane"}.isdisjoint(frame)
-        lane = state.setdefault(event.lane, {})
+        lane = lanes[event.lane]
         assert all(lane.get(name) != frame[name] for name in ("badge", "sources", "loops") if name in frame)
         lane |= frame
         assert {name: whole[name] for name in ("badge", "sources", "loops")}.items() <= lane.items()
         assert frame["meters"].items() <= whole["meters"].items()
 
 
-def test_the_parts_of_a_reel_make_the_whole() -> None:
-    events, maker = a_race(), ReelParts(7)
-    head, *steps, end = (maker.add(event) for event in events)
+def test_the_parts_of_a_reel_together_are_the_reel() -> None:
+    events = make_race()
+    parts = ReelParts(7)
+    head, *steps, end = (parts.add(event) for event in events)
     assert make_reel(events, 7) == {"race": 7, "steps": steps, **head, **end}
 
 
-def test_figures_that_are_no_numbers_are_refused_in_a_sentence() -> None:
+def test_nan_in_a_race_is_refused() -> None:
     with pytest.raises(InputError, match="not a finite number"):
-        reel_json(a_race(retrieve_ms=float("nan")))
-    assert json.loads(reel_json(a_race()))["kind"] == "reel"
+        reel_json(make_race(retrieve_ms=float("nan")))
+    assert json.loads(reel_json(make_race()))["kind"] == "reel"
