@@ -1,4 +1,4 @@
-"""Addresses: where in a document a piece of its text stands, in words."""
+"""Addresses: where a piece of text is in its document, in words."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ class Addresses:
         return f"{first}–{last_number}" if is_range else f"{first} – {last}"
 
     def _address_at(self, offset: int) -> str:
+        """The address of the character at `offset`; "" if it has none."""
         index = bisect_right(self._starts, offset) - 1
         if index < 0:
             return ""

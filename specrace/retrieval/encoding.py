@@ -9,22 +9,22 @@ from __future__ import annotations
 import codecs
 import re
 
-# Letters and signs of western Europe. Left out are the characters of Windows-1252 that a text in another encoding,
-# such as Polish, Turkish or DOS, is full of when it is decoded wrongly.
+# Letters and signs of western Europe. Other characters of Windows-1252 are not in the set: they abound in text of
+# another encoding, such as Polish, Turkish or DOS, that is wrongly decoded as Windows-1252.
 _WESTERN = frozenset("ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜßàáâãäåæçèéêëìíîïñòóôõöøùúûüÿœŒ¡¿€£§°·•–—…‘’‚“”„«»©®™\xa0")
 _QUOTE_IN_WORD = re.compile(r"[^\W\d_][‚“”„][^\W\d_]")
 _CONTROL = re.compile(r"[\0-\x08\x0e-\x1f]")
-# In western text at most this share of the letters is beyond ASCII.
-_MAX_BEYOND_ASCII = 0.25
-# Bytes from which the encoding of another script is recognised: fewer than the minimum have too few letters, and a
-# larger sample only takes longer.
-_MIN_SAMPLE, _SAMPLE = 100, 16_384
+# The largest share of non-ASCII letters in western text.
+_MAX_NON_ASCII = 0.25
+# How many bytes are examined to recognise another script: fewer contain too few letters, and more only take longer.
+_MIN_SAMPLE_BYTES, _MAX_SAMPLE_BYTES = 100, 16_384
+# The first character after the Latin letters.
 _LATIN_END = "\u0370"
-# In text of another script at most this share of the letters beyond ASCII is Latin.
+# The largest share of Latin letters among the non-ASCII letters of text in another script.
 _MAX_LATIN = 0.02
 # The largest "chaos", as charset_normalizer measures it, in a text that counts as decoded correctly.
 _MAX_CHAOS = 0.1
-# UTF-8 may have one damaged character, and beyond that this share of its characters beyond ASCII.
+# UTF-8 text may have one damaged character, plus this share of its non-ASCII characters.
 _MAX_DAMAGED = 0.05
 
 
@@ -41,13 +41,16 @@ def decode_text(content: bytes) -> str | None:
     text = _decode(content, "windows-1252")
     if text is not None and _is_western(text):
         return text
-    line_end = content.rfind(b"\n", 0, _SAMPLE)
-    encoding = _other_script(content[: line_end if line_end > 0 and len(content) > _SAMPLE else _SAMPLE])
+    # A long sample ends with a line, because a cut inside a character would mislead the detection.
+    line_end = content.rfind(b"\n", 0, _MAX_SAMPLE_BYTES)
+    is_cut = line_end > 0 and len(content) > _MAX_SAMPLE_BYTES
+    encoding = _other_script(content[: line_end if is_cut else _MAX_SAMPLE_BYTES])
     text = _decode(content, encoding) if encoding else None
     return None if text is None or _CONTROL.search(text) else text
 
 
 def _decode(content: bytes, encoding: str) -> str | None:
+    """The text, or None if the content is not in this encoding."""
     try:
         return content.decode(encoding)
     except UnicodeDecodeError:
@@ -55,9 +58,9 @@ def _decode(content: bytes, encoding: str) -> str | None:
 
 
 def _damaged_utf8(content: bytes) -> str | None:
-    """The text if it is UTF-8 that is cut inside a character or has a few wrong bytes, which become U+FFFD; or None.
+    """The text of UTF-8 that is cut inside a character or has a few wrong bytes, which become U+FFFD; else None.
 
-    Text in another encoding does not pass: hardly any of its bytes beyond ASCII happen to form a UTF-8 character.
+    Text in another encoding does not pass: hardly any of its non-ASCII bytes happen to form a UTF-8 character.
     """
     text = content.decode("utf-8-sig", "replace")
     intact = sum(not letter.isascii() and letter != "\ufffd" for letter in text)
@@ -66,7 +69,7 @@ def _damaged_utf8(content: bytes) -> str | None:
 
 
 def _utf16(content: bytes) -> str:
-    """The name of the UTF-16 variant, or "". Without a byte order mark: in Latin text every second byte is zero."""
+    """The name of the UTF-16 variant, or "". UTF-16 has a byte order mark or, in Latin text, zero every second byte."""
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     min_zeros = 0.9 * (len(content) // 2)
@@ -76,23 +79,24 @@ def _utf16(content: bytes) -> str:
 
 
 def _is_western(text: str) -> bool:
-    beyond_ascii = [letter for letter in text if not letter.isascii()]
+    """Whether the text, decoded as Windows-1252, looks like a western European language."""
+    non_ascii = [letter for letter in text if not letter.isascii()]
     letters = sum(map(str.isalpha, text))
     return (
-        _WESTERN.issuperset(beyond_ascii)
-        and len(beyond_ascii) <= _MAX_BEYOND_ASCII * letters
+        _WESTERN.issuperset(non_ascii)
+        and len(non_ascii) <= _MAX_NON_ASCII * letters
         and not _CONTROL.search(text)
         and not _QUOTE_IN_WORD.search(text)
     )
 
 
 def _other_script(sample: bytes) -> str:
-    """The likely encoding, if nearly all letters beyond ASCII are of a script other than Latin; else ""."""
+    """The likely encoding if nearly all non-ASCII letters belong to a script other than Latin; else ""."""
     from charset_normalizer import from_bytes
 
-    best = from_bytes(sample).best() if len(sample) >= _MIN_SAMPLE else None
+    best = from_bytes(sample).best() if len(sample) >= _MIN_SAMPLE_BYTES else None
     if best is None or best.chaos > _MAX_CHAOS:
         return ""
-    beyond_ascii = [letter for letter in str(best) if letter.isalpha() and not letter.isascii()]
-    latin = sum(letter < _LATIN_END for letter in beyond_ascii)
-    return best.encoding if beyond_ascii and latin <= _MAX_LATIN * len(beyond_ascii) else ""
+    non_ascii = [letter for letter in str(best) if letter.isalpha() and not letter.isascii()]
+    latin = sum(letter < _LATIN_END for letter in non_ascii)
+    return best.encoding if non_ascii and latin <= _MAX_LATIN * len(non_ascii) else ""

@@ -18,14 +18,15 @@ from specrace.retrieval.documents import Document
 from specrace.retrieval.embedder import Embedder, Vectors
 from specrace.retrieval.passages import Passage, split_passages
 
-FILES_KEPT = 32
+MAX_CACHE_FILES = 32
 _PREFIX, _SUFFIX = "passages-", ".vectors"
 _CHECKSUM_BYTES = hashlib.sha256().digest_size
+# If an embedder's weights are unchanged, the new and the cached vector of a text are at least this similar.
 _SAME_TEXT_COSINE = 0.99
 
 
 def require_faiss() -> None:
-    """Raises InputError if faiss is not installed."""
+    """Raise InputError if faiss is not installed."""
     if importlib.util.find_spec("faiss") is None:
         raise InputError("Retrieval needs faiss: run 'pip install faiss-cpu'.")
 
@@ -36,7 +37,7 @@ class SearchIndex(Protocol):
     passages: Sequence[Passage]
 
     def search(self, vector: Vectors, top: int) -> list[tuple[int, float]]:
-        """Number and cosine of the `top` passages nearest to a unit vector [dim], best first, ties by number.
+        """The number and cosine of the `top` passages nearest to a unit vector [dim], best first, ties by number.
 
         The result is shorter if the index holds or finds fewer.
         """
@@ -49,7 +50,7 @@ class PassageIndex:
     """Exact inner-product search over passages by their unit vectors [len(passages), dim].
 
     It uses numpy, not faiss: on macOS the wheels of torch and faiss each bring an OpenMP runtime, and loading the
-    second one ends the process.
+    second runtime crashes the process.
     """
 
     def __init__(self, passages: Sequence[Passage], vectors: Vectors) -> None:
@@ -66,7 +67,7 @@ class PassageIndex:
 
 
 def rank(numbers: Iterable[int], scores: Iterable[float]) -> list[tuple[int, float]]:
-    """Sort into pairs of number and score, best first, ties by number."""
+    """The pairs of number and score, best first, ties by number."""
     pairs = [(int(number), float(score)) for number, score in zip(numbers, scores, strict=True)]
     return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
 
@@ -91,7 +92,7 @@ def open_index(documents: Sequence[Document], embedder: Embedder, cache_dir: Pat
 
 
 def embedded_text(passage: Passage) -> str:
-    """The text that is embedded for a passage, with its document's title: often only the title says what "it" is."""
+    """The text that is embedded for a passage: its document's title comes first, because it may name the subject."""
     return f"{passage.title}\n{passage.text}"
 
 
@@ -108,6 +109,7 @@ def _read_vectors(file: Path, texts: Sequence[str], embedder: Embedder) -> Vecto
     """The cached vectors [len(texts), dim], or None if there are none or the embedder now gives different ones."""
     try:
         content = file.read_bytes()
+        # Marks the file as recently used: `_write_vectors` deletes the oldest files.
         os.utime(file)
     except OSError:
         return None
@@ -122,9 +124,9 @@ def _read_vectors(file: Path, texts: Sequence[str], embedder: Embedder) -> Vecto
 
 
 def _write_vectors(file: Path, vectors: Vectors) -> None:
-    """Write the file, and delete the oldest ones beyond FILES_KEPT."""
+    """Write the file, and delete the oldest cache files beyond MAX_CACHE_FILES."""
     body = vectors.astype("<f4").tobytes()
     with contextlib.suppress(OSError):
         write_atomically(file, hashlib.sha256(body).digest() + body)
-        for old in sorted(file.parent.glob(f"{_PREFIX}*{_SUFFIX}"), key=os.path.getmtime)[:-FILES_KEPT]:
-            old.unlink()
+        for old_file in sorted(file.parent.glob(f"{_PREFIX}*{_SUFFIX}"), key=os.path.getmtime)[:-MAX_CACHE_FILES]:
+            old_file.unlink()

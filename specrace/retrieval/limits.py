@@ -1,4 +1,4 @@
-"""How much is read of documents: on the command line and in the library, by `index`, and of uploads."""
+"""Limits on reading documents: for the command line and the library, for `index`, and for uploads."""
 
 from __future__ import annotations
 
@@ -7,26 +7,44 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class ReadingLimits:
-    """Bounds on reading. `files`, `total_bytes` and `characters` hold for all documents together, the rest for a file.
+    """Limits on reading. `files`, `total_bytes` and `characters` bound all documents together, the others one file.
 
-    `seconds` and `memory_bytes` bound the process that parses.
+    `seconds` is the time that a parser may take for a file, `memory_bytes` the memory of the parsers' process.
     """
 
     files: int
     file_bytes: int
     total_bytes: int
-    # What a zip or an Office file may hold when it is unpacked.
+    # The size of a zip or an Office file when it is unpacked.
     unpacked_bytes: int
     characters: int
-    # Of a PDF; slides of a presentation.
+    # Pages of a PDF, or slides of a presentation.
     pages: int
     seconds: float
     memory_bytes: int
 
 
-COMMAND_LINE = ReadingLimits(5_000, 50_000_000, 500_000_000, 200_000_000, 20_000_000, 5_000, 25.0, 2**30)
-# Without a bound on the whole: the documents are streamed to disk.
+COMMAND_LINE = ReadingLimits(
+    files=5_000,
+    file_bytes=50_000_000,
+    total_bytes=500_000_000,
+    unpacked_bytes=200_000_000,
+    characters=20_000_000,
+    pages=5_000,
+    seconds=25.0,
+    memory_bytes=2**30,
+)
+# `index` streams documents to disk, so their total size is practically unlimited.
 INDEXING = replace(COMMAND_LINE, files=10_000_000, total_bytes=10**12, characters=10**12)
-UPLOADS = ReadingLimits(200, 2_000_000, 2_000_000, 20_000_000, 2_000_000, 500, 10.0, 2**29)
-# How deep zips may be nested.
-MAX_DEPTH = 2
+UPLOADS = ReadingLimits(
+    files=200,
+    file_bytes=2_000_000,
+    total_bytes=2_000_000,
+    unpacked_bytes=20_000_000,
+    characters=2_000_000,
+    pages=500,
+    seconds=10.0,
+    memory_bytes=2**29,
+)
+# A zip and the zips in it are opened; a zip inside those is not.
+MAX_ZIP_DEPTH = 2

@@ -14,38 +14,40 @@ from specrace.retrieval.sentences import Span, is_heading, split_paragraphs, spl
 
 __all__ = ["Passage", "count_words", "split_by_tokens", "split_passages", "split_sentences"]
 
-# Two characters of a script without spaces count as a word, and so do 24 characters of any other without a blank:
-# a text with few words is then also short for an embedder and a prompt.
+# In a script without spaces, two characters count as a word. In any other, a run of more than 24 characters counts as
+# several words. The number of words then limits the number of tokens, too.
 _SPACELESS = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _WORD = re.compile(rf"[{_SPACELESS}]{{1,2}}|[^\s{_SPACELESS}]{{1,24}}")
 
 
 @dataclass(frozen=True)
 class Passage:
-    """A piece of a document: `text` is the document's `text[start:end]`, without blanks at its ends."""
+    """A piece of a document: `text` is the document's `text[start:end]`, without surrounding whitespace."""
 
     document: str
     title: str
     start: int
     end: int
     text: str
-    # Where in the document, for instance "page 3"; "" if the document has no addresses.
+    # The passage's address in the document, such as "page 3"; "" if the document has no addresses.
     place: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
 class _Unit:
-    """A paragraph, or a piece of one that is too long for a passage; passages are made of these."""
+    """A paragraph, or a piece of a paragraph that is too long for one passage. Passages consist of whole units."""
 
     start: int
     end: int
     words: int
+    # Whether it begins with a heading.
     opens_section: bool
+    # Whether it is a heading and nothing else.
     is_bare_heading: bool
 
 
 def split_passages(document: Document, *, max_words: int = 110) -> list[Passage]:
-    """Cut a document into passages of at most `max_words` words, in order; together they cover all but blanks.
+    """Cut a document into passages of at most `max_words` words, in order. They cover all text but whitespace.
 
     Whole paragraphs are merged while they fit. A paragraph that is too long is cut between sentences, a sentence that
     is too long between words. A heading stays with the text below it.
@@ -63,10 +65,10 @@ def split_passages(document: Document, *, max_words: int = 110) -> list[Passage]
 def split_by_tokens(
     document: Document, count: Callable[[Sequence[str]], Sequence[int]], *, max_tokens: int, overlap: int = 0
 ) -> list[Passage]:
-    """Cut a document between sentences into passages of at most `max_tokens` tokens, in order, covering all but blanks.
+    """Cut a document between sentences into passages of at most `max_tokens` tokens, in order.
 
-    `count` returns the number of tokens in each text. A passage begins with the last sentences of the passage before
-    it, up to `overlap` tokens of them. A sentence that is too long is cut between words.
+    They cover all text but whitespace. `count` returns the number of tokens in each text. Each passage repeats the last
+    sentences of the one before it, up to `overlap` tokens. A sentence that is too long is cut between words.
     """
     if not 0 <= overlap < max_tokens:
         raise ValueError(f"overlap is {overlap}: give less than the {max_tokens} tokens of a passage")
@@ -78,17 +80,18 @@ def split_by_tokens(
 
 
 def count_words(text: str) -> int:
-    """The number of words; a long run of characters without a blank counts as several."""
+    """The number of words in a text; a run of more than 24 characters without a space counts as several."""
     return sum(1 for _ in _WORD.finditer(text))
 
 
 def _units(text: str, paragraph: Span, max_words: int) -> Iterator[_Unit]:
+    """The units of a paragraph: the paragraph itself if it fits into a passage, else its sentences or runs of words."""
     start, end = paragraph
     body = text[start:end]
     words = count_words(body)
     if words <= max_words:
-        heading = is_heading(body)
-        yield _Unit(start, end, words, heading, heading and "\n" not in body)
+        opens_section = is_heading(body)
+        yield _Unit(start, end, words, opens_section, is_bare_heading=opens_section and "\n" not in body)
         return
     for first, last in split_sentences(body):
         opens_section = is_heading(body[first:last])
@@ -97,7 +100,7 @@ def _units(text: str, paragraph: Span, max_words: int) -> Iterator[_Unit]:
 
 
 def _word_runs(text: str, start: int, end: int, max_words: int) -> Iterator[tuple[int, int, int]]:
-    """Cut text[start:end] after every `max_words` words: start, end and word count of each run."""
+    """Cut text[start:end] after every `max_words` words; yield the start, end and word count of each run."""
     words = _WORD.finditer(text, start, end)
     for first in words:
         run = [first, *islice(words, max_words - 1)]
@@ -105,40 +108,44 @@ def _word_runs(text: str, start: int, end: int, max_words: int) -> Iterator[tupl
 
 
 def _pack(units: Iterable[_Unit], max_words: int) -> Iterator[Span]:
-    """Merge neighbours while they fit; a new section begins a passage unless the one before is still short."""
-    held: list[_Unit] = []
+    """Merge neighbouring units into passages of at most `max_words` words; yield the span of each passage.
+
+    A section begins a new passage, unless the passage before it is less than a third full or ends with a heading.
+    """
+    passage: list[_Unit] = []
     words = 0
     for unit in units:
-        full = words + unit.words > max_words
-        begins = unit.opens_section and words >= max_words // 3 and not (held and held[-1].is_bare_heading)
-        if held and (full or begins):
-            carried = _trailing_headings(held, max_words - unit.words)
-            yield held[0].start, held[len(held) - len(carried) - 1].end
-            held = carried
-            words = sum(member.words for member in held)
-        held.append(unit)
+        is_full = words + unit.words > max_words
+        ends_with_heading = bool(passage) and passage[-1].is_bare_heading
+        is_new_section = unit.opens_section and words >= max_words // 3 and not ends_with_heading
+        if passage and (is_full or is_new_section):
+            headings = _trailing_headings(passage, max_words - unit.words)
+            yield passage[0].start, passage[len(passage) - len(headings) - 1].end
+            passage = headings
+            words = sum(heading.words for heading in headings)
+        passage.append(unit)
         words += unit.words
-    if held:
-        yield held[0].start, held[-1].end
+    if passage:
+        yield passage[0].start, passage[-1].end
 
 
-def _trailing_headings(held: list[_Unit], room: int) -> list[_Unit]:
-    """The headings that end `held`, if there is text before them and they fit into `room` words."""
+def _trailing_headings(units: list[_Unit], max_words: int) -> list[_Unit]:
+    """The bare headings at the end of `units`; none if all units are headings or these have more than `max_words`."""
     count = 0
-    while count < len(held) and held[-1 - count].is_bare_heading:
+    while count < len(units) and units[-1 - count].is_bare_heading:
         count += 1
-    carried = held[len(held) - count :]
-    fits = count < len(held) and sum(unit.words for unit in carried) <= room
-    return carried if fits else []
+    headings = units[len(units) - count :]
+    fits = count < len(units) and sum(heading.words for heading in headings) <= max_words
+    return headings if fits else []
 
 
 def _token_units(
     text: str, count: Callable[[Sequence[str]], Sequence[int]], max_tokens: int
 ) -> Iterator[tuple[Span, int]]:
-    """Each sentence with its number of tokens; one with more than `max_tokens` comes word by word."""
+    """Yield each sentence's span and number of tokens; a sentence of more than `max_tokens` is yielded word by word."""
     for start, end in split_sentences(text):
         sentence = text[start:end]
-        # A word is at least one token, so a sentence of more words is too long without being tokenized.
+        # A word is at least one token, so a sentence with more words than `max_tokens` need not be tokenized.
         tokens = count([sentence])[0] if count_words(sentence) <= max_tokens else max_tokens + 1
         if tokens <= max_tokens:
             yield (start, end), tokens
@@ -148,15 +155,26 @@ def _token_units(
 
 
 def _windows(units: Iterable[tuple[Span, int]], max_tokens: int, overlap: int) -> Iterator[Span]:
-    """Merge neighbours while they fit; the last ones, up to `overlap` tokens, also begin the next window."""
-    held: deque[tuple[Span, int]] = deque()
-    held_tokens = 0
+    """Merge neighbouring units into windows of at most `max_tokens` tokens; yield the span of each window.
+
+    The last units of a window, up to `overlap` tokens, also begin the next window.
+    """
+    window: deque[tuple[Span, int]] = deque()
+    window_tokens = 0
     for span, tokens in units:
-        if held and held_tokens + tokens > max_tokens:
-            yield held[0][0][0], held[-1][0][1]
-            while held and (held_tokens > overlap or held_tokens + tokens > max_tokens):
-                held_tokens -= held.popleft()[1]
-        held.append((span, tokens))
-        held_tokens += tokens
-    if held:
-        yield held[0][0][0], held[-1][0][1]
+        if window and window_tokens + tokens > max_tokens:
+            yield _window_span(window)
+            while window and (window_tokens > overlap or window_tokens + tokens > max_tokens):
+                _, dropped_tokens = window.popleft()
+                window_tokens -= dropped_tokens
+        window.append((span, tokens))
+        window_tokens += tokens
+    if window:
+        yield _window_span(window)
+
+
+def _window_span(window: deque[tuple[Span, int]]) -> Span:
+    """The span from the first unit's start to the last unit's end."""
+    (start, _), _ = window[0]
+    (_, end), _ = window[-1]
+    return start, end

@@ -1,4 +1,4 @@
-"""The prompt: passages and a question, rendered by the tokenizer's chat template; every token knows its origin.
+"""The prompt: passages and a question in the tokenizer's chat template, and each token's origin in the passages.
 
 A template that reads `sentences` (the bundled model's) gets them with their evidence marks. Any other chat model gets
 the passages and an instruction in the user's message, in the style for its size. A model without a template gets plain
@@ -16,21 +16,20 @@ from specrace.core.errors import InputError, shorten
 from specrace.retrieval.retriever import Hit, Sentence
 
 MAX_PROMPT_CHARACTERS = 1_000_000
-# A long text is cut before a blank if possible: then no word is cut, and its tokens stay the same.
+# Cuts a long text into pieces. A cut before whitespace, if possible, leaves every word whole and its tokens the same.
 _PIECE = re.compile(r".{1,100000}(?=\s|\Z)|.{1,100000}", re.DOTALL)
 
-
-# Takes the place of evidence. A small model repeats a sentence more reliably than it notices that one is missing.
+# Replaces missing evidence. A small model repeats a sentence more reliably than it notices that evidence is missing.
 NO_EVIDENCE = "The documents do not answer this question."
 
 
 @dataclass(frozen=True)
 class PromptStyle:
-    """How a chat model is asked: how many passages it gets unless the user says so, and the message.
+    """The wording of the message to a chat model, and its default number of passages.
 
-    `request` is a format string with {documents} and {question}. With an `evidence` line, the best `max_evidence`
-    sentences are repeated after that line, below the passages; without one, the passages are numbered. With `cites`,
-    passages and evidence are both numbered, and a prompt without evidence ends with NO_EVIDENCE.
+    `request` is a format string with {documents} and {question}. If `evidence` is set, that line and the best
+    `max_evidence` sentences follow the passages; otherwise the passages are numbered. With `cites`, passages and
+    sentences are both numbered, and a prompt without evidence ends with NO_EVIDENCE.
     """
 
     passages: int
@@ -46,11 +45,11 @@ DETAILED = PromptStyle(
     "Answer the question in two to four sentences, from these documents only. Keep their wording where it fits and "
     "name the document after each statement, as in [1]. If they do not answer it, say so.\n\nQuestion: {question}",
 )
-# With more passages, or asked for citations or more than a sentence, small models repeat themselves until they are cut.
+# Given more passages, or asked for citations or several sentences, small models repeat themselves without end.
 BRIEF = PromptStyle(
     2, "Context:\n{documents}\n\nQuestion: {question}\n\nAnswer in one sentence.", "Most relevant sentences:"
 )
-# What the grounded adapter was trained on.
+# The style that the grounded adapter was trained on.
 GROUNDED = PromptStyle(
     2,
     "Answer the question from the documents in one to three sentences and cite them, as in [1].\n\n"
@@ -66,16 +65,17 @@ MIN_WIDTH = 1536
 def choose_style(tokenizer: Any, config: Any, trained: str = "") -> PromptStyle:
     """GROUNDED if the model's adapter was `trained` on it; BRIEF for a small chat model; DETAILED for any other.
 
-    A model whose template takes sentences counts as large.
+    The bundled model's template reads `sentences`, so of its style, DETAILED, only the number of passages matters.
     """
     if trained == "grounded":
         return GROUNDED
     template = tokenizer.chat_template or ""
-    is_small_chat_model = template and not _takes_sentences(template) and config.hidden_size < MIN_WIDTH
+    is_small_chat_model = template and not _reads_sentences(template) and config.hidden_size < MIN_WIDTH
     return BRIEF if is_small_chat_model else DETAILED
 
 
-def _takes_sentences(template: str) -> bool:
+def _reads_sentences(template: str) -> bool:
+    """Whether a chat template reads the sentences of its documents."""
     return ".sentences" in template
 
 
@@ -94,7 +94,7 @@ Piece = tuple[str, Origin | None]
 
 @dataclass(frozen=True)
 class Prompt:
-    """Token ids, the text they encode, and for each token where in the passages it comes from, or None."""
+    """Token ids, the text they encode, and each token's origin in a passage, or None."""
 
     tokens: tuple[int, ...]
     text: str
@@ -111,7 +111,7 @@ def build_prompt(tokenizer: Any, question: str, hits: Sequence[Hit], style: Prom
     if not question:
         raise InputError("Type a question first.")
     template = tokenizer.chat_template or ""
-    if _takes_sentences(template):
+    if _reads_sentences(template):
         pieces = list[Piece]()
         for number, hit in enumerate(hits):
             pieces.append((plain(hit.passage.title), None))
@@ -122,7 +122,7 @@ def build_prompt(tokenizer: Any, question: str, hits: Sequence[Hit], style: Prom
         documents, pieces = _documents(hits, plain, style)
         request = style.request.format(documents=documents, question=question) if hits else question
         if style.cites and hits and not any(sentence.evidence for hit in hits for sentence in hit.sentences):
-            # After the question: if this stands above it, a small model answers seven of nine such questions anyway.
+            # Below the question: if this line is above it, a small model still answers seven of nine such questions.
             request += f"\n\n{style.evidence}\n{NO_EVIDENCE}"
         add_special_tokens = not template
         text = _render(tokenizer, request, None) if template else f"{request}\nAnswer:"
@@ -132,21 +132,22 @@ def build_prompt(tokenizer: Any, question: str, hits: Sequence[Hit], style: Prom
 
 
 class PlainText:
-    """Replaces what the tokenizer would read as a control token; the text keeps its length.
+    """Changes strings that the tokenizer would read as control tokens. The text keeps its length.
 
-    A document that contains "<|end|>" must not end the answer, so the first character of such a string is replaced.
+    A document that contains "<|end|>" must not end the answer, so the first character of such a string is replaced; of
+    a citation such as "[1]", both brackets. Whitespace, NUL and lone surrogates become spaces.
     """
 
     def __init__(self, tokenizer: Any) -> None:
         # The tokens that DeepSeek adds to its vocabularies include letters such as "ü", which control nothing.
         added = {text for text in tokenizer.get_added_vocab() if not (len(text) == 1 and text.isalpha())}
-        # Stripped: a template may put a blank before a text that begins with "[1]", and the token be " [1]".
+        # Stripped, because the token " [1]" also matches where a template puts a space before a text with "[1]".
         added = {text.strip() for text in (*added, *tokenizer.all_special_tokens)} - {""}
         longest_first = sorted(added, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if added else None
 
     def __call__(self, text: str) -> str:
-        # A terminal turns bytes that are not UTF-8 into lone surrogates.
+        # Python reads bytes of a terminal that are not UTF-8 as lone surrogates.
         text = re.sub(r"[\s\x00\ud800-\udfff]", " ", text)
         while self._pattern and self._pattern.search(text):
             text = self._pattern.sub(self._disarm, text)
@@ -154,6 +155,7 @@ class PlainText:
 
     @staticmethod
     def _disarm(match: re.Match[str]) -> str:
+        """A string of the same length that is no control token."""
         text = match.group()
         if text.startswith("[") and text.endswith("]"):
             return text.replace("[", "(").replace("]", ")")
@@ -161,7 +163,7 @@ class PlainText:
 
 
 def _documents(hits: Sequence[Hit], plain: PlainText, style: PromptStyle) -> tuple[str, list[Piece]]:
-    """The passages, with the evidence repeated below if the style asks for it; and that text's pieces, in order."""
+    """The text of the passages, with the evidence below them if the style repeats it, and its pieces in order."""
     texts, pieces = [], list[Piece]()
     numbered = style.cites or not style.evidence
     for number, hit in enumerate(hits):
@@ -187,19 +189,19 @@ def _piece(passage: int, sentence: Sentence, plain: PlainText) -> Piece:
 
 
 def _with_sentences(hit: Hit, plain: PlainText) -> dict[str, Any]:
-    """A passage as the bundled model's chat template takes it."""
+    """A passage in the form that the bundled model's chat template reads."""
     sentences = [{"text": plain(sentence.text), "evidence": sentence.evidence} for sentence in hit.sentences]
     return {"title": plain(hit.passage.title), "sentences": sentences}
 
 
 def _render(tokenizer: Any, content: str, documents: list[dict[str, Any]] | None) -> str:
     try:
-        # Thinking would use up an answer's tokens; a template that has no such mode ignores the argument.
         text: str = tokenizer.apply_chat_template(
             [{"role": "user", "content": content}],
             documents=documents,
             add_generation_prompt=True,
             tokenize=False,
+            # Thinking would use up an answer's tokens. A template that has no such mode ignores the argument.
             enable_thinking=False,
         )
     except Exception as error:  # a template is code that comes with the model, and may raise anything
@@ -210,7 +212,7 @@ def _render(tokenizer: Any, content: str, documents: list[dict[str, Any]] | None
 
 
 def check_prompt(text: str) -> None:
-    """Raises InputError for a prompt that is too long for any model: tokenizing it could fill the memory."""
+    """Raise InputError for a prompt that is too long for any model: tokenizing it could fill the memory."""
     if len(text) > MAX_PROMPT_CHARACTERS:
         raise InputError(
             f"The prompt has {len(text):,} characters, more than {MAX_PROMPT_CHARACTERS:,}; "
@@ -219,7 +221,7 @@ def check_prompt(text: str) -> None:
 
 
 def _tokenize(tokenizer: Any, text: str, add_special_tokens: bool) -> tuple[list[int], list[tuple[int, int]]]:
-    """Token ids and the span of characters of each; a slow tokenizer knows no spans, and gets empty ones."""
+    """The token ids, and each token's span of characters; empty spans from a slow tokenizer, which reports none."""
     if not tokenizer.is_fast:
         ids = tokenizer(text, add_special_tokens=add_special_tokens)["input_ids"]
         return ids, [(0, 0)] * len(ids)
@@ -228,7 +230,10 @@ def _tokenize(tokenizer: Any, text: str, add_special_tokens: bool) -> tuple[list
 
 
 def tokenize_document(tokenizer: Any, text: str) -> list[int]:
-    """Token ids of a document of any length. It is cut into pieces: a tokenizer takes hundreds of bytes a character."""
+    """Token ids of a document of any length.
+
+    The document is cut into pieces, because a tokenizer needs hundreds of bytes of memory for each character.
+    """
     pieces = (tokenizer(piece[0], add_special_tokens=False, verbose=False) for piece in _PIECE.finditer(text))
     return [token for piece in pieces for token in piece["input_ids"]]
 
@@ -247,7 +252,7 @@ def _locate(text: str, pieces: Sequence[Piece]) -> list[tuple[int, Origin]]:
 
 
 def _origin(located: list[tuple[int, Origin]], start: int, end: int) -> Origin | None:
-    """The part of a passage that the prompt's characters start..end were copied from."""
+    """The part of a passage that the prompt's characters [start, end) were copied from."""
     for offset, origin in located:
         first, last = max(start, offset), min(end, offset + origin.end - origin.start)
         if first < last:

@@ -7,18 +7,19 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from specrace.core.errors import InputError
-from specrace.retrieval.embedder import Vectors, load_library_model
+from specrace.retrieval.embedder import Vectors, encodable, load_library_model
 from specrace.retrieval.passages import Passage
 
 # "light" loads no model: an approximate index re-scores its candidates by their stored vectors.
 NONE, LIGHT = "none", "light"
+# Short name -> hub id.
 NAMES = {"bge-reranker-v2-m3": "BAAI/bge-reranker-v2-m3"}
-# Passages to reorder; the n-gram trie paper keeps the best 5 of 100 (section 4.1.4).
+# How many passages are reordered. The n-gram trie paper keeps the best 5 of 100 (section 4.1.4).
 CANDIDATES = 100
 BATCH_SIZE = 16
 
 
-# (question, passages) -> how well each passage answers [len(passages)]; only the order of the scores matters.
+# (question, passages) -> a score for each passage [len(passages)]. Only the order of the scores matters.
 Reranker = Callable[[str, Sequence[Passage]], Vectors]
 
 
@@ -35,12 +36,7 @@ def load_reranker(name: str = LIGHT, *, device: str = "cpu") -> Reranker | None:
         )
 
     def score(question: str, passages: Sequence[Passage]) -> Vectors:
-        pairs = [(_encodable(question), _encodable(f"{passage.title}\n{passage.text}")) for passage in passages]
+        pairs = [(encodable(question), encodable(f"{passage.title}\n{passage.text}")) for passage in passages]
         return np.asarray(model.predict(pairs, batch_size=BATCH_SIZE, show_progress_bar=False), np.float32)
 
     return score
-
-
-def _encodable(text: str) -> str:
-    """The text with "?" for lone surrogates, which no tokenizer takes."""
-    return text.encode("utf-8", "replace").decode()

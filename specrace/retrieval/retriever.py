@@ -22,18 +22,19 @@ from specrace.retrieval.sentences import is_heading, word_set
 MIN_EVIDENCE_WORDS = 4
 MAX_EVIDENCE_WORDS = 60
 MIN_EVIDENCE_SCORE = 0.45
-# From this share of common words on, two sentences say the same, and only the better one is marked.
-SAME_WORDS = 0.8
+# Two sentences that share at least this fraction of their words are duplicates: only the better one is marked.
+DUPLICATE_SHARE = 0.8
 SHARED_WORDS_WEIGHT = 0.35
 MAX_CACHED_PASSAGES = 512
-# Irrelevant passages are drawn from a random sample of this size, from the half of it that is far from the question.
+# Irrelevant passages are drawn from the less similar half of a random sample of this size.
 NOISE_SAMPLE = 256
 
-# Scripts without blanks, in which no pattern can find words: pairs of neighbouring characters take their place.
-_RUNS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
+# Scripts without spaces between words: pairs of neighbouring characters count as words.
+_SPACELESS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
 # Vowel signs are parts of words, in Hindi for instance, but `\w` does not match them.
 _MARKS = "".join(sign for sign in map(chr, range(0x300, 0x1E00)) if unicodedata.category(sign).startswith("M"))
-_WORD = re.compile(rf"(?P<run>[{_RUNS}]+)|(?:(?![{_RUNS}])[\w{_MARKS}])+")
+_WORD = re.compile(rf"(?P<spaceless>[{_SPACELESS}]+)|(?:(?![{_SPACELESS}])[\w{_MARKS}])+")
+# Words that begin with the same five characters count as the same word.
 _STEM_CHARS = 5
 _COMMON_WORDS = word_set(
     "a about an and are as at be been by can could did do does explain for from had has have how in is it its me no "
@@ -74,7 +75,7 @@ class _SplitPassage:
 
 
 class Retriever:
-    """Finds passages in one index; caches the sentence vectors of the passages retrieved last."""
+    """Finds passages in one index; caches the sentence vectors of the last MAX_CACHED_PASSAGES passages."""
 
     def __init__(self, index: SearchIndex, embedder: Embedder, reranker: Reranker | None = None) -> None:
         self.index = index
@@ -93,12 +94,12 @@ class Retriever:
         noise: int = 0,
         seed: int = 0,
     ) -> list[Hit]:
-        """The `top` passages nearest to the question, best first, no text twice, with their evidence marked.
+        """Return the `top` passages nearest to the question, best first, without duplicates, their evidence marked.
 
         Over all passages at most `max_evidence` sentences are marked. Each scores at least `evidence_ratio` times the
         best score, and at least MIN_EVIDENCE_SCORE; if none does, the documents do not answer the question. With
-        `noise`, that many of the `top` passages are irrelevant: `seed` draws them from passages far from the question,
-        and mixes them with the others. Raises InputError for a blank question.
+        `noise`, that many of the `top` passages are irrelevant. They are drawn at random from passages far from the
+        question and shuffled among the others; `seed` fixes both. Raises InputError for a blank question.
         """
         if not question.strip():
             raise InputError("The question is blank: write one.")
@@ -118,7 +119,7 @@ class Retriever:
         ]
 
     def _best(self, question: str, question_vector: Vectors, top: int) -> list[tuple[int, float]]:
-        """Number and cosine of the best `top` passages, chosen by the reranker if there is one."""
+        """The number and cosine of the best `top` passages, chosen by the reranker if there is one."""
         if self.reranker is None:
             return self._distinct(question_vector, top)
         candidates = self._distinct(question_vector, max(top, CANDIDATES))
@@ -128,12 +129,13 @@ class Retriever:
     def _with_noise(
         self, question_vector: Vectors, best: list[tuple[int, float]], count: int, rng: random.Random
     ) -> list[tuple[int, float]]:
-        """`best` mixed with `count` passages that are far from the question; fewer if the index holds fewer."""
-        total, texts = len(self.index.passages), {self._words(number) for number, _ in best}
+        """Mix `best` with `count` passages that are far from the question; with fewer if the index has fewer."""
+        total = len(self.index.passages)
+        seen_texts = {self._normalised_text(number) for number, _ in best}
         sample = []
         for number in rng.sample(range(total), min(total, NOISE_SAMPLE)):
-            if (words := self._words(number)) not in texts:
-                texts.add(words)
+            if (text := self._normalised_text(number)) not in seen_texts:
+                seen_texts.add(text)
                 sample.append(number)
         if not sample:
             return best
@@ -143,23 +145,24 @@ class Retriever:
         return mixed
 
     def _distinct(self, question_vector: Vectors, top: int) -> list[tuple[int, float]]:
-        """The nearest `top` passages whose texts differ; fewer if the index holds fewer."""
+        """The nearest `top` passages whose texts differ; fewer if the index has fewer."""
         total, wanted = len(self.index.passages), top
         while True:
             distinct: dict[str, tuple[int, float]] = {}
             nearest = self.index.search(question_vector, wanted)
             for number, score in nearest:
-                distinct.setdefault(self._words(number), (number, score))
+                distinct.setdefault(self._normalised_text(number), (number, score))
             if len(distinct) >= top or len(nearest) < wanted or wanted >= total:
                 return list(distinct.values())[:top]
+            # Duplicates took up results, so a larger search is needed.
             wanted *= 4
 
-    def _words(self, number: int) -> str:
-        """A passage's words, the same for every layout of its lines."""
+    def _normalised_text(self, number: int) -> str:
+        """A passage's text with single spaces, so that copies with other line breaks compare equal."""
         return " ".join(self.index.passages[number].text.split())
 
     def _split(self, numbers: Sequence[int]) -> list[_SplitPassage]:
-        """These passages cut into sentences with their vectors; those not in the cache are embedded in one batch."""
+        """Split passages into sentences with vectors. Passages that are not in the cache are embedded in one batch."""
         with self._lock:
             split_passages = {number: self._cache[number] for number in numbers if number in self._cache}
         missing = [number for number in numbers if number not in split_passages]
@@ -182,22 +185,22 @@ class Retriever:
             for start, end in spans
         ]
         vectors = self._embedder.embed(texts)
-        split, first = [], 0
+        split_passages, first = [], 0
         for spans in spans_by_passage:
-            split.append(_SplitPassage(spans, vectors[first : first + len(spans)]))
+            split_passages.append(_SplitPassage(spans, vectors[first : first + len(spans)]))
             first += len(spans)
-        return split
+        return split_passages
 
 
 def embedded_sentence(passage: Passage, sentence: str) -> str:
-    """The text that is embedded for a sentence, with its document's title: often only the title says what "it" is."""
+    """The text that is embedded for a sentence: its document's title comes first, because it may name the subject."""
     return f"{passage.title}: {sentence}"
 
 
 def _score(question: str, question_vector: Vectors, passage: Passage, split: _SplitPassage) -> list[Sentence]:
     """A passage's sentences with their scores, none of them marked.
 
-    Shared words count beside the cosine, because vectors hardly reflect names and numbers.
+    Words shared with the question raise the score, because vectors hardly reflect names and numbers.
     """
     question_words = content_words(question)
     sentences = []
@@ -209,11 +212,11 @@ def _score(question: str, question_vector: Vectors, passage: Passage, split: _Sp
 
 
 def content_words(text: str) -> set[str]:
-    """The words that say what a text is about, roughly stemmed; in a script without blanks, pairs of characters."""
+    """The words that say what a text is about, roughly stemmed; in a script without spaces, pairs of characters."""
     words = set[str]()
     for match in _WORD.finditer(text.lower()):
         word = match.group()
-        if match["run"]:
+        if match["spaceless"]:
             words.update(word[first : first + 2] for first in range(max(1, len(word) - 1)))
         elif word not in _COMMON_WORDS:
             words.add(word[:_STEM_CHARS])
@@ -224,31 +227,31 @@ def _mark_evidence(
     passages: Sequence[Sequence[Sentence]], max_evidence: int, evidence_ratio: float
 ) -> list[tuple[Sentence, ...]]:
     """Rank the best sentences of all passages 1, 2, ..., `max_evidence`; return every passage's sentences."""
-    good = [
+    relevant = [
         (i, j, sentence)
         for i, sentences in enumerate(passages)
         for j, sentence in enumerate(sentences)
         if sentence.score >= MIN_EVIDENCE_SCORE and not is_heading(sentence.text)
     ]
-    # Without a plain sentence, "Price: $40" or a long clause of a contract may answer.
-    candidates = [candidate for candidate in good if _is_plain(candidate[2].text)] or good
+    # Very short or long sentences ("Price: $40", a clause of a contract) are used only if no other is relevant.
+    candidates = [candidate for candidate in relevant if _has_usual_length(candidate[2].text)] or relevant
     candidates.sort(key=lambda candidate: -candidate[2].score)
     min_score = evidence_ratio * candidates[0][2].score if candidates else 0.0
     ranks: dict[tuple[int, int], int] = {}
-    marked: list[frozenset[str]] = []
+    marked_words: list[frozenset[str]] = []
     for i, j, sentence in candidates:
-        if sentence.score < min_score or len(marked) >= max_evidence:
+        if sentence.score < min_score or len(marked_words) >= max_evidence:
             break
         words = frozenset(sentence.text.lower().split())
-        if all(len(words & other) < SAME_WORDS * len(words | other) for other in marked):
-            marked.append(words)
-            ranks[i, j] = len(marked)
+        if all(len(words & other) < DUPLICATE_SHARE * len(words | other) for other in marked_words):
+            marked_words.append(words)
+            ranks[i, j] = len(marked_words)
     return [
         tuple(replace(sentence, evidence=ranks.get((i, j), 0)) for j, sentence in enumerate(sentences))
         for i, sentences in enumerate(passages)
     ]
 
 
-def _is_plain(text: str) -> bool:
-    """Whether a sentence has a usual length."""
+def _has_usual_length(text: str) -> bool:
+    """Whether a sentence is neither very short nor very long."""
     return MIN_EVIDENCE_WORDS <= count_words(text) <= MAX_EVIDENCE_WORDS

@@ -1,7 +1,7 @@
-"""Runs parsers in a process of their own, so that a file that takes too long or too much memory ends only that process.
+"""Runs parsers in a child process, so that a file that takes too much time or memory ends only that process.
 
-The process is started as a program: multiprocessing would run the script of a library's user again. The two processes
-exchange only JSON.
+The child is started as a program, because multiprocessing would run the main script of a library's user again. The two
+processes exchange only JSON.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from specrace.retrieval.limits import ReadingLimits
 from specrace.retrieval.readers.archives import MemberResult, read_content
 from specrace.retrieval.readers.reading import Mark, Reading
 
-# Time for importing this package on a busy machine; a file's own limit counts from then on.
+# The child may take this many seconds to import this package on a busy machine. A file's time limit starts afterwards.
 START_S = 120.0
 HINT = "give a smaller file that you may read"
 TOO_MUCH_MEMORY = "takes too much memory to read: give a smaller file."
 
 
 class Sandbox:
-    """Reads files in a process that starts with the first file, and again with the next file after it has ended."""
+    """Reads files in a child process, which is started for the first file and restarted after it has ended."""
 
     def __init__(self, limits: ReadingLimits) -> None:
         self._limits = limits
@@ -47,9 +47,9 @@ class Sandbox:
         self.close()
 
     def read(self, file: Path, limits: ReadingLimits) -> Iterator[MemberResult]:
-        """Yield what `read_content` yields for a file, up to the point at which it takes too long or too much memory.
+        """Yield what `read_content` yields for a file; if it takes too much time or memory, the last result says so.
 
-        Raises InputError if the process does not start.
+        Raises InputError if the child process does not start.
         """
         try:
             process = self._running()
@@ -57,16 +57,17 @@ class Sandbox:
             _send(process.stdin, request)
             deadline = time.monotonic() + limits.seconds
             while (answer := self._next(deadline)) is not None:
-                yield _unpack(answer)
+                yield _to_result(answer)
         except queue.Empty:
             self.close()
             yield "", f"takes more than {limits.seconds:g} seconds to read: give a smaller file."
         except (OSError, ValueError):
+            # The child has ended, most likely at its memory limit.
             self.close()
             yield "", TOO_MUCH_MEMORY
 
     def close(self) -> None:
-        """End the process."""
+        """End the child process."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -77,12 +78,12 @@ class Sandbox:
         self._process = None
 
     def _running(self) -> subprocess.Popen[bytes]:
-        """The process, started if it is not running. Raises InputError."""
+        """The child process, started if it is not running. Raises InputError."""
         if self._process is None:
             code = f"from {__name__} import serve; serve({self._limits.memory_bytes})"
-            # An empty entry of sys.path is the current folder; in PYTHONPATH it would be lost.
+            # An empty entry of sys.path means the current folder; an empty entry of PYTHONPATH would be lost.
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
-            # The stacks of idle threads count as memory.
+            # The stacks of idle threads would count towards the memory limit.
             environment |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
             self._lines = queue.SimpleQueue()
             self._process = subprocess.Popen(
@@ -103,20 +104,21 @@ class Sandbox:
         return self._process
 
     def _next(self, deadline: float) -> Any:
-        """The next answer, None after the last. Raises queue.Empty if it is late, ValueError if the process ended."""
-        # With a timeout of 0 an answer that has arrived still counts.
+        """The next answer; None after the last. Raises queue.Empty after `deadline`, ValueError if the child ended."""
+        # A timeout of 0 still returns an answer that has arrived.
         return json.loads(self._lines.get(timeout=max(0.0, deadline - time.monotonic())))
 
 
 def _pump(stream: Any, lines: queue.SimpleQueue[bytes]) -> None:
-    """Put each line of the stream into the queue, and an empty one at its end."""
+    """Put each line of the stream into the queue, and an empty line at the end of the stream."""
     with contextlib.suppress(OSError, ValueError):
         while line := stream.readline():
             lines.put(line)
     lines.put(b"")
 
 
-def _unpack(answer: dict[str, Any]) -> MemberResult:
+def _to_result(answer: dict[str, Any]) -> MemberResult:
+    """Convert an answer of `_answers` into a result of `read_content`."""
     if "problem" in answer:
         return answer["member"], answer["problem"]
     marks = tuple(Mark(*fields) for fields in answer["marks"])
@@ -124,8 +126,8 @@ def _unpack(answer: dict[str, Any]) -> MemberResult:
 
 
 def serve(memory_bytes: int) -> None:
-    """Run in the process: read the files that standard input names, until it is closed."""
-    # What a parser prints must not mix with the answers.
+    """Run in the child process: read the files that standard input names, until it is closed."""
+    # Parsers may print, so their standard output is redirected to standard error.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     _bound_memory(memory_bytes)
@@ -133,6 +135,7 @@ def serve(memory_bytes: int) -> None:
     for line in sys.stdin.buffer:
         request = json.loads(line)
         limits = ReadingLimits(**request["limits"])
+        # Later than the parent's deadline, because the parent reports the timeout.
         _set_alarm(math.ceil(limits.seconds) + 1)
         for answer in _answers(Path(request["path"]), limits):
             _send(answers, answer)
@@ -141,6 +144,7 @@ def serve(memory_bytes: int) -> None:
 
 
 def _answers(file: Path, limits: ReadingLimits) -> Iterator[dict[str, Any]]:
+    """The results of `read_content` as JSON objects; any error becomes a problem of the file."""
     try:
         content = read_bytes(file, limits.file_bytes, HINT)
         for member, reading in read_content(file.name, content, limits):
@@ -162,7 +166,7 @@ def _send(stream: Any, value: object) -> None:
 
 
 def _set_alarm(seconds: int) -> None:
-    """End this process after `seconds`, even if a parser hangs and the parent is gone; 0 cancels this."""
+    """End this process after `seconds`, even if a parser hangs and the parent is gone; 0 cancels the alarm."""
     with contextlib.suppress(ImportError, AttributeError):
         import signal
 
@@ -170,7 +174,7 @@ def _set_alarm(seconds: int) -> None:
 
 
 def _bound_memory(memory_bytes: int) -> None:
-    """Limit this process's memory, on systems that can."""
+    """Limit this process's memory, on systems that support it."""
     with contextlib.suppress(ImportError, OSError, ValueError, AttributeError):
         import resource
 

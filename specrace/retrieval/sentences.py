@@ -1,6 +1,6 @@
 """Splits prose and markdown into sentences, by rules that are small enough to read.
 
-Unlike a trained splitter it needs no data. In doubt it keeps two sentences together rather than cut one in half.
+Unlike a trained splitter, it needs no data. In doubt it leaves two sentences together rather than cut one in half.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ Span = tuple[int, int]
 
 
 def word_set(words: str) -> frozenset[str]:
-    """The set of the words in a string of words."""
+    """The words of a string, which whitespace separates."""
     return frozenset(words.split())
 
 
@@ -30,10 +30,16 @@ _LINE = re.compile(r"^.*$", re.MULTILINE)
 _LINE_MARK = re.compile(r"(?:[-*+•–]|\d{1,3}[.)]|#{1,6})[ \t]|\||```|~~~")
 _HEADING_MARK = re.compile(r"#{1,6}[ \t]")
 _LIST_NUMBER = re.compile(r"[\s(*_]*(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,4})\Z")
-_LONGEST_WORD = 24
+# How many characters before a full stop are searched for an abbreviation or an ordinal.
+_MAX_WORD_CHARS = 24
+# A list number is shorter than this, including brackets and emphasis.
+_MAX_LIST_NUMBER_CHARS = 9
 
+# Abbreviations whose full stop never ends a sentence.
 _NEVER_END = word_set("dr mr mrs ms prof fig figs eq eqs vs e.g i.e cf viz approx ca hr fr vgl bzw ggf")
+# Abbreviations whose full stop does not end a sentence before a number: "no. 6".
 _NUMBERED = word_set("no nos p pp ch vol art par pt sec tab nr nrn abb bd kap abs ziff")
+# Abbreviations whose full stop ends a sentence before a word of _OPENERS only.
 _MAY_END = word_set(
     "al etc inc ltd co corp jr sr ed eds est dept univ st mt ft gen col sgt capt lt sen rep gov hon rev ref refs "
     "jan feb mar apr jun jul aug sep sept oct nov dec"
@@ -44,6 +50,7 @@ _ORDINAL = re.compile(r"(?:\b(?P<article>[A-Za-z]+)\s+)?(?<![\d.,])\d{1,2}\Z")
 _ARTICLES = word_set("der die das dem den des im vom zum zur beim")
 _MONTHS = word_set("Januar Jänner Februar März Mai Juni Juli Oktober Dezember")
 _SHARED_MONTHS = word_set("April August September November")
+# Words that often begin a sentence.
 _OPENERS = word_set(
     "A After All Also Although An And As At Because Before Both But By During Each Even For From He Her Here His "
     "How However I If In It Its Later Many Most Nor Not Now On One Or Other Our She Since So Some Such That The "
@@ -53,7 +60,7 @@ _OPENERS = word_set(
 
 
 def split_sentences(text: str) -> Iterator[Span]:
-    """Character spans of the sentences, in order and without blanks at their ends; together they cover all but blanks.
+    """Character spans of the sentences, in order, without surrounding whitespace. They cover all text but whitespace.
 
     A blank line, a heading, a list item and a table row also end a sentence; any other line break does not.
     """
@@ -61,7 +68,7 @@ def split_sentences(text: str) -> Iterator[Span]:
 
 
 def split_paragraphs(text: str) -> Iterator[Span]:
-    """Character spans of the paragraphs, which blank lines separate, without blanks at their ends."""
+    """Character spans of the paragraphs, which blank lines separate, without surrounding whitespace."""
     paragraph: Span | None = None
     for start, end in _lines(text):
         if start < end:
@@ -79,7 +86,7 @@ def is_heading(text: str) -> bool:
 
 
 def _lines(text: str) -> Iterator[Span]:
-    """The span of each line, without blanks at its ends; empty for a blank line."""
+    """The span of each line, without surrounding whitespace; empty for a blank line."""
     for match in _LINE.finditer(text):
         line = match[0]
         first = match.end() - len(line.lstrip())
@@ -87,7 +94,10 @@ def _lines(text: str) -> Iterator[Span]:
 
 
 def _blocks(text: str) -> Iterator[Span]:
-    """Spans in which only punctuation ends a sentence: paragraphs, cut around headings and before marked lines."""
+    """Paragraphs, cut around headings and before list items, table rows and code fences.
+
+    Within such a block only punctuation ends a sentence.
+    """
     for first, last in split_paragraphs(text):
         block_start, block_end = first, first
         for start, end in _lines(text[first:last]):
@@ -101,6 +111,7 @@ def _blocks(text: str) -> Iterator[Span]:
 
 
 def _sentences_of(text: str, start: int, end: int) -> Iterator[Span]:
+    """Cut the block text[start:end] after the punctuation marks that end a sentence."""
     first = start
     for mark in _END.finditer(text, start, end):
         next_char = _NOT_BLANK.search(text, mark.end(), end)
@@ -111,7 +122,7 @@ def _sentences_of(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def _ends_sentence(text: str, mark: re.Match[str], first: int, end: int) -> bool:
-    """Whether a run of marks ends the sentence that began at `first`, by the word before it and the word after it."""
+    """Whether a punctuation mark ends the sentence that began at `first`, judged by the words around the mark."""
     if mark[0][0] not in _LATIN_MARKS:
         return True
     opening = _OPENING.match(text, mark.end(), end)
@@ -121,13 +132,13 @@ def _ends_sentence(text: str, mark: re.Match[str], first: int, end: int) -> bool
         return False
     if mark[0][0] != "." or mark[0].startswith(".."):
         return True
-    before = text[max(first, mark.start() - _LONGEST_WORD) : mark.start()]
+    before = text[max(first, mark.start() - _MAX_WORD_CHARS) : mark.start()]
     match, next_match = _WORD_BEFORE.search(before), _WORD_AFTER.match(text, after, end)
     word = match[0].lower() if match else ""
     next_word = next_match[0] if next_match else ""
     if _is_ordinal(before, next_word):
         return False
-    if word in _NEVER_END or _is_list_number(text[first : min(mark.start(), first + 9)]):
+    if word in _NEVER_END or _is_list_number(text[first : min(mark.start(), first + _MAX_LIST_NUMBER_CHARS)]):
         return False
     if word in _NUMBERED:
         return not next_char.isdigit()
@@ -142,7 +153,7 @@ def _is_list_number(sentence: str) -> bool:
 
 
 def _is_ordinal(before: str, next_word: str) -> bool:
-    """Whether the mark belongs to a German ordinal, by the article before it and the month or noun after it."""
+    """Whether a full stop belongs to a German ordinal, judged by the article before and the month or noun after it."""
     match = _ORDINAL.search(before)
     if match is None:
         return False

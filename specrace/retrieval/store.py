@@ -1,4 +1,4 @@
-"""An index on disk: files that only ever grow, and a head that says how many bytes of each count.
+"""An index on disk: files that only grow, and a head that says how many bytes of each file are valid.
 
 The folder holds `index.json` (the head), `documents.jsonl`, `passages.jsonl`, the offsets at which its lines end in
 `passages.u64`, the unit vectors in `vectors.f16`, and for a large corpus faiss's IVF-PQ index. All files except the
@@ -39,11 +39,11 @@ HalfVectors = npt.NDArray[np.float16]
 
 @dataclass(frozen=True)
 class Head:
-    """What is known about an index without opening it. `sizes` has the number of bytes of each file that count.
+    """The settings, sizes and measurements of an index. `sizes` has the number of valid bytes of each file.
 
-    `lists`, `sub_vectors` and `probes` are IVF-PQ's parameters. `recall` is the share of exact search's best five
-    passages that the index also finds, `unranked_recall` that share without re-scoring; both are measured with one
-    sentence from each of `recall_sample` passages.
+    `lists`, `sub_vectors` and `probes` are IVF-PQ's parameters; `trained_on` is the number of passages at its training.
+    `recall` is the share of exact search's best five passages that the index also finds, and `unranked_recall` that
+    share without re-scoring. Both are measured with one sentence from each of `recall_sample` passages.
     """
 
     embedder: str = ""
@@ -70,10 +70,10 @@ class Head:
         return f"passages-{self.passages}.faiss"
 
     def write(self, folder: Path) -> None:
-        """Write the head: from now on what was appended to the other files counts."""
+        """Write the head, which makes the bytes appended to the other files valid."""
         content = {"format": FORMAT, "version": VERSION, **asdict(self)}
         write_atomically(folder / HEAD, json.dumps(content, indent=1, ensure_ascii=False).encode())
-        # Readable for all: another user may serve the index.
+        # Readable by all users: another user may serve the index.
         (folder / HEAD).chmod(0o644)
 
     def describe(self) -> str:
@@ -106,18 +106,19 @@ def read_head(folder: Path) -> Head:
 
 
 def damaged(folder: Path, error: object) -> InputError:
-    """The error about an index that cannot be used, and why."""
+    """The InputError for an index that cannot be used, with the reason."""
     return InputError(f"The index {folder} is damaged or not ours ({error}): build it again, into another folder.")
 
 
 def _check(folder: Path, head: Head) -> None:
-    """Raises ValueError or OSError for a head with impossible values, or if a file is shorter than the head says."""
+    """Raise ValueError or OSError for a head with impossible values, or if a file is shorter than the head says."""
     default = Head()
     for head_field in fields(Head):
         name = head_field.name
         value = getattr(head, name)
         if type(value) is not type(getattr(default, name)) or (isinstance(value, int) and value < 0):
             raise ValueError(f"{name} in {HEAD} is wrong")
+    # An offset in ENDS has 8 bytes, a number in VECTORS has 2.
     min_sizes = {ENDS: 8 * (head.passages + 1), VECTORS: 2 * head.dim * head.passages, PASSAGES: 1, DOCUMENTS: 1}
     if set(head.sizes) != set(min_sizes) or not (head.passages and head.dim) or head.kind not in (EXACT, IVF_PQ):
         raise ValueError(f"{HEAD} is incomplete")
@@ -137,7 +138,7 @@ class StoredIndex:
     def open(self, embedder: Embedder, rescore: bool = True) -> SearchIndex:
         """Open the index for searching, memory-mapped. Raises InputError.
 
-        `rescore`: an approximate index orders its best candidates by their stored vectors.
+        With `rescore`, an approximate index orders its best candidates by their stored vectors.
         """
         # Read again: an addition may have replaced the file of an approximate index.
         self.head = read_head(self.folder)
@@ -231,18 +232,19 @@ class StoredPassages(Sequence[Passage]):
 class ApproximateIndex:
     """Approximate search over passages with an IVF-PQ index.
 
-    With `rescore`, its best candidates are ordered by the cosine of their stored vectors; without, scores are IVF-PQ's
-    approximations of the cosine.
+    With `rescore`, the best candidates are ordered by the cosine of their stored vectors. Without it, they are ordered
+    by IVF-PQ's approximation of the cosine.
     """
 
     def __init__(self, passages: Sequence[Passage], vectors: HalfVectors, ivf: Any, *, rescore: bool = True) -> None:
-        self.passages, self._vectors, self._ivf, self._rescore = passages, vectors, ivf, rescore
+        self.passages = passages
+        self._vectors, self._ivf, self._rescore = vectors, ivf, rescore
 
     def search(self, vector: Vectors, top: int) -> list[tuple[int, float]]:
-        """Number and score of the best `top` passages; fewer if the lists that are probed hold fewer."""
+        """The number and score of the best `top` passages; fewer if the probed lists hold fewer."""
         wanted = max(top, CANDIDATES) if self._rescore else top
         scores, numbers = self._ivf.search(vector.reshape(1, -1), min(wanted, len(self.passages)))
-        # faiss fills missing results with -1.
+        # faiss returns the number -1 for missing results.
         numbers, scores = numbers[0][numbers[0] >= 0], scores[0][numbers[0] >= 0]
         if self._rescore:
             scores = self.vectors_of(numbers) @ vector

@@ -18,27 +18,30 @@ MIN_WORDS, MAX_WORDS = 6, 40
 
 
 def suggest_questions(documents: Sequence[Document], max_questions: int) -> list[str]:
-    """At most `max_questions` different questions: one about every document, then a second about every one, and so on.
+    """At most `max_questions` different questions, taken from the documents in turn.
 
-    A heading or sentence that is a question already is taken as it is; any other is quoted in a question.
+    A heading or sentence that is a question already is used as it is; any other is quoted in a question.
     """
     rounds = zip_longest(*map(_questions, documents))
-    return list(islice(dict.fromkeys(filter(None, chain.from_iterable(rounds))), max_questions))
+    questions = (question for next_questions in rounds for question in next_questions if question)
+    # A dictionary drops duplicates but keeps the order.
+    return list(islice(dict.fromkeys(questions), max_questions))
 
 
 def _questions(document: Document) -> Iterator[str]:
     """Questions about the title, then the sections, then key sentences.
 
-    A document without headings has a question about its first sentence before those.
+    If a document has no headings, its first sentence comes before the key sentences.
     """
     pieces = [document.text[start:end] for start, end in split_sentences(document.text)]
     sections = [piece.lstrip("# \t") for piece in pieces if is_heading(piece)]
     has_title = document.title != Path(document.name).stem
     headings = [document.title, *sections] if has_title else sections
-    yield from (_ask("What do the documents say about “{}”?", heading) for heading in headings if heading)
+    yield from (_make_question("What do the documents say about “{}”?", heading) for heading in headings if heading)
     sentences = [piece for piece in pieces if not is_heading(piece)]
-    first = [] if headings else sentences[:1]
-    yield from (_ask("Explain: “{}”", sentence) for sentence in chain(first, _key_sentences(sentences)))
+    first_sentence = [] if headings else sentences[:1]
+    for sentence in chain(first_sentence, _key_sentences(sentences)):
+        yield _make_question("Explain: “{}”", sentence)
 
 
 def _key_sentences(sentences: Sequence[str]) -> list[str]:
@@ -49,11 +52,11 @@ def _key_sentences(sentences: Sequence[str]) -> list[str]:
     def score(sentence: str) -> float:
         return sum(counts[word] - 1 for word in words[sentence]) / len(words[sentence])
 
-    fitting = [text for text in words if words[text] and MIN_WORDS <= count_words(text) <= MAX_WORDS]
-    return sorted(fitting, key=lambda sentence: -score(sentence))
+    candidates = [text for text in words if words[text] and MIN_WORDS <= count_words(text) <= MAX_WORDS]
+    return sorted(candidates, key=lambda sentence: -score(sentence))
 
 
-def _ask(template: str, words: str) -> str:
+def _make_question(template: str, words: str) -> str:
     """Put the words, shortened if they are long, into the template, unless they are a question already."""
     words = " ".join(words.split()).rstrip("#").strip()
     if len(words) > MAX_CHARACTERS:

@@ -1,3 +1,5 @@
+"""Documents: which files are read, their titles and encodings, and the limits on reading."""
+
 from __future__ import annotations
 
 import os
@@ -7,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from specrace.core.errors import InputError
-from specrace.retrieval import documents as reading
+from specrace.retrieval import documents as documents_module
 from specrace.retrieval import encoding as encoding_module
 from specrace.retrieval.documents import Document, read_documents
 from specrace.retrieval.limits import COMMAND_LINE
@@ -83,9 +85,9 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "root" / "folder").symlink_to(secret.parent)
     (tmp_path / "root" / "again.md").symlink_to(inside)
     (tmp_path / "root" / "broken.md").symlink_to(tmp_path / "nowhere.md")
-    named: list[str] = []
-    assert [document.text for document in read_documents([tmp_path / "root"], skip=named.append)] == ["inside"]
-    assert [line for line in named if "link.md is a link out of the folder" in line] and len(named) == 2
+    skipped: list[str] = []
+    assert [document.text for document in read_documents([tmp_path / "root"], skip=skipped.append)] == ["inside"]
+    assert [line for line in skipped if "link.md is a link out of the folder" in line] and len(skipped) == 2
 
 
 def test_empty_files_are_skipped(tmp_path: Path) -> None:
@@ -138,12 +140,12 @@ def test_slightly_damaged_utf8_is_read_as_utf8(tmp_path: Path, content: bytes) -
 def test_the_encoding_of_a_very_long_line_is_detected_from_its_beginning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    samples: list[bytes] = []
-    monkeypatch.setattr(encoding_module, "_other_script", lambda sample: samples.append(sample) or "")
+    examined: list[bytes] = []
+    monkeypatch.setattr(encoding_module, "_other_script", lambda sample: examined.append(sample) or "")
     file = write(tmp_path / "a.txt", CYRILLIC.strip().encode("cp1251") * 2000)
     with pytest.raises(InputError, match="UTF-8"):
         read_documents([file])
-    assert [len(sample) for sample in samples] == [16_384]
+    assert [len(sample) for sample in examined] == [16_384]
 
 
 CYRILLIC = "Москва является столицей России и крупнейшим городом страны.\n"
@@ -206,7 +208,7 @@ def test_a_folder_without_documents_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "bound", "num_read", "named"),
+    ("limit", "bound", "num_read", "message"),
     [
         ("files", 2, 2, "holds more than 2 documents: the others are left out"),
         ("total_bytes", 14, 2, "2.md is too large: at most 14 bytes are read in all"),
@@ -214,15 +216,16 @@ def test_a_folder_without_documents_is_refused(tmp_path: Path) -> None:
         ("file_bytes", 5, 2, "0.md is too large: at most 5 bytes are read of a file"),
     ],
 )
-def test_files_beyond_a_limit_are_left_out(tmp_path: Path, limit: str, bound: int, num_read: int, named: str) -> None:
-    for number, content in enumerate(("12345" + "6" * (limit == "file_bytes"), "12345", "12345")):
+def test_files_beyond_a_limit_are_left_out(tmp_path: Path, limit: str, bound: int, num_read: int, message: str) -> None:
+    first_content = "123456" if limit == "file_bytes" else "12345"
+    for number, content in enumerate((first_content, "12345", "12345")):
         write(tmp_path / f"{number}.md", content)
     skipped: list[str] = []
     assert len(read_documents([tmp_path], limits=replace(COMMAND_LINE, **{limit: 16}), skip=skipped.append)) == 3
     assert not skipped
     limits = replace(COMMAND_LINE, **{limit: bound})
     assert len(read_documents([tmp_path], limits=limits, skip=skipped.append)) == num_read
-    assert len(skipped) == 1 and named in skipped[0]
+    assert len(skipped) == 1 and message in skipped[0]
 
 
 def test_a_zip_member_is_named_by_its_path_below_the_zip(tmp_path: Path) -> None:
@@ -235,7 +238,7 @@ def test_a_zip_member_is_named_by_its_path_below_the_zip(tmp_path: Path) -> None
 
 
 def test_progress_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "REPORT_S", 0.0)
+    monkeypatch.setattr(documents_module, "REPORT_S", 0.0)
     for number in range(2):
         write(tmp_path / f"{number}.md", "text")
     lines: list[str] = []
@@ -252,9 +255,9 @@ def test_a_named_pipe_is_skipped(tmp_path: Path) -> None:
 def test_a_link_to_itself_is_left_out(tmp_path: Path) -> None:
     write(tmp_path / "a.md", "inside")
     (tmp_path / "loop.md").symlink_to("loop.md")
-    named: list[str] = []
-    assert [document.text for document in read_documents([tmp_path], skip=named.append)] == ["inside"]
-    assert len(named) == 1 and "loop.md cannot be read" in named[0]
+    skipped: list[str] = []
+    assert [document.text for document in read_documents([tmp_path], skip=skipped.append)] == ["inside"]
+    assert len(skipped) == 1 and "loop.md cannot be read" in skipped[0]
 
 
 def test_an_index_in_the_folder_is_not_read_as_documents(tmp_path: Path) -> None:

@@ -1,3 +1,5 @@
+"""The default embedder: its vectors, and where its weights are loaded from."""
+
 from __future__ import annotations
 
 import shutil

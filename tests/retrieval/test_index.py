@@ -1,3 +1,5 @@
+"""The passage index: exact search, and the cache of vectors."""
+
 from __future__ import annotations
 
 import os
@@ -19,13 +21,13 @@ if TYPE_CHECKING:
     from tests.retrieval.conftest import CountingEmbedder
 
 
-def cached(folder: Path) -> Path:
+def only_file(folder: Path) -> Path:
     """Return the only file in a cache folder."""
     (file,) = folder.iterdir()
     return file
 
 
-def vector_of(index: PassageIndex, embedder: Embedder) -> Vectors:
+def first_vector(index: PassageIndex, embedder: Embedder) -> Vectors:
     """Return the vector [dim] of an index's first passage."""
     vector: Vectors = embedder.embed([module.embedded_text(index.passages[0])])[0]
     return vector
@@ -47,7 +49,7 @@ def test_reopening_embeds_only_one_text(documents: list[Document], counting: Cou
     second = open_index(documents, counting, tmp_path)
     assert len(counting.embedded) == 1
     assert second.passages == first.passages
-    question = vector_of(first, counting)
+    question = first_vector(first, counting)
     assert second.search(question, 9) == first.search(question, 9)
 
 
@@ -64,8 +66,8 @@ def test_a_changed_document_or_embedder_invalidates_the_cache(
     assert len(counting.embedded) == len(index.passages)
 
 
-class Reversed:
-    """The embedder with its vectors reversed, as if its weights had changed under the same name."""
+class ReversedEmbedder:
+    """Reverses the vectors of another embedder, as if its weights had changed under the same name."""
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
@@ -80,9 +82,9 @@ def test_changed_weights_under_the_same_name_invalidate_the_cache(
     documents: list[Document], counting: CountingEmbedder, tmp_path: Path
 ) -> None:
     open_index(documents, counting, tmp_path)
-    changed = Reversed(counting)
+    changed = ReversedEmbedder(counting)
     index = open_index(documents, changed, tmp_path)
-    ((number, score),) = index.search(vector_of(index, changed), 1)
+    ((number, score),) = index.search(first_vector(index, changed), 1)
     assert number == 0 and score == pytest.approx(1, abs=1e-4)
 
 
@@ -91,7 +93,7 @@ def test_a_broken_cache_is_rebuilt(
     documents: list[Document], counting: CountingEmbedder, tmp_path: Path, damage: str
 ) -> None:
     good = open_index(documents, counting, tmp_path)
-    file = cached(tmp_path)
+    file = only_file(tmp_path)
     content = file.read_bytes()
     if damage == "folder":
         file.unlink()
@@ -106,10 +108,10 @@ def test_a_broken_cache_is_rebuilt(
         }
         file.write_bytes(contents[damage])
     again = open_index(documents, counting, tmp_path)
-    question = vector_of(good, counting)
+    question = first_vector(good, counting)
     assert again.search(question, 9) == good.search(question, 9)
     if damage != "folder":
-        assert cached(tmp_path).read_bytes() == content
+        assert only_file(tmp_path).read_bytes() == content
 
 
 def test_a_cache_folder_that_cannot_be_written_is_ignored(
@@ -137,16 +139,16 @@ def test_default_folder_follows_the_platform(
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     open_index(documents, counting)
-    assert cached(tmp_path / "xdg" / "specrace").is_file()
+    assert only_file(tmp_path / "xdg" / "specrace").is_file()
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     open_index(documents, counting)
-    assert cached(tmp_path / "home" / ".cache" / "specrace").is_file()
+    assert only_file(tmp_path / "home" / ".cache" / "specrace").is_file()
 
 
 def test_only_the_oldest_cache_files_are_deleted(
     documents: list[Document], counting: CountingEmbedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "FILES_KEPT", 2)
+    monkeypatch.setattr(module, "MAX_CACHE_FILES", 2)
     (tmp_path / "mine.txt").touch()
     for number, document in enumerate(documents):
         before = set(tmp_path.iterdir())

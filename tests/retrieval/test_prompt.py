@@ -49,9 +49,9 @@ PLAIN = byte_tokenizer()
 TOKENIZERS = {"bundled": BUNDLED, "chat": CHATTING, "no template": PLAIN}
 
 
-def hit(title: str, *sentences: str, joint: str = " ") -> Hit:
+def hit(title: str, *sentences: str, separator: str = " ") -> Hit:
     """Make a retrieved passage of these sentences, the first marked as evidence."""
-    text = joint.join(sentences)
+    text = separator.join(sentences)
     marked: list[Sentence] = []
     for rank, sentence in enumerate(sentences, 1):
         start = text.index(sentence, marked[-1].end if marked else 0)
@@ -61,7 +61,7 @@ def hit(title: str, *sentences: str, joint: str = " ") -> Hit:
 
 HITS = [
     hit("Cats", "The cat sat on the mat.", "It ran away.", "The cat sat on the mat again."),
-    hit("Café 猫", "Café, naïve, e\u0301 — “quoted”.", "你好，世界。", "👩‍👩‍👧‍👦 🏳️‍🌈 here.", joint="\n\n"),
+    hit("Café 猫", "Café, naïve, e\u0301 — “quoted”.", "你好，世界。", "👩‍👩‍👧‍👦 🏳️‍🌈 here.", separator="\n\n"),
 ]
 
 
@@ -117,7 +117,7 @@ def test_a_sentence_that_repeats_the_title_still_has_its_origin(name: str) -> No
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_the_question_and_the_markers_have_no_origin(name: str) -> None:
+def test_the_question_and_the_control_tokens_have_no_origin(name: str) -> None:
     tokenizer = TOKENIZERS[name]
     prompt = build_prompt(tokenizer, "Whatever?", HITS)
     question = prompt.text.index("Whatever?")
@@ -341,8 +341,9 @@ def test_a_long_document_is_tokenised_in_pieces() -> None:
     # Cuts fall between words where there are any.
     assert read[1].startswith(" ") and tokenize_document(tokenizer, "") == []
     read.clear()
-    tokenize_document(tokenizer, short := "a b\n" * 25_000)
-    assert read == [short]
+    text = "a b\n" * 25_000
+    tokenize_document(tokenizer, text)
+    assert read == [text]
 
 
 @pytest.mark.parametrize(

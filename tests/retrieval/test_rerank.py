@@ -30,24 +30,24 @@ def index() -> PassageIndex:
     return PassageIndex(passages, EMBEDDER.embed([embedded_text(passage) for passage in passages]))
 
 
-class ByLength:
+class LengthReranker:
     """Ranks the longest passage first."""
 
     def __init__(self) -> None:
-        self.read: list[Passage] = []
+        self.passages_read: list[Passage] = []
 
     def __call__(self, question: str, passages: Sequence[Passage]) -> Vectors:
         assert question == QUESTION
-        self.read = list(passages)
+        self.passages_read = list(passages)
         return np.array([len(passage.text) for passage in passages], np.float32)
 
 
 def test_a_reranker_chooses_from_the_best_hundred(index: PassageIndex) -> None:
-    reranker = ByLength()
+    reranker = LengthReranker()
     hits = Retriever(index, EMBEDDER, reranker).retrieve(QUESTION, top=5)
     vector = EMBEDDER.embed([QUESTION])[0]
     best = [index.passages[number] for number, _ in index.search(vector, CANDIDATES)]
-    assert reranker.read == best
+    assert reranker.passages_read == best
     assert [hit.passage for hit in hits] == sorted(best, key=lambda passage: -len(passage.text))[:5]
     cosines = EMBEDDER.embed([embedded_text(hit.passage) for hit in hits]) @ vector
     assert np.allclose([hit.score for hit in hits], cosines, atol=1e-5)
@@ -67,10 +67,10 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "initializer_range": 1.0,
     }
     config = BertConfig(vocab_size=len(tokenizer), num_labels=1, **small)
-    three = BertConfig(vocab_size=len(tokenizer), num_labels=3, **small)
+    three_labels = BertConfig(vocab_size=len(tokenizer), num_labels=3, **small)
     models = {
         "scorer": BertForSequenceClassification(config),
-        "classifier": BertForSequenceClassification(three),
+        "classifier": BertForSequenceClassification(three_labels),
         "encoder": BertModel(config),
     }
     for name, model in models.items():

@@ -1,3 +1,5 @@
+"""The retriever: the passages it finds, the evidence it marks, and its cache."""
+
 from __future__ import annotations
 
 from pathlib import Path

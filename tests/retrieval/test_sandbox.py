@@ -1,8 +1,9 @@
-"""The parsers' process: its answers, and that no file blocks it or the command."""
+"""The parsers' child process: its answers, and files that take too much time or memory."""
 
 from __future__ import annotations
 
 import os
+import queue
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from specrace.core.errors import InputError
-from specrace.retrieval import sandbox
 from specrace.retrieval.limits import COMMAND_LINE
 from specrace.retrieval.readers.reading import Reading
 from specrace.retrieval.sandbox import Sandbox
@@ -20,7 +20,7 @@ from tests.retrieval.readers import samples
 
 
 @pytest.fixture
-def reading() -> Iterator[Sandbox]:
+def sandbox() -> Iterator[Sandbox]:
     with Sandbox(COMMAND_LINE) as opened:
         yield opened
 
@@ -36,59 +36,59 @@ def texts(answers: list[tuple[str, Reading | str]]) -> list[tuple[str, str]]:
     return [(member, answer if isinstance(answer, str) else answer.text.strip()) for member, answer in answers]
 
 
-def test_all_files_are_read_in_one_child_process(reading: Sandbox, page: Path) -> None:
-    assert texts(list(reading.read(page, COMMAND_LINE))) == [("", "They see.")]
-    first = reading._process
+def test_all_files_are_read_in_one_child_process(sandbox: Sandbox, page: Path) -> None:
+    assert texts(list(sandbox.read(page, COMMAND_LINE))) == [("", "They see.")]
+    first = sandbox._process
     assert first is not None and first.pid != os.getpid()
-    assert texts(list(reading.read(page, COMMAND_LINE))) == [("", "They see.")]
-    assert reading._process is first
-    reading.close()
+    assert texts(list(sandbox.read(page, COMMAND_LINE))) == [("", "They see.")]
+    assert sandbox._process is first
+    sandbox.close()
     assert first.poll() is not None
 
 
-def test_a_file_that_takes_too_long_ends_only_the_child_process(reading: Sandbox, tmp_path: Path, page: Path) -> None:
+def test_a_file_that_takes_too_long_ends_only_the_child_process(sandbox: Sandbox, tmp_path: Path, page: Path) -> None:
     slow = tmp_path / "slow.html"
     slow.write_bytes(b"<p>word" * 1_000_000)
-    ((member, sentence),) = reading.read(slow, replace(COMMAND_LINE, seconds=0.0))
+    ((member, sentence),) = sandbox.read(slow, replace(COMMAND_LINE, seconds=0.0))
     assert (member, sentence) == ("", "takes more than 0 seconds to read: give a smaller file.")
-    assert reading._process is None
-    assert texts(list(reading.read(page, COMMAND_LINE))) == [("", "They see.")]
+    assert sandbox._process is None
+    assert texts(list(sandbox.read(page, COMMAND_LINE))) == [("", "They see.")]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux enforces the memory limit")
 def test_a_file_that_takes_too_much_memory_is_reported(tmp_path: Path, page: Path) -> None:
     large = tmp_path / "large.json"
     large.write_bytes(b"[" + b"{}," * 4_000_000 + b"{}]")
-    with Sandbox(replace(COMMAND_LINE, memory_bytes=200_000_000)) as reading:
-        assert list(reading.read(large, COMMAND_LINE)) == [("", "takes too much memory to read: give a smaller file.")]
-        assert texts(list(reading.read(page, COMMAND_LINE))) == [("", "They see.")]
+    with Sandbox(replace(COMMAND_LINE, memory_bytes=200_000_000)) as sandbox:
+        assert list(sandbox.read(large, COMMAND_LINE)) == [("", "takes too much memory to read: give a smaller file.")]
+        assert texts(list(sandbox.read(page, COMMAND_LINE))) == [("", "They see.")]
 
 
-def test_a_process_that_dies_is_reported_and_restarted(reading: Sandbox, page: Path) -> None:
-    list(reading.read(page, COMMAND_LINE))
-    assert reading._process is not None
-    reading._process.kill()
-    reading._process.wait()
-    assert "too much memory" in str(list(reading.read(page, COMMAND_LINE)))
-    assert texts(list(reading.read(page, COMMAND_LINE))) == [("", "They see.")]
+def test_a_process_that_dies_is_reported_and_restarted(sandbox: Sandbox, page: Path) -> None:
+    list(sandbox.read(page, COMMAND_LINE))
+    assert sandbox._process is not None
+    sandbox._process.kill()
+    sandbox._process.wait()
+    assert "too much memory" in str(list(sandbox.read(page, COMMAND_LINE)))
+    assert texts(list(sandbox.read(page, COMMAND_LINE))) == [("", "They see.")]
 
 
-def test_members_read_before_the_process_dies_are_kept(reading: Sandbox, tmp_path: Path) -> None:
+def test_members_read_before_the_process_dies_are_kept(sandbox: Sandbox, tmp_path: Path) -> None:
     file = tmp_path / "pack.zip"
     file.write_bytes(samples.packed({"a.txt": "First.", "b.txt": "Second."}))
-    answers = reading.read(file, COMMAND_LINE)
+    answers = sandbox.read(file, COMMAND_LINE)
     assert texts([next(answers)]) == [("a.txt", "First.")]
-    assert reading._process is not None
+    assert sandbox._process is not None
     # Drop what else the process wrote, as if it had died here.
-    reading._lines = sandbox.queue.SimpleQueue()
-    reading._lines.put(b"")
+    sandbox._lines = queue.SimpleQueue()
+    sandbox._lines.put(b"")
     assert "too much memory" in str(list(answers))
 
 
 def test_a_process_that_cannot_start_is_not_blamed_on_the_file(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "false")
-    with pytest.raises(InputError, match="The process for parsers does not start"), Sandbox(COMMAND_LINE) as reading:
-        list(reading.read(page, COMMAND_LINE))
+    with pytest.raises(InputError, match="The process for parsers does not start"), Sandbox(COMMAND_LINE) as sandbox:
+        list(sandbox.read(page, COMMAND_LINE))
 
 
 def test_a_script_without_a_main_guard_reads_parsed_kinds(page: Path) -> None:

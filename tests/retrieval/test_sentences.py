@@ -1,3 +1,5 @@
+"""Sentences: where prose, in several languages, and markdown are split."""
+
 from __future__ import annotations
 
 from itertools import pairwise
@@ -7,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specrace.retrieval.sentences import is_heading, split_paragraphs, split_sentences
-from tests.growth import LINEAR, growth
+from tests.growth import MAX_LINEAR_GROWTH, growth
 
 PROSE = st.lists(
     st.sampled_from(
@@ -82,7 +84,7 @@ def test_no_sentence_crosses_a_paragraph(text: str) -> None:
         ["यह पहला है।", "यह दूसरा है।"],
     ],
 )
-def test_prose(sentences: list[str]) -> None:
+def test_prose_is_split_into_sentences(sentences: list[str]) -> None:
     text = " ".join(sentences)
     assert [text[first:last] for first, last in split_sentences(text)] == sentences
 
@@ -103,15 +105,15 @@ def test_prose(sentences: list[str]) -> None:
         ("...", ["..."]),
     ],
 )
-def test_markdown(text: str, sentences: list[str]) -> None:
+def test_markdown_is_split_into_sentences(text: str, sentences: list[str]) -> None:
     assert [text[first:last] for first, last in split_sentences(text)] == sentences
 
 
 @pytest.mark.parametrize("text", [".", "X. ", '."', "(. ", " ", "A\n"])
 def test_hostile_text_takes_linear_time(text: str) -> None:
     """Each text is repeated to 200,000 characters and more, with a different character at the end."""
-    assert growth(lambda times: list(split_sentences(text * times + "a")), 2000 // len(text)) < LINEAR
+    assert growth(lambda times: list(split_sentences(text * times + "a")), 2000 // len(text)) < MAX_LINEAR_GROWTH
 
 
-def test_headings() -> None:
+def test_markdown_headings_are_recognised() -> None:
     assert is_heading("## Part two") and not is_heading("#tag") and not is_heading("Part # two")

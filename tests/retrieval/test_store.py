@@ -130,7 +130,7 @@ def test_a_small_index_grows_into_a_large_one_quietly(small: Path, capfd: pytest
     assert capfd.readouterr() == ("", "")
 
 
-class Failing(WordEmbedder):
+class InterruptedEmbedder(WordEmbedder):
     """Interrupts the third batch, as Ctrl-C would."""
 
     calls = 0
@@ -147,11 +147,11 @@ def test_an_interruption_leaves_the_old_index_or_none(
 ) -> None:
     monkeypatch.setattr(module, "BATCH", 16)
     with pytest.raises(KeyboardInterrupt):
-        build(tmp_path / "new", generate_documents(9, 9), Failing(8))
+        build(tmp_path / "new", generate_documents(9, 9), InterruptedEmbedder(8))
     assert list(tmp_path.iterdir()) == [small]
     before, matches = StoredIndex(small).head, search(small, "w1 w2 w3")
     with pytest.raises(KeyboardInterrupt):
-        add_to_index(generate_documents(9, 9, seed=1), Failing(8), small, split)
+        add_to_index(generate_documents(9, 9, seed=1), InterruptedEmbedder(8), small, split)
     assert (small / "passages.jsonl").stat().st_size > before.sizes["passages.jsonl"]
     assert StoredIndex(small).head == before and search(small, "w1 w2 w3") == matches
     assert add_to_index(generate_documents(9, 9, seed=1), EMBEDDER, small, split).passages == 50 + 81
@@ -168,7 +168,7 @@ def test_a_partly_written_addition_hides_no_document(small: Path) -> None:
     assert stored.documents(10**9) == documents and len(documents) == 5
 
 
-def test_two_additions_do_not_run_at_once(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_additions_cannot_run_at_the_same_time(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second is refused while the first runs, and also if the first ends after the second has opened the index."""
     pytest.importorskip("fcntl")
 
@@ -185,15 +185,15 @@ def test_two_additions_do_not_run_at_once(small: Path, monkeypatch: pytest.Monke
             return super().embed(texts)
 
     assert add(1, AddingMeanwhile(8)).documents == 7
-    opened = StoredIndex.open
+    original_open = StoredIndex.open
 
-    def late(stored: StoredIndex, embedder: Any) -> Any:
-        index = opened(stored, embedder)
-        monkeypatch.setattr(StoredIndex, "open", opened)
+    def open_then_add(stored: StoredIndex, embedder: Any) -> Any:
+        index = original_open(stored, embedder)
+        monkeypatch.setattr(StoredIndex, "open", original_open)
         add(2)
         return index
 
-    monkeypatch.setattr(StoredIndex, "open", late)
+    monkeypatch.setattr(StoredIndex, "open", open_then_add)
     with pytest.raises(InputError, match="has just added"):
         add(3)
     assert add(3).documents == 11 and len(StoredIndex(small).documents(10**9)) == 11

@@ -1,4 +1,4 @@
-"""An embedder without a model, to which texts that share words are similar, and generated documents."""
+"""An embedder without a model, for which texts that share words are similar; and generated documents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOPICS = 40
 
 
 class WordEmbedder:
-    """Embeds a text as the mean of its words' vectors; the words `w0` to `w1999` have a random vector each."""
+    """Embeds a text as the mean of its words' vectors; each of the words `w0` to `w1999` has a random vector."""
 
     name = "words"
 
@@ -31,10 +31,10 @@ class WordEmbedder:
 
 def generate_documents(count: int, passages: int, seed: int = 0) -> Iterator[Document]:
     """Generate documents of `passages` passages, two sentences each; a document's words come from one topic."""
-    chance = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     for number in range(count):
-        first = int(chance.integers(TOPICS)) * (WORDS // TOPICS)
-        words = chance.integers(first, first + WORDS // TOPICS, (passages, 2, 8))
+        first = int(rng.integers(TOPICS)) * (WORDS // TOPICS)
+        words = rng.integers(first, first + WORDS // TOPICS, (passages, 2, 8))
         sentences = [[" ".join(f"w{word}" for word in sentence) for sentence in pair] for pair in words]
         text = "\n\n".join(f"# Part\n\nThe {a}. The {b}." for a, b in sentences)
         yield Document(f"{seed}-{number}.md", f"Document {number}", text)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from specrace.retrieval.limits import MAX_DEPTH, ReadingLimits
+from specrace.retrieval.limits import MAX_ZIP_DEPTH, ReadingLimits
 from specrace.retrieval.readers.kinds import KIND_NAMES, KINDS, kind_of
 from specrace.retrieval.readers.reading import Reading, Refusal
 from specrace.retrieval.readers.unpacking import open_zip, unpack_member
@@ -20,7 +20,7 @@ MemberResult = tuple[str, Reading | str]
 def read_content(name: str, content: bytes, limits: ReadingLimits, depth: int = 0) -> Iterator[MemberResult]:
     """Yield the documents in a file called `name`, and the reason for each that is left out.
 
-    `depth` is how many zips the file lies in.
+    `depth` is the number of zips around the file.
     """
     try:
         read = kind_of(name, content).read
@@ -43,15 +43,16 @@ def read_content(name: str, content: bytes, limits: ReadingLimits, depth: int = 
 
 
 def _members(content: bytes, limits: ReadingLimits, depth: int) -> Iterator[MemberResult]:
-    """Read a zip's members, except hidden ones and those of other kinds. Raises Refusal."""
-    if depth >= MAX_DEPTH:
+    """Read a zip's members, except hidden files and files of unsupported kinds. Raises Refusal."""
+    if depth >= MAX_ZIP_DEPTH:
         raise Refusal("lies too deep in other zips: unpack them first.")
     bytes_left, files = limits.unpacked_bytes, 0
     with open_zip(content) as archive:
         for info in archive.infolist():
             path = PurePosixPath(info.filename.replace("\\", "/"))
-            hidden = any(part.startswith(".") and part != ".." for part in path.parts) or "__MACOSX" in path.parts
-            if info.is_dir() or hidden or path.suffix.lower() not in KINDS:
+            # macOS adds a folder __MACOSX with metadata.
+            is_hidden = any(part.startswith(".") and part != ".." for part in path.parts) or "__MACOSX" in path.parts
+            if info.is_dir() or is_hidden or path.suffix.lower() not in KINDS:
                 continue
             files += 1
             if files > limits.files:

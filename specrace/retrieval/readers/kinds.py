@@ -1,4 +1,4 @@
-"""The registry of file kinds: each kind's suffixes and reader, and how a file's first bytes give its kind away."""
+"""The registry of file kinds: each kind's suffixes and reader, and how a file's first bytes reveal its kind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from specrace.retrieval.readers.tables import read_csv, read_json, read_json_lin
 from specrace.retrieval.readers.text import read_code, read_markdown, read_plain
 from specrace.retrieval.readers.unpacking import open_zip
 
-_CODE = (
+_CODE_SUFFIXES = (
     ".bash .c .cc .cfg .cpp .cs .css .cu .go .h .hpp .ini .java .jl .js .jsx .kt .lua .mjs .php .pl .proto .py .pyi "
     ".r .rb .rs .scala .sh .sql .swift .tex .toml .ts .tsx .xml .yaml .yml"
 )
@@ -24,12 +24,12 @@ _CODE = (
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of files, by their suffixes. `read` takes a file's bytes; None for a zip, whose members are read."""
+    """A kind of file. `read` reads a file's bytes; it is None for a zip, whose members are read."""
 
     name: str
     suffixes: tuple[str, ...]
     read: Callable[[bytes, ReadingLimits], Reading] | None
-    # Whether `read` is a parser, which runs in a process of its own; a reader that only decodes text does not.
+    # Whether `read` is a parser, which must run in the sandbox. A reader that only decodes text need not.
     parsed: bool = True
 
 
@@ -37,7 +37,7 @@ _KINDS = (
     Kind("markdown", (".md", ".markdown"), read_markdown, parsed=False),
     Kind("text", (".txt", ".rst"), read_plain, parsed=False),
     Kind("text", (".log",), read_code, parsed=False),
-    Kind("source code", tuple(_CODE.split()), read_code, parsed=False),
+    Kind("source code", tuple(_CODE_SUFFIXES.split()), read_code, parsed=False),
     Kind("HTML", (".html", ".htm"), read_html),
     Kind("PDF", (".pdf",), read_pdf),
     Kind("Word", (".docx",), checked(read_docx)),
@@ -50,10 +50,13 @@ _KINDS = (
     Kind("notebook", (".ipynb",), read_notebook),
     Kind("zip", (".zip",), None),
 )
+# Suffix -> kind.
 KINDS = {suffix: kind for kind in _KINDS for suffix in kind.suffixes}
 KIND_NAMES = "txt, md, html, pdf, docx, pptx, xlsx, csv, json, jsonl, ipynb, source code or zip"
 
+# The part of an Office file that reveals its kind -> the kind's suffix.
 _OFFICE_PARTS = {"word/document.xml": ".docx", "ppt/presentation.xml": ".pptx", "xl/workbook.xml": ".xlsx"}
+# The first bytes of OLE files (old or encrypted Office files), zips and PDFs.
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _ZIPS = (b"PK\x03\x04", b"PK\x05\x06")
 _PDF = b"%PDF-"

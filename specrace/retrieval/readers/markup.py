@@ -54,7 +54,7 @@ class _Page(HTMLParser):
         self._in_title = False
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
-        """Begin a block, unless the tag is an inline one."""
+        """Begin a block, unless the tag is inline."""
         if tag in _INVISIBLE:
             self._invisible_depth += 1
         elif tag == "title":
@@ -64,14 +64,14 @@ class _Page(HTMLParser):
         elif tag == "br":
             self._words.append("\n" if self._in_pre else " ")
         elif tag not in _INLINE and tag not in ("td", "th"):
-            # <li><p> is one item: the paragraph keeps the item's mark.
+            # In <li><p> the paragraph is the list item, so it gets the item's "- ".
             outer_prefix = self._prefix if tag == "p" and not self._words else ""
             self.end_block()
             self._prefix = _HEADINGS.get(tag, "- " if tag == "li" else outer_prefix)
             self._in_pre = self._in_pre or tag == "pre"
 
     def handle_endtag(self, tag: str) -> None:
-        """End a block, unless the tag is an inline one."""
+        """End a block, unless the tag is inline."""
         if tag in _INVISIBLE:
             self._invisible_depth = max(0, self._invisible_depth - 1)
         elif tag == "title":
@@ -91,7 +91,8 @@ class _Page(HTMLParser):
         """Add the text collected since the last block as a block."""
         text = "".join(self._words)
         if self._in_pre and text.strip():
-            self.blocks.add(f"```\n{text.strip(chr(10))}\n```")
+            code = text.strip("\n")
+            self.blocks.add(f"```\n{code}\n```")
         elif text.strip():
             self.blocks.add(self._prefix + " ".join(text.split()))
         self._words, self._prefix = [], ""

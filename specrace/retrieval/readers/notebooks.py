@@ -28,5 +28,5 @@ def read_notebook(content: bytes, limits: ReadingLimits) -> Reading:
 
 
 def _join_lines(value: Any) -> str:
-    """Text as one string; notebooks store it either so or as a list of lines."""
+    """Text as one string; notebooks store a string or a list of lines."""
     return value if isinstance(value, str) else "".join(value)

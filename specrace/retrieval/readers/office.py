@@ -18,7 +18,7 @@ _DOCTYPES = tuple("<!DOCTYPE".encode(encoding) for encoding in ("utf-8", "utf-16
 
 
 def checked(read: Callable[[bytes, ReadingLimits], Reading]) -> Callable[[bytes, ReadingLimits], Reading]:
-    """Wrap a reader of Office files: Refusal for a file that unpacks to too much or declares XML entities."""
+    """Wrap a reader of Office files so that it refuses a file that unpacks to too much or declares XML entities."""
 
     def read_checked(content: bytes, limits: ReadingLimits) -> Reading:
         with open_zip(content) as package:
@@ -30,7 +30,7 @@ def checked(read: Callable[[bytes, ReadingLimits], Reading]) -> Callable[[bytes,
             return read(content, limits)
         except (Refusal, MemoryError, RecursionError):
             raise
-        except Exception as error:  # a parser of hostile files raises what it likes
+        except Exception as error:  # a parser may raise anything for a hostile file
             raise Refusal("is a broken Office file: save it again.") from error
 
     return read_checked
@@ -49,7 +49,7 @@ def read_docx(content: bytes, limits: ReadingLimits) -> Reading:
 
 
 def _markdown_prefix(style: str) -> str:
-    """What markdown writes before a paragraph with this style."""
+    """The markdown prefix of a paragraph with this Word style."""
     heading = _HEADING_STYLE.match(style)
     if heading:
         return "#" * int(heading[1]) + " "

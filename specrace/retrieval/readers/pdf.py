@@ -10,7 +10,7 @@ from specrace.retrieval.limits import ReadingLimits
 from specrace.retrieval.readers.reading import Blocks, Reading, Refusal, load_parser
 from specrace.retrieval.readers.text import MAX_TITLE_CHARS
 
-# Reading stops after this share of a file's time limit: part of a long PDF is better than none of it.
+# Reading stops after this share of a file's time limit, because part of a long PDF is better than nothing.
 TIME_SHARE = 0.6
 
 
@@ -19,12 +19,12 @@ def read_pdf(content: bytes, limits: ReadingLimits) -> Reading:
     pypdf = load_parser("pypdf")
     try:
         reader = pypdf.PdfReader(io.BytesIO(content))
-        locked = reader.is_encrypted and not reader.decrypt("")
-        pages = None if locked else reader.pages[: limits.pages]
-        has_more = not locked and len(reader.pages) > limits.pages
-    except pypdf.errors.DependencyError:
+        is_locked = reader.is_encrypted and not reader.decrypt("")
+        pages = None if is_locked else reader.pages[: limits.pages]
+        has_more = not is_locked and len(reader.pages) > limits.pages
+    except pypdf.errors.DependencyError:  # decrypting needs a package that is not installed
         pages, has_more = None, False
-    except Exception as error:  # a parser of hostile files raises what it likes
+    except Exception as error:  # a parser may raise anything for a hostile file
         raise Refusal("is a broken PDF: save it again.") from error
     if pages is None:
         raise Refusal("is encrypted: save it without a password.")

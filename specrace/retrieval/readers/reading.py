@@ -17,9 +17,9 @@ class Refusal(Exception):
 
 
 class Mark(NamedTuple):
-    """Text from offset `start` on has this address; with a `line`, the address is followed by the number of the line.
+    """The text from offset `start` to the next mark has this address.
 
-    `line` is the number of the line that begins at `start`.
+    If `line` is not 0, it is the number of the line that begins at `start`, and line numbers follow the address.
     """
 
     start: int
@@ -38,7 +38,7 @@ class Reading:
 
 
 class Blocks:
-    """Collects blocks of text and their addresses; the text is all blocks, with blank lines between."""
+    """Collects blocks of text and their addresses; blank lines separate the blocks."""
 
     def __init__(self, limits: ReadingLimits) -> None:
         self._max_characters, self._size = limits.characters, 0
@@ -54,6 +54,7 @@ class Blocks:
         if address and (not self._marks or self._marks[-1].address != address):
             self._marks.append(Mark(self._size, address))
         self._parts.append(text)
+        # Two characters separate the blocks.
         self._size += len(text) + 2
         if self._size > self._max_characters:
             raise Refusal(f"has more than {self._max_characters:,} characters: give a smaller file.")
@@ -77,7 +78,7 @@ def decode(content: bytes) -> str:
 
 
 def load_parser(module: str) -> Any:
-    """Import a parser, when the first file needs it. Raises Refusal if it is not installed."""
+    """Import a parser when a file needs it. Raises Refusal if it is not installed."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

@@ -12,10 +12,10 @@ from typing import Any
 from specrace.retrieval.limits import ReadingLimits
 from specrace.retrieval.readers.reading import Blocks, Reading, Refusal, decode, load_parser
 
-# Characters from which a table's delimiter is recognised.
-_SAMPLE = 4096
-# Characters of a cell: a longer one has lost its closing quote.
-_MAX_CELL = 1 << 20
+# A table's delimiter is recognised from this many characters.
+_SAMPLE_CHARS = 4096
+# A cell with more characters has probably lost its closing quote.
+_MAX_CELL_CHARS = 1 << 20
 
 
 def read_tsv(content: bytes, limits: ReadingLimits) -> Reading:
@@ -27,7 +27,7 @@ def read_csv(content: bytes, limits: ReadingLimits) -> Reading:
     """Read rows, with line numbers as addresses. Raises Refusal."""
     text = decode(content)
     try:
-        dialect = csv.Sniffer().sniff(text[:_SAMPLE], delimiters=",;\t|")
+        dialect = csv.Sniffer().sniff(text[:_SAMPLE_CHARS], delimiters=",;\t|")
         # The dialect's quoting is not used: a sample without doubled quotes, or with apostrophes, would mislead it.
         delimiter, skip_spaces = dialect.delimiter, dialect.skipinitialspace
     except csv.Error:
@@ -38,7 +38,7 @@ def read_csv(content: bytes, limits: ReadingLimits) -> Reading:
 def _read_rows(text: str, delimiter: str, skip_spaces: bool, limits: ReadingLimits) -> Reading:
     blocks = Blocks(limits)
     # Set before every file: this limit is global, and other readers set it too.
-    csv.field_size_limit(_MAX_CELL)
+    csv.field_size_limit(_MAX_CELL_CHARS)
     try:
         rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=skip_spaces)
         add_rows(blocks, _numbered(rows))
@@ -56,13 +56,13 @@ def _numbered(rows: Any) -> Iterator[tuple[str, list[str]]]:
 
 
 def add_rows(blocks: Blocks, rows: Iterable[tuple[str, list[str]]]) -> None:
-    """Add a block "column: cell; ..." for each row, an address and its cells.
+    """Add a block "column: cell; ..." for each row of `rows`, a pair of the row's address and cells.
 
-    The first row with several filled cells names the columns, if it holds no numbers and at most half of its cells are
-    blank; without such names the block is "cell; ...". Rows above it, such as a title, are blocks too.
+    The first row with several filled cells names the columns, if it has no numbers and at most half of its cells are
+    blank. Without such a row the blocks are "cell; ...", and so are rows above it, such as a title.
     """
     header: list[str] | None = None
-    # The header itself, to be added if no row follows it.
+    # The header's text and address. It becomes a block only if no row follows it.
     header_block = ("", "")
     for address, cells in rows:
         cells = [" ".join(cell.split()) for cell in cells]
@@ -85,24 +85,25 @@ def _is_name(cell: str) -> bool:
 
 
 def read_xlsx(content: bytes, limits: ReadingLimits) -> Reading:
-    """Read every sheet's rows; formulas have the values that Excel saved. Raises Refusal."""
+    """Read every sheet's rows, with the values of formulas that Excel saved. Raises Refusal."""
     openpyxl, blocks = load_parser("openpyxl"), Blocks(limits)
     try:
         book = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True, keep_links=False)
         for sheet in book.worksheets:
-            # The size that a sheet states may be wrong, or hostile.
+            # The size that a sheet declares may be wrong or hostile.
             sheet.reset_dimensions()
             rows = enumerate(sheet.iter_rows(values_only=True), 1)
             name = " ".join(sheet.title.split())
             add_rows(blocks, ((f"sheet {name}, row {number}", list(map(_cell, row))) for number, row in rows))
     except (Refusal, MemoryError, RecursionError):
         raise
-    except Exception as error:  # a parser of hostile files raises what it likes
+    except Exception as error:  # a parser may raise anything for a hostile file
         raise Refusal("is a broken spreadsheet: save it again.") from error
     return blocks.reading()
 
 
 def _cell(value: object) -> str:
+    """A spreadsheet cell as text."""
     if isinstance(value, float):
         return f"{value:.10g}"
     if isinstance(value, datetime):

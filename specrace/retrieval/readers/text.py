@@ -16,7 +16,7 @@ _FENCES = ("```", "~~~")
 
 
 def read_plain(content: bytes, _: ReadingLimits) -> Reading:
-    """Read text with line numbers as addresses; if it begins with a markdown heading, that is its title."""
+    """Read text with line numbers as addresses; a markdown heading at its beginning is its title."""
     text = decode(content)
     for start, end, title in islice(_headings(text), 1):
         if text[:start].strip():
@@ -28,12 +28,15 @@ def read_plain(content: bytes, _: ReadingLimits) -> Reading:
 
 
 def read_code(content: bytes, _: ReadingLimits) -> Reading:
-    """Read text with line numbers as addresses; it has no title, because "# ..." may be a comment."""
+    """Read code with line numbers as addresses, without a title, because "# ..." may be a comment."""
     return Reading("", decode(content), (Mark(0, "line", 1),))
 
 
 def read_markdown(content: bytes, _: ReadingLimits) -> Reading:
-    """Read markdown: the heading it begins with, else its first of level 1, is its title; the others are addresses."""
+    """Read markdown, with headings as addresses.
+
+    The title is a heading at the beginning, else the first heading of level 1.
+    """
     return from_markdown(decode(content))
 
 
@@ -45,7 +48,7 @@ def from_markdown(text: str) -> Reading:
     )
     start, end, title = next(titles, (0, 0, ""))
     marks = tuple(
-        # What stands behind the title moves up by its length.
+        # Cutting out the title shifts the offsets of later headings.
         Mark(offset if offset <= start else offset - (end - start), words)
         for offset, _, words in headings
         if words and (offset, words) != (start, title)

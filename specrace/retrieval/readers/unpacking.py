@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from specrace.retrieval.limits import ReadingLimits
 from specrace.retrieval.readers.reading import Refusal
 
-# Unpacked over packed size. Deflate reaches 1,032 at best; text and XML seldom reach 50.
+# The largest ratio of unpacked to packed size. Deflate can reach 1,032; text and XML seldom reach 50.
 MAX_RATIO = 200
 # Up to this size any ratio is harmless.
 _SMALL = 1_000_000
@@ -29,7 +29,7 @@ def open_zip(content: bytes) -> zipfile.ZipFile:
 
 
 def unpack(archive: zipfile.ZipFile, limits: ReadingLimits) -> Iterator[tuple[zipfile.ZipInfo, bytes]]:
-    """Unpack every member. Raises Refusal if one cannot be unpacked, or they unpack to too much."""
+    """Unpack every member. Raises Refusal if a member cannot be unpacked, or if together they are too large."""
     bytes_left = limits.unpacked_bytes
     for info in archive.infolist():
         content = unpack_member(archive, info, bytes_left)
@@ -38,7 +38,7 @@ def unpack(archive: zipfile.ZipFile, limits: ReadingLimits) -> Iterator[tuple[zi
 
 
 def unpack_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, max_bytes: int) -> bytes:
-    """Unpack a member. Raises Refusal if it has more than `max_bytes` bytes, whatever size it states."""
+    """Unpack a member. Raises Refusal if it has more than `max_bytes` bytes, whatever size it declares."""
     if info.flag_bits & 1:
         raise Refusal("is encrypted: pack it without a password.")
     try:

@@ -15,20 +15,19 @@ from specrace.retrieval.readers.archives import read_content
 from specrace.retrieval.readers.reading import Reading
 from tests.retrieval.readers import samples
 
-DEEP = samples.packed({"a.zip": samples.packed({"b.zip": samples.packed({"x.md": "deep"})})})
-ENTITY = samples.with_entity(samples.word(), "word/document.xml", b"w:document")
-WIDE = samples.packed({f"{number}.md": f"File {number}." for number in range(3)})
+NESTED_ZIPS = samples.packed({"a.zip": samples.packed({"b.zip": samples.packed({"x.md": "deep"})})})
+THREE_FILES = samples.packed({f"{number}.md": f"File {number}." for number in range(3)})
 
 
 def read(name: str, content: bytes, limits: ReadingLimits = COMMAND_LINE) -> tuple[dict[str, Reading], dict[str, str]]:
-    """Return what was read and, for the rest, the reason why not, both by member."""
+    """Return the members that were read, and the reasons for those that were not, both by path."""
     answers = list(read_content(name, content, limits))
     good = {member: answer for member, answer in answers if isinstance(answer, Reading)}
     return good, {member: answer for member, answer in answers if isinstance(answer, str)}
 
 
 def encrypted_zip() -> bytes:
-    """Set only the flag that says a member is encrypted: the standard library cannot write encrypted zips."""
+    """A zip whose member is only marked as encrypted: the standard library cannot write encrypted zips."""
     content = bytearray(samples.packed({"a.md": "secret"}))
     content[6] |= 1
     content[content.index(b"PK\x01\x02") + 8] |= 1
@@ -65,7 +64,7 @@ def linked_zip() -> bytes:
         ("a.xlsx", samples.packed({"xl/workbook.xml": "<a/>"}), "", "is a broken spreadsheet"),
         ("a.docx", samples.packed({"word/document.xml": " " * 9_000_000}), "", "unpacks to far more"),
         ("a.zip", samples.bomb(9_000_000), "zeros.txt", "unpacks to far more"),
-        ("a.zip", DEEP, "a.zip/b.zip", "lies too deep"),
+        ("a.zip", NESTED_ZIPS, "a.zip/b.zip", "lies too deep"),
         ("a.zip", samples.packed({"../../x.md": "out"}), "../../x.md", "leads out of the zip"),
         ("a.zip", samples.packed({"..\\x.md": "out"}), "../x.md", "leads out of the zip"),
         ("a.zip", samples.packed({"/etc/x.md": "out"}), "/etc/x.md", "leads out of the zip"),
@@ -126,7 +125,7 @@ def test_what_was_read_before_a_limit_is_kept() -> None:
     ):
         good, bad = read(name, content, limits)
         assert len(good) == 1 and bad == {"": words}
-    good, bad = read("a.zip", WIDE, limits)
+    good, bad = read("a.zip", THREE_FILES, limits)
     assert list(good) == ["0.md", "1.md"] and "more than 2 documents" in bad[""]
 
 

@@ -107,8 +107,9 @@ def test_line_numbers_count_from_the_start_of_the_file() -> None:
     ((_, reading),) = readings
     assert not isinstance(reading, str) and reading.title == "Title"
     addresses = Addresses(reading.text, reading.marks)
-    described = {word: addresses.describe(at := reading.text.index(word), at + 1) for word in ("three", "five")}
-    assert described == {"three": "line 3", "five": "line 5"}
+    for word, address in (("three", "line 3"), ("five", "line 5")):
+        start = reading.text.index(word)
+        assert addresses.describe(start, start + 1) == address
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.log", "a.rst"])
@@ -140,17 +141,19 @@ def test_cells_are_labelled_with_their_column_names(name: str, table: str, rows:
 
 def test_the_docs_state_the_limits() -> None:
     page = (Path(__file__).resolve().parents[3] / "docs" / "cli.md").read_text(encoding="utf-8")
-    pairs = [(getattr(COMMAND_LINE, field.name), getattr(UPLOADS, field.name)) for field in fields(ReadingLimits)]
-    files, file, total, unpacked, characters, pages, seconds, memory = pairs
+    names = [field.name for field in fields(ReadingLimits)]
+    limits = {name: (getattr(COMMAND_LINE, name), getattr(UPLOADS, name)) for name in names}
+    memory = limits["memory_bytes"]
+    sizes = {"a file": "file_bytes", "all files": "total_bytes", "an unpacked zip or Office file": "unpacked_bytes"}
     for row in (
-        "| documents | {:,} | {:,} |".format(*files),
+        "| documents | {:,} | {:,} |".format(*limits["files"]),
         *(
-            "| {} | {:g} MB | {:g} MB |".format(words, *(value / 1e6 for value in pair))
-            for words, pair in (("a file", file), ("all files", total), ("an unpacked zip or Office file", unpacked))
+            "| {} | {:g} MB | {:g} MB |".format(words, *(value / 1e6 for value in limits[name]))
+            for words, name in sizes.items()
         ),
-        "| characters of all documents | {:,} | {:,} |".format(*characters),
-        "| pages of a PDF, slides | {:,} | {:,} |".format(*pages),
-        "| time a file | {:g} s | {:g} s |".format(*seconds),
+        "| characters of all documents | {:,} | {:,} |".format(*limits["characters"]),
+        "| pages of a PDF, slides | {:,} | {:,} |".format(*limits["pages"]),
+        "| time a file | {:g} s | {:g} s |".format(*limits["seconds"]),
         f"| memory of the parsers' process | {memory[0] / 2**30:g} GiB | {memory[1] / 2**20:g} MiB |",
     ):
         assert row in page
