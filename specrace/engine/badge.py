@@ -15,7 +15,10 @@ from specrace.engine.setup import RaceTarget
 def lane_result(
     target: RaceTarget, lane: Lane, vanilla: Lane, metrics: Mapping[str, LaneMetrics], params: SamplingParams
 ) -> LaneResult:
-    """A lane's metrics and its badge. Under rejection sampling a lane samples its own text, so it is not compared."""
+    """A lane's metrics, and how its text compares with vanilla's.
+
+    A lane under rejection sampling draws a different text from the same distribution, so it is not compared.
+    """
     identical, difference = None, None
     if lane.coins is None:
         identical, position = compare(lane.tokens, vanilla.tokens, ended=bool(lane.end and vanilla.end))

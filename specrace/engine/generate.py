@@ -1,4 +1,4 @@
-"""Generates with one method, for programs: a lane without a race."""
+"""Generates with one method from Python, without a race."""
 
 from __future__ import annotations
 
@@ -25,21 +25,22 @@ def generate(
     seed: int = 0,
     num_draft: int | None = None,
     verifier: str = MATCH,
-    sources: Sources = Sources(),  # noqa: B008  it is frozen
+    sources: Sources = Sources(),  # noqa: B008  Sources is frozen
     curve: CostCurve | None = None,
     **options: Any,
 ) -> Iterator[Step]:
     """Yield the Steps of one method; their `emitted` tokens, joined, are the output.
 
-    `sources` and `curve` are as in `race`; `options` are the method's. Raises InputError for bad settings, and for a
-    prompt that does not fit the model.
+    `sources` and `curve` have the same meaning as in `race`; `options` are the method's options. Raises InputError for
+    bad settings, and for a prompt that does not fit the model.
 
     >>> tokens = [t for step in generate(target, "trie", ids, n=13) for t in step.emitted]  # doctest: +SKIP
     """
     spec = RaceSpec((method,), max_new_tokens, num_draft, temperature, top_p, top_k, seed, {method: options}, verifier)
-    near = None if curve is None else curve.near(len(prompt))
-    target.check_length(len(prompt), spec.max_new_tokens, plan_lane(spec, method, target.device_type, near).num_draft)
-    inputs = make_drafter_inputs(target, prompt, spec, near or assumed_curve(target.device_type), sources)
-    lane = make_lane(target, method, target.prefill(prompt), inputs, spec, near)
+    prompt_curve = None if curve is None else curve.near(len(prompt))
+    plan = plan_lane(spec, method, target.device_type, prompt_curve)
+    target.check_length(len(prompt), spec.max_new_tokens, plan.num_draft)
+    inputs = make_drafter_inputs(target, prompt, spec, prompt_curve or assumed_curve(target.device_type), sources)
+    lane = make_lane(target, method, target.prefill(prompt), inputs, spec, prompt_curve)
     while not lane.end:
         yield lane.step()

@@ -19,26 +19,27 @@ from specrace.engine.pace import PaceKeeper
 
 
 class TargetSession(Protocol):
-    """What a lane needs of a model session."""
+    """The part of a model session that a lane uses."""
 
     def score(self, tree: TokenTree) -> Scores:
-        """The target's token at every node, by one forward."""
+        """The target's token at every node, computed in one forward."""
 
     def score_distributions(self, tree: TokenTree) -> np.ndarray:
-        """The target's warped distribution at every node, float64 [N, V], by one forward."""
+        """The target's warped distribution at every node, float64 [N, V], computed in one forward."""
 
     def keep(self, path: Sequence[int]) -> None:
-        """Keep the KV of the accepted nodes, and drop the rest."""
+        """Keep the keys and values of the accepted nodes, and drop those of all others."""
 
 
 @dataclass(eq=False)
 class Lane:
-    """One method, decoding one prompt. Its clock `at_ms` counts only its own work: draft, target, keep.
+    """One method, decoding one prompt. Its clock `at_ms` counts the time of its steps: draft, target and keep.
 
-    The clock does not count time spent waiting for a processor; with a `pace`, times are corrected to the pace before
-    the first step. With `coins` drafts are verified by rejection sampling, and the drafter must be a `SamplingDrafter`.
-    With a `curve` a tree is padded if more rows are cheaper (a float32 forward over 2 or 3 rows on a CPU is slower than
-    one over 4), up to the lane's own `num_draft`. `end`: "" while the lane runs, then "eos" or "length".
+    The clock does not count time spent waiting for a processor. With a `pace`, times are corrected to the pace before
+    the first step. With `coins`, drafts are verified by rejection sampling, and the drafter must be a
+    `SamplingDrafter`. With a `curve`, a tree is padded up to the lane's `num_draft` if more rows are cheaper: on a CPU,
+    a float32 forward over 2 or 3 rows is slower than one over 4. `end` is "" while the lane runs, then "eos" or
+    "length".
     """
 
     name: str
@@ -83,7 +84,7 @@ class Lane:
         kept = thread_ms()
         self.drafter.observe(tree, verdict)
         done = thread_ms()
-        # Never negative, as in `since_ms`.
+        # Differences of thread times can be slightly negative (see `since_ms`).
         timing = Timing(
             draft_ms=max(0.0, drafted - started + done - kept),
             target_ms=max(0.0, scored - noted),
@@ -108,7 +109,7 @@ class Lane:
         return step
 
     def _score(self, tree: TokenTree) -> Scores | np.ndarray:
-        """The target's scores at every node, without those of padding rows."""
+        """The target's scores at every node; those of padding rows are left out."""
         size = len(tree)
         padded = tree if self.curve is None else tree.padded(pad_rows(self.curve, size, self.num_draft + 1))
         if self.coins is not None:

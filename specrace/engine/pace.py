@@ -28,7 +28,7 @@ from specrace.core.events import Pace, Timing
 from specrace.core.metrics import LaneMetrics, too_fast
 from specrace.core.tree import TokenTree
 
-# The time that lanes run between two probes, in probe times, so that probing takes a ninth of the race's wall time.
+# A probe runs each time the lanes have run this many times a probe's latency: probing takes a ninth of the wall time.
 PROBE_EVERY = 8
 # The pace is the median of the last WINDOW probes, because a single one may be disturbed.
 WINDOW = 5
@@ -37,22 +37,23 @@ UNUSUAL = 1.25
 # A usual time is the median of this many latest forwards of one size.
 USUAL_FORWARDS = 9
 # A number of threads is tried with at least TRIALS probes for at least TRIAL_MS, because a program that shares a
-# processor holds it for milliseconds at a time. The first probe after a change does not count.
+# processor holds it for milliseconds at a time.
 TRIALS, TRIAL_MS = 4, 40.0
 # A probe this many times longer than the reference means that threads wait for each other.
 CONTENDED = 3.0
-# Signs of a busy machine before the clock starts: the share of the probes' time spent waiting for a processor, and
-# the longest probe over the median.
+# Before the clock starts, the machine is busy if probes spend more than BUSY_SHARE of their time waiting for a
+# processor, or if the longest probe takes more than BUSY_RANGE times the median.
 BUSY_SHARE, BUSY_RANGE = 0.05, 1.5
-# A probe jumps if it differs by the factor JUMP from the median of its neighbours, three on either side. On a machine
-# that only drifts, even to half its speed, up to one probe in 25 jumped; with contention for processors, one in ten.
+# A probe jumps if it differs by the factor JUMP from the median of its neighbours, three on either side. MAX_JUMPS is
+# the largest share of jumping probes for which corrections are trusted. On a machine that only drifted, even to half
+# its speed, up to one probe in 25 jumped; with contention for processors, one in ten.
 JUMP, NEIGHBOURS, MAX_JUMPS = 2.0, 3, 0.05
-# Larger corrections are not trusted.
+# If the slowest pace over the fastest exceeds this factor, corrections are not trusted.
 MAX_RANGE = 2.5
-# The share of a lane's forward time in excess of LONG_STEP times the median forward of the same size: at most 0.01 on
-# the drifting machine, 0.05 to 0.5 with contention.
+# The share of a lane's forward time in excess of LONG_STEP times the median forward of the same size was at most 0.01
+# on the drifting machine, and 0.05 to 0.5 with contention.
 LONG_STEP, MAX_LONG_SHARE = 3.0, 0.05
-TOO_FAST = "a lane came out faster than its tokens per step allow"
+TOO_FAST = "a lane was faster than its tokens per step allow"
 
 
 class PaceTarget(Protocol):
@@ -70,7 +71,7 @@ class PaceTarget(Protocol):
 
 
 class PaceKeeper:
-    """Measures the pace of a race. `run_probe` is a synchronised forward; step times are divided by `slowdown`."""
+    """Measures the pace of a race. `run_probe` runs one forward to its end. Step times are divided by `slowdown`."""
 
     def __init__(self, run_probe: Callable[[], object], target: PaceTarget) -> None:
         self._run_probe = run_probe
@@ -88,8 +89,8 @@ class PaceKeeper:
         self._waited_before = 0.0
 
     @classmethod
-    def on(cls, target: PaceTarget, prefix: Any, root: int) -> PaceKeeper:
-        """A keeper whose probe scores `root` after the prefix, in its own session."""
+    def for_target(cls, target: PaceTarget, prefix: Any, root: int) -> PaceKeeper:
+        """A keeper whose probe scores the token `root` after the prefix, in a new session."""
         session = target.session(prefix, 1, rows=(1,))
         tree = TokenTree.chain(root)
         return cls(lambda: session.score(tree), target)
@@ -108,7 +109,7 @@ class PaceKeeper:
                 self._use_fastest_threads()
 
     def start(self) -> None:
-        """Measure the reference. Call right before the first step of each run, on a warm machine."""
+        """Measure the reference. Call this after the warm-up, immediately before the first step of each run."""
         self.threads_changed = False
         self.slowdown = 1.0
         self.reference_ms = 0.0
@@ -126,7 +127,7 @@ class PaceKeeper:
             self._probe()
 
     def probe_if_due(self) -> None:
-        """Run the probe if the lanes have run long enough since the last one; never before `start`."""
+        """Run the probe if the lanes have run long enough since the last probe; never before `start`."""
         if self.reference_ms and self._since_probe >= PROBE_EVERY * self.reference_ms:
             self._check_pace()
 
@@ -152,7 +153,10 @@ class PaceKeeper:
         self._target.use_threads(self._target.threads)
 
     def summary(self, lanes: Mapping[str, LaneMetrics] | None = None) -> Pace:
-        """How steady the machine was, and whether the figures count; those of the `lanes`, if given, are checked."""
+        """How steady the machine was, and whether the race's figures count.
+
+        They do not count either if one of the `lanes` was faster than its tokens per step allow.
+        """
         low, high = pace_range(self._probes, self.reference_ms)
         jumps = jump_share(self._probes)
         reasons = (
@@ -162,7 +166,7 @@ class PaceKeeper:
             (long_step_share(self._steps) > MAX_LONG_SHARE, "single steps were held up"),
             (lanes is not None and too_fast(lanes), TOO_FAST),
         )
-        reason = next((words for holds, words in reasons if holds), "")
+        reason = next((reason for applies, reason in reasons if applies), "")
         pace = Pace(
             probes=len(self._probes),
             probe_ms=self.reference_ms,
@@ -178,11 +182,12 @@ class PaceKeeper:
 
     def _check_pace(self) -> None:
         """Run the probe; if it is unusual, run it often enough for the median to follow a change of pace."""
-        before = self.slowdown * self.reference_ms
+        expected_ms = self.slowdown * self.reference_ms
         wall_ms = self._probe()
-        if not before / UNUSUAL <= self._probes[-1] <= before * UNUSUAL:
+        if not expected_ms / UNUSUAL <= self._probes[-1] <= expected_ms * UNUSUAL:
             for _ in range(WINDOW // 2):
                 wall_ms = self._probe()
+        # Two probes in a row, because a single one may be disturbed.
         contended = wall_ms > CONTENDED * self.reference_ms and self._probes[-2] > CONTENDED * self.reference_ms
         if contended and self.threads > 1 and not self.threads_changed:
             threads_before = self.threads
@@ -200,7 +205,8 @@ class PaceKeeper:
         return wall_ms
 
     def _trials(self) -> list[tuple[float, float]]:
-        """Probes with the current number of threads, as `timed` gives them."""
+        """The times of probes with the current number of threads, as `timed` returns them."""
+        # The first probe after a change of threads is slower.
         self._run_probe()
         trials: list[tuple[float, float]] = []
         while len(trials) < TRIALS or sum(wall_ms for wall_ms, _ in trials) < TRIAL_MS:
@@ -208,13 +214,14 @@ class PaceKeeper:
         return trials
 
     def _use_fastest_threads(self) -> None:
-        """Use the number of threads with the shortest probes, waiting included; ties go to the largest number."""
+        """Use the number of threads with the shortest mean wall time of a probe; ties go to the largest number."""
         max_threads = self._target.threads
         counts = sorted({max_threads, max_threads - 1, max_threads // 2, 1} - {0}, reverse=True)
         self.threads = min(counts, key=self._mean_ms)
         self._target.use_threads(self.threads)
 
     def _mean_ms(self, threads: int) -> float:
+        """The mean wall time of probes on this number of threads, in ms."""
         self._target.use_threads(threads)
         return fmean(wall_ms for wall_ms, _ in self._trials())
 
@@ -230,11 +237,16 @@ class UsualTimes:
         self._latest.setdefault(rows, deque(maxlen=USUAL_FORWARDS)).append(ms)
 
     def differs(self, rows: int, ms: float) -> bool:
-        """Whether a time is unusual: shorter than usual for no more rows, or longer than usual for no fewer rows."""
-        at_most = max((count for count in self._latest if count <= rows), default=None)
-        at_least = min((count for count in self._latest if count >= rows), default=None)
-        too_short = at_most is not None and ms < median(self._latest[at_most]) / UNUSUAL
-        return too_short or (at_least is not None and ms > median(self._latest[at_least]) * UNUSUAL)
+        """Whether a forward's time is unusual.
+
+        It is if it is shorter than usual for the nearest size with no more rows, or longer than usual for the nearest
+        size with no fewer rows.
+        """
+        no_more = max((count for count in self._latest if count <= rows), default=None)
+        no_fewer = min((count for count in self._latest if count >= rows), default=None)
+        if no_more is not None and ms < median(self._latest[no_more]) / UNUSUAL:
+            return True
+        return no_fewer is not None and ms > median(self._latest[no_fewer]) * UNUSUAL
 
 
 def disturb(pace: Pace, reason: str) -> Pace:
@@ -244,26 +256,28 @@ def disturb(pace: Pace, reason: str) -> Pace:
 
 
 def timed(run: Callable[[], object]) -> tuple[float, float]:
-    """(ms on the wall clock, ms on the thread's own clock) that `run` takes."""
-    wall_began = time.perf_counter()
-    began_ms = thread_ms()
+    """The time that `run` takes: (ms on the wall clock, ms on the thread's clock, which leaves out waiting)."""
+    wall_start_s = time.perf_counter()
+    thread_start_ms = thread_ms()
     run()
-    spent_ms = since_ms(began_ms)
-    return 1000.0 * (time.perf_counter() - wall_began), spent_ms
+    thread_spent_ms = since_ms(thread_start_ms)
+    return 1000.0 * (time.perf_counter() - wall_start_s), thread_spent_ms
 
 
 def pace_range(probes: Sequence[float], reference_ms: float) -> tuple[float, float]:
     """The smallest and the largest slowdown over any `WINDOW` probes in a row; (1.0, 1.0) for fewer probes."""
+    if len(probes) < WINDOW:
+        return 1.0, 1.0
     slowdowns = [median(probes[end - WINDOW : end]) / reference_ms for end in range(WINDOW, len(probes) + 1)]
-    return (min(slowdowns), max(slowdowns)) if slowdowns and reference_ms else (1.0, 1.0)
+    return min(slowdowns), max(slowdowns)
 
 
 def jump_share(probes: Sequence[float]) -> float:
-    """The share of probes that jump; a single jump is not counted."""
+    """The share of probes that jump; 0.0 for a single jump."""
     jumps = 0
     for index, probe in enumerate(probes):
-        middle = median(probes[max(0, index - NEIGHBOURS) : index + NEIGHBOURS + 1])
-        if probe < middle / JUMP or probe > middle * JUMP:
+        usual = median(probes[max(0, index - NEIGHBOURS) : index + NEIGHBOURS + 1])
+        if probe < usual / JUMP or probe > usual * JUMP:
             jumps += 1
     return jumps / len(probes) if jumps > 1 else 0.0
 
@@ -276,7 +290,12 @@ def long_step_share(lanes: dict[str, list[tuple[int, float]]]) -> float:
     times: defaultdict[int, list[float]] = defaultdict(list)
     for rows, ms in chain.from_iterable(lanes.values()):
         times[rows].append(ms)
+    # A size that ran no more than WINDOW times has no limit, because its median may be disturbed, too.
     limits = {rows: LONG_STEP * median(of_size) for rows, of_size in times.items() if len(of_size) > WINDOW}
-    excess = [sum(max(0.0, ms - limits.get(rows, ms)) for rows, ms in steps) for steps in lanes.values()]
-    totals = [sum(ms for _, ms in steps) for steps in lanes.values()]
-    return max((over / total for over, total in zip(excess, totals, strict=True) if total), default=0.0)
+    shares = [0.0]
+    for steps in lanes.values():
+        total_ms = sum(ms for _, ms in steps)
+        excess_ms = sum(max(0.0, ms - limits.get(rows, ms)) for rows, ms in steps)
+        if total_ms:
+            shares.append(excess_ms / total_ms)
+    return max(shares)

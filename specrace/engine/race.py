@@ -18,38 +18,43 @@ from specrace.engine.spec import RaceSpec, largest_draft, plan_lanes
 from specrace.ngrams.sources import Sources
 
 
+def _no(*_: object) -> bool:
+    """False: never stop, and do not run again."""
+    return False
+
+
 def race(
     target: RaceTarget,
     prompt: Sequence[int],
     spec: RaceSpec,
     *,
-    sources: Sources = Sources(),  # noqa: B008  it is frozen
+    sources: Sources = Sources(),  # noqa: B008  Sources is frozen
     about: Mapping[str, Any] | None = None,
     curve: CostCurve | None = None,
-    stop: Callable[[], bool] = lambda: False,
-    again: Callable[[Repeated], bool] = lambda _: False,
+    stop: Callable[[], bool] = _no,
+    again: Callable[[Repeated], bool] = _no,
 ) -> Iterator[Event]:
     """Race the lanes, and yield Started, their Steps in race time, and Finished.
 
     Drafters draft from the prompt, the output and the `sources`. If the spec has no `num_draft`, the machine's cost
-    `curve` sets it. `about` is added to the description of the race. `stop` is called before every step, and ends the
-    race if it returns true. As long as `again`, called with the results so far, returns true, all lanes run once more,
-    which yields a Repeated but no Steps. Only one thread at a time may race a target. Raises InputError before the
-    first event if the prompt does not fit the model or a lane lacks its sources.
+    `curve` determines it. `about` is added to the description of the race. `stop` is called before every step, and ends
+    the race if it returns true. After each run `again` is called with the results so far; as long as it returns true,
+    all lanes run once more, which yields a Repeated but no Steps. Only one thread at a time may race a target. Raises
+    InputError before the first event if the prompt does not fit the model or a lane lacks its sources.
     """
     prompt = tuple(prompt)
-    near = None if curve is None else curve.near(len(prompt))
-    target.check_length(len(prompt), spec.max_new_tokens, largest_draft(spec, target.device_type, near))
-    pace = PaceKeeper.on(target, target.prefill(prompt), prompt[-1])
+    prompt_curve = None if curve is None else curve.near(len(prompt))
+    target.check_length(len(prompt), spec.max_new_tokens, largest_draft(spec, target.device_type, prompt_curve))
+    pace = PaceKeeper.for_target(target, target.prefill(prompt), prompt[-1])
     try:
-        setup = prepare(target, prompt, spec, sources, near, pace)
+        setup = prepare(target, prompt, spec, sources, prompt_curve, pace)
         plans = plan_lanes(spec, target.device_type, setup.curve)
-        # Before the first run, which would add to the automata that lanes share.
-        repeat_setup = setup.with_own_automata()
+        # Copied before the first run, whose lanes build automata that later runs must not share.
+        repeat_setup = setup.with_separate_automata()
         lanes = setup.make_lanes(spec.lanes)
         infos = tuple(lane_info(lane, plans[lane.name], setup.inputs) for lane in lanes)
-        # The given curve, unless it was refitted; an assumed curve is not reported.
-        reported = curve if curve is None or setup.curve is near else setup.curve
+        # The whole curve is reported unless it was refitted for this prompt. An assumed curve is not reported.
+        reported = curve if curve is None or setup.curve is prompt_curve else setup.curve
         yield Started(infos, len(prompt), setup.prefix.ms, _describe(target, spec, reported) | dict(about or {}))
         metrics = start_metrics(lanes)
         yield from run(lanes, metrics, pace, stop)
@@ -66,7 +71,7 @@ def race(
 
 
 def _describe(target: RaceTarget, spec: RaceSpec, curve: CostCurve | None) -> dict[str, Any]:
-    """The description of a race: the target's, the settings, and the cost curve if there is one."""
+    """The description of a race: that of the target, the settings, and the cost curve if there is one."""
     return target.describe() | {"settings": spec.as_json(), "cost_curve": curve and curve.as_json()}
 
 
@@ -77,16 +82,17 @@ def repeat(
     stop: Callable[[], bool],
     again: Callable[[Repeated], bool],
 ) -> Iterator[Repeated]:
-    """Run all lanes again as long as `again` asks for it, and yield the results of all runs after each.
+    """Run all lanes again as long as `again` returns true; after each run, yield the results of all runs so far.
 
-    Each run begins with another lane, because the first one steps first at equal clocks and builds what lanes share. A
-    run that is stopped does not count, and is the last. `outputs`: lane -> its output in the first run.
+    Each run begins with another lane, because the first lane steps first at equal clocks, and so builds the automata
+    that lanes share. A run that is stopped does not count, and is the last. `outputs`: lane -> its output in the first
+    run.
     """
     runs = [first]
     names = list(first.lanes)
     while again(summarise(runs)):
         start = len(runs) % len(names)
-        latest = run_quietly(setup.with_own_automata(), [*names[start:], *names[:start]], outputs, stop)
+        latest = run_without_steps(setup.with_separate_automata(), [*names[start:], *names[:start]], outputs, stop)
         if latest is None:
             return
         runs.append(latest)
@@ -96,17 +102,17 @@ def repeat(
 def run(
     lanes: Sequence[Lane], metrics: Mapping[str, LaneMetrics], pace: PaceKeeper, stop: Callable[[], bool]
 ) -> Iterator[Step]:
-    """Run the lanes once: yield their steps in race time, and add them to `metrics`."""
+    """Run the lanes once; yield their steps in race time, and add the steps to `metrics`."""
     pace.start()
     for step in in_race_time(lanes, stop, pace.probe_if_due):
         metrics[step.lane].add(step)
         yield step
 
 
-def run_quietly(
+def run_without_steps(
     setup: RaceSetup, names: Sequence[str], outputs: Mapping[str, list[int]], stop: Callable[[], bool]
 ) -> Run | None:
-    """Run these lanes once, without yielding their steps; None if the run was stopped."""
+    """Run these lanes once and return the totals, without yielding the steps; None if the run was stopped."""
     pace = setup.pace
     try:
         pace.choose_threads()
@@ -123,24 +129,25 @@ def run_quietly(
 
 
 def start_metrics(lanes: Iterable[Lane]) -> dict[str, LaneMetrics]:
-    """The lanes' totals before the first step: the time to build their tables."""
+    """Lane -> its totals before the first step, which hold only the time to build its tables."""
     return {lane.name: LaneMetrics(draft_ms=lane.at_ms) for lane in lanes}
 
 
 def in_race_time(
-    lanes: Sequence[Lane], stop: Callable[[], bool] = lambda: False, between: Callable[[], object] = lambda: None
+    lanes: Sequence[Lane], stop: Callable[[], bool] = _no, before_step: Callable[[], object] | None = None
 ) -> Iterator[Step]:
     """Yield the steps of all lanes in the order in which they end, as if each lane had a device to itself.
 
-    A step is held back until no running lane can end one earlier; on `stop` the held steps are yielded. `between` is
-    called before each step.
+    A step is held back until no running lane can have an earlier one. When `stop` returns true, no more steps are
+    taken, and those held back are yielded. `before_step` is called before each step.
     """
     queue = [(lane.at_ms, number) for number, lane in enumerate(lanes) if not lane.end]
     heapq.heapify(queue)
-    # (at_ms, lane, index) is unique, so steps themselves are never compared.
+    # (at_ms, lane number, step index) is unique, so the heap never compares the steps themselves.
     waiting: list[tuple[float, int, int, Step]] = []
     while queue and not stop():
-        between()
+        if before_step is not None:
+            before_step()
         _, number = heapq.heappop(queue)
         lane = lanes[number]
         step = lane.step()

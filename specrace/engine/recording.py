@@ -1,4 +1,4 @@
-"""Recordings: a race as JSON Lines, one event in each line, in race time, strictly typed."""
+"""Recordings: a race as JSON Lines, one event per line, in race time; types are checked strictly."""
 
 from __future__ import annotations
 
@@ -24,21 +24,22 @@ T = TypeVar("T")
 
 
 def save(events: Iterable[Event], path: Path) -> None:
-    """Write `events` to `path` atomically; only the last Repeated is kept. Raises InputError if that fails."""
+    """Write `events` to `path` atomically; of several Repeated, only the last is written. Raises InputError."""
     events = list(events)
+    # A race ends with its Repeated events, so the last event is the last of them.
     kept = [event for event in events if event is events[-1] or not isinstance(event, Repeated)]
     lines = [json.dumps(to_json(event), ensure_ascii=False) + "\n" for event in kept]
     check_destination(path)
     with as_input_error(path):
-        # File names and arguments that are not UTF-8 contain lone surrogates.
+        # A file name or argument that is not UTF-8 contains lone surrogates; they are written as question marks.
         write_atomically(path, "".join(lines).encode("utf-8", "replace"))
         path.chmod(0o644)
 
 
 def parse(text: str, name: str) -> list[Event]:
-    """The events of the recording called `name`: Started, Steps, and Finished unless the recording is cut off.
+    """The events in the text of a recording: Started, Steps, and Finished unless it is cut off; Repeated may follow.
 
-    Repeated may follow. Raises InputError with the number of the first line that is not an event.
+    Raises InputError with `name` and the number of the first line that is not an event.
     """
     events = list(_parse(text, name))
     if not events or not isinstance(events[0], Started) or not any(isinstance(event, Step) for event in events):
@@ -51,14 +52,14 @@ def _parse(text: str, name: str) -> Iterator[Event]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        row = None
+        row = None  # stays None if the line is not JSON
         try:
             row = json.loads(line)
             yield from_json(row)
         except (ValueError, RecursionError) as error:
             if row is None and number == len(lines) > 1 and line.startswith("{"):
                 return  # the file is cut off inside its last line
-            raise InputError(f"{name}, line {number} is no event of a race ({error}).") from error
+            raise InputError(f"{name}, line {number} is not an event of a race ({error}).") from error
 
 
 def to_json(event: Event) -> dict[str, Any]:
@@ -70,7 +71,7 @@ def to_json(event: Event) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> str | int | float:
-    """A value of a subclass of str, int or float, such as `torch.__version__`, as the plain type."""
+    """Convert a value of a subclass of str, int or float, such as `torch.__version__`, to the base type."""
     return next(kind(value) for kind in (str, int, float) if isinstance(value, kind))
 
 
@@ -79,14 +80,14 @@ def from_json(row: Any) -> Event:
     check_bounds(row)
     kind = row.get("type") if isinstance(row, dict) else None
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise ValueError(f"no event is called {str(kind)[:40]!r}")
+        raise ValueError(f"unknown event type {str(kind)[:40]!r}")
     if kind == "started" and row.get("format") != FORMAT:
         raise ValueError(f"recording format {str(row.get('format'))[:40]}, this version reads {FORMAT}")
     return convert(_migrate(row) if kind == "started" else row, _KINDS[kind])
 
 
 def convert(value: Any, kind: type[T]) -> T:
-    """JSON as a dataclass, without conversions between types. Raises ValueError."""
+    """The JSON value as a dataclass of the type `kind`. Raises ValueError if a field has another type."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -94,7 +95,7 @@ def convert(value: Any, kind: type[T]) -> T:
 
 
 def check_bounds(value: Any) -> None:
-    """Raises ValueError for JSON with numbers that are too large, strings too long, or more than MAX_DEPTH levels."""
+    """Raises ValueError for JSON with a number beyond MAX_NUMBER, a string beyond MAX_TEXT, or beyond MAX_DEPTH."""
     level = [value]
     for _ in range(MAX_DEPTH):
         inner: list[Any] = []
@@ -107,7 +108,7 @@ def check_bounds(value: Any) -> None:
             elif kind is str:
                 if len(item) > MAX_TEXT:
                     raise ValueError(f"a text has {len(item)} characters, more than {MAX_TEXT}")
-            # Also true for NaN.
+            # No comparison with NaN is true, so NaN is refused, too.
             elif (kind is int or kind is float) and not -MAX_NUMBER <= item <= MAX_NUMBER:
                 raise ValueError(f"a number is not between -{MAX_NUMBER} and {MAX_NUMBER}")
         level = inner
@@ -127,7 +128,7 @@ def _migrate(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rename(row: Any, old: str, new: str) -> Any:
-    """The row with a field renamed; anything but an object is left as it is."""
+    """The row with the field `old` renamed to `new`; anything but an object is returned unchanged."""
     if not isinstance(row, dict):
         return row
     return {new if name == old else name: value for name, value in row.items()}

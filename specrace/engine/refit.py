@@ -1,7 +1,8 @@
 """Refits a cost curve to the machine as it is now, before a race.
 
-A curve was measured at another time, or is an assumption. Other programs slow forwards over many rows, which are bound
-by arithmetic, more than forwards over one row, which wait for memory. Drafts sized by the old curve would then lose.
+A curve was measured at another time, or is an assumption. Other programs slow forwards over many rows, which are
+compute-bound, more than forwards over one row, which are memory-bound. Drafts sized by the old curve would then be too
+large to pay.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import median
 from typing import Any, Protocol
 
@@ -21,16 +23,17 @@ from specrace.engine.spec import RaceSpec, largest_draft
 
 # Forwards of smaller models are too short to be distinguished from noise, and cost little.
 MIN_PARAMETERS = 50_000_000
+# The row counts that are measured; without a measured curve, one more, because less is known about the target.
 ROWS = (4, 8)
-# Without a measured curve nothing is known of the target's forwards, so wider ones are measured, too.
 ROWS_WITHOUT_CURVE = (4, 8, 16)
+# ROUNDS rounds are measured, but only MIN_ROUNDS if they take longer than LIMIT_S.
 ROUNDS, MIN_ROUNDS, LIMIT_S = 5, 2, 0.7
 # A smaller change could be noise.
 MIN_SCALE = 1.1
 
 
 class MeasuredTarget(Protocol):
-    """What is needed of a target here."""
+    """The part of a target that `refit` uses."""
 
     @property
     def device_type(self) -> str:
@@ -48,8 +51,8 @@ def refit(
 ) -> CostCurve | None:
     """The `curve`, raised where forwards after this prompt cost more now, but never lowered.
 
-    Without a curve it is the assumed one, fitted to what forwards cost now. The curve is returned as it is on a GPU,
-    for small models, and if the spec has a `num_draft`.
+    If `curve` is None, the assumed curve is fitted to what forwards cost now. On a GPU, for small models, and if the
+    spec has a `num_draft`, nothing is measured and `curve` is returned unchanged.
     """
     max_rows = largest_draft(spec, target.device_type, curve) + 1
     rows = [count for count in (ROWS if curve else ROWS_WITHOUT_CURVE) if count <= max_rows]
@@ -69,20 +72,24 @@ def _worth_measuring(target: MeasuredTarget) -> bool:
 
 
 def measure(target: MeasuredTarget, prefix: Any, prompt: Sequence[int], rows: Sequence[int]) -> list[float]:
-    """For each number of `rows` the time of a forward over one with a single row, the median over several rounds."""
+    """For each row count in `rows`, the time of a forward relative to one over a single row; the median of rounds."""
     session = target.session(prefix, max(rows) + 1, rows=(1, *rows))
     trees = [TokenTree.chain(prompt[-1], [prompt[-1]] * (count - 1)) for count in (1, *rows)]
     rounds: list[list[float]] = []
-    until = time.monotonic() + LIMIT_S
-    while len(rounds) < MIN_ROUNDS or (len(rounds) < ROUNDS and time.monotonic() < until):
-        single_ms, *times_ms = [timed(lambda tree=tree: session.score(tree))[1] for tree in trees]  # type: ignore[misc]
+    end_s = time.monotonic() + LIMIT_S
+    while len(rounds) < MIN_ROUNDS or (len(rounds) < ROUNDS and time.monotonic() < end_s):
+        single_ms, *times_ms = [timed(partial(session.score, tree))[1] for tree in trees]
         rounds.append([ms / single_ms for ms in times_ms])
     session.keep((0,))
     return [median(ratios) for ratios in zip(*rounds, strict=True)]
 
 
 def scaled(curve: CostCurve, rows: Sequence[int], scales: Sequence[float]) -> CostCurve:
-    """The curve, multiplied by `scales` at `rows`, linearly between these and one row, and beyond them by the last."""
+    """The curve, multiplied by `scales` at `rows`.
+
+    Between these row counts, and from one row (scale 1) on, the scale is interpolated linearly. Beyond the last row
+    count, the last scale is used.
+    """
     factors = np.interp(curve.rows, (1, *rows), (1.0, *scales))
 
     def times_factors(ratio: Sequence[float]) -> tuple[float, ...]:

@@ -30,8 +30,9 @@ class Run:
 def summarise(runs: Sequence[Run]) -> Repeated:
     """The results of one or more runs, with the lanes in the first run's order.
 
-    A run counts as disturbed, too, if a lane in it is faster than its tokens per step in the first run allow, because
-    those are shown beside its speedup. The results count if more than half of the runs are undisturbed.
+    A run also counts as disturbed if a lane is faster than its tokens per step in the first run allow, because these
+    are shown beside its speedup. The results count if more than half of the runs are undisturbed. If no run is
+    undisturbed, the figures are those of all runs.
     """
     counted = [run for run in runs if not run.disturbed and not too_fast(run.lanes, runs[0].lanes)]
     disturbed = 2 * len(counted) <= len(runs)
@@ -46,11 +47,12 @@ def _spread(name: str, runs: Sequence[Run]) -> LaneSpread:
 
 
 def _note(runs: Sequence[Run], counted: int, disturbed: bool) -> str:
+    """What the page says about the runs, of which `counted` are undisturbed."""
     left_out = len(runs) - counted
     note = f"Speedups are medians of {counted} runs."
     if left_out:
-        rest = "more were disturbed and do not count" if left_out > 1 else "more was disturbed and does not count"
-        note = f"Speedups are medians of {counted} runs; {left_out} {rest}."
+        verbs = "were disturbed and do not count" if left_out > 1 else "was disturbed and does not count"
+        note = f"Speedups are medians of {counted} runs; {left_out} more {verbs}."
     if disturbed:
         number = f"{left_out} of {len(runs)} run{'s' if len(runs) > 1 else ''}"
         note = f"The machine was busy in {number}; measure again when it is quiet."
@@ -59,7 +61,7 @@ def _note(runs: Sequence[Run], counted: int, disturbed: bool) -> str:
 
 
 def is_narrow(repeated: Repeated, share: float = NARROW_SHARE) -> bool:
-    """Whether there are enough runs, they count, and each lane's range is at most `share` of its median."""
+    """Whether there are enough runs that count, and each lane's range is at most `share` of its median."""
     enough = repeated.runs >= MIN_RUNS and not repeated.disturbed
     return enough and all(lane.high - lane.low <= share * lane.speedup for lane in repeated.lanes)
 

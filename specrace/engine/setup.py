@@ -1,4 +1,4 @@
-"""What happens before a race: the prompt is read, everything is warmed up, and lanes are made."""
+"""Prepares a race: reads the prompt, warms everything up, and makes the lanes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Prefix(Protocol):
 
 
 class RaceTarget(PaceTarget, Protocol):
-    """What a race needs of a target; `specrace.model.target.Target` implements it."""
+    """The part of a target that a race uses; `specrace.model.target.Target` implements it."""
 
     @property
     def device_type(self) -> str:
@@ -58,10 +58,10 @@ class RaceTarget(PaceTarget, Protocol):
     def session(
         self, prefix: Any, room: int, params: SamplingParams | None = None, num_top: int = 0, rows: Sequence[int] = (1,)
     ) -> TargetSession:
-        """A session on a clone of the prefix, with room for `room` tokens more.
+        """A session on a clone of the prefix, with room for `room` more tokens.
 
-        Its scores include the `num_top` likeliest tokens at every node. CUDA graphs are captured for each of these
-        numbers of `rows`.
+        Its scores include the `num_top` likeliest tokens at every node. CUDA graphs are captured for the row counts in
+        `rows`.
         """
 
     def draft_model(self) -> DraftModel | None:
@@ -94,8 +94,8 @@ class RaceSetup:
         shared = (self.prefix, self.inputs, self.spec, self.curve, self.pace)
         return [make_lane(self.target, name, *shared) for name in names]
 
-    def with_own_automata(self) -> RaceSetup:
-        """A copy that shares no automata of past outputs that are built from now on."""
+    def with_separate_automata(self) -> RaceSetup:
+        """A copy that shares the automata of past outputs built so far, but none that are built later."""
         return replace(self, inputs=replace(self.inputs, past=PastOutputs.of(self.inputs.past).copy()))
 
 
@@ -109,7 +109,8 @@ def prepare(
 ) -> RaceSetup:
     """Choose the number of threads, read the prompt, and warm up everything that the lanes will use."""
     pace.choose_threads()
-    prefix = target.prefill(prompt)  # the second time, now that all is warm; its time is reported
+    # The race has read the prompt before, for the probe. The time of this second, warm prefill is reported.
+    prefix = target.prefill(prompt)
     warm_up(target, prefix, prompt, spec, curve)
     curve = refit(target, prefix, prompt, spec, curve)
     inputs = make_drafter_inputs(target, prompt, spec, curve or assumed_curve(target.device_type), sources)
@@ -136,7 +137,7 @@ def lane_info(lane: Lane, plan: LanePlan, inputs: DrafterInputs) -> LaneInfo:
 def make_drafter_inputs(
     target: RaceTarget, prompt: Sequence[int], spec: RaceSpec, curve: CostCurve, sources: Sources
 ) -> DrafterInputs:
-    """The inputs of the lanes' drafters. If a lane drafts with a model, that reads the prompt here."""
+    """The inputs of the lanes' drafters. If a lane drafts with a model, the draft model reads the prompt here."""
     draft_model = target.draft_model() if needs_draft_model(spec) else None
     return DrafterInputs(
         tuple(prompt),
@@ -186,24 +187,24 @@ def make_lane(
 
 
 def warm_up(target: RaceTarget, prefix: Prefix, prompt: Sequence[int], spec: RaceSpec, curve: CostCurve | None) -> None:
-    """Run every shape that the lanes will use before any clock starts, so that no lane pays for a first use.
+    """Run everything that the lanes will use before any clock starts, because a first use takes longer.
 
-    These are all numbers of rows up to the largest tree, the sampler, and the draft model if a lane needs it. After
-    `WARM_UP_S` only the lanes' largest trees are still run: the slower the model, the less a first use matters.
+    That is a forward for every tree size up to the largest, with the sampler, and the draft model if a lane needs it.
+    After `WARM_UP_S`, only the lanes' largest trees are still run: the slower the model, the less a first use matters.
     """
     plans = plan_lanes(spec, target.device_type, curve).values()
     num_top = max(plan.method.num_top_with(plan.options) for plan in plans)
     budgets = [plan.num_draft for plan in plans]
     session = target.session(prefix, max(budgets) + 2, spec.sampling_params(), num_top, row_counts(max(budgets) + 1))
     rejects = any(plan.verifier == REJECTION for plan in plans)
-    until = time.monotonic() + WARM_UP_S
+    end_s = time.monotonic() + WARM_UP_S
     for rows in warm_up_rows(budgets):
         tree = TokenTree.chain(prompt[-1], [prompt[-1]] * (rows - 1))
         for _ in range(2):
             session.score(tree)
             if rejects:
                 session.score_distributions(tree)
-        if time.monotonic() > until and rows - 1 not in budgets:
+        if time.monotonic() > end_s and rows - 1 not in budgets:
             break
     session.keep((0,))
     draft_model = target.draft_model() if needs_draft_model(spec) else None
@@ -212,13 +213,16 @@ def warm_up(target: RaceTarget, prefix: Prefix, prompt: Sequence[int], spec: Rac
 
 
 def warm_up_rows(budgets: Sequence[int]) -> list[int]:
-    """The sizes of the lanes' largest trees, then all smaller sizes, both in descending order."""
+    """The sizes of the lanes' largest trees in descending order, then all other sizes in descending order."""
     largest = {budget + 1 for budget in budgets}
     return [*sorted(largest, reverse=True), *sorted(set(range(1, max(largest))) - largest, reverse=True)]
 
 
 def warm_up_draft_model(lane: Lane) -> None:
-    """Draft twice with a throw-away lane: after the prompt, and after a fully accepted draft (two tokens to read)."""
+    """Draft twice with a lane that is not used afterwards: after the prompt, and after a fully accepted draft.
+
+    After a fully accepted draft, the draft model has two tokens to read: its last draft token and the bonus.
+    """
     for _ in range(2):
         tree = lane.drafter.propose(lane.context, lane.num_draft)
         lane.context += [*tree.tokens[1:], tree.tokens[-1]]

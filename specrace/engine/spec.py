@@ -14,7 +14,7 @@ from specrace.drafters import find_method
 from specrace.drafters.base import Method
 
 DEFAULT_LANES = ("vanilla", "lookahead", "trie", "fusion")
-# The settings in `specrace.core.settings` that a spec has.
+# The settings of `specrace.core.settings` that are fields of a spec.
 SPEC_SETTINGS = ("max_new_tokens", "num_draft", "temperature", "top_p", "top_k", "seed", "verifier")
 
 
@@ -22,8 +22,8 @@ SPEC_SETTINGS = ("max_new_tokens", "num_draft", "temperature", "top_p", "top_k",
 class RaceSpec:
     """The lanes and settings of a race. Vanilla, the baseline, is always the first lane.
 
-    If `num_draft` is None, each lane gets its own from a cost curve or from its method's default (`plan_lane`). Under
-    the verifier "rejection" lanes that can sample their drafts are verified by rejection sampling, the others by
+    If `num_draft` is None, each lane's draft size comes from a cost curve or from its method's default (`plan_lane`).
+    Under the verifier "rejection", lanes that can sample their drafts are verified by rejection sampling, the others by
     sample-and-match. Raises InputError for unknown lanes and options, and for values out of bounds.
     """
 
@@ -68,13 +68,13 @@ class LanePlan:
 
 
 def plan_lane(spec: RaceSpec, name: str, device: str, curve: CostCurve | None = None) -> LanePlan:
-    """The plan of a lane on the device "cpu" or "cuda": the spec's values, else the method's defaults there.
+    """The plan of a lane on the device "cpu" or "cuda": the spec's values, or else the method's defaults there.
 
-    If the spec has no `num_draft`, the cost `curve` sets it for methods that have a profile. On a CPU the assumed curve
-    is used if none was measured.
+    If the spec has no `num_draft`, the cost `curve` determines it for methods that have a profile. On a CPU, the
+    assumed curve is used if `curve` is None.
     """
     if curve is None and device == "cpu":
-        # Fusion cuts its trees by the assumed curve, and the other lanes' steps should not cost more than fusion's.
+        # Fusion sizes its trees by the assumed curve, and the other lanes' steps should not cost more than fusion's.
         curve = ASSUMED_CPU
     method = find_method(name)
     sampled = {"sampled": True} if spec.verifier == REJECTION and method.samples else {}
@@ -84,7 +84,7 @@ def plan_lane(spec: RaceSpec, name: str, device: str, curve: CostCurve | None = 
     if name != "vanilla" and spec.num_draft is not None:
         num_draft = spec.num_draft
     elif curve is not None and method.profile is not None and num_draft:
-        # At least one token: a lane in a race should draft, even if vanilla would be as fast.
+        # At least one token, because a lane in a race should draft even if that does not pay.
         max_draft = curve.rows[-1] - 1
         num_draft = best_budget(
             curve, method.profile.gains(max_draft), min_draft=min(1, max_draft), price=method.profile.price

@@ -202,7 +202,7 @@ class Bench:
         """Warm up, then run every lane and peer in each repetition, each time starting with a different one."""
         result = PromptResult(prompt)
         self._past = self._outputs.excluding(prompt.tokens)
-        self._pace = PaceKeeper.on(self.target, self.target.prefill(prompt.tokens), prompt.tokens[-1])
+        self._pace = PaceKeeper.for_target(self.target, self.target.prefill(prompt.tokens), prompt.tokens[-1])
         decoders: list[str | PeerDecoder] = [*self.spec.lanes, *self.peers]
         try:
             self._pace.choose_threads()
@@ -297,7 +297,7 @@ class Bench:
         lanes = [self._make_lane(name, prompt, prefix) for name in _rotate(self.spec.lanes, first)]
         for lane in lanes:
             lane.at_ms /= self._pace.slowdown
-        for _ in in_race_time(lanes, between=self._pace.probe_if_due):
+        for _ in in_race_time(lanes, before_step=self._pace.probe_if_due):
             pass
         return {lane.name: lane.at_ms for lane in lanes}
 

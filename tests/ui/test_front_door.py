@@ -129,7 +129,7 @@ def test_example_questions_are_offered_only_for_the_bundled_documents(model: str
 
 def test_a_recording_that_cannot_be_played_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "odd.jsonl").write_text("hello")
-    assert "line 1 is no event" in refusal(["--replay", str(tmp_path / "odd.jsonl")], capsys)
+    assert "line 1 is not an event" in refusal(["--replay", str(tmp_path / "odd.jsonl")], capsys)
     assert "cannot be read" in refusal(["--replay", str(tmp_path / "nothing.jsonl")], capsys)
 
 

@@ -91,12 +91,12 @@ def test_deeply_nested_json_gets_one_sentence(
 ) -> None:
     """It is refused as a visitor's file, in the gallery's folder, in a terminal and with --replay."""
     text = deep_recording(levels, first, path)
-    with pytest.raises(InputError, match="is no event of a race"):
+    with pytest.raises(InputError, match="is not an event of a race"):
         open_recorded("deep", text.encode())
     file = tmp_path / "deep.jsonl"
     file.write_text(text, encoding="utf-8")
     assert Gallery.in_folder(tmp_path).cards == [] and "deep.jsonl" in caplog.text
-    with pytest.raises(InputError, match="is no event of a race"):
+    with pytest.raises(InputError, match="is not an event of a race"):
         read_recording(file, TERMINAL)
     assert app.main(["--replay", str(file)]) == 2
     message = capsys.readouterr().err
