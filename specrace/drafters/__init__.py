@@ -1,4 +1,4 @@
-"""The drafters, one file each, and their registry. A new one takes one file and one line here."""
+"""The drafters, one file each, and their registry. A new drafter needs one file, and one line in this module."""
 
 from __future__ import annotations
 

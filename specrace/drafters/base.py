@@ -1,4 +1,4 @@
-"""What a drafter is, and how it is registered. It proposes a tree and observes the verdict on it."""
+"""The interface of a drafter, which proposes a tree and observes the verdict on it, and its registry entry."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from specrace.ngrams.suffix_index import SuffixIndex
 
 
 class DraftSession(Protocol):
-    """A draft model reading one text, with its own KV cache. Each read is one forward."""
+    """A draft model that reads one text, with a KV cache. Each read is one forward of the draft model."""
 
     @property
     def room(self) -> int:
-        """The number of tokens it can still read."""
+        """The number of tokens that the session can still read."""
 
     def likeliest(self, tokens: Sequence[int]) -> tuple[int, float]:
         """Read `tokens` (at least one) and return the likeliest next token and its probability."""
@@ -43,14 +43,14 @@ class DraftSession(Protocol):
 
 
 class PromptedDraftModel(Protocol):
-    """A draft model that has read the prompt except its last token, which took `prefill_ms`."""
+    """A draft model that has read the prompt except its last token. Reading took `prefill_ms` milliseconds."""
 
     prefill_ms: float
 
     def session(self, params: SamplingParams, room: int = 0, rows: Sequence[int] = (1,)) -> DraftSession:
         """A session that continues the prompt, for about `room` more tokens (0: unknown).
 
-        `rows`: the numbers of tokens that it will read at a time.
+        `rows`: the numbers of tokens that the session will read in one forward.
         """
 
 
@@ -66,8 +66,8 @@ class DrafterInputs:
     """All that a drafter may know before the first step; nothing in it changes during a race.
 
     `corpus`, `corpus_index`: n-gram counts and a suffix index of all documents. `past`: outputs of earlier requests.
-    `params`: how the target samples, for drafters that sample alike. `curve`: the cost of verification, for drafters
-    that cut their own trees. `room`: the number of tokens that may follow the prompt, drafts included; 0: unknown.
+    `params`: how the target samples, for drafters that sample in the same way. `curve`: the cost of verification, for
+    drafters that cut their trees. `room`: the number of tokens that may follow the prompt, drafts included; 0: unknown.
     """
 
     prompt: tuple[int, ...]
@@ -83,9 +83,9 @@ class DrafterInputs:
 
 
 class Drafter(Protocol):
-    """Proposes drafts and learns from verdicts. What it needs and can do beyond that is said by its `Method`.
+    """Proposes drafts and learns from verdicts. Its `Method` says what inputs it needs and what else it can do.
 
-    One is built for each generation, so there is no reset and nothing leaks between lanes.
+    A new drafter is built for each generation, so there is no reset and nothing leaks between lanes.
     """
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
@@ -94,19 +94,19 @@ class Drafter(Protocol):
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Learn from a step: the accepted path, the bonus token, and the target's token at every node, rejected or not.
 
-        `tree` is what was scored: the proposal, cut to the budget and pruned to the depth that can still count.
+        `tree` is what was scored: the proposal, cut to the budget and pruned to the depth that can still be emitted.
         """
 
 
-# Deeper than any tree.
+# Deeper than any tree: no limit.
 ANY_DEPTH = 1 << 30
 
 
 class DepthDrafter(ABC):
-    """Base class of a drafter that spends its budget within the depth that can still count.
+    """Base class of drafters that are told the greatest depth from which a token can still be emitted.
 
-    Near the length limit deep nodes are wasted. The trees of other drafters are pruned there; this one is told the
-    depth and can draft wider instead.
+    Near the length limit deeper nodes are wasted. The trees of other drafters are pruned to that depth; a
+    `DepthDrafter` knows it in advance and can draft a wider tree instead.
     """
 
     @abstractmethod
@@ -121,8 +121,8 @@ class DepthDrafter(ABC):
 def draft(drafter: Drafter, context: Sequence[int], budget: int, remaining: int) -> TokenTree:
     """The tree to score: the drafter's proposal, with at most `budget` draft nodes.
 
-    `remaining` tokens may still be emitted. One of them is the bonus token, so nodes deeper than `remaining` - 1 cannot
-    count.
+    `remaining` tokens may still be emitted. One of them is the bonus token, so nodes deeper than `remaining` - 1
+    cannot be emitted.
     """
     depth = remaining - 1
     if depth < 1:
@@ -135,7 +135,7 @@ def draft(drafter: Drafter, context: Sequence[int], budget: int, remaining: int)
 
 
 class SamplingDrafter(Drafter, Protocol):
-    """A drafter with an option `sampled`: it then draws a chain of tokens and hands over the distributions it used."""
+    """A drafter that, with its option `sampled`, draws a chain of tokens and returns the distributions that it used."""
 
     def distributions(self) -> np.ndarray:
         """The distributions that the k tokens of the last draft were drawn from, [k, V]."""
@@ -143,7 +143,7 @@ class SamplingDrafter(Drafter, Protocol):
 
 @runtime_checkable
 class DrafterWithNotes(Drafter, Protocol):
-    """A drafter that can show details of each draft; it is asked for them off the clock."""
+    """A drafter that can describe each of its drafts. The lane calls `note` off the clock."""
 
     def note(self, tree: TokenTree) -> Note:
         """Details of the draft `tree`, which has just been proposed and not yet been observed."""
@@ -151,7 +151,7 @@ class DrafterWithNotes(Drafter, Protocol):
 
 @dataclass(frozen=True)
 class Bounds:
-    """The bounds of a number, both included, and its help line; a float `low` makes it a decimal number."""
+    """The inclusive bounds of a number, and its help line. If `low` is a float, the number may be a decimal."""
 
     low: float
     high: float
@@ -176,7 +176,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Profile:
-    """The gains assumed for choosing a default `num_draft`.
+    """The expected gains from which a default `num_draft` is computed.
 
     The first node is expected to yield `first` accepted tokens, and each further node `decay` times the one before.
     `price`: the cost of drafting a node, in one-row forwards of the target.
@@ -200,17 +200,17 @@ NGRAM = Profile(0.4, 0.7)
 MODEL = Profile(0.85, 0.9, price=0.2)
 
 
-# The field of `DrafterInputs` made of all documents that a drafter reads; "" for none.
+# The field of `DrafterInputs` through which a drafter reads all documents; "" if it reads none.
 CorpusPart = Literal["", "corpus", "corpus_index"]
 
 
 @dataclass(frozen=True)
 class Scoring:
-    """How `score` treats a method whose inputs a transcript has only in part; the default scores the whole method.
+    """How `score` runs a method when transcripts lack some of its inputs. By default it runs the whole method.
 
-    `part`: what is scored, in words. `build`: what is built in place of the drafter; None: the drafter itself.
-    `options`: options that are fixed. `unscored_rows`: from the options and the draft size, the draft tokens that each
-    step verifies in addition to those that are scored; None: there are none.
+    `part`: in words, the part of the method that is scored. `build`: builds the drafter that is scored; None: the
+    method's `build`. `options`: option values that are fixed. `unscored_rows`: maps options and draft size to the
+    number of draft tokens that each step verifies in addition to the scored ones; None: no such tokens.
     """
 
     part: str = ""
@@ -227,13 +227,13 @@ class Method:
     GPU. `profile`: for a default budget from the machine's cost curve; None where options decide the size or the
     drafter cuts its trees.
 
-    `num_top`: the k of `Scores.top` that it learns from, or a function of the options. `corpus_part`: what it reads of
-    the documents, or a function of the options. `needs_draft_model`: it drafts with `DrafterInputs.draft_model`.
-    `samples`: it is a `SamplingDrafter`, as rejection sampling needs.
+    `num_top`: the k of the `Scores.top` that the drafter learns from, or a function of the options. `corpus_part`: the
+    field through which it reads the documents, or a function of the options. `needs_draft_model`: it drafts with
+    `DrafterInputs.draft_model`. `samples`: it is a `SamplingDrafter`, which rejection sampling requires.
 
-    `needs_target_outputs`: why `score` cannot run it without the model, "" where it can. `scoring`: how it is scored.
-    `twin_of`: the engine whose drafter it reproduces, "" for a method of our own. `padded`: that engine fills every
-    draft up to the whole budget.
+    `needs_target_outputs`: why `score` cannot run the drafter without the model, "" if it can. `scoring`: how the
+    method is scored. `twin_of`: the engine whose drafter is reproduced, "" for a method of our own. `padded`: that
+    engine fills every draft up to the whole budget.
 
     Raises ValueError for `samples` without the option `sampled` or the method `distributions`, and for default values
     of options that the drafter does not have.
@@ -277,11 +277,11 @@ class Method:
         return tuple(options)
 
     def num_top_with(self, options: Mapping[str, Any]) -> int:
-        """How many of the target's likeliest tokens the drafter learns from at every node, with these options."""
+        """The number of the target's likeliest tokens per node that the drafter learns from, with these options."""
         return self.num_top(options) if callable(self.num_top) else self.num_top
 
     def corpus_part_with(self, options: Mapping[str, Any]) -> CorpusPart:
-        """The field of `DrafterInputs` made of all documents that it reads with these options; "" for none."""
+        """The field through which the drafter reads all documents, with these options; "" if it reads none."""
         return self.corpus_part(options) if callable(self.corpus_part) else self.corpus_part
 
     def defaults(self, device: str) -> dict[str, float | bool]:

@@ -1,7 +1,7 @@
 """Speculative decoding with a draft model (Leviathan et al., 2023; Chen et al., 2023, SpS): a smaller model runs ahead.
 
-The draft is its greedy continuation. With `sampled` it is drawn from the model's distribution, which is warped like the
-target's and handed over for rejection sampling.
+The draft is the smaller model's greedy continuation. With `sampled` it is drawn from that model's distribution, warped
+like the target's; rejection sampling reads the same distribution.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from specrace.core.tree import TokenTree
 from specrace.core.verify import Verdict
 from specrace.drafters.base import ANY_DEPTH, DepthDrafter, DrafterInputs, Flag
 
-# Each sampling drafter draws from its own stream of the seed; the bigram's and the trigram's are 2 and 3.
+# Sampling drafters use different streams of random numbers: the draft model 1, the bigram 2, the trigram 3.
 STREAM = 1
-# The model reads one token at a time, or two after a draft that was accepted whole, whose last token is still unread.
+# The model reads one token per forward. After a whole draft was accepted it reads two, because it has not read the
+# draft's last token yet.
 _ROWS = (1, 2)
 
 
@@ -59,7 +60,7 @@ class DraftModelDrafter(DepthDrafter):
         self._drawn_from: list[np.ndarray] = []
 
     def propose(self, context: Sequence[int], budget: int, depth: int = ANY_DEPTH) -> TokenTree:
-        """A chain of the model's next tokens, at most `budget`, `depth`, and what its own context has room for."""
+        """A chain of the model's next tokens, limited by `budget`, `depth` and the room left in the model's context."""
         self._rewind(context)
         unread = list(context[self.committed :])
         draft: list[int] = []
@@ -80,7 +81,7 @@ class DraftModelDrafter(DepthDrafter):
         return np.array(self._drawn_from).reshape(-1, self.vocab_size)
 
     def note(self, tree: TokenTree) -> Note:
-        """How likely the smaller model thinks its chain is."""
+        """The probability of the chain under the smaller model."""
         path_probs = tree.path_probs()
         return Note(
             {
@@ -95,7 +96,7 @@ class DraftModelDrafter(DepthDrafter):
         """Nothing to learn; the next `propose` rolls back what was rejected."""
 
     def _next(self, unread: Sequence[int]) -> tuple[int, float]:
-        """The next token of the draft, and its probability."""
+        """Read `unread`, and return the next token of the draft and its probability."""
         if self.random is None:
             return self.session.likeliest(unread)
         probs = self.session.distribution(unread)
@@ -104,7 +105,7 @@ class DraftModelDrafter(DepthDrafter):
         return token, float(probs[token])
 
     def _rewind(self, context: Sequence[int]) -> None:
-        """Roll the model's cache back to what it has read of `context`, without the pending token."""
+        """Roll the model's cache back to the part of `context` that it has read, without the pending token."""
         last = len(context) - 1
         committed, end = min(self.committed, last), min(len(self.read), last)
         while committed < end and self.read[committed] == context[committed]:

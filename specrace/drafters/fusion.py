@@ -1,13 +1,13 @@
 """Fusion, our own method: one tree from every free source, grown by estimated probability and cut where it pays.
 
-Each source distributes the escape mass that the sources before it left:
+Each source distributes the escape mass, the probability that the sources before it left for unseen tokens:
 1. back-off over prompt and output, and over outputs of earlier requests (`BackoffModel`)
 2. the corpus's trigrams and bigrams
 3. the target's likely tokens at earlier nodes (token recycling)
 4. the most frequent tokens of the text
 
-The tree grows best first. Of its nodes the first k* = argmax (1 + sum p) / cost(1 + k) are drafted, by this machine's
-cost curve; that may be none.
+The tree grows best first, so its first k nodes are the likeliest. The first k* = argmax (1 + sum p) / cost(1 + k) are
+drafted, where p are the path probabilities of the first k nodes and cost is this machine's cost curve; k* may be 0.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from specrace.core.tree import TokenTree
 from specrace.core.verify import Verdict
 from specrace.drafters.base import ANY_DEPTH, Bounds, CorpusPart, DepthDrafter, DrafterInputs, Flag
 from specrace.drafters.fusion_calibration import Calibration
-from specrace.drafters.fusion_copies import ENOUGH, Copies, EarlierAnswers
+from specrace.drafters.fusion_copies import MIN_ESCAPE, Copies, EarlierAnswers
 from specrace.drafters.fusion_growth import NO_PREDICTION, Growth
 from specrace.drafters.fusion_note import FusionSources, note_draft, note_skipped
 from specrace.drafters.fusion_payoff import CoolDown, step_costs
@@ -36,20 +36,20 @@ Candidate = tuple[float, int, int, int, float]
 
 
 def fusion_corpus_part(options: Mapping[str, Any]) -> CorpusPart:
-    """What fusion reads of the documents: their n-grams, with the option `corpus`."""
+    """The field through which fusion reads the documents: their n-grams if the option `corpus` is on, else none."""
     return "corpus" if options["corpus"] else ""
 
 
 def fusion_num_top(options: Mapping[str, Any]) -> int:
-    """How many of the target's likeliest tokens fusion learns from at every node."""
+    """The number of the target's likeliest tokens per node that fusion learns from, with these options."""
     return NUM_TOP if options["recycling"] or options["copy"] else 0
 
 
 class FusionDrafter(DepthDrafter):
     """Drafts the tree with the most expected tokens for its cost on this machine.
 
-    After 1 2 came 3 three times, so 3 is likely, and so are 1 2 after it. On a GPU a row costs little and all three
-    pay; if each row cost as much as a whole step, none would:
+    1 2 was followed by 3 three times, so 3 is likely, and so are 1 2 after it. On a GPU a row costs little, so all
+    three tokens pay. If each row cost as much as a whole step, none would:
 
     >>> from specrace.core.cost_curve import CostCurve
     >>> context = (1, 2, 3) * 3 + (1, 2)
@@ -70,7 +70,7 @@ class FusionDrafter(DepthDrafter):
         recycling: Annotated[bool, Flag("also draft the model's own likely tokens at earlier steps")] = False,
         chain: Annotated[bool, Flag("draft the likeliest path only, as engines without trees verify it")] = False,
         copy: Annotated[
-            bool, Flag("RACER's: also draft the tokens that were likely where the last two tokens stood before")
+            bool, Flag("RACER's rule: also draft the tokens that were likely after the same two tokens before")
         ] = False,
     ) -> None:
         self.chain = chain
@@ -89,8 +89,8 @@ class FusionDrafter(DepthDrafter):
             self.calibration = Calibration(longest, earlier.calibration)
             self._past_match = self.past.automaton.follow(NO_MATCH, inputs.prompt[-longest:])
         self.copies = Copies(self.text_model, self.past)
-        self._has_others = any(source is not None for source in (self.past, self.corpus, self.recycled))
-        self._count_frequent()
+        self._has_other_sources = any(source is not None for source in (self.past, self.corpus, self.recycled))
+        self._read_frequent()
         self._frequent_factor = 1.0
         # The tree of this step; None if no candidate was looked up.
         self.growth: Growth | None = None
@@ -107,51 +107,51 @@ class FusionDrafter(DepthDrafter):
         self._extend_costs(budget)
         match = self.text_model.automaton.suffix()
         if self.text_model.frequent() is not self._frequent:
-            self._count_frequent()
-        if match == NO_MATCH and not self._has_others and self._frequent[0][1] < self.step_costs.floor:
+            self._read_frequent()
+        if match == NO_MATCH and not self._has_other_sources and self._frequent[0][1] < self.step_costs.floor:
             return TokenTree.chain(context[-1])
         growth = self.growth = Growth.of(context[-1], match, self._past_match, depth)
         previous = context[-2] if len(context) > 1 else -1
         if self._paused:
-            # The first token that would be drafted is still predicted: it shows when to draft again.
+            # The next token is still predicted: enough correct predictions end the cool-down.
             self._expand(growth, [], 0, 1.0, previous)
             return TokenTree.chain(context[-1])
         num_draft = self._grow(growth, previous, budget)
         return growth.tree(num_draft) if num_draft else TokenTree.chain(context[-1])
 
-    def _count_frequent(self) -> None:
-        """Look up the frequent tokens and the probability that the next token is one of them."""
+    def _read_frequent(self) -> None:
+        """Copy the text's frequent tokens from `text_model`, and sum their probabilities."""
         self._frequent = self.text_model.frequent()
         self._frequent_probs = dict(self._frequent)
         self._frequent_mass = sum(self._frequent_probs.values())
 
     def _extend_costs(self, max_draft: int) -> None:
-        """Make `step_costs` hold the costs of steps with up to `max_draft` draft tokens."""
+        """Extend `step_costs` to steps with up to `max_draft` draft tokens."""
         if max_draft >= len(self.step_costs.costs):
             self.step_costs = step_costs(self.curve, max_draft)
 
     def _grow(self, growth: Growth, previous: int, budget: int) -> int:
-        """Add nodes best first while more may pay; return k*, the number of them to draft."""
+        """Add nodes best first while more may pay; return k*, the number of nodes to draft."""
         costs, may_pay = self.step_costs.costs, self.step_costs.may_pay
         text, past = self.text_model.automaton, self.past
-        drafted, parents = growth.tokens, growth.parents
+        tokens, parents = growth.tokens, growth.parents
         heap: list[Candidate] = []
         node, prob = 0, 1.0
         # The expected tokens of a step with all nodes so far.
-        tokens = 1.0
-        # The most expected tokens per cost, and the number of draft nodes that yields them.
-        best, chosen = 1.0, 0
+        expected = 1.0
+        # The maximum of expected tokens per cost, and the number of draft nodes at which it is reached.
+        best, num_draft = 1.0, 0
         self._frequent_factor = self.calibration.factor(0, 1.0)
         while node < budget:
-            self._expand(growth, heap, node, prob, drafted[parents[node]] if node else previous)
+            self._expand(growth, heap, node, prob, tokens[parents[node]] if node else previous)
             if not heap:
                 break
             negative_prob, parent, _, token, share = heappop(heap)
             prob = -negative_prob
-            # If a node does not pay by itself, those after it may still make it pay.
-            if tokens + prob <= best * costs[node + 1] and not may_pay(node, tokens, prob, best):
+            # A node that does not pay alone may pay together with the nodes after it.
+            if expected + prob <= best * costs[node + 1] and not may_pay(node, expected, prob, best):
                 break
-            drafted.append(token)
+            tokens.append(token)
             parents.append(parent)
             growth.probs.append(share)
             growth.depths.append(growth.depths[parent] + 1)
@@ -161,29 +161,33 @@ class FusionDrafter(DepthDrafter):
             if past is not None:
                 growth.past_matches.append(past.automaton.trace(growth.past_matches[parent], token)[0])
             node += 1
-            tokens += prob
-            if tokens > best * costs[node]:
-                best = tokens / costs[node]
-                chosen = node
-        return chosen
+            expected += prob
+            if expected > best * costs[node]:
+                best = expected / costs[node]
+                num_draft = node
+        return num_draft
 
     def _expand(self, growth: Growth, heap: list[Candidate], node: int, prob: float, previous: int) -> None:
-        """Push those children of a node that may pay; `prob` is the node's path probability."""
+        """Push the children of a node that may pay.
+
+        `prob`: the node's path probability. `previous`: the token before the node's.
+        """
         if growth.depths[node] == growth.max_depth:
             growth.predictions.append(NO_PREDICTION)
             return
         floor, match = self.step_costs.floor / prob, growth.matches[node]
-        # In a long copy a single continuation needs no table; but earlier outputs go first if they match longer.
+        # A long copy with a single continuation does not need the estimates of all contexts, except where earlier
+        # outputs match longer and so come first.
         only = None
         if self.past is None or growth.past_matches[node][1] <= match[1]:
-            only = self.text_model.only_continuation(match, ENOUGH)
+            only = self.text_model.only_continuation(match, MIN_ESCAPE)
         if only is None:
             probs, escape, length = self.copies.estimate(match, growth.past_matches[node] if self.past else NO_MATCH)
         else:
             probs, escape, length = {only[0]: 1.0 - only[1]}, only[1], match[1]
         escape = self._calibrate_node(growth, probs, escape, length)
         if escape >= floor:
-            self._add_others(probs, escape, floor, previous, growth.tokens[node])
+            self._add_other_sources(probs, escape, floor, previous, growth.tokens[node])
         if self.chain and probs:
             likeliest = max(probs, key=probs.__getitem__)
             probs = {likeliest: probs[likeliest]}
@@ -191,8 +195,13 @@ class FusionDrafter(DepthDrafter):
             if share >= floor:
                 heappush(heap, (-prob * share, node, rank, token, share))
 
-    def _add_others(self, probs: dict[int, float], mass: float, floor: float, previous: int, current: int) -> None:
-        """Distribute `mass` over the sources that do not copy, into `probs`, without frequent tokens below `floor`."""
+    def _add_other_sources(
+        self, probs: dict[int, float], mass: float, floor: float, previous: int, current: int
+    ) -> None:
+        """Add the estimates of the sources that do not copy to `probs`. Together they distribute `mass`.
+
+        Frequent tokens with a probability below `floor` are left out.
+        """
         if self.corpus is not None:
             mass = _merge(probs, mass, self.corpus.successors(previous, current))
         if self.recycled is not None:
@@ -205,7 +214,7 @@ class FusionDrafter(DepthDrafter):
 
     def _calibrate_node(self, growth: Growth, probs: dict[int, float], escape: float, length: int) -> float:
         """Calibrate a node's estimates `probs` in place, record its prediction, and return the escape mass left."""
-        # An END, where an earlier output ended, cannot be drafted and says nothing about copies.
+        # An END marks where an earlier output ended. It cannot be drafted and says nothing about copies.
         probs.pop(END, None)
         if not probs:
             growth.predictions.append(NO_PREDICTION)
@@ -220,7 +229,7 @@ class FusionDrafter(DepthDrafter):
         return self.calibration.revise(probs, max(0.0, 1.0 - factor * (1.0 - escape)), likeliest)
 
     def note(self, tree: TokenTree) -> Note:
-        """The source of each draft token, and why no more were drafted."""
+        """The source of each draft token, and why no more tokens were drafted."""
         if self.growth is None or self._paused:
             return note_skipped(self.cool_down.pause)
         sources = FusionSources(self.text_model, self.past, self.calibration, self.corpus, self.recycled)
@@ -241,7 +250,7 @@ class FusionDrafter(DepthDrafter):
         self.text_model.automaton.extend(output)
         if self.past is not None:
             if growth is not None and verdict.path[-1] < len(growth.past_matches):
-                # The tree holds the match at its last accepted node; only the bonus token is left to follow.
+                # The match at the last accepted node is known, so only the bonus token has to be followed.
                 self._past_match = growth.past_matches[verdict.path[-1]]
                 output = output[-1:]
             self._past_match = self.past.automaton.follow(self._past_match, output)
@@ -249,7 +258,7 @@ class FusionDrafter(DepthDrafter):
             self.recycled.learn(tree, verdict, previous)
 
     def _learn_from_path(self, growth: Growth, path: Sequence[int], output: Sequence[int], previous: int) -> None:
-        """Learn whether the likeliest token at each node of the path came and, if not, whether other sources had it."""
+        """Learn at each node of the path whether the likeliest token came; if not, whether other sources were right."""
         calibration, predictions = self.calibration, growth.predictions
         current = growth.tokens[0]
         for node, token in zip(path, output, strict=True):
@@ -267,7 +276,7 @@ class FusionDrafter(DepthDrafter):
 
 
 def _merge(probs: dict[int, float], mass: float, estimate: Estimate) -> float:
-    """Distribute `mass` by a source's estimate into `probs` and return the escape mass left."""
+    """Add a source's estimate, scaled by `mass`, to `probs`; return the escape mass that is left."""
     for token, prob in estimate[0].items():
         probs[token] = probs.get(token, 0.0) + mass * prob
     return mass * estimate[1]

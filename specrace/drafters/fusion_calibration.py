@@ -1,7 +1,7 @@
 """How reliable copies are: how often the likeliest token came, by match length and by token, and what came instead.
 
-A model stops copying at certain tokens. One that cites its passages writes " [" where a passage has its full stop: then
-copying a full stop fails whatever the length of the match, and " [" can be drafted instead.
+Models stop copying at certain tokens. For example, a model that cites its passages writes " [" where a passage has a
+full stop. Then copying that full stop fails, however long the match is, and " [" can be drafted instead.
 """
 
 from __future__ import annotations
@@ -10,34 +10,34 @@ from specrace.ngrams.backoff import ESCAPE, Estimate
 
 
 class Calibration:
-    """The hits of the likeliest token of copies, relative to the hits expected from its estimate; below 1 at first.
+    """Corrects the estimates of copies by the ratio of actual to expected hits of their likeliest tokens.
 
     Every output token is compared with the prediction for its position, whether that was drafted or not, so the choice
     of drafts does not bias the counts. Predictions are grouped by length: 0 for no context, 1 to `longest` for matches
-    in prompt and output, and as many again for matches in earlier outputs. `earlier`: the calibration by earlier
-    answers, from which this one starts; it is only read.
+    in prompt and output, `longest` + 1 to 2 * `longest` for matches in earlier outputs. `earlier`: a calibration by
+    earlier answers, from which this one starts; it is not changed. Without it the ratio is below 1 at first.
 
     >>> calibration = Calibration(longest=8)
     >>> round(calibration.factor(length=5, top=0.9), 3)
     0.9
-    >>> for _ in range(4):  # 7 is expected after matches of five tokens, and does not come
+    >>> for _ in range(4):  # 7 was expected after a match of five tokens, but 8 came
     ...     calibration.learn(5, likeliest=7, prob=0.9, token=8)
     >>> round(calibration.factor(length=5, top=0.9), 3)
     0.474
     """
 
-    # The prior of a length: this number of expected hits, of which this share came.
+    # The prior of a length: this number of expected hits, and the share of them that came.
     PRIOR, PRIOR_RATE = 4.0, 0.9
     # The prior of a token: this number of expected hits, all of which came.
     TOKEN_PRIOR = 2.0
-    # The share for matches in earlier outputs: these often begin alike without going on alike.
+    # The share for matches in earlier outputs, which often begin like this output and then differ.
     PAST_RATE = 0.5
-    # The highest probability given to any token.
+    # The maximum probability of a token.
     MAX_PROB = 0.98
     # For each length, earlier answers count as at most this many expected hits.
     MAX_EARLIER = 8.0
-    # Matches of at least this many tokens are copies; what came instead after shorter ones says little.
-    COPY = 3
+    # Matches of at least this many tokens are copies. Tokens that came instead after shorter matches are not stored.
+    MIN_COPY = 3
 
     def __init__(self, longest: int, earlier: Calibration | None = None) -> None:
         self.hits = [self.PRIOR * self.PRIOR_RATE] * (longest + 1) + [self.PRIOR * self.PAST_RATE] * longest
@@ -50,23 +50,23 @@ class Calibration:
                 self.hits[length], self.expected[length] = share * earlier.hits[length], share * expected
 
     def factor(self, length: int, top: float) -> float:
-        """The factor by which to correct estimates at `length`, of which the highest is `top`."""
+        """The factor that corrects the estimates after a match of `length`; the highest estimate is `top`."""
         return min(self.hits[length] / self.expected[length], self.MAX_PROB / top)
 
     def update(self, length: int, prob: float, hit: bool) -> None:
-        """Count a prediction: the likeliest token, estimated with `prob`, was the target's (a `hit`) or not."""
+        """Count a prediction of the likeliest token, whose estimate was `prob`; `hit`: it was the target's token."""
         self.hits[length] += hit
         self.expected[length] += prob
 
     def learn(self, length: int, likeliest: int, prob: float, token: int) -> None:
-        """Learn that `token` came where `likeliest` was expected with `prob` after a match of `length`."""
+        """Learn that `token` came where a match of `length` predicted `likeliest` with probability `prob`."""
         outcomes = self.tokens.get(likeliest)
         if outcomes is None:
             outcomes = self.tokens[likeliest] = _Outcomes()
         outcomes.expected += prob * self.factor(length, prob)
         if token == likeliest:
             outcomes.hits += 1
-        elif length >= self.COPY:
+        elif length >= self.MIN_COPY:
             outcomes.instead[token] = outcomes.instead.get(token, 0) + 1
         self.update(length, prob, token == likeliest)
 
@@ -89,13 +89,13 @@ class Calibration:
                 probs[token] *= scale
             escape *= scale
         probs[likeliest] = after
-        instead, left = _blend(known)
+        instead, escape_share = _estimate_instead(known)
         for token, share in instead.items():
             probs[token] = probs.get(token, 0.0) + escape * share
-        return escape * left
+        return escape * escape_share
 
-    def instead(self, likeliest: int) -> set[int]:
-        """The tokens that came where `likeliest` was copied."""
+    def seen_instead_of(self, likeliest: int) -> set[int]:
+        """The tokens that came where a copy expected `likeliest`."""
         known = (self.tokens.get(likeliest), self._earlier.get(likeliest))
         return {token for outcomes in known if outcomes is not None for token in outcomes.instead}
 
@@ -111,8 +111,8 @@ class _Outcomes:
         self.instead: dict[int, int] = {}
 
 
-def _blend(known: list[_Outcomes]) -> Estimate:
-    """Witten and Bell's estimate (see `BackoffModel`) of the token that comes instead."""
+def _estimate_instead(known: list[_Outcomes]) -> Estimate:
+    """Witten and Bell's estimate (see `BackoffModel`) of the token that comes instead of the expected one."""
     counts: dict[int, int] = {}
     for outcomes in known:
         for token, count in outcomes.instead.items():

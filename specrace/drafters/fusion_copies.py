@@ -12,7 +12,7 @@ from specrace.ngrams.past import PROMPT_TAIL
 from specrace.ngrams.suffix_index import END
 
 # Once the escape mass is below this, shorter contexts are not looked up; that saves most of the time of a long copy.
-ENOUGH = 0.1
+MIN_ESCAPE = 0.1
 
 
 @dataclass(frozen=True)
@@ -25,17 +25,18 @@ class Copies:
     def estimate(self, match: MatchState, past_match: MatchState) -> tuple[dict[int, float], float, int]:
         """Probabilities, escape mass and length for `Calibration`, after matches in the text and in earlier outputs.
 
-        Contexts of earlier outputs go first as long as they are longer than the text's, and the others last.
+        Contexts in earlier outputs that are longer than the text's match come first, then the text's contexts, then the
+        shorter contexts in earlier outputs.
         """
         text, past, length = self.text, self.past, match[1]
         probs: dict[int, float] = {}
         mass, longest = 1.0, length
         if past is not None and past_match[1] > length:
-            mass = past.blend(past_match, probs, mass, ENOUGH, length)
+            mass = past.blend(past_match, probs, mass, MIN_ESCAPE, length)
             longest = text.longest + past_match[1]
-        mass = text.blend(match, probs, mass, ENOUGH)
-        if past is not None and mass >= ENOUGH:
-            mass = past.blend(past.automaton.shortened(past_match, length), probs, mass, ENOUGH)
+        mass = text.blend(match, probs, mass, MIN_ESCAPE)
+        if past is not None and mass >= MIN_ESCAPE:
+            mass = past.blend(past.automaton.shortened(past_match, length), probs, mass, MIN_ESCAPE)
         return probs, mass, longest
 
 
@@ -47,7 +48,7 @@ class EarlierAnswers:
         self.calibration = Calibration(longest)
 
     def add(self, prompt: Sequence[int], output: Sequence[int]) -> None:
-        """Append an answer, after predicting each of its tokens from the text before it and earlier answers."""
+        """Append an answer, after predicting each of its tokens from the text before that token and earlier answers."""
         past = self.model
         tail = prompt[max(0, len(prompt) - PROMPT_TAIL) :]
         text = BackoffModel(past.longest, prompt)
@@ -55,7 +56,7 @@ class EarlierAnswers:
         past_match = past.automaton.follow(NO_MATCH, prompt[-past.longest :])
         for token in output:
             match = text.automaton.suffix()
-            # Without its prompt an output says nothing about copies.
+            # Without the prompt an output does not show what was copied.
             probs, _, length = copies.estimate(match, past_match) if prompt else ({}, 1.0, 0)
             probs.pop(END, None)
             if probs:

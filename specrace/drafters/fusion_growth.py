@@ -1,4 +1,4 @@
-"""A fusion tree while it is being grown."""
+"""Fusion's tree while nodes are added to it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from specrace.core.tree import TokenTree
 from specrace.ngrams.automaton import MatchState
 
-# A prediction after a node: the length of the match (counted on from the longest if in earlier outputs), the likeliest
-# next token, and its probability before calibration.
+# A prediction after a node: the match length as `Calibration` counts it, the likeliest next token, and its probability
+# before calibration.
 Prediction = tuple[int, int, float]
 NO_PREDICTION: Prediction = (0, -1, 0.0)
 
 
 @dataclass(slots=True)
 class Growth:
-    """Lists with one entry for each node, the root first, then best first; nodes at `max_depth` get no children.
+    """A tree as lists with one entry per node, first the root, then the nodes in the order in which they were added.
 
-    `probs`: the estimates given the parent. `positions`: the first index in prompt and output at which the node's token
-    followed its context, or -1. `matches`, `past_matches`: the longest context that ends in the node, in prompt and
-    output and in earlier outputs (if there are none, `past_matches` has the root's only). `predictions`: of the first
-    nodes, those that were expanded.
+    `probs`: the probabilities given the parent. `positions`: the first index in prompt and output at which the node's
+    token followed its context, or -1. `matches`, `past_matches`: the longest context that ends in the node, in prompt
+    and output and in earlier outputs; without earlier outputs `past_matches` has an entry for the root only.
+    `predictions`: entries for the expanded nodes, which are the first ones. Nodes at `max_depth` get no children.
     """
 
     tokens: list[int]
@@ -35,7 +35,7 @@ class Growth:
 
     @classmethod
     def of(cls, root: int, match: MatchState, past_match: MatchState, max_depth: int) -> Growth:
-        """The bare root, with its two matches."""
+        """The tree of the bare root, with its matches in the text and in earlier outputs."""
         return cls([root], [-1], [0], [1.0], [-1], [match], [past_match], [], max_depth)
 
     def tree(self, num_draft: int) -> TokenTree:

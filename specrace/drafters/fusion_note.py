@@ -1,4 +1,4 @@
-"""The notes of fusion about a draft: the source of each draft token, and where and why the tree was cut."""
+"""Fusion's note about a draft: the source of each draft token, and where and why the tree was cut."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GROUP = "Sources"
 
 @dataclass(frozen=True)
 class FusionSources:
-    """Fusion's sources; None for one that is not used.
+    """Fusion's sources; a source that is not used is None.
 
     They are prompt and output, earlier outputs, the tokens that came instead of copies, the corpus, and the target's
     likely tokens.
@@ -31,14 +31,14 @@ class FusionSources:
     recycled: Recycled | None
 
     def name(self, growth: Growth, tree: TokenTree, node: int) -> str:
-        """The source of a draft token: the one with the longer match, else the first other source that has it."""
+        """A draft token's source: the text with the longest match, else the first other source that has the token."""
         parent, token = tree.parents[node], tree.tokens[node]
         in_text = _match_length(self.text, growth.matches[parent], token)
         in_past = 0 if self.past is None else _match_length(self.past, growth.past_matches[parent], token)
         if length := max(in_text, in_past):
             source = "prompt and output" if in_text == length else "earlier outputs"
             return f"{source}, {length} {'token' if length == 1 else 'tokens'} matched"
-        if token in self.calibration.instead(growth.predictions[parent][1]):
+        if token in self.calibration.seen_instead_of(growth.predictions[parent][1]):
             return "came instead of a copy before"
         current = tree.tokens[parent]
         previous = tree.tokens[tree.parents[parent]] if parent else self._token_before_root()
@@ -49,13 +49,13 @@ class FusionSources:
         return "frequent in the text"
 
     def _token_before_root(self) -> int:
-        """The last token but one of prompt and output, -1 if there is none."""
+        """The second to last token of prompt and output; -1 if there is none."""
         tokens = self.text.automaton.tokens
         return tokens[-2] if len(tokens) > 1 else -1
 
 
 def _match_length(model: BackoffModel, match: MatchState, token: int) -> int:
-    """The length of the longest suffix of `match` that `token` has followed; 0 if there is none."""
+    """The length of the longest suffix of `match` that was followed by `token`; 0 if there is none."""
     automaton, (state, length) = model.automaton, match
     while length and automaton.successor(state, token) < 0:
         state = automaton.links[state]
@@ -70,9 +70,9 @@ def note_skipped(pause: int) -> Note:
 
 
 def note_draft(growth: Growth, tree: TokenTree, costs: Sequence[float], sources: FusionSources) -> Note:
-    """The note of a draft: a row for each source, the expected tokens, the cost, and why the tree was cut there.
+    """The note of a draft: a row for each source, the expected tokens, the cost, and why the tree was cut.
 
-    `costs`: see `StepCosts`.
+    `costs`: the costs of steps by number of draft tokens, see `StepCosts`.
     """
     rows: dict[str, list[int]] = {}
     for node in range(1, len(tree)):

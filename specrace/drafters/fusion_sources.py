@@ -7,7 +7,7 @@ from specrace.core.verify import Verdict
 from specrace.ngrams.backoff import ESCAPE, Estimate
 from specrace.ngrams.counts import Context, NGramCounts
 
-# The number of tokens kept of a row.
+# The number of tokens that are used of a row.
 NUM_TOP = 8
 # The probability of each rank, by the number of tokens matched. After one token it is half of what `RecyclingDrafter`
 # assumes, because only contexts that no other source knows get here; after two tokens more of them are right.
@@ -47,8 +47,8 @@ class CorpusRows:
 class Recycled:
     """Token recycling (Luo et al., 2024): the target's likeliest tokens at the last node with each token.
 
-    These are the copy-logits of RACER (Zhang et al., 2026, arXiv 2604.14885), the logits where a token last stood,
-    except that the prompt has none here. With `copy`, those where the last two tokens last stood go first.
+    RACER (Zhang et al., 2026, arXiv 2604.14885) calls the logits at a token's last occurrence copy-logits. Unlike in
+    RACER, the prompt's tokens have none here. With `copy`, the last occurrence of the last two tokens comes first.
     """
 
     # The prior of the calibration: this number of expected hits, all of which came.
@@ -57,7 +57,7 @@ class Recycled:
     def __init__(self, *, copy: bool = False) -> None:
         self.longest = 2 if copy else 1
         self.rows: dict[Context, tuple[int, ...]] = {}
-        # By the number of tokens matched.
+        # Hits, and hits expected from the estimates, by the number of tokens matched.
         self.hits = [self.PRIOR] * 3
         self.expected = [self.PRIOR] * 3
 
@@ -69,14 +69,14 @@ class Recycled:
         return 0, ()
 
     def successors(self, previous: int, current: int) -> Estimate:
-        """The calibrated estimate after two tokens; each rank is half as likely as the one before."""
+        """The calibrated estimate of the token after two tokens; each rank is half as likely as the one before."""
         matched, row = self.row(previous, current)
         factor = self.hits[matched] / self.expected[matched]
         probs = {token: factor * prob for token, prob in zip(row, RANK_PROBS[matched], strict=False)}
         return probs, max(0.0, 1.0 - sum(probs.values()))
 
     def calibrate(self, previous: int, current: int, token: int) -> None:
-        """Learn that `token` came after two tokens, where copying had expected another."""
+        """Learn that `token` came after `previous` and `current`, where a copy had expected another token."""
         matched, row = self.row(previous, current)
         self.hits[matched] += token in row
         self.expected[matched] += sum(RANK_PROBS[matched][: len(row)])
@@ -94,6 +94,7 @@ class Recycled:
                 row = (scores.targets[node],)
             else:
                 continue
-            self.rows[tokens[node],] = row
+            self.rows[(tokens[node],)] = row
             if self.longest > 1:
-                self.rows[tokens[tree.parents[node]] if node else previous, tokens[node]] = row
+                before = tokens[tree.parents[node]] if node else previous
+                self.rows[before, tokens[node]] = row

@@ -1,7 +1,7 @@
-"""Jacobi decoding (Santilli et al., 2023), the blockwise form with a KV cache; not lookahead with N = 2.
+"""Jacobi decoding (Santilli et al., 2023), in its blockwise form with a KV cache.
 
-A block of m draft tokens. At every step each is replaced by the target's token for its position, and the block is
-shifted by what was accepted.
+The draft is a block of m tokens. At every step each of them is replaced by the target's token for its position, and the
+block is shifted by the number of accepted tokens.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from specrace.drafters.base import DrafterInputs
 
 
 class JacobiDrafter:
-    """Drafts the block as a chain; new positions get tokens of the prompt, drawn at random from the seed.
+    """Drafts the block as a chain; new positions get random tokens of the prompt.
 
     The first draft is random, here 7 4. The target says 5 after the root (so 7 is rejected), 8 after 7, and 9 after 4.
     Hence 5 is the next pending token, and 8 9 are the target's guesses for the two tokens after it:
@@ -41,7 +41,7 @@ class JacobiDrafter:
         return TokenTree.chain(context[-1], self.block[:budget])
 
     def note(self, tree: TokenTree) -> Note:
-        """The block; over several steps these are the trajectory."""
+        """The block. The notes of successive steps show the Jacobi trajectory."""
         return Note({}, (NoteRow("Trajectory", "draft", tree.tokens[1:]),))
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:

@@ -4,14 +4,14 @@ The window has N-1 rows. Its trunk is the pending token and row 0; below trunk n
 ... The n-grams to verify are further branches at the root. With the ancestor mask and position = base + depth, such a
 tree has exactly the published mask and positions.
 
-It differs from the reference code in four ways: a full match keeps its bonus token (N tokens, not N-1); a stale hit
-never extends the output; branches with a common prefix share its nodes; and the window's branches are verified, too, at
-no cost.
+It differs from the reference code in four ways. A full match keeps its bonus token, so it emits N tokens, not N-1. A
+stale pool hit never extends the output. Branches with a common prefix share the nodes of the prefix. The window's
+branches are verified too, at no cost.
 
-At a temperature above 0 the window takes the tokens that the target draws, not the likeliest. The noise of a position
-is the same at every step, so these are the tokens that the output will have if the tokens before them are right. (On
-the character model at temperature 1, with N, W, G = 3, 5, 3, that gives 1.47 tokens per step instead of 1.39; in other
-settings the two were within 4 %.)
+At a temperature above 0 the window is filled with the tokens that the target draws, not with the likeliest. The noise
+of a position is the same at every step, so these are the tokens that the output will have if the tokens before them are
+right. (On the character model at temperature 1, with N, W, G = 3, 5, 3, that gives 1.47 tokens per step instead of
+1.39; in other settings the two differed by at most 4 %.)
 """
 
 from __future__ import annotations
@@ -30,39 +30,41 @@ NGram = tuple[int, ...]
 
 
 def tree_size(options: Mapping[str, int]) -> int:
-    """The largest number of draft nodes of a step: the full window and G branches, or the widest step of the fill."""
+    """The largest number of draft nodes of a step: the full window with G branches, or the widest step of the fill."""
     return _tree_size(options["n"], options["window"], options["guesses"])
 
 
 @cache
 def _tree_size(n: int, window: int, guesses: int) -> int:
-    first = window + n - 3
-    filling = max(first - stage + stage * (first - stage + 1) for stage in range(n - 2))
+    first_row = window + n - 3
+    # After `stage` steps of the fill, row 0 has `first_row` - `stage` tokens, and each row below it has one more.
+    filling = max(first_row - stage + stage * (first_row - stage + 1) for stage in range(n - 2))
     return max((n - 1) * (window + guesses) - 1, filling)
 
 
 @cache
 def fitting_window(n: int, window: int, guesses: int, budget: int) -> int:
-    """The largest number of columns, up to `window`, that `budget` draft nodes have room for; 0 if there is none.
+    """The largest number of columns, up to `window`, whose tree fits into `budget` draft nodes; 0 if none does.
 
-    That many n-grams, but at most `guesses`, must fit as well.
+    The tree includes as many n-grams as columns, but at most `guesses`.
     """
     fitting = (columns for columns in range(1, window + 1) if _tree_size(n, columns, min(guesses, columns)) <= budget)
     return max(fitting, default=0)
 
 
 class NGramPool:
-    """For each token the last `capacity` n-grams inserted after it (LRU)."""
+    """For each token, the `capacity` n-grams that were most recently inserted after it (an LRU cache)."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self._entries: dict[int, dict[NGram, None]] = {}
 
     def __len__(self) -> int:
+        """The number of tokens that have n-grams."""
         return len(self._entries)
 
     def insert(self, key: int, ngram: NGram) -> None:
-        """Add `ngram` after `key`, or make it the most recent; if there are too many, the oldest is dropped."""
+        """Make `ngram` the most recent n-gram after `key`; if there are too many, drop the oldest."""
         if not self.capacity:
             return
         entry = self._entries.setdefault(key, {})
@@ -79,8 +81,8 @@ class NGramPool:
 class LookaheadDrafter(DepthDrafter):
     """Drafts the window and the pool's n-grams; `n`, `window` and `guesses` are the paper's N, W and G.
 
-    A window of one column starts with a random token of the prompt. There the target says 8, which becomes row 1. So
-    the next draft has 8 below the pending 6, and 7 5 from the pool, because they followed 6 in the prompt:
+    A window of one column starts with a random token of the prompt. After that token the target says 8, which becomes
+    row 1. So the next draft has 8 below the pending 6, and 7 5 from the pool, because they followed 6 in the prompt:
 
     >>> from specrace.core.verify import Scores, verify
     >>> drafter = LookaheadDrafter(DrafterInputs((5, 6, 7, 5), 10), n=3, window=1, guesses=1, pool_from_prompt=True)
@@ -117,13 +119,13 @@ class LookaheadDrafter(DepthDrafter):
 
     @property
     def is_filled(self) -> bool:
-        """Whether the window has its N-1 rows."""
+        """Whether the window has all its N-1 rows."""
         return len(self.rows) == self.n - 1
 
     def propose(self, context: Sequence[int], budget: int, depth: int = ANY_DEPTH) -> TokenTree:
         """The window, then the pool's n-grams after the pending token, the most recent first.
 
-        Columns deeper than `depth` are dropped for good, as are those that `budget` has no room for.
+        Columns that are deeper than `depth` or do not fit into `budget` are dropped for the rest of the generation.
         """
         builder = TreeBuilder(context[-1])
         self._last_row_nodes = []
@@ -135,18 +137,23 @@ class LookaheadDrafter(DepthDrafter):
         return builder.build()
 
     def _narrow(self, window: int, depth: int) -> bool:
-        """Cut the rows to `window` columns that reach no deeper than `depth`; whether any column is left."""
+        """Cut the rows to `window` columns that reach no deeper than `depth`; return whether any column is left."""
         if not window:
             return False
         first, *others = self.rows
         # While the window is being filled, it is wider by one column for each missing row.
         width = window + self.n - 2 - len(others)
-        # Column i of a single row has depth i + 1. With more rows the first column hangs below the pending token, so
-        # row 0 is one shorter than the others.
-        columns = min(len(others[0]), width, depth + 1 - len(others)) if others else min(len(first), width - 1, depth)
+        if others:
+            # The first column hangs below the pending token, so row 0 is one shorter than the others.
+            columns = min(len(others[0]), width, depth + 1 - len(others))
+            trunk_size = columns - 1
+        else:
+            # Column i of a single row has depth i + 1.
+            columns = min(len(first), width - 1, depth)
+            trunk_size = columns
         if columns <= 0:
             return False
-        self.rows = [first[: columns - 1] if others else first[:columns], *(row[:columns] for row in others)]
+        self.rows = [first[:trunk_size], *(row[:columns] for row in others)]
         return True
 
     def _add_window(self, builder: TreeBuilder) -> None:
@@ -169,7 +176,7 @@ class LookaheadDrafter(DepthDrafter):
         return Note({"pool hits": len(hits), "tokens with n-grams in the pool": len(self.pool)}, tuple(rows))
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        """Take the target's tokens at the last row as a new row; a full window first yields W n-grams to the pool."""
+        """Make the target's tokens at the last row a new row; a full window first adds its columns to the pool."""
         if self._last_row_nodes:
             new_row = [verdict.scores.targets[node] for node in self._last_row_nodes]
             if self.is_filled:
@@ -195,18 +202,18 @@ class LookaheadDrafter(DepthDrafter):
 
 
 class PoolDrafter(LookaheadDrafter):
-    """Lookahead without its window, for transcripts: they do not have the target's tokens at the window's nodes."""
+    """Lookahead without its window, for transcripts, which lack the target's tokens at the window's nodes."""
 
     def _add_window(self, builder: TreeBuilder) -> None:
         """Add nothing."""
 
 
 def window_size(options: Mapping[str, Any], budget: int) -> int:
-    """The draft tokens of the full window that `budget` has room for."""
+    """The number of draft tokens of the full window that fits into `budget`; 0 if none fits."""
     columns = fitting_window(options["n"], options["window"], options["guesses"], budget)
     return (options["n"] - 1) * columns - 1 if columns else 0
 
 
 POOL_SCORING = Scoring(
-    "pool from the prompt only; of the window, the cost", PoolDrafter, {"pool_from_prompt": True}, window_size
+    "pool from prompt and output; the window only adds cost", PoolDrafter, {"pool_from_prompt": True}, window_size
 )

@@ -1,8 +1,8 @@
 """Bigram and trigram drafts from count tables with add-k smoothing ("Adding Trigram to Speculative Decoding").
 
-The trigram row is used if its context was seen often enough, else the bigram row. A `sampled` draft is drawn from the
-smoothed row at the race's temperature, like the source's. Over a vocabulary of thousands such a row is nearly uniform
-and the draft mostly noise, so by default each row's most frequent token is drafted, without smoothing.
+The trigram row is used if its context was seen often enough, else the bigram row. As in the source, a `sampled` draft
+is drawn from the smoothed row at the race's temperature. With thousands of tokens in the vocabulary such a row is
+nearly uniform and the draft mostly noise, so by default each row's most frequent token is drafted, without smoothing.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ MAX_NOTE_CONTINUATIONS = 6
 class BigramDrafter(DepthDrafter):
     """Drafts a chain by P(next | current).
 
-    By default the likeliest tokens, until a row is empty. With `sampled`, drawn tokens; those from an empty row are
-    uniform.
+    By default it drafts each row's most frequent token and stops at an empty row. With `sampled` it draws the tokens;
+    from an empty row it draws uniformly.
 
-    After 1 came 2 twice and 5 once, and after 2 always 3; nothing has followed 3 but 1:
+    1 was followed by 2 twice and by 5 once, 2 always by 3, and 3 always by 1:
 
     >>> context = (1, 2, 3, 1, 5, 1, 2, 3, 1)
     >>> BigramDrafter(DrafterInputs(context, vocab_size=10)).propose(context, budget=3).tokens
@@ -51,7 +51,7 @@ class BigramDrafter(DepthDrafter):
         self.counts.extend(inputs.prompt)
         self.rows: SampledRows | None = None
         if sampled:
-            # This stream of the seed differs from that of the coins of rejection sampling.
+            # A stream of random numbers that rejection sampling does not use: there the third part of the key is 1.
             random = np.random.default_rng((inputs.seed, self.order, 2))
             self.rows = SampledRows(self.counts, inputs.vocab_size, self.smoothing, inputs.params, random)
         self._drawn_from: list[np.ndarray] = []
@@ -104,7 +104,7 @@ class BigramDrafter(DepthDrafter):
             self.rows.extend(output)
 
     def _next(self, context: Context) -> tuple[int, float] | None:
-        """The next token and its probability; None if its row is empty."""
+        """The token to draft after `context` and its probability; None if the row is empty."""
         if self.rows is not None:
             token, probs = self.rows.draw(context)
             self._drawn_from.append(probs)
@@ -120,7 +120,7 @@ class BigramDrafter(DepthDrafter):
 class TrigramDrafter(BigramDrafter):
     """Drafts a chain by P(next | previous, current), with back-off to P(next | current).
 
-    After 2 came 4 more often than 3, but after 1 2 only 3:
+    2 was followed by 4 more often than by 3, but 1 2 only by 3:
 
     >>> context = (1, 2, 3, 2, 4, 2, 4, 2, 4, 1, 2, 3, 1, 2)
     >>> inputs = DrafterInputs(context, vocab_size=10)

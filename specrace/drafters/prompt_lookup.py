@@ -1,7 +1,7 @@
 """Prompt lookup decoding (Saxena, 2023): copy what followed the first earlier occurrence of the last tokens.
 
-With `llma` it follows LLMA (Yang et al., 2023) instead: it copies from the reference, here the prompt, and never from
-the output.
+With `llma` it follows LLMA (Yang et al., 2023) instead, which copies only from a reference text; here that is the
+prompt.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ def copy_length(options: Mapping[str, int]) -> int:
 
 
 class PromptLookupDrafter:
-    """Matches the last `longest` tokens, down to `shortest`, in prompt and output; with `llma` in the prompt only.
+    """Copies after the first match of the last `longest` tokens, or of fewer, down to `shortest`.
 
-    The context ends in 1 2, which stood at its start, followed by 3 9; so these are copied:
+    The match is in prompt and output; with `llma`, in the prompt only. Here the context ends in 1 2, which also occurs
+    at its start, followed by 3 9. So 3 9 is copied:
 
     >>> context = (1, 2, 3, 9, 5, 1, 2)
     >>> PromptLookupDrafter(DrafterInputs(context, vocab_size=10)).propose(context, budget=2).tokens
@@ -46,7 +47,7 @@ class PromptLookupDrafter:
         self._matched = 0
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
-        """A chain of up to `budget` tokens; the bare root without a match."""
+        """A chain of up to `budget` tokens; the bare root if nothing matches."""
         index, self._matched = self.text.match_suffix(self.shortest, context if self.llma else None)
         if not self._matched:
             return TokenTree.chain(context[-1])
@@ -55,10 +56,10 @@ class PromptLookupDrafter:
         return TokenTree((context[-1], *draft), tuple(range(-1, len(draft))), positions=positions)
 
     def note(self, tree: TokenTree) -> Note:
-        """The number of last tokens that matched."""
+        """The number of tokens that matched."""
         return Note({"matched tokens": self._matched})
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        """Append the output tokens, unless `llma`."""
+        """Append the output tokens, except with `llma`."""
         if not self.llma:
             self.text.extend(verdict.output(tree))

@@ -1,12 +1,12 @@
-"""Token recycling (Luo et al., 2024): what the target found likely after a token is drafted when the token comes again.
+"""Token recycling (Luo et al., 2024): tokens that were likely after a token are drafted when that token comes again.
 
 An adjacency matrix holds, for each token, the target's k likeliest next tokens at the last node with that token,
 rejected nodes included. A fixed template of ranks is filled from it level by level.
 
-With `copy` it is RACER (Zhang et al., 2026): a tree copied from prompt and output comes first, and the template takes
-the room that is left, its likeliest nodes first. RACER's copy-logits (the logits where a token last stood) are the rows
-of the matrix. RACER's code also has rows for the prompt; here there are none, since a prefill that computes the logits
-of all tokens would be on every lane's clock.
+With `copy` it is RACER (Zhang et al., 2026): first come nodes copied from prompt and output, then the likeliest nodes
+of the template fill the rest of the budget. RACER's copy-logits (the logits at the last occurrence of a token) are the
+rows of the matrix. RACER's code also has rows for the prompt. Here there are none, because a prefill that computes the
+logits of all tokens would be on every lane's clock.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Annotated
 from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.core.verify import Verdict
 from specrace.drafters.base import DrafterInputs, Flag
-from specrace.drafters.retrieval_tree import NGRAM, add_retrieved
+from specrace.drafters.retrieval_tree import MAX_NGRAM, add_retrieved
 from specrace.ngrams.automaton import SuffixAutomaton
 from specrace.ngrams.counts import NGramCounts
 
 NUM_TOP = 8
 Ranks = tuple[int, ...]
-# The published template of 80 nodes ("2.2.2" in the authors' code), with levels of 8, 21, 25, 15, 8 and 3 nodes: the
-# number of children of each node, by the ranks on its path. Other nodes have none.
+# The published template of 80 nodes ("2.2.2" in the authors' code), with levels of 8, 21, 25, 15, 8 and 3 nodes. Maps
+# the ranks on a node's path to the number of the node's children; nodes that are not listed have none.
 _PUBLISHED: Mapping[Ranks, int] = {
     (): 8,
     **{(rank,): count for rank, count in enumerate((8, 4, 3, 2, 1, 1, 1, 1))},
@@ -43,29 +43,30 @@ _PUBLISHED: Mapping[Ranks, int] = {
 
 @lru_cache(maxsize=64)
 def template(num_nodes: int) -> tuple[Ranks, ...]:
-    """A tree of `num_nodes` ranks, level by level; each node is given as the ranks on its path.
+    """The template with `num_nodes` nodes, level by level; a node is the tuple of the ranks on its path.
 
-    80 nodes are the published template, fewer are its likeliest part, and more add the likeliest other nodes. Rank r (0
-    is the likeliest) is taken to have probability 2 ** -(r + 1), and a path the product. Ties go to the shallower node,
-    then to the lower ranks. Up to 31 nodes this is the likeliest of all trees.
+    With 80 nodes it is the published template. A smaller template has the likeliest nodes of the published one; a
+    larger one adds the likeliest other nodes. Rank r (0 is the likeliest) is assumed to have probability 2 ** -(r + 1),
+    and a path the product over its ranks. Ties go to the shallower node, then to the lower ranks. Up to 31 nodes no
+    other tree has a higher sum of path probabilities.
 
     >>> template(4)
     ((0,), (1,), (2,), (0, 0))
     """
     chosen: list[Ranks] = []
-    # (not in the published template, -log2 of the path probability, depth, ranks)
+    # (not in the published template, bits, depth, ranks); the bits are -log2 of the path probability.
     frontier: list[tuple[bool, int, int, Ranks]] = []
 
-    def push(parent: Ranks, halvings: int) -> None:
+    def push_children(parent: Ranks, bits: int) -> None:
         for rank in range(NUM_TOP):
             is_extra = rank >= _PUBLISHED.get(parent, 0)
-            heapq.heappush(frontier, (is_extra, halvings + rank + 1, len(parent) + 1, (*parent, rank)))
+            heapq.heappush(frontier, (is_extra, bits + rank + 1, len(parent) + 1, (*parent, rank)))
 
-    push((), 0)
+    push_children((), 0)
     while len(chosen) < num_nodes:
-        _, halvings, _, ranks = heapq.heappop(frontier)
+        _, bits, _, ranks = heapq.heappop(frontier)
         chosen.append(ranks)
-        push(ranks, halvings)
+        push_children(ranks, bits)
     return tuple(sorted(chosen, key=lambda ranks: (len(ranks), ranks)))
 
 
@@ -76,13 +77,12 @@ def by_likelihood(num_nodes: int) -> tuple[Ranks, ...]:
 
 
 class RecyclingDrafter:
-    """Fills the template with the target's likely tokens, after nodes copied from prompt and output.
+    """Drafts nodes copied from prompt and output, then fills the template with the target's likely tokens.
 
-    It starts empty for each generation, while the published code keeps its matrix between requests. `warm` starts from
-    the bigrams of the prompt and past outputs, where the target's likely tokens are not known. Without `copy` it is the
-    published token recycling.
+    The matrix starts empty for each generation, while the published code keeps it between requests. With `warm` it
+    starts with the bigrams of the prompt and of past outputs. Without `copy` this is token recycling as published.
 
-    At 5 the target found 6 and 7 likely, so these are drafted when 5 comes again:
+    After 5 the target found 6 and 7 likely, so these are drafted when 5 comes again:
 
     >>> from specrace.core.verify import Scores, verify
     >>> drafter = RecyclingDrafter(DrafterInputs((5,), vocab_size=10))
@@ -96,10 +96,10 @@ class RecyclingDrafter:
         inputs: DrafterInputs,
         *,
         warm: Annotated[bool, Flag("start from the bigrams of the prompt and of past outputs")] = False,
-        copy: Annotated[bool, Flag("RACER's: first copy what followed the last tokens in prompt and output")] = True,
+        copy: Annotated[bool, Flag("RACER's rule: first copy what followed the last tokens earlier")] = True,
     ) -> None:
         self.successors: dict[int, Ranks] = {}
-        self.text = SuffixAutomaton(NGRAM, inputs.prompt) if copy else None
+        self.text = SuffixAutomaton(MAX_NGRAM, inputs.prompt) if copy else None
         if warm:
             counts = NGramCounts()
             counts.extend_apart((inputs.prompt, *inputs.past))
@@ -109,19 +109,19 @@ class RecyclingDrafter:
                     self.successors[context[0]] = tuple(sorted(row, key=row.__getitem__, reverse=True)[:NUM_TOP])
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
-        """Copied nodes, if any, then the template's nodes for which a successor is known, up to `budget` in all."""
+        """Copied nodes, if any, then the template's nodes for which a token is known, up to `budget` in total."""
         builder = TreeBuilder(context[-1])
         budget = max(0, budget)
         if self.text is None:
             self._fill(builder, template(budget), budget)
         else:
             add_retrieved(builder, self.text, budget)
-            # Template nodes that were copied already take no room, so the likeliest of the others are added.
+            # Template nodes that were already copied do not count again, so the likeliest others fill the budget.
             self._fill(builder, by_likelihood(budget), budget)
         return builder.build()
 
     def _fill(self, builder: TreeBuilder, chosen: Iterable[Ranks], budget: int) -> None:
-        """Add the successors of these ranks, parents first, until there are `budget` draft nodes."""
+        """Add the nodes `chosen`, parents first, where a token is known, until there are `budget` draft nodes."""
         nodes: dict[Ranks, int] = {(): 0}
         for ranks in chosen:
             if len(builder.tokens) > budget:

@@ -1,4 +1,4 @@
-"""REST (He et al., 2023): the draft is what follows the last tokens in a corpus.
+"""REST (He et al., 2023): drafts what follows the last tokens in a corpus.
 
 Unlike in the published code, no match means no draft, and ties go to the earlier position, not to hash order.
 """
@@ -16,14 +16,15 @@ from specrace.core.verify import Verdict
 from specrace.drafters.base import Bounds, DrafterInputs
 from specrace.ngrams.suffix_index import END, count_continuations, earlier_matches
 
+# At most this many occurrences of the match are counted, evenly spaced if there are more.
 MAX_MATCHES = 5000
 
 
 class RestDrafter:
-    """Drafts the most frequent continuations of the longest match in all documents; without any, in prompt and output.
+    """Drafts the most frequent continuations of the longest match in all documents.
 
-    In the documents 1 2 is followed by 3 8, by 3 9 and by 4. Of the continuations 3 comes first, as the most frequent,
-    then the shortest of the others:
+    If there are no documents, it searches prompt and output. In the documents below, 1 2 is followed by 3 8, by 3 9 and
+    by 4. The continuation 3 is the most frequent. The others occur once each, so the shortest of them, 4, comes next:
 
     >>> from specrace.ngrams.suffix_index import SuffixIndex
     >>> documents = SuffixIndex([(1, 2, 3, 8), (7, 1, 2, 3, 9), (1, 2, 4)])
@@ -49,7 +50,7 @@ class RestDrafter:
         self._num_matches = 0
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
-        """The tree of the most frequent continuations and their prefixes, at most `branches` and `budget`."""
+        """The tree of the most frequent continuations and their prefixes, at most `branches` and `budget` nodes."""
         self._num_matches = 0
         if budget < 1:
             return TokenTree.chain(context[-1])
@@ -73,7 +74,7 @@ class RestDrafter:
         return builder.build()
 
     def note(self, tree: TokenTree) -> Note:
-        """How often the longest match occurs in the corpus."""
+        """The number of occurrences of the longest match that were counted."""
         return Note({"places that match": self._num_matches})
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:

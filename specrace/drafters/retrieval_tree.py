@@ -13,7 +13,7 @@ from specrace.core.tree import TreeBuilder
 from specrace.ngrams.automaton import SuffixAutomaton
 
 # The published values: n-grams of up to 10 tokens, of which at least 2 match.
-NGRAM, SHORTEST = 10, 2
+MAX_NGRAM, MIN_MATCH = 10, 2
 # (-occurrences, depth, order of discovery, parent, token, state, length)
 _Candidate = tuple[int, int, int, int, int, int, int]
 
@@ -21,13 +21,13 @@ _Candidate = tuple[int, int, int, int, int, int, int]
 def add_retrieved(builder: TreeBuilder, text: SuffixAutomaton, max_nodes: int) -> None:
     """Add up to `max_nodes` nodes below the root: continuations of every suffix of `text` that occurred earlier.
 
-    The continuations of all suffixes of at least `SHORTEST` tokens are pooled, and the most frequent n-grams are taken.
-    Ties go to the shallower, then to that of the longer suffix. A parent occurs at least as often as its child, so it
-    comes first.
+    The continuations of all suffixes of at least `MIN_MATCH` tokens are pooled, and the most frequent ones are added.
+    Ties go to the shallower node, then to the continuation of the longer suffix. A parent occurs at least as often as
+    its child, so parents come first.
 
     >>> builder = TreeBuilder(2)
-    >>> add_retrieved(builder, SuffixAutomaton(NGRAM, [1, 2, 3, 1, 2, 3, 1, 2, 5, 1, 2]), max_nodes=2)
-    >>> builder.tokens, builder.parents  # 3 followed 1 2 twice, and both times 1 followed that
+    >>> add_retrieved(builder, SuffixAutomaton(MAX_NGRAM, [1, 2, 3, 1, 2, 3, 1, 2, 5, 1, 2]), max_nodes=2)
+    >>> builder.tokens, builder.parents  # 1 2 was followed by 3 twice, both times then by 1
     ([2, 3, 1], [-1, 0, 1])
     """
     heap: list[_Candidate] = []
@@ -40,10 +40,11 @@ def add_retrieved(builder: TreeBuilder, text: SuffixAutomaton, max_nodes: int) -
             heapq.heappush(heap, (-text.counts[following], depth, pushed, parent, token, following, length + 1))
 
     state, length = text.suffix()
-    while length >= SHORTEST:
+    while length >= MIN_MATCH:
         shorter = text.lengths[text.links[state]]
-        # Suffixes that share a state have the same continuations. The shortest leaves the most of an n-gram's length.
-        push(0, 1, state, max(SHORTEST, shorter + 1))
+        # Suffixes that share a state have the same continuations. After the shortest suffix the draft can be longest,
+        # because match and draft together have at most `MAX_NGRAM` tokens.
+        push(0, 1, state, max(MIN_MATCH, shorter + 1))
         state, length = text.links[state], shorter
     while heap and len(builder.tokens) <= max_nodes:
         _, depth, _, parent, token, state, length = heapq.heappop(heap)

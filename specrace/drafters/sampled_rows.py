@@ -13,7 +13,7 @@ from specrace.ngrams.dense import MAX_VOCABULARY, DenseCounts
 
 
 class SampledRows:
-    """Samples from the rows of `counts` over a vocabulary of V tokens; for small vocabularies it keeps a dense copy."""
+    """Samples from the rows of `counts` over V tokens; for a small V it also stores the counts as dense arrays."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class SampledRows:
         self._dense = DenseCounts(vocab_size, counts) if vocab_size <= MAX_VOCABULARY else None
 
     def extend(self, tokens: Iterable[int]) -> None:
-        """Count output tokens in the dense copy; the drafter itself counts them in `counts`."""
+        """Count output tokens in the dense arrays; the drafter counts them in `counts`."""
         if self._dense is not None:
             self._dense.extend(tokens)
 
@@ -47,6 +47,7 @@ class SampledRows:
         return int(draw(probs, self.random.random())), probs
 
     def _row(self, context: Context) -> np.ndarray:
+        """The counts of the tokens that followed `context`, [V]."""
         if self._dense is not None:
             return self._dense.row(context)
         row = self.counts.row(context)

@@ -1,8 +1,8 @@
-"""Suffix decoding (Oliaro et al., 2024; Arctic Inference): of the drafts after matches of all lengths, the best one.
+"""Suffix decoding (Oliaro et al., 2024; Arctic Inference): the best of the drafts after matches of every length.
 
-It looks in two texts, this request's prompt and output, and past outputs. A token's probability is its count over the
-count of the matched substring. That includes, as in Arctic's code, the substring at the end of the text, which has no
-continuation; so what followed once gets 1/2.
+Matches are searched in two texts: this request's prompt and output, and past outputs. A token's probability is its
+count over the count of the matched substring. As in Arctic's code, that count includes the occurrence at the end of the
+text, which has no continuation. So a token that followed the only earlier occurrence has probability 1/2.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ NO_DRAFT: Draft = (0.0, 0, [])
 
 
 class SuffixDrafter:
-    """Drafts what has the highest sum of path probabilities; a longer match may draft more tokens.
+    """Drafts the path (or tree) with the highest sum of path probabilities; a longer match may draft more tokens.
 
-    The last two tokens, 1 2, stood at the start, followed by 3 9, so these two are drafted. 1 2 occurs twice, at the
-    end without a continuation, so 3 has probability 1/2; 9 always followed 3:
+    The last two tokens, 1 2, also occur at the start, followed by 3 9, so these two are drafted. 1 2 occurs twice, the
+    second time without a continuation, so 3 has probability 1/2. 9 always followed 3:
 
     >>> context = (1, 2, 3, 9, 5, 1, 2)
     >>> tree = SuffixDrafter(DrafterInputs(context, vocab_size=10)).propose(context, budget=8)
@@ -74,10 +74,10 @@ class SuffixDrafter:
         return TokenTree(tokens, parents, probs, positions)
 
     def _likeliest_path(self, automaton: SuffixAutomaton, state: int, lengths: range, budget: int) -> Draft:
-        """The likeliest token after `state`, the likeliest token after that, and so on.
+        """The draft that goes on from `state` with the likeliest token, then the likeliest after that, and so on.
 
-        The matches of all `lengths`, the longest first, share the state and so its continuations. The factor lets a
-        longer match draft more tokens, the depth lets a shorter one: the one that may draft the most wins.
+        Matches of all `lengths`, the longest first, share `state` and so have the same continuations. `factor` allows
+        more tokens after a longer match, `depth` after a shorter one. The length that allows the most tokens is used.
         """
         counts = automaton.counts
         has_positions = automaton is self.text
@@ -101,7 +101,7 @@ class SuffixDrafter:
         return score, matched, nodes
 
     def _likeliest_tree(self, automaton: SuffixAutomaton, state: int, lengths: range, budget: int) -> Draft:
-        """The best of the trees after `state` for matches of all `lengths`, the longest first."""
+        """The best of the trees after `state`, one for each match length in `lengths`, the longest first."""
         best = NO_DRAFT
         for length in lengths:
             limit, max_depth = min(budget, length * self.factor), self.depth - length
@@ -158,7 +158,7 @@ class SuffixDrafter:
 
 
 def _likeliest(automaton: SuffixAutomaton, state: int) -> int:
-    """The most frequent successor other than END, the first seen if there are several; NO_STATE if there is none."""
+    """The most frequent successor other than END; ties go to the first seen. NO_STATE if there is none."""
     target, counts = automaton.nexts[state], automaton.counts
     if target >= 0:
         return NO_STATE if automaton.tokens[automaton.firsts[target]] == END else target

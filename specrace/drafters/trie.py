@@ -15,10 +15,10 @@ from specrace.ngrams.trie import Match, NGramTrie
 class TrieDrafter:
     """Drafts the most frequent continuations of the longest match of the last `prefix` tokens.
 
-    By default output tokens are added to the trie; `static=True` is the paper's trie of the prompt.
+    By default output tokens are added to the trie. With `static` the trie holds the prompt only, as in the paper.
 
-    After 1 2 came 3 twice, once followed by 4 and once by 6, and 7 once. The best node is 3; 7, 4 and 6 are equally
-    frequent, of which 7 is the shallowest and 4 comes before 6:
+    1 2 was followed by 3 twice (then by 4 and by 6) and by 7 once. So 3 is the most frequent node. 7, 4 and 6 are
+    equally frequent; 7 is the shallowest of them, and 4 was seen before 6:
 
     >>> context = (8, 1, 2, 3, 4, 1, 2, 3, 6, 1, 2, 7, 1, 2)
     >>> tree = TrieDrafter(DrafterInputs(context, vocab_size=10), prefix=2).propose(context, budget=3)
@@ -32,7 +32,7 @@ class TrieDrafter:
         *,
         n: Annotated[int, Bounds(2, 64, "depth of the trie, in tokens")] = 13,
         prefix: Annotated[int, Bounds(1, 32, "L_p: maximum number of tokens matched")] = 3,
-        static: Annotated[bool, Flag("the paper's: copy from the prompt only, not from the output")] = False,
+        static: Annotated[bool, Flag("the paper's rule: copy from the prompt only, not from the output")] = False,
     ) -> None:
         self.prefix = min(prefix, n - 1)
         self.trie = NGramTrie(n, inputs.prompt, copies=self.prefix)
@@ -41,7 +41,7 @@ class TrieDrafter:
         self._match: Match | None = None
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
-        """The `budget` most frequent nodes below the match; the bare root without a match."""
+        """The `budget` most frequent nodes below the match; the bare root if nothing matches."""
         self._suffix = context[-self.prefix :]
         self._match = self.trie.match(self._suffix) if budget > 0 else None
         if self._match is None:

@@ -269,7 +269,7 @@ def test_jacobi_cannot_be_scored() -> None:
 
 def test_only_lookaheads_pool_is_scored_and_the_lane_says_so() -> None:
     lane = ScoredLane.of("lookahead", {"n": "4"})
-    assert lane.part.startswith("pool from the prompt only") and lane.options["pool_from_prompt"] is True
+    assert lane.part.startswith("pool from prompt and output") and lane.options["pool_from_prompt"] is True
     with pytest.raises(InputError, match="pool_from_prompt"):
         ScoredLane.of("lookahead", {"pool_from_prompt": "false"})
 

@@ -1,7 +1,7 @@
 """llama.cpp's drafters without a model: `ngram-simple`, `-map-k`, `-map-k4v`, `-mod` and `-cache`.
 
 Source: ggml-org/llama.cpp, common/speculative.cpp, ngram-map.cpp, ngram-mod.cpp and ngram-cache.cpp, as in build 11549.
-As there, a rule makes its whole draft, which is then cut to the room that is left. See docs/engines.md for what is not
+As in llama.cpp, a drafter makes its whole draft, which is then cut to the budget. See docs/engines.md for what is not
 modelled.
 """
 
@@ -33,12 +33,12 @@ POOL_CHUNK = 32
 LOW_DRAFTS, LOW_SHARE = 5, 0.25
 # ngram-cache drafts up to 8 tokens.
 CACHE_DRAFT = 8
-# Its n-grams have 1 to 4 tokens. By n-gram size: the minimum number of counts, and the share of them that the most
-# frequent token needs.
+# ngram-cache counts what followed n-grams of 1 to 4 tokens. For each n-gram size: the minimum total count, and the
+# percentage of it that the most frequent token needs.
 CACHE_NGRAM = 4
 MIN_COUNTS = (2, 2, 1, 1)
 MIN_PERCENT = (66, 50, 50, 50)
-# The size of the n-grams of its static counts.
+# The n-gram size of ngram-cache's static counts.
 STATIC_NGRAM = 2
 
 
@@ -63,11 +63,11 @@ class Pool:
             ngram.append(token)
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Enter a text that ends in an END, which is left out."""
+        """Enter a text that ends in an END; the END is left out."""
         self.add(tokens[:-1])
 
     def follow(self, tokens: Sequence[int], max_tokens: int) -> list[int]:
-        """The tokens that follow the n `tokens`, up to an empty slot, at most `max_tokens`."""
+        """The tokens that follow `tokens`, an n-gram, up to an empty slot; at most `max_tokens`."""
         text = list(tokens)
         slot = reduce(lambda slot, token: (slot * POOL_FACTOR + token) % POOL_SLOTS, tokens, 0)
         for index in range(max_tokens):
@@ -80,11 +80,12 @@ class Pool:
 
 
 class ModDrafter(LlamaCppDrafter):
-    """ngram-mod: a hash of the last `n_match` tokens gives the next token, and so on from there.
+    """ngram-mod: looks up the token that followed the last `n_match` tokens, appends it, and repeats.
 
-    A draft of fewer than `n_min` tokens is discarded. The pool holds earlier requests, too: a server has one pool.
+    A draft of fewer than `n_min` tokens is discarded. The pool also has the n-grams of earlier requests, because a
+    llama.cpp server has one pool.
 
-    After 1 2 came 3, after 2 3 came 9, and after 3 9 came 4:
+    1 2 was followed by 3, 2 3 by 9, and 3 9 by 4:
 
     >>> drafter = ModDrafter(DrafterInputs((1, 2, 3, 9, 4, 1), vocab_size=10), n_match=2, n_min=1, n_max=3)
     >>> drafter.propose((1, 2, 3, 9, 4, 1, 2), budget=8).tokens
@@ -107,7 +108,7 @@ class ModDrafter(LlamaCppDrafter):
         if len(past := PastOutputs.of(inputs.past)):
             self._pool.slots = ChainMap({}, past.index(Pool, n_match, prompt_tail=sys.maxsize).slots)
         self._pool.add(inputs.prompt)
-        # The start of the tokens that are not in the pool yet.
+        # The index of the first token that is not in the pool yet.
         self._added = max(0, self.num_prompt - n_match)
         # The number of drafts in a row of which little was accepted, and the length of the last draft.
         self._low_drafts = 0
@@ -140,8 +141,7 @@ class CacheDrafter(LlamaCppDrafter):
     """ngram-cache: drafts up to eight tokens, each the most frequent one after the last 4, 3, 2 or 1 tokens.
 
     A token must be frequent enough; ties go to the token that was first seen later. The prompt is counted together with
-    the first output token, and then the tokens of each step by themselves, so n-grams that span two steps are not
-    counted.
+    the first output token, then the tokens of each step separately. So n-grams that span two steps are not counted.
 
     1 2 3 was followed by 9, and 1 2 3 9 by 4. After three tokens or more a single count is enough, after two it is not:
 
@@ -184,7 +184,7 @@ class CacheDrafter(LlamaCppDrafter):
                 row[tokens[end]] = row.get(tokens[end], 0) + 1
 
     def _next_token(self, tokens: Sequence[int]) -> int | None:
-        """The token to draft after `tokens`: that of the longest n-gram that has one, else the static counts'."""
+        """The token to draft after `tokens`, by the longest n-gram with a frequent token, else by the static counts."""
         static = self.static.row(tuple(tokens[-STATIC_NGRAM:])) if len(tokens) >= STATIC_NGRAM else {}
         weights = {token: 100 * count for token, count in static.items()}
         for size in range(min(CACHE_NGRAM, len(tokens)), 0, -1):
@@ -199,12 +199,13 @@ def _frequent(row: Mapping[int, int], weights: Mapping[int, int], size: int) -> 
     total = sum(row.values())
     if total < MIN_COUNTS[size - 1]:
         return None
-    # Ties: llama.cpp's hash table lists the later of two entries first. Three or more never reach the percentage.
+    # On a tie, llama.cpp's hash table lists the later of two tokens first. Three equal counts never reach MIN_PERCENT.
     best = max(reversed(row), key=lambda token: row[token] * weights.get(token, 1))
     return best if 100 * row[best] >= MIN_PERCENT[size - 1] * total else None
 
 
 def _corpus_part(options: Mapping[str, Any]) -> CorpusPart:
+    """The field through which ngram-cache reads the documents, if it uses them."""
     return "corpus" if options["lookup_cache_static"] else ""
 
 
@@ -214,7 +215,7 @@ METHODS = (
            SimpleDrafter, map_draft, profile=None, twin_of="llama.cpp"),
     Method("llamacpp-map-k", "llama.cpp ngram-map-k", "copies after an n-gram as much as was accepted last time",
            MapKDrafter, map_draft, profile=None, twin_of="llama.cpp"),
-    Method("llamacpp-map-k4v", "llama.cpp ngram-map-k4v", "the same, where one continuation is the most frequent",
+    Method("llamacpp-map-k4v", "llama.cpp ngram-map-k4v", "copies after an n-gram its dominant continuation",
            MapK4vDrafter, map_draft, profile=None, twin_of="llama.cpp"),
     Method("llamacpp-mod", "llama.cpp ngram-mod", "follows a hash table from n-gram to next token",
            ModDrafter, lambda options: int(options["n_max"]), profile=None, twin_of="llama.cpp"),

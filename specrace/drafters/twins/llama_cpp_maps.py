@@ -28,21 +28,21 @@ def map_draft(options: Mapping[str, int]) -> int:
 
 
 class LlamaCppDrafter:
-    """Base class of llama.cpp's five drafters. A rule drafts in `_draft` and learns in `_accept`."""
+    """Base class of llama.cpp's five drafters. Subclasses draft in `_draft` and learn in `_accept`."""
 
     def __init__(self, inputs: DrafterInputs) -> None:
         self.num_prompt = len(inputs.prompt)
         self._drafted = False
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
-        """A chain; the bare root for the first token."""
+        """A chain; the bare root before the first output token."""
         may_draft = budget > 0 and len(context) > self.num_prompt
         tree = TokenTree.chain(context[-1], self._draft(context)[:budget] if may_draft else ())
         self._drafted = tree.num_draft > 0
         return tree
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        """Tell the rule how many tokens of its draft were accepted, if it drafted any."""
+        """Call `_accept` with the number of accepted draft tokens, if any were drafted."""
         if self._drafted:
             self._accept(verdict.accepted)
 
@@ -57,7 +57,7 @@ class LlamaCppDrafter:
 class SimpleDrafter(LlamaCppDrafter):
     """ngram-simple: what followed the latest earlier occurrence of the last `size_n` tokens.
 
-    If fewer than `size_n` tokens follow, there is no draft; an occurrence at the very start of the text does not count.
+    If fewer than `size_n` tokens follow, there is no draft. An occurrence at the very start of the text does not count.
 
     1 2 occurred earlier, followed by 3 9:
 
@@ -72,7 +72,7 @@ class SimpleDrafter(LlamaCppDrafter):
         self.size_m = size_m
         # The start of the latest occurrence of each n-gram.
         self._latest: dict[NGram, int] = {}
-        # The first start that is not entered yet.
+        # The start of the first n-gram that is not in `_latest` yet.
         self._next = 1
 
     def _draft(self, context: Sequence[int]) -> Sequence[int]:
@@ -89,7 +89,7 @@ class SimpleDrafter(LlamaCppDrafter):
 
 @dataclass
 class Value:
-    """An m-gram after a key: its tokens, its count, and how many tokens of its last draft were accepted."""
+    """An m-gram after a key: its tokens, its count, and the accepted tokens of its last draft (`size_m` at first)."""
 
     tokens: NGram
     accepted: int
@@ -108,11 +108,11 @@ class Key:
 class MapKDrafter(LlamaCppDrafter):
     """ngram-map-k: what followed an earlier occurrence of the last `size_n` tokens, as much as was accepted last time.
 
-    A key whose draft was rejected as a whole never drafts again. A hash table with `MAP_SLOTS` slots finds keys: the
-    first n-gram in a slot stays, and the prompt's n-grams are entered from its end. An n-gram is entered once `size_m`
-    tokens follow it; those at the end of the prompt never are.
+    A key whose draft was rejected as a whole never drafts again. Keys are found in a hash table with `MAP_SLOTS` slots.
+    The first n-gram in a slot stays, and the prompt's n-grams are entered from its end to its start. An n-gram is
+    entered once `size_m` tokens follow it; n-grams at the end of the prompt are never entered.
 
-    1 2 occurred earlier, followed by 3 9. After only 3 of that was accepted, one token is drafted:
+    1 2 occurred earlier, followed by 3 9. Only 3 is accepted, so the next draft after 1 2 has one token:
 
     >>> from specrace.core.verify import Scores, verify
     >>> drafter = MapKDrafter(DrafterInputs((7, 1, 2, 3, 9, 8, 8, 1), vocab_size=10), size_n=2, size_m=2)
@@ -127,7 +127,7 @@ class MapKDrafter(LlamaCppDrafter):
         super().__init__(inputs)
         self.size_n = size_n
         self.size_m = size_m
-        # The hash table: the start of an n-gram for each slot, and the start up to which n-grams are entered.
+        # The hash table, from slot to the start of an n-gram, and the start up to which n-grams have been entered.
         self._slots: dict[int, int] = {}
         self._entered = 0
         self._keys: dict[NGram, Key] = {}
@@ -166,14 +166,14 @@ class MapKDrafter(LlamaCppDrafter):
     def _new_starts(self, end: int) -> Iterator[int]:
         """The starts of n-grams that are not entered yet, in llama.cpp's order: the prompt's, then the output's.
 
-        Both go from the end to the start.
+        Both parts are in descending order.
         """
         prompt = self.num_prompt
         in_prompt = range(prompt - self.size_n - self.size_m - 1, self._entered, -1)
         return chain(in_prompt, range(end, max(prompt, self._entered), -1))
 
     def _choose(self, context: Sequence[int], ngram: NGram, key: Key, start: int) -> Value | None:
-        """The value of `key` to draft from, None for no draft; `start`: an earlier occurrence of its `ngram`."""
+        """The value of `key` to draft from, or None. `start`: the index of an earlier occurrence of its `ngram`."""
         if not key.values:
             key.values.append(Value((), self.size_m))
         return key.values[0]
@@ -187,7 +187,7 @@ class MapK4vDrafter(MapKDrafter):
     """ngram-map-k4v: ngram-map-k, but it drafts only an m-gram at least twice as frequent as all others after the key.
 
     A key counts up to four m-grams, and drafts from its lookup number `min_hits` on. Each lookup counts the occurrence
-    that it matched once more.
+    that it matched again.
 
     1 2 was followed by 3 9 both times:
 
@@ -203,7 +203,7 @@ class MapK4vDrafter(MapKDrafter):
         *,
         size_n: SizeN = 12,
         size_m: SizeM = 48,
-        min_hits: Annotated[int, Bounds(1, 1024, "lookups of a key from which on it drafts")] = 1,
+        min_hits: Annotated[int, Bounds(1, 1024, "number of the first lookup of a key that drafts")] = 1,
     ) -> None:
         super().__init__(inputs, size_n=size_n, size_m=size_m)
         self.min_hits = min_hits

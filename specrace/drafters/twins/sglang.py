@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Node:
-    """An n-gram of the trie, with its `children` by token; the one entered last is at the end."""
+    """An n-gram of the trie, with its `children` by token; the most recently entered child is last."""
 
     __slots__ = ("children", "count")
 
@@ -34,30 +34,30 @@ class Node:
         self.children: dict[int, Node] = {}
 
 
-# An n-gram of the trie: its node in this request, its positions in earlier requests, and its length.
-Joined = tuple[Node | None, Ints, int]
+# An n-gram of `Trie`: its node in this request, the positions after it in earlier requests, and its length.
+TrieNode = tuple[Node | None, Ints, int]
 NO_POSITIONS = np.empty(0, np.int64)
 
 
 class Source(Protocol[T]):
-    """A source of continuations; a node of it stands for all that follows one n-gram."""
+    """A source of continuations. A node (of type T) represents everything that follows one n-gram."""
 
     def latest(self, node: T, max_tokens: int) -> list[tuple[int, T]]:
-        """The token and node of at most `max_tokens` continuations, the one seen last first."""
+        """The token and node of at most `max_tokens` continuations, the most recent first."""
 
     def frequent(self, node: T, max_tokens: int) -> list[tuple[int, T, int]]:
-        """The token, node and count of at most `max_tokens` continuations, by falling count, then by token."""
+        """The token, node and count of at most `max_tokens` continuations, by descending count, then by token."""
 
 
 class Texts:
-    """Texts that do not grow, each followed by an END; a node is the positions of the tokens that follow an n-gram."""
+    """Texts that do not grow, each followed by an END. A node is an array: the positions after an n-gram."""
 
     def __init__(self, text: Ints, depth: int) -> None:
         self.text = text
         self.depth = depth
 
     def suffixes(self, context: Sequence[int]) -> Iterator[tuple[int, Ints]]:
-        """The length and the end positions of ever longer suffixes of `context`, up to the longest that occurs."""
+        """The length and the end positions of each suffix of `context` that occurs, the shortest first."""
         ends = np.flatnonzero(self.text == context[-1])
         for length in range(1, min(self.depth, len(context)) + 1):
             if length > 1:
@@ -68,12 +68,12 @@ class Texts:
             yield length, ends
 
     def following(self, ends: Ints) -> Ints:
-        """The node of an n-gram that ends at these positions."""
+        """The node of an n-gram that ends at the positions `ends`."""
         starts: Ints = ends[self.text[ends + 1] != END] + 1
         return starts
 
     def after(self, node: Ints, token: int) -> Ints:
-        """The node after the n-gram of `node` and `token`."""
+        """The node of the n-gram that consists of the n-gram of `node` and `token`."""
         return self.following(node[self.text[node] == token]) if len(node) else node
 
     def latest(self, node: Ints, max_tokens: int) -> list[tuple[int, Ints]]:
@@ -104,8 +104,8 @@ class Documents(Texts):
 class Trie:
     """The n-grams of up to `depth` tokens of this request, and of earlier ones (`past`).
 
-    `anchors` are this request's nodes of the last 1, 2, ... tokens, None for one that does not exist. As in SGLang they
-    move by one token at a time from where they were, and do not see nodes that were entered since.
+    `anchors`: this request's nodes for the last 1, 2, ... tokens, None where there is no such node. As in SGLang, each
+    token moves the anchors to a child. They are not looked up again, so n-grams that were entered since are missed.
     """
 
     def __init__(self, depth: int, past: Texts) -> None:
@@ -124,31 +124,31 @@ class Trie:
                 node.children[token] = node = child
 
     def follow(self, tokens: Sequence[int]) -> None:
-        """Move the anchors by `tokens`; they start again if these are more than `depth`."""
+        """Move the anchors along `tokens`. After more than `depth` tokens, the anchors start at the root again."""
         if len(tokens) > self.depth:
             self.anchors, tokens = [], tokens[-self.depth :]
         for token in tokens:
             parents = [self.root, *self.anchors][: self.depth]
             self.anchors = [node and node.children.get(token) for node in parents]
 
-    def matches(self, context: Sequence[int]) -> list[tuple[Joined, int]]:
+    def matches(self, context: Sequence[int]) -> list[tuple[TrieNode, int]]:
         """The nodes of the suffixes of `context` that have continuations, with their lengths, the longest first.
 
         `follow` must have been called for all of `context`.
         """
         past = {length: self.past.following(ends) for length, ends in self.past.suffixes(context)}
-        matches: list[tuple[Joined, int]] = []
+        matches: list[tuple[TrieNode, int]] = []
         for length, node in enumerate(self.anchors, 1):
             positions = past.get(length, NO_POSITIONS)
             if (node and node.children) or len(positions):
                 matches.append(((node, positions, length), length))
         return matches[::-1]
 
-    def latest(self, node: Joined, max_tokens: int) -> list[tuple[int, Joined]]:
+    def latest(self, node: TrieNode, max_tokens: int) -> list[tuple[int, TrieNode]]:
         """See `Source`; continuations in this request are later than all others."""
         current, past, length = node
         children = dict(islice(reversed(current.children.items()), max_tokens)) if current else {}
-        latest: list[tuple[int, Joined]] = [
+        latest: list[tuple[int, TrieNode]] = [
             (token, (child, self.past.after(past, token), length + 1)) for token, child in children.items()
         ]
         if len(past) and len(latest) < max_tokens:
@@ -156,11 +156,11 @@ class Trie:
             latest += [(token, (None, after, length + 1)) for token, after in earlier if token not in children]
         return latest[:max_tokens]
 
-    def frequent(self, node: Joined, max_tokens: int) -> list[tuple[int, Joined, int]]:
-        """See `Source`; an n-gram of an earlier request counts once for each draft that entered it."""
+    def frequent(self, node: TrieNode, max_tokens: int) -> list[tuple[int, TrieNode, int]]:
+        """See `Source`; an n-gram of an earlier request counts once for each draft that entered the n-gram."""
         current, past, length = node
         children = current.children if current else {}
-        by_token: dict[int, tuple[int, Joined, int]] = {
+        by_token: dict[int, tuple[int, TrieNode, int]] = {
             token: (token, (child, NO_POSITIONS, length + 1), child.count) for token, child in children.items()
         }
         # Each draft entered the last `depth` tokens of its context, so this many drafts entered one n-gram.
@@ -178,7 +178,7 @@ class NgramDrafter:
     They are added breadth first, the latest first, and fewer at greater depths and after longer matches. With
     `match_type_prob` they are added by probability. `external_sam_budget` nodes come from the documents.
 
-    The trie is empty at the first draft, which enters 1 2 3 1. The second finds that 1 was followed by 2 3 1:
+    The trie is empty at the first draft, which then enters 1 2 3 1. At the second draft 1 was followed by 2 3 1:
 
     >>> drafter = NgramDrafter(DrafterInputs((1, 2, 3), vocab_size=10), num_draft_tokens=4)
     >>> drafter.propose((1, 2, 3, 1), budget=3).tokens
@@ -204,7 +204,7 @@ class NgramDrafter:
         self.max_breadth = max_bfs_breadth
         self.min_breadth = min(min_bfs_breadth, max_bfs_breadth)
         self.max_depth = max_trie_depth - 1
-        # The first draft of an earlier request entered its first output token and so much of its prompt.
+        # The first draft of an earlier request entered its first output token and this many last tokens of its prompt.
         past: list[int] = PastOutputs.of(inputs.past).index(list, prompt_tail=max_trie_depth - 1)
         self.trie = Trie(max_trie_depth, Texts(np.array(past, np.int64), max_trie_depth))
         self.documents: Documents | None = None
@@ -214,7 +214,7 @@ class NgramDrafter:
         self._followed = 0
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
-        """The tree of the trie, then that of the documents; the bare root for the first token."""
+        """The tree from the trie, then the tree from the documents; the bare root before the first output token."""
         builder = TreeBuilder(context[-1])
         if budget < 1 or len(context) <= self.num_prompt:
             return builder.build()
@@ -269,7 +269,7 @@ class NgramDrafter:
 
 
 class StdHeap(Generic[T]):
-    """C++'s priority queue as in GNU's library, so that ties between priorities are broken as there."""
+    """A priority queue that breaks ties like `std::priority_queue` in GNU's C++ library."""
 
     def __init__(self) -> None:
         self.items: list[tuple[float, T]] = []
@@ -286,7 +286,7 @@ class StdHeap(Generic[T]):
         size, hole = len(items), 0
         if not size:
             return top
-        # First the hole sinks to the bottom, each time to the larger child, the right one if they are equal.
+        # First the hole sinks to the bottom, each time to the larger child, or to the right one if both are equal.
         while (child := 2 * hole + 2) <= size:
             if child == size or items[child][0] < items[child - 1][0]:
                 child -= 1
@@ -304,6 +304,7 @@ class StdHeap(Generic[T]):
 
 
 def _corpus_part(options: Mapping[str, Any]) -> CorpusPart:
+    """The field through which the drafter reads the documents, if it uses them."""
     return "corpus_index" if options["external_sam_budget"] else ""
 
 

@@ -20,16 +20,19 @@ from specrace.ngrams.automaton import NO_MATCH, SuffixAutomaton
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.suffix_index import END, Ints
 
-# The global pool is searched for up to this many of a request's last tokens, and has this many slots by default.
-GLOBAL_SUFFIX, GLOBAL_SLOTS = 64, 64
-# A length beyond any prompt's.
+# The global pool is searched for at most this many of a request's last tokens.
+GLOBAL_SUFFIX = 64
+# The default number of requests in the global pool.
+GLOBAL_SLOTS = 64
+# Longer than any prompt.
 UNLIMITED = 1 << 30
 
 
 class NGramPool:
     """The lists of up to `max_draft` tokens that followed each n-gram of up to `longest` tokens, the oldest first.
 
-    It starts from the lists of `shared`, another pool, which is not changed.
+    It starts from the lists of `shared`, another pool, which is not changed. Without `keep_all`, a list that is longer
+    than the oldest replaces all lists of its n-gram.
     """
 
     def __init__(self, max_draft: int, longest: int, keep_all: bool, shared: NGramPool | None = None) -> None:
@@ -50,7 +53,7 @@ class NGramPool:
         return {} if self.shared is None else self.shared.lists(ngram)
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Add every n-gram of `tokens` with the tokens that follow it; an END at their end is left out."""
+        """Add every n-gram of `tokens` with the tokens that follow it; a final END is left out."""
         count = len(tokens) - 1 if tokens[-1] == END else len(tokens)
         for size in range(self.longest, 0, -1):
             for end in range(size, count):
@@ -78,7 +81,7 @@ class NGramPool:
 def _drop_shorter(lists: dict[tuple[int, ...], None], length: int) -> None:
     """Drop the lists shorter than `length`, except where the source keeps one.
 
-    The source removes from a list while iterating over it, so the entry after a removed one is not looked at.
+    The source removes from a list while iterating over it, so it skips the entry after a removed one.
     """
     order = list(lists)
     index = 0
@@ -110,37 +113,41 @@ class NGramDrafter:
         is_public_pool: Annotated[bool, Flag("share the pool with earlier requests")] = True,
     ) -> None:
         self.num_prompt = len(inputs.prompt)
-        self.choose = iter if is_use_oldest else reversed
+        self.use_oldest = is_use_oldest
         settings = max_draft_len, max_matching_ngram_size, is_keep_all
-        past = PastOutputs.of(inputs.past) if is_public_pool else ()
-        self.pool = NGramPool(*settings, past.index(NGramPool, *settings, prompt_tail=UNLIMITED) if past else None)
+        shared = None
+        if is_public_pool and inputs.past:
+            shared = PastOutputs.of(inputs.past).index(NGramPool, *settings, prompt_tail=UNLIMITED)
+        self.pool = NGramPool(*settings, shared)
+        # The index in the context at which the next call starts to add n-grams.
         self._start = 0
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
-        """A chain of up to `max_draft_len`; the bare root without a match."""
+        """A chain of up to `max_draft_len` tokens; the bare root if nothing matches."""
         if len(context) <= self.num_prompt:
             return TokenTree.chain(context[-1])
         self.pool.extend(context[self._start :])
-        # The next call starts where too few tokens followed to fill a list.
+        # The next call starts at the first n-gram that was followed by too few tokens to fill a list.
         self._start = max(0, len(context) - (self.pool.max_draft + self.pool.longest - 1))
         for size in range(min(self.pool.longest, len(context) - 1), 0, -1):
             lists = self.pool.lists(tuple(context[-size:]))
             if lists:
-                return TokenTree.chain(context[-1], next(self.choose(lists))[:budget])
+                tokens = next(iter(lists)) if self.use_oldest else next(reversed(lists))
+                return TokenTree.chain(context[-1], tokens[:budget])
         return TokenTree.chain(context[-1])
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        """Nothing to do: as in the source, the next draft adds the output tokens to the pool."""
+        """Nothing to do: as in the source, the next `propose` adds the output tokens to the pool."""
 
 
 class RepeatAutomaton(SuffixAutomaton):
-    """An automaton that finds the longest suffix of its text that occurs earlier; it does not count."""
+    """An automaton that finds the longest suffix of its text that occurs earlier; its counts are not used."""
 
     def __init__(self, tokens: Sequence[int]) -> None:
         super().__init__(1, tokens)
 
     def repeated_suffix(self, longest: int) -> tuple[int, int]:
-        """The index after the first occurrence of that suffix, cut to `longest` tokens, and its length."""
+        """The index after the first occurrence of that suffix, cut to `longest` tokens, and its length; 0 for none."""
         state = self.links[self._last]
         if state <= 0:
             return 0, 0
@@ -151,11 +158,12 @@ class RepeatAutomaton(SuffixAutomaton):
 class SuffixAutomatonDrafter:
     """Copies what followed the first occurrence of the longest suffix that occurs earlier, however short it is.
 
-    The longest such suffix is 1 2, which stood at the start, followed by 3 9:
+    The prompt ends in 1 2, which also occurs at its start, followed by 3 9. After 3, the first output token, 9 2 is
+    drafted:
 
     >>> from specrace.core.verify import Scores
     >>> drafter = SuffixAutomatonDrafter(DrafterInputs((1, 2, 3, 9, 2, 5, 1, 2), vocab_size=10), max_draft_len=2)
-    >>> drafter.propose((1, 2, 3, 9, 2, 5, 1, 2), budget=4).tokens  # the prompt's forward carries no draft
+    >>> drafter.propose((1, 2, 3, 9, 2, 5, 1, 2), budget=4).tokens  # the forward over the prompt verifies no draft
     (2,)
     >>> drafter.observe(TokenTree.chain(2), Verdict((0,), 3, Scores((3,))))
     >>> drafter.propose((1, 2, 3, 9, 2, 5, 1, 2, 3), budget=4).tokens
@@ -186,7 +194,7 @@ class SuffixAutomatonDrafter:
         self.pool = GlobalPool(PastOutputs.of(inputs.past), slots, self.longest, inputs.prompt) if slots else None
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
-        """A chain of up to `max_draft_len`; the bare root without a match."""
+        """A chain of up to `max_draft_len` tokens; the bare root if nothing matches."""
         if len(context) <= self.num_prompt:
             return TokenTree.chain(context[-1])
         max_draft = min(self.max_draft, budget)
@@ -218,9 +226,10 @@ class GlobalPool:
         self.match = self.automaton.follow(self.match, tokens)
 
     def draft(self, context: Sequence[int], matched: int, max_draft: int) -> list[int]:
-        """Up to `max_draft` tokens after the longest suffix of `context` in the pool, if it has more than `matched`.
+        """Up to `max_draft` tokens after the longest suffix of `context` in the pool; none up to `matched` tokens.
 
-        If several requests have it, the one with the most tokens after its first occurrence is taken, then the latest.
+        If several requests contain the suffix, the draft comes from the request with the most tokens after its first
+        occurrence; ties go to the latest request.
         """
         for length in range(self.match[1], matched, -1):
             positions = _occurrences(self.text, context[-length:]) + length
@@ -242,6 +251,7 @@ def _occurrences(text: Ints, tokens: Sequence[int]) -> Ints:
 
 
 def _max_draft_len(options: Mapping[str, Any]) -> int:
+    """The default draft size."""
     return int(options["max_draft_len"])
 
 

@@ -21,14 +21,14 @@ from specrace.ngrams.occurrences import FirstOccurrences
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.suffix_index import END
 
-# If neither length is given, vLLM matches five tokens.
-LOOKUP = 5
+# The number of tokens that vLLM matches if neither length is given.
+DEFAULT_MATCH = 5
 
 
 class NgramDrafter:
     """Copies what followed the first occurrence of the longest suffix that occurs earlier, in prompt and output.
 
-    The context ends in 1 2, which stood at the start, followed by 3 9 4. Exactly two tokens have to match here:
+    Exactly two tokens have to match here. The context ends in 1 2, which also occurs at the start, followed by 3 9 4:
 
     >>> from specrace.core.verify import Scores
     >>> drafter = NgramDrafter(DrafterInputs((1, 2, 3, 9, 4, 1), vocab_size=10), prompt_lookup_max=2)
@@ -42,14 +42,12 @@ class NgramDrafter:
         inputs: DrafterInputs,
         *,
         num_speculative_tokens: Annotated[int, Bounds(1, 128, "maximum number of draft tokens")] = 5,
-        prompt_lookup_min: Annotated[
-            int, Bounds(0, 32, "minimum number of tokens matched; 0: as prompt_lookup_max")
-        ] = 0,
+        prompt_lookup_min: Annotated[int, Bounds(0, 32, "minimum number of tokens matched; 0: prompt_lookup_max")] = 0,
         prompt_lookup_max: Annotated[
-            int, Bounds(0, 32, "maximum number of tokens matched; 0: as prompt_lookup_min, or 5")
+            int, Bounds(0, 32, "maximum number of tokens matched; 0: prompt_lookup_min, or 5")
         ] = 0,
     ) -> None:
-        longest = prompt_lookup_max or prompt_lookup_min or LOOKUP
+        longest = prompt_lookup_max or prompt_lookup_min or DEFAULT_MATCH
         self.shortest = prompt_lookup_min or longest
         if self.shortest > longest:
             raise InputError(
@@ -61,7 +59,7 @@ class NgramDrafter:
         self.text.extend(inputs.prompt)
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
-        """A chain of up to `num_speculative_tokens`; the bare root without a match."""
+        """A chain of up to `num_speculative_tokens`; the bare root if nothing matches."""
         index, matched = self.text.match_suffix(self.shortest)
         if not matched or len(context) <= self.num_prompt:
             return TokenTree.chain(context[-1])
@@ -73,10 +71,11 @@ class NgramDrafter:
 
 
 class SuffixTree(SuffixAutomaton):
-    """An automaton that keeps continuations in Arctic's order, which decides between equally frequent ones.
+    """An automaton that stores continuations in Arctic's order, which decides between equally frequent ones.
 
-    `siblings` has, for states with SEVERAL, the continuations except END by descending count. When the count of a token
-    rises, it joins those of its new count: in front of them if it was the first of its old count, else behind them.
+    `siblings` lists, for each state with SEVERAL continuations, those other than END by descending count. When a
+    token's count rises, the token moves to the tokens with its new count: to their front if it was the first token with
+    its old count, else to their end.
     """
 
     def __init__(self, n: int, tokens: Iterable[int] = ()) -> None:
@@ -105,7 +104,9 @@ class SuffixTree(SuffixAutomaton):
             targets = self.branches[state]
             tokens = self.siblings.get(state) or [token for token in targets if token != END]
             return targets[tokens[0]]
-        return NO_STATE if target == NO_STATE or self.tokens[self.firsts[target]] == END else target
+        if target == NO_STATE or self.tokens[self.firsts[target]] == END:
+            return NO_STATE
+        return target
 
     def _count(self, state: int, token: int) -> None:
         context = self._suffix
@@ -139,8 +140,7 @@ class SuffixTree(SuffixAutomaton):
 class SuffixDrafter:
     """Drafts the likeliest path after the best match, in this request's tree or in the global tree of all outputs.
 
-    1 2 came before, followed by 3 9, so two tokens are drafted, as many as matched. In the request's tree 3 follows 1 2
-    in one of two occurrences:
+    1 2 occurred before, followed by 3 9. Two tokens matched, so two are drafted:
 
     >>> from specrace.core.verify import Scores
     >>> drafter = SuffixDrafter(DrafterInputs((1, 2, 3, 9, 4, 1), vocab_size=10))
@@ -175,9 +175,11 @@ class SuffixDrafter:
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
         """A chain; ties go to the request's tree, and within a tree to the longer match."""
+        if len(context) <= self.num_prompt:
+            return TokenTree.chain(context[-1])
         best = np.float32(0)
         draft: list[int] = []
-        for tree in self.trees if len(context) > self.num_prompt else ():
+        for tree in self.trees:
             score, tokens = self._best_path(tree, context, min(budget, self.max_draft))
             if score > best:
                 best, draft = score, tokens
@@ -191,6 +193,7 @@ class SuffixDrafter:
         for length in range(longest, 0, -1):
             state, _ = tree.shortened((state, longest), length)
             longest = length
+            # Arctic, too, adds 1e-6 before it rounds down.
             size = min(max_size, self.depth - length, int(float(np.float32(length) * self.factor) + 1e-6))
             if size > best:
                 score, tokens = self._path(tree, state, size)
@@ -225,6 +228,7 @@ def _global_tree(inputs: DrafterInputs, depth: int, num_outputs: int) -> SuffixT
 
 
 def _suffix_length(options: Mapping[str, Any]) -> int:
+    """The default draft size of suffix decoding."""
     return int(options["num_speculative_tokens"] or options["suffix_decoding_max_tree_depth"])
 
 
@@ -241,7 +245,7 @@ METHODS = (
     Method(
         "vllm-suffix",
         "vLLM suffix",
-        "vLLM's suffix decoding: the likeliest path in the request's own suffix tree or that of all outputs",
+        "vLLM's suffix decoding: the likeliest path in the request's suffix tree or that of all outputs",
         SuffixDrafter,
         _suffix_length,
         profile=None,
