@@ -1,4 +1,4 @@
-"""Drafters: one contract for all, then each against its rule, worked out by hand."""
+"""The contract of all drafters, then worked examples of each drafter's rule."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.parts import VOCAB, continuation, function_lane, inputs, markov, rand
 
 NAMES = tuple(METHODS)
 DRAFTING = tuple(name for name in METHODS if name != "vanilla")
-# By default these match 12 tokens and draft 48; no text here is long enough.
-SHORT = {f"llamacpp-{mode}": {"size_n": 1, "size_m": 4} for mode in ("simple", "map-k", "map-k4v")}
+# Options for the short texts of these tests. By default these drafters match 12 tokens and draft 48.
+SHORT_TEXT_OPTIONS = {f"llamacpp-{mode}": {"size_n": 1, "size_m": 4} for mode in ("simple", "map-k", "map-k4v")}
 
 
 def run(name: str, prompt: tuple[int, ...], seed: int, num_draft: int, **options: Any) -> tuple[list[int], list[Step]]:
     """Output and steps of a method on a random Markov text."""
-    drafter = METHODS[name].build(inputs(prompt, seed=seed), **SHORT.get(name, {}) | options)
+    drafter = METHODS[name].build(inputs(prompt, seed=seed), **SHORT_TEXT_OPTIONS.get(name, {}) | options)
     lane = function_lane(prompt, drafter, markov(seed, vocab=6, order=1), max_new_tokens=40, num_draft=num_draft)
     steps = []
     while not lane.end:
@@ -38,10 +38,10 @@ def run(name: str, prompt: tuple[int, ...], seed: int, num_draft: int, **options
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_method_prints_what_the_target_says_within_its_budget(name: str) -> None:
-    chance = random.Random(7)
+def test_every_method_emits_the_targets_tokens_within_its_budget(name: str) -> None:
+    rng = random.Random(7)
     for seed in range(30):
-        prompt, num_draft = random_prompt(chance), chance.choice([0, 1, 2, 5, 16, 40])
+        prompt, num_draft = random_prompt(rng), rng.choice([0, 1, 2, 5, 16, 40])
         tokens, steps = run(name, prompt, seed, num_draft)
         assert tokens == continuation(prompt, markov(seed, vocab=6, order=1), 40)
         assert all(step.tree.num_draft <= num_draft for step in steps)
@@ -50,10 +50,10 @@ def test_every_method_prints_what_the_target_says_within_its_budget(name: str) -
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_no_guess_is_deeper_than_may_still_count(name: str, device: str) -> None:
-    """One of the remaining tokens is the target's own."""
+def test_no_draft_token_is_too_deep_to_be_emitted(name: str, device: str) -> None:
+    """The last of the remaining tokens is the bonus token, so a node has at most depth `remaining` - 1."""
     method, deepest = METHODS[name], 0
-    options = method.defaults(device) | SHORT.get(name, {})
+    options = method.defaults(device) | SHORT_TEXT_OPTIONS.get(name, {})
     for prompt in ((2, 3, 4, 5) * 6, random_prompt(random.Random(1))):
         drafter = method.build(inputs(prompt, curve=CostCurve((1, 99), (1.0, 1.0))), **options)
         num_draft = method.budget(device, method.defaults(device))
@@ -69,11 +69,11 @@ def test_no_guess_is_deeper_than_may_still_count(name: str, device: str) -> None
 
 
 class DepthlessDrafter:
-    """A user's drafter that ignores depth: a wrong branch first, then right tokens deeper than can count."""
+    """A user's drafter that ignores the depth limit: it drafts a wrong branch, then the target's text, too deep."""
 
     def __init__(self, following: list[int]) -> None:
         self.following = following
-        self.told: list[TokenTree] = []
+        self.observed: list[TokenTree] = []
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
         builder = TreeBuilder(context[-1])
@@ -84,40 +84,40 @@ class DepthlessDrafter:
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         assert len(verdict.scores.targets) == len(tree)
-        self.told.append(tree)
+        self.observed.append(tree)
 
 
 @pytest.mark.parametrize("remaining", range(1, 7))
-def test_a_users_drafter_needs_to_know_no_depth(remaining: int) -> None:
-    """Nodes too deep are pruned before scoring, and the drafter observes the pruned tree."""
+def test_trees_of_a_drafter_that_ignores_depth_are_pruned(remaining: int) -> None:
+    """Nodes that are too deep are pruned before scoring, and the drafter observes the pruned tree."""
     text = [*range(2, 2 + remaining)]
     drafter = DepthlessDrafter(text)
     lane = function_lane((1,), drafter, lambda tokens: tokens[-1] + 1, max_new_tokens=remaining, num_draft=20)
     step = lane.step()
-    assert (lane.tokens, lane.end, drafter.told) == (text, "length", [step.tree])
+    assert (lane.tokens, lane.end, drafter.observed) == (text, "length", [step.tree])
     wrong = [] if remaining == 1 else [99, 98, 97][: remaining - 1]
     paths = {tuple(step.tree.tokens[node] for node in step.tree.path_to(end)) for end in range(len(step.tree))}
-    expected = {(1, *line[:size]) for line in (text, wrong) for size in range(remaining)}
+    expected = {(1, *branch[:size]) for branch in (text, wrong) for size in range(remaining)}
     assert paths == expected | ({(1, 99, 96)} if remaining > 2 else set())
 
 
 @pytest.mark.parametrize("name", DRAFTING)
-def test_every_drafter_gets_drafts_accepted(name: str) -> None:
-    """Otherwise the tests of equality would be tests of vanilla."""
+def test_some_drafts_of_every_drafter_are_accepted(name: str) -> None:
+    """Without accepted drafts, the tests of equal output would only test vanilla."""
     prompt = (2, 3, 4, 5) * 4
     accepted = [step.verdict.accepted for seed in range(8) for step in run(name, prompt, seed, 16)[1]]
     assert sum(accepted) > 0 and max(accepted) > 1
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_same_seed_drafts_the_same(name: str) -> None:
+def test_the_same_seed_gives_the_same_drafts(name: str) -> None:
     prompt = random_prompt(random.Random(3))
     first, second = run(name, prompt, 5, 12)[1], run(name, prompt, 5, 12)[1]
     assert [step.tree for step in first] == [step.tree for step in second]
 
 
 @pytest.mark.parametrize("name", ["jacobi", "lookahead"])
-def test_another_seed_drafts_otherwise(name: str) -> None:
+def test_different_seeds_give_different_drafts(name: str) -> None:
     prompt = tuple(range(2, 30))
     trees = {METHODS[name].build(inputs(prompt, seed=seed)).propose(prompt, 12) for seed in range(5)}
     assert len(trees) > 1
@@ -125,7 +125,7 @@ def test_another_seed_drafts_otherwise(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("prompt", [(4,), (4, 4), (4, 5, 6)])
-def test_texts_shorter_than_any_ngram_and_small_budgets(name: str, prompt: tuple[int, ...]) -> None:
+def test_short_texts_and_small_budgets_give_valid_trees(name: str, prompt: tuple[int, ...]) -> None:
     drafter = METHODS[name].build(inputs(prompt))
     for budget in (0, 1, 2, 0, 50):
         tree = drafter.propose(prompt, budget).cut(budget)
@@ -135,8 +135,8 @@ def test_texts_shorter_than_any_ngram_and_small_budgets(name: str, prompt: tuple
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_everything_rejected_again_and_again(name: str) -> None:
-    """The target never agrees: each step emits one token, and drafts hold real tokens only."""
+def test_drafts_stay_valid_when_every_draft_is_rejected(name: str) -> None:
+    """The target rejects every draft token, so each step emits one token."""
     prompt, context = (2, 3, 2, 3), [2, 3, 2, 3]
     drafter = METHODS[name].build(inputs(prompt))
     for step in range(30):
@@ -167,7 +167,7 @@ def test_nothing_leaks_between_generations(name: str) -> None:
 # Bigram and trigram.
 
 
-def test_bigram_follows_the_most_frequent_and_then_the_first_seen() -> None:
+def test_bigram_drafts_the_most_frequent_then_the_first_seen_token() -> None:
     drafter = METHODS["bigram"].build(inputs([5, 6, 5, 7, 5, 7, 8, 6]))
     tree = drafter.propose([5], 3)
     # After 5: 6 once, 7 twice. After 7: 5 and 8 once each, 5 first.
@@ -175,38 +175,39 @@ def test_bigram_follows_the_most_frequent_and_then_the_first_seen() -> None:
     assert tree.probs == (1.0, 2 / 3, 1 / 2, 2 / 3)
 
 
-def test_bigram_stops_where_nothing_is_known() -> None:
+def test_bigram_stops_at_a_token_without_successors() -> None:
     assert METHODS["bigram"].build(inputs([5, 6])).propose([5], 4).tokens == (5, 6)
     assert METHODS["bigram"].build(inputs([5, 6])).propose([6], 4).tokens == (6,)
 
 
-def test_trigram_needs_its_context_twice() -> None:
+def test_trigram_row_needs_a_context_seen_twice() -> None:
     once = inputs([1, 2, 3, 9, 2, 4, 8, 2, 4])
-    assert METHODS["trigram"].build(once).propose([1, 2], 1).tokens == (2, 4)  # (1, 2) seen once: the bigram row
+    # (1, 2) was seen once, so the bigram row is used.
+    assert METHODS["trigram"].build(once).propose([1, 2], 1).tokens == (2, 4)
     assert METHODS["trigram"].build(once, min_context_count=1).propose([1, 2], 1).tokens == (2, 3)
     twice = inputs([1, 2, 3, 9, 2, 4, 8, 2, 4, 1, 2, 3, 2, 4])
     assert METHODS["trigram"].build(twice).propose([1, 2], 1).tokens == (2, 3)
     assert METHODS["trigram"].build(twice, min_context_count=3).propose([1, 2], 1).tokens == (2, 4)
 
 
-def test_trigram_context_count_is_of_all_its_continuations() -> None:
-    apart = inputs([1, 2, 3, 1, 2, 5, 2, 7, 2, 7, 2, 7])
-    # (1, 2) was seen twice, once before 3 and once before 5: its row is used, though no count in it is 2.
-    assert METHODS["trigram"].build(apart).propose([1, 2], 1).tokens == (2, 3)
+def test_trigram_context_count_sums_all_continuations() -> None:
+    drafter_inputs = inputs([1, 2, 3, 1, 2, 5, 2, 7, 2, 7, 2, 7])
+    # (1, 2) was seen twice, once before 3 and once before 5. So its row is used, although no count in it is 2.
+    assert METHODS["trigram"].build(drafter_inputs).propose([1, 2], 1).tokens == (2, 3)
 
 
-def test_trigram_without_a_previous_token_is_a_bigram() -> None:
+def test_trigram_without_a_previous_token_uses_the_bigram_row() -> None:
     assert METHODS["trigram"].build(inputs([2, 4, 2, 4])).propose([2], 1).tokens == (2, 4)
 
 
-def test_trigram_rolls_its_own_context_forward() -> None:
+def test_trigram_context_advances_along_the_draft() -> None:
     text = [1, 2, 3, 4, 1, 2, 3, 4, 9, 3, 5, 9, 3, 5, 9, 3, 5]
-    # After (2, 3) comes 4; the bigram row of 3 alone has 5.
+    # (2, 3) was followed by 4, and 3 alone most often by 5.
     assert METHODS["trigram"].build(inputs(text)).propose([1, 2], 2).tokens == (2, 3, 4)
     assert METHODS["bigram"].build(inputs(text)).propose([1, 2], 2).tokens == (2, 3, 5)
 
 
-def test_after_a_rejection_the_context_is_the_bonus_not_the_draft() -> None:
+def test_after_a_rejection_the_context_ends_in_the_bonus_token() -> None:
     drafter = METHODS["trigram"].build(inputs([2, 6, 7, 2, 6, 7, 1, 2, 3, 4, 1, 2, 3, 4, 1, 2]))
     tree = drafter.propose([1, 2], 3)
     assert tree.tokens == (2, 3, 4, 1)
@@ -218,7 +219,7 @@ def test_after_a_rejection_the_context_is_the_bonus_not_the_draft() -> None:
     assert (counts.row((1, 2)), counts.row((2, 6)), counts.row((6, 7))) == ({3: 2, 6: 1}, {7: 3}, {2: 1, 1: 1, 0: 1})
 
 
-def test_the_corpus_and_the_text_count_together() -> None:
+def test_bigram_counts_the_corpus_and_the_text() -> None:
     corpus = NGramCounts()
     corpus.extend_apart([[5, 6], [5, 6], [8, 9]])
     drafter = METHODS["bigram"].build(DrafterInputs((5, 7, 8), VOCAB, 0, corpus))
@@ -229,34 +230,35 @@ def test_the_corpus_and_the_text_count_together() -> None:
 # Jacobi.
 
 
-def test_jacobi_guesses_become_the_targets_tokens_shifted_past_what_was_accepted() -> None:
+def test_jacobi_block_becomes_the_targets_tokens_after_the_accepted_path() -> None:
     prompt = (11, 12, 13)
     drafter = METHODS["jacobi"].build(inputs(prompt))
     tree = drafter.propose(prompt, 5)
     assert tree.is_chain and len(tree) == 6 and set(tree.tokens[1:]) <= set(prompt)
-    # Nothing accepted: the bonus is 20, and the targets of nodes 1.. are the next draft.
+    # Nothing is accepted: the bonus token is 20, and the targets from node 1 on are the next draft.
     assert tree.tokens[1] != 20
     drafter.observe(tree, step_verdict(tree, [20, 21, 22, 23, 24, 25]))
     tree = drafter.propose((*prompt, 20), 5)
     assert tree.tokens == (20, 21, 22, 23, 24, 25)
-    # 21 and 22 accepted, bonus 30: the targets of nodes 3.. go on, the tail is filled from the prompt.
+    # 21 and 22 are accepted, and 30 is the bonus token. The targets from node 3 on are the next draft, which is filled
+    # up with tokens of the prompt.
     drafter.observe(tree, step_verdict(tree, [21, 22, 30, 33, 34, 35]))
     tree = drafter.propose((*prompt, 20, 21, 22, 30), 5)
     assert tree.tokens[:4] == (30, 33, 34, 35)
     assert len(tree) == 6 and set(tree.tokens[4:]) <= set(prompt)
 
 
-def test_jacobi_settles_in_one_step_where_the_target_ignores_its_text() -> None:
+def test_jacobi_converges_in_one_step_if_the_target_ignores_the_text() -> None:
     prompt = tuple(range(2, 10))
     for seed in range(10):
         drafter = METHODS["jacobi"].build(inputs(prompt, seed=seed))
         lane = function_lane(prompt, drafter, lambda tokens: len(tokens) % VOCAB, num_draft=6, max_new_tokens=60)
         first = lane.step()
-        # Now every draft token but the refilled ones is right.
+        # Now every draft token is right, except those that filled up the block.
         assert lane.step().verdict.accepted >= 6 - first.verdict.accepted
 
 
-def test_jacobi_all_accepted_starts_anew() -> None:
+def test_jacobi_starts_a_new_block_after_full_acceptance() -> None:
     drafter = METHODS["jacobi"].build(inputs((4,)))
     tree = drafter.propose((4,), 3)
     drafter.observe(tree, step_verdict(tree, [4, 4, 4, 9]))
@@ -267,19 +269,20 @@ def test_jacobi_all_accepted_starts_anew() -> None:
 
 
 def lookup(prompt: list[int], budget: int = 10, **options: int) -> TokenTree:
+    """The draft of prompt lookup after `prompt`."""
     return METHODS["prompt-lookup"].build(inputs(prompt), **options).propose(prompt, budget)
 
 
-def test_prompt_lookup_takes_the_longest_match_before_the_first() -> None:
+def test_prompt_lookup_prefers_the_longest_match() -> None:
     #        1 2 3 -> 7          9 2 3 -> 8       3 -> 6
     prompt = [3, 6, 9, 2, 3, 8, 1, 2, 3, 7, 1, 2, 3]
     assert lookup(prompt).tokens == (3, 7, 1, 2, 3)  # three tokens
-    assert lookup(prompt, longest=2).tokens[1] == 8  # two: the first place of "2 3"
-    assert lookup(prompt, longest=1).tokens[1] == 6  # one: the first place of "3"
+    assert lookup(prompt, longest=2).tokens[1] == 8  # two tokens: the first occurrence of 2 3
+    assert lookup(prompt, longest=1).tokens[1] == 6  # one token: the first occurrence of 3
     assert lookup(prompt, 2) == TokenTree((3, 7, 1), (-1, 0, 1), None, (-1, 9, 10))
 
 
-def test_prompt_lookup_takes_the_first_of_equal_matches() -> None:
+def test_prompt_lookup_prefers_the_first_of_equally_long_matches() -> None:
     assert lookup([1, 2, 5, 1, 2, 6, 1, 2]).tokens[1] == 5
 
 
@@ -289,7 +292,7 @@ def test_prompt_lookup_without_a_match_drafts_nothing() -> None:
     assert lookup([4]).tokens == (4,)
 
 
-def test_prompt_lookup_sees_the_output() -> None:
+def test_prompt_lookup_copies_from_the_output() -> None:
     drafter = METHODS["prompt-lookup"].build(inputs([1, 2, 3]))
     tree = drafter.propose([1, 2, 3], 10)
     drafter.observe(tree, step_verdict(tree, [8]))
@@ -313,13 +316,13 @@ def test_the_trie_drafts_from_the_prompt_and_by_default_from_the_output() -> Non
     assert static.propose([9, 2], 8).tokens == (2, 3, 4)
 
 
-def test_the_tries_prefix_is_the_most_that_is_matched() -> None:
+def test_the_trie_matches_at_most_prefix_tokens() -> None:
     prompt = [7, 1, 2, 5, 9, 1, 2, 6, 1, 2, 6]
     assert METHODS["trie"].build(inputs(prompt)).propose([7, 1, 2], 1).tokens == (2, 5)
     assert METHODS["trie"].build(inputs(prompt), prefix=2).propose([7, 1, 2], 1).tokens == (2, 6)
 
 
-def test_a_prefix_as_long_as_the_trie_is_deep_still_drafts() -> None:
+def test_a_prefix_longer_than_the_trie_depth_still_drafts() -> None:
     drafter = METHODS["trie"].build(inputs([1, 2, 3, 1, 2]), n=2, prefix=32)
     assert drafter.propose([1, 2, 3, 1, 2], 8).tokens == (2, 3)
 
@@ -342,7 +345,7 @@ def test_options_are_listed_with_defaults_within_bounds(name: str) -> None:
     assert method.budget("cpu", method.defaults("cpu")) <= method.budget("cuda", method.defaults("cuda"))
 
 
-def test_the_designs_options_and_defaults() -> None:
+def test_options_and_defaults_of_five_methods() -> None:
     assert [option.name for option in METHODS["trie"].options] == ["n", "prefix", "static"]
     assert METHODS["trie"].defaults("cpu") == {"n": 13, "prefix": 3, "static": False}
     assert METHODS["trie"].budget("cuda", {}) == 32
@@ -356,11 +359,11 @@ def test_the_designs_options_and_defaults() -> None:
 
 
 @pytest.mark.parametrize("name", DRAFTING)
-def test_every_option_at_either_bound_still_drafts(name: str) -> None:
+def test_output_is_unchanged_with_each_option_at_its_bounds(name: str) -> None:
     method = METHODS[name]
     for option in method.options:
-        ends = (option.bounds.low, option.bounds.high) if isinstance(option.bounds, Bounds) else (False, True)
-        for value in ends:
+        values = (option.bounds.low, option.bounds.high) if isinstance(option.bounds, Bounds) else (False, True)
+        for value in values:
             tokens, _ = run(name, (2, 3, 4, 2, 3), 1, 12, **{option.name: value})
             assert tokens == continuation((2, 3, 4, 2, 3), markov(1, vocab=6, order=1), 40)
 
@@ -375,12 +378,12 @@ def test_option_values_may_be_text(value: Any) -> None:
     [("n", 1), ("n", 65), ("n", "x"), ("n", 2.5), ("n", None), ("n", ""), ("n", True), ("n", "9" * 5000)]
     + [("prefix", 0), ("prefix", -3), ("static", "maybe"), ("static", 2), ("static", None)],
 )
-def test_option_values_out_of_bounds_are_named(name: str, value: Any) -> None:
+def test_invalid_option_values_are_refused(name: str, value: Any) -> None:
     with pytest.raises(InputError, match=rf"trie\.{name} is "):
         METHODS["trie"].check({name: value})
 
 
-def test_unknown_options_and_lanes_list_what_there_is() -> None:
+def test_errors_for_unknown_names_list_the_known_names() -> None:
     with pytest.raises(InputError, match=r"trie\.n, trie\.prefix, trie\.static"):
         METHODS["trie"].check({"depth": 3})
     with pytest.raises(InputError, match=r"vanilla has no option 'n'; it has: none"):
@@ -393,17 +396,17 @@ def test_unknown_options_and_lanes_list_what_there_is() -> None:
     ("n", "window", "guesses"), [(3, 5, 3), (5, 15, 15), (3, 1, 0), (16, 1, 0), (7, 4, 0), (4, 2, 9)]
 )
 def test_lookaheads_budget_is_its_largest_draft(n: int, window: int, guesses: int) -> None:
-    """If it were more, a prompt that fits would be refused and lanes warmed up for trees that never come."""
-    widest, row = 0, window + n - 3
+    """A larger budget would refuse prompts that fit, and warm up lanes for trees that never occur."""
+    max_filling, first_row = 0, window + n - 3
     for stage in range(n - 2):
-        widest = max(widest, (row - stage) + stage * (row - stage + 1))
+        max_filling = max(max_filling, (first_row - stage) + stage * (first_row - stage + 1))
     full = (n - 1) * window - 1 + guesses * (n - 1)
     budget = METHODS["lookahead"].budget("cpu", {"n": n, "window": window, "guesses": guesses})
-    assert budget == max(widest, full)
-    tall = LookaheadDrafter(inputs(range(2, 30)), n=n, window=window, guesses=guesses)
+    assert budget == max(max_filling, full)
+    drafter = LookaheadDrafter(inputs(range(2, 30)), n=n, window=window, guesses=guesses)
     drafted = []
     for step in range(n + 3):
-        tree = tall.propose([step], 10_000)
+        tree = drafter.propose([step], 10_000)
         drafted.append(tree.num_draft)
-        tall.observe(tree, step_verdict(tree, [(7 * step + 3 * node) % 101 for node in range(len(tree))]))
+        drafter.observe(tree, step_verdict(tree, [(7 * step + 3 * node) % 101 for node in range(len(tree))]))
     assert max(drafted) <= budget

@@ -1,4 +1,4 @@
-"""A draft model's drafts: from a cache that follows the accepted text, within the budget, on the lane's clock."""
+"""The draft-model drafter: its KV cache, its limits, its time on the lane's clock, and its distributions."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ PROMPT = (2, 3, 4, 2, 3, 5, 2, 3)
 # The drafter.
 
 
-def test_a_draft_and_the_rollback_by_hand() -> None:
+def test_the_cache_is_rolled_back_to_the_accepted_text() -> None:
     model = CopyingModel()
     drafter = DraftModelDrafter(inputs((5, 6, 7, 5), draft_model=model))
     session = model.sessions[0]
     assert session.tokens == [5, 6, 7] and session.readings == []
     tree = drafter.propose((5, 6, 7, 5), 3)
     assert tree == TokenTree((5, 6, 7, 5), (-1, 0, 1, 2), (1.0, 0.5, 0.5, 0.5))
-    # The pending token and two draft tokens were read, the last one was not.
+    # The pending token and two draft tokens were read; the last draft token was not.
     assert session.readings == [[5], [6], [7]]
     drafter.observe(tree, step_verdict(tree, [6, 9, 0, 0]))
     # 6 was accepted and 9 came instead of 7: the cache goes back to 5 6 7 5 6, and only 9 is new to it.
@@ -60,7 +60,7 @@ def test_a_draft_and_the_rollback_by_hand() -> None:
     assert session.readings[5:] == [[9, 5]] and tree.tokens == (5, 6)
 
 
-def test_without_a_budget_nothing_is_read_and_later_all_of_it() -> None:
+def test_text_left_unread_without_a_budget_is_read_later() -> None:
     model = CopyingModel()
     drafter = DraftModelDrafter(inputs((5, 6), draft_model=model))
     assert drafter.propose((5, 6), 0).tokens == (6,) and drafter.propose((5, 6, 7), -1).tokens == (7,)
@@ -68,13 +68,13 @@ def test_without_a_budget_nothing_is_read_and_later_all_of_it() -> None:
     assert model.sessions[0].readings == [[6, 7, 5]]
 
 
-def test_the_cache_always_holds_the_text_and_the_draft() -> None:
-    """On Markov texts, whatever was accepted, it holds the context and the draft without its last token."""
-    chance = random.Random(2)
+def test_the_cache_holds_the_context_and_the_draft_after_each_step() -> None:
+    """After any verdict, the cache holds the context before the step and the draft without its last token."""
+    rng = random.Random(2)
     for seed in range(20):
-        prompt, model = random_prompt(chance), CopyingModel()
+        prompt, model = random_prompt(rng), CopyingModel()
         drafter = DraftModelDrafter(inputs(prompt, draft_model=model))
-        lane = function_lane(prompt, drafter, markov(seed, vocab=6, order=1), num_draft=chance.randint(1, 6))
+        lane = function_lane(prompt, drafter, markov(seed, vocab=6, order=1), num_draft=rng.randint(1, 6))
         while not lane.end:
             context = list(lane.context)
             tree = lane.step().tree
@@ -84,8 +84,8 @@ def test_the_cache_always_holds_the_text_and_the_draft() -> None:
 
 @pytest.mark.parametrize("num_draft", [1, 3, 8])
 @pytest.mark.parametrize("sampled", [False, True])
-def test_nothing_is_drafted_past_the_answers_end(num_draft: int, sampled: bool) -> None:
-    """Every draft token is a forward of the smaller model; one of the remaining tokens is the bonus."""
+def test_no_token_is_drafted_past_the_length_limit(num_draft: int, sampled: bool) -> None:
+    """Every draft token costs a forward of the smaller model. One of the remaining tokens is the bonus token."""
     for limit in range(1, 14):
         model = CopyingModel()
         drafter = DraftModelDrafter(inputs(PROMPT, draft_model=model, params=SamplingParams(1.0)), sampled=sampled)
@@ -99,50 +99,50 @@ def test_nothing_is_drafted_past_the_answers_end(num_draft: int, sampled: bool) 
 
 
 @pytest.mark.parametrize("size", [4, 5, 6, 9])
-def test_a_full_context_drafts_no_more(size: int) -> None:
-    """The prompt leaves room for the pending token and size - 4 draft tokens that are read; one more is not."""
+def test_a_draft_ends_where_the_models_context_is_full(size: int) -> None:
+    """There is room to read the pending token and size - 4 draft tokens. The last draft token is not read."""
     model = CopyingModel(size)
     drafter = DraftModelDrafter(inputs((5, 6, 7, 5), draft_model=model))
     assert drafter.propose((5, 6, 7, 5), 8).num_draft == size - 3
     assert drafter.propose((5, 6, 7, *range(8, 8 + size)), 8).num_draft == 0
 
 
-def test_without_a_model_it_says_what_to_do() -> None:
+def test_a_missing_draft_model_is_an_error() -> None:
     with pytest.raises(InputError, match="--draft-model"):
         DraftModelDrafter(inputs((5,), draft_model=None))
 
 
-def test_its_time_is_its_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_draft_models_time_is_on_the_lanes_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     # The wall clock: a sleep may end late, but never early.
     monkeypatch.setattr("specrace.core.clock.waited_ms", lambda: 0.0)
 
-    class Slow(CopyingSession):
+    class SlowSession(CopyingSession):
         def likeliest(self, tokens: Sequence[int]) -> tuple[int, float]:
             time.sleep(0.004)
             return super().likeliest(tokens)
 
-    class Prompted:
+    class SlowModel:
         prefill_ms = 0.0
 
         def session(self, *arguments: Any) -> CopyingSession:
             time.sleep(0.02)
-            return Slow(PROMPT[:-1], 1 << 20)
+            return SlowSession(PROMPT[:-1], 1 << 20)
 
     target = FunctionTarget(markov(3))
     spec = RaceSpec(("draft-model",), max_new_tokens=9, num_draft=3)
-    inputs = DrafterInputs(PROMPT, VOCAB, draft_model=Prompted())
-    lane = make_lane(target, "draft-model", target.prefill(PROMPT), inputs, spec)
+    drafter_inputs = DrafterInputs(PROMPT, VOCAB, draft_model=SlowModel())
+    lane = make_lane(target, "draft-model", target.prefill(PROMPT), drafter_inputs, spec)
     assert lane.at_ms >= 20
     while not lane.end:
         step = lane.step()
         assert step.timing.draft_ms >= 4 * step.tree.num_draft
 
 
-def test_its_prefill_is_reported_and_on_no_clock() -> None:
-    """Its prefill is measured by a second run, like the target's, and not part of the lane's own time."""
+def test_the_draft_models_prefill_is_reported_but_on_no_clock() -> None:
+    """Like the target's, the prefill is measured in a second run. It is not part of the lane's time."""
     readings: list[int] = []
 
-    class Reading(CopyingModel):
+    class CountingModel(CopyingModel):
         def after(self, prompt: Sequence[int]) -> PromptedCopyingModel:
             readings.append(len(prompt))
             prompted = super().after(prompt)
@@ -150,7 +150,7 @@ def test_its_prefill_is_reported_and_on_no_clock() -> None:
             return prompted
 
     target = FunctionTarget(markov(3))
-    target.drafting = Reading()
+    target.drafting = CountingModel()
     events = list(race(target, PROMPT, RaceSpec(("trie", "draft-model"), max_new_tokens=4)))
     started, finished = events[0], events[-1]
     assert isinstance(started, Started) and isinstance(finished, Finished)
@@ -160,14 +160,14 @@ def test_its_prefill_is_reported_and_on_no_clock() -> None:
     assert [lane["draft_prefill_ms"] for lane in lanes] == [0.0, 0.0, 2e6]
 
 
-def test_it_cannot_be_scored_and_says_why() -> None:
+def test_scoring_the_draft_model_is_refused() -> None:
     assert "draft-model" not in scorable_lanes()
     with pytest.raises(InputError, match="second model"):
         ScoredLane.of("draft-model", {})
 
 
-def test_q_is_the_distribution_that_was_drawn_from() -> None:
-    """Checked for the first token and, after each first token, for the second; frequencies match q."""
+def test_draft_tokens_are_drawn_from_the_returned_distributions() -> None:
+    """The returned q is the model's distribution at both draft tokens, and the first tokens have its frequencies."""
     model, params = CopyingModel(), SamplingParams(0.7)
     drafter = DraftModelDrafter(inputs(PROMPT, params=params, draft_model=model), sampled=True)
     firsts: list[int] = []
@@ -180,4 +180,6 @@ def test_q_is_the_distribution_that_was_drawn_from() -> None:
         assert tree.probs == (1.0, q[0, first], q[1, second])
         firsts.append(first)
     frequencies = np.bincount(firsts, minlength=VOCAB) / len(firsts)
-    assert np.abs(frequencies - q[0]).sum() / 2 < 1.6 * np.sqrt(2 * q[0] / np.pi / len(firsts)).sum() / 2 + 0.01
+    # The total variation distance to be expected from this number of draws.
+    expected_noise = np.sqrt(2 * q[0] / np.pi / len(firsts)).sum() / 2
+    assert np.abs(frequencies - q[0]).sum() / 2 < 1.6 * expected_noise + 0.01

@@ -1,4 +1,4 @@
-"""Fusion: a tree by hand, the cut against every other size, the cool-down, each source, and where tokens come from."""
+"""Fusion: worked examples, the cut compared with every other size, the cool-down, and each source."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.ngrams.automaton import NO_STATE, ROOT
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.past import PastOutputs
-from tests.parts import VOCAB, TableTarget, inputs, random_prompt, step_verdict
+from tests.parts import TableTarget, inputs, random_prompt, step_verdict
 
 FREE = CostCurve((1, 65), (1.0, 1.0))
 STEEP = CostCurve((1, 2, 64), (1.0, 2.5, 100.0))
@@ -38,6 +38,7 @@ CURVES = {"gpu": ASSUMED_GPU, "cpu": ASSUMED_CPU, "cliff": CLIFF, "noisy": NOISY
 
 
 def fusion(prompt: Sequence[int], curve: CostCurve = FREE, longest: int = 8, **values: Any) -> FusionDrafter:
+    """A fusion drafter with the option `corpus`. `values`: further options, past outputs, and fields of its inputs."""
     options = {name: values.pop(name) for name in ("past_outputs", "recycling", "copy") if name in values}
     options |= {"corpus": True}
     past = options.pop("past_outputs", ())
@@ -53,32 +54,33 @@ def path_probs(tree: TokenTree) -> list[float]:
     return probs[1:]
 
 
-def test_the_tree_by_hand() -> None:
-    """After 2 came 3, twice: 2 / (2 + 2 * 1), less the tenth that is not trusted yet. The rest goes by frequency.
+def test_worked_example_of_a_tree() -> None:
+    """2 was followed by 3 twice: 2 / (2 + 2 * 1), times 0.9 before any calibration. The rest is split by frequency.
 
-    Of 8 tokens, of 4 kinds, 2 is three and 1 is two; a tenth of that is not trusted either. After 3 came 9 and 1:
-    1 / (2 + 2 * 2) each.
+    Of the 8 tokens, of 4 kinds, three are 2 and two are 1; these shares are times 0.9, too. 3 was followed by 9 and by
+    1 once each: 1 / (2 + 2 * 2).
     """
     prompt = [1, 2, 3, 9, 2, 3, 1, 2]
     tree = fusion(prompt, longest=1).propose(prompt, 5)
     assert tree.tokens == (2, 3, 2, 9, 1, 1) and tree.parents == (-1, 0, 0, 1, 1, 0)
-    copied, rest = 0.9 * 2 / 4, 0.9 * (1 - 0.9 * 2 / 4)
-    assert tree.probs == pytest.approx((1.0, copied, rest * 3 / 16, 0.9 / 6, 0.9 / 6, rest * 2 / 16))
+    copied = 0.9 * 2 / 4
+    frequent = 0.9 * (1 - copied)
+    assert tree.probs == pytest.approx((1.0, copied, frequent * 3 / 16, 0.9 / 6, 0.9 / 6, frequent * 2 / 16))
     assert tree.positions == (-1, 2, -1, 3, 6, -1)
 
 
 def test_nodes_are_ranked_by_their_path_probability() -> None:
-    chance = random.Random(5)
+    rng = random.Random(5)
     for _ in range(30):
-        prompt = random_prompt(chance)
+        prompt = random_prompt(rng)
         probs = path_probs(fusion(prompt).propose(prompt, 40))
         assert probs == sorted(probs, reverse=True)
 
 
 @settings(deadline=None)
 @given(seed=st.integers(0, 400), curve=st.sampled_from(sorted(CURVES)), budget=st.integers(1, 40))
-def test_the_cut_is_the_best_of_all_sizes(seed: int, curve: str, budget: int) -> None:
-    """Every size of the uncut tree is tried; tokens below the cost floor are left out of both."""
+def test_the_cut_has_the_best_gain_of_all_sizes(seed: int, curve: str, budget: int) -> None:
+    """Every size of the uncut tree is tried. Tokens below the cost floor are left out of both trees."""
     prompt = random_prompt(random.Random(seed))
     floor = StepCosts(CURVES[curve], budget).floor
     whole = fusion(prompt).propose(prompt, budget)
@@ -98,8 +100,8 @@ def test_the_cut_is_the_best_of_all_sizes(seed: int, curve: str, budget: int) ->
 
 @settings(deadline=None)
 @given(seed=st.integers(0, 200), depth=st.integers(1, 5))
-def test_near_the_length_limit_the_draft_can_count(seed: int, depth: int) -> None:
-    """Among the nodes that are not too deep, none that was left out is likelier than one that was taken."""
+def test_near_the_length_limit_the_likeliest_shallow_nodes_are_drafted(seed: int, depth: int) -> None:
+    """Of the nodes that are not too deep, the likeliest are drafted."""
     prompt = random_prompt(random.Random(seed))
     whole, tree = fusion(prompt).propose(prompt, 400), fusion(prompt).propose(prompt, 12, depth)
     assert max(tree.depths) <= depth
@@ -109,7 +111,7 @@ def test_near_the_length_limit_the_draft_can_count(seed: int, depth: int) -> Non
     assert path_probs(tree) == pytest.approx(shallow[::-1][:12])
 
 
-def test_a_dear_row_is_never_bought_and_a_cheap_one_always() -> None:
+def test_expensive_rows_are_not_drafted_but_free_rows_are() -> None:
     prompt = [1, 2, 3, 4] * 6
     assert fusion(prompt, STEEP).propose(prompt, 40).num_draft == 0
     assert fusion(prompt, FREE).propose(prompt, 40).num_draft == 40
@@ -117,7 +119,7 @@ def test_a_dear_row_is_never_bought_and_a_cheap_one_always() -> None:
     assert fusion([1, 2, 3, 4] * 2, CLIFF).propose([1, 2, 3, 4] * 2, 3).num_draft in (0, 3)
 
 
-def test_the_machine_that_was_not_measured_is_assumed() -> None:
+def test_an_unmeasured_machine_has_an_assumed_curve() -> None:
     assert assumed_curve("cuda") is ASSUMED_GPU and assumed_curve("cpu") is ASSUMED_CPU
     prompt = random_prompt(random.Random(1))
     assert (
@@ -126,8 +128,8 @@ def test_the_machine_that_was_not_measured_is_assumed() -> None:
     )
 
 
-def test_padded_rows_and_drafting_time_are_paid_for() -> None:
-    """Two and three rows are run as four. With a row of 1 ms a draft costs a tenth of it, and a node a fiftieth."""
+def test_costs_include_padded_rows_and_drafting_time() -> None:
+    """Two and three rows are padded to four. If a row takes 1 ms, a draft costs 1/10 of a row and each node 1/50."""
     assert StepCosts(CLIFF, 4).costs == pytest.approx([1.0, 1.2, 1.2, 1.2, 1.275])
     slow = CostCurve(CLIFF.rows, CLIFF.ratio, (ContextCost(256, 1.0, CLIFF.ratio),))
     assert StepCosts(slow, 4).costs == pytest.approx([1.0, 1.32, 1.34, 1.36, 1.455])
@@ -135,11 +137,11 @@ def test_padded_rows_and_drafting_time_are_paid_for() -> None:
 
 @pytest.mark.parametrize("measured", sorted(CURVES))
 def test_no_draft_size_that_could_pay_is_missed(measured: str) -> None:
-    """Whether more can pay is decided at the corners of the curve, with the same result as at every size."""
-    costs, chance = StepCosts(CURVES[measured], 40), random.Random(3)
+    """`may_pay` tries only the measured row counts, with the same result as trying every draft size."""
+    costs, rng = StepCosts(CURVES[measured], 40), random.Random(3)
     for _ in range(300):
-        count, prob, best = chance.randrange(40), chance.random(), 1 + 3 * chance.random()
-        tokens = 1 + count * chance.random()
+        count, prob, best = rng.randrange(40), rng.random(), 1 + 3 * rng.random()
+        tokens = 1 + count * rng.random()
         best = max(best, tokens / costs.costs[count])
         pays = [tokens + prob * (size - count) > best * costs.costs[size] for size in range(count + 1, 41)]
         assert costs.may_pay(count, tokens, prob, best) == any(pays)
@@ -160,13 +162,14 @@ def test_calibration_follows_hits() -> None:
     assert calibration.factor(3, 0.9) * 0.9 == pytest.approx(Calibration.MAX_PROB)
 
 
-def test_drafts_that_do_not_pay_are_suspended_for_longer_each_time() -> None:
+def test_each_pause_is_twice_as_long_as_the_last() -> None:
     cool_down, pauses, drafts = CoolDown(), [], 0
     while len(pauses) < 8:
-        rested = 0
+        pause = 0
         while cool_down.skip_step():
-            rested += 1
-        pauses += [rested] if rested else []
+            pause += 1
+        if pause:
+            pauses.append(pause)
         cool_down.record(1, 2.4)
         drafts += 1
     assert pauses == [4, 8, 16, 32, 64, 128, 192, 192]
@@ -175,8 +178,8 @@ def test_drafts_that_do_not_pay_are_suspended_for_longer_each_time() -> None:
     assert cool_down.balance == CoolDown.MAX_BALANCE and cool_down.next_pause == CoolDown.SHORTEST
 
 
-def test_a_pause_ends_early_where_half_of_it_is_predictable() -> None:
-    """Each pause ends later, so a text that is predictable only while nothing is drafted costs little, too."""
+def test_a_pause_ends_early_after_correct_predictions() -> None:
+    """Later pauses are still longer, so a text that is predictable only during pauses costs little."""
     cool_down, skipped = CoolDown(), []
     for _ in range(7):
         cool_down.record(1, 3.0)
@@ -196,26 +199,26 @@ def test_a_pause_ends_early_where_half_of_it_is_predictable() -> None:
 def test_fusion_drafts_again_once_the_text_copies_again() -> None:
     passage = list(range(2, 60))
     drafter = fusion([*passage, 61], ASSUMED_CPU)
-    drafter.cool_down.pause, drafter.cool_down._wake = 100, 4
+    drafter.cool_down.pause, drafter.cool_down._hits_to_resume = 100, 4
     context, drafted = [*passage, 61], list[int]()
     for token in passage[10:20]:
         tree = drafter.propose(context, 16)
         drafted.append(tree.num_draft)
         drafter.observe(tree, verify(tree, Scores((token,) * len(tree))))
         context.append(token)
-    # The first token is no copy yet, the next four are watched, and the step after them drafts.
+    # The first token is not a copy yet. The next four are predicted correctly, and the step after them drafts.
     assert drafted[:5] == [0] * 5 and drafted[5] > 0
 
 
-def test_drafts_that_pay_are_never_suspended() -> None:
+def test_drafts_that_pay_are_never_paused() -> None:
     cool_down = CoolDown()
     for tokens in [1, 1, 5] * 50:
         cool_down.record(tokens, 1.7)
         assert not cool_down.skip_step()
 
 
-def cost_of(drafter: Drafter, prompt: Sequence[int], target_token: Any, steps: int, curve: CostCurve) -> float:
-    """Mean cost of a step whose target token is `said(context, tree)` at every node."""
+def mean_step_cost(drafter: Drafter, prompt: Sequence[int], target_token: Any, steps: int, curve: CostCurve) -> float:
+    """The mean cost of a step if the target's token at every node is `target_token(context, tree)`, never drafted."""
     context, cost = list(prompt), 0.0
     for _ in range(steps):
         tree = drafter.propose(context, 32)
@@ -229,27 +232,28 @@ def cost_of(drafter: Drafter, prompt: Sequence[int], target_token: Any, steps: i
 
 @pytest.mark.parametrize("curve", [ASSUMED_CPU, CLIFF], ids=["cpu", "cliff"])
 def test_a_certain_source_that_is_always_wrong_costs_little(curve: CostCurve) -> None:
-    """A prompt of one loop makes every estimate certain; the target enters it again at each step and leaves it."""
+    """The prompt repeats one loop, so every estimate is certain, but the target rejects every draft."""
     prompt = list(range(2, 12)) * 12
 
-    def contrary(context: Sequence[int], tree: TokenTree) -> int:
+    def rejecting_token(context: Sequence[int], tree: TokenTree) -> int:
         return next(token for token in range(2 + len(context) % 10, 64) if token not in tree.children[0])
 
     drafter = fusion(prompt, curve)
     assert drafter.propose(prompt, 32).num_draft > 3
-    assert cost_of(fusion(prompt, curve), prompt, contrary, 1000, curve) < 1 / 0.97
-    restless = fusion(prompt, curve)
-    restless.cool_down.skip_step = lambda: False  # type: ignore[method-assign]
-    assert cost_of(restless, prompt, contrary, 1000, curve) > 1.1
+    # At most 3 % slower than vanilla.
+    assert mean_step_cost(fusion(prompt, curve), prompt, rejecting_token, 1000, curve) < 1 / 0.97
+    without_cool_down = fusion(prompt, curve)
+    without_cool_down.cool_down.skip_step = lambda: False  # type: ignore[method-assign]
+    assert mean_step_cost(without_cool_down, prompt, rejecting_token, 1000, curve) > 1.1
 
 
 @pytest.mark.parametrize("curve", [ASSUMED_CPU, CLIFF], ids=["cpu", "cliff"])
-def test_a_text_with_no_overlap_costs_what_vanilla_does(curve: CostCurve) -> None:
-    chance = random.Random(2)
-    prompt = [chance.randrange(2, 20_000) for _ in range(200)]
+def test_a_text_without_matches_costs_what_vanilla_does(curve: CostCurve) -> None:
+    rng = random.Random(2)
+    prompt = [rng.randrange(2, 20_000) for _ in range(200)]
     drafter = fusion(prompt, curve)
-    fresh = iter(range(20_000, 30_000))
-    assert cost_of(drafter, prompt, lambda *_: next(fresh), 200, curve) == 1.0
+    new_tokens = iter(range(20_000, 30_000))
+    assert mean_step_cost(drafter, prompt, lambda *_: next(new_tokens), 200, curve) == 1.0
 
 
 # Sources.
@@ -275,18 +279,18 @@ def test_earlier_outputs_are_copied_and_their_ends_are_not_drafted() -> None:
     assert drafter.propose([1, 2, 7], 20).tokens[1] == 8
 
 
-def test_of_prompt_and_earlier_outputs_the_longer_match_goes_first() -> None:
+def test_the_longer_match_in_text_or_earlier_outputs_comes_first() -> None:
     past = ((1, 2, 3), (1, 2, 3))
     assert fusion([4, 2, 9, 1, 2], past_outputs=past).propose([4, 2, 9, 1, 2], 1).tokens == (2, 3)
     assert fusion([1, 2, 9, 1, 2], past_outputs=((5, 2, 3),) * 2).propose([1, 2, 9, 1, 2], 1).tokens == (2, 9)
 
 
-def test_how_outputs_begin_is_remembered_after_how_their_prompts_end() -> None:
+def test_the_start_of_an_earlier_output_follows_the_end_of_its_prompt() -> None:
     past = PastOutputs()
     past.add((8, 9), prompt=(1, 2, 3, 6))
     tree = fusion([4, 5, 6], past_outputs=past).propose([4, 5, 6], 20)
     assert tree.tokens[:2] == (6, 8) and 9 in tree.children[1]
-    assert list(past) == [(8, 9)], "a prompt is no output"
+    assert list(past) == [(8, 9)], "the prompt is not an output"
 
 
 def test_automata_of_earlier_outputs_are_shared_and_grow() -> None:
@@ -299,7 +303,7 @@ def test_automata_of_earlier_outputs_are_shared_and_grow() -> None:
     assert [output[0] for output in past] == [10, 11, 12] and past.automaton(5).successor(ROOT, 1) == NO_STATE
 
 
-def test_what_the_target_thought_likely_is_recycled() -> None:
+def test_the_targets_likely_tokens_are_recycled() -> None:
     drafter = fusion([4, 5], recycling=True)
     tree = TokenTree((5, 6), (-1, 0))
     scores = Scores((9, 12), ((9, 10), (12, 13)))
@@ -308,14 +312,14 @@ def test_what_the_target_thought_likely_is_recycled() -> None:
     assert likely.tokens[0] == 9
     nine = TokenTree((9,), (-1,))
     drafter.observe(nine, step_verdict(nine, [6]))
-    # 6 was rejected; after it the target's likeliest were 12 and 13.
+    # 6 was rejected; 12 and 13 were the target's likeliest tokens after it.
     first = drafter.propose([4, 5, 9, 6], 8)
     assert [first.tokens[node] for node in first.children[0].values()][:2] == [12, 13]
 
 
-def test_copied_are_the_logits_where_the_last_two_tokens_stood() -> None:
-    """6 stood after 5, where 11 was likely, and later after 7, where 12 was; now 5 and 6 come again."""
-    after_five = {}
+def test_copy_drafts_the_likely_tokens_after_the_last_two_tokens() -> None:
+    """11 and 13 were likely after 5 6, and later 12 and 14 after 7 6; now 5 6 comes again."""
+    first_drafts = {}
     for options in ({"recycling": True}, {"copy": True}):
         drafter = fusion([4, 5], **options)
         tree = TokenTree((5, 6, 7, 6), (-1, 0, 0, 2))
@@ -325,12 +329,12 @@ def test_copied_are_the_logits_where_the_last_two_tokens_stood() -> None:
         bare = TokenTree.chain(5)
         drafter.observe(bare, step_verdict(bare, [6]))
         first = drafter.propose([4, 5, 9, 5, 6], 8)
-        after_five[next(iter(options))] = [first.tokens[node] for node in first.children[0].values()][:2]
+        first_drafts[next(iter(options))] = [first.tokens[node] for node in first.children[0].values()][:2]
         assert "the model's likely tokens before" in [row.label for row in drafter.note(first).rows]
-    assert after_five == {"recycling": [12, 14], "copy": [11, 13]}
+    assert first_drafts == {"recycling": [12, 14], "copy": [11, 13]}
 
 
-def test_where_copying_was_wrong_the_recycled_estimates_are_calibrated() -> None:
+def test_recycled_estimates_are_calibrated_after_a_wrong_copy() -> None:
     drafter = fusion([4, 5], copy=True)
     assert drafter.recycled is not None
     drafter.recycled.rows = {(5,): (8, 9)}
@@ -342,7 +346,7 @@ def test_where_copying_was_wrong_the_recycled_estimates_are_calibrated() -> None
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("method", ["recycling", "fusion"])
-def test_copied_or_not_the_text_is_vanillas(method: str, temperature: float) -> None:
+def test_the_output_is_vanillas_with_and_without_copy(method: str, temperature: float) -> None:
     target, prompt = TableTarget(order=1), (3, 4, 5, 3, 4, 5, 3, 4)
     lanes = [("vanilla", {}), (method, {"copy": False}), (method, {"copy": True})]
     texts, steps = [], []
@@ -353,7 +357,7 @@ def test_copied_or_not_the_text_is_vanillas(method: str, temperature: float) -> 
     assert texts[0] == texts[1] == texts[2] and steps[2] < steps[0]
 
 
-def test_only_a_drafter_that_recycles_asks_for_likely_tokens() -> None:
+def test_likely_tokens_are_requested_only_with_recycling() -> None:
     for name in ("recycling", "corpus"):
         assert [METHODS["fusion"].defaults(device)[name] for device in ("cpu", "cuda")] == [False, True]
     target = TableTarget()
@@ -365,8 +369,8 @@ def test_only_a_drafter_that_recycles_asks_for_likely_tokens() -> None:
 
 
 @given(seed=st.integers(0, 200))
-def test_every_position_is_the_tokens_place_after_its_parent(seed: int) -> None:
-    """In the prompt and in the output, because the page shows where a draft comes from."""
+def test_positions_are_indices_of_the_token_after_its_parent(seed: int) -> None:
+    """The indices are in prompt and output, because the page shows where a draft token was copied from."""
     text = list(random_prompt(random.Random(seed)))
     drafter = fusion(text[:5])
     for token in text[5:]:
@@ -380,8 +384,8 @@ def test_every_position_is_the_tokens_place_after_its_parent(seed: int) -> None:
             assert text[position] == tree.tokens[node] and text[position - 1] == tree.tokens[tree.parents[node]]
 
 
-def test_its_size_is_not_set_by_a_profile_but_by_the_curve_it_is_given() -> None:
-    """A race hands over the machine's curve; where rows are too dear, only the bare root is drafted."""
+def test_the_cost_curve_decides_the_draft_size() -> None:
+    """A race passes the machine's curve to fusion. If rows are too expensive, nothing is drafted."""
     target, prompt = TableTarget(), [2, 3, 4] * 6
     assert plan_lane(RaceSpec(("fusion",)), "fusion", "cpu", STEEP).num_draft == METHODS["fusion"].budget("cpu", {})
     drafted = {}
@@ -390,11 +394,10 @@ def test_its_size_is_not_set_by_a_profile_but_by_the_curve_it_is_given() -> None
         assert isinstance(events[0], Started)
         drafted[name] = sum(step.tree.num_draft for step in events[1:-1] if step.lane == "fusion")  # type: ignore[union-attr]
     assert drafted["steep"] == 0 < drafted["free"]
-    assert VOCAB > 24
 
 
-def test_the_curve_of_a_generation_reaches_it() -> None:
-    """Where a second row costs twenty times the first, nothing pays, however well the text repeats itself."""
+def test_generate_passes_the_cost_curve_to_fusion() -> None:
+    """If a second row costs twenty times the first, nothing is drafted, even though the text repeats itself."""
     target, prompt = TableTarget(), [2, 3, 4, 5] * 8
     steep = CostCurve((1, 2, 64), (1.0, 20.0, 40.0))
     drafted = [step.tree.num_draft for step in generate(target, "fusion", prompt, max_new_tokens=24, curve=steep)]
@@ -402,11 +405,11 @@ def test_the_curve_of_a_generation_reaches_it() -> None:
     assert any(step.tree.num_draft for step in generate(target, "fusion", prompt, max_new_tokens=24))
 
 
-# Tests that kill mutants of fusion.
+# Details that only these tests check. Each kills a mutant of fusion (see tests/mutation).
 
 
 def test_candidates_that_do_not_pay_together_are_not_drafted() -> None:
-    """Three draft tokens cost as much as one: the first is a candidate, the next are too unlikely."""
+    """One to three draft tokens cost the same. The first is a candidate, but the next are too unlikely to pay."""
     curve = CostCurve((1, 2, 3, 4, 8, 64), (1.0, 1.5, 1.6, 1.3, 1.5, 5.0))
     prompt = [*(token for after in range(20, 30) for token in (5, after)), 3]
     drafter = fusion(prompt, curve)
@@ -414,7 +417,7 @@ def test_candidates_that_do_not_pay_together_are_not_drafted() -> None:
     assert tree.num_draft == 0 and drafter.note(tree).facts["candidates"] == 1
 
 
-def test_the_corpus_is_asked_with_the_two_tokens_before_each_guess() -> None:
+def test_the_corpus_is_read_with_the_last_two_tokens_of_each_path() -> None:
     corpus = NGramCounts()
     corpus.extend_apart([[20, 21, 22]] * 9 + [[25, 21, 30]] * 30)
     assert fusion([5, 20], corpus=corpus).propose([5, 20], 8).tokens[:3] == (20, 21, 22)
@@ -423,22 +426,22 @@ def test_the_corpus_is_asked_with_the_two_tokens_before_each_guess() -> None:
     assert fusion([21], corpus=corpus).propose([21], 1).tokens == (21, 30)
 
 
-def test_two_sources_of_a_token_add_up() -> None:
-    """The text: 1/3, of which a tenth is not trusted; the corpus 3/5 of what that leaves."""
+def test_estimates_of_two_sources_add_up() -> None:
+    """The text gives 1/3, times 0.9 before any calibration; the corpus gives 3/5 of the other 0.7."""
     corpus = NGramCounts()
     corpus.extend_apart([[1, 2]] * 3)
     tree = fusion([1, 2, 1], corpus=corpus).propose([1, 2, 1], 1)
     assert tree.tokens == (1, 2) and tree.probs == pytest.approx((1.0, 0.3 + 0.7 * 0.6))
 
 
-def test_a_sure_copy_of_the_text_yields_to_a_longer_match_in_earlier_outputs() -> None:
+def test_a_longer_match_in_earlier_outputs_comes_before_a_certain_copy() -> None:
     prompt = [2, 3] * 20 + [1, 2]
     assert fusion(prompt).propose(prompt, 1).tokens == (2, 3)
     assert fusion(prompt, past_outputs=((1, 2, 9),) * 4).propose(prompt, 1).tokens == (2, 9)
 
 
-def test_the_place_in_earlier_outputs_is_followed_through_accepted_drafts() -> None:
-    """However much of a draft was accepted, the match covers the whole earlier output so far."""
+def test_the_match_in_earlier_outputs_grows_with_accepted_drafts() -> None:
+    """After any number of accepted draft tokens, the match covers all output tokens so far."""
     text = [1, 2, 3, 4, 5, 6, 7, 8, 9]
     for accepted in (0, 1, 2):
         drafter = fusion([11, 1, 2], past_outputs=(text,) * 3)
@@ -454,14 +457,14 @@ def test_the_place_in_earlier_outputs_is_followed_through_accepted_drafts() -> N
         assert labels == [f"earlier outputs, {len(context) - 1} tokens matched"]
 
 
-def test_estimates_are_judged_by_what_came() -> None:
-    """After 2 came 3 twice, 1/2; after 3 came 9 or 1. The likeliest token came, then a frequent one instead."""
+def test_calibration_counts_whether_the_likeliest_token_came() -> None:
+    """3 is expected after 2, with 1/2. For three drafters, 3 comes, or the frequent token 9, or the new token 30."""
     prompt = [1, 2, 3, 9, 2, 3, 1, 2]
     drafter = fusion(prompt, longest=1)
     tree = drafter.propose(prompt, 1)
     assert tree.tokens == (2, 3)
     drafter.observe(tree, step_verdict(tree, [3, 2]))
-    # The last node of a draft has no children, so no estimate of its is judged.
+    # The last node of a draft has no children and so no prediction.
     assert drafter.calibration.hits == pytest.approx([3.6, 4.6, 2.0])
     assert drafter.calibration.expected == pytest.approx([4.0, 4.5, 4.0])
     second = fusion(prompt, longest=1)
@@ -475,40 +478,38 @@ def test_estimates_are_judged_by_what_came() -> None:
     assert third.calibration.hits == pytest.approx([3.6, 3.6, 2.0])
 
 
-def first_level(tree: TokenTree) -> dict[int, float]:
-    """Token -> probability of the root's children."""
+def root_children(tree: TokenTree) -> dict[int, float]:
+    """The probability of each of the root's children, by token."""
     assert tree.probs is not None
     return {token: tree.probs[node] for token, node in tree.children[0].items()}
 
 
-def test_a_sure_copy_by_hand() -> None:
-    """After 1 came 2 twenty times: 20/22, less a tenth. 21 of the 41 tokens, of two kinds, are 1."""
+def test_worked_example_of_a_certain_copy() -> None:
+    """1 was followed by 2 twenty times: 20/22, times 0.9. Of the 41 tokens, of two kinds, 21 are 1."""
     prompt = [1, 2] * 20 + [1]
     drafter = fusion(prompt, longest=1)
     tree = drafter.propose(prompt, 40)
     share = 0.9 * 20 / 22
-    assert first_level(tree) == pytest.approx({2: share, 1: (1 - share) * 0.9 * 21 / 45})
+    assert root_children(tree) == pytest.approx({2: share, 1: (1 - share) * 0.9 * 21 / 45})
     drafter.observe(tree.cut(0), step_verdict(tree.cut(0), [2]))
     assert (drafter.calibration.hits[1], drafter.calibration.expected[1]) == pytest.approx((4.6, 4 + 20 / 22))
 
 
-def test_text_and_earlier_outputs_by_hand() -> None:
-    """Earlier outputs go first as far as they match longer, then the text, then earlier outputs again."""
+def test_worked_example_of_text_and_earlier_outputs() -> None:
+    """First come longer contexts in earlier outputs, then the text, then shorter contexts in earlier outputs."""
     prompt, past = [2, 3, 1, 2], ((1, 2, 9), (5, 2, 8), (5, 2, 8))
     drafter = fusion(prompt, past_outputs=past)
     tree = drafter.propose(prompt, 1)
     assert tree.tokens == (2, 9) and tree.probs == pytest.approx((1.0, 0.5 * (1 / 3 + 4 / 9 / 7)))
-    wide = first_level(fusion(prompt, past_outputs=past).propose(prompt, 40))
+    wide = root_children(fusion(prompt, past_outputs=past).propose(prompt, 40))
     assert wide[3] == pytest.approx(0.5 * 2 / 9) and wide[8] == pytest.approx(0.5 * 4 / 9 * 2 / 7)
     drafter.observe(tree, step_verdict(tree, [9, 0]))
-    assert (
-        drafter.calibration.expected[8 + 2] == pytest.approx(4 + 1 / 3 + 4 / 63)
-        and drafter.calibration.hits[8 + 2] == 3.0
-    )
+    assert drafter.calibration.expected[8 + 2] == pytest.approx(4 + 1 / 3 + 4 / 63)
+    assert drafter.calibration.hits[8 + 2] == 3.0
     assert drafter.calibration.expected[6] == 4.0
 
 
-def test_of_matches_as_long_the_text_is_asked_first_and_judged() -> None:
+def test_of_equally_long_matches_the_text_comes_first() -> None:
     drafter = fusion([1, 2, 1], past_outputs=((1, 3),))
     tree = drafter.propose([1, 2, 1], 40)
     assert tree.tokens[1] == 2
@@ -516,17 +517,17 @@ def test_of_matches_as_long_the_text_is_asked_first_and_judged() -> None:
     assert drafter.calibration.hits[1] == 4.6 and drafter.calibration.hits[9] == 2.0
 
 
-def test_where_the_longer_contexts_leave_little_the_shorter_are_not_asked() -> None:
-    """1 2 was followed by 3 or 4 forty times, which leaves 4/44; 2 alone also by 5, which counts as frequent only."""
+def test_shorter_contexts_are_skipped_once_little_mass_is_left() -> None:
+    """1 2 was followed by 3 or 4 forty times, which leaves 4/44. So 5, which followed 2 alone, is frequent only."""
     text = [1, 2, 3] * 38 + [1, 2, 4] * 2 + [9, 2, 5] * 3 + [1, 2]
-    level = first_level(fusion(text).propose(text, 1500))
+    level = root_children(fusion(text).propose(text, 1500))
     assert level[5] == pytest.approx((1 - 0.9 * 40 / 44) * 0.9 * 3 / (len(text) + 2 * 6))
     prompt, past = [1, 2, 3, 1, 2], ((1, 2, 9),) * 18 + ((5, 2, 8),) * 18
-    level = first_level(fusion(prompt, past_outputs=past).propose(prompt, 40))
+    level = root_children(fusion(prompt, past_outputs=past).propose(prompt, 40))
     assert 9 in level and 8 not in level
 
 
-def test_the_likeliest_is_judged_not_the_first_nor_the_highest() -> None:
+def test_the_likeliest_token_is_calibrated_not_the_first_or_largest() -> None:
     for followers in ([5, 4, 4], [5, 4, 4, 9]):
         prompt = [token for follower in followers for token in (2, follower)] + [2]
         drafter = fusion(prompt, longest=1)
@@ -536,7 +537,7 @@ def test_the_likeliest_is_judged_not_the_first_nor_the_highest() -> None:
 
 
 def test_frequent_tokens_are_calibrated() -> None:
-    """Two tokens came that are not among them: half of what was expected twice did not come."""
+    """Twice a token comes that is not frequent, where 0.5 frequent tokens were expected each time."""
     prompt = [1, 2, 3, 9, 2, 3, 1, 2]
     drafter = fusion(prompt, longest=1)
     for root, target_token in ((2, 30), (30, 31)):
@@ -546,7 +547,7 @@ def test_frequent_tokens_are_calibrated() -> None:
     assert tree.tokens == (31, 2) and tree.probs == pytest.approx((1.0, 3.6 / 5.0 * 3 / 16))
 
 
-def test_frequent_tokens_are_recounted() -> None:
+def test_frequent_tokens_are_updated_as_the_text_grows() -> None:
     drafter = fusion([1, 2, 3])
     for token in range(100, 120):
         bare = drafter.propose([token], 0)
@@ -556,7 +557,7 @@ def test_frequent_tokens_are_recounted() -> None:
     assert drafter.propose([30, 500], 1).tokens == (500, 30)
 
 
-def test_other_sources_are_asked_where_the_text_knows_nothing() -> None:
+def test_other_sources_draft_where_the_text_has_no_match() -> None:
     prompt = list(range(100, 700))
     corpus = NGramCounts()
     corpus.extend_apart([[699, 5]] * 9)
@@ -566,13 +567,13 @@ def test_other_sources_are_asked_where_the_text_knows_nothing() -> None:
     assert all_sources.propose(prompt, 1).tokens == (699, 5)
 
 
-def test_a_text_of_one_token_has_none_before_it() -> None:
+def test_a_text_of_one_token_uses_the_corpus_bigram() -> None:
     corpus = NGramCounts()
     corpus.extend_apart([[1, 5, 9]] * 9 + [[2, 5, 8]] * 30)
     assert fusion([5], corpus=corpus).propose([5], 1).tokens == (5, 8)
 
 
-def test_earlier_outputs_may_be_left_aside_and_match_as_far_as_the_text_does() -> None:
+def test_earlier_outputs_can_be_disabled_and_match_up_to_longest_tokens() -> None:
     drafter_inputs = inputs((1, 2, 3), past=((1, 2, 3, 4),) * 2)
     assert FusionDrafter(drafter_inputs, past=False).past is None and FusionDrafter(inputs((1, 2, 3))).past is None
     drafter = FusionDrafter(inputs((1, 2), past=((1, 2, 3, 4, 5),) * 2), longest=2)
@@ -586,11 +587,12 @@ def test_the_corpus_is_off_by_default() -> None:
     assert FusionDrafter(inputs((1, 2), corpus=NGramCounts())).corpus is None
 
 
-def test_all_that_matches_longer_in_earlier_outputs_goes_before_the_text() -> None:
-    """4 1 2 was followed by 9, 1 2 by 9 and by 8; of the text only 2 matches."""
+def test_all_longer_contexts_in_earlier_outputs_come_before_the_text() -> None:
+    """4 1 2 was followed by 9, and 1 2 by 9 and by 8. In the text only 2 matches."""
     prompt, past = [2, 3, 4, 1, 2], ((4, 1, 2, 9), (7, 1, 2, 8))
-    level = first_level(fusion(prompt, past_outputs=past).propose(prompt, 40))
-    # 3, from the text, takes a third of what both leave; each of the two takes another sixth of the rest.
+    level = root_children(fusion(prompt, past_outputs=past).propose(prompt, 40))
+    # 4 1 2 leaves 2/3, of which 8 and 9 get a sixth each after 1 2. From what is left the text's 3 gets a third, and of
+    # the rest 8 and 9 get another sixth each.
     share = 2 / 3 / 6 + 2 / 3 * 4 / 6 * 2 / 3 / 6
     assert level[8] == pytest.approx(0.5 * share) and level[9] == pytest.approx(0.5 * (1 / 3 + share))
 
@@ -606,7 +608,7 @@ def test_a_chain_is_the_likeliest_child_of_each_node(seed: int, curve: str, budg
     node = 0
     for token in chain.tokens[1:]:
         if node not in wide.parents:
-            break  # below the lowest probability that a tree of this size looks at
+            break  # the next token is too unlikely for a tree of this size
         node = wide.parents.index(node)
         assert wide.tokens[node] == token
 

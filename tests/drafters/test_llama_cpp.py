@@ -1,4 +1,4 @@
-"""llama.cpp's drafters: against plain references of their rules, and against examples worked out by hand."""
+"""llama.cpp's drafters: worked examples, and comparisons with plain versions of their rules."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from tests.parts import inputs, step_verdict
 
 Text = Sequence[int]
 TEXTS = st.lists(st.integers(2, 4), min_size=1, max_size=60)
-# What a rule drafts for a context, given the outputs of the steps so far.
+# The tokens that each step so far emitted.
 Outputs = list[tuple[int, ...]]
+# A plain version of a drafter: the draft for a context.
 Rule = Callable[[Text, Outputs], Text]
 
 
-def follow(drafter: Drafter, prompt: Text, output: Text, rule: Rule | None = None) -> list[tuple[int, ...]]:
-    """The draft of every step, compared with the rule's."""
+def checked_drafts(drafter: Drafter, prompt: Text, output: Text, rule: Rule | None = None) -> list[tuple[int, ...]]:
+    """The draft of every step. Each is compared with the draft of `rule`, if there is one."""
     context, outputs, drafts = list(prompt), [], []
     for step in forced_steps(drafter, prompt, output, 100):
         draft = step.tree.tokens[1:]
@@ -38,16 +39,16 @@ def follow(drafter: Drafter, prompt: Text, output: Text, rule: Rule | None = Non
     return drafts
 
 
-def refuse(drafter: Drafter, context: list[int], token: int) -> TokenTree:
-    """Draft for `context`, accept nothing and append `token` to the context; return the draft."""
+def reject_draft(drafter: Drafter, context: list[int], token: int) -> TokenTree:
+    """Draft for `context`, accept nothing, and append `token` to the context. Return the draft."""
     tree = drafter.propose(context, 100)
     drafter.observe(tree, step_verdict(tree, [token] * len(tree)))
     context.append(token)
     return tree
 
 
-def test_the_first_token_is_the_prompts() -> None:
-    """Our lanes may draft after the prompt's last token; llama.cpp's prompt forward yields only the first token."""
+def test_nothing_is_drafted_before_the_first_output_token() -> None:
+    """Our lanes may draft after the prompt's last token, but llama.cpp's forward over the prompt verifies no draft."""
     prompt = (2, 3, 4, 5) * 5
     for name in ("simple", "map-k", "map-k4v", "mod", "cache"):
         options = {"mod": {"n_match": 2, "n_min": 1}, "cache": {}}.get(name, {"size_n": 2, "size_m": 4})
@@ -56,7 +57,7 @@ def test_the_first_token_is_the_prompts() -> None:
         assert drafter.propose((*prompt, 2), 9).tokens[:4] == (2, 3, 4, 5), name
 
 
-def test_the_defaults_are_the_engines() -> None:
+def test_defaults_are_those_of_llama_cpp() -> None:
     sizes = {"size_n": 12, "size_m": 48}
     listed = {name: METHODS[f"llamacpp-{name}"].defaults("cuda") for name in ("simple", "map-k", "map-k4v", "mod")}
     assert listed == {
@@ -85,11 +86,11 @@ def test_simple_copies_what_followed_the_latest_occurrence(prompt: Text, output:
                 return draft if len(draft) >= n else ()
         return ()
 
-    follow(METHODS["llamacpp-simple"].build(inputs(prompt), size_n=n, size_m=m), prompt, output, rule)
+    checked_drafts(METHODS["llamacpp-simple"].build(inputs(prompt), size_n=n, size_m=m), prompt, output, rule)
 
 
-def test_simple_drafts_nothing_shorter_than_the_key() -> None:
-    """The latest occurrence has two tokens after it; an earlier one would have more."""
+def test_simple_drafts_at_least_as_many_tokens_as_the_key_has() -> None:
+    """In the second prompt, only two tokens follow the latest occurrence of the key of three, so nothing is drafted."""
     prompt = [9, 1, 2, 3, 4, 5, 6, 1, 2, 3, 8]
     drafter = METHODS["llamacpp-simple"].build(inputs(prompt), size_n=3, size_m=4)
     assert drafter.propose([*prompt, 1, 2, 3], 9).tokens == (3, 8, 1, 2)
@@ -101,7 +102,7 @@ def test_simple_drafts_nothing_shorter_than_the_key() -> None:
 # ngram-map-k and ngram-map-k4v.
 
 
-def test_map_k_takes_the_latest_in_the_prompt_that_has_all_its_tokens() -> None:
+def test_map_k_copies_after_the_latest_key_with_enough_tokens() -> None:
     #         1 2 -> 5 6 7       1 2 -> 6 7 8
     prompt = [0, 1, 2, 5, 6, 7, 0, 1, 2, 6, 7, 8, 9, 0, 1, 2]
     drafter = METHODS["llamacpp-map-k"].build(inputs(prompt), size_n=2, size_m=3)
@@ -109,7 +110,7 @@ def test_map_k_takes_the_latest_in_the_prompt_that_has_all_its_tokens() -> None:
     assert drafter.propose([*prompt, 3, 1, 2], 9).tokens == (2, 6, 7, 8)
 
 
-def test_map_k_drafts_as_much_as_was_accepted_last_time_and_then_no_more() -> None:
+def test_map_k_drafts_as_many_tokens_as_were_accepted_last_time() -> None:
     prompt = [0, 1, 2, 5, 6, 7, 8, 9, 10, 11]
     drafter = METHODS["llamacpp-map-k"].build(inputs(prompt), size_n=2, size_m=4)
     context = [*prompt, 1, 2]
@@ -117,13 +118,13 @@ def test_map_k_drafts_as_much_as_was_accepted_last_time_and_then_no_more() -> No
     assert tree.tokens == (2, 5, 6, 7, 8)
     drafter.observe(tree, step_verdict(tree, [5, 6, 0, 0, 0]))
     context += [5, 6, 0, 1, 2]
-    assert refuse(drafter, context, 0).tokens == (2, 5, 6)
+    assert reject_draft(drafter, context, 0).tokens == (2, 5, 6)
     context += [1, 2]
-    assert refuse(drafter, context, 0).tokens == (2,)
+    assert reject_draft(drafter, context, 0).tokens == (2,)
 
 
-def test_map_k_never_finds_what_reaches_the_prompts_end() -> None:
-    """N-grams at the prompt's end or across it are not entered; the output's are, once they are old enough."""
+def test_map_k_ignores_ngrams_at_the_end_of_the_prompt() -> None:
+    """N-grams that reach the prompt's end are never entered. The output's are, once enough tokens follow them."""
     prompt = [*range(10, 30), 1, 2, 3]
     drafter = METHODS["llamacpp-map-k"].build(inputs(prompt), size_n=2, size_m=3)
     context = [*prompt, *range(30, 60)]
@@ -134,39 +135,40 @@ def test_map_k_never_finds_what_reaches_the_prompts_end() -> None:
     assert drafter.propose([*context, 1, 2, 29, 1, 40, 41], 9).tokens == (41, 42, 43, 44)
 
 
-def values(*following: int) -> list[int]:
-    """A prompt in which the key (1, 2) was followed by each of these, twice over."""
+def prompt_with_values(*following: int) -> list[int]:
+    """A prompt in which the key 1 2 is followed by each token of `following`, written twice."""
     return [0, *(token for follower in following for token in (1, 2, follower, follower, 0)), 7, 8, 9, 7, 8, 9]
 
 
 @pytest.mark.parametrize(
-    ("prompt", "drafted"), [(values(5, 5, 6), 5), (values(5, 6), 0), (values(5, 6, 7, 8), 0), (values(6, 5, 5), 5)]
+    ("following", "is_drafted"), [((5, 5, 6), True), ((5, 6), False), ((5, 6, 7, 8), False), ((6, 5, 5), True)]
 )
-def test_map_k4v_drafts_what_is_twice_as_frequent_as_the_rest(prompt: list[int], drafted: int) -> None:
+def test_map_k4v_drafts_a_value_twice_as_frequent_as_all_others(following: tuple[int, ...], is_drafted: bool) -> None:
+    prompt = prompt_with_values(*following)
     drafter = METHODS["llamacpp-map-k4v"].build(inputs(prompt), size_n=2, size_m=2)
     tree = drafter.propose([*prompt, 1, 2], 9)
-    # The draft follows the latest occurrence, not the most frequent one.
-    latest = prompt[len(prompt) - 9]
-    assert tree.tokens == ((2, latest, latest) if drafted else (2,))
+    # The draft is copied from the latest occurrence of the key, even if the most frequent value is another one.
+    latest = following[-1]
+    assert tree.tokens == ((2, latest, latest) if is_drafted else (2,))
 
 
-def test_map_k4v_waits_for_its_hits() -> None:
-    prompt = values(5, 5, 5)
+def test_map_k4v_drafts_once_a_key_has_min_hits() -> None:
+    prompt = prompt_with_values(5, 5, 5)
     drafter = METHODS["llamacpp-map-k4v"].build(inputs(prompt), size_n=2, size_m=2, min_hits=3)
     context = [*prompt, 1, 2]
     for expected in ((2,), (2,), (2, 5, 5)):
-        assert refuse(drafter, context, 0).tokens == expected
+        assert reject_draft(drafter, context, 0).tokens == expected
         context += [1, 2]
 
 
 def test_map_k4v_counts_the_occurrence_it_found_at_every_lookup() -> None:
-    """(1, 2) was followed by 5 once and then by 6 once: after one more lookup of the latter 6 has twice as many."""
-    prompt = values(5, 6)
+    """1 2 was followed by 5 once and then by 6 once. The second lookup counts the 6 again, so 6 has twice the count."""
+    prompt = prompt_with_values(5, 6)
     drafter = METHODS["llamacpp-map-k4v"].build(inputs(prompt), size_n=2, size_m=2)
     context = [*prompt, 1, 2]
-    assert refuse(drafter, context, 0).tokens == (2,)
+    assert reject_draft(drafter, context, 0).tokens == (2,)
     context += [1, 2]
-    assert refuse(drafter, context, 0).tokens == (2, 6, 6)
+    assert reject_draft(drafter, context, 0).tokens == (2, 6, 6)
 
 
 # ngram-mod.
@@ -175,18 +177,18 @@ def test_map_k4v_counts_the_occurrence_it_found_at_every_lookup() -> None:
 @given(TEXTS, TEXTS, st.integers(1, 3), st.integers(0, 4), st.integers(1, 6))
 @settings(max_examples=60)
 def test_mod_follows_the_latest_continuations(prompt: Text, output: Text, n: int, n_min: int, n_max: int) -> None:
-    """A table without hashes, filled like the pool: with the prompt, then whenever 32 tokens are new."""
+    """The rule uses a table without hashes. Like the pool it gets the prompt, then new tokens once there are 32."""
     added = max(0, len(prompt) - n)
     table = {tuple(prompt[start : start + n]): prompt[start + n] for start in range(len(prompt) - n)}
-    low, length = 0, 0
+    low_drafts, length = 0, 0
 
     def rule(context: Text, outputs: Outputs) -> Text:
-        nonlocal added, low, length
+        nonlocal added, low_drafts, length
         if length:
-            low = low + 1 if (len(outputs[-1]) - 1) / length < 0.25 else 0
-            if low == 5:
+            low_drafts = low_drafts + 1 if (len(outputs[-1]) - 1) / length < 0.25 else 0
+            if low_drafts == 5:
                 table.clear()
-                low = added = 0
+                low_drafts = added = 0
         num_known = len(context) - 1
         length = 0
         if num_known < n:
@@ -205,18 +207,18 @@ def test_mod_follows_the_latest_continuations(prompt: Text, output: Text, n: int
         return text[n : n + length]
 
     options = {"n_match": n, "n_min": n_min, "n_max": n_max}
-    follow(METHODS["llamacpp-mod"].build(inputs(prompt), **options), prompt, output, rule)
+    checked_drafts(METHODS["llamacpp-mod"].build(inputs(prompt), **options), prompt, output, rule)
 
 
-def test_mods_defaults_draft_nothing_where_repetitions_are_short() -> None:
-    """For an answer that quotes 20 tokens of its prompt: a draft needs 24 that match and 48 that follow."""
-    chance = random.Random(1)
-    prompt = [chance.randrange(100, 5000) for _ in range(400)]
-    new = [chance.randrange(100, 5000) for _ in range(30)]
+def test_mod_with_defaults_drafts_nothing_after_short_repetitions() -> None:
+    """An answer that quotes 20 tokens of its prompt gets no draft, because 24 tokens must match and 48 must follow."""
+    rng = random.Random(1)
+    prompt = [rng.randrange(100, 5000) for _ in range(400)]
+    new = [rng.randrange(100, 5000) for _ in range(30)]
 
     def longest(quoted: list[int], **options: int) -> int:
         drafter = METHODS["llamacpp-mod"].build(inputs(prompt), **options)
-        return max(len(draft) for draft in follow(drafter, prompt, [*new, *quoted, *new[::-1]]))
+        return max(len(draft) for draft in checked_drafts(drafter, prompt, [*new, *quoted, *new[::-1]]))
 
     assert longest(prompt[200:220]) == 0
     assert longest(prompt[200:220], n_match=12) == longest(prompt[200:230]) == 64
@@ -228,8 +230,8 @@ def test_mod_drafts_from_earlier_outputs() -> None:
     assert drafter.propose((*prompt, 5, 6), 9).tokens == (6, 7, 8)
 
 
-def test_mods_pool_has_slots_for_hashes() -> None:
-    """Two n-grams with one hash: the later one's continuation is drafted for both."""
+def test_mod_ngrams_with_the_same_hash_share_a_slot() -> None:
+    """Two n-grams have the same hash, so the continuation of the later one is drafted after both."""
     multiplier = llama_cpp.POOL_FACTOR % llama_cpp.POOL_SLOTS
     prompt = (0, multiplier, 7, 1, 0, 8, 9, 9)
     drafter = METHODS["llamacpp-mod"].build(inputs(prompt), n_match=2, n_min=1, n_max=1)
@@ -266,10 +268,10 @@ def test_cache_counts_within_the_prompt_and_within_each_step(prompt: Text, outpu
                 break
         return text[len(context) :]
 
-    follow(METHODS["llamacpp-cache"].build(inputs(prompt)), prompt, output, rule)
+    checked_drafts(METHODS["llamacpp-cache"].build(inputs(prompt)), prompt, output, rule)
 
 
-def test_caches_static_counts_are_the_documents_bigrams() -> None:
+def test_cache_reads_static_bigram_counts_of_the_documents() -> None:
     corpus = NGramCounts()
     corpus.extend_apart([[5, 6, 7, 8], [5, 6, 7, 9], [6, 7, 9]])
     prompt = (2, 3)
@@ -280,8 +282,8 @@ def test_caches_static_counts_are_the_documents_bigrams() -> None:
 
 
 @pytest.mark.parametrize("name", ["simple", "map-k", "map-k4v", "mod"])
-def test_the_budget_cuts_a_draft_after_the_rule_made_it(name: str) -> None:
-    """Its share of accepted tokens is of the whole draft, and a cut draft is not refused as too short."""
+def test_the_budget_cuts_a_draft_after_the_rule_checked_its_length(name: str) -> None:
+    """A draft that is cut below the minimum length is not discarded."""
     prompt = [*range(2, 30), 2]
     options: dict[str, Any] = {"n_match": 2, "n_min": 8} if name == "mod" else {"size_n": 2, "size_m": 9}
     drafter = METHODS[f"llamacpp-{name}"].build(inputs(prompt), **options)

@@ -1,4 +1,4 @@
-"""LLMA's copy rule, an option of prompt lookup: only the prompt is copied from."""
+"""LLMA's rule, an option of prompt lookup: copy from the prompt only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.parts import inputs, step_verdict
 TEXTS = st.lists(st.integers(0, 3), min_size=1, max_size=25)
 
 
-def test_the_copies_by_hand() -> None:
+def test_worked_example_of_copies() -> None:
     prompt, output = (1, 2, 3, 4, 5, 2, 6), (2, 3, 9, 9, 3, 4, 5, 2, 6)
     drafter = PromptLookupDrafter(inputs(prompt), llma=True)
     steps = [(step.tree.tokens, step.emitted) for step in forced_steps(drafter, prompt, output, 3)]
@@ -23,12 +23,12 @@ def test_the_copies_by_hand() -> None:
         ((6,), (2,)),  # 6 occurs only at the prompt's end
         ((2, 3, 4, 5), (3, 9)),  # one token is enough; its first occurrence counts
         ((9,), (9,)),  # not in the prompt
-        ((9,), (3,)),  # the output has it, but only the prompt is copied
+        ((9,), (3,)),  # the output has it, but LLMA copies from the prompt only
         ((3, 4, 5, 2), (4, 5, 2, 6)),
     ]
 
 
-def test_the_longest_trigger_goes_first() -> None:
+def test_the_longest_match_is_used() -> None:
     prompt = (2, 7, 1, 2, 8, 0)
     drafter = PromptLookupDrafter(inputs(prompt), llma=True)
     assert drafter.propose((*prompt, 1, 2), 1).tokens == (2, 8)
@@ -37,31 +37,27 @@ def test_the_longest_trigger_goes_first() -> None:
     assert PromptLookupDrafter(inputs(prompt), llma=True, shortest=2).propose((5, 2), 1).tokens == (2,)
 
 
-def test_positions_are_those_of_the_prompt() -> None:
+def test_positions_are_indices_in_the_prompt() -> None:
     drafter = PromptLookupDrafter(inputs((4, 5, 6, 7)), llma=True)
     tree = drafter.propose((4, 5, 6, 7, 5), 20)
     assert tree.tokens == (5, 6, 7) and tree.positions == (-1, 2, 3)
 
 
-def test_by_default_it_copies_as_many_tokens_as_the_papers() -> None:
+def test_default_draft_sizes_are_those_of_the_papers() -> None:
     method, llma = METHODS["prompt-lookup"], {"llma": True}
     assert [method.budget(device, llma) for device in ("cpu", "cuda")] == [20, 20]
     assert [method.budget(device, {"llma": False}) for device in ("cpu", "cuda")] == [10, 10]
     assert [ScoredLane.of("prompt-lookup", options).num_draft for options in ({"llma": "yes"}, {})] == [20, 10]
     spec = RaceSpec(("prompt-lookup",), options={"prompt-lookup": llma})
     assert plan_lane(spec, "prompt-lookup", "cuda").num_draft == 20
-    # On a CPU, and where rows were measured, what pays on the machine comes before both.
-    cheap, dear = CostCurve((1, 33), (1.0, 1.01)), CostCurve((1, 2, 33), (1.0, 2.0, 90.0))
+    # On a CPU with a measured cost curve, the draft size that pays on it replaces both defaults.
+    cheap, expensive = CostCurve((1, 33), (1.0, 1.01)), CostCurve((1, 2, 33), (1.0, 2.0, 90.0))
     for race_spec in (spec, RaceSpec(("prompt-lookup",))):
-        assert (
-            plan_lane(race_spec, "prompt-lookup", "cpu", dear).num_draft
-            < 10
-            < 15
-            < plan_lane(race_spec, "prompt-lookup", "cpu", cheap).num_draft
-        )
+        assert plan_lane(race_spec, "prompt-lookup", "cpu", expensive).num_draft < 10
+        assert plan_lane(race_spec, "prompt-lookup", "cpu", cheap).num_draft > 15
 
 
-def test_without_the_option_the_output_is_copied_too() -> None:
+def test_without_llma_the_output_is_copied_too() -> None:
     for llma, expected in ((True, (9,)), (False, (9, 8, 9))):
         drafter = PromptLookupDrafter(inputs((1, 2)), llma=llma)
         for token, context in ((9, (1, 2)), (8, (1, 2, 9)), (9, (1, 2, 9, 8))):
@@ -70,18 +66,18 @@ def test_without_the_option_the_output_is_copied_too() -> None:
 
 
 @given(TEXTS, TEXTS, st.integers(0, 6), st.integers(1, 6))
-def test_drafts_are_the_brute_force_ones(prompt: list[int], output: list[int], num_draft: int, longest: int) -> None:
+def test_drafts_equal_a_brute_force_search(prompt: list[int], output: list[int], num_draft: int, longest: int) -> None:
     lane = ScoredLane.of("prompt-lookup", {"llma": "true", "longest": longest}, num_draft)
     drafter = lane.build(inputs(prompt), **lane.options)
     text = list(prompt)
     for step in forced_steps(drafter, prompt, output, lane.num_draft):
-        assert list(step.tree.tokens[1:]) == copied(prompt, text, longest, num_draft)
+        assert list(step.tree.tokens[1:]) == brute_force_copy(prompt, text, longest, num_draft)
         text += step.emitted
     assert text == prompt + output
 
 
-def copied(prompt: list[int], text: list[int], longest: int, num_draft: int) -> list[int]:
-    """What follows the longest suffix of `text` at its first occurrence in the prompt, if anything."""
+def brute_force_copy(prompt: list[int], text: list[int], longest: int, num_draft: int) -> list[int]:
+    """What follows the first occurrence of the longest possible suffix of `text` in the prompt."""
     for length in range(min(longest, len(text)), 0, -1):
         ends = [end for end in range(length, len(prompt)) if prompt[end - length : end] == text[-length:]]
         if ends:

@@ -1,7 +1,7 @@
-"""Lookahead against the article's rule, written here from its own terms: rows, columns, keys, positions.
+"""Lookahead compared with the published layout, which is written here in the terms of the article.
 
-The rule: the trunk is the current token and row 0; row l, column i stands at position base + l + i and sees trunk
-0..i and rows 1..l of column i; an n-gram sees the current token and itself so far, nothing else.
+The trunk is the pending token and row 0. The token in row l, column i has position base + l + i, and sees trunk tokens
+0 to i and rows 1 to l of column i. A token of an n-gram sees the pending token and the n-gram up to itself.
 """
 
 from __future__ import annotations
@@ -16,52 +16,55 @@ from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import verify
 from specrace.drafters.lookahead import LookaheadDrafter, NGramPool, fitting_window
-from tests.parts import VOCAB, TableTarget, compared, continuation, function_lane, inputs, markov, step_verdict
+from tests.parts import VOCAB, TableTarget, continuation, function_lane, inputs, markov, perturbed_logits, step_verdict
 
+# Values of the paper's W (columns), N (tokens of an n-gram) and G (n-grams verified in a step).
 SETTINGS = [(w, n, g) for w in (1, 2, 3, 5, 8, 15) for n in (3, 4, 5, 7) for g in (0, 1, 3, 7)]
-Placed = tuple[tuple[int, ...], int]
+# The tokens that a token sees, itself last, and its position relative to the base.
+LayoutToken = tuple[tuple[int, ...], int]
 
 
-def test_there_are_settings_enough() -> None:
+def test_at_least_50_settings_are_tested() -> None:
     assert len(SETTINGS) >= 50
 
 
-def drafter_of(w: int, n: int, g: int, seed: int = 0, **options: bool) -> LookaheadDrafter:
+def make_drafter(w: int, n: int, g: int, seed: int = 0, **options: bool) -> LookaheadDrafter:
+    """A drafter with the settings W, N and G on a random prompt."""
     prompt = random.Random(seed).sample(range(2, VOCAB), 20)
     return LookaheadDrafter(inputs(prompt, seed=seed), n=n, window=w, guesses=g, **options)
 
 
-def random_targets(tree: TokenTree, chance: random.Random) -> list[int]:
-    """Random tokens, from few enough that trunk and rows often agree and pools fill."""
-    return [chance.randrange(2, 9) for _ in range(len(tree))]
+def random_targets(tree: TokenTree, rng: random.Random) -> list[int]:
+    """Random target tokens, so few different ones that branches often share nodes and pools fill."""
+    return [rng.randrange(2, 9) for _ in range(len(tree))]
 
 
-def fill(drafter: LookaheadDrafter, chance: random.Random, steps: int | None = None) -> int:
-    """Run the fill steps (or `steps`); returns the pending token."""
+def fill(drafter: LookaheadDrafter, rng: random.Random, steps: int | None = None) -> int:
+    """Run the steps that fill the window (or `steps` steps), and return the pending token."""
     pending = 5
     for _ in range(drafter.n - 2 if steps is None else steps):
         tree = drafter.propose([pending], 10_000)
-        verdict = step_verdict(tree, random_targets(tree, chance))
+        verdict = step_verdict(tree, random_targets(tree, rng))
         drafter.observe(tree, verdict)
         pending = verdict.bonus
     return pending
 
 
-def published(rows: Sequence[Sequence[int]], current: int, guesses: Sequence[Sequence[int]]) -> set[Placed]:
-    """Every token of the published layout as (the tokens it sees in order, itself last; position - base)."""
-    trunk = [current, *rows[0]]
+def published_layout(rows: Sequence[Sequence[int]], pending: int, ngrams: Sequence[Sequence[int]]) -> set[LayoutToken]:
+    """Every token of the published layout."""
+    trunk = [pending, *rows[0]]
     layout: list[tuple[list[int], int]] = [(trunk[: k + 1], k) for k in range(len(trunk))]
     for level in range(1, len(rows)):
         for column in range(len(rows[level])):
             visible = trunk[: column + 1] + [rows[upper][column] for upper in range(1, level + 1)]
             layout.append((visible, level + column))
-    for guess in guesses:
-        layout += [([current, *guess[: j + 1]], 1 + j) for j in range(len(guess))]
+    for ngram in ngrams:
+        layout += [([pending, *ngram[: j + 1]], 1 + j) for j in range(len(ngram))]
     return {(tuple(visible), position) for visible, position in layout}
 
 
-def as_masked(tree: TokenTree) -> set[Placed]:
-    """A tree's tokens in the form of `published`, read off its ancestor mask and depths as the target does."""
+def layout_of(tree: TokenTree) -> set[LayoutToken]:
+    """A tree's tokens in the form of `published_layout`, from the ancestor mask and depths that the target uses."""
     mask = tree.ancestor_mask()
     return {
         (tuple(tree.tokens[ancestor] for ancestor in mask[node].nonzero()[0]), tree.depths[node])
@@ -70,57 +73,57 @@ def as_masked(tree: TokenTree) -> set[Placed]:
 
 
 @pytest.mark.parametrize(("w", "n", "g"), SETTINGS)
-def test_rows_after_filling_and_the_column_a_step(w: int, n: int, g: int) -> None:
-    chance = random.Random(w * 100 + n * 10 + g)
-    drafter = drafter_of(w, n, g)
+def test_each_fill_step_adds_a_row_and_then_each_step_shifts_the_rows(w: int, n: int, g: int) -> None:
+    rng = random.Random(w * 100 + n * 10 + g)
+    drafter = make_drafter(w, n, g)
     assert [len(row) for row in drafter.rows] == [w + n - 3]
     for filled in range(n - 2):
         assert not drafter.is_filled and len(drafter.rows) == filled + 1
-        fill(drafter, chance, steps=1)
+        fill(drafter, rng, steps=1)
     assert drafter.is_filled
     assert [len(row) for row in drafter.rows] == [w - 1, *[w] * (n - 2)]
     for _ in range(3):
         before = drafter.rows
         tree = drafter.propose([3], 10_000)
-        drafter.observe(tree, step_verdict(tree, random_targets(tree, chance)))
+        drafter.observe(tree, step_verdict(tree, random_targets(tree, rng)))
         assert drafter.rows[:-1] == [before[1][1:], *before[2:]]
         assert [len(row) for row in drafter.rows] == [w - 1, *[w] * (n - 2)]
 
 
 @pytest.mark.parametrize(("w", "n", "g"), SETTINGS)
-def test_mask_and_positions_are_the_published_ones(w: int, n: int, g: int) -> None:
-    chance = random.Random(w + n + g)
-    drafter = drafter_of(w, n, g, pool_from_prompt=bool(w % 2))
-    pending, merged = fill(drafter, chance), 0
+def test_mask_and_positions_equal_the_published_layout(w: int, n: int, g: int) -> None:
+    rng = random.Random(w + n + g)
+    drafter = make_drafter(w, n, g, pool_from_prompt=bool(w % 2))
+    pending, num_shared = fill(drafter, rng), 0
     for _ in range(8):
-        rows, guesses = drafter.rows, drafter.pool.after(pending)
+        rows, ngrams = drafter.rows, drafter.pool.after(pending)
         tree = drafter.propose([pending], 10_000)
-        assert as_masked(tree) == published(rows, pending, guesses)
-        merged += (n - 1) * (w + len(guesses)) - len(tree)
-        verdict = step_verdict(tree, random_targets(tree, chance))
+        assert layout_of(tree) == published_layout(rows, pending, ngrams)
+        num_shared += (n - 1) * (w + len(ngrams)) - len(tree)
+        verdict = step_verdict(tree, random_targets(tree, rng))
         drafter.observe(tree, verdict)
         pending = verdict.bonus
-    assert merged >= 0
+    assert num_shared >= 0
 
 
 @pytest.mark.parametrize(("w", "n", "g"), SETTINGS)
-def test_the_stages_of_filling_are_the_published_ones(w: int, n: int, g: int) -> None:
-    """While filling, every row is one token longer than its column count, and no n-grams are verified."""
-    chance = random.Random(1)
-    drafter = drafter_of(w, n, g, pool_from_prompt=True)
+def test_each_fill_step_has_the_published_layout(w: int, n: int, g: int) -> None:
+    """While the window is being filled, it is wider by a column for each missing row, and no n-grams are verified."""
+    rng = random.Random(1)
+    drafter = make_drafter(w, n, g, pool_from_prompt=True)
     pending = 5
     for stage in range(n - 2):
         rows = drafter.rows
         assert [len(row) for row in rows] == [w + n - 3 - stage, *[w + n - 2 - stage] * stage]
         tree = drafter.propose([pending], 10_000)
-        assert as_masked(tree) == published(rows, pending, [])
-        verdict = step_verdict(tree, random_targets(tree, chance))
+        assert layout_of(tree) == published_layout(rows, pending, [])
+        verdict = step_verdict(tree, random_targets(tree, rng))
         drafter.observe(tree, verdict)
         pending = verdict.bonus
 
 
 class RecordingPool(NGramPool):
-    """A pool that remembers every insertion."""
+    """A pool that records every insertion."""
 
     def __init__(self, guesses: int) -> None:
         super().__init__(guesses)
@@ -132,18 +135,18 @@ class RecordingPool(NGramPool):
 
 
 @pytest.mark.parametrize(("w", "n", "g"), SETTINGS)
-def test_a_step_yields_one_ngram_a_column_keyed_by_the_token_before(w: int, n: int, g: int) -> None:
-    chance = random.Random(w * n + g)
-    drafter = drafter_of(w, n, g)
+def test_each_step_inserts_one_ngram_per_column(w: int, n: int, g: int) -> None:
+    rng = random.Random(w * n + g)
+    drafter = make_drafter(w, n, g)
     drafter.pool = pool = RecordingPool(g)
-    pending = fill(drafter, chance)
+    pending = fill(drafter, rng)
     assert pool.inserted == []
     for _ in range(4):
         pool.inserted.clear()
         rows = drafter.rows
         tree = drafter.propose([pending], 10_000)
-        targets = random_targets(tree, chance)
-        target_after = dict(zip([path for path, _ in sorted_nodes(tree)], targets, strict=True))
+        targets = random_targets(tree, rng)
+        target_after = dict(zip(node_paths(tree), targets, strict=True))
         drafter.observe(tree, step_verdict(tree, targets))
         expected = []
         for column in range(w):
@@ -155,14 +158,14 @@ def test_a_step_yields_one_ngram_a_column_keyed_by_the_token_before(w: int, n: i
         pending = step_verdict(tree, targets).bonus
 
 
-def sorted_nodes(tree: TokenTree) -> list[Placed]:
-    """Every node's path as tokens, in the order of the nodes."""
-    return [(tuple(tree.tokens[ancestor] for ancestor in tree.path_to(node)), node) for node in range(len(tree))]
+def node_paths(tree: TokenTree) -> list[tuple[int, ...]]:
+    """The tokens on the path to each node, in the order of the nodes."""
+    return [tuple(tree.tokens[ancestor] for ancestor in tree.path_to(node)) for node in range(len(tree))]
 
 
 def test_worked_example() -> None:
-    """W = 3, N = 4: one step of the full window, by hand."""
-    drafter = drafter_of(3, 4, 2)
+    """One step of a full window with W = 3 and N = 4."""
+    drafter = make_drafter(3, 4, 2)
     drafter.rows = [[11, 12], [21, 22, 23], [31, 32, 33]]
     tree = drafter.propose([9], 100)
     #  9 - 11 - 12
@@ -181,22 +184,21 @@ def test_worked_example() -> None:
 
 @pytest.mark.parametrize("depth", range(8))
 @pytest.mark.parametrize(("w", "n"), [(1, 3), (3, 4), (5, 3), (4, 5)])
-def test_near_the_end_the_window_has_the_columns_that_are_left(w: int, n: int, depth: int) -> None:
-    """A column is dropped once its deepest token would stand past the end; the others go on unchanged."""
-    drafter, whole = drafter_of(w, n, 3), drafter_of(w, n, 3)
+def test_near_the_length_limit_the_window_loses_columns(w: int, n: int, depth: int) -> None:
+    """A column is dropped once its deepest token is past the limit; the other columns do not change."""
+    drafter, whole = make_drafter(w, n, 3), make_drafter(w, n, 3)
     pending = fill(drafter, random.Random(5))
     assert fill(whole, random.Random(5)) == pending and drafter.rows == whole.rows
     drafter.pool = pool = RecordingPool(3)
     whole.pool = whole_pool = RecordingPool(3)
     rows, columns = drafter.rows, max(0, min(w, depth - (n - 2) + 1))
-    tree, wide = drafter.propose([pending], 10_000, depth), whole.propose([pending], 10_000)
+    tree, whole_tree = drafter.propose([pending], 10_000, depth), whole.propose([pending], 10_000)
     cut = [rows[0][: max(0, columns - 1)], *(row[:columns] for row in rows[1:])]
-    assert as_masked(tree) == (published(cut, pending, []) if columns else {((pending,), 0)})
-    target_after = dict(
-        zip([path for path, _ in sorted_nodes(wide)], random_targets(wide, random.Random(1)), strict=True)
-    )
-    for observer, shape in ((drafter, tree), (whole, wide)):
-        observer.observe(shape, step_verdict(shape, [target_after[path] for path, _ in sorted_nodes(shape)]))
+    assert layout_of(tree) == (published_layout(cut, pending, []) if columns else {((pending,), 0)})
+    targets = random_targets(whole_tree, random.Random(1))
+    target_after = dict(zip(node_paths(whole_tree), targets, strict=True))
+    for observer, observed in ((drafter, tree), (whole, whole_tree)):
+        observer.observe(observed, step_verdict(observed, [target_after[path] for path in node_paths(observed)]))
     assert pool.inserted == whole_pool.inserted[:columns]
     if columns:
         assert drafter.rows == [whole.rows[0][: columns - 1], *(row[:columns] for row in whole.rows[1:])]
@@ -206,7 +208,7 @@ def test_near_the_end_the_window_has_the_columns_that_are_left(w: int, n: int, d
 
 @pytest.mark.parametrize("limit", range(1, 12))
 @pytest.mark.parametrize(("w", "n"), [(1, 3), (2, 6), (5, 3), (4, 5)])
-def test_answers_shorter_than_the_window_are_those_of_the_target(w: int, n: int, limit: int) -> None:
+def test_outputs_shorter_than_the_window_are_the_targets(w: int, n: int, limit: int) -> None:
     for seed in range(3):
         prompt = tuple(random.Random(seed).randrange(2, 9) for _ in range(12))
         drafter = LookaheadDrafter(inputs(prompt, seed=seed), n=n, window=w, guesses=2, pool_from_prompt=seed == 1)
@@ -220,34 +222,34 @@ def test_the_pool_drops_the_least_recently_inserted() -> None:
     pool = NGramPool(3)
     for ngram in ((1, 1), (2, 2), (3, 3)):
         pool.insert(7, ngram)
-    pool.insert(7, (1, 1))  # a refresh: (2, 2) is the oldest now
+    pool.insert(7, (1, 1))  # inserted again, so (2, 2) is the oldest now
     pool.insert(7, (4, 4))
     assert pool.after(7) == [(4, 4), (1, 1), (3, 3)]
-    pool.insert(7, (1, 1))  # from the middle: nothing is dropped
+    pool.insert(7, (1, 1))  # already in the pool, so nothing is dropped
     assert pool.after(7) == [(1, 1), (4, 4), (3, 3)]
     pool.insert(7, (5, 5))
     assert pool.after(7) == [(5, 5), (1, 1), (4, 4)]
     assert pool.after(8) == []
 
 
-def test_pools_of_tokens_are_apart_and_one_of_size_none_is_empty() -> None:
+def test_each_token_has_its_ngrams_and_capacity_0_stores_none() -> None:
     pool = NGramPool(1)
     pool.insert(1, (5,))
     pool.insert(2, (6,))
     assert pool.after(1) == [(5,)] and pool.after(2) == [(6,)]
-    nothing = NGramPool(0)
-    nothing.insert(1, (5,))
-    assert nothing.after(1) == []
+    empty = NGramPool(0)
+    empty.insert(1, (5,))
+    assert empty.after(1) == []
 
 
 @pytest.mark.parametrize(("n", "w"), [(3, 1), (3, 5), (5, 4), (7, 2)])
 def test_a_full_match_emits_n_tokens(n: int, w: int) -> None:
-    """N-1 matched and the bonus, which the reference code drops."""
+    """They are N-1 matched tokens and the bonus token, which the reference code drops."""
     prompt = list(range(10, 10 + n))
     text = prompt + [prompt[0]]
     drafter = LookaheadDrafter(inputs(text), n=n, window=w, guesses=2, pool_from_prompt=True)
     fill(drafter, random.Random(2))
-    # The pool knows prompt[1:] after prompt[0]; the target repeats the prompt.
+    # The pool has prompt[1:] after prompt[0], and the target repeats the prompt.
     following = dict(zip(prompt, [*prompt[1:], prompt[0]], strict=True))
     lane = function_lane(text, drafter, lambda tokens: following.get(tokens[-1], 0), num_draft=500)
     step = lane.step()
@@ -255,20 +257,20 @@ def test_a_full_match_emits_n_tokens(n: int, w: int) -> None:
     assert list(step.emitted) == [*prompt[1:], prompt[0]] and len(step.emitted) == n
 
 
-def test_guesses_that_share_a_prefix_share_its_nodes() -> None:
-    drafter = drafter_of(1, 4, 5)
+def test_ngrams_with_a_common_prefix_share_nodes() -> None:
+    drafter = make_drafter(1, 4, 5)
     fill(drafter, random.Random(0))
     drafter.rows = [[], [20], [21]]
     for ngram in ((30, 31, 32), (30, 31, 33), (30, 34, 35), (20, 21, 36)):
         drafter.pool.insert(9, ngram)
     tree = drafter.propose([9], 100)
-    # The window's branch 20-21 goes on with 36; the others are one tree under 30.
+    # 36 extends the window's branch 20-21; the other n-grams form one tree of 6 nodes below the root.
     assert tree.num_draft == 2 + 1 + 6
 
 
-def test_the_most_recent_guess_is_drafted_first() -> None:
-    """A small budget then cuts off the oldest."""
-    drafter = drafter_of(2, 3, 3)
+def test_the_most_recent_ngram_is_drafted_first() -> None:
+    """So a small budget cuts off the oldest n-grams."""
+    drafter = make_drafter(2, 3, 3)
     fill(drafter, random.Random(0))
     for ngram in ((30, 31), (40, 41), (50, 51)):
         drafter.pool.insert(9, ngram)
@@ -276,8 +278,8 @@ def test_the_most_recent_guess_is_drafted_first() -> None:
     assert [token for token in tree.tokens if token >= 30][::2] == [50, 40, 30]
 
 
-def test_a_budget_too_small_for_the_window_leaves_the_window_as_it_is() -> None:
-    drafter = drafter_of(5, 4, 2)
+def test_a_budget_too_small_for_the_window_leaves_it_unchanged() -> None:
+    drafter = make_drafter(5, 4, 2)
     fill(drafter, random.Random(0))
     drafter.pool.insert(9, (30, 31, 32))
     rows = drafter.rows
@@ -292,8 +294,8 @@ def test_a_budget_too_small_for_the_window_leaves_the_window_as_it_is() -> None:
 @pytest.mark.parametrize(("n", "w", "g"), [(3, 5, 3), (5, 15, 15), (4, 6, 0), (6, 9, 2)])
 @pytest.mark.parametrize("budget", [5, 8, 12, 30])
 def test_a_budget_below_the_full_size_narrows_the_window(n: int, w: int, g: int, budget: int) -> None:
-    """It fills, collects and drafts like a window that was requested that narrow."""
-    drafter = drafter_of(w, n, g)
+    """The narrowed window fills, collects n-grams, and drafts within the budget."""
+    drafter = make_drafter(w, n, g)
     lane = function_lane([9, 8, 7], drafter, markov(3, vocab=6, order=1), num_draft=budget, max_new_tokens=400)
     sizes = [lane.step().tree.num_draft for _ in range(12)]
     columns = fitting_window(n, w, g, budget)
@@ -305,7 +307,7 @@ def test_a_budget_below_the_full_size_narrows_the_window(n: int, w: int, g: int,
 
 
 @pytest.mark.parametrize("n", [3, 4, 6])
-def test_pool_from_prompt_knows_every_ngram_of_prompt_and_output(n: int) -> None:
+def test_pool_from_prompt_has_every_ngram_of_prompt_and_output(n: int) -> None:
     prompt = [random.Random(n).randrange(2, 6) for _ in range(30)]
     drafter = LookaheadDrafter(inputs(prompt), n=n, window=2, guesses=64, pool_from_prompt=True)
     drafter.rows = [[3] * (2 + n - 3)]
@@ -320,7 +322,7 @@ def test_pool_from_prompt_knows_every_ngram_of_prompt_and_output(n: int) -> None
         assert set(drafter.pool.after(token)) == expected.get(token, set())
 
 
-def test_without_pool_from_prompt_the_prompt_leaves_nothing() -> None:
+def test_without_pool_from_prompt_the_pool_starts_empty() -> None:
     drafter = LookaheadDrafter(inputs([2, 3, 4] * 5), n=3, window=2, guesses=5)
     assert all(drafter.pool.after(token) == [] for token in range(VOCAB))
 
@@ -330,8 +332,8 @@ def test_the_first_row_is_drawn_from_the_prompt() -> None:
     assert len(drafter.rows[0]) == 15 and set(drafter.rows[0]) == {8, 9}
 
 
-def test_under_sampling_the_window_takes_what_is_drawn_at_its_positions() -> None:
-    """A position's noise stays the same, so where a trajectory came true these are the tokens of the text."""
+def test_under_sampling_the_window_holds_drawn_tokens() -> None:
+    """The noise of a position does not change, so if a trajectory is right, its tokens are those of the output."""
     target, prompt, params = TableTarget(), (3, 4, 5, 6), SamplingParams(1.5, seed=2)
     drafter = LookaheadDrafter(inputs(prompt), n=3, window=4, guesses=2)
     session = target.session(target.prefill(prompt), 40, params)
@@ -339,12 +341,12 @@ def test_under_sampling_the_window_takes_what_is_drawn_at_its_positions() -> Non
     logits = np.stack([target.logits(text) for text in session.texts(tree)])
     drafter.observe(tree, verify(tree, session.score(tree)))
     # The window is the chain of its first row, whose node at depth d is drawn for position 4 + d.
-    expected = compared(logits, params, range(4, 4 + len(tree))).argmax(axis=1).tolist()
+    expected = perturbed_logits(logits, params, range(4, 4 + len(tree))).argmax(axis=1).tolist()
     assert drafter.rows[-1] == expected[1:] != logits.argmax(axis=1).tolist()[1:]
 
 
 @pytest.mark.parametrize(("w", "n", "g"), SETTINGS[::7])
-def test_it_never_changes_the_text(w: int, n: int, g: int) -> None:
+def test_lookahead_never_changes_the_output(w: int, n: int, g: int) -> None:
     for seed in range(4):
         prompt = tuple(random.Random(seed).randrange(2, 9) for _ in range(12))
         drafter = LookaheadDrafter(inputs(prompt, seed=seed), n=n, window=w, guesses=g, pool_from_prompt=seed % 2 == 0)

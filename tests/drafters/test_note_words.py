@@ -1,4 +1,4 @@
-"""Each drafter's note on one draft, word for word; and the defaults of the listed options."""
+"""The exact note of each drafter on one draft; also the options, defaults and capabilities of the methods."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from specrace.ngrams.suffix_index import SuffixIndex
 from tests.parts import VOCAB, inputs, step_verdict
 
 
-def test_the_tries_note() -> None:
+def test_note_of_the_trie() -> None:
     drafter = TrieDrafter(inputs((8, 9, 1, 2, 3, 1, 2, 4)))
     assert drafter.note(TokenTree.chain(4)) == Note({"matched tokens": 0})
     tree = drafter.propose((7, 1, 2), 2)
@@ -37,43 +37,42 @@ def test_the_tries_note() -> None:
     assert drafter.note(drafter.propose((7, 1, 2), 0)) == Note({"matched tokens": 0})
 
 
-def test_prompt_lookups_note() -> None:
+def test_note_of_prompt_lookup() -> None:
     drafter = PromptLookupDrafter(inputs((1, 2, 3, 1, 2)))
     assert drafter.note(TokenTree.chain(2)) == Note({"matched tokens": 0})
     assert drafter.note(drafter.propose((1, 2, 3, 1, 2), 2)) == Note({"matched tokens": 2})
 
 
-def test_rests_note() -> None:
+def test_note_of_rest() -> None:
     drafter = RestDrafter(inputs((1, 2), corpus_index=SuffixIndex([(1, 2, 3), (1, 2, 4)])))
     assert drafter.note(TokenTree.chain(2)) == Note({"places that match": 0})
     assert drafter.note(drafter.propose((1, 2), 1)) == Note({"places that match": 2})
     assert drafter.note(drafter.propose((1, 2), 0)) == Note({"places that match": 0})
 
 
-def test_jacobis_note() -> None:
+def test_note_of_jacobi() -> None:
     drafter = JacobiDrafter(inputs((5, 5)))
     assert drafter.note(drafter.propose((5, 5), 3)) == Note({}, (NoteRow("Trajectory", "draft", (5, 5, 5)),))
 
 
-def test_lookaheads_note() -> None:
+def test_note_of_lookahead() -> None:
     drafter = LookaheadDrafter(inputs((1, 2, 3, 1, 2, 4, 6)), n=3, window=2, guesses=2, pool_from_prompt=True)
     tree = drafter.propose((9, 1), 9)
-    row, pool = drafter.rows[0], [NoteRow("Pool", f"n-gram {number}", hit, after=(1,)) for number, hit in
-                                  ((1, (2, 4)), (2, (2, 3)))]  # fmt: skip
+    row = drafter.rows[0]
+    pool = [
+        NoteRow("Pool", "n-gram 1", (2, 4), after=(1,)),
+        NoteRow("Pool", "n-gram 2", (2, 3), after=(1,)),
+    ]
     facts = {"pool hits": 2, "tokens with n-grams in the pool": 3}
     assert drafter.note(tree) == Note(facts, (NoteRow("Window", "row 0", (1, *row)), *pool))
     drafter.observe(tree, step_verdict(tree, [7] * len(tree)))
-    below = tuple(
-        NoteRow("Window", f"row {number}", tuple(window_row))
-        for number, window_row in enumerate(drafter.rows)
-        if number
-    )
-    note = drafter.note(drafter.propose((9, 1), 9))
-    assert note.rows == (NoteRow("Window", "row 0", (1, *drafter.rows[0])), *below, *pool) and len(below) == 1
+    trunk, second_row = drafter.rows
+    window = (NoteRow("Window", "row 0", (1, *trunk)), NoteRow("Window", "row 1", tuple(second_row)))
+    assert drafter.note(drafter.propose((9, 1), 9)).rows == (*window, *pool)
     assert drafter.note(drafter.propose((9, 1), 0)).rows == tuple(pool)
 
 
-def test_the_trigrams_note() -> None:
+def test_note_of_the_trigram_and_the_bigram() -> None:
     drafter = TrigramDrafter(inputs((1, 2, 3, 1, 2, 3, 2, 4)))
     note = drafter.note(drafter.propose((1, 2), 1))
     assert note.facts == {}
@@ -88,65 +87,58 @@ def test_the_trigrams_note() -> None:
     assert len(bigram.note(bigram.propose((1, 2), 30)).rows) == 8
 
 
-def test_a_table_notes_six_continuations_and_none_before_the_text() -> None:
+def test_note_of_a_table_has_at_most_six_continuations() -> None:
     prompt = [token for after in (2, 3, 4, 5, 6, 7, 8) for token in (1, after)]
     drafter = TrigramDrafter(inputs(prompt))
     row = drafter.note(drafter.propose((1,), 0)).rows[0]
     assert row == NoteRow("Rows of the table", "bigram, seen 7×", (2, 3, 4, 5, 6, 7), (1,) * 6, (1,))
 
 
-def test_suffix_decodings_note() -> None:
+def test_note_of_suffix_decoding() -> None:
     prompt = (7, 1, 3, 7, 1, 4, 7, 2, 9, 7)
     drafter = SuffixDrafter(inputs(prompt), factor=8, tree=True)
     assert drafter.note(TokenTree.chain(7)) == Note({"matched tokens": 0, "tokens expected": 0})
-    # 1/2, then 1/4 five times.
+    # The path probabilities are 1/2, then 1/4 five times.
     assert drafter.note(drafter.propose(prompt, 6)) == Note({"matched tokens": 1, "tokens expected": 1.75})
     tree = TokenTree((7, 1, 2, 3), (-1, 0, 0, 1), (1.0, 1 / 3, 1 / 3, 1 / 2))
     assert drafter.note(tree).facts["tokens expected"] == 0.83
     assert drafter.note(TokenTree((7, 1, 2), (-1, 0, 0))).facts["tokens expected"] == 2.0
 
 
-def test_the_draft_models_note() -> None:
+def test_note_of_the_draft_model() -> None:
     drafter = DraftModelDrafter(inputs((5, 6, 7, 5)))
     facts = {"drafted": 2, "each token": "the smaller model's likeliest", "probability of the whole": "25%"}
     assert drafter.note(drafter.propose((5, 6, 7, 5), 2)) == Note(facts | {"expected": "1.75 tokens"})
     assert drafter.note(TokenTree.chain(5)).facts["expected"] == "1.00 tokens"
-    drawing = DraftModelDrafter(inputs((5, 6, 7, 5), params=SamplingParams(1.0)), sampled=True)
-    assert drawing.note(TokenTree.chain(5)).facts["each token"] == "drawn at the race's temperature"
+    sampling = DraftModelDrafter(inputs((5, 6, 7, 5), params=SamplingParams(1.0)), sampled=True)
+    assert sampling.note(TokenTree.chain(5)).facts["each token"] == "drawn at the race's temperature"
 
 
-def test_drafters_made_without_options_have_the_listed_ones() -> None:
+def test_drafters_have_the_listed_default_options() -> None:
     drafter_inputs = inputs((1, 2, 3))
-    trie, lookup, rest, suffix = (
-        make(drafter_inputs) for make in (TrieDrafter, PromptLookupDrafter, RestDrafter, SuffixDrafter)
-    )
+    trie = TrieDrafter(drafter_inputs)
     assert (trie.trie.n, trie.prefix, trie.static) == (13, 3, False)
+    lookup = PromptLookupDrafter(drafter_inputs)
     assert (lookup.text.longest, lookup.shortest, lookup.llma) == (3, 1, False)
+    rest = RestDrafter(drafter_inputs)
     assert (rest.longest, rest.shortest, rest.length, rest.branches) == (16, 2, 10, 64)
+    suffix = SuffixDrafter(drafter_inputs)
     assert (suffix.depth, suffix.factor, suffix.min_prob, suffix.tree) == (64, 1, 0.1, False)
-    assert (
-        TrieDrafter(drafter_inputs, n=4, prefix=32).prefix == 3
-        and TrieDrafter(drafter_inputs, n=4, prefix=2).prefix == 2
-    )
-    fusion, trigram, lookahead = (
-        FusionDrafter(drafter_inputs),
-        TrigramDrafter(drafter_inputs),
-        LookaheadDrafter(drafter_inputs),
-    )
+    assert TrieDrafter(drafter_inputs, n=4, prefix=32).prefix == 3
+    assert TrieDrafter(drafter_inputs, n=4, prefix=2).prefix == 2
+    fusion = FusionDrafter(drafter_inputs)
     assert (fusion.text_model.longest, fusion.corpus, fusion.recycled) == (8, None, None)
+    trigram = TrigramDrafter(drafter_inputs)
     assert (trigram.min_context_count, trigram.smoothing, trigram.rows) == (2, 1.0, None)
     assert (BigramDrafter(drafter_inputs).smoothing, BigramDrafter(drafter_inputs).rows) == (1.0, None)
-    assert (lookahead.n, len(lookahead.rows[0]), lookahead.pool.capacity, lookahead.pool_from_prompt) == (
-        3,
-        5,
-        3,
-        False,
-    )
+    lookahead = LookaheadDrafter(drafter_inputs)
+    assert (lookahead.n, len(lookahead.rows[0]), lookahead.pool.capacity) == (3, 5, 3)
+    assert not lookahead.pool_from_prompt
     assert not PoolDrafter(drafter_inputs).pool_from_prompt
     assert DraftModelDrafter(drafter_inputs).random is None and RecyclingDrafter(drafter_inputs).successors == {}
 
 
-def test_the_options_that_are_listed() -> None:
+def test_listed_defaults_and_bounds() -> None:
     listed = {
         name: {option.name: (option.default, *_bounds(option.bounds)) for option in METHODS[name].options}
         for name in ("rest", "suffix", "recycling", "fusion", "draft-model", "bigram")
@@ -169,10 +161,11 @@ def test_the_options_that_are_listed() -> None:
 
 
 def _bounds(bounds: object) -> tuple[int, ...]:
+    """The bounds of a number; nothing for a flag."""
     return (bounds.low, bounds.high) if isinstance(bounds, Bounds) else ()
 
 
-def test_what_a_method_says_of_itself() -> None:
+def test_capabilities_and_budgets_of_methods() -> None:
     assert {name for name, method in METHODS.items() if method.samples} == {"bigram", "trigram", "draft-model"}
     assert {name for name, method in METHODS.items() if method.needs_draft_model} == {"draft-model"}
     num_top = {name: method.num_top_with(method.defaults("cuda")) for name, method in METHODS.items()}
@@ -185,21 +178,21 @@ def test_what_a_method_says_of_itself() -> None:
 
 
 @pytest.mark.parametrize("value", [True, "true", "YES", " 1 ", "on", 1])
-def test_flags_that_are_on(value: object) -> None:
+def test_values_that_turn_a_flag_on(value: object) -> None:
     assert METHODS["trie"].check({"static": value}) == {"static": True}
 
 
 @pytest.mark.parametrize("value", [False, "false", "No", "0 ", "OFF", 0])
-def test_flags_that_are_off(value: object) -> None:
+def test_values_that_turn_a_flag_off(value: object) -> None:
     assert METHODS["trie"].check({"static": value}) == {"static": False}
 
 
-def test_numbers_at_their_bounds() -> None:
+def test_numbers_at_their_bounds_are_accepted() -> None:
     assert METHODS["trie"].check({"n": 2, "prefix": 32}) == {"n": 2, "prefix": 32}
     assert METHODS["trie"].check({"n": 64, "prefix": 1}) == {"n": 64, "prefix": 1}
 
 
-def test_an_option_without_bounds_is_a_flag_of_its_name() -> None:
+def test_an_option_without_an_annotation_is_a_flag() -> None:
     class Plain(TrieDrafter):
         def __init__(self, inputs: DrafterInputs, *, loud: bool = False) -> None:
             super().__init__(inputs)
@@ -207,7 +200,7 @@ def test_an_option_without_bounds_is_a_flag_of_its_name() -> None:
     assert Method("plain", "Plain", "", Plain, 3).options == (Option("loud", False, Flag("loud")),)
 
 
-def test_a_method_that_samples_has_the_option_and_the_distributions() -> None:
+def test_a_method_that_samples_needs_the_option_and_the_distributions() -> None:
     class OptionOnly(TrieDrafter):
         def __init__(self, inputs: DrafterInputs, *, sampled: bool = False) -> None:
             super().__init__(inputs)
@@ -228,7 +221,7 @@ def test_defaults_of_options_that_a_drafter_lacks_fail_at_registration() -> None
         Method("one", "One", "", TrieDrafter, 3, scoring=Scoring("prompt only", options={"statick": True}))
 
 
-def test_small_budgets_are_kept_without_a_lane_to_cut() -> None:
+def test_proposals_fit_small_budgets() -> None:
     prompt = (1, 2, 3, 1, 2)
     for budget in (0, -1):
         assert PromptLookupDrafter(inputs(prompt)).propose(prompt, budget).tokens == (2,)
@@ -244,7 +237,7 @@ def test_a_window_that_just_fits_is_drafted() -> None:
     assert tree_size({"n": 3, "window": 5, "guesses": 0}) == 9
 
 
-def test_recycling_goes_on_below_the_second_where_nothing_is_known_below_the_first() -> None:
+def test_recycling_drafts_below_the_second_child_if_nothing_follows_the_first() -> None:
     drafter = RecyclingDrafter(inputs((5,)), copy=False)
     for token, likely in ((5, (6, 7)), (7, (8,)), (8, (9,))):
         bare = TokenTree.chain(token)
@@ -254,20 +247,20 @@ def test_recycling_goes_on_below_the_second_where_nothing_is_known_below_the_fir
     assert tree.probs == (1.0, 0.5, 0.25, 0.5, 0.5)
 
 
-def test_recycling_learns_the_token_0_and_no_unknown_one() -> None:
+def test_recycling_learns_token_0_but_no_unknown_token() -> None:
     drafter = RecyclingDrafter(inputs((5,)))
     for token, target_token in ((5, 0), (6, -1), (5, 1)):
         drafter.observe(TokenTree.chain(token), step_verdict(TokenTree.chain(token), (target_token,)))
     assert drafter.successors == {5: (1, 0)}
 
 
-def test_a_profile_fades() -> None:
+def test_gains_of_a_profile_decay() -> None:
     assert Profile(0.5, 0.8).gains(4) == pytest.approx((0.5, 0.4, 0.32, 0.256))
     assert Profile(0.5, 0.8).gains(0) == () and Profile(0.5, 0.8).price == 0.0
     assert (NGRAM.gains(1), MODEL.price) == ((0.4,), 0.2)
 
 
-def test_a_drawn_draft_hands_over_a_row_for_each_guess() -> None:
+def test_a_sampled_draft_has_a_distribution_for_each_token() -> None:
     for make in (BigramDrafter, TrigramDrafter, DraftModelDrafter):
         drafter = make(inputs((1, 2, 3), params=SamplingParams(1.0)), sampled=True)
         assert drafter.distributions().shape == (0, VOCAB)
@@ -280,7 +273,7 @@ def test_a_drawn_draft_hands_over_a_row_for_each_guess() -> None:
 
 
 @pytest.mark.parametrize("make", [BigramDrafter, TrigramDrafter, DraftModelDrafter])
-def test_what_is_drawn_belongs_to_the_seed(make: type) -> None:
+def test_sampled_drafts_depend_on_the_seed(make: type) -> None:
     drafts = []
     for seed in (1, 1, 2):
         drafter = make(inputs((1, 2, 3), params=SamplingParams(1.0), seed=seed), sampled=True)
@@ -289,24 +282,26 @@ def test_what_is_drawn_belongs_to_the_seed(make: type) -> None:
 
 
 def test_a_smoothed_row_is_a_distribution() -> None:
-    """After 1 came 2 twice and 3 once; one is added to each of the vocabulary's counts."""
+    """1 was followed by 2 twice and by 3 once; smoothing adds 1 to the count of every token of the vocabulary."""
     drafter = BigramDrafter(inputs((1, 2, 1, 2, 1, 3), params=SamplingParams(1.0)), sampled=True)
     assert drafter.rows is not None
     row = drafter.rows.smoothed((1,))
     assert row[[2, 3, 4]] == pytest.approx(np.array([3, 2, 1]) / (3 + VOCAB)) and row.sum() == pytest.approx(1.0)
 
 
-class Halving(TrieDrafter):
+class ShareDrafter(TrieDrafter):
+    """A drafter with a decimal option."""
+
     def __init__(self, inputs: DrafterInputs, *, share: Annotated[float, Bounds(0.0, 1.0, "a share")] = 0.5) -> None:
         super().__init__(inputs)
 
 
 @pytest.mark.parametrize("value", [0.25, "0.25", " .25 "])
 def test_an_option_with_decimal_bounds_is_a_decimal_number(value: object) -> None:
-    assert Method("one", "One", "", Halving, 3).check({"share": value}) == {"share": 0.25}
+    assert Method("one", "One", "", ShareDrafter, 3).check({"share": value}) == {"share": 0.25}
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", -0.1, 1.5, "1,5", True, None, "9" * 5000])
-def test_a_decimal_option_out_of_bounds_is_named(value: object) -> None:
+def test_a_decimal_option_out_of_bounds_is_refused(value: object) -> None:
     with pytest.raises(InputError, match=r"one\.share is .*; give a number from 0\.0 to 1\.0"):
-        Method("one", "One", "", Halving, 3).check({"share": value})
+        Method("one", "One", "", ShareDrafter, 3).check({"share": value})

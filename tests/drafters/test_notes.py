@@ -1,4 +1,4 @@
-"""Drafters' notes: true, bounded, off the clock, and kept in a recording."""
+"""Drafters' notes: correct, bounded, written off the clock, and stored in a recording."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.parts import VOCAB, FunctionSession, inputs, random_prompt
 
 
 def next_token(tokens: Sequence[int]) -> int:
-    """Mostly the token that followed the last one before, so that many drafts are accepted and some are not."""
+    """In most cases the token that followed the last token earlier, so that most but not all drafts are accepted."""
     last = tokens[-1]
     for position in range(len(tokens) - 2, 0, -1):
         if tokens[position - 1] == last and len(tokens) % 7:
@@ -39,6 +39,7 @@ def next_token(tokens: Sequence[int]) -> int:
 
 
 def run(name: str, prompt: Sequence[int], **options: Any) -> list[Step]:
+    """The steps of a lane with `next_token` as its target."""
     method = METHODS[name]
     drafter = method.build(inputs(prompt), **options)
     budget = method.budget("cpu", method.defaults("cpu") | options)
@@ -52,15 +53,16 @@ def run(name: str, prompt: Sequence[int], **options: Any) -> list[Step]:
 
 @pytest.fixture(params=range(5))
 def prompt(request: pytest.FixtureRequest) -> tuple[int, ...]:
-    return random_prompt(random.Random(request.param), longest=80)
+    return random_prompt(random.Random(request.param), max_tokens=80)
 
 
 def occurrences(text: Sequence[int], ngram: Sequence[int]) -> int:
+    """How often `ngram` occurs in `text`."""
     size = len(ngram)
     return sum(tuple(text[start : start + size]) == tuple(ngram) for start in range(len(text) - size + 1))
 
 
-def test_the_tries_note_has_the_match_and_each_nodes_count(prompt: tuple[int, ...]) -> None:
+def test_note_of_the_trie_has_the_match_and_each_nodes_count(prompt: tuple[int, ...]) -> None:
     text, counted = list(prompt), 0
     for step in run("trie", prompt, prefix=1):
         note, tree = step.note, step.tree
@@ -76,16 +78,16 @@ def test_the_tries_note_has_the_match_and_each_nodes_count(prompt: tuple[int, ..
     assert counted > 20
 
 
-def test_the_trigrams_note_has_the_row_of_each_token_and_the_back_off(prompt: tuple[int, ...]) -> None:
+def test_note_of_the_trigram_has_the_row_of_each_token_and_the_back_off(prompt: tuple[int, ...]) -> None:
     text, rows = list(prompt), {"bigram": 0, "trigram": 0}
     for step in run("trigram", prompt):
         assert step.note is not None
         drafted_text = [*text, *step.tree.tokens[1:]]
-        for guess, row in enumerate(step.note.rows[: step.tree.num_draft]):
-            context = drafted_text[: len(text) + guess]
+        for index, row in enumerate(step.note.rows[: step.tree.num_draft]):
+            context = drafted_text[: len(text) + index]
             last = context[-2:] if row.label.startswith("trigram") else context[-1:]
             assert row.after == tuple(last)
-            assert row.tokens[0] == step.tree.tokens[guess + 1]
+            assert row.tokens[0] == step.tree.tokens[index + 1]
             assert row.counts == tuple(occurrences(text, [*last, token]) for token in row.tokens)
             rows["trigram" if len(last) == 2 else "bigram"] += 1
             if len(last) == 1 and len(context) > 1:
@@ -95,7 +97,7 @@ def test_the_trigrams_note_has_the_row_of_each_token_and_the_back_off(prompt: tu
     assert rows["bigram"]
 
 
-def test_lookaheads_note_has_its_window_and_pool_hits(prompt: tuple[int, ...]) -> None:
+def test_note_of_lookahead_has_its_window_and_pool_hits(prompt: tuple[int, ...]) -> None:
     hits, remaining = 0, 60
     for step in run("lookahead", prompt, n=4, window=5, guesses=3):
         assert step.note is not None
@@ -104,7 +106,7 @@ def test_lookaheads_note_has_its_window_and_pool_hits(prompt: tuple[int, ...]) -
         pool = [row for row in rows if row.group == "Pool"]
         assert step.note.facts["pool hits"] == len(pool)
         for column in range(len(window[0]) if window else 0):
-            # Every column hangs from its trunk token, and the trunk begins with the pending one.
+            # Every column hangs from its trunk token, and the trunk begins with the pending token.
             node = 0
             for token in window[0][1 : column + 1]:
                 node = tree.children[node][token]
@@ -112,7 +114,7 @@ def test_lookaheads_note_has_its_window_and_pool_hits(prompt: tuple[int, ...]) -
                 node = tree.children[node][row[column]]
         for row in pool if len(window) == 3 else []:
             node = 0
-            # Near the end only what may still be emitted is drafted; one of the remaining tokens is the target's own.
+            # Tokens that cannot be emitted are not drafted; the last of the remaining tokens is the bonus token.
             for token in row.tokens[: remaining - 1]:
                 node = tree.children[node][token]
             hits += 1
@@ -120,7 +122,7 @@ def test_lookaheads_note_has_its_window_and_pool_hits(prompt: tuple[int, ...]) -
     assert hits and not remaining
 
 
-def test_fusions_note_has_each_tokens_source_and_the_cut(prompt: tuple[int, ...]) -> None:
+def test_note_of_fusion_has_each_tokens_source_and_the_cut(prompt: tuple[int, ...]) -> None:
     text, sources = list(prompt), set()
     for step in run("fusion", prompt):
         note, tree = step.note, step.tree
@@ -132,26 +134,26 @@ def test_fusions_note_has_each_tokens_source_and_the_cut(prompt: tuple[int, ...]
             sources.add(source)
             length = int(words.split()[0]) if words else 0
             for token in row.tokens:
-                paths = [[*text, *(tree.tokens[ancestor] for ancestor in tree.path_to(node)[1:])]
-                         for node in range(1, len(tree)) if tree.tokens[node] == token]  # fmt: skip
+                nodes = [node for node in range(1, len(tree)) if tree.tokens[node] == token]
+                paths = [[*text, *(tree.tokens[ancestor] for ancestor in tree.path_to(node)[1:])] for node in nodes]
                 if source == "prompt and output":
                     assert any(occurrences(text, path[-length - 1 :]) for path in paths)
                 else:
                     assert source in ("frequent in the text", "came instead of a copy before") and token in text
         if tree.num_draft:
             assert tree.probs is not None
-            reached = [1.0]
+            path_probs = [1.0]
             for node in range(1, len(tree)):
-                reached.append(reached[tree.parents[node]] * tree.probs[node])
-            assert note.facts["expected"] == f"{sum(reached):.2f} tokens"
-            looked_at = note.facts["candidates"]
-            assert isinstance(looked_at, int) and looked_at >= tree.num_draft
-            assert ("first left out" in note.facts) == (looked_at > tree.num_draft)
+                path_probs.append(path_probs[tree.parents[node]] * tree.probs[node])
+            assert note.facts["expected"] == f"{sum(path_probs):.2f} tokens"
+            num_candidates = note.facts["candidates"]
+            assert isinstance(num_candidates, int) and num_candidates >= tree.num_draft
+            assert ("first left out" in note.facts) == (num_candidates > tree.num_draft)
         text += step.emitted
     assert "prompt and output" in sources
 
 
-def test_fusion_names_each_of_its_sources() -> None:
+def test_note_of_fusion_names_each_source() -> None:
     counts = NGramCounts()
     counts.extend_apart([[2, 3, 11, 12]])
     curve = assumed_curve("cuda")
@@ -165,12 +167,12 @@ def test_fusion_names_each_of_its_sources() -> None:
     assert FusionDrafter(drafter_inputs).note(tree).facts["drafted"] == 0
 
 
-def test_the_draft_models_note_has_its_probabilities(prompt: tuple[int, ...]) -> None:
+def test_note_of_the_draft_model_has_its_probabilities(prompt: tuple[int, ...]) -> None:
     for step in run("draft-model", prompt):
         assert step.note is not None and step.tree.probs is not None
-        reached = [float(np.prod(step.tree.probs[: size + 1])) for size in range(len(step.tree))]
-        assert step.note.facts["expected"] == f"{sum(reached):.2f} tokens"
-        assert step.note.facts["probability of the whole"] == f"{reached[-1]:.0%}"
+        path_probs = [float(np.prod(step.tree.probs[: size + 1])) for size in range(len(step.tree))]
+        assert step.note.facts["expected"] == f"{sum(path_probs):.2f} tokens"
+        assert step.note.facts["probability of the whole"] == f"{path_probs[-1]:.0%}"
 
 
 @pytest.mark.slow
@@ -183,7 +185,7 @@ def test_every_note_survives_json_and_is_bounded(name: str, prompt: tuple[int, .
             assert len(step.note.counts) in (0, len(step.tree))
 
 
-def test_the_widest_window_is_cut() -> None:
+def test_the_note_of_the_widest_window_is_cut() -> None:
     steps = run("lookahead", tuple(range(2, 30)), n=16, window=64, guesses=64, pool_from_prompt=True)
     notes = [step.note for step in steps if step.note is not None]
     assert max(len(note.rows) for note in notes) <= MAX_ROWS
@@ -191,7 +193,7 @@ def test_the_widest_window_is_cut() -> None:
 
 
 class SlowNotes:
-    """A drafter whose long note takes a minute by its own clock."""
+    """A drafter with long notes, each of which takes 60 s on the clock that it provides."""
 
     def __init__(self) -> None:
         self.num_notes = 0
@@ -207,10 +209,10 @@ class SlowNotes:
         return Note({str(number): number for number in range(100)})
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        """Nothing."""
+        """Nothing to learn."""
 
 
-def test_a_note_is_not_on_the_lane_s_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_note_is_not_on_the_lanes_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     drafter = SlowNotes()
     monkeypatch.setattr(time, "perf_counter", drafter.clock)
     lane = Lane("slow", drafter, FunctionSession((2, 3), next_token), (2, 3), max_new_tokens=5, num_draft=4)  # type: ignore[arg-type]
@@ -220,15 +222,16 @@ def test_a_note_is_not_on_the_lane_s_clock(monkeypatch: pytest.MonkeyPatch) -> N
     assert steps[0].note is not None and len(steps[0].note.facts) == MAX_FACTS
 
 
-def a_step(note: Note | None) -> Step:
+def example_step(note: Note | None) -> Step:
+    """A step with one accepted draft token."""
     tree = TokenTree((1, 2), (-1, 0))
     return Step("trie", 0, 1.0, tree, verify(tree, Scores((2, 3))), (2, 3), Timing(1, 1, 1), note=note)
 
 
-def test_a_recording_of_before_there_were_notes_still_opens() -> None:
-    row = to_json(a_step(None))
+def test_a_recorded_step_without_a_note_can_be_read() -> None:
+    row = to_json(example_step(None))
     assert "note" not in row
-    assert from_json(row) == a_step(None)
+    assert from_json(row) == example_step(None)
 
 
 ROW = {"group": "", "label": "", "tokens": [1], "counts": [], "after": [], "pieces": [], "after_text": ""}
@@ -242,21 +245,21 @@ ROW = {"group": "", "label": "", "tokens": [1], "counts": [], "after": [], "piec
         {"rows": [{**ROW, "tokens": [1.5]}]},
     ],
 )  # fmt: skip
-def test_what_is_no_note_is_refused(change: dict[str, Any]) -> None:
-    row = to_json(a_step(Note({"a": 1}, (NoteRow("g", "l", (1,), (2,)),), (0, 5))))
+def test_invalid_notes_are_refused(change: dict[str, Any]) -> None:
+    row = to_json(example_step(Note({"a": 1}, (NoteRow("g", "l", (1,), (2,)),), (0, 5))))
     assert from_json(row) == from_json(json.loads(json.dumps(row)))
     with pytest.raises(ValueError, match=r"note|counts"):
         from_json({**row, "note": {**row["note"], **change}})
 
 
-def test_texts_are_filled_in() -> None:
+def test_token_texts_are_added_to_a_note() -> None:
     note = Note({}, (NoteRow("g", "l", (1, 2), after=(3, 4)),)).with_texts(lambda token: f"<{token}>")
     assert note.rows[0].pieces == ("<1>", "<2>") and note.rows[0].after_text == "<3><4>"
     assert replace(note.rows[0], pieces=()).tokens == (1, 2)
 
 
-def test_notes_without_a_draft() -> None:
-    """Trie, trigram and lookahead have a note for a step without a draft, too."""
+def test_a_step_without_a_draft_has_a_note() -> None:
+    """Trie, trigram and lookahead describe a step without a draft, too."""
     for build in (TrieDrafter, TrigramDrafter, LookaheadDrafter):
         drafter = build(DrafterInputs((2, 3, 2, 3, 2), VOCAB))
         assert drafter.note(drafter.propose((2, 3, 2), 0)) is not None

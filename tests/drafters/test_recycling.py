@@ -1,4 +1,4 @@
-"""Token recycling: the template by its rule, drafts by hand, and a version made of dictionaries only."""
+"""Token recycling: the rule of the template, worked examples of drafts, and a comparison with a brute-force lookup."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def verdict_of(tree: TokenTree, rows: dict[int, tuple[int, ...]]) -> Verdict:
     return verify(tree, Scores(tuple(row[0] for row in top), top))
 
 
-def published(prompt: Sequence[int], **options: bool) -> RecyclingDrafter:
-    """Token recycling as published: nothing is copied."""
+def without_copy(prompt: Sequence[int], **options: bool) -> RecyclingDrafter:
+    """A drafter of token recycling as published, which copies nothing."""
     return RecyclingDrafter(inputs(prompt), copy=False, **options)
 
 
-def test_the_template_by_hand() -> None:
-    # 1/2, then twice 1/4, then four times 1/8.
+def test_small_templates() -> None:
+    # One node has path probability 1/2, two have 1/4, and four have 1/8.
     assert template(0) == ()
     assert template(1) == ((0,),)
     assert template(3) == ((0,), (1,), (0, 0))
@@ -42,86 +42,88 @@ def test_the_template_by_hand() -> None:
 
 
 def levels(num_nodes: int) -> list[int]:
+    """The number of nodes on each level of a template."""
     return list(Counter(len(ranks) for ranks in template(num_nodes)).values())
 
 
 def test_with_80_nodes_the_template_is_the_published_one() -> None:
-    """Its level widths, and how many successors the likeliest nodes and those after them have."""
+    """Compares the widths of its levels and the numbers of children."""
     assert METHODS["recycling"].budget("cuda", {}) == 80
     assert levels(80) == [8, 21, 25, 15, 8, 3]
     published = template(80)
-    successors = Counter(ranks[:-1] for ranks in published)
-    assert [successors[(rank,)] for rank in range(8)] == [8, 4, 3, 2, 1, 1, 1, 1]
-    assert [successors[(0, rank)] for rank in range(8)] == [8, 3, 2, 1, 1, 1, 1, 1]
-    assert [successors[(0,) * depth] for depth in range(6)] == [8, 8, 8, 5, 3, 2]
+    num_children = Counter(ranks[:-1] for ranks in published)
+    assert [num_children[(rank,)] for rank in range(8)] == [8, 4, 3, 2, 1, 1, 1, 1]
+    assert [num_children[(0, rank)] for rank in range(8)] == [8, 3, 2, 1, 1, 1, 1, 1]
+    assert [num_children[(0,) * depth] for depth in range(6)] == [8, 8, 8, 5, 3, 2]
     assert {(0, 0, 0, 0, 0, 1), (0, 0, 0, 1, 0, 0), (1, 0, 0, 0, 0), (5, 0, 0), (7, 0)} <= set(published)
     assert not {(6, 0, 0), (2, 1, 0), (0, 1, 0, 1), (0, 0, 1, 0, 0, 0)} & set(published)
 
 
-def halvings(ranks: tuple[int, ...]) -> tuple[int, int, tuple[int, ...]]:
+def likelihood_key(ranks: tuple[int, ...]) -> tuple[int, int, tuple[int, ...]]:
+    """A sort key: -log2 of the path probability, then depth, then ranks."""
     return sum(ranks) + len(ranks), len(ranks), ranks
 
 
 @pytest.mark.parametrize("size", [5, 16, 31, 40, 64, 79])
 def test_a_smaller_template_is_the_likeliest_part_of_the_published_one(size: int) -> None:
     chosen = template(size)
-    assert set(chosen) == set(sorted(template(80), key=halvings)[:size])
+    assert set(chosen) == set(sorted(template(80), key=likelihood_key)[:size])
     assert [len(ranks) for ranks in chosen] == sorted(len(ranks) for ranks in chosen)
     assert all(ranks[:-1] in chosen or len(ranks) == 1 for ranks in chosen)
 
 
 @pytest.mark.parametrize("size", [5, 16, 31])
-def test_up_to_31_nodes_that_is_the_likeliest_of_all_trees(size: int) -> None:
+def test_up_to_31_nodes_the_template_is_the_likeliest_tree(size: int) -> None:
     nodes = [ranks for depth in range(1, 6) for ranks in itertools.product(range(NUM_TOP), repeat=depth)]
-    assert set(template(size)) == set(sorted(nodes, key=halvings)[:size])
+    assert set(template(size)) == set(sorted(nodes, key=likelihood_key)[:size])
     assert levels(16) == [5, 6, 4, 1]
 
 
 @pytest.mark.parametrize("size", [81, 200, 1024])
-def test_a_larger_template_is_the_published_one_and_the_likeliest_beside_it(size: int) -> None:
+def test_a_larger_template_adds_the_likeliest_other_nodes(size: int) -> None:
     chosen, published = set(template(size)), set(template(80))
     assert len(chosen) == size and published < chosen
     assert all(ranks[:-1] in chosen for ranks in chosen if len(ranks) > 1)
-    added = max(halvings(ranks) for ranks in chosen - published)
-    left_out = [(*ranks, rank) for ranks in ((), *chosen) for rank in range(NUM_TOP)]
-    assert all(halvings(ranks) > added for ranks in left_out if ranks not in chosen)
+    last_added = max(likelihood_key(ranks) for ranks in chosen - published)
+    children = [(*ranks, rank) for ranks in ((), *chosen) for rank in range(NUM_TOP)]
+    assert all(likelihood_key(ranks) > last_added for ranks in children if ranks not in chosen)
 
 
-def test_the_draft_by_hand() -> None:
-    drafter = published((4, 5))
+def test_worked_example_of_a_draft() -> None:
+    drafter = without_copy((4, 5))
     tree = drafter.propose((4, 5), 7)
-    assert tree.tokens == (5,)  # cold: nothing is known
+    assert tree.tokens == (5,)  # nothing is known yet
     drafter.observe(tree, verdict_of(tree, {5: (6, 7, 8)}))
     tree = drafter.propose((4, 5, 6), 7)
-    assert tree.tokens == (6,)  # nothing was learned after 6 yet
+    assert tree.tokens == (6,)  # nothing is known after 6 yet
     drafter.observe(tree, verdict_of(tree, {6: (5, 9)}))
     tree = drafter.propose((4, 5, 6, 5), 7)
-    # After 5 came 6, 7, 8; after 6 came 5 and 9; after 5 again 6. The template asks for (1, 0) too: 7 is unknown.
+    # 6, 7 and 8 are likely after 5, and 5 and 9 after 6. The template also has (1, 0), but nothing is known after 7.
     assert tree.tokens == (5, 6, 7, 8, 5, 9, 6)
     assert tree.parents == (-1, 0, 0, 0, 1, 1, 4)
     assert tree.probs == (1.0, 0.5, 0.25, 0.125, 0.5, 0.25, 0.5)
 
 
-def test_rejected_nodes_teach_too() -> None:
-    drafter = published((5,))
+def test_rejected_nodes_are_learned_too() -> None:
+    drafter = without_copy((5,))
     drafter.successors = {5: (6, 7)}
     tree = drafter.propose((5,), 2)
     assert tree.tokens == (5, 6, 7)
-    drafter.observe(tree, verdict_of(tree, {5: (9, 6), 6: (1, 2), 7: (3, 4)}))  # the bonus is 9, 6 and 7 are rejected
+    drafter.observe(tree, verdict_of(tree, {5: (9, 6), 6: (1, 2), 7: (3, 4)}))  # 6 and 7 are rejected
     assert drafter.successors == {5: (9, 6), 6: (1, 2), 7: (3, 4)}
 
 
-def test_of_a_token_at_several_nodes_the_accepted_one_counts() -> None:
-    drafter = published((5,))
+def test_a_token_at_several_nodes_is_learned_at_the_accepted_node() -> None:
+    drafter = without_copy((5,))
     tree = TokenTree((5, 6, 7, 6), (-1, 0, 0, 2))
     drafter.observe(tree, verify(tree, Scores((6, 8, 9, 9), ((6, 7), (8, 1), (9, 2), (9, 3)))))
     assert drafter.successors[6] == (8, 1)
     drafter.observe(tree, verify(tree, Scores((0, 8, 9, 9), ((0, 7), (8, 1), (9, 2), (9, 3)))))
-    assert drafter.successors[6] == (9, 3)  # none accepted: the last
+    assert drafter.successors[6] == (9, 3)  # no node with 6 was accepted, so the last one counts
 
 
-def test_a_target_with_its_own_token_only_or_none() -> None:
-    drafter = published((5,))
+def test_without_top_tokens_the_targets_tokens_are_learned() -> None:
+    drafter = without_copy((5,))
     tree = TokenTree.chain(5)
     for token in (6, 7, -1, 8, 7):
         drafter.observe(tree, Verdict((0,), 0, Scores((token,))))
@@ -131,12 +133,12 @@ def test_a_target_with_its_own_token_only_or_none() -> None:
     assert drafter.successors == {5: tuple(range(29, 21, -1))}
 
 
-def test_warm_starts_from_the_prompts_pairs() -> None:
+def test_warm_starts_from_bigrams() -> None:
     prompt = (1, 2, 1, 3, 1, 3, 1, 4, 1)
-    assert published(prompt).propose(prompt, 3).tokens == (1,)
-    # After 1: 3 twice, then 2 and 4 in order of occurrence. After 3: 1.
-    assert published(prompt, warm=True).propose(prompt, 3).tokens == (1, 3, 2, 1)
-    # Past outputs count too, each apart: 4 has now come three times after 1. No pair runs from 1 to 7.
+    assert without_copy(prompt).propose(prompt, 3).tokens == (1,)
+    # 1 was followed by 3 twice, then by 2 and by 4 in order of occurrence; 3 was followed by 1.
+    assert without_copy(prompt, warm=True).propose(prompt, 3).tokens == (1, 3, 2, 1)
+    # Past outputs count, too. 4 has now followed 1 three times. No bigram crosses outputs, so 7 did not follow 1.
     drafter_inputs = inputs(prompt, past=((1, 4, 1, 4, 5, 1), (7, 8)))
     assert RecyclingDrafter(drafter_inputs).successors == {}
     assert RecyclingDrafter(drafter_inputs, warm=True).successors == {
@@ -144,18 +146,18 @@ def test_warm_starts_from_the_prompts_pairs() -> None:
     }  # fmt: skip
 
 
-def test_what_is_copied_comes_first_then_the_likeliest_of_the_template() -> None:
-    """2 3 was followed by 4 1; the target found 8 and 9 likely after 3, and 4 and 7 after 9."""
+def test_copied_nodes_come_before_template_nodes() -> None:
+    """2 3 was followed by 4 1. The target found 4 and 8 likely after 3, 1 and 7 after 4, and 5 after 8."""
     prompt = (2, 3, 4, 1, 9, 2, 3)
     drafter = RecyclingDrafter(inputs(prompt))
     drafter.successors = {3: (4, 8), 4: (1, 7), 8: (5,)}
     copied = drafter.propose(prompt, 2)
     assert copied.tokens == (3, 4, 1) and copied.parents == (-1, 0, 1) and copied.positions == (-1, 2, 3)
-    # Of the template's likeliest nodes 4 and 1 are copied; 8, and 7 after 4, are not.
+    # Of the template's likeliest nodes, 4 and 1 are already copied. The others are added: 8, 7 after 4, and 5 after 8.
     tree = drafter.propose(prompt, 9)
     assert tree.tokens[:6] == (3, 4, 1, 9, 2, 3)
     assert tree.tokens[6:] == (8, 7, 5) and tree.parents[6:] == (0, 1, 6)
-    assert published(prompt).propose(prompt, 9).num_draft == 0
+    assert without_copy(prompt).propose(prompt, 9).num_draft == 0
     unknown = RecyclingDrafter(inputs((2, 3, 4)))
     unknown.successors = {4: (5, 6)}
     assert unknown.propose((2, 3, 4), 9).tokens == (4, 5, 6)
@@ -168,15 +170,16 @@ def test_output_is_copied_too() -> None:
     assert drafter.propose((2, 3, 5, 2, 3), 9).tokens == (3, 5, 2, 3)
 
 
+# A target's three likeliest tokens.
 ROWS = st.lists(st.integers(0, 5), min_size=3, max_size=3, unique=True).map(tuple)
 
 
 @pytest.mark.slow
 @given(st.lists(st.lists(ROWS, min_size=20, max_size=20), min_size=1, max_size=8), st.integers(0, 19))
 @settings(deadline=None)
-def test_drafts_are_the_brute_force_ones(answers: list[list[tuple[int, ...]]], budget: int) -> None:
-    """For any target, the tree holds the template's ranks looked up one by one."""
-    drafter, successors, context = published((0,)), dict[int, tuple[int, ...]](), [0]
+def test_drafts_equal_a_brute_force_lookup(answers: list[list[tuple[int, ...]]], budget: int) -> None:
+    """For any target, the tree has exactly the paths that looking up the template's ranks one by one gives."""
+    drafter, successors, context = without_copy((0,)), dict[int, tuple[int, ...]](), [0]
     for rows in answers:
         tree = drafter.propose(context, budget)
         expected = set()
@@ -196,8 +199,8 @@ def test_drafts_are_the_brute_force_ones(answers: list[list[tuple[int, ...]]], b
         context += [*(tree.tokens[node] for node in verdict.path[1:]), verdict.bonus]
 
 
-def test_a_race_gives_it_the_targets_likeliest_tokens() -> None:
-    """Without them a row would hold only the tokens that the target chose."""
+def test_a_race_passes_the_targets_likeliest_tokens_to_recycling() -> None:
+    """Without these, a row would hold only the tokens that the target chose."""
     target, prompt = TableTarget(), (3, 4, 5, 3, 4)
     events = list(race(target, prompt, RaceSpec(("recycling",), max_new_tokens=24, num_draft=16)))
     assert isinstance(events[-1], Finished)
@@ -206,7 +209,7 @@ def test_a_race_gives_it_the_targets_likeliest_tokens() -> None:
     assert lane.identical and lane.drafted_per_step > 6
 
 
-def test_a_vocabulary_smaller_than_its_rows() -> None:
+def test_a_vocabulary_can_be_smaller_than_a_row() -> None:
     target, prompt = TableTarget(vocab=5), (3, 4, 2, 3, 4)
     session = target.session(target.prefill(prompt), 8, num_top=8)
     top = session.score(TokenTree.chain(4)).top
@@ -215,7 +218,7 @@ def test_a_vocabulary_smaller_than_its_rows() -> None:
     assert isinstance(events[-1], Finished) and events[-1].lanes[1].identical
 
 
-def test_warm_or_cold_the_text_is_vanillas() -> None:
+def test_the_output_is_vanillas_with_every_option() -> None:
     target, prompt = TableTarget(order=1), (3, 4, 5, 3, 4)
     prefix = target.prefill(prompt)
     texts = {
@@ -230,7 +233,7 @@ def test_warm_or_cold_the_text_is_vanillas() -> None:
     assert len(texts) == 1
 
 
-def test_it_cannot_be_scored_and_says_why() -> None:
+def test_scoring_recycling_is_refused() -> None:
     assert "recycling" not in scorable_lanes()
     with pytest.raises(InputError, match="likeliest tokens"):
         ScoredLane.of("recycling", {})

@@ -1,4 +1,4 @@
-"""REST: the suffix index against a scan of all places, the counting against a dictionary, and a draft by hand."""
+"""REST: worked examples; its suffix index and its counts compared with brute-force versions."""
 
 from __future__ import annotations
 
@@ -32,58 +32,58 @@ CORPUS = (
 )
 
 
-def places_by_scan(documents: Sequence[Sequence[int]], query: Sequence[int]) -> list[int]:
-    """Indices, in all documents with an END after each, of the tokens that follow `query`."""
-    places, base = [], 0
+def positions_by_scan(documents: Sequence[Sequence[int]], query: Sequence[int]) -> list[int]:
+    """The indices of the tokens that follow `query`, in the documents joined with an END after each."""
+    positions, base = [], 0
     for tokens in documents:
-        for place in range(len(query), len(tokens)):
-            if list(tokens[place - len(query) : place]) == list(query):
-                places.append(base + place)
+        for position in range(len(query), len(tokens)):
+            if list(tokens[position - len(query) : position]) == list(query):
+                positions.append(base + position)
         base += len(tokens) + 1
-    return places
+    return positions
 
 
 def continuations(documents: Sequence[Sequence[int]], query: Sequence[int], length: int) -> list[tuple[int, list[int]]]:
-    """(index, next tokens) of each place."""
+    """For each occurrence of `query`: the position after it, and up to `length` tokens from there in the document."""
     text = [token for tokens in documents for token in (*tokens, END)]
     windows = []
-    for place in places_by_scan(documents, query):
-        window = text[place : place + length]
-        windows.append((place, window[: window.index(END)] if END in window else window))
+    for position in positions_by_scan(documents, query):
+        window = text[position : position + length]
+        windows.append((position, window[: window.index(END)] if END in window else window))
     return windows
 
 
 def ranked(windows: Sequence[tuple[int, list[int]]], max_prefixes: int) -> list[tuple[tuple[int, ...], int, int]]:
-    """(tokens, count, first place) of the best prefixes: by count, then the shorter, then the first."""
+    """The tokens, count and first position of the best prefixes, by count, then length, then first position."""
     counts: Counter[tuple[int, ...]] = Counter()
     first: dict[tuple[int, ...], int] = {}
-    for place, window in windows:
+    for position, window in windows:
         for size in range(1, len(window) + 1):
             counts[tuple(window[:size])] += 1
-            first.setdefault(tuple(window[:size]), place)
+            first.setdefault(tuple(window[:size]), position)
     best = sorted(counts, key=lambda tokens: (-counts[tokens], len(tokens), first[tokens]))[:max_prefixes]
     return [(tokens, counts[tokens], first[tokens]) for tokens in best]
 
 
 def match_by_scan(documents: Sequence[Sequence[int]], context: Sequence[int], shortest: int, longest: int) -> list[int]:
-    """The longest suffix of the context with a continuation; [] for none."""
+    """The longest suffix of the context that has a continuation; [] if none has."""
     for size in range(min(longest, len(context)), shortest - 1, -1):
-        if places_by_scan(documents, context[len(context) - size :]):
+        if positions_by_scan(documents, context[len(context) - size :]):
             return list(context[len(context) - size :])
     return []
 
 
-def test_the_draft_by_hand() -> None:
-    """After 1 2 came 3 twice and 4 once; after 3 came 4 9 and 7. The last document ends with its match."""
+def test_worked_example_of_a_draft() -> None:
+    """1 2 was followed by 3 twice and by 4 once, and 3 by 4 9 and by 7. In the last document nothing follows 1 2."""
     drafter = RestDrafter(inputs((0, 9, 1, 2), corpus_index=SuffixIndex(CORPUS)))
     tree = drafter.propose((0, 9, 1, 2), 8)
     assert tree == TokenTree((2, 3, 4, 4, 7, 9), (-1, 0, 0, 1, 1, 3), (1.0, 2 / 3, 1 / 3, 1 / 2, 1 / 2, 1.0), (-1,) * 6)
     assert drafter.propose((0, 9, 1, 2), 2) == tree.cut(2)
-    assert drafter.propose((0, 5, 1, 2), 8).tokens == (2, 3, 4, 9)  # three tokens match in the first document alone
-    assert drafter.propose((0, 9, 9, 2), 8).tokens == (2,)  # one token is too short a match
+    assert drafter.propose((0, 5, 1, 2), 8).tokens == (2, 3, 4, 9)  # 5 1 2 matches in the first document only
+    assert drafter.propose((0, 9, 9, 2), 8).tokens == (2,)  # a match of one token is too short
 
 
-def test_the_options_by_hand() -> None:
+def test_each_option_changes_the_draft() -> None:
     prompt, index = (5, 1, 2), SuffixIndex(CORPUS)
     assert RestDrafter(inputs(prompt, corpus_index=index), longest=2).propose(prompt, 8).tokens == (2, 3, 4, 4, 7, 9)
     assert RestDrafter(inputs(prompt, corpus_index=index), longest=2, length=1).propose(prompt, 8).tokens == (2, 3, 4)
@@ -91,13 +91,13 @@ def test_the_options_by_hand() -> None:
     assert RestDrafter(inputs(prompt, corpus_index=index), shortest=1).propose((0, 6), 2).tokens == (6, 1, 2)
 
 
-def test_documents_are_kept_apart() -> None:
+def test_matches_do_not_cross_documents() -> None:
     drafter = RestDrafter(inputs((1, 2), corpus_index=SuffixIndex([(1, 2), (3, 4), (7, 1, 2)])))
     assert drafter.propose((1, 2), 8).tokens == (2,)
     assert drafter.propose((2, 3), 8).tokens == (3,)
 
 
-def test_the_output_extends_the_match_and_not_the_corpus() -> None:
+def test_output_extends_the_match_but_not_the_corpus() -> None:
     index = SuffixIndex([(1, 2, 3, 4), (1, 2, 5, 6)])
     drafter = RestDrafter(inputs((1, 2), corpus_index=index))
     tree = drafter.propose((1, 2), 8)
@@ -106,10 +106,10 @@ def test_the_output_extends_the_match_and_not_the_corpus() -> None:
     assert drafter.propose((7, 8, 7, 8), 8).tokens == (8,)
 
 
-def test_without_a_corpus_the_text_itself_is_one() -> None:
+def test_without_documents_the_text_is_the_corpus() -> None:
     drafter = METHODS["rest"].build(inputs((1, 2, 3, 1, 2, 4, 1, 2)))
     tree = drafter.propose((1, 2, 3, 1, 2, 4, 1, 2), 6)
-    # 3 1 2 4 1 2 and 4 1 2, each once: by depth, then by place; the positions are those of the prompt.
+    # 1 2 was followed by 3 1 2 4 1 2 and by 4 1 2. All counts are equal: ties go by depth, then by position.
     assert tree.tokens == (2, 3, 4, 1, 1, 2, 2)
     assert tree.parents == (-1, 0, 0, 1, 2, 3, 4)
     assert tree.positions == (-1, 2, 5, 3, 6, 4, 7)
@@ -118,7 +118,7 @@ def test_without_a_corpus_the_text_itself_is_one() -> None:
 @pytest.mark.slow
 @given(DOCUMENTS, TOKENS, st.integers(1, 4), st.integers(0, 12), st.integers(1, 11), st.integers(0, 30))
 @settings(max_examples=60, deadline=None)
-def test_the_draft_is_the_brute_force_one(
+def test_the_draft_equals_a_brute_force_search(
     documents: list[list[int]], context: list[int], shortest: int, more: int, length: int, budget: int
 ) -> None:
     context = [0, *context]
@@ -133,16 +133,17 @@ def test_the_draft_is_the_brute_force_one(
 
 @given(DOCUMENTS, st.lists(st.integers(0, 2), min_size=1, max_size=6))
 @settings(max_examples=60, deadline=None)
-def test_the_index_finds_all_places_sorted_by_what_follows(documents: list[list[int]], query: list[int]) -> None:
+def test_the_index_finds_all_positions_in_suffix_order(documents: list[list[int]], query: list[int]) -> None:
     index = SuffixIndex(documents)
-    places = index.positions_after(query, 10_000).tolist()
-    assert sorted(places) == places_by_scan(documents, query)
+    positions = index.positions_after(query, 10_000).tolist()
+    assert sorted(positions) == positions_by_scan(documents, query)
     text = index.text.tolist()
-    ahead = SORTED_TOKENS - len(query)
-    assert [text[place : place + ahead] for place in places] == sorted(text[place : place + ahead] for place in places)
+    size = SORTED_TOKENS - len(query)
+    continuations_found = [text[position : position + size] for position in positions]
+    assert continuations_found == sorted(continuations_found)
 
 
-def test_equal_suffixes_stand_in_the_order_of_the_text() -> None:
+def test_equal_suffixes_are_in_text_order() -> None:
     index = SuffixIndex([[7] * 3, [7] * 3])
     assert index.order.tolist() == [7, 3, 6, 2, 5, 1, 4, 0]
     assert SuffixIndex([[1], [1]]).order.tolist() == [3, 1, 2, 0]
@@ -150,20 +151,18 @@ def test_equal_suffixes_stand_in_the_order_of_the_text() -> None:
     assert long.order.tolist() == [*range(100, 100 - SORTED_TOKENS, -1), *range(101 - SORTED_TOKENS)]
 
 
-def test_too_many_places_are_thinned_out_evenly() -> None:
+def test_too_many_positions_are_sampled_evenly() -> None:
     index = SuffixIndex([[1, token] for token in range(100)])
-    places = index.positions_after([1], 10)
-    assert index.text[places].tolist() == [0, 11, 22, 33, 44, 55, 66, 77, 88, 99]
-    assert (
-        len(index.positions_after([1], 100)) == len(index.positions_after([1], 150)) == 100
-        and len(SuffixIndex([]).positions_after([1], 10)) == 0
-    )
+    positions = index.positions_after([1], 10)
+    assert index.text[positions].tolist() == [0, 11, 22, 33, 44, 55, 66, 77, 88, 99]
+    assert len(index.positions_after([1], 100)) == len(index.positions_after([1], 150)) == 100
+    assert len(SuffixIndex([]).positions_after([1], 10)) == 0
 
 
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=40), st.integers(1, 4), st.integers(0, 8))
-def test_a_texts_own_matches_are_the_brute_force_ones(text: list[int], shortest: int, more: int) -> None:
+def test_earlier_matches_equal_a_brute_force_search(text: list[int], shortest: int, more: int) -> None:
     query = match_by_scan([text], text, shortest, shortest + more)
-    expected = places_by_scan([text], query) if query else []
+    expected = positions_by_scan([text], query) if query else []
     assert earlier_matches(np.array(text), shortest, shortest + more).tolist() == expected
 
 
@@ -178,8 +177,8 @@ def test_continuations_are_counted_and_ranked(documents: list[list[int]], length
     assert [(continuation.tokens, continuation.count, continuation.first) for continuation in counted] == expected
 
 
-def test_a_large_corpus_is_no_matter() -> None:
-    """With as many places as are looked at and long equal stretches, the counts add up."""
+def test_counts_are_right_in_a_large_corpus() -> None:
+    """There are more occurrences than `MAX_MATCHES`, and the documents repeat."""
     index = SuffixIndex([[1, 2, 3]] * 6000 + [[1, 2, 4]] * 2000)
     drafter = RestDrafter(inputs((1, 2), corpus_index=index))
     tree = drafter.propose((1, 2), 8)
@@ -187,8 +186,8 @@ def test_a_large_corpus_is_no_matter() -> None:
     assert tree.probs == pytest.approx((1.0, 0.75, 0.25), abs=1e-3)
 
 
-def test_a_race_hands_over_its_index() -> None:
-    """From a corpus that holds the model's output REST drafts it, in a race and in `generate`."""
+def test_a_race_passes_its_index_to_rest() -> None:
+    """If the corpus contains the model's output, REST drafts that output, in a race and in `generate`."""
     target, prompt = TableTarget(), (3, 4, 5, 3, 4)
     spec = RaceSpec(("rest",), max_new_tokens=30)
     output = [token for step in generate(target, "vanilla", prompt, max_new_tokens=30) for token in step.emitted]
@@ -200,7 +199,7 @@ def test_a_race_hands_over_its_index() -> None:
     assert [token for step in steps for token in step.emitted] == output
 
 
-def test_places_are_whole_numbers_even_where_there_are_none() -> None:
+def test_positions_are_int64_even_if_there_are_none() -> None:
     index = SuffixIndex(CORPUS)
     assert index.text.dtype == index.order.dtype == np.int64
     for context in ((1, 2), (0,), ()):

@@ -1,4 +1,4 @@
-"""SGLang's NGRAM: against a plain reference of its rule, and against examples worked out by hand."""
+"""SGLang's NGRAM: worked examples, and a comparison with a plain version of its rule."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def paths(tree: TokenTree) -> set[tuple[int, ...]]:
     return {tuple(tree.tokens[ancestor] for ancestor in tree.path_to(node)[1:]) for node in range(1, len(tree))}
 
 
-def test_the_defaults_are_the_engines() -> None:
+def test_defaults_are_those_of_sglang() -> None:
     method = METHODS["sglang-ngram"]
     assert method.defaults("cuda") == {
         "num_draft_tokens": 12,
@@ -37,25 +37,26 @@ def test_the_defaults_are_the_engines() -> None:
     assert method.budget("cpu", method.defaults("cpu")) == 11
 
 
-def test_the_prompt_is_not_copied_but_for_its_end() -> None:
-    """Drafting enters the last tokens of its context, so the prompt's end is there for the drafts after it."""
+def test_only_the_end_of_the_prompt_is_copied() -> None:
+    """Each draft enters the last tokens of its context into the trie, so later drafts find the end of the prompt."""
     prompt = (2, 3, 4, 5, 6, 7, 8, 9) * 4
     drafter = METHODS["sglang-ngram"].build(inputs(prompt), max_trie_depth=4)
     assert drafter.propose(prompt, 99).num_draft == 0
     assert drafter.propose((*prompt, 9), 99).num_draft == 0
-    # That entered (7, 8, 9, 9); the 2 and everything before are not in the trie.
+    # The last draft entered 7 8 9 9. The tokens before these are not in the trie.
     assert drafter.propose((*prompt, 9, 2), 99).num_draft == 0
     assert paths(drafter.propose((*prompt, 9, 2, 7), 99)) == {(8,), (8, 9), (8, 9, 9)}
 
 
-class Plain:
-    """The rule with a dictionary from n-gram to [count, time of its last entry]."""
+class ReferenceDrafter:
+    """A plain version of the rule, with a dictionary from n-gram to its count and the time of its last entry."""
 
-    def __init__(self, depth: int, narrowest: int, widest: int) -> None:
-        self.depth, self.narrowest, self.widest = depth, narrowest, widest
+    def __init__(self, depth: int, min_breadth: int, max_breadth: int) -> None:
+        self.depth, self.min_breadth, self.max_breadth = depth, min_breadth, max_breadth
         self.ngrams: dict[tuple[int, ...], list[int]] = {}
+        # The number of entries and of context tokens read so far, and the lengths of the suffixes that match.
         self.clock = self.num_read = 0
-        self.live: set[int] = set()
+        self.match_lengths: set[int] = set()
 
     def insert(self, tokens: Sequence[int]) -> None:
         for start in range(len(tokens)):
@@ -69,19 +70,19 @@ class Plain:
         return [path[-1] for path in sorted(longer, key=lambda path: -self.ngrams[path][1])]
 
     def matches(self, context: Sequence[int]) -> list[tuple[int, ...]]:
-        """Suffixes in the trie whose every prefix was in the trie when the text ended with it."""
+        """The suffixes in the trie, each of whose prefixes was already in the trie when the context ended with it."""
         for end in range(self.num_read + 1, len(context) + 1):
-            lengths = [1, *(length + 1 for length in self.live)]
-            self.live = {length for length in lengths if tuple(context[end - length : end]) in self.ngrams}
-            self.live = {length for length in self.live if length <= self.depth}
+            lengths = [1, *(length + 1 for length in self.match_lengths)]
+            self.match_lengths = {length for length in lengths if tuple(context[end - length : end]) in self.ngrams}
+            self.match_lengths = {length for length in self.match_lengths if length <= self.depth}
         self.num_read = len(context)
-        return [tuple(context[-length:]) for length in sorted(self.live, reverse=True)]
+        return [tuple(context[-length:]) for length in sorted(self.match_lengths, reverse=True)]
 
     def tree(self, context: Sequence[int], size: int) -> set[tuple[int, ...]]:
         paths: list[tuple[int, ...]] = []
-        slope = (self.widest - self.narrowest) / (self.depth - 1)
+        slope = (self.max_breadth - self.min_breadth) / (self.depth - 1)
         for match in self.matches(context):
-            queue = [((), (self.depth - 1 - len(match)) * slope + self.narrowest)]
+            queue = [((), (self.depth - 1 - len(match)) * slope + self.min_breadth)]
             for path, breadth in queue:
                 for token in self.children(match + path)[: max(1, int(breadth))]:
                     if len(paths) == size:
@@ -94,26 +95,26 @@ class Plain:
 
 @given(TEXTS, TEXTS, st.integers(2, 5), st.integers(1, 2), st.integers(2, 4), st.integers(2, 12))
 @settings(max_examples=50)
-def test_breadth_first(
-    prompt: list[int], output: list[int], depth: int, narrowest: int, widest: int, nodes: int
+def test_breadth_first_trees_equal_the_reference(
+    prompt: list[int], output: list[int], depth: int, min_breadth: int, max_breadth: int, nodes: int
 ) -> None:
     drafter = METHODS["sglang-ngram"].build(
         inputs(prompt),
         max_trie_depth=depth,
         num_draft_tokens=nodes,
-        min_bfs_breadth=narrowest,
-        max_bfs_breadth=widest,
+        min_bfs_breadth=min_breadth,
+        max_bfs_breadth=max_breadth,
     )
-    plain, context = Plain(depth, narrowest, widest), list(prompt)
+    reference, context = ReferenceDrafter(depth, min_breadth, max_breadth), list(prompt)
     for number, step in enumerate(forced_steps(drafter, prompt, output, 100)):
         if number:
-            assert paths(step.tree) == plain.tree(context, nodes - 1)
-            plain.insert(context[-depth:])
+            assert paths(step.tree) == reference.tree(context, nodes - 1)
+            reference.insert(context[-depth:])
         context += step.emitted
 
 
-def test_by_probability() -> None:
-    """After 2 came 3 twice, 4 once; after 3 came 5 both times."""
+def test_nodes_are_added_by_probability() -> None:
+    """2 was followed by 3 twice and by 4 once, and 3 by 5 both times."""
     drafter = METHODS["sglang-ngram"].build(inputs((9,)), match_type_prob=True, num_draft_tokens=4, max_trie_depth=3)
     trie = drafter.trie  # type: ignore[attr-defined]
     for tokens in ((2, 3, 5), (2, 3, 5), (2, 4, 6)):
@@ -121,7 +122,7 @@ def test_by_probability() -> None:
     assert drafter.propose((9, 2), 99).tokens == (2, 3, 5, 4)
 
 
-def test_documents_take_their_share_of_the_tree() -> None:
+def test_documents_get_their_budget_of_nodes() -> None:
     index = SuffixIndex([[5, 6, 7, 8], [5, 6, 9], [2, 5, 6]])
     prompt = (3,)
     drafter = METHODS["sglang-ngram"].build(
@@ -133,21 +134,21 @@ def test_documents_take_their_share_of_the_tree() -> None:
     assert drafter.propose((*prompt, 5, 6), 99).num_draft == 0
 
 
-@pytest.mark.parametrize("prob", [False, True])
-def test_earlier_requests_are_in_the_trie(prob: bool) -> None:
-    """After 5 came 6 twice, then 7, in earlier outputs, and 8 in this one."""
+@pytest.mark.parametrize("by_probability", [False, True])
+def test_earlier_requests_are_in_the_trie(by_probability: bool) -> None:
+    """5 was followed by 6 twice and then by 7 in earlier outputs, and by 8 in this one."""
     past = ((5, 6, 9), (5, 6, 9), (5, 7))
-    drafter = METHODS["sglang-ngram"].build(inputs((3,), past=past), match_type_prob=prob, num_draft_tokens=7)
+    drafter = METHODS["sglang-ngram"].build(inputs((3,), past=past), match_type_prob=by_probability, num_draft_tokens=7)
     assert drafter.propose((3, 5, 8), 99).num_draft == 0
     drafter.trie.insert((5, 8))  # type: ignore[attr-defined]
     tree = drafter.propose((3, 5, 8, 5), 99)
     first = [token for token, parent in zip(tree.tokens, tree.parents, strict=True) if parent == 0]
-    assert first == ([6, 7, 8] if prob else [8, 7, 6])
+    assert first == ([6, 7, 8] if by_probability else [8, 7, 6])
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=3), TEXTS, st.integers(1, 5))
-def test_documents_match_as_a_suffix_automaton(texts: list[list[int]], context: list[int], depth: int) -> None:
-    """There is a state for each set of occurrences, with the length of its longest match and what follows."""
+def test_documents_match_like_a_suffix_automaton(texts: list[list[int]], context: list[int], depth: int) -> None:
+    """Each distinct set of occurrences is one state, with the length of its longest match and the tokens after it."""
     matches = Documents(SuffixIndex(texts).text, depth).matches(context)
     expected: dict[int, tuple[int, list[int]]] = {}
     for length in range(1, min(depth, len(context)) + 1):
@@ -166,19 +167,19 @@ def test_documents_match_as_a_suffix_automaton(texts: list[list[int]], context: 
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_heap_takes_the_largest(seed: int) -> None:
-    chance, heap, items = random.Random(seed), StdHeap[int](), []
+def test_the_heap_pops_the_highest_priority(seed: int) -> None:
+    rng, heap, items = random.Random(seed), StdHeap[int](), []
     for number in range(200):
-        if items and chance.random() < 0.4:
+        if items and rng.random() < 0.4:
             priority, item = heap.pop()
             assert priority == max(items)[0] and (priority, item) in items
             items.remove((priority, item))
         else:
-            items.append((float(chance.randrange(6)), number))
+            items.append((float(rng.randrange(6)), number))
             heap.push(*items[-1])
 
 
-def test_the_heap_breaks_ties_as_gnus_does() -> None:
+def test_the_heap_breaks_ties_like_gnus_library() -> None:
     heap = StdHeap[int]()
     for number in range(6):
         heap.push(1.0, number)

@@ -1,4 +1,4 @@
-"""TensorRT-LLM's drafters: by hand, and against naive forms of their rules."""
+"""TensorRT-LLM's drafters: worked examples, and comparisons with naive versions of their rules."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from tests.drafters.test_vllm import TEXT, drafts
 from tests.parts import inputs
 
 
-def last(name: str, *text: int, past: Sequence[Sequence[int]] | PastOutputs = (), **options: int) -> tuple[int, ...]:
+def last_draft(
+    name: str, *text: int, past: Sequence[Sequence[int]] | PastOutputs = (), **options: int
+) -> tuple[int, ...]:
     """The draft after a text whose last token is the output's first."""
     return [*drafts(name, text[:-1], text[-1:], past, **options)][-1]
 
 
 def naive_repeat(text: Sequence[int], longest: int) -> tuple[int, int]:
-    """(the index after the first occurrence, the length) of the longest suffix that occurs earlier."""
+    """The index after the first occurrence of the longest suffix that occurs earlier, and the suffix's length."""
     for size in range(min(longest, len(text) - 1), 0, -1):
         for start in range(len(text) - size):
             if text[start : start + size] == text[-size:]:
@@ -34,26 +36,26 @@ def naive_repeat(text: Sequence[int], longest: int) -> tuple[int, int]:
 # NGram.
 
 
-def test_the_oldest_or_the_newest_of_the_longest_ngram() -> None:
+def test_the_oldest_or_newest_list_of_the_longest_ngram_is_drafted() -> None:
     text = (9, 1, 2, 3, 4, 8, 1, 2, 5, 6, 7, 2, 7, 7, 1, 2)
-    assert last("trtllm-ngram", *text) == (3, 4, 8)
-    assert last("trtllm-ngram", *text, is_use_oldest=False) == (5, 6, 7)
-    assert last("trtllm-ngram", *text, max_matching_ngram_size=1, is_use_oldest=False) == (7, 7, 1)
-    assert last("trtllm-ngram", *text, max_draft_len=1) == (3,)
-    assert last("trtllm-ngram", *text, max_matching_ngram_size=3) == (3, 4, 8), "no three tokens match"
+    assert last_draft("trtllm-ngram", *text) == (3, 4, 8)
+    assert last_draft("trtllm-ngram", *text, is_use_oldest=False) == (5, 6, 7)
+    assert last_draft("trtllm-ngram", *text, max_matching_ngram_size=1, is_use_oldest=False) == (7, 7, 1)
+    assert last_draft("trtllm-ngram", *text, max_draft_len=1) == (3,)
+    assert last_draft("trtllm-ngram", *text, max_matching_ngram_size=3) == (3, 4, 8), "no three tokens match"
 
 
-def test_a_longer_match_replaces_a_shorter_one() -> None:
-    """Near the end few tokens follow an n-gram; when more do, they replace the few."""
+def test_a_longer_list_replaces_a_shorter_one() -> None:
+    """Near the text's end few tokens follow an n-gram. Once more follow, the longer list replaces the shorter one."""
     drafted = [*drafts("trtllm-ngram", (5, 1), (2, 1, 3, 1, 4, 1), max_matching_ngram_size=1)]
     assert drafted == [(), (), (2, 1), (), (2, 1, 3), (), (2, 1, 3)]
-    # Without is_keep_all a full match stays too, because none is longer.
+    # Without is_keep_all a full list stays, too, because no list is longer.
     pruned = [*drafts("trtllm-ngram", (5, 1), (2, 1, 3, 1, 4, 1), max_matching_ngram_size=1, is_keep_all=False)]
     assert pruned == drafted
 
 
-def test_after_a_removed_match_one_is_skipped() -> None:
-    """TensorRT-LLM removes from the list that it iterates over, so of two shorter matches in a row the second stays."""
+def test_the_list_after_a_removed_list_is_skipped() -> None:
+    """TensorRT-LLM removes from the list that it iterates over, so of two short lists in a row the second one stays."""
     pool = NGramPool(3, 1, True)
     for tokens in ((3,), (4,), (3, 5)):
         pool.add((2,), tokens)
@@ -62,8 +64,8 @@ def test_after_a_removed_match_one_is_skipped() -> None:
     assert [*pool.lists((2,))] == [(3, 5), (3, 5, 6)]
 
 
-def test_lists_that_are_whole_are_not_searched_for_shorter_ones_again() -> None:
-    """Otherwise every text's end would make each later text search whole lists."""
+def test_full_lists_are_not_searched_for_shorter_ones_again() -> None:
+    """Otherwise the short lists at the end of each text would slow down all later texts."""
     pool = NGramPool(3, 2, keep_all=True)
     pool.extend([1, 2])
     assert (1,) in pool._short
@@ -71,16 +73,16 @@ def test_lists_that_are_whole_are_not_searched_for_shorter_ones_again() -> None:
     assert (1,) not in pool._short and list(pool.lists((1,))) == [(2, 3, 4)]
 
 
-def test_the_public_pool_has_earlier_requests_with_their_prompts() -> None:
+def test_the_public_pool_has_prompts_and_outputs_of_earlier_requests() -> None:
     past = PastOutputs()
     past.add((6, 7), prompt=(8, 9, 5))
-    assert last("trtllm-ngram", 3, 9, past=past) == (5, 6, 7)
-    assert last("trtllm-ngram", 3, 9, past=past, is_public_pool=False) == ()
-    assert last("trtllm-ngram", 9, 4, 9, past=past) == (5, 6, 7), "the oldest is the earlier request's"
-    assert last("trtllm-ngram", 9, 4, 9, past=past, is_use_oldest=False) == (4, 9)
+    assert last_draft("trtllm-ngram", 3, 9, past=past) == (5, 6, 7)
+    assert last_draft("trtllm-ngram", 3, 9, past=past, is_public_pool=False) == ()
+    assert last_draft("trtllm-ngram", 9, 4, 9, past=past) == (5, 6, 7), "the oldest is the earlier request's"
+    assert last_draft("trtllm-ngram", 9, 4, 9, past=past, is_use_oldest=False) == (4, 9)
     past.add((6, 2), prompt=(9, 1))
-    assert last("trtllm-ngram", 3, 9, past=past, is_use_oldest=False) == (1, 6, 2)
-    assert last("trtllm-ngram", 3, 9, past=past) == (5, 6, 7)
+    assert last_draft("trtllm-ngram", 3, 9, past=past, is_use_oldest=False) == (1, 6, 2)
+    assert last_draft("trtllm-ngram", 3, 9, past=past) == (5, 6, 7)
 
 
 @settings(max_examples=60, deadline=None)
@@ -88,7 +90,7 @@ def test_the_public_pool_has_earlier_requests_with_their_prompts() -> None:
 def test_the_first_draft_follows_the_first_occurrence(text: list[int], longest: int, max_draft: int) -> None:
     text = [9, *text]
     start, size = naive_repeat(text, longest)
-    draft = last("trtllm-ngram", *text, max_draft_len=max_draft, max_matching_ngram_size=longest)
+    draft = last_draft("trtllm-ngram", *text, max_draft_len=max_draft, max_matching_ngram_size=longest)
     assert draft == (tuple(text[start:][:max_draft]) if size else ())
 
 
@@ -97,7 +99,7 @@ def test_the_first_draft_follows_the_first_occurrence(text: list[int], longest: 
 
 @settings(max_examples=80, deadline=None)
 @given(prompt=TEXT, output=TEXT, longest=st.sampled_from([-1, 1, 2, 5]), max_draft=st.integers(1, 6))
-def test_sa_copies_after_the_first_of_the_longest(
+def test_sa_copies_after_the_first_occurrence_of_the_longest_suffix(
     prompt: list[int], output: list[int], longest: int, max_draft: int
 ) -> None:
     options = {"max_draft_len": max_draft, "max_matching_ngram_size": longest}
@@ -135,9 +137,9 @@ def test_sa_searches_the_global_pool(
         assert draft == tuple(expected)
 
 
-def test_any_length_is_minus_one_and_none_is_refused() -> None:
-    assert last("trtllm-sa", 3, 4, 5, 9, 4, 5, 8, 3, 4, 5) == (9, 4, 5, 8)
-    assert last("trtllm-sa", 3, 4, 5, 9, 7, 5, 8, 3, 4, 5, max_matching_ngram_size=1, max_draft_len=1) == (9,)
+def test_minus_one_allows_any_length_and_zero_is_refused() -> None:
+    assert last_draft("trtllm-sa", 3, 4, 5, 9, 4, 5, 8, 3, 4, 5) == (9, 4, 5, 8)
+    assert last_draft("trtllm-sa", 3, 4, 5, 9, 7, 5, 8, 3, 4, 5, max_matching_ngram_size=1, max_draft_len=1) == (9,)
     with pytest.raises(InputError, match="max_matching_ngram_size is 0; give 1 or more, or -1"):
         METHODS["trtllm-sa"].build(inputs((1, 2)), max_matching_ngram_size=0)
 
@@ -146,5 +148,5 @@ def test_a_draft_is_cut_to_the_budget() -> None:
     for name in ("vllm-ngram", "trtllm-ngram", "trtllm-sa"):
         drafter = METHODS[name].build(inputs((2, 3, 4, 5, 6, 7, 8) * 2))
         tree = drafter.propose((2, 3, 4, 5, 6, 7, 8) * 2, 2)
-        assert tree == TokenTree.chain(8), "nothing before the first output token"
+        assert tree == TokenTree.chain(8), "no draft before the first output token"
         assert drafter.propose([*(2, 3, 4, 5, 6, 7, 8) * 2, 2], 2).num_draft <= 2

@@ -1,4 +1,4 @@
-"""vLLM's drafters: by hand, against naive forms of their rules, and against Arctic Inference where it is installed."""
+"""vLLM's drafters: worked examples, and comparisons with naive versions and, if installed, Arctic Inference."""
 
 from __future__ import annotations
 
@@ -44,22 +44,22 @@ def lookup(*text: int, **options: int) -> tuple[int, ...]:
 # N-grams.
 
 
-def test_the_longest_match_wins_and_of_equal_ones_the_earliest() -> None:
-    between = {"prompt_lookup_min": 1, "prompt_lookup_max": 3, "num_speculative_tokens": 2}
-    assert lookup(3, 6, 9, 2, 3, 8, 1, 2, 3, 7, 1, 2, 3, **between) == (7, 1)
-    assert lookup(3, 6, 9, 2, 3, 8, 4, 2, 3, 7, 1, 2, 3, **between) == (8, 4)
-    # vLLM's own example: three tokens match nowhere, two do, and three tokens follow.
+def test_the_longest_match_wins_then_the_earliest() -> None:
+    options = {"prompt_lookup_min": 1, "prompt_lookup_max": 3, "num_speculative_tokens": 2}
+    assert lookup(3, 6, 9, 2, 3, 8, 1, 2, 3, 7, 1, 2, 3, **options) == (7, 1)
+    assert lookup(3, 6, 9, 2, 3, 8, 4, 2, 3, 7, 1, 2, 3, **options) == (8, 4)
+    # The example in vLLM's code: no three tokens match, two do, and three tokens follow.
     assert lookup(1, 2, 3, 4, 2, 3, prompt_lookup_min=2, prompt_lookup_max=3, num_speculative_tokens=4) == (4, 2, 3)
 
 
-def test_one_length_given_is_both_and_none_is_five() -> None:
+def test_one_given_length_sets_both_and_the_default_is_five() -> None:
     text = (1, 2, 3, 4, 5, 9, 2, 3, 4, 5, 8, 1, 2, 3, 4, 5)
     assert lookup(*text) == lookup(*text, prompt_lookup_max=5) == (9, 2, 3, 4, 5)
     assert lookup(*text[:-6]) == () == lookup(*text[:-6], prompt_lookup_max=9)
     assert lookup(*text[:-6], prompt_lookup_min=2) == (9, 2, 3, 4, 5) == lookup(*text[:-6], prompt_lookup_max=2)
 
 
-def test_fewest_above_most_is_refused() -> None:
+def test_a_minimum_above_the_maximum_is_refused() -> None:
     with pytest.raises(InputError, match=r"prompt_lookup_min is 6; give at most prompt_lookup_max, 4"):
         METHODS["vllm-ngram"].build(inputs((1, 2)), prompt_lookup_min=6, prompt_lookup_max=4)
 
@@ -71,7 +71,7 @@ def test_ngrams_follow_the_naive_rule(
 ) -> None:
     options = {"prompt_lookup_min": low, "prompt_lookup_max": low + more, "num_speculative_tokens": max_draft}
     first, *drafts_after = drafts("vllm-ngram", prompt, output, **options)
-    assert first == (), "the forward over the prompt drafts nothing"
+    assert first == (), "the forward over the prompt verifies no draft"
     for count, draft in enumerate(drafts_after, 1):
         text = [*prompt, *output[:count]]
         matches = (
@@ -87,21 +87,24 @@ def test_ngrams_follow_the_naive_rule(
 
 
 class NaiveTree:
-    """Every n-gram's count, and its continuations by count, in Arctic's order."""
+    """The count of every n-gram, and its continuations grouped by count, each group in Arctic's order."""
 
     def __init__(self, depth: int) -> None:
-        self.depth, self.counts, self.groups = depth, Counter[tuple[int, ...]](), dict[Any, dict[int, list[int]]]()
+        self.depth = depth
+        self.counts = Counter[tuple[int, ...]]()
+        self.groups: dict[tuple[int, ...], dict[int, list[int]]] = {}
 
     def append(self, text: Sequence[int], token: int) -> None:
-        """`token` follows `text`."""
+        """Count `token` after every suffix of `text`."""
         for size in range(1, min(self.depth, len(text) + 1)):
-            before = tuple(text[len(text) - size :])
-            groups, count = self.groups.setdefault(before, {}), self.counts[*before, token]
-            led = bool(count) and groups[count][0] == token
+            context = tuple(text[len(text) - size :])
+            groups, count = self.groups.setdefault(context, {}), self.counts[*context, token]
+            was_first = count > 0 and groups[count][0] == token
             if count:
                 groups[count].remove(token)
-            groups.setdefault(count + 1, []).insert(0 if led else 99, token)
-            self.counts[*before, token] += 1
+            group = groups.setdefault(count + 1, [])
+            group.insert(0 if was_first else len(group), token)
+            self.counts[*context, token] += 1
         self.counts[(token,)] += 1
 
     def best(self, context: Sequence[int], max_draft: int, factor: float, min_prob: float) -> tuple[float, list[int]]:
@@ -128,18 +131,20 @@ class NaiveTree:
 def naive_drafts(
     prompt: list[int], output: list[int], past: Sequence[Sequence[int]], depth: int, factor: float, min_prob: float
 ) -> Iterator[tuple[int, ...]]:
-    request_tree, shared, context = NaiveTree(depth), NaiveTree(depth), list(prompt)
+    """The draft after each token of the output."""
+    request_tree, global_tree, context = NaiveTree(depth), NaiveTree(depth), list(prompt)
     for index, token in enumerate(prompt):
         request_tree.append(prompt[:index], token)
     for past_output in past:
         for index, token in enumerate(past_output):
-            shared.append(past_output[:index], token)
+            global_tree.append(past_output[:index], token)
     for index, token in enumerate(output):
         request_tree.append(context, token)
-        shared.append(output[:index], token)
+        global_tree.append(output[:index], token)
         context.append(token)
-        from_request, from_past = (tree.best(context, depth, factor, min_prob) for tree in (request_tree, shared))
-        yield tuple(from_request[1] if from_request[0] >= from_past[0] else from_past[1])
+        request_score, request_draft = request_tree.best(context, depth, factor, min_prob)
+        global_score, global_draft = global_tree.best(context, depth, factor, min_prob)
+        yield tuple(request_draft if request_score >= global_score else global_draft)
 
 
 @settings(max_examples=40, deadline=None)
@@ -166,32 +171,32 @@ def suffix_options(depth: int, factor: float, min_prob: float) -> dict[str, floa
     }
 
 
-def test_of_equally_frequent_tokens_the_first_leads_until_another_overtakes_it() -> None:
-    def order(*after: int) -> list[int]:
-        tree = SuffixTree(8, [token for follower in after for token in (1, follower)])
+def test_order_of_equally_frequent_tokens() -> None:
+    def order(*followers: int) -> list[int]:
+        tree = SuffixTree(8, [token for follower in followers for token in (1, follower)])
         return tree.siblings[tree.successor(0, 1)]
 
     assert order(2, 3) == [2, 3] and order(2, 3, 3) == [3, 2]
-    # 3 catches up with 2 at a count of two. It led its old count, so it goes before 2.
+    # 3 reaches 2's count of two. It was the first token with its old count, so it moves before 2.
     assert order(2, 2, 3, 3) == [3, 2]
-    # 4 did not lead its old count, so it goes after 2.
+    # 4 was not the first token with its old count, so it moves after 2.
     assert order(2, 2, 3, 4, 4) == [2, 4, 3]
 
 
-def test_outputs_of_earlier_requests_are_kept_apart_and_the_oldest_leave() -> None:
+def test_matches_do_not_cross_outputs_and_the_oldest_are_dropped() -> None:
     past = PastOutputs([[7, 8, 9, 4], [7, 8, 9, 6]])
     assert [*drafts("vllm-suffix", (2, 7), (8,), past)][-1] == (9, 4)
     assert [*drafts("vllm-suffix", (2, 7), (8,), past, suffix_decoding_max_cached_requests=2)][-1] == (9, 6)
     for max_requests in (0, 1):
         assert [*drafts("vllm-suffix", (2, 7), (8,), past, suffix_decoding_max_cached_requests=max_requests)][-1] == ()
-    assert (
-        list(past) == [(7, 8, 9, 4), (7, 8, 9, 6)] and past.index(SuffixTree, 24, prompt_tail=0).tokens.count(END) == 2
-    )
+    # The request's output was appended to a copy of the shared tree.
+    assert list(past) == [(7, 8, 9, 4), (7, 8, 9, 6)]
+    assert past.index(SuffixTree, 24, prompt_tail=0).tokens.count(END) == 2
 
 
-def arctic_drafts(cache_of: Callable[..., Any], prompt: list[int], output: list[int], past: Any) -> Iterator[Any]:
-    """The drafts of Arctic Inference for vLLM's proposer at its defaults."""
-    cache = cache_of(max_tree_depth=24, max_cached_requests=10_000)
+def arctic_drafts(make_cache: Callable[..., Any], prompt: list[int], output: list[int], past: Any) -> Iterator[Any]:
+    """The drafts of Arctic Inference, called as in vLLM's proposer with its defaults."""
+    cache = make_cache(max_tree_depth=24, max_cached_requests=10_000)
     for number, past_output in enumerate(past):
         cache.start_request(number, [])
         cache.add_active_response(number, past_output)
@@ -204,13 +209,13 @@ def arctic_drafts(cache_of: Callable[..., Any], prompt: list[int], output: list[
         yield tuple(cache.speculate("own", context[-24:], max_spec_tokens=24).token_ids)
 
 
-def test_drafts_are_those_of_arctic_inference_on_200_prompts() -> None:
+def test_drafts_equal_those_of_arctic_inference_on_200_prompts() -> None:
     arctic = pytest.importorskip("arctic_inference.suffix_decoding", reason="arctic-inference is not installed")
-    chance = random.Random(5)
+    rng = random.Random(5)
     for number in range(200):
-        vocab = chance.choice((2, 3, 5, 12))
+        vocab = rng.choice((2, 3, 5, 12))
         prompt, output, *past = (
-            [chance.randrange(2, 2 + vocab) for _ in range(chance.randrange(1, 60))] for _ in range(2 + number % 4)
+            [rng.randrange(2, 2 + vocab) for _ in range(rng.randrange(1, 60))] for _ in range(2 + number % 4)
         )
         expected = arctic_drafts(arctic.SuffixDecodingCache, prompt, output, past)
         assert [*drafts("vllm-suffix", prompt, output, past)][1:] == [*expected], (prompt, output, past)
