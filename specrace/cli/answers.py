@@ -1,4 +1,4 @@
-"""`python -m specrace answers`: shows a model's answers, and how many loop, stop by themselves and are grounded."""
+"""`python -m specrace answers`: shows a model's answers, and how many loop, end by themselves and are grounded."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SETS: dict[str, tuple[Path, int | None]] = {"documents": (QUESTIONS, None), "ope
 
 @dataclass(frozen=True)
 class Answer:
-    """A greedy answer. `end` is "eos" or "length"; `grounded` is its groundedness, None without passages.
+    """A greedy answer. `end` is "eos" or "length"; `grounded` is the groundedness, None without passages.
 
     `documents` says which tokens of the prompt come from which document: (start, end, document's name).
     """
@@ -65,7 +65,7 @@ class Answer:
         return len(set(long_sentences)) < len(long_sentences)
 
     def as_json(self) -> dict[str, Any]:
-        """The answer, with the numbers of tokens in place of their ids."""
+        """The answer, with the numbers of tokens instead of their ids."""
         facts = {name: getattr(self, name) for name in ("id", "question", "end", "grounded", "repeats", "text")}
         counts = {"prompt_tokens": len(self.prompt), "tokens": len(self.output)}
         return facts | counts | {"loop_tokens": loop_tokens(self.output)}
@@ -104,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
     lines = lines or draw_questions(workbench.documents, count or 0)
     out, answers = console(), list[Answer]()
     out.quiet = options.json
-    # All prompts first: a question that cannot be asked then ends the command before the model has worked for long.
+    # All prompts are built first, so that a bad question ends the command before the model has worked for long.
     prepared = [prepare(workbench, line["id"], line["question"], spec, passages, noise) for line in lines]
     for question in prepared:
         answers.append(answer(workbench, question, spec))
@@ -131,23 +131,24 @@ class PreparedQuestion:
 
 
 def prepare(
-    workbench: Workbench, name: str, question: str, spec: RaceSpec, passages: int | None, noise: float = 0.0
+    workbench: Workbench, question_id: str, question: str, spec: RaceSpec, passages: int | None, noise: float = 0.0
 ) -> PreparedQuestion:
-    """Retrieve passages for a question, and build its prompt. Raises InputError with the question's id, `name`."""
+    """Retrieve passages for a question, and build its prompt. Raises InputError that names `question_id`."""
     try:
         hits = workbench.retrieve(question, passages, noise, spec.seed)
         prompt, hits = workbench.fitting_prompt(question, hits, spec, top=passages, noise=noise)
         largest = largest_draft(spec, workbench.target.device_type, workbench.curve)
         workbench.target.check_length(len(prompt.tokens), spec.max_new_tokens, largest)
     except InputError as error:
-        raise InputError(f"Question {name}: {error}") from error
-    return PreparedQuestion(name, question, prompt, hits)
+        raise InputError(f"Question {question_id}: {error}") from error
+    return PreparedQuestion(question_id, question, prompt, hits)
 
 
 def answer(workbench: Workbench, prepared: PreparedQuestion, spec: RaceSpec) -> Answer:
     """Answer a question greedily.
 
-    In 32 bits the trie decodes, whose text is vanilla's. In 16 bits vanilla decodes: near ties might change the text.
+    In 32 bits the lane `trie` decodes, which gives vanilla's text faster. In 16 bits vanilla decodes, because near ties
+    might change the text of other lanes.
     """
     target = workbench.target
     question, prompt, hits = prepared.question, prepared.prompt, prepared.hits

@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return run(parse(space.with_environment(sys.argv[1:] if arguments is None else arguments)))
     except (Exception, KeyboardInterrupt) as error:
-        return exit_code(error, how="python -m specrace --traceback app")
+        return exit_code(error, trace_command="python -m specrace --traceback app")
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -84,14 +84,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_model_arguments(parser)
     _add_server_arguments(parser)
     _add_visitor_arguments(parser)
-    # Not options: `check` sets the first two.
+    # These are not command-line options. `check` sets the first two.
     parser.set_defaults(is_default_model=False, model_to_fetch=None, offline=os.environ.get("HF_HUB_OFFLINE", ""))
     if space.is_here():
         parser.set_defaults(**{name: value for name, value in space.DEFAULTS.items() if name != "log"})
 
 
 def _add_race_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the page races: documents, settings, or a recorded race."""
+    """Add the arguments that choose what the page races: documents, settings, or a recorded race."""
     sources = parser.add_mutually_exclusive_group()
     sources.add_argument("--corpus", type=Path, default=CORPUS, help="a folder of documents")
     add_search_arguments(parser, sources, "--corpus")
@@ -108,7 +108,7 @@ def _add_race_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what chooses the models, and where they run."""
+    """Add the arguments that choose the models and their device."""
     default = f"default: {PREFERRED}; until it is fetched, in the background, the bundled model"
     parser.add_argument("--model", help=f"{MODEL_HELP.partition('; default')[0]}; {default}")
     parser.add_argument("--no-fetch", action="store_true", help="fetch nothing: use what is on this machine")
@@ -128,7 +128,7 @@ def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add where the page is served, who may reach it, and what is logged."""
+    """Add the arguments that say where the page is served, to whom, and what is logged."""
     parser.add_argument("--host", help="the address to serve on; default: this machine only")
     parser.add_argument("--port", type=int, help="default: the first free port from 7860")
     parser.add_argument(
@@ -136,7 +136,7 @@ def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="NAME",
-        help="further names under which browsers may request the page, such as a proxy's; allowed anyway: localhost, "
+        help="further names under which browsers may request the page, such as a proxy's; always allowed: localhost, "
         "--host, this machine's name, and a Space's name",
     )
     parser.add_argument(
@@ -144,7 +144,7 @@ def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="NETWORK",
-        help="addresses and networks of proxies that name the visitor in X-Forwarded-For; known anyway: this machine "
+        help="addresses and networks of proxies that name the visitor in X-Forwarded-For; always known: this machine "
         "and a Space's proxy; behind any other proxy all visitors count as one",
     )
     parser.add_argument(
@@ -171,7 +171,7 @@ def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_visitor_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what visitors and programs may do, and how much of it."""
+    """Add the arguments that limit what visitors and programs may do."""
     parser.add_argument(
         "--no-uploads", dest="uploads", action="store_false", help="take no documents, logs or recordings from visitors"
     )
@@ -184,7 +184,7 @@ def _add_visitor_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Check the arguments as far as possible without a model, and choose the models. Raises InputError."""
+    """Check the arguments as far as possible without loading a model, and choose the models. Raises InputError."""
     if under_torchrun():
         raise InputError("The page runs in one process: start it without torchrun; --device auto takes all GPUs.")
     _check_server(options)
@@ -207,7 +207,7 @@ def check(options: argparse.Namespace) -> None:
 
 
 def _check_server(options: argparse.Namespace) -> None:
-    """Raises InputError for numbers out of range, and for names and addresses that are none."""
+    """Raise InputError for numbers out of range and for malformed names and addresses."""
     if options.threads is not None and not 1 <= options.threads <= MAX_THREADS:
         raise InputError(f"--threads is {options.threads}; give 1 to {MAX_THREADS}.")
     for name, (flag, maximum, _) in LIMITS.items():
@@ -227,7 +227,7 @@ def _check_server(options: argparse.Namespace) -> None:
 
 
 def check_networks(flag: str, names: Sequence[str]) -> None:
-    """Raises InputError for a name that is neither an address nor a network."""
+    """Raise InputError for a name that is neither an address nor a network."""
     for name in names:
         try:
             ipaddress.ip_network(name)
@@ -261,16 +261,17 @@ def find_model(name: str) -> str:
 
 
 def choose_model(options: argparse.Namespace) -> None:
-    """Choose the model if --model does not: the preferred one if it is here, else the bundled one.
+    """Choose a model if --model is not given: the preferred model if it is on this machine, else the bundled one.
 
-    `options.model_to_fetch` is then the preferred one, for the background. With --draft-model the bundled model is
-    chosen, which has the draft model's vocabulary. Raises InputError for an adapter whose model is not named.
+    In the latter case, `options.model_to_fetch` is the preferred model, which is fetched in the background. With
+    --draft-model the bundled model is chosen, which has the draft model's vocabulary. Raises InputError for an adapter
+    whose model is not named.
     """
     if options.model is not None:
         return
     if options.adapter not in ("auto", "none"):
         raise InputError(f"--adapter {options.adapter} was made for one model; name it with --model.")
-    # Not `resolve`, which would take a folder of that name in the current folder.
+    # Not `resolve`, which would prefer a folder of that name in the current folder.
     preferred = NAMES[PREFERRED].find() if options.draft_model is None else None
     options.model, options.is_default_model = str(preferred or BUNDLED_MODEL), True
     if preferred is None and options.draft_model is None and not options.no_fetch and options.models is None:
@@ -278,7 +279,7 @@ def choose_model(options: argparse.Namespace) -> None:
 
 
 def check_model(name: str) -> None:
-    """Raises InputError for a path without a model; a hub id is checked when it is loaded."""
+    """Raise InputError for a path without a model. A hub id is checked only when its model is loaded."""
     path = Path(name)
     looks_like_path = path.is_absolute() or name.startswith(".") or name.count("/") > 1
     if (path.exists() or looks_like_path) and not (path / "config.json").is_file():
@@ -286,5 +287,5 @@ def check_model(name: str) -> None:
 
 
 def check_corpus(folder: Path) -> None:
-    """Raises InputError if no document can be read; complains about each one that cannot."""
+    """Raise InputError if no document can be read; print a message about each document that is left out."""
     read_documents([folder], skip=lambda sentence: complain(f"Left out: {sentence}"))

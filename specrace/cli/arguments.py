@@ -1,4 +1,4 @@
-"""Arguments that several commands share, and what is made from them: a race's spec and a workbench."""
+"""Arguments that several commands share, and what they describe: a race's spec and a workbench."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def add_json_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what chooses the model, and where it runs."""
+    """Add the arguments that choose the model and its device."""
     parser.add_argument("--model", help=MODEL_HELP)
     parser.add_argument("--device", default="cpu", choices=DEVICES, help=DEVICES_HELP)
     parser.add_argument(
@@ -86,7 +86,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_documents_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what chooses the documents, and the passages that go into a prompt."""
+    """Add the arguments that choose the documents, and the passages in a prompt."""
     sources = parser.add_mutually_exclusive_group()
     sources.add_argument("--docs", type=Path, nargs="+", help="files or folders; default: the bundled documents")
     add_search_arguments(parser, sources, "--docs")
@@ -95,7 +95,7 @@ def add_documents_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_search_arguments(parser: argparse.ArgumentParser, sources: Any, documents: str) -> None:
-    """Add `--index`, in the group `sources` that excludes `documents`, and the options of the search."""
+    """Add `--reranker`, and to the exclusive group `sources` `--index`, which replaces the flag `documents`."""
     sources.add_argument(
         "--index", type=Path, metavar="INDEX", help=f"a folder that `index` wrote, instead of {documents}"
     )
@@ -103,7 +103,7 @@ def add_search_arguments(parser: argparse.ArgumentParser, sources: Any, document
 
 
 def add_race_arguments(parser: argparse.ArgumentParser, lanes: Sequence[str]) -> None:
-    """Add what chooses documents, model, lanes and settings of a race; `lanes` are the default."""
+    """Add the arguments that choose a race's documents, model, lanes (by default `lanes`) and settings."""
     add_documents_arguments(parser)
     parser.add_argument(
         "--lanes", default=",".join(lanes), help=f"comma-separated: {', '.join(METHODS)}; vanilla always runs"
@@ -120,7 +120,7 @@ def add_race_arguments(parser: argparse.ArgumentParser, lanes: Sequence[str]) ->
 
 
 def add_setting(parser: argparse.ArgumentParser, name: str) -> None:
-    """Add the argument of one setting. Its value stays text: `RaceSpec` converts and checks it."""
+    """Add the argument of a setting. Its value stays text, which `RaceSpec` converts and checks."""
     setting = SETTINGS[name]
     default = "auto" if setting.default is None else setting.default
     sentence = f"{setting.help[:1].lower()}{setting.help.rstrip('.')[1:]} ({setting.range()}; default {default})"
@@ -139,7 +139,7 @@ def race_spec(options: argparse.Namespace) -> RaceSpec:
 
 def open_workbench(options: argparse.Namespace) -> Workbench:
     """Open the workbench that a command's arguments describe. Raises InputError."""
-    # Imported here: it brings torch, which other commands do without.
+    # Imported here, because it imports torch, which other commands do not need.
     from specrace.workbench import Workbench
 
     quiet_model_library()

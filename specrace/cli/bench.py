@@ -100,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _spec(options: argparse.Namespace) -> RaceSpec:
-    """The spec of the arguments. With `--scripted` the default lanes are all our own that can follow a script."""
+    """The race's spec. With `--scripted`, the default lanes are all native methods that can follow a script."""
     if options.scripted and options.lanes == ",".join(LANES):
         options.lanes = ",".join(name for name in native_methods() if not unscriptable(name))
     return race_spec(options)
@@ -178,9 +178,9 @@ def _model_bench(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, li
 
 
 def _scripted_bench(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[BenchPrompt], Callable[..., str]]:
-    """The bench on a model of a published shape with random weights, whose outputs follow transcripts.
+    """The bench on a model with random weights whose outputs follow transcripts, its prompts, and the decode function.
 
-    Returns what `_model_bench` returns. Raises InputError.
+    Raises InputError.
     """
     from specrace.model.scripted import load_scripted
 
@@ -218,7 +218,7 @@ def unscriptable(name: str, options: Mapping[str, Any] = MappingProxyType({})) -
 
 
 def _prompt(workbench: Any, line: Mapping[str, Any], spec: RaceSpec, options: argparse.Namespace) -> BenchPrompt:
-    """The prompt of a line, which holds token ids, plain text, or a question for the retriever. Raises InputError."""
+    """The prompt of a line, which has token ids, plain text, or a question for the retriever. Raises InputError."""
     if "prompt_ids" in line:
         return BenchPrompt(line["id"], tuple(line["prompt_ids"]))
     if "prompt" in line:
@@ -261,7 +261,7 @@ def _source(options: argparse.Namespace) -> str:
 
 
 def without_folders(argument: str) -> str:
-    """An argument for the record, an absolute path without its folders, which are private."""
+    """An argument, without the folders of an absolute path: results must not reveal them."""
     name, equals, value = argument.rpartition("=")
     path = Path(value)
     return f"{name}{equals}{path.name}" if path.is_absolute() and path.name else argument
@@ -276,12 +276,12 @@ def _processor() -> str:
 
 
 @contextmanager
-def _progress(prompts: int, contestants: int, repetitions: int) -> Iterator[Callable[[str], None]]:
-    """A progress bar, if standard error is a terminal."""
+def _progress(prompts: int, decoders: int, repetitions: int) -> Iterator[Callable[[str], None]]:
+    """Show a progress bar, if standard error is a terminal; yield the function that advances it."""
     notes = console(stderr=True)
     with Progress(console=notes, transient=True, disable=not notes.is_terminal) as bar:
-        # Each prompt takes a warm-up, and in each repetition a run of every contestant and a race.
-        task = bar.add_task("measuring", total=prompts * (1 + repetitions * (contestants + 1)))
+        # Each prompt has a warm-up, and each repetition has a run of every decoder and a race.
+        task = bar.add_task("measuring", total=prompts * (1 + repetitions * (decoders + 1)))
         yield lambda what: bar.update(task, advance=1, description=clean(what))
 
 

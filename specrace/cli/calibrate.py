@@ -1,4 +1,4 @@
-"""`python -m specrace calibrate`: measures the cost of verifying k rows on this machine, which sets the draft sizes."""
+"""`python -m specrace calibrate`: measures what verifying k rows costs on this machine, to choose the draft sizes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from specrace.lab.calibrate import MAX_ROUNDS, ROUNDS, cache_file, calibrate
 
 def add_parser(commands: Any) -> None:
     """Add `calibrate` and its arguments to the subparsers `commands`."""
-    parser = commands.add_parser("calibrate", help="measure the cost of verifying k rows; sets the lanes' draft sizes")
+    parser = commands.add_parser("calibrate", help="measure the cost of verifying k rows, to choose draft sizes")
     add_model_arguments(parser)
     parser.add_argument(
         "--rounds", type=int, default=ROUNDS, help="how often each number of rows is measured; default %(default)s"
@@ -64,10 +64,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def report(curve: CostCurve, device: str) -> dict[str, Any]:
-    """The curve, its cache file, and the draft size that each lane takes from it, by the length of the context."""
+    """What `--json` prints: the curve, its cache file, and each lane's draft size by the length of the context."""
     file = cache_file(curve.about)
     spec = RaceSpec(tuple(METHODS))
-    budgets = {
+    draft_sizes = {
         name: {
             entry.context: plan_lane(spec, name, device, curve.near(entry.context)).num_draft
             for entry in curve.contexts
@@ -75,7 +75,7 @@ def report(curve: CostCurve, device: str) -> dict[str, Any]:
         for name in METHODS
     }
     cached = str(file) if file is not None and file.is_file() else None
-    return {**curve.as_json(), "num_draft": budgets, "file": cached}
+    return {**curve.as_json(), "num_draft": draft_sizes, "file": cached}
 
 
 def _show(curve: CostCurve, result: dict[str, Any]) -> None:
@@ -94,8 +94,10 @@ def _show(curve: CostCurve, result: dict[str, Any]) -> None:
     out.print(table)
     for entry in curve.contexts:
         out.print(f"One row after {entry.context} tokens takes {entry.row_ms:.2f} ms.")
+    # A lane's draft size may depend on the context.
     sizes = {
-        lane: " or ".join(map(str, dict.fromkeys(budgets.values()))) for lane, budgets in result["num_draft"].items()
+        lane: " or ".join(map(str, dict.fromkeys(by_context.values())))
+        for lane, by_context in result["num_draft"].items()
     }
     out.print(f"Draft tokens a step: {', '.join(f'{lane} {size}' for lane, size in sizes.items())}.")
     cached = result["file"]

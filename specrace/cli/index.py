@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _read_settings(options: argparse.Namespace) -> Head:
-    """The head of the index to add to, or a new one with the embedder and passage sizes. Raises InputError."""
+    """The head of the index to add to, or a new head with the embedder and passage sizes. Raises InputError."""
     tokens, overlap = PASSAGE_TOKENS.check(options.passage_tokens), OVERLAP.check(options.overlap)
     if options.add:
         if options.embedder or tokens or overlap:
@@ -82,7 +82,7 @@ def _read_settings(options: argparse.Namespace) -> Head:
 
 
 def _splitter(head: Head, embedder: SentenceEmbedder) -> Split:
-    """How the index splits documents. Raises InputError for passages too long for the embedder to read whole."""
+    """The function that splits documents for the index. Raises InputError for passages too long for the embedder."""
     max_tokens = head.passage_tokens
     if not max_tokens:
         return split_passages

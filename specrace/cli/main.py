@@ -77,7 +77,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
-    Under torchrun only the first process runs it; the others hold parts of the model.
+    Under torchrun only the first process runs the command; the others hold parts of the model.
     """
     if not under_torchrun():
         return run_command(arguments)
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_command(arguments: Sequence[str] | None, followers: Followers | None = None) -> int:
-    """Run one command in this process; with `followers`, they hold the other parts of the model."""
+    """Run one command in this process; `followers`, if given, are the processes with the other parts of the model."""
     open_closed_streams()
     traceback = False
     try:
@@ -100,8 +100,11 @@ def run_command(arguments: Sequence[str] | None, followers: Followers | None = N
 
 
 def add_environment_flags(arguments: Sequence[str]) -> list[str]:
-    """The arguments; for `app`, with the environment's flags, which `python app.py` reads too. Raises InputError."""
-    # No option before a command takes a value.
+    """Return the arguments; before those of `app`, insert the flags in the environment. Raises InputError.
+
+    `python app.py` reads these flags too.
+    """
+    # The options before a command have no values.
     options = list(takewhile(lambda word: word.startswith("-"), arguments))
     command, flags = list(arguments[len(options) :][:1]), list(arguments[len(options) + 1 :])
     return [*options, *command, *(space.with_environment(flags) if command == ["app"] else flags)]

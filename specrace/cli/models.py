@@ -13,7 +13,7 @@ from rich.table import Table
 from specrace.cli.terminal import CleanConsole, console, print_json
 from specrace.model.names import NAMES, NamedModel, must_fetch
 
-SIZES = {"float32": 4, "bfloat16": 2}
+BYTES_PER_PARAMETER = {"float32": 4, "bfloat16": 2}
 
 
 def add_parser(commands: Any) -> None:
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def fetch_if_missing(name: str | None, *, quiet: bool) -> str | None:
-    """Fetch the model if `name` is the short name of one that is not here; return `name`. Raises InputError."""
+    """Fetch the model if `name` is a short name and the model is not here yet; return `name`. Raises InputError."""
     if name is not None and must_fetch(name):
         get(name, quiet=quiet)
     return name
@@ -54,14 +54,14 @@ def get(name: str, *, quiet: bool = False) -> str | Path:
     """Fetch a model, with a progress bar on standard error; return its folder or hub id. Raises InputError."""
     from specrace.model.fetching import fetch, prepare
 
-    # The present stream: `sys.stderr` is redirected for a while, to silence a library.
+    # Bound to the current stream, because `sys.stderr` is redirected while a library is silenced.
     out = CleanConsole(file=sys.stderr, markup=False, emoji=False, highlight=False, quiet=quiet)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeElapsedColumn())
     with Progress(*columns, console=out) as progress:
         task = progress.add_task(name, total=None)
 
         def show_progress(what: str, done: int, total: int) -> None:
-            # None leaves the bar as it is.
+            # None leaves a value of the bar unchanged.
             progress.update(task, description=f"{name}: {what}", completed=done if total else None, total=total or None)
 
         model = fetch(name, show_progress)
@@ -82,7 +82,7 @@ def _describe(model: NamedModel) -> dict[str, Any]:
         "parameters": model.parameters,
         "download_bytes": model.download_bytes,
         "licence": model.licence,
-        "memory_bytes": {dtype: size * model.parameters for dtype, size in SIZES.items()},
+        "memory_bytes": {dtype: size * model.parameters for dtype, size in BYTES_PER_PARAMETER.items()},
         "draft_model": model.draft or None,
     }
 
@@ -90,7 +90,7 @@ def _describe(model: NamedModel) -> dict[str, Any]:
 def _show(rows: list[dict[str, Any]]) -> None:
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
     for name in ("name", "where", "download", "float32", "bfloat16", "draft model", "licence"):
-        table.add_column(name, justify="right" if name in ("download", *SIZES) else "left", no_wrap=True)
+        table.add_column(name, justify="right" if name in ("download", *BYTES_PER_PARAMETER) else "left", no_wrap=True)
     for row in rows:
         sizes = (row["download_bytes"], *row["memory_bytes"].values())
         table.add_row(row["name"], row["where"], *map(_size, sizes), row["draft_model"] or "", row["licence"])

@@ -26,7 +26,7 @@ PLOTS = "plots"
 
 
 def check_plots(out: Path | None, lanes: Sequence[ScoredLane]) -> None:
-    """Raises InputError, before anything is scored, if a sweep of `lanes` into `out` cannot be drawn."""
+    """Raise InputError if a sweep of `lanes` into `out` could not be drawn. Called before anything is scored."""
     if out is None:
         raise InputError("--plots needs --out DIR; the plots go into DIR/plots.")
     if len(lanes) < 2:

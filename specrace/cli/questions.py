@@ -19,13 +19,13 @@ from specrace.retrieval.suggestions import suggest_questions
 
 MAX_PROMPT_BYTES = 100_000_000
 AUTO = "auto"
-# How many questions "auto" draws from the documents, and how many "auto:N" may ask for.
+# The number of questions that "auto" draws from the documents, and the maximum for "auto:N".
 NUM_DRAWN, MAX_DRAWN = 30, 10_000
-FORMS = "auto[:N]: N (30) drawn from the documents; a .txt file, one a line; a .csv file with a column question"
+FORMS = "auto[:N]: N (30) drawn from the documents; a .txt file, one per line; a .csv file with a column question"
 
 _AUTO = re.compile(rf"{AUTO}(?::(\d{{1,9}}))?")
-# The longest question in a table.
-_MAX_CHARACTERS = 1 << 17
+# The maximum length of a table's cell.
+_MAX_CELL_CHARS = 1 << 17
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
 
@@ -54,10 +54,10 @@ def draw_questions(documents: Sequence[Document], count: int) -> list[dict[str, 
 def read_prompts(path: Path, limit: int | None = None) -> list[dict[str, Any]]:
     """Read the questions of a .txt, .csv or .tsv file, or the objects of a JSONL file; at most `limit` of them.
 
-    An object has "id" and one of "question", "prompt" and "prompt_ids". Raises InputError with the line.
+    An object has "id" and one of "question", "prompt" and "prompt_ids". Raises InputError that names the line.
     """
     suffix = path.suffix.lower()
-    text = read_text(path, MAX_PROMPT_BYTES, "give a file with one question or prompt a line")
+    text = read_text(path, MAX_PROMPT_BYTES, "give a file with one question or prompt per line")
     # Not `splitlines` for JSON: it also splits at Unicode's line separators, which a JSON string may contain.
     raw_lines = text.splitlines() if suffix == ".txt" else text.split("\n")
     lines = ((number, line) for number, line in enumerate(raw_lines, 1) if line.strip())
@@ -70,12 +70,12 @@ def read_prompts(path: Path, limit: int | None = None) -> list[dict[str, Any]]:
         rows = ({"id": str(number), **_read_line(path, number, line)} for number, line in lines)
     prompts = list(islice(rows, limit))
     if not prompts:
-        raise InputError(f"{path} holds no prompt; write one a line.")
+        raise InputError(f"{path} holds no prompt; write one per line.")
     return prompts
 
 
 def read_questions(path: Path) -> list[dict[str, Any]]:
-    """Read a file of questions, as {id, question}. Raises InputError, also for lines that hold other prompts."""
+    """Read a file of questions, as {id, question}. Raises InputError, also for a line without a question."""
     lines = read_prompts(path)
     if not all("question" in line for line in lines):
         raise InputError(f'{path} has lines without a question; give lines of {{"question": ...}}.')
@@ -89,10 +89,11 @@ def _numbered(questions: Iterable[str]) -> list[dict[str, Any]]:
 def _read_table(path: Path, text: str, delimiter: str) -> list[str]:
     """Read the column "question" of a table, or its first column if there is none of that name.
 
-    Without such a name, a first cell that ends with a question mark or has four words is a question, not a header.
+    If no column has that name, a first cell that ends with a question mark or has four words or more is a question,
+    not a header.
     """
     # Set before every file: this limit is global, and other readers set it too.
-    csv.field_size_limit(_MAX_CHARACTERS)
+    csv.field_size_limit(_MAX_CELL_CHARS)
     try:
         # Spreadsheet programs of some countries write semicolons.
         first_line = text.lstrip().partition("\n")[0]

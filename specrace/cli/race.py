@@ -17,7 +17,7 @@ from specrace.core.settings import SETTINGS, Setting
 from specrace.engine.repeats import RepeatUntilNarrow
 from specrace.engine.spec import DEFAULT_LANES
 
-# How long "--repeat auto" runs at most.
+# The time limit of "--repeat auto".
 AUTO_S = 20.0
 REPEAT = Setting(
     "repeat",
@@ -59,16 +59,21 @@ def run(options: argparse.Namespace) -> int:
 
 
 def read_repeat(text: Any) -> Callable[[Repeated], bool]:
-    """Whether to run again after a run, for a number of runs or "auto". Raises InputError."""
-    runs = REPEAT.check(text)
-    if runs is None:
+    """A function that says after each run whether to run again, from the value of --repeat. Raises InputError."""
+    runs_left = REPEAT.check(text)
+    if runs_left is None:
         return RepeatUntilNarrow(AUTO_S, REPEAT.high)
-    further_runs = iter(range(runs - 1))
-    return lambda _: next(further_runs, None) is not None
+
+    def run_again(_: Repeated) -> bool:
+        nonlocal runs_left
+        runs_left -= 1
+        return runs_left > 0
+
+    return run_again
 
 
 def check_recorder(file: Path) -> None:
-    """Raises InputError if a race cannot be saved to `file`, or msgspec is missing, which only recordings need."""
+    """Raise InputError if a race cannot be saved to `file`, or if msgspec, which recordings need, is missing."""
     if find_spec("msgspec") is None:
         raise InputError("--save needs msgspec, which is not installed; install it, or race without --save.")
     check_destination(file)

@@ -81,6 +81,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _batch(text: str) -> int:
+    """The number of requests in a batch. Raises InputError."""
     if not (str(text).isascii() and str(text).isdigit() and 1 <= int(text) <= MAX_BATCH):
         raise InputError(f"--batch is {shorten(text)!r}; give 1 to {MAX_BATCH} requests.")
     return int(text)
@@ -94,7 +95,7 @@ def _curve(options: argparse.Namespace, sweep: Sweep) -> CostCurve:
 
 
 def _candidate_lanes(options: argparse.Namespace) -> list[ScoredLane]:
-    """The lanes to try: those of --lanes, else those of --engine, else ours."""
+    """The lanes to try: those of --lanes, else those of the --engine, else our own lanes."""
     return swept_lanes(options, engine_lanes(options.engine) if options.engine else own_lanes())
 
 
@@ -115,11 +116,12 @@ def quick_sweep(options: argparse.Namespace, folder: Path | None, seed: int, bat
     transcripts = read_logs(options)
     sweep = Sweep.of(lanes, transcripts, find_curve(options.cost_curve or ASSUMED))
     all_lanes = list(range(1, len(lanes)))
-    # Each engine's lanes also compete among themselves: its export needs the best of them.
+    # Each engine's export needs the best of that engine's lanes, so these also compete among themselves.
     engine_groups = {
         name: [index for index in all_lanes if engine.has(lanes[index].name)] for name, engine in ENGINES.items()
     }
     halving = Halving(sweep, transcripts, {ALL: all_lanes, **engine_groups}, batch=batch, seed=seed)
+    # `run` yields its progress, which is not shown here.
     for _ in halving.run(processes=checked_processes(options)):
         pass
     return halving.all_finalists(), halving.sample(ALL)
@@ -133,7 +135,7 @@ def load_sweep(options: argparse.Namespace, folder: Path) -> Sweep:
 
 
 def write(options: argparse.Namespace, recommender: Recommender, result: Mapping[str, Any]) -> None:
-    """Write the exports, their files, the acceptance profile and SGLang's corpus. Raises InputError."""
+    """Write the exports, the acceptance profile and SGLang's corpus into --out. Raises InputError."""
     logs = ", ".join(path.name for path in options.logs)
     files = {PROFILE_FILE: json.dumps(profile_file(recommender, logs), indent=1)}
     for name, export in result["exports"].items():
@@ -152,8 +154,9 @@ def write(options: argparse.Namespace, recommender: Recommender, result: Mapping
 
 
 def _export_text(export: Mapping[str, Any]) -> str:
+    """An export as text: the forecast, the settings to paste, and notes."""
     header = (
-        f"{export['lane']}, {export['tau']:.2f} tokens a step, forecast {export['speedup']:.2f}x; names of "
+        f"{export['lane']}, {export['tau']:.2f} tokens a step, forecast {export['speedup']:.2f}x; option names as in "
         f"{export['version']}"
     )
     synthetic = f"The same acceptance, for load tests: {export['synthetic']}" if export["synthetic"] else ""

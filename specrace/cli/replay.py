@@ -18,7 +18,7 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser("replay", help="play a recorded race; needs no model")
     parser.add_argument("file", type=Path, help="a recording that race --save or the page wrote")
     parser.add_argument("--speed", type=float, default=1.0, help="1 (the default) is race time, 2 twice as fast")
-    parser.add_argument("--json", action="store_true", help="print the result at once, as JSON")
+    parser.add_argument("--json", action="store_true", help="print only the result, as JSON")
 
 
 def run(options: argparse.Namespace) -> int:

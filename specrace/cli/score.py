@@ -32,14 +32,20 @@ from specrace.model.names import NAMES, must_fetch, resolve
 
 TABLE_WIDTH = 140
 KEEP_OUTPUTS_HELP = "let lanes also draft from the outputs of earlier requests"
-FORMAT_HELP = f"the log's format, instead of recognising it: {', '.join(FORMATS)}"
+FORMAT_HELP = f"the log's format: {', '.join(FORMATS)}; default: recognised from the log"
 
 
 def add_parser(commands: Any) -> None:
     """Add `score` and its arguments to the subparsers `commands`."""
     parser = commands.add_parser("score", help="score lanes on your logs, by forced decoding; needs no model")
     parser.add_argument("file", type=Path, metavar="LOG", help="requests and outputs, in any known format")
-    parser.add_argument("requests", type=Path, nargs="?", metavar="OTHER", help="the other file of a batch")
+    parser.add_argument(
+        "requests",
+        type=Path,
+        nargs="?",
+        metavar="OTHER",
+        help="a batch's second file: requests and responses, in either order",
+    )
     add_log_arguments(parser)
     parser.add_argument("--lanes", help="comma-separated; default: every lane that can be scored")
     parser.add_argument(
@@ -59,7 +65,7 @@ def add_parser(commands: Any) -> None:
 
 
 def add_log_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add how logs are read."""
+    """Add the arguments that say how logs are read."""
     parser.add_argument("--format", default="", choices=("", *FORMATS), metavar="NAME", help=FORMAT_HELP)
     parser.add_argument(
         "--columns",
@@ -101,7 +107,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def open_log(options: argparse.Namespace, path: Path, requests: Path | None = None) -> TranscriptFile:
-    """Open a log in the way that the arguments of `add_log_arguments` say. Raises InputError."""
+    """Open a log as the arguments of `add_log_arguments` say. Raises InputError."""
     if options.vocab_size is not None and options.vocab_size < 1:
         raise InputError(f"--vocab-size is {options.vocab_size}; give at least 1.")
     tokenizer = None if options.tokenizer is None else find_tokenizer(options.tokenizer, quiet=options.json)
@@ -120,7 +126,7 @@ def open_log(options: argparse.Namespace, path: Path, requests: Path | None = No
 def find_tokenizer(name: str, *, quiet: bool) -> ChatTokenizer:
     """Load a model's tokenizer by short name, folder or hub id. Raises InputError.
 
-    For a short name whose model is not here, only the tokenizer is fetched, if the hub answers; else the whole model.
+    If a model with a short name is not on this machine, only its tokenizer is fetched; if that fails, the whole model.
     """
     if must_fetch(name):
         with suppress(InputError):
@@ -130,7 +136,7 @@ def find_tokenizer(name: str, *, quiet: bool) -> ChatTokenizer:
 
 
 def scored_lanes(options: argparse.Namespace) -> list[ScoredLane]:
-    """The lanes of the arguments, with their options. Raises InputError."""
+    """The lanes that the arguments name, with their options. Raises InputError."""
     num_draft = SETTINGS["num_draft"].check(options.num_draft)
     names = scorable_lanes() if options.lanes is None else lane_names(options.lanes)
     options_by_lane = lane_options(options.option)
@@ -139,7 +145,7 @@ def scored_lanes(options: argparse.Namespace) -> list[ScoredLane]:
 
 @contextmanager
 def _progress(file: TranscriptFile) -> Iterator[Any]:
-    """A progress bar over the bytes of the file, if standard error is a terminal."""
+    """Show a progress bar over the file's bytes, if standard error is a terminal; yield a function to update it."""
     notes = console(stderr=True)
     size = file.path.stat().st_size if file.path.is_file() else 0
     with Progress(console=notes, transient=True, disable=not notes.is_terminal) as bar:
@@ -182,6 +188,7 @@ def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
         writer.writerows(rows)
 
 
+# Figure -> its column's title and number format.
 COLUMNS = {
     "outputs": ("outputs", "d"),
     "looping": ("looping", "d"),
@@ -197,7 +204,7 @@ COLUMNS = {
 
 
 def _show(result: dict[str, Any]) -> None:
-    """Print the table, and below it what a reader must know."""
+    """Print the table, and notes below it."""
     out = console()
     if not out.is_terminal:
         out.width = TABLE_WIDTH
@@ -216,9 +223,10 @@ def _show(result: dict[str, Any]) -> None:
 
 
 def _notes(result: dict[str, Any]) -> Iterator[str]:
+    """Yield the notes below the table: how lanes were scored, and what was left out."""
     settings = result["settings"]
-    budgets = ", ".join(f"{lane['lane']} {lane['num_draft']}" for lane in settings["lanes"])
-    yield f"Draft tokens a step ({settings['num_draft']}): {budgets}."
+    draft_sizes = ", ".join(f"{lane['lane']} {lane['num_draft']}" for lane in settings["lanes"])
+    yield f"Draft tokens a step ({settings['num_draft']}): {draft_sizes}."
     for lane in settings["lanes"]:
         if lane["scored"] != "whole":
             yield f"{lane['lane']} is scored in part: {lane['scored']}."
@@ -227,6 +235,7 @@ def _notes(result: dict[str, Any]) -> Iterator[str]:
     if settings["earlier_outputs"] == "kept":
         yield "Lanes that can (fusion, suffix and others) also drafted from the outputs of earlier prompts."
     if result["looping"]["outputs"]:
-        yield f"{result['looping']['outputs']} outputs loop; they are in the figures, and also apart under 'looping'."
+        number = result["looping"]["outputs"]
+        yield f"{number} outputs loop; they count in the figures, and have rows of their own under 'looping'."
     if result["skipped"]:
         yield f"{result['skipped']} bad lines were left out."

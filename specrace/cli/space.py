@@ -13,7 +13,7 @@ from specrace.retrieval.rerank import LIGHT, NONE
 from specrace.ui import zero_gpu
 
 FLAGS = "SPECRACE_FLAGS"
-# The address and port that a Space's proxy expects; limits for strangers who share two processors or a rented GPU.
+# The host and port that a Space's proxy expects, and limits for strangers who share two processors or a rented GPU.
 DEFAULTS = {
     "host": "0.0.0.0",
     "port": 7860,
@@ -32,7 +32,7 @@ def is_here() -> bool:
 
 
 def with_environment(arguments: Sequence[str]) -> list[str]:
-    """The flags in the environment, then the command's own: of two values the later one counts. Raises InputError."""
+    """The flags in the environment, followed by `arguments`, which override them. Raises InputError."""
     try:
         return [*shlex.split(os.environ.get(FLAGS, "")), *arguments]
     except ValueError as error:
@@ -40,9 +40,9 @@ def with_environment(arguments: Sequence[str]) -> list[str]:
 
 
 def configure_zero_gpu(options: argparse.Namespace) -> None:
-    """On ZeroGPU, choose the one model, which is loaded before the page is served.
+    """On ZeroGPU, choose the one model, which is loaded before the page is served; elsewhere do nothing.
 
-    Raises InputError for options that ZeroGPU rules out. Elsewhere nothing happens.
+    Raises InputError for options that ZeroGPU rules out.
     """
     if not zero_gpu.is_enabled():
         return

@@ -1,4 +1,4 @@
-"""`python -m specrace sweep`: scores requests x lanes x a grid of settings. On logs no model runs."""
+"""`python -m specrace sweep`: scores requests x lanes x a grid of settings. Logs need no model."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def add_parser(commands: Any) -> None:
 
 
 def add_sweep_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what `sweep` and `recommend` share: the logs' format, lanes, grid and costs."""
+    """Add the arguments that `sweep` and `recommend` share: the logs' format, lanes, grid and costs."""
     add_log_arguments(parser)
     parser.add_argument("--lanes", help="comma-separated; vanilla is always swept")
     parser.add_argument(
@@ -118,14 +118,15 @@ def run(options: argparse.Namespace) -> int:
         out.width = out.width if out.is_terminal else TABLE_WIDTH
         out.print(_table(result["groups"]))
         if result["looping"]:
-            out.print(f"{result['looping']} outputs loop; they are in the figures, and also apart under '{LOOPING}'.")
+            sentence = "outputs loop; they count in the figures, and have rows of their own under"
+            out.print(f"{result['looping']} {sentence} '{LOOPING}'.")
         if plots:
             out.print(clean(f"Plots: {options.out / PLOTS}"))
     return 0
 
 
 def swept_lanes(options: argparse.Namespace, default: Sequence[str]) -> list[ScoredLane]:
-    """The lanes of the arguments, or the `default` ones, with every combination of --grid. Raises InputError."""
+    """The lanes of --lanes, or the `default` lanes, with every combination of --grid. Raises InputError."""
     num_drafts, grid = read_grid(options.grid)
     return grid_lanes(default if options.lanes is None else lane_names(options.lanes), grid, num_drafts)
 
@@ -166,7 +167,7 @@ def read_logs(options: argparse.Namespace) -> list[Transcript]:
 def answer_questions(options: argparse.Namespace) -> list[Transcript]:
     """The model's greedy answers to the questions. Raises InputError.
 
-    With --out every answer is written there, and with --resume those are not made again.
+    With --out, every answer is written there; with --resume, the answers written there are reused.
     """
     from specrace.cli.answers import answer, prepare
 
@@ -186,13 +187,13 @@ def answer_questions(options: argparse.Namespace) -> list[Transcript]:
     }
     for key, line in zip(keys, lines, strict=True):
         if key not in rows:
-            new = answer(workbench, prepared[key], spec)
+            new_answer = answer(workbench, prepared[key], spec)
             rows[key] = {
                 "id": line["id"],
                 "category": str(line.get("category", "none")),
-                "prompt_ids": new.prompt,
-                "output_ids": new.output,
-                "documents": new.documents,
+                "prompt_ids": new_answer.prompt,
+                "output_ids": new_answer.output,
+                "documents": new_answer.documents,
             }
             if file is not None:
                 with as_input_error(file, "--out"), file.open("a", encoding="utf-8") as stream:
@@ -208,7 +209,7 @@ def _transcript(row: Mapping[str, Any], vocab_size: int) -> Transcript:
 
 
 def _digest(workbench: Workbench) -> str:
-    """A digest of the documents, which differs for others."""
+    """A digest of the workbench's documents and number of passages."""
     digest = hashlib.sha256(str(workbench.num_passages).encode())
     for document in workbench.documents:
         digest.update(f"\0{document.name}\0{document.text}".encode("utf-8", "surrogatepass"))
@@ -262,7 +263,7 @@ def sweep_transcripts(
 
 @contextmanager
 def _live(sweep: Sweep, *, quiet: bool) -> Iterator[Callable[[Cell], None]]:
-    """A live table of the cells so far, if standard error is a terminal; yields what to call after each cell."""
+    """Show a live table of the cells so far, if standard error is a terminal; yield a function that adds a cell."""
     notes = console(stderr=True)
     notes.quiet = quiet or not notes.is_terminal
     totals = [sweep.tally(lane, range(len(sweep.requests))) for lane in range(len(sweep.lanes))]

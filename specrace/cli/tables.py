@@ -13,7 +13,7 @@ from specrace.lab.bench import PromptResult
 
 
 def csv_rows(results: Sequence[PromptResult]) -> Iterator[list[Any]]:
-    """A header, then every measurement."""
+    """Yield a header row, then a row for every measurement."""
     yield ["prompt", "decoder", "repetition", "tokens", "steps", "decode_ms", "interleaved_ms", "run_ms", "loop_tokens"]
     for result in results:
         prompt, loops = result.prompt.id, result.loops
@@ -33,10 +33,10 @@ HEADER = (
 )  # fmt: skip
 
 
-# A narrow terminal gets two tables with these columns.
-NARROW = ((0, 1, 2, 3, 9), (0, 4, 5, 6, 7, 8))
-# Wider than any table.
-WIDE = 10_000
+# The columns (indices into HEADER) of the two tables that a narrow terminal gets.
+NARROW_TABLES = ((0, 1, 2, 3, 9), (0, 4, 5, 6, 7, 8))
+# More columns of characters than any table needs.
+UNLIMITED_WIDTH = 10_000
 
 
 def rows(report: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
@@ -81,6 +81,7 @@ def _speedup(lane: Mapping[str, Any]) -> str:
 
 
 def _badge(row: Mapping[str, Any], report: Mapping[str, Any]) -> str:
+    """Whether a lane's or a peer's texts are those of the baseline, in words."""
     if row["identical"] is None:
         return "not compared"
     total = len(report["prompts"])
@@ -137,7 +138,7 @@ def markdown(report: Mapping[str, Any]) -> str:
 
 
 def _table(lines: Sequence[tuple[str, ...]], columns: Sequence[int]) -> Table:
-    """A table of these columns, by their numbers in HEADER."""
+    """A table of these columns, which are indices into HEADER."""
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
     for column in columns:
         is_text = HEADER[column] in ("decoder", "badge")
@@ -151,8 +152,8 @@ def show(report: Mapping[str, Any]) -> None:
     """Print the table, and the sentences below it."""
     out = console()
     if not out.is_terminal:
-        # A file or a pipe has no width to fit in.
-        out.width = WIDE
+        # A file or a pipe has no limited width.
+        out.width = UNLIMITED_WIDTH
     device = f"{clean(str(report['model']))}, {report['dtype']}, {clean(str(report['device']))}"
     engine = f"{report['threads']} threads, {clean(report['engine'])}"
     out.print(f"{device}, {engine}; {len(report['prompts'])} prompts, medians", style="bold")
@@ -160,10 +161,10 @@ def show(report: Mapping[str, Any]) -> None:
         out.print(f"Scripted: {report['scripted']}.", style="bold")
     lines = [tuple(clean(cell) for cell in row) for row in rows(report)]
     table = _table(lines, range(len(HEADER)))
-    if Measurement.get(out, out.options.update(width=WIDE), table).maximum <= out.width:
+    if Measurement.get(out, out.options.update(width=UNLIMITED_WIDTH), table).maximum <= out.width:
         out.print(table)
     else:
-        for columns in NARROW:
+        for columns in NARROW_TABLES:
             out.print(_table(lines, columns))
             out.print()
     for sentence in sentences(report):

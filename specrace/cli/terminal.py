@@ -1,4 +1,4 @@
-"""A race in a terminal: lanes as rows, drafts coloured, meters, and a table at the end."""
+"""Shows a race in a terminal: a row for each lane with its meters and coloured drafts, and a table at the end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COLUMNS = ("lane", "speedup", "tokens\nper s", "tokens\nper step", "drafted\na s
 
 
 class CleanConsole(Console):
-    """Rich's console, without the control characters of texts that are not ours."""
+    """Rich's console, with "·" for control characters in the printed text."""
 
     def render(self, renderable: Any, options: Any = None) -> Iterator[Segment]:
         for segment in super().render(renderable, options):
@@ -40,7 +40,7 @@ class CleanConsole(Console):
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console that reads no markup and no emoji codes."""
+    """A console that interprets no markup and no emoji codes."""
     return CleanConsole(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
@@ -50,17 +50,17 @@ def clean(text: str) -> str:
 
 
 def complain(message: object) -> None:
-    """Print a message, wherever it comes from, as one line on standard error."""
+    """Print a message on standard error, as one line without control characters."""
     print(shorten(clean(str(message)).replace("\n", " "), MAX_MESSAGE), file=sys.stderr)
 
 
 def exit_code(
-    error: BaseException, *, traceback: bool = False, how: str = "python -m specrace --traceback COMMAND ..."
+    error: BaseException, *, traceback: bool = False, trace_command: str = "python -m specrace --traceback COMMAND ..."
 ) -> int:
-    """Print one sentence about a command's error, if there is something to say, and return its exit code.
+    """Print a sentence about the error that ended a command, and return the command's exit code.
 
-    An unexpected error is raised again with `traceback`; else the sentence ends with the command that shows where it
-    comes from, `how`.
+    An interruption or a closed pipe is not printed. With `traceback`, an unexpected error is raised again; without it,
+    the sentence names `trace_command`, which shows the traceback.
     """
     if isinstance(error, InputError):
         complain(error)
@@ -72,7 +72,7 @@ def exit_code(
         return 1
     if traceback:
         raise error
-    complain(f"specrace failed: {str(error) or type(error).__name__}; to see where, run: {how}")
+    complain(f"specrace failed: {str(error) or type(error).__name__}; to see where, run: {trace_command}")
     return 1
 
 
@@ -91,7 +91,7 @@ def open_closed_streams() -> None:
 
 def quiet_model_library() -> None:
     """Turn off transformers' warnings and progress bars."""
-    # Imported here, because it brings torch.
+    # Imported here, because it imports torch.
     import transformers.utils.logging
 
     transformers.utils.logging.set_verbosity_error()
@@ -99,7 +99,7 @@ def quiet_model_library() -> None:
 
 
 class Terminal:
-    """Shows a race's events: live on a terminal; elsewhere only the results are printed."""
+    """Shows a race's events live on a terminal; in a file or a pipe, prints only the results."""
 
     def __init__(self, out: Console) -> None:
         self.console = out
@@ -107,7 +107,7 @@ class Terminal:
         self.hues = lane_hues(METHODS)
 
     def play(self, events: Iterable[Event]) -> None:
-        """Show the events as they come, then the results, even if repeated runs are interrupted."""
+        """Show the events as they arrive, then the results, even if repeated runs are interrupted."""
         try:
             if self.console.is_terminal:
                 self._play_live(events)
@@ -119,6 +119,7 @@ class Terminal:
                 self._print_result(self.view.finished, self.view.repeated)
 
     def _play_live(self, events: Iterable[Event]) -> None:
+        """Redraw the race at most FRAMES_PER_SECOND times a second, and when a run ends."""
         next_frame_s = 0.0
         with Live(console=self.console, auto_refresh=False, transient=True) as live:
             for event in events:
@@ -128,7 +129,7 @@ class Terminal:
                     next_frame_s = time.monotonic() + 1 / FRAMES_PER_SECOND
 
     def add(self, event: Event) -> None:
-        """Take in one event; a race's first one prints its header."""
+        """Add an event; the first event of a race prints its header."""
         self.view.add(event)
         if isinstance(event, Started):
             self._print_header(event)
@@ -139,6 +140,7 @@ class Terminal:
         table = Table.grid(padding=(0, 1), expand=True)
         table.add_column(width=HEADER_COLUMNS)
         table.add_column(ratio=1)
+        # Lanes share the screen equally; each has a blank line below it.
         lines = max(3, (self.console.height - 3) // max(1, len(frame["lanes"])) - 1)
         for lane in frame["lanes"]:
             info = frame["head"]["lanes"][lane["lane"]]
@@ -156,7 +158,7 @@ class Terminal:
         return header
 
     def _lane_text(self, lane: Frame, lines: int) -> Text:
-        """The last `lines` lines of a lane's text, with accepted draft tokens marked, then the rejected ones."""
+        """The last `lines` lines of a lane's text and its rejected draft tokens; accepted draft tokens are marked."""
         width = max(10, self.console.width - HEADER_COLUMNS - 2)
         runs: list[tuple[str, str]] = []
         columns_left = lines * width
@@ -180,14 +182,14 @@ class Terminal:
             source = ", ".join(filter(None, (passage["document"], passage.get("place"))))
             line = f"[{number}] {passage['score']:.2f}  {passage['title']}  ({source})"
             self.console.print(Text(line, style="dim"))
-        # Not every recording names its engine.
+        # Some recordings do not name the engine.
         model = ", ".join(str(about.get(name, "?")) for name in MODEL_FACTS if name != "engine" or name in about)
         lanes = "".join(f", {lane.lane} {lane.prefill_ms:.0f} ms" for lane in event.lanes if lane.prefill_ms)
         prompt = f"{event.prompt_tokens} prompt tokens, prefill {event.prefill_ms:.0f} ms{lanes}"
         self.console.print(Text(f"{prompt}; {model}", style="dim"))
 
     def _print_result(self, event: Finished, repeated: Repeated | None) -> None:
-        """Print the answer, the table of results, and what reduces their worth."""
+        """Print the answer, the table of results, and notes on disturbed or stopped runs."""
         if event.lanes:
             self.console.print()
             self.console.print(Text(event.lanes[0].text))

@@ -1,4 +1,4 @@
-"""Runs the command line as a user does, in a process of its own, or its `main` in this one."""
+"""Fixtures that run the command line: in a new process, as a user does, or in this process."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from specrace.model.target import Target
 from tests import processes
 
 ROOT = Path(__file__).resolve().parents[2]
-# A proxy that refuses: whatever asks the network fails at once.
-REFUSING = "http://127.0.0.1:9"
+# No proxy listens here, so any request to the network fails immediately.
+REFUSING_PROXY = "http://127.0.0.1:9"
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="session")
 def run() -> Run:
-    """Runs the command line in a process of its own, whose libraries are imported."""
+    """A function that runs the command line in a new process, which has the libraries imported."""
 
     def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-        return processes.run(["-m", "specrace", *arguments], env=os.environ | {"HTTPS_PROXY": REFUSING})
+        return processes.run(["-m", "specrace", *arguments], env=os.environ | {"HTTPS_PROXY": REFUSING_PROXY})
 
     return run
 
 
 def load_once(load: Callable[..., Target]) -> Callable[..., Target]:
-    """A loader that loads the bundled model once a process for each set of options, and any other each time."""
+    """A loader that caches the bundled model for each set of options, and loads any other model each time."""
     cached = functools.cache(load)
     return lambda name, **options: (cached if name == BUNDLED_MODEL else load)(name, **options)
 
@@ -45,8 +45,8 @@ LOADERS = {"load_target": load_once(workbench.load_target), "load_embedder": fun
 
 
 @pytest.fixture(scope="module", autouse=True)
-def loaded_once() -> Iterator[None]:
-    """Commands of this process share what they load; none of them changes it."""
+def shared_models() -> Iterator[None]:
+    """Make all commands in this process share the models that they load and do not change."""
     with pytest.MonkeyPatch.context() as patch:
         for name, load in LOADERS.items():
             patch.setattr(workbench, name, load)
@@ -55,16 +55,16 @@ def loaded_once() -> Iterator[None]:
 
 @pytest.fixture
 def main_here(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs the command line in this process, which has loaded its libraries."""
+    """A function that runs the command line in this process, which takes less time than a new process."""
     monkeypatch.chdir(ROOT)
-    monkeypatch.setenv("HTTPS_PROXY", REFUSING)
+    monkeypatch.setenv("HTTPS_PROXY", REFUSING_PROXY)
 
     def run(*arguments: object) -> subprocess.CompletedProcess[str]:
         command = [*map(str, arguments)]
         try:
             code = main(command)
-        except SystemExit as leaving:
-            code = leaving.code if isinstance(leaving.code, int) else -1
+        except SystemExit as exit_:
+            code = exit_.code if isinstance(exit_.code, int) else -1
         return subprocess.CompletedProcess(command, code, *capfd.readouterr())
 
     return run
@@ -72,11 +72,11 @@ def main_here(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, Path]:
-    """A race of the default lanes: its JSON and its recording."""
+    """A race of the default lanes: its JSON and the file of its recording."""
     path = tmp_path_factory.mktemp("race") / "race.jsonl"
     output, errors = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(output), redirect_stderr(errors):
-        patch.setenv("HTTPS_PROXY", REFUSING)
+        patch.setenv("HTTPS_PROXY", REFUSING_PROXY)
         code = main(["race", "What is the n-gram trie built from?", "--json", "--save", str(path)])
     assert (code, errors.getvalue()) == (0, "")
     return json.loads(output.getvalue()), path

@@ -16,16 +16,16 @@ from specrace.retrieval.grounding import GROUNDED
 from specrace.workbench import Workbench
 
 
-def answered(text: str, end: str, grounded: float | None, output: tuple[int, ...] = (1, 2)) -> Answer:
+def make_answer(text: str, end: str, grounded: float | None, output: tuple[int, ...] = (1, 2)) -> Answer:
     return Answer("1", "q", (5, 6, 7), output, end, grounded, text)
 
 
-def test_shares_are_of_all_answers() -> None:
-    answers = [answered("a", "eos", 1.0), answered("b", "length", 0.79, (3,) * 40), answered("c", "eos", 0.8)]
-    shares = summarise(answers)
-    assert shares["loops"] == pytest.approx(1 / 3) and shares["stops"] == shares["grounded"] == pytest.approx(2 / 3)
-    assert (shares["count"], shares["mean_tokens"], shares["mean_prompt_tokens"]) == (3, pytest.approx(44 / 3), 3)
-    assert summarise([answered("a", "eos", None)])["grounded"] is None
+def test_the_summary_has_shares_and_means_over_all_answers() -> None:
+    answers = [make_answer("a", "eos", 1.0), make_answer("b", "length", 0.79, (3,) * 40), make_answer("c", "eos", 0.8)]
+    summary = summarise(answers)
+    assert summary["loops"] == pytest.approx(1 / 3) and summary["stops"] == summary["grounded"] == pytest.approx(2 / 3)
+    assert (summary["count"], summary["mean_tokens"], summary["mean_prompt_tokens"]) == (3, pytest.approx(44 / 3), 3)
+    assert summarise([make_answer("a", "eos", None)])["grounded"] is None
 
 
 @pytest.mark.parametrize(
@@ -37,13 +37,13 @@ def test_shares_are_of_all_answers() -> None:
     ],
 )
 def test_a_sentence_that_occurs_twice_is_a_repetition(text: str, repeats: bool) -> None:
-    assert answered(text, "eos", 1.0).repeats is repeats
+    assert make_answer(text, "eos", 1.0).repeats is repeats
 
 
-def test_answers_from_documents_and_without(main_here, tmp_path: Path) -> None:
-    two, saved = tmp_path / "two.jsonl", tmp_path / "saved.jsonl"
-    two.write_text("".join(QUESTIONS.read_text().splitlines(keepends=True)[:2]))
-    done = main_here("answers", "--questions", two, "--json", "--save-transcripts", saved)
+def test_answers_with_and_without_passages(main_here, tmp_path: Path) -> None:
+    questions, saved = tmp_path / "two.jsonl", tmp_path / "saved.jsonl"
+    questions.write_text("".join(QUESTIONS.read_text().splitlines(keepends=True)[:2]))
+    done = main_here("answers", "--questions", questions, "--json", "--save-transcripts", saved)
     assert (done.returncode, done.stderr) == (0, "")
     result = json.loads(done.stdout)
     assert (result["stops"], result["loops"], result["model"]) == (1.0, 0.0, "tiny")
@@ -53,15 +53,14 @@ def test_answers_from_documents_and_without(main_here, tmp_path: Path) -> None:
     assert [len(transcript.output) for transcript in TranscriptFile(saved)] == [
         answer["tokens"] for answer in result["answers"]
     ]
-    done = main_here("answers", "--questions", two, "--passages", "0", "--max-new-tokens", "3")
+    done = main_here("answers", "--questions", questions, "--passages", "0", "--max-new-tokens", "3")
     assert done.returncode == 0 and "3 tokens, cut at the limit" in done.stdout
-    assert "two, 2 answers: 0% loop, 0% repeat a sentence, 0% stop by themselves; 3 tokens" in " ".join(
-        done.stdout.split()
-    )
+    summary = "two, 2 answers: 0% loop, 0% repeat a sentence, 0% stop by themselves; 3 tokens"
+    assert summary in " ".join(done.stdout.split())
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"),
+    ("arguments", "message"),
     [
         (["--questions", "no-such-set"], "no-such-set"),
         (["--passages", "13"], "Passages: 13"),
@@ -69,18 +68,18 @@ def test_answers_from_documents_and_without(main_here, tmp_path: Path) -> None:
         (["--save-transcripts", "/no/such/folder/t.jsonl"], "/no/such/folder"),
     ],
 )
-def test_bad_arguments_get_one_sentence(main_here, arguments: list[str], named: str) -> None:
+def test_bad_arguments_print_one_sentence(main_here, arguments: list[str], message: str) -> None:
     done = main_here("answers", *arguments)
-    assert done.returncode == 2 and named in done.stderr and len(done.stderr.strip().splitlines()) == 1
+    assert done.returncode == 2 and message in done.stderr and len(done.stderr.strip().splitlines()) == 1
 
 
-def test_a_prompt_that_is_no_question_is_refused(main_here, tmp_path: Path) -> None:
+def test_a_file_with_a_prompt_that_is_no_question_is_refused(main_here, tmp_path: Path) -> None:
     (tmp_path / "ids.jsonl").write_text('{"question": "Why?"}\n{"prompt_ids": [1]}\n')
     done = main_here("answers", "--questions", tmp_path / "ids.jsonl")
     assert done.returncode == 2 and "without a question" in done.stderr
 
 
-def test_a_question_that_cannot_be_asked_is_named(bundled: Workbench) -> None:
+def test_the_error_names_the_question_with_too_long_a_prompt(bundled: Workbench) -> None:
     with pytest.raises(InputError, match=r"^Question q7: "):
         prepare(bundled, "q7", "why " * 2000, RaceSpec(("trie",)), None)
     with pytest.raises(InputError, match=r"^Question q8: .*takes 2048"):

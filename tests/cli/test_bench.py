@@ -1,4 +1,4 @@
-"""The command: one object of JSON, three files, and one sentence for what cannot be used."""
+"""`bench`: its JSON and files, peers, scripted models, and one sentence for bad input."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from specrace.lab.llama_cpp import write_gguf
 from specrace.model.loading import load_target
 from tests.models import write_source
 
-NAMES = {
+FIELDS = {
     "lane", "tokens", "steps", "tau", "drafted_per_step", "acceptance_rate", "decode_ms", "tokens_per_s", "speedup",
     "identical", "first_difference", "text",
 }  # fmt: skip
@@ -28,14 +28,14 @@ NAMES = {
 
 @pytest.fixture(autouse=True)
 def bench_cache(
-    tmp_path_factory: pytest.TempPathFactory, own_cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path_factory: pytest.TempPathFactory, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """A cache of this module's: its cost curves set no other test's draft sizes. Embedded passages are shared.
+    """Use a separate cache folder, so that cost curves measured here change no other test's draft sizes.
 
-    Curves of one round are measured in the same way, but sooner.
+    Only embedded passages are shared with other tests. Curves are measured in one round, to save time.
     """
     folder = tmp_path_factory.getbasetemp() / "cache"
-    bench_folder, shared = folder / "specrace", own_cache_folder / "specrace"
+    bench_folder, shared = folder / "specrace", cache_folder / "specrace"
     copy_passages(shared, bench_folder)
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
     monkeypatch.setattr("specrace.lab.calibrate.calibrate", partial(calibrate, rounds=1))
@@ -43,10 +43,10 @@ def bench_cache(
     copy_passages(bench_folder, shared)
 
 
-def copy_passages(source: Path, to: Path) -> None:
+def copy_passages(source: Path, target: Path) -> None:
     for file in source.glob("passages-*"):
-        if not (to / file.name).exists():
-            write_atomically(to / file.name, file.read_bytes())
+        if not (target / file.name).exists():
+            write_atomically(target / file.name, file.read_bytes())
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -58,7 +58,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
     return code, printed.out, printed.err
 
 
-def test_json_and_files_tell_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_and_files_have_the_same_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text(
         '{"id": "a", "question": "What is the n-gram trie built from?"}\n\n'
@@ -72,7 +72,7 @@ def test_json_and_files_tell_the_same(tmp_path: Path, capsys: pytest.CaptureFixt
     result: dict[str, Any] = json.loads(out)
     assert [lane["lane"] for lane in result["lanes"]] == ["vanilla", "trie", "prompt-lookup"]
     for lane in result["lanes"]:
-        assert set(lane) >= NAMES and lane["identical"] is True and lane["peak_memory_bytes"] != 0
+        assert set(lane) >= FIELDS and lane["identical"] is True and lane["peak_memory_bytes"] != 0
     assert [peer["peer"] for peer in result["peers"]] == ["transformers", "transformers-pld"]
     assert [prompt["id"] for prompt in result["prompts"]] == ["a", "3", "4"] and result["lanes"][0]["text"]
     assert result["prompts"][0]["prompt_tokens"] > 100 and result["prompts"][2]["prompt_tokens"] == 5
@@ -80,6 +80,7 @@ def test_json_and_files_tell_the_same(tmp_path: Path, capsys: pytest.CaptureFixt
     assert json.loads((tmp_path / "out" / "bench.json").read_text()) == result
     assert result["settings"]["earlier_outputs"] == "kept" and result["settings"]["cost_curve"]["rows"][0] == 1
     rows = list(csv.DictReader((tmp_path / "out" / "bench.csv").open()))
+    # Three prompts, and five decoders: three lanes and two peers.
     assert len(rows) == 3 * 5 and {row["decoder"] for row in rows} >= {"vanilla", "transformers-pld"}
     table = (tmp_path / "out" / "bench.md").read_text()
     assert "also drafted from the outputs of earlier prompts" in table and "Cut at the limit of new tokens" in table
@@ -87,7 +88,7 @@ def test_json_and_files_tell_the_same(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "| vanilla |" in table and "prompt-lookup against transformers-pld" in table and result["date"] in table
 
 
-def test_a_bench_that_forgets_says_so_and_takes_a_draft_model(
+def test_forget_outputs_is_recorded_and_a_draft_model_is_used(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     prompts = tmp_path / "prompts.jsonl"
@@ -103,10 +104,10 @@ def test_a_bench_that_forgets_says_so_and_takes_a_draft_model(
     assert "Earlier outputs" not in (tmp_path / "bench.md").read_text()
 
 
-def test_score_finds_the_benchs_tokens_per_step_on_its_transcripts(
+def test_score_computes_the_tokens_per_step_that_bench_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of lanes that draft from neither the documents nor the target's scores, on answers that end by themselves."""
+    """For lanes that use neither the documents nor the target's scores, and answers that end before the limit."""
     questions, transcripts, curve = (tmp_path / name for name in ("two.jsonl", "saved.jsonl", "curve.json"))
     questions.write_text("".join(QUESTIONS.read_text().splitlines(keepends=True)[:2]))
     lanes = ("vanilla", "trie", "prompt-lookup", "suffix", "fusion")
@@ -129,7 +130,9 @@ def test_score_finds_the_benchs_tokens_per_step_on_its_transcripts(
         assert scored[lane["lane"]]["tau"] == pytest.approx(lane["tau"], abs=0.005), lane["lane"]
 
 
-def test_a_scripted_bench_says_so_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_result_of_a_scripted_bench_says_that_it_is_scripted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     transcripts = tmp_path / "t.jsonl"
     rows = [
         {"id": n, "prompt_ids": [n, *[1, 2, 3, 4, 5, 6] * 3], "output_ids": [n, 1, 2, 3, 4, 9, 8, n]} for n in (7, 8)
@@ -149,7 +152,9 @@ def test_a_scripted_bench_says_so_everywhere(tmp_path: Path, capsys: pytest.Capt
     assert code == 0 and "Scripted:" in out and "trie" in out
 
 
-def test_a_scripted_model_has_one_output_for_a_prompt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_script_with_two_outputs_for_one_prompt_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     transcripts = tmp_path / "t.jsonl"
     rows = [{"id": n, "prompt_ids": [1, 2, 3], "output_ids": [n, 1, 2]} for n in (7, 8)]
     transcripts.write_text("\n".join(map(json.dumps, rows)))
@@ -157,10 +162,10 @@ def test_a_scripted_model_has_one_output_for_a_prompt(tmp_path: Path, capsys: py
     assert code == 2 and out == "" and "has prompts with more than one output (1 lines too many)" in err
 
 
-def test_an_argument_that_is_no_text_loses_no_result(
+def test_results_are_written_despite_an_argument_that_is_not_utf8(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Python hands over the name of a file that is not UTF-8 with a lone surrogate."""
+    """Python passes the name of a file that is not UTF-8 with a lone surrogate."""
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text('{"id": "\\ud800", "prompt_ids": [5, 6, 7, 5, 6]}\n')
     arguments = ["--prompts", str(prompts), "--out", str(tmp_path / "out"), "--max-new-tokens", "4", "--lanes", "trie"]
@@ -170,7 +175,7 @@ def test_an_argument_that_is_no_text_loses_no_result(
     assert code == 0 and {file.name for file in (tmp_path / "out").iterdir()} == {"bench.json", "bench.md", "bench.csv"}
 
 
-def test_what_is_written_down_tells_no_folder_of_this_machine(
+def test_results_do_not_reveal_folders_of_this_machine(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prompts = tmp_path / "prompts.jsonl"
@@ -192,7 +197,7 @@ def test_what_is_written_down_tells_no_folder_of_this_machine(
         assert str(tmp_path) not in text and str(BUNDLED_MODEL.parent) not in text
 
 
-def test_results_that_ship_hold_no_path_of_the_machine_that_they_were_made_on() -> None:
+def test_shipped_results_contain_no_absolute_paths() -> None:
     files = [file for kind in ("md", "json", "jsonl") for file in BUNDLED_MODEL.parent.rglob(f"*.{kind}")]
     assert len(files) > 10
     absolute = re.compile(r"""(?:^|[\s"'=(])(/\w+/\w+)""", re.MULTILINE)
@@ -200,8 +205,8 @@ def test_results_that_ship_hold_no_path_of_the_machine_that_they_were_made_on() 
     assert {file: paths for file, paths in paths_by_file.items() if paths} == {}
 
 
-def test_llama_cpp_races_beside_the_lanes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """On the bundled model's weights, which have biases; it prints nothing between the JSON."""
+def test_llama_cpp_is_a_peer_and_prints_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """It runs the weights of the bundled model, which have biases."""
     target, source, weights = load_target(), tmp_path / "source.gguf", tmp_path / "weights.gguf"
     write_source(target, source)
     write_gguf(target, source, "f32", weights)
@@ -256,22 +261,24 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "named"), BAD, ids=[" ".join(case[0]) for case in BAD])
-def test_bad_arguments_get_one_sentence(arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("arguments", "message"), BAD, ids=[" ".join(case[0]) for case in BAD])
+def test_bad_arguments_print_one_sentence(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, out, err = run(capsys, *arguments, "--json")
-    assert (code, out) == (2, "") and named in err and "Traceback" not in err and len(err.strip().splitlines()) == 1
+    assert (code, out) == (2, "") and message in err and "Traceback" not in err and len(err.strip().splitlines()) == 1
 
 
-def test_a_missing_file_is_named_before_a_model_is_loaded(
+def test_a_missing_weights_file_is_reported_before_a_model_is_loaded(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("specrace.cli.bench.open_workbench", lambda _: pytest.fail("it was loaded"))
+    monkeypatch.setattr("specrace.cli.bench.open_workbench", lambda _: pytest.fail("a model was loaded"))
     code, _, err = run(capsys, "--peers", "llama-cpp", "--peer-weights", "/no/such.gguf")
     assert code == 2 and "/no/such.gguf cannot be read" in err
 
 
-def test_documents_of_ones_own_are_asked_about(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Not with the questions about the documents that ship."""
+def test_questions_are_drawn_from_given_documents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The bundled questions are about the bundled documents, so they are not used."""
     (tmp_path / "owls.md").write_text("# Owls\n\nAn owl hears a mouse under the snow.\n")
     code, out, _ = run(
         capsys, "--docs", str(tmp_path), "--lanes", "trie", "--repetitions", "1", "--max-new-tokens", "4", "--json"
@@ -285,7 +292,7 @@ def test_documents_of_ones_own_are_asked_about(tmp_path: Path, capsys: pytest.Ca
     ["", "not json", "[1]", "{}", '{"question": ""}', '{"question": 5}', '{"prompt_ids": []}', '{"prompt_ids": ["x"]}',
      '{"question": "a", "prompt": "b"}', "\udcff"],
 )  # fmt: skip
-def test_bad_prompts_get_one_sentence(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_prompts_print_one_sentence(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "bad.jsonl"
     file.write_bytes(text.encode("utf-8", "surrogateescape"))
     code, out, err = run(capsys, "--prompts", str(file), "--json")

@@ -1,6 +1,6 @@
-"""Broken lines in every format: `score` counts them or ends with one sentence, and never with a traceback.
+"""Broken lines in every log format: `score` counts them or ends with one sentence, never with a traceback.
 
-`python -m tests.cli.test_broken_logs 3000` tries 3000 files.
+`python -m tests.cli.test_broken_logs 3000` tries 3000 random files.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from specrace.model.chat_tokenizer import ChatTokenizer, load_tokenizer
 from tests.lab.formats.written import SHAPES, chat_folder
 
 DEEP = json.loads("[" * 400 + "]" * 400)
-ODD: list[Any] = [
+ODD_VALUES: list[Any] = [
     None, True, -1, 0, 1.5, 10**30, float("nan"), float("inf"), "", "a", "\ud800", "\x00\x1b[31m", [], {}, [[]], [None],
     [{}], {"": {}}, {"content": []}, {"role": {}}, ["a", 1], {"type": "text"}, {"a": DEEP}, DEEP, [1, 10**20],
     "[" * 9000, [{"role": "assistant", "content": None}], [{"function": {"name": 1}}],
@@ -32,7 +32,7 @@ ODD: list[Any] = [
 
 @functools.cache
 def shapes() -> dict[str, list[list[str]]]:
-    """The first lines of every shape's files."""
+    """For every shape of log, the first six lines of each of its files."""
     lines_by_shape = {}
     for shape, make in SHAPES.items():
         with tempfile.TemporaryDirectory() as folder:
@@ -46,27 +46,30 @@ def tokenizer() -> ChatTokenizer:
         return load_tokenizer(chat_folder(Path(folder)))
 
 
-def field_paths(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The path of every field of a line, at any depth."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [at, *(path for key, inner_value in inner for path in field_paths(inner_value, (*at, key)))]
-
-
-def changed(value: Any, at: tuple[Any, ...], to: Any) -> Any:
-    """The line with the field at this path replaced; deleted where `to` is the ellipsis."""
-    if not at:
-        return {} if to is ... else to
-    copied = dict(value) if isinstance(value, dict) else list(value)
-    if len(at) == 1 and to is ...:
-        del copied[at[0]]
+def field_paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The path of every field in a line, at any depth."""
+    if isinstance(value, dict):
+        fields = list(value.items())
     else:
-        copied[at[0]] = changed(copied[at[0]], at[1:], to)
+        fields = list(enumerate(value)) if isinstance(value, list) else []
+    return [path, *(inner_path for key, inner in fields for inner_path in field_paths(inner, (*path, key)))]
+
+
+def replace_field(value: Any, path: tuple[Any, ...], new_value: Any) -> Any:
+    """A copy of the line in which the field at `path` has a new value, or is deleted if that is the ellipsis."""
+    if not path:
+        return {} if new_value is ... else new_value
+    copied = dict(value) if isinstance(value, dict) else list(value)
+    if len(path) == 1 and new_value is ...:
+        del copied[path[0]]
+    else:
+        copied[path[0]] = replace_field(copied[path[0]], path[1:], new_value)
     return copied
 
 
 @st.composite
 def broken(draw: st.DrawFn, line: str) -> bytes:
-    """The line cut, with a changed byte, nested wrongly, or with one or two fields missing or of another type."""
+    """The line truncated, with a changed byte, nested wrongly, or with one or two fields missing or of another type."""
     kind = draw(st.sampled_from(["cut", "byte", "field", "field", "field", "nested"]))
     packed = bytearray(line.encode())
     if kind == "cut":
@@ -79,28 +82,31 @@ def broken(draw: st.DrawFn, line: str) -> bytes:
         return draw(st.sampled_from([b"[" + packed + b"]", b'{"a":' * 90_000, b'{"messages":' + packed + b"}"]))
     for _ in range(draw(st.integers(1, 2))):
         path = draw(st.sampled_from(field_paths(row)))
-        row = changed(row, path, draw(st.sampled_from([..., *ODD])))
+        row = replace_field(row, path, draw(st.sampled_from([..., *ODD_VALUES])))
     return json.dumps(row).encode()
 
 
-def check(data: st.DataObject) -> None:
-    """One file or pair of files with broken lines."""
+def check_random_log(data: st.DataObject) -> None:
+    """Break lines of a log (one file or two), and run `score` on it."""
     shape = data.draw(st.sampled_from(sorted(SHAPES)))
     with tempfile.TemporaryDirectory() as name:
         files = []
         for number, lines in enumerate(shapes()[shape]):
-            which = data.draw(st.sets(st.integers(0, len(lines) - 1), max_size=3))
-            content = [data.draw(broken(line)) if at in which else line.encode() for at, line in enumerate(lines)]
+            broken_lines = data.draw(st.sets(st.integers(0, len(lines) - 1), max_size=3))
+            content = [
+                data.draw(broken(line)) if index in broken_lines else line.encode() for index, line in enumerate(lines)
+            ]
             files.append(Path(name) / f"log{number}.{'csv' if shape == 'csv' else 'jsonl'}")
             files[-1].write_bytes(b"\n".join(content) + b"\n")
         arguments = ["score", *map(str, files), "--lanes", "vanilla", "--json", "--tokenizer", "tiny"]
         if data.draw(st.booleans()) and shape != "csv":
             arguments += ["--format", data.draw(st.sampled_from(sorted(FORMATS)))]
-        skip = data.draw(st.booleans())
-        judge(arguments + (["--skip-bad"] if skip else []))
+        skip_bad = data.draw(st.booleans())
+        check_score(arguments + (["--skip-bad"] if skip_bad else []))
 
 
-def judge(arguments: list[str]) -> None:
+def check_score(arguments: list[str]) -> None:
+    """Run the command; assert that it prints its JSON, or ends with code 2 and one sentence."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main.main(["--traceback", *arguments])
@@ -112,16 +118,16 @@ def judge(arguments: list[str]) -> None:
         assert not out.getvalue() and err.getvalue().strip().splitlines()[-1].rstrip().endswith(".")
 
 
-def hunt(examples: int) -> None:
-    """Raises AssertionError, or whatever escapes, for a file that breaks `score`."""
-    hypothesis_runs = settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
-    hypothesis_runs(given(st.data())(check))()
+def check_random_logs(count: int) -> None:
+    """Check `count` random logs. Raises AssertionError, or any exception that escapes `score`."""
+    with_settings = settings(max_examples=count, deadline=None, suppress_health_check=list(HealthCheck))
+    with_settings(given(st.data())(check_random_log))()
 
 
-def test_broken_lines_are_counted_or_named(monkeypatch: Any) -> None:
+def test_broken_lines_are_counted_or_refused_in_one_sentence(monkeypatch: Any) -> None:
     monkeypatch.setattr("specrace.cli.score.load_tokenizer", lambda _: tokenizer())
-    hunt(300)
+    check_random_logs(300)
 
 
 if __name__ == "__main__":
-    hunt(int(sys.argv[1]))
+    check_random_logs(int(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""`calibrate` on models: from the command line to the cache, from the cache to a race, and what it measures."""
+"""`calibrate`: what it measures, its files, and races that use the measured curve."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CLIFF = CostCurve((1, 2, 3, 4, 5, 8, 16, 64), (1.0, 2.1, 3.0, 1.4, 2.6, 2.7, 3.4
 
 
 def small_target(longest: int = 512) -> Target:
-    """A random model of two layers, of a size at which a test is quick."""
+    """A random model of two layers, small enough for a quick test, with a context of `longest` tokens."""
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=64,
@@ -44,13 +44,13 @@ def small_target(longest: int = 512) -> Target:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The user's cache folder, for this test."""
+    """The user's cache folder during this test."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return tmp_path / "specrace"
 
 
 @pytest.mark.parametrize("params", [SamplingParams(), SamplingParams(0.8, seed=2)])
-def test_filled_trees_change_nothing_on_a_model(params: SamplingParams) -> None:
+def test_filling_trees_to_cheaper_sizes_does_not_change_the_text(params: SamplingParams) -> None:
     target = small_target()
     for name in ("trie", "recycling", "trigram", "suffix"):
         spec = RaceSpec((name,), 24, 3, params.temperature, seed=params.seed)
@@ -61,7 +61,7 @@ def test_filled_trees_change_nothing_on_a_model(params: SamplingParams) -> None:
         assert (filled.lanes[1].steps, filled.lanes[1].text) == (plain.lanes[1].steps, plain.lanes[1].text)
 
 
-def test_a_models_curve_says_of_what_it_is() -> None:
+def test_a_curve_describes_the_model_and_the_measurement() -> None:
     curve = measure(small_target(), rows=(1, 4), rounds=3)
     assert [cost.context for cost in curve.contexts] == [32, 256, 508]
     assert curve.about["model"] == "small" and curve.about["rounds"] == 3
@@ -69,14 +69,13 @@ def test_a_models_curve_says_of_what_it_is() -> None:
 
 
 def test_calibrate_from_the_command_line(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """The bundled model, end to end: JSON alone on standard output, a file for `score`, and the cache for a race."""
+    """It prints only JSON on standard output, and writes a file for `score` and the cache for races."""
     out = tmp_path / "out.json"
     assert main(["calibrate", "--rounds", "1", "--json", "--out", str(out)]) == 0
     result = json.loads(capfd.readouterr().out)
     assert result["rows"] == list(ROWS) and [context["context"] for context in result["contexts"]] == [32, 256, 1024]
-    assert set(result["num_draft"]) == set(METHODS) and result["num_draft"]["vanilla"] == dict.fromkeys(
-        ("32", "256", "1024"), 0
-    )
+    assert set(result["num_draft"]) == set(METHODS)
+    assert result["num_draft"]["vanilla"] == {"32": 0, "256": 0, "1024": 0}
     (file,) = folder.glob("cost-*.json")
     assert result["file"] == str(file)
     curve = CostCurve.load(out)
@@ -88,7 +87,7 @@ def test_calibrate_from_the_command_line(folder: Path, tmp_path: Path, capfd: py
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_workbench_takes_the_curve_of_its_model(bundled: Workbench, tmp_path: Path) -> None:
+def test_a_workbench_uses_the_cached_curve_of_its_model(bundled: Workbench, tmp_path: Path) -> None:
     (tmp_path / "note.md").write_text("# Note\nThe trie is built from the prompt.\n")
     assert bundled.curve is None
     file = cache_file(bundled.target.describe())
@@ -106,7 +105,7 @@ def test_a_workbench_takes_the_curve_of_its_model(bundled: Workbench, tmp_path: 
     ("arguments", "words"),
     [(["--rounds", "0"], "--rounds"), (["--out", "/nowhere/x.json"], "/nowhere"), (["--model", "./nothing"], "model")],
 )
-def test_bad_arguments_are_one_sentence(capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
+def test_bad_arguments_print_one_sentence(capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
     assert main(["calibrate", *arguments]) == 2
     captured = capsys.readouterr()
     assert words in captured.err and captured.out == "" and len(captured.err.strip().splitlines()) == 1

@@ -1,4 +1,4 @@
-"""Where --save and --out may write: to a regular file or a new one. Anything else is refused before the work begins."""
+"""--save and --out may write only to a regular file or a new one; any other path is refused before the work begins."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ COMMANDS = [("race", "Why?", "--json", "--save"), ("calibrate", "--json", "--out
 
 
 def link(path: Path) -> None:
-    (path.parent / "aim").write_text("kept")
-    path.symlink_to(path.parent / "aim")
+    (path.parent / "target").write_text("kept")
+    path.symlink_to(path.parent / "target")
 
 
-def dangling(path: Path) -> None:
+def dangling_link(path: Path) -> None:
     path.symlink_to(path.parent / "nothing")
 
 
@@ -31,24 +31,24 @@ def link_to_a_device(path: Path) -> None:
     path.symlink_to("/dev/full")
 
 
-# A pipe stands for devices: a fault must not cost the machine one.
+# A pipe is tested instead of a device, because a bug here could delete the device.
 KINDS: dict[str, tuple[Callable[[Path], object], str]] = {
     "folder": (Path.mkdir, "a folder"),
     "link": (link, "a symbolic link"),
-    "dangling link": (dangling, "a symbolic link"),
+    "dangling link": (dangling_link, "a symbolic link"),
     "link to a device": (link_to_a_device, "a symbolic link"),
     "pipe": (os.mkfifo, "a device or a pipe"),
 }
 
 
 def state(folder: Path) -> dict[str, tuple[int, int]]:
-    """Mode and inode of everything in a folder: what is replaced has another inode."""
+    """Mode and inode of everything in a folder; a replaced file has another inode."""
     return {entry.name: (entry.lstat().st_mode, entry.lstat().st_ino) for entry in folder.iterdir()}
 
 
 @pytest.fixture
 def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a race nor a measurement may begin."""
+    """Fail the test if a race or a measurement begins."""
 
     def begin(*_: object, **__: object) -> None:
         raise AssertionError("the work began")
@@ -60,7 +60,9 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_work")
 @pytest.mark.parametrize("command", COMMANDS, ids=["race", "calibrate"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_no_regular_file_is_refused_before_the_work(main_here, tmp_path: Path, command, kind: str) -> None:
+def test_a_path_that_is_no_regular_file_is_refused_before_the_work(
+    main_here, tmp_path: Path, command, kind: str
+) -> None:
     make, words = KINDS[kind]
     path = tmp_path / "out"
     make(path)
@@ -73,8 +75,8 @@ def test_what_is_no_regular_file_is_refused_before_the_work(main_here, tmp_path:
 
 @pytest.mark.usefixtures("no_work")
 @pytest.mark.parametrize("command", COMMANDS, ids=["race", "calibrate"])
-def test_a_folder_that_takes_no_file_is_refused_before_the_work(main_here, command) -> None:
-    # Not even root can write there.
+def test_a_folder_that_cannot_be_written_is_refused_before_the_work(main_here, command) -> None:
+    # Even root cannot write there.
     done = main_here(*command, "/proc/self/out.json")
     assert done.returncode == 2 and "cannot be written" in done.stderr and done.stderr.count("\n") == 1
 
@@ -85,7 +87,7 @@ def test_a_device_is_refused(device: str) -> None:
         check_destination(Path(device))
 
 
-def test_new_and_regular_files_are_taken(tmp_path: Path) -> None:
+def test_new_and_regular_files_are_accepted(tmp_path: Path) -> None:
     old = tmp_path / "old"
     old.write_text("kept")
     for path in (old, tmp_path / "new"):
@@ -94,8 +96,8 @@ def test_new_and_regular_files_are_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_writers_themselves_replace_none(tmp_path: Path, kind: str) -> None:
-    """For files that appeared during the work, and for callers of the library."""
+def test_writers_replace_only_regular_files(tmp_path: Path, kind: str) -> None:
+    """The path may have appeared during the work, and callers of the library do not check it first."""
     path = tmp_path / "out"
     KINDS[kind][0](path)
     before = state(tmp_path)

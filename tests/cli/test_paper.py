@@ -1,4 +1,4 @@
-"""`paper` from its arguments to what it prints."""
+"""`paper`: tables and figures from logs, and the table of noisy retrieval."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.cli.conftest import Run
 from tests.lab.parts import copying, write_log
 
 
-def test_a_table_of_logs(main_here: Run, tmp_path: Path) -> None:
+def test_tables_and_figures_are_made_from_logs(main_here: Run, tmp_path: Path) -> None:
     log = write_log(tmp_path / "log.jsonl", copying(8))
     printed = json.loads(main_here("paper", "table3", log, "--json").stdout)
     assert printed["table"] == "table3" and printed["tables"][0]["columns"][0] == "category"
@@ -23,7 +23,7 @@ def test_a_table_of_logs(main_here: Run, tmp_path: Path) -> None:
     assert refused.returncode == 2 and "two retrievals" in refused.stderr
 
 
-def test_noise_is_a_category(
+def test_table_4_compares_clean_and_noisy_retrieval(
     main_here: Run, tmp_path: Path, bundled: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("specrace.cli.sweep.open_workbench", lambda _: bundled)

@@ -1,4 +1,4 @@
-"""Question sets: files of each kind, and what cannot be one."""
+"""Question sets: files of every format, broken files, and questions drawn from documents."""
 
 from __future__ import annotations
 
@@ -25,18 +25,17 @@ from specrace.retrieval.documents import Document
         ("q.jsonl", '{"question": "Why?", "note": "a\u2028b\x85c"}\r\n\r\n{"question": "How so?"}\r\n'),
     ],
 )
-def test_questions_of_every_kind(tmp_path: Path, name: str, content: str) -> None:
+def test_questions_are_read_from_every_format(tmp_path: Path, name: str, content: str) -> None:
     (tmp_path / name).write_text(content, encoding="utf-8")
     prompts = read_prompts(tmp_path / name)
-    assert [line["question"] for line in prompts] == ["Why?", "How so?"] and read_prompts(
-        tmp_path / name, 1
-    ) == prompts[:1]
-    # Outside tables the id is the number of the line.
+    assert [line["question"] for line in prompts] == ["Why?", "How so?"]
+    assert read_prompts(tmp_path / name, 1) == prompts[:1]
+    # In tables the id counts the questions; in other files it is the number of the line.
     assert [line["id"] for line in prompts] == ["1", "2" if name in ("q.csv", "q.tsv") else "3"]
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "named"),
+    ("name", "content", "message"),
     [
         ("q.txt", " \n", "holds no prompt"),
         ("q.csv", "", "holds no prompt"),
@@ -48,19 +47,19 @@ def test_questions_of_every_kind(tmp_path: Path, name: str, content: str) -> Non
         ("q.txt", "\ud800", "not UTF-8"),
     ],
 )
-def test_a_broken_file_is_named(tmp_path: Path, name: str, content: str, named: str) -> None:
-    csv.field_size_limit(1 << 30)  # as other readers of tables in this process may have left it
+def test_a_broken_file_is_refused_with_the_reason(tmp_path: Path, name: str, content: str, message: str) -> None:
+    csv.field_size_limit(1 << 30)  # another reader of tables in this process may have set this global limit
     (tmp_path / name).write_bytes(content.encode("utf-8", "surrogatepass"))
-    with pytest.raises(InputError, match=named):
+    with pytest.raises(InputError, match=message):
         read_prompts(tmp_path / name)
 
 
-def test_a_line_break_of_unicodes_ends_no_row(tmp_path: Path) -> None:
+def test_a_unicode_line_separator_does_not_end_a_row(tmp_path: Path) -> None:
     (tmp_path / "q.csv").write_text("question\nWhy\u2028not?\x0bAnd how?\n", encoding="utf-8")
     assert [line["question"] for line in read_prompts(tmp_path / "q.csv")] == ["Why\u2028not?\x0bAnd how?"]
 
 
-def test_auto_has_a_count() -> None:
+def test_auto_draws_a_number_of_questions_from_documents() -> None:
     assert [auto_count(name) for name in ("auto", "auto:7", "auto.txt", "questions.csv")] == [30, 7, None, None]
     for name in ("auto:0", "auto:99999"):
         with pytest.raises(InputError, match="auto:1 to auto:10000"):

@@ -15,7 +15,7 @@ FIELDS = {
 }  # fmt: skip
 
 
-def test_four_lanes_quote_the_passages(recorded) -> None:
+def test_the_default_lanes_give_vanillas_text_and_quote_the_evidence(recorded) -> None:
     result, _ = recorded
     lanes = {lane["lane"]: lane for lane in result["lanes"]}
     assert list(lanes) == ["vanilla", "lookahead", "trie", "fusion"]
@@ -27,7 +27,8 @@ def test_four_lanes_quote_the_passages(recorded) -> None:
     assert lanes["vanilla"]["tau"] == 1.0
     assert lanes["trie"]["tau"] > max(1.8, lanes["lookahead"]["tau"])
     passages = " ".join(passage["text"] for passage in result["passages"])
-    evidence = [s["text"] for p in result["passages"] for s in p["sentences"] if s["evidence"]]
+    sentences = [sentence for passage in result["passages"] for sentence in passage["sentences"]]
+    evidence = [sentence["text"] for sentence in sentences if sentence["evidence"]]
     quoted = [sentence for sentence in evidence if sentence in lanes["vanilla"]["text"]]
     assert quoted and all(sentence in passages for sentence in quoted)
     assert {"model", "dtype", "device", "versions", "settings"} <= set(result)
@@ -40,7 +41,7 @@ def test_replay_shows_what_was_recorded(main_here, recorded) -> None:
     assert json.loads(done.stdout) == result
 
 
-def test_replay_in_race_time_prints_the_table(main_here, recorded) -> None:
+def test_replay_without_json_prints_the_table(main_here, recorded) -> None:
     done = main_here("replay", recorded[1], "--speed", "500")
     assert done.returncode == 0, done.stderr
     assert "identical" in done.stdout and "trie" in done.stdout
@@ -60,7 +61,7 @@ def test_a_race_is_repeated_and_saved_with_its_range(main_here, tmp_path: Path) 
     assert json.loads(main_here("replay", file, "--json").stdout) == result
 
 
-def test_documents_of_ones_own_and_sampling(main_here, tmp_path: Path) -> None:
+def test_a_sampled_race_reads_given_documents_and_prints_no_control_character(main_here, tmp_path: Path) -> None:
     hostile = "# \x1b[31mRed <img src=x>\n\nThe zebrafinch sings at dawn to <|end|> mark ${alert(1)} its nest.\n"
     (tmp_path / "zebra finch.md").write_text(hostile)
     (tmp_path / "noise.txt").write_bytes(b"\x00\xff\x01")
@@ -109,8 +110,8 @@ BAD = [
 ]
 
 
-def judge(done: subprocess.CompletedProcess[str], words: str) -> None:
-    """The command printed only one sentence, with one of these words, and ended with code 2."""
+def assert_one_sentence(done: subprocess.CompletedProcess[str], words: str) -> None:
+    """Assert that the command ended with code 2 and printed one sentence with one of `words`, which "|" separates."""
     message = done.stderr.strip()
     assert (done.returncode, done.stdout) == (2, "")
     assert any(word in message for word in words.split("|")), message
@@ -118,31 +119,31 @@ def judge(done: subprocess.CompletedProcess[str], words: str) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "words"), BAD)
-def test_bad_input_is_one_sentence_and_exit_2(main_here, tmp_path: Path, arguments, words: str) -> None:
+def test_bad_input_prints_one_sentence_and_exits_with_2(main_here, tmp_path: Path, arguments, words: str) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     done = main_here("race", *(text.format(empty=empty) for text in arguments), "--json")
-    judge(done, words.format(empty=empty))
+    assert_one_sentence(done, words.format(empty=empty))
     assert list(empty.iterdir()) == []
 
 
-def test_a_process_says_no_more_than_that_sentence(run) -> None:
-    """Nor do libraries, which have been loaded when the model is looked for."""
-    judge(run("race", "Why?", "--model", "./no-such-model", "--json"), "no-such-model")
+def test_a_new_process_prints_only_the_sentence(run) -> None:
+    """The libraries, which are imported before the model is looked up, print nothing either."""
+    assert_one_sentence(run("race", "Why?", "--model", "./no-such-model", "--json"), "no-such-model")
 
 
 BAD_RECORDINGS = ["", "{}\n", "not json", '{"type": "started"}\n', "\xff\xfe"]
 
 
 @pytest.mark.parametrize("text", BAD_RECORDINGS)
-def test_bad_recording_is_one_sentence(main_here, tmp_path: Path, text: str) -> None:
+def test_a_bad_recording_prints_one_sentence(main_here, tmp_path: Path, text: str) -> None:
     path = tmp_path / "bad.jsonl"
     path.write_text(text, encoding="latin-1")
-    judge(main_here("replay", path), str(path))
+    assert_one_sentence(main_here("replay", path), str(path))
 
 
 @pytest.mark.parametrize("name", ["x" * 100_000, "\x1b[2J\x07x"])
-def test_names_in_messages_are_short_and_steer_nothing(main_here, name: str) -> None:
+def test_names_in_messages_are_shortened_and_have_no_control_characters(main_here, name: str) -> None:
     for arguments in (
         ("race", "Why?", "--lanes", name),
         ("replay", name),
@@ -150,10 +151,10 @@ def test_names_in_messages_are_short_and_steer_nothing(main_here, name: str) -> 
         (name,),
     ):
         done = main_here(*arguments)
-        judge(done, "x")
+        assert_one_sentence(done, "x")
         assert len(done.stderr) < 1000 and done.stderr.rstrip("\n").isprintable()
 
 
-def test_without_the_codec_a_race_is_not_begun_that_could_not_be_saved(main_here, tmp_path, monkeypatch) -> None:
+def test_save_without_msgspec_is_refused_before_the_race(main_here, tmp_path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "msgspec", None)
-    judge(main_here("race", "Why?", "--save", tmp_path / "race.jsonl"), "msgspec")
+    assert_one_sentence(main_here("race", "Why?", "--save", tmp_path / "race.jsonl"), "msgspec")

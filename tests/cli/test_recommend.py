@@ -1,4 +1,4 @@
-"""`recommend` from its arguments to what it prints and writes."""
+"""`recommend`: what it prints and writes, sweeps and samples as its source, and bad arguments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.cli.conftest import Run
 from tests.lab.parts import copying, write_log
 from tests.ui.test_log_advice import advise
 
-SMALL = ("--lanes", "prompt-lookup,suffix,trie", "--grid", "num_draft=8")
+SMALL_GRID = ("--lanes", "prompt-lookup,suffix,trie", "--grid", "num_draft=8")
 
 
 @pytest.fixture
@@ -22,12 +22,12 @@ def log(tmp_path: Path) -> Path:
     return write_log(tmp_path / "log.jsonl", copying(40))
 
 
-def test_the_json_has_the_fixed_names(main_here: Run, log: Path) -> None:
-    done = main_here("recommend", log, *SMALL, "--json")
+def test_the_json_has_the_documented_fields(main_here: Run, log: Path) -> None:
+    done = main_here("recommend", log, *SMALL_GRID, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     result = json.loads(done.stdout)
-    ends = ("tau", "tau_low", "tau_high", "speedup", "speedup_low", "speedup_high")
-    assert list(result["recommendation"]) == ["lane", "options", "num_draft", *ends]
+    figures = ("tau", "tau_low", "tau_high", "speedup", "speedup_low", "speedup_high")
+    assert list(result["recommendation"]) == ["lane", "options", "num_draft", *figures]
     assert result["recommendation"]["tau_low"] < result["recommendation"]["tau"] < result["recommendation"]["tau_high"]
     assert set(result["exports"]) == set(ENGINES)
     assert set(result["profile"]) == {
@@ -37,25 +37,27 @@ def test_the_json_has_the_fixed_names(main_here: Run, log: Path) -> None:
     assert result["not_tested"] and result["text"]
 
 
-def test_an_engine_has_its_own_drafters_only(main_here: Run, log: Path) -> None:
+def test_engine_restricts_the_lanes_to_those_of_the_engine(main_here: Run, log: Path) -> None:
     done = main_here("recommend", log, "--engine", "transformers", "--grid", "num_draft=4", "--json")
     result = json.loads(done.stdout)
     assert result["recommendation"]["lane"] in ("vanilla", "prompt-lookup")
     assert list(result["exports"]) == ["transformers"]
 
 
-def test_a_sweep_gives_the_same_and_takes_no_other_settings(main_here: Run, log: Path, tmp_path: Path) -> None:
+def test_a_sweep_gives_the_same_recommendation_and_fixes_the_settings(
+    main_here: Run, log: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "sweep"
-    assert main_here("sweep", log, *SMALL, "--cost-curve", "assumed-cpu", "--out", out).returncode == 0
+    assert main_here("sweep", log, *SMALL_GRID, "--cost-curve", "assumed-cpu", "--out", out).returncode == 0
     first = json.loads(main_here("recommend", out, "--json").stdout)
-    second = json.loads(main_here("recommend", log, *SMALL, "--cost-curve", "assumed-cpu", "--json").stdout)
+    second = json.loads(main_here("recommend", log, *SMALL_GRID, "--cost-curve", "assumed-cpu", "--json").stdout)
     for name in ("recommendation", "groups", "profile", "batches"):
         assert first[name] == second[name]
-    refused = main_here("recommend", out, *SMALL)
+    refused = main_here("recommend", out, *SMALL_GRID)
     assert refused.returncode == 2 and "holds a sweep with its own settings" in refused.stderr
 
 
-def test_quick_recommends_what_the_whole_grid_does(main_here: Run, log: Path) -> None:
+def test_quick_gives_the_recommendation_of_the_full_grid(main_here: Run, log: Path) -> None:
     arguments = ("recommend", log, "--lanes", "prompt-lookup,suffix,trie", "--json")
     full, quick = (json.loads(main_here(*arguments, *extra).stdout) for extra in ((), ("--quick", "--seed", "1")))
     names = ("lane", "options", "num_draft", "tau")
@@ -64,7 +66,7 @@ def test_quick_recommends_what_the_whole_grid_does(main_here: Run, log: Path) ->
     assert all(quick["exports"].values())
 
 
-def test_the_page_recommends_what_quick_does(main_here: Run, log: Path) -> None:
+def test_the_page_gives_the_recommendation_of_quick(main_here: Run, log: Path) -> None:
     by_engine = {engine["engine"]: engine for engine in advise(log)["engines"]}
     for engine in ("vllm", "transformers"):
         done = json.loads(main_here("recommend", log, "--quick", "--engine", engine, "--json").stdout)
@@ -74,18 +76,18 @@ def test_the_page_recommends_what_quick_does(main_here: Run, log: Path) -> None:
         assert by_engine[engine]["text"] == done["text"]
 
 
-def test_in_a_batch_other_settings_pay(main_here: Run, log: Path) -> None:
-    done = main_here("recommend", log, *SMALL, "--cost-curve", "l4-8b", "--batch", "64", "--json")
+def test_batch_sets_the_batch_size_of_the_recommendation(main_here: Run, log: Path) -> None:
+    done = main_here("recommend", log, *SMALL_GRID, "--cost-curve", "l4-8b", "--batch", "64", "--json")
     result = json.loads(done.stdout)
     assert result["settings"]["batch"] == 64 and "in batches of 64," in result["text"][0]
     (row,) = [row for row in result["batches"] if row["batch"] == 64]
     assert row["speedup"] == result["recommendation"]["speedup"]
 
 
-def test_what_is_written_can_be_read(main_here: Run, log: Path, tmp_path: Path) -> None:
+def test_out_gets_the_exports_the_profile_and_the_corpus(main_here: Run, log: Path, tmp_path: Path) -> None:
     (tmp_path / "hall.md").write_text("The hall was built in 1911.")
     out = tmp_path / "exports"
-    done = main_here("recommend", log, *SMALL, "--out", out, "--docs", tmp_path / "hall.md")
+    done = main_here("recommend", log, *SMALL_GRID, "--out", out, "--docs", tmp_path / "hall.md")
     assert done.returncode == 0, done.stderr
     assert json.loads((out / "sglang-corpus.jsonl").read_text()) == "The hall was built in 1911."
     assert "--speculative-ngram-external-corpus-path sglang-corpus.jsonl" in (out / "sglang.txt").read_text()
@@ -105,13 +107,13 @@ def test_what_is_written_can_be_read(main_here: Run, log: Path, tmp_path: Path) 
         (("specrace",), "sweep.json cannot be read"),
     ],
 )
-def test_bad_arguments_are_one_sentence(main_here: Run, log: Path, arguments: tuple[str, ...], words: str) -> None:
+def test_bad_arguments_print_one_sentence(main_here: Run, log: Path, arguments: tuple[str, ...], words: str) -> None:
     done = main_here("recommend", *(str(log) if argument == "log.jsonl" else argument for argument in arguments))
     assert done.returncode == 2 and done.stdout == ""
     assert words in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_a_race_takes_the_settings_file(tmp_path: Path) -> None:
+def test_a_race_and_a_bench_read_the_settings_file(tmp_path: Path) -> None:
     file = tmp_path / "settings.json"
     file.write_text('{"method": "trie", "num_draft": 6, "options": {"n": 5}}')
     for command in (("race", "Why?"), ("bench",)):

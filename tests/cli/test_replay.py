@@ -1,4 +1,4 @@
-"""`replay`: the page's check before anything is shown, no control sequences, and a recording that is cut."""
+"""`replay` and the terminal: hostile and truncated recordings, repeated runs, and the live picture."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from specrace.views.recording_check import read_recording
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDING = ROOT / "assets" / "recordings" / "six-lanes.jsonl"
-# Sets the window's title, clears the screen, rings, and starts a control sequence in one character.
+# Sets the window's title, clears the screen, begins a control sequence with the single character U+009B, rings the
+# bell, and reverses the direction of text.
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m\x07\u202e"
 Rows = list[dict[str, Any]]
 
@@ -39,8 +40,8 @@ def write(path: Path, rows: Rows) -> Path:
     return path
 
 
-def full_of_escapes(rows: Rows) -> Rows:
-    """A race that passes every check, with ESCAPES in every text."""
+def add_escapes(rows: Rows) -> Rows:
+    """Add ESCAPES to every text of a race, so that it still passes every check."""
     about = rows[0]["about"]
     for name in ("question", "date", "model", "dtype", "device", "engine"):
         about[name] = ESCAPES + str(about.get(name))
@@ -63,8 +64,8 @@ def full_of_escapes(rows: Rows) -> Rows:
     return rows
 
 
-def test_no_text_of_a_recording_steers_the_terminal(main_here, tmp_path: Path, rows: Rows) -> None:
-    file = write(tmp_path / "hostile.jsonl", full_of_escapes(rows))
+def test_replay_prints_no_control_characters_of_a_recording(main_here, tmp_path: Path, rows: Rows) -> None:
+    file = write(tmp_path / "hostile.jsonl", add_escapes(rows))
     for arguments in (("--speed", "1000"), ("--json",)):
         done = main_here("replay", file, *arguments)
         assert done.returncode == 0, done.stderr
@@ -72,8 +73,8 @@ def test_no_text_of_a_recording_steers_the_terminal(main_here, tmp_path: Path, r
     assert json.loads(done.stdout)["lanes"][1]["lane"] == f"bi{ESCAPES}"
 
 
-def repeated(rows: Rows, note: str) -> Rows:
-    """A recording of `rows` and of repeated runs with the first run's speedups."""
+def add_repeated_runs(rows: Rows, note: str) -> Rows:
+    """`rows` followed by an event of repeated runs, which have the first run's speedups."""
     lanes = [
         {"lane": lane["lane"], "tokens_per_s": lane["tokens_per_s"]}
         | dict.fromkeys(("speedup", "low", "high"), lane["speedup"])
@@ -83,7 +84,7 @@ def repeated(rows: Rows, note: str) -> Rows:
 
 
 def test_repeated_runs_are_replayed(main_here, tmp_path: Path, rows: Rows) -> None:
-    file = write(tmp_path / "again.jsonl", repeated(full_of_escapes(rows), f"Medians of 5 runs. {ESCAPES}"))
+    file = write(tmp_path / "again.jsonl", add_repeated_runs(add_escapes(rows), f"Medians of 5 runs. {ESCAPES}"))
     done = main_here("replay", file, "--speed", "1000")
     assert done.returncode == 0, done.stderr
     speedup = format_speedup(rows[-1]["lanes"][1]["speedup"])
@@ -93,13 +94,13 @@ def test_repeated_runs_are_replayed(main_here, tmp_path: Path, rows: Rows) -> No
     assert result["runs"] == 5 and result["lanes"][1]["speedup_low"] == result["lanes"][1]["speedup"]
 
 
-def test_the_live_picture_says_how_often_the_race_was_run(tmp_path: Path, rows: Rows) -> None:
+def test_the_live_picture_shows_the_number_of_runs(tmp_path: Path, rows: Rows) -> None:
     screen, out = terminal()
-    screen.play(read_recording(write(tmp_path / "again.jsonl", repeated(rows, "Medians of 5 runs."))))
+    screen.play(read_recording(write(tmp_path / "again.jsonl", add_repeated_runs(rows, "Medians of 5 runs."))))
     assert "repeated: Medians of 5 runs." in out.getvalue() and "runs: 5" in out.getvalue()
 
 
-def test_the_result_is_shown_where_the_repeated_runs_are_interrupted() -> None:
+def test_the_result_is_printed_if_repeated_runs_are_interrupted() -> None:
     def events() -> Iterator[Event]:
         yield from read_recording(RECORDING)
         raise KeyboardInterrupt
@@ -111,21 +112,21 @@ def test_the_result_is_shown_where_the_repeated_runs_are_interrupted() -> None:
 
 
 def terminal() -> tuple[Terminal, io.StringIO]:
-    """A terminal of 110 by 40 without colours, and the stream that it prints to."""
+    """A terminal of 110 x 40 characters without colours, and the stream that it prints to."""
     out = io.StringIO()
     return Terminal(CleanConsole(file=out, width=110, height=40, force_terminal=True, color_system=None)), out
 
 
-def test_no_text_of_a_recording_steers_the_live_picture(tmp_path: Path, rows: Rows) -> None:
+def test_the_live_picture_has_no_control_characters_of_a_recording(tmp_path: Path, rows: Rows) -> None:
     screen, out = terminal()
-    for event in read_recording(write(tmp_path / "hostile.jsonl", full_of_escapes(rows))):
+    for event in read_recording(write(tmp_path / "hostile.jsonl", add_escapes(rows))):
         screen.add(event)
     screen.console.print(screen.render())
     assert "·]0;owned" in out.getvalue()
     assert not set("\x1b\x07\x9b\u202e") & set(out.getvalue())
 
 
-def test_the_live_picture_is_the_page_s_frame() -> None:
+def test_the_live_picture_shows_the_frame_that_the_page_shows() -> None:
     screen, out = terminal()
     view = RaceView()
     for event in read_recording(RECORDING)[:200]:
@@ -142,7 +143,7 @@ def test_the_live_picture_is_the_page_s_frame() -> None:
         assert "".join(run[1] for run in lane["runs"]).split()[-2] in picture
 
 
-def test_a_lane_has_one_colour_on_the_page_and_in_the_terminal() -> None:
+def test_a_lane_has_the_same_colour_on_the_page_and_in_the_terminal() -> None:
     style, hues = page.page_style(), lane_hues(METHODS)
     for number in range(len(METHODS)):
         method = page._describe_method(number)
@@ -150,7 +151,7 @@ def test_a_lane_has_one_colour_on_the_page_and_in_the_terminal() -> None:
     assert hues["an unknown lane"] == HUES[-1] and style.count("--hue: #") == len(HUES)
 
 
-def test_a_recording_that_is_cut_plays_to_the_cut_and_says_so(main_here, tmp_path: Path) -> None:
+def test_a_truncated_recording_plays_to_its_end_and_says_so(main_here, tmp_path: Path) -> None:
     data = RECORDING.read_bytes()
     (tmp_path / "cut.jsonl").write_bytes(data[: len(data) // 2])
     done = main_here("replay", tmp_path / "cut.jsonl", "--speed", "1000")
@@ -159,8 +160,8 @@ def test_a_recording_that_is_cut_plays_to_the_cut_and_says_so(main_here, tmp_pat
     assert done.returncode == 0 and json.loads(done.stdout)["stopped"] is True
 
 
-def bent(path: str, value: Any) -> Callable[[Rows], None]:
-    """A function that sets the value at `path`, "ROW.KEY.KEY" with the row's number."""
+def set_value(path: str, value: Any) -> Callable[[Rows], None]:
+    """A function that sets the value at `path` in the rows: the row's index and keys, "ROW.KEY.KEY"."""
 
     def apply(rows: Rows) -> None:
         *parents, last = path.split(".")
@@ -173,27 +174,29 @@ def bent(path: str, value: Any) -> Callable[[Rows], None]:
 
 
 HOSTILE: dict[str, Callable[[Rows], None]] = {
-    "a question that is no text": bent("0.about.question", 5),
-    "no question": bent("0.about.question", []),
-    "passages that are none": bent("0.about.passages", 7),
-    "a passage without a score": bent("0.about.passages", [{"title": "t", "document": "d", "text": "x"}]),
-    "a score that is a text": bent("0.about.passages.0.score", "high"),
-    "a step of no lane": bent("1.lane", "ghost"),
-    "an endless time": bent("1.at_ms", float("inf")),
-    "a time that is no number": bent("1.at_ms", float("nan")),
-    "a month": bent("-2.at_ms", 3e9),
-    "a time of 400 digits": bent("1.at_ms", 10**400),
-    "tokens of 400 digits": bent("-1.lanes.0.tokens", 10**400),
-    "a speedup of 400 digits": bent("-1.lanes.0.speedup", 10**400),
-    "a name of 100 kB": bent("1.lane", "x" * 100_000),
-    "900 levels": bent("0.about.x", json.loads("[" * 900 + "]" * 900)),
-    "no lane": bent("0.lanes", []),
-    "origins that are none": bent("0.about.origins", [5]),
+    "a question that is not text": set_value("0.about.question", 5),
+    "no question": set_value("0.about.question", []),
+    "passages that are a number": set_value("0.about.passages", 7),
+    "a passage without a score": set_value("0.about.passages", [{"title": "t", "document": "d", "text": "x"}]),
+    "a score that is text": set_value("0.about.passages.0.score", "high"),
+    "a step of an unknown lane": set_value("1.lane", "ghost"),
+    "an infinite time": set_value("1.at_ms", float("inf")),
+    "a time that is not a number": set_value("1.at_ms", float("nan")),
+    "a time of a month": set_value("-2.at_ms", 3e9),
+    "a time of 400 digits": set_value("1.at_ms", 10**400),
+    "tokens of 400 digits": set_value("-1.lanes.0.tokens", 10**400),
+    "a speedup of 400 digits": set_value("-1.lanes.0.speedup", 10**400),
+    "a name of 100 kB": set_value("1.lane", "x" * 100_000),
+    "900 levels of nesting": set_value("0.about.x", json.loads("[" * 900 + "]" * 900)),
+    "no lane": set_value("0.lanes", []),
+    "an origin that is a number": set_value("0.about.origins", [5]),
 }
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_a_hostile_file_is_one_short_sentence_and_exit_2(main_here, tmp_path: Path, rows: Rows, kind: str) -> None:
+def test_a_hostile_file_prints_one_short_sentence_and_exits_with_2(
+    main_here, tmp_path: Path, rows: Rows, kind: str
+) -> None:
     HOSTILE[kind](rows)
     done = main_here("replay", write(tmp_path / "hostile.jsonl", rows), "--speed", "1000")
     assert (done.returncode, done.stdout) == (2, "")
@@ -201,7 +204,7 @@ def test_a_hostile_file_is_one_short_sentence_and_exit_2(main_here, tmp_path: Pa
 
 
 @pytest.mark.parametrize("file", ["/dev/zero", "/dev/tty", "{tmp}", "{tmp}/pipe"])
-def test_what_is_no_file_is_refused_at_once(main_here, tmp_path: Path, file: str) -> None:
+def test_a_path_that_is_no_regular_file_is_refused(main_here, tmp_path: Path, file: str) -> None:
     os.mkfifo(tmp_path / "pipe")
     done = main_here("replay", file.format(tmp=tmp_path))
     assert (done.returncode, done.stdout) == (2, "") and "cannot be read" in done.stderr
@@ -209,13 +212,15 @@ def test_what_is_no_file_is_refused_at_once(main_here, tmp_path: Path, file: str
 
 
 @pytest.mark.parametrize("flags", [(), ("--json",)])
-def test_a_closed_output_is_no_failure(flags: tuple[str, ...]) -> None:
-    words = [sys.executable, "-m", "specrace", "replay", str(RECORDING), "--speed", "1000", *flags]
-    done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+def test_a_closed_standard_output_is_no_error(flags: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "specrace", "replay", str(RECORDING), "--speed", "1000", *flags]
+    done = subprocess.run(
+        ["sh", "-c", '"$@" >&-', "sh", *command], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_without_its_codec_a_replay_is_refused_in_a_sentence(main_here, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replay_without_msgspec_prints_one_sentence(main_here, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith(("msgspec", "specrace.views.recording_check"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delitem(sys.modules, "specrace.engine.recording")
@@ -224,7 +229,7 @@ def test_without_its_codec_a_replay_is_refused_in_a_sentence(main_here, monkeypa
     assert done.returncode == 2 and "msgspec" in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_a_console_prints_no_control_character() -> None:
+def test_the_console_replaces_control_characters() -> None:
     out = io.StringIO()
     CleanConsole(file=out, width=200).print(ESCAPES, "é 日本 🦉\nnext")
     assert not set("\x1b\x07\x9b\u202e") & set(out.getvalue()) and "é 日本 🦉\nnext" in out.getvalue()

@@ -1,4 +1,4 @@
-"""`score` from its arguments to what it prints."""
+"""`score`: its arguments, its JSON, table and CSV, and the errors for bad logs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def file(tmp_path: Path) -> Path:
     return write(tmp_path / "t.jsonl.gz", COPYING, FRESH)
 
 
-def result(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
-    """What --json prints; nothing else is printed on either stream."""
+def score_json(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
+    """The object that `score --json` prints; asserts that it prints nothing else."""
     assert run(*arguments, "--json") == 0
     printed = capsys.readouterr()
     assert printed.err == "" and printed.out.count("\n") == 1
@@ -31,8 +31,8 @@ def result(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, 
     return parsed
 
 
-def test_json_has_a_group_a_lane(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    scores = result(capsys, file)
+def test_json_has_a_group_for_each_lane(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scores = score_json(capsys, file)
     assert [group["lane"] for group in scores["groups"]] == list(scorable_lanes())
     assert {group["category"] for group in scores["groups"]} == {"all"}
     vanilla = scores["groups"][0]
@@ -56,18 +56,19 @@ def test_json_has_a_group_a_lane(file: Path, capsys: pytest.CaptureFixture[str])
     assert "jacobi" in [lane["lane"] for lane in scores["not_scored"]]
 
 
-def test_lanes_options_and_budget_are_what_was_asked_for(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lanes_options_and_num_draft_follow_the_arguments(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ("--lanes", "trie, prompt-lookup,trie", "--option", "trie.static=true", "--num-draft", 3)
-    scores = result(capsys, file, *arguments)
+    scores = score_json(capsys, file, *arguments)
     lanes = scores["settings"]["lanes"]
     assert [(lane["lane"], lane["num_draft"]) for lane in lanes] == [("trie", 3), ("prompt-lookup", 3)]
     assert lanes[0]["options"]["static"] is True
     lookup = scores["groups"][1]
+    # COPYING takes four steps, FRESH three.
     assert (lookup["tokens"], lookup["steps"]) == (11, 4 + 3)
 
 
-def test_categories_are_groups_of_their_own(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    scores = result(capsys, file, "--lanes", "prompt-lookup", "--num-draft", 3, "--by", "category")
+def test_by_category_adds_a_group_for_each_category(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scores = score_json(capsys, file, "--lanes", "prompt-lookup", "--num-draft", 3, "--by", "category")
     rows = {group["category"]: (group["outputs"], group["tokens"], group["steps"]) for group in scores["groups"]}
     assert rows == {"all": (2, 11, 7), "copy": (1, 8, 4), "fresh": (1, 3, 3)}
 
@@ -76,14 +77,14 @@ def test_the_table_says_what_was_scored(file: Path, capsys: pytest.CaptureFixtur
     assert run(file) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
-    for words in ("tokens/step", "trie 32", "prompt-lookup 10", "default on a GPU", "pool from the prompt only"):
+    for words in ("tokens/step", "trie 32", "prompt-lookup 10", "default on a GPU", "pool from prompt and output"):
         assert words in printed.out
     assert "jacobi cannot be scored" in printed.out
 
 
 def test_csv_has_the_same_rows(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "out.csv"
-    groups = result(capsys, file, "--by", "category", "--csv", path)["groups"]
+    groups = score_json(capsys, file, "--by", "category", "--csv", path)["groups"]
     with path.open(newline="") as handle:
         rows = list(csv.DictReader(handle))
     assert rows == [{key: str(value) for key, value in group.items()} for group in groups]
@@ -92,25 +93,25 @@ def test_csv_has_the_same_rows(file: Path, tmp_path: Path, capsys: pytest.Captur
 def test_a_cost_curve_gives_an_expected_speedup(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     curve = write(tmp_path / "curve.json", {"rows": [1, 4], "ratio": [1.0, 1.6], "device": "a test's"})
     arguments = ("--lanes", "vanilla,prompt-lookup", "--num-draft", 3, "--cost-curve", curve)
-    vanilla, lookup = result(capsys, file, *arguments)["groups"]
-    # Of seven steps three draft 3 tokens; the others draft none.
+    vanilla, lookup = score_json(capsys, file, *arguments)["groups"]
+    # Three of the seven steps draft 3 tokens, the other four none.
     assert vanilla["expected_speedup"] == 1.0
     assert lookup["expected_speedup"] == pytest.approx(11 / (3 * 1.6 + 4))
     assert run(file, *arguments) == 0
     assert "expected speedup" in capsys.readouterr().out
 
 
-def test_text_needs_a_tokenizer_and_takes_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_of_text_needs_a_tokenizer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path / "t.jsonl", {"prompt": "the cat saw the", "output": " cat saw"})
     with pytest.raises(InputError, match=r"line 1: .*--tokenizer"):
         run(path)
-    scores = result(capsys, path, "--tokenizer", word_tokenizer(tmp_path / "words"), "--lanes", "prompt-lookup")
+    scores = score_json(capsys, path, "--tokenizer", word_tokenizer(tmp_path / "words"), "--lanes", "prompt-lookup")
     assert (scores["groups"][0]["tokens"], scores["groups"][0]["steps"]) == (2, 1)
     with pytest.raises(InputError, match="tokenizer 'nowhere/at-all' cannot be loaded"):
         run(path, "--tokenizer", "nowhere/at-all")
 
 
-def test_the_tokenizer_of_a_named_model_comes_without_its_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_tokenizer_is_fetched_unless_the_hub_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
 
     def load(name: str) -> object:
@@ -129,7 +130,7 @@ def test_the_tokenizer_of_a_named_model_comes_without_its_weights(monkeypatch: p
 
 
 def word_tokenizer(folder: Path) -> Path:
-    """A real tokenizer of three words, saved as in a model's folder."""
+    """Save a real tokenizer of three words in `folder`, as in a model's folder; return the folder."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import Whitespace
@@ -156,9 +157,9 @@ def test_bad_lines_are_counted_with_skip_bad(tmp_path: Path, capsys: pytest.Capt
     assert "1 bad lines were left out" in capsys.readouterr().out
 
 
-def test_looping_outputs_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_looping_outputs_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path / "t.jsonl", FRESH, {"prompt_ids": [1], "output_ids": [5, 6] * 30 + [2]})
-    scores = result(capsys, path, "--lanes", "trie")
+    scores = score_json(capsys, path, "--lanes", "trie")
     assert [(group["category"], group["outputs"], group["looping"]) for group in scores["groups"]] == [
         ("all", 2, 1),
         ("looping", 1, 1),
@@ -182,7 +183,7 @@ def test_looping_outputs_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[
         (("--cost-curve", "/no/such/file"), "cannot be read"),
     ],
 )
-def test_what_cannot_be_done_is_one_sentence(file: Path, arguments: tuple[str, ...], sentence: str) -> None:
+def test_bad_arguments_raise_one_sentence(file: Path, arguments: tuple[str, ...], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         run(file, *arguments)
 
@@ -196,7 +197,7 @@ def test_a_file_that_is_no_cost_curve_is_refused(file: Path, tmp_path: Path, con
 
 
 @pytest.mark.parametrize("lines", [(), (b"{",)])
-def test_a_file_without_transcripts_is_told(tmp_path: Path, lines: tuple[bytes, ...]) -> None:
+def test_a_file_without_transcripts_is_refused(tmp_path: Path, lines: tuple[bytes, ...]) -> None:
     with pytest.raises(InputError, match="holds no transcript"):
         run(write(tmp_path / "t.jsonl", *lines), "--skip-bad")
 

@@ -1,4 +1,4 @@
-"""`sweep` from its arguments to what it prints, killed on the way."""
+"""`sweep`: its tables and plots, resuming after a kill, and bad arguments."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from tests.cli.conftest import ROOT, Run
 from tests.lab.parts import copying, write_log
 
 GRID = ("--lanes", "prompt-lookup,trie", "--grid", "trie.n=3,5", "--grid", "num_draft=4,8")
-# Stores as many cells as its first argument says, and kills itself in the middle of the next one's line.
-DYING = """
+# Stores as many cells as its first argument says, and kills itself in the middle of the next cell's line.
+KILLED_SWEEP = """
 import os, signal, sys
 from specrace.lab import sweep
 from specrace.cli.main import main
-left, append = int(sys.argv[1]), sweep.SweepFolder.append
-def dying(self, cell, scores):
-    global left
-    if not left:
+cells_left, append = int(sys.argv[1]), sweep.SweepFolder.append
+def append_or_die(self, cell, scores):
+    global cells_left
+    if not cells_left:
         with (self.folder / sweep.CELLS).open("ab") as stream:
             stream.write(b'{"lane":1,"shard":0,"scores":[[[')
         os.kill(os.getpid(), signal.SIGKILL)
-    left -= 1
+    cells_left -= 1
     append(self, cell, scores)
-sweep.SweepFolder.append = dying
+sweep.SweepFolder.append = append_or_die
 main(sys.argv[2:])
 """
-# Times differ between runs; everything else must be the same.
+# Times differ between runs, so comparisons set them to 0.
 TIMES = {"draft_ms_per_step": 0, "build_ms_per_output": 0}
 
 
@@ -49,27 +49,30 @@ def log(tmp_path: Path) -> Path:
 
 
 def groups(main_here: Run, *arguments: object) -> list[dict[str, Any]]:
+    """The groups that `sweep --json` prints, with times set to 0."""
     done = main_here("sweep", *arguments, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     return [row | TIMES for row in json.loads(done.stdout)["groups"]]
 
 
-def test_kills_lose_nothing_and_count_nothing_twice(main_here: Run, log: Path, tmp_path: Path) -> None:
+def test_a_killed_sweep_resumes_without_losing_or_repeating_cells(main_here: Run, log: Path, tmp_path: Path) -> None:
     expected = groups(main_here, log, *GRID, "--by", "category")
     out = tmp_path / "out"
     for cells in (0, 4, 5):
-        command = [sys.executable, "-c", DYING, str(cells), "sweep", log, *GRID, "--out", out, "--resume"]
+        command = [sys.executable, "-c", KILLED_SWEEP, str(cells), "sweep", log, *GRID, "--out", out, "--resume"]
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False)
         assert done.returncode == -signal.SIGKILL
+    # Nine whole cells, and part of the next.
     assert len((out / CELLS).read_bytes().splitlines()) == 9 + 1
     assert groups(main_here, log, *GRID, "--by", "category", "--out", out, "--resume") == expected
     rows = [json.loads(line) for line in (out / CELLS).read_text().splitlines()]
     cells = [(row["lane"], row["shard"]) for row in rows]
+    # Seven lanes, three shards.
     assert len(cells) == len(set(cells)) == 7 * 3
 
 
-def test_the_table_has_the_settings_that_differ(main_here: Run, log: Path) -> None:
+def test_the_table_shows_only_the_settings_that_vary(main_here: Run, log: Path) -> None:
     done = main_here("sweep", log, *GRID, "--cost-curve", "assumed-gpu")
     assert done.returncode == 0
     for words in ("n=3 num_draft=4", "n=5 num_draft=8", "expected speedup"):
@@ -77,10 +80,9 @@ def test_the_table_has_the_settings_that_differ(main_here: Run, log: Path) -> No
     assert "prefix=" not in done.stdout
 
 
-def test_the_models_answers_are_made_once(
+def test_a_resumed_sweep_reuses_the_models_answers(
     main_here: Run, tmp_path: Path, bundled: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second start scores what was kept."""
     monkeypatch.setattr("specrace.cli.sweep.open_workbench", lambda _: bundled)
     questions = tmp_path / "q.jsonl"
     questions.write_text('{"question": "What is a trie?", "category": "words"}\n{"question": "What is RAG?"}\n')
@@ -96,14 +98,14 @@ def test_the_models_answers_are_made_once(
     (tmp_path / "out" / "answers.jsonl").write_text(answers + '{"key": "cut o')
     assert groups(main_here, *arguments, "--by", "category", "--resume") == first
     assert (tmp_path / "out" / "answers.jsonl").read_text() == answers
-    # On other documents they are made again.
+    # With other documents the answers are generated again.
     extended = replace(bundled, documents=[*bundled.documents, Document("new.md", "New", "More.")])
     monkeypatch.setattr("specrace.cli.sweep.open_workbench", lambda _: extended)
     with pytest.raises(pytest.fail.Exception, match="made again"):
         main_here("sweep", *arguments, "--resume")
 
 
-def test_plots_lie_beside_the_cells(main_here: Run, log: Path, tmp_path: Path) -> None:
+def test_plots_are_written_into_the_output_folder(main_here: Run, log: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     arguments = (log, "--lanes", "trie", "--out", out, "--plots")
     files = json.loads(main_here("sweep", *arguments, "--json").stdout)["plots"]
@@ -113,7 +115,7 @@ def test_plots_lie_beside_the_cells(main_here: Run, log: Path, tmp_path: Path) -
     assert "trie" in (out / "plots" / "lanes.csv").read_text()
 
 
-def test_answers_name_the_documents_in_their_prompts(bundled: Workbench) -> None:
+def test_an_answer_has_the_spans_of_documents_in_its_prompt(bundled: Workbench) -> None:
     spec = RaceSpec(("trie",), max_new_tokens=4)
     answered = answer(bundled, prepare(bundled, "a", "What is the n-gram trie built from?", spec, None), spec)
     assert "ngram-trie.md" in {name for *_, name in answered.documents}
@@ -125,7 +127,9 @@ def test_answers_name_the_documents_in_their_prompts(bundled: Workbench) -> None
     assert "".join(text.split()[:8]) in "".join(document.text.split())
 
 
-def test_without_matplotlib_nothing_is_scored(main_here: Run, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plots_without_matplotlib_are_refused_before_scoring(
+    main_here: Run, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     for arguments in (
         ("sweep", log, "--out", log.parent / "out", "--plots"),
@@ -136,10 +140,10 @@ def test_without_matplotlib_nothing_is_scored(main_here: Run, log: Path, monkeyp
         assert done.stderr.count("\n") == 1 and not (log.parent / "out").exists()
 
 
-def test_the_old_name_of_plots_is_accepted_with_a_word(main_here: Run, log: Path) -> None:
+def test_the_old_name_of_plots_is_accepted_with_a_warning(main_here: Run, log: Path) -> None:
     done = main_here("sweep", log, "--pictures")
-    word, refusal = done.stderr.splitlines()
-    assert done.returncode == 2 and "--pictures is now called --plots" in word and "--plots needs --out" in refusal
+    warning, error = done.stderr.splitlines()
+    assert done.returncode == 2 and "--pictures is now called --plots" in warning and "--plots needs --out" in error
 
 
 @pytest.mark.parametrize(
@@ -159,7 +163,7 @@ def test_the_old_name_of_plots_is_accepted_with_a_word(main_here: Run, log: Path
         (("log.jsonl", "--processes", "-1", "--lanes", "trie"), "--processes is -1"),
     ],
 )
-def test_bad_arguments_are_one_sentence(main_here: Run, log: Path, arguments: tuple[str, ...], words: str) -> None:
+def test_bad_arguments_print_one_sentence(main_here: Run, log: Path, arguments: tuple[str, ...], words: str) -> None:
     command = [str(log) if argument == "log.jsonl" else argument for argument in arguments]
     done = main_here("sweep", *command)
     assert done.returncode == 2 and done.stdout == ""

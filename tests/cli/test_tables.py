@@ -43,7 +43,7 @@ def printed(monkeypatch: pytest.MonkeyPatch, **terminal: Any) -> list[str]:
     return out.getvalue().splitlines()
 
 
-def test_a_narrow_terminal_gets_every_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_narrow_terminal_shows_every_figure_in_two_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = printed(monkeypatch, width=80, force_terminal=True)
     assert max(map(len, lines)) <= 80 and "…" not in "".join(lines)
     words = " ".join(" ".join(lines).split())
@@ -52,9 +52,9 @@ def test_a_narrow_terminal_gets_every_figure(monkeypatch: pytest.MonkeyPatch) ->
     assert sum(line.startswith("prompt-lookup ") for line in lines) == 2
 
 
-def test_a_pipe_gets_a_line_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_gets_one_line_for_each_row(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = printed(monkeypatch, width=80, force_terminal=False)
-    (head,) = [line for line in lines if line.startswith("decoder")]
-    assert all(name in head for name in tables.HEADER) and NOTE in lines
+    (header,) = [line for line in lines if line.startswith("decoder")]
+    assert all(name in header for name in tables.HEADER) and NOTE in lines
     (row,) = [line for line in lines if line.startswith("fusion ")]
     assert "2.41x (2.20-2.63)" in row and "identical on 28 of 30; first gap 0.004, float32" in row

@@ -1,4 +1,4 @@
-"""The sampling rule as a command line and a page ask for it."""
+"""The choice of the verifier on the command line and on the page."""
 
 from __future__ import annotations
 
@@ -12,27 +12,26 @@ from specrace.core.errors import InputError
 from specrace.ui.race_request import parse_request
 
 
-def test_the_command_line_asks_for_it() -> None:
+def test_the_command_line_chooses_the_verifier() -> None:
     command = ["race", "Why?", "--temperature", "0.8", "--verifier", "rejection"]
     assert race_spec(build_parser().parse_args(command)).verifier == "rejection"
     assert race_spec(build_parser().parse_args(command[:2])).verifier == "match"
 
 
-def test_rejection_without_a_temperature_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rejection_without_a_temperature_prints_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["race", "Why?", "--verifier", "rejection"]) == 2
     captured = capsys.readouterr()
     assert not captured.out and captured.err.count("\n") == 1 and "temperature above 0" in captured.err
 
 
-def test_the_page_asks_for_it() -> None:
-    assert (
-        parse_request("Why?", ["trigram"], {"temperature": 0.5, "verifier": "rejection"}).spec.verifier == "rejection"
-    )
+def test_the_page_chooses_the_verifier() -> None:
+    request = parse_request("Why?", ["trigram"], {"temperature": 0.5, "verifier": "rejection"})
+    assert request.spec.verifier == "rejection"
     assert parse_request("Why?", ["trigram"], {}).spec.verifier == "match"
 
 
 @pytest.mark.parametrize("value", [None, 3, ["rejection"], "x" * 5000, "Match"])
-def test_another_rule_is_refused(value: Any) -> None:
+def test_an_unknown_verifier_is_refused(value: Any) -> None:
     with pytest.raises(InputError, match="give match or rejection") as caught:
         parse_request("Why?", ["trigram"], {"temperature": 0.5, "verifier": value})
     assert len(str(caught.value)) < 200

@@ -13,7 +13,7 @@ from specrace.cli.app import check, parse
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.errors import InputError
 from specrace.ui.fetcher import Fetcher
-from tests.cli.test_models import keep
+from tests.cli.test_models import make_model_folder
 from tests.model.sources import serving
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,13 +47,13 @@ def test_the_page_starts_with_the_bundled_model_and_fetches_the_preferred_one(ca
     assert chosen("--model", NAME) == (NAME, None), "fetched before it is loaded"
     with pytest.raises(InputError, match="is not on this machine; leave out --no-fetch"):
         chosen("--model", NAME, "--no-fetch")
-    keep(cache)
+    make_model_folder(cache)
     assert chosen() == chosen("--no-fetch") == chosen("--model", NAME) == (str(cache), None)
     assert chosen("--model", "tiny") == (tiny, None)
 
 
 def test_a_fetched_model_is_offered(cache: Path) -> None:
-    keep(cache)
+    make_model_folder(cache)
     offered: list[str] = []
     fetcher = Fetcher(NAME, offered.append)
     assert not fetcher.worked_since(0.0)
@@ -93,7 +93,7 @@ def test_the_fetching_process_ends_with_its_server(killed: bool, cache: Path, tm
         command = [sys.executable, str(tmp_path / "server.py")]
         server = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, text=True)
         try:
-            assert source.wait_until_asked(LONG_S)
+            assert source.wait_for_request(LONG_S)
             lock = FileLock(cache.parent / f".{NAME}.lock")
             assert not acquired(lock, 0)
             if killed:
