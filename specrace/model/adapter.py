@@ -27,7 +27,7 @@ _UNSUPPORTED = ("use_dora", "rank_pattern", "alpha_pattern", "fan_in_fan_out", "
 # Values of init_lora_weights for which PEFT changes the base weights as well.
 _CHANGES_BASE = ("pissa", "olora", "corda", "loftq")
 _HINT = "give a folder with adapter_config.json and adapter_model.safetensors in PEFT's format, or none"
-_MAX_CONFIG = 1_000_000
+_MAX_CONFIG_BYTES = 1_000_000
 _NAME = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
 
 
@@ -45,7 +45,7 @@ class Adapter:
 
 
 def adapt(model: Any, tokenizer: Any, label: str, wanted: str | Path) -> tuple[str, str]:
-    """Merge the adapter `wanted`, if any, into `model`; returns the label of both, and the adapter's prompt style."""
+    """Merge the adapter `wanted`, if any, into `model`; returns the new label and the adapter's prompt style."""
     folder = find_adapter(wanted, model.config, tokenizer)
     if folder is None:
         return label, ""
@@ -72,9 +72,9 @@ def read_adapter(folder: Path) -> Adapter:
     rank, alpha = config.get("r"), config.get("lora_alpha")
     is_lora = config.get("peft_type") == "LORA"
     if not (is_lora and isinstance(rank, int) and rank > 0 and isinstance(alpha, int | float)):
-        raise InputError(f"{shorten(folder)} is no plain LoRA adapter (peft_type, r, lora_alpha); {_HINT}.")
+        raise InputError(f"{shorten(folder)} is not a plain LoRA adapter (peft_type, r, lora_alpha); {_HINT}.")
     if unsupported := [name for name in _UNSUPPORTED if config.get(name)]:
-        raise InputError(f"{shorten(folder)} is no plain LoRA adapter (it sets {', '.join(unsupported)}); {_HINT}.")
+        raise InputError(f"{shorten(folder)} is not a plain LoRA adapter (it sets {', '.join(unsupported)}); {_HINT}.")
     if str(config.get("init_lora_weights")).lower().startswith(_CHANGES_BASE):
         raise InputError(
             f"{shorten(folder)} changes the weights that it is added to ({shorten(config['init_lora_weights'])}); save "
@@ -108,7 +108,7 @@ def _read_matrices(folder: Path, rank: int) -> dict[str, tuple[Tensor, Tensor]]:
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
-    text = read_text(folder / CONFIG, _MAX_CONFIG, _HINT)
+    text = read_text(folder / CONFIG, _MAX_CONFIG_BYTES, _HINT)
     try:
         config = json.loads(text)
     except ValueError as error:

@@ -17,7 +17,7 @@ Message = dict[str, Any]
 # Renders messages and tools; the last argument says whether to append the beginning of the model's turn.
 Render = Callable[[list[Message], list[Any] | None, bool], str]
 
-_MAX_CHARACTERS = 50_000_000
+_MAX_BYTES = 50_000_000
 # Tokenizer classes that tokenizer.json describes completely.
 _PLAIN_CLASSES = (None, "PreTrainedTokenizerFast", "TokenizersBackend")
 
@@ -71,10 +71,10 @@ class ChatTokenizer:
             return before, self._until_end(after[len(before) :])
         return before, self._encode(answer["content"], False)
 
-    def _rendered(self, messages: list[Message], tools: list[Any] | None, prompt: bool) -> str:
+    def _rendered(self, messages: list[Message], tools: list[Any] | None, add_generation_prompt: bool) -> str:
         if self._render is None:
             raise ValueError("this has messages, and the tokenizer has no chat template; give a chat model's folder")
-        return self._render(messages, tools, prompt)
+        return self._render(messages, tools, add_generation_prompt)
 
     def _until_end(self, ids: Sequence[int]) -> Sequence[int]:
         """The ids up to the last end token, where the model stopped; the template adds what follows it."""
@@ -108,7 +108,7 @@ def _read_json(file: Path) -> dict[str, Any]:
     """The object in a JSON file; {} if there is no such file. Raises InputError."""
     if not file.is_file():
         return {}
-    content = json.loads(read_text(file, _MAX_CHARACTERS, "give a model's folder"))
+    content = json.loads(read_text(file, _MAX_BYTES, "give a model's folder"))
     return content if isinstance(content, dict) else {}
 
 
@@ -116,7 +116,7 @@ def _template(folder: Path, config: Mapping[str, Any]) -> str | None:
     """A folder's chat template: from chat_template.jinja, or from tokenizer_config.json, which may have several."""
     file = folder / "chat_template.jinja"
     if file.is_file():
-        return read_text(file, _MAX_CHARACTERS, "give a model's folder")
+        return read_text(file, _MAX_BYTES, "give a model's folder")
     template = config.get("chat_template")
     if isinstance(template, list):
         template = next((entry.get("template") for entry in template if entry.get("name") == "default"), None)
@@ -124,7 +124,7 @@ def _template(folder: Path, config: Mapping[str, Any]) -> str | None:
 
 
 def _is_plain(config: Mapping[str, Any], template: str | None) -> bool:
-    """Whether tokenizer.json and a plain Jinja template determine the ids by themselves."""
+    """Whether tokenizer.json and a plain Jinja template determine the ids completely."""
     return (
         config.get("tokenizer_class") in _PLAIN_CLASSES
         and "auto_map" not in config
@@ -149,11 +149,11 @@ def _without_transformers(file: Path, config: Mapping[str, Any], template: str |
         text: str = tokenizer.decode(ids, skip_special_tokens=True)
         return text
 
-    special = {
+    special_tokens = {
         key: _content(config[key]) for key in ("bos_token", "eos_token", "pad_token", "unk_token") if config.get(key)
     }
-    render = None if template is None else _jinja(template, special)
-    return ChatTokenizer(encode, decode, render, special.get("eos_token", ""))
+    render = None if template is None else _jinja(template, special_tokens)
+    return ChatTokenizer(encode, decode, render, special_tokens.get("eos_token", ""))
 
 
 def _content(token: Any) -> str:
@@ -161,7 +161,7 @@ def _content(token: Any) -> str:
     return str(token["content"] if isinstance(token, dict) else token)
 
 
-def _jinja(template: str, special: Mapping[str, str]) -> Render:
+def _jinja(template: str, special_tokens: Mapping[str, str]) -> Render:
     """A renderer for a template, in the environment that transformers uses (utils/chat_template_utils.py)."""
     from jinja2.exceptions import TemplateError
     from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -180,8 +180,14 @@ def _jinja(template: str, special: Mapping[str, str]) -> Render:
     # strftime_now is left out because a log does not record the date; Llama's template then uses a fixed one.
     compiled = environment.from_string(template)
 
-    def render(messages: list[Message], tools: list[Any] | None, prompt: bool) -> str:
-        return compiled.render(messages=messages, tools=tools, documents=[], add_generation_prompt=prompt, **special)
+    def render(messages: list[Message], tools: list[Any] | None, add_generation_prompt: bool) -> str:
+        return compiled.render(
+            messages=messages,
+            tools=tools,
+            documents=[],
+            add_generation_prompt=add_generation_prompt,
+            **special_tokens,
+        )
 
     return render
 
@@ -206,9 +212,9 @@ def _with_transformers(name: str) -> ChatTokenizer:
         text: str = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return text
 
-    def render(messages: list[Message], tools: list[Any] | None, prompt: bool) -> str:
+    def render(messages: list[Message], tools: list[Any] | None, add_generation_prompt: bool) -> str:
         text: str = tokenizer.apply_chat_template(
-            messages, tools=tools, documents=[], tokenize=False, add_generation_prompt=prompt
+            messages, tools=tools, documents=[], tokenize=False, add_generation_prompt=add_generation_prompt
         )
         return text
 

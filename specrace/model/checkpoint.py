@@ -1,4 +1,4 @@
-"""Checks of a model's files before it races: the weights are complete, and none of the model's own code runs."""
+"""Checks of a model's files before loading: the weights are complete, and none of the model's own code runs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from specrace.core.errors import InputError, shorten
 # Buffers that older versions of transformers saved and newer ones compute; not every model class declares them.
 _COMPUTED = re.compile(r"(^|\.)(rotary_emb\.inv_freq|(attn|attention)\.masked_bias)$")
 
+# Far above the numbers of any real model.
 _MAX_NUMBER, _MAX_LAYERS = 1 << 40, 10_000
 
 
@@ -29,11 +30,11 @@ def check_weights(report: Mapping[str, Any], name: str) -> None:
         for key, on_disk, in_config in sorted(report["mismatched_keys"])
     ]
     kinds = (("missing", missing), ("not in the config", unexpected), ("of another shape", reshaped))
-    faults = [f"{len(keys)} {kind} ({_few(keys)})" for kind, keys in kinds if keys]
+    faults = [f"{len(keys)} {kind} ({_abbreviate(keys)})" for kind, keys in kinds if keys]
     if faults:
         raise InputError(
-            f"The weights of {name} are not those of its config.json: {', '.join(faults)}; "
-            "give a folder in which both are whole and belong together."
+            f"The weights of {name} do not match its config.json: {', '.join(faults)}; "
+            "give a folder with complete weights and the config.json that belongs to them."
         )
 
 
@@ -64,5 +65,6 @@ def _shape(sizes: Iterable[int]) -> str:
     return "x".join(map(str, sizes))
 
 
-def _few(keys: list[str]) -> str:
+def _abbreviate(keys: list[str]) -> str:
+    """The first key, and how many more there are."""
     return shorten(keys[0]) + (f" and {len(keys) - 1} more" if len(keys) > 1 else "")

@@ -1,4 +1,4 @@
-"""Models spread over several devices: whether a model is, and which device holds each of its layers.
+"""Models spread over several devices: how they are loaded, and which device holds each layer.
 
 `--device auto` with several GPUs uses transformers' `device_map="auto"` (which needs accelerate): one process puts
 whole layers on different GPUs. A step visits the GPUs one after another, so larger models fit, but steps are no faster.
@@ -32,12 +32,12 @@ def one_device(device: str) -> str:
     return "cuda" if count_accelerators() else "cpu"
 
 
-def spread(device: str) -> DeviceMap | None:
+def choose_map(device: str) -> DeviceMap | None:
     """The device map to load with: "auto" if `device` is "auto" and there are several GPUs, else None."""
     return "auto" if device == "auto" and count_accelerators() > 1 else None
 
 
-def check_map(device_map: DeviceMap) -> None:
+def require_accelerate(device_map: DeviceMap) -> None:
     """Raises InputError if accelerate is not installed, which a device map needs."""
     if find_spec("accelerate") is None:
         targets = f"{count_accelerators()} GPUs" if isinstance(device_map, str) else "several devices"
@@ -63,7 +63,7 @@ def layer_devices(model: Any, num_layers: int) -> tuple[torch.device, ...]:
     lists = (part for part in model.modules() if isinstance(part, nn.ModuleList) and len(part) == num_layers)
     layers = next(lists, None)
     if layers is None:
-        raise InputError("The model lies on several devices and its layers were not found; load it on one.")
+        raise InputError("The model is on several devices, but its layers were not found; load it on one device.")
     return tuple(next(layer.parameters()).device for layer in layers)
 
 
@@ -72,10 +72,10 @@ def distinct(devices: Iterable[torch.device]) -> tuple[torch.device, ...]:
     return tuple(dict.fromkeys(devices))
 
 
-def settle_map(model: Any, name: str) -> None:
-    """Prepare a model that was loaded with a device map. Raises InputError if part of it is not on a GPU.
+def prepare_mapped(model: Any, name: str) -> None:
+    """Prepare a model that was loaded with a device map. Raises InputError if a part of it is not on a GPU.
 
-    Every step would have to fetch such a part from the host's memory or from disk.
+    Every step would have to fetch that part from the host's memory or from disk.
     """
     devices = set((getattr(model, "hf_device_map", None) or {}).values())
     if len(devices) > 1 and devices & {"cpu", "disk"}:
@@ -90,6 +90,6 @@ def settle_map(model: Any, name: str) -> None:
 
 
 def device_names(devices: Iterable[torch.device]) -> str:
-    """The devices by name: "cpu" or the name of a GPU, after "2 x" if there are two."""
+    """The devices' names, "cpu" or a GPU's name; "2 x NAME" for two devices of one name."""
     names = Counter(torch.cuda.get_device_name(device) if device.type == "cuda" else device.type for device in devices)
     return ", ".join(name if count == 1 else f"{count} x {name}" for name, count in names.items())

@@ -16,7 +16,7 @@ from specrace.model.kv import KVStore, Prefix
 from specrace.model.sampling import warp
 from specrace.model.scorer import Scorer
 
-# By how many tokens a full cache grows.
+# A full cache grows by this many tokens.
 GROWTH = 256
 
 
@@ -104,12 +104,14 @@ class DraftSession:
 
 def check_vocabulary(model: Scorer, target: Scorer) -> None:
     """Raises InputError unless every token has the same id in both models; the embeddings' padding may differ."""
-    ours, theirs = (scorer.tokenizer.get_vocab() if scorer.tokenizer else {} for scorer in (model, target))
-    same = ours == theirs if ours or theirs else model.vocab_size == target.vocab_size
+    ids, target_ids = (scorer.tokenizer.get_vocab() if scorer.tokenizer else {} for scorer in (model, target))
+    # Without tokenizers only the sizes can be compared.
+    has_tokenizers = bool(ids or target_ids)
+    same = ids == target_ids if has_tokenizers else model.vocab_size == target.vocab_size
     if not same:
-        sizes = f"{len(ours) or model.vocab_size} tokens against {len(theirs) or target.vocab_size}"
-        differing = [token for token, number in theirs.items() if ours.get(token) != number]
-        example = f", for instance {shorten(repr(min(differing, key=theirs.__getitem__)))}" if differing else ""
+        sizes = f"{len(ids) or model.vocab_size} tokens against {len(target_ids) or target.vocab_size}"
+        differing = [token for token, token_id in target_ids.items() if ids.get(token) != token_id]
+        example = f", for instance {shorten(repr(min(differing, key=target_ids.__getitem__)))}" if differing else ""
         raise InputError(
             f"{model.name} cannot draft for {target.name}: their vocabularies differ ({sizes}{example}); "
             "choose a smaller model of the same family."

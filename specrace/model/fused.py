@@ -45,7 +45,7 @@ class FusedForward:
         self.name, self.reader = name, self
         self._rotary, self._embed = model.model.rotary_emb, model.get_input_embeddings().weight
         self._dtype = self._embed.dtype
-        self._rotations = self._rotate(_FIRST_POSITIONS)
+        self._rotations = self._compute_rotations(_FIRST_POSITIONS)
         decoder = _Decoder(model, make_linear, self._dtype)
         # Whether every linear layer has its own copy of the weights.
         self.copies_weights = not any(isinstance(part, (PlainProduct, WidenedProduct)) for part in decoder.modules())
@@ -75,12 +75,12 @@ class FusedForward:
     def _inputs(self, ids: Tensor, positions: Tensor, end: int) -> tuple[Tensor, Tensor, Tensor]:
         """Embeddings [N, d] of `ids`, and cosines and sines [N, 1, D] of `positions` [N], which are below `end`."""
         if end > len(self._rotations[0]):
-            self._rotations = self._rotate(2 * end)
+            self._rotations = self._compute_rotations(2 * end)
         cos, sin = self._rotations
         rows = self._embed.index_select(0, ids).to(self._dtype)
         return rows, cos.index_select(0, positions), sin.index_select(0, positions)
 
-    def _rotate(self, count: int) -> tuple[Tensor, Tensor]:
+    def _compute_rotations(self, count: int) -> tuple[Tensor, Tensor]:
         """Cosines and sines of the first `count` positions, [count, 1, D]; the first half of the sines is negated."""
         cos, sin = self._rotary(torch.empty(0, dtype=self._dtype), torch.arange(count)[None])
         first, second = sin[0, :, None].chunk(2, -1)
@@ -166,14 +166,14 @@ class _Layer(nn.Module):
         keys: Tensor,
         values: Tensor,
         new: Tensor,
-        prompt: bool,
+        is_prompt: bool,
     ) -> Tensor:
         """The layer's output [N, d].
 
-        `cos` and `sin` [N, 1, D]; `mask` [G * N, T]; `keys` and `values` [1, H, T, D]; `new` [2, H, N, D], their last
-        columns, which are written. Rows of a `prompt` attend causally instead of using `mask`.
+        `cos` and `sin` [N, 1, D]; `mask` [G * N, T]; `keys` and `values` [1, H, T, D]; `new` [2, H, N, D] is a view of
+        their last N columns, which the layer writes. A prompt's rows attend causally instead of using `mask`.
         """
-        gathered = self.attention(self.before_attention(rows), cos, sin, mask, keys, values, new, prompt)
+        gathered = self.attention(self.before_attention(rows), cos, sin, mask, keys, values, new, is_prompt)
         rows = rows + self.attention_output(gathered)
         gate_up = self.gate_up(self.before_mlp(rows))
         gated = nn.functional.silu(gate_up.narrow(1, 0, self.hidden)) * gate_up.narrow(1, self.hidden, self.hidden)
@@ -189,7 +189,7 @@ class _Layer(nn.Module):
         keys: Tensor,
         values: Tensor,
         new: Tensor,
-        prompt: bool,
+        is_prompt: bool,
     ) -> Tensor:
         """The rows' attention output, [N, heads * D], before its projection. Parameters are those of `forward`."""
         count, num_rotated = rows.size(0), self.heads + self.kv_heads
@@ -202,7 +202,7 @@ class _Layer(nn.Module):
         new.select(0, 0).copy_(rotated.narrow(0, self.heads, self.kv_heads))
         new.select(0, 1).copy_(projected.narrow(1, num_rotated, self.kv_heads).transpose(0, 1))
         queries = rotated.narrow(0, 0, self.heads).to(keys.dtype)
-        if prompt:
+        if is_prompt:
             attended = nn.functional.scaled_dot_product_attention(
                 queries[None], keys, values, is_causal=True, enable_gqa=True
             )
@@ -225,13 +225,16 @@ class _Norm(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """The normalised rows, [..., d]."""
-        both = torch.cat([rows, -rows], dim=-1)
-        normed = nn.functional.layer_norm(both, [2 * self.width], self.weight, None, self.epsilon)
+        mirrored = torch.cat([rows, -rows], dim=-1)
+        normed = nn.functional.layer_norm(mirrored, [2 * self.width], self.weight, None, self.epsilon)
         return normed.narrow(-1, 0, self.width)
 
 
 def _joined(make_linear: MakeLinear, *layers: nn.Linear) -> nn.Module:
-    """One layer for several with the same input. If it uses the joined weight in place, theirs become views of it."""
+    """One layer in place of several with the same input.
+
+    If the new layer uses the joined weight without a copy, the weights of `layers` become views of that weight.
+    """
     biases = [layer.bias.detach() for layer in layers if layer.bias is not None]
     # Tensors created in inference mode could not be trained later.
     with torch.inference_mode(False), torch.no_grad():

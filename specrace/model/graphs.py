@@ -3,8 +3,8 @@
 The host takes longer to launch a small model's kernels than the GPU takes to run them; a replay is one launch. Its
 shapes and addresses are fixed, so a tree is padded to the next row count, and attention reads the cache up to a
 multiple of `COLUMN_STEP`. Stores and their graphs are pooled, and one session after another uses them. A session names
-its row counts, and graphs that its store lacks are captured when it is opened, before a race's clocks start. What is
-captured is the eager forward.
+its row counts. When the session is opened, before a race's clocks start, graphs that its store lacks are captured. The
+captured function is the eager forward.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from specrace.model.tree_inputs import TreeInputs
 
 COLUMN_STEP = 512
 _WARM_UP_RUNS = 2
-# A graph holds the logits of its rows. Besides the graphs of its session, a store keeps those of the latest sessions,
-# up to this many rows in total.
+# A store keeps the graphs of its session and those of the latest earlier sessions, the latter up to this many rows in
+# total, because a graph holds the logits of its rows.
 SPARE_ROWS = 512
 
 Forward = Callable[[KVStore, TreeInputs, int], Tensor]
@@ -82,11 +82,11 @@ class GraphPool:
 
     @torch.inference_mode()
     def acquire(self, prefix: KVStore, room: int, rows: Sequence[int]) -> GraphedStore:
-        """A store that holds `prefix` and has room for `room` more tokens, with every graph that these may need.
+        """A store that holds `prefix` and has room for `room` more tokens, with every graph that the session may need.
 
-        The free store that lacks the fewest graphs is taken; ties go to the smallest. So each store comes to serve one
-        lane, and no graph is captured in all of them. Free stores that are all too small are dropped with their graphs:
-        longer races would never use them again, and they would fill the device's memory.
+        Reuses the free store that lacks the fewest graphs; of several, the smallest. So each store serves the same lane
+        in later races, and no graph is captured in all stores. If every free store is too small, all are dropped with
+        their graphs: longer races would never use them again, and they would fill the device's memory.
         """
         rows = sorted(set(rows))
         longest = prefix.length + room
@@ -117,7 +117,7 @@ class GraphPool:
         return inputs
 
     def reclaim(self, pooled: GraphedStore) -> None:
-        """Take back the store of a session that is over."""
+        """Make the store of a finished session free."""
         self._free.append(pooled)
 
 
@@ -142,7 +142,7 @@ class GraphedStore:
     def capture(self, buckets: Sequence[Bucket]) -> None:
         """Capture the missing ones of `buckets`, the largest first, so that the others reuse its intermediate memory.
 
-        Then drop the oldest other graphs beyond SPARE_ROWS. Not before: a memory pool that has lost all its graphs
+        Then drop the oldest other graphs beyond SPARE_ROWS. This comes last: a memory pool that has lost all its graphs
         cannot be captured into again.
         """
         for rows, end in sorted(self.missing(buckets), reverse=True):
@@ -151,10 +151,10 @@ class GraphedStore:
             self._replays[rows, end] = inputs, self.pool.capturer.capture(self._work(inputs, end))
         for bucket in buckets:
             self._replays[bucket] = self._replays.pop(bucket)
-        spare, wanted = SPARE_ROWS, set(buckets)
+        spare_rows, wanted = SPARE_ROWS, set(buckets)
         for rows, end in [bucket for bucket in reversed(self._replays) if bucket not in wanted]:
-            spare -= rows
-            if spare < 0:
+            spare_rows -= rows
+            if spare_rows < 0:
                 del self._replays[rows, end]
 
     def _work(self, inputs: TreeInputs, end: int) -> Callable[[], Tensor]:
@@ -162,9 +162,9 @@ class GraphedStore:
 
     @torch.inference_mode()
     def logits(self, tree: TokenTree) -> Tensor | None:
-        """Logits [N, V] by a replay, valid until the next one; None if the tree fits no bucket of this session.
+        """Logits [N, V] by a replay, valid until the next replay; None if the tree fits no bucket of this session.
 
-        Buckets of earlier sessions do not count: a step's time must not depend on them.
+        Graphs of earlier sessions are not used: a step's time must not depend on what ran before.
         """
         index = bisect_left(self.rows, len(tree))
         if index == len(self.rows):

@@ -75,7 +75,7 @@ class KVStore:
         layer_keys, layer_values = self._layers[layer]
         shape = keys.shape
         if values.shape != shape or shape[1::2] != layer_keys.shape[1::2] or keys.device != layer_keys.device:
-            raise ValueError("the model's layers do not keep keys and values of one shape, each on its own device")
+            raise ValueError("keys and values must have one shape in all layers, and be on the device of their layer")
         if self._slots is not None:
             slots = self._placed_slots.get(keys.device, self._slots)
             layer_keys.index_copy_(2, slots, keys)

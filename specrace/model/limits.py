@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+# For a config that states no length.
+_DEFAULT_CONTEXT = 1 << 20
+
 
 def max_context(config: Any) -> int:
     """How many tokens the model can attend to. A sliding window is the limit, because attention is full within it."""
-    length = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None) or 1 << 20
+    length = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
+    length = length or _DEFAULT_CONTEXT
     layer_types = getattr(config, "layer_types", None) or getattr(config, "attention_layers", None)
     if layer_types:
-        slides = bool({"sliding_attention", "local"} & set(layer_types))
+        uses_window = bool({"sliding_attention", "local"} & set(layer_types))
     else:
-        slides = getattr(config, "use_sliding_window", True)
+        uses_window = getattr(config, "use_sliding_window", True)
     window = getattr(config, "sliding_window", None) or getattr(config, "window_size", None)
     rope = getattr(config, "rope_parameters", None) or {}
     if rope.get("rope_type") == "longrope":
         # Beyond the original length every key is rotated differently, which would change a draft's scores.
         length = min(length, rope.get("original_max_position_embeddings") or length)
-    return min(length, window) if window and slides else int(length)
+    return min(length, window) if window and uses_window else int(length)
 
 
 def eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:

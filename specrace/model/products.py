@@ -56,13 +56,13 @@ class WidenedProduct(nn.Module):
 
 
 def plain_product(dtype: torch.dtype) -> type[PlainProduct | WidenedProduct]:
-    """The layer that uses weights of a dtype in place and is faster on this processor for many rows."""
-    narrow = dtype != torch.float32 and not (_has("avx512_bf16") or _has("amx_bf16"))
-    return WidenedProduct if narrow else PlainProduct
+    """Of the two layers that use weights without a copy, the faster one on this processor for many rows."""
+    has_16_bit_arithmetic = _cpu_has("avx512_bf16") or _cpu_has("amx_bf16")
+    return PlainProduct if dtype == torch.float32 or has_16_bit_arithmetic else WidenedProduct
 
 
-def _has(feature: str) -> bool:
-    """Whether the processor has a feature, given by torch's name for it."""
+def _cpu_has(feature: str) -> bool:
+    """Whether the processor has a feature, by torch's name for the feature."""
     return bool(torch.cpu.get_capabilities().get(feature))
 
 

@@ -55,7 +55,7 @@ def capture(target: Target) -> None:
 def capture_graphs(target: Target, capturer: Capturer) -> None:
     """Let the target's sessions replay CUDA graphs.
 
-    It stays eager, and says why, if the model cannot be captured or a replay does not score like the eager forward.
+    The target stays eager, and records why, if the model cannot be captured or a replay scores differently.
     """
     pool = GraphPool(target.forward, capturer, target.device, target.dtype)
     tree = TokenTree((0, 1 % target.vocab_size, 2 % target.vocab_size), (-1, 0, 0))
@@ -95,7 +95,7 @@ def trace_forwards(
     If none works, the target stays eager and records why. It also records why the compiled decoder could not run.
     """
     not_compiled = ""
-    store = target.prefill(_check_tokens(target, 9)).store.clone(64)
+    store = target.prefill(_probe_tokens(target, 9)).store.clone(64)
     for failure, make in _replay_makers(target, store, compiled, packed, fused, vector_width):
         try:
             replayed = _make_checked(target, make, store)
@@ -147,14 +147,20 @@ def _refuse_to_run(*_: object, **__: object) -> None:
 def _replay_makers(
     target: Target, store: KVStore, compiled: bool | None, packed: bool | None, fused: bool, vector_width: int | None
 ) -> Iterator[tuple[str, Callable[[], Replay]]]:
-    """Functions that each make a replay, the fastest kind first, with the words that describe its failure."""
+    """For each kind of replay, the fastest first: the words for its failure, and a function that makes the replay."""
     model = target.model
     is_large = sum(parameter.numel() for parameter in model.parameters()) >= _MIN_COMPILED_PARAMETERS
     if target.int8 or compiled or (compiled is None and is_large):
         yield _NOT_COMPILED, partial(_compiled, model, target.int8, vector_width)
     if target.int8:
         return
-    choices = (True, False) if packed is None and fits_twice(model) else (bool(packed),)
+    choices: tuple[bool, ...]
+    if packed is not None:
+        choices = (packed,)
+    elif fits_twice(model):
+        choices = (True, False)
+    else:
+        choices = (False,)
     if fused:
         for pack in choices:
             product = PackedProduct if pack else plain_product(target.dtype)
@@ -185,29 +191,33 @@ def _stay_eager(target: Target, failure: str, error: Exception) -> None:
 
 def _check_gap(difference: float, dtype: torch.dtype, *, loose: bool = False) -> None:
     """Raises ValueError if a replay differs from the eager forward by more than rounding explains."""
-    if not difference <= (_LOOSE_TOLERANCE if loose else TOLERANCE).get(dtype, TOLERANCE[dtype]):
+    tolerance = TOLERANCE[dtype]
+    if loose:
+        tolerance = _LOOSE_TOLERANCE.get(dtype, tolerance)
+    # `difference > tolerance` would be false for NaN.
+    if not difference <= tolerance:
         raise ValueError(f"a replay differs from the eager forward by {difference:.2g}")
 
 
-def _replay_gap(target: Target, traced: Replay, store: KVStore) -> float:
+def _replay_gap(target: Target, replay: Replay, store: KVStore) -> float:
     """The largest gap between replayed and eager results, logits and cache, for several trees and prefixes."""
-    tokens = _check_tokens(target, 12)
+    tokens = _probe_tokens(target, 12)
     gaps = []
     for rows, length in ((1, 8), (1, 3), (2, 7), (12, 5)):
         tree = TokenTree(tuple(tokens[:rows]), (-1, *(max(0, node - 2) for node in range(1, rows))))
-        eager, replayed = store.clone(64), store.clone(64)
-        eager.length = replayed.length = length
+        eager_store, replay_store = store.clone(64), store.clone(64)
+        eager_store.length = replay_store.length = length
         inputs = target.inputs(rows)
         inputs.fill(tree, length)
-        assert eager.data is not None and replayed.data is not None
-        expected = run_tree(target.model, eager, inputs.tensors, length + rows)
-        logits = traced(inputs.tensors, replayed.data[..., : length + rows, :])
-        gaps += [gap(logits, expected.float()), _cache_gap(replayed.data, eager.data)]
+        assert eager_store.data is not None and replay_store.data is not None
+        expected = run_tree(target.model, eager_store, inputs.tensors, length + rows)
+        logits = replay(inputs.tensors, replay_store.data[..., : length + rows, :])
+        gaps += [gap(logits, expected.float()), _cache_gap(replay_store.data, eager_store.data)]
     # Unlike Python's `max`, this is NaN if any gap is NaN.
     return float(torch.tensor(gaps).max())
 
 
-def _check_tokens(target: Target, count: int) -> list[int]:
+def _probe_tokens(target: Target, count: int) -> list[int]:
     """Tokens for checking a model, all different if the vocabulary is large enough, because siblings must differ."""
     order = torch.randperm(target.vocab_size, generator=torch.Generator().manual_seed(0)).tolist()
     tokens: list[int] = (order * count)[:count]

@@ -35,11 +35,11 @@ class Roofline:
         return self.weight_bytes + self.token_bytes * (columns + rows)
 
     def limit_ms(self, columns: float, rows: float = 1.0) -> float:
-        """The least time of such a step: how long copying its bytes takes."""
+        """The shortest time of such a step: how long copying its bytes takes."""
         return 1000.0 * self.step_bytes(columns, rows) / self.bandwidth
 
     def as_json(self, columns: float) -> dict[str, float]:
-        """Bytes, bandwidth and least time of a one-row step after `columns` tokens, and the resulting tokens/s."""
+        """Bytes, bandwidth and shortest time of a one-row step after `columns` tokens, and the resulting tokens/s."""
         limit = self.limit_ms(columns)
         return {
             "weight_bytes": self.weight_bytes,
@@ -56,10 +56,10 @@ def weight_bytes(model: Any) -> int:
     For a mixture of experts this is an upper bound, because a step runs only some experts. For a model that is split
     over processes it counts this process's part.
     """
-    tables, head = model.get_input_embeddings(), model.get_output_embeddings()
-    tied = head is not None and head.weight is tables.weight
-    looked_up = 0 if tied else _local_bytes(tables.weight)
-    return sum(_local_bytes(parameter) for parameter in model.parameters()) - looked_up
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    tied = head is not None and head.weight is embedding.weight
+    unread = 0 if tied else _local_bytes(embedding.weight)
+    return sum(_local_bytes(parameter) for parameter in model.parameters()) - unread
 
 
 def _local_bytes(parameter: Any) -> int:
@@ -79,13 +79,13 @@ def token_bytes(config: Any, itemsize: int) -> int:
 def copy_bandwidth(device: torch.device) -> float:
     """Bytes per second that a large copy on the device reads and writes: the median of several copies.
 
-    Not the fastest: on a shared machine, that would compare a lane's usual step with the memory's luckiest moment.
+    Not the fastest: on a shared machine, that would compare a lane's typical step with the memory's best moment.
     """
     source, copy = _two_blocks(device)
     times = []
     for _ in range(_ROUNDS):
         _synchronize(device)
-        # The clock that times steps.
+        # Steps are timed with the same clock.
         began = thread_ms()
         copy.copy_(source)
         _synchronize(device)

@@ -2,8 +2,8 @@
 
 The draw uses the Gumbel-max trick: argmax(logits / temperature + noise). A token is an exact sample of the warped
 distribution, and a lane that scores a position twice, or in a wider tree, draws the same token. So at every temperature
-all lanes print the text that vanilla prints. Unlike inverse-CDF sampling, it does not sum over the vocabulary, so
-rounding matters only for candidates that practically tie.
+all lanes print the text that vanilla prints. Unlike inverse-CDF sampling, the Gumbel-max trick does not sum over the
+vocabulary, so rounding matters only for candidates that practically tie.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.settings import SETTINGS
 
-# 50 MB for 49,152 tokens; noise beyond this many positions is drawn again.
+# 50 MB for a vocabulary of 49,152 tokens; noise beyond this many positions is drawn again.
 _CACHED_POSITIONS = 256
 
 

@@ -31,7 +31,7 @@ from specrace.model.tree_inputs import TreeInputs, TreeTensors
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 # Weights of 8 bits; everything else is float32.
 INT8 = "int8"
-# The most mask elements kept in input buffers: small masks always fit, and a thousand large ones would take gigabytes.
+# The maximum mask elements in all input buffers that are kept: a thousand large masks would take gigabytes.
 MAX_CELLS = 8_000_000
 # The row counts that graphs are captured for by default.
 _ROWS = row_counts(65)
@@ -60,7 +60,7 @@ class Scorer:
     """A model and its tokenizer (None for a bare model).
 
     With `graphs` (GPU) or `traced` (CPU), forwards are replayed without Python. `specrace.model.replays` sets and
-    checks these, or records in `eager_because` why it did not. A model may be on several devices (`layer_devices`):
+    checks these, or records in `eager_because` why not. A model may be on several devices (`layer_devices`):
     tokens enter on the first one, `device`; keys and values stay with their layer; logits are read on the device that
     computes them. Raises InputError for a model on several devices whose layers are not found.
 
@@ -104,11 +104,11 @@ class Scorer:
         self.synchronize()
         return Prefix(store, since_ms(began))
 
-    def check_tokens(self, tokens: Sequence[int], where: str) -> None:
-        """Raises InputError unless the vocabulary has all `tokens`; its message begins with `where`."""
+    def check_tokens(self, tokens: Sequence[int], subject: str) -> None:
+        """Raises InputError unless the vocabulary has all `tokens`; the message begins with `subject`."""
         if tokens and not 0 <= min(tokens) <= max(tokens) < self.vocab_size:
             raise InputError(
-                f"{where} token {shorten(max(tokens), 20)} and {self.name} has a vocabulary of {self.vocab_size}: "
+                f"{subject} token {shorten(max(tokens), 20)} and {self.name} has a vocabulary of {self.vocab_size}: "
                 "the tokenizer belongs to another model."
             )
 
@@ -150,7 +150,7 @@ class Scorer:
     ) -> ModelSession:
         """A session for one lane, on a clone of `prefix` with room for `room` more tokens.
 
-        CUDA graphs for `rows` rows are captured here, before any clock starts; a tree uses the smallest that fits.
+        CUDA graphs for `rows` rows are captured here, before any clock starts; a tree uses the smallest that fits it.
         """
         sampler = Sampler(params or SamplingParams())
         if self.graphs is not None:
@@ -245,7 +245,7 @@ class ModelSession:
 
     @torch.inference_mode()
     def score_distributions(self, tree: TokenTree) -> np.ndarray:
-        """The model's warped distribution at every node, float64 [N, V]; at temperature 0 the best token has it all."""
+        """The model's warped distribution at every node, float64 [N, V]; one-hot at temperature 0."""
         logits = self.run(tree).float()
         with self.scorer.between_forwards():
             probs: np.ndarray = warp(logits, self.sampler.params).double().softmax(dim=-1).cpu().numpy()

@@ -83,7 +83,7 @@ class ScriptedTarget(Target):
     def session(
         self, prefix: Any, room: int, params: SamplingParams | None = None, *args: Any, **kwargs: Any
     ) -> ModelSession:
-        """A session that follows the prefix's script. Raises InputError for sampling: a transcript has none."""
+        """A session that follows the prefix's script. Raises InputError for a temperature above 0."""
         if params is not None and params.temperature:
             raise InputError("A scripted model has no distribution to sample from; leave the temperature at 0.")
         session = super().session(prefix, room, params, *args, **kwargs)
@@ -122,9 +122,9 @@ def make_config(shape: str, vocab_size: int, **changes: Any) -> PreTrainedConfig
     """The config of a published shape with at least `vocab_size` tokens. Raises InputError for an unknown shape."""
     if shape not in SHAPES:
         raise InputError(f"There is no shape {shape!r}; choose from {', '.join(SHAPES)}.")
-    _, kind, values = SHAPES[shape]
+    _, config_class, values = SHAPES[shape]
     values = {"max_position_embeddings": MAX_CONTEXT, "eos_token_id": None, "bos_token_id": None, **values, **changes}
-    config: PreTrainedConfig = kind(**values | {"vocab_size": max(values["vocab_size"], vocab_size)})
+    config: PreTrainedConfig = config_class(**values | {"vocab_size": max(values["vocab_size"], vocab_size)})
     return config
 
 
@@ -146,7 +146,7 @@ def load_scripted(
             model = AutoModelForCausalLM.from_config(config, dtype=precision)
     except RuntimeError as error:
         raise InputError(
-            f"A model of shape {shape} does not fit into the memory of {device}; choose another."
+            f"A model of shape {shape} does not fit into the memory of {device}; choose a smaller shape."
         ) from error
     target = ScriptedTarget(model, scripts, SHAPES[shape][0])
     capture(target)

@@ -71,8 +71,8 @@ class Target(Scorer):
     def top_two(self, tokens: Sequence[int], params: SamplingParams | None = None) -> tuple[tuple[int, int], float]:
         """The two best tokens after `tokens` under `params`, the chosen one first, and the gap between them.
 
-        Greedy decoding compares logits. Sampling compares logits / temperature plus the noise of that position; if
-        top-k or top-p leave one token only, it is logits / temperature without the noise, because the cut decided.
+        Greedy decoding compares logits. Sampling compares logits / temperature plus the noise of that position. If
+        top-k or top-p leave only one token, noise decides nothing, and logits / temperature are compared.
         """
         params = params or SamplingParams()
         prefix = self.prefill(tokens)
@@ -118,7 +118,7 @@ class Target(Scorer):
 
     @cached_property
     def roofline(self) -> Roofline:
-        """The least time of a step on this device, whose bandwidth is measured at the first call (a tenth of a second).
+        """The shortest time of a step on this device; measures its bandwidth at the first call (a tenth of a second).
 
         With several devices the first one is measured: a step visits them in turn, so bandwidths do not add up.
         """
@@ -141,5 +141,5 @@ class Target(Scorer):
         reset_peak_memory(self.devices)
 
     def peak_memory(self) -> int | None:
-        """The most bytes in use since the reset (see `machine.peak_memory`)."""
+        """The maximum bytes in use since the reset (see `machine.peak_memory`)."""
         return peak_memory(self.devices)

@@ -34,7 +34,8 @@ from specrace.model.roofline import Roofline
 from specrace.model.scorer import DTYPES
 from specrace.model.target import Target
 
-# A process that ends is noticed at once. This limit is for a process that is busy, for instance building an index.
+# How long a process may be busy between messages, for instance building an index. The end of a process is noticed
+# immediately.
 _SILENCE_LIMIT = timedelta(hours=12)
 # The first message of an order: the digits of its size, and bytes of its content. A step's tree fits into it; a long
 # prompt needs a second message.
@@ -53,7 +54,7 @@ def run(command: Callable[[Followers], int]) -> int:
         with Followers(size) as followers:
             code = command(followers)
     if not code:
-        # After a failure other processes may be waiting in a collective, so this one just ends.
+        # After a failure other processes may be waiting in a collective, so this one exits without leaving the group.
         dist.destroy_process_group()
     return code
 
@@ -98,7 +99,7 @@ class Followers:
 
     @contextmanager
     def _lockstep(self) -> Iterator[None]:
-        """Remember if the block fails, because followers then stay in it. Raises RuntimeError if one has ended."""
+        """Record whether the block failed, with followers still in it. Raises RuntimeError if a follower has ended."""
         self._in_block = True
         try:
             yield
@@ -109,9 +110,9 @@ class Followers:
         self._in_block = False
 
     def number(self, store: KVStore) -> int:
-        """A number for a new store; once the store is freed, the next order makes the followers drop theirs."""
+        """A number for a new store; once the store is freed, the next order makes the followers drop their parts."""
         number = next(self._numbers)
-        # Only with the next order, because objects may be freed at any time, even during a forward.
+        # Wait for the next order, because objects may be freed at any time, even during a forward.
         finalize(store, self._dropped.append, number)
         return number
 
@@ -187,7 +188,7 @@ class Follower:
 
 
 class LeadingStore(KVStore):
-    """A store for the leader's heads. Every follower has a store for its own heads, which follows each operation."""
+    """A store for the leader's heads. Every follower has a store for its heads and repeats each operation."""
 
     def __init__(self, num_layers: int, capacity: int, followers: Followers) -> None:
         """Create the store here and on all followers."""
@@ -243,7 +244,7 @@ class LeadingTarget(Target):
 
     @cached_property
     def roofline(self) -> Roofline:
-        """The least time of a step for this process's weights and heads; the other processes read theirs meanwhile."""
+        """The shortest time of a step for this process's weights and heads; other processes work at the same time."""
         with torch.inference_mode():
             columns = [block[..., 0, :] for block in self.prefill([0, 0]).store.blocks]
         return replace(super().roofline, token_bytes=sum(column.numel() * column.element_size() for column in columns))
@@ -296,9 +297,9 @@ def check_splits(config: Any, name: str, size: int) -> None:
             "takes several GPUs with --device auto."
         )
     heads = text.num_attention_heads
-    for count, what in ((heads, "heads"), (getattr(text, "num_key_value_heads", None) or heads, "key-value heads")):
+    for count, kind in ((heads, "heads"), (getattr(text, "num_key_value_heads", None) or heads, "key-value heads")):
         if count % size:
-            raise InputError(f"{name} has {count} {what}, which {size} processes cannot share evenly; start fewer.")
+            raise InputError(f"{name} has {count} {kind}, which {size} processes cannot share evenly; start fewer.")
 
 
 def _is_lost(error: Exception) -> bool:
@@ -325,7 +326,7 @@ def _receive() -> tuple[str, list[Any], list[int]]:
 
 
 def _broadcast(size: int, content: bytes = b"") -> bytes:
-    """Send the leader's `content`, padded to `size` bytes, to every process; returns it. It travels through the CPU."""
+    """Send the leader's `content`, padded to `size` bytes, to every process; returns the padded content."""
     block = torch.frombuffer(bytearray(content.ljust(size)), dtype=torch.uint8)
     dist.broadcast(block, src=0)
     return block.numpy().tobytes()

@@ -41,7 +41,7 @@ def run_tree(model: Any, store: KVStore, tree: TreeTensors, end: int) -> Tensor:
 
 
 class TracedForward:
-    """`run_tree` as two TorchScript functions, one for one row and one for more: attention picks its kernel by that.
+    """`run_tree` as two TorchScript functions, for one row and for several: attention chooses its kernel by the number.
 
     `store` gives the shape of the cache and is written to. With `packed`, linear layers use reordered copies of their
     weights (`PackedLinear`). Raises whatever the model raises if it cannot be traced, and ValueError if its operations
@@ -59,15 +59,15 @@ class TracedForward:
         self._layers = pack_linears(traced) if packed else []
         self._weights = [layer.weight for layer in self._layers]
         self._one_row = self._record(traced, store, range(1))
-        self._more_rows = self._record(traced, store, range(_ROWS))
+        self._several_rows = self._record(traced, store, range(_ROWS))
         # A model that branches on values is detected by tracing it with other tokens.
         other = self._record(traced, store, range(_ROWS, 2 * _ROWS))
-        if str(other.graph) != str(self._more_rows.graph):
-            raise ValueError("what the model does depends on its tokens")
+        if str(other.graph) != str(self._several_rows.graph):
+            raise ValueError("the model's operations depend on its tokens")
 
     def __call__(self, tree: TreeTensors, data: Tensor) -> Tensor:
         """Logits [N, V] from a tree and the cache columns up to the end of the tree's own, [L, 2, 1, H, end, D]."""
-        step = self._one_row if tree.ids.shape[1] == 1 else self._more_rows
+        step = self._one_row if tree.ids.shape[1] == 1 else self._several_rows
         logits: Tensor = step(tree.base, tree.ids, tree.depths, tree.masked, data, *self._weights)
         return logits
 

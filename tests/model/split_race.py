@@ -1,6 +1,6 @@
-"""What torchrun runs in the test of tensor parallelism: `split_race.py FOLDER`, in every process.
+"""The script that torchrun runs in every process of the tensor parallelism test: `split_race.py FOLDER`.
 
-The first one races the model in FOLDER, writes the results there as JSON, and fails in the middle of a forward,
+The first process races the model in FOLDER, writes the results there as JSON, and fails in the middle of a forward,
 while the other processes wait for its part.
 """
 
@@ -28,7 +28,7 @@ LANES = tuple(name for name in native_methods() if name != "draft-model")
 RACES = ((0.0, LANES), (0.8, ("vanilla", "prompt-lookup", "fusion")))
 
 
-def raced(target: Target, temperature: float, lanes: tuple[str, ...]) -> dict[str, Any]:
+def race_outputs(target: Target, temperature: float, lanes: tuple[str, ...]) -> dict[str, Any]:
     """Race `lanes`; returns each lane's output, and whether it is identical to vanilla's."""
     spec = RaceSpec(lanes, max_new_tokens=10, temperature=temperature, seed=5)
     *events, finished = race(target, PROMPT, spec)
@@ -53,7 +53,7 @@ def lead(folder: Path, followers: Followers) -> int:
         "refused": [refusal(folder / name, followers) for name in ("no-plan", "uneven", "missing-layer")]
     }
     target = load_target(folder / "model", followers=followers)
-    results["races"] = [raced(target, *case) for case in RACES]
+    results["races"] = [race_outputs(target, *case) for case in RACES]
     store = target.prefill(PROMPT).store
     assert store.data is not None
     results |= {"shape": store.data.shape, "roofline": target.roofline.as_json(100), "about": target.describe()}

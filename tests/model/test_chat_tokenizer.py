@@ -1,4 +1,4 @@
-"""Tokenizers for logs: transformers' ids, and conversations split into prompt and answer."""
+"""Tokenizers for logs: the same ids as transformers, and conversations split into prompt and answer."""
 
 from __future__ import annotations
 
@@ -17,23 +17,25 @@ QUESTION = [{"role": "user", "content": "What pulls the sea?"}]
 ANSWER = {"role": "assistant", "content": "The moon."}
 
 
-def test_a_folder_and_its_file_give_transformers_ids(tmp_path: Path) -> None:
+def test_token_ids_equal_those_of_transformers(tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
     folder = chat_folder(tmp_path / "chat")
-    theirs = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    rendered = theirs.apply_chat_template([*QUESTION, ANSWER], tokenize=False)
+    reference = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    rendered = reference.apply_chat_template([*QUESTION, ANSWER], tokenize=False)
     for source in (folder, folder / "tokenizer.json"):
-        ours = load_tokenizer(source)
-        assert list(ours("the moon<|end|> pulls")) == theirs("the moon<|end|> pulls")["input_ids"]
-        prompt, output = ours.chat(QUESTION, ANSWER, None)
-        assert [*prompt, *output] == theirs(rendered, add_special_tokens=False)["input_ids"][
-            : -len(theirs("\n").input_ids)
-        ]
-        assert theirs.decode(output) == " The moon.<|end|>"
+        tokenizer = load_tokenizer(source)
+        assert list(tokenizer("the moon<|end|> pulls")) == reference("the moon<|end|> pulls")["input_ids"]
+        prompt, output = tokenizer.chat(QUESTION, ANSWER, None)
+        # The newline after the end token comes from the template, not from the model.
+        num_newline_tokens = len(reference("\n").input_ids)
+        rendered_ids = reference(rendered, add_special_tokens=False)["input_ids"]
+        assert [*prompt, *output] == rendered_ids[:-num_newline_tokens]
+        assert reference.decode(output) == " The moon.<|end|>"
 
 
-def test_a_class_of_its_own_is_opened_by_transformers(tmp_path: Path) -> None:
+def test_a_tokenizer_that_adds_bos_gives_the_same_chat_ids(tmp_path: Path) -> None:
+    """`add_bos_token` requires transformers' tokenizer, but a chat is encoded without special tokens around it."""
     folder = chat_folder(tmp_path / "chat")
     plain = load_tokenizer(folder).chat(QUESTION, ANSWER, None)
     config = json.loads((folder / "tokenizer_config.json").read_text())
@@ -41,7 +43,7 @@ def test_a_class_of_its_own_is_opened_by_transformers(tmp_path: Path) -> None:
     assert [list(ids) for ids in load_tokenizer(folder).chat(QUESTION, ANSWER, None)] == [list(ids) for ids in plain]
 
 
-def test_ids_are_text_again(tmp_path: Path) -> None:
+def test_decoding_reverses_encoding_and_skips_special_tokens(tmp_path: Path) -> None:
     folder = chat_folder(tmp_path)
     config = json.loads((folder / "tokenizer_config.json").read_text())
     for extra in ({}, {"add_bos_token": True, "bos_token": "<|end|>"}):
@@ -50,14 +52,14 @@ def test_ids_are_text_again(tmp_path: Path) -> None:
         assert tokenizer.decode([*tokenizer("The moon ."), *tokenizer("<|end|>")]) == "The moon ."
 
 
-def test_where_the_template_does_not_go_on_the_answers_text_counts() -> None:
+def test_if_the_template_changes_earlier_messages_the_answer_is_tokenized_as_plain_text() -> None:
     tokenizer = load_tokenizer(BUNDLED_MODEL)
     prompt, output = tokenizer.chat(QUESTION, ANSWER, None)
     assert list(output) == list(tokenizer("The moon."))
     assert len(prompt) > len(tokenizer("What pulls the sea?"))
 
 
-def test_a_tool_call_must_be_shown(tmp_path: Path) -> None:
+def test_a_template_that_omits_the_tool_call_is_refused(tmp_path: Path) -> None:
     call = {"type": "function", "function": {"name": "look_up", "arguments": {"word": "tide"}}}
     answer = {"role": "assistant", "content": "", "tool_calls": [call]}
     folder = chat_folder(tmp_path / "chat")
@@ -72,12 +74,12 @@ def test_a_tool_call_must_be_shown(tmp_path: Path) -> None:
     ("template", "reason"),
     [("{{ raise_exception('no system') }}", "refuses this conversation .no system"), ("{{ a.b.c }}", "refuses this")],
 )
-def test_a_template_may_refuse(tmp_path: Path, template: str, reason: str) -> None:
+def test_an_error_in_the_template_is_a_value_error(tmp_path: Path, template: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         load_tokenizer(chat_folder(tmp_path, template)).chat(QUESTION, ANSWER, None)
 
 
-def test_a_tokenizer_alone_has_no_template(tmp_path: Path) -> None:
+def test_a_tokenizer_file_alone_has_no_chat_template(tmp_path: Path) -> None:
     shutil.copy(BUNDLED_MODEL / "tokenizer.json", tmp_path)
     tokenizer = load_tokenizer(tmp_path / "tokenizer.json")
     assert list(tokenizer("the moon")) == list(load_tokenizer(BUNDLED_MODEL)("the moon"))
@@ -85,7 +87,7 @@ def test_a_tokenizer_alone_has_no_template(tmp_path: Path) -> None:
         tokenizer.chat(QUESTION, ANSWER, None)
 
 
-def test_a_tokenizer_that_may_not_be_looked_at_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_tokenizer_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> bool:
         raise PermissionError(13, "Permission denied")
 
@@ -95,7 +97,7 @@ def test_a_tokenizer_that_may_not_be_looked_at_is_told(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("content", ["{", '{"a": 1}', "[]"])
-def test_a_file_that_is_no_tokenizer_is_told(tmp_path: Path, content: str) -> None:
+def test_an_invalid_tokenizer_file_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "tokenizer.json").write_text(content)
     with pytest.raises(InputError, match="cannot be loaded"):
         load_tokenizer(tmp_path / "tokenizer.json")

@@ -1,4 +1,4 @@
-"""The compiled decoder: it scores as the model's own modules do, and no row depends on another, to the last bit."""
+"""The compiled decoder: it scores like transformers' modules, and no bit of a row depends on the other rows."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ from specrace.model.replays import trace_forwards
 from specrace.model.roofline import weight_bytes
 from specrace.model.target import Target
 from specrace.model.tree_inputs import TreeInputs
-from tests.models import WIDE, assert_scored_alike, tiny_model
+from tests.models import WIDE, assert_same_scores, tiny_model
 from tests.parts import VOCAB, random_prompt, random_tree
 
-# Pairwise: any two values of model, kind of weights, threads and vector width meet in one case.
+# Pairwise coverage of model, kind of weights, threads and vector width: any two values occur together in some case.
 CASES = [
     ("llama", "float32", 1, 8),
     ("llama", "bfloat16", 2, 16),
@@ -64,8 +64,8 @@ AVX512, AVX2, SSE = {"avx512f": True, "avx2": True, "fma": True}, {"avx2": True,
 
 
 @pytest.fixture(autouse=True)
-def run_as(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, dict[str, bool]], None]:
-    """Let a test run as on another machine; by default every test runs as on one with AVX2."""
+def set_processor(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, dict[str, bool]], None]:
+    """Returns a function that simulates a machine and its processor's features; by default x86 with AVX2."""
 
     def change(machine: str, features: dict[str, bool]) -> None:
         monkeypatch.setattr(processor, "host", lambda: (machine, features))
@@ -74,7 +74,7 @@ def run_as(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, dict[str, bool]], 
     return change
 
 
-def model_of(name: str, kind: str) -> Any:
+def make_model(name: str, kind: str) -> Any:
     model = tiny_model(name, **WIDE)
     if kind == "int8":
         round_weights(model)
@@ -82,17 +82,17 @@ def model_of(name: str, kind: str) -> Any:
 
 
 @cache
-def compiled(name: str, kind: str = "float32", vector_width: int = 8) -> Target:
-    target = Target(model_of(name, kind), name=name, int8=kind == "int8")
+def compiled_target(name: str, kind: str = "float32", vector_width: int = 8) -> Target:
+    target = Target(make_model(name, kind), name=name, int8=kind == "int8")
     trace_forwards(target, compiled=True, vector_width=vector_width)
     assert target.forward_kind == "compiled decoder" + (", int8 weights" if kind == "int8" else "")
     return target
 
 
 @cache
-def eager(name: str, kind: str = "float32") -> Target:
-    """A target with the weights of `compiled`, run by the library's modules."""
-    return Target(model_of(name, kind), name=name)
+def eager_target(name: str, kind: str = "float32") -> Target:
+    """A target with the weights of `compiled_target`, run by transformers' modules."""
+    return Target(make_model(name, kind), name=name)
 
 
 @contextmanager
@@ -109,24 +109,23 @@ def torch_threads(count: int) -> Iterator[None]:
     ("name", "kind", "vector_width"),
     [(name, kind, vector_width) for name, kind, _, vector_width in CASES if kind != "bfloat16"],
 )
-def test_trees_are_scored_as_by_the_librarys_modules(name: str, kind: str, vector_width: int) -> None:
-    """By one thread: torch's own threads would wait for each other, and more of ours change no bit (below)."""
-    assert_scored_alike(compiled(name, kind, vector_width), eager(name, kind), name, atol=5e-3)
+def test_trees_are_scored_as_by_transformers_modules(name: str, kind: str, vector_width: int) -> None:
+    assert_same_scores(compiled_target(name, kind, vector_width), eager_target(name, kind), name, atol=5e-3)
 
 
 @pytest.mark.parametrize(("name", "kind", "threads", "vector_width"), CASES)
-def test_a_row_in_a_tree_is_the_row_alone_to_the_last_bit(
+def test_a_row_in_a_tree_is_bit_identical_to_the_row_alone(
     name: str, kind: str, threads: int, vector_width: int
 ) -> None:
-    """Paths of random trees against the same tokens scored one at a time: logits, keys and values are equal."""
-    target, chance = compiled(name, kind, vector_width), random.Random(name)
-    text = list(random_prompt(chance))
+    """Scores paths of random trees and the same tokens one at a time: logits, keys and values are equal."""
+    target, rng = compiled_target(name, kind, vector_width), random.Random(name)
+    text = list(random_prompt(rng))
     with torch_threads(threads):
         tree_store, chain_store = (target.prefill(text).store.clone(400) for _ in range(2))
         for size in (1, 5, 2, 9, 30, 3):
-            tree = random_tree(chance, text[-1], size)
+            tree = random_tree(rng, text[-1], size)
             logits = target.logits(tree_store, tree)
-            path = tree.path_to(chance.randrange(len(tree)))
+            path = tree.path_to(rng.randrange(len(tree)))
             for node in path:
                 single = target.logits(chain_store, TokenTree.chain(tree.tokens[node]))
                 assert torch.equal(logits[node], single[0])
@@ -136,26 +135,25 @@ def test_a_row_in_a_tree_is_the_row_alone_to_the_last_bit(
             assert torch.equal(
                 tree_store.data[..., : tree_store.length, :], chain_store.data[..., : chain_store.length, :]
             )
-            text += [tree.tokens[node] for node in path[1:]] + [chance.randrange(VOCAB)]
+            text += [tree.tokens[node] for node in path[1:]] + [rng.randrange(VOCAB)]
 
 
-def test_threads_change_no_bit() -> None:
-    target, tree = compiled("llama"), random_tree(random.Random(3), 5, 20)
-    before, outputs = torch.get_num_threads(), []
+def test_the_number_of_threads_changes_no_bit() -> None:
+    target, tree = compiled_target("llama"), random_tree(random.Random(3), 5, 20)
+    outputs = []
     for count in (1, 2, 7):
-        torch.set_num_threads(count)
-        outputs.append(target.logits(target.prefill([3, 4, 5]).store.clone(90), tree))
-    torch.set_num_threads(before)
+        with torch_threads(count):
+            outputs.append(target.logits(target.prefill([3, 4, 5]).store.clone(90), tree))
     assert torch.equal(outputs[0], outputs[1]) and torch.equal(outputs[0], outputs[2])
 
 
-def test_bfloat16_is_nearer_to_float32_than_the_librarys_modules_are() -> None:
-    exact = Target(model_of("llama", "bfloat16").float())
+def test_bfloat16_scores_are_closer_to_float32_than_those_of_transformers() -> None:
+    exact = Target(make_model("llama", "bfloat16").float())
     text = list(random_prompt(random.Random(1)))
     tree = random_tree(random.Random(2), text[-1], 20)
     expected, ours, modules = (
         target.logits(target.prefill(text).store.clone(400), tree)
-        for target in (exact, compiled("llama", "bfloat16"), eager("llama", "bfloat16"))
+        for target in (exact, compiled_target("llama", "bfloat16"), eager_target("llama", "bfloat16"))
     )
     assert replays.gap(ours, expected) < max(0.02, replays.gap(modules, expected))
 
@@ -167,7 +165,7 @@ def test_bfloat16_is_nearer_to_float32_than_the_librarys_modules_are() -> None:
 def test_every_lane_prints_vanillas_text(name: str, kind: str, vector_width: int, temperature: float) -> None:
     racing = tuple(lane for lane, method in native_methods().items() if not method.needs_draft_model)
     spec = RaceSpec(racing, max_new_tokens=24, temperature=temperature, seed=5)
-    events = list(race(compiled(name, kind, vector_width), random_prompt(random.Random(3)), spec))
+    events = list(race(compiled_target(name, kind, vector_width), random_prompt(random.Random(3)), spec))
     assert isinstance(events[-1], Finished) and all(lane.identical for lane in events[-1].lanes)
 
 
@@ -175,7 +173,7 @@ def test_every_lane_prints_vanillas_text(name: str, kind: str, vector_width: int
     ("changes", "vector_width"),
     [({"num_key_value_heads": 4}, 8), ({"vocab_size": 39}, 16), ({"tie_word_embeddings": True}, 8)],
 )
-def test_other_shapes_are_scored_too(changes: dict[str, Any], vector_width: int) -> None:
+def test_models_of_other_shapes_are_scored(changes: dict[str, Any], vector_width: int) -> None:
     model = tiny_model("llama", **WIDE, **changes)
     target, tree = Target(model), random_tree(random.Random(3), 5, 20)
     trace_forwards(target, compiled=True, vector_width=vector_width)
@@ -186,12 +184,12 @@ def test_other_shapes_are_scored_too(changes: dict[str, Any], vector_width: int)
     torch.testing.assert_close(logits, expected, rtol=1e-4, atol=5e-3)
 
 
-def test_torchs_defaults_change_nothing() -> None:
+def test_torchs_default_dtype_changes_nothing() -> None:
     """transformers sets torch's default dtype while it loads a model, for all threads."""
-    target, tree = compiled("llama"), random_tree(random.Random(3), 5, 20)
+    target, tree = compiled_target("llama"), random_tree(random.Random(3), 5, 20)
     stores = [target.prefill([3, 4, 5]).store.clone(90) for _ in range(2)]
     expected, before = target.logits(stores[0], tree), torch.get_default_dtype()
-    fresh = Target(model_of("llama", "float32"))
+    fresh = Target(make_model("llama", "float32"))
     torch.set_default_dtype(torch.bfloat16)
     try:
         trace_forwards(fresh, compiled=True)
@@ -201,22 +199,27 @@ def test_torchs_defaults_change_nothing() -> None:
     assert torch.equal(logits, expected) and torch.equal(target.logits(stores[1], tree), expected)
 
 
-def test_a_step_for_which_memory_was_short_leaves_the_next_one_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    target = Target(model_of("llama", "float32"))
+def test_a_step_that_runs_out_of_memory_does_not_affect_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = Target(make_model("llama", "float32"))
     trace_forwards(target, compiled=True)
     store = target.prefill([3, 4, 5]).store.clone(300)
     small, large = TokenTree.chain(5, [6]), TokenTree.chain(5, [6] * 200)
-    expected, full = target.logits(store, small), compiled("llama")
-    monkeypatch.setattr(torch, "zeros", lambda *_, **__: (_ for _ in ()).throw(RuntimeError("no memory")))
+    expected, reference = target.logits(store, small), compiled_target("llama")
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr(torch, "zeros", fail)
     with pytest.raises(RuntimeError, match="no memory"):
         target.logits(store, large)
     assert torch.equal(target.logits(store, small), expected)
     monkeypatch.undo()
-    assert torch.equal(target.logits(store, large), full.logits(full.prefill([3, 4, 5]).store.clone(300), large))
+    expected = reference.logits(reference.prefill([3, 4, 5]).store.clone(300), large)
+    assert torch.equal(target.logits(store, large), expected)
 
 
-def test_two_threads_on_one_target_wait_for_each_other() -> None:
-    target, before = compiled("llama"), torch.get_num_threads()
+def test_simultaneous_forwards_of_two_threads_do_not_affect_each_other() -> None:
+    target, before = compiled_target("llama"), torch.get_num_threads()
     trees = [random_tree(random.Random(size), 5, size) for size in (3, 30)]
     forward = target.traced
     assert forward is not None
@@ -234,7 +237,7 @@ def test_two_threads_on_one_target_wait_for_each_other() -> None:
     assert all(torch.equal(output, expected[index % 2]) for index, output in enumerate(outputs))
 
 
-# Numbers.
+# Arithmetic.
 
 
 def test_exponentials_are_exact_to_two_units_in_the_last_place() -> None:
@@ -244,7 +247,7 @@ def test_exponentials_are_exact_to_two_units_in_the_last_place() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 61])
-def test_a_softmax_is_of_the_first_scores_only(count: int) -> None:
+def test_softmax_changes_only_the_first_scores(count: int) -> None:
     scores = torch.randn(64) * 30.0
     expected, buffer = torch.softmax(scores[:count] * 0.25, 0), scores.clone().numpy()
     softmax(buffer, count, np.float32(0.25))
@@ -261,7 +264,7 @@ def test_numbers_are_rounded_to_16_bits_as_torch_rounds_them() -> None:
     assert torch.equal(rounded, values.to(torch.bfloat16))
 
 
-def test_weights_are_rounded_to_their_own_scales_and_tied_ones_once() -> None:
+def test_weights_are_rounded_with_a_scale_for_each_row_and_tied_weights_only_once() -> None:
     model = tiny_model("llama", tie_word_embeddings=True)
     before = model.model.embed_tokens.weight.detach().clone()
     round_weights(model)
@@ -275,29 +278,29 @@ def test_weights_are_rounded_to_their_own_scales_and_tied_ones_once() -> None:
 # Threads.
 
 
-def decoders() -> int:
+def num_helper_threads() -> int:
     return sum(thread.name == "compiled-decoder" for thread in threading.enumerate())
 
 
 @pytest.fixture
-def harmless_signal() -> Iterator[None]:
-    """SIGUSR1 does nothing, but a system call that it meets returns."""
+def ignored_signal() -> Iterator[None]:
+    """SIGUSR1 does nothing except interrupt a system call."""
     before = signal.signal(signal.SIGUSR1, lambda *_: None)
     yield
     signal.signal(signal.SIGUSR1, before)
 
 
-@pytest.mark.usefixtures("harmless_signal")
+@pytest.mark.usefixtures("ignored_signal")
 def test_a_dropped_forward_ends_its_threads() -> None:
     before, target = torch.get_num_threads(), Target(tiny_model("llama", **WIDE))
     torch.set_num_threads(3)
-    num_before = decoders()
+    num_before = num_helper_threads()
     trace_forwards(target, compiled=True)
     torch.set_num_threads(before)
     workers = [thread for thread in threading.enumerate() if thread.name == "compiled-decoder"][num_before:]
     assert len(workers) == 2
     for worker in workers:
-        # A signal that arrives there only interrupts the wait.
+        # The thread must continue to wait after the signal.
         signal.pthread_kill(worker.ident, signal.SIGUSR1)  # type: ignore[arg-type]
     target.logits(target.prefill([3]).store.clone(9), TokenTree.chain(3))
     assert all(worker.is_alive() for worker in workers)
@@ -309,11 +312,11 @@ def test_a_dropped_forward_ends_its_threads() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
-def test_a_forked_process_has_threads_of_its_own() -> None:
+def test_a_forked_process_starts_its_own_threads() -> None:
     before, fork = torch.get_num_threads(), multiprocessing.get_context("fork")
     torch.set_num_threads(2)
-    target, tree = compiled("llama"), TokenTree.chain(5, [6, 7])
-    # Read here: torch's own threads are not started anew in a forked process.
+    target, tree = compiled_target("llama"), TokenTree.chain(5, [6, 7])
+    # The prompts are read before the fork, because a forked process cannot use torch's threads.
     stores = [target.prefill([3, 4, 5]).store.clone(90) for _ in range(2)]
     expected = target.logits(stores[0], tree)
     receiver, sender = fork.Pipe()
@@ -329,14 +332,14 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
     assert process.exitcode == 0
 
 
-def test_torch_has_one_thread_between_forwards_and_as_many_as_before_after_them() -> None:
-    before, target = torch.get_num_threads(), compiled("llama")
+def test_between_forwards_torch_is_limited_to_one_thread() -> None:
+    before, target = torch.get_num_threads(), compiled_target("llama")
     torch.set_num_threads(2)
     with target.between_forwards():
         assert torch.get_num_threads() == 1
     with pytest.raises(KeyError), target.between_forwards():
         raise KeyError
-    with eager("llama").between_forwards():
+    with eager_target("llama").between_forwards():
         assert torch.get_num_threads() == 2
     assert torch.get_num_threads() == 2
     torch.set_num_threads(before)
@@ -345,15 +348,15 @@ def test_torch_has_one_thread_between_forwards_and_as_many_as_before_after_them(
 # Compilation.
 
 
-def test_what_is_compiled_ahead_is_what_a_forward_runs(run_as: Callable[[str, dict[str, bool]], None]) -> None:
-    run_as("x86_64", AVX512)
+def test_a_forward_runs_the_code_that_was_compiled_ahead(set_processor: Callable[[str, dict[str, bool]], None]) -> None:
+    set_processor("x86_64", AVX512)
     compile_ahead()
     signatures = list(compiled_step(16).signatures)
     assert len(signatures) == 1
-    target = compiled("llama", vector_width=16)
+    target = compiled_target("llama", vector_width=16)
     target.logits(target.prefill([3, 4, 5]).store.clone(90), TokenTree.chain(5))
     assert list(compiled_step(16).signatures) == signatures
-    run_as("x86_64", SSE)
+    set_processor("x86_64", SSE)
     compile_ahead()
 
 
@@ -362,7 +365,7 @@ def test_code_for_each_vector_width_is_cached_under_its_own_name() -> None:
     assert names[0].removesuffix("8_wide") == names[1].removesuffix("16_wide")
 
 
-def test_code_that_changed_anywhere_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_in_any_file_changes_the_name_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """numba checks the function's own file only; the name in its cache covers the other files."""
     monkeypatch.setattr(jit, "__file__", str(tmp_path / "jit.py"))
 
@@ -379,7 +382,7 @@ def test_code_that_changed_anywhere_is_compiled_again(tmp_path: Path, monkeypatc
     assert name() != first
 
 
-def test_without_a_place_on_the_disk_it_is_compiled_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_is_compiled_even_if_it_cannot_be_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(function: Any, cache: bool = False) -> Any:
         if cache:
             raise RuntimeError("cannot cache function: no locator available")
@@ -393,7 +396,7 @@ def test_without_a_place_on_the_disk_it_is_compiled_all_the_same(monkeypatch: py
     assert jit.cached(work) is work
 
 
-def test_a_disk_without_room_keeps_no_forward_from_running(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_does_not_fail_a_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
     """numba compiles, and then raises because it cannot store the result."""
 
     def refuse(*_: Any) -> bool:
@@ -410,7 +413,7 @@ def test_a_disk_without_room_keeps_no_forward_from_running(monkeypatch: pytest.M
     assert stages == ["compiling"]
 
 
-# Which models run in it.
+# Which models and machines run the compiled decoder.
 
 
 @pytest.mark.parametrize(
@@ -427,14 +430,14 @@ def test_a_disk_without_room_keeps_no_forward_from_running(monkeypatch: pytest.M
         ("i686", AVX2, 0),
     ],
 )
-def test_the_processor_decides_the_width(
-    machine: str, features: dict[str, bool], vector_width: int, run_as: Callable[[str, dict[str, bool]], None]
+def test_the_processor_determines_the_vector_width(
+    machine: str, features: dict[str, bool], vector_width: int, set_processor: Callable[[str, dict[str, bool]], None]
 ) -> None:
-    run_as(machine, features)
+    set_processor(machine, features)
     assert processor.host_vector_width() == vector_width
 
 
-def test_this_processor_is_asked() -> None:
+def test_the_vector_width_of_this_processor_is_valid() -> None:
     assert processor.choose_vector_width(platform.machine(), get_host_cpu_features()) in (0, 8, 16)
 
 
@@ -449,7 +452,7 @@ def test_this_processor_is_asked() -> None:
         ("llama", WIDE, 0, "needs AVX with FMA, or NEON"),
     ],
 )
-def test_other_models_and_processors_run_as_before(
+def test_unsupported_models_and_processors_run_torchscript(
     name: str, changes: dict[str, Any], vector_width: int, reason: str
 ) -> None:
     target = Target(tiny_model(name, **changes))
@@ -464,7 +467,7 @@ def test_widths_that_8_divides_run_in_vectors_of_8() -> None:
     assert target.forward_kind == "compiled decoder"
 
 
-def test_so_do_small_ones_and_all_where_numba_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_models_and_machines_without_numba_run_torchscript(monkeypatch: pytest.MonkeyPatch) -> None:
     def engine() -> str:
         target = Target(tiny_model("llama", **WIDE))
         trace_forwards(target, packed=False)
@@ -478,8 +481,8 @@ def test_so_do_small_ones_and_all_where_numba_is_missing(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("change", ["dtype", "shape", "kind"])
-def test_weights_of_another_kind_are_refused(change: str) -> None:
-    """Weights are read by address, and no library checks what is there."""
+def test_weights_of_an_unexpected_dtype_shape_or_class_are_refused(change: str) -> None:
+    """The decoder reads weights by address, without further checks."""
     model = tiny_model("llama", **WIDE)
     mlp = model.model.layers[1].mlp
     if change == "dtype":
@@ -512,10 +515,10 @@ def test_float16_has_no_compiled_decoder() -> None:
 
 
 @pytest.mark.parametrize("features", [AVX512, AVX2])
-def test_the_bundled_model_in_int8_races_with_its_own_text(
-    features: dict[str, bool], run_as: Callable[[str, dict[str, bool]], None]
+def test_the_bundled_model_in_int8_races_losslessly(
+    features: dict[str, bool], set_processor: Callable[[str, dict[str, bool]], None]
 ) -> None:
-    run_as("x86_64", features)
+    set_processor("x86_64", features)
     target = load_target(BUNDLED_MODEL, dtype="int8")
     about = target.describe()
     assert (about["dtype"], about["engine"]) == ("int8", "compiled decoder, int8 weights")
@@ -525,11 +528,11 @@ def test_the_bundled_model_in_int8_races_with_its_own_text(
     assert isinstance(events[-1], Finished) and all(lane.identical for lane in events[-1].lanes)
 
 
-def test_a_processor_without_avx_runs_torchscript_says_so_and_refuses_int8(
-    monkeypatch: pytest.MonkeyPatch, run_as: Callable[[str, dict[str, bool]], None]
+def test_a_processor_without_avx_runs_torchscript_and_refuses_int8(
+    monkeypatch: pytest.MonkeyPatch, set_processor: Callable[[str, dict[str, bool]], None]
 ) -> None:
-    run_as("x86_64", SSE)
-    # The bundled model counts as a large one, which would run in the compiled decoder.
+    set_processor("x86_64", SSE)
+    # The bundled model counts as large, so only the processor prevents the compiled decoder.
     monkeypatch.setattr(replays, "_MIN_COMPILED_PARAMETERS", 1000)
     reason = "not compiled: ValueError: no compiled decoder here: it needs AVX with FMA, or NEON, and POSIX"
     target = load_target(BUNDLED_MODEL)
@@ -542,7 +545,7 @@ def test_a_processor_without_avx_runs_torchscript_says_so_and_refuses_int8(
     assert f"({reason}); use --dtype float32" in str(refused.value)
 
 
-def test_int8_is_refused_where_no_kernel_follows_the_model(tmp_path: Path) -> None:
+def test_int8_is_refused_for_models_and_devices_without_the_decoder(tmp_path: Path) -> None:
     tiny_model("gpt2").save_pretrained(tmp_path)
     with pytest.raises(InputError, match=r"cannot run in int8 .*Llama family.*use --dtype float32"):
         load_target(tmp_path, dtype="int8")
@@ -550,15 +553,14 @@ def test_int8_is_refused_where_no_kernel_follows_the_model(tmp_path: Path) -> No
         load_target(BUNDLED_MODEL, dtype="int8", device="cuda")
 
 
-def test_int8_runs_where_auto_is_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_int8_with_device_auto_is_refused_on_a_machine_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     check_device("auto", "int8")
     monkeypatch.setattr(device_map, "count_accelerators", lambda: 1)
     with pytest.raises(InputError, match="int8 weights are for one CPU"):
         check_device("auto", "int8")
 
 
-def test_int8_may_wait_until_the_device_is_there(tmp_path: Path) -> None:
-    """A target may be loaded unready; a model that cannot run in int8 is refused when it is made ready."""
+def test_an_int8_target_that_was_loaded_unready_is_checked_when_made_ready(tmp_path: Path) -> None:
     target = load_target(BUNDLED_MODEL, dtype="int8", ready=False)
     assert target.traced is None
     make_ready(target)

@@ -1,4 +1,4 @@
-"""Models on several devices: where everything lies, that nothing else changes, and how "auto" chooses."""
+"""Models on several devices: where tensors are, that outputs stay the same, and what "auto" chooses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from specrace import workbench as module
+from specrace import workbench as workbench_module
 from specrace.cli import main as cli
 from specrace.core.errors import InputError
 from specrace.core.events import Finished, Step
@@ -24,7 +24,7 @@ from specrace.model.kv import KVStore
 from specrace.model.loading import load_target
 from specrace.model.replays import capture
 from specrace.model.target import Target
-from tests.model.placed import FIRST, SECOND, TwoDevices, spread_model
+from tests.model.two_devices import FIRST, SECOND, TwoDevices, spread_model
 from tests.models import ARCHITECTURES, tiny_model, tiny_target
 from tests.parts import CopyingModel, random_prompt, random_tree
 
@@ -38,34 +38,34 @@ def spread_target(name: str) -> Target:
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_trees_are_scored_and_kept_as_on_one_device(name: str) -> None:
-    """Random trees, kept paths, step after step: the very logits, and every layer's cache on the layer's device."""
+def test_scores_and_caches_equal_those_on_one_device(name: str) -> None:
+    """Over several steps, logits are identical and every layer's cache is on the layer's device."""
     target, plain = spread_target(name), tiny_target(name, num_hidden_layers=3)
     assert target.layer_devices == (FIRST, SECOND, SECOND) and target.devices == (FIRST, SECOND)
-    chance = random.Random(name)
-    text = list(random_prompt(chance))
+    rng = random.Random(name)
+    text = list(random_prompt(rng))
     with TwoDevices(), torch.inference_mode():
         store, expected = target.prefill(text).store.clone(400), plain.prefill(text).store.clone(400)
         for step in range(10):
-            tree = random_tree(chance, text[-1], (0, 1, 6, 2, 15)[step % 5])
+            tree = random_tree(rng, text[-1], (0, 1, 6, 2, 15)[step % 5])
             logits = target.logits(store, tree)
             assert logits.device == SECOND and torch.equal(logits.cpu(), plain.logits(expected, tree))
-            path = tree.path_to(chance.randrange(len(tree)))
+            path = tree.path_to(rng.randrange(len(tree)))
             store.keep(path)
             expected.keep(path)
             assert [block.device for block in store.blocks] == [FIRST, SECOND]
             assert [len(block) for block in store.blocks] == [1, 2] and store.data is None
-            together = torch.cat([block.cpu() for block in store.blocks])
+            all_layers = torch.cat([block.cpu() for block in store.blocks])
             assert expected.data is not None
-            assert torch.equal(together[..., : store.length, :], expected.data[..., : store.length, :])
-            text += [tree.tokens[node] for node in path[1:]] + [chance.randrange(32)]
+            assert torch.equal(all_layers[..., : store.length, :], expected.data[..., : store.length, :])
+            text += [tree.tokens[node] for node in path[1:]] + [rng.randrange(32)]
 
 
 @pytest.mark.parametrize(
     ("name", "temperature", "prompt"), [("llama", 0.0, random_prompt(random.Random(3))), ("gpt2", 0.8, (7,))]
 )
-def test_a_race_prints_what_it_prints_on_one_device(name: str, temperature: float, prompt: tuple[int, ...]) -> None:
-    """In lanes that draft nothing, chains, trees, and rows beside the draft."""
+def test_a_race_prints_the_tokens_of_one_device(name: str, temperature: float, prompt: tuple[int, ...]) -> None:
+    """The four lanes draft nothing, chains, trees, and the n-grams of a lookahead window."""
     lanes = ("vanilla", "prompt-lookup", "fusion", "lookahead")
     spec = RaceSpec(lanes, max_new_tokens=12, temperature=temperature, seed=5)
     outputs = []
@@ -77,11 +77,13 @@ def test_a_race_prints_what_it_prints_on_one_device(name: str, temperature: floa
             *events, finished = race(target, prompt, spec)
         assert isinstance(finished, Finished) and all(lane.identical for lane in finished.lanes)
         steps = [event for event in events if isinstance(event, Step)]
-        outputs.append({lane: [t for step in steps if step.lane == lane for t in step.emitted] for lane in lanes})
+        outputs.append(
+            {lane: [token for step in steps if step.lane == lane for token in step.emitted] for lane in lanes}
+        )
     assert outputs[0] == outputs[1]
 
 
-def test_inside_generate_a_spread_model_says_what_it_says_on_one_device() -> None:
+def test_generate_prints_the_tokens_of_one_device() -> None:
     ids = torch.tensor([random_prompt(random.Random(1))])
     with TwoDevices():
         spread, plain = spread_model(tiny_model("llama")), tiny_model("llama")
@@ -92,7 +94,7 @@ def test_inside_generate_a_spread_model_says_what_it_says_on_one_device() -> Non
     assert torch.equal(*outputs)
 
 
-def test_a_draft_model_of_several_devices_reads_and_guesses() -> None:
+def test_a_draft_model_on_several_devices_predicts_the_same_tokens() -> None:
     targets = (spread_target("llama"), tiny_target("llama", num_hidden_layers=3))
     with TwoDevices():
         sessions = [DraftModel(target).after([3, 4, 5, 6]).session(SamplingParams()) for target in targets]
@@ -100,7 +102,7 @@ def test_a_draft_model_of_several_devices_reads_and_guesses() -> None:
     assert drafts[0] == drafts[1]
 
 
-def test_nothing_is_captured_and_the_description_says_why() -> None:
+def test_a_target_on_several_devices_stays_eager_and_its_description_says_why() -> None:
     target = spread_target("llama")
     with TwoDevices():
         capture(target)
@@ -109,17 +111,17 @@ def test_nothing_is_captured_and_the_description_says_why() -> None:
     assert about["engine"] == "eager (on several devices)" and about["device"] == "2 x cpu"
 
 
-def test_a_layer_that_writes_elsewhere_is_refused() -> None:
+def test_a_write_from_another_device_than_the_layers_is_refused() -> None:
     store = KVStore(2, 8, (FIRST, SECOND))
     keys = torch.zeros(1, 2, 3, 4)
     with TwoDevices():
         store.write(0, keys, keys)
-        with pytest.raises(ValueError, match="each on its own device"):
+        with pytest.raises(ValueError, match="on the device of their layer"):
             store.write(1, keys, keys)
         store.write(1, keys.to(SECOND), keys.to(SECOND))
 
 
-def test_every_device_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_synchronize_waits_for_every_device(monkeypatch: pytest.MonkeyPatch) -> None:
     target = spread_target("llama")
     synchronized: list[torch.device] = []
     monkeypatch.setattr(torch.cuda, "synchronize", synchronized.append)
@@ -137,7 +139,7 @@ def test_a_model_whose_layers_are_not_found_is_refused() -> None:
         Target(model)
 
 
-# The choice.
+# Choosing the devices.
 
 
 @pytest.mark.parametrize(
@@ -151,15 +153,15 @@ def test_a_model_whose_layers_are_not_found_is_refused() -> None:
         ("cuda:1", 2, ("cuda:1", None)),
     ],
 )
-def test_auto_takes_what_there_is(
+def test_auto_chooses_from_the_available_devices(
     device: str, gpus: int, expected: tuple[str, str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(device_map, "count_accelerators", lambda: gpus)
-    assert (device_map.one_device(device), device_map.spread(device)) == expected
+    assert (device_map.one_device(device), device_map.choose_map(device)) == expected
 
 
 @pytest.mark.parametrize(("available", "expected"), [(True, 3), (False, 0)])
-def test_accelerators_are_those_that_torch_can_use(
+def test_only_accelerators_that_torch_can_use_are_counted(
     available: bool, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: available)
@@ -173,15 +175,15 @@ def test_without_a_gpu_auto_is_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert target.device.type == "cpu" and target.dtype == torch.float32 and "TorchScript" in target.forward_kind
 
 
-def test_another_model_is_loaded_on_the_device_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_model_is_loaded_on_the_requested_device(monkeypatch: pytest.MonkeyPatch) -> None:
     devices: list[str] = []
 
     def load(_: Any, *, device: str, **__: Any) -> Target:
         devices.append(device)
         return tiny_target("llama")
 
-    monkeypatch.setattr(module, "load_target", load)
-    workbench = module.Workbench(tiny_target("llama"), [], None, None, device="auto")  # type: ignore[arg-type]
+    monkeypatch.setattr(workbench_module, "load_target", load)
+    workbench = workbench_module.Workbench(tiny_target("llama"), [], None, None, device="auto")  # type: ignore[arg-type]
     workbench.with_model("other").with_model("another")
     assert devices == ["auto", "auto"]
 
@@ -190,7 +192,7 @@ def test_several_gpus_without_accelerate_are_refused_in_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(device_map, "count_accelerators", lambda: 2)
-    monkeypatch.setattr(device_map, "find_spec", dict.fromkeys(["accelerate"]).get)
+    monkeypatch.setattr(device_map, "find_spec", lambda _: None)
     assert cli.main(["race", "Why?", "--device", "auto"]) == 2
     message = capsys.readouterr().err.strip().splitlines()[-1]
     assert (
@@ -200,8 +202,8 @@ def test_several_gpus_without_accelerate_are_refused_in_one_sentence(
     )
 
 
-def test_several_gpus_hand_the_model_to_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the request to transformers is checked, not what it does with it."""
+def test_with_several_gpus_transformers_chooses_the_device_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks the arguments of the call only, because the test machine has no GPUs."""
     calls: list[dict[str, Any]] = []
 
     def load(_: Any, **options: Any) -> Any:
@@ -210,7 +212,7 @@ def test_several_gpus_hand_the_model_to_transformers(monkeypatch: pytest.MonkeyP
         return spread_model(tiny_model("llama", vocab_size=4160)), loading_info
 
     monkeypatch.setattr(device_map, "count_accelerators", lambda: 2)
-    monkeypatch.setattr(device_map, "find_spec", str)
+    monkeypatch.setattr(device_map, "find_spec", lambda _: "accelerate is installed")
     monkeypatch.setattr(loading.AutoModelForCausalLM, "from_pretrained", load)
     with TwoDevices():
         target = load_target(device="auto")
@@ -218,18 +220,18 @@ def test_several_gpus_hand_the_model_to_transformers(monkeypatch: pytest.MonkeyP
     assert target.forward_kind == "eager (on several devices)"
 
 
-@pytest.mark.parametrize("elsewhere", ["cpu", "disk"])
-def test_a_model_that_does_not_fit_the_gpus_is_refused(elsewhere: str) -> None:
+@pytest.mark.parametrize("off_gpu", ["cpu", "disk"])
+def test_a_model_that_does_not_fit_the_gpus_is_refused(off_gpu: str) -> None:
     model = tiny_model("llama")
-    model.hf_device_map = {"model": 0, "lm_head": elsewhere}
+    model.hf_device_map = {"model": 0, "lm_head": off_gpu}
     with pytest.raises(InputError, match="does not fit into the memory"):
-        device_map.settle_map(model, "large")
-    model.hf_device_map = {"": elsewhere}
-    device_map.settle_map(model, "large")
+        device_map.prepare_mapped(model, "large")
+    model.hf_device_map = {"": off_gpu}
+    device_map.prepare_mapped(model, "large")
 
 
-def test_an_explicit_map_is_followed_by_transformers_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With accelerate's own hooks: two names of one memory, which is all that a CPU has."""
+def test_a_model_with_an_explicit_device_map_prints_the_same_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Uses accelerate's hooks, on two names of the same CPU."""
     monkeypatch.setattr("accelerate.utils.modeling.check_device_same", lambda first, second: first.type == second.type)
     layout = {"model.embed_tokens": FIRST, "model.rotary_emb": FIRST, "model.norm": SECOND, "lm_head": SECOND}
     layout |= {f"model.layers.{number}": FIRST if number < 2 else SECOND for number in range(3)}

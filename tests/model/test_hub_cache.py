@@ -1,4 +1,4 @@
-"""Models in the hub's cache: complete ones are loaded without asking the hub, and no others are."""
+"""Models in the hub's cache: only complete ones are loaded without asking the hub."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HUB, COMMIT = "someone/model", "1" * 40
 INDEX = "model.safetensors.index.json"
 
 
-class SilentHub:
+class UnreachableHub:
     """A hub that does not answer."""
 
     def model_info(self, *_: Any, **__: Any) -> None:
@@ -26,7 +26,7 @@ class SilentHub:
 
 @pytest.fixture
 def snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A model in several files in the hub's cache."""
+    """A model in the hub's cache, with its weights in several files."""
     home = tmp_path / "models--someone--model"
     (home / "refs").mkdir(parents=True)
     (home / "refs" / "main").write_text(COMMIT)
@@ -36,23 +36,23 @@ def snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     tokenizer.save_pretrained(folder)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(loading, "HfApi", SilentHub)
+    monkeypatch.setattr(loading, "HfApi", UnreachableHub)
     return folder
 
 
-def test_a_whole_model_is_loaded_without_asking(snapshot: Path) -> None:
+def test_a_complete_model_is_loaded_without_asking_the_hub(snapshot: Path) -> None:
     assert (snapshot / INDEX).is_file() and len(list(snapshot.glob("*.safetensors"))) > 1
     assert load_target(HUB, graphs=False).name == HUB
 
 
-@pytest.mark.parametrize("lacking", ["config.json", "tokenizer.json", "a part of the weights"])
-def test_what_an_interrupted_download_left_is_not_taken_for_a_model(snapshot: Path, lacking: str) -> None:
-    (snapshot / lacking if "." in lacking else sorted(snapshot.glob("*.safetensors"))[-1]).unlink()
+@pytest.mark.parametrize("missing", ["config.json", "tokenizer.json", "*.safetensors"])
+def test_an_incomplete_download_is_not_loaded(snapshot: Path, missing: str) -> None:
+    sorted(snapshot.glob(missing))[-1].unlink()
     with pytest.raises(InputError, match="the hub was asked"):
         load_target(HUB, graphs=False)
 
 
-def test_pickled_weights_are_a_model_too(snapshot: Path) -> None:
+def test_pickled_weights_are_loaded(snapshot: Path) -> None:
     for file in (*snapshot.glob("*.safetensors"), snapshot / INDEX):
         file.unlink()
     model = tiny_model("llama", vocab_size=len(byte_tokenizer()))
@@ -60,7 +60,7 @@ def test_pickled_weights_are_a_model_too(snapshot: Path) -> None:
     assert load_target(HUB, graphs=False).name == HUB
 
 
-def test_weights_that_do_not_fit_are_refused_under_a_hub_id_too(
+def test_a_cached_model_that_does_not_fit_into_memory_is_refused(
     snapshot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = sum(file.stat().st_size for file in snapshot.glob("*.safetensors"))

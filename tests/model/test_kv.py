@@ -13,7 +13,7 @@ from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS
 from specrace.model.kv import KVStore
 from specrace.model.target import Target
-from tests.model.placed import FIRST, SECOND, TwoDevices
+from tests.model.two_devices import FIRST, SECOND, TwoDevices
 from tests.models import ARCHITECTURES, tiny_target
 from tests.parts import inputs, random_prompt, random_tree, run_lane
 
@@ -27,28 +27,28 @@ def plain_logits(target: Target, tokens: list[int]) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_keeping_random_paths_equals_sequential_decoding(name: str) -> None:
-    """Every node's logits, step after step, are those of its own path decoded without a cache."""
+    """At every step, each node's logits equal those of its path decoded without a cache."""
     target = tiny_target(name)
     for seed in range(3):
-        chance = random.Random(seed)
-        text = list(random_prompt(chance))
+        rng = random.Random(seed)
+        text = list(random_prompt(rng))
         store = target.prefill(text).store.clone(200)
         for _ in range(6):
-            tree = random_tree(chance, text[-1], chance.randint(0, 12))
+            tree = random_tree(rng, text[-1], rng.randint(0, 12))
             logits = target.logits(store, tree)
             for node in range(len(tree)):
                 path = [tree.tokens[ancestor] for ancestor in tree.path_to(node)[1:]]
                 torch.testing.assert_close(logits[node], plain_logits(target, text + path)[-1], rtol=1e-4, atol=1e-3)
-            kept_path = tree.path_to(chance.randrange(len(tree)))
+            kept_path = tree.path_to(rng.randrange(len(tree)))
             store.keep(kept_path)
-            text += [tree.tokens[node] for node in kept_path[1:]] + [chance.randrange(32)]
+            text += [tree.tokens[node] for node in kept_path[1:]] + [rng.randrange(32)]
             assert store.length == len(text) - 1
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("name", ["llama", "gpt2", "gpt-neox", "qwen3"])
-def test_the_additive_mask_holds_under_both_kinds_of_attention(name: str, attention: str) -> None:
-    """A bool mask would be added to eager scores as 0 and 1: visible here, for nodes see each other's branches."""
+def test_trees_are_masked_correctly_in_sdpa_and_eager_attention(name: str, attention: str) -> None:
+    """Eager attention would add a bool mask as 0 and 1, so nodes would see other branches."""
     target = tiny_target(name, attention=attention)
     assert target.config._attn_implementation == attention
     tree = TokenTree((5, 6, 7, 8, 9, 6), (-1, 0, 0, 1, 2, 2))
@@ -59,7 +59,7 @@ def test_the_additive_mask_holds_under_both_kinds_of_attention(name: str, attent
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
-def test_eager_and_sdpa_print_the_same(name: str) -> None:
+def test_eager_and_sdpa_attention_print_the_same_tokens(name: str) -> None:
     prompt = (4, 5, 6, 4, 5, 6, 4, 5)
     outputs = []
     for attention in ("sdpa", "eager"):
@@ -69,10 +69,11 @@ def test_eager_and_sdpa_print_the_same(name: str) -> None:
     assert outputs[0] == outputs[1] and len(outputs[0]) == 16
 
 
-def test_clones_are_apart() -> None:
+def test_clones_are_independent() -> None:
     target = tiny_target("llama")
     prefix = target.prefill([2, 3, 4, 5]).store
-    before = prefix.data.clone() if prefix.data is not None else None
+    assert prefix.data is not None
+    before = prefix.data.clone()
     first, second = prefix.clone(10), prefix.clone(12)
     tree = TokenTree.chain(5, [6, 7])
     expected = target.logits(second, tree)
@@ -80,25 +81,26 @@ def test_clones_are_apart() -> None:
     first.keep((0, 1, 2, 3))
     assert (first.length, second.length, prefix.length) == (7, 3, 3)
     assert torch.equal(target.logits(second, tree), expected)
-    assert before is not None and prefix.data is not None and torch.equal(prefix.data, before)
+    assert torch.equal(prefix.data, before)
     assert first.data is not None and second.data is not None and first.data.data_ptr() != second.data.data_ptr()
 
 
-def test_a_dropped_store_is_freed_at_once() -> None:
-    """Not by the garbage collector, which is late to free a few objects that hold much memory."""
+def test_a_dropped_store_is_freed_immediately() -> None:
+    """The garbage collector, which may run much later, is not needed."""
     target = tiny_target("llama")
     gc.disable()
     try:
         store = target.prefill([3, 4, 5]).store
-        target.logits(copy := store.clone(9), TokenTree.chain(5, [6]))
-        references = weakref.ref(store), weakref.ref(copy)
-        del store, copy
+        clone = store.clone(9)
+        target.logits(clone, TokenTree.chain(5, [6]))
+        references = weakref.ref(store), weakref.ref(clone)
+        del store, clone
         assert [reference() for reference in references] == [None, None]
     finally:
         gc.enable()
 
 
-def test_a_store_that_is_full_says_so() -> None:
+def test_a_write_to_a_full_store_is_refused() -> None:
     target = tiny_target("llama")
     store = target.prefill([2, 3, 4]).store.clone(4)
     target.logits(store, TokenTree.chain(4, [5]))
@@ -108,8 +110,8 @@ def test_a_store_that_is_full_says_so() -> None:
         store.clone(1)
 
 
-def _filled(capacity: int = 8, length: int = 2, written: int = 4) -> KVStore:
-    """A store of two layers whose every column holds its own index."""
+def _numbered_store(capacity: int = 8, length: int = 2, written: int = 4) -> KVStore:
+    """A store of two layers: in column c, the keys are c and the values c + 100."""
     store = KVStore(2, capacity)
     store.length = length
     columns = torch.arange(length, length + written, dtype=torch.float32)
@@ -121,8 +123,8 @@ def _filled(capacity: int = 8, length: int = 2, written: int = 4) -> KVStore:
 
 
 @pytest.mark.parametrize("path", [(0,), (0, 1), (0, 1, 2, 3), (0, 2), (0, 3), (0, 1, 3), (0, 2, 3)])
-def test_keep_moves_the_path_together(path: tuple[int, ...]) -> None:
-    store = _filled()
+def test_keep_moves_the_path_behind_the_committed_tokens(path: tuple[int, ...]) -> None:
+    store = _numbered_store()
     store.keep(path)
     assert store.length == 2 + len(path)
     assert store.data is not None
@@ -132,7 +134,7 @@ def test_keep_moves_the_path_together(path: tuple[int, ...]) -> None:
 
 
 def test_layers_of_another_shape_are_refused() -> None:
-    store = _filled()
+    store = _numbered_store()
     with pytest.raises(ValueError, match="one shape"):
         store.write(1, torch.zeros(1, 2, 1, 5), torch.zeros(1, 2, 1, 5))
     with pytest.raises(ValueError, match="one shape"):
@@ -150,11 +152,11 @@ def test_a_prompt_of_one_token_has_an_empty_prefix() -> None:
 
 
 def _block(*columns: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Keys of one head and one number each, [1, 1, N, 1]."""
+    """Keys or values of N tokens, with one head and one number per token, [1, 1, N, 1]."""
     return torch.tensor(columns, dtype=dtype)[None, None, :, None]
 
 
-def test_a_store_over_foreign_storage_writes_there() -> None:
+def test_a_store_over_existing_storage_writes_to_that_storage() -> None:
     data = torch.zeros(3, 2, 1, 4, 8, 5)
     store = KVStore.over(data)
     assert (store.num_layers, store.capacity, store.length) == (3, 8, 0)
@@ -166,7 +168,7 @@ def test_a_store_over_foreign_storage_writes_there() -> None:
     assert data.sum() == 3 * keys.sum()
 
 
-def test_what_was_aimed_goes_to_its_columns_and_reads_back_the_first_of_all() -> None:
+def test_a_write_to_slots_reads_back_the_first_columns() -> None:
     store = KVStore(1, 6)
     store.write(0, _block(1, 2, 3), _block(1, 2, 3))
     store.commit(2)
@@ -181,7 +183,7 @@ def test_what_was_aimed_goes_to_its_columns_and_reads_back_the_first_of_all() ->
     assert store.write(0, _block(5), _block(5))[0].flatten().tolist() == [7, 2, 5]
 
 
-def test_the_model_is_told_what_a_write_will_read_back() -> None:
+def test_the_cache_reports_lengths_and_mask_sizes_to_the_model() -> None:
     store = KVStore(1, 6)
     store.write(0, _block(1, 2, 3), _block(1, 2, 3))
     store.commit(1)
@@ -194,8 +196,8 @@ def test_the_model_is_told_what_a_write_will_read_back() -> None:
     assert layer.is_initialized is True
 
 
-def test_rewinding_forgets_what_came_last_and_never_settles_more() -> None:
-    store = _filled(length=2, written=4)
+def test_rewinding_drops_the_last_tokens_and_never_adds_any() -> None:
+    store = _numbered_store(length=2, written=4)
     store.commit(4)
     store.rewind(9)
     assert store.length == 6
@@ -210,7 +212,7 @@ def test_the_storage_has_the_models_dtype(dtype: torch.dtype) -> None:
     assert store.data is not None and store.data.dtype == keys.dtype == values.dtype == dtype
 
 
-def test_a_clone_may_be_as_small_as_what_is_settled() -> None:
+def test_a_clone_may_be_as_small_as_the_committed_part() -> None:
     store = KVStore(1, 6)
     store.write(0, _block(1, 2, 3), _block(4, 5, 6))
     store.commit(3)
@@ -219,8 +221,8 @@ def test_a_clone_may_be_as_small_as_what_is_settled() -> None:
     assert copy.data is not None and copy.data.flatten().tolist() == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_store_that_held_something_may_hold_nothing_again() -> None:
-    store = _filled()
+def test_a_store_can_be_restored_to_an_empty_one() -> None:
+    store = _numbered_store()
     data = store.data
     store.restore(KVStore(2, 8))
     assert store.length == 0 and store.data is data

@@ -1,4 +1,4 @@
-"""Free memory under containers' limits, and OpenMP's workers, which must not get in each other's way."""
+"""Free memory under container limits, and the release of OpenMP's workers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from specrace.core import processors
 from specrace.model import machine
 from tests import processes
 
-# It runs in its own process, where OpenMP has two threads, however many the tests' process has.
-COMPUTES = """
+# Runs in its own process, where OpenMP has exactly two threads. Prints how many fewer threads than before there are,
+# after a release and after the next operation.
+SCRIPT = """
 import os, time, torch
 from specrace.model.machine import release_threads
 
@@ -26,8 +27,8 @@ def count():
 compute()
 before = count()
 release_threads()
-until = time.monotonic() + 60.0  # they end in their own time
-while count() == before and time.monotonic() < until:
+deadline = time.monotonic() + 60.0  # the workers end asynchronously
+while count() == before and time.monotonic() < deadline:
     time.sleep(0.01)
 print(before - count())
 compute()
@@ -36,12 +37,13 @@ print(before - count())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
-def test_workers_end_and_the_next_product_starts_new_ones() -> None:
-    done = processes.run(["-c", COMPUTES])
+def test_released_workers_end_and_the_next_operation_starts_new_ones() -> None:
+    done = processes.run(["-c", SCRIPT])
     assert done.stdout.split() == ["1", "0"], done.stderr
 
 
 GB = 1_000_000_000
+# What version 1 reports for no limit.
 UNLIMITED = "9223372036854771712"
 
 
@@ -55,46 +57,48 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "groups"
 
 
-def limit(folder: Path, *, version: int, max_bytes: int | str, used: int, cached: tuple[int, int] = (0, 0)) -> None:
-    """Write a control group's files as the kernel does; `cached` has active and inactive bytes of its file cache."""
-    names, kind = (
-        (("memory.max", "memory.current"), "")
-        if version == 2
-        else (("memory.limit_in_bytes", "memory.usage_in_bytes"), "total_")
-    )
+def write_limit(
+    folder: Path, *, version: int, max_bytes: int | str, used: int, cached: tuple[int, int] = (0, 0)
+) -> None:
+    """Write a control group's files as the kernel does; `cached` is its file cache's active and inactive bytes."""
+    if version == 2:
+        names, prefix = ("memory.max", "memory.current"), ""
+    else:
+        names, prefix = ("memory.limit_in_bytes", "memory.usage_in_bytes"), "total_"
     folder.mkdir(parents=True, exist_ok=True)
     for name, value in zip(names, (max_bytes, used), strict=True):
         (folder / name).write_text(f"{value}\n")
-    stat = f"anon 5\n{kind}active_file {cached[0]}\n{kind}inactive_file {cached[1]}\n{kind}active_anon 7\n"
+    active, inactive = cached
+    stat = f"anon 5\n{prefix}active_file {active}\n{prefix}inactive_file {inactive}\n{prefix}active_anon 7\n"
     (folder / "memory.stat").write_text(stat)
 
 
 @pytest.mark.parametrize(
     ("version", "cgroup", "top"), [(2, "0::{path}\n", ""), (1, "5:cpu:/x\n4:hugetlb,memory:{path}\n0::/\n", "memory")]
 )
-def test_a_containers_limit_goes_before_the_hosts_memory(groups: Path, version: int, cgroup: str, top: str) -> None:
+def test_a_containers_limit_bounds_free_memory(groups: Path, version: int, cgroup: str, top: str) -> None:
     cgroup_file, top_group = groups.parent / "own", groups / top
     cgroup_file.write_text(cgroup.format(path="/"))
-    assert machine.free_memory() == 64 * GB // 1024 * 1024, "there are no limits"
-    limit(top_group, version=version, max_bytes=8 * GB, used=5 * GB, cached=(GB, 2 * GB))
+    assert machine.free_memory() == 64 * GB // 1024 * 1024, "without limits, the host's memory"
+    write_limit(top_group, version=version, max_bytes=8 * GB, used=5 * GB, cached=(GB, 2 * GB))
     assert machine.free_memory() == 6 * GB
     # The narrowest of the enclosing groups counts; in a container that sees only its own group, the path leads nowhere.
     for path in ("/docker/ab12", "/docker/ab12/inner"):
         cgroup_file.write_text(cgroup.format(path=path))
         assert machine.free_memory() == 6 * GB
-    limit(top_group / "docker" / "ab12", version=version, max_bytes=4 * GB, used=GB)
-    limit(
+    write_limit(top_group / "docker" / "ab12", version=version, max_bytes=4 * GB, used=GB)
+    write_limit(
         top_group / "docker" / "ab12" / "inner",
         version=version,
         max_bytes="max" if version == 2 else UNLIMITED,
         used=GB,
     )
     assert machine.free_memory() == 3 * GB
-    limit(top_group / "docker" / "ab12", version=version, max_bytes=4 * GB, used=5 * GB)
+    write_limit(top_group / "docker" / "ab12", version=version, max_bytes=4 * GB, used=5 * GB)
     assert machine.free_memory() == 0
 
 
-def test_without_gnus_openmp_nothing_happens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_release_threads_does_nothing_without_gnus_openmp(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     maps = tmp_path / "maps"
     monkeypatch.setattr(machine, "_MAPS", maps)
     machine.release_threads()

@@ -15,21 +15,21 @@ from tests.models import ARCHITECTURES, tiny_target
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_the_bytes_of_a_cached_token_are_those_of_the_cache(name: str) -> None:
+def test_token_bytes_are_the_bytes_of_a_token_in_the_cache(name: str) -> None:
     target = tiny_target(name)
     data = target.prefill(list(range(2, 12))).store.data
     assert data is not None
     assert 9 * token_bytes(target.config, 4) == data.numel() * data.element_size()
 
 
-def test_an_embedding_is_read_whole_only_where_it_is_the_output_too() -> None:
-    loose, tied = tiny_target("llama", tie_word_embeddings=False), tiny_target("llama", tie_word_embeddings=True)
+def test_an_embedding_counts_only_if_it_is_also_the_output_layer() -> None:
+    untied, tied = tiny_target("llama", tie_word_embeddings=False), tiny_target("llama", tie_word_embeddings=True)
     table = 4 * 32 * 32
-    total_bytes = [4 * sum(p.numel() for p in target.model.parameters()) for target in (loose, tied)]
-    assert (
-        weight_bytes(loose.model) == total_bytes[0] - table
-        and weight_bytes(tied.model) == total_bytes[1] == total_bytes[0] - table
+    untied_bytes, tied_bytes = (
+        4 * sum(parameter.numel() for parameter in target.model.parameters()) for target in (untied, tied)
     )
+    assert weight_bytes(untied.model) == untied_bytes - table
+    assert weight_bytes(tied.model) == tied_bytes == untied_bytes - table
 
 
 def test_the_limit_is_bytes_over_bandwidth() -> None:
@@ -41,7 +41,7 @@ def test_the_limit_is_bytes_over_bandwidth() -> None:
 
 
 def test_bandwidth_is_bytes_read_and_written_over_the_median_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of copies that take 2 to 14 hundredths of a second by the clock, the median counts."""
+    """The simulated copies take 0.02, 0.04, ... 0.14 s; their median is 0.08 s."""
     ends = [sum(range(2, 2 * copy + 1, 2)) / 100 for copy in range(1, 8)]
     readings = iter([0.0, *(time for end in ends[:-1] for time in (end, end)), ends[-1]])
     monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter=readings.__next__))
@@ -50,8 +50,8 @@ def test_bandwidth_is_bytes_read_and_written_over_the_median_time(monkeypatch: p
     assert copy_bandwidth(torch.device("cpu")) == pytest.approx(2 * 1000 / 0.08)
 
 
-def test_where_memory_is_short_smaller_blocks_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model that fills its GPU must not be refused for a measurement."""
+def test_smaller_blocks_are_copied_if_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The measurement must not fail if the model fills its GPU."""
     ones, sizes = torch.ones, list[int]()
 
     def scarce(size: int, **kwargs: Any) -> torch.Tensor:
@@ -69,7 +69,7 @@ def test_where_memory_is_short_smaller_blocks_are_copied(monkeypatch: pytest.Mon
         copy_bandwidth(torch.device("cpu"))
 
 
-def test_a_target_measures_once_and_peak_memory_sees_an_allocation() -> None:
+def test_the_roofline_is_measured_once_and_peak_memory_includes_an_allocation() -> None:
     target = tiny_target("llama")
     assert target.roofline is target.roofline
     assert 0 < target.step_limit_ms(10, 1) < target.step_limit_ms(100_000, 1)
@@ -77,14 +77,14 @@ def test_a_target_measures_once_and_peak_memory_sees_an_allocation() -> None:
     before = target.peak_memory()
     if before is None:
         pytest.skip("this system does not report peak memory")
-    # One block may not show: the system may take other pages of this process meanwhile.
+    # A single block may not raise the peak: the system may remove other pages of this process meanwhile.
     blocks: list[torch.Tensor] = []
     while len(blocks) < 16 and (target.peak_memory() or 0) - before < 0.8 * 4 * (1 << 24):
         blocks.append(torch.ones(1 << 24))
     assert blocks and (target.peak_memory() or 0) - before >= 0.8 * 4 * (1 << 24)
 
 
-def test_the_bandwidth_of_a_cpu_is_measured_again_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measure_bandwidth_measures_a_cpu_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a shared machine it changes by a factor of two within minutes."""
     bandwidths = iter((1e9, 2e9, 4e9))
     monkeypatch.setattr("specrace.model.target.copy_bandwidth", lambda _: next(bandwidths))

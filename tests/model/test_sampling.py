@@ -1,4 +1,4 @@
-"""Choosing tokens: exact frequencies, transformers' own warpers, and noise that belongs to a position alone."""
+"""Choosing tokens: frequencies of the warped softmax, transformers' warpers, noise keyed by seed and position."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_SEED = 2**53
 
 
 def draw(logits: Tensor, positions: list[int], **params: float) -> list[int]:
-    """Tokens of a fresh sampler."""
+    """Choose tokens with a new sampler."""
     tokens: list[int] = Sampler(SamplingParams(**params)).choose(logits, positions).tolist()  # type: ignore[arg-type]
     return tokens
 
@@ -33,7 +33,7 @@ def random_logits(rows: int, vocab: int, seed: int = 0) -> Tensor:
 
 
 def total_variation(params: SamplingParams, logits: Tensor, count: int) -> float:
-    """Distance between the frequencies of `count` positions and the warped softmax."""
+    """The total variation distance between the frequencies at `count` positions and the warped softmax."""
     tokens: list[int] = []
     sampler = Sampler(params)
     for first in range(0, count, 1000):
@@ -66,7 +66,7 @@ def test_neighbouring_positions_and_seeds_are_independent() -> None:
 
 
 @given(st.integers(0, MAX_SEED), st.lists(st.integers(0, 5000), min_size=1, max_size=80))
-def test_a_position_draws_the_same_whatever_the_batch(seed: int, positions: list[int]) -> None:
+def test_the_token_at_a_position_does_not_depend_on_the_batch(seed: int, positions: list[int]) -> None:
     logits = torch.zeros(1, 50)
     sampler = Sampler(SamplingParams(1.0, seed=seed))
     together = sampler.choose(logits.expand(len(positions), -1), positions).tolist()
@@ -74,34 +74,34 @@ def test_a_position_draws_the_same_whatever_the_batch(seed: int, positions: list
     assert together == apart == [sampler.choose(logits, [position]).item() for position in positions]
 
 
-def test_noise_survives_more_positions_than_are_remembered() -> None:
+def test_noise_beyond_the_cached_positions_is_drawn_again_identically() -> None:
     logits = random_logits(1, 40)
     sampler = Sampler(SamplingParams(1.0, seed=3))
     first = [sampler.choose(logits, [position]).item() for position in range(300)]
     assert [sampler.choose(logits, [position]).item() for position in range(300)] == first
 
 
-def test_seeds_differ() -> None:
+def test_different_seeds_draw_different_tokens() -> None:
     logits = torch.zeros(64, 1000)
     outputs = {tuple(draw(logits, list(range(64)), temperature=1.0, seed=seed)) for seed in (0, 1, 2, 2**32, MAX_SEED)}
     assert len(outputs) == 5
 
 
 @pytest.mark.parametrize("bit", range(54))
-def test_every_bit_of_the_seed_counts(bit: int) -> None:
+def test_every_bit_of_the_seed_changes_the_tokens(bit: int) -> None:
     logits = torch.zeros(8, 1000)
     assert draw(logits, list(range(8)), temperature=1.0) != draw(logits, list(range(8)), temperature=1.0, seed=1 << bit)
 
 
-def test_noise_keyed_by_numbers_that_differ_in_their_upper_half_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch's own CPU generator takes 32 bits of a seed, so to it all these are one."""
+def test_noise_depends_on_the_upper_bits_of_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The keys have equal lower 32 bits, and torch's CPU generator would use only these."""
     monkeypatch.setattr("specrace.model.sampling._mix", lambda seed, _: seed)
     logits = torch.zeros(1, 100_000)
     assert len({draw(logits, [3], temperature=1.0, seed=5 + (upper << 32))[0] for upper in range(16)}) > 12
 
 
-def test_noise_is_gumbels() -> None:
-    """Its distribution function is exp(-exp(-x)); nothing is infinite."""
+def test_noise_follows_the_gumbel_distribution() -> None:
+    """The distribution function is exp(-exp(-x)), and no value is infinite."""
     sampler = Sampler(SamplingParams(1.0))
     noise = sampler.perturbed(torch.zeros(1, 50_000).expand(20, -1), range(20))
     assert noise.isfinite().all() and noise.dtype == torch.float32
@@ -109,7 +109,7 @@ def test_noise_is_gumbels() -> None:
         assert (noise < x).double().mean() == pytest.approx(math.exp(-math.exp(-x)), abs=0.002)
 
 
-def test_rows_of_one_position_share_their_noise_not_their_logits() -> None:
+def test_rows_of_one_position_share_the_noise_but_not_the_logits() -> None:
     logits = torch.stack([torch.tensor([0.0, 100.0]), torch.tensor([100.0, 0.0])])
     assert draw(logits, [7, 7], temperature=1.0) == [1, 0]
 
@@ -127,7 +127,7 @@ def test_warping_equals_transformers_warpers(temperature: float, top_k: int, top
     assert torch.equal(warp(logits, SamplingParams(temperature, top_p, top_k)), expected)
 
 
-def test_the_best_token_always_stays() -> None:
+def test_top_p_and_top_k_never_exclude_the_best_token() -> None:
     logits = random_logits(50, 30)
     best = logits.argmax(dim=-1).tolist()
     assert draw(logits, list(range(50)), temperature=5.0, top_p=1e-9) == best
@@ -140,23 +140,23 @@ def test_temperature_zero_is_greedy_and_needs_no_noise() -> None:
 
 
 @pytest.mark.parametrize("temperature", [1e-3, 1e-6, 1e-12, 1e-38, 1e-42, 5e-324])
-def test_a_temperature_next_to_zero_is_greedy(temperature: float) -> None:
+def test_a_temperature_close_to_zero_is_greedy(temperature: float) -> None:
     logits = random_logits(200, 100)
     assert draw(logits, list(range(200)), temperature=temperature) == logits.argmax(dim=-1).tolist()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_is_drawn_in_full(dtype: torch.dtype) -> None:
+def test_half_precision_logits_are_sampled_in_float32(dtype: torch.dtype) -> None:
     logits = random_logits(100, 50).to(dtype)
     assert draw(logits, list(range(100)), temperature=0.7) == draw(logits.float(), list(range(100)), temperature=0.7)
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("not_finite", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("params", [{}, {"temperature": 0.8}, {"temperature": 0.8, "top_p": 0.5, "top_k": 3}])
-def test_logits_that_are_no_numbers_still_give_a_token(bad: float, params: dict[str, float]) -> None:
-    """A model that overflows must not bring a race down."""
+def test_logits_that_are_not_finite_still_give_a_token(not_finite: float, params: dict[str, float]) -> None:
+    """A model whose logits overflow must not end a race."""
     logits = random_logits(3, 20)
-    logits[0, 4], logits[1] = bad, bad
+    logits[0, 4], logits[1] = not_finite, not_finite
     assert all(0 <= token < 20 for token in draw(logits, [1, 2, 3], **params))
 
 
@@ -171,17 +171,22 @@ def test_values_out_of_bounds_are_refused(name: str, value: float) -> None:
         SamplingParams(**{name: value})  # type: ignore[arg-type]
 
 
-def test_a_deep_draft_draws_only_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noise_is_drawn_only_for_new_positions(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[int] = []
-    plain = sampling._uniform
-    monkeypatch.setattr(sampling, "_uniform", lambda key, *how: (drawn.append(key), plain(key, *how))[1])
+    uniform = sampling._uniform
+
+    def record(key: int, count: int, device: torch.device) -> Tensor:
+        drawn.append(key)
+        return uniform(key, count, device)
+
+    monkeypatch.setattr(sampling, "_uniform", record)
     sampler, logits = Sampler(SamplingParams(1.0, seed=3)), torch.zeros(129, 40)
     for root in range(7, 12):
         sampler.choose(logits, range(root, root + 129))
     assert len(drawn) == len(set(drawn)) == 129 + 4
 
 
-RULES = st.builds(
+PARAMS = st.builds(
     SamplingParams,
     st.sampled_from([0.3, 0.7, 1.0, 1.3, 5.0]),
     st.sampled_from([0.2, 0.6, 0.95, 1.0]),
@@ -189,8 +194,8 @@ RULES = st.builds(
 )
 
 
-@given(RULES, st.integers(0, 10**6))
-def test_p_and_q_go_through_the_same_warpers(params: SamplingParams, seed: int) -> None:
+@given(PARAMS, st.integers(0, 10**6))
+def test_warp_probs_equals_warp(params: SamplingParams, seed: int) -> None:
     probs = np.random.default_rng(seed).dirichlet([0.5] * 8, size=3)
     expected = warp(torch.log(torch.from_numpy(probs)), params).softmax(dim=-1).numpy()
     assert warp_probs(probs, params) == pytest.approx(expected, abs=1e-9)

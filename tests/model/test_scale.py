@@ -1,4 +1,4 @@
-"""Contexts of 1k to 32k tokens: a step's memory and work grow no faster than what it must read."""
+"""Contexts of 1k to 32k tokens: a step's memory and work grow no faster than the cache that the step reads."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def target() -> Target:
     return tiny_target("llama", max_position_embeddings=40_000)
 
 
-def session_behind(target: Target, context: int) -> ModelSession:
-    """A session after `context` tokens with random keys and values: prefill's cost is the model's own."""
+def session_after(target: Target, context: int) -> ModelSession:
+    """A session after `context` tokens with random keys and values, so that no prefill is needed."""
     generator = torch.Generator().manual_seed(0)
     store = KVStore(target.num_layers, context)
     store.blocks = [torch.randn((target.num_layers, 2, 1, 2, context, 8), generator=generator)]
@@ -35,8 +35,8 @@ def session_behind(target: Target, context: int) -> ModelSession:
     return target.session(Prefix(store, 0.0), ROOM, SamplingParams())
 
 
-class Numbers(TorchDispatchMode):
-    """Counts the numbers that torch's operations return: a measure of their work that no machine changes."""
+class ElementCounter(TorchDispatchMode):
+    """Counts the elements of tensors that torch's operations return: a measure of work independent of the machine."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,22 +48,22 @@ class Numbers(TorchDispatchMode):
         return output
 
 
-def test_a_steps_work_grows_as_the_context_does(target: Target) -> None:
-    """Each cached token costs a step the same, at 1k as at 32k."""
+def test_a_steps_work_grows_linearly_with_the_context(target: Target) -> None:
+    """Each cached token adds the same work to a step, at 1k as at 32k."""
     counts = []
     for context in CONTEXTS:
-        session = session_behind(target, context)
+        session = session_after(target, context)
         session.score(TREE)
-        with Numbers() as numbers:
+        with ElementCounter() as counter:
             session.score(TREE)
-        counts.append(numbers.count)
-    first, second = ((counts[n + 1] - counts[n]) / (CONTEXTS[n + 1] - CONTEXTS[n]) for n in (0, 1))
-    assert first == second > len(TREE) and counts[2] < 32 * counts[0]
+        counts.append(counter.count)
+    slopes = [(counts[n + 1] - counts[n]) / (CONTEXTS[n + 1] - CONTEXTS[n]) for n in (0, 1)]
+    assert slopes[0] == slopes[1] > len(TREE) and counts[2] < 32 * counts[0]
 
 
-def test_the_store_is_the_context_and_a_step_takes_little_beside_it(target: Target) -> None:
+def test_a_step_needs_little_memory_besides_the_store(target: Target) -> None:
     for context in CONTEXTS:
-        session = session_behind(target, context)
+        session = session_after(target, context)
         data = session.store.data
         assert data is not None
         assert data.numel() * data.element_size() == target.roofline.token_bytes * (context + ROOM)
@@ -74,12 +74,12 @@ def test_the_store_is_the_context_and_a_step_takes_little_beside_it(target: Targ
         after = target.peak_memory()
         if before is None or after is None:
             pytest.skip("this system does not report peak memory")
-        # A mask and its parts, [rows, columns], and grouped keys and values repeated for one layer.
+        # Float32 masks of [rows, columns], a layer's keys and values repeated for grouped queries, and 32 MiB of slack.
         assert after - before < 16 * 4 * len(TREE) * (context + ROOM) + (32 << 20)
 
 
-def test_at_32k_a_tree_is_scored_as_its_paths_are(target: Target) -> None:
-    session = session_behind(target, CONTEXTS[-1])
+def test_a_tree_after_32k_tokens_is_scored_like_its_paths(target: Target) -> None:
+    session = session_after(target, CONTEXTS[-1])
     logits = target.logits(session.store, TREE)
     for node in (5, 9, 16):
         path = TREE.path_to(node)

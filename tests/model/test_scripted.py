@@ -1,4 +1,4 @@
-"""A scripted target: it accepts what forced decoding accepts, and runs every forward."""
+"""A scripted target accepts what forced decoding accepts, and runs every forward."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from specrace.lab.summary import summarise
 from specrace.model.graphs import COLUMN_STEP
 from specrace.model.replays import capture_graphs
 from specrace.model.scripted import SHAPES, ScriptedTarget, load_scripted, make_config
-from tests.model.test_graphs import Double
+from tests.model.test_graphs import FakeCapturer
 
 SMALL = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 LANES = tuple(name for name in native_methods() if not unscriptable(name))
@@ -44,17 +44,17 @@ def scripts() -> dict[tuple[int, ...], tuple[int, ...]]:
     return outputs
 
 
-def small(**changes: Any) -> ScriptedTarget:
+def small_target(**changes: Any) -> ScriptedTarget:
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(make_config("tiny", 50, **SMALL, **changes))
     return ScriptedTarget(model, scripts(), "a small one")
 
 
-# A tree, a chain, and one that learns from the target's tokens at rejected nodes.
+# trie drafts trees, suffix drafts chains, and fusion also learns from the target's tokens at rejected nodes.
 @pytest.mark.parametrize("method", ["trie", "suffix", "fusion"])
-def test_what_is_accepted_is_what_forced_decoding_accepts(method: str) -> None:
-    """Each step emits the transcript's next tokens, as many as `score` counts."""
-    target = small()
+def test_steps_accept_what_forced_decoding_accepts(method: str) -> None:
+    """Each step emits the transcript's next tokens; their number is the one that `score` counts."""
+    target = small_target()
     for prompt, output in itertools.islice(scripts().items(), 2):
         options = METHODS[method].defaults("cpu")
         drafter = METHODS[method].build(DrafterInputs(prompt, target.vocab_size, curve=assumed_curve("cpu")), **options)
@@ -66,7 +66,7 @@ def test_what_is_accepted_is_what_forced_decoding_accepts(method: str) -> None:
 
 
 def test_a_race_on_a_script_is_identical_and_says_that_it_is_scripted() -> None:
-    target = small()
+    target = small_target()
     prompt, output = next(iter(scripts().items()))
     started, *_, finished = race(target, prompt, RaceSpec(LANES, max_new_tokens=len(output)))
     assert "random weights" in started.about["scripted"] and started.about["model"] == "scripted a small one"
@@ -74,15 +74,15 @@ def test_a_race_on_a_script_is_identical_and_says_that_it_is_scripted() -> None:
 
 
 def test_every_forward_is_run() -> None:
-    target, calls = small(), []
+    target, calls = small_target(), []
     target.model.register_forward_hook(lambda *_: calls.append(1))
     prompt, output = next(iter(scripts().items()))
     steps = list(generate(target, "trie", prompt, max_new_tokens=len(output)))
     assert len(calls) == 1 + len(steps)
 
 
-def test_beside_the_script_the_weights_speak() -> None:
-    target = small()
+def test_off_the_script_the_random_weights_choose() -> None:
+    target = small_target()
     prompt, output = next(iter(scripts().items()))
     wrong = (output[0] + 1) % 50
     tree = TokenTree((prompt[-1], wrong, output[0], output[1]), (-1, 0, 0, 2))
@@ -92,32 +92,32 @@ def test_beside_the_script_the_weights_speak() -> None:
     assert scores.targets[1] == plain[1]
 
 
-def test_on_graphs_it_says_the_same() -> None:
-    target, double = small(), Double()
-    capture_graphs(target, double)
+def test_a_scripted_target_on_graphs_prints_the_script() -> None:
+    target, capturer = small_target(), FakeCapturer()
+    capture_graphs(target, capturer)
     prompt, output = next(iter(scripts().items()))
-    tokens = [t for step in generate(target, "trie", prompt, max_new_tokens=len(output)) for t in step.emitted]
-    assert tuple(tokens) == output and double.replayed > 3
+    steps = generate(target, "trie", prompt, max_new_tokens=len(output))
+    tokens = [token for step in steps for token in step.emitted]
+    assert tuple(tokens) == output and capturer.replayed > 3
     assert target.graphs is not None and target.graphs.num_stores == 1 and len(prompt) < COLUMN_STEP
 
 
-def test_the_bench_takes_one() -> None:
-    target = small()
+def test_bench_runs_a_scripted_target() -> None:
+    target = small_target()
     transcripts = list(scripts().items())[:2]
-    prompts = [BenchPrompt(str(n), p, max_new_tokens=len(o)) for n, (p, o) in enumerate(transcripts)]
+    prompts = [
+        BenchPrompt(str(number), prompt, max_new_tokens=len(output))
+        for number, (prompt, output) in enumerate(transcripts)
+    ]
     summary = summarise(Bench(target, RaceSpec(("trie",)), repetitions=1).run(prompts), target.decode)
     assert [lane["identical"] for lane in summary["lanes"]] == [True, True]
-    assert summary["lanes"][1]["tau"] > 1.5 and summary["lanes"][0]["tokens"] == sum(
-        len(output) for _, output in transcripts
-    )
+    assert summary["lanes"][0]["tokens"] == sum(len(output) for _, output in transcripts)
+    assert summary["lanes"][1]["tau"] > 1.5
 
 
-def test_shapes_are_those_that_were_published() -> None:
+def test_shapes_have_the_published_numbers_of_parameters() -> None:
     with torch.device("meta"):
-        sizes = {
-            name: sum(p.numel() for p in AutoModelForCausalLM.from_config(make_config(name, 0)).parameters())
-            for name in SHAPES
-        }
+        sizes = {name: AutoModelForCausalLM.from_config(make_config(name, 0)).num_parameters() for name in SHAPES}
     assert sizes["0.5b"] == 494_032_768 and sizes["7b"] == 6_738_415_616 and sizes["8b"] == 8_030_261_248
     assert make_config("7b", 40_000).vocab_size == 40_000
     with pytest.raises(InputError, match="70b"):
@@ -128,4 +128,5 @@ def test_a_script_cannot_be_sampled() -> None:
     target = load_scripted("tiny", {(1, 2): (3, 4)})
     with pytest.raises(InputError, match="temperature"):
         list(generate(target, "vanilla", (1, 2), max_new_tokens=2, temperature=0.5))
-    assert [t for s in generate(target, "vanilla", (1, 2), max_new_tokens=2) for t in s.emitted] == [3, 4]
+    steps = generate(target, "vanilla", (1, 2), max_new_tokens=2)
+    assert [token for step in steps for token in step.emitted] == [3, 4]

@@ -1,4 +1,4 @@
-"""Targets: what loads, what is refused and in which words, and logits that depend on the path alone."""
+"""Targets: which models load or are refused, and whether those that load are lossless."""
 
 from __future__ import annotations
 
@@ -49,20 +49,21 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return byte_tokenizer()
 
 
-def saved(folder: Path, model: Any, tokenizer: Any) -> Path:
+def save_model(folder: Path, model: Any, tokenizer: Any) -> Path:
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
 
-def one_sentence(refused: pytest.ExceptionInfo[InputError]) -> str:
+def assert_one_sentence(refused: pytest.ExceptionInfo[InputError]) -> str:
+    """Assert that the error's message is one line and ends with a full stop; returns the message."""
     message = str(refused.value)
     assert message.endswith(".") and "\n" not in message and "Traceback" not in message
     return message
 
 
 def test_a_saved_model_loads_and_decodes(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
-    saved(tmp_path, tiny_model("llama", vocab_size=len(tokenizer)), tokenizer)
+    save_model(tmp_path, tiny_model("llama", vocab_size=len(tokenizer)), tokenizer)
     target = load_target(tmp_path)
     assert (target.name, target.dtype, target.device.type) == (tmp_path.name, torch.float32, "cpu")
     prompt = tokenizer.encode("the cat sat on the mat")
@@ -77,36 +78,36 @@ def test_a_saved_model_loads_and_decodes(tmp_path: Path, tokenizer: PreTrainedTo
 def test_a_missing_folder_is_refused_without_asking_a_hub(name: str) -> None:
     with pytest.raises(InputError, match="no model at") as refused:
         load_target(name)
-    assert name in one_sentence(refused)
+    assert name in assert_one_sentence(refused)
 
 
 @pytest.mark.parametrize("name", ["n" * 100_000, "/" + "n" * 100_000, "a/" + "n" * 300, "nul\0", "\udcff"])
-def test_a_name_that_is_none_is_refused_in_a_short_sentence(name: str) -> None:
+def test_an_invalid_model_name_is_refused_in_a_short_sentence(name: str) -> None:
     with pytest.raises(InputError) as refused:
         load_target(name)
-    assert len(one_sentence(refused)) < 1000
+    assert len(assert_one_sentence(refused)) < 1000
 
 
 @pytest.mark.parametrize("field", ["max_position_embeddings", "vocab_size", "num_hidden_layers", "hidden_size"])
-def test_a_config_with_a_number_that_no_model_has_is_refused(
+def test_a_config_with_an_absurdly_large_number_is_refused(
     tmp_path: Path, tokenizer: PreTrainedTokenizerFast, field: str
 ) -> None:
-    saved(tmp_path, tiny_model("llama", vocab_size=len(tokenizer)), tokenizer)
+    save_model(tmp_path, tiny_model("llama", vocab_size=len(tokenizer)), tokenizer)
     file = tmp_path / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {field: 10**400}))
     with pytest.raises(InputError, match=field) as refused:
         load_target(tmp_path)
-    assert len(one_sentence(refused)) < 1000
+    assert len(assert_one_sentence(refused)) < 1000
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError) as refused:
         load_target(tmp_path)
-    one_sentence(refused)
+    assert_one_sentence(refused)
     (tmp_path / "config.json").write_text("{not json")
     with pytest.raises(InputError) as refused:
         load_target(tmp_path)
-    one_sentence(refused)
+    assert_one_sentence(refused)
 
 
 def test_a_model_without_weights_or_tokenizer_is_refused(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
@@ -114,22 +115,22 @@ def test_a_model_without_weights_or_tokenizer_is_refused(tmp_path: Path, tokeniz
     model.config.save_pretrained(tmp_path)
     with pytest.raises(InputError, match="could not be loaded") as refused:
         load_target(tmp_path)
-    one_sentence(refused)
+    assert_one_sentence(refused)
     tokenizer.save_pretrained(tmp_path)
     with pytest.raises(InputError, match="could not be loaded") as refused:
         load_target(tmp_path)
-    one_sentence(refused)
+    assert_one_sentence(refused)
 
 
 @pytest.mark.parametrize(("values", "named"), [({"dtype": "int4"}, "int4"), ({"device": "cuda"}, "CUDA")])
 def test_an_unknown_dtype_or_device_is_refused(
     values: dict[str, Any], named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # On a machine with a GPU too: what is refused is a device that is missing.
+    # Otherwise a machine with a GPU would accept "cuda".
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(InputError, match=named) as refused:
         load_target("/any", **values)
-    one_sentence(refused)
+    assert_one_sentence(refused)
 
 
 @pytest.mark.parametrize(
@@ -140,10 +141,10 @@ def test_an_unknown_dtype_or_device_is_refused(
         RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes"),
     ],
 )
-def test_too_little_memory_is_one_sentence(
+def test_too_little_memory_gives_one_sentence(
     error: Exception, tmp_path: Path, tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    saved(tmp_path, tiny_model("llama", vocab_size=len(tokenizer)), tokenizer)
+    save_model(tmp_path, tiny_model("llama", vocab_size=len(tokenizer)), tokenizer)
 
     def fail(*_: Any, **__: Any) -> None:
         raise error
@@ -152,15 +153,15 @@ def test_too_little_memory_is_one_sentence(
         patch.setattr(torch.nn.Module, "to", fail)
         with pytest.raises(InputError, match="too little memory for") as refused:
             load_target(tmp_path)
-    one_sentence(refused)
+    assert_one_sentence(refused)
     assert load_target(tmp_path).vocab_size == len(tokenizer)
 
 
 def test_weights_that_do_not_fit_are_refused_before_they_are_read(
     tmp_path: Path, tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Linux grants more memory than there is, and kills whoever uses it."""
-    saved(tmp_path / "model", tiny_model("llama", vocab_size=len(tokenizer)), tokenizer)
+    """Linux grants more memory than the machine has, and kills the process that uses it."""
+    save_model(tmp_path / "model", tiny_model("llama", vocab_size=len(tokenizer)), tokenizer)
     size = (tmp_path / "model" / "model.safetensors").stat().st_size
     meminfo = tmp_path / "meminfo"
     monkeypatch.setattr(machine, "_MEMORY", meminfo)
@@ -168,18 +169,18 @@ def test_weights_that_do_not_fit_are_refused_before_they_are_read(
     assert load_target(tmp_path / "model").vocab_size == len(tokenizer)
     meminfo.write_text(f"MemTotal: 99999999 kB\nMemAvailable:   {size // 1024 - 1} kB\n")
     assert load_target(tmp_path / "model", dtype="bfloat16").vocab_size == len(tokenizer)
-    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *_, **__: pytest.fail("they were read"))
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *_, **__: pytest.fail("the weights were read"))
     with pytest.raises(InputError, match="too little memory for model: its weights take") as refused:
         load_target(tmp_path / "model")
-    one_sentence(refused)
+    assert_one_sentence(refused)
 
 
 @pytest.mark.parametrize("device", ["tpu", "cuda:x", ""])
-def test_a_device_that_is_none_is_refused(tmp_path: Path, tokenizer: PreTrainedTokenizerFast, device: str) -> None:
-    saved(tmp_path, tiny_model("llama", vocab_size=len(tokenizer)), tokenizer)
+def test_an_invalid_device_name_is_refused(tmp_path: Path, tokenizer: PreTrainedTokenizerFast, device: str) -> None:
+    save_model(tmp_path, tiny_model("llama", vocab_size=len(tokenizer)), tokenizer)
     with pytest.raises(InputError) as refused:
         load_target(tmp_path, device=device)
-    one_sentence(refused)
+    assert_one_sentence(refused)
 
 
 # Models that cannot follow branches.
@@ -198,7 +199,7 @@ def test_a_device_that_is_none_is_refused(tmp_path: Path, tokenizer: PreTrainedT
 def test_hybrids_and_encoders_are_refused_by_their_config(config: str, values: dict[str, Any], named: str) -> None:
     with pytest.raises(InputError, match=named) as refused:
         refuse_unsupported(getattr(transformers, config)(**values), "this model")
-    one_sentence(refused)
+    assert_one_sentence(refused)
 
 
 def test_full_attention_is_not_refused() -> None:
@@ -215,7 +216,7 @@ def test_full_attention_is_not_refused() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["Mamba", "Bloom", "BertLMHead", "DeepseekV3", "FalconMamba"])
-def test_models_that_score_trees_otherwise_are_refused_by_trying(prefix: str) -> None:
+def test_models_that_score_trees_differently_are_refused_by_check_trees(prefix: str) -> None:
     if prefix == "BertLMHead":
         model = transformers.BertLMHeadModel(transformers.BertConfig(**SMALL))
     elif prefix == "DeepseekV3":
@@ -233,10 +234,10 @@ def test_models_that_score_trees_otherwise_are_refused_by_trying(prefix: str) ->
         model = getattr(transformers, f"{prefix}ForCausalLM")(config)
     with pytest.raises(InputError, match=r"score|cannot be") as refused:
         check_trees(Target(model, name=prefix))
-    one_sentence(refused)
+    assert_one_sentence(refused)
 
 
-def test_a_first_forward_without_memory_is_no_fault_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_trees_reports_a_lack_of_memory_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
@@ -250,7 +251,7 @@ def test_a_first_forward_without_memory_is_no_fault_of_the_model(monkeypatch: py
     "prefix",
     ["Phi", "Phi3", "Gemma", "StableLm", "Olmo2", "Cohere", "Granite", "SmolLM3", "Starcoder2", "Glm", "Falcon"],
 )
-def test_others_with_full_attention_are_scored_right(prefix: str) -> None:
+def test_other_models_with_full_attention_print_vanillas_text(prefix: str) -> None:
     torch.manual_seed(0)
     extra = {"alibi": False, "new_decoder_architecture": True, "num_kv_heads": 2} if prefix == "Falcon" else {}
     config = getattr(transformers, f"{prefix}Config")(**{**SMALL, "initializer_range": 0.4}, **extra)
@@ -268,19 +269,19 @@ def test_others_with_full_attention_are_scored_right(prefix: str) -> None:
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "gpt-neox", "qwen3"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_a_good_model_passes_the_check_in_any_precision(name: str, dtype: torch.dtype) -> None:
+def test_a_supported_model_passes_check_trees_in_any_precision(name: str, dtype: torch.dtype) -> None:
     check_trees(Target(tiny_model(name).to(dtype), name=name))
     check_trees(Target(tiny_model(name, attention="eager").to(dtype), name=name))
 
 
-def test_a_model_too_short_for_the_check_is_refused() -> None:
+def test_a_model_with_too_short_a_context_for_check_trees_is_refused() -> None:
     with pytest.raises(InputError) as refused:
         check_trees(tiny_target("gpt2", max_position_embeddings=4))
-    one_sentence(refused)
+    assert_one_sentence(refused)
 
 
 def local_attention(window: int) -> Any:
-    """GPT-Neo: every other layer sees the last `window` columns of the cache, wherever they stand in the tree."""
+    """A GPT-Neo model: every second layer sees only the cache's last `window` columns, even those of other branches."""
     torch.manual_seed(0)
     config = transformers.GPTNeoConfig(
         vocab_size=VOCAB, hidden_size=32, num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]],
@@ -290,7 +291,7 @@ def local_attention(window: int) -> Any:
 
 
 def test_local_attention_is_refused_or_bounded_by_its_window() -> None:
-    """Beyond its window such a model sees fewer of a branch's own tokens than of vanilla's: texts would differ."""
+    """In a text longer than the window, such a model sees fewer of a branch's tokens than in vanilla decoding."""
     target = Target(local_attention(20), name="neo")
     try:
         check_trees(target)
@@ -300,7 +301,7 @@ def test_local_attention_is_refused_or_bounded_by_its_window() -> None:
 
 
 @pytest.mark.parametrize("method", ["trie", "jacobi", "lookahead"])
-def test_up_to_what_is_allowed_local_attention_is_lossless(method: str) -> None:
+def test_local_attention_is_lossless_within_the_context_limit(method: str) -> None:
     target, prompt = Target(local_attention(20), name="neo"), (3, 4, 5, 3)
     room = min(target.max_context, 150) - len(prompt) - 8
     events = list(race(target, prompt, RaceSpec((method,), max_new_tokens=room, num_draft=8)))
@@ -308,17 +309,17 @@ def test_up_to_what_is_allowed_local_attention_is_lossless(method: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "longrope", "yarn", "llama3", "linear"])
-def test_rope_that_changes_with_length_is_lossless_up_to_what_is_allowed(kind: str) -> None:
+def test_rope_that_changes_with_length_is_lossless_within_the_context_limit(kind: str) -> None:
     """Dynamic and long RoPE rotate every key differently once a draft reaches past the model's original length."""
     scaling: dict[str, Any] = {"rope_type": kind, "factor": 16.0, "rope_theta": 10000.0}
-    longest = 32 if kind == "dynamic" else 512
+    max_positions = 32 if kind == "dynamic" else 512
     if kind not in ("dynamic", "linear"):
         scaling["original_max_position_embeddings"] = 32
     if kind == "longrope":
         scaling |= {"short_factor": [1.0] * 4, "long_factor": [4.0] * 4}
     if kind == "llama3":
         scaling |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
-    values = {**SMALL, "vocab_size": VOCAB, "max_position_embeddings": longest, "initializer_range": 0.6}
+    values = {**SMALL, "vocab_size": VOCAB, "max_position_embeddings": max_positions, "initializer_range": 0.6}
     torch.manual_seed(0)
     target = Target(
         transformers.LlamaForCausalLM(transformers.LlamaConfig(**values, rope_parameters=scaling)), name=kind
@@ -335,7 +336,7 @@ def test_rope_that_changes_with_length_is_lossless_up_to_what_is_allowed(kind: s
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "longest"),
+    ("name", "values", "max_positions"),
     [
         ("llama", {}, 512),
         ("gpt2", {"max_position_embeddings": 100}, 100),
@@ -346,16 +347,16 @@ def test_rope_that_changes_with_length_is_lossless_up_to_what_is_allowed(kind: s
         ("qwen3", {"use_sliding_window": True, "sliding_window": 24, "max_window_layers": 0}, 24),
     ],
 )
-def test_a_sliding_window_is_the_limit_of_the_context(name: str, values: dict[str, Any], longest: int) -> None:
+def test_a_sliding_window_is_the_limit_of_the_context(name: str, values: dict[str, Any], max_positions: int) -> None:
     target = tiny_target(name, **values)
-    assert target.max_context == longest
-    target.check_length(longest - 10, 6, 4)
-    with pytest.raises(InputError, match=rf"{longest - 9} tokens.* takes {longest}") as refused:
-        target.check_length(longest - 9, 6, 4)
-    one_sentence(refused)
+    assert target.max_context == max_positions
+    target.check_length(max_positions - 10, 6, 4)
+    with pytest.raises(InputError, match=rf"{max_positions - 9} tokens.* takes {max_positions}") as refused:
+        target.check_length(max_positions - 9, 6, 4)
+    assert_one_sentence(refused)
 
 
-def test_up_to_the_limit_a_sliding_window_is_lossless() -> None:
+def test_a_sliding_window_is_lossless_within_the_context_limit() -> None:
     target = tiny_target("mistral", sliding_window=40)
     prompt = tuple(range(3, 13)) * 2
     events = list(race(target, prompt, RaceSpec(("trie", "jacobi"), max_new_tokens=12, num_draft=8)))
@@ -363,14 +364,12 @@ def test_up_to_the_limit_a_sliding_window_is_lossless() -> None:
 
 
 @pytest.mark.parametrize("method", native_methods())
-def test_a_prompt_that_just_fits_is_decoded_to_its_end(method: str) -> None:
+def test_a_prompt_that_just_fits_is_decoded(method: str) -> None:
     target = tiny_target("gpt2", max_position_embeddings=64)
     prompt = (tuple(range(3, 13)) * 5)[:40]
     num_draft = 0 if method == "vanilla" else 8
-    tokens = [
-        t for step in generate(target, method, prompt, max_new_tokens=24 - num_draft, num_draft=8) for t in step.emitted
-    ]
-    assert tokens
+    steps = list(generate(target, method, prompt, max_new_tokens=24 - num_draft, num_draft=8))
+    assert any(step.emitted for step in steps)
     with pytest.raises(InputError, match="use fewer passages"):
         list(generate(target, method, prompt, max_new_tokens=25 - num_draft, num_draft=8))
 
@@ -379,28 +378,28 @@ def test_a_prompt_that_just_fits_is_decoded_to_its_end(method: str) -> None:
 
 
 @pytest.mark.parametrize("token", [VOCAB, 10**6, 2**40, -1])
-def test_a_prompt_of_tokens_that_the_model_does_not_have_is_refused(token: int) -> None:
+def test_a_prompt_with_a_token_outside_the_vocabulary_is_refused(token: int) -> None:
     target = tiny_target("llama")
     with pytest.raises(InputError) as refused:
         list(generate(target, "trie", (3, token, 4)))
-    one_sentence(refused)
+    assert_one_sentence(refused)
 
 
 def test_a_tokenizer_larger_than_the_model_is_refused(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
-    saved(tmp_path, tiny_model("llama", vocab_size=20), tokenizer)
+    save_model(tmp_path, tiny_model("llama", vocab_size=20), tokenizer)
     with pytest.raises(InputError) as refused:
         list(generate(load_target(tmp_path), "trie", tokenizer.encode("the cat")))
-    one_sentence(refused)
+    assert_one_sentence(refused)
 
 
-def test_a_model_from_a_folder_is_called_by_the_folders_name() -> None:
+def test_a_model_from_a_folder_has_the_folders_name() -> None:
     model = tiny_model("llama")
     for path, name in (("/home/somebody/models/small", "small"), ("org/small", "org/small"), ("", "LlamaForCausalLM")):
         model.config._name_or_path = path
         assert Target(model).name == Target(model).describe()["model"] == name
 
 
-def test_ends_are_those_of_config_generation_config_and_tokenizer(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_end_tokens_come_from_config_generation_config_and_tokenizer(tokenizer: PreTrainedTokenizerFast) -> None:
     model = tiny_model("llama", eos_token_id=[3, 4])
     assert Target(model).eos_ids == {3, 4}
     model.generation_config.eos_token_id = 9
@@ -411,16 +410,16 @@ def test_ends_are_those_of_config_generation_config_and_tokenizer(tokenizer: Pre
     assert Target(model, tokenizer).eos_ids == {tokenizer.eos_token_id}
 
 
-def test_a_turn_of_a_chat_template_ends_the_text_although_the_configs_lack_its_token(
+def test_the_end_token_of_a_tokenizer_with_a_chat_template_ends_the_text(
     tokenizer: PreTrainedTokenizerFast,
 ) -> None:
-    model, talking = tiny_model("llama", eos_token_id=3), copy.deepcopy(tokenizer)
-    assert Target(model, talking).eos_ids == {3}
-    talking.chat_template = "{{ messages }}"
-    assert Target(model, talking).eos_ids == {3, talking.eos_token_id}
+    model, chat_tokenizer = tiny_model("llama", eos_token_id=3), copy.deepcopy(tokenizer)
+    assert Target(model, chat_tokenizer).eos_ids == {3}
+    chat_tokenizer.chat_template = "{{ messages }}"
+    assert Target(model, chat_tokenizer).eos_ids == {3, chat_tokenizer.eos_token_id}
 
 
-def test_the_two_best_are_those_of_a_plain_forward() -> None:
+def test_top_two_equals_a_plain_forward() -> None:
     target = tiny_target("qwen3")
     for tokens in ([5], [5, 6], list(range(2, 30))):
         (best, second), gap = target.top_two(tokens)
@@ -432,9 +431,9 @@ def test_the_two_best_are_those_of_a_plain_forward() -> None:
 
 
 @pytest.mark.parametrize("params", [SamplingParams(0.8, seed=5), SamplingParams(1.5, top_p=0.9, top_k=9, seed=2**40)])
-def test_under_sampling_the_two_best_are_those_that_the_noise_chose_between(params: SamplingParams) -> None:
-    """The first is what is drawn; the second is drawn once the first is gone, or once its logit is `gap` higher."""
-    target, chosen = tiny_target("qwen3", initializer_range=0.3), []
+def test_top_two_under_sampling_includes_the_noise(params: SamplingParams) -> None:
+    """The first token is drawn. The second is drawn if the first is excluded, or if its own value grows by the gap."""
+    target, is_greedy_pair = tiny_target("qwen3", initializer_range=0.3), []
     for count in range(1, 25):
         tokens = list(range(2, 2 + count))
         (best, second), gap = target.top_two(tokens, params)
@@ -448,22 +447,23 @@ def test_under_sampling_the_two_best_are_those_that_the_noise_chose_between(para
             return int(Sampler(params).choose(changed, [position]))
 
         assert drawn({}) == best and gap > 0
-        if not params.top_k:  # else what remains after a cut is another set
+        if not params.top_k:  # with top-k and top-p, changed logits would leave other tokens
             assert drawn({best: -1000.0}) == second
-            enough = gap * params.temperature
-            assert drawn({second: 1.01 * enough + 1e-3}) == second and drawn({second: 0.99 * enough - 1e-3}) == best
-        chosen.append((best, second) == target.top_two(tokens)[0])
-    assert not all(chosen), "else it would be the greedy pair"
+            logit_gap = gap * params.temperature
+            assert drawn({second: 1.01 * logit_gap + 1e-3}) == second
+            assert drawn({second: 0.99 * logit_gap - 1e-3}) == best
+        is_greedy_pair.append((best, second) == target.top_two(tokens)[0])
+    assert not all(is_greedy_pair), "the noise must change some pairs"
 
 
-def test_where_a_cut_leaves_one_token_the_two_likeliest_are_told() -> None:
+def test_if_top_k_leaves_one_token_top_two_returns_the_two_likeliest() -> None:
     target = tiny_target("llama")
     pair, gap = target.top_two([4, 5, 6])
-    cut_pair, warm_gap = target.top_two([4, 5, 6], SamplingParams(0.5, top_k=1))
-    assert cut_pair == pair and warm_gap == pytest.approx(2 * gap, rel=1e-4)
+    cut_pair, scaled_gap = target.top_two([4, 5, 6], SamplingParams(0.5, top_k=1))
+    assert cut_pair == pair and scaled_gap == pytest.approx(2 * gap, rel=1e-4)
 
 
-def test_the_likeliest_tokens_come_with_the_targets_own() -> None:
+def test_scores_include_the_likeliest_tokens_if_requested() -> None:
     target = tiny_target("llama")
     prefix = target.prefill([3, 4, 5])
     tree = TokenTree((5, 6, 7), (-1, 0, 0))
@@ -472,16 +472,16 @@ def test_the_likeliest_tokens_come_with_the_targets_own() -> None:
     assert scores.targets == tuple(tokens[0] for tokens in scores.top) == target.session(prefix, 10).score(tree).targets
 
 
-def test_without_a_tokenizer_text_is_numbers() -> None:
+def test_without_a_tokenizer_decoded_text_consists_of_token_ids() -> None:
     assert tiny_target("llama").decode([3, 4]) == "3 4"
 
 
-def test_a_recording_can_hold_what_a_target_says_of_itself() -> None:
+def test_a_targets_description_can_be_recorded() -> None:
     about = tiny_target("llama").describe()
     assert from_json(json.loads(json.dumps(to_json(Started((), 1, 0.0, about=about))))).about == about
 
 
-def test_a_config_of_parts_may_have_the_end_in_the_texts_part() -> None:
+def test_a_multimodal_config_may_have_end_tokens_in_its_text_part_only() -> None:
     model = tiny_model("llama")
     text = SimpleNamespace(eos_token_id=[5, 6])
     config = SimpleNamespace(get_text_config=lambda: text)
@@ -489,7 +489,7 @@ def test_a_config_of_parts_may_have_the_end_in_the_texts_part() -> None:
     assert eos_ids(model, None) == Target(model).eos_ids
 
 
-def test_buffers_of_large_trees_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_least_recently_used_input_buffers_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     target = tiny_target("llama")
     monkeypatch.setattr("specrace.model.scorer.MAX_CELLS", 3 * 100)
     small = target.inputs(4)
@@ -499,7 +499,7 @@ def test_buffers_of_large_trees_are_not_kept_for_ever(monkeypatch: pytest.Monkey
     assert set(target._inputs) == {17} and target.inputs(4) is not small
 
 
-def test_a_vocabulary_smaller_than_the_likeliest_that_are_asked_for() -> None:
+def test_more_likeliest_tokens_than_the_vocabulary_has_may_be_requested() -> None:
     target = tiny_target("gpt2", vocab_size=5)
     top = target.session(target.prefill((3, 4, 2)), 8, num_top=8).score(TokenTree.chain(4)).top
     assert top is not None and sorted(top[0]) == [0, 1, 2, 3, 4]

@@ -1,4 +1,4 @@
-"""Forwards replayed as TorchScript, with plain and with packed weights: what they say is what the eager model says."""
+"""Forwards replayed as TorchScript, with plain and with packed weights: they score like the eager model."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.parts import VOCAB, random_prompt, random_tree
 PACKED = [False, True]
 
 
-def traced(name: str, *, packed: bool = False, **changes: Any) -> Target:
+def traced_target(name: str, *, packed: bool = False, **changes: Any) -> Target:
     """A small target whose forwards are replayed."""
     target = tiny_target(name, **changes)
     trace_forwards(target, packed=packed, fused=False)
@@ -44,7 +44,7 @@ def traced(name: str, *, packed: bool = False, **changes: Any) -> Target:
 
 
 # For tests that do not change the target: capturing takes longer than the test itself.
-shared = cache(traced)
+shared_target = cache(traced_target)
 
 
 @pytest.mark.parametrize(
@@ -61,33 +61,36 @@ shared = cache(traced)
         ("gpt-neox", "eager", True),
     ],
 )
-def test_replayed_trees_are_scored_as_eager_ones(name: str, attention: str, packed: bool) -> None:
-    """Random trees of any size, kept paths, step after step: the same logits but for rounding, and the same cache."""
-    target, eager = shared(name, packed=packed, attention=attention), tiny_target(name, attention=attention)
-    chance = random.Random(name)
-    text = list(random_prompt(chance))
+def test_replayed_forwards_score_like_eager_forwards(name: str, attention: str, packed: bool) -> None:
+    """Over several steps with random trees, logits and caches are equal up to rounding."""
+    target, eager = shared_target(name, packed=packed, attention=attention), tiny_target(name, attention=attention)
+    rng = random.Random(name)
+    text = list(random_prompt(rng))
     store, plain = target.prefill(text).store.clone(400), eager.prefill(text).store.clone(400)
     for step in range(14):
-        tree = random_tree(chance, text[-1], (0, 1, 6, 2, 0, 15, 20, 40)[step % 8])
+        tree = random_tree(rng, text[-1], (0, 1, 6, 2, 0, 15, 20, 40)[step % 8])
         logits, expected = target.logits(store, tree), eager.logits(plain, tree)
         assert logits.shape == expected.shape == (len(tree), VOCAB)
         torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-3)
         assert torch.equal(logits.argmax(-1), expected.argmax(-1))
-        path = tree.path_to(chance.randrange(len(tree)))
+        path = tree.path_to(rng.randrange(len(tree)))
         store.keep(path)
         plain.keep(path)
         assert store.data is not None and plain.data is not None
         caches = (store.data[..., : store.length, :], plain.data[..., : store.length, :])
         torch.testing.assert_close(*caches, rtol=1e-4, atol=1e-3)
-        text += [tree.tokens[node] for node in path[1:]] + [chance.randrange(VOCAB)]
+        text += [tree.tokens[node] for node in path[1:]] + [rng.randrange(VOCAB)]
 
 
 @pytest.mark.parametrize(("name", "temperature"), [("llama", 0.8), ("gpt2", 0.0)])
-def test_a_replayed_race_prints_what_an_eager_one_prints(name: str, temperature: float) -> None:
+def test_a_replayed_race_prints_the_tokens_of_an_eager_race(name: str, temperature: float) -> None:
     spec = RaceSpec(tuple(native_methods()), max_new_tokens=20, temperature=temperature, seed=5)
     prompt = random_prompt(random.Random(3))
     texts = []
-    for target in (tiny_target(name), *(shared(name, packed=with_packed, attention="sdpa") for with_packed in PACKED)):
+    for target in (
+        tiny_target(name),
+        *(shared_target(name, packed=with_packed, attention="sdpa") for with_packed in PACKED),
+    ):
         events = list(race(target, prompt, spec))
         assert isinstance(events[-1], Finished) and all(lane.identical for lane in events[-1].lanes)
         texts.append([event.emitted for event in events[1:-1] if event.lane == "vanilla"])  # type: ignore[union-attr]
@@ -95,7 +98,7 @@ def test_a_replayed_race_prints_what_an_eager_one_prints(name: str, temperature:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_in_16_bits_plain_weights_are_replayed_to_the_bit(dtype: torch.dtype) -> None:
+def test_replays_with_plain_16_bit_weights_are_bit_identical(dtype: torch.dtype) -> None:
     eager, replayed = (Target(tiny_model("llama").to(dtype), name="llama") for _ in range(2))
     trace_forwards(replayed, packed=False, fused=False)
     assert replayed.traced is not None
@@ -107,7 +110,7 @@ def test_in_16_bits_plain_weights_are_replayed_to_the_bit(dtype: torch.dtype) ->
 
 
 def test_a_prompt_of_one_token_is_replayed_from_its_second_step() -> None:
-    target, eager = traced("llama"), tiny_target("llama")
+    target, eager = traced_target("llama"), tiny_target("llama")
     sessions = [model.session(model.prefill([5]), 10) for model in (target, eager)]
     for tree in (TokenTree.chain(5, [6]), TokenTree.chain(7), TokenTree((8, 9, 2), (-1, 0, 0))):
         targets = [session.score(tree).targets for session in sessions]
@@ -119,8 +122,8 @@ def test_a_prompt_of_one_token_is_replayed_from_its_second_step() -> None:
 # What cannot be replayed stays eager.
 
 
-class _Moody(LlamaForCausalLM):
-    """Looks at its tokens: negates its logits where the first one is odd."""
+class _TokenDependent(LlamaForCausalLM):
+    """Negates its logits if the first token is odd."""
 
     def forward(self, input_ids: Any = None, **kwargs: Any) -> Any:
         output = super().forward(input_ids=input_ids, **kwargs)
@@ -129,7 +132,7 @@ class _Moody(LlamaForCausalLM):
         return output
 
 
-class _Counting(LlamaForCausalLM):
+class _PositionDependent(LlamaForCausalLM):
     """Turns its positions into a Python number, which a trace would freeze."""
 
     def forward(self, position_ids: Any = None, **kwargs: Any) -> Any:
@@ -138,7 +141,7 @@ class _Counting(LlamaForCausalLM):
         return output
 
 
-class _Refusing(LlamaForCausalLM):
+class _Untraceable(LlamaForCausalLM):
     """Cannot be traced."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -147,7 +150,7 @@ class _Refusing(LlamaForCausalLM):
         return super().forward(*args, **kwargs)
 
 
-class _Broken(LlamaForCausalLM):
+class _NotFinite(LlamaForCausalLM):
     """Returns logits that are NaN."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -159,13 +162,13 @@ class _Broken(LlamaForCausalLM):
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [
-        (_Moody, "what the model does depends on its tokens"),
-        (_Counting, "a replay differs from the eager forward by"),
-        (_Refusing, "not traced: KeyError: 'no tracing here'"),
-        (_Broken, "a replay differs from the eager forward by nan"),
+        (_TokenDependent, "the model's operations depend on its tokens"),
+        (_PositionDependent, "a replay differs from the eager forward by"),
+        (_Untraceable, "not traced: KeyError: 'no tracing here'"),
+        (_NotFinite, "a replay differs from the eager forward by nan"),
     ],
 )
-def test_a_model_that_a_recording_would_not_follow_stays_eager(kind: Any, reason: str) -> None:
+def test_a_model_that_cannot_be_traced_correctly_stays_eager(kind: Any, reason: str) -> None:
     model = tiny_model("llama")
     target = Target(kind(model.config).eval(), name="odd")
     trace_forwards(target)
@@ -176,7 +179,7 @@ def test_a_model_that_a_recording_would_not_follow_stays_eager(kind: Any, reason
 
 @pytest.mark.parametrize("packed", PACKED)
 def test_a_dropped_target_frees_its_weights(packed: bool) -> None:
-    target = traced("llama", packed=packed)
+    target = traced_target("llama", packed=packed)
     target.session(target.prefill([3, 4]), 9).score(TokenTree.chain(4, [5]))
     weights = [StorageWeakRef(parameter.untyped_storage()) for parameter in target.model.parameters()]
     assert not any(storage.expired() for storage in weights)
@@ -185,7 +188,7 @@ def test_a_dropped_target_frees_its_weights(packed: bool) -> None:
     assert all(storage.expired() for storage in weights)
 
 
-def test_the_bundled_model_is_replayed_unless_told_otherwise() -> None:
+def test_the_bundled_model_is_replayed_unless_graphs_is_false() -> None:
     assert load_target().forward_kind.startswith("fused TorchScript")
     assert load_target(graphs=False).forward_kind == "eager"
 
@@ -193,24 +196,24 @@ def test_the_bundled_model_is_replayed_unless_told_otherwise() -> None:
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (RuntimeError("TorchScript is gone\nand will not come back"), "RuntimeError: TorchScript is gone"),
+        (RuntimeError("TorchScript was removed\nin this version"), "RuntimeError: TorchScript was removed"),
         (AttributeError(), "AttributeError"),
         (TypeError("x" * 300), "TypeError: " + "x" * 29 + "…" + "x" * 40),
     ],
 )
-def test_where_torch_traces_no_more_the_reason_is_told_and_nothing_is_printed(
+def test_if_torch_cannot_trace_the_reason_is_recorded_and_nothing_is_printed(
     error: Exception,
     reason: str,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def gone(*_: Any, **__: Any) -> Any:
+    def fail(*_: Any, **__: Any) -> Any:
         warnings.warn("TorchScript is not supported in Python 3.14+ and may break.", DeprecationWarning, stacklevel=2)
         raise error
 
-    monkeypatch.setattr(torch._C, "_create_graph_by_tracing", gone)
-    monkeypatch.setattr(torch.jit, "script", gone)
+    monkeypatch.setattr(torch._C, "_create_graph_by_tracing", fail)
+    monkeypatch.setattr(torch.jit, "script", fail)
     caplog.set_level(logging.INFO, "specrace")
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
@@ -223,7 +226,7 @@ def test_where_torch_traces_no_more_the_reason_is_told_and_nothing_is_printed(
     assert isinstance(events[-1], Finished) and events[-1].lanes[1].identical
 
 
-def test_the_kernel_of_packed_weights_is_made_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_kernel_for_packed_weights_is_created_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     compilation_unit = torch.jit.CompilationUnit
 
     def warning(source: str) -> Any:
@@ -242,7 +245,7 @@ def test_the_kernel_of_packed_weights_is_made_without_a_warning(monkeypatch: pyt
 
 
 def assert_packed_alike(layer: nn.Linear, rtol: float) -> None:
-    """The packed layer has the layer's outputs, for any number of rows."""
+    """Assert that the packed layer has the layer's outputs, for any number of rows."""
     with torch.inference_mode():
         packed_layer = PackedLinear(layer)
         for rows in (1, 2, 3, 16, 33, 70):
@@ -251,13 +254,13 @@ def assert_packed_alike(layer: nn.Linear, rtol: float) -> None:
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_a_packed_layer_is_the_layer(bias: bool) -> None:
+def test_a_packed_layer_equals_the_layer(bias: bool) -> None:
     torch.manual_seed(0)
     assert_packed_alike(nn.Linear(48, 80, bias=bias), rtol=1e-5)
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_16_bits_are_packed_or_refused_in_a_sentence(bias: bool) -> None:
+def test_16_bit_weights_are_packed_or_refused(bias: bool) -> None:
     """oneDNN packs bfloat16 on processors with AVX-512 or AMX only; elsewhere `trace_forwards` does not pack."""
     torch.manual_seed(0)
     try:
@@ -267,7 +270,7 @@ def test_16_bits_are_packed_or_refused_in_a_sentence(bias: bool) -> None:
             raise
 
 
-def test_packing_leaves_the_model_as_it_was() -> None:
+def test_packing_does_not_change_the_model() -> None:
     model = tiny_model("llama", tie_word_embeddings=True)
     modules, weights = list(model.modules()), [parameter.data_ptr() for parameter in model.parameters()]
     copied = copy_modules(model)
@@ -281,8 +284,8 @@ def test_packing_leaves_the_model_as_it_was() -> None:
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
-def test_peers_run_the_model_as_it_was_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    target = traced("llama", packed=True)
+def test_peers_run_the_models_original_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = traced_target("llama", packed=True)
     monkeypatch.setattr(target, "traced", None)
     (peer,) = make_peers(["transformers"], target, SamplingParams(), 5)
     ran: list[Any] = []
@@ -290,7 +293,7 @@ def test_peers_run_the_model_as_it_was_loaded(monkeypatch: pytest.MonkeyPatch) -
     assert len(peer.run([3, 4, 5], 4).tokens) == len(ran) and all(type(module) is nn.Linear for module in ran)
 
 
-def test_without_memory_for_a_copy_weights_stay_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_are_not_packed_without_memory_for_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engines = []
     for kilobytes in (10**7, 10):
         meminfo = tmp_path / "meminfo"
@@ -302,7 +305,7 @@ def test_without_memory_for_a_copy_weights_stay_plain(tmp_path: Path, monkeypatc
     assert engines == ["TorchScript, packed weights", "TorchScript"]
 
 
-def test_where_there_is_no_kernel_weights_stay_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_are_not_packed_without_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: Any) -> Any:
         raise RuntimeError("mkldnn: no such kernel")
 

@@ -51,7 +51,7 @@ def test_the_card_is_complete_and_names_existing_files_and_versions() -> None:
     (preloaded,) = fields["preload_from_hub"]  # type: ignore[misc]
     hub, files = preloaded.split()
     assert hub == NAMES[PREFERRED].source and hub in fields["models"]  # type: ignore[operator]
-    # All files that `is_whole` and the loaders look for.
+    # All files that `is_complete` and the loaders look for.
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(files.split(","))
 
 

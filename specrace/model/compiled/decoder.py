@@ -169,7 +169,7 @@ def _linear(job, layer, first, last, inputs, width, sums, outputs, vector_width)
 
 
 @compiled
-def _products(kind, weights, step, first, last, rows, inputs, input_step, sums, sum_step, width, vector_width):
+def _products(kind, weights, weight_step, first, last, rows, inputs, input_step, sums, sum_step, width, vector_width):
     """Set sums[r, o] to the sum over i of weights[o, i] * inputs[r, i], for first <= o < last."""
     tiles_end, max_rows = last - (last - first) % TILE_OUTPUTS, tile_rows(vector_width)
     for output in range(first, tiles_end, TILE_OUTPUTS):
@@ -178,8 +178,8 @@ def _products(kind, weights, step, first, last, rows, inputs, input_step, sums, 
                 vector_width,
                 kind,
                 min(max_rows, rows - row),
-                weights + output * step,
-                step,
+                weights + output * weight_step,
+                weight_step,
                 inputs + row * input_step,
                 input_step,
                 sums + row * sum_step + 4 * output,
@@ -189,7 +189,7 @@ def _products(kind, weights, step, first, last, rows, inputs, input_step, sums, 
     for output in range(tiles_end, last):
         for row in range(rows):
             target = sums + row * sum_step + 4 * output
-            dot(vector_width, kind, weights + output * step, inputs + row * input_step, target, width)
+            dot(vector_width, kind, weights + output * weight_step, inputs + row * input_step, target, width)
 
 
 @compiled
@@ -223,7 +223,7 @@ def _attend(job, number, thread, vector_width):
     end, cache = base + rows, job.cache + number * job.layer_step
     scores, step = job.scores + 4 * thread * rows * job.columns, 4 * job.columns
     row_step = 4 * (job.heads + 2 * job.kv_heads) * size
-    hidden = carray(pointer(job.masked), (rows, rows), np.int64)
+    masked = carray(pointer(job.masked), (rows, rows), np.int64)
     factor, gathered_step = np.float32(1.0 / np.sqrt(size)), 4 * job.heads * size
     for head in range(thread, job.heads, job.threads):
         keys = cache + head // (job.heads // job.kv_heads) * job.head_step
@@ -238,7 +238,7 @@ def _attend(job, number, thread, vector_width):
             # order as in a text without branches.
             num_seen = base
             for node in range(row + 1):
-                if not hidden[row, node]:
+                if not masked[row, node]:
                     row_scores[num_seen] = row_scores[base + node]
                     num_seen += 1
             softmax(row_scores, num_seen, factor)
@@ -249,7 +249,7 @@ def _attend(job, number, thread, vector_width):
         for row in range(rows):
             num_seen = base
             for node in range(row + 1):
-                if not hidden[row, node]:
+                if not masked[row, node]:
                     column, factors = values + (base + node) * job.column_step, scores + row * step + 4 * num_seen
                     target = gathered + row * gathered_step
                     _add_values(job, column, one, one, factors, step, target, gathered_step, vector_width)

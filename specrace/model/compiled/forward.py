@@ -34,7 +34,7 @@ class CompiledForward:
         check_family(model)
         _check_sizes(model, vector_width)
         self.name = "compiled decoder" + (", int8 weights" if int8 else "")
-        # Made before the address of any weight is taken, because it moves weights that have the same inputs together.
+        # Created before any address is taken: it joins weights with the same inputs, which changes their addresses.
         self.reader = FusedForward(model, plain_product(model.dtype), "fused TorchScript")
         self._rotary, self._embed = model.model.rotary_emb, model.get_input_embeddings().weight
         self._kept_alive: list[Tensor] = []
@@ -42,14 +42,14 @@ class CompiledForward:
         self._workers, self._lock = Workers(vector_width), threading.Lock()
         self._job = self._workers.job
         self._fill_model(model)
-        self._rotations = self._rotate(0)
+        self._rotations = self._compute_rotations(0)
         # How many rows, columns and threads the buffers have room for.
         self._capacity: tuple[int, ...] = (0, 0, 0)
         self._buffers: dict[str, Tensor] = {}
 
     def __call__(self, tree: TreeTensors, data: Tensor) -> Tensor:
         """Logits [N, V] from a tree and the cache columns up to the end of the tree's own, [L, 2, 1, H, end, D]."""
-        # Two jobs at once would overwrite each other's memory.
+        # Two simultaneous jobs would overwrite each other's memory.
         with self._lock:
             return self._run(tree, data)
 
@@ -129,24 +129,25 @@ class CompiledForward:
     def _make_room(self, rows: int, end: int, threads: int) -> None:
         """Enlarge buffers and rotations, if necessary, for `rows` rows, `end` columns and `threads` threads."""
         if end > len(self._rotations[0]):
-            self._rotations = self._rotate(2 * end)
+            self._rotations = self._compute_rotations(2 * end)
         needed = (rows, end, threads)
         if all(room >= count for room, count in zip(self._capacity, needed, strict=True)):
             return
         # Room for twice the columns, because the text will grow.
         capacity = tuple(max(pair) for pair in zip(self._capacity, (rows, 2 * end, threads), strict=True))
         sizes = buffer_sizes(self._job, *capacity)
-        # All are allocated before the job refers to any of them, because memory may run out.
+        # The job gets the new buffers only after all are allocated: if memory runs out, it still has the old ones.
         buffers = {name: torch.zeros(size, dtype=torch.float32, device="cpu") for name, size in sizes.items()}
         for name, buffer in buffers.items():
             self._job[name] = buffer.data_ptr()
         self._job["columns"] = capacity[1]
         self._capacity, self._buffers = capacity, buffers
 
-    def _rotate(self, count: int) -> tuple[Tensor, Tensor]:
+    def _compute_rotations(self, count: int) -> tuple[Tensor, Tensor]:
         """Cosines and sines of the first `count` positions, float32 [count, D]; the sines' first half is negated."""
-        like = torch.empty(0, dtype=torch.float32, device="cpu")
-        cos, sin = self._rotary(like, torch.arange(count, device="cpu")[None])
+        # The module takes the dtype and device of its results from its first argument.
+        example = torch.empty(0, dtype=torch.float32, device="cpu")
+        cos, sin = self._rotary(example, torch.arange(count, device="cpu")[None])
         first, second = sin[0].chunk(2, -1)
         return cos[0].contiguous(), torch.cat([-first, second], -1)
 

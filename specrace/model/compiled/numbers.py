@@ -50,13 +50,13 @@ _BIAS, _MANTISSA = np.int32(127), np.int32(23)
 def exp(value):
     """e to the power of `value`, a float32 clamped to [-87, 88]; accurate to two units in the last place.
 
-    A loop over it vectorizes.
+    A loop that calls it is vectorized.
     """
     value = min(max(value, _MIN_EXP), _MAX_EXP)
     power = np.floor(value * _LOG2_E + _HALF)
-    rest = value - power * _LN2_HIGH - power * _LN2_LOW
-    result = ((((_P0 * rest + _P1) * rest + _P2) * rest + _P3) * rest + _P4) * rest + _P5
-    result = result * rest * rest + rest + _ONE
+    remainder = value - power * _LN2_HIGH - power * _LN2_LOW
+    result = ((((_P0 * remainder + _P1) * remainder + _P2) * remainder + _P3) * remainder + _P4) * remainder + _P5
+    result = result * remainder * remainder + remainder + _ONE
     return result * _as_float32((np.int32(power) + _BIAS) << _MANTISSA)
 
 
@@ -85,7 +85,7 @@ def softmax(scores, count, factor):
 
 @compiled
 def rms_norm(source, width, weight, epsilon, target, vector_width):
-    """Write the RMS norm of the row at `source`, times the weights, to `target`; both may be the same address."""
+    """Write the RMS norm of the row at `source`, times the weights, to `target`, which may be `source`."""
     row, factors, out = floats(source, width), floats(weight, width), floats(target, width)
     sums = np.empty(1, np.float32)
     dot(vector_width, FLOAT32, source, source, sums.ctypes.data, width)

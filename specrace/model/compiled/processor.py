@@ -1,4 +1,4 @@
-"""The choice of the compiled decoder's vector width; no other module asks which processor this is."""
+"""The choice of the compiled decoder's vector width by the processor's kind and features."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def choose_vector_width(machine: str, features: Mapping[str, bool]) -> int:
     """How many float32 a vector holds on this kind of machine (`platform.machine`); 0 if the decoder cannot run there.
 
     The decoder needs fused multiply-add, because without it each product would call the C library. x86 has had it since
-    2013, and every 64-bit ARM processor has it; there, LLVM splits each of our vectors into two NEON vectors.
+    2013, and every 64-bit ARM processor has it. On ARM, LLVM splits each of our vectors into two NEON vectors.
     """
     if machine.lower() in ARM:
         return 8

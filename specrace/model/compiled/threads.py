@@ -60,7 +60,7 @@ def wake(pipe):
 
 @compiled
 def wait(pipe):
-    """Wait for a byte from a pipe; returns False once the pipe is closed. After a signal, it waits again."""
+    """Wait for a byte from a pipe; returns False once the pipe is closed. Signals do not end the wait."""
     byte = np.zeros(1, np.int8)
     while True:
         count = _read(np.int32(pipe), byte.ctypes.data, 1)

@@ -36,7 +36,7 @@ _INT, _LONG, _FLOAT = ir.IntType(32), ir.IntType(64), ir.FloatType()
 
 @register_jitable
 def tile_rows(vector_width: int) -> int:
-    """The most rows in a tile whose sums still fit in registers: AVX-512 has twice as many registers as AVX2."""
+    """The maximum rows of a tile, whose sums must fit in registers: AVX-512 has twice as many as AVX2."""
     return vector_width // 4
 
 
@@ -201,8 +201,9 @@ def _write_weighted(
 
 def _broadcast(builder: ir.IRBuilder, vector: ir.VectorType, number: ir.Value) -> ir.Value:
     """A vector with the number in every element."""
-    one = builder.insert_element(ir.Constant(vector, ir.Undefined), number, _INT(0))
-    return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(_INT, vector.count), [0] * vector.count))
+    first_only = builder.insert_element(ir.Constant(vector, ir.Undefined), number, _INT(0))
+    zeros = ir.Constant(ir.VectorType(_INT, vector.count), [0] * vector.count)
+    return builder.shuffle_vector(first_only, first_only, zeros)
 
 
 def _load(builder: ir.IRBuilder, vector: ir.VectorType, address: ir.Value, kind: int) -> ir.Value:

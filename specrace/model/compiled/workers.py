@@ -24,7 +24,7 @@ class Workers:
         # Compile before starting threads: the caller would wait forever for a thread that failed to compile.
         compile_ahead(vector_width)
         self._step = compiled_step(vector_width)
-        # The barrier counter is in the first bytes of a second record, because the threads keep this array alive.
+        # The barrier counter is in the first bytes of a second record: like the job, it lives as long as any thread.
         self.jobs: np.ndarray = np.zeros(2, JOB)
         self._arrived = self.jobs[1:].view(np.int64)[:1]
         self.jobs["arrived"][0] = self._arrived.ctypes.data
@@ -46,11 +46,11 @@ class Workers:
                 os.close(pipe)
             self._pipes, self._process = [], os.getpid()
         while len(self._pipes) < threads - 1:
-            self._add()
+            self._start_helper()
         self.job["threads"], self.job["arrived_before"] = threads, self._arrived[0]
         self._step(self.jobs, 0, np.array(self._pipes[: threads - 1], np.int64))
 
-    def _add(self) -> None:
+    def _start_helper(self) -> None:
         """Start one more thread."""
         reading, writing = os.pipe()
         arguments = (self._step, self.jobs, len(self._pipes) + 1, reading)
