@@ -99,7 +99,7 @@ class Hold:
             self._left = max(0, self._left - 1)
 
     @contextmanager
-    def after(self, events: int) -> Iterator[None]:
+    def after(self, events: float) -> Iterator[None]:
         """Hold races that begin in the block after `events` events, until `let` allows more or the race is stopped."""
         wait_until(lambda: self.running == 0)
         self._allowed = events

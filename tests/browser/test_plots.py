@@ -108,8 +108,13 @@ def test_the_svg_files_need_no_stylesheet(page: Page) -> None:
 
 def test_axes_have_units_and_lanes_have_names(page: Page) -> None:
     words = {plot: " ".join(page.locator(f"[data-plot={plot}] svg text").all_text_contents()) for plot in PLOTS}
-    for plot, axis in (("progress", "race time (s)"), ("accept-length", "tokens in a step"),
-                       ("time-split", "time of a step (ms)"), ("along", "place in the answer (tokens)")):  # fmt: skip
+    axes = {
+        "progress": "race time (s)",
+        "accept-length": "tokens in a step",
+        "time-split": "time of a step (ms)",
+        "along": "position in the answer (tokens)",
+    }
+    for plot, axis in axes.items():
         assert axis in words[plot]
         assert all(title in words[plot] for title in ("Vanilla", "Trigram", "Jacobi", "Lookahead", "N-gram trie"))
     dashes = page.locator("[data-plot=progress] g.line .stairs:first-child").evaluate_all(
@@ -139,7 +144,7 @@ def test_the_cost_curve_is_drawn_if_it_was_measured(page: Page, races: dict[str,
 
 
 def test_an_answer_from_right_to_left_is_in_order(page: Page, races: dict[str, Path], tmp_path: Path) -> None:
-    """Words of different steps are ordered as in one text. The page leaves out a control character against that."""
+    """Words of different steps are ordered as in one text. The page leaves out characters that change the direction."""
     rows = read_rows(races["greedy"])
     vanilla_rows = [row for row in rows[1:-1] if row["lane"] == "vanilla"]
     for row, word in zip(vanilla_rows, ("אחת", " שתיים", " \u202dשלוש"), strict=False):

@@ -96,7 +96,7 @@ def test_files_that_hold_no_race_are_refused_in_one_sentence(page: Page, tmp_pat
     write_rows(tmp_path / "liar.jsonl", events)
     sentences = {
         "empty": "is not a whole race", "binary": "is not text", "html": "line 1 is not an event",
-        "liar": "speedup is given as 99",
+        "liar": "speedup is 99",
     }  # fmt: skip
     for name, sentence in sentences.items():
         open_file(page, tmp_path / f"{name}.jsonl")

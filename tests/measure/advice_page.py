@@ -1,8 +1,8 @@
-"""From a dropped log to a copied line: python -m tests.measure.advice_page [REQUESTS]
+"""The time from a dropped log to a copied recommendation: python -m tests.measure.advice_page [REQUESTS]
 
-It makes a log from sentences of the bundled documents, drops it on the page, waits for the recommendation, presses
-Copy at vLLM's line, and prints the wall time until then, and the processor time of the processes that serve it: on
-idle processors, as many as there are, the wait is at least their quotient.
+Makes a log from sentences of the bundled documents, drops it on the page, waits for the recommendation and copies the
+settings for vLLM. Prints the wall time until then, and the processor time of the server's processes. With `n` idle
+processors the wait is at least the processor time divided by `n`.
 """
 
 from __future__ import annotations
@@ -45,22 +45,21 @@ def corpus_log(count: int, seed: int = 0) -> list[dict[str, Any]]:
 
 def processor_s(pid: int) -> float:
     """User and system seconds of a process and its descendants, including ended ones."""
-    ticks, below = 0, {pid}
-    stats = {}
+    descendants, stats = {pid}, {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
         stats[int(folder.name)] = int(fields[1]), sum(map(int, fields[11:15]))
-    while more := {pid_below for pid_below, (parent, _) in stats.items() if parent in below} - below:
-        below |= more
-    ticks = sum(stats[pid_below][1] for pid_below in below if pid_below in stats)
+    while children := {child for child, (parent, _) in stats.items() if parent in descendants} - descendants:
+        descendants |= children
+    ticks = sum(stats[process][1] for process in descendants if process in stats)
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
-    """Drop, wait, copy."""
+    """Drop a log, wait for the recommendation, copy it, and print the times."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else REQUESTS
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
         log = Path(scratch) / "requests.jsonl"
@@ -74,14 +73,15 @@ def main() -> None:
             page.wait_for_selector(".status[data-state=ready]", state="attached", timeout=WAIT_MS)
             page.locator("[data-do=logs]").click()
             page.wait_for_selector(".logs fieldset input")
-            began, spent = time.monotonic(), processor_s(process.pid)
+            began, processor_before = time.monotonic(), processor_s(process.pid)
             page.locator(".logs input[type=file]").set_input_files(str(log))
             page.locator(".advice-line .small-button").first.click(timeout=WAIT_MS)
             page.wait_for_selector(".advice-said:has-text('Copied')", timeout=WAIT_MS)
-            wall, spent = time.monotonic() - began, processor_s(process.pid) - spent
+            wall_s, spent_s = time.monotonic() - began, processor_s(process.pid) - processor_before
             line = page.evaluate("navigator.clipboard.readText()")
             text = page.locator(".advice-text p").first.text_content()
-    print(f"{count} requests: {wall:.1f} s until the line was copied, {spent:.1f} s of processor time.\n{text}\n{line}")
+    print(f"{count} requests: {wall_s:.1f} s until the line was copied, {spent_s:.1f} s of processor time.")
+    print(text, line, sep="\n")
 
 
 if __name__ == "__main__":

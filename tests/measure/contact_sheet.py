@@ -25,21 +25,23 @@ SHEET = """<style>
 
 
 def read_options() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.measure.contact_sheet", description=__doc__)
     parser.add_argument("out", type=Path, help="the sheet, a PNG file")
-    parser.add_argument("--size", default="1280x720", help="of the window (default: %(default)s)")
-    parser.add_argument("--every", type=int, default=250, metavar="MS", help="between two pictures (default: 250)")
-    parser.add_argument("--seconds", type=float, default=16.0, help="how long (default: %(default)s)")
-    parser.add_argument("--question", default=QUESTION, help="raced by the bundled model")
+    parser.add_argument("--size", default="1280x720", help="size of the window (default: %(default)s)")
+    parser.add_argument("--every", type=int, default=250, metavar="MS", help="time between two pictures (default: 250)")
+    parser.add_argument(
+        "--seconds", type=float, default=16.0, help="time from the first picture to the last (default: %(default)s)"
+    )
+    parser.add_argument("--question", default=QUESTION, help="question that the bundled model races on")
     parser.add_argument("--recording", type=Path, metavar="FILE", help="a saved race to play instead")
-    parser.add_argument("--present", action="store_true", help="only the race, for a projector")
-    parser.add_argument("--keys", default="", help="pressed when the race begins, such as o for the tour")
+    parser.add_argument("--present", action="store_true", help="present mode, which shows only the race")
+    parser.add_argument("--keys", default="", help="keys to press when the race begins, such as o for the tour")
     return parser.parse_args()
 
 
 def begin(page: Page, url: str, options: argparse.Namespace) -> None:
-    """The page with its race at the start."""
+    """Open the page and start a race or a recording."""
     page.goto(url)
     page.wait_for_selector(".status[data-state=ready]", state="attached", timeout=READY_MS)
     if options.present:
@@ -51,14 +53,14 @@ def begin(page: Page, url: str, options: argparse.Namespace) -> None:
         question_field(page).fill(options.question)
         page.locator("#race").click()
         page.wait_for_selector(".stage[data-phase=running][data-mode=live]", timeout=READY_MS)
-        # Keys are the page's, not the field's.
+        # Move the focus out of the question field, so that keys reach the page.
         page.evaluate("document.activeElement.blur()")
     for key in options.keys:
         page.keyboard.press(key)
 
 
 def take(page: Page, every_ms: int, seconds: float) -> list[tuple[float, bytes]]:
-    """Pictures with the seconds at which they were taken."""
+    """Pictures, each with the second at which it was taken."""
     start, pictures = time.monotonic(), []
     while (now := time.monotonic() - start) < seconds:
         pictures.append((now, page.screenshot()))
@@ -68,7 +70,7 @@ def take(page: Page, every_ms: int, seconds: float) -> list[tuple[float, bytes]]
 
 
 def lay_out(browser: Browser, pictures: list[tuple[float, bytes]], title: str, out: Path) -> None:
-    """One picture of them all, each with its number and time."""
+    """Write one picture of all pictures, each with its number and time."""
     cells = "".join(
         f'<figure><img src="data:image/png;base64,{base64.b64encode(data).decode()}">{number}: {taken_s:.2f} s</figure>'
         for number, (taken_s, data) in enumerate(pictures, 1)

@@ -1,8 +1,8 @@
 """Recycling and fusion with and without `copy`: `python -m tests.measure.copy_check --model smollm2-135m`.
 
-Both bundled sets of questions, float32. Prints of each setting tokens per step, draft tokens per step, the expected
-speedup (tokens over the curve's cost of the steps), and the time on the lane's clock. All texts must be vanilla's.
-Steps and tokens do not depend on the machine. It takes minutes, so it is no test.
+Runs both bundled sets of questions in float32. Prints for each setting the tokens per step, the draft tokens per step,
+the expected speedup (tokens divided by the cost of the steps on the curve) and the time on the lane's clock. All texts
+must be vanilla's. Steps and tokens do not depend on the machine. It takes minutes, so it is not one of the tests.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FIELDS = ("tokens", "steps", "drafted", "cost", "decode_ms")
 
 
 def main(arguments: list[str]) -> int:
-    """A line of JSON for each set of questions and setting; 1 if a text differs from vanilla's."""
+    """Print a line of JSON for each set of questions and setting; return 1 if a text differs from vanilla's."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", default=str(BUNDLED_MODEL))
     parser.add_argument("--cost-curve", default="assumed-cpu", help=NAMES)
@@ -47,17 +47,17 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--max-new-tokens", type=int, default=96)
     options = parser.parse_args(arguments)
     workbench = Workbench.open(model=fetch_if_missing(options.model, quiet=True), dtype="float32")
-    curve, differ = find_curve(options.cost_curve), 0
+    curve, num_differing = find_curve(options.cost_curve), 0
     for name in ("documents", "open"):
         sums = {setting: dict.fromkeys(FIELDS, 0.0) for setting in SETTINGS}
         past = PastOutputs()
         for prompt in prompts(workbench, name, options):
             texts = run(workbench, prompt, past, curve, options.max_new_tokens, sums)
-            differ += len(set(texts)) > 1
+            num_differing += len(set(texts)) > 1
             past.add(texts[0], prompt)
         for setting, totals in sums.items():
             print(json.dumps({"questions": name, "setting": setting, **figures(totals)}), flush=True)
-    return differ > 0
+    return num_differing > 0
 
 
 def prompts(workbench: Workbench, name: str, options: argparse.Namespace) -> Iterator[tuple[int, ...]]:
@@ -76,7 +76,7 @@ def run(
     max_new_tokens: int,
     sums: dict[str, dict[str, float]],
 ) -> list[tuple[int, ...]]:
-    """The texts of all settings on one prompt, stepped in turns; adds their figures to `sums`."""
+    """Run all settings on one prompt, a step each in turn; return their texts and add their figures to `sums`."""
     target, lanes = workbench.target, dict[str, Lane]()
     prefix = target.prefill(prompt)
     for setting, (lane, lane_options) in SETTINGS.items():
@@ -86,11 +86,11 @@ def run(
     while any(not lane.end for lane in lanes.values()):
         for setting, lane in lanes.items():
             if not lane.end:
-                step, count = lane.step(), sums[setting]
+                step, totals = lane.step(), sums[setting]
                 drafted = step.tree.num_draft
                 values = (len(step.emitted), 1, drafted, step_costs(curve, drafted).costs[-1], step.timing.total_ms)
                 for field, value in zip(FIELDS, values, strict=True):
-                    count[field] += value
+                    totals[field] += value
     return [tuple(lane.tokens) for lane in lanes.values()]
 
 

@@ -1,8 +1,9 @@
-"""What drawing a race costs: python -m tests.measure.drawing [--rounds N] [--recording FILE]
+"""The processor time of drawing a race: python -m tests.measure.drawing [--rounds N] [--recording FILE]
 
-Shows a recorded race, so that no model is at work, and prints which share of a core all of Chromium's processes took
-between the start and the finish, and which its page's main thread took. It ends with code 1 above 60 %. Linux only; it
-is no part of the tests: on a machine without a GPU, Chromium paints on the processor, and others may use that, too.
+Shows a recorded race, so that no model computes. Prints the share of a core that all of Chromium's processes took from
+the start of the race to its end, and the share of the page's main thread. Exits with 1 if all processes together took
+more than 60 %. Linux only. It is not one of the tests, because without a GPU Chromium paints on the processor, which
+other programs use, too.
 """
 
 from __future__ import annotations
@@ -16,17 +17,18 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from playwright.sync_api import CDPSession, Page, sync_playwright
 
 from tests.browser.apps import FLAGS, ROOT, find_chromium, serving
 
-MAX_SHARE, TIMEOUT_MS, LOOK_MS = 0.6, 120_000, 500
+MAX_SHARE, TIMEOUT_MS, POLL_MS = 0.6, 120_000, 500
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 MODE = "mode => document.querySelector('.stage')?.dataset.mode === mode"
 
 
 def browser_s() -> float:
-    """CPU seconds of all Chromium processes so far."""
+    """Processor seconds of all Chromium processes so far."""
     ticks = 0
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -39,30 +41,28 @@ def browser_s() -> float:
 
 
 def main_thread_s(session: CDPSession) -> float:
-    """Seconds that the page's main thread was at work."""
+    """Seconds that the page's main thread has worked so far."""
     metrics = session.send("Performance.getMetrics")["metrics"]
     return float(next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration"))
 
 
 def show(page: Page, session: CDPSession) -> tuple[float, float]:
-    """The shares of a core for one show: all processes, and the main thread."""
+    """Play the race once; return the shares of a core that all processes and the main thread took."""
     page.locator("[data-do=play]").click()
-    page.wait_for_function(MODE, arg="replay", polling=LOOK_MS)
-    before = time.monotonic(), browser_s(), main_thread_s(session)
-    page.wait_for_function(MODE, arg="result", polling=LOOK_MS)
-    wall, browser, main = (
-        b - a for a, b in zip(before, (time.monotonic(), browser_s(), main_thread_s(session)), strict=True)
-    )
+    page.wait_for_function(MODE, arg="replay", polling=POLL_MS)
+    before = np.array([time.monotonic(), browser_s(), main_thread_s(session)])
+    page.wait_for_function(MODE, arg="result", polling=POLL_MS)
+    wall, browser, main = np.array([time.monotonic(), browser_s(), main_thread_s(session)]) - before
     print(f"shown for {wall:.1f} s: {browser / wall:.0%} of a core in all, {main / wall:.0%} on the main thread")
-    return browser / wall, main / wall
+    return float(browser / wall), float(main / wall)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Show and print; return 1 if it takes more than it may."""
+    """Play the race several times; return 1 if the median share of all processes is above the limit."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--recording", type=Path, default=ROOT / "assets" / "recordings" / "smollm2-copying.jsonl")
-    parser.add_argument("--present", action="store_true", help="in Present, at 1920 x 1080")
+    parser.add_argument("--present", action="store_true", help="present mode, at 1920 x 1080")
     options = parser.parse_args(arguments)
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         page = browser.new_page(viewport=size)
         page.set_default_timeout(TIMEOUT_MS)
         page.goto(url)
-        page.wait_for_function(MODE, arg="result", polling=LOOK_MS)
+        page.wait_for_function(MODE, arg="result", polling=POLL_MS)
         if options.present:
             page.keyboard.press("p")
         session = page.context.new_cdp_session(page)

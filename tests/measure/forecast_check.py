@@ -1,8 +1,8 @@
-"""Forecast against race: `python -m tests.measure.forecast_check --model smollm2-135m --dtype float32 --limit 30`.
+"""Forecast speedups against measured ones: `python -m tests.measure.forecast_check --model smollm2-135m --limit 30`.
 
-Twelve lane settings are raced on questions, and forecast on vanilla's outputs with the machine's own cost curve, which
-is measured first. Prints both speedups, and how many forecasts are within 10 %. It takes minutes, so it is no test; run
-it on an idle machine.
+Measures the machine's cost curve, races twelve lane settings on questions, and forecasts their speedups from vanilla's
+outputs and the curve. Prints both speedups, and how many forecasts are within 10 %. It takes minutes, so it is not one
+of the tests; run it on an idle machine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from specrace.lab.sweep import Sweep
 from specrace.lab.transcripts import Transcript
 from specrace.workbench import Workbench
 
-# Three races of four lanes: draft tokens, and each lane's options.
+# Three races of four lanes: (draft tokens, lane -> options).
 RACES: tuple[tuple[int, dict[str, dict[str, Any]]], ...] = (
     (4, {"prompt-lookup": {}, "trie": {}, "suffix": {}, "bigram": {}}),
     (
@@ -43,11 +43,11 @@ RACES: tuple[tuple[int, dict[str, dict[str, Any]]], ...] = (
     ),
     (16, {"prompt-lookup": {}, "trie": {}, "suffix": {}, "fusion": {"corpus": False, "recycling": False}}),
 )
-CLOSE = 0.1
+MAX_ERROR, MIN_CLOSE = 0.1, 10
 
 
 def forecast_of(results: Sequence[PromptResult], lanes: Sequence[ScoredLane], curve: CostCurve) -> Forecast:
-    """The forecast for vanilla and these lanes on vanilla's outputs in a race; loops are left out, as there."""
+    """The forecast for vanilla and these lanes from vanilla's outputs in a race; leaves out loops, as the race does."""
     counted = [result for result in results if not result.loops] or results
     transcripts = [
         Transcript(result.prompt.id, "none", result.prompt.tokens, tokens, max(*result.prompt.tokens, *tokens) + 1)
@@ -60,7 +60,7 @@ def forecast_of(results: Sequence[PromptResult], lanes: Sequence[ScoredLane], cu
 
 
 def main(arguments: list[str]) -> int:
-    """Forecast, race, compare; 1 if fewer than 10 of the 12 forecasts are close."""
+    """Race, forecast, compare; return 1 if fewer than 10 of the 12 forecasts are close."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", default=str(BUNDLED_MODEL))
     parser.add_argument("--dtype", default="float32")
@@ -77,25 +77,25 @@ def main(arguments: list[str]) -> int:
         prompt, _ = workbench.fitting_prompt(line["question"], workbench.retrieve(line["question"]), spec)
         prompts.append(BenchPrompt(line["id"], prompt.tokens))
     rows = []
-    for number, lanes in RACES:
-        spec = RaceSpec(tuple(lanes), options.max_new_tokens, number, options=lanes)
+    for num_draft, lanes in RACES:
+        spec = RaceSpec(tuple(lanes), options.max_new_tokens, num_draft, options=lanes)
         bench = Bench(workbench.target, spec, repetitions=options.repetitions, curve=curve, keep_outputs=False)
         results = bench.run(prompts)
         raced = {lane_summary["lane"]: lane_summary for lane_summary in summarise(results, str)["lanes"]}
         expected = forecast_of(
-            results, [ScoredLane.of(name, lane_options, number) for name, lane_options in lanes.items()], curve
+            results, [ScoredLane.of(name, lane_options, num_draft) for name, lane_options in lanes.items()], curve
         )
         for index, (name, lane_options) in enumerate(lanes.items(), 1):
-            row = {"lane": name, "num_draft": number, "options": lane_options, "tau_raced": raced[name]["tau"]}
+            row = {"lane": name, "num_draft": num_draft, "options": lane_options, "tau_raced": raced[name]["tau"]}
             row |= {"forecast": float(expected.speedup[index]), "raced": raced[name]["speedup"]}
             row |= {"tau": float(expected.tau[index]), "ratio": row["forecast"] / row["raced"]}
             rows.append(row)
             print(json.dumps(row), flush=True)
-    close = sum(abs(row["ratio"] - 1) <= CLOSE for row in rows)
-    print(f"{close} of {len(rows)} within {CLOSE:.0%}")
+    num_close = sum(abs(row["ratio"] - 1) <= MAX_ERROR for row in rows)
+    print(f"{num_close} of {len(rows)} within {MAX_ERROR:.0%}")
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
-    return close < 10
+    return num_close < MIN_CLOSE
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Hostile requests to every route of the app, and a race after them:
 python -m tests.measure.fuzz --requests N --seed N
 
-Wrong types, huge numbers, NaN, 10 MB strings, deep JSON, another visitor's files, sessions and keys. It ends with code
-1 if an answer is unclear or holds what it may not, or if the server cannot race afterwards.
+Sends wrong types, huge numbers, NaN, 10 MB strings, deep JSON, and another visitor's files, sessions and keys. Exits
+with 1 if an error is not one sentence, if an answer reveals a secret, or if the server cannot race afterwards.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from tests.ui.waiting import LONG_S
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "the-other-visitor-s-words"
 OTHER = "another-session"
-# Attackers come from another address than the visitor.
+# The attacker's address, which is not the visitor's.
 ATTACKER = "127.0.0.2"
-# Event streams do not end by themselves; the part that came in this time is checked.
+# Event streams have no end, so only the part that arrives within this time is checked.
 STREAM_S = 0.05
 MAX_READ = 200_000
 WORDS = ("", "a", "0", "-1", "null", "race", "../../etc/passwd", "/etc/passwd", "..%2f..%2fetc%2fpasswd",
          "<img src=x onerror=alert(1)>", "\0", "\r\nX: y", "{{7*7}}", "é" * 50, "b" * 3000, "file:///etc/passwd",
          "http://192.0.2.1/x", "C:\\x")  # fmt: skip
-OPENINGS = ["--mcp", "--races-per-minute", "10000", "--uploads-per-hour", "10000"]
+APP_ARGUMENTS = ["--mcp", "--races-per-minute", "10000", "--uploads-per-hour", "10000"]
 ACCEPTED = "application/json, text/event-stream"
 ENDPOINTS = ("race", "retrieve", "score", "recommend")
 LOG = '{"prompt_ids": [1, 2, 3, 1], "output_ids": [2, 3]}'
@@ -58,10 +58,10 @@ class Shot:
 
 
 class Fuzzer:
-    """Makes requests by chance, the same ones for the same seed and the same server."""
+    """Makes random requests, which depend only on the seed and the server's version."""
 
     def __init__(self, app: Served, seed: int) -> None:
-        self.app, self.chance = app, random.Random(seed)
+        self.app, self.rng = app, random.Random(seed)
         self.complaints: list[str] = []
         self.statuses: Counter[int] = Counter()
         assert app.app is not None
@@ -73,17 +73,17 @@ class Fuzzer:
         self.watched = app.watching(race["key"])
         poll = app.ask("POST", "/audience", {"origin": f"http://localhost:{app.port}"}).json()
         self.poll = poll["code"]
-        # These may be in no answer. Keys that anybody may ask for are not among them.
+        # No answer may hold these. Keys that every visitor may request are not among them.
         self.secrets = [SECRET, race["key"], poll["key"], str(ROOT), sysconfig.get_paths()["purelib"], "Traceback"]
 
     def run(self, requests: int) -> None:
-        """Send this many requests, then race."""
+        """Send this many requests during a race, then run another race."""
         with self.watched as frames:
             while b'"kind":"head"' not in frames.readline():
                 pass
             for _ in range(requests):
                 self.judge(shot := self.send(*self.make()))
-                if shot.answer.startswith(b'{"event_id":"') and self.chance.random() < 0.5:
+                if shot.answer.startswith(b'{"event_id":"') and self.rng.random() < 0.5:
                     event = json.loads(shot.answer)["event_id"]
                     self.judge(self.send("GET", f"/gradio_api/call/race/{event}", b"", ""))
         assert self.app.worker is not None
@@ -98,7 +98,7 @@ class Fuzzer:
             self.complaints.append("the server is not ready afterwards")
 
     def judge(self, shot: Shot) -> None:
-        """Note what is wrong with an answer."""
+        """Add a complaint for everything that is wrong with an answer."""
         self.statuses[shot.status] += 1
         where = f"{shot.method} {shot.path[:80]} {shot.body[:80]!r}: {shot.status}"
         if (shot.status >= 500 and not is_sentence(shot.answer)) or OUR_FAULT.encode() in shot.answer:
@@ -108,7 +108,7 @@ class Fuzzer:
                 self.complaints.append(f"{where} has {secret}")
 
     def send(self, method: str, path: str, body: bytes, kind: str) -> Shot:
-        """A request on a connection of its own."""
+        """Send a request on a new connection."""
         connection = http.client.HTTPConnection("127.0.0.1", self.app.port, LONG_S, source_address=(ATTACKER, 0))
         try:
             connection.request(method, path, body or None, {"Content-Type": kind, "Accept": ACCEPTED})
@@ -123,113 +123,115 @@ class Fuzzer:
             connection.close()
 
     def make(self) -> tuple[str, str, bytes, str]:
-        """Method, path, body and its type."""
+        """Method, path, body and content type of a random request."""
         makers = (
             self.any_route, self.any_route, self.any_route, self.event, self.call, self.call, self.tool, self.vote,
             self.file_sent,
         )  # fmt: skip
-        method, path, body = self.chance.choice(makers)()
+        method, path, body = self.rng.choice(makers)()
         kinds = ("application/json",) * 8 + ("text/plain", "multipart/form-data; boundary=x", "multipart/form-data", "")
-        return method, path, body, self.chance.choice(kinds)
+        return method, path, body, self.rng.choice(kinds)
 
     def any_route(self) -> tuple[str, str, bytes]:
-        """Any route, its parameters and query by chance."""
-        method, path = self.chance.choice(self.routes)
+        """Any route, with random parameters and a random query."""
+        method, path = self.rng.choice(self.routes)
         while "{" in path:
-            head, _, rest = path.partition("{")
-            path = head + quote(self.word()) + rest.partition("}")[2]
-        if self.chance.random() < 0.3:
-            path += f"?{self.chance.choice(('session_hash', 'name', 'upload_id'))}={quote(self.word())}"
+            head, _, parameter_and_tail = path.partition("{")
+            path = head + quote(self.word()) + parameter_and_tail.partition("}")[2]
+        if self.rng.random() < 0.3:
+            path += f"?{self.rng.choice(('session_hash', 'name', 'upload_id'))}={quote(self.word())}"
         return method, path[:8000], self.json_of(self.value()) if method == "POST" else b""
 
     def event(self) -> tuple[str, str, bytes]:
-        """An event of the page, with its own number of values or another."""
-        function = self.chance.choice(self.config["dependencies"])
-        values = [self.value() for _ in function["inputs"]] if self.chance.random() < 0.8 else self.value()
+        """An event of the page, mostly with the right number of values."""
+        function = self.rng.choice(self.config["dependencies"])
+        values = [self.value() for _ in function["inputs"]] if self.rng.random() < 0.8 else self.value()
         body = {"data": values, "fn_index": function["id"], "session_hash": self.word()}
-        if self.chance.random() < 0.3:
-            body[self.chance.choice([*body, "trigger_id", "event_data"])] = self.value()
-        path = self.chance.choice(("/gradio_api/queue/join", "/gradio_api/run/predict", "/gradio_api/component_server"))
+        if self.rng.random() < 0.3:
+            body[self.rng.choice([*body, "trigger_id", "event_data"])] = self.value()
+        path = self.rng.choice(("/gradio_api/queue/join", "/gradio_api/run/predict", "/gradio_api/component_server"))
         return "POST", path, self.json_of(body)
 
     def call(self) -> tuple[str, str, bytes]:
-        """An endpoint for programs, with one to three values that are wrong."""
+        """A call of an endpoint for programs, with one to three random values."""
         name, body = self.arguments()
-        if self.chance.random() < 0.5:
+        if self.rng.random() < 0.5:
             return "POST", f"/gradio_api/call/v2/{name}", self.json_of(body)
         return "POST", f"/gradio_api/call/{name}", self.json_of({"data": list(body.values())})
 
     def tool(self) -> tuple[str, str, bytes]:
-        """A message for the tools, most often a call of one."""
+        """A message to the MCP server, mostly a call of a tool."""
         name, arguments = self.arguments()
         methods = ("tools/call",) * 5 + ("tools/list", "resources/read", "prompts/get", "initialize", self.word())
         params = {"name": name, "arguments": arguments, "uri": f"file://{self.file}"}
-        body = {"jsonrpc": "2.0", "id": 1, "method": self.chance.choice(methods), "params": params}
-        if self.chance.random() < 0.3:
-            body[self.chance.choice([*body])] = self.value()
+        body = {"jsonrpc": "2.0", "id": 1, "method": self.rng.choice(methods), "params": params}
+        if self.rng.random() < 0.3:
+            body[self.rng.choice([*body])] = self.value()
         return (
             "POST",
-            f"/gradio_api/mcp/{self.chance.choice(('', '', '', '?tools=' + quote(self.word())))}",
+            f"/gradio_api/mcp/{self.rng.choice(('', '', '', '?tools=' + quote(self.word())))}",
             self.json_of(body),
         )
 
     def arguments(self) -> tuple[str, dict[str, Any]]:
         """An endpoint and its arguments."""
-        name = self.chance.choice(ENDPOINTS)
+        name = self.rng.choice(ENDPOINTS)
         body: dict[str, Any] = {"text": LOG}
         names = [*body, "log", "lanes", "columns", "tokenizer", "engine", "cost_curve", "batch", "options"]
         if name in ("race", "retrieve"):
             body = {"question": "Why?", "lanes": LANES, "max_new_tokens": 4} if name == "race" else {"question": "Why?"}
             names = [*body, *OFFERED, "options", "model", "dtype", "files"]
-        for argument in self.chance.sample(names, self.chance.randint(1, 3)):
+        for argument in self.rng.sample(names, self.rng.randint(1, 3)):
             body[argument] = self.value()
         return name, body
 
     def vote(self) -> tuple[str, str, bytes]:
-        """The audience's routes, for a poll that there is."""
-        code = self.poll if self.chance.random() < 0.8 else quote(self.word(), safe="")
-        action = self.chance.choice(("", "/vote", "/state", "/nothing"))
+        """A request to the audience's routes, mostly for an existing poll."""
+        code = self.poll if self.rng.random() < 0.8 else quote(self.word(), safe="")
+        action = self.rng.choice(("", "/vote", "/state", "/nothing"))
         body = {"key": self.value(), "lanes": self.value(), "open": True, "round": self.value(), "choice": self.value()}
-        return self.chance.choice(("POST", "GET")), f"/audience/{code}{action}", self.json_of(body)
+        return self.rng.choice(("POST", "GET")), f"/audience/{code}{action}", self.json_of(body)
 
     def file_sent(self) -> tuple[str, str, bytes]:
-        """An upload or a recording, with bytes that were changed."""
-        content = bytearray(self.recording[: self.chance.choice((0, 100, 20_000))])
-        for _ in range(self.chance.randint(0, 9) if content else 0):
-            content[self.chance.randrange(len(content))] = self.chance.randrange(256)
-        if self.chance.random() < 0.5:
+        """An upload or a recording, in which random bytes were changed."""
+        content = bytearray(self.recording[: self.rng.choice((0, 100, 20_000))])
+        for _ in range(self.rng.randint(0, 9) if content else 0):
+            content[self.rng.randrange(len(content))] = self.rng.randrange(256)
+        if self.rng.random() < 0.5:
             return "POST", f"/gradio_api/recording?name={quote(self.word())}", bytes(content)
         head = f'--x\r\nContent-Disposition: form-data; name="files"; filename="{quote(self.word())}.md"\r\n\r\n'
         return "POST", "/gradio_api/upload", head.encode() + content + b"\r\n--x--\r\n"
 
     def word(self) -> str:
-        """A text: empty, long, hostile, or of another visitor."""
-        return self.chance.choice((*WORDS, OTHER, self.file, str(Path(self.file).parent), self.poll))
+        """A text: empty, long, hostile, or a secret of another visitor."""
+        return self.rng.choice((*WORDS, OTHER, self.file, str(Path(self.file).parent), self.poll))
 
     def value(self, depth: int = 0) -> Any:
-        """Any JSON value, and what Python's JSON takes beside it."""
-        kind = self.chance.random()
+        """Any JSON value, or a value such as NaN that only Python's JSON can write."""
+        kind = self.rng.random()
         if kind < 0.3:
             return self.word()
         if kind < 0.6 or depth > 3:
-            return self.chance.choice((None, True, False, 0, -1, 1, 2**31, 2**63, -(2**70), 10**400, 0.5, -0.0, 1e308,
+            return self.rng.choice((None, True, False, 0, -1, 1, 2**31, 2**63, -(2**70), 10**400, 0.5, -0.0, 1e308,
                                        1e-320, float("nan"), float("inf"), "nan", "1e999", "\ud800"))  # fmt: skip
         if kind < 0.8:
-            return [self.value(depth + 1) for _ in range(self.chance.randint(0, 4))]
+            return [self.value(depth + 1) for _ in range(self.rng.randint(0, 4))]
         names = ("path", "url", "meta", "_type", "n", "trie", "__proto__", "question", self.word())
-        mapping = {self.chance.choice(names): self.value(depth + 1) for _ in range(self.chance.randint(0, 4))}
-        return {"path": self.file, "meta": {"_type": "gradio.FileData"}} if self.chance.random() < 0.2 else mapping
+        mapping = {self.rng.choice(names): self.value(depth + 1) for _ in range(self.rng.randint(0, 4))}
+        return {"path": self.file, "meta": {"_type": "gradio.FileData"}} if self.rng.random() < 0.2 else mapping
 
     def json_of(self, value: Any) -> bytes:
-        """The value's JSON bytes; now and then broken, deep, or much too long."""
-        chance, text = self.chance.random(), json.dumps(value).encode()
-        if chance < 0.03:
+        """The value as JSON, which is broken, deep or much too long in 7 % of all cases."""
+        kind, text = self.rng.random(), json.dumps(value).encode()
+        if kind < 0.03:
             return text[: len(text) // 2]
-        if chance < 0.05:
+        if kind < 0.05:
             return b'{"data": ' + b"[" * 900 + b"]" * 900 + b"}"
-        if chance < 0.06:
+        if kind < 0.06:
             return b'{"data": [' + b"9" * 5000 + b"]}"
-        return json.dumps({"data": ["x" * 10_000_000]}).encode() if chance < 0.07 else text
+        if kind < 0.07:
+            return json.dumps({"data": ["x" * 10_000_000]}).encode()
+        return text
 
 
 def pieces(answer: http.client.HTTPResponse) -> Iterator[bytes]:
@@ -248,7 +250,7 @@ def is_sentence(answer: bytes) -> bool:
     try:
         text = json.loads(answer)["error"]
         if isinstance(text, dict):
-            # A tool's.
+            # The MCP server answers with an object that holds the sentence.
             return " " in text["message"] and "\n" not in text["message"]
     except (ValueError, TypeError, KeyError):
         text = answer.decode(errors="replace")
@@ -272,16 +274,16 @@ def list_routes(app: Starlette, prefix: str = "") -> Iterator[tuple[str, str]]:
 
 
 def main() -> int:
-    """Return 0 if nothing was found, else 1."""
+    """Send the requests; return 0 if there is no complaint, else 1."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    with serving(*OPENINGS) as app:
+    with serving(*APP_ARGUMENTS) as app:
         fuzzer = Fuzzer(app, options.seed)
         fuzzer.run(options.requests)
     print(f"{options.requests} requests to {len(fuzzer.routes)} routes:", dict(sorted(fuzzer.statuses.items())))
-    print("\n".join(dict.fromkeys(fuzzer.complaints)) or "Nothing was found.")
+    print("\n".join(dict.fromkeys(fuzzer.complaints)) or "No complaint.")
     return int(bool(fuzzer.complaints))
 
 

@@ -1,13 +1,14 @@
 """The figures of a passage index: `python -m tests.measure.index_figures --passages 100000 [--vectors generated|real]`.
 
-It builds an index of generated passages, opens it memory-mapped, and asks it. `generated` vectors are synthetic: means
-of random word vectors in topics, of the default embedder's size. `real` ones are the default embedder's.
+Builds an index of generated passages, opens it memory-mapped, and searches it. `generated` vectors are means of random
+word vectors in topics, with the default embedder's size. `real` vectors are the default embedder's.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import resource
 import statistics
@@ -28,11 +29,13 @@ from specrace.retrieval.store import Head, StoredIndex, stored_vectors
 from tests.retrieval.words import WordEmbedder, generate_documents
 
 QUERIES = 200
-PASSAGES_A_DOCUMENT = 50
+PASSAGES_PER_DOCUMENT = 50
+# Words in the passages of generated documents, which decide how many passages there are; and of real text.
+GENERATED_WORDS, REAL_WORDS = 20, 110
 
 
 def main() -> None:
-    """Build, open, ask, print."""
+    """Build the index, search it, and print the figures."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--passages", type=int, default=100_000)
     parser.add_argument("--vectors", choices=("generated", "real"), default="generated")
@@ -42,14 +45,14 @@ def main() -> None:
     options = parser.parse_args()
     faiss.omp_set_num_threads(1)
     embedder: Embedder = load_embedder() if options.vectors == "real" else WordEmbedder(384)
-    count = -(-options.passages // PASSAGES_A_DOCUMENT)
+    num_documents = math.ceil(options.passages / PASSAGES_PER_DOCUMENT)
     documents = (
         stream_documents(options.docs, limits=INDEXING)
         if options.docs
-        else generate_documents(count, PASSAGES_A_DOCUMENT)
+        else generate_documents(num_documents, PASSAGES_PER_DOCUMENT)
     )
     with tempfile.TemporaryDirectory() as folder:
-        out, before, began = Path(folder) / "index", memory_mb(), time.perf_counter()
+        out, memory_before, began = Path(folder) / "index", memory_mb(), time.perf_counter()
         head = build_index(documents, embedder, out, small_passages, head=Head(), on_progress=print)
         figures = {
             "load": os.getloadavg()[0],
@@ -57,24 +60,25 @@ def main() -> None:
             "index": head.describe(),
             "passages": head.passages,
         }
-        figures |= {"build_s": time.perf_counter() - began, "memory_before_mb": before / 1024}
-        figures["memory_peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        figures |= {"build_s": time.perf_counter() - began, "memory_before_mb": memory_before}
+        figures["memory_peak_mb"] = memory_mb()
         figures["disk_mb"] = sum(file.stat().st_size for file in out.iterdir()) / 1e6
-        print(json.dumps(figures | ask(out, embedder), indent=1))
+        print(json.dumps(figures | search(out, embedder), indent=1))
 
 
 def memory_mb() -> float:
-    """The peak memory of this process in MB."""
+    """The peak memory of this process so far, in MB of 2**20 bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def small_passages(document: Document) -> list:
-    """Short passages of generated documents, so that their number is as asked; the default size for real text."""
-    return split_passages(document, max_words=20 if document.name.startswith("0-") else 110)
+    """The passages of a document. Generated documents are split so that there are as many passages as requested."""
+    is_generated = document.name.startswith("0-")
+    return split_passages(document, max_words=GENERATED_WORDS if is_generated else REAL_WORDS)
 
 
-def ask(out: Path, embedder: Embedder) -> dict[str, float]:
-    """Times (ms) of the search of one question, and recall@5 of exact search's, on questions from other documents."""
+def search(out: Path, embedder: Embedder) -> dict[str, float]:
+    """Times (ms) of opening and of one search, and recall@5 against exact search, for words of 200 random passages."""
     began = time.perf_counter()
     stored = StoredIndex(out)
     index = stored.open(embedder)
@@ -83,17 +87,17 @@ def ask(out: Path, embedder: Embedder) -> dict[str, float]:
     texts = [index.passages[int(number)].text for number in rng.choice(len(index.passages), QUERIES)]
     queries = embedder.embed([" ".join(text.split()[2:8]) for text in texts])
     exact = exact_best(stored_vectors(out, stored.head), queries, RECALL_TOP)
-    shares, times = [], []
+    recalls, times = [], []
     for vector, best in zip(queries, exact, strict=True):
         began = time.perf_counter()
         hits = index.search(vector, CANDIDATES)
         times.append(1000 * (time.perf_counter() - began))
-        shares.append(len({number for number, _ in hits[:RECALL_TOP]} & set(best.tolist())) / RECALL_TOP)
+        recalls.append(len({number for number, _ in hits[:RECALL_TOP]} & set(best.tolist())) / RECALL_TOP)
     return {
         "open_ms": opened_ms,
         "search_ms_median": statistics.median(times),
         "search_ms_p99": float(np.percentile(times, 99)),
-        "recall_at_5": float(np.mean(shares)),
+        "recall_at_5": float(np.mean(recalls)),
     }
 
 

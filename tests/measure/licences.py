@@ -1,6 +1,6 @@
-"""`python -m tests.measure.licences`: the licence of every package that the app needs, as installed here. No network.
+"""`python -m tests.measure.licences`: prints the licence of every package that the app needs, as installed here.
 
-Ends with 1 if one is unknown, or asks for more than its notice and the source of changed files.
+Exits with 1 if a licence is unknown, or demands more than its notice and the source of changed files. Needs no network.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
-# Longer names first: a text may hold several.
-KNOWN = (
+# Names of licences that permit redistribution.
+PERMISSIVE = (
     "Apache",
     "BSD",
     "ISC",
@@ -45,18 +45,19 @@ class Package:
     @property
     def is_permissive(self) -> bool:
         """Whether anyone may use the package and pass it on with its notice."""
-        plain = LESSER.sub("", self.licence)
-        return any(name in plain for name in KNOWN) and not REFUSED.search(plain)
+        # The LGPL, as one of several licences, is neither permissive nor refused.
+        others = LESSER.sub("", self.licence)
+        return any(name in others for name in PERMISSIVE) and not REFUSED.search(others)
 
 
 def pins(file: Path = ROOT / "requirements.txt") -> list[Requirement]:
-    """The requirements in a file, hashes and options aside."""
+    """The requirements in a file, without hashes and options."""
     lines = file.read_text(encoding="utf-8").splitlines()
     return [Requirement(line.removesuffix("\\")) for line in lines if re.match("[a-z]", line)]
 
 
 def packages(needed: Iterable[Requirement]) -> Iterator[Package]:
-    """The packages that these need, each once, by name. Raises PackageNotFoundError for one that is not installed."""
+    """These packages and all that they need, each once, by name. Raises PackageNotFoundError if one is missing."""
     waiting, listed = list(needed), dict[str, Package]()
     while waiting:
         requirement = waiting.pop()
@@ -70,12 +71,12 @@ def packages(needed: Iterable[Requirement]) -> Iterator[Package]:
 
 
 def applies(requirement: Requirement, extras: Iterable[str]) -> bool:
-    """Whether a requirement holds on this machine, with one of the extras."""
+    """Whether a requirement applies on this machine, with one of the extras."""
     return requirement.marker is None or any(requirement.marker.evaluate({"extra": extra}) for extra in extras)
 
 
 def licence_of(about: metadata.Distribution) -> str:
-    """The licence in a package's metadata: its expression, else its classifiers, else its text's first line."""
+    """The licence in a package's metadata: the expression, else the classifiers, else the first line of the text."""
     head = about.metadata
     classes = [line.rpartition(" :: ")[2] for line in head.get_all("Classifier", ()) if line.startswith("License ::")]
     text = (head.get("License") or "").strip()
@@ -83,11 +84,11 @@ def licence_of(about: metadata.Distribution) -> str:
 
 
 def main() -> int:
-    """Print the list."""
+    """Print all packages; return 1 if a licence is not permissive."""
     listed = list(packages(pins()))
     for package in listed:
-        doubt = "" if package.is_permissive else "  (look at it)"
-        print(f"{package.name:28}{package.version:16}{package.licence or 'unknown'}{doubt}")
+        remark = "" if package.is_permissive else "  (not permissive)"
+        print(f"{package.name:28}{package.version:16}{package.licence or 'unknown'}{remark}")
     return int(not all(package.is_permissive for package in listed))
 
 

@@ -1,7 +1,7 @@
-"""`python -m tests.measure.lock`: the container's requirements with the hashes of their files. It needs uv.
+"""`python -m tests.measure.lock`: writes the container's requirements with the hashes of their files. Needs uv.
 
-What only torch for NVIDIA GPUs brings goes to a file of its own. torch for CPUs is on PyTorch's own index, where pip
-checks it by the hash in the index's link.
+Packages that only torch for NVIDIA GPUs needs go to a separate file. torch for CPUs is on PyTorch's package index, and
+pip checks its file by the hash in the index's link.
 """
 
 from __future__ import annotations
@@ -22,10 +22,8 @@ HEAD = "# Made by: python -m tests.measure.lock\n"
 def split(locked: str) -> tuple[str, str]:
     """The entries for any device, and those for GPUs."""
     entries = re.split(r"^(?=[a-z])", locked, flags=re.MULTILINE)
-    chosen = {True: "", False: ""}
-    for entry in entries:
-        chosen[bool(FOR_GPUS.match(entry))] += entry
-    return chosen[False], chosen[True]
+    for_gpus = "".join(entry for entry in entries if FOR_GPUS.match(entry))
+    return "".join(entry for entry in entries if not FOR_GPUS.match(entry)), for_gpus
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
-"""Drops a log of every format on the page, and compares its figures with the command line's:
+"""Opens a log of every format on the page, and compares the page's figures with the command line's:
 python -m tests.measure.logs_page
 
-It serves the page with the bundled model, whose chat template here shows every message, and ends with code 1 where a
-figure differs in any digit.
+Serves the page with the bundled model, and with a chat template that writes every message. Exits with 1 if a figure
+differs in any digit.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from tests.lab.formats.written import SHAPES, TEMPLATE
 
 WAIT_MS = 120_000
 TIMED = ("draft_ms_per_step", "build_ms_per_output")
-# Keeps the scores that the page shows.
+# A script that records the scores that the page receives.
 WITNESS = """{
   const read = JSON.parse;
   JSON.parse = (text) => {
-    const found = read(text);
-    if (found?.scores) window.scores = found.scores;
-    return found;
+    const value = read(text);
+    if (value?.scores) window.scores = value.scores;
+    return value;
   };
 }"""
 
@@ -55,12 +55,12 @@ def on_the_page(page: Page, paths: list[Path]) -> tuple[Any, list[list[str]]]:
 
 
 def figures(result: Any) -> list[dict[str, Any]]:
-    """The groups without the times."""
+    """The result's rows without the times."""
     return [{name: value for name, value in row.items() if name not in TIMED} for row in result["groups"]]
 
 
 def compare(page: Page, shape: str, paths: list[Path], tokenizer: Path) -> bool:
-    """Print a line of a format; whether all of it agrees."""
+    """Print a line for a format; return whether the page and the command line agree."""
     expected = command_line(paths, tokenizer)
     scores, table = on_the_page(page, paths)
     tau = [row["tau"] for row in expected["groups"] if row["category"] == "all"]
@@ -71,7 +71,7 @@ def compare(page: Page, shape: str, paths: list[Path], tokenizer: Path) -> bool:
 
 
 def main() -> int:
-    """Every format, one after the other."""
+    """Compare every format; return 0 if all agree, else 1."""
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
         model = Path(scratch) / "chat"
         shutil.copytree(BUNDLED_MODEL, model)
@@ -84,13 +84,13 @@ def main() -> int:
             page.wait_for_selector(".status[data-state=ready]", state="attached", timeout=WAIT_MS)
             page.locator("[data-do=logs]").click()
             page.wait_for_selector(".logs fieldset input")
-            agreed = []
+            agreements = []
             for shape, make in SHAPES.items():
                 folder = Path(scratch) / shape
                 folder.mkdir()
-                agreed.append(compare(page, shape, make(folder), model))
-    print(f"{sum(agreed)} of {len(agreed)} shapes have the command line's figures.")
-    return 0 if all(agreed) else 1
+                agreements.append(compare(page, shape, make(folder), model))
+    print(f"{sum(agreements)} of {len(agreements)} formats have the command line's figures.")
+    return 0 if all(agreements) else 1
 
 
 if __name__ == "__main__":

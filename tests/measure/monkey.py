@@ -1,7 +1,7 @@
 """Random actions on the page, and a race after them: python -m tests.measure.monkey [--actions N] [--seed S]
 
-Clicks, keys, words, lanes, files, windows, tabs that close, reloads, in the midst of races too. It ends with code 1
-if the page threw, sent a request to another server, or cannot race after it.
+Clicks, presses keys, types questions, chooses lanes, uploads files, resizes, closes tabs, reloads; also during races.
+Exits with 1 if the page threw or sent a request to another server; fails if it cannot race afterwards.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tests.browser.parts import RECORDING, question_field
 KEYS = [*"r123456pftemvogd?", "Escape", " ", "ArrowLeft", "ArrowRight", "Tab", "Enter"]
 QUESTIONS = ["What is the n-gram trie built from?", "", "  ", "<b>${x}</b>", "Why does bread rise?", "a" * 2500]
 SIZES = [(1280, 720), (1920, 1080), (390, 844), (800, 600)]
-# An action with nothing to do gives up soon.
-SOON_MS = 300
+# The limit of an action, which passes if there is nothing to act on.
+ACTION_MS = 300
 
 
 class Monkey:
-    """Acts on a page by chance, the same way for the same seed."""
+    """Performs random actions on a page, which depend on the seed and on what the page shows."""
 
     def __init__(self, browser: Browser, url: str, seed: int, folder: Path) -> None:
         self.browser, self.url, self.folder = browser, url, folder
@@ -38,43 +38,44 @@ class Monkey:
         self.page = self.open()
         (folder / "owls.md").write_text("# Owls\n\nThe owl hears a mouse under the snow.", encoding="utf-8")
         (folder / "bad.md").write_bytes(b"\xff\xfe\x00\xd8 owls")
-        (folder / "torn.jsonl").write_bytes(RECORDING.read_bytes()[:20_000])
+        (folder / "cut.jsonl").write_bytes(RECORDING.read_bytes()[:20_000])
         (folder / "race.jsonl").write_bytes(RECORDING.read_bytes())
 
     def open(self) -> Page:
-        """A new tab."""
+        """Open a new tab."""
         page = self.browser.new_page(viewport={"width": 1280, "height": 720})
         page.set_default_timeout(1000 * PATIENCE_S)
         page.on("pageerror", lambda error: self.complaints.append(f"threw {error}"))
         page.on("request", lambda request: self.check_request(request.url))
         page.goto(self.url)
         page.wait_for_selector(".stage .pane")
-        page.set_default_timeout(SOON_MS)
+        page.set_default_timeout(ACTION_MS)
         return page
 
     def check_request(self, url: str) -> None:
-        """Complain of requests that leave the app."""
+        """Record a complaint for a request to another server."""
         if not url.startswith((self.url, "data:", "blob:")):
-            self.complaints.append(f"asked {url}")
+            self.complaints.append(f"requested {url}")
 
     def act(self, count: int) -> None:
         """Do this many random actions."""
-        acts: list[tuple[int, Callable[[], object]]] = [
+        weighted_actions: list[tuple[int, Callable[[], object]]] = [
             (10, self.press_key),
             (10, self.click),
             (4, self.ask),
             (3, self.choose_lane),
             (2, self.resize),
-            (2, self.give_files),
+            (2, self.upload_files),
             (2, self.open_recording),
             (1, self.reload),
             (1, self.change_tab),
         ]
         for _ in range(count):
-            (act,) = self.rng.choices([action for _, action in acts], [weight for weight, _ in acts])
+            weights = [weight for weight, _ in weighted_actions]
+            ((_, action),) = self.rng.choices(weighted_actions, weights)
             try:
-                act()
-                self.done[act.__name__] += 1
+                action()
+                self.done[action.__name__] += 1
             except BrowserError:
                 self.done["nothing to do"] += 1
             self.page.wait_for_timeout(self.rng.choice([0, 10, 60, 300]))
@@ -84,12 +85,12 @@ class Monkey:
         self.page.keyboard.press(self.rng.choice(KEYS))
 
     def click(self) -> None:
-        """Click something visible that can be pressed."""
+        """Click a visible control."""
         targets = self.page.locator("button:visible, input[type=checkbox]:visible, select:visible, .pane [data-step]")
         targets.nth(self.rng.randrange(max(1, targets.count()))).click()
 
     def ask(self) -> None:
-        """Fill in a question, and perhaps race."""
+        """Type a question, and in 7 of 10 cases race."""
         question_field(self.page).fill(self.rng.choice(QUESTIONS))
         if self.rng.random() < 0.7:
             self.page.locator("#race").click()
@@ -106,16 +107,14 @@ class Monkey:
         width, height = self.rng.choice(SIZES)
         self.page.set_viewport_size({"width": width, "height": height})
 
-    def give_files(self) -> None:
+    def upload_files(self) -> None:
         """Upload documents, good and bad."""
         files = [str(self.folder / name) for name in self.rng.sample(["owls.md", "bad.md"], self.rng.randint(1, 2))]
         self.page.locator("#files input[type=file]").set_input_files(files)
 
     def open_recording(self) -> None:
-        """Open a recorded race, whole or torn."""
-        self.page.locator("input.file").set_input_files(
-            str(self.folder / self.rng.choice(["race.jsonl", "torn.jsonl"]))
-        )
+        """Open a recorded race, complete or cut off."""
+        self.page.locator("input.file").set_input_files(str(self.folder / self.rng.choice(["race.jsonl", "cut.jsonl"])))
 
     def reload(self) -> None:
         """Reload the page."""
@@ -123,12 +122,12 @@ class Monkey:
         self.page.wait_for_selector(".stage .pane", timeout=1000 * PATIENCE_S)
 
     def change_tab(self) -> None:
-        """Close this tab, whatever it is doing, and open another."""
+        """Close this tab, also during a race, and open a new one."""
         self.page.close()
         self.page = self.open()
 
     def race(self) -> None:
-        """Race after all that, in a new tab."""
+        """Run a race to its end in a new tab."""
         self.change_tab()
         self.page.set_default_timeout(1000 * PATIENCE_S)
         self.page.emulate_media(reduced_motion="reduce")
@@ -148,7 +147,7 @@ def run(browser: Browser, url: str, actions: int, seed: int, folder: Path) -> Mo
 
 
 def main() -> int:
-    """Exit code 1 where the page complained."""
+    """Return 1 if there are complaints, else 0."""
     parser = argparse.ArgumentParser(description="Random actions on the page, and a race after them.")
     parser.add_argument("--actions", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)
@@ -161,7 +160,7 @@ def main() -> int:
         browser = playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS)
         monkey = run(browser, url, options.actions, options.seed, Path(scratch))
     print(f"{sum(monkey.done.values())} actions: {dict(monkey.done.most_common())}")
-    print("\n".join(monkey.complaints) or "no complaint, and a race after it")
+    print("\n".join(monkey.complaints) or "no complaint, and the page still races")
     return 1 if monkey.complaints else 0
 
 

@@ -1,11 +1,14 @@
-"""What a page costs the race that it shows: python -m tests.measure.overhead [--url URL] [--rounds N]
+"""How much a page slows the race that it shows: python -m tests.measure.overhead [--url URL] [--rounds N]
 
-Races the same question in turns: headless, through the endpoint for programs, and watched by a browser. It prints, for
-each lane, the median ratio of watched to headless tokens a second on the lane's own clock, the ratio of wall times, and
-how fast the page was. It ends with code 1 where a lane keeps less than 90 % of its speed, the wall time is
-above 1.25 times, or the first words take longer than 5 s or the page longer than 15 s. It is no part of the tests: on a
-shared machine it measures the other programs, too. A page holds a race back that is over within a second; with
-`--model smollm2-135m` it draws while the race runs.
+Races one question alternately headless, through the endpoint for programs, and watched by a browser. Prints for each
+lane the median ratio of watched to headless tokens per second on the lane's clock, the ratio of the wall times, and how
+fast the page was. Exits with 1 if
+- a lane keeps less than 90 % of its speed;
+- the wall time is more than 1.25 times as long;
+- the first words take longer than 5 s, or app.py needs longer than 15 s to answer.
+
+It is not one of the tests, because on a shared machine it also measures the other programs. The page shows a short race
+only when the race is over; with `--model smollm2-135m` it draws while the race runs.
 """
 
 from __future__ import annotations
@@ -25,44 +28,45 @@ from tests.browser.apps import FLAGS, find_chromium, serving
 
 QUESTION = "What is the n-gram trie built from?"
 LANES = {"trigram": "Trigram", "lookahead": "Lookahead", "trie": "N-gram trie", "fusion": "Fusion"}
-KEPT, WALL, TIMEOUT_MS = 0.9, 1.25, 600_000
+MIN_SPEED_SHARE, MAX_WALL_RATIO, TIMEOUT_MS = 0.9, 1.25, 600_000
 FIRST_WORDS_S, ANSWERS_S = 5, 15
 # By default Playwright polls at every animation frame, which would slow the page.
-LOOK_MS = 50
+POLL_MS = 50
+# Tokens per second of each lane, and the wall time in seconds.
 Measured = tuple[dict[str, float], float]
-# Records when Race was pressed, and when the first words appeared.
+# A script that records when Race was pressed and when the first words appeared.
 WATCH = """() => {
   const stage = document.querySelector('.stage');
   document.getElementById('race').addEventListener('click', () => {
-    Object.assign(window, { asked: performance.now(), words: undefined });
+    Object.assign(window, { pressed: performance.now(), words: undefined });
   });
   stage.addEventListener('cursor', () => (window.words ??= performance.now()));
   stage.addEventListener('reel', (event) => (window.reel = event.detail));
 }"""
-WAITED_S = "(words - asked) / 1000"
+WAITED_S = "(words - pressed) / 1000"
 
 
 def headless(client: Client) -> Measured:
-    """Tokens a second of every lane, and seconds on the wall."""
+    """Race without a browser."""
     began = time.monotonic()
     answer = client.predict(QUESTION, ["vanilla", *LANES], api_name="/race")
     return {lane["lane"]: lane["tokens_per_s"] for lane in answer["lanes"]}, time.monotonic() - began
 
 
 def watched(page: Page) -> Measured:
-    """Tokens a second of every lane, and seconds on the wall, with a page that shows the race."""
+    """Race on a page that shows the race."""
     race, began = page.evaluate("window.reel?.race ?? 0"), time.monotonic()
     page.locator("#race").click()
-    page.wait_for_function("race => window.reel?.race > race", arg=race, polling=LOOK_MS)
+    page.wait_for_function("race => window.reel?.race > race", arg=race, polling=POLL_MS)
     wall = time.monotonic() - began
-    page.wait_for_function("window.words !== undefined", polling=LOOK_MS)
+    page.wait_for_function("window.words !== undefined", polling=POLL_MS)
     page.locator("h1").click()
     page.keyboard.press("Escape")
     return {row["lane"]: row["tokens_per_s"] for row in page.evaluate("window.reel.results")}, wall
 
 
 def prepare(page: Page, url: str) -> None:
-    """The page with these lanes chosen and the question asked."""
+    """Open the page, choose the lanes and type the question."""
     page.set_default_timeout(TIMEOUT_MS)
     page.goto(url)
     page.wait_for_selector(".status[data-state=ready]", state="attached")
@@ -74,7 +78,7 @@ def prepare(page: Page, url: str) -> None:
 
 
 def measure(url: str, rounds: int) -> bool:
-    """Print the figures; whether they are good enough."""
+    """Measure and print the figures; return whether they are within the limits."""
     pairs: list[tuple[Measured, Measured]] = []
     waited: list[float] = []
     with sync_playwright() as playwright:
@@ -83,52 +87,55 @@ def measure(url: str, rounds: int) -> bool:
         prepare(page, url)
         client = Client(url, verbose=False)
         for round_number in range(rounds + 1):
-            # The second of a pair has a warmer machine, so they take turns at going first.
+            # The second race of a pair runs on a warmer machine, so each kind goes first in every other round.
             if round_number % 2:
-                pair = headless(client), watched(page)
+                headless_race = headless(client)
+                watched_race = watched(page)
             else:
-                second, first = watched(page), headless(client)
-                pair = first, second
+                watched_race = watched(page)
+                headless_race = headless(client)
             # The first round warms up.
-            pairs += [pair] if round_number else []
-            waited += [page.evaluate(WAITED_S)] if round_number else []
+            if round_number:
+                pairs.append((headless_race, watched_race))
+                waited.append(page.evaluate(WAITED_S))
         browser.close()
-    return tell_cost(pairs) & tell_wait(waited)
+    return check_speed(pairs) & check_wait(waited)
 
 
-def tell_cost(pairs: Sequence[tuple[Measured, Measured]]) -> bool:
-    """Whether the races kept their speed."""
-    kept_shares = {
-        lane: statistics.median(on[lane] / off[lane] for (off, _), (on, _) in pairs) for lane in pairs[0][0][0]
+def check_speed(pairs: Sequence[tuple[Measured, Measured]]) -> bool:
+    """Print the ratios of (headless, watched) races; return whether the watched ones are fast enough."""
+    speed_shares = {
+        lane: statistics.median(watched[lane] / headless[lane] for (headless, _), (watched, _) in pairs)
+        for lane in pairs[0][0][0]
     }
-    wall = statistics.median(on / off for (_, off), (_, on) in pairs)
-    for lane, share in kept_shares.items():
-        print(f"{lane:14} keeps {share:.0%} of its tokens a second")
-    print(f"wall time {wall:.2f} times; {len(pairs)} rounds")
-    return min(kept_shares.values()) >= KEPT and wall <= WALL
+    wall_ratio = statistics.median(watched_s / headless_s for (_, headless_s), (_, watched_s) in pairs)
+    for lane, share in speed_shares.items():
+        print(f"{lane:14} keeps {share:.0%} of its tokens per second")
+    print(f"wall time {wall_ratio:.2f} times; {len(pairs)} rounds")
+    return min(speed_shares.values()) >= MIN_SPEED_SHARE and wall_ratio <= MAX_WALL_RATIO
 
 
-def tell_wait(waited: Sequence[float]) -> bool:
-    """Whether the first words came soon."""
-    words = statistics.median(waited)
-    print(f"the first words {words:.2f} s after Race was pressed")
-    return words <= FIRST_WORDS_S
+def check_wait(waited: Sequence[float]) -> bool:
+    """Print the median time until the first words; return whether it is short enough."""
+    first_words_s = statistics.median(waited)
+    print(f"the first words {first_words_s:.2f} s after Race was pressed")
+    return first_words_s <= FIRST_WORDS_S
 
 
 def main() -> int:
-    """Exit code 1 where the page costs too much, or is too slow."""
-    parser = argparse.ArgumentParser(description="What a page costs the race that it shows, and how fast it is.")
-    parser.add_argument("--url", help="a running app; default: one is started")
-    parser.add_argument("--model", default="tiny", help="of the app that is started")
+    """Return 1 if the page slows races too much or is too slow itself, else 0."""
+    parser = argparse.ArgumentParser(description="How much a page slows the race that it shows, and how fast it is.")
+    parser.add_argument("--url", help="address of a running app (default: start one)")
+    parser.add_argument("--model", default="tiny", help="model of the app that is started")
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
     if options.url:
         return 0 if measure(options.url, options.rounds) else 1
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, serving(Path(folder), "--model", options.model) as (url, _):
-        answered = time.monotonic() - began
-        print(f"app.py answers after {answered:.1f} s")
-        return 0 if measure(url, options.rounds) and answered <= ANSWERS_S else 1
+        answer_s = time.monotonic() - began
+        print(f"app.py answers after {answer_s:.1f} s")
+        return 0 if measure(url, options.rounds) and answer_s <= ANSWERS_S else 1
 
 
 if __name__ == "__main__":

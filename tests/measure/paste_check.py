@@ -1,9 +1,11 @@
-"""Is what `recommend` writes true where it is pasted? `python -m tests.measure.paste_check --model smollm2-135m`.
+"""Do engines reach the forecast of the settings that `recommend` writes? Usage:
+python -m tests.measure.paste_check --model smollm2-135m
 
-A model answers questions about the bundled documents, greedily. `recommend` reads these answers, and what it writes for
-llama.cpp and for transformers is pasted: llama.cpp's own parser reads the flags, `generate` the arguments. Both answer
-the questions again. Prints tokens per step, forecast and measured, for that lane and every other lane that the two
-engines have; ends with 1 if two differ by more than 3 %. It takes minutes, so it is no test.
+A model answers questions about the bundled documents, greedily. `recommend` reads these answers and writes settings for
+llama.cpp, whose own parser reads the flags, and for transformers, whose `generate` gets the arguments. Both engines
+answer the questions again. Prints the tokens per step, forecast and measured, for the recommended lane and for every
+other lane that the two engines have. Exits with 1 if forecast and measurement differ by more than 3 %. It takes
+minutes, so it is not one of the tests.
 """
 
 from __future__ import annotations
@@ -39,8 +41,9 @@ from tests.lab.llama_cpp_flags import parse_flags
 from tests.lab.parts import transcript, write_log
 from tests.models import write_source
 
-CLOSE = 0.03
-# Beside what is recommended: every lane that the two engines have, with matches short enough for short answers.
+MAX_ERROR = 0.03
+# Every lane that the two engines have, with matches short enough for short answers: (engine, lane, options, draft
+# tokens). The recommended lanes are tested, too.
 LANES: tuple[tuple[str, str, dict[str, Any], int], ...] = (
     ("transformers", "prompt-lookup", {"longest": 2}, 10),
     ("transformers", "prompt-lookup", {"longest": 5}, 4),
@@ -54,7 +57,7 @@ LANES: tuple[tuple[str, str, dict[str, Any], int], ...] = (
 
 @dataclass(frozen=True)
 class Run:
-    """An answer of an engine, the forwards that it took (the prompt's is one), and its draft tokens."""
+    """An engine's answer, the number of forwards with that of the prompt, and the number of its draft tokens."""
 
     tokens: tuple[int, ...]
     steps: int
@@ -63,7 +66,7 @@ class Run:
 
 
 class PastedLlamaCpp(LlamaCppPeer):
-    """llama.cpp with the flags of a command line."""
+    """llama.cpp with the recommended flags of a command line."""
 
     def __init__(self, target: Target, weights: GgufWeights, flags: str) -> None:
         super().__init__(PREFIX, target, SamplingParams(), weights)
@@ -78,29 +81,31 @@ class PastedLlamaCpp(LlamaCppPeer):
 
 
 class PastedTransformers:
-    """`model.generate` with pasted arguments; its forwards are counted."""
+    """`model.generate` with the recommended arguments; counts its forwards."""
 
     def __init__(self, target: Target, arguments: str) -> None:
-        self.target, ends = target, sorted(target.eos_ids)
+        self.target, eos_ids = target, sorted(target.eos_ids)
         expression = f"GenerationConfig(max_new_tokens=1, do_sample=False, repetition_penalty=1.0, {arguments})"
         self.config = eval(expression, {"GenerationConfig": GenerationConfig})
-        self.config.eos_token_id, self.config.pad_token_id = ends, ends[0]
+        self.config.eos_token_id, self.config.pad_token_id = eos_ids, eos_ids[0]
 
     def answer(self, prompt: Sequence[int], max_new_tokens: int) -> Run:
-        ids, forwards = torch.tensor([list(prompt)]), list[int]()
+        ids, rows_of_forwards = torch.tensor([list(prompt)]), list[int]()
         self.config.max_new_tokens = max_new_tokens
         counter = self.target.model.register_forward_pre_hook(
-            lambda _, __, inputs: forwards.append(inputs["input_ids"].shape[1]), with_kwargs=True
+            lambda _, __, inputs: rows_of_forwards.append(inputs["input_ids"].shape[1]), with_kwargs=True
         )
         with counter, torch.inference_mode():
             output = self.target.model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=self.config)
         tokens = tuple(output[0, len(prompt) :].tolist())
-        drafted = sum(forwards) - len(prompt) - (len(forwards) - 1)
-        return Run(tokens, len(forwards), drafted, len(tokens) - len(forwards))
+        steps = len(rows_of_forwards)
+        # A forward after the prompt's reads the pending token and the draft.
+        drafted = sum(rows_of_forwards) - len(prompt) - (steps - 1)
+        return Run(tokens, steps, drafted, len(tokens) - steps)
 
 
 def answers(workbench: Workbench, limit: int, max_new_tokens: int, passages: int | None) -> Iterator[Transcript]:
-    """The model's answers to the questions about the bundled documents."""
+    """The model's answers to questions about the bundled documents, as transcripts."""
     for line in read_prompts(SETS["documents"][0], limit):
         spec, question = RaceSpec(("trie",), max_new_tokens=max_new_tokens), line["question"]
         prompt, _ = workbench.fitting_prompt(question, workbench.retrieve(question, passages), spec)
@@ -135,7 +140,7 @@ def pasted(engine: str, target: Target, weights: GgufWeights, settings: str) -> 
 def compare(
     transcripts: Sequence[Transcript], lane: ScoredLane, answer: Callable[[Sequence[int], int], Run]
 ) -> dict[str, Any]:
-    """The steps and draft tokens of an engine, and those of a lane on the tokens that the engine wrote."""
+    """The steps and draft tokens of an engine, those forecast on the tokens that the engine wrote, and their ratio."""
     row: dict[str, Any] = dict.fromkeys(("tokens", "steps", "forecast_steps", "drafted", "forecast_drafted"), 0)
     row |= {"accepted": 0, "forecast_accepted": 0, "other_text": 0}
     for request in transcripts:
@@ -154,7 +159,7 @@ def compare(
 
 
 def main(arguments: list[str]) -> int:
-    """Answer, recommend, paste, compare; 1 if a forecast is off."""
+    """Answer, recommend, answer with the engines and compare; return 1 if a forecast is off."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", default=str(BUNDLED_MODEL))
     parser.add_argument("--adapter", default="auto")
@@ -170,19 +175,21 @@ def main(arguments: list[str]) -> int:
         log = write_log(Path(folder) / "answers.jsonl", transcripts)
         cases = [(engine, recommended(log, engine)) for engine in ("transformers", "llama-cpp")]
         weights = write_weights(workbench.target, Path(folder))
-    for engine, lane, lane_options, size in LANES:
-        scored = ScoredLane.of(lane, lane_options, size)
-        settings = ENGINES[engine].export(Choice(lane, scored.options, size, 1.0, ())).settings
-        cases.append((engine, {"lane": lane, "options": scored.options, "num_draft": size, "settings": settings}))
+    for engine, lane, lane_options, num_draft in LANES:
+        scored = ScoredLane.of(lane, lane_options, num_draft)
+        settings = ENGINES[engine].export(Choice(lane, scored.options, num_draft, 1.0, ())).settings
+        cases.append((engine, {"lane": lane, "options": scored.options, "num_draft": num_draft, "settings": settings}))
     for engine, case in cases:
         scored = ScoredLane.of(case["lane"], case["options"], case["num_draft"])
         row = {"engine": engine, "settings": case["settings"], "recommended": case.get("tau")}
         row |= compare(transcripts, scored, pasted(engine, workbench.target, weights, case["settings"]))
         rows.append(row)
         print(json.dumps(row), flush=True)
-    off = [row["settings"] for row in rows if abs(row["ratio"] - 1) > CLOSE]
-    off += [row["settings"] for row in rows if row["recommended"] and abs(row["recommended"] / row["tau"] - 1) > CLOSE]
-    print(f"{len(rows) - len(set(off))} of {len(rows)} within {CLOSE:.0%}; off: {', '.join(off) or 'none'}")
+    off = [row["settings"] for row in rows if abs(row["ratio"] - 1) > MAX_ERROR]
+    for row in rows:
+        if row["recommended"] and abs(row["recommended"] / row["tau"] - 1) > MAX_ERROR:
+            off.append(row["settings"])
+    print(f"{len(rows) - len(set(off))} of {len(rows)} within {MAX_ERROR:.0%}; off: {', '.join(off) or 'none'}")
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
     return 1 if off else 0

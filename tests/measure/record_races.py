@@ -18,7 +18,7 @@ SPECS = {
 
 
 def main() -> None:
-    """One recording a race."""
+    """Run each race and save its recording."""
     bench = Workbench.open()
     for name, spec in SPECS.items():
         recording.save(list(bench.ask(QUESTION, spec)), Path(sys.argv[1]) / f"{name}.jsonl")

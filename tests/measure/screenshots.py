@@ -1,4 +1,4 @@
-"""The pictures that the README shows, of a real race: python -m tests.measure.screenshots [FOLDER [MODEL]]"""
+"""Takes the README's pictures, of a real race: python -m tests.measure.screenshots [FOLDER [MODEL]]"""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from tests.browser.apps import FLAGS, ROOT, find_chromium, serving
 QUESTION = "What is the n-gram trie built from?"
 
 
-def at(page: Page, width: int, height: int, folder: Path, name: str) -> None:
-    """A picture of what is in view at this size."""
+def take_picture(page: Page, width: int, height: int, file: Path) -> None:
+    """Save a picture of the window at this size."""
     page.set_viewport_size({"width": width, "height": height})
     page.wait_for_timeout(600)
-    page.screenshot(path=folder / f"{name}.png")
+    page.screenshot(path=file)
 
 
-def take(page: Page, url: str, folder: Path) -> None:
-    """A race with the default lanes, in every mode."""
+def take_all(page: Page, url: str, folder: Path) -> None:
+    """Race with the default lanes, and take a picture of every mode."""
     page.goto(f"{url}?q={QUESTION}&autorun=1")
     page.wait_for_selector(".stage[data-phase=finished]", timeout=60_000)
     page.wait_for_selector(".track [data-place='1']", timeout=60_000)
     page.keyboard.press("Space")
-    at(page, 1280, 720, folder, "replay")
+    take_picture(page, 1280, 720, folder / "replay.png")
     page.locator("#inspector-toggle").scroll_into_view_if_needed()
     page.evaluate("document.querySelector('.inspector').scrollIntoView()")
     page.locator(".inspector").get_by_role("button", name="Fusion").click()
-    at(page, 1280, 720, folder, "inspector")
+    take_picture(page, 1280, 720, folder / "inspector.png")
     page.evaluate("window.scrollTo(0, 0)")
     page.locator(".player [data-do=result]").click()
     page.keyboard.press("p")
-    at(page, 1280, 720, folder, "stage")
+    take_picture(page, 1280, 720, folder / "stage.png")
     page.keyboard.press("p")
-    at(page, 1920, 1080, folder, "bench")
-    at(page, 390, 844, folder, "phone")
+    take_picture(page, 1920, 1080, folder / "bench.png")
+    take_picture(page, 390, 844, folder / "phone.png")
 
 
 def main() -> None:
@@ -51,7 +51,7 @@ def main() -> None:
         sync_playwright() as playwright,
     ):
         browser = playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS)
-        take(browser.new_page(viewport={"width": 1280, "height": 720}), url, folder)
+        take_all(browser.new_page(viewport={"width": 1280, "height": 720}), url, folder)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Exports read by the engines' own code: `python -m tests.measure.wheel_check vllm-*.whl sglang-*.whl`.
+"""Checks that engines' code accepts our exports: `python -m tests.measure.wheel_check vllm-*.whl sglang-*.whl`.
 
-The wheels are those of a package index (`pip download --no-deps`). They need not be installed, which takes gigabytes:
-of vLLM the module that holds SpeculativeConfig is run, of SGLang the one that holds the fields of its command line, as
-they lie in the wheel, with stand-ins for what these import beside. Ends with 1 where an engine refuses an export, or
-takes one that is spoilt.
+The wheels come from a package index (`pip download --no-deps`). They need not be installed, which would take gigabytes:
+this runs the module with SpeculativeConfig from vLLM's wheel, and the module with the fields of the command line from
+SGLang's, with stand-ins for their other imports. Exits with 1 if an engine refuses an export, or accepts one with an
+unknown name.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LANES: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
 
 
 class _Backend(enum.Enum):
-    """Stands for vLLM's attention backends."""
+    """A stand-in for vLLM's attention backends."""
 
     NONE = 0
 
@@ -62,7 +62,7 @@ def _run(wheel: zipfile.ZipFile, path: str) -> types.ModuleType:
 
 
 def vllm_reader(wheel: zipfile.ZipFile) -> Callable[[str], None]:
-    """Reads flags as vLLM's SpeculativeConfig does. Raises ValueError (pydantic's is one)."""
+    """A function that reads flags as vLLM's SpeculativeConfig does, and raises ValueError for flags that it refuses."""
     logger: Any = logging.getLogger("vllm")
     logger.warning_once = logger.debug
     for name in ("vllm", "vllm.utils", "vllm.v1", "vllm.v1.attention", "vllm.v1.attention.backends"):
@@ -95,7 +95,7 @@ def vllm_reader(wheel: zipfile.ZipFile) -> Callable[[str], None]:
 
 
 def sglang_reader(wheel: zipfile.ZipFile) -> Callable[[str], None]:
-    """Reads flags as SGLang's command line does. Raises ValueError."""
+    """A function that reads flags as SGLang's command line does, and raises ValueError for flags that it refuses."""
     for name in ("sglang", "sglang.srt", "sglang.srt.arg_groups", "sglang.srt.arg_groups.fields"):
         _module(name)
     library = _run(wheel, "sglang/srt/arg_groups/arg_utils.py")
@@ -116,7 +116,7 @@ def sglang_reader(wheel: zipfile.ZipFile) -> Callable[[str], None]:
 
 
 def exports(engine: str) -> list[str]:
-    """Every kind of flags that are written for an engine."""
+    """The flags that are written for an engine, one of each kind."""
     flags = []
     for lane, options in LANES[engine]:
         scored = ScoredLane.of(lane, options, 8)
@@ -133,31 +133,34 @@ def exports(engine: str) -> list[str]:
     return flags
 
 
-def spoilt(engine: str, flags: str) -> str:
+def with_unknown_name(engine: str, flags: str) -> str:
     """The flags with an additional name that no engine has."""
-    return flags.replace('"method"', '"no_such_key": 1, "method"') if engine == "vllm" else f"{flags} --no-such-flag 1"
+    if engine == "vllm":
+        return flags.replace('"method"', '"no_such_key": 1, "method"')
+    return f"{flags} --no-such-flag 1"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Read every export of the engines whose wheels are given."""
+    """Read every export for the engines of these wheels; return 1 if there are no wheels or anything is wrong."""
     readers = {"vllm": vllm_reader, "sglang": sglang_reader}
-    wrong = 0
+    num_wrong = 0
     for path in map(Path, arguments):
         engine, version = path.name.split("-")[:2]
         read = readers[engine](zipfile.ZipFile(path))
         for flags in exports(engine):
             try:
                 read(flags)
-                verdict = "taken"
+                verdict = "accepted"
             except ValueError as error:
-                verdict, wrong = f"REFUSED: {error}", wrong + 1
+                verdict = f"REFUSED: {error}"
+                num_wrong += 1
             print(f"{engine} {version}: {verdict}: {flags}")
             with contextlib.suppress(ValueError):
-                read(spoilt(engine, flags))
-                print(f"{engine} {version}: takes anything")
-                wrong += 1
-    print(f"{wrong} wrong")
-    return 1 if wrong or not arguments else 0
+                read(with_unknown_name(engine, flags))
+                print(f"{engine} {version}: ACCEPTED with an unknown name")
+                num_wrong += 1
+    print(f"{num_wrong} wrong")
+    return 1 if num_wrong or not arguments else 0
 
 
 if __name__ == "__main__":

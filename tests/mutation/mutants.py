@@ -1,7 +1,6 @@
-"""The mutation run: stages each group of modules, lets mutmut work, prints what the tests killed and what survived.
+"""The mutation run: stages each group of modules, runs mutmut on it, and prints the mutants killed and the survivors.
 
-Exit code 1 where less than `MIN_KILLED` of the mutants of the groups that ran were killed, or where one survived that
-`survivors.md` does not explain.
+Exits with 1 if less than `MIN_KILLED` of the mutants were killed, or if `survivors.md` does not explain a survivor.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from staging import PACKAGE, ROOT, forget_unkilled, stage
 MIN_KILLED = 0.92
 FOLDER = ROOT / "build" / "mutation"
 EXPLAINED = Path(__file__).with_name("survivors.md")
-# pytest's exit codes and signals, as mutmut stores them; others, the CPU limit's 24 and 9 among them, are timeouts.
+# pytest's exit codes and signals, as mutmut stores them. All others are timeouts, also 24 and 9 of the processor limit.
 OUTCOMES = {1: "killed", 3: "killed", -11: "killed", 0: "survived", 33: "untested", 5: "untested", None: "not run"}
 COLUMNS = ("killed", "timed out", "survived", "untested", "not run")
 # Removed lines and added lines.
@@ -33,7 +32,7 @@ Change = tuple[tuple[str, ...], tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Group:
-    """Modules of `specrace/` that are mutated together, and the fast tests that ought to notice."""
+    """Modules of `specrace/` that are mutated together, and pytest's arguments for the fast tests that should fail."""
 
     modules: tuple[str, ...]
     tests: tuple[str, ...]
@@ -44,7 +43,7 @@ def _folder(name: str, *left_out: str) -> tuple[str, ...]:
     return tuple(f"{name}/{file.name}" for file in files if file.name not in left_out)
 
 
-# A thousand short races for one law.
+# Leaves out a test that runs a thousand short races.
 _QUICK_RACES = ("-k", "not two_tokens")
 GROUPS = {
     "tree": Group(("core/tree.py", "core/verify.py"), ("tests/core/test_tree.py", "tests/core/test_verify.py")),
@@ -58,7 +57,7 @@ GROUPS = {
         _folder("ngrams"),
         ("tests/ngrams", "tests/drafters/test_rest.py", "-k", "not linear"),
     ),
-    # What a note says is shown, and decides nothing.
+    # Notes are only displayed, so `fusion_note.py` is left out.
     "drafters": Group(
         _folder("drafters", "fusion_note.py"),
         ("tests/drafters",),
@@ -81,13 +80,13 @@ GROUPS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run and report the groups that are named, or all."""
+    """Run and report the named groups, or all groups; return the exit code."""
     parser = argparse.ArgumentParser(prog="bash tests/mutation/run", description=__doc__)
-    parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"of {', '.join(GROUPS)}; default: all")
-    parser.add_argument("--show", action="store_true", help="run nothing; print every survivor that is not explained")
-    parser.add_argument("--again", action="store_true", help="also test again what survived or ran out of time")
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"one of {', '.join(GROUPS)}; default: all")
+    parser.add_argument("--show", action="store_true", help="run no tests; print every unexplained survivor")
+    parser.add_argument("--again", action="store_true", help="also rerun mutants that survived or timed out")
     parser.add_argument("--fresh", action="store_true", help="forget the results of earlier runs")
-    parser.add_argument("--processes", type=int, default=1, help="mutants at a time (default 1)")
+    parser.add_argument("--processes", type=int, default=1, help="mutants to test at a time (default 1)")
     options = parser.parse_args(arguments)
     unknown = set(options.groups) - set(GROUPS)
     if unknown:
@@ -112,7 +111,7 @@ def run(name: str, options: argparse.Namespace) -> None:
 
 
 def report(names: Sequence[str], *, show: bool) -> int:
-    """Print a line a module, the rate, and the survivors; the exit code."""
+    """Print a line for each module, the share of killed mutants, and the survivors; return the exit code."""
     explained, total, num_unexplained = explanations(), Counter[str](), 0
     print(f"{'module':32}{'mutants':>8}", *(f"{column:>10}" for column in COLUMNS), f"{'rate':>8}", sep="")
     for name in names:
@@ -144,13 +143,13 @@ def _print_row(name: str, counts: Counter[str]) -> float:
 
 
 def _checks_only(change: Change) -> bool:
-    """Whether only a zip's `strict` changes: it asserts what holds by construction, so no correct run notices."""
-    gone, come = ([re.sub(r",? ?strict=\w+|, (?=\))", "", line) for line in lines] for lines in change)
-    return gone == come
+    """Whether only a zip's `strict` changes, which asserts equal lengths that hold by construction."""
+    removed, added = ([re.sub(r",? ?strict=\w+|, (?=\))", "", line) for line in lines] for lines in change)
+    return removed == added
 
 
 def results(module: Path) -> dict[str, str]:
-    """Mutant -> its outcome; empty for a module that was never run or has nothing to mutate."""
+    """The outcome of each mutant; empty for a module that was never run or has nothing to mutate."""
     meta = module.with_name(f"{module.name}.meta")
     if not meta.exists():
         return {}
@@ -159,7 +158,7 @@ def results(module: Path) -> dict[str, str]:
 
 
 def survivors(module: Path) -> Iterator[tuple[str, Change]]:
-    """The function and the change of each mutant that no test noticed, or reached."""
+    """The function and the change of each mutant that no test killed or reached."""
     names = [name for name, outcome in results(module).items() if outcome in ("survived", "untested")]
     if not names:
         return
@@ -169,7 +168,7 @@ def survivors(module: Path) -> Iterator[tuple[str, Change]]:
     for name in names:
         module_path, _, mutant = name.rpartition(".")
         mangled = mutant.partition("__mutmut_")[0]
-        # xǁClassǁmethod, or x_function
+        # mutmut writes methods as xǁClassǁmethod and functions as x_function.
         path = mangled.split("ǁ")[1:] or [mangled[2:]]
         texts = [
             (ast.get_source_segment(source, functions[function_name]) or "")
@@ -178,18 +177,18 @@ def survivors(module: Path) -> Iterator[tuple[str, Change]]:
             for function_name in (f"{mangled}__mutmut_orig", mutant)
         ]
         diff = list(ndiff(*([line.strip() for line in text] for text in texts)))
-        gone, come = (tuple(line[2:] for line in diff if line.startswith(sign)) for sign in "-+")
-        yield ".".join((module_path, *path)), (gone, come)
+        removed, added = (tuple(line[2:] for line in diff if line.startswith(sign)) for sign in "-+")
+        yield ".".join((module_path, *path)), (removed, added)
 
 
 def explanations() -> set[tuple[str, Change]]:
-    """The changes that survivors.md explains, in fenced diffs below the heading of their function."""
+    """The changes that survivors.md explains: (function, change), from the fenced diffs below a function's heading."""
     changes, function = set(), ""
     text = EXPLAINED.read_text(encoding="utf-8")
     for heading, block in re.findall(r"^### `([^`]+)`$|^```diff\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         function = heading or function
-        for gone, come in re.findall(r"((?:^-.*\n)*)((?:^\+.*\n)*)", block, re.MULTILINE):
-            change = tuple(tuple(line[1:].strip() for line in lines.splitlines()) for lines in (gone, come))
+        for removed, added in re.findall(r"((?:^-.*\n)*)((?:^\+.*\n)*)", block, re.MULTILINE):
+            change = tuple(tuple(line[1:].strip() for line in lines.splitlines()) for lines in (removed, added))
             if any(change):
                 changes.add((function, change))
     return changes

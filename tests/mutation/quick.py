@@ -1,6 +1,6 @@
-"""A pytest plugin for mutants: few examples, and no search for the smallest that fails. One that fails is enough.
+"""A pytest plugin for mutants: Hypothesis does not shrink a failing example, because any failure kills a mutant.
 
-Mutants run in forks of a process that has run the tests before, so what functions remember is forgotten.
+Mutants run in forks of a process that has run the tests before, so the plugin clears the caches of functions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ settings.register_profile(
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """Load the profile after every conftest has loaded its own, and clear what functions remember."""
+    """Load the profile, after every conftest.py has loaded another, and clear the caches of functions."""
     settings.load_profile("mutants")
     for name, module in list(sys.modules.items()):
         if name.split(".")[0] in ("specrace", "tests"):

@@ -1,4 +1,4 @@
-"""A copy of the project in which mutmut mutates one group of modules, made so that a stopped run goes on there."""
+"""Makes a copy of the project in which mutmut mutates one group of modules, and where a stopped run can continue."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "specrace"
-# mutmut leaves decorated functions out; these decorators can be called below the function just as well.
-UNFOLDED = {"property", "cached_property", "lru_cache", "torch.inference_mode"}
-# How errors are worded is no behaviour that tests pin; the condition before a `raise` is mutated.
+# mutmut does not mutate decorated functions. These decorators work as well when called below the function.
+MOVED_DECORATORS = {"property", "cached_property", "lru_cache", "torch.inference_mode"}
+# Tests do not fix the wording of errors. The condition before a `raise` is mutated.
 NOT_MUTATED = r"^\s*raise "
 SETTINGS = """
 [tool.mutmut]
@@ -30,11 +30,11 @@ on_dependency_change = "ignore"
 
 
 def stage(folder: Path, modules: Sequence[str], tests: Sequence[str]) -> None:
-    """Bring `folder` up to date. A file that is as it was keeps its time, by which mutmut tells what to mutate anew."""
+    """Bring `folder` up to date. Unchanged files keep their time, because a new time makes mutmut mutate them again."""
     mutated = {PACKAGE / module for module in modules}
     for source in PACKAGE.rglob("*.py"):
         text = source.read_text(encoding="utf-8")
-        _write(folder / source.relative_to(ROOT), unfolded(text) if source in mutated else text)
+        _write(folder / source.relative_to(ROOT), with_moved_decorators(text) if source in mutated else text)
     settings = SETTINGS.format(
         modules=json.dumps([f"specrace/{module}" for module in modules]),
         tests=json.dumps(list(tests)),
@@ -57,7 +57,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _forget_if_tests_changed(folder: Path, tests: Sequence[str]) -> None:
-    """If the tests changed, rerun the mutants that none had killed, and find out anew which test reaches what."""
+    """If the tests changed, make mutants run again that no test killed, and forget which test reaches which code."""
     paths = [ROOT / test for test in tests if test.startswith("tests/")]
     files = {file for path in paths for file in (path.rglob("*.py") if path.is_dir() else [path])}
     files |= {*(ROOT / "tests").rglob("*parts.py"), ROOT / "tests" / "models.py"}
@@ -70,7 +70,7 @@ def _forget_if_tests_changed(folder: Path, tests: Sequence[str]) -> None:
 
 
 def forget_unkilled(folder: Path) -> None:
-    """Let every mutant run again for which no test failed, including those that ran out of time."""
+    """Make every mutant run again that no test killed, including those that timed out."""
     for meta in (folder / "mutants").rglob("*.meta"):
         values = json.loads(meta.read_text(encoding="utf-8"))
         codes = values["exit_code_by_key"]
@@ -78,7 +78,7 @@ def forget_unkilled(folder: Path) -> None:
         meta.write_text(json.dumps(values), encoding="utf-8")
 
 
-def unfolded(source: str) -> str:
+def with_moved_decorators(source: str) -> str:
     """The code with `name = property(name)` below a function in place of `@property` above it."""
     lines = source.splitlines()
     for function, decorator in sorted(_decorated(ast.parse(source)), key=lambda pair: -pair[0].lineno):
@@ -93,5 +93,5 @@ def _decorated(tree: ast.Module) -> Iterator[tuple[ast.FunctionDef, ast.expr]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and len(node.decorator_list) == 1:
             decorator = node.decorator_list[0]
-            if ast.unparse(decorator).split("(")[0] in UNFOLDED:
+            if ast.unparse(decorator).split("(")[0] in MOVED_DECORATORS:
                 yield node, decorator

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from specrace.ui.helper_process import OUR_FAULT
-from tests.measure.fuzz import OPENINGS, SECRET, Fuzzer, Shot
+from tests.measure.fuzz import APP_ARGUMENTS, SECRET, Fuzzer, Shot
 from tests.ui.served import serving
 
 
 def test_hostile_requests_get_clear_answers_and_the_server_races_on() -> None:
-    with serving(*OPENINGS) as app:
+    with serving(*APP_ARGUMENTS) as app:
         fuzzer = Fuzzer(app, seed=3)
         fuzzer.run(200)
         assert fuzzer.complaints == []

@@ -38,7 +38,7 @@ export const cases = {
       length: 120,
       width: 32,
       height: 32,
-      going: () => true,
+      shouldContinue: () => true,
     });
     return [
       [video.size > 0, video.type.split(";")[0]],

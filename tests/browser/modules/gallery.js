@@ -14,9 +14,14 @@ function open(server, takesFiles = true) {
   opens.dataset.do = "open";
   closes.dataset.do = "close";
   const told = [];
-  const take = (reel) => told.push(reel);
+  const openReel = (reel) => told.push(reel);
   return {
-    gallery: new Gallery(host.firstChild, [CARD], { server, take, takesFiles, complain: (words) => told.push(words) }),
+    gallery: new Gallery(host.firstChild, [CARD], {
+      server,
+      openReel,
+      takesFiles,
+      complain: (words) => told.push(words),
+    }),
     told,
     shelf,
     opener,
@@ -94,7 +99,7 @@ export const cases = {
   },
   "what may be a log is looked into": async () => {
     const { gallery, told } = open({});
-    gallery.sift = (files) => told.push(files.map((file) => file.name));
+    gallery.openLogs = (files) => told.push(files.map((file) => file.name));
     gallery.sort(["a.jsonl", "b.parquet", "c.md"].map((name) => new File(["{}"], name)));
     gallery.sort([new File(["x"], "photo.png")]);
     return [

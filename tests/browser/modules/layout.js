@@ -1,4 +1,4 @@
-import { breakLines, flow, flowStrip, inkOf, placeTree } from "../../../specrace/ui/static/layout.js";
+import { breakLines, flow, flowStrip, labelOf, placeTree } from "../../../specrace/ui/static/layout.js";
 import { makeScenes } from "../../../specrace/ui/static/scenes.js";
 import { EVENT } from "./given.js";
 import { REEL } from "./race.js";
@@ -22,7 +22,10 @@ function chain(length, accepted) {
 
 export const cases = {
   "a sentence in lines": () => [breakLines("a bb ccc", 0, 20), ["a", "bb", "ccc"]],
-  "a token's letters": () => [[" cat", "\n", "  ", "x".repeat(30)].map(inkOf), ["cat", "↵", "␣", `${"x".repeat(15)}…`]],
+  "a token's letters": () => [
+    [" cat", "\n", "  ", "x".repeat(30)].map(labelOf),
+    ["cat", "↵", "␣", `${"x".repeat(15)}…`],
+  ],
   "tokens stand side by side, blanks between words only": () => {
     const { tokens } = flow([{ text: "tri" }, { text: "e" }, { text: " is" }], 900);
     const [tri, e, is] = tokens;
@@ -60,7 +63,7 @@ export const cases = {
     ];
   },
   "the model's own token at each node of the path, and the last one's ends the step": () => [
-    placeTree(best, 1200, 400).nodes.map(({ tag, last }) => [tag?.ink, last]),
+    placeTree(best, 1200, 400).nodes.map(({ tag, last }) => [tag?.label, last]),
     [
       ["cat", false],
       ["sat", false],
@@ -69,18 +72,18 @@ export const cases = {
       [undefined, false],
     ],
   ],
-  "a control token is not shown": () => [placeTree(best, 1200, 400).nodes.at(-1).ink, "·"],
+  "a control token is not shown": () => [placeTree(best, 1200, 400).nodes.at(-1).label, "·"],
   "a long chain continues in bands, within its area": () => {
-    const { nodes, bands, height, left } = placeTree(chain(18, 12), 1240, 260);
+    const { nodes, bands, height, omitted } = placeTree(chain(18, 12), 1240, 260);
     return [
-      [bands > 1, height <= 260, nodes.every(({ x, width }) => x + width <= 1240), nodes.length + left],
+      [bands > 1, height <= 260, nodes.every(({ x, width }) => x + width <= 1240), nodes.length + omitted],
       [true, true, true, 19],
     ];
   },
   "nodes that do not fit are counted": () => {
-    const { nodes, height, left } = placeTree(chain(60, 50), 900, 200);
+    const { nodes, height, omitted } = placeTree(chain(60, 50), 900, 200);
     return [
-      [height <= 200, left > 0, nodes.length + left],
+      [height <= 200, omitted > 0, nodes.length + omitted],
       [true, true, 61],
     ];
   },

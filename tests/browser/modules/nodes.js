@@ -1,11 +1,15 @@
 import { drawTree, landing } from "../../../specrace/ui/static/nodes.js";
-import { placeScene, readTheme } from "../../../specrace/ui/static/picture.js";
+import { PHASES, placeScene, readTheme } from "../../../specrace/ui/static/picture.js";
 import { makeScenes } from "../../../specrace/ui/static/scenes.js";
 import { REEL } from "./race.js";
 
 const [best, failed] = makeScenes(REEL);
 const theme = readTheme(document.body);
-const at = (scene, ...done) => drawTree({ places: placeScene(scene, 1280, 668), theme, done });
+// Draws a scene's tree. `shares` says how much of each phase is done.
+function at(scene, ...shares) {
+  const done = Object.fromEntries(PHASES.map(([name], phase) => [name, shares[phase]]));
+  return drawTree({ places: placeScene(scene, 1280, 668), theme, done });
+}
 const kinds = (picture) => [...picture.querySelectorAll("[data-kind]")].map((node) => node.dataset.kind);
 
 export const cases = {

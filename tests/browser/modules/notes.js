@@ -1,4 +1,4 @@
-import { drawTrajectory, followed, judgeCheck } from "../../../specrace/ui/static/notes.js";
+import { drawTrajectory, countFollowed, judgeCheck } from "../../../specrace/ui/static/notes.js";
 import { EVENT } from "./given.js";
 
 const ROW = { counts: [], after: [7], tokens: [1, 2, 5] };
@@ -17,7 +17,7 @@ export const cases = {
   ],
   "how much of an n-gram was accepted": () => [
     [ROW, { ...ROW, tokens: [2] }, { ...ROW, after: [8] }, { ...ROW, counts: [1, 1, 1] }].map((row) =>
-      followed(EVENT, row),
+      countFollowed(EVENT, row),
     ),
     [2, 0, 0, 0],
   ],

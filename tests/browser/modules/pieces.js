@@ -1,4 +1,4 @@
-import { isControl, readPiece, withoutTurns } from "../../../specrace/ui/static/pieces.js";
+import { isControl, readPiece, withoutBidiControls } from "../../../specrace/ui/static/pieces.js";
 
 export const cases = {
   "control tokens are not part of the text": () => [
@@ -12,6 +12,6 @@ export const cases = {
     [readPiece("<|im_end|>"), readPiece(undefined), readPiece(" cat")],
     ["", "", " cat"],
   ],
-  "an answer keeps its own letters' direction": () => [withoutTurns("a\u202eb \u2067אב\u200f\n"), "ab אב\n"],
+  "an answer keeps its own letters' direction": () => [withoutBidiControls("a\u202eb \u2067אב\u200f\n"), "ab אב\n"],
   "nothing turns or breaks the line around it": () => [readPiece("a\u202eb\u0000c\r\n\n\td\u2028"), "abc\nd"],
 };

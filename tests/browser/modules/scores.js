@@ -66,7 +66,7 @@ export const cases = {
     tellFacts(SCORES, "a.jsonl").slice(1),
     [
       "3 requests scored, 2 lines left out.",
-      "The rest was not: the page scores 3 requests. On the command line, python -m specrace score takes all.",
+      "The rest was not: the page scores 3 requests. On the command line, python -m specrace score reads all.",
       "1 output of them repeat themselves, which flatters copying.",
       "Suffix is scored in part: in part.",
     ],

@@ -52,7 +52,7 @@ export const cases = {
   "nodes that are left out are counted": () => {
     const size = 40;
     const tree = { tokens: Array(size).fill(1), parents: Array.from({ length: size }, (_, node) => node - 1) };
-    return [new Tree({ ...EVENT, tree, pieces: [] }).left, 8];
+    return [new Tree({ ...EVENT, tree, pieces: [] }).omitted, 8];
   },
   "a path longer than the picture": () => {
     const size = 40;
