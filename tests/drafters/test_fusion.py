@@ -28,7 +28,9 @@ from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.past import PastOutputs
 from tests.parts import TableTarget, inputs, random_prompt, step_verdict
 
+# More rows cost nothing.
 FREE = CostCurve((1, 65), (1.0, 1.0))
+# A second row costs more than a whole step.
 STEEP = CostCurve((1, 2, 64), (1.0, 2.5, 100.0))
 # Two and three rows cost more than four, as in fp32 on a CPU.
 CLIFF = CostCurve((1, 2, 3, 4, 8, 64), (1.0, 1.5, 1.6, 1.2, 1.5, 5.0))
@@ -37,12 +39,17 @@ NOISY = CostCurve((1, 2, 4, 8, 64), (1.0, 0.97, 1.4, 1.3, 3.0))
 CURVES = {"gpu": ASSUMED_GPU, "cpu": ASSUMED_CPU, "cliff": CLIFF, "noisy": NOISY, "steep": STEEP}
 
 
-def fusion(prompt: Sequence[int], curve: CostCurve = FREE, longest: int = 8, **values: Any) -> FusionDrafter:
-    """A fusion drafter with the option `corpus`. `values`: further options, past outputs, and fields of its inputs."""
-    options = {name: values.pop(name) for name in ("past_outputs", "recycling", "copy") if name in values}
-    options |= {"corpus": True}
-    past = options.pop("past_outputs", ())
-    return FusionDrafter(inputs(prompt, curve=curve, past=past, **values), longest=longest, **options)
+def fusion(
+    prompt: Sequence[int],
+    curve: CostCurve = FREE,
+    longest: int = 8,
+    past_outputs: Any = (),
+    corpus: NGramCounts | None = None,
+    **options: bool,
+) -> FusionDrafter:
+    """A fusion drafter that reads `corpus`, if there is one, with further options."""
+    drafter_inputs = inputs(prompt, curve=curve, past=past_outputs, corpus=corpus)
+    return FusionDrafter(drafter_inputs, longest=longest, corpus=True, **options)
 
 
 def path_probs(tree: TokenTree) -> list[float]:
@@ -105,10 +112,9 @@ def test_near_the_length_limit_the_likeliest_shallow_nodes_are_drafted(seed: int
     prompt = random_prompt(random.Random(seed))
     whole, tree = fusion(prompt).propose(prompt, 400), fusion(prompt).propose(prompt, 12, depth)
     assert max(tree.depths) <= depth
-    shallow = sorted(
-        (prob for prob, node_depth in zip(path_probs(whole), whole.depths[1:], strict=True) if node_depth <= depth)
-    )
-    assert path_probs(tree) == pytest.approx(shallow[::-1][:12])
+    nodes = zip(path_probs(whole), whole.depths[1:], strict=True)
+    shallow_probs = [prob for prob, node_depth in nodes if node_depth <= depth]
+    assert path_probs(tree) == pytest.approx(sorted(shallow_probs, reverse=True)[:12])
 
 
 def test_expensive_rows_are_not_drafted_but_free_rows_are() -> None:
@@ -122,10 +128,8 @@ def test_expensive_rows_are_not_drafted_but_free_rows_are() -> None:
 def test_an_unmeasured_machine_has_an_assumed_curve() -> None:
     assert assumed_curve("cuda") is ASSUMED_GPU and assumed_curve("cpu") is ASSUMED_CPU
     prompt = random_prompt(random.Random(1))
-    assert (
-        fusion(prompt, ASSUMED_CPU).propose(prompt, 32).num_draft
-        < fusion(prompt, ASSUMED_GPU).propose(prompt, 32).num_draft
-    )
+    on_cpu, on_gpu = fusion(prompt, ASSUMED_CPU), fusion(prompt, ASSUMED_GPU)
+    assert on_cpu.propose(prompt, 32).num_draft < on_gpu.propose(prompt, 32).num_draft
 
 
 def test_costs_include_padded_rows_and_drafting_time() -> None:
@@ -135,10 +139,10 @@ def test_costs_include_padded_rows_and_drafting_time() -> None:
     assert StepCosts(slow, 4).costs == pytest.approx([1.0, 1.32, 1.34, 1.36, 1.455])
 
 
-@pytest.mark.parametrize("measured", sorted(CURVES))
-def test_no_draft_size_that_could_pay_is_missed(measured: str) -> None:
+@pytest.mark.parametrize("curve", sorted(CURVES))
+def test_no_draft_size_that_could_pay_is_missed(curve: str) -> None:
     """`may_pay` tries only the measured row counts, with the same result as trying every draft size."""
-    costs, rng = StepCosts(CURVES[measured], 40), random.Random(3)
+    costs, rng = StepCosts(CURVES[curve], 40), random.Random(3)
     for _ in range(300):
         count, prob, best = rng.randrange(40), rng.random(), 1 + 3 * rng.random()
         tokens = 1 + count * rng.random()
@@ -173,6 +177,7 @@ def test_each_pause_is_twice_as_long_as_the_last() -> None:
         cool_down.record(1, 2.4)
         drafts += 1
     assert pauses == [4, 8, 16, 32, 64, 128, 192, 192]
+    # Two drafts lose 2.8 tokens, which starts a pause; the last draft follows the eighth pause.
     assert drafts == 17
     cool_down.record(20, 2.4)
     assert cool_down.balance == CoolDown.MAX_BALANCE and cool_down.next_pause == CoolDown.SHORTEST
@@ -308,33 +313,32 @@ def test_the_targets_likely_tokens_are_recycled() -> None:
     tree = TokenTree((5, 6), (-1, 0))
     scores = Scores((9, 12), ((9, 10), (12, 13)))
     drafter.observe(tree, verify(tree, scores))
-    likely = drafter.propose([4, 5, 9], 8)
-    assert likely.tokens[0] == 9
-    nine = TokenTree((9,), (-1,))
-    drafter.observe(nine, step_verdict(nine, [6]))
-    # 6 was rejected; 12 and 13 were the target's likeliest tokens after it.
-    first = drafter.propose([4, 5, 9, 6], 8)
-    assert [first.tokens[node] for node in first.children[0].values()][:2] == [12, 13]
+    assert drafter.propose([4, 5, 9], 8).tokens[0] == 9
+    bare = TokenTree.chain(9)
+    drafter.observe(bare, step_verdict(bare, [6]))
+    # 6 was rejected in the first step; 12 and 13 were the target's likeliest tokens after it.
+    tree = drafter.propose([4, 5, 9, 6], 8)
+    assert [tree.tokens[node] for node in tree.children[0].values()][:2] == [12, 13]
 
 
 def test_copy_drafts_the_likely_tokens_after_the_last_two_tokens() -> None:
     """11 and 13 were likely after 5 6, and later 12 and 14 after 7 6; now 5 6 comes again."""
     first_drafts = {}
-    for options in ({"recycling": True}, {"copy": True}):
-        drafter = fusion([4, 5], **options)
+    for option in ("recycling", "copy"):
+        drafter = fusion([4, 5], **{option: True})
         tree = TokenTree((5, 6, 7, 6), (-1, 0, 0, 2))
         drafter.observe(tree, verify(tree, Scores((9, 11, 0, 12), ((9, 10), (11, 13), (0, 1), (12, 14)))))
         bare = TokenTree.chain(9)
         drafter.observe(bare, step_verdict(bare, [5]))
         bare = TokenTree.chain(5)
         drafter.observe(bare, step_verdict(bare, [6]))
-        first = drafter.propose([4, 5, 9, 5, 6], 8)
-        first_drafts[next(iter(options))] = [first.tokens[node] for node in first.children[0].values()][:2]
-        assert "the model's likely tokens before" in [row.label for row in drafter.note(first).rows]
+        tree = drafter.propose([4, 5, 9, 5, 6], 8)
+        first_drafts[option] = [tree.tokens[node] for node in tree.children[0].values()][:2]
+        assert "the model's likely tokens before" in [row.label for row in drafter.note(tree).rows]
     assert first_drafts == {"recycling": [12, 14], "copy": [11, 13]}
 
 
-def test_recycled_estimates_are_calibrated_after_a_wrong_copy() -> None:
+def test_recycled_estimates_are_calibrated_where_no_copy_was_right() -> None:
     drafter = fusion([4, 5], copy=True)
     assert drafter.recycled is not None
     drafter.recycled.rows = {(5,): (8, 9)}
@@ -464,7 +468,8 @@ def test_calibration_counts_whether_the_likeliest_token_came() -> None:
     tree = drafter.propose(prompt, 1)
     assert tree.tokens == (2, 3)
     drafter.observe(tree, step_verdict(tree, [3, 2]))
-    # The last node of a draft has no children and so no prediction.
+    # By length: 0 for frequent tokens, 1 for a match in the text, 2 for a match in earlier outputs. The last node of a
+    # draft has no children and so no prediction.
     assert drafter.calibration.hits == pytest.approx([3.6, 4.6, 2.0])
     assert drafter.calibration.expected == pytest.approx([4.0, 4.5, 4.0])
     second = fusion(prompt, longest=1)
@@ -501,9 +506,10 @@ def test_worked_example_of_text_and_earlier_outputs() -> None:
     drafter = fusion(prompt, past_outputs=past)
     tree = drafter.propose(prompt, 1)
     assert tree.tokens == (2, 9) and tree.probs == pytest.approx((1.0, 0.5 * (1 / 3 + 4 / 9 / 7)))
-    wide = root_children(fusion(prompt, past_outputs=past).propose(prompt, 40))
-    assert wide[3] == pytest.approx(0.5 * 2 / 9) and wide[8] == pytest.approx(0.5 * 4 / 9 * 2 / 7)
+    children = root_children(fusion(prompt, past_outputs=past).propose(prompt, 40))
+    assert children[3] == pytest.approx(0.5 * 2 / 9) and children[8] == pytest.approx(0.5 * 4 / 9 * 2 / 7)
     drafter.observe(tree, step_verdict(tree, [9, 0]))
+    # A match of two tokens in earlier outputs is counted at `longest` + 2.
     assert drafter.calibration.expected[8 + 2] == pytest.approx(4 + 1 / 3 + 4 / 63)
     assert drafter.calibration.hits[8 + 2] == 3.0
     assert drafter.calibration.expected[6] == 4.0
@@ -520,11 +526,11 @@ def test_of_equally_long_matches_the_text_comes_first() -> None:
 def test_shorter_contexts_are_skipped_once_little_mass_is_left() -> None:
     """1 2 was followed by 3 or 4 forty times, which leaves 4/44. So 5, which followed 2 alone, is frequent only."""
     text = [1, 2, 3] * 38 + [1, 2, 4] * 2 + [9, 2, 5] * 3 + [1, 2]
-    level = root_children(fusion(text).propose(text, 1500))
-    assert level[5] == pytest.approx((1 - 0.9 * 40 / 44) * 0.9 * 3 / (len(text) + 2 * 6))
+    children = root_children(fusion(text).propose(text, 1500))
+    assert children[5] == pytest.approx((1 - 0.9 * 40 / 44) * 0.9 * 3 / (len(text) + 2 * 6))
     prompt, past = [1, 2, 3, 1, 2], ((1, 2, 9),) * 18 + ((5, 2, 8),) * 18
-    level = root_children(fusion(prompt, past_outputs=past).propose(prompt, 40))
-    assert 9 in level and 8 not in level
+    children = root_children(fusion(prompt, past_outputs=past).propose(prompt, 40))
+    assert 9 in children and 8 not in children
 
 
 def test_the_likeliest_token_is_calibrated_not_the_first_or_largest() -> None:
@@ -590,11 +596,11 @@ def test_the_corpus_is_off_by_default() -> None:
 def test_all_longer_contexts_in_earlier_outputs_come_before_the_text() -> None:
     """4 1 2 was followed by 9, and 1 2 by 9 and by 8. In the text only 2 matches."""
     prompt, past = [2, 3, 4, 1, 2], ((4, 1, 2, 9), (7, 1, 2, 8))
-    level = root_children(fusion(prompt, past_outputs=past).propose(prompt, 40))
+    children = root_children(fusion(prompt, past_outputs=past).propose(prompt, 40))
     # 4 1 2 leaves 2/3, of which 8 and 9 get a sixth each after 1 2. From what is left the text's 3 gets a third, and of
     # the rest 8 and 9 get another sixth each.
     share = 2 / 3 / 6 + 2 / 3 * 4 / 6 * 2 / 3 / 6
-    assert level[8] == pytest.approx(0.5 * share) and level[9] == pytest.approx(0.5 * (1 / 3 + share))
+    assert children[8] == pytest.approx(0.5 * share) and children[9] == pytest.approx(0.5 * (1 / 3 + share))
 
 
 @settings(deadline=None)
@@ -603,17 +609,19 @@ def test_a_chain_is_the_likeliest_child_of_each_node(seed: int, curve: str, budg
     """A tree grows best first, so the first child that a node gets is its likeliest."""
     prompt = random_prompt(random.Random(seed))
     chain = FusionDrafter(inputs(prompt, curve=CURVES[curve]), chain=True).propose(prompt, budget)
-    wide = FusionDrafter(inputs(prompt, curve=FREE)).propose(prompt, 400)
+    tree = FusionDrafter(inputs(prompt, curve=FREE)).propose(prompt, 400)
     assert chain.is_chain and chain.num_draft <= budget
     node = 0
     for token in chain.tokens[1:]:
-        if node not in wide.parents:
+        if node not in tree.parents:
             break  # the next token is too unlikely for a tree of this size
-        node = wide.parents.index(node)
-        assert wide.tokens[node] == token
+        node = tree.parents.index(node)
+        assert tree.tokens[node] == token
 
 
 def test_a_chain_goes_deeper_than_a_tree_of_its_size() -> None:
     prompt = [1, 2, 3, 9, 2, 3, 1, 2, 4, 2, 3]
-    tree, chain = (FusionDrafter(inputs(prompt, curve=FREE), chain=on).propose(prompt, 5) for on in (False, True))
-    assert tree.num_draft == chain.num_draft == 5 == max(chain.depths) > max(tree.depths)
+    tree = FusionDrafter(inputs(prompt, curve=FREE)).propose(prompt, 5)
+    chain = FusionDrafter(inputs(prompt, curve=FREE), chain=True).propose(prompt, 5)
+    assert tree.num_draft == chain.num_draft == max(chain.depths) == 5
+    assert max(tree.depths) < 5

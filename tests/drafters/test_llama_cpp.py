@@ -50,8 +50,15 @@ def reject_draft(drafter: Drafter, context: list[int], token: int) -> TokenTree:
 def test_nothing_is_drafted_before_the_first_output_token() -> None:
     """Our lanes may draft after the prompt's last token, but llama.cpp's forward over the prompt verifies no draft."""
     prompt = (2, 3, 4, 5) * 5
-    for name in ("simple", "map-k", "map-k4v", "mod", "cache"):
-        options = {"mod": {"n_match": 2, "n_min": 1}, "cache": {}}.get(name, {"size_n": 2, "size_m": 4})
+    sizes = {"size_n": 2, "size_m": 4}
+    options_by_name = {
+        "simple": sizes,
+        "map-k": sizes,
+        "map-k4v": sizes,
+        "mod": {"n_match": 2, "n_min": 1},
+        "cache": {},
+    }
+    for name, options in options_by_name.items():
         drafter = METHODS[f"llamacpp-{name}"].build(inputs(prompt), **options)
         assert drafter.propose(prompt, 9).tokens == (5,)
         assert drafter.propose((*prompt, 2), 9).tokens[:4] == (2, 3, 4, 5), name
@@ -161,7 +168,7 @@ def test_map_k4v_drafts_once_a_key_has_min_hits() -> None:
         context += [1, 2]
 
 
-def test_map_k4v_counts_the_occurrence_it_found_at_every_lookup() -> None:
+def test_map_k4v_counts_the_matched_occurrence_at_every_lookup() -> None:
     """1 2 was followed by 5 once and then by 6 once. The second lookup counts the 6 again, so 6 has twice the count."""
     prompt = prompt_with_values(5, 6)
     drafter = METHODS["llamacpp-map-k4v"].build(inputs(prompt), size_n=2, size_m=2)

@@ -163,7 +163,7 @@ def node_paths(tree: TokenTree) -> list[tuple[int, ...]]:
     return [tuple(tree.tokens[ancestor] for ancestor in tree.path_to(node)) for node in range(len(tree))]
 
 
-def test_worked_example() -> None:
+def test_worked_example_of_a_step() -> None:
     """One step of a full window with W = 3 and N = 4."""
     drafter = make_drafter(3, 4, 2)
     drafter.rows = [[11, 12], [21, 22, 23], [31, 32, 33]]
@@ -193,8 +193,8 @@ def test_near_the_length_limit_the_window_loses_columns(w: int, n: int, depth: i
     whole.pool = whole_pool = RecordingPool(3)
     rows, columns = drafter.rows, max(0, min(w, depth - (n - 2) + 1))
     tree, whole_tree = drafter.propose([pending], 10_000, depth), whole.propose([pending], 10_000)
-    cut = [rows[0][: max(0, columns - 1)], *(row[:columns] for row in rows[1:])]
-    assert layout_of(tree) == (published_layout(cut, pending, []) if columns else {((pending,), 0)})
+    cut_rows = [rows[0][: max(0, columns - 1)], *(row[:columns] for row in rows[1:])]
+    assert layout_of(tree) == (published_layout(cut_rows, pending, []) if columns else {((pending,), 0)})
     targets = random_targets(whole_tree, random.Random(1))
     target_after = dict(zip(node_paths(whole_tree), targets, strict=True))
     for observer, observed in ((drafter, tree), (whole, whole_tree)):
@@ -244,7 +244,7 @@ def test_each_token_has_its_ngrams_and_capacity_0_stores_none() -> None:
 
 @pytest.mark.parametrize(("n", "w"), [(3, 1), (3, 5), (5, 4), (7, 2)])
 def test_a_full_match_emits_n_tokens(n: int, w: int) -> None:
-    """They are N-1 matched tokens and the bonus token, which the reference code drops."""
+    """N-1 tokens are accepted; the last token is the bonus token, which the reference code drops."""
     prompt = list(range(10, 10 + n))
     text = prompt + [prompt[0]]
     drafter = LookaheadDrafter(inputs(text), n=n, window=w, guesses=2, pool_from_prompt=True)
@@ -269,7 +269,7 @@ def test_ngrams_with_a_common_prefix_share_nodes() -> None:
 
 
 def test_the_most_recent_ngram_is_drafted_first() -> None:
-    """So a small budget cuts off the oldest n-grams."""
+    """A small budget then cuts off the oldest n-grams."""
     drafter = make_drafter(2, 3, 3)
     fill(drafter, random.Random(0))
     for ngram in ((30, 31), (40, 41), (50, 51)):

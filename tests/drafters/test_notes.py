@@ -112,7 +112,9 @@ def test_note_of_lookahead_has_its_window_and_pool_hits(prompt: tuple[int, ...])
                 node = tree.children[node][token]
             for row in window[1:]:
                 node = tree.children[node][row[column]]
-        for row in pool if len(window) == 3 else []:
+        # The pool is drafted once the window has its N - 1 = 3 rows.
+        drafted_pool = pool if len(window) == 3 else []
+        for row in drafted_pool:
             node = 0
             # Tokens that cannot be emitted are not drafted; the last of the remaining tokens is the bonus token.
             for token in row.tokens[: remaining - 1]:
@@ -127,7 +129,8 @@ def test_note_of_fusion_has_each_tokens_source_and_the_cut(prompt: tuple[int, ..
     for step in run("fusion", prompt):
         note, tree = step.note, step.tree
         assert note is not None and note.facts["drafted"] == tree.num_draft
-        noted, drafted = Counter(token for row in note.rows for token in row.tokens), Counter(tree.tokens[1:])
+        noted = Counter(token for row in note.rows for token in row.tokens)
+        drafted = Counter(tree.tokens[1:])
         assert noted == drafted or (noted < drafted and any(len(row.tokens) == MAX_ROW_TOKENS for row in note.rows))
         for row in note.rows:
             source, _, words = row.label.partition(", ")

@@ -147,8 +147,8 @@ def test_equal_suffixes_are_in_text_order() -> None:
     index = SuffixIndex([[7] * 3, [7] * 3])
     assert index.order.tolist() == [7, 3, 6, 2, 5, 1, 4, 0]
     assert SuffixIndex([[1], [1]]).order.tolist() == [3, 1, 2, 0]
-    long = SuffixIndex([[7] * 100])
-    assert long.order.tolist() == [*range(100, 100 - SORTED_TOKENS, -1), *range(101 - SORTED_TOKENS)]
+    repeated = SuffixIndex([[7] * 100])
+    assert repeated.order.tolist() == [*range(100, 100 - SORTED_TOKENS, -1), *range(101 - SORTED_TOKENS)]
 
 
 def test_too_many_positions_are_sampled_evenly() -> None:

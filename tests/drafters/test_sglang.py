@@ -59,6 +59,7 @@ class ReferenceDrafter:
         self.match_lengths: set[int] = set()
 
     def insert(self, tokens: Sequence[int]) -> None:
+        """Count every n-gram of `tokens`."""
         for start in range(len(tokens)):
             for end in range(start + 1, min(len(tokens), start + self.depth) + 1):
                 entry = self.ngrams.setdefault(tuple(tokens[start:end]), [0, 0])
@@ -66,6 +67,7 @@ class ReferenceDrafter:
                 entry[:] = entry[0] + 1, self.clock
 
     def children(self, ngram: tuple[int, ...]) -> list[int]:
+        """The tokens that followed an n-gram, the most recently entered first."""
         longer = [path for path in self.ngrams if path[:-1] == ngram]
         return [path[-1] for path in sorted(longer, key=lambda path: -self.ngrams[path][1])]
 
@@ -79,6 +81,7 @@ class ReferenceDrafter:
         return [tuple(context[-length:]) for length in sorted(self.match_lengths, reverse=True)]
 
     def tree(self, context: Sequence[int], size: int) -> set[tuple[int, ...]]:
+        """The paths of a draft of `size` tokens, added breadth first after each match."""
         paths: list[tuple[int, ...]] = []
         slope = (self.max_breadth - self.min_breadth) / (self.depth - 1)
         for match in self.matches(context):
@@ -142,8 +145,8 @@ def test_earlier_requests_are_in_the_trie(by_probability: bool) -> None:
     assert drafter.propose((3, 5, 8), 99).num_draft == 0
     drafter.trie.insert((5, 8))  # type: ignore[attr-defined]
     tree = drafter.propose((3, 5, 8, 5), 99)
-    first = [token for token, parent in zip(tree.tokens, tree.parents, strict=True) if parent == 0]
-    assert first == ([6, 7, 8] if by_probability else [8, 7, 6])
+    root_children = [token for token, parent in zip(tree.tokens, tree.parents, strict=True) if parent == 0]
+    assert root_children == ([6, 7, 8] if by_probability else [8, 7, 6])
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=3), TEXTS, st.integers(1, 5))

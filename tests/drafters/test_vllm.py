@@ -55,8 +55,10 @@ def test_the_longest_match_wins_then_the_earliest() -> None:
 def test_one_given_length_sets_both_and_the_default_is_five() -> None:
     text = (1, 2, 3, 4, 5, 9, 2, 3, 4, 5, 8, 1, 2, 3, 4, 5)
     assert lookup(*text) == lookup(*text, prompt_lookup_max=5) == (9, 2, 3, 4, 5)
-    assert lookup(*text[:-6]) == () == lookup(*text[:-6], prompt_lookup_max=9)
-    assert lookup(*text[:-6], prompt_lookup_min=2) == (9, 2, 3, 4, 5) == lookup(*text[:-6], prompt_lookup_max=2)
+    # Four tokens match here.
+    text = text[:-6]
+    assert lookup(*text) == lookup(*text, prompt_lookup_max=9) == ()
+    assert lookup(*text, prompt_lookup_min=2) == lookup(*text, prompt_lookup_max=2) == (9, 2, 3, 4, 5)
 
 
 def test_a_minimum_above_the_maximum_is_refused() -> None:
@@ -111,7 +113,9 @@ class NaiveTree:
         """The score and tokens of the best path, over all match lengths."""
         best_path: tuple[float, list[int]] = (0.0, [])
         for size in range(1, min(self.depth, len(context))):
-            prob, score, node, path = np.float32(1), np.float32(0), tuple(context[-size:]), list[int]()
+            node = tuple(context[-size:])
+            path: list[int] = []
+            prob, score = np.float32(1), np.float32(0)
             while len(path) < min(max_draft, int(size * factor + 1e-6)):
                 groups = {count: tokens for count, tokens in self.groups.get(node, {}).items() if tokens}
                 if not groups or len(node) >= self.depth:
@@ -164,6 +168,7 @@ def test_suffix_trees_follow_the_naive_rule(
 
 
 def suffix_options(depth: int, factor: float, min_prob: float) -> dict[str, float]:
+    """The options of `vllm-suffix`, by vLLM's names."""
     return {
         "suffix_decoding_max_tree_depth": depth,
         "suffix_decoding_max_spec_factor": factor,
