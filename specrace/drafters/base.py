@@ -63,7 +63,7 @@ class DraftModel(Protocol):
 
 @dataclass(frozen=True)
 class DrafterInputs:
-    """All that a drafter may know before the first step; nothing in it changes during a race.
+    """All that a drafter may know before the first step. The inputs do not change during a race.
 
     `corpus`, `corpus_index`: n-gram counts and a suffix index of all documents. `past`: outputs of earlier requests.
     `params`: how the target samples, for drafters that sample in the same way. `curve`: the cost of verification, for
@@ -94,7 +94,7 @@ class Drafter(Protocol):
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Learn from a step: the accepted path, the bonus token, and the target's token at every node, rejected or not.
 
-        `tree` is what was scored: the proposal, cut to the budget and pruned to the depth that can still be emitted.
+        `tree` is what was scored: the proposal, cut to the budget, without nodes too deep to be emitted.
         """
 
 
@@ -103,7 +103,7 @@ ANY_DEPTH = 1 << 30
 
 
 class DepthDrafter(ABC):
-    """Base class of drafters that are told the greatest depth from which a token can still be emitted.
+    """Base class of drafters that are told the greatest depth at which a node can still be emitted.
 
     Near the length limit deeper nodes are wasted. The trees of other drafters are pruned to that depth; a
     `DepthDrafter` knows it in advance and can draft a wider tree instead.

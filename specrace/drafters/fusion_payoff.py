@@ -15,7 +15,7 @@ class StepCosts:
     probability with which a draft token may pay.
     """
 
-    # The lowest `floor`: even on a curve that is flat, or that noise makes fall, hopeless tokens do not pay.
+    # The lowest `floor`: even on a curve that is flat, or that noise makes fall, very unlikely tokens do not pay.
     MIN_FLOOR = 0.002
     # The measured time of this drafter's Python code in milliseconds: per draft, and per node of the draft.
     DRAFT_MS, NODE_MS = 0.1, 0.02

@@ -215,7 +215,7 @@ METHODS = (
            SimpleDrafter, map_draft, profile=None, twin_of="llama.cpp"),
     Method("llamacpp-map-k", "llama.cpp ngram-map-k", "copies after an n-gram as much as was accepted last time",
            MapKDrafter, map_draft, profile=None, twin_of="llama.cpp"),
-    Method("llamacpp-map-k4v", "llama.cpp ngram-map-k4v", "copies after an n-gram its dominant continuation",
+    Method("llamacpp-map-k4v", "llama.cpp ngram-map-k4v", "copies after an n-gram with a dominant continuation",
            MapK4vDrafter, map_draft, profile=None, twin_of="llama.cpp"),
     Method("llamacpp-mod", "llama.cpp ngram-mod", "follows a hash table from n-gram to next token",
            ModDrafter, lambda options: int(options["n_max"]), profile=None, twin_of="llama.cpp"),

@@ -165,7 +165,8 @@ class Trie:
         }
         # Each draft entered the last `depth` tokens of its context, so this many drafts entered one n-gram.
         weight = max(1, self.depth - length)
-        for token, after, count in self.past.frequent(past, len(past)) if len(past) else ():
+        earlier = self.past.frequent(past, len(past)) if len(past) else []
+        for token, after, count in earlier:
             child = children.get(token)
             total = count * weight + (child.count if child else 0)
             by_token[token] = token, (child, after, length + 1), total
