@@ -111,6 +111,7 @@ class LookaheadDrafter(DepthDrafter):
         self.rows: list[list[int]] = [[generator.choice(inputs.prompt) for _ in range(window + n - 3)]]
         self.pool = NGramPool(guesses)
         self.pool_from_prompt = pool_from_prompt
+        # The last n tokens of the text, or all if there are fewer.
         self.recent: list[int] = []
         if pool_from_prompt:
             self._collect_text(inputs.prompt)
