@@ -1,1 +1,1 @@
-"""What is shown of a race: frames, reels, headlines, texts and colours; and the check of recordings."""
+"""The views of a race: frames, reels, headlines, texts and colours; and the check of recordings."""

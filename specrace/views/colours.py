@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-# A method's index in the registry decides its colour; after the last the first comes again.
+# A method's index in the registry determines its colour; after the last colour, the first is used again.
 HUES = ("#767676", "#56b4e9", "#cc79a7", "#e69f00", "#009e73", "#0072b2", "#d55e00", "#a3a13a")
 
 
@@ -15,11 +15,11 @@ def hue_number(index: int) -> int:
 
 
 def lane_hues(methods: Iterable[str]) -> Mapping[str, str]:
-    """Lane -> colour, for a registry's names in order; any other lane gets the last colour."""
+    """Lane -> colour, for the names of a registry in its order; any other lane gets the last colour."""
     hues = {name: HUES[hue_number(index)] for index, name in enumerate(methods)}
     return defaultdict(lambda: HUES[-1], hues)
 
 
 def hue_style(host: str) -> str:
-    """CSS that sets --hue on elements with data-hue inside `host`."""
+    """CSS that sets --hue on elements with data-hue inside the selector `host`."""
     return "".join(f'{host} [data-hue="{number}"] {{ --hue: {hue}; }}\n' for number, hue in enumerate(HUES))

@@ -14,15 +14,15 @@ _BROKEN = "\ufffd"
 
 
 class Detokenizer:
-    """The text of a growing output, token by token; the tokens' texts, joined, are the decoded output.
+    """Returns the text of an output token by token; the tokens' texts, joined, are the decoded output.
 
-    A token that ends inside a character has the text ""; the token that completes the character has it.
+    A token that ends inside a character gets the text ""; the token that completes the character gets the character.
     """
 
     def __init__(self, decode: Callable[[list[int]], str]) -> None:
         self._decode = decode
         self._tokens: list[int] = []
-        # The text of the tokens before `_returned` was returned. What follows is decoded from `_start` on.
+        # The text of the tokens before index `_returned` was returned. Later tokens are decoded from `_start` on.
         self._start = 0
         self._returned = 0
 
@@ -32,7 +32,7 @@ class Detokenizer:
 
     def _feed_one(self, token: int) -> str:
         self._tokens.append(token)
-        text = self._rest()
+        text = self._unreturned_text()
         if not text or text.endswith(_BROKEN):
             return ""
         self._start = self._returned
@@ -40,19 +40,19 @@ class Detokenizer:
         return text
 
     def flush(self) -> str:
-        """The text that was held back at the end, because its character is incomplete."""
-        text = self._rest()
+        """The text that was held back because its last character is incomplete."""
+        text = self._unreturned_text()
         self._start = self._returned = len(self._tokens)
         return text
 
-    def _rest(self) -> str:
-        # Decoded with the tokens before it, because a token's text depends on its neighbour.
+    def _unreturned_text(self) -> str:
+        # Decoded together with earlier tokens, because a token's text depends on the token before it.
         before = self._decode(self._tokens[self._start : self._returned])
         return self._decode(self._tokens[self._start :])[len(before) :]
 
 
 class Narrator:
-    """Adds the texts to a race's events, with one Detokenizer for each lane."""
+    """Adds texts to the events of a race, with one Detokenizer per lane."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._lanes = defaultdict[str, Detokenizer](
@@ -63,7 +63,7 @@ class Narrator:
         self._piece = cache(lambda token: tokenizer.decode([token], skip_special_tokens=True))
 
     def __call__(self, event: Event) -> Event:
-        """The event, with its texts."""
+        """The event with its texts; an event without tokens is returned unchanged."""
         if isinstance(event, Step):
             return self._step(event)
         if isinstance(event, Finished):

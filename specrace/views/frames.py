@@ -1,9 +1,10 @@
 """Turns a race's events into small JSON frames, which a page or a terminal shows.
 
-A lane's text is a list of pieces, `[kind, text, tokens]` or `[kind, text, tokens, spans]`. The kind "own" stands for
-the target's own tokens, "accepted" for accepted draft tokens. `spans` are the places in the passages from which these
-were drafted, each `[passage, start, end]` in characters. `sources` counts the lane's tokens by origin: the target's
-own, drafted from no known place, from the output, from the rest of the prompt, and from each passage.
+A lane's text is a list of pieces, `[kind, text, number of tokens]` or `[kind, text, number of tokens, spans]`. A piece
+of the kind "own" holds tokens that the target chose, one of the kind "accepted" accepted draft tokens. `spans` are the
+parts of the passages that these draft tokens were copied from, each `[passage, start, end]` in characters. `sources`
+counts a lane's tokens by origin: chosen by the target; drafted, but not copied from a known position; copied from the
+output, from the prompt outside the passages, and from each passage.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ Origins = Sequence[Span | None]
 
 @dataclass
 class _LaneView:
-    """One lane so far; the first `sent` pieces of its text were in a frame already."""
+    """One lane so far.
+
+    The first `sent` pieces of its text were in a frame already. Its first `agreed` tokens are vanilla's.
+    """
 
     info: LaneInfo
     metrics: LaneMetrics
@@ -58,7 +62,7 @@ class _LaneView:
     result: LaneResult | None = None
 
     def add(self, step: Step, spans: list[Span], sources: Sequence[int]) -> None:
-        """Take in one step; `spans` come from `find_spans`, `sources` from `count_sources`."""
+        """Add one step; `spans` come from `find_spans`, `sources` from `count_sources`."""
         self.metrics.add(step)
         self.tokens += step.emitted
         self._append(ACCEPTED, step.texts[: step.accepted], step.accepted, spans)
@@ -68,7 +72,7 @@ class _LaneView:
         self.end = step.end
 
     def _append(self, kind: str, texts: Sequence[str], count: int, spans: list[Span]) -> None:
-        """Add a piece of `count` tokens; own tokens join a piece of own tokens that was not sent yet."""
+        """Add a piece of `count` tokens; the target's tokens are joined to an unsent piece of the target's tokens."""
         if not count:
             return
         last = self.pieces[-1] if len(self.pieces) > self.sent else None
@@ -79,7 +83,7 @@ class _LaneView:
             self.pieces.append([kind, "".join(texts), count, *([spans] if spans else [])])
 
     def take_unsent(self) -> list[Piece]:
-        """The pieces that were not sent yet; from now on they count as sent."""
+        """The pieces that were not sent yet; they count as sent after this."""
         pieces = self.pieces[self.sent :]
         self.sent = len(self.pieces)
         return pieces
@@ -105,7 +109,7 @@ class RaceView:
         self._origins: Origins = ()
 
     def add(self, event: Event) -> None:
-        """Take in one event."""
+        """Add one event."""
         if isinstance(event, Started):
             self.started, self.phase = event, "running"
             self._lanes = {info.lane: _LaneView(info, LaneMetrics(draft_ms=info.build_ms)) for info in event.lanes}
@@ -153,12 +157,13 @@ class RaceView:
         }
 
     def _meters(self, lane: _LaneView) -> Frame:
-        """The lane's metrics so far, on its own clock."""
+        """The lane's metrics so far, by its clock."""
         metrics = lane.metrics
         speedup = metrics.speedup(self._lane_views()[0].metrics)
         return {**_meters(metrics, speedup), "accepted": metrics.accepted, "drafted": metrics.drafted}
 
     def _badge(self, lane: _LaneView) -> Badge:
+        """Whether the lane's text equals vanilla's: finally, or so far."""
         if lane.result is not None and self.finished is not None:
             return final_badge(lane.result, self.finished.stopped)
         vanilla = self._lane_views()[0]
@@ -183,7 +188,7 @@ class RaceView:
             "lane": lane.info.lane,
             "title": lane.info.title,
             **_meters(result, result.speedup),
-            # Unrounded, because the page rounds it as the headline does.
+            # Unrounded, because the page rounds it to the figure in the headline.
             "speedup": result.speedup,
             "accepted": metrics.accepted,
             "drafted": metrics.drafted,
@@ -196,7 +201,7 @@ class RaceView:
 
 def _meters(metrics: LaneMetrics | LaneResult, speedup: float) -> Frame:
     return {
-        # Six decimals, so that rounding once more gives the headline's figure.
+        # Six decimals, so that rounding again gives the figure in the headline.
         "speedup": round(speedup, 6),
         "tokens_per_s": round(metrics.tokens_per_s, 1),
         "tau": round(metrics.tau, 3),
@@ -207,7 +212,7 @@ def _meters(metrics: LaneMetrics | LaneResult, speedup: float) -> Frame:
 
 
 def describe_draft(step: Step) -> Frame:
-    """A step's draft as a pane shows it: its size, the accepted texts, and the first rejected branch after them."""
+    """A step's draft as a pane shows it: its size, the accepted text, and the first rejected branch after it."""
     pieces = step.pieces or ("",) * len(step.tree)
     return {
         "step": step.index,
@@ -219,14 +224,14 @@ def describe_draft(step: Step) -> Frame:
 
 
 def read_origins(about: Mapping[str, Any]) -> Origins:
-    """For each prompt token its place in the passages, [passage, start, end], or None."""
-    return tuple(row and list(row) for row in about.get("origins") or ())
+    """For each prompt token, its span in the passages, [passage, start, end], or None outside the passages."""
+    return tuple(None if origin is None else list(origin) for origin in about.get("origins") or ())
 
 
 def find_spans(step: Step, origins: Origins) -> list[Span]:
-    """The places in the passages from which the accepted tokens were drafted; adjacent places are joined."""
+    """The spans in the passages from which the accepted tokens were copied; adjacent spans are joined."""
     spans: list[Span] = []
-    for _, origin in _drafted_from(step, origins):
+    for _, origin in _copied_from(step, origins):
         if origin is None:
             continue
         passage, start, end = origin
@@ -238,12 +243,13 @@ def find_spans(step: Step, origins: Origins) -> list[Span]:
 
 
 def count_sources(step: Step, origins: Origins) -> list[int]:
-    """A step's tokens by origin.
+    """A step's tokens, counted by origin.
 
-    [own, from no known place, from the output, from the prompt outside the passages, from passage 0, 1, ...].
+    [chosen by the target; drafted, but not copied from a known position; copied from the output; from the prompt
+    outside the passages; from passage 0; from passage 1; ...].
     """
     counts = [len(step.emitted) - step.accepted, 0, 0, 0]
-    for position, origin in _drafted_from(step, origins):
+    for position, origin in _copied_from(step, origins):
         if position < 0:
             source = 1
         elif position >= len(origins):
@@ -255,10 +261,10 @@ def count_sources(step: Step, origins: Origins) -> list[int]:
     return counts
 
 
-def _drafted_from(step: Step, origins: Origins) -> list[tuple[int, Span | None]]:
-    """For each accepted token the position in prompt and output that it was copied from, and its place in the passages.
+def _copied_from(step: Step, origins: Origins) -> list[tuple[int, Span | None]]:
+    """For each accepted token, the position in prompt and output that it was copied from, and its span in a passage.
 
-    The position is -1 and the place None where they are not known.
+    The position is -1 if it is not known. The span is None if the position is not in a passage.
     """
     if step.tree.positions is None:
         return [(-1, None)] * len(step.accepted_nodes)
@@ -289,7 +295,7 @@ def describe_race(started: Started) -> Frame:
 
 
 def describe_pace(finished: Finished) -> Frame | None:
-    """How steady the machine was, or that the recording is cut off; None if the recording does not say."""
+    """Whether the machine was disturbed, or a note that the recording is cut off; None if neither was recorded."""
     if finished.cut:
         return {"disturbed": False, "note": CUT}
     pace = finished.pace
@@ -334,7 +340,7 @@ def describe_passage(passage: Mapping[str, Any]) -> Frame:
 def report(started: Started, finished: Finished, repeated: Repeated | None = None) -> Frame:
     """A finished race as one JSON object: its description, and every lane's metrics.
 
-    If it was `repeated`, speedup and tokens per second are medians; the other metrics are the first run's.
+    If the race was `repeated`, speedups and tokens per second are medians; other metrics are those of the first run.
     """
     about = {name: value for name, value in started.about.items() if name != "origins"}
     infos = {info.lane: info for info in started.lanes}

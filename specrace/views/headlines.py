@@ -10,11 +10,12 @@ from specrace.core.metrics import describe_difference, format_speedup
 
 CUT = "The recording is cut off here; the figures are those of the steps that it has."
 
+# (state, text); the page styles a badge by its state (`data-badge`).
 Badge = tuple[str, str]
 
 
 def final_badge(result: LaneResult, stopped: bool, dtype: str = "") -> Badge:
-    """A finished lane's badge: (state, text). The target's `dtype` may explain a difference."""
+    """The badge of a lane in a finished or stopped race. The target's `dtype` may explain a difference."""
     if result.lane == "vanilla":
         return "reference", "reference"
     if result.note:
@@ -37,7 +38,7 @@ def find_spread(lane: str, repeated: Repeated | None) -> LaneSpread | None:
 
 
 def with_medians(result: LaneResult, repeated: Repeated | None) -> LaneResult:
-    """The result, with the median speedup and tokens per second if the race was repeated."""
+    """The result; if the race was repeated, with the medians of speedup and tokens per second."""
     spread = find_spread(result.lane, repeated)
     return replace(result, speedup=spread.speedup, tokens_per_s=spread.tokens_per_s) if spread else result
 
@@ -47,6 +48,7 @@ def format_range(lane: str, repeated: Repeated | None, suffix: str = "") -> str:
     spread = find_spread(lane, repeated)
     if spread is None:
         return ""
+    # Without the final × of a formatted speedup.
     return f" ({format_speedup(spread.low)[:-1]} to {format_speedup(spread.high)[:-1]}{suffix})"
 
 
@@ -78,7 +80,7 @@ def _result(finished: Finished, repeated: Repeated | None, fastest: LaneResult, 
 
 
 def _comparison(finished: Finished, titles: Mapping[str, str]) -> str:
-    """Which lanes printed vanilla's text, which did not, and which sampled their own."""
+    """Which lanes printed vanilla's text, which did not, and which sampled another text by rejection sampling."""
     differing = [titles[lane.lane] for lane in finished.lanes if lane.identical is False]
     sampled = [titles[lane.lane] for lane in finished.lanes if lane.note]
     sentences = []

@@ -1,7 +1,7 @@
-"""Checks every recording that is opened: can it be shown, and do its results follow from its own steps?
+"""Checks every recording that is opened: whether it can be shown, and whether its results follow from its steps.
 
 A recording may come from anybody and contain anything. One that passes has events of the right types, and its results
-and badges are those that its steps give; the times themselves cannot be checked.
+and badges are those computed from its steps. The times of the steps cannot be checked.
 """
 
 from __future__ import annotations
@@ -31,15 +31,17 @@ MAX_NAME = 200
 MAX_NOTE = 1000
 MAX_PASSAGES = 64
 MAX_RUNS = 10_000
-# Below the first a plot's axis cannot be divided; the second is a day.
+# The bounds of a duration that is not 0. A plot cannot divide an axis that is shorter than MIN_MS; MAX_MS is a day.
 MIN_MS, MAX_MS = 1e-9, 86_400_000.0
+# The largest difference, relative or absolute, between a recorded figure and the one computed from the steps.
 TOLERANCE = 1e-6
+# The text of a control token.
 _CONTROL = re.compile(r"<\|[^|<>]{1,40}\|>|</?s>")
 
 
 @dataclass(frozen=True)
 class RecordingLimits:
-    """Bounds of a recording that is opened: its `size` in bytes, and its numbers of lanes and steps."""
+    """The largest size in bytes, number of lanes and number of steps of a recording that is opened."""
 
     size: int
     lanes: int
@@ -69,7 +71,7 @@ class _Passage:
 
 @dataclass(frozen=True)
 class _About:
-    """The parts of a race's description that are shown, and so checked; other parts may be anything."""
+    """The parts of a race's description that are shown, and therefore checked; other parts may be anything."""
 
     question: str | None = None
     date: str | None = None
@@ -105,7 +107,7 @@ class _Lane:
 def read_recording(path: Path, limits: RecordingLimits = PAGE) -> list[Event]:
     """The events of a recording's file, checked. Raises InputError for anything that is not a valid recording."""
     try:
-        # O_NONBLOCK, because opening a pipe to which nobody writes would wait forever.
+        # O_NONBLOCK, because opening a pipe without a writer would wait forever.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise InputError(f"{path} cannot be read (not a regular file); give a file that race --save wrote.")
@@ -135,32 +137,32 @@ def open_recording(data: bytes, name: str, limits: RecordingLimits = PAGE) -> li
 
 
 def hide_control_tokens(events: Sequence[Event]) -> list[Event]:
-    """The events with the texts of control tokens (<|im_end|>, </s>), which older versions recorded, made empty.
+    """The events with empty texts for control tokens (<|im_end|>, </s>), whose texts older versions recorded.
 
-    A control token is a token with such a text that is never printed; longer texts that contain one stay.
+    A token counts as a control token if its whole text looks like one, and if no step prints such a text for it.
     """
     steps = [event for event in events if isinstance(event, Step)]
-    control = {token for step in steps for token, piece in _pieces(step) if _CONTROL.fullmatch(piece)}
+    control_tokens = {token for step in steps for token, piece in _pieces(step) if _CONTROL.fullmatch(piece)}
     printed = (pair for step in steps for pair in zip(step.emitted, step.texts, strict=False))
-    control -= {token for token, text in printed if _CONTROL.search(text)}
-    if not control:
+    control_tokens -= {token for token, text in printed if _CONTROL.search(text)}
+    if not control_tokens:
         return list(events)
 
     def hide(tokens: Sequence[int], pieces: Sequence[str]) -> tuple[str, ...]:
-        return tuple("" if token in control else piece for token, piece in zip(tokens, pieces, strict=False))
+        return tuple("" if token in control_tokens else piece for token, piece in zip(tokens, pieces, strict=False))
 
     def hide_row(row: NoteRow) -> NoteRow:
         return replace(row, pieces=hide(row.tokens, row.pieces), after_text=_CONTROL.sub("", row.after_text))
 
-    def clean(step: Step) -> Step:
+    def hide_in_step(step: Step) -> Step:
         note = step.note and replace(step.note, rows=tuple(map(hide_row, step.note.rows)))
         return replace(step, pieces=hide(step.tree.tokens, step.pieces), note=note)
 
-    return [clean(event) if isinstance(event, Step) else event for event in events]
+    return [hide_in_step(event) if isinstance(event, Step) else event for event in events]
 
 
 def _pieces(step: Step) -> Iterator[tuple[int, str]]:
-    """(token, its text) of a step's tree and note."""
+    """Each token of a step's tree and note, with its text."""
     yield from zip(step.tree.tokens, step.pieces, strict=False)
     for row in step.note.rows if step.note else ():
         yield from zip(row.tokens, row.pieces, strict=False)
@@ -176,13 +178,13 @@ def check(events: Sequence[Event], limits: RecordingLimits = PAGE) -> list[Event
     check_start(started, limits)
     require(len(steps) <= limits.steps, f"it has more than {limits.steps} steps")
     lanes = {info.lane: _Lane(info, LaneMetrics(draft_ms=info.build_ms)) for info in started.lanes}
-    before = 0.0
+    last_ms = 0.0
     for step in steps:
         if not isinstance(step, Step) or step.lane not in lanes or lanes[step.lane].end:
-            raise ValueError("it has a step of no lane that still runs")
-        check_step(step, lanes[step.lane].metrics.steps, before)
+            raise ValueError("it has a step of an unknown lane, or of a lane that has ended")
+        check_step(step, lanes[step.lane].metrics.steps, last_ms)
         lanes[step.lane].add(step)
-        before = step.at_ms
+        last_ms = step.at_ms
     stopped = any(not lane.end for lane in lanes.values())
     expected = [add_up(lane, lanes["vanilla"]) for lane in lanes.values()]
     metrics = {name: lane.metrics for name, lane in lanes.items()}
@@ -190,7 +192,7 @@ def check(events: Sequence[Event], limits: RecordingLimits = PAGE) -> list[Event
         require(repeated is None, "it was repeated before its end")
         return [*events, Finished(tuple(result for result, _ in expected), stopped=True, cut=True)]
     assert isinstance(finished, Finished)
-    require(finished.stopped == (stopped or finished.cut), "it was stopped, or was not, against what it says")
+    require(finished.stopped == (stopped or finished.cut), "its field 'stopped' contradicts its steps")
     check_pace(finished.pace)
     require([lane.lane for lane in finished.lanes] == list(lanes), "its results are not those of its lanes")
     results: list[LaneResult] = []
@@ -200,7 +202,7 @@ def check(events: Sequence[Event], limits: RecordingLimits = PAGE) -> list[Event
         results.append(replace(result, loop_tokens=computed.loop_tokens))
     finished = replace(finished, lanes=tuple(results), pace=check_speeds(finished.pace, metrics))
     if isinstance(repeated, Repeated):
-        require(not stopped, "it was stopped, and yet repeated")
+        require(not stopped, "it was stopped, but also repeated")
         check_repeated(repeated, metrics, finished.pace)
     return [started, *steps, finished, *([repeated] if repeated else [])]
 
@@ -220,7 +222,8 @@ def check_start(started: Started, limits: RecordingLimits) -> None:
     """Check the lanes, the prompt, and the description of the race. Raises ValueError."""
     names = [info.lane for info in started.lanes]
     require(1 <= len(names) <= limits.lanes, f"it has {len(names)} lanes, and 1 to {limits.lanes} can be shown")
-    require(names[0] == "vanilla" and len(set(names)) == len(names), "its lanes are not vanilla and others, each once")
+    require(names[0] == "vanilla", "its first lane is not vanilla")
+    require(len(set(names)) == len(names), "it has a lane twice")
     require(started.prompt_tokens >= 0 and is_duration(started.prefill_ms), "its prompt has an impossible size or time")
     for info in started.lanes:
         where = f"the lane {info.lane[:40]}"
@@ -233,27 +236,30 @@ def check_start(started: Started, limits: RecordingLimits) -> None:
 
 
 def check_about(about: _About) -> None:
-    """Check the passages, and every place in them that is pointed to. Raises ValueError."""
+    """Check the passages, and that sentences and origins lie inside their texts. Raises ValueError."""
     passages = about.passages or ()
     require(is_duration(about.retrieve_ms or 0.0), "its retrieval took an impossible time")
     require(len(passages) <= MAX_PASSAGES, f"it has more than {MAX_PASSAGES} passages")
-    places = [
+    spans = [
         (number, sentence.start, sentence.end)
         for number, passage in enumerate(passages)
         for sentence in passage.sentences or ()
     ]
-    for number, start, end in (*places, *filter(None, about.origins or ())):
+    for number, start, end in (*spans, *filter(None, about.origins or ())):
         inside = 0 <= number < len(passages) and 0 <= start <= end <= len(passages[number].text)
-        require(inside, "it points to a place outside its passages")
+        require(inside, "it refers to text outside its passages")
 
 
-def check_step(step: Step, index: int, before: float) -> None:
-    """Check a step: its index and time, its verdict against its tree, its output against that. Raises ValueError."""
+def check_step(step: Step, index: int, last_ms: float) -> None:
+    """Check a step: its index and time, and that its tree, verdict and output are consistent. Raises ValueError.
+
+    `last_ms` is the race time at which the step before it ended.
+    """
     where = f"step {index} of {step.lane[:40]}"
     tree = step.tree
     path = step.verdict.path
-    require(step.index == index, f"{where} is out of place")
-    require(is_duration(step.at_ms) and before <= step.at_ms, f"{where} is out of time")
+    require(step.index == index, f"{where} has another index")
+    require(is_duration(step.at_ms) and last_ms <= step.at_ms, f"{where} has an impossible race time")
     require(is_duration(*asdict(step.timing).values()), f"{where} has an impossible duration")
     require(len(tree) <= MAX_NODES, f"{where} has more than {MAX_NODES} nodes")
     tokens = (*tree.tokens, *step.emitted, *step.verdict.scores.targets)
@@ -261,36 +267,43 @@ def check_step(step: Step, index: int, before: float) -> None:
     fits = len(step.verdict.scores.targets) == len(tree) and len(path) > 0 and 0 <= path[-1] < len(tree)
     require(fits and tree.path_to(path[-1]) == path, f"{where} has a verdict that does not fit its tree")
     output = tuple(step.verdict.output(tree))[: len(step.emitted)]
-    require(len(step.emitted) > 0 and step.emitted == output, f"{where} emits what it did not accept")
+    require(len(step.emitted) > 0 and step.emitted == output, f"{where} emits tokens other than those of its verdict")
     num_checks = min(len(path), tree.num_draft)
-    require(step.checks is None or len(step.checks) == num_checks, f"{where} has not one check a draft token")
-    require(len(step.texts) in (0, len(step.emitted)), f"{where} has not one text a token")
-    require(len(step.pieces) in (0, len(tree)), f"{where} has not one text a node")
+    require(
+        step.checks is None or len(step.checks) == num_checks,
+        f"{where} does not have one check per verified draft token",
+    )
+    require(len(step.texts) in (0, len(step.emitted)), f"{where} does not have one text per token")
+    require(len(step.pieces) in (0, len(tree)), f"{where} does not have one text per node")
     if step.note is not None:
-        small_enough = len(step.note.facts) <= MAX_FACTS and len(step.note.rows) <= MAX_ROWS
-        require(
-            small_enough and len(step.note.counts) in (0, len(tree)), f"{where} has a note that does not fit its tree"
-        )
+        is_bounded = len(step.note.facts) <= MAX_FACTS and len(step.note.rows) <= MAX_ROWS
+        require(is_bounded, f"{where} has a note that is too long")
+        require(len(step.note.counts) in (0, len(tree)), f"{where} has a note that does not fit its tree")
 
 
 def check_pace(pace: Pace | None) -> None:
-    """Check that the numbers in a pace are not negative. Raises ValueError."""
-    numbers = [value for value in asdict(pace).values() if not isinstance(value, str)] if pace else []
-    require(all(number >= 0 for number in numbers), "its pace is no number")
+    """Check that the numbers in a pace are neither negative nor NaN. Raises ValueError."""
+    if pace is None:
+        return
+    numbers = [value for value in asdict(pace).values() if not isinstance(value, str)]
+    require(all(number >= 0 for number in numbers), "its pace has a negative number or NaN")
 
 
 def check_speeds(pace: Pace | None, lanes: Mapping[str, LaneMetrics]) -> Pace | None:
-    """The pace, or a disturbed one if a lane is faster than its tokens per step allow."""
+    """The pace, marked as disturbed if a lane is faster than its tokens per step allow."""
     if (pace is not None and pace.disturbed) or not too_fast(lanes):
         return pace
     return disturb(pace or Pace(0, 0.0, 1.0, 1.0, 0.0, 0.0, 0, False, ""), TOO_FAST)
 
 
 def check_repeated(repeated: Repeated, lanes: Mapping[str, LaneMetrics], pace: Pace | None) -> None:
-    """Check several runs' ranges: they must include the median and an undisturbed first run. Raises ValueError."""
+    """Check the speedups over several runs. Raises ValueError.
+
+    A lane's range must include its median, and also its speedup in the first run if that run counts.
+    """
     require([spread.lane for spread in repeated.lanes] == list(lanes), "its repeated runs are not of its lanes")
     require(1 <= repeated.runs <= MAX_RUNS, f"it was not run 1 to {MAX_RUNS} times")
-    require(len(repeated.note) <= MAX_NOTE, "its repeated runs have too long a note")
+    require(len(repeated.note) <= MAX_NOTE, "its repeated runs have a note that is too long")
     first_counts = pace is not None and not pace.disturbed and not repeated.disturbed
     for spread in repeated.lanes:
         where = f"{spread.lane[:40]}'s repeated runs"
@@ -299,20 +312,22 @@ def check_repeated(repeated: Repeated, lanes: Mapping[str, LaneMetrics], pace: P
         require(0 <= spread.low <= spread.speedup <= spread.high < math.inf, f"{where} have an impossible range")
         require(0 <= spread.tokens_per_s < math.inf, f"{where} have an impossible rate")
         inside = spread.low - TOLERANCE <= speedup <= spread.high + TOLERANCE
-        require(inside or not first_counts, f"{where} leave out the first")
-        possible = metrics.tokens < lanes["vanilla"].tokens or spread.high <= MAX_PER_TAU * metrics.tau + TOLERANCE
-        require(possible or repeated.disturbed, f"{where} are faster than its tokens per step allow")
-    require(repeated.lanes[0].low == repeated.lanes[0].high == 1, "vanilla is not as fast as itself")
+        require(inside or not first_counts, f"{where} do not include the first")
+        # As in `too_fast`, a lane with fewer tokens than vanilla is not judged.
+        is_possible = metrics.tokens < lanes["vanilla"].tokens or spread.high <= MAX_PER_TAU * metrics.tau + TOLERANCE
+        require(is_possible or repeated.disturbed, f"{where} are faster than its tokens per step allow")
+    require(repeated.lanes[0].low == repeated.lanes[0].high == 1, "vanilla's speedup is not 1")
 
 
 def add_up(lane: _Lane, vanilla: _Lane) -> tuple[LaneResult, int | None]:
-    """(the result that a lane's steps give, the first position at which it differs from vanilla).
+    """(the result computed from a lane's steps, the first position at which its text differs from vanilla's).
 
-    Unless both have ended, they are compared as far as both got; a lane that samples its own text is not compared.
+    If one of the lanes was stopped, only the tokens that both have are compared. A lane under rejection sampling is not
+    compared.
     """
-    compared = lane.info.verifier == MATCH
+    is_compared = lane.info.verifier == MATCH
     identical, position = None, None
-    if compared:
+    if is_compared:
         identical, position = compare(lane.tokens, vanilla.tokens, ended=bool(lane.end and vanilla.end))
     result = LaneResult(
         lane=lane.info.lane,
@@ -323,7 +338,7 @@ def add_up(lane: _Lane, vanilla: _Lane) -> tuple[LaneResult, int | None]:
         end=lane.end or "stopped",
         loop_tokens=loop_tokens(lane.tokens),
         text="".join(lane.texts).strip(),
-        note="" if compared else NOTE,
+        note="" if is_compared else NOTE,
     )
     return result, position
 
@@ -331,16 +346,16 @@ def add_up(lane: _Lane, vanilla: _Lane) -> tuple[LaneResult, int | None]:
 def check_result(result: LaneResult, computed: LaneResult, position: int | None) -> None:
     """Check a recorded result against the one `computed` from the steps. Raises ValueError if they differ.
 
-    `position`: that of the first difference from vanilla.
+    `position`: where the lane first differs from vanilla, if it does.
     """
     lane = computed.lane[:40]
     recorded_position = result.first_difference.position if result.first_difference else None
     same_badge = result.identical == computed.identical and recorded_position == position
-    require(same_badge, f"{lane}'s badge is not what its tokens say")
+    require(same_badge, f"{lane}'s badge contradicts its tokens")
     for name, expected in asdict(replace(computed, first_difference=result.first_difference)).items():
         recorded = getattr(result, name)
         if isinstance(expected, float):
             close = math.isclose(recorded, expected, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
-            require(close, f"{lane}'s {name} is given as {recorded:g}, and its steps make it {expected:g}")
+            require(close, f"{lane}'s {name} is {recorded:g}, but {expected:g} by its steps")
         elif name not in ("first_difference", "loop_tokens"):
-            require(recorded == expected, f"{lane}'s {name} is not what its steps make it")
+            require(recorded == expected, f"{lane}'s {name} contradicts its steps")

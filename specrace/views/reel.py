@@ -1,4 +1,4 @@
-"""A race in the form in which the page plays it: the reel, and its parts while the race runs.
+"""Reels: a race as the page plays it, whole, or in parts while the race runs.
 
 A reel is one JSON object:
 
@@ -7,7 +7,7 @@ A reel is one JSON object:
     head        the whole race as `frames.describe_race` describes it
     steps       in race time, each {"event", "frame"}: the Step as JSON, and the lane's frame after it, without what
                 the event has (text, draft, counts, end) and what is unchanged since the lane's last frame; `spans`:
-                the places in the passages from which the accepted tokens were drafted
+                the parts of the passages that the accepted tokens were copied from
     headline    the race in a sentence or two
     results     the rows of the results table
     pace        whether the machine was disturbed, and what that means for the figures; null if that is not known
@@ -40,7 +40,7 @@ class ReelParts:
         self._last_frames: dict[str, Frame] = {}
 
     def add(self, event: Event) -> Frame:
-        """Take in an event; a Step gives an element of the reel's `steps`, any other event fields of the reel."""
+        """Add an event. Returns an element of the reel's `steps` for a Step, fields of the reel for any other event."""
         self._view.add(event)
         if isinstance(event, Started):
             self._numbers = {info.lane: number for number, info in enumerate(event.lanes)}
@@ -85,8 +85,9 @@ def part_json(part: Frame) -> str:
 
 
 def _changes(frame: Frame, before: Frame) -> Frame:
-    """The parts of a lane's frame that its step's event lacks, as far as they differ from the frame `before`."""
+    """The parts of a lane's frame that the event does not have: meters, spans, and changes from the frame `before`."""
     changes = {name: frame[name] for name in ("badge", "sources", "loops") if frame[name] != before.get(name)}
-    spans = [run[3] for run in frame["runs"] if len(run) > 3]
+    # At most one piece of a step's text has spans: that of the accepted tokens.
+    spans = [piece[3] for piece in frame["runs"] if len(piece) > 3]
     meters = {name: frame["meters"][name] for name in METERS}
     return {"meters": meters, **changes, **({"spans": spans[0]} if spans else {})}

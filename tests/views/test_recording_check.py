@@ -226,7 +226,7 @@ def test_a_recording_that_is_cut_off_gets_the_results_of_its_steps(rows: Rows) -
     assert open_recording(text_of(saved).encode(), "again.jsonl") == [*events, finished]
     # A recording that is cut off cannot pass as a whole race.
     saved[-1]["stopped"] = False
-    with pytest.raises(InputError, match="was stopped, or was not"):
+    with pytest.raises(InputError, match="'stopped' contradicts its steps"):
         open_recording(text_of(saved).encode(), "whole.jsonl")
 
 
