@@ -7,7 +7,7 @@ import {
   describeRound,
   describeVerdict,
 } from "../../../specrace/ui/static/advice.js";
-import { HOSTILE, put } from "./given.js";
+import { HOSTILE, put } from "./fixtures.js";
 
 const figures = { tau: 2, speedup: 1.9, speedup_low: 1.8, speedup_high: 2.04 };
 const best = { lane: "some-lane", options: {}, num_draft: 8, ...figures };
@@ -41,13 +41,13 @@ const ADVICE = {
   tried: [["some-lane", { n: 3, m: 1 }, 8, 4, 2, 1.9]],
 };
 
-// What the section has said, and the node.
-function shown() {
-  const said = [];
-  const advice = new Advice((words) => said.push(words));
+// Shows the advice; returns it, its announcements, and a function that finds an element in it.
+function showAdvice() {
+  const announced = [];
+  const advice = new Advice((words) => announced.push(words));
   put().append(advice.node);
   advice.show(ADVICE, "a.jsonl");
-  return { advice, said, find: (chosen) => advice.node.querySelector(chosen) };
+  return { advice, announced, find: (selector) => advice.node.querySelector(selector) };
 }
 
 export const cases = {
@@ -55,7 +55,7 @@ export const cases = {
     [describeRound({ requests: 1 }), describeRound({ settings: 101, requests: 16, done: 1, cells: 4 })],
     ["Reading: 1 request", "Trying 101 settings on 16 requests, 25 %"],
   ],
-  "what to do, and why": () => [
+  "the verdict and its reason": () => [
     [describeVerdict(engine("vllm")), describeVerdict({ title: "vLLM", recommendation: none })],
     [
       ["Use some-lane, up to 8 draft tokens", "Forecast: 1.90× as fast (1.80 to 2.04)"],
@@ -93,7 +93,7 @@ export const cases = {
       ["t.yaml", "s.json"],
     ],
   ],
-  "what was tried, those on the most requests first": () => [
+  "tried settings, those tried on the most requests first": () => [
     listTried([
       ["a", { n: 3, m: 1 }, 8, 16, 1.5, 1.4],
       ["a", { n: 5, m: 1 }, 8, 64, 1.2, 1.1],
@@ -105,8 +105,8 @@ export const cases = {
       ["a", "n=3", "8", "16", "1.50", "1.40×"],
     ],
   ],
-  "an engine at a time, as text": () => {
-    const { advice, find } = shown();
+  "the tabs show one engine at a time, as text": () => {
+    const { advice, find } = showAdvice();
     const first = [find(".advice-line pre").textContent, find(".advice-text p").textContent];
     find("[data-engine=other]").click();
     const pressed = [...advice.tabs.children].map((tab) => tab.getAttribute("aria-pressed"));
@@ -130,8 +130,8 @@ export const cases = {
       ],
     ];
   },
-  "what is copied is told": async () => {
-    const { find, said } = shown();
+  "a copied line is announced": async () => {
+    const { find, announced } = showAdvice();
     const copied = [];
     Object.defineProperty(navigator, "clipboard", {
       value: { writeText: async (text) => copied.push(text) },
@@ -142,16 +142,16 @@ export const cases = {
     const word = find(".advice-said").textContent;
     delete navigator.clipboard;
     return [
-      [copied, said, word],
+      [copied, announced, word],
       [[`--vllm '{"a": 1}'`], ["Copied: the settings for VLLM."], "Copied"],
     ];
   },
-  "why there is none": () => {
-    const { advice } = shown();
+  "the reason why there is no advice": () => {
+    const { advice } = showAdvice();
     advice.refuse(HOSTILE);
     return [advice.node.textContent, HOSTILE];
   },
-  "costs of a GPU have a size": () => {
+  "a model's size can be chosen only for a GPU": () => {
     let changes = 0;
     const costs = new Costs(() => changes++);
     costs.offer({ gpus: ["h100", "rtx4090"], sizes: [1, 8], curves: [["assumed-gpu", "a GPU"]], batches: [1, 16] });
@@ -160,7 +160,7 @@ export const cases = {
     costs.curve.dispatchEvent(new Event("change"));
     costs.offer({ gpus: [], sizes: [], curves: [], batches: [] });
     return [
-      [first, costs.chosen(), costs.size.disabled, changes, [...costs.curve.options].map((each) => each.text)],
+      [first, costs.chosen(), costs.size.disabled, changes, [...costs.curve.options].map((option) => option.text)],
       [
         [{ curve: "assumed-gpu", batch: "1" }, true],
         { curve: "h100-8b", batch: "1" },

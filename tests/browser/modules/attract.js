@@ -1,49 +1,49 @@
 import { Attract } from "../../../specrace/ui/static/attract.js";
-import { put } from "./given.js";
+import { put } from "./fixtures.js";
 
-function attract() {
+function makeAttract() {
   const played = [];
   const node = put();
   const gallery = {
     play: async (name, offered) => played.push(`${name} ${offered}`),
-    cancelOffered: () => played.push("withdrawn"),
+    cancelOffered: () => played.push("cancelled"),
   };
-  return { played, node, attract: new Attract({ node, gallery }, [{ name: "a" }, { name: "b" }]) };
+  return { played, node, player: new Attract({ node, gallery }, [{ name: "a" }, { name: "b" }]) };
 }
 
 export const cases = {
   "races play in turn": async () => {
-    const { attract: each, played } = attract();
-    await each.play();
-    await each.play();
-    await each.play();
-    each.stop();
+    const { player, played } = makeAttract();
+    await player.play();
+    await player.play();
+    await player.play();
+    player.stop();
     return [played, ["a true", "b true", "a true"]];
   },
-  "until somebody acts": async () => {
-    const { attract: each, played } = attract();
-    await each.play();
+  "no race plays after the visitor has pressed a key": async () => {
+    const { player, played } = makeAttract();
+    await player.play();
     document.dispatchEvent(new KeyboardEvent("keydown", { key: "x" }));
-    await each.play();
+    await player.play();
     return [played, ["a true"]];
   },
-  "or the address asks for what cannot be": async () => {
-    const { attract: each, played, node } = attract();
+  "no race plays if the address is refused": async () => {
+    const { player, played, node } = makeAttract();
     node.dispatchEvent(new CustomEvent("refused"));
-    await each.play();
+    await player.play();
     return [played, []];
   },
-  "or opens a link": async () => {
-    const { attract: each, played } = attract();
+  "no race plays after the address has changed": async () => {
+    const { player, played } = makeAttract();
     window.dispatchEvent(new HashChangeEvent("hashchange"));
-    await each.play();
+    await player.play();
     return [played, []];
   },
-  "what has not come yet is withdrawn where somebody may race": () => {
-    const { attract: each, played } = attract();
+  "on a page that can race, a stop cancels the recording that is loading": () => {
+    const { player, played } = makeAttract();
     const race = put(["button", { id: "race" }]);
-    each.stop();
+    player.stop();
     race.remove();
-    return [played, ["withdrawn"]];
+    return [played, ["cancelled"]];
   },
 };

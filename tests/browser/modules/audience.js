@@ -1,10 +1,10 @@
 import { Audience, drawCode, originFor, describeRound } from "../../../specrace/ui/static/audience.js";
-import { put, ROWS } from "./given.js";
+import { put, ROWS } from "./fixtures.js";
 
 const lanes = ["Vanilla", "Trie", "Fusion"];
 
 export const cases = {
-  "where phones find the server": () => [
+  "the address under which phones reach the server": () => [
     [
       originFor({ hostname: "127.0.0.1", origin: "http://127.0.0.1:1" }, "http://192.0.2.7:1"),
       originFor({ hostname: "localhost", origin: "http://localhost:1" }, ""),
@@ -12,7 +12,7 @@ export const cases = {
     ],
     ["http://192.0.2.7:1", "", "https://a.test"],
   ],
-  "who leads is a secret until the votes are closed": () => [
+  "the split of the votes is secret until the round is closed": () => [
     [
       describeRound({ lanes, open: true, counts: [0, 0, 0], winner: null }),
       describeRound({ lanes, open: true, counts: [0, 1, 0], winner: null }),
@@ -28,35 +28,35 @@ export const cases = {
       "",
     ],
   ],
-  "the first over the line wins, where the figures count": () => {
+  "the first lane at the finish wins, unless the race has no figures": () => {
     const find = () => {
       const host = put(["button", { type: "button" }]);
       host.firstChild.dataset.do = "close";
       return host;
     };
     const stage = { node: put(), panes: [], track: { winner: 0 }, find };
-    const told = [];
+    const rounds = [];
     const audience = new Audience(stage, "");
     audience.state = { winner: null };
-    audience.setRound = (open, winner) => told.push([open, winner]);
+    audience.setRound = (open, winner) => rounds.push([open, winner]);
     for (const rows of [ROWS, []]) stage.node.dispatchEvent(new CustomEvent("result", { detail: rows }));
     return [
-      told,
+      rounds,
       [
         [false, 0],
         [false, null],
       ],
     ];
   },
-  "a poll that the server has no more is given up": async () => {
+  "a poll that the server no longer has is closed": async () => {
     const host = put(["button", { type: "button" }], ["p", { className: "votes" }]);
     host.firstChild.dataset.do = "close";
     const closed = [];
     const dialog = Object.assign(host, { close: () => closed.push("closed") });
     const line = put();
-    const said = [];
+    const warnings = [];
     const find = (name) => (name === ".room" ? line : dialog);
-    const stage = { node: put(), panes: [], track: {}, find, warn: (words) => said.push(words) };
+    const stage = { node: put(), panes: [], track: {}, find, warn: (words) => warnings.push(words) };
     const audience = new Audience(stage, "");
     const before = window.fetch;
     const answers = [500, 400];
@@ -67,14 +67,14 @@ export const cases = {
       const after = Boolean(audience.poll);
       await audience.setRound(true);
       return [
-        [after, audience.poll, said.length, closed, line.hidden],
+        [after, audience.poll, warnings.length, closed, line.hidden],
         [true, undefined, 1, ["closed"], true],
       ];
     } finally {
       window.fetch = before;
     }
   },
-  "a code with its quiet zone": () => {
+  "a QR code with its quiet zone": () => {
     const picture = drawCode(["101", "010", "111"]);
     return [
       [picture.getAttribute("viewBox"), picture.querySelector("path").getAttribute("d")],

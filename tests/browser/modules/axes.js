@@ -2,28 +2,28 @@ import { drawAxes, PLOT, ticks, wholeTicks } from "../../../specrace/ui/static/a
 import { svg } from "../../../specrace/ui/static/dom.js";
 
 export const cases = {
-  "round steps that reach the most": () => [
+  "round ticks up to the maximum": () => [
     [ticks(9), ticks(0.9, 3)],
     [
       [0, 2, 4, 6, 8, 10],
       [0, 0.5, 1],
     ],
   ],
-  "nothing to show": () => [
+  "ticks for no data": () => [
     [ticks(0), ticks(NaN)],
     [
       [0, 1],
       [0, 1],
     ],
   ],
-  "whole steps": () => [
+  "whole-number ticks": () => [
     [wholeTicks(3.5, 8), wholeTicks(13, 4)],
     [
       [0, 1, 2, 3, 4],
       [0, 5, 10, 15],
     ],
   ],
-  "scales go from corner to corner": () => {
+  "scales reach from corner to corner": () => {
     const [toX, toY] = drawAxes(svg("svg"), 400, { marks: [0, 10], words: "x" }, { marks: [0, 5], words: "y" });
     return [
       [toX(0), toX(10), toY(0), toY(5)],

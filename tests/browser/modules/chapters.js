@@ -1,5 +1,5 @@
 import { writeChapters } from "../../../specrace/ui/static/chapters.js";
-import { REEL } from "./race.js";
+import { REEL } from "./small_race.js";
 
 const reel = structuredClone(REEL);
 Object.assign(reel.head, { question: "Where is the cat?", cost_curve: { rows: [1, 4, 16], ratio: [1, 1.5, 2] } });
@@ -13,26 +13,26 @@ export const cases = {
     chapters.map(({ title }) => title),
     ["The idle machine", "Guess", "Check in one pass", "Win", "Lose"],
   ],
-  "each about as long as the others": () => [
+  "each chapter takes 30 to 48 seconds": () => [
     chapters
       .map(({ shots }) => shots.reduce((sum, shot) => sum + shot.ms, 0))
       .every((ms) => ms >= 30_000 && ms <= 48_000),
     true,
   ],
-  "every figure is the races' own": () => {
-    const found = ["135 million", "538 MB", "in 20 ms, not 8 × 10 ms", "4 draft tokens", "2 of 4", "2.0×", "0.9×"];
-    return [found.filter((figure) => !words.some((each) => each.includes(figure))), []];
+  "every figure is from the races": () => {
+    const figures = ["135 million", "538 MB", "in 20 ms, not 8 × 10 ms", "4 draft tokens", "2 of 4", "2.0×", "0.9×"];
+    return [figures.filter((figure) => !words.some((text) => text.includes(figure))), []];
   },
-  "what is read from the last row is short": () => [
+  "every sentence is short enough to read from the last row": () => [
     chapters.flatMap(({ shots }) => shots).filter((shot) => shot.words.length > 150),
     [],
   ],
-  "a race in which no draft fails has no such step": () => {
+  "the last chapter shows no failed step if no draft fails": () => {
     const steps = reel.steps.filter(({ lane }) => lane < 2);
     const [, , , , lose] = writeChapters(reel, { ...reel, steps });
     return [lose.shots.map(({ show }) => show), ["race", "result", "end"]];
   },
-  "races that do not suit have none": () => {
+  "unsuitable races have no chapters": () => {
     const about = { ...reel.started.about, roofline: undefined };
     const unknown = { ...reel, started: { ...reel.started, about } };
     const plain = { ...reel, steps: reel.steps.filter(({ lane }) => lane !== 1) };

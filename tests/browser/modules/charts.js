@@ -6,7 +6,7 @@ import {
   readTau,
   describeInterval,
 } from "../../../specrace/ui/static/charts.js";
-import { HOSTILE, put } from "./given.js";
+import { HOSTILE, put } from "./fixtures.js";
 
 const TENTHS = [[2, 1, 0], ...Array.from({ length: 8 }, () => [0, 0, 0]), [1, 0, 1]];
 const LANES = [
@@ -37,14 +37,14 @@ const row = (lane, category, tau) => ({ lane, category, tau });
 const SCORES = { groups: [row("trie", "qa", 9), row("trie", "all", 1.5), row("suffix", "all", 1.25)] };
 
 export const cases = {
-  "tokens per step over all requests, with the interval where there is one": () => [
-    readTau(SCORES, LANES).map((each) => [each.lane, each.tau, each.low, each.high, describeInterval(each)]),
+  "tokens per step over all requests, with the interval if there is one": () => [
+    readTau(SCORES, LANES).map((tau) => [tau.lane, tau.tau, tau.low, tau.high, describeInterval(tau)]),
     [
       ["trie", 1.5, 1.1, 1.9, "1.10–1.90"],
       ["suffix", 1.25, null, null, ""],
     ],
   ],
-  "a dot a lane between the ends of its interval, right of vanilla": () => {
+  "each lane's dot is between the ends of its interval, right of vanilla": () => {
     const host = put();
     const plot = plotTau(SCORES, LANES);
     host.append(plot.node);
@@ -66,19 +66,19 @@ export const cases = {
       [2, 2, 1],
     ],
   ],
-  "failures of the tenths that have steps": () => [
+  "failures by tenth of the output, for tenths that have steps": () => [
     readFailures(LANES[0]).map(({ tenth, steps, rejected, none }) => [tenth, steps, rejected, none]),
     [
       [1, 2, 1, 0],
       [10, 1, 0, 1],
     ],
   ],
-  "every picture as three files, and names are text": () => {
+  "every plot can be saved as three kinds of files, and names are text": () => {
     const charts = new Charts();
     put().append(charts.node);
     charts.load(SCORES, LANES);
     charts.draw();
-    const buttons = [...charts.node.querySelectorAll("figure:first-child button")].map((each) => each.textContent);
+    const buttons = [...charts.node.querySelectorAll("figure:first-child button")].map((node) => node.textContent);
     return [
       [buttons, charts.node.querySelectorAll("figure").length, charts.node.querySelectorAll("img, script").length],
       [["PNG", "SVG", "CSV"], 4, 0],
@@ -90,13 +90,13 @@ export const cases = {
     charts.load(SCORES, LANES);
     charts.draw();
     const file = new DOMParser().parseFromString(charts.plots[0].asFile(), "image/svg+xml");
-    const bare = [...file.querySelectorAll("text, circle, path")].filter((node) => !node.style.fill);
+    const unstyled = [...file.querySelectorAll("text, circle, path")].filter((node) => !node.style.fill);
     const texts = [...file.querySelectorAll("text")].map((node) => node.textContent).join(" ");
     return [
       [
         file.querySelector("parsererror"),
         file.documentElement.firstElementChild.tagName,
-        bare.length,
+        unstyled.length,
         texts.includes("1.10–1.90"),
       ],
       [null, "rect", 0, true],

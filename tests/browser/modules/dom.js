@@ -1,15 +1,15 @@
 import { button, make, svg, table, write } from "../../../specrace/ui/static/dom.js";
-import { HOSTILE, put } from "./given.js";
+import { HOSTILE, put } from "./fixtures.js";
 
 export const cases = {
-  "text is text": () => {
+  "HTML in a text is not parsed": () => {
     const node = make("p", "name", HOSTILE, HOSTILE);
     return [
       [node.textContent, node.title, node.className, node.children.length],
       [HOSTILE, HOSTILE, "name", 0],
     ];
   },
-  "text in pictures, too": () => {
+  "HTML in a picture's text is not parsed": () => {
     const node = svg("text", { x: 3, "aria-label": HOSTILE }, HOSTILE);
     return [
       [node.namespaceURI, node.getAttribute("x"), node.textContent, node.children.length],
@@ -26,7 +26,7 @@ export const cases = {
       ],
     ];
   },
-  "what stays the same is not written again": () => {
+  "an unchanged text is not written again": () => {
     const host = put();
     write(host, "one");
     const first = host.firstChild;
@@ -38,7 +38,7 @@ export const cases = {
       [true, "two"],
     ];
   },
-  "a button says what it does": () => {
+  "a button has a label, a title and an action": () => {
     let pressed = 0;
     const node = button("›", "Step forwards", () => pressed++);
     node.click();

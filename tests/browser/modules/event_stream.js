@@ -1,27 +1,27 @@
 import { Feed } from "../../../specrace/ui/static/event_stream.js";
 
-// What a screen is told when these messages come.
-function tell(...coming) {
-  const told = [];
+// The calls that a screen gets for these messages. A function among them acts on the feed.
+function receive(...messages) {
+  const calls = [];
   const feed = new Feed({
-    refuse: (words) => told.push(`refused: ${words}`),
-    wait: (race) => told.push(`race ${race}`),
-    note: (phase, words) => told.push(`${phase}: ${words}`),
-    takeHead: (part) => told.push(`head ${part}`),
-    takeSteps: (parts) => told.push(`steps ${parts}`),
-    takeEnd: (part) => told.push(`end ${part}`),
-    takeAgain: (part) => told.push(`again ${part}`),
+    refuse: (words) => calls.push(`refused: ${words}`),
+    wait: (race) => calls.push(`race ${race}`),
+    note: (phase, words) => calls.push(`${phase}: ${words}`),
+    takeHead: (part) => calls.push(`head ${part}`),
+    takeSteps: (parts) => calls.push(`steps ${parts}`),
+    takeEnd: (part) => calls.push(`end ${part}`),
+    takeAgain: (part) => calls.push(`again ${part}`),
   });
-  for (const each of coming) {
-    if (typeof each === "function") each(feed);
-    else feed.take(each);
+  for (const message of messages) {
+    if (typeof message === "function") message(feed);
+    else feed.take(message);
   }
-  return told;
+  return calls;
 }
 
 export const cases = {
   "the parts of a race": () => [
-    tell(
+    receive(
       { race: 1, kind: "note", phase: "waiting", message: "You're next." },
       { race: 1, kind: "head", parts: ["h"] },
       { race: 1, kind: "step", parts: [1, 2] },
@@ -30,12 +30,12 @@ export const cases = {
     ),
     ["race 1", "waiting: You're next.", "head h", "steps 1,2", "end e", "again 3"],
   ],
-  "an old race is not looked at": () => [
-    tell({ race: 2, kind: "head", parts: ["h"] }, { race: 1, kind: "step", parts: [1] }),
+  "messages of an old race are ignored": () => [
+    receive({ race: 2, kind: "head", parts: ["h"] }, { race: 1, kind: "step", parts: [1] }),
     ["race 2", "head h"],
   ],
-  "nor is one that was left": () => [
-    tell(
+  "messages of a race that the page has left are ignored": () => [
+    receive(
       { race: 1, kind: "head", parts: ["h"] },
       (feed) => feed.leave(),
       { race: 1, kind: "step", parts: [1] },
@@ -43,37 +43,37 @@ export const cases = {
     ),
     ["race 1", "head h", "race 2", "failed: Too long."],
   ],
-  "a race that is whole is not lost with the connection": () => {
-    const listened = [];
+  "a lost connection fails a race that has not ended": () => {
+    const streams = [];
     const before = window.EventSource;
     window.EventSource = class extends EventTarget {
       constructor() {
         super();
-        listened.push(this);
+        streams.push(this);
       }
 
       close() {}
     };
-    const break_off = () => listened.at(-1).dispatchEvent(new Event("error"));
+    const breakOff = () => streams.at(-1).dispatchEvent(new Event("error"));
     try {
-      const told = tell(
+      const calls = receive(
         { race: 1, kind: "watch", key: "a" },
         { race: 1, kind: "end", parts: ["e"] },
-        break_off,
+        breakOff,
         { race: 2, kind: "watch", key: "b" },
-        break_off,
+        breakOff,
       );
-      return [told.map((each) => each.slice(0, 26)), ["race 1", "end e", "race 2", "failed: The connection was"]];
+      return [calls.map((call) => call.slice(0, 26)), ["race 1", "end e", "race 2", "failed: The connection was"]];
     } finally {
       window.EventSource = before;
     }
   },
-  "of no race: the address cannot be read, whatever was left": () => [
-    tell((feed) => feed.leave(), { race: 0, kind: "note", phase: "failed", message: "No lane ghost." }),
+  "race 0 stands for an invalid address, also after a race was left": () => [
+    receive((feed) => feed.leave(), { race: 0, kind: "note", phase: "failed", message: "No lane ghost." }),
     ["refused: No lane ghost."],
   ],
-  "a new server's numbers begin anew": () => [
-    tell(
+  "a new server numbers its races from the start": () => [
+    receive(
       (feed) => (feed.listen = () => {}),
       { race: 9, kind: "watch", server: "a" },
       { race: 8, kind: "watch", server: "a" },

@@ -1,5 +1,5 @@
 import { hasDefaultSettings, Examples } from "../../../specrace/ui/static/examples.js";
-import { put } from "./given.js";
+import { put } from "./fixtures.js";
 
 const CARDS = [
   { name: "sampled", question: "Why?", date: "2026-11-21T20:07:42+00:00", model: "a-model", temperature: 1 },
@@ -7,43 +7,46 @@ const CARDS = [
   { name: "other", question: "How?", date: "2026-11-23T20:07:42+00:00", model: "a-model", temperature: 0 },
 ];
 
-// What a press tells: the recordings, the sentences, and the words of chips whose press went on to the page. `came`:
-// whether a recording gets to the stage.
-function examples(words, came = true) {
-  const told = [];
-  const host = put(["button", { className: "example", textContent: words }]);
-  host.addEventListener("click", ({ target }) => told.push(`live ${target.textContent}`));
-  const say = (sentence) => told.push(sentence);
-  const play = async (name) => Boolean(told.push(`play ${name}`)) && came;
+// A page with one example button. `actions` lists the recordings played, the sentences shown, and the live races started.
+// `arrives`: whether a recording reaches the stage.
+function examples(question, arrives = true) {
+  const actions = [];
+  const host = put(["button", { className: "example", textContent: question }]);
+  host.addEventListener("click", ({ target }) => actions.push(`live ${target.textContent}`));
+  const say = (sentence) => actions.push(sentence);
+  const play = async (name) => {
+    actions.push(`play ${name}`);
+    return arrives;
+  };
   new Examples(CARDS, { play, say }).listen();
-  return { told, chips: [...host.children] };
+  return { actions, example: host.firstChild };
 }
 
 export const cases = {
-  "one that does not come is not announced": async () => {
-    const { told, chips } = examples("Why?", false);
-    chips[0].click();
+  "a recording that does not arrive is not announced": async () => {
+    const { actions, example } = examples("Why?", false);
+    example.click();
     await 0;
-    return [told, ["play greedy"]];
+    return [actions, ["play greedy"]];
   },
-  "the first press plays what was recorded, the next one races": async () => {
-    const { told, chips } = examples("Why?");
-    chips[0].click();
+  "the first press plays the recording, the next one races": async () => {
+    const { actions, example } = examples("Why?");
+    example.click();
     await 0;
-    chips[0].click();
+    example.click();
     await 0;
     return [
-      [...told, chips[0].title],
+      [...actions, example.title],
       ["play greedy", "Recorded 2026-11-22. Press again to race live.", "live Why?", "Press again to race live"],
     ];
   },
-  "what was not recorded races": async () => {
-    const { told, chips } = examples("When?");
-    chips[0].click();
+  "a question without a recording races": async () => {
+    const { actions, example } = examples("When?");
+    example.click();
     await 0;
-    return [told, ["live When?"]];
+    return [actions, ["live When?"]];
   },
-  "other settings race": () => [
+  "addresses that leave the settings at their defaults": () => [
     ["", "?q=Why%3F&__theme=light", "?autorun=1", "?lanes=vanilla,trie", "?q=a&seed=3"].map(hasDefaultSettings),
     [true, true, true, false, false],
   ],

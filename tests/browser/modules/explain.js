@@ -3,25 +3,25 @@ import { chooseCaption } from "../../../specrace/ui/static/explain.js";
 const SEEN = { name: "trie", title: "Trie", meters: { steps: 1, speedup: 1, tokens: 4, tau: 2 } };
 const ACCEPTED = { ...SEEN, draft: { drafted: 3, accepted: 2 }, spans: [[1, 0, 5]] };
 
-// The captions that are chosen at these times, one after the other.
+// The keys of the captions that are chosen at these times, one after the other.
 function choose(seen, times) {
-  const said = new Map();
+  const shownAt = new Map();
   return times.map((now) => {
-    const caption = chooseCaption(seen, said, now);
-    if (caption) said.set(caption.key, now);
+    const caption = chooseCaption(seen, shownAt, now);
+    if (caption) shownAt.set(caption.key, now);
     return caption?.key;
   });
 }
 
 export const cases = {
-  "words for what has happened": () => [
+  "a caption describes the last step": () => [
     chooseCaption({ ...SEEN, draft: { drafted: 1, accepted: 0 } }, new Map(), 0).words,
     "Trie proposed 1 token and the model accepted none. The step still yields one token: the model's own.",
   ],
-  "what was never said comes first, and some is said again much later": () => [
+  "new captions come first, and some are repeated after a while": () => [
     choose(ACCEPTED, [0, 1, 2, 20_000, 20_001]),
     ["accepted", "copied", undefined, "accepted", "copied"],
   ],
-  "the rest is said once": () => [choose({ ...SEEN, loops: true }, [0, 1e6]), ["loops", undefined]],
-  "nothing has happened": () => [chooseCaption(SEEN, new Map(), 0), undefined],
+  "other captions are shown once": () => [choose({ ...SEEN, loops: true }, [0, 1e6]), ["loops", undefined]],
+  "no caption applies": () => [chooseCaption(SEEN, new Map(), 0), undefined],
 };

@@ -1,7 +1,10 @@
 import { csvField, toCsv } from "../../../specrace/ui/static/files.js";
 
 export const cases = {
-  "no formula for a spreadsheet": () => [["=cmd()", "+1", "-1", "@x"].map(csvField), ["'=cmd()", "'+1", "'-1", "'@x"]],
+  "a text cannot be a spreadsheet's formula": () => [
+    ["=cmd()", "+1", "-1", "@x"].map(csvField),
+    ["'=cmd()", "'+1", "'-1", "'@x"],
+  ],
   "numbers stay numbers": () => [[-0.1 - 0.2, 5].map(csvField), ["-0.3", "5"]],
   "quotes and commas": () => [csvField('a "b", c'), '"a ""b"", c"'],
   "a table": () => [

@@ -8,7 +8,7 @@ const square = (fill) => {
 };
 
 export const cases = {
-  "a picture is a file of its own": async () => {
+  "a picture's file is complete": async () => {
     const text = await writeSvg(square("red"), '@font-face{font-family:"x"}').text();
     const read = new DOMParser().parseFromString(text, "image/svg+xml");
     return [
@@ -20,19 +20,19 @@ export const cases = {
       [null, "a < b & c", '@font-face{font-family:"x"}'],
     ];
   },
-  "a page without the fonts gives none": async () => [await inlineFonts("No such family"), ""],
-  "a face of the page is written into the file": async () => {
+  "no font face is written if the page has none": async () => [await inlineFonts("No such family"), ""],
+  "a font face of the page is written into the file": async () => {
     const style = document.head.appendChild(document.createElement("style"));
     style.textContent =
       '@font-face { font-family: "Tried"; font-weight: 700; src: url("data:font/woff2;base64,AAAA") }';
-    const found = await inlineFonts("Tried");
+    const faces = await inlineFonts("Tried");
     style.remove();
     return [
-      [found.includes("font-weight:700"), found.includes("base64,AAAA")],
+      [faces.includes("font-weight:700"), faces.includes("base64,AAAA")],
       [true, true],
     ];
   },
-  "a video has pictures": async () => {
+  "pictures become a video": async () => {
     const video = await film({
       pictureAt: (time) => writeSvg(square(time < 50 ? "red" : "blue"), ""),
       length: 120,

@@ -17,10 +17,9 @@ export const cases = {
     [0, 1.04, 1.05, 1.25, 1.336, 2.4496, 12.95].map(times),
     ["0.0×", "1.0×", "1.1×", "1.3×", "1.3×", "2.4×", "13.0×"],
   ],
-  "shares, the fewer digits the larger": () => [[0.5, 0.0123, 0.0001].map(percent), ["50 %", "1.2 %", "<0.1 %"]],
+  "larger shares have fewer digits": () => [[0.5, 0.0123, 0.0001].map(percent), ["50 %", "1.2 %", "<0.1 %"]],
   figures: () => [[123.4, 0.12345, 0].map(figure), ["123", "0.123", "0"]],
-  "a speedup has one digit, rounded half up": () => [[1.25, 2.449, 12].map(times), ["1.3×", "2.4×", "12.0×"]],
-  "what a figure rests on": () => {
+  "the range and the runs of a figure": () => {
     const repeated = {
       runs: 5,
       lanes: [
@@ -33,12 +32,18 @@ export const cases = {
       ["", "2.2 to 2.7, 5 runs", ""],
     ];
   },
-  "one and several": () => [[0, 1, 2].map((count) => countOf(count, "token")), ["0 tokens", "1 token", "2 tokens"]],
-  "blank tokens can be seen": () => [["\n ", "  ", "", " cat "].map((piece) => shorten(piece)), ["↵", "␣", "·", "cat"]],
+  "a noun in the singular and the plural": () => [
+    [0, 1, 2].map((count) => countOf(count, "token")),
+    ["0 tokens", "1 token", "2 tokens"],
+  ],
+  "blank tokens become visible signs": () => [
+    ["\n ", "  ", "", " cat "].map((piece) => shorten(piece)),
+    ["↵", "␣", "·", "cat"],
+  ],
   "a long token is cut between characters": () => [shorten("🦉".repeat(20), 5), "🦉🦉🦉🦉…"],
-  "what a recording was made with": () => [
+  "a recording's model, machine and date": () => [
     describeRecording(ABOUT),
     "tiny · 7.6M · float32 · cpu · recorded 2026-01-02",
   ],
-  "a recording that says nothing": () => [describeRecording({}), ""],
+  "a recording without these facts": () => [describeRecording({}), ""],
 };

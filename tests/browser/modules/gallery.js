@@ -1,8 +1,9 @@
 import { Gallery } from "../../../specrace/ui/static/gallery.js";
-import { HOSTILE, put } from "./given.js";
+import { HOSTILE, put } from "./fixtures.js";
 
 const CARD = { name: "a", question: HOSTILE, fastest: HOSTILE, speedup: 2, lanes: [], ms: 10 };
 
+// A gallery with one card, on a page with all its elements. `calls` lists the reels and complaints that it passed on.
 function open(server, takesFiles = true) {
   const host = put(["dialog", {}]);
   for (const tag of ["input", "button", "button", "p", "p"]) host.firstChild.append(document.createElement(tag));
@@ -13,16 +14,16 @@ function open(server, takesFiles = true) {
   opener.className = "opener";
   opens.dataset.do = "open";
   closes.dataset.do = "close";
-  const told = [];
-  const openReel = (reel) => told.push(reel);
+  const calls = [];
+  const openReel = (reel) => calls.push(reel);
   return {
     gallery: new Gallery(host.firstChild, [CARD], {
       server,
       openReel,
       takesFiles,
-      complain: (words) => told.push(words),
+      complain: (words) => calls.push(words),
     }),
-    told,
+    calls,
     shelf,
     opener,
   };
@@ -36,7 +37,7 @@ export const cases = {
       [HOSTILE, 0],
     ];
   },
-  "a server that takes no files": () => {
+  "a server that accepts no files": () => {
     const { gallery, opener } = open({}, false);
     const dataTransfer = { types: ["Files"] };
     gallery.drag({ dataTransfer, target: document.body, preventDefault: () => {} });
@@ -45,35 +46,35 @@ export const cases = {
       [true, "none", undefined],
     ];
   },
-  "too large a file": async () => {
-    const { gallery, told } = open({});
+  "a file that is too large": async () => {
+    const { gallery, calls } = open({});
     await gallery.open({ name: "big", size: 1e9 });
-    return [told, ["big is larger than 16 MB; open a shorter race."]];
+    return [calls, ["big is larger than 16 MB; open a shorter race."]];
   },
-  "of two that are asked for the last one counts": async () => {
+  "of two requested recordings only the last one is opened": async () => {
     const answers = [];
-    const { gallery, told } = open({ play_recorded: () => new Promise((answer) => answers.push(answer)) });
+    const { gallery, calls } = open({ play_recorded: () => new Promise((answer) => answers.push(answer)) });
     const both = [gallery.play("a"), gallery.play("b")];
     answers[1]({ reel: '"b"' });
     answers[0]({ reel: '"a"' });
     await Promise.all(both);
-    return [told, ["b"]];
+    return [calls, ["b"]];
   },
-  "what comes once a race is awaited is dropped, and nothing is said of it": async () => {
+  "recordings that arrive after a cancel are dropped without a complaint": async () => {
     const answers = [];
     const server = { play_recorded: () => new Promise((answer, fail) => answers.push({ answer, fail })) };
-    const { gallery, told } = open(server);
+    const { gallery, calls } = open(server);
     const all = [gallery.play("a"), gallery.play("b", true)];
     gallery.cancel();
     answers[0].answer({ reel: '"a"' });
     answers[1].fail(new Error("gone"));
     return [
-      [await Promise.all(all), told],
+      [await Promise.all(all), calls],
       [[false, false], []],
     ];
   },
-  "only what nobody asked for is withdrawn": async () => {
-    const { gallery, told } = open({ play_recorded: async (name) => ({ reel: `"${name}"` }) });
+  "only a recording that the visitor did not ask for is cancelled": async () => {
+    const { gallery, calls } = open({ play_recorded: async (name) => ({ reel: `"${name}"` }) });
     for (const [name, offered] of [
       ["offered", true],
       ["asked", false],
@@ -82,34 +83,34 @@ export const cases = {
       gallery.cancelOffered();
       await played;
     }
-    return [told, ["asked"]];
+    return [calls, ["asked"]];
   },
-  "several at once, or why not": async () => {
+  "several recordings together, or an error": async () => {
     const server = { play_recorded: async (name) => (name === "c" ? { error: "no c" } : { reel: `"${name}"` }) };
-    const { gallery, told } = open(server);
-    const take = (reels) => told.push(reels);
+    const { gallery, calls } = open(server);
+    const take = (reels) => calls.push(reels);
     const taken = [await gallery.playAll(["a", "b"], take), await gallery.playAll(["a", "c"], take)];
     return [
-      [taken, told],
+      [taken, calls],
       [
         [true, false],
         [["a", "b"], "no c"],
       ],
     ];
   },
-  "what may be a log is looked into": async () => {
-    const { gallery, told } = open({});
-    gallery.openLogs = (files) => told.push(files.map((file) => file.name));
+  "files that may be logs are passed to the logs' view": async () => {
+    const { gallery, calls } = open({});
+    gallery.openLogs = (files) => calls.push(files.map((file) => file.name));
     gallery.sort(["a.jsonl", "b.parquet", "c.md"].map((name) => new File(["{}"], name)));
     gallery.sort([new File(["x"], "photo.png")]);
     return [
-      told,
+      calls,
       [["a.jsonl", "b.parquet"], "photo.png is neither a saved race nor a log; this page takes .jsonl files."],
     ];
   },
-  "a server that is gone": async () => {
-    const { gallery, told } = open({ play_recorded: () => Promise.reject(new Error("gone")) });
+  "a server that does not answer": async () => {
+    const { gallery, calls } = open({ play_recorded: () => Promise.reject(new Error("gone")) });
     await gallery.play("a");
-    return [told, ["The server does not answer; reload the page."]];
+    return [calls, ["The server does not answer; reload the page."]];
   },
 };

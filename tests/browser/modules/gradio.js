@@ -11,52 +11,53 @@ import {
   toggleSettings,
   uploadDocuments,
 } from "../../../specrace/ui/static/gradio.js";
-import { HOSTILE, put } from "./given.js";
+import { HOSTILE, put } from "./fixtures.js";
 
 export const cases = {
-  "the clock gets no frame, all else does": () => {
-    const kept = window.requestAnimationFrame;
+  "only Gradio's timer gets no animation frame": () => {
+    const originalRequest = window.requestAnimationFrame;
     silenceClock();
-    // As Gradio's minified script has it.
-    const clock = { toString: () => "()=>{t=(performance.now()-e)/1e3}" };
-    const asked = [requestAnimationFrame(clock), requestAnimationFrame(() => {})];
-    window.requestAnimationFrame = kept;
-    return [asked.map(Boolean), [false, true]];
+    // The timer's source in Gradio's minified script.
+    const timer = { toString: () => "()=>{t=(performance.now()-e)/1e3}" };
+    const frames = [requestAnimationFrame(timer), requestAnimationFrame(() => {})];
+    window.requestAnimationFrame = originalRequest;
+    return [frames.map(Boolean), [false, true]];
   },
-  "settings, where a page has them": () => {
+  "settings, if the page has them": () => {
     openSettings(true);
     const host = put(["p", {}]);
     host.id = "settings";
     toggleSettings();
-    const first = host.dataset.open;
+    const opened = host.dataset.open;
     toggleSettings();
     markDefaultLanes(["vanilla", "trie"]);
     markDefaultLanes(["other"]);
-    const found = [first, host.dataset.open, host.dataset.lanes, isUpload(host.firstChild), isUpload(document.body)];
+    const uploads = [host.firstChild, document.body].map(isUpload);
+    const state = [opened, host.dataset.open, host.dataset.lanes, ...uploads];
     host.remove();
-    return [found, ["true", "false", "vanilla trie", true, false]];
+    return [state, ["true", "false", "vanilla trie", true, false]];
   },
-  "a question is told to Gradio": () => {
+  "setting a question notifies Gradio": () => {
     const host = put(["textarea", {}]);
     host.id = "question";
-    const heard = [];
-    host.addEventListener("input", ({ target }) => heard.push(target.value));
+    const values = [];
+    host.addEventListener("input", ({ target }) => values.push(target.value));
     setQuestion(HOSTILE);
     setQuestion("");
     host.remove();
     setQuestion("nowhere");
-    return [heard, [HOSTILE]];
+    return [values, [HOSTILE]];
   },
-  "vanilla and five others": () => {
+  "vanilla always runs, and too many lanes are refused": () => {
     const host = put(["section", { className: "stage" }]);
-    const heard = [];
+    const details = [];
     for (const name of ["complain", "lanes"])
-      host.firstChild.addEventListener(name, ({ detail }) => heard.push(detail));
-    const found = [limitLanes(["trie", "rest"], 3), limitLanes(["vanilla", "a", "b", "c"], 3)];
-    showLanes(found[0]);
+      host.firstChild.addEventListener(name, ({ detail }) => details.push(detail));
+    const lanes = [limitLanes(["trie", "rest"], 3), limitLanes(["vanilla", "a", "b", "c"], 3)];
+    showLanes(lanes[0]);
     host.remove();
     return [
-      [found, heard],
+      [lanes, details],
       [
         [
           ["vanilla", "trie", "rest"],
@@ -70,10 +71,10 @@ export const cases = {
       ],
     ];
   },
-  "a toast's words are the stage's": async () => {
+  "the stage shows the text of a toast": async () => {
     const host = put(["section", { className: "stage" }]);
-    const heard = [];
-    host.firstChild.addEventListener("complain", ({ detail }) => heard.push(detail));
+    const complaints = [];
+    host.firstChild.addEventListener("complain", ({ detail }) => complaints.push(detail));
     redirectToasts();
     const toast = document.createElement("div");
     toast.append(Object.assign(document.createElement("p"), { textContent: `HTTP 429: ${HOSTILE}` }));
@@ -82,9 +83,9 @@ export const cases = {
     await Promise.resolve();
     toast.remove();
     host.remove();
-    return [heard, [HOSTILE]];
+    return [complaints, [HOSTILE]];
   },
-  "documents go to the upload, cut where they are too large": () => {
+  "documents go to the upload, and large ones are cut one byte above the limit": () => {
     const host = put(["input", { type: "file", multiple: true }]);
     const files = new DataTransfer();
     for (const [name, size] of [
@@ -95,10 +96,10 @@ export const cases = {
     const before = uploadDocuments(files.files);
     host.id = "files";
     const after = uploadDocuments(files.files);
-    const given = [...host.firstChild.files].map(({ name, size }) => [name, size]);
+    const uploaded = [...host.firstChild.files].map(({ name, size }) => [name, size]);
     host.remove();
     return [
-      [before, after, given],
+      [before, after, uploaded],
       [
         false,
         true,

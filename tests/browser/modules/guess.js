@@ -1,5 +1,5 @@
 import { Guess } from "../../../specrace/ui/static/guess.js";
-import { LANES, put } from "./given.js";
+import { LANES, put } from "./fixtures.js";
 
 function ask() {
   sessionStorage.clear();
@@ -24,7 +24,7 @@ export const cases = {
       ],
     ];
   },
-  "nobody has to guess": () => {
+  "without a guess there is no judgement": () => {
     const guess = ask();
     guess.end();
     return [
@@ -32,11 +32,11 @@ export const cases = {
       [false, "", true],
     ];
   },
-  "a guess outlives the finish": () => {
+  "a guess is still judged after guessing has ended": () => {
     const guess = ask();
     guess.choose(1);
     guess.end();
     return [guess.judge(1), "You guessed right: 1 of 1 so far."];
   },
-  "a lane that is not there": () => [ask().choose(5), false],
+  "a guess for a lane that does not exist": () => [ask().choose(5), false],
 };

@@ -1,5 +1,5 @@
 import { describeStep, findLongest, Inspector } from "../../../specrace/ui/static/inspector.js";
-import { EVENT, LANES, put, ROWS, SHORT_EVENT, STEPS } from "./given.js";
+import { EVENT, LANES, put, ROWS, SHORT_EVENT, STEPS } from "./fixtures.js";
 
 export const cases = {
   "a step in words": () => [
@@ -10,18 +10,18 @@ export const cases = {
     describeStep({ ...SHORT_EVENT, tree: { tokens: [7], parents: [-1] }, verdict: { path: [0] } }, "Vanilla", 0),
     "Vanilla drafted nothing: 1 token in 4.0 ms. Race time 0.00 s.",
   ],
-  "a step of a former race is not drawn": async () => {
+  "a step of an earlier race is not drawn": async () => {
     const stage = put();
     const inspector = new Inspector(stage, { playing: false });
-    const tell = (name, detail) => stage.dispatchEvent(new CustomEvent(name, { detail }));
+    const send = (name, detail) => stage.dispatchEvent(new CustomEvent(name, { detail }));
     const failures = [];
     const fail = (event) => failures.push(event.message);
     addEventListener("error", fail);
-    tell("opened", LANES);
-    tell("steps", STEPS);
+    send("opened", LANES);
+    send("steps", STEPS);
     inspector.show(0, 0, true);
     inspector.show(0, 1);
-    tell("opened", LANES);
+    send("opened", LANES);
     await new Promise((done) => setTimeout(done, 400));
     removeEventListener("error", fail);
     return [failures, []];

@@ -1,15 +1,15 @@
 import { isTaken, nameOf } from "../../../specrace/ui/static/keys.js";
-import { put } from "./given.js";
+import { put } from "./fixtures.js";
 
 const host = put(["input", {}], ["input", { type: "range" }], ["input", { type: "radio" }], ["button", {}], ["p", {}]);
-const [field, slider, choice, button, words] = host.children;
+const [field, slider, choice, button, paragraph] = host.children;
 const player = put(["input", { type: "range" }]);
 player.className = "player";
 const time = player.firstChild;
 const wide = scroller("200px");
 const narrow = scroller("50px");
 
-// A region of 100 pixels with something in it.
+// A region 100 px wide, with a paragraph of this width.
 function scroller(width) {
   const box = put(["p", {}]);
   box.className = "scroller";
@@ -18,19 +18,20 @@ function scroller(width) {
   return box;
 }
 
-function whoTakes(key) {
-  return Object.entries({ field, slider, choice, button, words, time, wide, narrow }).flatMap(([name, target]) =>
+// The elements that use a key themselves when they have the focus.
+function usersOf(key) {
+  return Object.entries({ field, slider, choice, button, paragraph, time, wide, narrow }).flatMap(([name, target]) =>
     isTaken({ target, key }) ? [name] : [],
   );
 }
 
 export const cases = {
-  "letters are taken while somebody types": () => [whoTakes("r"), ["field"]],
-  "Esc by nobody": () => [whoTakes("Escape"), []],
-  "space by what it presses, too": () => [whoTakes(" "), ["field", "choice", "button"]],
-  "arrows by choices, settings' sliders, and what is too wide": () => [
-    whoTakes("ArrowLeft"),
+  "text fields use letters": () => [usersOf("r"), ["field"]],
+  "no element uses Escape": () => [usersOf("Escape"), []],
+  "text fields, choices and buttons use the space bar": () => [usersOf(" "), ["field", "choice", "button"]],
+  "text fields, choices, sliders of settings and wide regions use arrow keys": () => [
+    usersOf("ArrowLeft"),
     ["field", "slider", "choice", "wide"],
   ],
-  "lanes have one entry": () => [["1", "6", "7", "r"].map(nameOf), ["1", "1", "7", "r"]],
+  "the keys of all lanes have one name": () => [["1", "6", "7", "r"].map(nameOf), ["1", "1", "7", "r"]],
 };

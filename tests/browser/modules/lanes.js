@@ -3,7 +3,7 @@ import { describeLane, hueOf, inOrder, learnMethods } from "../../../specrace/ui
 const METHOD = { lane: "trie", title: "Trie", hue: 3 };
 
 export const cases = {
-  "an unknown lane": () => [
+  "an unknown lane has the last hue and no title": () => [
     [hueOf({ lane: "own" }), describeLane({ lane: "own" })],
     [7, { lane: "own" }],
   ],

@@ -1,7 +1,7 @@
 import { breakLines, flow, flowStrip, labelOf, placeTree } from "../../../specrace/ui/static/layout.js";
 import { makeScenes } from "../../../specrace/ui/static/scenes.js";
-import { EVENT } from "./given.js";
-import { REEL } from "./race.js";
+import { EVENT } from "./fixtures.js";
+import { REEL } from "./small_race.js";
 
 const [best] = makeScenes(REEL);
 
@@ -21,12 +21,9 @@ function chain(length, accepted) {
 }
 
 export const cases = {
-  "a sentence in lines": () => [breakLines("a bb ccc", 0, 20), ["a", "bb", "ccc"]],
-  "a token's letters": () => [
-    [" cat", "\n", "  ", "x".repeat(30)].map(labelOf),
-    ["cat", "↵", "␣", `${"x".repeat(15)}…`],
-  ],
-  "tokens stand side by side, blanks between words only": () => {
+  "a sentence is broken into lines": () => [breakLines("a bb ccc", 0, 20), ["a", "bb", "ccc"]],
+  "a token's label": () => [[" cat", "\n", "  ", "x".repeat(30)].map(labelOf), ["cat", "↵", "␣", `${"x".repeat(15)}…`]],
+  "tokens are side by side, with spaces only between words": () => {
     const { tokens } = flow([{ text: "tri" }, { text: "e" }, { text: " is" }], 900);
     const [tri, e, is] = tokens;
     return [
@@ -41,7 +38,7 @@ export const cases = {
       [true, true, true],
     ];
   },
-  "as much of the text before as fits": () => {
+  "earlier text is shown as far as it fits": () => {
     const scene = { ...best, written: Array(200).fill(" before") };
     const { tokens, lines } = flowStrip(scene, 600, 3);
     return [
@@ -62,7 +59,7 @@ export const cases = {
       ],
     ];
   },
-  "the model's own token at each node of the path, and the last one's ends the step": () => [
+  "each node of the path has the model's token, and the last one ends the step": () => [
     placeTree(best, 1200, 400).nodes.map(({ tag, last }) => [tag?.label, last]),
     [
       ["cat", false],

@@ -1,5 +1,5 @@
 import { Logs, tellLimits, tellProgress } from "../../../specrace/ui/static/logs.js";
-import { put } from "./given.js";
+import { put } from "./fixtures.js";
 
 const CHOICES = {
   tokenizers: ["tiny", "other"],
@@ -42,7 +42,7 @@ export const cases = {
     [tellProgress({ requests: 3, share: 0.5 }), tellProgress({ requests: 3, share: 0 })],
     ["3 requests, 50 % of the file", "3 requests"],
   ],
-  "the first choice, and that a choice stays": () =>
+  "a choice stays when the dialog is opened again": () =>
     open(undefined, async (logs) => {
       const first = logs.choice();
       logs.tokenizer.value = "other";
@@ -64,7 +64,7 @@ export const cases = {
         ["trie,fusion", "At most 2 lanes fit; untick one first."],
       ];
     }),
-  "any file that is dropped on it is sent": () =>
+  "any file dropped on the dialog is sent": () =>
     open(refuse("a.csv is no log."), async (logs, requests) => {
       await logs.take([LOG]);
       return [
@@ -134,7 +134,7 @@ export const cases = {
         ["race.jsonl", false],
       ];
     }),
-  "what cannot be read, as a folder, is a sentence": () =>
+  "a folder, which cannot be read, is refused in a sentence": () =>
     open(undefined, async (logs, requests) => {
       const folder = { name: "logs", slice: () => ({ text: () => Promise.reject(new DOMException("a folder")) }) };
       await logs.take([folder]);
@@ -151,7 +151,7 @@ export const cases = {
         [1, true, true],
       ];
     }),
-  "a stop is reported, and nothing after it": () => {
+  "after a stop only the stop is reported": () => {
     return open(hang, async (logs) => {
       const taken = logs.take([LOG]);
       while (logs.stop.hidden) await new Promise((done) => setTimeout(done));
@@ -163,7 +163,7 @@ export const cases = {
       ];
     });
   },
-  "it has a live region only while it is open": () =>
+  "the dialog has a live region only while it is open": () =>
     open(undefined, async (logs) => {
       const openRole = logs.line.getAttribute("role");
       logs.node.close();

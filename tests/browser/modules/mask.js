@@ -1,5 +1,5 @@
 import { drawMask } from "../../../specrace/ui/static/mask.js";
-import { EVENT } from "./given.js";
+import { EVENT } from "./fixtures.js";
 
 export const cases = {
   "a node sees itself and its ancestors": () => {

@@ -1,7 +1,7 @@
 import { drawTree, landing } from "../../../specrace/ui/static/nodes.js";
 import { PHASES, placeScene, readTheme } from "../../../specrace/ui/static/picture.js";
 import { makeScenes } from "../../../specrace/ui/static/scenes.js";
-import { REEL } from "./race.js";
+import { REEL } from "./small_race.js";
 
 const [best, failed] = makeScenes(REEL);
 const theme = readTheme(document.body);
@@ -13,22 +13,22 @@ function at(scene, ...shares) {
 const kinds = (picture) => [...picture.querySelectorAll("[data-kind]")].map((node) => node.dataset.kind);
 
 export const cases = {
-  "ghost tokens land one after the other, all in their phase": () => [
+  "ghost tokens land one after the other, within the draft phase": () => [
     [landing(0, 9)[1] < landing(8, 9)[1], landing(8, 9)[1] < 1],
     [true, true],
   ],
-  "before the draft there is no tree, after the verdict it goes": () => [
+  "there is no tree before the draft, nor after the verdict": () => [
     [at(best, 1, 0, 0, 0, 0), at(best, 1, 1, 1, 1, 0.5)].map((picture) => picture.childElementCount),
     [0, 0],
   ],
-  "all are proposed until the verdict": () => [
+  "all tokens are proposed until the verdict": () => [
     [kinds(at(best, 1, 1, 1, 0, 0)), kinds(at(best, 1, 1, 1, 0.2, 0))],
     [
       ["root", "proposed", "proposed", "proposed", "proposed"],
       ["root", "accepted", "accepted", "rejected", "rejected"],
     ],
   ],
-  "a model's token that no draft has is marked": () => [
+  "a model's token that is not in the draft is marked": () => [
     [best, failed].map((scene) => at(scene, 1, 1, 1, 0, 0).textContent.includes("≠")),
     [false, true],
   ],

@@ -1,5 +1,5 @@
 import { drawTrajectory, countFollowed, judgeCheck } from "../../../specrace/ui/static/notes.js";
-import { EVENT } from "./given.js";
+import { EVENT } from "./fixtures.js";
 
 const ROW = { counts: [], after: [7], tokens: [1, 2, 5] };
 
@@ -15,7 +15,7 @@ export const cases = {
     judgeCheck({ p: 0.2, q: 0, coin: 0.9 }),
     { stays: true, limit: 1 },
   ],
-  "how much of an n-gram was accepted": () => [
+  "the number of accepted tokens of an n-gram": () => [
     [ROW, { ...ROW, tokens: [2] }, { ...ROW, after: [8] }, { ...ROW, counts: [1, 1, 1] }].map((row) =>
       countFollowed(EVENT, row),
     ),

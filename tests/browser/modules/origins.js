@@ -1,11 +1,11 @@
 import { findSource, readText } from "../../../specrace/ui/static/origins.js";
-import { REEL } from "./race.js";
+import { REEL } from "./small_race.js";
 
 const [copied, failed] = [REEL.steps[5], REEL.steps[7]];
 const marked = (words) => words.map(({ text, nodes }) => [text, ...nodes]);
 
 export const cases = {
-  "words of a passage, with context": () => {
+  "words copied from a passage, with context": () => {
     const { name, rows } = findSource(copied.event, readText(REEL, 1, 1), "trie");
     return [
       [name, marked(rows[0].words)],
@@ -22,7 +22,7 @@ export const cases = {
       ],
     ];
   },
-  "words of the output": () => {
+  "words copied from the output": () => {
     const event = { ...copied.event, tree: { tokens: [13, 12], parents: [-1, 0], positions: [-1, 7] } };
     const { name, rows } = findSource(event, readText(REEL, 0, 3), "trie");
     return [
@@ -37,7 +37,7 @@ export const cases = {
       ["its n-gram pool", [["The →"], [" dog", 1], [" ran", 2]]],
     ];
   },
-  "or else the draft itself": () => {
+  "without a source the draft itself is shown": () => {
     const { rows } = findSource({ ...failed.event, note: undefined }, readText(REEL, 2, 1), "jacobi");
     return [
       marked(rows[0].words),

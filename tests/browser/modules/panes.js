@@ -1,5 +1,5 @@
 import { describeEnd, judgeDraft, Pane, shortBadge } from "../../../specrace/ui/static/panes.js";
-import { HOSTILE, SHOWN } from "./given.js";
+import { HOSTILE, SHOWN } from "./fixtures.js";
 
 const FRAME = {
   runs: [
@@ -19,17 +19,17 @@ function drawPane(...frames) {
 }
 
 export const cases = {
-  "a badge in short": () => [
+  "a shortened badge": () => [
     ["identical to vanilla", "differs at token 57: near tie, gap 0.004", "reference", ""].map(shortBadge),
     ["identical", "differs at token 57", "reference", ""],
   ],
-  "an answer that ends by itself, at the limit, and at the limit in a loop": () => [
+  "an answer that ends at an end token, at the limit, and at the limit in a loop": () => [
     ["eos", "length", "length", ""].map((end, index) =>
       describeEnd({ end, loops: index === 2, meters: { tokens: 160 } }),
     ),
     ["", "Stopped at the limit of 160 tokens.", "Stopped at the limit of 160 tokens; the text repeats itself.", ""],
   ],
-  "the limit is named below the text, until the race is replayed": () => {
+  "the limit is named below the text until the race is replayed": () => {
     const pane = drawPane({ ...FRAME, end: "length" });
     const shown = pane.text.textContent;
     pane.clear();
@@ -57,7 +57,7 @@ export const cases = {
       [`${SHOWN} and so on`, 3, "100", "2.5", "3/4 accepted", "1.3×", "✓ identical to vanilla so far"],
     ];
   },
-  "a step's words can be pointed at": () => {
+  "each word has the number of its step": () => {
     const { body } = drawPane(FRAME, FRAME);
     return [[...body.querySelectorAll("[data-step]")].map((node) => node.dataset.step).join(""), "000111"];
   },

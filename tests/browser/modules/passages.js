@@ -1,7 +1,7 @@
 import { findEdges } from "../../../specrace/ui/static/passages.js";
 
 export const cases = {
-  "pieces begin and end with evidence and with links": () => [
+  "pieces begin and end where evidence and links do": () => [
     findEdges([0, 0, 1, 1, 0], [{ start: 1, end: 3 }]),
     [0, 1, 2, 3, 4, 5],
   ],

@@ -8,8 +8,8 @@ import {
   startOf,
 } from "../../../specrace/ui/static/picture.js";
 import { makeScenes } from "../../../specrace/ui/static/scenes.js";
-import { HOSTILE } from "./given.js";
-import { REEL } from "./race.js";
+import { HOSTILE } from "./fixtures.js";
+import { REEL } from "./small_race.js";
 
 const [best, failed] = makeScenes(REEL);
 const theme = readTheme(document.body);
@@ -19,11 +19,11 @@ const texts = (picture, selector) => [...picture.querySelectorAll(selector)].map
 const END = 0.999;
 
 export const cases = {
-  "about twelve seconds, in five phases": () => [
+  "five phases, which take about twelve seconds": () => [
     [PHASES.length, LENGTH_MS >= 11_000 && LENGTH_MS <= 14_000],
     [5, true],
   ],
-  "the phase at a time, and how much of each is done": () => [
+  "the phase at a time, and the share of each phase that is done": () => [
     [
       readTime(-5).phase,
       readTime(startOf(2)).phase,
@@ -33,8 +33,8 @@ export const cases = {
     ],
     [0, 2, 4, [1, 0, 0, 0, 0], [1, 1, 1, 1, 1]],
   ],
-  "the same moment is the same picture": () => [at(best, 3, 0.4).isEqualNode(at(best, 3, 0.4)), true],
-  "the source has its words marked": () => [
+  "the same moment gives the same picture": () => [at(best, 3, 0.4).isEqualNode(at(best, 3, 0.4)), true],
+  "the copied words are marked in the source": () => [
     [
       texts(at(best, 0, END), "[data-part=source] text")[0],
       at(best, 0, 0.1).querySelectorAll("[data-part=source] path").length,
@@ -50,11 +50,11 @@ export const cases = {
     ],
     [true, [], ["The", "cat", "sat", "dog", "·"]],
   ],
-  "the model's own tokens come with its pass": () => [
+  "the model's tokens appear during its pass": () => [
     [texts(at(best, 2, 0), "[data-part=own] text"), texts(at(best, 2, END), "[data-part=own] text")],
     [[], ["cat", "sat", "on"]],
   ],
-  "the accepted run is in the text, and the model's own token follows": () => [
+  "the accepted run joins the text, and the model's token follows": () => [
     [
       texts(at(best, 3, 0.6), "[data-part=strip] text"),
       texts(at(best, 3, END), "[data-part=strip] text"),
@@ -62,7 +62,7 @@ export const cases = {
     ],
     [["The", "cat", "sat"], ["The", "cat", "sat", "on"], 1],
   ],
-  "the wrong branch falls": () => {
+  "the rejected branch falls and fades": () => {
     const [early, late] = [0.2, 0.7].map((share) => at(best, 3, share).querySelector("[data-kind=rejected]"));
     const y = (node) => Number(/ ([\d.]+)\)/.exec(node.getAttribute("transform"))[1]);
     return [y(late) > y(early) && late.getAttribute("opacity") < early.getAttribute("opacity"), true];
@@ -103,7 +103,7 @@ export const cases = {
     host.remove();
     return [faulty.length, 0];
   },
-  "a hostile text stays a text": () => {
+  "HTML in a text is not parsed": () => {
     const scene = {
       ...best,
       title: HOSTILE,

@@ -7,11 +7,20 @@ export const cases = {
     ),
     [],
   ],
-  "text that only looks like one is": () => [["<b>", "a < b |> c", "s", "<|", " pad"].filter(isControl), []],
-  "their text is empty": () => [
+  "text that looks like a control token is text": () => [
+    ["<b>", "a < b |> c", "s", "<|", " pad"].filter(isControl),
+    [],
+  ],
+  "the text of a control token is empty": () => [
     [readPiece("<|im_end|>"), readPiece(undefined), readPiece(" cat")],
     ["", "", " cat"],
   ],
-  "an answer keeps its own letters' direction": () => [withoutBidiControls("a\u202eb \u2067אב\u200f\n"), "ab אב\n"],
-  "nothing turns or breaks the line around it": () => [readPiece("a\u202eb\u0000c\r\n\n\td\u2028"), "abc\nd"],
+  "an answer loses control characters that change its direction": () => [
+    withoutBidiControls("a\u202eb \u2067אב\u200f\n"),
+    "ab אב\n",
+  ],
+  "a piece loses characters that reverse or break the line": () => [
+    readPiece("a\u202eb\u0000c\r\n\n\td\u2028"),
+    "abc\nd",
+  ],
 };

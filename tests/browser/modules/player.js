@@ -1,5 +1,5 @@
 import { Player } from "../../../specrace/ui/static/player.js";
-import { put, STEPS } from "./given.js";
+import { put, STEPS } from "./fixtures.js";
 
 function load() {
   const shown = [];
@@ -44,21 +44,21 @@ export const cases = {
     ),
     ["clear", "0.0", "1.0", "at 1.0", "clear", "0.0", "at 0.0"],
   ],
-  "going back in time starts over too": () => [
+  "going back in time starts over, too": () => [
     play(
       (player) => player.seek(6.5),
       (player) => player.seek(5),
     ),
     ["clear", "0.0", "1.0", "at 1.0", "clear", "0.0", "at 0.0"],
   ],
-  "going on does not": () => [
+  "going forwards does not start over": () => [
     play(
       (player) => player.seek(5),
       (player) => player.seek(6.5),
     ),
     ["clear", "0.0", "at 0.0", "1.0", "at 1.0"],
   ],
-  "steps of the lane that is shown alone": () => [
+  "a move goes to the next step of the lane that is shown alone": () => [
     play(
       (player) => player.goTo(0),
       (player) => (player.solo = 0),
@@ -66,7 +66,7 @@ export const cases = {
     ),
     ["clear", "0.0", "at 0.0", "1.0", "0.1", "at 0.1"],
   ],
-  "the result shows all that is left": () => [
+  "the result shows all remaining steps": () => [
     play(
       (player) => player.goTo(1),
       (player) => player.result(),
@@ -85,7 +85,7 @@ export const cases = {
       [["0.0", "1.0", "at 1.0"], true, 6, 2],
     ];
   },
-  "when it is over, it is shown to its end": () => {
+  "a live race that has ended is shown to its end": () => {
     const { player, shown } = load();
     player.open({ ms: 24_000 });
     player.add(STEPS.slice(0, 2));
@@ -97,16 +97,16 @@ export const cases = {
       [["0.0", "1.0", "0.1", "end"], false],
     ];
   },
-  "the speed of the show, and a chosen one": () => {
+  "the default speed and a chosen speed": () => {
     const { player } = load();
     const { speed } = player;
-    player.choice.value = "0.5";
+    player.speedField.value = "0.5";
     return [
       [speed * 12_000, player.speed, player.speedWords],
       [9, 0.5, "slowed 2×"],
     ];
   },
-  "without a race there is nothing to play": () => {
+  "without a race the player shows nothing": () => {
     const { player, shown } = load();
     player.unload();
     player.play();

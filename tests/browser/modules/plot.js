@@ -1,8 +1,8 @@
 import { Plot } from "../../../specrace/ui/static/plot.js";
-import { HOSTILE, put } from "./given.js";
+import { HOSTILE, put } from "./fixtures.js";
 
 export const cases = {
-  "it is drawn once for each width": () => {
+  "a plot is drawn again only when its width changes": () => {
     const widths = [];
     const draw = (_, width) => void widths.push(width);
     const plot = new Plot({ name: "x", title: HOSTILE, words: "", columns: [], rows: [], draw });

@@ -1,5 +1,5 @@
 import { costAt, countLengths, readLanes } from "../../../specrace/ui/static/plots.js";
-import { LANES, STEPS } from "./given.js";
+import { LANES, STEPS } from "./fixtures.js";
 
 export const cases = {
   "each lane's steps, and where they begin": () => [

@@ -1,9 +1,9 @@
 import { countWords, Proof, readProof } from "../../../specrace/ui/static/proof.js";
-import { put } from "./given.js";
-import { differ, REEL } from "./race.js";
+import { put } from "./fixtures.js";
+import { differ, REEL } from "./small_race.js";
 
-const alone = structuredClone(REEL);
-for (const row of alone.results.slice(1)) row.badge = ["law", "sampled from vanilla's distribution"];
+const nothingToCompare = structuredClone(REEL);
+for (const row of nothingToCompare.results.slice(1)) row.badge = ["law", "sampled from vanilla's distribution"];
 
 export const cases = {
   "one text, with all lanes at each token": () => {
@@ -17,7 +17,7 @@ export const cases = {
       ["The cat sat on", true, []],
     ];
   },
-  "the count": () => [
+  "the number of equal tokens in words": () => [
     [countWords(readProof(REEL)), countWords(readProof(REEL), 2)],
     ["4 of 4 tokens the same in all 3 lanes", "2 of 2 tokens the same in all 3 lanes so far"],
   ],
@@ -45,7 +45,7 @@ export const cases = {
       ],
     ];
   },
-  "a lane that is meant to differ is named, not compared": () => {
+  "a lane that samples from the distribution is named but not compared": () => {
     const reel = differ();
     reel.results[2].badge = ["law", "sampled from vanilla's distribution"];
     const proof = readProof(reel);
@@ -66,26 +66,26 @@ export const cases = {
     readProof({ ...REEL, steps: REEL.steps.slice(0, -1) }).splits[0].branches[1],
     { titles: ["Lookahead"], text: "", words: "identical to vanilla" },
   ],
-  "nothing to compare: a sentence": () => {
+  "without two texts to compare the page shows a sentence": () => {
     const sentences = [];
     const proof = new Proof(put(), (text) => sentences.push(text));
     proof.open(undefined);
-    proof.open(alone);
+    proof.open(nothingToCompare);
     return [
       [proof.node.open, sentences.length],
       [false, 2],
     ];
   },
-  "at the finish there is no sentence": () => {
+  "at the end of a race it shows no sentence": () => {
     const sentences = [];
     const proof = new Proof(put(), (text) => sentences.push(text));
-    proof.flash(alone);
+    proof.flash(nothingToCompare);
     return [
       [proof.node.open, sentences],
       [false, []],
     ];
   },
-  "without motion it is shown at once": () => {
+  "without motion the proof is shown immediately": () => {
     const proof = new Proof(put(), () => {});
     proof.open(differ());
     const seen = [

@@ -1,5 +1,5 @@
 import { readReel } from "../../../specrace/ui/static/reel.js";
-import { HOSTILE } from "./given.js";
+import { HOSTILE } from "./fixtures.js";
 
 const event = (index, path, emitted, more = {}) => ({
   lane: "trie",
@@ -39,7 +39,7 @@ export const cases = {
       [runs, draft, "eos"],
     ];
   },
-  "counts grow, and what is left out stays": () => {
+  "counts are summed, and omitted fields keep their values": () => {
     const changes = { badge: ["same", "identical so far"], sources: [1], loops: false };
     const [, frame] = frames(
       { event: event(0, [0, 1], [1, 9]), frame: { meters: METERS, ...changes } },
@@ -51,7 +51,7 @@ export const cases = {
       [meters, changes.badge, [2], false],
     ];
   },
-  "an answer that ends inside its path has no rejected branch": () => {
+  "an answer that ends within its accepted path has no rejected branch": () => {
     const [frame] = frames({ event: event(0, [0, 1, 2], [1]), frame: { meters: METERS } });
     return [
       [frame.runs, frame.draft],

@@ -1,5 +1,5 @@
 import { nameRequest, rankRequests, readFrames, Requests } from "../../../specrace/ui/static/requests.js";
-import { HOSTILE, SHOWN } from "./given.js";
+import { HOSTILE, SHOWN } from "./fixtures.js";
 
 const REQUEST = {
   number: 1,
@@ -35,7 +35,7 @@ const numbers = ({ best, worst }) => [best, worst].map((list) => list.map(({ num
 
 export const cases = {
   "a request has a name": () => [SCORES.requests.map(nameRequest), [`${HOSTILE} · ${HOSTILE}`, "request 2"]],
-  "the runs of a lane": () => [
+  "the runs and drafts of a lane": () => [
     readFrames(REQUEST, 1).map(({ runs, draft }) => [runs, draft.drafted, draft.accepted, draft.no]),
     [
       [
@@ -58,7 +58,7 @@ export const cases = {
       ],
     ],
   ],
-  "an output that ends inside its path has no token of the model's own": () => [
+  "an output that ends within its accepted path has no token of the model": () => [
     readFrames(REQUEST, 0).map(({ runs, meters }) => [runs.length, runs[0][2], meters.tokens, meters.tau]),
     [[1, 5, 5, 5]],
   ],
@@ -69,7 +69,7 @@ export const cases = {
       ["", ""],
     ],
   ],
-  "the best, and the worst without them": () => {
+  "the best requests, and the worst of the others": () => {
     const list = [3, 1, 2, 5, 4].map((tau, number) => ({ number, tau: [tau] }));
     const many = Array.from({ length: 30 }, (_, number) => ({ number, tau: [number] }));
     return [
@@ -95,7 +95,7 @@ export const cases = {
       [0, HOSTILE, `a${SHOWN} c d e`, `a${SHOWN} c d e`],
     ];
   },
-  "another rank lists the other first, and a press shows it": () => {
+  "ranking by another lane changes the list, and a press shows a request": () => {
     const requests = open();
     const before = requests.head.textContent;
     requests.tabs.children[1].click();
@@ -106,7 +106,7 @@ export const cases = {
       [`${HOSTILE} · ${HOSTILE}`, "request 23.00", "true", "request 2"],
     ];
   },
-  "one after the other": () => {
+  "buttons show the next and the previous request": () => {
     const requests = open();
     const [back, on] = requests.bar.querySelectorAll("button");
     const before = [back.disabled, on.disabled];
@@ -116,7 +116,7 @@ export const cases = {
       [true, false, "request 2", false, true],
     ];
   },
-  "words show the draft of their step": () => {
+  "a click on words shows the draft of their step": () => {
     const { panes } = open();
     const pane = panes.children[1];
     const at = () => [...pane.querySelectorAll(".at")].map((node) => node.textContent).join("");
@@ -130,7 +130,7 @@ export const cases = {
       [`a${SHOWN} c`, "✓ 2 of 3", 1, " d e", "✓ 1 of 1"],
     ];
   },
-  "one lane alone, and back": () => {
+  "a lane can be shown alone": () => {
     const { panes } = open();
     const away = () => [...panes.children].map((pane) => pane.classList.contains("away"));
     const solo = panes.children[1].querySelector(".solo");

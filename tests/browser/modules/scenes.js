@@ -6,29 +6,29 @@ import {
   makeScenes,
   rankLanes,
 } from "../../../specrace/ui/static/scenes.js";
-import { REEL } from "./race.js";
+import { REEL } from "./small_race.js";
 
 const [best, failed] = makeScenes(REEL);
-const limits = { ...best, bonus: undefined };
+const cutOff = { ...best, bonus: undefined };
 
 export const cases = {
   "lanes that drafted, the fastest first": () => [rankLanes(REEL), [1, 2]],
-  "the best step, and one that fails": () => [
+  "the best step and a failed step": () => [
     [best, failed].map((scene) => [scene.lane, scene.step, scene.drafted, scene.accepted, scene.emitted]),
     [
       ["trie", 2, 4, 2, 3],
       ["lookahead", 2, 2, 0, 1],
     ],
   ],
-  "among equals one that copied from a passage": () => {
+  "among equal steps one that copied from a passage is chosen": () => {
     const plain = { ...REEL.steps[5], index: 0, frame: { runs: [] } };
     return [chooseBest({ ...REEL, steps: [plain, ...REEL.steps] }, 1).index, 1];
   },
-  "the winner's own failure before another lane's": () => {
+  "the winner's failure is chosen before another lane's": () => {
     const winners = { ...REEL.steps[7], lane: 1, index: 9 };
     return [chooseFailed({ ...REEL, steps: [...REEL.steps, winners] }, [1, 2]).index, 9];
   },
-  "several draft tokens before one, and none with a control token": () => {
+  "a failed draft of several tokens is chosen before one of a single token or with a control token": () => {
     const failedStep = (index, pieces) => ({
       ...REEL.steps[7],
       index,
@@ -41,11 +41,11 @@ export const cases = {
     ];
     return [chooseFailed({ ...REEL, steps }, [2]).index, 4];
   },
-  "the text before it, and what it adds": () => [
+  "the text before the step, and the text that the step adds": () => [
     [best.written, best.pending, best.run.map(({ text }) => text), best.bonus],
     [[], "The", [" cat", " sat"], " on"],
   ],
-  "the time of this step and of as many single ones": () => [
+  "the time of the step and of single steps for as many tokens": () => [
     [compareTimes(best), compareTimes(failed)],
     [
       [
@@ -81,9 +81,6 @@ export const cases = {
     captionsOf({ ...best, stepMs: 40 })[4],
     "3 tokens in the time of 4.0 single steps. This draft did not pay.",
   ],
-  "text that was cut at its limit has no token of the model's own": () => [
-    captionsOf(limits)[3].includes("adds"),
-    false,
-  ],
-  "no scene where nothing was drafted": () => [makeScenes({ ...REEL, results: REEL.results.slice(0, 1) }), []],
+  "a step cut off by the length limit has no token of the model": () => [captionsOf(cutOff)[3].includes("adds"), false],
+  "without drafts there are no scenes": () => [makeScenes({ ...REEL, results: REEL.results.slice(0, 1) }), []],
 };

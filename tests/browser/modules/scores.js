@@ -1,6 +1,6 @@
 import { findBestLane, readTable, Scores, tellBest, tellFacts } from "../../../specrace/ui/static/scores.js";
 import { learnMethods } from "../../../specrace/ui/static/lanes.js";
-import { HOSTILE, put } from "./given.js";
+import { HOSTILE, put } from "./fixtures.js";
 
 learnMethods([
   { lane: "trie", title: "Trie", hue: 1 },
@@ -71,7 +71,7 @@ export const cases = {
       "Suffix is scored in part: in part.",
     ],
   ],
-  "all of it is text": () => {
+  "HTML in a text is not parsed": () => {
     const [node] = put(["section", { hidden: true }]).children;
     new Scores(node).show(SCORES, HOSTILE);
     const cells = [...node.querySelectorAll("td")].map((cell) => cell.textContent);

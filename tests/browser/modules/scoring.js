@@ -52,11 +52,11 @@ async function ask(answer, signal = new AbortController().signal, send = scoreLo
 const URL_ASKED = "gradio_api/logs?name=a.jsonl&lanes=trie";
 
 export const cases = {
-  "logs by their names": () => [
+  "logs are recognised by their names": () => [
     ["a.jsonl", "a.JSONL.gz", "a.ndjson", "a.parquet", "a.csv", "a.json", "a.md"].filter((name) => isLog({ name })),
     ["a.jsonl", "a.JSONL.gz", "a.ndjson", "a.parquet"],
   ],
-  "a recorded race by its first line": async () => [
+  "a recorded race is recognised by its first line": async () => [
     await Promise.all(
       [
         '{"type": "started", "format": 1}\n{}',
@@ -68,7 +68,7 @@ export const cases = {
     ),
     [true, true, false, false, false],
   ],
-  "several logs are one": async () => {
+  "several logs are joined": async () => {
     const { name, body } = joinLogs([file("a.jsonl", "1"), file("b.jsonl", "2\n")], 10);
     return [
       [name, await body.text()],
@@ -84,9 +84,12 @@ export const cases = {
       joinLogs([file("a.jsonl"), file("b.csv")], 10).error,
       joinLogs([file("a.jsonl", "x".repeat(11))], 10).error.slice(0, 34),
     ],
-    ["b.csv is no file of lines that others can be added to; drop it alone.", "a.jsonl: more than 0.00001 MB. On "],
+    [
+      "b.csv is not a file of lines, so it cannot be joined with others; drop it alone.",
+      "a.jsonl: more than 0.00001 MB. On ",
+    ],
   ],
-  "lines are read whole": async () => [
+  "a line that arrives in parts is read as one": async () => [
     await collect(readLines(stream('{"a"', ':1}\n{"b":2}\n{"c"', ':"é"}\n'))),
     [{ a: 1 }, { b: 2 }, { c: "é" }],
   ],
@@ -94,7 +97,7 @@ export const cases = {
     await ask(() => new Response('{"progress":{"requests":1}}\n{"scores":{"outputs":2}}\n')),
     [URL_ASKED, { requests: 1 }, { outputs: 2 }],
   ],
-  "what it recommends": async () => [
+  "the recommendation for a log": async () => [
     await ask(() => new Response('{"advice":{"requests":2}}\n'), undefined, adviseLog),
     [URL_ASKED.replace("logs", "advice"), { requests: 2 }],
   ],
@@ -106,7 +109,7 @@ export const cases = {
     await ask(() => new Response("0 lanes were chosen.", { status: 400 })),
     [URL_ASKED, "0 lanes were chosen."],
   ],
-  "a server that takes no logs says so itself": async () => {
+  "a server that refuses logs gives the reason": async () => {
     const answer = (type, words) => async () => new Response(words, { status: 403, headers: { "Content-Type": type } });
     const gone = "The server does not answer; reload the page.";
     return [
@@ -123,7 +126,7 @@ export const cases = {
     await ask(() => new Response('{"progress":{"requests":1}}\n{"sco')),
     [URL_ASKED, { requests: 1 }, "The server does not answer; reload the page."],
   ],
-  stopped: async () => [
+  "a request that is stopped": async () => [
     await ask(() => Promise.reject(new Error("aborted")), AbortSignal.abort(new Error("Stopped."))),
     [URL_ASKED, "Stopped."],
   ],

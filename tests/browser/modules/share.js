@@ -7,14 +7,14 @@ import {
   packRace,
   unpackRace,
 } from "../../../specrace/ui/static/share.js";
-import { HOSTILE, LANES } from "./given.js";
+import { HOSTILE, LANES } from "./fixtures.js";
 
 export const cases = {
   "a file's name has letters and digits only": () => [
     ["What is <b>a trie?", undefined, "../../etc"].map(nameFile),
     ["race-what-is-b-a-trie.jsonl", "race.jsonl", "race-etc.jsonl"],
   ],
-  "the address has what differs from the defaults, and starts no race": () => {
+  "the address has only settings that differ from the defaults, and starts no race": () => {
     const usual = { q: "", lanes: ["vanilla", "trie"], tokens: 160, seed: 0 };
     const start = "http://specrace.test/?own=1&tokens=40&autorun=1&seed=3";
     return [
@@ -38,7 +38,7 @@ export const cases = {
       [true, { q: HOSTILE, lanes: "vanilla,trie", seed: "0", draft: "auto", passages: "0", autorun: "1" }],
     ];
   },
-  "a race in an address, until another one begins": async () => {
+  "an address holds a race until it is dropped": async () => {
     const words = { head: {}, started: { question: HOSTILE }, steps: [{ event: { a: 1 } }], finished: { b: "é" } };
     const { hash } = new URL(await packRace(words));
     const rows = await (await unpackRace(hash)).text();

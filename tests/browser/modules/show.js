@@ -10,19 +10,22 @@ function forecast(maxTokens, ...steps) {
 
 export const cases = {
   "a show takes 12 to 20 seconds": () => [[300, 15_000, 60_000].map(showLength), [12_000, 15_000, 20_000]],
-  "its speed": () => [
+  "the speed of a show": () => [
     [showSpeed(300), showSpeed(15_000), showSpeed(60_000)].map((speed) => speed.toFixed(3)),
     ["0.025", "1.000", "3.000"],
   ],
   "the rest of the race fills the rest of the show": () => [showSpeed(6000, 4000, 2000), 0.5],
-  "a late end is still shown smoothly": () => [showSpeed(6000, 13_000, 4000), 1],
+  "a race that ends after its planned show is still shown smoothly": () => [showSpeed(6000, 13_000, 4000), 1],
   "speeds in words": () => [
     [1 / 40.4, 1 / 2.44, 0.999, 1, 3, 0].map(describeSpeed),
     ["slowed 40×", "slowed 2.4×", "", "", "sped up 3×", ""],
   ],
   "the answer's length is not known yet": () => [forecast(400, step(0, 10, 200), step(1, 30, 200)), [64, 1280, false]],
-  "the further a lane is, the longer": () => [forecast(400, step(1, 60, 600))[0], 128],
-  "but not beyond the limit": () => [forecast(100, step(1, 90, 900))[0], 100],
-  "a lane at its end shows it": () => [forecast(400, step(0, 10, 200), step(1, 40, 200, "eos")), [40, 800, true]],
+  "the expected length grows with the longest lane": () => [forecast(400, step(1, 60, 600))[0], 128],
+  "the expected length is at most the limit": () => [forecast(100, step(1, 90, 900))[0], 100],
+  "a lane that has ended gives the length": () => [
+    forecast(400, step(0, 10, 200), step(1, 40, 200, "eos")),
+    [40, 800, true],
+  ],
   "before the first step": () => [forecast(400), [64, 0, false]],
 };

@@ -1,6 +1,6 @@
 import { SlowMotion } from "../../../specrace/ui/static/slow.js";
-import { put } from "./given.js";
-import { REEL } from "./race.js";
+import { put } from "./fixtures.js";
+import { REEL } from "./small_race.js";
 
 function open(reel) {
   const sentences = [];
@@ -14,14 +14,14 @@ function open(reel) {
 const where = ({ slow }) => [slow.node.dataset.scene, slow.node.dataset.phase].join(" ");
 
 export const cases = {
-  "no race, or none that drafted: a sentence": () => {
-    const [none, bare] = [undefined, { ...REEL, results: REEL.results.slice(0, 1) }].map(open);
+  "without a race that drafts the page shows a sentence": () => {
+    const [none, undrafted] = [undefined, { ...REEL, results: REEL.results.slice(0, 1) }].map(open);
     return [
-      [none.slow.node.open, bare.slow.node.open, none.sentences.length, bare.sentences.length],
+      [none.slow.node.open, undrafted.slow.node.open, none.sentences.length, undrafted.sentences.length],
       [false, false, 1, 1],
     ];
   },
-  "without motion, each phase stands still until the next": () => {
+  "without motion each phase is shown until a key is pressed": () => {
     const shown = open(REEL);
     const seen = [where(shown)];
     for (let press = 0; press < 10; press++) {
@@ -38,12 +38,12 @@ export const cases = {
       [[...all, "1 cost", "1 accept"], 0],
     ];
   },
-  "the file is named after its step": () => {
+  "the file is named after the step": () => {
     const { slow } = open(REEL);
     slow.node.close();
     return [slow.nameFile("svg"), "specrace-trie-step-2.svg"];
   },
-  "its key closes it": () => {
+  "the key that opens slow motion also closes it": () => {
     const { slow } = open(REEL);
     slow.press(new KeyboardEvent("keydown", { key: "m" }));
     return [slow.node.open, false];

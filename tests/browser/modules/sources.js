@@ -1,5 +1,5 @@
 import { Sources } from "../../../specrace/ui/static/sources.js";
-import { HOSTILE } from "./given.js";
+import { HOSTILE } from "./fixtures.js";
 
 export const cases = {
   "the share that was copied from passages": () => {
@@ -22,7 +22,7 @@ export const cases = {
       ],
     ];
   },
-  "before anything was written": () => {
+  "before the first token there is no share": () => {
     const sources = new Sources();
     sources.show([{ lane: "trie", title: "Trie" }]);
     return [

@@ -1,5 +1,5 @@
 import { Stage } from "../../../specrace/ui/static/stage.js";
-import { LANES, put } from "./given.js";
+import { LANES, put } from "./fixtures.js";
 
 const HTML = new URL("../../../specrace/ui/static/stage.html", import.meta.url);
 const BADGES = [
@@ -39,7 +39,7 @@ const row = (lane, speedup, tokens_per_s) => ({
   badge: BADGES[lane],
 });
 
-// Vanilla came in first; over three runs the trie is faster.
+// Vanilla reached the finish first; over three runs the trie is faster.
 const WIRE = {
   phase: "finished",
   head: { question: "Why?", lanes: LANES, passages: [], prompt_tokens: 3, prefill_ms: 1, settings: {} },
@@ -83,7 +83,7 @@ export const cases = {
       ];
     }, server);
   },
-  "at the end the panes have the table's figures": () =>
+  "at the end the panes show the table's figures": () =>
     open((stage) => {
       stage.openReel(WIRE);
       const cells = [...stage.node.querySelectorAll(".results tbody td:nth-child(3)")];
@@ -95,7 +95,7 @@ export const cases = {
         ],
       ];
     }),
-  "a click on words leaves a live show alone": () =>
+  "a click on words does not change a live show": () =>
     open((stage) => {
       stage.takeHead(WIRE);
       stage.panes[0].write([["own", "A"]], undefined, 0);
@@ -107,7 +107,7 @@ export const cases = {
         [[], true],
       ];
     }),
-  "a race that fails takes its guess with it": () =>
+  "the guess ends when a race fails": () =>
     open((stage) => {
       stage.takeHead(WIRE);
       stage.guess.ask(LANES);
@@ -139,7 +139,7 @@ export const cases = {
         [["refused"], "There is no lane ghost."],
       ];
     }),
-  "a guess is judged by who was first over the line": () =>
+  "the lane that reaches the finish first decides whether a guess is right": () =>
     open((stage) => {
       sessionStorage.clear();
       stage.openReel(WIRE);

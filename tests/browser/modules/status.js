@@ -1,9 +1,9 @@
 import { readStatus, showStatus } from "../../../specrace/ui/static/status.js";
-import { HOSTILE, put } from "./given.js";
+import { HOSTILE, put } from "./fixtures.js";
 
 export const cases = {
   "a page without a model": () => [readStatus(), "failed"],
-  "what the server says": () => {
+  "the status that the server sends": () => {
     const host = put(["span", {}]);
     host.className = "status";
     showStatus(host, undefined);

@@ -3,18 +3,18 @@ import { drawAccepted, drawOwn, drawProposed, drawRejected, drawVerified } from 
 const HOSTILE = "<img src=x>";
 
 export const cases = {
-  "each kind has its class, and text stays text": () => [
+  "each kind has its class, and HTML in a text is not parsed": () => [
     [drawOwn, drawAccepted, drawProposed, drawVerified, drawRejected].map((draw) => {
       const node = draw(HOSTILE, 2);
       return [node.className, node.children.length, node.textContent];
     }),
     ["own-token", "run", "proposed", "run", "rejected"].map((kind) => [kind, 0, HOSTILE]),
   ],
-  "a blank draft token can be seen": () => [
+  "a blank draft token becomes a visible sign": () => [
     [drawVerified(" "), drawRejected("\n")].map((node) => node.textContent),
     ["·", "·"],
   ],
-  "an accepted run tells its length": () => [
+  "an accepted run's tooltip has its length": () => [
     [1, 3].map((count) => drawAccepted("x", count).title),
     ["1 draft token accepted in one step", "3 draft tokens accepted in one step"],
   ],

@@ -1,5 +1,5 @@
 import { TOOLTIPS, TIME_PARTS, describeLane } from "../../../specrace/ui/static/tooltips.js";
-import { EVENT } from "./given.js";
+import { EVENT } from "./fixtures.js";
 
 export const cases = {
   "every part of a step's time has a name": () => [TIME_PARTS.map(([part]) => part), Object.keys(EVENT.timing)],

@@ -1,6 +1,6 @@
 import { Tour } from "../../../specrace/ui/static/tour.js";
-import { put } from "./given.js";
-import { REEL } from "./race.js";
+import { put } from "./fixtures.js";
+import { REEL } from "./small_race.js";
 
 // A tour on a page whose recorded races have these names and are all `wire`, and the page's warnings.
 function open(names, wire) {
@@ -14,11 +14,11 @@ function open(names, wire) {
 }
 
 export const cases = {
-  "it is offered if both its races are there": () => [
+  "the tour is offered if the page has both of its races": () => [
     [["smollm2-copying", "a", "smollm2-losing"], ["smollm2-copying"], []].map((names) => open(names).tour.offered),
     [true, false, false],
   ],
-  "for races that do not suit it there is one sentence": async () => {
+  "for unsuitable races the page shows one sentence": async () => {
     const { tour, warnings } = open([], { ...REEL, steps: [] });
     await tour.begin();
     return [

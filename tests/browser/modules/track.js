@@ -1,8 +1,9 @@
 import { placeTicks, Track } from "../../../specrace/ui/static/track.js";
-import { LANES, put } from "./given.js";
+import { LANES, put } from "./fixtures.js";
 
 const frame = (lane, tokens, ms, end = "") => ({ lane, meters: { tokens, ms }, end });
 
+// Draws a track for races of `total` tokens after these frames. `aims` are later totals, [tokens, whether they are known].
 function draw(total, frames, ...aims) {
   const host = put();
   const track = new Track(host);
@@ -17,31 +18,37 @@ const words = (host, name) => [...host.querySelectorAll(name)].map((node) => nod
 const RACE = [frame(0, 10, 100), frame(1, 40, 200, "eos"), frame(0, 40, 400, "eos")];
 
 export const cases = {
-  "ticks are round numbers, and keep off the line": () => [
+  "ticks are round numbers, and not close to the finish line": () => [
     [placeTicks(40), placeTicks(64), placeTicks(1)],
     [[0, 5, 10, 15, 20, 25, 30, 35], [0, 10, 20, 30, 40, 50], [0]],
   ],
-  "a bar is as long as its text": () => [shares(draw(40, RACE.slice(0, 1))), ["scaleX(0.24125)", "scaleX(0)"]],
-  "the line moves when the end is known": () => [
+  "a bar is as long as the lane's share of the tokens": () => [
+    shares(draw(40, RACE.slice(0, 1))),
+    ["scaleX(0.24125)", "scaleX(0)"],
+  ],
+  "the scale changes when the length is known": () => [
     shares(draw(80, RACE.slice(0, 1), [40, true])),
     ["scaleX(0.24125)", "scaleX(0)"],
   ],
-  "a race that is shown again has its ticks": () => {
+  "a race that is shown again has the same ticks": () => {
     const host = put();
     const track = new Track(host);
     track.show(LANES, 40);
     track.show(LANES, 40);
     return [words(host, ".ticks i").length, 8];
   },
-  "every lane has its own end where texts differ": () => [shares(draw([10, 40], RACE.slice(0, 1)))[0], "scaleX(0.965)"],
-  "the first over the line wins": () => [
+  "each lane has its own scale if texts differ in length": () => [
+    shares(draw([10, 40], RACE.slice(0, 1)))[0],
+    "scaleX(0.965)",
+  ],
+  "the lane that finishes first wins": () => [
     [words(draw(40, RACE), ".place"), words(draw(40, RACE), ".track-row:not(.axis) .tokens")],
     [
       ["2nd", "1st"],
       ["40 tok in 0.40 s", "40 tok in 0.20 s"],
     ],
   ],
-  "and is known from then on": () => {
+  "the winner is known from its finish on": () => {
     const track = new Track(put());
     const winners = [0, 1, 2, 3].map((count) => {
       track.show(LANES, 40);
@@ -50,12 +57,12 @@ export const cases = {
     });
     return [winners, [undefined, undefined, 1, 1]];
   },
-  "a photo of that moment": () => {
+  "a mark shows where the others were when the winner finished": () => {
     const [vanilla, trie] = draw(40, RACE).querySelectorAll(".photo");
     return [
       [vanilla.hidden, vanilla.style.left, trie.hidden],
       [false, "24.125%", true],
     ];
   },
-  "the clock, and how it is slowed": () => [words(draw(40, RACE), ".axis .side b"), ["0.40 s", "slowed 2×"]],
+  "the clock and its pace": () => [words(draw(40, RACE), ".axis .side b"), ["0.40 s", "slowed 2×"]],
 };

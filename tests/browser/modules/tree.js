@@ -1,10 +1,10 @@
 import { chooseNodes, countNodes, judge, Tree } from "../../../specrace/ui/static/tree.js";
-import { EVENT, SHORT_EVENT } from "./given.js";
+import { EVENT, SHORT_EVENT } from "./fixtures.js";
 
 export const cases = {
-  "what became of every node": () => [judge(EVENT), ["root", "accepted", "accepted", "rejected", "unverified"]],
-  "accepted, but the text had ended": () => [judge(SHORT_EVENT)[2], "cut"],
-  "the accepted path comes first, and parents with their children": () => [
+  "the state of every node": () => [judge(EVENT), ["root", "accepted", "accepted", "rejected", "unverified"]],
+  "an accepted node after the end of the text is cut": () => [judge(SHORT_EVENT)[2], "cut"],
+  "the accepted path is chosen first, and parents with their children": () => [
     [5, 4, 3, 2].map((maxNodes) => chooseNodes(EVENT, maxNodes)),
     [
       [0, 1, 2, 3, 4],
@@ -13,7 +13,7 @@ export const cases = {
       [0, 1],
     ],
   ],
-  "children to the right, a parent in their middle": () => {
+  "children are to the right of their parent, which is at their middle": () => {
     const tree = new Tree(EVENT);
     const [root, cat, sat, dog, ran] = [0, 1, 2, 3, 4].map((node) => tree.nodes.find((drawn) => drawn.node === node));
     return [
@@ -28,7 +28,7 @@ export const cases = {
       ["bonus", 2, " on"],
     ];
   },
-  "a chain's counts are those of its table's rows": () => {
+  "the counts of a chain come from the rows of its table": () => {
     const tree = { tokens: [7, 1, 2, 3], parents: [-1, 0, 1, 2], probs: [1, 0.0006, 0.0006, 0.0006] };
     const rows = [
       { tokens: [5, 1], counts: [9, 2] },
@@ -49,12 +49,12 @@ export const cases = {
       ],
     ];
   },
-  "nodes that are left out are counted": () => {
+  "omitted nodes are counted": () => {
     const size = 40;
     const tree = { tokens: Array(size).fill(1), parents: Array.from({ length: size }, (_, node) => node - 1) };
     return [new Tree({ ...EVENT, tree, pieces: [] }).omitted, 8];
   },
-  "a path longer than the picture": () => {
+  "a path with more nodes than fit": () => {
     const size = 40;
     const tree = { tokens: Array(size).fill(1), parents: Array.from({ length: size }, (_, node) => node - 1) };
     const path = Array.from({ length: size }, (_, node) => node);

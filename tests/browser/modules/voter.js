@@ -1,10 +1,10 @@
 import { describe, Voter } from "../../../specrace/ui/static/voter.js";
-import { HOSTILE, put } from "./given.js";
+import { HOSTILE, put } from "./fixtures.js";
 
 const STATE = { round: 1, lanes: ["Vanilla", "Trie"], open: true, winner: null, counts: [0, 0], mine: null };
 
 export const cases = {
-  "what a phone shows": () => [
+  "a phone's heading in each state": () => [
     [
       { ...STATE, round: 0 },
       STATE,
@@ -36,7 +36,7 @@ export const cases = {
       ],
     ];
   },
-  "the buttons stay while others vote, and in another race": () => {
+  "the same buttons are used while others vote and in the next race": () => {
     const host = put(["h1", {}], ["div", {}], ["p", {}]);
     const voter = new Voter(host);
     const requests = [];
@@ -61,7 +61,7 @@ export const cases = {
       [true, true, ["Vanilla", "Fusion", "Suffix"], [["/vote", { round: 2, choice: 1 }]], 2],
     ];
   },
-  "the counts, once they are closed": () => {
+  "the buttons show the counts when the round is closed": () => {
     const host = put(["h1", {}], ["div", {}], ["p", {}]);
     new Voter(host).draw({ ...STATE, open: false, winner: 1, counts: [2, 3] });
     const buttons = [...host.querySelectorAll("button")];

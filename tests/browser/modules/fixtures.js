@@ -1,7 +1,7 @@
-// What several modules are tried on.
+// Inputs that the cases of several modules share.
 export const HOSTILE =
   "<img src=x onerror=window.__pwn=1> ${window.__pwn=2} {{x}} </p><script>window.__pwn=3</script> =cmd() \u202egnirts 🦉";
-// In a pane, where no mark turns the text.
+// As a pane shows it, without the control character that reverses text.
 export const SHOWN = HOSTILE.replace("\u202e", "");
 
 // A step whose draft has 4 nodes: "cat" and its child "sat" are accepted, "dog" is not, "ran" is never reached.
@@ -29,7 +29,7 @@ export const ROWS = [
   { title: "Trie", speedup: 2.5, drafted: 40, accepted: 30, tau: 5 },
 ];
 
-// An element on the page with some children: [tag, properties].
+// Adds an element with these children, [tag, properties], to the page, and returns it.
 export function put(...children) {
   const host = document.createElement("div");
   document.body.append(host);

@@ -1,4 +1,5 @@
-// A small race as a reel: the trie accepts two words of the passage in its second step, lookahead none in its own.
+// A small race as a reel. In the second step the trie's draft has two accepted words of the passage, and lookahead's draft
+// is rejected.
 const TEXTS = ["The", " cat", " sat", " on"];
 const IDS = [11, 12, 13, 14];
 const spend = (target_ms) => ({ draft_ms: 1, target_ms, keep_ms: 1 });
@@ -80,7 +81,7 @@ export const REEL = {
   ],
 };
 
-// The same race; the last lane prints other tokens from the third on.
+// A copy of the race in which the last lane prints other tokens from the third on.
 export function differ() {
   const reel = structuredClone(REEL);
   reel.results[2].badge = ["differs", "differs at token 2: near tie, gap 0.004"];
