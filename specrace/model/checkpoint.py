@@ -42,8 +42,8 @@ def refuse_own_code(config: Mapping[str, Any], file: str, name: str) -> None:
     """Raises InputError if `config`, read from `file` of the model called `name`, asks to run the model's own code."""
     if config.get("auto_map"):
         raise InputError(
-            f"{name} comes with Python code of its own (auto_map in its {file}), which is never run here; choose a "
-            "model that transformers knows without it."
+            f"{name} contains Python code (auto_map in its {file}), which is never run here; choose a model that "
+            "transformers supports without such code."
         )
 
 

@@ -1,4 +1,4 @@
-"""The draft model: a small model whose own KV cache is rewound to drop rejected tokens."""
+"""The draft model: a small model with its own KV cache, which is rewound to drop rejected tokens."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def _check_memory(model: NamedModel) -> None:
 
 
 def _from_hub(hub: str, unchecked: Path, on_progress: OnProgress) -> str:
-    """Fetch the files that the hub's own cache lacks, and check every large file's hash. Returns the hub id.
+    """Fetch the files that the hub's cache lacks, and check every large file's hash. Returns the hub id.
 
     The file `unchecked` exists until the hashes are checked, so that after an interruption the next fetch checks them.
     """
@@ -204,9 +204,9 @@ def _is_installed(package: str) -> bool:
 
 
 def _drop_broken(cache: Path, home: Path) -> None:
-    """Delete what killed downloads of a model left behind; the hub's library would restart each under a new name.
+    """Delete partial files of killed downloads; the hub's library would download each again under a new name.
 
-    A file that is being downloaded is locked by the library, and is kept.
+    Files that are being downloaded are locked by the library and not deleted.
     """
     for file in home.glob("blobs/*.incomplete"):
         if match := _BROKEN.fullmatch(file.name):
@@ -292,7 +292,7 @@ def _check_hash(file: Path, sha256: str, name: str) -> None:
         file.unlink(missing_ok=True)
         raise InputError(
             f"{name} has the hash {digest[:12]}… instead of {sha256[:12]}… and was deleted; try again, and if that "
-            "does not help, ask whoever runs your package index or proxy."
+            "does not help, ask the administrator of your package index or proxy."
         )
 
 

@@ -55,7 +55,7 @@ class FusedForward:
             self._decoder = torch.jit.script(decoder.eval())
 
     def __call__(self, tree: TreeTensors, data: Tensor) -> Tensor:
-        """Logits [N, V] from a tree and the cache columns up to the end of the tree's own, [L, 2, 1, H, end, D]."""
+        """Logits [N, V] of a tree; `data` [L, 2, 1, H, end, D] is the cache up to the tree's last column."""
         inputs = self._inputs(tree.ids[0], tree.positions()[0], data.shape[4])
         logits: Tensor = self._decoder(*inputs, tree.masked, data)
         return logits

@@ -15,7 +15,7 @@ READERS = ("gguf", "accelerate")
 
 
 def convert(folder: Path) -> None:
-    """Write config, tokenizer and bfloat16 safetensors beside the GGUF file of `folder`. Raises InputError."""
+    """Write config, tokenizer and bfloat16 safetensors next to the GGUF file of `folder`. Raises InputError."""
     import torch
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer

@@ -52,7 +52,7 @@ class CudaCapturer:
         # The device need not be torch's current one, and what is queued on it must be done before `work` reads.
         current = torch.cuda.current_stream(self._device)
         graph = torch.cuda.CUDAGraph()
-        # A capture that fails leaves its own stream as the current one; the outer context restores this one.
+        # A failed capture leaves the capture's stream as the current one; the outer context restores `current`.
         with torch.cuda.device(self._device), torch.cuda.stream(current):
             self._stream.wait_stream(current)
             with torch.cuda.stream(self._stream):

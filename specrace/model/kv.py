@@ -120,7 +120,7 @@ class KVStore:
 
     @torch.inference_mode()
     def move(self, path: Sequence[int]) -> None:
-        """Move the keys and values at `path` right behind the committed tokens: one gather for each block."""
+        """Move the keys and values at `path` directly after the committed tokens: one gather for each block."""
         for block in self._blocks:
             index = torch.tensor(path[1:], device=block.device) + self.length
             block[..., self.length + 1 : self.length + len(path), :] = block.index_select(4, index)

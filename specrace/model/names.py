@@ -170,14 +170,14 @@ def unchecked_mark(folder: Path) -> Path:
 
 
 def hub_home(hub: str) -> Path:
-    """The folder in which the hub's own cache keeps a model."""
+    """The folder of a model in the hub's cache."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
     return Path(HF_HUB_CACHE) / f"models--{hub.replace('/', '--')}"
 
 
 def hub_snapshot(hub: str) -> Path | None:
-    """The folder of the latest version of a model in the hub's own cache; None if it has no version."""
+    """The folder of the latest version of a model in the hub's cache; None if there is no version."""
     home = hub_home(hub)
     try:
         return home / "snapshots" / (home / "refs" / "main").read_text(encoding="utf-8").strip()

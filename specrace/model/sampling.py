@@ -66,7 +66,7 @@ def warp(logits: Tensor, params: SamplingParams) -> Tensor:
     if params.top_p < 1.0:
         ordered, order = logits.sort(dim=-1, descending=True)
         before = ordered.softmax(dim=-1).cumsum(dim=-1) - ordered.softmax(dim=-1)
-        # A token is dropped if the likelier ones already sum up to top_p; the likeliest always stays.
+        # A token is dropped if the likelier ones already sum up to top_p; the likeliest is never dropped.
         dropped = torch.zeros_like(before, dtype=torch.bool).scatter(-1, order, before >= params.top_p)
         logits = logits.masked_fill(dropped, -torch.inf)
     return logits

@@ -53,7 +53,7 @@ class Replay(Protocol):
         """The forward that reads prompts; None if the eager model reads them."""
 
     def __call__(self, tree: TreeTensors, data: Tensor) -> Tensor:
-        """Logits [N, V] from a tree and the cache columns up to the end of the tree's own, [L, 2, 1, H, end, D]."""
+        """Logits [N, V] of a tree; `data` [L, 2, 1, H, end, D] is the cache up to the tree's last column."""
 
 
 class Scorer:
@@ -191,7 +191,7 @@ class Scorer:
 
     @contextmanager
     def between_forwards(self) -> Iterator[None]:
-        """Limit torch to one thread between forwards of the compiled decoder, which has threads of its own.
+        """Limit torch to one thread between forwards of the compiled decoder, which has its own threads.
 
         Otherwise torch's threads would spin for a while after each operation, on processors that the next forward
         needs.

@@ -163,7 +163,7 @@ class Follower:
         self.stores[number].restore(self._at(source, length))
 
     def move(self, number: int, length: int, path: list[int]) -> None:
-        """Gather a path right behind the committed tokens of a store."""
+        """Move a path directly after the committed tokens of a store."""
         self._at(number, length).move(path)
 
     def read(self, number: int, tokens: list[int]) -> None:
@@ -207,7 +207,7 @@ class LeadingStore(KVStore):
         super().restore(source)
 
     def move(self, path: Sequence[int]) -> None:
-        """Move the keys and values at `path` behind the committed tokens, on this process and on all followers."""
+        """Move the keys and values at `path` directly after the committed tokens, here and on all followers."""
         self.followers.send("move", self.number, self.length, list(path))
         super().move(path)
 

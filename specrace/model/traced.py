@@ -66,7 +66,7 @@ class TracedForward:
             raise ValueError("the model's operations depend on its tokens")
 
     def __call__(self, tree: TreeTensors, data: Tensor) -> Tensor:
-        """Logits [N, V] from a tree and the cache columns up to the end of the tree's own, [L, 2, 1, H, end, D]."""
+        """Logits [N, V] of a tree; `data` [L, 2, 1, H, end, D] is the cache up to the tree's last column."""
         step = self._one_row if tree.ids.shape[1] == 1 else self._several_rows
         logits: Tensor = step(tree.base, tree.ids, tree.depths, tree.masked, data, *self._weights)
         return logits

@@ -1,4 +1,4 @@
-"""A package from the user's package index: pip finds its address, and our own download resumes where it broke off."""
+"""A package from the user's package index: pip finds its address, and a download that was interrupted resumes."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def source(package: tuple[NamedModel, bytes], tmp_path: Path, monkeypatch: pytes
 
 @pytest.fixture
 def fast_conversion(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace the conversion, which takes half a minute, by writing placeholder files."""
+    """Replace the slow conversion by one that writes placeholder files."""
 
     def convert(folder: Path) -> None:
         for name in ("config.json", "tokenizer.json", "model.safetensors"):
@@ -73,8 +73,8 @@ def refuse_connection(*_: Any, **__: Any) -> Any:
     raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
 
 
-class Hub:
-    """Stands in for the hub and for its library, which downloads the files that the snapshot lacks."""
+class FakeHub:
+    """Replaces the hub and its library; `download` writes the files that the snapshot lacks."""
 
     def __init__(self) -> None:
         self.home = hub_home("nobody/Test-Model-Instruct")
@@ -101,15 +101,15 @@ class Hub:
 
 
 @pytest.fixture
-def hub(source: Source, monkeypatch: pytest.MonkeyPatch) -> Hub:  # noqa: ARG001  makes the caches empty
+def hub(source: Source, monkeypatch: pytest.MonkeyPatch) -> FakeHub:  # noqa: ARG001  makes the caches empty
     """A hub that has the model."""
-    stand_in = Hub()
-    monkeypatch.setattr("huggingface_hub.HfApi.model_info", stand_in.info)
-    monkeypatch.setattr("huggingface_hub.snapshot_download", stand_in.download)
-    return stand_in
+    fake = FakeHub()
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", fake.info)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fake.download)
+    return fake
 
 
-def test_a_fetch_needs_disk_space_only_for_missing_files(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fetch_needs_disk_space_only_for_missing_files(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     del hub.files["config.json"]
     hub.download()
     hub.files["config.json"] = b"{ }"
@@ -120,19 +120,20 @@ def test_a_fetch_needs_disk_space_only_for_missing_files(hub: Hub, monkeypatch: 
     assert ("fetching", 0, len(b"{ }")) in reports and not must_fetch(NAME)
 
 
-def test_only_partial_files_of_killed_downloads_are_deleted(hub: Hub, tmp_path: Path) -> None:
+def test_partial_files_of_killed_downloads_are_deleted_unless_locked_or_resumable(hub: FakeHub, tmp_path: Path) -> None:
     blobs, locks = hub.home / "blobs", tmp_path / "hub" / ".locks" / hub.home.name
     blobs.mkdir(parents=True)
     locks.mkdir(parents=True)
-    stale, held, older = (f"{stem}.incomplete" for stem in ("aa.01234567", "bb.89abcdef", "cc"))
-    for name in (stale, held, older):
+    # Older versions of the hub's library write names like the last one, and can resume such files.
+    stale, locked, older = (f"{stem}.incomplete" for stem in ("aa.01234567", "bb.89abcdef", "cc"))
+    for name in (stale, locked, older):
         (blobs / name).write_text("half")
     with FileLock(locks / "bb.lock"):
         fetch(NAME)
-    assert {blob.name for blob in blobs.iterdir()} == {held, older}
+    assert {blob.name for blob in blobs.iterdir()} == {locked, older}
 
 
-def test_after_an_interrupted_hash_check_the_next_fetch_checks_again(hub: Hub) -> None:
+def test_after_an_interrupted_hash_check_the_next_fetch_checks_again(hub: FakeHub) -> None:
     def interrupt(stage: str, *_: int) -> None:
         if stage == "checking":
             raise KeyboardInterrupt
@@ -149,7 +150,7 @@ def test_after_an_interrupted_hash_check_the_next_fetch_checks_again(hub: Hub) -
     assert fetch(NAME) == resolve(NAME) == "nobody/Test-Model-Instruct" and not must_fetch(NAME)
 
 
-def test_a_complete_model_in_the_hubs_cache_needs_no_request(hub: Hub) -> None:
+def test_a_complete_model_in_the_hubs_cache_needs_no_request(hub: FakeHub) -> None:
     hub.download()
     assert not must_fetch(NAME) and fetch(NAME) == "nobody/Test-Model-Instruct" and not hub.num_requests
 
@@ -363,7 +364,9 @@ def test_a_gated_model_asks_the_user_to_accept_the_licence(monkeypatch: pytest.M
         fetch(NAME)
 
 
-def test_missing_tokenizer_packages_are_reported_before_the_download(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_tokenizer_packages_are_reported_before_the_download(
+    hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     del hub.files["tokenizer.json"]
     hub.files["tokenizer.model"] = b"pieces"
     monkeypatch.setattr(fetching, "_is_installed", lambda name: name != "sentencepiece")
@@ -380,7 +383,7 @@ def test_a_cache_home_that_is_a_file_gives_one_sentence(tmp_path: Path, monkeypa
 
 
 def test_a_fetch_from_the_hub_deletes_a_partial_package(
-    hub: Hub, source: Source, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    hub: FakeHub, source: Source, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr("huggingface_hub.HfApi.model_info", refuse_connection)

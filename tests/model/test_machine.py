@@ -43,7 +43,7 @@ def test_released_workers_end_and_the_next_operation_starts_new_ones() -> None:
 
 
 GB = 1_000_000_000
-# What version 1 reports for no limit.
+# The number by which control groups of version 1 say that there is no limit.
 UNLIMITED = "9223372036854771712"
 
 
@@ -82,7 +82,7 @@ def test_a_containers_limit_bounds_free_memory(groups: Path, version: int, cgrou
     assert machine.free_memory() == 64 * GB // 1024 * 1024, "without limits, the host's memory"
     write_limit(top_group, version=version, max_bytes=8 * GB, used=5 * GB, cached=(GB, 2 * GB))
     assert machine.free_memory() == 6 * GB
-    # The narrowest of the enclosing groups counts; in a container that sees only its own group, the path leads nowhere.
+    # The limit of an enclosing group also counts. In a container that sees only its own group, the path does not exist.
     for path in ("/docker/ab12", "/docker/ab12/inner"):
         cgroup_file.write_text(cgroup.format(path=path))
         assert machine.free_memory() == 6 * GB

@@ -85,7 +85,7 @@ def test_the_roofline_is_measured_once_and_peak_memory_includes_an_allocation() 
 
 
 def test_measure_bandwidth_measures_a_cpu_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a shared machine it changes by a factor of two within minutes."""
+    """The bandwidth of a shared machine changes by a factor of two within minutes."""
     bandwidths = iter((1e9, 2e9, 4e9))
     monkeypatch.setattr("specrace.model.target.copy_bandwidth", lambda _: next(bandwidths))
     target = tiny_target("llama")

@@ -19,6 +19,7 @@ from specrace.core.settings import SETTINGS
 from specrace.model import sampling
 from specrace.model.sampling import Sampler, warp
 
+# The largest seed that the settings allow.
 MAX_SEED = 2**53
 
 

@@ -43,7 +43,7 @@ def traced_target(name: str, *, packed: bool = False, **changes: Any) -> Target:
     return target
 
 
-# For tests that do not change the target: capturing takes longer than the test itself.
+# Shared by tests that do not change the target, because capturing takes longer than a test.
 shared_target = cache(traced_target)
 
 

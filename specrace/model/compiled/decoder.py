@@ -258,7 +258,7 @@ def _attend(job, number, thread, vector_width):
 
 @compiled
 def _add_values(job, values, count, rows, factors, factor_step, target, target_step, vector_width):
-    """Add the values of `count` tokens, each times its factor, to at most one tile's worth of a head's rows."""
+    """Add the values of `count` tokens, each times its factor, to `rows` (at most a tile's) rows of a head."""
     itemsize = SIZES[job.cache_kind]
     done = 0
     while done < job.size:

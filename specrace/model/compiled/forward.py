@@ -48,7 +48,7 @@ class CompiledForward:
         self._buffers: dict[str, Tensor] = {}
 
     def __call__(self, tree: TreeTensors, data: Tensor) -> Tensor:
-        """Logits [N, V] from a tree and the cache columns up to the end of the tree's own, [L, 2, 1, H, end, D]."""
+        """Logits [N, V] of a tree; `data` [L, 2, 1, H, end, D] is the cache up to the tree's last column."""
         # Two simultaneous jobs would overwrite each other's memory.
         with self._lock:
             return self._run(tree, data)

@@ -28,7 +28,7 @@ FLOAT32, BFLOAT16, INT8 = 0, 1, 2
 SIZES = (4, 2, 1)
 
 TILE_OUTPUTS = 4
-# How many vectors `add_weighted` sums at once if a head is wide enough.
+# How many vectors `add_weighted` sums in one call if a head is wide enough.
 VECTORS = 4
 
 _INT, _LONG, _FLOAT = ir.IntType(32), ir.IntType(64), ir.FloatType()
