@@ -107,7 +107,7 @@ def run(options: argparse.Namespace) -> int:
     # All prompts are built first, so that a bad question ends the command before the model has worked for long.
     prepared = [prepare(workbench, line["id"], line["question"], spec, passages, noise) for line in lines]
     for question in prepared:
-        answers.append(answer(workbench, question, spec))
+        answers.append(answer_question(workbench, question, spec))
         _show(out, answers[-1])
     if options.save_transcripts is not None:
         rows = ((answer.id, answer.prompt, answer.output) for answer in answers)
@@ -144,7 +144,7 @@ def prepare(
     return PreparedQuestion(question_id, question, prompt, hits)
 
 
-def answer(workbench: Workbench, prepared: PreparedQuestion, spec: RaceSpec) -> Answer:
+def answer_question(workbench: Workbench, prepared: PreparedQuestion, spec: RaceSpec) -> Answer:
     """Answer a question greedily.
 
     In 32 bits the lane `trie` decodes, which gives vanilla's text faster. In 16 bits vanilla decodes, because near ties

@@ -60,9 +60,10 @@ def run(options: argparse.Namespace) -> int:
 
 def read_repeat(text: Any) -> Callable[[Repeated], bool]:
     """A function that says after each run whether to run again, from the value of --repeat. Raises InputError."""
-    runs_left = REPEAT.check(text)
-    if runs_left is None:
+    runs: int | None = REPEAT.check(text)
+    if runs is None:
         return RepeatUntilNarrow(AUTO_S, REPEAT.high)
+    runs_left = runs
 
     def run_again(_: Repeated) -> bool:
         nonlocal runs_left

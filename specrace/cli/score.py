@@ -30,6 +30,7 @@ from specrace.lab.transcripts import TranscriptFile
 from specrace.model.chat_tokenizer import ChatTokenizer, load_tokenizer
 from specrace.model.names import NAMES, must_fetch, resolve
 
+# The width of the table in a file or a pipe, in characters.
 TABLE_WIDTH = 140
 KEEP_OUTPUTS_HELP = "let lanes also draft from the outputs of earlier requests"
 FORMAT_HELP = f"the log's format: {', '.join(FORMATS)}; default: recognised from the log"
@@ -49,7 +50,7 @@ def add_parser(commands: Any) -> None:
     add_log_arguments(parser)
     parser.add_argument("--lanes", help="comma-separated; default: every lane that can be scored")
     parser.add_argument(
-        "--num-draft", help="maximum draft tokens in a step, for every lane; default: each lane's own on a GPU"
+        "--num-draft", help="maximum draft tokens in a step, for every lane; default: each lane's default on a GPU"
     )
     parser.add_argument("--option", action="append", default=[], metavar="LANE.KEY=VALUE", help=OPTION_HELP)
     parser.add_argument("--by", choices=("category",), help="also show a row for each category")

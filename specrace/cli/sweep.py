@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 ANSWERS = "answers.jsonl"
 MAX_PROCESSES = 1024
+# The width of the table in a file or a pipe, in characters.
 TABLE_WIDTH = 140
 TABLE_COLUMNS = ("outputs", "tau", "drafted_per_step", "acceptance_rate", "draft_ms_per_step", "expected_speedup")
 _MAX_ANSWERS_BYTES = 1_000_000_000
@@ -169,7 +170,7 @@ def answer_questions(options: argparse.Namespace) -> list[Transcript]:
 
     With --out, every answer is written there; with --resume, the answers written there are reused.
     """
-    from specrace.cli.answers import answer, prepare
+    from specrace.cli.answers import answer_question, prepare
 
     lines = read_questions(options.questions)
     spec = RaceSpec(("trie",), max_new_tokens=options.max_new_tokens)
@@ -187,7 +188,7 @@ def answer_questions(options: argparse.Namespace) -> list[Transcript]:
     }
     for key, line in zip(keys, lines, strict=True):
         if key not in rows:
-            new_answer = answer(workbench, prepared[key], spec)
+            new_answer = answer_question(workbench, prepared[key], spec)
             rows[key] = {
                 "id": line["id"],
                 "category": str(line.get("category", "none")),

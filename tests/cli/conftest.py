@@ -54,13 +54,13 @@ def shared_models() -> Iterator[None]:
 
 
 @pytest.fixture
-def main_here(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """A function that runs the command line in this process, which takes less time than a new process."""
+def call_main(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A function that calls `main` in this process, which takes less time than a new process."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("HTTPS_PROXY", REFUSING_PROXY)
 
     def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-        command = [*map(str, arguments)]
+        command = list(map(str, arguments))
         try:
             code = main(command)
         except SystemExit as exit_:

@@ -40,10 +40,10 @@ def test_a_sentence_that_occurs_twice_is_a_repetition(text: str, repeats: bool) 
     assert make_answer(text, "eos", 1.0).repeats is repeats
 
 
-def test_answers_with_and_without_passages(main_here, tmp_path: Path) -> None:
+def test_answers_with_and_without_passages(call_main, tmp_path: Path) -> None:
     questions, saved = tmp_path / "two.jsonl", tmp_path / "saved.jsonl"
     questions.write_text("".join(QUESTIONS.read_text().splitlines(keepends=True)[:2]))
-    done = main_here("answers", "--questions", questions, "--json", "--save-transcripts", saved)
+    done = call_main("answers", "--questions", questions, "--json", "--save-transcripts", saved)
     assert (done.returncode, done.stderr) == (0, "")
     result = json.loads(done.stdout)
     assert (result["stops"], result["loops"], result["model"]) == (1.0, 0.0, "tiny")
@@ -53,7 +53,7 @@ def test_answers_with_and_without_passages(main_here, tmp_path: Path) -> None:
     assert [len(transcript.output) for transcript in TranscriptFile(saved)] == [
         answer["tokens"] for answer in result["answers"]
     ]
-    done = main_here("answers", "--questions", questions, "--passages", "0", "--max-new-tokens", "3")
+    done = call_main("answers", "--questions", questions, "--passages", "0", "--max-new-tokens", "3")
     assert done.returncode == 0 and "3 tokens, cut at the limit" in done.stdout
     summary = "two, 2 answers: 0% loop, 0% repeat a sentence, 0% stop by themselves; 3 tokens"
     assert summary in " ".join(done.stdout.split())
@@ -68,14 +68,14 @@ def test_answers_with_and_without_passages(main_here, tmp_path: Path) -> None:
         (["--save-transcripts", "/no/such/folder/t.jsonl"], "/no/such/folder"),
     ],
 )
-def test_bad_arguments_print_one_sentence(main_here, arguments: list[str], message: str) -> None:
-    done = main_here("answers", *arguments)
+def test_bad_arguments_print_one_sentence(call_main, arguments: list[str], message: str) -> None:
+    done = call_main("answers", *arguments)
     assert done.returncode == 2 and message in done.stderr and len(done.stderr.strip().splitlines()) == 1
 
 
-def test_a_file_with_a_prompt_that_is_no_question_is_refused(main_here, tmp_path: Path) -> None:
+def test_a_file_with_a_prompt_that_is_no_question_is_refused(call_main, tmp_path: Path) -> None:
     (tmp_path / "ids.jsonl").write_text('{"question": "Why?"}\n{"prompt_ids": [1]}\n')
-    done = main_here("answers", "--questions", tmp_path / "ids.jsonl")
+    done = call_main("answers", "--questions", tmp_path / "ids.jsonl")
     assert done.returncode == 2 and "without a question" in done.stderr
 
 

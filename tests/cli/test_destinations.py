@@ -61,13 +61,13 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("command", COMMANDS, ids=["race", "calibrate"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_path_that_is_no_regular_file_is_refused_before_the_work(
-    main_here, tmp_path: Path, command, kind: str
+    call_main, tmp_path: Path, command, kind: str
 ) -> None:
     make, words = KINDS[kind]
     path = tmp_path / "out"
     make(path)
     before = state(tmp_path)
-    done = main_here(*command, path)
+    done = call_main(*command, path)
     assert (done.returncode, done.stdout) == (2, "")
     assert str(path) in done.stderr and words in done.stderr and done.stderr.count("\n") == 1
     assert state(tmp_path) == before
@@ -75,9 +75,9 @@ def test_a_path_that_is_no_regular_file_is_refused_before_the_work(
 
 @pytest.mark.usefixtures("no_work")
 @pytest.mark.parametrize("command", COMMANDS, ids=["race", "calibrate"])
-def test_a_folder_that_cannot_be_written_is_refused_before_the_work(main_here, command) -> None:
+def test_a_folder_that_cannot_be_written_is_refused_before_the_work(call_main, command) -> None:
     # Even root cannot write there.
-    done = main_here(*command, "/proc/self/out.json")
+    done = call_main(*command, "/proc/self/out.json")
     assert done.returncode == 2 and "cannot be written" in done.stderr and done.stderr.count("\n") == 1
 
 

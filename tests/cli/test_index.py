@@ -27,37 +27,37 @@ def notes(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_race_searches_an_index_and_documents_can_be_added(main_here: Run, notes: Path, tmp_path: Path) -> None:
+def test_a_race_searches_an_index_and_documents_can_be_added(call_main: Run, notes: Path, tmp_path: Path) -> None:
     out = tmp_path / "index"
-    done = main_here("index", notes, "--out", out, "--json")
+    done = call_main("index", notes, "--out", out, "--json")
     head = json.loads(done.stdout)
     assert (done.returncode, done.stderr) == (0, "")
     assert (head["kind"], head["documents"], head["passages"], head["dim"]) == ("exact", 2, 2, 384)
     question = ("race", "When was the hall built?", "--lanes", "trie", "--json")
-    done = main_here(*question, "--index", out)
+    done = call_main(*question, "--index", out)
     result = json.loads(done.stdout)
     addresses = [(passage["document"], passage["place"]) for passage in result["passages"]]
     assert done.stderr == "" and addresses == [("hall.md", "History"), ("tea.md", "")]
     assert "1911" in result["lanes"][0]["text"]
     more = notes / "more.txt"
     more.write_text("Boats sail at noon on every day but Sunday.")
-    done = main_here("index", notes, "--out", out, "--add")
+    done = call_main("index", notes, "--out", out, "--add")
     assert done.returncode == 0 and "3 documents, 3 passages, exact search" in " ".join(done.stdout.split())
 
 
-def test_answers_draws_its_questions_from_given_documents(main_here: Run, tmp_path: Path) -> None:
+def test_answers_draws_its_questions_from_given_documents(call_main: Run, tmp_path: Path) -> None:
     file = tmp_path / "boats.txt"
     file.write_text("Boats sail at noon on every day but Sunday.")
-    done = main_here("answers", "--docs", file, "--max-new-tokens", "4", "--noise", ".5", "--json")
+    done = call_main("answers", "--docs", file, "--max-new-tokens", "4", "--noise", ".5", "--json")
     result = json.loads(done.stdout)
     questions = [answer["question"] for answer in result["answers"]]
     assert (result["questions"], questions) == ("auto", ["Explain: “Boats sail at noon on every day but Sunday.”"])
 
 
-def test_passages_measured_in_tokens_overlap(main_here: Run, notes: Path, tmp_path: Path) -> None:
+def test_passages_measured_in_tokens_overlap(call_main: Run, notes: Path, tmp_path: Path) -> None:
     text = " ".join(f"Sentence number {number} is in this file." for number in range(40))
     (notes / "long.txt").write_text(text)
-    done = main_here(
+    done = call_main(
         "index", notes / "long.txt", "--out", tmp_path / "i", "--passage-tokens", "40", "--overlap", "10", "--json"
     )
     lines = [json.loads(line) for line in (tmp_path / "i" / "passages.jsonl").read_text().splitlines()]
@@ -86,8 +86,8 @@ def test_passages_measured_in_tokens_overlap(main_here: Run, notes: Path, tmp_pa
         (["app", "--index", "{notes}", "--no-fetch"], "holds no index"),
     ],
 )
-def test_bad_arguments_print_one_sentence(main_here: Run, notes: Path, arguments: list[str], message: str) -> None:
-    done = main_here(*(argument.format(notes=notes) for argument in arguments))
+def test_bad_arguments_print_one_sentence(call_main: Run, notes: Path, arguments: list[str], message: str) -> None:
+    done = call_main(*(argument.format(notes=notes) for argument in arguments))
     assert done.returncode == 2 and message in done.stderr and done.stdout == ""
     # Progress messages end with " ...".
     assert len([line for line in done.stderr.strip().splitlines() if not line.endswith(" ...")]) == 1

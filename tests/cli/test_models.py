@@ -37,14 +37,14 @@ def make_model_folder(folder: Path) -> None:
         (folder / name).write_text("{}")
 
 
-def test_the_list_shows_where_every_model_is_and_its_size(main_here: Run, tmp_path: Path) -> None:
+def test_the_list_shows_where_every_model_is_and_its_size(call_main: Run, tmp_path: Path) -> None:
     make_model_folder(tmp_path / "specrace" / "models" / "smollm2-135m")
-    done = main_here("models")
+    done = call_main("models")
     rows = {line.split()[0]: line for line in done.stdout.splitlines()[1:-1]}
     assert done.returncode == 0 and list(rows) == list(NAMES)
     assert "bundled" in rows["tiny"] and "cached" in rows["smollm2-135m"] and "to fetch" in rows["qwen3-8b"]
     assert "32.8 GB" in rows["qwen3-8b"] and "qwen3-0.6b" in rows["qwen3-8b"] and "Apache-2.0" in rows["qwen3-8b"]
-    described = {model["name"]: model for model in json.loads(main_here("models", "--json").stdout)["models"]}
+    described = {model["name"]: model for model in json.loads(call_main("models", "--json").stdout)["models"]}
     assert described["smollm2-135m"]["folder"] == str(tmp_path / "specrace" / "models" / "smollm2-135m")
     assert described["smollm2-135m"]["memory_bytes"] == {"float32": 538_060_032, "bfloat16": 269_030_016}
     assert described["vicuna-7b"]["draft_model"] == "vicuna-68m" and described["mistral-7b"]["draft_model"] is None
@@ -55,14 +55,14 @@ def test_every_draft_model_has_a_short_name_and_is_smaller_than_its_model() -> N
         assert not model.draft or NAMES[model.draft].parameters < model.parameters
 
 
-def test_a_bundled_model_is_not_fetched(main_here: Run) -> None:
-    done = main_here("models", "get", "tiny", "--json")
+def test_a_bundled_model_is_not_fetched(call_main: Run) -> None:
+    done = call_main("models", "get", "tiny", "--json")
     assert (done.returncode, json.loads(done.stdout)) == (0, {"name": "tiny", "model": str(BUNDLED_MODEL)})
-    assert str(BUNDLED_MODEL) in main_here("models", "get", "tiny").stdout
+    assert str(BUNDLED_MODEL) in call_main("models", "get", "tiny").stdout
 
 
-def test_an_unknown_name_prints_one_sentence(main_here: Run) -> None:
-    done = main_here("models", "get", "gpt-9")
+def test_an_unknown_name_prints_one_sentence(call_main: Run) -> None:
+    done = call_main("models", "get", "gpt-9")
     assert (done.returncode, done.stdout) == (2, "") and "no model named 'gpt-9'" in done.stderr
 
 

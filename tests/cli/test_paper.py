@@ -12,23 +12,23 @@ from tests.cli.conftest import Run
 from tests.lab.parts import copying, write_log
 
 
-def test_tables_and_figures_are_made_from_logs(main_here: Run, tmp_path: Path) -> None:
+def test_tables_and_figures_are_made_from_logs(call_main: Run, tmp_path: Path) -> None:
     log = write_log(tmp_path / "log.jsonl", copying(8))
-    printed = json.loads(main_here("paper", "table3", log, "--json").stdout)
+    printed = json.loads(call_main("paper", "table3", log, "--json").stdout)
     assert printed["table"] == "table3" and printed["tables"][0]["columns"][0] == "category"
-    drawn = main_here("paper", "figure4", log, "--out", tmp_path / "plots")
+    drawn = call_main("paper", "figure4", log, "--out", tmp_path / "plots")
     assert {path.name for path in (tmp_path / "plots").iterdir()} == {"figure4.csv", "figure4.svg", "figure4.png"}
     assert drawn.returncode == 0 and "12 or more" in drawn.stdout and "8 requests" in drawn.stdout
-    refused = main_here("paper", "table4", log)
+    refused = call_main("paper", "table4", log)
     assert refused.returncode == 2 and "two retrievals" in refused.stderr
 
 
 def test_table_4_compares_clean_and_noisy_retrieval(
-    main_here: Run, tmp_path: Path, bundled: Workbench, monkeypatch: pytest.MonkeyPatch
+    call_main: Run, tmp_path: Path, bundled: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("specrace.cli.sweep.open_workbench", lambda _: bundled)
     questions = tmp_path / "q.jsonl"
     questions.write_text('{"question": "What is a trie?"}\n{"question": "What causes the tides?"}\n')
-    done = main_here("paper", "table4", "--questions", questions, "--max-new-tokens", "6", "--json")
+    done = call_main("paper", "table4", "--questions", questions, "--max-new-tokens", "6", "--json")
     assert done.returncode == 0, done.stderr
     assert [row[0] for row in json.loads(done.stdout)["tables"][0]["rows"]] == ["all", "clean", "noisy"]

@@ -34,23 +34,23 @@ def test_the_default_lanes_give_vanillas_text_and_quote_the_evidence(recorded) -
     assert {"model", "dtype", "device", "versions", "settings"} <= set(result)
 
 
-def test_replay_shows_what_was_recorded(main_here, recorded) -> None:
+def test_replay_shows_what_was_recorded(call_main, recorded) -> None:
     result, path = recorded
-    done = main_here("replay", path, "--json")
+    done = call_main("replay", path, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == result
 
 
-def test_replay_without_json_prints_the_table(main_here, recorded) -> None:
-    done = main_here("replay", recorded[1], "--speed", "500")
+def test_replay_without_json_prints_the_table(call_main, recorded) -> None:
+    done = call_main("replay", recorded[1], "--speed", "500")
     assert done.returncode == 0, done.stderr
     assert "identical" in done.stdout and "trie" in done.stdout
 
 
-def test_a_race_is_repeated_and_saved_with_its_range(main_here, tmp_path: Path) -> None:
+def test_a_race_is_repeated_and_saved_with_its_range(call_main, tmp_path: Path) -> None:
     file = tmp_path / "race.jsonl"
     settings = ("--lanes", "trie", "--max-new-tokens", "16", "--repeat", "3", "--save", file, "--json")
-    done = main_here("race", "Why does bread rise?", *settings)
+    done = call_main("race", "Why does bread rise?", *settings)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert 1 <= result["runs"] <= 3 and result["repeated"]["note"]
@@ -58,14 +58,14 @@ def test_a_race_is_repeated_and_saved_with_its_range(main_here, tmp_path: Path) 
         assert lane["speedup_low"] <= lane["speedup"] <= lane["speedup_high"]
     kinds = [json.loads(line)["type"] for line in file.read_text().splitlines()]
     assert kinds[-2:] == ["finished", "repeated"] and kinds.count("repeated") == 1
-    assert json.loads(main_here("replay", file, "--json").stdout) == result
+    assert json.loads(call_main("replay", file, "--json").stdout) == result
 
 
-def test_a_sampled_race_reads_given_documents_and_prints_no_control_character(main_here, tmp_path: Path) -> None:
+def test_a_sampled_race_reads_given_documents_and_prints_no_control_character(call_main, tmp_path: Path) -> None:
     hostile = "# \x1b[31mRed <img src=x>\n\nThe zebrafinch sings at dawn to <|end|> mark ${alert(1)} its nest.\n"
     (tmp_path / "zebra finch.md").write_text(hostile)
     (tmp_path / "noise.txt").write_bytes(b"\x00\xff\x01")
-    done = main_here(
+    done = call_main(
         "race", "When does the zebrafinch sing?", "--docs", tmp_path, "--lanes", "trie,jacobi", "--temperature", "0.8",
         "--seed", "7", "--max-new-tokens", "24", "--option", "trie.n=5",
     )  # fmt: skip
@@ -75,8 +75,8 @@ def test_a_sampled_race_reads_given_documents_and_prints_no_control_character(ma
     assert "Left out:" in done.stderr and "noise.txt is not UTF-8 text" in done.stderr
 
 
-def test_lanes_lists_options_with_bounds(main_here) -> None:
-    done = main_here("lanes", "--json")
+def test_lanes_lists_options_with_bounds(call_main) -> None:
+    done = call_main("lanes", "--json")
     lanes = {row["lane"]: row for row in json.loads(done.stdout)["lanes"]}
     options = {option["name"]: option for row in lanes.values() for option in row["options"]}
     names = "trie.n trie.prefix trie.static trigram.min_context_count prompt-lookup.longest lookahead.window"
@@ -119,10 +119,10 @@ def assert_one_sentence(done: subprocess.CompletedProcess[str], words: str) -> N
 
 
 @pytest.mark.parametrize(("arguments", "words"), BAD)
-def test_bad_input_prints_one_sentence_and_exits_with_2(main_here, tmp_path: Path, arguments, words: str) -> None:
+def test_bad_input_prints_one_sentence_and_exits_with_2(call_main, tmp_path: Path, arguments, words: str) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
-    done = main_here("race", *(text.format(empty=empty) for text in arguments), "--json")
+    done = call_main("race", *(text.format(empty=empty) for text in arguments), "--json")
     assert_one_sentence(done, words.format(empty=empty))
     assert list(empty.iterdir()) == []
 
@@ -136,25 +136,25 @@ BAD_RECORDINGS = ["", "{}\n", "not json", '{"type": "started"}\n', "\xff\xfe"]
 
 
 @pytest.mark.parametrize("text", BAD_RECORDINGS)
-def test_a_bad_recording_prints_one_sentence(main_here, tmp_path: Path, text: str) -> None:
+def test_a_bad_recording_prints_one_sentence(call_main, tmp_path: Path, text: str) -> None:
     path = tmp_path / "bad.jsonl"
     path.write_text(text, encoding="latin-1")
-    assert_one_sentence(main_here("replay", path), str(path))
+    assert_one_sentence(call_main("replay", path), str(path))
 
 
 @pytest.mark.parametrize("name", ["x" * 100_000, "\x1b[2J\x07x"])
-def test_names_in_messages_are_shortened_and_have_no_control_characters(main_here, name: str) -> None:
+def test_names_in_messages_are_shortened_and_have_no_control_characters(call_main, name: str) -> None:
     for arguments in (
         ("race", "Why?", "--lanes", name),
         ("replay", name),
         ("race", "Why?", "--num-draft", name),
         (name,),
     ):
-        done = main_here(*arguments)
+        done = call_main(*arguments)
         assert_one_sentence(done, "x")
         assert len(done.stderr) < 1000 and done.stderr.rstrip("\n").isprintable()
 
 
-def test_save_without_msgspec_is_refused_before_the_race(main_here, tmp_path, monkeypatch) -> None:
+def test_save_without_msgspec_is_refused_before_the_race(call_main, tmp_path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "msgspec", None)
-    assert_one_sentence(main_here("race", "Why?", "--save", tmp_path / "race.jsonl"), "msgspec")
+    assert_one_sentence(call_main("race", "Why?", "--save", tmp_path / "race.jsonl"), "msgspec")

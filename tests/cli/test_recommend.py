@@ -22,8 +22,8 @@ def log(tmp_path: Path) -> Path:
     return write_log(tmp_path / "log.jsonl", copying(40))
 
 
-def test_the_json_has_the_documented_fields(main_here: Run, log: Path) -> None:
-    done = main_here("recommend", log, *SMALL_GRID, "--json")
+def test_the_json_has_the_documented_fields(call_main: Run, log: Path) -> None:
+    done = call_main("recommend", log, *SMALL_GRID, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     result = json.loads(done.stdout)
     figures = ("tau", "tau_low", "tau_high", "speedup", "speedup_low", "speedup_high")
@@ -37,57 +37,57 @@ def test_the_json_has_the_documented_fields(main_here: Run, log: Path) -> None:
     assert result["not_tested"] and result["text"]
 
 
-def test_engine_restricts_the_lanes_to_those_of_the_engine(main_here: Run, log: Path) -> None:
-    done = main_here("recommend", log, "--engine", "transformers", "--grid", "num_draft=4", "--json")
+def test_engine_restricts_the_lanes_to_those_of_the_engine(call_main: Run, log: Path) -> None:
+    done = call_main("recommend", log, "--engine", "transformers", "--grid", "num_draft=4", "--json")
     result = json.loads(done.stdout)
     assert result["recommendation"]["lane"] in ("vanilla", "prompt-lookup")
     assert list(result["exports"]) == ["transformers"]
 
 
 def test_a_sweep_gives_the_same_recommendation_and_fixes_the_settings(
-    main_here: Run, log: Path, tmp_path: Path
+    call_main: Run, log: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "sweep"
-    assert main_here("sweep", log, *SMALL_GRID, "--cost-curve", "assumed-cpu", "--out", out).returncode == 0
-    first = json.loads(main_here("recommend", out, "--json").stdout)
-    second = json.loads(main_here("recommend", log, *SMALL_GRID, "--cost-curve", "assumed-cpu", "--json").stdout)
+    assert call_main("sweep", log, *SMALL_GRID, "--cost-curve", "assumed-cpu", "--out", out).returncode == 0
+    first = json.loads(call_main("recommend", out, "--json").stdout)
+    second = json.loads(call_main("recommend", log, *SMALL_GRID, "--cost-curve", "assumed-cpu", "--json").stdout)
     for name in ("recommendation", "groups", "profile", "batches"):
         assert first[name] == second[name]
-    refused = main_here("recommend", out, *SMALL_GRID)
+    refused = call_main("recommend", out, *SMALL_GRID)
     assert refused.returncode == 2 and "holds a sweep with its own settings" in refused.stderr
 
 
-def test_quick_gives_the_recommendation_of_the_full_grid(main_here: Run, log: Path) -> None:
+def test_quick_gives_the_recommendation_of_the_full_grid(call_main: Run, log: Path) -> None:
     arguments = ("recommend", log, "--lanes", "prompt-lookup,suffix,trie", "--json")
-    full, quick = (json.loads(main_here(*arguments, *extra).stdout) for extra in ((), ("--quick", "--seed", "1")))
+    full, quick = (json.loads(call_main(*arguments, *extra).stdout) for extra in ((), ("--quick", "--seed", "1")))
     names = ("lane", "options", "num_draft", "tau")
     assert [quick["recommendation"][name] for name in names] == [full["recommendation"][name] for name in names]
     assert any(sentence.startswith("Of 13 settings tried on 16 requests the best") for sentence in quick["text"])
     assert all(quick["exports"].values())
 
 
-def test_the_page_gives_the_recommendation_of_quick(main_here: Run, log: Path) -> None:
+def test_the_page_gives_the_recommendation_of_quick(call_main: Run, log: Path) -> None:
     by_engine = {engine["engine"]: engine for engine in advise(log)["engines"]}
     for engine in ("vllm", "transformers"):
-        done = json.loads(main_here("recommend", log, "--quick", "--engine", engine, "--json").stdout)
+        done = json.loads(call_main("recommend", log, "--quick", "--engine", engine, "--json").stdout)
         # The time that our own lanes take to draft differs from run to run, but this curve has no milliseconds.
         assert by_engine[engine]["recommendation"] == done["recommendation"]
         assert by_engine[engine]["export"]["settings"] == done["exports"][engine]["settings"]
         assert by_engine[engine]["text"] == done["text"]
 
 
-def test_batch_sets_the_batch_size_of_the_recommendation(main_here: Run, log: Path) -> None:
-    done = main_here("recommend", log, *SMALL_GRID, "--cost-curve", "l4-8b", "--batch", "64", "--json")
+def test_batch_sets_the_batch_size_of_the_recommendation(call_main: Run, log: Path) -> None:
+    done = call_main("recommend", log, *SMALL_GRID, "--cost-curve", "l4-8b", "--batch", "64", "--json")
     result = json.loads(done.stdout)
     assert result["settings"]["batch"] == 64 and "in batches of 64," in result["text"][0]
     (row,) = [row for row in result["batches"] if row["batch"] == 64]
     assert row["speedup"] == result["recommendation"]["speedup"]
 
 
-def test_out_gets_the_exports_the_profile_and_the_corpus(main_here: Run, log: Path, tmp_path: Path) -> None:
+def test_out_gets_the_exports_the_profile_and_the_corpus(call_main: Run, log: Path, tmp_path: Path) -> None:
     (tmp_path / "hall.md").write_text("The hall was built in 1911.")
     out = tmp_path / "exports"
-    done = main_here("recommend", log, *SMALL_GRID, "--out", out, "--docs", tmp_path / "hall.md")
+    done = call_main("recommend", log, *SMALL_GRID, "--out", out, "--docs", tmp_path / "hall.md")
     assert done.returncode == 0, done.stderr
     assert json.loads((out / "sglang-corpus.jsonl").read_text()) == "The hall was built in 1911."
     assert "--speculative-ngram-external-corpus-path sglang-corpus.jsonl" in (out / "sglang.txt").read_text()
@@ -107,8 +107,8 @@ def test_out_gets_the_exports_the_profile_and_the_corpus(main_here: Run, log: Pa
         (("specrace",), "sweep.json cannot be read"),
     ],
 )
-def test_bad_arguments_print_one_sentence(main_here: Run, log: Path, arguments: tuple[str, ...], words: str) -> None:
-    done = main_here("recommend", *(str(log) if argument == "log.jsonl" else argument for argument in arguments))
+def test_bad_arguments_print_one_sentence(call_main: Run, log: Path, arguments: tuple[str, ...], words: str) -> None:
+    done = call_main("recommend", *(str(log) if argument == "log.jsonl" else argument for argument in arguments))
     assert done.returncode == 2 and done.stdout == ""
     assert words in done.stderr and done.stderr.count("\n") == 1
 

@@ -64,10 +64,10 @@ def add_escapes(rows: Rows) -> Rows:
     return rows
 
 
-def test_replay_prints_no_control_characters_of_a_recording(main_here, tmp_path: Path, rows: Rows) -> None:
+def test_replay_prints_no_control_characters_of_a_recording(call_main, tmp_path: Path, rows: Rows) -> None:
     file = write(tmp_path / "hostile.jsonl", add_escapes(rows))
     for arguments in (("--speed", "1000"), ("--json",)):
-        done = main_here("replay", file, *arguments)
+        done = call_main("replay", file, *arguments)
         assert done.returncode == 0, done.stderr
         assert not set("\x1b\x07\x9b\u202e") & set(done.stdout)
     assert json.loads(done.stdout)["lanes"][1]["lane"] == f"bi{ESCAPES}"
@@ -83,14 +83,14 @@ def add_repeated_runs(rows: Rows, note: str) -> Rows:
     return [*rows, {"type": "repeated", "runs": 5, "lanes": lanes, "disturbed": False, "note": note}]
 
 
-def test_repeated_runs_are_replayed(main_here, tmp_path: Path, rows: Rows) -> None:
+def test_repeated_runs_are_replayed(call_main, tmp_path: Path, rows: Rows) -> None:
     file = write(tmp_path / "again.jsonl", add_repeated_runs(add_escapes(rows), f"Medians of 5 runs. {ESCAPES}"))
-    done = main_here("replay", file, "--speed", "1000")
+    done = call_main("replay", file, "--speed", "1000")
     assert done.returncode == 0, done.stderr
     speedup = format_speedup(rows[-1]["lanes"][1]["speedup"])
     assert f"{speedup} ({speedup[:-1]} to {speedup[:-1]})" in done.stdout and "runs: 5" in done.stdout
     assert "Medians of 5 runs." in done.stdout and not set("\x1b\x07\x9b\u202e") & set(done.stdout)
-    result = json.loads(main_here("replay", file, "--json").stdout)
+    result = json.loads(call_main("replay", file, "--json").stdout)
     assert result["runs"] == 5 and result["lanes"][1]["speedup_low"] == result["lanes"][1]["speedup"]
 
 
@@ -151,12 +151,12 @@ def test_a_lane_has_the_same_colour_on_the_page_and_in_the_terminal() -> None:
     assert hues["an unknown lane"] == HUES[-1] and style.count("--hue: #") == len(HUES)
 
 
-def test_a_truncated_recording_plays_to_its_end_and_says_so(main_here, tmp_path: Path) -> None:
+def test_a_truncated_recording_plays_to_its_end_and_says_so(call_main, tmp_path: Path) -> None:
     data = RECORDING.read_bytes()
     (tmp_path / "cut.jsonl").write_bytes(data[: len(data) // 2])
-    done = main_here("replay", tmp_path / "cut.jsonl", "--speed", "1000")
+    done = call_main("replay", tmp_path / "cut.jsonl", "--speed", "1000")
     assert done.returncode == 0 and "The recording is cut off here" in done.stdout
-    done = main_here("replay", tmp_path / "cut.jsonl", "--json")
+    done = call_main("replay", tmp_path / "cut.jsonl", "--json")
     assert done.returncode == 0 and json.loads(done.stdout)["stopped"] is True
 
 
@@ -195,18 +195,18 @@ HOSTILE: dict[str, Callable[[Rows], None]] = {
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_hostile_file_prints_one_short_sentence_and_exits_with_2(
-    main_here, tmp_path: Path, rows: Rows, kind: str
+    call_main, tmp_path: Path, rows: Rows, kind: str
 ) -> None:
     HOSTILE[kind](rows)
-    done = main_here("replay", write(tmp_path / "hostile.jsonl", rows), "--speed", "1000")
+    done = call_main("replay", write(tmp_path / "hostile.jsonl", rows), "--speed", "1000")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1 and len(done.stderr) < 400
 
 
 @pytest.mark.parametrize("file", ["/dev/zero", "/dev/tty", "{tmp}", "{tmp}/pipe"])
-def test_a_path_that_is_no_regular_file_is_refused(main_here, tmp_path: Path, file: str) -> None:
+def test_a_path_that_is_no_regular_file_is_refused(call_main, tmp_path: Path, file: str) -> None:
     os.mkfifo(tmp_path / "pipe")
-    done = main_here("replay", file.format(tmp=tmp_path))
+    done = call_main("replay", file.format(tmp=tmp_path))
     assert (done.returncode, done.stdout) == (2, "") and "cannot be read" in done.stderr
     assert done.stderr.count("\n") == 1
 
@@ -220,12 +220,12 @@ def test_a_closed_standard_output_is_no_error(flags: tuple[str, ...]) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_replay_without_msgspec_prints_one_sentence(main_here, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replay_without_msgspec_prints_one_sentence(call_main, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith(("msgspec", "specrace.views.recording_check"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delitem(sys.modules, "specrace.engine.recording")
     monkeypatch.setitem(sys.modules, "msgspec", None)
-    done = main_here("replay", RECORDING)
+    done = call_main("replay", RECORDING)
     assert done.returncode == 2 and "msgspec" in done.stderr and done.stderr.count("\n") == 1
 
 

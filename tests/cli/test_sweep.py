@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from specrace.cli.answers import answer, prepare
+from specrace.cli.answers import answer_question, prepare
 from specrace.engine.spec import RaceSpec
 from specrace.lab.sweep import CELLS
 from specrace.retrieval.documents import Document
@@ -48,15 +48,15 @@ def log(tmp_path: Path) -> Path:
     return write_log(tmp_path / "log.jsonl", copying(40))
 
 
-def groups(main_here: Run, *arguments: object) -> list[dict[str, Any]]:
+def groups(call_main: Run, *arguments: object) -> list[dict[str, Any]]:
     """The groups that `sweep --json` prints, with times set to 0."""
-    done = main_here("sweep", *arguments, "--json")
+    done = call_main("sweep", *arguments, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     return [row | TIMES for row in json.loads(done.stdout)["groups"]]
 
 
-def test_a_killed_sweep_resumes_without_losing_or_repeating_cells(main_here: Run, log: Path, tmp_path: Path) -> None:
-    expected = groups(main_here, log, *GRID, "--by", "category")
+def test_a_killed_sweep_resumes_without_losing_or_repeating_cells(call_main: Run, log: Path, tmp_path: Path) -> None:
+    expected = groups(call_main, log, *GRID, "--by", "category")
     out = tmp_path / "out"
     for cells in (0, 4, 5):
         command = [sys.executable, "-c", KILLED_SWEEP, str(cells), "sweep", log, *GRID, "--out", out, "--resume"]
@@ -65,15 +65,15 @@ def test_a_killed_sweep_resumes_without_losing_or_repeating_cells(main_here: Run
         assert done.returncode == -signal.SIGKILL
     # Nine whole cells, and part of the next.
     assert len((out / CELLS).read_bytes().splitlines()) == 9 + 1
-    assert groups(main_here, log, *GRID, "--by", "category", "--out", out, "--resume") == expected
+    assert groups(call_main, log, *GRID, "--by", "category", "--out", out, "--resume") == expected
     rows = [json.loads(line) for line in (out / CELLS).read_text().splitlines()]
     cells = [(row["lane"], row["shard"]) for row in rows]
     # Seven lanes, three shards.
     assert len(cells) == len(set(cells)) == 7 * 3
 
 
-def test_the_table_shows_only_the_settings_that_vary(main_here: Run, log: Path) -> None:
-    done = main_here("sweep", log, *GRID, "--cost-curve", "assumed-gpu")
+def test_the_table_shows_only_the_settings_that_vary(call_main: Run, log: Path) -> None:
+    done = call_main("sweep", log, *GRID, "--cost-curve", "assumed-gpu")
     assert done.returncode == 0
     for words in ("n=3 num_draft=4", "n=5 num_draft=8", "expected speedup"):
         assert words in done.stdout
@@ -81,34 +81,34 @@ def test_the_table_shows_only_the_settings_that_vary(main_here: Run, log: Path) 
 
 
 def test_a_resumed_sweep_reuses_the_models_answers(
-    main_here: Run, tmp_path: Path, bundled: Workbench, monkeypatch: pytest.MonkeyPatch
+    call_main: Run, tmp_path: Path, bundled: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("specrace.cli.sweep.open_workbench", lambda _: bundled)
     questions = tmp_path / "q.jsonl"
     questions.write_text('{"question": "What is a trie?", "category": "words"}\n{"question": "What is RAG?"}\n')
     arguments = ("--questions", questions, "--max-new-tokens", "6", "--lanes", "trie", "--out", tmp_path / "out")
-    first = groups(main_here, *arguments, "--by", "category")
+    first = groups(call_main, *arguments, "--by", "category")
     assert [(row["lane"], row["category"], row["outputs"]) for row in first] == [
         (lane, group, count) for group, count in (("all", 2), ("words", 1), ("none", 1)) for lane in ("vanilla", "trie")
     ]
-    refused = main_here("sweep", *arguments)
+    refused = call_main("sweep", *arguments)
     assert refused.returncode == 2 and "add --resume" in refused.stderr
     monkeypatch.setattr("specrace.cli.answers.generate", lambda *_, **__: pytest.fail("an answer is made again"))
     answers = (tmp_path / "out" / "answers.jsonl").read_text()
     (tmp_path / "out" / "answers.jsonl").write_text(answers + '{"key": "cut o')
-    assert groups(main_here, *arguments, "--by", "category", "--resume") == first
+    assert groups(call_main, *arguments, "--by", "category", "--resume") == first
     assert (tmp_path / "out" / "answers.jsonl").read_text() == answers
     # With other documents the answers are generated again.
     extended = replace(bundled, documents=[*bundled.documents, Document("new.md", "New", "More.")])
     monkeypatch.setattr("specrace.cli.sweep.open_workbench", lambda _: extended)
     with pytest.raises(pytest.fail.Exception, match="made again"):
-        main_here("sweep", *arguments, "--resume")
+        call_main("sweep", *arguments, "--resume")
 
 
-def test_plots_are_written_into_the_output_folder(main_here: Run, log: Path, tmp_path: Path) -> None:
+def test_plots_are_written_into_the_output_folder(call_main: Run, log: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     arguments = (log, "--lanes", "trie", "--out", out, "--plots")
-    files = json.loads(main_here("sweep", *arguments, "--json").stdout)["plots"]
+    files = json.loads(call_main("sweep", *arguments, "--json").stdout)["plots"]
     names = {"lanes", "accepted-lengths", "acceptance", "categories", "sources", "failures"}
     assert {Path(file).name for file in files} == {f"{name}.{kind}" for name in names for kind in ("csv", "svg", "png")}
     assert all(Path(file).stat().st_size > 100 for file in files)
@@ -117,7 +117,7 @@ def test_plots_are_written_into_the_output_folder(main_here: Run, log: Path, tmp
 
 def test_an_answer_has_the_spans_of_documents_in_its_prompt(bundled: Workbench) -> None:
     spec = RaceSpec(("trie",), max_new_tokens=4)
-    answered = answer(bundled, prepare(bundled, "a", "What is the n-gram trie built from?", spec, None), spec)
+    answered = answer_question(bundled, prepare(bundled, "a", "What is the n-gram trie built from?", spec, None), spec)
     assert "ngram-trie.md" in {name for *_, name in answered.documents}
     ends = [0, *(end for _, end, _ in answered.documents), len(answered.prompt)]
     assert all(before <= start < end for before, (start, end, _) in zip(ends, answered.documents, strict=False))
@@ -128,20 +128,20 @@ def test_an_answer_has_the_spans_of_documents_in_its_prompt(bundled: Workbench) 
 
 
 def test_plots_without_matplotlib_are_refused_before_scoring(
-    main_here: Run, log: Path, monkeypatch: pytest.MonkeyPatch
+    call_main: Run, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     for arguments in (
         ("sweep", log, "--out", log.parent / "out", "--plots"),
         ("paper", "table3", log, "--out", log.parent),
     ):
-        done = main_here(*arguments)
+        done = call_main(*arguments)
         assert done.returncode == 2 and "pip install 'specrace[plots]'" in done.stderr
         assert done.stderr.count("\n") == 1 and not (log.parent / "out").exists()
 
 
-def test_the_old_name_of_plots_is_accepted_with_a_warning(main_here: Run, log: Path) -> None:
-    done = main_here("sweep", log, "--pictures")
+def test_the_old_name_of_plots_is_accepted_with_a_warning(call_main: Run, log: Path) -> None:
+    done = call_main("sweep", log, "--pictures")
     warning, error = done.stderr.splitlines()
     assert done.returncode == 2 and "--pictures is now called --plots" in warning and "--plots needs --out" in error
 
@@ -163,8 +163,8 @@ def test_the_old_name_of_plots_is_accepted_with_a_warning(main_here: Run, log: P
         (("log.jsonl", "--processes", "-1", "--lanes", "trie"), "--processes is -1"),
     ],
 )
-def test_bad_arguments_print_one_sentence(main_here: Run, log: Path, arguments: tuple[str, ...], words: str) -> None:
+def test_bad_arguments_print_one_sentence(call_main: Run, log: Path, arguments: tuple[str, ...], words: str) -> None:
     command = [str(log) if argument == "log.jsonl" else argument for argument in arguments]
-    done = main_here("sweep", *command)
+    done = call_main("sweep", *command)
     assert done.returncode == 2 and done.stdout == ""
     assert words in done.stderr and done.stderr.count("\n") == 1
