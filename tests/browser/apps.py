@@ -64,15 +64,15 @@ class Hold:
         self._midway = False
         self._change = threading.Condition()
 
-    def around(self, ask: Ask) -> Ask:
+    def wrap(self, ask: Ask) -> Ask:
         """Wrap `Workbench.ask`, so that a race yields only the events that the test allows."""
 
-        def held(
+        def held_ask(
             bench: Any, question: str, spec: Any, *, stop: Callable[[], bool] = lambda: False, **how: Any
         ) -> Iterator[Event]:
             self.begun += 1
             self.events, self._left = [], self._allowed
-            # Set last: `let` waits for it.
+            # Set last, because `allow` waits for it.
             self.running += 1
             if not self.repeats:
                 how.pop("again", None)
@@ -90,7 +90,7 @@ class Hold:
             finally:
                 self.running -= 1
 
-        return held
+        return held_ask
 
     def _wait(self, stop: Callable[[], bool]) -> None:
         with self._change:
@@ -100,14 +100,14 @@ class Hold:
 
     @contextmanager
     def after(self, events: float) -> Iterator[None]:
-        """Hold races that begin in the block after `events` events, until `let` allows more or the race is stopped."""
+        """Hold races that begin in the block after `events` events, until they are allowed more or stopped."""
         wait_until(lambda: self.running == 0)
         self._allowed = events
         try:
             yield
         finally:
             self._allowed = math.inf
-            self.let(math.inf)
+            self.allow(math.inf)
 
     @contextmanager
     def midway(self) -> Iterator[None]:
@@ -119,7 +119,7 @@ class Hold:
         finally:
             self._midway = False
 
-    def let(self, events: float) -> None:
+    def allow(self, events: float) -> None:
         """Allow `events` more events; a finite number first waits until a race runs."""
         if events < math.inf:
             wait_until(lambda: self.running)
@@ -145,7 +145,7 @@ class App:
     worker: Worker
 
     @property
-    def short(self) -> str:
+    def short_url(self) -> str:
         """The address of the page with short answers."""
         return self.url + SHORT
 

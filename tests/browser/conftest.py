@@ -30,7 +30,7 @@ RACES: dict[str, tuple[list[str], dict[str, Any]]] = {
         {"max_new_tokens": 48, "temperature": 0.3, "verifier": "rejection"},
     ),
 }
-# The page time at which a stopped clock stands: later than anything that happens while the page loads.
+# The page time at which a clock is stopped: later than anything that happens while the page loads.
 STOPPED_AT_S = 3600
 SETTLED_MS = 1000
 
@@ -58,7 +58,7 @@ def app(request: pytest.FixtureRequest, bundled: Workbench) -> Iterator[App]:  #
         start(worker)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Workbench, "ask", hold.around(Workbench.ask))
+        patch.setattr(Workbench, "ask", hold.wrap(Workbench.ask))
         patch.setattr(Worker, "start", start_and_keep)
         url = open_front_door("--model", request.config.getoption("--model"))
         wait_until(lambda: workers)
@@ -168,7 +168,7 @@ class Opener:
         home = url.split("?")[0].rstrip("/")
         complain = self.complaints.append
         page.on(
-            "request", lambda request: None if stays_on_app(request.url, home) else complain(f"asked {request.url}")
+            "request", lambda request: None if stays_on_app(request.url, home) else complain(f"requested {request.url}")
         )
         page.on("pageerror", lambda error: complain(f"threw {error}"))
         page.on("dialog", lambda dialog: complain(f"dialog {dialog.message}"))
@@ -267,16 +267,16 @@ def log_page(loading_app: str, share_page: OpenPage) -> Page:
 
 
 @pytest.fixture
-def still(app: App, share_page: OpenPage) -> OpenPage:
+def open_recording(app: App, share_page: OpenPage) -> OpenPage:
     """A function that opens a recording on a page without motion, whose clock the test controls."""
 
-    def open_still(path: Path, width: int = 1280, height: int = 720) -> Page:
-        page = share_page(app.short, width, height, stopped=True)
+    def open_file(path: Path, width: int = 1280, height: int = 720) -> Page:
+        page = share_page(app.short_url, width, height, stopped=True)
         open_race(page, path)
         run_clock(page, SETTLED_MS)
         return page
 
-    return open_still
+    return open_file
 
 
 def stays_on_app(url: str, home: str) -> bool:

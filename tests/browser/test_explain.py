@@ -38,7 +38,7 @@ WATCH = """() => {
 @pytest.fixture
 def page(app: Any, share_page: Any) -> Iterator[Page]:
     """A page in explain mode, whose clock the test controls."""
-    opened: Page = share_page(app.short, stopped=True)
+    opened: Page = share_page(app.short_url, stopped=True)
     expect(opened.locator(".caption")).to_be_hidden()
     opened.keyboard.press("e")
     expect(opened.locator(".caption")).to_be_visible()

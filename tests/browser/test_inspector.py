@@ -32,9 +32,9 @@ OpenRace = Callable[..., Page]
 
 
 @pytest.fixture
-def page(still: OpenRace, races: dict[str, Path]) -> Page:
+def page(open_recording: OpenRace, races: dict[str, Path]) -> Page:
     """A page that shows the greedy race."""
-    return still(races["greedy"])
+    return open_recording(races["greedy"])
 
 
 def kinds(row: Row) -> list[str]:
@@ -51,7 +51,7 @@ def kinds(row: Row) -> list[str]:
     return kind_of_node
 
 
-def shown_as(piece: str) -> str:
+def label_of(piece: str) -> str:
     """A token as the page writes it; a token of only white space becomes a visible sign."""
     if piece.strip():
         return piece.strip()
@@ -60,7 +60,7 @@ def shown_as(piece: str) -> str:
     return "␣" if piece else "·"
 
 
-def drawn(page: Page) -> list[dict[str, Any]]:
+def drawn_nodes(page: Page) -> list[dict[str, Any]]:
     """The nodes of the tree on the page."""
     nodes: list[dict[str, Any]] = page.locator(".tree g.node").evaluate_all(
         """nodes => nodes.map(node => ({
@@ -81,16 +81,16 @@ def test_the_tree_and_the_mask_are_those_of_the_step(page: Page, races: dict[str
     for row in random.Random(lane).sample(steps, 6):
         choose(page, lane, row["index"])
         tree = TokenTree(tuple(row["tree"]["tokens"]), tuple(row["tree"]["parents"]))
-        nodes = drawn(page)
+        nodes = drawn_nodes(page)
         tree_nodes = [node for node in nodes if node["node"] != "bonus"]
         assert len(tree_nodes) == min(len(tree), MAX_NODES)
         assert len(nodes) - len(tree_nodes) == (len(row["emitted"]) == len(row["verdict"]["path"]))
         if nodes != tree_nodes and row is not steps[-1]:
-            assert nodes[-1]["said"] == shown_as(steps[row["index"] + 1]["pieces"][0])
+            assert nodes[-1]["said"] == label_of(steps[row["index"] + 1]["pieces"][0])
         for node in tree_nodes:
             number = int(node["node"])
             assert node["kind"] == kinds(row)[number]
-            assert node["said"] == shown_as(row["pieces"][number])
+            assert node["said"] == label_of(row["pieces"][number])
             parent = tree.parents[number]
             above = next((candidate for candidate in tree_nodes if int(candidate["node"]) == parent), None)
             assert (above is None) == (number == 0)
@@ -114,9 +114,9 @@ def test_node_kinds_differ_in_form_and_not_only_in_colour(page: Page, races: dic
     choose(page, "trie", row["index"])
     forms = {
         (node["kind"], node["bars"], node["cross"], node["struck"] == "line-through", node["dashed"] != "none")
-        for node in drawn(page)
+        for node in drawn_nodes(page)
     }
-    assert {node["around"] for node in drawn(page)} == {"none"}
+    assert {node["around"] for node in drawn_nodes(page)} == {"none"}
     assert forms == {
         ("root", False, False, False, False), ("accepted", True, False, False, False),
         ("rejected", False, True, True, False), ("unverified", False, False, False, True),
@@ -127,7 +127,7 @@ def test_node_kinds_differ_in_form_and_not_only_in_colour(page: Page, races: dic
 def test_the_trie_s_nodes_show_their_counts(page: Page, races: dict[str, Path]) -> None:
     row = next(row for row in steps_of(read_rows(races["greedy"]), "trie") if len(row["pieces"]) > 4)
     choose(page, "trie", row["index"])
-    for node in drawn(page):
+    for node in drawn_nodes(page):
         if node["node"] not in ("0", "bonus"):
             assert node["small"] == f"{row['note']['counts'][int(node['node'])]}×"
     expect(page.locator(".facts")).to_contain_text(f"matched tokens{row['note']['facts']['matched tokens']}")
@@ -150,13 +150,13 @@ def test_a_tree_of_many_nodes_is_cut_and_the_page_says_so(page: Page, races: dic
           const stage = document.querySelector('.stage'), reel = { steps: [], results: [{ speedup: 1 }],
             head: { lanes: [{ lane: 'trie', title: 'N-gram trie', num_draft: 60 }] } };
           reel.steps.push({ lane: 0, index: 0, at: 5, event: row });
-          const told = { opened: reel.head.lanes, steps: reel.steps, reel, result: [] };
-          for (const name in told) stage.dispatchEvent(new CustomEvent(name, { detail: told[name] }));
+          const details = { opened: reel.head.lanes, steps: reel.steps, reel, result: [] };
+          for (const name in details) stage.dispatchEvent(new CustomEvent(name, { detail: details[name] }));
         }""",
         {**row, "emitted": row["emitted"][:1], "texts": row["texts"][:1]},
     )
     expect(page.locator(".more-nodes")).to_have_text("+28 more nodes")
-    assert len([node for node in drawn(page) if node["node"] != "bonus"]) == MAX_NODES
+    assert len([node for node in drawn_nodes(page) if node["node"] != "bonus"]) == MAX_NODES
 
 
 def test_the_time_of_a_step_is_split(page: Page, races: dict[str, Path]) -> None:
@@ -181,7 +181,7 @@ def chips(page: Page, title: str) -> list[list[str]]:
 
 def pieces(row: Row, group: str) -> list[list[str]]:
     group_rows = [note_row for note_row in row["note"]["rows"] if note_row["group"] == group]
-    return [[shown_as(piece) for piece in note_row["pieces"]] for note_row in group_rows]
+    return [[label_of(piece) for piece in note_row["pieces"]] for note_row in group_rows]
 
 
 def test_lookahead_shows_its_window_and_its_pool(page: Page, races: dict[str, Path]) -> None:
@@ -229,13 +229,13 @@ def test_jacobi_shows_its_trajectory(page: Page, races: dict[str, Path]) -> None
     base = sum(len(row["emitted"]) for row in steps[:7])
     cells = lines.last.locator("td").evaluate_all("cells => cells.slice(1).map(cell => cell.textContent)")
     for node in range(1, len(steps[7]["pieces"])):
-        assert cells[positions.index(base + node - 1)] == shown_as(steps[7]["pieces"][node])
+        assert cells[positions.index(base + node - 1)] == label_of(steps[7]["pieces"][node])
         if node in steps[7]["verdict"]["path"]:
             assert steps[7]["tree"]["tokens"][node] == emitted[base + node - 1]
 
 
-def test_rejection_sampling_shows_p_q_and_the_coin(still: OpenRace, races: dict[str, Path]) -> None:
-    page = still(races["sampled"])
+def test_rejection_sampling_shows_p_q_and_the_coin(open_recording: OpenRace, races: dict[str, Path]) -> None:
+    page = open_recording(races["sampled"])
     outcomes = set()
     for row in steps_of(read_rows(races["sampled"]), "trigram"):
         if not row["checks"]:
@@ -310,7 +310,7 @@ def test_the_tree_is_drawn_at_most_four_times_a_second(page: Page) -> None:
 
 
 def test_hostile_texts_of_a_recording_are_shown_as_text(
-    still: OpenRace, races: dict[str, Path], tmp_path: Path
+    open_recording: OpenRace, races: dict[str, Path], tmp_path: Path
 ) -> None:
     rows = read_rows(races["greedy"])
     for row in rows[1:-1]:
@@ -327,7 +327,7 @@ def test_hostile_texts_of_a_recording_are_shown_as_text(
             row["note"]["facts"] = {HOSTILE: HOSTILE, "matched tokens": HOSTILE}
     for passage in rows[0]["about"]["passages"]:
         passage["title"] = HOSTILE
-    page = still(write_rows(tmp_path / "hostile.jsonl", set_result_texts(rows)))
+    page = open_recording(write_rows(tmp_path / "hostile.jsonl", set_result_texts(rows)))
     for lane in ("trie", "lookahead", "jacobi", "trigram"):
         choose(page, lane, 6)
         assert page.locator(".inspector").inner_text().count("<img") > 1
@@ -336,20 +336,22 @@ def test_hostile_texts_of_a_recording_are_shown_as_text(
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280
 
 
-def test_a_recording_without_notes_opens(still: OpenRace, races: dict[str, Path], tmp_path: Path) -> None:
+def test_a_recording_without_notes_opens(open_recording: OpenRace, races: dict[str, Path], tmp_path: Path) -> None:
     rows = read_rows(races["greedy"])
     for row in rows:
         row.pop("note", None)
-    page = still(write_rows(tmp_path / "old.jsonl", rows))
+    page = open_recording(write_rows(tmp_path / "old.jsonl", rows))
     choose(page, "trie", 6)
     expect(page.locator(".tree svg")).to_be_visible()
     expect(page.locator(".facts, .note-rows")).to_have_count(0)
-    assert all(re.fullmatch(r"(\d+(\.\d)?|<0\.1) %|own|", node["small"]) for node in drawn(page))
+    assert all(re.fullmatch(r"(\d+(\.\d)?|<0\.1) %|own|", node["small"]) for node in drawn_nodes(page))
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (1920, 1080), (390, 844)])
-def test_the_inspector_fits_the_window(still: OpenRace, races: dict[str, Path], width: int, height: int) -> None:
-    page = still(races["greedy"], width, height)
+def test_the_inspector_fits_the_window(
+    open_recording: OpenRace, races: dict[str, Path], width: int, height: int
+) -> None:
+    page = open_recording(races["greedy"], width, height)
     for lane in ("lookahead", "jacobi", "suffix", "trigram"):
         choose(page, lane, 9)
         assert page.evaluate("document.documentElement.scrollWidth") <= width

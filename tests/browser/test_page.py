@@ -54,7 +54,7 @@ RECORD_LAYOUTS = """() => {
 @pytest.fixture
 def page(app: Any, share_page: Any) -> Page:
     """A page that asks for short answers."""
-    opened: Page = share_page(app.short)
+    opened: Page = share_page(app.short_url)
     return opened
 
 
@@ -157,7 +157,7 @@ def test_a_new_race_shows_nothing_of_the_race_before(app: Any, page: Page) -> No
         wait_for(page, phase="waiting")
         # The old race stays until the new one has something to show.
         assert all(texts(page)) and stage(page)["mode"] == "result"
-        app.hold.let(1)
+        app.hold.allow(1)
         wait_for(page, mode="live")
         assert not any(texts(page)) and set(page.locator(".speedup").all_text_contents()) == {"–"}
         expect(page.locator(".podium")).to_be_hidden()
@@ -206,7 +206,7 @@ def test_a_visitor_s_documents_are_shown_as_text_or_refused_in_one_sentence(
     (tmp_path / "owls.txt").write_bytes(b"\xff\xfe\x00owls")
     words = f"# Owls {HOSTILE}\n\nThe owl hears a mouse under the snow. The sign says {HOSTILE} and no more."
     (tmp_path / "hostile.md").write_text(words)
-    page = open_page(app.short)
+    page = open_page(app.short_url)
     page.locator("#settings-button").click()
     page.locator("#files input[type=file]").set_input_files(str(tmp_path / "owls.txt"))
     expect(page.locator("#files")).to_contain_text("owls")
@@ -231,7 +231,7 @@ def test_the_page_says_which_of_a_visitor_s_files_are_used(app: Any, open_page: 
     good, large = tmp_path / "good.md", tmp_path / "large.txt"
     good.write_text("# Owls\n\nThe owl hears a mouse under the snow.")
     large.write_text("owl " * 675_000)
-    page = open_page(app.short)
+    page = open_page(app.short_url)
     status = page.locator(".status")
     expect(status).to_contain_text("Ready")
     page.locator("#settings-button").click()
@@ -255,7 +255,7 @@ def test_the_page_says_which_of_a_visitor_s_files_are_used(app: Any, open_page: 
 
 def test_documents_dropped_anywhere_on_the_page_are_used(app: Any, open_page: Any) -> None:
     """Gradio would refuse all files because of one that it does not accept; the server leaves out only that file."""
-    page = open_page(app.short)
+    page = open_page(app.short_url)
     for number, selector in enumerate((".stage", "#settings"), 1):
         drop(page, f"{number}.md", f"# Owls {number}\n\nThe owl hears a mouse.", selector)
         expect(page.locator(".status")).to_contain_text(f"cpu, {number} passage")

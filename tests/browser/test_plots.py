@@ -21,9 +21,9 @@ PLOTS = ("progress", "accept-length", "time-split", "along")
 
 
 @pytest.fixture
-def page(still: Callable[..., Page], races: dict[str, Path]) -> Page:
+def page(open_recording: Callable[..., Page], races: dict[str, Path]) -> Page:
     """A page that shows the greedy race."""
-    return still(races["greedy"])
+    return open_recording(races["greedy"])
 
 
 def download(page: Page, plot: str, kind: str) -> bytes:

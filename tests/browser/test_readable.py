@@ -86,9 +86,9 @@ def apart(first: Any, second: Any) -> bool:
 @pytest.mark.parametrize(("width", "height"), PROJECTORS)
 @pytest.mark.parametrize("recorded", [*RECORDED, "one lane"])
 def test_present_mode_is_readable_from_the_last_row(
-    still: Any, races: Any, recorded: str, width: int, height: int
+    open_recording: Any, races: Any, recorded: str, width: int, height: int
 ) -> None:
-    page = still(RECORDED.get(recorded) or races["alone"], width, height)
+    page = open_recording(RECORDED.get(recorded) or races["alone"], width, height)
     page.keyboard.press("p")
     check_present(page, width, height)
     page.evaluate("""const bar = document.querySelector(".scrubber"); bar.value = bar.max / 2;
@@ -104,7 +104,7 @@ def test_present_mode_is_readable_from_the_last_row(
 
 
 def test_present_mode_stays_readable_with_the_guess_and_the_result(app: App, open_page: Any) -> None:
-    page = open_page(app.short, reduced_motion=False, stopped=True)
+    page = open_page(app.short_url, reduced_motion=False, stopped=True)
     page.keyboard.press("p")
     check_present(page, 1280, 720)
     begin(page)
@@ -118,8 +118,8 @@ def test_present_mode_stays_readable_with_the_guess_and_the_result(app: App, ope
 
 
 @pytest.mark.parametrize("width", [1280, 1024])
-def test_the_badges_of_five_lanes_are_not_cut_off(still: Any, width: int) -> None:
-    page = still(RECORDINGS / "smollm2-paraphrase.jsonl", width)
+def test_the_badges_of_five_lanes_are_not_cut_off(open_recording: Any, width: int) -> None:
+    page = open_recording(RECORDINGS / "smollm2-paraphrase.jsonl", width)
     page.locator(".player [data-do=result]").click()
     expect(page.locator(".stage")).to_have_attribute("data-mode", "result")
     widths = page.locator(".pane .badge").evaluate_all(
@@ -128,8 +128,8 @@ def test_the_badges_of_five_lanes_are_not_cut_off(still: Any, width: int) -> Non
     assert len(widths) == 5 and all(needed <= available for needed, available in widths), widths
 
 
-def test_the_longest_headline_is_not_cut_off(still: Any) -> None:
-    page = still(SIX_LANES)
+def test_the_longest_headline_is_not_cut_off(open_recording: Any) -> None:
+    page = open_recording(SIX_LANES)
     page.keyboard.press("p")
     words = (
         "Token recycling is fastest: 2.4× vanilla (2.2 to 2.6 over 12 runs), with 3.4 tokens per step. "

@@ -20,12 +20,12 @@ def set_number(page: Page, name: str, value: str) -> None:
     page.get_by_role("spinbutton", name=name).press("Tab")
 
 
-def lane(page: Page, title: str) -> Locator:
+def lane_box(page: Page, title: str) -> Locator:
     """The box to tick for a lane."""
     return page.get_by_role("checkbox", name=title, exact=True)
 
 
-def option(page: Page, lane: str, name: str) -> Locator:
+def option_field(page: Page, lane: str, name: str) -> Locator:
     """The field of a lane's option."""
     return page.locator(f"#options-{lane} label:has(span:text-is('{name}'))").locator("input, textarea")
 
@@ -54,10 +54,10 @@ def page(app: Any, share_page: Any) -> Page:
 def test_options_of_the_lanes_reach_the_race(page: Page) -> None:
     expect(page.locator("#options-trie")).to_be_visible()
     expect(page.locator("#options-suffix")).to_be_hidden()
-    lane(page, "Suffix decoding").check()
-    lane(page, "Trigram").check()
+    lane_box(page, "Suffix decoding").check()
+    lane_box(page, "Trigram").check()
     expect(page.locator("#options-suffix")).to_be_visible()
-    option(page, "trie", "prefix").fill("5")
+    option_field(page, "trie", "prefix").fill("5")
     page.locator("#options-trie").get_by_label("static").check()
     started = race(page)["started"]
     options = {lane_info["lane"]: lane_info["options"] for lane_info in started["lanes"]}
@@ -68,11 +68,11 @@ def test_options_of_the_lanes_reach_the_race(page: Page) -> None:
 
 def test_presets_fill_the_settings_and_empty_the_rest(page: Page) -> None:
     press_preset(page, "paper")
-    expect(lane(page, "Trigram")).not_to_be_checked()
+    expect(lane_box(page, "Trigram")).not_to_be_checked()
     expect(page.locator("#options-trie").get_by_label("static")).to_be_checked()
-    expect(option(page, "lookahead", "window")).to_have_value("15")
+    expect(option_field(page, "lookahead", "window")).to_have_value("15")
     press_preset(page, "fast")
-    expect(lane(page, "Prompt lookup")).to_be_checked()
+    expect(lane_box(page, "Prompt lookup")).to_be_checked()
     expect(page.locator("#options-trie").get_by_label("static")).not_to_be_checked()
     started = race(page)["started"]
     assert [lane_info["lane"] for lane_info in started["lanes"]] == ["vanilla", "trie", "prompt-lookup", "suffix"]
@@ -80,7 +80,7 @@ def test_presets_fill_the_settings_and_empty_the_rest(page: Page) -> None:
 
 
 def test_a_race_uses_the_chosen_model_and_dtype(page: Page) -> None:
-    lane(page, "Lookahead").uncheck()
+    lane_box(page, "Lookahead").uncheck()
     page.get_by_role("combobox", name="Model").click()
     page.get_by_role("option", name="characters").click()
     head = race(page)["head"]
@@ -100,7 +100,7 @@ def test_a_race_uses_the_chosen_model_and_dtype(page: Page) -> None:
 
 
 def test_a_race_uses_the_chosen_verifier(page: Page) -> None:
-    lane(page, "Bigram").check()
+    lane_box(page, "Bigram").check()
     page.get_by_label("Rejection", exact=True).check()
     set_number(page, "Temperature", "0.8")
     race(page)
@@ -118,12 +118,12 @@ def test_the_page_says_why_a_race_cannot_start(page: Page) -> None:
     enter(page)
     expect(line).to_contain_text("Draft tokens: '<img src=x")
     draft.fill("auto")
-    option(page, "trie", "prefix").fill("<img src=x>")
+    option_field(page, "trie", "prefix").fill("<img src=x>")
     enter(page)
     expect(line).to_contain_text("trie.prefix is '<img src=x>'; give a whole number from 1 to 32.")
     assert page.evaluate("window.__pwn") is None
     assert modes(page) == modes_before
-    option(page, "trie", "prefix").fill("")
+    option_field(page, "trie", "prefix").fill("")
     race(page, start=enter)
     assert reels(page) == number + 1
 
@@ -133,16 +133,16 @@ def test_panes_follow_the_ticked_lanes_and_a_reload_keeps_them(app: Any, open_pa
     panes, line = page.locator(".pane"), page.locator(".announcer")
     expect(panes).to_have_count(3)
     page.locator("#settings-button").click()
-    lane(page, "Vanilla").click()
+    lane_box(page, "Vanilla").click()
     expect(line).to_contain_text("Vanilla always runs")
-    expect(lane(page, "Vanilla")).to_be_checked()
+    expect(lane_box(page, "Vanilla")).to_be_checked()
     for number, title in enumerate(("Bigram", "Jacobi", "Suffix decoding"), 4):
-        lane(page, title).click()
+        lane_box(page, title).click()
         expect(panes).to_have_count(number)
-    lane(page, "REST").click()
+    lane_box(page, "REST").click()
     expect(line).to_contain_text("At most 6 lanes fit")
     expect(line).to_be_in_viewport()
-    expect(lane(page, "REST")).not_to_be_checked()
+    expect(lane_box(page, "REST")).not_to_be_checked()
     set_number(page, "Temperature", "0.5")
     question_field(page).fill("Why does bread rise?")
     page.wait_for_url(re.compile(r"q=Why.*temperature=0\.5"))
@@ -173,7 +173,7 @@ def test_programs_get_a_sentence_for_invalid_settings(client: Client, changes: d
 
 def test_the_settings_panel_fits_the_window(page: Page) -> None:
     for title in ("Bigram", "Suffix decoding"):
-        lane(page, title).check()
+        lane_box(page, title).check()
     expect(page.locator("#options-suffix")).to_be_visible()
     for width, height in ((1280, 720), (1920, 1080), (390, 844)):
         page.set_viewport_size({"width": width, "height": height})

@@ -25,7 +25,7 @@ def page(replay_app: tuple[str, int], open_page: Any) -> Page:
     return opened
 
 
-def differing(path: Path) -> Path:
+def write_differing_race(path: Path) -> Path:
     """A recording whose last lane ends with another token than vanilla, and whose result reports the difference."""
     rows = read_rows(RECORDING)
     result = rows[-1]["lanes"][-1]
@@ -110,7 +110,7 @@ def test_the_proof_shows_equal_texts_as_one(page: Page) -> None:
 
 
 def test_the_proof_forks_where_texts_differ(page: Page, tmp_path: Path) -> None:
-    open_race(page, differing(tmp_path / "differs.jsonl"))
+    open_race(page, write_differing_race(tmp_path / "differs.jsonl"))
     page.keyboard.press("v")
     expect(page.locator(".proof-count")).to_have_text("128 of 129 tokens the same in all 4 lanes")
     branches = page.locator(".fork p")

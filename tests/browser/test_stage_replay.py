@@ -41,14 +41,14 @@ LEAD_MS, SHOW_MS = 2000, 12_000
 FINISH_LINE = 0.965
 
 
-def printed(lane: str, until_ms: float = 1e9) -> str:
+def printed_text(lane: str, until_ms: float = 1e9) -> str:
     """The text that a lane has printed by a time, according to the recording."""
     steps = [step for step in STEPS if step["lane"] == lane and step["at_ms"] <= until_ms]
     return "".join(text for step in steps for text in step["texts"]).lstrip()
 
 
-def all_printed(until_ms: float = 1e9) -> list[str]:
-    return [printed(lane, until_ms) for lane in LANES]
+def printed_texts(until_ms: float = 1e9) -> list[str]:
+    return [printed_text(lane, until_ms) for lane in LANES]
 
 
 def clock(page: Page) -> float:
@@ -71,9 +71,9 @@ def mode(page: Page) -> str:
 
 
 @pytest.fixture
-def at_rest(still: Any) -> Iterator[Page]:
+def result_page(open_recording: Any) -> Iterator[Page]:
     """A page that shows the recording's result, at the start of a frame; it will replay at the true speed."""
-    page: Page = still(RECORDING)
+    page: Page = open_recording(RECORDING)
     assert mode(page) == "result"
     page.locator(".speed").select_option("1")
     run_clock(page, FRAME_MS - now(page) % FRAME_MS)
@@ -86,56 +86,56 @@ def test_the_player_needs_no_model(replay_app: Any, open_page: Any) -> None:
     url, process = replay_app
     page = open_page(url, ready=False)
     wait_for(page, mode="result")
-    assert texts(page) == all_printed()
+    assert texts(page) == printed_texts()
     maps = Path(f"/proc/{process}/maps").read_text()
     assert "python" in maps
     assert "torch" not in maps and "transformers" not in maps
 
 
-def test_events_are_shown_in_the_first_frame_after_they_are_due(at_rest: Page) -> None:
-    page, began = at_rest, now(at_rest)
+def test_events_are_shown_in_the_first_frame_after_they_are_due(result_page: Page) -> None:
+    page, began = result_page, now(result_page)
     page.keyboard.press(" ")
     assert texts(page) == ["" for _ in LANES]
     time = 0.0
     while time < LENGTH_MS:
         run_clock(page, FRAME_MS)
         time = min(LENGTH_MS, now(page) - began)
-        assert clock(page) == pytest.approx(time) and texts(page) == all_printed(time)
-    assert mode(page) == "result" and texts(page) == all_printed()
+        assert clock(page) == pytest.approx(time) and texts(page) == printed_texts(time)
+    assert mode(page) == "result" and texts(page) == printed_texts()
 
 
-def test_a_slow_machine_still_replays_in_race_time(at_rest: Page) -> None:
+def test_a_slow_machine_still_replays_in_race_time(result_page: Page) -> None:
     """With few and late frames, each frame still shows every event that is due, and the replay ends on time."""
-    page, began, rng = at_rest, now(at_rest), random.Random(1)
+    page, began, rng = result_page, now(result_page), random.Random(1)
     page.keyboard.press(" ")
     time = 0.0
     while time < LENGTH_MS:
         assert mode(page) == "replay"
         page.clock.fast_forward(rng.choice([40, 90, 150]))
         time = min(LENGTH_MS, now(page) - began)
-        assert clock(page) == pytest.approx(time) and texts(page) == all_printed(time)
-    assert mode(page) == "result" and texts(page) == all_printed()
+        assert clock(page) == pytest.approx(time) and texts(page) == printed_texts(time)
+    assert mode(page) == "result" and texts(page) == printed_texts()
 
 
-def test_the_scrubber_and_the_step_buttons_move_the_replay(at_rest: Page) -> None:
-    page = at_rest
+def test_the_scrubber_and_the_step_buttons_move_the_replay(result_page: Page) -> None:
+    page = result_page
     set_time(page, LENGTH_MS / 2)
-    assert texts(page) == all_printed(LENGTH_MS / 2)
+    assert texts(page) == printed_texts(LENGTH_MS / 2)
     expect(page.locator(".podium")).to_be_hidden()
     set_time(page, LENGTH_MS / 4)
-    assert texts(page) == all_printed(LENGTH_MS / 4)
+    assert texts(page) == printed_texts(LENGTH_MS / 4)
     before = clock(page)
     page.locator("[data-do=on]").click()
     following = next(step["at_ms"] for step in STEPS if step["at_ms"] > before)
     assert abs(clock(page) - following) < 1e-6
-    assert texts(page) == all_printed(following)
+    assert texts(page) == printed_texts(following)
     page.locator("[data-do=back]").click()
     assert clock(page) < following
 
 
 @pytest.mark.parametrize("speed", ["0.25", "4"])
-def test_a_replay_has_the_chosen_speed_and_can_be_paused(at_rest: Page, speed: str) -> None:
-    page, pace = at_rest, float(speed)
+def test_a_replay_has_the_chosen_speed_and_can_be_paused(result_page: Page, speed: str) -> None:
+    page, pace = result_page, float(speed)
     page.locator(".speed").select_option(speed)
     page.locator("[data-do=play]").click()
     run_clock(page, 5 * FRAME_MS)
@@ -148,20 +148,20 @@ def test_a_replay_has_the_chosen_speed_and_can_be_paused(at_rest: Page, speed: s
     run_clock(page, FRAME_MS * (frames - 5))
     assert clock(page) == FRAME_MS * pace * frames and mode(page) == "replay"
     run_clock(page, FRAME_MS)
-    assert mode(page) == "result" and texts(page) == all_printed()
+    assert mode(page) == "result" and texts(page) == printed_texts()
 
 
-def test_a_button_skips_to_the_result(at_rest: Page) -> None:
-    page = at_rest
+def test_a_button_skips_to_the_result(result_page: Page) -> None:
+    page = result_page
     page.locator("[data-do=play]").click()
     run_clock(page, 5 * FRAME_MS)
-    assert texts(page) != all_printed()
+    assert texts(page) != printed_texts()
     page.locator("[data-do=result]").click()
-    assert mode(page) == "result" and texts(page) == all_printed()
+    assert mode(page) == "result" and texts(page) == printed_texts()
 
 
-def test_the_arrow_keys_step_only_the_lane_that_is_shown(at_rest: Page) -> None:
-    page = at_rest
+def test_the_arrow_keys_step_only_the_lane_that_is_shown(result_page: Page) -> None:
+    page = result_page
     page.evaluate("document.querySelector('.stage').addEventListener('cursor', e => (window.at = e.detail))")
     page.keyboard.press("4")
     expect(page.locator(".pane:visible")).to_have_count(1)
@@ -178,8 +178,8 @@ def test_the_arrow_keys_step_only_the_lane_that_is_shown(at_rest: Page) -> None:
     expect(page.locator(".pane:visible")).to_have_count(4)
 
 
-def test_events_report_the_cursor_and_can_move_it(at_rest: Page) -> None:
-    page = at_rest
+def test_events_report_the_cursor_and_can_move_it(result_page: Page) -> None:
+    page = result_page
     page.evaluate("document.querySelector('.stage').addEventListener('cursor', e => (window.at = e.detail))")
     page.evaluate(
         "document.querySelector('.stage').dispatchEvent(new CustomEvent('seek', {detail: {lane: 1, step: 20}}))"
@@ -191,16 +191,16 @@ def test_events_report_the_cursor_and_can_move_it(at_rest: Page) -> None:
     assert page.evaluate("window.at") == {"lane": 3, "step": int(run.get_attribute("data-step") or -1)}
 
 
-def test_with_reduced_motion_no_replay_starts_automatically(at_rest: Page) -> None:
-    page = at_rest
+def test_with_reduced_motion_no_replay_starts_automatically(result_page: Page) -> None:
+    page = result_page
     page.keyboard.press("Escape")
     modes_before = modes(page)
     page.clock.fast_forward(60_000)
     assert modes(page) == modes_before and mode(page) == "result"
 
 
-def test_a_replay_pauses_in_a_hidden_tab(at_rest: Page) -> None:
-    page = at_rest
+def test_a_replay_pauses_in_a_hidden_tab(result_page: Page) -> None:
+    page = result_page
     page.locator("[data-do=play]").click()
     run_clock(page, 4 * FRAME_MS)
     time_before, texts_before = clock(page), texts(page)
@@ -212,13 +212,13 @@ def test_a_replay_pauses_in_a_hidden_tab(at_rest: Page) -> None:
         "document.dispatchEvent(new Event('visibilitychange')); window.requestAnimationFrame = window.ask; held()"
     )
     assert 0 < time_before <= clock(page) <= time_before + FRAME_MS
-    assert len("".join(texts_before)) <= len("".join(texts(page))) < len("".join(all_printed()))
+    assert len("".join(texts_before)) <= len("".join(texts(page))) < len("".join(printed_texts()))
     run_clock(page, LENGTH_MS + FRAME_MS)
-    assert mode(page) == "result" and texts(page) == all_printed()
+    assert mode(page) == "result" and texts(page) == printed_texts()
 
 
 def test_a_live_race_is_shown_slowed_and_can_be_replayed(app: Any, share_page: Any) -> None:
-    page = share_page(app.short, reduced_motion=False, stopped=True)
+    page = share_page(app.short_url, reduced_motion=False, stopped=True)
     reel = race(page, start=begin)
     length = max(step["at"] for step in reel["steps"])
     assert modes(page)[-1] == "live" and not any(texts(page))
@@ -244,8 +244,8 @@ def test_a_live_race_is_shown_slowed_and_can_be_replayed(app: Any, share_page: A
     assert set(reel) >= {"head", "steps", "headline", "results", "phase"}
 
 
-def test_a_hidden_tab_receives_the_whole_race(still: Any) -> None:
-    page = still(RECORDING)
+def test_a_hidden_tab_receives_the_whole_race(open_recording: Any) -> None:
+    page = open_recording(RECORDING)
     page.evaluate("Object.defineProperty(document, 'visibilityState', {value: 'hidden', configurable: true})")
     reel = race(page, start=begin)
     page.evaluate("delete document.visibilityState")
@@ -258,8 +258,8 @@ def test_a_hidden_tab_receives_the_whole_race(still: Any) -> None:
     assert modes(page) == modes_before and modes_before[-2:] == ["live", "result"]
 
 
-def test_lanes_run_to_a_finish_line_in_the_order_of_their_times(at_rest: Page) -> None:
-    page = at_rest
+def test_lanes_run_to_a_finish_line_in_the_order_of_their_times(result_page: Page) -> None:
+    page = result_page
     tokens = {lane: sum(len(step["emitted"]) for step in STEPS if step["lane"] == lane) for lane in LANES}
     set_time(page, LENGTH_MS / 4)
     for lane, share in zip(LANES, shares(page), strict=True):

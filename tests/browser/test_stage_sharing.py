@@ -56,7 +56,7 @@ def open_file(page: Page, path: Path) -> None:
 def test_a_saved_race_opens_in_another_browser_without_a_model(
     app: Any, share_page: Any, page: Page, tmp_path: Path
 ) -> None:
-    viewer, page = page, share_page(app.short)
+    viewer, page = page, share_page(app.short_url)
     race(page)
     with page.expect_download() as download:
         page.locator("[data-do=save]").click()
@@ -131,7 +131,7 @@ def test_hostile_texts_of_an_opened_file_are_shown_as_text(app: Any, share_page:
             event["pieces"] = [HOSTILE for _ in event["pieces"]]
         if event["lane"] == "trie":
             event["lane"] = HOSTILE[:200]
-    page = share_page(app.short, reduced_motion=False, stopped=True)
+    page = share_page(app.short_url, reduced_motion=False, stopped=True)
     open_race(page, write_rows(tmp_path / "${x}<b>hostile{{y}}.jsonl", set_result_texts(events)))
     play_to_the_end(page)
     for selector in (".pane .text p:last-child", ".pane h3", ".passage h3", ".passage p", ".machine", ".results td"):
@@ -164,7 +164,7 @@ def test_a_visitor_of_a_page_without_a_model_sees_a_race_within_three_seconds(lo
 
 
 def test_the_gallery_has_a_card_for_each_recording_and_plays_it(app: Any, share_page: Any) -> None:
-    page = share_page(app.short, reduced_motion=False, stopped=True)
+    page = share_page(app.short_url, reduced_motion=False, stopped=True)
     page.locator(".menu [data-do=gallery]").click()
     cards = page.locator(".gallery .card")
     expect(cards).to_have_count(len(list(RECORDINGS.glob("*.jsonl"))))

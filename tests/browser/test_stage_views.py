@@ -60,8 +60,8 @@ def overflow(page: Page) -> list[str]:
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (1920, 1080)])
-def test_present_mode_shows_only_the_race(still: Any, width: int, height: int) -> None:
-    page = still(RECORDING, width, height)
+def test_present_mode_shows_only_the_race(open_recording: Any, width: int, height: int) -> None:
+    page = open_recording(RECORDING, width, height)
     page.keyboard.press("p")
     for hidden in ("#brand", "#second-row", "#settings", "#settings-button", ".results", ".passages", ".fairness"):
         expect(page.locator(hidden)).to_be_hidden()
@@ -80,8 +80,8 @@ def test_present_mode_shows_only_the_race(still: Any, width: int, height: int) -
     expect(page.locator("#brand")).to_be_visible()
 
 
-def test_the_result_has_a_winner_a_podium_and_a_badge_in_each_pane(still: Any) -> None:
-    page = still(SIX_LANES)
+def test_the_result_has_a_winner_a_podium_and_a_badge_in_each_pane(open_recording: Any) -> None:
+    page = open_recording(SIX_LANES)
     expect(page.locator(".winner")).to_have_count(1)
     winner = page.locator(".winner h3").inner_text()
     expect(page.locator(".podium li")).to_have_count(3)
@@ -137,8 +137,8 @@ def check_dialogs_fit(page: Page, width: int, height: int) -> None:
         expect(dialog).to_have_count(0)
 
 
-def test_keys_control_the_page_but_not_while_typing(still: Any) -> None:
-    page = still(RECORDING)
+def test_keys_control_the_page_but_not_while_typing(open_recording: Any) -> None:
+    page = open_recording(RECORDING)
     field = question_field(page)
     field.fill("")
     page.keyboard.type("pd?4 ")
@@ -179,8 +179,8 @@ def test_keys_control_the_page_but_not_while_typing(still: Any) -> None:
     expect(page.locator(".inspector .tree svg")).to_be_visible()
 
 
-def test_the_space_bar_plays_the_replay_after_a_button_started_the_race(still: Any) -> None:
-    page = still(RECORDING)
+def test_the_space_bar_plays_the_replay_after_a_button_started_the_race(open_recording: Any) -> None:
+    page = open_recording(RECORDING)
     race(page, QUESTION, begin)
     number, races = reels(page), stage(page)["race"]
     page.keyboard.press(" ")

@@ -46,7 +46,7 @@ def stop(page: Page) -> None:
 def test_closing_the_tab_stops_the_race_and_lets_the_next_visitor_race(
     app: Any, open_page: Any, share_page: Any
 ) -> None:
-    first, second = open_page(app.short), share_page(app.short)
+    first, second = open_page(app.short_url), share_page(app.short_url)
     with app.hold.after(1):
         start_race_and_line(app, first, second)
         first.close()
@@ -57,7 +57,7 @@ def test_closing_the_tab_stops_the_race_and_lets_the_next_visitor_race(
 
 
 def test_a_visitor_who_closes_the_tab_in_line_never_races(app: Any, open_page: Any, share_page: Any) -> None:
-    first, second = share_page(app.short), open_page(app.short)
+    first, second = share_page(app.short_url), open_page(app.short_url)
     with app.hold.after(1):
         start_race_and_line(app, first, second)
         begun, job = app.hold.begun, app.worker.find(stage(second)["key"])
@@ -70,7 +70,7 @@ def test_a_visitor_who_closes_the_tab_in_line_never_races(app: Any, open_page: A
 
 
 def test_a_second_visitor_waits_in_line_and_then_races(app: Any, open_page: Any, share_page: Any) -> None:
-    first, second = share_page(app.short), open_page(app.short)
+    first, second = share_page(app.short_url), open_page(app.short_url)
     with app.hold.after(1):
         start_race_and_line(app, first, second)
         stop(first)
@@ -79,7 +79,7 @@ def test_a_second_visitor_waits_in_line_and_then_races(app: Any, open_page: Any,
 
 
 def test_the_page_reports_a_lost_connection(app: Any, share_page: Any) -> None:
-    page = share_page(app.short)
+    page = share_page(app.short_url)
     page.route("**/gradio_api/race/*", lambda route: route.abort())
     ask(page)
     wait_for(page, phase="failed")
@@ -92,7 +92,7 @@ def test_the_page_reports_a_lost_connection(app: Any, share_page: Any) -> None:
 
 
 def test_no_step_is_lost_in_a_hidden_tab(app: Any, share_page: Any) -> None:
-    page = share_page(app.short)
+    page = share_page(app.short_url)
     number = reels(page)
     with app.hold.midway():
         ask(page)
@@ -112,7 +112,7 @@ def by_lane(reel: dict[str, Any]) -> list[list[dict[str, Any]]]:
 
 def test_steps_that_come_fast_are_drawn_together(app: Any, share_page: Any) -> None:
     """Drawing is slow, so the page draws once for many steps. Its clock stands still while the steps come."""
-    page = share_page(app.short, stopped=True)
+    page = share_page(app.short_url, stopped=True)
     number = reels(page)
     with app.hold.after(1):
         begin(page)
@@ -136,13 +136,13 @@ def test_the_draft_tree_follows_a_live_race(app: Any, open_page: Any) -> None:
         wait_for_words(page)
         for lane in ("trie", "vanilla"):
             page.locator(f".lane-tabs [data-lane={lane}]").click()
-            before = step(page)
-            advance_until(app, page, lambda before=before: step(page) > before + 1)
+            before = inspected_step(page)
+            advance_until(app, page, lambda before=before: inspected_step(page) > before + 1)
             expect(page.locator(".inspector")).to_have_attribute("data-lane", lane)
         stop(page)
 
 
-def step(page: Page) -> int:
+def inspected_step(page: Page) -> int:
     """The step in the inspector."""
     return int(page.locator(".inspector").get_attribute("data-step") or -1)
 
@@ -151,7 +151,7 @@ def advance(app: Any, page: Page, times: int, events: int = 1) -> None:
     """Allow `events` more events, `times` times; each time wait until the page has a new step or the race has ended."""
     for _ in range(times):
         before = stage(page)["steps"]
-        app.hold.let(events)
+        app.hold.allow(events)
         until(page, lambda before=before: stage(page)["steps"] != before or not app.hold.running)
 
 

@@ -47,7 +47,7 @@ LOG = '{"prompt_ids": [1, 2, 3, 1], "output_ids": [2, 3]}'
 
 
 @dataclass(frozen=True)
-class Shot:
+class Exchange:
     """A request and its answer; status 0 means the connection was closed while the body was sent."""
 
     method: str
@@ -82,9 +82,9 @@ class Fuzzer:
             while b'"kind":"head"' not in frames.readline():
                 pass
             for _ in range(requests):
-                self.judge(shot := self.send(*self.make()))
-                if shot.answer.startswith(b'{"event_id":"') and self.rng.random() < 0.5:
-                    event = json.loads(shot.answer)["event_id"]
+                self.judge(exchange := self.send(*self.make()))
+                if exchange.answer.startswith(b'{"event_id":"') and self.rng.random() < 0.5:
+                    event = json.loads(exchange.answer)["event_id"]
                     self.judge(self.send("GET", f"/gradio_api/call/race/{event}", b"", ""))
         assert self.app.worker is not None
         self.app.worker.stop(OTHER)
@@ -97,17 +97,21 @@ class Fuzzer:
         if self.app.ask("GET", "/healthz").json() != {"status": "ready"}:
             self.complaints.append("the server is not ready afterwards")
 
-    def judge(self, shot: Shot) -> None:
+    def judge(self, exchange: Exchange) -> None:
         """Add a complaint for everything that is wrong with an answer."""
-        self.statuses[shot.status] += 1
-        where = f"{shot.method} {shot.path[:80]} {shot.body[:80]!r}: {shot.status}"
-        if (shot.status >= 500 and not is_sentence(shot.answer)) or OUR_FAULT.encode() in shot.answer:
-            self.complaints.append(f"{where} {shot.answer[:200]!r}")
+        self.statuses[exchange.status] += 1
+        where = f"{exchange.method} {exchange.path[:80]} {exchange.body[:80]!r}: {exchange.status}"
+        if (exchange.status >= 500 and not is_sentence(exchange.answer)) or OUR_FAULT.encode() in exchange.answer:
+            self.complaints.append(f"{where} {exchange.answer[:200]!r}")
         for secret in self.secrets:
-            if secret.encode() in shot.answer and secret.encode() not in shot.body and secret not in shot.path:
+            if (
+                secret.encode() in exchange.answer
+                and secret.encode() not in exchange.body
+                and secret not in exchange.path
+            ):
                 self.complaints.append(f"{where} has {secret}")
 
-    def send(self, method: str, path: str, body: bytes, kind: str) -> Shot:
+    def send(self, method: str, path: str, body: bytes, kind: str) -> Exchange:
         """Send a request on a new connection."""
         connection = http.client.HTTPConnection("127.0.0.1", self.app.port, LONG_S, source_address=(ATTACKER, 0))
         try:
@@ -116,9 +120,9 @@ class Fuzzer:
             streamed = answer.headers.get_content_type() == "text/event-stream"
             if streamed and connection.sock is not None:
                 connection.sock.settimeout(STREAM_S)
-            return Shot(method, path, body, answer.status, b"".join(pieces(answer)))
+            return Exchange(method, path, body, answer.status, b"".join(pieces(answer)))
         except (ConnectionError, http.client.HTTPException):
-            return Shot(method, path, body)
+            return Exchange(method, path, body)
         finally:
             connection.close()
 
@@ -126,7 +130,7 @@ class Fuzzer:
         """Method, path, body and content type of a random request."""
         makers = (
             self.any_route, self.any_route, self.any_route, self.event, self.call, self.call, self.tool, self.vote,
-            self.file_sent,
+            self.changed_file,
         )  # fmt: skip
         method, path, body = self.rng.choice(makers)()
         kinds = ("application/json",) * 8 + ("text/plain", "multipart/form-data; boundary=x", "multipart/form-data", "")
@@ -192,7 +196,7 @@ class Fuzzer:
         body = {"key": self.value(), "lanes": self.value(), "open": True, "round": self.value(), "choice": self.value()}
         return self.rng.choice(("POST", "GET")), f"/audience/{code}{action}", self.json_of(body)
 
-    def file_sent(self) -> tuple[str, str, bytes]:
+    def changed_file(self) -> tuple[str, str, bytes]:
         """An upload or a recording, in which random bytes were changed."""
         content = bytearray(self.recording[: self.rng.choice((0, 100, 20_000))])
         for _ in range(self.rng.randint(0, 9) if content else 0):

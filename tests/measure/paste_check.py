@@ -130,8 +130,10 @@ def recommended(log: Path, engine: str) -> dict[str, Any]:
     return export
 
 
-def pasted(engine: str, target: Target, weights: GgufWeights, settings: str) -> Callable[[Sequence[int], int], Run]:
-    """An engine with these settings."""
+def answer_function(
+    engine: str, target: Target, weights: GgufWeights, settings: str
+) -> Callable[[Sequence[int], int], Run]:
+    """A function with which an engine with these settings answers a prompt."""
     if engine == "transformers":
         return PastedTransformers(target, settings).answer
     return PastedLlamaCpp(target, weights, settings).answer
@@ -140,7 +142,7 @@ def pasted(engine: str, target: Target, weights: GgufWeights, settings: str) -> 
 def compare(
     transcripts: Sequence[Transcript], lane: ScoredLane, answer: Callable[[Sequence[int], int], Run]
 ) -> dict[str, Any]:
-    """The steps and draft tokens of an engine, those forecast on the tokens that the engine wrote, and their ratio."""
+    """An engine's steps and draft tokens, the forecast for the engine's texts, and `ratio`: forecast tau / measured tau."""
     row: dict[str, Any] = dict.fromkeys(("tokens", "steps", "forecast_steps", "drafted", "forecast_drafted"), 0)
     row |= {"accepted": 0, "forecast_accepted": 0, "other_text": 0}
     for request in transcripts:
@@ -182,7 +184,7 @@ def main(arguments: list[str]) -> int:
     for engine, case in cases:
         scored = ScoredLane.of(case["lane"], case["options"], case["num_draft"])
         row = {"engine": engine, "settings": case["settings"], "recommended": case.get("tau")}
-        row |= compare(transcripts, scored, pasted(engine, workbench.target, weights, case["settings"]))
+        row |= compare(transcripts, scored, answer_function(engine, workbench.target, weights, case["settings"]))
         rows.append(row)
         print(json.dumps(row), flush=True)
     off = [row["settings"] for row in rows if abs(row["ratio"] - 1) > MAX_ERROR]

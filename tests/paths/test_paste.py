@@ -12,7 +12,7 @@ from specrace.lab.llama_cpp import GgufWeights
 from specrace.lab.score import ScoredLane
 from specrace.lab.transcripts import Transcript
 from specrace.workbench import Workbench
-from tests.measure.paste_check import LANES, MAX_ERROR, answers, compare, pasted, write_weights
+from tests.measure.paste_check import LANES, MAX_ERROR, answer_function, answers, compare, write_weights
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +41,6 @@ def test_an_engine_takes_as_many_steps_as_were_forecast(
 ) -> None:
     scored = ScoredLane.of(lane, options, num_draft)
     export = ENGINES[engine].export(Choice(lane, scored.options, num_draft, 1.0, ()))
-    row = compare(transcripts, scored, pasted(engine, bundled.target, weights, export.settings))
+    row = compare(transcripts, scored, answer_function(engine, bundled.target, weights, export.settings))
     assert row["other_text"] == 0 and row["accepted"] > 0 and row["steps"] < 0.8 * row["tokens"]
     assert row["ratio"] == pytest.approx(1.0, abs=MAX_ERROR)
