@@ -2,9 +2,9 @@
 
 >>> model.generate(ids, custom_generate=specrace.hf.custom_generate, method="trie", max_new_tokens=64)  # doctest: +SKIP
 
-`generate` prepares the arguments, and we run the decoding loop. Greedy decoding prints what transformers' own loop
-prints; sampling has the same distribution, but draws with a seed of ours. Settings for which the two would differ raise
-ValueError.
+`generate` prepares the arguments, and `custom_generate` runs the decoding loop. Greedy decoding prints the same text as
+transformers' loop. Sampling has the same distribution, but prints another text, because it uses other random numbers.
+Settings for which text or distribution would differ raise ValueError.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ from specrace.model.sampling import draw_seed
 from specrace.model.target import Target
 from specrace.ngrams.sources import Sources
 
-# Arguments that `generate` passes on, but that the target makes itself.
-_OURS = {"attention_mask", "position_ids", "cache_position", "past_key_values", "use_cache", "logits_to_keep"}
+# Arguments that `generate` passes on, and that are ignored because the target computes them.
+_IGNORED = {"attention_mask", "position_ids", "cache_position", "past_key_values", "use_cache", "logits_to_keep"}
 _WARPERS = (TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper)
+# Settings that choose another decoding mode, and outputs that are not recorded.
 _MODES = ("dola_layers", "penalty_alpha")
 _EXTRAS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
-# The dtype, device and attention with which a model's tree attention was checked.
+# Model -> the dtype, device and attention implementation with which its tree attention was checked.
 _CHECKED: WeakKeyDictionary[Any, tuple[str, ...]] = WeakKeyDictionary()
 
 
@@ -56,17 +57,18 @@ def custom_generate(
     num_draft: int | None = None,
     seed: int | None = None,
     options: Mapping[str, Any] | None = None,
-    sources: Sources = Sources(),  # noqa: B008  it is frozen
+    sources: Sources = Sources(),  # noqa: B008  Sources is frozen
     draft_model: DraftModel | None = None,
     curve: CostCurve | None = None,
     **model_kwargs: Any,
 ) -> Any:
     """Decode one sequence with `method`; returns ids [1, prompt + new], like `generate`.
 
-    Callers pass the keyword arguments to `generate`: `method`, a lane's name; `num_draft` (None: from the cost `curve`,
-    which is assumed in float32 on a CPU, or the method's default); drafter `options`, `sources` and `draft_model`; and
-    the `seed` for sampling (None: drawn from torch's generator, so `torch.manual_seed` reproduces the output). Raises
-    ValueError for more than one sequence and for settings that drafting cannot follow.
+    Callers pass the keyword arguments to `generate`. `method` is a lane's name; `options`, `sources` and `draft_model`
+    are for its drafter. If `num_draft` is None, it comes from the cost `curve` or from the method's default; in float32
+    on a CPU, a curve is assumed if none is passed. If `seed` is None, it is drawn from torch's generator, so
+    `torch.manual_seed` makes the output reproducible. Raises ValueError for more than one sequence and for unsupported
+    settings.
     """
     with _value_errors(), _evaluating(model):
         _refuse_modes(generation_config)
@@ -80,7 +82,7 @@ def custom_generate(
         max_new_tokens = max(1, max_length - len(prompt))
         spec = RaceSpec((method,), num_draft=num_draft, options={method: options})
         plan = plan_lane(spec, method, target.device_type, None if curve is None else curve.near(len(prompt)))
-        # Near the end of the model's context a smaller draft is better than none.
+        # Near the end of the model's context, drafts are shortened to fit.
         num_draft = max(0, min(plan.num_draft, target.max_context - len(prompt) - max_new_tokens))
         settings = asdict(params) | {"max_new_tokens": max_new_tokens, "num_draft": num_draft}
         steps = generate(target, method, prompt, sources=sources, curve=curve, **settings, **options)
@@ -90,7 +92,7 @@ def custom_generate(
 
 
 def _collect(prompt: Tensor, room: int, tokens: Iterator[int], criteria: StoppingCriteriaList, streamer: Any) -> Tensor:
-    """Ids [1, prompt + new] up to the first token at which a criterion stops; new tokens also go to the streamer."""
+    """Ids [1, prompt + new] up to the first token at which a criterion stops; also sends new tokens to the streamer."""
     length = prompt.shape[1]
     ids = torch.nn.functional.pad(prompt, (0, room))
     for token in tokens:
@@ -108,7 +110,7 @@ def _collect(prompt: Tensor, room: int, tokens: Iterator[int], criteria: Stoppin
 def _split_criteria(
     criteria: Sequence[Any], config: GenerationConfig
 ) -> tuple[frozenset[int], int, StoppingCriteriaList]:
-    """The end tokens, the maximal length and the other criteria; `generate` follows the criteria, not the config."""
+    """The end tokens, the maximal length and the other criteria. Like `generate`, uses the criteria, not the config."""
     lengths = [criterion.max_length for criterion in criteria if type(criterion) is MaxLengthCriteria]
     eos_criteria = [criterion for criterion in criteria if type(criterion) is EosTokenCriteria]
     eos_ids = [criterion.eos_token_id.flatten().tolist() for criterion in eos_criteria]
@@ -118,13 +120,13 @@ def _split_criteria(
 
 
 def _sampling_params(processors: Sequence[Any], samples: bool, seed: int | None) -> SamplingParams:
-    """The parameters that the processors stand for. Raises ValueError for any but temperature, top-k and top-p."""
+    """The sampling parameters set by the processors. Raises ValueError for any but temperature, top-k and top-p."""
     values: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
     last_index = -1
     for processor in processors:
         kind = type(processor)
         if kind is LogitNormalization:
-            continue  # shifts all logits of a row by the same amount
+            continue  # it shifts all logits by the same amount, which does not change the distribution
         name = kind.__name__
         if kind not in _WARPERS:
             raise ValueError(f"{name} depends on earlier tokens or is not known to specrace; leave it out.")
@@ -132,7 +134,7 @@ def _sampling_params(processors: Sequence[Any], samples: bool, seed: int | None)
             raise ValueError(f"{name} comes twice or too late; specrace warps by temperature, then top-k, then top-p.")
         last_index = _WARPERS.index(kind)
         if getattr(processor, "filter_value", -math.inf) != -math.inf:
-            raise ValueError(f"{name} fills with {processor.filter_value}; specrace leaves tokens out altogether.")
+            raise ValueError(f"{name} has the filter value {processor.filter_value}; specrace only supports -inf.")
         if kind is TopPLogitsWarper and processor.min_tokens_to_keep != 1:
             raise ValueError(f"{name} keeps at least {processor.min_tokens_to_keep} tokens; specrace keeps one.")
         values |= {key: getattr(processor, key) for key in values if hasattr(processor, key)}
@@ -147,7 +149,7 @@ def _refuse_inputs(input_ids: Tensor, model_kwargs: Mapping[str, Any]) -> None:
         raise ValueError(f"specrace decodes one sequence at a time and was given {input_ids.shape[0]}.")
     length = input_ids.shape[1]
     passed = {name for name, value in model_kwargs.items() if value is not None and value is not False}
-    unsupported = sorted(passed - _OURS)
+    unsupported = sorted(passed - _IGNORED)
     if not length or unsupported:
         raise ValueError(f"specrace reads token ids only; leave out {', '.join(unsupported) or 'embeddings'}.")
     mask, positions = model_kwargs.get("attention_mask"), model_kwargs.get("position_ids")
@@ -157,7 +159,7 @@ def _refuse_inputs(input_ids: Tensor, model_kwargs: Mapping[str, Any]) -> None:
         raise ValueError("The position ids do not count from 0; leave them out.")
     cache = model_kwargs.get("past_key_values")
     if cache is not None and (getattr(cache, "_is_user_defined", False) or cache.get_seq_length()):
-        raise ValueError("specrace keeps a cache of its own; leave out past_key_values.")
+        raise ValueError("specrace creates the cache; leave out past_key_values.")
 
 
 def _refuse_modes(config: GenerationConfig) -> None:
@@ -168,15 +170,15 @@ def _refuse_modes(config: GenerationConfig) -> None:
         raise ValueError(f"specrace decodes greedily or samples; leave out {name}.")
     extras = [name for name in _EXTRAS if getattr(config, name, None)]
     if config.return_dict_in_generate and extras:
-        raise ValueError(f"specrace keeps no {extras[0].removeprefix('output_')} of its steps; leave out {extras[0]}.")
+        raise ValueError(f"specrace does not return {extras[0].removeprefix('output_')}; leave out {extras[0]}.")
 
 
 def _output_streamer(bound: Any, input_ids: Tensor) -> Any:
-    """The streamer for the output; it has received the prompt or receives it here.
+    """The streamer for the output. It has already received the prompt, or receives it here.
 
-    `generate` of transformers 5.17 and 5.23 puts the prompt into its `streamer`, but does not pass the streamer on to a
-    callable, so it is read from the frame of the calling `generate`. A streamer `bound` to `custom_generate` itself, by
-    `functools.partial`, has received nothing yet.
+    `generate` of transformers 5.17 and 5.23 puts the prompt into its `streamer`, but does not pass the streamer on to
+    `custom_generate`, so it is read from the frame of the calling `generate`. A streamer that was `bound` to
+    `custom_generate` by `functools.partial` has not received the prompt.
     """
     code = inspect.unwrap(GenerationMixin.generate).__code__
     frame = inspect.currentframe()
@@ -190,7 +192,7 @@ def _output_streamer(bound: Any, input_ids: Tensor) -> Any:
 
 
 def _open_target(model: Any, eos_ids: frozenset[int], draft_model: DraftModel | None) -> Target:
-    """The model as a target, whose tree attention is checked once. Raises InputError."""
+    """The model as a target; its tree attention is checked at the first use. Raises InputError."""
     target = Target(model)
     target.eos_ids, target.drafting = eos_ids, draft_model
     refuse_unsupported(model.config, target.name)
@@ -203,7 +205,7 @@ def _open_target(model: Any, eos_ids: frozenset[int], draft_model: DraftModel | 
 
 @contextmanager
 def _evaluating(model: Any) -> Iterator[None]:
-    """Restore the training flags afterwards, since a target puts the model into evaluation mode."""
+    """Restore the modules' training flags afterwards, because a target puts the model into evaluation mode."""
     training = [module for module in model.modules() if module.training]
     try:
         yield
@@ -214,7 +216,7 @@ def _evaluating(model: Any) -> Iterator[None]:
 
 @contextmanager
 def _value_errors() -> Iterator[None]:
-    """Raise an InputError as the ValueError that callers of `generate` expect."""
+    """Convert an InputError to a ValueError, which callers of `generate` expect."""
     try:
         yield
     except InputError as error:

@@ -16,7 +16,7 @@ from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Finished, Repeated, Step
 from specrace.core.settings import MAX_QUESTION_CHARACTERS, SETTINGS
-from specrace.engine.race import race
+from specrace.engine.race import never, race
 from specrace.engine.spec import RaceSpec, largest_draft, plan_lanes
 from specrace.lab.calibrate import load_cached
 from specrace.model.adapter import AUTO
@@ -40,7 +40,7 @@ from specrace.views.detokenize import Narrator
 
 @dataclass(frozen=True)
 class PreparedRace:
-    """Everything about a race except its target: prompt tokens, settings, sources, description. It can be pickled."""
+    """Everything about a race except its target: prompt tokens, settings, sources, description. Can be pickled."""
 
     prompt: tuple[int, ...]
     spec: RaceSpec
@@ -49,14 +49,15 @@ class PreparedRace:
     curve: CostCurve | None = None
 
 
-# Runs a prepared race on a target of its own, like `run_prepared`: (prepared, stop, again) -> events.
+# Runs a prepared race like `run_prepared`, but on a target that the runner has: (prepared, stop, again) -> events.
 Runner = Callable[[PreparedRace, Callable[[], bool], Callable[[Repeated], bool]], Iterator[Event]]
 
 
 def run_prepared(
     target: Target, prepared: PreparedRace, stop: Callable[[], bool], again: Callable[[Repeated], bool]
 ) -> Iterator[Event]:
-    """The events of a prepared race, without texts. `stop` and `again` are those of `race`."""
+    """The events of a prepared race, without texts. `stop` and `again` are as in `race`."""
+    # The mean number of tokens in the KV cache.
     columns = len(prepared.prompt) + prepared.spec.max_new_tokens / 2
     about = {**prepared.about, "roofline": target.roofline.as_json(columns)}
     return race(
@@ -77,7 +78,7 @@ class Workbench:
 
     `curve` is the cached cost curve of this machine, if any; it determines the lanes' draft sizes. With `keep_outputs`,
     drafters may draft from earlier answers, but never from an answer to the same question. A `runner` runs races in
-    another process, on that process's copy of the target. `lean` is passed on to `load_target`.
+    another process, on that process's copy of the target. `lean` is as in `load_target`.
     """
 
     target: Target
@@ -87,7 +88,8 @@ class Workbench:
     curve: CostCurve | None = None
     keep_outputs: bool = False
     outputs: PastOutputs = field(default_factory=PastOutputs)
-    # As requested: "auto" may place another model differently, and None is the default dtype of the device.
+    # These are stored as requested, for loading another model: "auto" may place it on another device, and a dtype of
+    # None is the device's default.
     model: str | Path = BUNDLED_MODEL
     device: str = "cpu"
     dtype: str | None = None
@@ -98,7 +100,7 @@ class Workbench:
     tables: CorpusTables = field(init=False)
 
     def __post_init__(self) -> None:
-        # A function, not a bound method: that would be a reference cycle, and cycles that are frozen are not collected.
+        # Not a bound method, which would create a reference cycle: a frozen cycle would never be collected.
         self.tables = CorpusTables(partial(_tokenize, self.target, self.documents))
 
     @classmethod
@@ -121,10 +123,10 @@ class Workbench:
         on_progress: Callable[[str], object] = ignore,
         skip: Callable[[str], object] = ignore,
     ) -> Workbench:
-        """Load everything; `on_progress` receives lines about it, `skip` a sentence about each document left out.
+        """Load everything; `on_progress` receives a line before each part. Raises InputError.
 
-        `index`, a folder from `build_index`, replaces the documents; 20 million characters of them stay in memory. The
-        `reranker` is as in `load_reranker`, the model's parameters as in `load_target`. Raises InputError.
+        `skip` receives a sentence about each document left out. A folder `index` from `build_index` replaces the
+        documents; 20 million characters stay in memory. Other parameters: see `load_reranker` and `load_target`.
         """
         on_progress("Reading the documents")
         stored = None if index is None else StoredIndex(index)
@@ -148,19 +150,19 @@ class Workbench:
         _freeze_garbage()
         return cls(target, texts, retriever, embedder, curve, keep_outputs, model=model, **request, lean=lean)
 
-    def on(self, documents: list[Document], index: SearchIndex) -> Workbench:
-        """A workbench with the same models and embedder on other documents, without earlier answers."""
+    def with_documents(self, documents: list[Document], index: SearchIndex) -> Workbench:
+        """A workbench with other documents, but the same models and embedder; earlier answers are left out."""
         retriever = Retriever(index, self.embedder, self.retriever.reranker)
         return replace(self, documents=documents, retriever=retriever, outputs=PastOutputs())
 
     def with_model(self, model: str | Path, dtype: str | None = None) -> Workbench:
-        """A workbench on the same documents and device with another model, or with this one in another dtype.
+        """A workbench on the same documents and device with another model, or with the same model in another dtype.
 
-        `dtype` None keeps this workbench's dtype. Its draft model and an adapter in a folder are for its own model
-        only. Raises InputError.
+        If `dtype` is None, this workbench's dtype is used. The draft model, and an adapter in a folder, are loaded only
+        with the model that this workbench was opened with. Raises InputError.
         """
         is_same = self.has_model(model)
-        # Collect before loading: a replaced model in a reference cycle would still hold its memory.
+        # Collect before loading, because a replaced model in a reference cycle still occupies memory.
         _freeze_garbage()
         target = load_target(
             model,
@@ -178,7 +180,7 @@ class Workbench:
         return replace(self, target=target, curve=load_cached(target.describe()), outputs=PastOutputs())
 
     def has_model(self, model: str | Path) -> bool:
-        """Whether the workbench was opened with this model, given by folder, hub id or short name."""
+        """Whether the workbench was opened with this model: a folder, a hub id or a short name."""
         return Path(resolve(model)).resolve() == Path(resolve(self.model)).resolve()
 
     @property
@@ -192,10 +194,9 @@ class Workbench:
         return choose_style(self.target.tokenizer, self.target.config, self.target.prompt_style)
 
     def retrieve(self, question: str, top: int | None = None, noise: Any = 0.0, seed: int = 0) -> list[Hit]:
-        """The passages for a question: `top` of them (0: none), or as many as suit the model.
+        """The `top` passages for a question, or none for 0; if `top` is None, the number that suits the model.
 
-        A share of `noise` of them, but never all, is replaced by irrelevant ones, drawn with `seed`.
-
+        A share of `noise`, but never all of them, is replaced by irrelevant passages, which are drawn with `seed`.
         Raises InputError for a blank or overlong question, and for `top` or `noise` out of bounds.
         """
         if len(question) > MAX_QUESTION_CHARACTERS:
@@ -216,10 +217,10 @@ class Workbench:
         *,
         top: int | None = None,
         noise: float = 0.0,
-        stop: Callable[[], bool] = lambda: False,
-        again: Callable[[Repeated], bool] = lambda _: False,
+        stop: Callable[[], bool] = never,
+        again: Callable[[Repeated], bool] = never,
     ) -> Iterator[Event]:
-        """Retrieve, build the prompt and race; yields events with texts. `stop` and `again` are those of `race`."""
+        """Retrieve, build the prompt and race; yields events with texts. `stop` and `again` are as in `race`."""
         prepared = self.prepare(question, spec, top=top, noise=noise)
         narrate, output = Narrator(self.target.tokenizer), list[int]()
         run = self.runner or partial(run_prepared, self.target)
@@ -231,12 +232,13 @@ class Workbench:
                 ended = ended or isinstance(event, Finished)
                 yield narrate(event)
         finally:
-            # Added only now, because repeats must not draft from this answer; also if the caller stops the iteration.
+            # Added after all runs, because repeated runs must not draft from this answer. In `finally`, because the
+            # caller may close the iterator before its end.
             if self.keep_outputs and output and ended:
                 self.outputs.add(output, prepared.prompt, question)
 
     def prepare(self, question: str, spec: RaceSpec, *, top: int | None = None, noise: float = 0.0) -> PreparedRace:
-        """Do everything that needs no forward: retrieve, build the prompt, count. Raises InputError like `retrieve`."""
+        """Do everything before a race that needs no forward. Raises InputError, like `retrieve`."""
         began = time.perf_counter()
         hits = self.retrieve(question, top, noise, spec.seed)
         retrieve_ms = 1000.0 * (time.perf_counter() - began)
@@ -253,7 +255,7 @@ class Workbench:
         return PreparedRace(tuple(prompt.tokens), spec, replace(self.sources(spec), past=past), about, self.curve)
 
     def sources(self, spec: RaceSpec) -> Sources:
-        """The counts and the suffix index of all documents, each only if a lane drafts from it."""
+        """The n-gram counts and the suffix index of all documents; either is None unless a lane drafts from it."""
         plans = plan_lanes(spec, self.target.device_type).values()
         parts = {plan.method.corpus_part_with(plan.options) for plan in plans}
         counts = self.tables.counts if "corpus" in parts else None
@@ -262,16 +264,16 @@ class Workbench:
     def fitting_prompt(
         self, question: str, hits: list[Hit], spec: RaceSpec, *, top: int | None = None, noise: Any = 0.0
     ) -> tuple[Prompt, list[Hit]]:
-        """The prompt, and the passages in it: those of `hits` that fit into the context, the best first, at least one.
+        """The prompt, and the passages in it: the best of `hits` that fit into the context, and at least one.
 
-        `hits` are what `retrieve` returned for `top` and `noise`. If `top` is given, a model with a chat template gets
-        all of them: only models without one, which follow no instructions, tend to have a short context.
+        `hits` are what `retrieve` returned for `top` and `noise`. If `top` is set and the model has a chat template, no
+        passages are dropped: the models that tend to have a short context are those without a template.
         """
         tokenizer, style = self.target.tokenizer, self.style
         prompt = build_prompt(tokenizer, question, hits, style)
         may_drop = SETTINGS["passages"].check(top) is None or not tokenizer.chat_template
         while may_drop and len(hits) > 1 and not self._fits(prompt, spec):
-            # Irrelevant passages are anywhere among the others, and their share has to stay the same.
+            # With noise, dropping the last passage could change the share of irrelevant ones, so retrieve again.
             hits = self.retrieve(question, len(hits) - 1, noise, spec.seed) if noise else hits[:-1]
             prompt = build_prompt(tokenizer, question, hits, style)
         return prompt, hits
@@ -285,7 +287,7 @@ class Workbench:
 
 
 def _tokenize(target: Target, documents: Sequence[Document]) -> list[list[int]]:
-    """The token ids of each document. Raises InputError if the target's vocabulary lacks one."""
+    """The token ids of each document. Raises InputError for an id that is not in the target's vocabulary."""
     token_lists = [tokenize_document(target.tokenizer, document.text) for document in documents]
     for tokens in token_lists:
         target.check_tokens(tokens, "The documents have")
@@ -293,14 +295,14 @@ def _tokenize(target: Target, documents: Sequence[Document]) -> list[list[int]]:
 
 
 def _freeze_garbage() -> None:
-    """Collect garbage, a replaced model included, and exempt what is left, so that no race times a collection."""
+    """Collect garbage, including a replaced model, and exempt the remaining objects from collections during races."""
     gc.unfreeze()
     gc.collect()
     gc.freeze()
 
 
 def describe_prompt(prompt: Prompt, hits: Sequence[Hit]) -> dict[str, Any]:
-    """The passages, and each prompt token's origin in them, as JSON; they show where a draft came from."""
+    """The passages, and the origin of each prompt token in them, as JSON; they show what drafts were copied from."""
     passages = [
         {name: getattr(hit.passage, name) for name in ("document", "title", "place", "start", "text")}
         | {"score": hit.score, "sentences": [asdict(sentence) for sentence in hit.sentences]}

@@ -96,7 +96,9 @@ def test_twenty_prompts_equal_greedy_generate(our_generate: Generate, prompts: R
 
 
 @pytest.mark.parametrize("method", native_methods())
-def test_every_method_can_be_plugged_in(our_generate: Generate, prompts: Rows, greedy: Rows, method: str) -> None:
+def test_every_method_prints_the_output_of_greedy_generate(
+    our_generate: Generate, prompts: Rows, greedy: Rows, method: str
+) -> None:
     smaller = Target(random_model(vocab_size=4160, max_position_embeddings=2048))
     output = our_generate(
         prompts[7], max_new_tokens=NEW_TOKENS, do_sample=False, method=method, draft_model=DraftModel(smaller)
@@ -161,11 +163,11 @@ def test_without_an_end_token_the_text_reaches_its_maximum_length() -> None:
     model.generation_config.eos_token_id = None
     endless = model.generate(ids, do_sample=False, max_new_tokens=40)
     assert endless.shape[1] == 45
-    plugged = model.generate(ids, do_sample=False, max_new_tokens=40, custom_generate=hf.custom_generate)
-    assert plugged.tolist() == endless.tolist()
+    output = model.generate(ids, do_sample=False, max_new_tokens=40, custom_generate=hf.custom_generate)
+    assert output.tolist() == endless.tolist()
 
 
-class AtLength(StoppingCriteria):
+class StopAtLength(StoppingCriteria):
     """A criterion that stops at a length, and records the texts that it is called with."""
 
     def __init__(self, length: int) -> None:
@@ -184,7 +186,7 @@ def test_a_stopping_criterion_sees_and_stops_the_same_texts_as_in_generate(
     for extra in range(1, 12):
         outcomes = []
         for run in (model.generate, our_generate):
-            criterion = AtLength(ids.shape[1] + extra)
+            criterion = StopAtLength(ids.shape[1] + extra)
             output = run(ids, max_new_tokens=30, do_sample=False, stopping_criteria=StoppingCriteriaList([criterion]))
             outcomes.append((output.tolist(), criterion.texts))
         assert outcomes[0] == outcomes[1]
@@ -203,7 +205,7 @@ def test_stop_strings_and_a_time_limit(model: Any, our_generate: Generate, promp
     assert without_time.shape[1] == prompts[3].shape[1] + 1
 
 
-class Listener:
+class RecordingStreamer:
     """A streamer that records what it receives."""
 
     def __init__(self) -> None:
@@ -216,19 +218,19 @@ class Listener:
         self.received.append("end")
 
 
-def test_a_streamer_receives_what_generate_would_send(model: Any, our_generate: Generate, prompts: Rows) -> None:
+def test_a_streamer_receives_the_same_as_from_generate(model: Any, our_generate: Generate, prompts: Rows) -> None:
     ids = prompts[4]
     arguments = {"max_new_tokens": 20, "do_sample": False}
-    plain, plugged, bound = Listener(), Listener(), Listener()
-    model.generate(ids, streamer=plain, **arguments)
-    our_generate(ids, streamer=plugged, **arguments)
+    expected, passed, bound = RecordingStreamer(), RecordingStreamer(), RecordingStreamer()
+    model.generate(ids, streamer=expected, **arguments)
+    our_generate(ids, streamer=passed, **arguments)
     model.generate(ids, custom_generate=functools.partial(hf.custom_generate, streamer=bound), **arguments)
-    assert plain.received == plugged.received == bound.received
-    assert plugged.received[-1] == "end" and plugged.received[0] == (tuple(ids.shape), ids[0].tolist())
-    stopped = Listener()
-    criteria = StoppingCriteriaList([AtLength(ids.shape[1] + 3)])
+    assert expected.received == passed.received == bound.received
+    assert passed.received[-1] == "end" and passed.received[0] == (tuple(ids.shape), ids[0].tolist())
+    stopped = RecordingStreamer()
+    criteria = StoppingCriteriaList([StopAtLength(ids.shape[1] + 3)])
     our_generate(ids, streamer=stopped, stopping_criteria=criteria, **arguments)
-    assert stopped.received == [*plugged.received[:4], "end"]
+    assert stopped.received == [*passed.received[:4], "end"]
 
 
 def test_sampling_is_reproducible_and_every_method_gives_the_same_sample(our_generate: Generate, prompts: Rows) -> None:
@@ -339,14 +341,14 @@ def test_inputs_that_are_not_one_plain_sequence_are_refused(model: Any, our_gene
 
 
 @pytest.mark.parametrize("new_tokens", [1, 2, 5])
-def test_nothing_is_drafted_past_the_end(new_tokens: int) -> None:
+def test_a_draft_model_drafts_fewer_tokens_than_remain(new_tokens: int) -> None:
     """Each token of a draft model costs a forward, so it drafts at most one token fewer than remain."""
-    smaller, model = CopyingModel(), random_model()
+    draft_model, model = CopyingModel(), random_model()
     ids = torch.tensor([[3, 4, 5] * 4])
     arguments = {"max_new_tokens": new_tokens, "do_sample": False, "eos_token_id": None}
-    plugged = {"custom_generate": hf.custom_generate, "method": "draft-model", "num_draft": 8, "draft_model": smaller}
-    assert model.generate(ids, **arguments, **plugged).tolist() == model.generate(ids, **arguments).tolist()
-    readings = smaller.sessions[0].readings
+    ours = {"custom_generate": hf.custom_generate, "method": "draft-model", "num_draft": 8, "draft_model": draft_model}
+    assert model.generate(ids, **arguments, **ours).tolist() == model.generate(ids, **arguments).tolist()
+    readings = draft_model.sessions[0].readings
     # The first step may draft `new_tokens - 1` tokens, the next one at most `new_tokens - 2`, and so on.
     assert new_tokens - 1 <= len(readings) <= sum(range(new_tokens))
 
@@ -355,8 +357,8 @@ def test_drafts_shrink_at_the_end_of_the_models_context() -> None:
     model = random_model(max_position_embeddings=48)
     ids = torch.tensor([[3, 4, 5] * 12])
     arguments = {"max_length": 48, "do_sample": False, "eos_token_id": None}
-    plugged = model.generate(ids, custom_generate=hf.custom_generate, num_draft=16, **arguments)
-    assert plugged.tolist() == model.generate(ids, **arguments).tolist()
+    output = model.generate(ids, custom_generate=hf.custom_generate, num_draft=16, **arguments)
+    assert output.tolist() == model.generate(ids, **arguments).tolist()
 
 
 def test_a_dictionary_is_returned_on_request(our_generate: Generate, prompts: Rows) -> None:
@@ -365,7 +367,7 @@ def test_a_dictionary_is_returned_on_request(our_generate: Generate, prompts: Ro
     assert output.sequences.tolist() == our_generate(prompts[6], **arguments).tolist()
 
 
-def test_the_model_is_left_as_it_was() -> None:
+def test_training_flags_and_gradients_do_not_change() -> None:
     model = random_model(attention_dropout=0.5).train()
     model.model.layers[0].eval()
     before = [module.training for module in model.modules()]

@@ -45,7 +45,7 @@ def test_answers_are_kept_and_drafted_from(bundled: Workbench) -> None:
     assert num_past == 1 and len(workbench.outputs) == 2
     assert with_past[1].steps < without_past[1].steps and with_past[2].steps <= without_past[2].steps
     assert all(lane.identical for lane in (*without_past, *with_past))
-    visitor = workbench.on([Document("own.md", "Own", "Robins sing at dawn.")], workbench.retriever.index)
+    visitor = workbench.with_documents([Document("own.md", "Own", "Robins sing at dawn.")], workbench.retriever.index)
     assert visitor.keep_outputs and not visitor.outputs, "a visitor's own documents share no past"
 
 

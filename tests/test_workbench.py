@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from specrace import workbench as module
+from specrace import workbench as workbench_module
 from specrace.core.errors import InputError
 from specrace.core.events import Finished, Started
 from specrace.engine.spec import RaceSpec
@@ -26,17 +26,17 @@ from tests.models import tiny_target
 def test_documents_beyond_the_models_vocabulary_are_refused() -> None:
     target = tiny_target("llama")
     target.tokenizer = lambda text, **_: {"input_ids": [target.vocab_size] if "rare" in text else [1]}
-    workbench = module.Workbench(target, [Document("a", "a", "plain"), Document("b", "b", "rare")], None, None)  # type: ignore[arg-type]
+    workbench = Workbench(target, [Document("a", "a", "plain"), Document("b", "b", "rare")], None, None)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="The documents have token"):
         _ = workbench.tables.counts
 
 
 def test_a_loaded_model_is_frozen_for_the_collector_until_it_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "load_target", lambda *_, **__: tiny_target("llama"))
-    workbench = module.Workbench(tiny_target("llama"), [], None, None)  # type: ignore[arg-type]
+    monkeypatch.setattr(workbench_module, "load_target", lambda *_, **__: tiny_target("llama"))
+    workbench = Workbench(tiny_target("llama"), [], None, None)  # type: ignore[arg-type]
     workbench = workbench.with_model("second")
     second = weakref.ref(workbench.target)
-    # A reference cycle, as between a model's parts and its hooks: only the collector can free it.
+    # In a reference cycle, as between a model's parts and its hooks, only the collector can free the model.
     workbench.target.model.cycle = workbench.target
     assert gc.get_freeze_count() > 10_000
     workbench = workbench.with_model("third")
@@ -46,22 +46,22 @@ def test_a_loaded_model_is_frozen_for_the_collector_until_it_is_replaced(monkeyp
 
 def test_a_replaced_model_is_freed_before_the_next_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory may be too small for two models. This holds even if the next model cannot be loaded."""
-    monkeypatch.setattr(module, "load_target", lambda *_, **__: tiny_target("llama"))
-    shared = module.Workbench(tiny_target("llama"), [], None, None)  # type: ignore[arg-type]
+    monkeypatch.setattr(workbench_module, "load_target", lambda *_, **__: tiny_target("llama"))
+    shared = Workbench(tiny_target("llama"), [], None, None)  # type: ignore[arg-type]
     chosen = shared.with_model("second")
     second = weakref.ref(chosen.target)
     chosen.target.model.cycle = chosen.target
     del chosen
-    at_load: list[object] = []
+    targets_at_load: list[object] = []
 
     def load(*_: Any, **__: Any) -> Target:
-        at_load.append(second())
+        targets_at_load.append(second())
         raise InputError("This machine has too little memory.")
 
-    monkeypatch.setattr(module, "load_target", load)
+    monkeypatch.setattr(workbench_module, "load_target", load)
     with pytest.raises(InputError):
         shared.with_model("third")
-    assert at_load == [None]
+    assert targets_at_load == [None]
 
 
 def test_another_model_gets_the_dtype_but_neither_draft_model_nor_adapter(
@@ -73,9 +73,9 @@ def test_another_model_gets_the_dtype_but_neither_draft_model_nor_adapter(
         loaded.append((str(model), dtype, draft_model, adapter))
         return tiny_target("llama")
 
-    monkeypatch.setattr(module, "load_target", load)
+    monkeypatch.setattr(workbench_module, "load_target", load)
     for loader in ("read_documents", "load_embedder", "load_reranker", "open_index"):
-        monkeypatch.setattr(module, loader, lambda *_, **__: None)
+        monkeypatch.setattr(workbench_module, loader, lambda *_, **__: None)
     workbench = Workbench.open(model="own/model", dtype="bfloat16", draft_model="draft", adapter="low-rank")
     workbench.with_model("other")
     workbench.with_model("other", "float32")
@@ -113,14 +113,14 @@ def test_passages_are_dropped_to_fit_unless_their_number_is_given(bundled: Workb
     question, spec = "What is a trie?", RaceSpec(("trie",), max_new_tokens=8)
     hits = bundled.retrieve(question, 4, noise)
     whole = len(bundled.fitting_prompt(question, hits, spec, top=4, noise=noise)[0].tokens)
-    narrow = replace(bundled, target=copy(bundled.target), curve=None)
-    narrow.target.max_context = whole - 1
-    prompt, fewer = narrow.fitting_prompt(question, hits, spec, noise=noise)
-    assert 1 <= len(fewer) < 4 and len(prompt.tokens) + 8 < whole
+    small_context = replace(bundled, target=copy(bundled.target), curve=None)
+    small_context.target.max_context = whole - 1
+    prompt, kept = small_context.fitting_prompt(question, hits, spec, noise=noise)
+    assert 1 <= len(kept) < 4 and len(prompt.tokens) + 8 < whole
     nearest = {hit.passage for hit in bundled.retrieve(question, 4)}
-    assert sum(hit.passage not in nearest for hit in fewer) == min(len(fewer) - 1, round(noise * len(fewer)))
+    assert sum(hit.passage not in nearest for hit in kept) == min(len(kept) - 1, round(noise * len(kept)))
     with pytest.raises(InputError, match="use fewer passages"):
-        list(narrow.ask(question, spec, top=4, noise=noise))
+        list(small_context.ask(question, spec, top=4, noise=noise))
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_lane_gets_the_documents_that_its_options_require(
 def test_a_workbench_indexes_its_documents_once() -> None:
     target = load_target()
     texts = ("The sky is blue.", "Why is the sky blue?")
-    workbench = module.Workbench(target, [Document("a", "", text) for text in texts], None, None)  # type: ignore[arg-type]
+    workbench = Workbench(target, [Document("a", "", text) for text in texts], None, None)  # type: ignore[arg-type]
     index = workbench.tables.suffixes
     assert workbench.tables.suffixes is index
     ids = [target.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]

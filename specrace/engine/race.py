@@ -18,8 +18,8 @@ from specrace.engine.spec import RaceSpec, largest_draft, plan_lanes
 from specrace.ngrams.sources import Sources
 
 
-def _no(*_: object) -> bool:
-    """False: never stop, and do not run again."""
+def never(*_: object) -> bool:
+    """False, the default of `stop` and `again`: the race is not stopped, and not repeated."""
     return False
 
 
@@ -31,8 +31,8 @@ def race(
     sources: Sources = Sources(),  # noqa: B008  Sources is frozen
     about: Mapping[str, Any] | None = None,
     curve: CostCurve | None = None,
-    stop: Callable[[], bool] = _no,
-    again: Callable[[Repeated], bool] = _no,
+    stop: Callable[[], bool] = never,
+    again: Callable[[Repeated], bool] = never,
 ) -> Iterator[Event]:
     """Race the lanes, and yield Started, their Steps in race time, and Finished.
 
@@ -134,7 +134,7 @@ def start_metrics(lanes: Iterable[Lane]) -> dict[str, LaneMetrics]:
 
 
 def in_race_time(
-    lanes: Sequence[Lane], stop: Callable[[], bool] = _no, before_step: Callable[[], object] | None = None
+    lanes: Sequence[Lane], stop: Callable[[], bool] = never, before_step: Callable[[], object] | None = None
 ) -> Iterator[Step]:
     """Yield the steps of all lanes in the order in which they end, as if each lane had a device to itself.
 

@@ -109,7 +109,7 @@ class VisitWorkbenches:
         return len(self._visits)
 
     def read(self, visit: str, files: Sequence[str]) -> Upload | None:
-        """The visit's files, read; None without any. Raises InputError if no file can be used."""
+        """Read the visit's files; returns None if there are none. Raises InputError if no file can be used."""
         upload = self.upload_of(visit)
         # Gradio names a file's folder after its content, so equal paths are equal files.
         if upload is not None and upload.files == tuple(files):
@@ -123,7 +123,7 @@ class VisitWorkbenches:
         try:
             head, _, content = self._read(json.dumps(list(files)).encode()).partition(b"\n")
         finally:
-            # Nothing is stored for a visitor who has left meanwhile.
+            # Nothing is stored if the visitor has left, or has sent other files, meanwhile.
             is_latest = self._reading.get(visit) is reading
             if is_latest:
                 del self._reading[visit]
@@ -134,10 +134,10 @@ class VisitWorkbenches:
         return upload
 
     def open(self, visit: str, shared: Workbench, upload: Upload | None) -> Generator[str, None, Workbench]:
-        """The visit's workbench on its upload, or the shared one. Yields its progress before every batch.
+        """The visit's workbench on its upload, or `shared` if there is none. Yields the progress before every batch.
 
-        The embedder runs on the caller's thread, which also races: in parallel it would take processors from a race,
-        and the helper process would need a second copy of it in memory. Others may race between batches.
+        The embedder runs on the caller's thread, which also races. In parallel it would take processors from a race,
+        and in the helper process it would need a second copy in memory. Other visitors may race between batches.
         """
         if upload is None:
             return shared
@@ -149,11 +149,11 @@ class VisitWorkbenches:
         return workbench
 
     def upload_of(self, visit: str) -> Upload | None:
-        """The visit's files, if they have been read."""
+        """The visit's upload, if its files have been read."""
         return self._visits.get(visit, (None, None))[0]
 
     def forget(self, visit: str) -> None:
-        """Drop the visit's upload and workbench; a reading under way will not be stored."""
+        """Drop the visit's upload and workbench. If its files are being read, the result will not be stored."""
         self._reading.pop(visit, None)
         self._visits.pop(visit, None)
 
@@ -166,9 +166,10 @@ class VisitWorkbenches:
 
 
 def _index(shared: Workbench, upload: Upload) -> Generator[str, None, Workbench]:
+    """Index an upload. Yields the progress before every batch, and returns a workbench on the upload."""
     documents, passages = upload.parse()
     texts, vectors = [embedded_text(passage) for passage in passages], []
     for start in range(0, len(texts), BATCH_SIZE):
         yield f"Indexing your documents: {start:,} of {len(texts):,} passages …"
         vectors.append(shared.embedder.embed(texts[start : start + BATCH_SIZE]))
-    return shared.on(documents, PassageIndex(passages, np.concatenate(vectors)))
+    return shared.with_documents(documents, PassageIndex(passages, np.concatenate(vectors)))

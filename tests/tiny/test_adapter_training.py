@@ -1,4 +1,4 @@
-"""The adapter's samples hold what they promise, and a few steps of training lower the loss."""
+"""The adapter's training: the samples' citations and evidence, the questions, and that training lowers the loss."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ PLACES = ("river", "marsh", "forest", "mountain", "cliff", "lake", "tower", "cav
 
 
 def _sources() -> list[Source]:
+    """Prose about 66 pairs of animal and place, and a fact for each animal."""
     return [
         Source(
             f"The {animal} of the {place}",
@@ -53,8 +54,8 @@ def _samples(count: int) -> list[Grounded]:
     return [task.sample(6) for _ in range(count)]
 
 
-def test_every_cited_sentence_is_in_the_passage_that_is_cited() -> None:
-    prose = facts = 0
+def test_cited_sentences_are_in_the_cited_passage() -> None:
+    num_prose = num_facts = 0
     for sample in _samples(60):
         for question in sample.questions:
             if question.answer == NO_EVIDENCE:
@@ -62,28 +63,32 @@ def test_every_cited_sentence_is_in_the_passage_that_is_cited() -> None:
             assert re.search(r"\[\d\]\.$", question.answer)
             for body, number in re.findall(r"(.+?) \[(\d)\]\.(?: |$)", question.answer):
                 source, text = sample.passages[int(number) - 1], sample.texts[int(number) - 1]
-                facts += ": " in source.title
-                prose += ": " not in source.title
-                assert source.sentences[0] in body if ": " in source.title else body.casefold() in text.casefold()
-    assert prose > 100
-    assert facts > 5
+                if ": " in source.title:
+                    num_facts += 1
+                    assert source.sentences[0] in body
+                else:
+                    num_prose += 1
+                    assert body.casefold() in text.casefold()
+    assert num_prose > 100
+    assert num_facts > 5
 
 
-def test_the_sentence_that_answers_is_evidence_and_mostly_the_first() -> None:
-    first = answered = 0
+def test_the_answering_sentence_is_evidence_and_mostly_the_best() -> None:
+    num_best = num_answered = 0
     for sample in _samples(60):
         for question in sample.questions:
             marked = [sample.passages[number].sentences[index] for number, index in question.evidence]
             assert len(marked) == len(set(question.evidence)) <= 3
             assert marked or question.answer == NO_EVIDENCE
             if question.answer != NO_EVIDENCE:
-                held = [index for index, text in enumerate(marked) if text.rstrip(".") in question.answer]
-                assert held
-                answered, first = answered + 1, first + (held[0] == 0)
-    assert 0.6 < first / answered < 0.95
+                ranks = [rank for rank, text in enumerate(marked, 1) if text.rstrip(".") in question.answer]
+                assert ranks
+                num_answered += 1
+                num_best += ranks[0] == 1
+    assert 0.6 < num_best / num_answered < 0.95
 
 
-def test_the_prompt_is_the_one_that_the_app_builds(tokenizer: Any) -> None:
+def test_the_prompt_has_the_passages_and_quotes_the_best_evidence(tokenizer: Any) -> None:
     sample = next(sample for sample in _samples(20) if sample.questions[0].evidence and len(sample.passages) == 2)
     question = sample.questions[0]
     text = build_prompt(tokenizer, question.question, sample.hits(question), GROUNDED).text
@@ -94,7 +99,7 @@ def test_the_prompt_is_the_one_that_the_app_builds(tokenizer: Any) -> None:
     assert f"{quoted}\n\nQuestion: {question.question}" in text
 
 
-def test_the_prompt_says_where_there_is_no_evidence(tokenizer: Any) -> None:
+def test_the_prompt_says_that_there_is_no_evidence(tokenizer: Any) -> None:
     sample = _samples(1)[0]
     question = replace(sample.questions[0], evidence=())
     text = build_prompt(tokenizer, question.question, sample.hits(question), GROUNDED).text
@@ -102,14 +107,14 @@ def test_the_prompt_says_where_there_is_no_evidence(tokenizer: Any) -> None:
     assert text.count(NO_EVIDENCE) == 1
 
 
-def test_answers_have_up_to_three_sentences_and_some_say_that_there_is_none() -> None:
+def test_answers_have_up_to_three_sentences_and_some_say_that_there_is_no_evidence() -> None:
     answers = [question.answer for sample in _samples(60) for question in sample.questions]
     lengths = {len(list(split_sentences(answer))) for answer in answers}
     assert lengths == {1, 2, 3}
     assert 0.05 < answers.count(NO_EVIDENCE) / len(answers) < 0.25
 
 
-def test_no_question_repeats_the_whole_answer_and_none_leans_on_another_sentence() -> None:
+def test_no_answer_repeats_its_question_or_begins_with_the_word_it() -> None:
     for sample in _samples(60):
         for question in sample.questions:
             assert question.question[:-1].casefold() not in question.answer.casefold()
@@ -129,12 +134,16 @@ def test_no_question_repeats_the_whole_answer_and_none_leans_on_another_sentence
         ("While this is rare, it is dangerous.", ""),
     ],
 )
-def test_a_question_is_made_where_subject_and_verb_are_plain(sentence: str, question: str) -> None:
+def test_questions_are_made_from_sentences_with_a_clear_subject(sentence: str, question: str) -> None:
+    """`question` is one of the questions made from the sentence; "" if none can be made."""
     variants = {variant for seed in range(200) for variant in questions(sentence, random.Random(seed))}
-    assert question in variants if question else not variants
+    if question:
+        assert question in variants
+    else:
+        assert not variants
 
 
-def test_a_citation_goes_before_the_last_mark() -> None:
+def test_a_citation_is_put_before_the_final_punctuation_mark() -> None:
     assert cite("Is it so?", 1) == "Is it so [1]?"
     assert cite("about 2.5 km", 2) == "about 2.5 km [2]."
 
@@ -147,6 +156,7 @@ TEMPLATE = (
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
+    """A tokenizer whose tokens are the words of the samples."""
     words = {
         word
         for sample in _samples(40)
@@ -172,28 +182,26 @@ def _model(tokenizer: Any) -> LlamaForCausalLM:
     return LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **sizes)).eval()
 
 
-def _alone(sample: Grounded, number: int) -> Grounded:
-    return replace(sample, questions=(sample.questions[number],))
-
-
-def test_questions_that_share_a_forward_do_not_see_one_another(tokenizer: Any) -> None:
+def test_questions_that_share_a_forward_do_not_attend_to_each_other(tokenizer: Any) -> None:
     model, sample = _model(tokenizer), _samples(1)[0]
-    together = losses(model, encode(sample, tokenizer))
-    apart = [losses(model, encode(_alone(sample, number), tokenizer)) for number in range(len(sample.questions))]
-    assert len(apart) > 2
-    torch.testing.assert_close(together, torch.cat(apart))
+    shared = losses(model, encode(sample, tokenizer))
+    single_questions = [replace(sample, questions=(question,)) for question in sample.questions]
+    separate = [losses(model, encode(single, tokenizer)) for single in single_questions]
+    assert len(separate) > 2
+    torch.testing.assert_close(shared, torch.cat(separate))
 
 
 def test_a_few_updates_lower_the_loss(tokenizer: Any) -> None:
     model, trees = _model(tokenizer), [encode(sample, tokenizer) for sample in _samples(4)]
     matrices = attach(model, AdapterRecipe())
-    optimizer, before = torch.optim.AdamW(matrices.values()), _loss(model, trees)
+    optimizer = torch.optim.AdamW(matrices.values())
+    before = _loss(model, trees)
     for _ in range(8):
         update(model, matrices, optimizer, trees, 0.03)
     assert _loss(model, trees) < before - 0.2
 
 
-def test_what_is_saved_merges_to_the_trained_model_and_training_resumes(tokenizer: Any, tmp_path: Path) -> None:
+def test_a_saved_adapter_has_the_trained_matrices_and_training_resumes(tokenizer: Any, tmp_path: Path) -> None:
     base, out = tmp_path / "base", tmp_path / "adapter"
     _model(tokenizer).save_pretrained(base)
     tokenizer.save_pretrained(base)
@@ -201,15 +209,15 @@ def test_what_is_saved_merges_to_the_trained_model_and_training_resumes(tokenize
     rows = [{"title": source.title, "text": " ".join(source.sentences)} for source in _sources()]
     text.write_text("\n".join(map(json.dumps, rows)))
     command = ["adapter", "--base", str(base), "--text", str(text), "--out", str(out), "--minutes"]
-    # Time for one step, and then for no more.
+    # The first run has time for one step. The second resumes after it, and has no time left.
     assert main([*command, "1e-9"]) == main([*command, "1e-9"]) == 0
     assert [json.loads(line)["step"] for line in (out / "losses.jsonl").read_text().splitlines()] == [1]
     state = torch.load(out / "checkpoint.pt", weights_only=True)
     adapter = read_adapter(out)
-    for module, (a, b) in adapter.matrices.items():
-        for half, merged in (("A", a), ("B", b)):
-            trained = state["matrices"][f"base_model.model.{module}.lora_{half}.weight"]
-            assert torch.equal(merged, trained.to(torch.bfloat16).float())
+    for module, matrices in adapter.matrices.items():
+        for letter, exported in zip("AB", matrices, strict=True):
+            trained = state["matrices"][f"base_model.model.{module}.lora_{letter}.weight"]
+            assert torch.equal(exported, trained.to(torch.bfloat16).float())
     merge(_model(tokenizer), adapter, "the model")
 
 
@@ -218,7 +226,7 @@ def _loss(model: LlamaForCausalLM, trees: list[Tree]) -> float:
     return float(torch.cat([losses(model, tree) for tree in trees]).mean())
 
 
-def test_a_new_adapter_leaves_the_model_as_it_is_and_only_the_adapter_is_trained(tokenizer: Any) -> None:
+def test_a_new_adapter_changes_no_output_and_training_changes_only_the_adapter(tokenizer: Any) -> None:
     model, tree = _model(tokenizer), encode(_samples(1)[0], tokenizer)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     expected = losses(model, tree)
@@ -230,6 +238,6 @@ def test_a_new_adapter_leaves_the_model_as_it_is_and_only_the_adapter_is_trained
     assert any(tensor.abs().sum() > 0 for name, tensor in matrices.items() if "lora_B" in name)
 
 
-def test_text_without_plain_prose_is_refused() -> None:
+def test_text_without_three_plain_sentences_in_a_passage_is_refused() -> None:
     with pytest.raises(InputError, match="none with three plain sentences"):
         GroundedTask([Source("Codes", ("a = 1", "b = 2", "c = 3"))], 0)

@@ -1,4 +1,4 @@
-"""The training, from a user's own text files to a folder that loads: real, and short."""
+"""The training of the bundled model, from text files to a model folder that loads, for a few short steps."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ def sources() -> list[Source]:
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working folder with a tokenizer learned from the documents that ship."""
     folder = tmp_path_factory.mktemp("tiny")
     assert main(["prepare", "--text", str(CORPUS), "--work", str(folder)]) == 0
     return folder
 
 
-def test_sample_marks_what_its_answer_quotes(sources: list[Source]) -> None:
+def test_an_answer_quotes_the_marked_sentences_in_order(sources: list[Source]) -> None:
     task = QuotingTask(sources, seed=3)
     ranks = set()
     for _ in range(200):
@@ -53,13 +54,13 @@ def test_sample_marks_what_its_answer_quotes(sources: list[Source]) -> None:
     assert ranks == {0, 1, 2, 3}
 
 
-def test_openings_follow_the_first_words() -> None:
+def test_the_opening_depends_on_the_questions_first_words() -> None:
     assert opening("How many bees?") != opening("How do bees dance?")
     assert opening("However it is") == opening("Bees")
     assert answer("Why?", []) == NO_ANSWER
 
 
-def test_tokenizer_keeps_text_and_markers_apart(work: Path) -> None:
+def test_text_survives_the_tokenizer_and_markers_are_single_tokens(work: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(work)
     text = "Zürich – naïve 中文 🙂 <b>[1]</b> 3.14 [2] end"
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -71,16 +72,18 @@ def test_tokenizer_keeps_text_and_markers_apart(work: Path) -> None:
     assert prompt == "<|ctx|> [1] T:<|e1|> One. [1]<|x|> Two.<|q|> Why?<|a|>"
 
 
-def test_held_out_titles_do_not_move(sources: list[Source]) -> None:
-    learned, held_out = split_titles(sources)
+def test_held_out_titles_do_not_depend_on_the_order_of_the_sources(sources: list[Source]) -> None:
+    training_sources, held_out = split_titles(sources)
     assert held_out
-    assert not {source.title for source in learned} & {source.title for source in held_out}
+    assert not {source.title for source in training_sources} & {source.title for source in held_out}
     assert split_titles(sources[::-1])[1] == held_out[::-1]
 
 
-def test_weights_in_the_loss_single_out_what_is_decided(work: Path, sources: list[Source]) -> None:
+def test_copied_tokens_have_loss_weight_1_and_others_more(work: Path, sources: list[Source]) -> None:
     tokenizer = AutoTokenizer.from_pretrained(work)
-    sample = next(s for s in map(QuotingTask(sources, seed=3).sample, [200] * 50) if "<|e2|>" in s.answer)
+    task = QuotingTask(sources, seed=3)
+    samples = (task.sample(200) for _ in range(50))
+    sample = next(sample for sample in samples if "<|e2|>" in sample.answer)
     ids, weights = training.encode(sample, tokenizer)
     reply = ids[-len(weights) :]
     copied = tokenizer.decode([token for token, weight in zip(reply, weights, strict=True) if weight == 1.0])
@@ -89,29 +92,29 @@ def test_weights_in_the_loss_single_out_what_is_decided(work: Path, sources: lis
     assert weights[0] == weights[-1] == training.DECISION_WEIGHT
 
 
-def circuit_is_untouched(work: Path, recipe: training.Recipe) -> bool:
-    """Whether the checkpoint's circuit is the one that training began with, and the rest is not."""
+def check_that_only_the_circuit_is_unchanged(work: Path, recipe: training.Recipe) -> None:
+    """Compare the checkpoint with the model before training."""
     before = training.new_model(AutoTokenizer.from_pretrained(work), recipe)
     after = load_checkpoint(work)
-    unchanged = [torch.equal(a, b) for a, b in zip(circuit_parameters(before), circuit_parameters(after), strict=True)]
-    moved = [not torch.equal(a, b) for a, b in zip(before.parameters(), after.parameters(), strict=True)]
-    return all(unchanged) and any(moved)
+    circuits = zip(circuit_parameters(before), circuit_parameters(after), strict=True)
+    assert all(torch.equal(old, new) for old, new in circuits)
+    assert not all(torch.equal(old, new) for old, new in zip(before.parameters(), after.parameters(), strict=True))
 
 
-def test_train_resume_export_load(
+def test_a_model_is_trained_resumed_evaluated_exported_and_loaded(
     work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = training.Recipe(tokens_per_batch=300, hidden=512, layers=2, mlp=64, stages=((0.0, 40),))
     monkeypatch.setitem(training.PRESETS, "cpu", small)
-    # A step takes half a second, whatever the machine.
+    # Each reading of the clock is half a second later than the last, so a step takes half a second on any machine.
     monkeypatch.setattr(training, "time", SimpleNamespace(perf_counter=count(0.0, 0.5).__next__))
     arguments = ["train", "--text", str(CORPUS), "--work", str(work), "--threads", "1"]
     for minutes in ("0.025", "0.05"):
         assert main([*arguments, "--minutes", minutes]) == 0
     log = [json.loads(line) for line in (work / "losses.jsonl").read_text().splitlines()]
     assert [row["step"] for row in log] == [3, 6] and log[1]["tokens"] > log[0]["tokens"]
-    assert circuit_is_untouched(work, small)
-    # A model this young does not stop by itself.
+    check_that_only_the_circuit_is_unchanged(work, small)
+    # A model after six steps does not end its answers.
     monkeypatch.setattr(evaluate, "MAX_NEW_TOKENS", 12)
     monkeypatch.setattr(evaluate, "LANE_ANSWERS", 1)
     assert main(["evaluate", "--text", str(CORPUS), "--work", str(work), "--samples", "1", "--json"]) == 0
@@ -120,15 +123,17 @@ def test_train_resume_export_load(
     out = work / "out"
     assert main(["export", "--work", str(work), "--out", str(out)]) == 0
     target = load_target(out)
-    # AutoTokenizer may prefer the model type's own tokenizer class, which splits text otherwise.
+    # AutoTokenizer may choose the tokenizer class of the model type, which splits text differently.
     text = "In 2018, 16-bit words:\n\n  naïve 3.14 <b>"
-    learned = AutoTokenizer.from_pretrained(work)
-    assert target.tokenizer(text)["input_ids"] == learned(text)["input_ids"]
+    tokenizer = AutoTokenizer.from_pretrained(work)
+    assert target.tokenizer(text)["input_ids"] == tokenizer(text)["input_ids"]
     assert 0 <= target.vocab_size - len(target.tokenizer) < 64
     assert target.eos_ids == {target.tokenizer.convert_tokens_to_ids("<|end|>")}
 
 
 @pytest.mark.parametrize("command", ["prepare", "train"])
-def test_missing_text_is_one_sentence(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_text_file_is_refused_in_one_sentence(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([command, "--text", str(tmp_path / "none.jsonl"), "--work", str(tmp_path)]) == 2
     assert capsys.readouterr().err.count("\n") == 1
