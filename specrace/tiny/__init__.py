@@ -1,4 +1,4 @@
-"""The making of the bundled target model: `python -m specrace.tiny prepare|train|evaluate|export`.
+"""Trains the bundled models: `python -m specrace.tiny prepare|train|evaluate|export|characters|adapter`.
 
 The model card is `assets/tiny/README.md`.
 """

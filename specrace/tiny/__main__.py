@@ -20,7 +20,7 @@ from specrace.tiny.vocabulary import tokenizer_text, train_tokenizer
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line; each command sets `run`."""
+    """The command line; each command sets `run`, the function to call with the options."""
     root = argparse.ArgumentParser(prog="python -m specrace.tiny", description=__doc__)
     commands = root.add_subparsers(required=True)
 
@@ -63,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; returns the exit code: 0 fine, 2 bad input."""
+    """Run one command; returns the exit code: 0 for success, 2 for bad input."""
     options = parser().parse_args(arguments)
     try:
         options.run(options)

@@ -20,29 +20,32 @@ from specrace.retrieval.retriever import Hit, Sentence, content_words
 from specrace.tiny.adapter_questions import questions, reword
 from specrace.tiny.quoting import Source, read_sources
 
-# The share of samples that include a question which the passages do not answer.
+# The share of samples with a question that the passages do not answer.
 UNANSWERABLE = 0.75
 MAX_PASSAGE_WORDS = 110
 MIN_ANSWER_WORDS, MAX_ANSWER_WORDS = 6, 40
-# Links, code, references to figures, and sentences in which an author addresses the reader.
+# Sentences that cannot be answers: with links, code, references to figures, or an author who addresses the reader.
 _UNFIT = re.compile(
     r"https?:|www\.|>>>|::|--|[][{}<>=|]|\b(Listing|Figure|Table|Chapter|Section)s? \d|"
     r"\b(we|we’ve|we’ll|let’s|I|I’m|you’ll)\b",
     re.IGNORECASE,
 )
+# The beginning of a sentence that refers to the sentence before.
 _REFERS_BACK = re.compile(
     r"(It|They|This|These|Those|That|Its|Their|He|She|His|Her|Such|There|Here|Another|Both|The latter|Similarly|Also|"
     r"Then|Thus|Therefore|Hence|Instead|Other|Others|Some|One)\b"
 )
+# A beginning that can be removed from a sentence.
 _CONNECTIVE = re.compile(
     r"(However|But|And|For example|For instance|In addition|Moreover|Furthermore|In fact|Indeed|Of course|Finally|"
     r"First|Second|Third|In other words|As a result|Additionally|On the other hand|In general|So|Also|Thus|Therefore|"
     r"Similarly|Instead|Note that|Still|Nevertheless|In particular),? (?=\w)"
 )
+# A reference such as "(see Smith 1999, 12)".
 _CITED_WORK = re.compile(r"\s*\((?:see |e\.g\., )?[^()]*\b(?:1[5-9]|20)\d\d[a-z]?(?:, \d+|: \d+)?\)|\s*\(see [^()]*\)")
 
-# The index of a passage, and the index of a sentence in it.
-Place = tuple[int, int]
+# (the index of a passage, the index of a sentence in the passage)
+SentenceIndex = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class GroundedQuestion:
     """A question about a sample's passages, the sentences marked as evidence, best first, and the answer."""
 
     question: str
-    evidence: tuple[Place, ...]
+    evidence: tuple[SentenceIndex, ...]
     answer: str
 
 
@@ -64,7 +67,7 @@ class Grounded:
 
     def hits(self, question: GroundedQuestion) -> list[Hit]:
         """What retrieval would return for a question."""
-        ranks = {place: rank for rank, place in enumerate(question.evidence, 1)}
+        ranks = {index: rank for rank, index in enumerate(question.evidence, 1)}
         return [
             Hit(
                 Passage("", source.title, 0, len(text), text),
@@ -79,20 +82,20 @@ class Grounded:
 
 
 def read_passages(path: Path) -> list[Source]:
-    """The passages of the training text; neighbours of one title are joined up to a retrieved passage's length."""
-    joined: list[Source] = []
+    """The passages of the training text; consecutive ones with the same title are joined up to MAX_PASSAGE_WORDS."""
+    passages: list[Source] = []
     for source in read_sources(path):
-        last = joined[-1] if joined else None
-        words = sum(map(count_words, (*(last.sentences if last else ()), *source.sentences)))
-        if last and last.title == source.title and words <= MAX_PASSAGE_WORDS:
-            joined[-1] = Source(source.title, last.sentences + source.sentences)
-        else:
-            joined.append(source)
-    return joined
+        if passages and passages[-1].title == source.title:
+            joined = Source(source.title, passages[-1].sentences + source.sentences)
+            if sum(map(count_words, joined.sentences)) <= MAX_PASSAGE_WORDS:
+                passages[-1] = joined
+                continue
+        passages.append(source)
+    return passages
 
 
 class GroundedTask:
-    """Random samples from `sources`."""
+    """Draws random samples from `sources`. Raises InputError if none has three plain sentences."""
 
     def __init__(self, sources: Sequence[Source], seed: int) -> None:
         self.random = random.Random(seed)
@@ -109,13 +112,13 @@ class GroundedTask:
         self.weights = list(accumulate(map(_plainness, self.prose)))
 
     def sample(self, count: int) -> Grounded:
-        """A sample with at most `count` questions: at least three have an answer, and at most one has none."""
+        """A sample with at most `count` questions, of which at least three have an answer, and at most one has none."""
         chosen: list[GroundedQuestion] = []
         while len(chosen) < 3:
             passages = self._passages()
             attempts = [number for number in range(len(passages)) for _ in range(3 * count)]
             candidates = (self._question_about(passages, number) for number in attempts)
-            # Keep one question per sentence.
+            # Keep one question per answering sentence.
             chosen = list({question.answer[:40]: question for question in candidates if question}.values())
         self.random.shuffle(chosen)
         chosen = chosen[: count - 1]
@@ -141,7 +144,7 @@ class GroundedTask:
         return self.random.choices(self.prose, cum_weights=self.weights)[0]
 
     def _cut(self, source: Source) -> Source:
-        """Whole sentences of at most 110 words in total, sometimes fewer; they may start within the source."""
+        """Whole sentences of the source, of at most 110 words in total, or less; sometimes not from its beginning."""
         max_words = self.random.choice((60, 85, MAX_PASSAGE_WORDS, MAX_PASSAGE_WORDS))
         is_long = sum(map(count_words, source.sentences)) > max_words and len(source.sentences) > 4
         start = self.random.randrange(len(source.sentences) - 3) if is_long and self.random.random() < 0.5 else 0
@@ -176,10 +179,12 @@ class GroundedTask:
         quotes = self._quotes(passages, evidence, (number, index), query)
         return GroundedQuestion(self._roughen(reword(candidates[0], self.random)), evidence, _join(passages, quotes))
 
-    def _evidence(self, passages: Sequence[Source], answer: Place | None, query: set[str]) -> tuple[Place, ...]:
+    def _evidence(
+        self, passages: Sequence[Source], answer: SentenceIndex | None, query: set[str]
+    ) -> tuple[SentenceIndex, ...]:
         """Up to three sentences that retrieval might mark: those that share the most words with the question.
 
-        `answer`, if any, is mostly the first one.
+        Among them is the sentence `answer`, if any, mostly as the first.
         """
         shared = {
             (number, index): len(query & content_words(text)) + self.random.random()
@@ -187,15 +192,16 @@ class GroundedTask:
             for index, text in enumerate(source.sentences)
             if (number, index) != answer and 4 <= len(text.split()) <= 60
         }
-        others = sorted(shared, key=lambda place: -shared[place])[: self.random.choices((0, 1, 2), (10, 20, 70))[0]]
+        num_others = self.random.choices((0, 1, 2), (10, 20, 70))[0]
+        others = sorted(shared, key=lambda index: -shared[index])[:num_others]
         if answer is not None:
             others.insert(self.random.choices((0, 1, 2), (75, 17, 8))[0], answer)
         return tuple(others)
 
     def _quotes(
-        self, passages: Sequence[Source], evidence: Sequence[Place], answer: Place, query: set[str]
-    ) -> list[Place]:
-        """`answer`, often with the sentences that continue it, or with another piece of evidence."""
+        self, passages: Sequence[Source], evidence: Sequence[SentenceIndex], answer: SentenceIndex, query: set[str]
+    ) -> list[SentenceIndex]:
+        """The sentences to quote: `answer`, often with the sentences that continue it or with other evidence."""
         max_more = self.random.choices((0, 1, 2), (28, 50, 22))[0]
         quotes = [answer]
         sentences = passages[answer[0]].sentences
@@ -245,24 +251,30 @@ class GroundedTask:
                 return GroundedQuestion(candidate.question, marked, NO_EVIDENCE)
 
     def _roughen(self, question: str) -> str:
-        """The question, now and then in lower case or without its final mark, as people type it."""
+        """The question; in rare cases in lower case or without its final punctuation mark, as people type it."""
         draw = self.random.random()
         if draw < 0.04:
             return question.lower()
         return question.rstrip("?.") if draw < 0.07 else question
 
 
-def _join(passages: Sequence[Source], quotes: Sequence[Place]) -> str:
-    """The sentences with their citations; one that does not directly follow the last loses its connective."""
+def _join(passages: Sequence[Source], quotes: Sequence[SentenceIndex]) -> str:
+    """The quoted sentences with their citations.
+
+    A sentence that does not directly follow the quote before it loses its connective.
+    """
     texts = []
-    for last, (number, index) in zip((None, *quotes), quotes, strict=False):
+    last: SentenceIndex | None = None
+    for number, index in quotes:
         text = passages[number].sentences[index]
-        texts.append(cite(_plain(text) if last == (number, index - 1) else _polish(text), number + 1))
+        text = _plain(text) if last == (number, index - 1) else _polish(text)
+        texts.append(cite(text, number + 1))
+        last = (number, index)
     return " ".join(texts)
 
 
 def cite(sentence: str, number: int) -> str:
-    """The sentence with the passage's number before its final mark.
+    """The sentence with the passage's number before its final punctuation mark.
 
     >>> cite("Bread rises.", 2)
     'Bread rises [2].'
@@ -278,25 +290,28 @@ def _is_fact(source: Source) -> bool:
 
 
 def _plainness(source: Source) -> float:
-    """The weight of a passage: plain prose is preferred to text full of code, names and numbers."""
+    """The weight of a passage in the draw: plain prose is preferred to text full of code, names and numbers.
+
+    Words other than plain ones, if they are a tenth of all words or more, reduce it to the minimum.
+    """
     words = " ".join(source.sentences).split()
     num_odd = sum(re.fullmatch(r"[\"'“(]*[A-Za-z]?[a-z’'-]+[.,;:?!)\"'”]*", word) is None for word in words)
     return 0.02 + max(0.0, 1 - 10 * num_odd / len(words)) * len(source.sentences)
 
 
 def _fits(sentence: str) -> bool:
-    """Whether a sentence is complete, of suitable length, and about a subject."""
+    """Whether a sentence can be an answer: complete, of suitable length, and not `_UNFIT`."""
     num_words = len(sentence.split())
     is_whole = sentence[:1].isupper() and sentence[-1] == "." and sentence.count("(") == sentence.count(")")
     return is_whole and MIN_ANSWER_WORDS <= num_words <= MAX_ANSWER_WORDS and not _UNFIT.search(sentence)
 
 
 def _polish(sentence: str) -> str:
-    """The sentence without an opening that refers to the sentence before, and without the works it cites."""
+    """The sentence without a connective at its beginning and without references to cited works."""
     text = _CONNECTIVE.sub("", sentence, count=1) if _CONNECTIVE.match(sentence) else sentence
     return _plain(text[0].upper() + text[1:])
 
 
 def _plain(sentence: str) -> str:
-    """The sentence without the works it cites."""
+    """The sentence without references to cited works."""
     return _CITED_WORK.sub("", sentence)

@@ -1,6 +1,6 @@
-"""Questions made from a sentence by rules: they find subject and verb, and ask for one of the other parts.
+"""Makes questions from a sentence: rules find its subject and verb, and ask for one of the other parts.
 
-The rules need no part-of-speech tagger. They give up on most sentences rather than ask nonsense.
+The rules need no part-of-speech tagger. They make no question from most sentences, so that few questions are nonsense.
 """
 
 from __future__ import annotations
@@ -11,24 +11,29 @@ from dataclasses import dataclass
 
 from specrace.retrieval.sentences import word_set
 
-_BE, _DO = word_set("is are was were"), {"s": "does", "ed": "did", "": "do"}
+_BE = word_set("is are was were")
+# The ending of a verb -> the form of "do" for a question.
+_DO = {"s": "does", "ed": "did", "": "do"}
 _MODAL = word_set("can could may might must should will would cannot")
+# Words that do not occur in the subjects that `parse` accepts.
 _NO_SUBJECT = word_set(
     "it they this these those that he she we you i there here one such what our your their its his her let let’s if "
     "no another other now then thus also but so yet once sometimes often finally how similarly again instead as while "
     "however therefore perhaps maybe nothing everything something me us them still both either"
 )
+# Words that begin a clause or join two.
 _CLAUSE = word_set("that which who whom whose when while where because since although if than as and or but not")
 _PREPOSITIONS = word_set(
     "about across after against among around as at before between by during for from in inside into of on onto over "
     "through to toward under until upon using via with within without"
 )
+# First words of a phrase before the main clause, as in "In 1834, ...".
 _LEAD_WORDS = word_set(
     "in on at by during for from after before with within among throughout under over until since through despite "
     "unlike like according"
 )
 _DETERMINERS = word_set("a an the one any some all both each every no many most several two three four")
-# Base forms of verbs; irregular ones with their past, and with their participle if it differs.
+# Base forms of verbs. Irregular verbs have their past form after a colon, then their participle if it differs.
 _VERBS = (
     "accept act add affect allow appear apply argue assume attach avoid base begin:began:begun behave believe belong "
     "borrow break:broke:broken bring:brought build:built call carry cause challenge change check choose:chose:chosen "
@@ -48,6 +53,7 @@ _VERBS = (
     "take:took:taken teach:taught tend think:thought trade transform travel treat try turn understand:understood use "
     "vary view want wear:wore:worn work write:wrote:written yield"
 )
+# Verbs that double their last letter before "ed".
 _DOUBLED = word_set("permit stop occur refer prefer commit")
 
 
@@ -72,19 +78,24 @@ _FORMS, _PARTICIPLES = _forms()
 
 @dataclass(frozen=True)
 class Clause:
-    """The parts of a sentence. `auxiliary` is a form of "be", a modal, or do/does/did; `verb` a base form, or empty."""
+    """The parts of a sentence.
+
+    `lead` is a phrase before the main clause, as in "In 1834, ...". `auxiliary` is a form of "be", a modal verb, or
+    do, does or did. `verb` is the base form of any other verb, else empty, and `spelled` is the verb as the sentence
+    spells it. `after_verb` is the text after it.
+    """
 
     lead: str
     subject: str
     auxiliary: str
     verb: str
-    spelled: str  # the verb as the sentence spells it
-    rest: str
+    spelled: str
+    after_verb: str
 
     @property
     def words(self) -> list[str]:
         """The words after the verb."""
-        return self.rest.split()
+        return self.after_verb.split()
 
 
 def parse(sentence: str) -> Clause | None:
@@ -136,7 +147,7 @@ def _main_verb(word: str, before: str, after: str) -> tuple[str, str] | None:
 
 
 def _lower_first(text: str) -> str:
-    """The text with its first letter in lower case, unless its first word seems to be a name."""
+    """The text with its first letter in lower case if its first word does not seem to be a name."""
     first = text.split()[0]
     is_common = first.lower() in _DETERMINERS | _LEAD_WORDS or (
         first.istitle() and first.lower().endswith(("s", "ing"))
@@ -146,13 +157,13 @@ def _lower_first(text: str) -> str:
     return text
 
 
-def questions(sentence: str, chance: random.Random) -> list[str]:
+def questions(sentence: str, rng: random.Random) -> list[str]:
     """Questions that the sentence answers, in random order; empty if no rule fits."""
     clause, phrases = parse(sentence), _phrases(sentence)
-    drafts = [chance.choice(PHRASE_FORMS).format(chance.choice(phrases)) for _ in range(2) if phrases]
+    drafts = [rng.choice(PHRASE_FORMS).format(rng.choice(phrases)) for _ in range(2) if phrases]
     if clause is None:
-        # Most sentences cannot be parsed, and questions about a mere phrase should not outnumber the rest.
-        return [_clean(draft) for draft in drafts] if chance.random() < 0.4 else []
+        # Most sentences cannot be parsed, and questions about a phrase should not outnumber those about a clause.
+        return [_clean(draft) for draft in drafts] if rng.random() < 0.4 else []
     drafts += _reasons(clause) + _times(clause) + _numbers(clause)
     if clause.auxiliary in _BE:
         drafts += _about_being(clause)
@@ -160,9 +171,9 @@ def questions(sentence: str, chance: random.Random) -> list[str]:
         drafts += _about_doing(clause)
     else:
         drafts += _about_modal(clause)
-    is_plural = clause.subject.endswith("s")
-    drafts += [chance.choice(OPEN_FORMS[: 8 if is_plural else None]).format(clause.subject)]
-    chance.shuffle(drafts)
+    forms = PLURAL_FORMS if clause.subject.endswith("s") else OPEN_FORMS
+    drafts += [rng.choice(forms).format(clause.subject)]
+    rng.shuffle(drafts)
     return [_clean(draft) for draft in drafts if 3 <= len(draft.split()) <= 18 and "," not in draft[:-1]]
 
 
@@ -171,7 +182,8 @@ OPEN_FORMS = (
     "Describe {}.", "What should I know about {}?", "Can you explain {}?", "What about {}?", "What role does {} play?",
     "Why does {} matter?", "How does {} work?", "What does {} do?", "What does {} mean?",
 )  # fmt: skip
-
+# The forms that also fit a plural: those without "does".
+PLURAL_FORMS = OPEN_FORMS[:8]
 
 PHRASE_FORMS = (
     "What do the documents say about {}?", "What is said about {}?", "Tell me about {}.", "What about {}?",
@@ -206,7 +218,7 @@ def _clean(question: str) -> str:
 
 
 def _head(words: list[str], max_words: int) -> str:
-    """The first words up to a comma, a clause or about `max_words`, if possible not ending inside a phrase."""
+    """The first words: up to a comma, a clause or about `max_words`, and if possible up to the end of a phrase."""
     if len(words) > max_words:
         phrase_starts = [index for index in range(2, max_words + 1) if words[index].lower() in _PREPOSITIONS]
         max_words = phrase_starts[-1] if phrase_starts else max_words
@@ -228,11 +240,11 @@ def _predicate(clause: Clause, max_words: int) -> str:
 
 
 def _reasons(clause: Clause) -> list[str]:
-    """Questions for the reason that the clause gives, if any."""
-    reason = re.search(r"\b(because|so that|due to|in order to|as a result of)\b", clause.rest)
+    """Questions about the reason in the clause, if it has one."""
+    reason = re.search(r"\b(because|so that|due to|in order to|as a result of)\b", clause.after_verb)
     if reason is None:
         return []
-    head = _head(clause.rest[: reason.start()].split(), 8)
+    head = _head(clause.after_verb[: reason.start()].split(), 8)
     question = f"{clause.auxiliary} {clause.subject} {f'{clause.verb} {head}'.strip()}?"
     return [
         f"Why {question}",
@@ -243,10 +255,10 @@ def _reasons(clause: Clause) -> list[str]:
 
 
 def _times(clause: Clause) -> list[str]:
-    """Questions for the year that the clause gives, if any."""
-    if not re.search(r"\b(1[0-9]|20)\d\d\b", f"{clause.lead} {clause.rest}") or clause.auxiliary in _MODAL:
+    """Questions about the year in the clause, if it has one."""
+    if not re.search(r"\b(1[0-9]|20)\d\d\b", f"{clause.lead} {clause.after_verb}") or clause.auxiliary in _MODAL:
         return []
-    words = re.sub(r"\b(in|since|by|around|from|until) (1[0-9]|20)\d\d.*", "", clause.rest).split()
+    words = re.sub(r"\b(in|since|by|around|from|until) (1[0-9]|20)\d\d.*", "", clause.after_verb).split()
     event = f"{clause.auxiliary} {clause.subject} {clause.verb} {_head(words, 6)}".strip()
     return [f"When {event}?", f"When {event}?", f"In which year {event}?"]
 
@@ -264,11 +276,11 @@ _MEASURES = {
 
 
 def _numbers(clause: Clause) -> list[str]:
-    """Questions for the number that the clause gives, if any."""
-    number = _NUMBER.match(clause.rest)
+    """Questions about the number after the verb, if there is one."""
+    number = _NUMBER.match(clause.after_verb)
     if number is None:
         return []
-    noun, after = number[1], _head(clause.rest[number.end() :].split(), 5)
+    noun, after = number[1], _head(clause.after_verb[number.end() :].split(), 5)
     tail = f"{clause.auxiliary} {clause.subject} {clause.verb} {after}".strip()
     measure = next((measure for measure, units in _MEASURES.items() if noun in units), "")
     if measure:
@@ -290,9 +302,9 @@ _SYNONYM_PAIRS = (
 _SYNONYMS = dict(pair.split(":") for pair in _SYNONYM_PAIRS.split())
 
 
-def reword(question: str, chance: random.Random) -> str:
+def reword(question: str, rng: random.Random) -> str:
     """The question with some words replaced by synonyms, so that matching words is not enough to find the answer."""
-    words = (_SYNONYMS.get(word, word) if chance.random() < 0.6 else word for word in question.split(" "))
+    words = (_SYNONYMS.get(word, word) if rng.random() < 0.6 else word for word in question.split(" "))
     return " ".join(words)
 
 
@@ -327,7 +339,12 @@ def _about_modal(clause: Clause) -> list[str]:
         f"What {modal} {subject} do?",
         f"{modal} {subject} {_head(words, 7)}?",
     ]
-    if " by " in clause.rest or " through " in clause.rest or " with " in clause.rest or " using " in clause.rest:
+    if (
+        " by " in clause.after_verb
+        or " through " in clause.after_verb
+        or " with " in clause.after_verb
+        or " using " in clause.after_verb
+    ):
         results += [f"How {modal} {subject} {_head(words, 5)}?"] * 2
     return results
 

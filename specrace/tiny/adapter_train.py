@@ -1,8 +1,8 @@
-"""Training of a low-rank adapter (LoRA, Hu et al. 2021) for a chat model on grounded samples, in an hour on one CPU.
+"""Trains a low-rank adapter (LoRA, Hu et al. 2021) for a chat model on grounded samples, in an hour on one CPU.
 
-Three things save most of the work. The questions of a sample share the forward over its passages: each is a branch of
-one tree, which mask and positions keep apart. Logits are computed for answer tokens only. The lowest layers have no
-adapter, so no gradients are computed below the others.
+Three things save most of the work. All questions of a sample share one forward over its passages: each question is a
+branch of a tree, and mask and positions keep the branches separate. Logits are computed for answer tokens only. The
+lowest layers have no adapter, so no gradients are computed for them.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from specrace.tiny.train import Progress
 CHECKPOINT = "checkpoint.pt"
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 HELD_OUT_SAMPLES = 6
+# The time between two checkpoints.
 SAVE_SECONDS = 480
 # How many of the last checkpoints are averaged for the export.
 AVERAGED = 3
@@ -50,7 +51,7 @@ class AdapterRecipe:
 
 
 class LowRank(nn.Module):
-    """A frozen linear layer plus (alpha / rank) B A: A is [rank, in], B is [out, rank] and starts at zero."""
+    """A frozen linear layer plus (alpha / rank) B A. A has the shape [rank, in]; B, [out, rank], starts at zero."""
 
     def __init__(self, layer: nn.Linear, rank: int, alpha: int) -> None:
         super().__init__()
@@ -66,7 +67,7 @@ class LowRank(nn.Module):
 
 
 def _first_layer(config: Any) -> int:
-    """The lowest layer with an adapter: about a quarter of the layers have none."""
+    """The lowest layer with an adapter; about a quarter of the layers are below it."""
     return int(config.num_hidden_layers + 2) // 4
 
 
@@ -87,16 +88,16 @@ def attach(model: Any, recipe: AdapterRecipe) -> dict[str, nn.Parameter]:
 
 @dataclass(frozen=True)
 class Tree:
-    """A sample's tokens: the shared prompt, then each question with its answer. `answers` marks what is predicted."""
+    """A sample's tokens: the shared prompt, then each question with its answer."""
 
     ids: Tensor  # [T]
     positions: Tensor  # [T]
-    mask: Tensor  # [T, T], true where a row sees a column
-    answers: Tensor  # [T], true for answer tokens
+    mask: Tensor  # [T, T], true if the token of the row attends to that of the column
+    answers: Tensor  # [T], true for the tokens of answers, which the model learns to predict
 
 
 def encode(sample: Grounded, tokenizer: Any) -> Tree:
-    """The sample as one tree; its prompts are tokenised like those of the app."""
+    """The sample as one tree; the prompts are built like those of the app."""
     prompts = [
         build_prompt(tokenizer, question.question, sample.hits(question), GROUNDED).tokens
         for question in sample.questions
@@ -130,7 +131,7 @@ def losses(model: Any, tree: Tree) -> Tensor:
     hidden = model.model(
         input_ids=tree.ids[None], position_ids=tree.positions[None], attention_mask=mask[None, None], use_cache=False
     ).last_hidden_state[0]
-    # An answer's first token is predicted by its prompt's last token, which is right before it in the tree as well.
+    # Each answer token is predicted by the token before it, which is also the token before it in the tree.
     predicted = model.lm_head(hidden[:-1][tree.answers[1:]])
     return functional.cross_entropy(predicted, tree.ids[1:][tree.answers[1:]], reduction="none")
 
@@ -212,7 +213,7 @@ class AdapterRun:
         return Progress(**state["progress"])
 
     def export(self) -> None:
-        """Write the last checkpoints' mean in PEFT's format and bfloat16; the config's last four keys are ours."""
+        """Write the mean of the last checkpoints in PEFT's format, in bfloat16."""
         means = {
             name: torch.stack([matrices[name] for matrices in self.recent]).mean(0).to(torch.bfloat16)
             for name in self.matrices
@@ -228,6 +229,7 @@ class AdapterRun:
             "layers_to_transform": list(range(_first_layer(self.model.config), self.model.config.num_hidden_layers)),
             "lora_dropout": 0.0,
             "bias": "none",
+            # The following keys are not part of PEFT's format.
             "label": "grounded adapter",
             "style": "grounded",
             "trained_for": {size: getattr(self.model.config, size) for size in SIZES},
@@ -239,7 +241,7 @@ class AdapterRun:
 def update(
     model: Any, matrices: dict[str, nn.Parameter], optimizer: torch.optim.Optimizer, trees: Sequence[Tree], rate: float
 ) -> float:
-    """Do one optimiser step over the answer tokens of the trees; returns their mean loss."""
+    """Do one optimiser step over the answer tokens of the trees, and return the mean loss of these tokens."""
     for group in optimizer.param_groups:
         group["lr"] = rate
     count, total = sum(int(tree.answers.sum()) for tree in trees), 0.0

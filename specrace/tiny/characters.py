@@ -1,7 +1,7 @@
 """The character-level example: a character tokenizer and a small Llama trained on a folder of documents.
 
-It stands in for the character model of "Adding Trigram to Speculative Decoding": with 65 characters the trigram table
-is dense, and smoothing keeps its rows informative, so bigram and trigram drafts can be sampled and compared as there.
+It reproduces the setting of "Adding Trigram to Speculative Decoding", where bigram and trigram drafts are sampled and
+compared. With 65 characters the trigram table is dense, and smoothing keeps its rows informative.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ from specrace.tiny.vocabulary import wrap_tokenizer
 END = "<|end|>"
 PLAIN = "\n .,'-:?0123456789abcdefghijklmnopqrstuvwxyz"
 NUM_CAPITALS = 20
+# The model's context length, in characters.
 CONTEXT = 1536
+# One document in this many is held out.
 HELD_OUT_EVERY = 12
 
 
@@ -50,9 +52,10 @@ class Recipe:
 
 
 def character_tokenizer(texts: Sequence[str]) -> PreTrainedTokenizerFast:
-    """65 symbols: lower-case letters, digits, punctuation, space and newline, 20 capitals of `texts`, and the end.
+    """65 symbols: lower-case letters, digits, punctuation, space, newline, the 20 commonest capitals, and the end.
 
-    Accents are stripped, rarer capitals become lower-case, and any other character becomes a space.
+    Capitals are counted in `texts`. Accents are stripped, rarer capitals become lower-case, and any other character
+    becomes a space.
     """
     counts = Counter("".join(texts))
     capitals = sorted(string.ascii_uppercase, key=lambda letter: -counts[letter])
@@ -106,11 +109,15 @@ def windows(documents: Sequence[Tensor], rows: int, length: int, random: torch.G
 
 
 def batches(documents: Sequence[Tensor], recipe: Recipe) -> Iterator[tuple[Tensor, float]]:
-    """Windows of text, each with the share of the learning rate, until the time is over."""
+    """Yield windows of text, each with its share of the peak learning rate, until the recipe's time is over.
+
+    The share rises linearly over the warm-up steps, and falls to zero along a cosine.
+    """
     random = torch.Generator().manual_seed(recipe.seed)
     max_length = sum(map(len, documents)) - 1
     began, step = time.perf_counter(), 0
     while (done := (time.perf_counter() - began) / (60 * recipe.minutes)) < 1:
+        # The last stage that has started.
         rows, length = [stage[1:] for stage in recipe.stages if stage[0] <= done][-1]
         share = min(1.0, (step + 1) / recipe.warmup_steps) * 0.5 * (1 + math.cos(math.pi * done))
         yield windows(documents, rows, min(length, max_length), random), share
@@ -118,7 +125,7 @@ def batches(documents: Sequence[Tensor], recipe: Recipe) -> Iterator[tuple[Tenso
 
 
 def train(documents: Sequence[Tensor], model: LlamaForCausalLM, recipe: Recipe) -> dict[str, float]:
-    """Train `model` on documents of ids; returns the steps, the characters and the smoothed loss."""
+    """Train `model` on documents of ids; returns the numbers of steps and characters, and the smoothed loss."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.rate, betas=(0.9, 0.98), weight_decay=0.05)
     model.train()
     steps = characters = 0
@@ -136,10 +143,10 @@ def train(documents: Sequence[Tensor], model: LlamaForCausalLM, recipe: Recipe) 
 
 @torch.inference_mode()
 def loss_on(model: LlamaForCausalLM, documents: Sequence[Tensor]) -> float:
-    """The mean cross-entropy, in nats per character."""
+    """The mean cross-entropy, in nats per character, over the first CONTEXT characters of each document."""
     total = count = 0.0
-    for ids in documents:
-        ids = ids[: CONTEXT + 1]
+    for document in documents:
+        ids = document[: CONTEXT + 1]
         logits = model(input_ids=ids[None, :-1], use_cache=False).logits[0]
         total += float(functional.cross_entropy(logits, ids[1:], reduction="sum"))
         count += len(ids) - 1
@@ -147,7 +154,7 @@ def loss_on(model: LlamaForCausalLM, documents: Sequence[Tensor]) -> float:
 
 
 def main(options: argparse.Namespace) -> None:
-    """Write the tokenizer and the trained bfloat16 model to `out`; every twelfth document is held out for the loss."""
+    """Train, write the tokenizer and the bfloat16 model to `options.out`, and print the loss on held-out documents."""
     texts = [document.text for document in read_documents([options.text])]
     training = [text for number, text in enumerate(texts) if number % HELD_OUT_EVERY]
     held_out = texts[::HELD_OUT_EVERY]

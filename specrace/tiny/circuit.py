@@ -1,10 +1,11 @@
 """Initial weights that already copy: an induction circuit written into an ordinary Llama with attention biases.
 
 In layer 0, heads 1..K attend exactly 1..K tokens back, one head to a stretch of tokens before those, and one to the
-latest segment marker. Each writes a code of what it attends to (48 dimensions) into its own subspace of the residual
+latest segment marker. Each writes a code of what it attends to (48 dimensions) into a separate subspace of the residual
 stream. Layer 1 compares the codes of the last K tokens, the stretch and the segment with the codes before every earlier
-position, and copies the token at that position. So training has to learn when to copy, not how. (Induction heads:
-Olsson et al., 2022. The stretch distinguishes two passages that share a few words.)
+position. It attends to the position that matches best, and copies the token there. So training has to learn when to
+copy, not how. Induction heads are described by Olsson et al. (2022). The stretch distinguishes two passages that share
+a few words.
 """
 
 from __future__ import annotations
@@ -19,37 +20,44 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 HEAD_DIM = 64
+# RoPE rotates the dimensions of a head in pairs.
 PAIRS = HEAD_DIM // 2
 ROPE_THETA = 1e14
 # RoPE pairs that rotate fast enough to encode position; the others hardly rotate within 1,000 tokens and hold content.
 NUM_POSITION_PAIRS = 7
 # The largest number of heads with a fixed distance back; three more heads are needed, so a narrow model has fewer.
 MAX_BACK = 5
-# Dimensions of a code: layer 1 compares about 43 of them, and more would leave fewer for the tokens.
+# The dimensions of a code, in models at least WIDE wide and in narrower ones. Layer 1 compares about 43 of them, and
+# more would leave fewer for the tokens.
 CODE, NARROW_CODE = 48, 32
 WIDE = 512
-# The score of an exact match, in nats per code.
+# The score of an exact match, in nats per code, and its factors for the current token, the one before, and so on.
 CODE_NATS = 13.0
 BACK_WEIGHTS = (1.0, 1.2, 1.2, 1.2, 1.2)
-# One head in four compares three tokens and less of the stretch: at the start of a quote, where the tokens before it
-# differ, fewer comparisons mean fewer chance matches. The other heads distinguish similar places.
+# One head in four compares three tokens, and the stretch with less weight. At the start of a quote, the tokens before
+# differ, so fewer comparisons mean fewer chance matches. The other heads distinguish similar passages.
 SHORT_EVERY, SHORT_BACK, SHORT_STRETCH = 4, 3, 1.0
-# Attention about 9 tokens wide (standard deviation 4.4), 10 tokens back: the mean of these codes is short, hence the
-# gain. Centres of 10, 12 and 14 were compared before training, on training titles.
+# The stretch head attends about 9 tokens wide (standard deviation 4.4), 10 tokens back. The mean of these codes has a
+# small norm, hence the gain. Centres of 10, 12 and 14 were compared before training, on training titles.
 STRETCH_CENTRE = 10.0
 STRETCH_NATS = (0.0, 0.2, 1.2, 8.0, 20.0, 20.0, 20.0)
 STRETCH_GAIN = 3.8
 STRETCH_WEIGHT = 1.5
+# Scores in layer 1, in nats: for keys in the segment of the same evidence marker; at an evidence marker, for the key
+# after the same marker; and for keys inside the answer, where it is subtracted.
 SEGMENT_NATS = 45.0
 START_NATS = 60.0
 ANSWER_NATS = 40.0
-ANSWER_NORM = 0.4  # short, because RMSNorm divides the rest of the residual by it
+ANSWER_NORM = 0.4  # small, because with a larger one RMSNorm would scale the rest of the residual down
+# The weights of the copied token and of the question's first words in the residual.
 COPY_WEIGHT = 4.0
 READER_GAIN = 0.1
-# Amplitudes over the position pairs: the latest marker wins by 4 nats if it is at most 160 tokens back and the one
-# before it is at least 8 further back (up to 1,300). They solve a linear programme for the smallest sum of amplitudes.
+# Amplitudes over the position pairs with which the score of a marker falls with its distance. The latest marker wins by
+# 4 nats if it is at most 160 tokens back, and the marker before it at least 8 tokens further back (up to 1,300). They
+# solve a linear programme for the smallest sum of amplitudes.
 RECENCY_COSINES = (0.09, 0.03, 0.0, 2.74, 18.64, 7.59, 18.37)
 RECENCY_SINES = (0.0, 0.0, 0.17, 1.74, 0.0, 19.28, 85.4)
+# The score of a marker over other tokens, and the amplitude over the position pairs for a fixed distance back.
 MARKER_NATS = 400.0
 BACK_SHARPNESS = 24.0
 
@@ -76,10 +84,11 @@ def tiny_config(
 
 @dataclass(frozen=True)
 class Heads:
-    """The numbers of layer 0's heads, and `code`, the dimensions of their codes.
+    """What the heads of layer 0 attend to, by head number, and `code`, the dimensions of their codes.
 
-    Heads 0 to `num_back` - 1 attend 1, 2, ... tokens back, `stretch` to the tokens before those, `latest` to the latest
-    marker, and `answer` to the answer's marker, if any: tokens inside the answer are never copied.
+    Heads 0 to `num_back` - 1 attend 1, 2, ... tokens back, the head `stretch` to the tokens before those, the head
+    `latest` to the latest marker, and the head `answer` to the answer's marker, if there is one: tokens inside the
+    answer are never copied.
     """
 
     num_back: int
@@ -90,26 +99,28 @@ class Heads:
 
     @classmethod
     def of(cls, hidden: int) -> Heads:
-        """The heads of a model of width `hidden`. Raises ValueError below five heads."""
-        back = min(MAX_BACK, hidden // HEAD_DIM - 3)
-        if back < 2:
+        """The heads of a model of width `hidden`. Raises ValueError for fewer than five heads."""
+        num_back = min(MAX_BACK, hidden // HEAD_DIM - 3)
+        if num_back < 2:
             raise ValueError(f"a width of {hidden} has too few heads for the circuit")
-        return cls(back, back, back + 1, back + 2, CODE if hidden >= WIDE else NARROW_CODE)
+        code = CODE if hidden >= WIDE else NARROW_CODE
+        return cls(num_back, stretch=num_back, latest=num_back + 1, answer=num_back + 2, code=code)
 
 
 def orthonormal(rows: int, columns: int, generator: torch.Generator) -> Tensor:
-    """Random orthonormal rows (or columns, if these are fewer), shape [rows, columns]."""
-    square = torch.randn(max(rows, columns), min(rows, columns), generator=generator)
-    basis: Tensor = torch.linalg.qr(square).Q
+    """A random matrix [rows, columns] with orthonormal rows, or with orthonormal columns if there are fewer columns."""
+    random = torch.randn(max(rows, columns), min(rows, columns), generator=generator)
+    basis: Tensor = torch.linalg.qr(random).Q
     return basis if rows >= columns else basis.T
 
 
 @dataclass(frozen=True)
 class Residual:
-    """Orthogonal subspaces of the residual stream.
+    """Orthogonal subspaces of the residual stream, for a width H and codes of C dimensions.
 
-    `code` [C, H] reads a token's code from its embedding, of norm 1 for a unit embedding. `writers` are the subspaces
-    [H, C] of the heads of layer 0; `answered` [H] is set inside the answer; `tokens` [H, rest] holds the embeddings.
+    `tokens` [H, T] spans the token embeddings. `code` [C, H] maps a unit embedding to its token's code, of norm about
+    1. `writers` span the subspaces [H, C] that the heads of layer 0 write to. `answered` [H] is the direction that is
+    set inside the answer.
     """
 
     heads: Heads
@@ -132,7 +143,7 @@ class Residual:
 
 @dataclass(frozen=True)
 class Markers:
-    """Ids of the segment markers."""
+    """Token ids of the segment markers."""
 
     evidence: tuple[int, ...]
     question: int
@@ -141,15 +152,16 @@ class Markers:
 
     @property
     def ids(self) -> list[int]:
-        """All of them, evidence first."""
+        """The ids of all markers, those of evidence first."""
         return [*self.evidence, self.question, self.answer, *self.others]
 
 
 @torch.no_grad()
 def build_model(config: LlamaConfig, markers: Markers, seed: int = 0) -> LlamaForCausalLM:
-    """A Llama whose first two layers copy and whose third attends to the question's first words; the rest is noise.
+    """A Llama whose first two layers copy, and whose third layer attends to the question's first words.
 
-    If there are only two layers, a head of the second one attends to the question's first word.
+    If there are only two layers, a head of the second layer attends to the question's first word. All other weights are
+    random.
     """
     generator = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)
@@ -158,8 +170,8 @@ def build_model(config: LlamaConfig, markers: Markers, seed: int = 0) -> LlamaFo
     size, width = parts.tokens.shape[1], parts.heads.code
     embeddings = torch.randn(config.vocab_size, size, generator=generator) @ parts.tokens.T
     embeddings /= embeddings.norm(dim=1, keepdim=True)
-    # Marker embeddings lie in the code's subspace, so their codes are longer than a word's: a marker match outweighs
-    # chance matches, and the first words of a marked sentence are found as reliably as the last.
+    # Marker embeddings lie in the code's subspace, so their codes are longer than those of words. A match of markers
+    # then outweighs chance matches, and the first words of a marked sentence are found as reliably as the last.
     marked = orthonormal(len(markers.ids), width, generator) @ parts.code * math.sqrt(width / size)
     embeddings[markers.ids] = marked
     model.model.embed_tokens.weight.copy_(embeddings)
@@ -172,8 +184,10 @@ def build_model(config: LlamaConfig, markers: Markers, seed: int = 0) -> LlamaFo
     _write_answer_flag(first, parts, embeddings[markers.answer])
     _write_matchers(second, parts, _evidence_readouts(parts, marked, len(markers.evidence)), generator)
     model.model.layers[0].mlp.down_proj.weight.zero_()
-    third = model.model.layers[:3][-1].self_attn
-    _write_question_readers(third, parts, embeddings[markers.question], 2 if third is not second else 1)
+    if len(model.model.layers) > 2:
+        _write_question_readers(model.model.layers[2].self_attn, parts, embeddings[markers.question], 2)
+    else:
+        _write_question_readers(second, parts, embeddings[markers.question], 1)
     return model
 
 
@@ -186,7 +200,8 @@ def circuit_parameters(model: LlamaForCausalLM) -> list[torch.nn.Parameter]:
 
 def _write_fetchers(attention: Any, parts: Residual, markers: Tensor) -> None:
     """Layer 0: heads that attend a fixed distance back, and the head that attends to the latest marker."""
-    heads, scale = parts.heads, math.sqrt(parts.code.shape[1])  # norm of a unit embedding after RMSNorm
+    heads = parts.heads
+    scale = math.sqrt(parts.code.shape[1])  # the norm of a unit embedding after RMSNorm
     for projection in (attention.q_proj, attention.k_proj, attention.v_proj):
         projection.weight.zero_()
         projection.bias.zero_()
@@ -199,7 +214,8 @@ def _write_fetchers(attention: Any, parts: Residual, markers: Tensor) -> None:
         _look_back(attention, head, head + 1, (BACK_SHARPNESS,) * 5)
     _look_back(attention, heads.stretch, STRETCH_CENTRE, STRETCH_NATS)
     attention.o_proj.weight[:, heads.stretch * HEAD_DIM : heads.latest * HEAD_DIM] *= STRETCH_GAIN
-    # A marker's code is longer than a word's; the segment is at every position and must not dominate.
+    # A marker's code is longer than a word's. The head `latest`, the last of the writers, writes one at every position,
+    # so its output is scaled down.
     attention.o_proj.weight[:, rows] /= math.sqrt(parts.tokens.shape[1] / heads.code)
     waves = zip(RECENCY_COSINES, RECENCY_SINES, strict=True)
     _score_distance(attention, heads.latest, [(math.hypot(*wave), -math.atan2(*wave[::-1])) for wave in waves])
@@ -208,7 +224,7 @@ def _write_fetchers(attention: Any, parts: Residual, markers: Tensor) -> None:
 
 
 def _write_answer_flag(attention: Any, parts: Residual, answer: Tensor) -> None:
-    """Layer 0: a head that attends to the answer's marker, if any, and writes `answered`."""
+    """Layer 0: a head that attends to the answer's marker, if there is one, and then writes `answered`."""
     scale = math.sqrt(parts.code.shape[1])
     row = parts.heads.answer * HEAD_DIM
     _look_at(attention, parts.heads.answer, answer / scale)
@@ -217,8 +233,8 @@ def _write_answer_flag(attention: Any, parts: Residual, answer: Tensor) -> None:
 
 
 def _look_at(attention: Any, head: int, readout: Tensor) -> None:
-    """Give `head` MARKER_NATS for tokens whose normalised embedding has 1 on `readout`."""
-    content = head * HEAD_DIM + PAIRS - 1  # the slowest pair: independent of distance
+    """Add MARKER_NATS to the head's score of tokens whose normalised embedding has the product 1 with `readout`."""
+    content = head * HEAD_DIM + PAIRS - 1  # the pair that rotates slowest, so the score hardly depends on distance
     strength = _strength(MARKER_NATS)
     attention.q_proj.bias[content] = strength
     attention.k_proj.weight[content] = readout * strength
@@ -231,12 +247,16 @@ def _look_back(attention: Any, head: int, distance: float, nats: Sequence[float]
 
 
 def _strength(nats: float) -> float:
-    """The factor of query and of key for a score of `nats`."""
+    """The factor of both query and key that gives a score of `nats`."""
     return math.sqrt(nats * math.sqrt(HEAD_DIM))
 
 
 def _score_distance(attention: Any, head: int, waves: Sequence[tuple[float, float]]) -> None:
-    """Biases for the score sum_j nats_j * cos(f_j * (p - i) - phase_j) of (nats, phase) pairs, for all tokens."""
+    """Set biases so that every token gets a score that depends only on its distance.
+
+    The score of key position i for query position p is the sum over pairs j of nats_j * cos(f_j * (p - i) - phase_j),
+    where f_j is RoPE's frequency of pair j. `waves` are (nats_j, phase_j).
+    """
     for pair, (amplitude, phase) in enumerate(waves):
         strength = _strength(amplitude)
         first = head * HEAD_DIM + pair
@@ -246,9 +266,10 @@ def _score_distance(attention: Any, head: int, waves: Sequence[tuple[float, floa
 
 
 def _write_question_readers(attention: Any, parts: Residual, question: Tensor, count: int) -> None:
-    """The first `count` heads attend to the question's first words and write their codes into unread dimensions.
+    """The first `count` heads attend to the question's first words, and write their codes to dimensions that no
+    later layer reads yet.
 
-    The answer's opening depends on these words; the rest of the layer learns how.
+    The answer's opening depends on these words; training learns how.
     """
     width = parts.heads.code
     for head in range(count):
@@ -256,7 +277,7 @@ def _write_question_readers(attention: Any, parts: Residual, question: Tensor, c
         for projection in (attention.q_proj, attention.k_proj):
             projection.weight[rows] = 0
             projection.bias[rows] = 0
-        # The code of the token before (or the one before that) is the question's marker.
+        # Head 0 attends to the token one after the question's marker, head 1 to the token two after it.
         readout = parts.writers[head] @ (parts.code @ question)
         _look_at(attention, head, readout * READER_GAIN / readout.norm())
         attention.v_proj.weight[rows] = 0
@@ -268,24 +289,29 @@ def _write_question_readers(attention: Any, parts: Residual, question: Tensor, c
 def _write_matchers(
     attention: Any, parts: Residual, readouts: tuple[Tensor, Tensor], generator: torch.Generator
 ) -> None:
-    """Layer 1, every head: match (current, 1 back, ...) with (1 back, 2 back, ...), stretches and segments; copy.
+    """Layer 1, every head: match tokens, stretches and segments, and copy.
 
-    `readouts` are what `_evidence_readouts` returns, [E, H] and [E, C].
+    The current token is matched with the token 1 before a key, the token 1 back with the token 2 before it, and so on.
+    `readouts` are what `_evidence_readouts` returns, [E, H] and [E, C] for E evidence markers.
     """
     hidden, size = parts.tokens.shape
     slow = [*range(NUM_POSITION_PAIRS, PAIRS), *range(PAIRS + NUM_POSITION_PAIRS, HEAD_DIM)]
     unit = _unit(parts)
     segment, start = readouts
-    # The slowest dimensions hold the evidence marker's number exactly; word codes share the others.
-    count, flag = len(segment), slow[-1]
-    marked, starts, slow = slow[-1 - count : -1], slow[-1 - 2 * count : -1 - count], slow[: -1 - 2 * count]
+    # The slowest dimension flags the answer, and the next slowest hold the evidence marker's number exactly. The codes
+    # of words share the other slow dimensions.
+    count = len(segment)
+    flag = slow[-1]
+    marked = slow[-1 - count : -1]
+    starts = slow[-1 - 2 * count : -1 - count]
+    slow = slow[: -1 - 2 * count]
     for head in range(hidden // HEAD_DIM):
         rows = slice(head * HEAD_DIM, (head + 1) * HEAD_DIM)
         queries, keys = _word_matchers(parts, slow, generator, short=head % SHORT_EVERY == 0)
         queries[marked], keys[marked] = segment, segment
         queries[starts], keys[starts] = start @ parts.code, start @ parts.writers[0].T
         attention.q_proj.weight[rows], attention.k_proj.weight[rows] = queries, keys
-        # Every head copies the token through its own projection, so a few heads that attend elsewhere are outvoted.
+        # Each head copies the token through another projection, so a few heads that attend elsewhere are outvoted.
         values = orthonormal(HEAD_DIM, size, generator) @ parts.tokens.T
         attention.v_proj.weight[rows] = values
         attention.o_proj.weight[:, rows] = values.T * COPY_WEIGHT * size / (hidden * unit)
@@ -298,14 +324,14 @@ def _write_matchers(
 
 
 def _unit(parts: Residual) -> float:
-    """The norm, after RMSNorm, of the token and of each head's code; before, each of them has a norm of about 1."""
+    """The norm after RMSNorm of the token and of each head's code, which have a norm of about 1 before."""
     return math.sqrt(parts.tokens.shape[0]) / math.sqrt(parts.heads.latest + 2)
 
 
 def _word_matchers(
     parts: Residual, slow: list[int], generator: torch.Generator, *, short: bool
 ) -> tuple[Tensor, Tensor]:
-    """One head's queries and keys [64, H], which compare the last tokens and the stretch on the dimensions `slow`."""
+    """One head's queries and keys [64, H], which compare the last tokens and the stretch in the dimensions `slow`."""
     width = parts.heads.code
     gain = math.sqrt(CODE_NATS * math.sqrt(HEAD_DIM) * max(1.0, width / len(slow))) / _unit(parts)
     readers = [parts.code, *(writer.T for writer in parts.writers)]
@@ -315,7 +341,8 @@ def _word_matchers(
         mixer = orthonormal(len(slow), width, generator)
         queries[slow] += gain * weight * mixer @ readers[back]
         keys[slow] += gain * mixer @ readers[back + 1]
-    # The same stretch on both sides: it is wide, so an offset of one token hardly matters.
+    # The stretch before the query is compared with that before the key, not with the one a token earlier, because it is
+    # so wide that an offset of one token hardly matters.
     mixer = (SHORT_STRETCH if short else STRETCH_WEIGHT) ** 0.5 * orthonormal(len(slow), width, generator)
     queries[slow] += gain * mixer @ readers[parts.heads.stretch + 1]
     keys[slow] += gain * mixer @ readers[parts.heads.stretch + 1]
@@ -323,11 +350,14 @@ def _word_matchers(
 
 
 def _evidence_readouts(parts: Residual, marked: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Read-outs of an evidence marker's number: from the segment [count, H], and from a token's code [count, C]."""
+    """Matrices that read an evidence marker's number: from the segment [count, H], and from a token's code [count, C].
+
+    `count` is the number of evidence markers.
+    """
     size, width = parts.tokens.shape[1], parts.heads.code
     codes = marked @ parts.code.T / math.sqrt(size / width)
     number = torch.linalg.pinv(codes).T[:count] / _unit(parts)
     segment = _strength(SEGMENT_NATS) * number @ parts.writers[parts.heads.latest].T
-    # After a marker, copy what followed the same marker before. The long code is scaled to norm 1.
+    # After a marker, copy what followed the same marker before. A marker's long code is scaled to norm 1.
     start = _strength(START_NATS) * number * math.sqrt(width / size)
     return segment, start

@@ -1,7 +1,7 @@
-"""The quality of the answers on held-out titles.
+"""Measures the quality of the answers on held-out titles, in three groups.
 
-"marked": the evidence is given, as in training; this measures the copying. "asked" and "paraphrased": questions made
-from a sentence go through the retriever, which marks the evidence.
+"marked": the evidence is marked in the sample, as in training, so this measures the copying. "asked" and "paraphrased":
+questions are made from a sentence, and the retriever marks the evidence.
 """
 
 from __future__ import annotations
@@ -40,7 +40,11 @@ Quote = tuple[str, int]
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer with its markers, the ideal one, the sentences it may quote, and the one it should quote (`wanted`)."""
+    """An answer with its markers.
+
+    `ideal` is the answer that it should be, `sentences` are those that it may quote, and `wanted` is the sentence that
+    it should quote, if that is known.
+    """
 
     question: str
     text: str
@@ -103,7 +107,7 @@ def asked_answers(target: Target, cases: Sequence[Case], *, paraphrased: bool) -
 
 
 def marked_quotes(hits: Sequence[Hit]) -> list[Quote]:
-    """The (sentence, passage number) of the evidence in `hits`, the best first."""
+    """The (sentence, passage number) of the evidence in `hits`, the best evidence first."""
     ranked = [
         (sentence.evidence, sentence.text, number)
         for number, hit in enumerate(hits, 1)
@@ -114,9 +118,10 @@ def marked_quotes(hits: Sequence[Hit]) -> list[Quote]:
 
 
 def summarise(answers: Sequence[Answer]) -> dict[str, float]:
-    """Shares (0 to 1) of quotes and of answers, and means over answers."""
+    """Figures by name: numbers, shares (0 to 1) of quotes and of answers, and means over answers."""
     quotes = [(quote, answer.sentences) for answer in answers for quote in answer.quotes]
     verbatim = [any(text == sentence for sentence, _ in sentences) for (text, _), sentences in quotes]
+    # Only the citation of a verbatim quote can be right.
     cited = [quote in sentences for (quote, sentences), exists in zip(quotes, verbatim, strict=True) if exists]
     wanted = [any(text == answer.wanted for text, _ in answer.quotes) for answer in answers if answer.wanted]
     values = {
@@ -175,4 +180,5 @@ def main(options: argparse.Namespace) -> None:
             print(f"  {key:24} {value:8.3f}")
     for name, group in answers.items():
         for wrong in [answer for answer in group if answer.text != answer.ideal][:4]:
+            # Answers begin with a space.
             print(f"\n{name}: {wrong.question}\nshould be{wrong.ideal}\nis       {wrong.text}")

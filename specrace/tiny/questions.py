@@ -1,7 +1,7 @@
-"""Questions about held-out sentences, which are answered through the retriever as on the page.
+"""Makes questions about held-out sentences, for which the retriever marks the evidence, as on the page.
 
-Each case has four passages, and the question was made from a sentence in one of them. The question uses the words of
-the sentence; its paraphrase replaces the rarer half of these words by the title.
+Each case has four passages, and two questions about a sentence in one of them. One question uses the rarer half of the
+sentence's words; its paraphrase uses the commoner half and the title.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FORMS = ("What do the documents say about {}?", "What is said about {}?", "How a
 
 @dataclass(frozen=True)
 class Case:
-    """Four documents, the sentence to be quoted, and two questions about it."""
+    """Four documents, the sentence to quote, and two questions about this sentence."""
 
     documents: tuple[Document, ...]
     sentence: str
@@ -34,28 +34,32 @@ class Case:
 
 def make_cases(sources: Sequence[Source], count: int, seed: int) -> list[Case]:
     """`count` random cases from the sources that have two or more sentences."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     prose = [source for source in sources if len(source.sentences) > 1]
     frequency = Counter(word.lower() for source in sources for text in source.sentences for word in _WORD.findall(text))
     cases: list[Case] = []
     while len(cases) < count:
-        source = chance.choice(prose)
+        source = rng.choice(prose)
         fitting = [text for text in source.sentences if MIN_WORDS <= len(text.split()) <= MAX_WORDS]
-        words = _content_words(chance.choice(fitting), frequency) if fitting else []
+        words = _content_words(rng.choice(fitting), frequency) if fitting else []
         if len(words) < 4:
             continue
         sentence = next(text for text in fitting if words == _content_words(text, frequency))
-        others = chance.sample([other for other in prose if other is not source], PASSAGES - 1)
+        others = rng.sample([other for other in prose if other is not source], PASSAGES - 1)
         documents = [_document(number, passage) for number, passage in enumerate((source, *others))]
-        chance.shuffle(documents)
-        form, half = chance.choice(FORMS), len(words) // 2
-        rare, common = (
-            " ".join([word for word in _WORD.findall(sentence) if word in part][:6])
-            for part in (words[: max(3, half)], words[half:])
-        )
+        rng.shuffle(documents)
+        form = rng.choice(FORMS)
+        half = len(words) // 2
+        rare = _in_sentence_order(sentence, words[: max(3, half)])
+        common = _in_sentence_order(sentence, words[half:])
         paraphrase = form.format(f"{common} in {source.title}")
         cases.append(Case(tuple(documents), sentence, form.format(rare), paraphrase))
     return cases
+
+
+def _in_sentence_order(sentence: str, words: Sequence[str]) -> str:
+    """Up to six of the words, joined in the order of the sentence."""
+    return " ".join([word for word in _WORD.findall(sentence) if word in words][:6])
 
 
 def _content_words(sentence: str, frequency: Counter[str]) -> list[str]:

@@ -1,8 +1,8 @@
 """The task that the bundled model is trained for: answer by quoting the sentences that a retriever marked.
 
-A sample is one to five passages, up to three of their sentences marked as evidence, a question, and the answer: an
-opening for the question's first words, then each marked sentence with its marker and citation, joined by set phrases.
-Passages, questions and distractors are random.
+A sample has one to five passages, with up to three of their sentences marked as evidence, a question, and the answer.
+The answer is an opening that depends on the question's first words, then each marked sentence with its marker and
+citation, joined by set phrases. Passages, questions and distractors are random.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from specrace.retrieval.passages import split_passages
 from specrace.retrieval.sentences import split_sentences
 
 NO_ANSWER = " The documents do not answer this question."
+# The phrases before the second and the third quote.
 JOINTS = (" The documents add:", " They also say:")
 # The opening depends on the question's first words only, so the model can learn it.
 OPENINGS = (
@@ -57,7 +58,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Sample:
-    """Documents as the chat template takes them, the question, and the answer with its markers."""
+    """Documents in the chat template's format, the question, and the answer with its markers."""
 
     documents: list[dict[str, Any]]
     question: str
@@ -97,16 +98,23 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 
 def split_titles(sources: Iterable[Source]) -> tuple[list[Source], list[Source]]:
-    """Training and held-out sources, split by a hash of the title up to a colon, so a title never changes sides."""
-    split: tuple[list[Source], list[Source]] = [], []
+    """(training sources, held-out sources), split by a hash of the title up to its first colon.
+
+    So the split of a title does not depend on the other sources.
+    """
+    training: list[Source] = []
+    held_out: list[Source] = []
     for source in sources:
         digest = hashlib.sha256(source.title.split(":")[0].encode()).digest()
-        split[digest[0] * 100 < HELD_OUT_PERCENT * 256].append(source)
-    return split
+        if digest[0] * 100 < HELD_OUT_PERCENT * 256:
+            held_out.append(source)
+        else:
+            training.append(source)
+    return training, held_out
 
 
 class QuotingTask:
-    """Random samples from `sources`, of which there must be at least 8."""
+    """Draws random samples from `sources`. Raises InputError for fewer than 8 sources."""
 
     def __init__(self, sources: Sequence[Source], seed: int) -> None:
         if len(sources) < 8:
@@ -168,7 +176,7 @@ class QuotingTask:
         return self.random.choice(self.pools[0 if self.random.random() < 0.7 else -1])
 
     def _cut(self, source: Source, max_words: int) -> Source:
-        """The whole sentences that fit, often starting at a random one; at least one sentence, cut to 80 words."""
+        """The whole sentences that fit, sometimes from a random one on; at least one, and each cut to 80 words."""
         start = self.random.randrange(len(source.sentences)) if self.random.random() < 0.4 else 0
         sentences: list[str] = []
         words = 0
@@ -180,7 +188,7 @@ class QuotingTask:
         return Source(source.title, tuple(sentences))
 
     def _roughen(self, source: Source) -> Source:
-        """Sometimes put rare words, or the words of another sentence, into the sentences."""
+        """Sometimes put rare words into the sentences, or begin them with the first words of another sentence."""
         if self.random.random() > 0.4:
             return source
         subject = self.random.choice(source.sentences).split()[: self.random.randint(1, 6)]
@@ -189,7 +197,7 @@ class QuotingTask:
         for sentence in source.sentences:
             words = sentence.split()
             if self.random.random() < repeats:
-                # In a passage on one subject many sentences begin alike, so copying may continue in the wrong one.
+                # In a passage on one subject, many sentences begin alike, and the model must not copy the wrong one.
                 words = [*subject, words[0].lower(), *words[1:]]
             for _ in range(self.random.randint(0, 3)):
                 odd = self._set_words() if self.random.random() < 0.35 else self._odd_word()
@@ -198,7 +206,7 @@ class QuotingTask:
         return Source(source.title, tuple(sentences))
 
     def _set_words(self) -> str:
-        """Words from the openings and joints, so that the model learns to copy them when they occur in a quote."""
+        """Words from the openings and joints, because the model must learn to copy these where a quote has them."""
         phrase = self.random.choice((*JOINTS, *(phrase for _, phrase in OPENINGS))).split()
         start = self.random.randrange(len(phrase))
         return " ".join(phrase[start : start + self.random.randint(1, 3)]).strip(":")
@@ -232,7 +240,7 @@ class QuotingTask:
         elif self.random.random() < 0.2:
             piece = title
         if self.random.random() < 0.4:
-            # Any first words go with any piece, so that the opening depends on these words and not on the template.
+            # First words and piece are chosen independently, so the answer's opening depends on the first words only.
             starts = self.random.choice(OPENINGS)[0]
             return f"{self.random.choice(starts).capitalize()} {piece}{self.random.choice('???.')}"
         return self.random.choice(QUESTIONS).format(piece)
@@ -256,4 +264,5 @@ def answer(question: str, quotes: Sequence[tuple[str, int]]) -> str:
     if not quotes:
         return NO_ANSWER
     cited = [f"<|e{rank}|> {sentence} [{passage}]" for rank, (sentence, passage) in enumerate(quotes, 1)]
-    return opening(question) + cited[0] + "".join(map("".join, zip(JOINTS, cited[1:], strict=False)))
+    joined = "".join(joint + quote for joint, quote in zip(JOINTS, cited[1:], strict=False))
+    return opening(question) + cited[0] + joined

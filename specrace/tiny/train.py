@@ -1,4 +1,4 @@
-"""Training of a model that starts with the copying circuit on quoting samples; checkpoints and their export."""
+"""Trains a model that starts with the copying circuit, on quoting samples; saves and exports checkpoints."""
 
 from __future__ import annotations
 
@@ -22,15 +22,20 @@ from specrace.tiny.circuit import Markers, build_model, circuit_parameters, tiny
 from specrace.tiny.quoting import QuotingTask, Sample, Source
 from specrace.tiny.vocabulary import ANSWER, CITATIONS, EVIDENCE, QUESTION, SEGMENT_MARKERS, prompt_ids
 
-# The loss weight of answer tokens that are not copied (openings, joints, markers, citations, the end). They are one
-# token in five and all that training has to learn, since the circuit already predicts most copied tokens.
+# The loss weight of answer tokens that are not copied (openings, joints, markers, citations, the end); that of copied
+# tokens is 1. One token in five is not copied. These tokens are all that training has to learn, because the circuit
+# already predicts most copied tokens.
 DECISION_WEIGHT = 4.0
-CHECKPOINT, MAX_SHARD = "checkpoint.pt", "15500KB"
+# Longer samples are skipped.
+MAX_SAMPLE_TOKENS = 1500
+CHECKPOINT = "checkpoint.pt"
+# The largest file of exported weights.
+MAX_SHARD = "15500KB"
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """The settings of a training run. A stage is (share of the run at which it starts, passages' maximal words)."""
+    """The settings of a training run. A stage is (share of the run at which it starts, maximum of words)."""
 
     minutes: float = 75.0
     tokens_per_batch: int = 4096
@@ -53,7 +58,7 @@ PRESETS = {
 
 @dataclass
 class Progress:
-    """How far training has come; it is part of a checkpoint."""
+    """The steps, tokens and seconds of training so far, which a checkpoint stores."""
 
     step: int = 0
     tokens: int = 0
@@ -77,15 +82,16 @@ def batches(
     task: QuotingTask, tokenizer: Any, recipe: Recipe, progress: Progress, limit_s: float
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Batches of padded ids [B, T] and loss weights [B, T], with about `tokens_per_batch` tokens each."""
-    chance = random.Random(recipe.seed + progress.step)
+    rng = random.Random(recipe.seed + progress.step)
     while True:
         done = progress.seconds / limit_s
+        # The maximum of the last stage that has started.
         max_words = [words for start, words in recipe.stages if start <= done][-1]
         rows: list[tuple[list[int], list[float]]] = []
         longest = 0
         while True:
-            row = encode(task.sample(chance.randint(40, max_words)), tokenizer)
-            if len(row[0]) > 1500:
+            row = encode(task.sample(rng.randint(40, max_words)), tokenizer)
+            if len(row[0]) > MAX_SAMPLE_TOKENS:
                 continue
             longest = max(longest, len(row[0]))
             rows.append(row)
@@ -104,7 +110,10 @@ def trained_parameters(model: LlamaForCausalLM) -> list[torch.nn.Parameter]:
 
 
 def learning_rate(step: int, done: float, recipe: Recipe) -> float:
-    """The share of the peak rate: linear warm-up, constant, then a cosine to zero over the last two thirds."""
+    """The share of the peak rate: a linear warm-up, a constant, then a cosine to zero over the last two thirds.
+
+    `done` is the share of the time that has passed.
+    """
     decay = min(1.0, max(0.0, (done - 1 / 3) * 1.5))
     return min(1.0, (step + 1) / recipe.warmup_steps) * 0.5 * (1 + math.cos(math.pi * decay))
 
@@ -121,7 +130,7 @@ def loss_of(model: LlamaForCausalLM, ids: Tensor, weights: Tensor) -> Tensor:
 
 
 def new_model(tokenizer: Any, recipe: Recipe) -> LlamaForCausalLM:
-    """A model with the copying circuit, before training."""
+    """A model with the copying circuit, before training. Its vocabulary is padded to a multiple of 64."""
     numbers = dict(zip(SEGMENT_MARKERS, tokenizer.convert_tokens_to_ids(list(SEGMENT_MARKERS)), strict=True))
     evidence = tuple(numbers.pop(text) for text in EVIDENCE)
     markers = Markers(evidence, numbers.pop(QUESTION), numbers.pop(ANSWER), tuple(numbers.values()))

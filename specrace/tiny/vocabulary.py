@@ -23,7 +23,7 @@ SEGMENT_MARKERS = (CONTEXT, *EVIDENCE, QUESTION, ANSWER, CLOSE)
 MERGED_VOCABULARY = 4096
 MODEL_MAX_LENGTH = 2048
 
-# Documents are {"title", "sentences": [{"text", "evidence": 0..3}]}; the question is the last user message.
+# Documents have the form {"title", "sentences": [{"text", "evidence": 0..3}]}. The question is the last user message.
 CHAT_TEMPLATE = (
     "{%- for document in documents -%}<|ctx|> [{{ loop.index }}] {{ document.title }}:"
     "{%- set citation = ' [' ~ loop.index ~ ']' -%}"
@@ -37,7 +37,10 @@ CHAT_TEMPLATE = (
 
 
 def tokenizer_text(sources: Sequence[Source]) -> Iterator[str]:
-    """The text that the vocabulary is learned from: all prose, and every eighth short source (mostly names)."""
+    """The text that the vocabulary is learned from: all prose, and every eighth short source (mostly names).
+
+    Each opening of an answer is added 200 times.
+    """
     yield from (phrase for _, phrase in OPENINGS for _ in range(200))
     for number, source in enumerate(sources):
         if len(source.sentences) > 2 or number % 8 == 0:
