@@ -84,7 +84,7 @@ class Lane:
         kept = thread_ms()
         self.drafter.observe(tree, verdict)
         done = thread_ms()
-        # Differences of thread times can be slightly negative (see `since_ms`).
+        # The draft's time includes `observe`. Differences of thread times can be slightly negative (see `since_ms`).
         timing = Timing(
             draft_ms=max(0.0, drafted - started + done - kept),
             target_ms=max(0.0, scored - noted),
