@@ -14,7 +14,7 @@ from xdist.scheduler import LoadFileScheduling
 
 BROWSER = "tests/browser/"
 # Browser tests that score logs or race live; they take about half of the browser tests' time.
-LIVE = ("advice", "audience", "fetching", "logs", "monkey", "page", "settings")
+LIVE = ("advice", "audience", "explain", "fetching", "logs", "monkey", "page", "settings", "show")
 BROWSER_SCOPES = (f"{BROWSER}live", f"{BROWSER}still")
 # The slowest other files, by the durations that `tests/run` prints; the slowest first.
 SLOW_FILES = (
