@@ -5,9 +5,9 @@ import { countOf, percent } from "./format.js";
 import { describeLane } from "./lanes.js";
 import { copyText } from "./share.js";
 
-// How long "Copied" stays.
+// How long "Copied" stays visible.
 const COPIED_MS = 4000;
-// Below this share of the window's height, advice is scrolled into view.
+// Advice that begins below this share of the window's height is scrolled into view.
 const FOLD = 0.7;
 const OFF = "switch drafting off";
 const FIRST_ENGINE = "vllm";
@@ -20,16 +20,19 @@ export function describeRound({ settings, requests, done, cells }) {
     : `Trying ${countOf(settings, "setting")} on ${countOf(requests, "request")}, ${Math.round((100 * done) / cells)} %`;
 }
 
-const range = ({ speedup, speedup_low: low, speedup_high: high }) =>
+const describeForecast = ({ speedup, speedup_low: low, speedup_high: high }) =>
   `${speedup.toFixed(2)}× as fast (${low.toFixed(2)} to ${high.toFixed(2)})`;
 const titleOf = (lane) => describeLane({ lane }).title ?? lane;
 
-// [what to do, why] for an engine.
+// Returns [what to do, why] for an engine.
 export function describeVerdict({ title, recommendation }) {
   const { lane, num_draft: numDraft } = recommendation;
   if (lane === "vanilla")
     return ["Do not draft", `On this log no setting of ${title} is reliably faster than no drafting.`];
-  return [`Use ${titleOf(lane)}, up to ${countOf(numDraft, "draft token")}`, `Forecast: ${range(recommendation)}`];
+  return [
+    `Use ${titleOf(lane)}, up to ${countOf(numDraft, "draft token")}`,
+    `Forecast: ${describeForecast(recommendation)}`,
+  ];
 }
 
 // What to do for a category of requests.
@@ -47,8 +50,8 @@ export function listFiles({ engine, export: { settings, synthetic, notes, files 
   return { [`${engine}.${settings.trimEnd().includes("\n") ? "yaml" : "txt"}`]: `${lines.join("\n")}\n`, ...files };
 }
 
-// Rows of what was tried: the lane, those of its options that differ between its settings, draft tokens, requests,
-// figures.
+// A row for each setting that was tried: the lane, those of its options that differ between its settings, draft tokens,
+// requests, tokens per step and speedup.
 export function listTried(tried) {
   const differs = (lane, key) => new Set(tried.filter((row) => row[0] === lane).map((row) => row[1][key])).size > 1;
   return tried
@@ -106,12 +109,12 @@ export class Costs {
     });
   }
 
-  // Fills the fields, once: a later call keeps the visitor's choice.
+  // Fills the fields. Later calls change nothing, so that the visitor's choice stays.
   offer({ gpus, sizes, curves, batches }) {
     if (this.gpus) return;
     this.gpus = gpus;
-    const gpu = (name) => new Option(name.toUpperCase().replace("RTX", "RTX "), name);
-    this.curve.replaceChildren(...curves.map(([name, words]) => new Option(words, name)), ...gpus.map(gpu));
+    const gpuOption = (name) => new Option(name.toUpperCase().replace("RTX", "RTX "), name);
+    this.curve.replaceChildren(...curves.map(([name, words]) => new Option(words, name)), ...gpus.map(gpuOption));
     this.size.replaceChildren(...sizes.map((size) => new Option(`${size} billion parameters, 16 bits`, size)));
     this.size.value = sizes.includes(8) ? 8 : sizes[0];
     this.size.disabled = true;
@@ -152,7 +155,7 @@ export class Advice {
     }
     head.append(make("h3", "", "Recommendation for"), this.tabs);
     this.body = make("div", "advice-body");
-    const json = () => this.save("specrace-advice.json", JSON.stringify({ log: name, ...advice }, null, 1));
+    const saveJson = () => this.save("specrace-advice.json", JSON.stringify({ log: name, ...advice }, null, 1));
     const tried = folded(
       `All ${advice.tried.length} settings that were tried`,
       scroller(
@@ -160,12 +163,12 @@ export class Advice {
         ["Lane", "Settings", "Draft tokens", "Requests", "Tokens per step", "Forecast"],
         listTried(advice.tried),
       ),
-      button("JSON", "Download everything as JSON", json),
+      button("JSON", "Download everything as JSON", saveJson),
     );
     this.node.replaceChildren(head, this.body, tried);
     this.node.hidden = false;
     this.showEngine(this.engine);
-    // On a phone it may lie below the fold.
+    // On a phone the advice may be below the visible part of the page.
     if (this.node.getBoundingClientRect().top > FOLD * innerHeight) this.node.scrollIntoView({ block: "start" });
   }
 
@@ -193,7 +196,7 @@ export class Advice {
     return sentences;
   }
 
-  // What to paste into an engine, the files to save, and what belongs to them.
+  // The settings to paste into an engine, the files to save, and notes on them.
   export(advice) {
     const { settings, synthetic, notes } = advice.export;
     const off = advice.recommendation.lane === "vanilla" ? ` The best setting, if you still want to draft:` : "";

@@ -12,7 +12,7 @@ export function originFor({ hostname, origin }, networkOrigin) {
   return LOOPBACK.has(hostname) ? networkOrigin : origin;
 }
 
-// A QR code: dark on light with a quiet zone, also in dark mode, because scanners want it so.
+// Draws a QR code, dark on light with a quiet zone even in dark mode, because scanners need that.
 export function drawCode(rows) {
   const size = rows.length + 2 * QUIET_ZONE;
   const picture = svg("svg", { viewBox: `0 0 ${size} ${size}`, role: "img", "aria-label": "QR code of the link" });
@@ -83,7 +83,7 @@ export class Audience {
     this.polling = setInterval(() => this.update(), POLL_MS);
   }
 
-  // Opens or closes a round for the lanes on the stage, after the request before has been answered.
+  // Opens or closes a round for the lanes on the stage, after the previous request has been answered.
   async setRound(open, winner = null) {
     if (!this.poll) return;
     const lanes = this.stage.panes.map((pane) => pane.method.title);
@@ -93,7 +93,7 @@ export class Audience {
     this.take(await this.pending);
   }
 
-  // The race is over. If its figures do not count, nobody has guessed right.
+  // Closes the round, because the race is over. If its figures do not count, there is no winner.
   conclude(rows) {
     const winner = rows.length ? (this.stage.track.winner ?? null) : null;
     if (this.state && this.state.winner === null) this.setRound(false, winner);

@@ -22,7 +22,7 @@ export function wholeTicks(max, count) {
   return Array.from({ length: Math.ceil(max / step) + 1 }, (_, index) => index * step);
 }
 
-// Draws the axes with their marks and words; returns the functions from values to x and y.
+// Draws the axes with their marks and names. Returns the functions that map values to x and y.
 export function drawAxes(picture, width, x, y, height = PLOT.height) {
   const { left, right, top, bottom } = { ...PLOT, left: y.left ?? PLOT.left };
   const toX = (value) => left + (value / (x.marks.at(-1) || 1)) * (width - left - right);
@@ -42,18 +42,18 @@ export function drawAxes(picture, width, x, y, height = PLOT.height) {
   return [toX, toY];
 }
 
-// One row of bars for each lane, all on one axis, with the lane's name on the left and a figure on the right. `name` is
-// the width for names, `rowHeight` that of a full bar. Returns the picture's height.
-export function drawRows(picture, width, lanes, x, rowHeight, { name = 116, figures, bars }) {
+// Draws a row of bars for each lane, all on one axis, with the lane's name on the left and a figure on the right.
+// `nameWidth` is the width of the names' column, `rowHeight` the height of a full bar. Returns the picture's height.
+export function drawRows(picture, width, lanes, x, rowHeight, { nameWidth = 116, figures, bars }) {
   const step = rowHeight + 12;
   const height = PLOT.top + lanes.length * step + PLOT.bottom;
-  const [toX] = drawAxes(picture, width - FIGURE_PX, x, { left: name }, height);
+  const [toX] = drawAxes(picture, width - FIGURE_PX, x, { left: nameWidth }, height);
   lanes.forEach((lane, index) => {
     const base = PLOT.top + index * step + rowHeight;
     const group = svg("g", { class: "bars", "data-hue": hueOf(lane), "data-lane": lane.lane });
-    group.append(svg("line", { class: "grid", x1: name, x2: width - FIGURE_PX - PLOT.right, y1: base, y2: base }));
+    group.append(svg("line", { class: "grid", x1: nameWidth, x2: width - FIGURE_PX - PLOT.right, y1: base, y2: base }));
     group.append(
-      svg("text", { class: "label end", x: name - 10, y: base - rowHeight / 2 + 5 }, shorten(lane.title, 15)),
+      svg("text", { class: "label end", x: nameWidth - 10, y: base - rowHeight / 2 + 5 }, shorten(lane.title, 15)),
     );
     for (const bar of bars(lane)) {
       const [from, to] = [toX(bar.from), toX(bar.to)];

@@ -5,9 +5,9 @@ import { chooseFailed, inMs, makeScene, chooseBest, rankLanes, timeSingle } from
 const WIDE_ROWS = 8;
 const SCENES = { source: 0, draft: 1, verify: 2, accept: 3, cost: 4 };
 
-// [{title, shots: [{words, ms, show, ...}]}]; `show` is "race", "stay", "figure", "scene", "result", "proof" or "end".
-// Empty if the first race has no accepted draft or no figures of its model, or no lane of the second one is slower than
-// vanilla.
+// Returns [{title, shots: [{words, ms, show, ...}]}] for a race in which drafting pays, `win`, and one in which it does
+// not, `lose`. `show` is "race", "stay", "figure", "scene", "result", "proof" or "end". Returns [] if `win` has no
+// accepted draft or no figures of its model, or if no lane of `lose` is slower than vanilla.
 export function writeChapters(win, lose) {
   const step = chooseBest(win, rankLanes(win)[0]);
   const worst = lose.results.toSorted((a, b) => a.speedup - b.speedup)[0];
@@ -21,13 +21,12 @@ function writeIdle(win) {
   const single = timeSingle(win);
   const wideMs = single * costOf(win, WIDE_ROWS);
   const { parameters, roofline } = win.started.about;
-  const reel = win;
   const shots = [
     {
       words: `A language model writes one token, about a word, at a time. We call that vanilla. This one has ${Math.round(parameters / 1e6)} million parameters.`,
       ms: 9000,
       show: "race",
-      reel,
+      reel: win,
       soloLane: "vanilla",
     },
     {
@@ -58,12 +57,12 @@ function writeGuess(scene) {
       {
         words: "Answers repeat words that are already there: in the documents, the question, or the answer itself.",
         ms: 13_000,
-        ...still(scene, "source"),
+        ...onePhase(scene, "source"),
       },
       {
         words: `So a drafter proposes what followed those words before: ${scene.drafted} draft tokens, found in ${draft}, without the model.`,
         ms: 13_000,
-        ...still(scene, "draft"),
+        ...onePhase(scene, "draft"),
       },
       { words: "They are a guess. Nothing is printed yet.", ms: 6000, show: "stay" },
     ],
@@ -77,17 +76,17 @@ function writeCheck(scene) {
       {
         words: `The model reads all ${scene.drafted} in one pass, and predicts its own next token after each.`,
         ms: 12_000,
-        ...still(scene, "verify"),
+        ...onePhase(scene, "verify"),
       },
       {
         words: `Draft tokens that equal the model's own are accepted: ${scene.accepted} of ${scene.drafted}. From the first difference on the draft is dropped.`,
         ms: 13_000,
-        ...still(scene, "accept"),
+        ...onePhase(scene, "accept"),
       },
       {
         words: "So the text is exactly what the model writes alone. A wrong guess costs time, never a wrong word.",
         ms: 12_000,
-        ...still(scene, "cost"),
+        ...onePhase(scene, "cost"),
       },
     ],
   };
@@ -132,7 +131,7 @@ function writeLose(reel, worst) {
             {
               words: "Here a whole draft is wrong: the pass took longer, and still yields one token.",
               ms: 12_000,
-              ...whole(makeScene(reel, failed)),
+              ...allPhases(makeScene(reel, failed)),
             },
           ]
         : []),
@@ -146,10 +145,10 @@ function writeLose(reel, worst) {
   };
 }
 
-const still = (scene, phase) => ({ show: "scene", scene, from: SCENES[phase], to: SCENES[phase] });
-const whole = (scene) => ({ show: "scene", scene, from: SCENES.source, to: SCENES.cost });
+const onePhase = (scene, phase) => ({ show: "scene", scene, from: SCENES[phase], to: SCENES[phase] });
+const allPhases = (scene) => ({ show: "scene", scene, from: SCENES.source, to: SCENES.cost });
 
-// The time of a pass over `rows` rows, in passes over one row, from the cost curve in the recording; 1 without one.
+// The time of a pass over `rows` rows, relative to a pass over one row, from the recording's cost curve; 1 without one.
 function costOf({ head }, rows) {
   const { rows: sizes, ratio } = head.cost_curve ?? { rows: [1], ratio: [1] };
   const index = sizes.findIndex((size) => size >= rows);

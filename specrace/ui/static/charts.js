@@ -84,7 +84,8 @@ function plotPositions(lanes) {
     title: "Acceptance by draft position",
     columns: ["lane", "position", "steps", "accepted", "share"],
     rows: rows.map((row) => [row.title, row.position, row.steps, row.accepted, row.accepted / row.steps]),
-    words: "How often the 1st, 2nd, 3rd, … token of a draft was accepted. Full height is every draft so long.",
+    words:
+      "How often the 1st, 2nd, 3rd, … token of a draft was accepted. Full height: in all drafts that have this token.",
     draw: (picture, width) =>
       drawRows(
         picture,
@@ -108,8 +109,8 @@ function plotPositions(lanes) {
   });
 }
 
-// For each tenth of the answers that has steps: how many steps it has, how many rejected the whole draft, and how many
-// had no draft.
+// For each tenth of the answers that has steps: the number of steps, of steps whose whole draft was rejected, and of steps
+// without a draft.
 export function readFailures({ tenths }) {
   return tenths
     .map(([steps, rejected, none], index) => ({ tenth: index + 1, steps, rejected, none }))
@@ -133,7 +134,10 @@ function plotFailures(lanes) {
         picture,
         width,
         lanes,
-        { marks: wholeTicks(10, 5).map((tenths) => 10 * tenths), words: "place in the answer, % (right: all of it)" },
+        {
+          marks: wholeTicks(10, 5).map((tenths) => 10 * tenths),
+          words: "position in the answer, % (right: all of it)",
+        },
         30,
         {
           figures: (lane) => percent((sum(lane, "rejected") + sum(lane, "none")) / sum(lane, "steps")),

@@ -1,4 +1,4 @@
-// Makes elements of the page. What comes from outside goes in as text, never as markup.
+// Makes elements of the page. Text from outside is always inserted as text, never as markup.
 export function make(tag, className, text, title) {
   const node = document.createElement(tag);
   if (className) node.className = className;
@@ -45,7 +45,7 @@ export function table(names, rows, className) {
   return node;
 }
 
-// Sets a node's text; if it is the same, the browser has nothing to do.
+// Sets a node's text, unless it is the same, which saves the browser a layout.
 export function write(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }

@@ -1,12 +1,12 @@
 // Lists what was dropped on the page: files, and the files in folders.
 
-// Whether a folder was dropped. Among the files, browsers list it as one without content.
+// Whether a folder was dropped. `transfer.files` does not tell: there a folder looks like a file without content.
 export function hasFolder(transfer) {
   return entriesOf(transfer).some((entry) => entry.isDirectory);
 }
 
-// The dropped files, up to `max`, and one more if there are more. Call it during the event: afterwards the browser
-// forgets what was dropped.
+// The first `max` dropped files, and one more if there are more. Call this during the drop event, because afterwards the
+// browser forgets what was dropped.
 export async function listDropped(transfer, max) {
   const files = [];
   const entries = entriesOf(transfer);
@@ -22,7 +22,7 @@ function entriesOf(transfer) {
   return [...transfer.items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean);
 }
 
-// A folder's entries, by name. A browser returns them in batches, and an empty one at the end.
+// A folder's entries, sorted by name. The browser returns them in batches; the last batch is empty.
 async function listFolder(folder) {
   const reader = folder.createReader();
   const entries = [];

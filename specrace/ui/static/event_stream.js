@@ -2,8 +2,8 @@
 const LOST = "The connection was lost, and the race with it; press Race to begin another.";
 
 export class Feed {
-  // `screen` has: refuse(words), wait(race, key), note(phase, words), takeHead(part), takeSteps(parts), takeEnd(part),
-  // takeAgain(part).
+  // `screen` shows the races: it has refuse(words), wait(race, key), note(phase, words), takeHead(part), takeSteps(parts),
+  // takeEnd(part) and takeAgain(part).
   constructor(screen) {
     this.screen = screen;
     this.server = undefined;
@@ -13,11 +13,11 @@ export class Feed {
   forget() {
     this.race = 0;
     this.abandonedRace = -1;
-    // Whether the race has ended; what may still arrive are its figures over several runs.
+    // Whether the race has ended. Only its figures over several runs may still arrive.
     this.complete = false;
   }
 
-  // Gives up the present race.
+  // Gives up the current race.
   leave() {
     this.source?.close();
     this.abandonedRace = this.race;
@@ -42,12 +42,12 @@ export class Feed {
   }
 
   take({ race, kind, key, server, parts, phase, message }) {
-    // Race numbers grow only while one server runs: after a restart they may be smaller, if its clock was set back.
+    // Race numbers grow while one server runs. After a restart they may be smaller, if the clock was set back.
     if (kind === "watch" && server !== this.server) {
       this.server = server;
       this.forget();
     }
-    // A note about no race: the settings in the page's address cannot be read.
+    // A note that belongs to no race says that the settings in the page's address cannot be read.
     if (!race && kind === "note") return this.screen.refuse(message);
     if (race < this.race || race <= this.abandonedRace) return;
     if (race > this.race) {

@@ -1,7 +1,7 @@
 // An example with a recorded race plays it at the first press; the next press races live.
 const NOT_SETTINGS = ["q", "autorun"];
 
-// Whether the page's address changes no setting. The recordings were made with the default settings.
+// Whether the page has its default settings, with which the recordings were made, because its address changes none.
 export function hasDefaultSettings(search) {
   return [...new URLSearchParams(search).keys()].every((name) => NOT_SETTINGS.includes(name) || name.startsWith("__"));
 }
@@ -31,7 +31,7 @@ export class Examples {
     event.stopImmediatePropagation();
     this.played.add(card.question);
     chip.title = "Press again to race live";
-    // Only the date: the strip below the stage names the machine.
+    // The machine is not named here, because the strip below the stage names it.
     if (await this.play(card.name)) this.say(`Recorded ${String(card.date).slice(0, 10)}. Press again to race live.`);
   }
 }

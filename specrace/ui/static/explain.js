@@ -1,14 +1,15 @@
-// Explain mode: one caption that says in plain words what has just happened. A caption stays long enough to be read.
-// Each is shown once a race; a few that fit many steps come back after a while.
+// Explain mode: a caption says in plain words what has just happened, and stays long enough to be read. Each caption is
+// shown once a race, except that a few that fit many steps are repeated after a while.
 import { make } from "./dom.js";
 import { countOf, times } from "./format.js";
 import { findBest } from "./results.js";
 
 const CAPTION_MS = 4200;
-const AGAIN_MS = 16_000;
+const REPEAT_MS = 16_000;
 const REPEATED = new Set(["accepted", "all", "copied"]);
 
-// [key, a function from what was seen of a lane to the caption, or a falsy value]. The first ones come first.
+// [key, describe]: `describe` gets what was seen of a lane, and returns a caption, or a falsy value if the caption does not
+// apply. Of two captions that apply, the earlier one is preferred.
 const CAPTIONS = [
   [
     "end",
@@ -87,14 +88,14 @@ const CAPTIONS = [
   ["loops", ({ title, loops }) => loops && `${title}'s text repeats itself, which flatters every drafter that copies.`],
 ];
 
-// The caption to show, {key, words}, or undefined: one that was never shown, else the one shown longest ago. `shownAt`
-// holds when each was last shown.
+// The caption to show, {key, words}, or undefined: preferably one that was never shown, else the one shown longest ago.
+// `shownAt` maps a caption's key to the time when it was last shown.
 export function chooseCaption(seen, shownAt, now) {
   const candidates = [];
   for (const [key, describe] of CAPTIONS) {
     const words = describe(seen);
     const last = shownAt.get(key) ?? -Infinity;
-    if (words && (last === -Infinity || (REPEATED.has(key) && now - last > AGAIN_MS)))
+    if (words && (last === -Infinity || (REPEATED.has(key) && now - last > REPEAT_MS)))
       candidates.push({ last, key, words });
   }
   return candidates.sort((a, b) => (a.last === b.last ? 0 : a.last - b.last))[0];
@@ -107,7 +108,7 @@ export class Explainer {
     this.node.hidden = true;
     this.shownAt = new Map();
     this.finished = new Set();
-    // The present caption stays until then.
+    // The current caption stays until this time.
     this.until = 0;
     this.why = "";
   }
@@ -134,7 +135,7 @@ export class Explainer {
       );
   }
 
-  // Takes a lane's part of a frame, live or replayed.
+  // Receives a lane's latest frame, live or replayed, and may show a caption about it.
   take(lane, method) {
     if (lane.end) this.finished.add(method.lane);
     if (this.node.hidden || performance.now() < this.until) return;

@@ -9,7 +9,7 @@ export function downloadBlob(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-// A value as a CSV field; one that a spreadsheet would take for a formula gets an apostrophe before it.
+// A value as a CSV field. Text that a spreadsheet would run as a formula is preceded by an apostrophe.
 export function csvField(value) {
   const text =
     typeof value === "number" ? String(Number(value.toPrecision(9))) : String(value).replace(/^[=+\-@\t\r]/, "'$&");

@@ -1,4 +1,4 @@
-// Saves a picture as an SVG file that needs no other, and a moving picture as a video.
+// Saves a picture as an SVG file that needs no other file, and a moving picture as a video.
 import { svg } from "./dom.js";
 
 const TYPES = ["video/webm;codecs=vp9", "video/webm;codecs=vp8", "video/webm", "video/mp4"];
@@ -74,9 +74,9 @@ async function paint(context, blob) {
   }
 }
 
-// Records a video of `pictureAt(time)`, an SVG Blob, over `length` ms, in real time. `going(time)` is called before each
-// picture; when it returns false, the video ends.
-export async function film({ pictureAt, length, width, height, going }) {
+// Records a video of `pictureAt(time)`, an SVG Blob, over `length` ms, in real time. `shouldContinue(time)` is called
+// before each picture; when it returns false, the video ends.
+export async function film({ pictureAt, length, width, height, shouldContinue }) {
   const canvas = document.createElement("canvas");
   Object.assign(canvas, { width, height });
   const context = canvas.getContext("2d");
@@ -91,7 +91,7 @@ export async function film({ pictureAt, length, width, height, going }) {
   recorder.start();
   const start = performance.now();
   try {
-    for (let time = 0; time < length && going(time); time = performance.now() - start) {
+    for (let time = 0; time < length && shouldContinue(time); time = performance.now() - start) {
       await paint(context, pictureAt(time));
       await new Promise(requestAnimationFrame);
     }

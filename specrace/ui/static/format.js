@@ -1,4 +1,4 @@
-// Numbers and tokens in words.
+// Formats numbers and tokens for the page.
 const PIECE_LETTERS = 14;
 
 export function seconds(ms) {
@@ -10,8 +10,8 @@ export function times(speedup) {
   return `${(Math.floor(10 * speedup + 0.5) / 10).toFixed(1)}×`;
 }
 
-// The speedup that ranks a lane: one that is shown as 1.0× counts as vanilla's.
-export function standing({ speedup }) {
+// The speedup by which lanes are ranked. A speedup that is shown as 1.0× counts as 1, like vanilla's.
+export function rankingSpeedup({ speedup }) {
   return times(speedup) === times(1) ? 1 : speedup;
 }
 
@@ -22,12 +22,10 @@ export function describeRange(repeated, index) {
   return `${times(low).slice(0, -1)} to ${times(high).slice(0, -1)}, ${countOf(repeated.runs, "run")}`;
 }
 
+// A share in percent: whole percents from 10 % on, tenths below.
 export function percent(share) {
-  return share >= 0.0995
-    ? `${(100 * share).toFixed(0)} %`
-    : share >= 0.00095
-      ? `${(100 * share).toFixed(1)} %`
-      : "<0.1 %";
+  if (share >= 0.0995) return `${(100 * share).toFixed(0)} %`;
+  return share >= 0.00095 ? `${(100 * share).toFixed(1)} %` : "<0.1 %";
 }
 
 export function figure(value) {
@@ -38,9 +36,10 @@ export function countOf(number, noun) {
   return `${number} ${noun}${number === 1 ? "" : "s"}`;
 }
 
-// A token's text for a small box: long ones are cut, and one of blanks only is shown as a sign.
+// A token's text for a small box. Long text is cut, and blanks are shown as a sign.
 export function shorten(piece, letters = PIECE_LETTERS) {
-  const text = piece.trim() ? piece.trim() : piece.includes("\n") ? "↵" : piece ? "␣" : "·";
+  const blank = piece ? "␣" : "·";
+  const text = piece.trim() || (piece.includes("\n") ? "↵" : blank);
   const characters = Array.from(text.slice(0, 4 * letters + 4));
   return characters.length > letters ? `${characters.slice(0, letters - 1).join("")}…` : characters.join("");
 }

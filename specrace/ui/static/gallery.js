@@ -18,10 +18,10 @@ async function load(request) {
 }
 
 export class Gallery {
-  // `server` checks and reads recordings; `take` gets a reel, `complain` a sentence; `takesFiles` is whether visitors may
-  // open files of their own. `sift`, set later, takes files that are logs or races.
-  constructor(dialog, cards, { server, take, complain, takesFiles = true }) {
-    Object.assign(this, { dialog, cards, server, take, complain, takesFiles });
+  // `server` checks and reads recordings; `openReel` receives a reel, `complain` a sentence; `takesFiles` is whether
+  // visitors may open their own files. `openLogs`, set later, receives files that may be logs or races.
+  constructor(dialog, cards, { server, openReel, complain, takesFiles = true }) {
+    Object.assign(this, { dialog, cards, server, openReel, complain, takesFiles });
     this.requests = 0;
     this.file = dialog.querySelector(".file");
     this.file.addEventListener("change", () => this.open(this.file.files[0]));
@@ -55,13 +55,13 @@ export class Gallery {
     return this.receive(() => this.server.play_recorded(name), { offered });
   }
 
-  // Loads several recordings, which `take` gets together instead of the stage.
-  playAll(names, take) {
+  // Loads several recordings. `onReels` receives all of them, and the stage none.
+  playAll(names, onReels) {
     const request = async () => {
       const results = await Promise.all(names.map((name) => this.server.play_recorded(name)));
       return results.find(({ error }) => error) ?? { reel: `[${results.map(({ reel }) => reel)}]` };
     };
-    return this.receive(request, { take });
+    return this.receive(request, { onReel: onReels });
   }
 
   async open(file) {
@@ -76,15 +76,15 @@ export class Gallery {
     });
   }
 
-  // Loads a recording and passes it on, unless another one has been requested meanwhile. Returns whether it did.
-  async receive(request, { offered = false, take = this.take } = {}) {
+  // Loads a recording and passes it to `onReel`, unless another one has been requested meanwhile. Returns whether it did.
+  async receive(request, { offered = false, onReel = this.openReel } = {}) {
     const number = ++this.requests;
     this.offered = offered;
     this.dialog.close();
     const { reel, error } = await load(request);
     if (number !== this.requests) return false;
     if (error) this.complain(error);
-    else take(reel, offered);
+    else onReel(reel, offered);
     return !error;
   }
 
@@ -93,27 +93,27 @@ export class Gallery {
     this.requests++;
   }
 
-  // Ignores such a recording if the visitor did not ask for it.
+  // Does the same only if the visitor did not ask for the recording.
   cancelOffered() {
     if (this.offered) this.cancel();
   }
 
-  // Whether a drop is for the gallery; files dropped on the settings are documents, which Gradio's upload takes.
-  takes(event) {
+  // Whether a drop is for the gallery. Files dropped on the settings are documents for Gradio's upload.
+  accepts(event) {
     return event.dataTransfer?.types.includes("Files") && !(this.takesFiles && isUpload(event.target));
   }
 
   drag(event) {
-    if (!this.takes(event)) return;
+    if (!this.accepts(event)) return;
     event.preventDefault();
     if (this.takesFiles) document.body.dataset.drop = "true";
     else event.dataTransfer.dropEffect = "none";
   }
 
-  // Sorts dropped files by their names: what may be a log or a race goes to `sift`, the rest is uploaded as documents.
+  // Sorts dropped files by name: those that may be logs or races go to `openLogs`, the others are uploaded as documents.
   sort(files) {
     const logs = [...files].filter(isLog);
-    if (logs.length) return this.sift(logs);
+    if (logs.length) return this.openLogs(logs);
     if (files.length && !uploadDocuments(files))
       this.complain(`${files[0].name} is neither a saved race nor a log; this page takes .jsonl files.`);
     return undefined;
@@ -121,7 +121,7 @@ export class Gallery {
 
   drop(event) {
     delete document.body.dataset.drop;
-    if (!this.takes(event)) return;
+    if (!this.accepts(event)) return;
     event.preventDefault();
     if (!uploadFolders(event.dataTransfer)) this.sort(event.dataTransfer.files);
   }

@@ -1,4 +1,4 @@
-// All that the page's scripts know about Gradio's own page: its elements, its theme, its clock.
+// All that the page's scripts know about Gradio's part of the page: its elements, its theme, its timer.
 import { hasFolder, listDropped } from "./drops.js";
 
 // The limits of ui/uploads.py.
@@ -7,9 +7,9 @@ const MAX_BYTES = 2e6;
 const DOCUMENTS = "#files input[type=file]";
 const CLOCK = /performance\.now\(\)-[^;]*\/1e3/;
 
-// Gradio (seen in 6.31) never stops the clock of its loading screen: it requests every animation frame, and an idle page
-// takes a twentieth of a core. This page shows no such clock, so its requests are ignored. Call this before Gradio's own
-// scripts run.
+// Gradio (seen in 6.31) never stops the timer of its loading screen, which requests every animation frame, so that an idle
+// page uses a twentieth of a core. This page does not show that timer, so its requests are ignored. Call this before
+// Gradio's scripts run.
 export function silenceClock() {
   const request = window.requestAnimationFrame.bind(window);
   window.requestAnimationFrame = (callback) => (CLOCK.test(callback.toString()) ? 0 : request(callback));
@@ -37,7 +37,7 @@ export function isRaceControlFocused() {
   return Boolean(document.activeElement?.closest("#race, .example"));
 }
 
-// Gradio's text fields take over a new value only after an input event.
+// Sets the question. Gradio's text fields notice a new value only after an input event.
 export function setQuestion(question) {
   const field = document.querySelector("#question textarea, #question input");
   if (!field || !question) return;
@@ -69,14 +69,14 @@ function tellStage(name, detail) {
   document.querySelector(".stage")?.dispatchEvent(new CustomEvent(name, { detail }));
 }
 
-// Marks the lanes that are chosen now: the page's style then shows their options, and an idle stage their panes.
+// Marks the lanes that are chosen now, so that the style sheet shows their options, and an idle stage their panes.
 export function showLanes(names) {
   const panel = document.getElementById("settings");
   if (panel) panel.dataset.lanes = names.join(" ");
   tellStage("lanes", names);
 }
 
-// The lanes that a visitor has ticked, with vanilla, and at most `max`; the latest tick, which is last, is dropped.
+// The lanes that a visitor has ticked, with vanilla. Beyond `max` lanes, the latest tick, which is last, is dropped.
 export function limitLanes(names, max) {
   const lanes = names.includes("vanilla") ? names : ["vanilla", ...names];
   if (lanes.length > names.length) tellStage("complain", "Vanilla always runs: it is the baseline.");
@@ -84,7 +84,8 @@ export function limitLanes(names, max) {
   return lanes.slice(0, max);
 }
 
-// Shows what Gradio's toasts say in the page's own line: the toasts cover the Race button for seconds.
+// Shows the text of Gradio's toasts on the stage's line too, because CSS hides the toasts, which would cover the Race
+// button for seconds.
 export function redirectToasts() {
   new MutationObserver((changes) => {
     // A race adds many nodes to the stage, and none is a toast.
@@ -96,12 +97,12 @@ export function redirectToasts() {
   }).observe(document, { childList: true, subtree: true });
 }
 
-// Whether files dropped on this element are documents, which Gradio's upload takes.
+// Whether files dropped on this element are documents for Gradio's upload.
 export function isUpload(target) {
   return Boolean(target.closest?.("#settings"));
 }
 
-// Gives files to Gradio's upload. Returns false if the page takes no documents.
+// Passes files to Gradio's upload. Returns false if the page accepts no documents.
 export function uploadDocuments(files) {
   const field = document.querySelector(DOCUMENTS);
   if (!field) return false;
@@ -111,12 +112,12 @@ export function uploadDocuments(files) {
   return true;
 }
 
-// Gives what was dropped, also the files in folders, to Gradio's upload. Returns false if the page takes no documents.
+// Passes dropped files, and the files in dropped folders, to Gradio's upload. Returns false if the page accepts none.
 export function uploadDropped(transfer) {
   return uploadFolders(transfer) || uploadDocuments(transfer.files);
 }
 
-// If a folder was dropped, gives its files and the other ones to Gradio's upload. Returns whether it does.
+// If a folder was dropped, passes its files and all other dropped files to Gradio's upload, and returns true.
 export function uploadFolders(transfer) {
   if (!hasFolder(transfer)) return false;
   if (!document.querySelector(DOCUMENTS)) return false;
@@ -127,8 +128,8 @@ export function uploadFolders(transfer) {
   return true;
 }
 
-// Cuts uploads down to the limits. If one file is too large, Gradio refuses all of them; the server names that one, and
-// needs no more than one byte beyond the limit for that.
+// Cuts uploads down to the limits. If a file is too large, Gradio refuses all files without a name. So a large file is cut
+// to one byte beyond the limit, at which our server refuses it by name.
 export function limitUploads() {
   document.addEventListener(
     "change",

@@ -1,10 +1,10 @@
-// Who wins? One guess a race, until the first lane finishes, and a count of this visit's right guesses.
+// Asks the visitor which lane wins. One guess a race, until the first lane finishes; counts this visit's right guesses.
 import { button, make } from "./dom.js";
 import { hueOf } from "./lanes.js";
 
 const KEY = "specrace guesses";
 
-// A browser may forbid the storage; then only this race counts.
+// A browser may forbid session storage; then the count covers this race only.
 function readTally() {
   try {
     return JSON.parse(sessionStorage.getItem(KEY)) ?? { right: 0, all: 0 };
@@ -17,7 +17,7 @@ function storeTally(tally) {
   try {
     sessionStorage.setItem(KEY, JSON.stringify(tally));
   } catch {
-    // See readTally.
+    // Without storage the count covers this race only, as readTally explains.
   }
 }
 
@@ -44,7 +44,7 @@ export class Guess {
     return node;
   }
 
-  // Takes a guess; returns false if it comes too late.
+  // Stores a guess; returns false if a lane has finished already, or a guess was made.
   choose(index) {
     if (!this.open || !this.lanes[index]) return false;
     this.open = false;

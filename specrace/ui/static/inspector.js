@@ -3,18 +3,18 @@ import { button, make, table } from "./dom.js";
 import { countOf, seconds } from "./format.js";
 import { hueOf } from "./lanes.js";
 import { drawMask } from "./mask.js";
-import { PARTS } from "./tooltips.js";
+import { TIME_PARTS } from "./tooltips.js";
 import { chip, drawChecks, drawNoteRows, drawTrajectory, GROUP_WORDS } from "./notes.js";
 import { NODE_PX, NODE_WORDS, Tree } from "./tree.js";
 
 const TREE_PERIOD_MS = 250;
 
-// A bar that shows how a step's time divides, and a key to its parts.
+// A bar that shows how a step's time is divided, and its legend.
 function drawSplit(timing) {
-  const total = PARTS.reduce((sum, [part]) => sum + timing[part], 0);
+  const total = TIME_PARTS.reduce((sum, [part]) => sum + timing[part], 0);
   const bar = make("div", "split");
   const keys = make("p", "split-keys");
-  for (const [part, name, title] of PARTS) {
+  for (const [part, name, title] of TIME_PARTS) {
     const segment = make("i", part, undefined, `${name}: ${timing[part].toFixed(3)} ms. ${title}`);
     segment.style.flexGrow = total ? timing[part] / total : 0;
     bar.append(segment);
@@ -33,11 +33,11 @@ export function describeStep(event, title, at) {
   const accepted = Math.min(event.verdict.path.length - 1, event.emitted.length);
   const wrote = countOf(event.emitted.length, "token");
   const draft = drafted ? `${title} drafted ${drafted}, the model accepted ${accepted}` : `${title} drafted nothing`;
-  const took = PARTS.reduce((sum, [part]) => sum + event.timing[part], 0);
+  const took = TIME_PARTS.reduce((sum, [part]) => sum + event.timing[part], 0);
   return `${draft}: ${wrote} in ${took.toFixed(1)} ms. Race time ${seconds(at)}.`;
 }
 
-// The step to show first: of the fastest lane, the step that wrote the most tokens.
+// The step to show first: the fastest lane's step that wrote the most tokens.
 export function findLongest(lanes, results) {
   const indexOfMax = (list, sizeOf) =>
     list.reduce((best, item, index) => (sizeOf(item) > sizeOf(list[best]) ? index : best), 0);
@@ -46,7 +46,7 @@ export function findLongest(lanes, results) {
 }
 
 export class Inspector {
-  // `stage` is the element whose events report races; `player` knows whether a replay plays.
+  // `stage` is the element that sends the events of races; `player` knows whether a replay is playing.
   constructor(stage, player) {
     this.stage = stage;
     this.player = player;
@@ -100,7 +100,7 @@ export class Inspector {
     return node;
   }
 
-  // Begins a race. The lane that was shown before stays, if it races again; else it is the last one.
+  // Begins a race. Shows the same lane as before if it takes part, else the last one.
   setLanes(lanes) {
     // A step of the previous race may still wait to be drawn.
     clearTimeout(this.timer);
@@ -126,7 +126,7 @@ export class Inspector {
     }
   }
 
-  // Marks the tab of the present lane.
+  // Marks the tab of the current lane.
   markTab() {
     const { lane } = this.at;
     this.node.dataset.lane = this.lanes[lane].lane;
@@ -141,8 +141,8 @@ export class Inspector {
     this.show(lane, step);
   }
 
-  // Shows the step under the cursor. While a race plays it shows the present lane's latest step instead: changing lanes
-  // all the time, no tree could be read.
+  // Shows the step under the cursor. While a race plays, shows the current lane's latest step instead: if the lane changed
+  // with every step, no tree could be read.
   follow({ lane, step }) {
     if (!this.player.playing && !this.player.live) return this.show(lane, step);
     if (!this.visible) return undefined;
@@ -169,7 +169,8 @@ export class Inspector {
     this.stage.dispatchEvent(new CustomEvent("seek", { detail: { lane, step } }));
   }
 
-  // Shows a step: `now`, or at most four times a second, because a replay calls this often. The last one is always drawn.
+  // Shows a step. Draws it `now`, or at most four times a second, because a replay calls this often; the last step that it
+  // is called with is always drawn.
   show(lane, step, now = false) {
     if (!this.lanes[lane]?.steps[step]) return;
     this.at = { lane, step };
@@ -198,7 +199,7 @@ export class Inspector {
     const tree = new Tree(event, nextEvent);
     this.tree.replaceChildren(tree.draw(words));
     this.tree.scrollTop = tree.nodes[0].y + NODE_PX / 2 - this.tree.clientHeight / 2;
-    this.more.textContent = tree.left ? `+${countOf(tree.left, "more node")}` : "";
+    this.more.textContent = tree.omitted ? `+${countOf(tree.omitted, "more node")}` : "";
   }
 
   split(event) {
@@ -246,7 +247,7 @@ export class Inspector {
           this.part(
             group,
             drawTrajectory(steps, step),
-            "Each step's draft tokens stand at their positions in the answer; they become final from the left.",
+            "Each step's draft tokens, at their positions in the answer; they become final from the left.",
             true,
           ),
         );

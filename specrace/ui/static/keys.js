@@ -58,7 +58,7 @@ function listActions(stage, tools) {
   };
 }
 
-// [button's data-do, key] of what this page cannot do: logs are files, and the tour needs its recorded races.
+// [button's data-do, key] of each function that this page lacks. Logs are files, and the tour needs its recorded races.
 function listMissing(stage, tools) {
   const missing = [];
   if (!stage.gallery.takesFiles) missing.push(["logs", "l"]);
@@ -90,10 +90,10 @@ async function copyRace(stage) {
   );
 }
 
-// Opens a show over the page, and pauses the replay.
-function openShow(stage, show) {
-  show.open(stage.reel);
-  if (!show.node.open) return;
+// Opens a dialog about the race, and pauses the replay.
+function openShow(stage, dialog) {
+  dialog.open(stage.reel);
+  if (!dialog.node.open) return;
   stage.cancelStart();
   stage.player.pause();
 }
@@ -140,7 +140,7 @@ export function bindKeys(stage, tools) {
   const missing = listMissing(stage, tools);
   const keys = listKeys(stage, tools).filter(([key]) => !missing.some(([, missingKey]) => missingKey === key));
   const actions = listActions(stage, tools);
-  // The page's style hides their buttons: the menu may not be there yet.
+  // The style sheet hides the buttons of these functions, because the menu may not be on the page yet.
   document.body.dataset.missing = missing.map(([name]) => name).join(" ");
   document.addEventListener("keydown", (event) => {
     const { key } = event;

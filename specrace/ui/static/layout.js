@@ -1,4 +1,5 @@
-// The layout of a scene in a picture of a given size: text in lines, and the draft tree in bands of columns.
+// The layout of a scene in a picture of fixed size: text in lines, and the draft tree in bands of columns. A token's `label`
+// is its text as it is drawn.
 import { shorten } from "./format.js";
 import { readPiece } from "./pieces.js";
 import { chooseNodes, judge } from "./tree.js";
@@ -38,24 +39,25 @@ export function breakLines(text, width, size, weight) {
   return lines;
 }
 
-// The text of a token in a box, where a line break has a sign.
-export function inkOf(text) {
-  return text.trim() ? shorten(text, MAX_LETTERS) : text ? shorten(text) : "";
+// The label of a token in a box, where a line break or a blank is drawn as a sign.
+export function labelOf(text) {
+  if (!text) return "";
+  return text.trim() ? shorten(text, MAX_LETTERS) : shorten(text);
 }
 
-// The text of a token in a line, where a blank is only a gap.
-function inkInLine({ text, whole }) {
+// The label of a token in a line, where a blank is only a gap.
+function labelInLine({ text, whole }) {
   if (whole) return text;
-  return text.trim() || text.includes("\n") ? inkOf(text) : "";
+  return text.trim() || text.includes("\n") ? labelOf(text) : "";
 }
 
-// Sets tokens in lines of `width` without breaking words: each token gets `x`, `width`, `line` and its text, `ink`.
+// Sets tokens in lines of `width` without breaking words: each token gets `x`, `width`, `line` and `label`.
 export function flow(tokens, width, size = SIZE) {
   const blank = measure(" ", size);
   const words = [];
   for (const token of tokens.filter(({ text }) => text)) {
-    const ink = inkInLine(token);
-    const placed = { ...token, ink, width: measure(ink, size) + (token.pad ?? 0) };
+    const label = labelInLine(token);
+    const placed = { ...token, label, width: measure(label, size) + (token.pad ?? 0) };
     if (!words.length || startsWord(token)) words.push([]);
     words.at(-1).push(placed);
   }
@@ -78,7 +80,8 @@ function startsWord({ text, apart }) {
   return Boolean(apart) || /^\s/.test(text);
 }
 
-// Sets the end of the text, the pending token and what the step adds in at most `maxLines` lines, cutting the beginning.
+// Sets the text so far, the pending token and what the step adds in at most `maxLines` lines. Cuts the text's beginning if
+// it does not fit.
 export function flowStrip(scene, width, maxLines) {
   const framed = { pad: 2 * PAD_PX, apart: true };
   const all = scene.written.filter(Boolean).map((text) => ({ text, kind: "written" }));
@@ -94,13 +97,14 @@ export function flowStrip(scene, width, maxLines) {
   }
 }
 
-// Lays out the tree, the accepted path as its upper line. Columns are depths; if they are too wide together, they go on
-// in a band below. The tree is as large as fits into `height`, or else it is cut: {nodes, left, height, scale}.
+// Lays out the tree, with the accepted path as its top row. Columns are depths; those that do not fit into `width` continue
+// in a band below. The tree is drawn at the largest scale that fits into `height`. If none fits, nodes are left out, and
+// `omitted` counts them. Returns {nodes, omitted, bands, height, scale}.
 export function placeTree(scene, width, height) {
   const largest = SCALES.map((scale) => placeNodes(scene, scene.drafted + 1, width, scale)).find(
     (tree) => tree.height <= height,
   );
-  if (largest && !largest.left) return largest;
+  if (largest && !largest.omitted) return largest;
   for (const maxNodes of MAX_NODES) {
     const cut = placeNodes(scene, maxNodes, width, SCALES.at(-1));
     if (cut.height <= height || maxNodes === MAX_NODES.at(-1)) return cut;
@@ -131,7 +135,7 @@ function placeNodes(scene, maxNodes, width, scale) {
     scale,
     bands: bands.length,
     height: top - BAND_GAP_PX * scale,
-    left: scene.drafted + 1 - nodes.length,
+    omitted: scene.drafted + 1 - nodes.length,
   };
 }
 
@@ -150,21 +154,21 @@ function describeNodes({ event, path, run, bonus }, chosen, scale) {
   const kinds = judge(event);
   // The model's own token after each node of the path.
   const predicted = new Map(path.map((node, index) => [node, run[index]?.text ?? bonus]));
-  const widthOf = (ink) => scale * Math.max(MIN_PX, measure(ink) + 2 * PAD_PX);
+  const widthOf = (label) => scale * Math.max(MIN_PX, measure(label) + 2 * PAD_PX);
   const list = chosen.map((node) => {
-    const ink = inkOf(readPiece(event.pieces[node])) || NOTHING;
+    const label = labelOf(readPiece(event.pieces[node])) || NOTHING;
     const token = predicted.get(node);
-    const tag = token === undefined ? undefined : { ink: inkOf(token) || END };
-    if (tag) tag.width = widthOf(tag.ink);
+    const tag = token === undefined ? undefined : { label: labelOf(token) || END };
+    if (tag) tag.width = widthOf(tag.label);
     const last = node === path.at(-1);
-    return { node, ink, width: widthOf(ink), tag, last, parent: event.tree.parents[node], kind: kinds[node] };
+    return { node, label, width: widthOf(label), tag, last, parent: event.tree.parents[node], kind: kinds[node] };
   });
   const byNode = new Map(list.map((described) => [described.node, described]));
   for (const described of list) described.depth = described.node ? byNode.get(described.parent).depth + 1 : 0;
   return list;
 }
 
-// The accepted child, or else the first one, continues its parent's row; the others get rows of their own below.
+// The accepted child, or else the first one, is in its parent's row. The other children get new rows below.
 function setRows(nodes) {
   let rows = 0;
   const setRow = (node, row) => {

@@ -1,4 +1,4 @@
-// The dialog "Your logs": takes a log of requests, lets the server score it without a model, and shows the scores.
+// The dialog "Your logs": receives a log of requests, lets the server score it without a model, and shows the scores.
 import { Advice, Costs, describeRound } from "./advice.js";
 import { button, make } from "./dom.js";
 import { describeLane } from "./lanes.js";
@@ -89,7 +89,7 @@ export class Logs {
     return node;
   }
 
-  // A file dropped on the dialog is a log, whatever its name.
+  // Handles files dropped on the dialog: they are logs, whatever their names.
   listen() {
     const takeDrag = (event) => {
       if (!event.dataTransfer?.types.includes("Files")) return;
@@ -113,13 +113,13 @@ export class Logs {
     }
   }
 
-  // Shows the server's choices; earlier choices of the visitor's stay.
+  // Shows the server's choices. What the visitor chose before stays chosen.
   offer({ tokenizers, lanes, engines, chosen, limits, formats, advice }) {
     const before = this.known && this.choice();
     this.known = limits;
     this.costs.offer(advice);
     this.limits.textContent = tellLimits(limits);
-    this.hint.textContent = `${STEPS} Each request's output is followed token by token, without a model: how much of it would each lane have drafted? Formats are recognised by their look: ${formats.join("; ")}.`;
+    this.hint.textContent = `${STEPS} Each request's output is followed token by token, without a model: how much of it would each lane have drafted? Formats are recognised automatically: ${formats.join("; ")}.`;
     const names = [
       ["", `automatic: ${tokenizers[0]} for text, none for token ids`],
       ...tokenizers.map((tokenizer) => [tokenizer, tokenizer]),
@@ -163,7 +163,7 @@ export class Logs {
     return this.take(files);
   }
 
-  // Takes files to score as one log.
+  // Scores files as one log, or opens a recorded race.
   async take(files) {
     delete this.node.dataset.drop;
     if (!files.length) return;
@@ -178,14 +178,14 @@ export class Logs {
     const { error, ...log } = joinLogs(files, this.known.bytes);
     if (error) return this.say(error, "bad");
     this.log = log;
-    // Another log's recommendation and figures must not be taken for this one's.
+    // The recommendation and figures of another log must not be mistaken for this log's.
     this.advice.node.hidden = this.scores.node.hidden = true;
     return this.work();
   }
 
-  // Gets the recommendation, then the figures. Old ones stay until new ones arrive. `scoresDue` stays true while figures
-  // were requested and neither they nor an error has arrived: a new choice of costs, which alone needs no new figures,
-  // then requests them again.
+  // Gets the recommendation, then, if `scoring`, the figures. Old ones stay until new ones arrive. `scoresDue` is true from
+  // the request for figures until they or an error have arrived. A new choice of costs changes no figures, but it stops
+  // this request, so it requests the figures again if they are due.
   async work({ scoring = true } = {}) {
     this.leave();
     this.scoresDue = scoring;
@@ -203,7 +203,7 @@ export class Logs {
     this.showWorking(false);
   }
 
-  // Without a recommendation the figures may still come, or the error says what is wrong with the log.
+  // Gets and shows the recommendation. If that fails, the figures are requested all the same.
   async advise(name, task) {
     this.say(`Trying settings on ${name} …`);
     this.advice.node.inert = true;
@@ -213,7 +213,7 @@ export class Logs {
       if (this.task !== task) return;
       this.advice.show(advice, name);
       this.progress.textContent = "";
-      this.say(`The recommendation for ${name} is there.`);
+      this.say(`The recommendation for ${name} is ready.`);
     } catch (error) {
       if (this.task === task) this.advice.refuse(error.message);
     } finally {

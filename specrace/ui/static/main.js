@@ -13,18 +13,18 @@ import {
 } from "./gradio.js";
 import { bindKeys } from "./keys.js";
 import { learnMethods } from "./lanes.js";
-import { CALM } from "./motion.js";
+import { REDUCED_MOTION } from "./motion.js";
 import { Stage } from "./stage.js";
-import { beginAddress, dropRace, holdsRace, keepAddress, unpackRace } from "./share.js";
+import { startAddressUpdates, dropRace, holdsRace, updateAddress, unpackRace } from "./share.js";
 import { showStatus } from "./status.js";
 import { Tools } from "./stage_tools.js";
 
-// Whether the address asks for a race at once.
+// Whether the address asks for a race to be started immediately.
 function asksForRace() {
   return new URLSearchParams(location.search).get("autorun") === "1";
 }
 
-// Opens the race that the address holds, if it holds one.
+// Opens the race that the address contains, if it contains one.
 async function openLinked(stage) {
   if (!holdsRace(location.hash)) return;
   const file = await unpackRace(location.hash);
@@ -35,7 +35,7 @@ async function openLinked(stage) {
 // Plays recorded races until the visitor acts.
 function offerRecording(stage, cards) {
   if (asksForRace() || holdsRace(location.hash) || stage.node.dataset.mode !== "idle") return;
-  if (!CALM.matches) new Attract(stage, cards).play();
+  if (!REDUCED_MOTION.matches) new Attract(stage, cards).play();
   else if (cards.length) stage.say("Press “Recorded races” to watch one, or ask a question.");
 }
 
@@ -50,11 +50,12 @@ function drawStage({ element, props, server, watch }) {
   markDefaultLanes(props.lanes);
   watch("value", () => props.value && stage.feed.take(JSON.parse(props.value)));
   openLinked(stage);
-  // For a link pasted into this page; the page's own changes of its address do not send this event.
+  // A link may be pasted into this page's address. When the page changes the address itself, this event is not sent.
   addEventListener("hashchange", () => openLinked(stage));
   const actions = { play: (name) => stage.gallery.play(name), say: (text) => stage.say(text) };
   new Examples(props.gallery, actions).listen();
-  if (props.only_replay && CALM.matches && props.gallery.length) stage.gallery.play(props.gallery[0].name, true);
+  if (props.only_replay && REDUCED_MOTION.matches && props.gallery.length)
+    stage.gallery.play(props.gallery[0].name, true);
   else offerRecording(stage, props.gallery);
 }
 
@@ -63,10 +64,10 @@ function drawStatus({ element, props, watch }) {
   watch("value", () => showStatus(line, props.value));
 }
 
-// Called once the server has read the address; `failed` says what is wrong with it, if anything is.
+// Called once the server has read the address. `failed` is a note about what is wrong with the address, or empty.
 function followLink(failed) {
   if (!failed && asksForRace()) pressRace();
-  beginAddress();
+  startAddressUpdates();
 }
 
 silenceClock();
@@ -76,7 +77,7 @@ window.specrace = Object.freeze({
   drawStage,
   drawStatus,
   followLink,
-  keepAddress,
+  updateAddress,
   limitLanes,
   showLanes,
   toggleSettings,

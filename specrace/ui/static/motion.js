@@ -1,23 +1,25 @@
-// Schedules the small changes that ride on the race's pictures.
+// Schedules small changes of the page, so that they are made together with the next picture of a race.
 const GRACE_MS = 60;
-export const CALM = matchMedia("(prefers-reduced-motion: reduce)");
+export const REDUCED_MOTION = matchMedia("(prefers-reduced-motion: reduce)");
 
-// Tasks for a draft's row wait for the race's next picture, if one comes within GRACE_MS of their time: each picture costs
-// the browser far more than the change itself, at the expense of a race on the same machine.
+// Changes of a draft's row wait for the race's next picture if it comes within GRACE_MS after they are due: a separate
+// picture would cost the browser far more than the change itself, and slow down a race on the same machine.
 const waiting = new Set();
 
-export function later(act, ms) {
-  const task = { due: performance.now() + ms, run: () => never(task) && act() };
+export function schedule(change, ms) {
+  const task = { due: performance.now() + ms, run: () => cancel(task) && change() };
   task.timer = setTimeout(task.run, ms + GRACE_MS);
   waiting.add(task);
   return task;
 }
 
-export function never(task) {
+// Cancels a task; returns whether it was still waiting.
+export function cancel(task) {
   clearTimeout(task?.timer);
   return waiting.delete(task);
 }
 
+// Runs the tasks that are due. Called when a picture of the race is drawn.
 export function runDue() {
   for (const task of [...waiting]) if (task.due <= performance.now()) task.run();
 }

@@ -1,10 +1,10 @@
-// Tables of tokens: the drafter's notes on a step, and how its draft tokens were verified.
+// Tables of tokens: the drafter's note on a step, and how the step's draft tokens were verified.
 import { make, table } from "./dom.js";
 import { shorten } from "./format.js";
 import { judge } from "./tree.js";
 
 const TRAJECTORY_STEPS = 8;
-const TRAJECTORY_PLACES = 12;
+const TRAJECTORY_POSITIONS = 12;
 export const GROUP_WORDS = {
   Sources: "Where each draft token comes from: the longest context that it followed before, or another source.",
   Window:
@@ -19,7 +19,7 @@ export function chip(piece, kind, small, title) {
   return node;
 }
 
-// Whether rejection sampling accepts a draft token, which it does with probability `limit`, min(1, p/q).
+// Whether rejection sampling accepts a draft token, `stays`, and the probability of that, `limit`: min(1, p/q).
 export function judgeCheck({ p, q, coin }) {
   return { stays: coin * q < p, limit: Math.min(1, q ? p / q : 1) };
 }
@@ -35,8 +35,8 @@ export function drawChecks(event) {
   return table(["draft token", "p, model", "q, drafter", "min(1, p/q)", "coin", ""], rows, "coins");
 }
 
-// How many of a row's first tokens are on the accepted path; 0 unless the row continues the pending token.
-export function followed(event, row) {
+// How many of a row's first tokens are on the accepted path; 0 unless the row follows the pending token.
+export function countFollowed(event, row) {
   const { path } = event.verdict;
   const { tokens } = event.tree;
   if (row.counts.length || row.after.length !== 1 || row.after[0] !== tokens[0]) return 0;
@@ -51,7 +51,7 @@ export function drawNoteRows(event, rows) {
   const hasAfter = rows.some((row) => row.after_text);
   const width = Math.max(...rows.map((row) => row.tokens.length));
   const lines = rows.map((row, number) => {
-    const accepted = followed(event, row);
+    const accepted = countFollowed(event, row);
     const predicted =
       chain && row.counts.length && event.verdict.path.includes(number)
         ? event.verdict.scores.targets[number]
@@ -81,7 +81,7 @@ export function drawNoteRows(event, rows) {
 // A table of the drafts of several steps by position in the answer; a column is final once its token is accepted.
 export function drawTrajectory(steps, index) {
   const recent = steps.slice(Math.max(0, index - TRAJECTORY_STEPS + 1), index + 1);
-  const shown = recent.filter((step) => step.base > steps[index].base - TRAJECTORY_PLACES);
+  const shown = recent.filter((step) => step.base > steps[index].base - TRAJECTORY_POSITIONS);
   const first = shown[0].base;
   const lines = shown.map(({ event, base }) => {
     const kinds = judge(event);
@@ -92,5 +92,5 @@ export function drawTrajectory(steps, index) {
   const width = Math.max(...lines.map((line) => line.length));
   const padded = lines.map((line) => [...line, ...Array(width - line.length).fill("")]);
   const names = Array.from({ length: width - 1 }, (_, offset) => String(first + offset));
-  return table(["place in the answer", ...names], padded, "note-rows trajectory");
+  return table(["position in the answer", ...names], padded, "note-rows trajectory");
 }

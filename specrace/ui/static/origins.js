@@ -1,8 +1,8 @@
-// Finds where the draft tokens of one step come from. The tree's positions point to words of a passage, of the prompt or
-// of the output; for a drafter that copies from no text, the rows that it noted are shown instead.
+// Finds where the draft tokens of one step come from. A token's position in `tree.positions` points to a word of a passage,
+// of the prompt or of the output. For a drafter that copies from no text, the rows in its note are shown instead.
 import { readPiece } from "./pieces.js";
 
-// Tokens further apart than this come from two places.
+// Two tokens whose positions differ by more than this belong to two excerpts.
 const MAX_GAP = 6;
 // Tokens of context shown on either side.
 const CONTEXT = 6;
@@ -21,7 +21,8 @@ const OWN_SOURCES = {
   rest: "an index of the documents",
 };
 
-// The prompt and the output before a step: `textAt` gives a position's text, `placeAt` names where that is.
+// The prompt and the output before step `before`. `textAt` returns the text at a position, `placeAt` says where that is,
+// for instance "passage 2".
 export function readText(reel, lane, before) {
   const origins = reel.started.about.origins ?? [];
   const passages = reel.head.passages.map(({ title, text }) => ({ title, letters: Array.from(text) }));
@@ -51,29 +52,29 @@ function namePassage(passage, index) {
   return shortTitle ? `passage ${index + 1}, “${shortTitle}”` : `passage ${index + 1}`;
 }
 
-// The source of a draft as {name, rows}. A row has `words` ({text, nodes}: the draft tokens taken from this text) and, if
-// it comes from another source, a `name` of its own.
+// The source of a draft as {name, rows}. A row has `words`, {text, nodes}, where `nodes` are the draft tokens copied from
+// this text. A row from another source has a `name` too.
 export function findSource(event, text, lane) {
   const groups = groupNodes(event, text);
   const noted = rowsFromNotes(event, groups.unplaced);
   if (!groups.clusters.length)
     return {
       name: OWN_SOURCES[lane] ?? "its own table",
-      copied: false,
       rows: noted.length ? noted : listNodes(event, groups.unplaced),
     };
   const [first, ...others] = groups.clusters;
   const rows = [{ words: excerpt(first, event, text) }];
-  const rest = new Map();
+  const byPlace = new Map();
   for (const { place, nodes } of others)
-    rest.set(place, [...(rest.get(place) ?? []), ...nodes.map(({ node }) => node)]);
-  for (const [place, nodes] of rest) rows.push({ name: place, words: listNodes(event, nodes)[0].words });
+    byPlace.set(place, [...(byPlace.get(place) ?? []), ...nodes.map(({ node }) => node)]);
+  for (const [place, nodes] of byPlace) rows.push({ name: place, words: listNodes(event, nodes)[0].words });
   if (groups.unplaced.length) rows.push({ name: "other counts", words: listNodes(event, groups.unplaced)[0].words });
   const visible = rows.filter(({ words }) => words.some((word) => word.text.trim()));
   return { name: first.place, rows: visible.slice(0, MAX_ROWS) };
 }
 
-// Groups draft tokens by the stretch of text they were taken from; the stretch with most of the accepted path comes first.
+// Groups draft tokens by the stretch of text they were copied from. The stretch with most tokens of the accepted path comes
+// first.
 function groupNodes({ tree, verdict }, text) {
   const path = new Set(verdict.path);
   const placed = [];
@@ -90,11 +91,12 @@ function groupNodes({ tree, verdict }, text) {
     if (last?.place === token.place && token.position - last.nodes.at(-1).position <= MAX_GAP) last.nodes.push(token);
     else clusters.push({ place: token.place, nodes: [token] });
   }
+  // An accepted token outweighs all tokens that were not accepted.
   const weigh = ({ nodes }) => nodes.length + 1000 * nodes.filter(({ node }) => path.has(node)).length;
   return { clusters: clusters.sort((a, b) => weigh(b) - weigh(a)), unplaced };
 }
 
-// The words around a stretch, each with the draft tokens taken from it.
+// The words of a stretch and CONTEXT words around it, each with the draft tokens copied from it.
 function excerpt({ place, nodes }, event, text) {
   const isHere = (position) => text.placeAt(position) === place && text.textAt(position) !== undefined;
   if (!isHere(nodes[0].position))
@@ -110,8 +112,8 @@ function excerpt({ place, nodes }, event, text) {
   for (let left = CONTEXT; left && isHere(to + 1); left--) to++;
   const words = [];
   for (let position = from; position <= to; position++) {
-    const taken = nodes.filter((token) => token.position === position).map(({ node }) => node);
-    words.push({ text: readPiece(text.textAt(position) ?? ""), nodes: taken });
+    const copies = nodes.filter((token) => token.position === position).map(({ node }) => node);
+    words.push({ text: readPiece(text.textAt(position) ?? ""), nodes: copies });
   }
   return words;
 }
@@ -120,10 +122,11 @@ function listNodes({ pieces }, nodes) {
   return [{ words: nodes.map((node) => ({ text: ` ${readPiece(pieces[node]).trim()}`, nodes: [node] })) }];
 }
 
-// The rows that the drafter noted. A row's token is linked to the first free node with that token after the same parent.
+// The rows in the drafter's note. A row's token is linked to the first node that has the same token and the same token
+// before it, and that is not linked yet.
 function rowsFromNotes(event, nodes) {
   const { tokens, parents } = event.tree;
-  const free = new Set(nodes);
+  const unlinked = new Set(nodes);
   const rows = [...(event.note?.rows ?? [])].sort((a, b) => (a.group === "Window") - (b.group === "Window"));
   const shown = [];
   for (const row of rows) {
@@ -131,10 +134,10 @@ function rowsFromNotes(event, nodes) {
       const before = index && !row.counts.length ? row.tokens[index - 1] : row.after.at(-1);
       // A window's first row begins with the pending token.
       const pending = row.label === "row 0" && !index;
-      const node = [...free].find(
+      const node = [...unlinked].find(
         (child) => !pending && tokens[child] === token && (before === undefined || tokens[parents[child]] === before),
       );
-      free.delete(node);
+      unlinked.delete(node);
       const count = row.counts.length ? ` ${row.counts[index]}×` : "";
       return { text: ` ${readPiece(row.pieces[index]).trim()}${count}`, nodes: node === undefined ? [] : [node] };
     });

@@ -1,15 +1,16 @@
-// A pane: one lane's figures, its text, and a row for the draft of its latest step. The row's place is fixed, so that a
-// changing draft never moves the text.
+// A pane: one lane's figures, its text, and a row for the draft of its latest step. The row has a fixed place and height,
+// so that a changing draft never moves the text.
 import { make, write } from "./dom.js";
 import { times } from "./format.js";
 import { hueOf } from "./lanes.js";
-import { withoutTurns } from "./pieces.js";
+import { withoutBidiControls } from "./pieces.js";
 import { drawAccepted, drawOwn, drawProposed, drawRejected, drawVerified } from "./tokens.js";
-import { MEANS, describeLane } from "./tooltips.js";
-import { CALM, later, never } from "./motion.js";
+import { TOOLTIPS, describeLane } from "./tooltips.js";
+import { REDUCED_MOTION, schedule, cancel } from "./motion.js";
 
 const PROPOSED_MS = 70;
 const DRAFT_MS = 200;
+const CALM_DRAFT_MS = 800;
 const REJECTED_MS = 290;
 const MARKS = { same: "✓", identical: "✓", law: "≈", differs: "≠", reference: "", none: "" };
 
@@ -18,14 +19,14 @@ export function shortBadge(text) {
   return /^(identical|same distribution|differs at token \d+)?/.exec(text)[0] || text;
 }
 
-// What became of a draft; no draft is not the same as a draft of which nothing was accepted.
+// What became of a draft. A step without a draft is distinguished from one whose draft was rejected.
 export function judgeDraft({ drafted, accepted }) {
   if (!drafted) return { kind: "none", words: "no draft" };
   if (!accepted) return { kind: "refused", words: `× 0 of ${drafted}` };
   return { kind: "accepted", words: `✓ ${accepted} of ${drafted}` };
 }
 
-// Why an answer ends although the model did not end it; "" if it did.
+// Why an answer ends although the model did not end it; "" if the model did.
 export function describeEnd({ end, loops, meters }) {
   return end === "length"
     ? `Stopped at the limit of ${meters.tokens} tokens${loops ? "; the text repeats itself" : ""}.`
@@ -40,12 +41,12 @@ export class Pane {
     this.title = method.title;
     this.method = method;
     const head = make("header");
-    this.speedup = make("b", "speedup", "–", MEANS.speedup);
-    this.range = make("small", "range", "", MEANS.range);
+    this.speedup = make("b", "speedup", "–", TOOLTIPS.speedup);
+    this.range = make("small", "range", "", TOOLTIPS.range);
     this.rate = make("b", "", "–");
     this.tau = make("b", "", "–");
-    this.badge = make("span", "badge", "", MEANS.badge);
-    this.loops = make("span", "loops", "↻", MEANS.loops);
+    this.badge = make("span", "badge", "", TOOLTIPS.badge);
+    this.loops = make("span", "loops", "↻", TOOLTIPS.loops);
     this.loops.append(make("span", "more", " repeats itself"));
     this.loops.hidden = true;
     const title = make("h3");
@@ -67,12 +68,12 @@ export class Pane {
     this.body = make("p", "", "");
     this.hint = make("p", "hint", method.summary ?? "");
     this.ending = make("small", "ending");
-    // In reverse order, which the style sheet turns round.
+    // In reverse order: the style sheet shows the last element first (column-reverse), so that the text's end stays visible.
     this.text.append(this.ending, this.hint, this.body);
     const foot = make("footer");
     this.label = make("span", "draft-label");
     this.draft = make("span", "draft");
-    this.counts = make("span", "counts", "", MEANS.counts);
+    this.counts = make("span", "counts", "", TOOLTIPS.counts);
     foot.append(this.label, this.draft, this.counts);
     this.node.append(head, this.text, foot);
     this.step = -1;
@@ -96,7 +97,7 @@ export class Pane {
   }
 
   meter(name, figure, unit) {
-    const node = make("span", `meter ${name}`, undefined, MEANS[name]);
+    const node = make("span", `meter ${name}`, undefined, TOOLTIPS[name]);
     node.append(figure, make("small", "", unit));
     return node;
   }
@@ -135,25 +136,25 @@ export class Pane {
     const short = shortBadge(text);
     const mark = MARKS[state] && `${MARKS[state]} `;
     this.badge.replaceChildren(mark, make("span", "word", short), make("span", "more", text.slice(short.length)));
-    this.badge.title = `${text || "No tokens yet"}. ${MEANS.badge}`;
+    this.badge.title = `${text || "No tokens yet"}. ${TOOLTIPS.badge}`;
   }
 
   write(runs, light, step) {
     for (const [kind, raw, count, spans] of runs) {
-      const text = withoutTurns(raw);
+      const text = withoutBidiControls(raw);
       if (kind !== "accepted") this.writeOwn(text, step);
       else this.writeRun(text, count, step, spans && ((run) => light(spans, run)));
     }
     this.hint.hidden = true;
   }
 
-  // Each step's text is an element of its own, so that the step can be pointed at.
+  // Adds text that was not drafted. Each step's text is a separate element, so that the step can be pointed at.
   writeOwn(text, step) {
     if (!this.body.lastChild) text = text.trimStart();
     this.body.append(this.numbered(drawOwn(text), step));
   }
 
-  // The blank before an accepted run stays outside its box, so that two boxes never touch.
+  // Adds an accepted run. The blank before it stays outside its box, so that two boxes never touch.
   writeRun(text, count, step, link) {
     const words = text.trimStart();
     if (text.length > words.length) this.writeOwn(text.slice(0, text.length - words.length), step);
@@ -182,32 +183,32 @@ export class Pane {
   }
 
   halt() {
-    never(this.verdictTask);
-    never(this.nextTask);
-    never(this.clearTask);
+    cancel(this.verdictTask);
+    cancel(this.nextTask);
+    cancel(this.clearTask);
     this.playing = false;
   }
 
-  // Shows the last draft's verdict for good, with its rejected tokens: after a step by hand, or at the end.
+  // Shows the last draft's verdict permanently, with its rejected tokens: after a step by hand, or at the end.
   settle() {
     this.halt();
     this.unsettled = false;
     if (!this.last) return;
     this.showVerdict(this.last);
-    never(this.clearTask);
+    cancel(this.clearTask);
   }
 
-  // Shows the newest draft, and the next one only after a while: a row that changes at every step cannot be read.
+  // Shows the newest draft, and the next one only after DRAFT_MS, because a row that changes at every step cannot be read.
   play() {
     const draft = this.next;
     this.next = undefined;
     this.playing = Boolean(draft);
     if (!draft) return;
-    never(this.clearTask);
-    const calm = CALM.matches;
+    cancel(this.clearTask);
+    const calm = REDUCED_MOTION.matches;
     if (draft.drafted && !calm) this.showProposed(draft);
-    this.verdictTask = later(() => this.showVerdict(draft), draft.drafted && !calm ? PROPOSED_MS : 0);
-    this.nextTask = later(() => this.play(), calm ? 4 * DRAFT_MS : DRAFT_MS);
+    this.verdictTask = schedule(() => this.showVerdict(draft), draft.drafted && !calm ? PROPOSED_MS : 0);
+    this.nextTask = schedule(() => this.play(), calm ? CALM_DRAFT_MS : DRAFT_MS);
   }
 
   showProposed(draft) {
@@ -222,6 +223,6 @@ export class Pane {
     this.label.textContent = words;
     const rejected = draft.no.map(drawRejected);
     this.draft.replaceChildren(...(draft.yes ? [drawVerified(draft.yes)] : []), ...rejected);
-    this.clearTask = later(() => rejected.forEach((node) => node.remove()), REJECTED_MS);
+    this.clearTask = schedule(() => rejected.forEach((node) => node.remove()), REJECTED_MS);
   }
 }

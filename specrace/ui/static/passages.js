@@ -6,7 +6,7 @@ import { Sources } from "./sources.js";
 const REDRAW_MS = 250;
 const WORDS = ".passage mark.drafted";
 
-// Where to cut a text so that within each piece all characters have the same links, and all or none are evidence.
+// The offsets at which to cut a text, so that all characters of a piece have the same links, and all or none are evidence.
 export function findEdges(evidence, links) {
   const size = evidence.length;
   const edges = new Set([0, size]);
@@ -36,7 +36,7 @@ class Passage {
     this.stale = true;
   }
 
-  // Links the words from `start` to `end` with the accepted run that was drafted from them, an element of a pane.
+  // Links the words from `start` to `end` with the accepted run that was drafted from them. `run` is an element of a pane.
   link(start, end, run) {
     this.links.push({ start, end, run });
     this.stale = true;
@@ -78,11 +78,11 @@ export class Passages {
       host.addEventListener(name, ({ target }) => this.pointAtWords(target.closest?.(WORDS)));
     for (const name of ["pointerleave", "focusout"]) host.addEventListener(name, () => this.point());
     host.addEventListener("keydown", (event) =>
-      this.step(event, WORDS, (mark) => mark.runs?.find((run) => run.isConnected)),
+      this.moveFocus(event, WORDS, (mark) => mark.runs?.find((run) => run.isConnected)),
     );
     new IntersectionObserver(([{ isIntersecting }]) => {
-      this.seen = isIntersecting;
-      if (this.late) this.redraw();
+      this.visible = isIntersecting;
+      if (this.redrawDue) this.redraw();
     }).observe(host);
   }
 
@@ -91,7 +91,7 @@ export class Passages {
     for (const name of ["pointerover", "focusin"])
       panes.addEventListener(name, ({ target }) => this.pointAtRun(target.closest?.(".run")));
     for (const name of ["pointerleave", "focusout"]) panes.addEventListener(name, () => this.point());
-    panes.addEventListener("keydown", (event) => this.step(event, ".run.linked", (run) => this.marks(run)[0]));
+    panes.addEventListener("keydown", (event) => this.moveFocus(event, ".run.linked", (run) => this.marks(run)[0]));
   }
 
   show(passages, lanes = []) {
@@ -125,10 +125,11 @@ export class Passages {
     this.redraw();
   }
 
-  // Redraws at most every REDRAW_MS. During a live race, which may be on this machine, only what can be seen.
+  // Redraws at most every REDRAW_MS. During a live race, which may be on this machine, redraws only if the passages are
+  // visible.
   redraw() {
-    this.late = this.live && !this.seen;
-    if (!this.late) this.timer ??= setTimeout(() => this.drawNow(), REDRAW_MS);
+    this.redrawDue = this.live && !this.visible;
+    if (!this.redrawDue) this.timer ??= setTimeout(() => this.drawNow(), REDRAW_MS);
   }
 
   drawNow() {
@@ -166,7 +167,7 @@ export class Passages {
     return this.point([mark, ...mark.runs.filter((run) => run.isConnected)]);
   }
 
-  // Scrolls the column of passages to a mark, if it scrolls by itself; never the page.
+  // Scrolls the column of passages to a mark if the column has its own scroll bar. Never scrolls the page.
   reveal(mark) {
     const { host } = this;
     if (!mark || host.scrollHeight <= host.clientHeight || getComputedStyle(host).overflowY !== "auto") return;
@@ -175,14 +176,14 @@ export class Passages {
     if (box.top < frame.top || box.bottom > frame.bottom) host.scrollTop += box.top - frame.top - frame.height / 3;
   }
 
-  // Moves the focus: arrows go to the next or previous linked words, Enter to the other end of the link.
-  step(event, selector, other) {
+  // Moves the focus: an arrow key moves it to the next or previous linked words, Enter to the other end of the link.
+  moveFocus(event, selector, findOtherEnd) {
     const node = event.target.closest?.(selector);
     if (!node) return;
     const list = [...event.currentTarget.querySelectorAll(selector)];
-    const by = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }[event.key];
-    const next = by ? list[list.indexOf(node) + by] : event.key === "Enter" ? other(node) : undefined;
-    if (!by && event.key !== "Enter") return;
+    const offset = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }[event.key];
+    if (!offset && event.key !== "Enter") return;
+    const next = offset ? list[list.indexOf(node) + offset] : findOtherEnd(node);
     event.preventDefault();
     event.stopPropagation();
     next?.focus();

@@ -1,8 +1,8 @@
-// Draws one moment of a scene as an SVG picture. It depends only on the scene, the layout, the time and the colours, and
-// its looks are all in its attributes, so that it looks the same saved as a file.
+// Draws one moment of a scene as an SVG picture, which depends only on the scene, the layout, the time and the colours. Its
+// style is in its attributes, not in a style sheet, so that it looks the same when it is saved as a file.
 import { svg } from "./dom.js";
 import { breakLines, flow, flowStrip, FONT, measure, PAD_PX, placeTree, SIZE } from "./layout.js";
-import { drawKey, drawTree, landing, lettersOf, ownLettersOf } from "./nodes.js";
+import { drawKey, drawTree, landing, textStartOf, tagStartOf } from "./nodes.js";
 import { between, layer, ramp, TINT, write } from "./draw_svg.js";
 import { captionsOf, compareTimes } from "./scenes.js";
 
@@ -15,30 +15,35 @@ export const PHASES = [
   ["cost", 2600],
 ];
 export const LENGTH_MS = PHASES.reduce((sum, [, length]) => sum + length, 0);
+// Lengths in pixels of the picture.
 const SIDE = 20;
 const CAPTION = 34;
 const CAPTION_LINE = 42;
 const TOP = 64;
 const LINE = 50;
-const LINES = 2;
-// Tokens of the text before the step that should be shown.
-const MIN_BEFORE = 5;
-// Narrower pictures, in pixels, have a layout of their own.
-const NARROW = 900;
-// A source up to this share of the width stands beside the tree.
-const MAX_BESIDE = 0.45;
 const KEY_PX = 84;
 const SOURCE_LINE = 40;
+// Pictures narrower than this have a different layout.
+const NARROW = 900;
+// Lines of text above the tree.
+const LINES = 2;
+// At least this many tokens before the step should be shown.
+const MIN_BEFORE = 5;
+// A source up to this share of the width may be drawn beside the tree.
+const MAX_BESIDE = 0.45;
 
 export function startOf(phase) {
   return PHASES.slice(0, phase).reduce((sum, [, length]) => sum + length, 0);
 }
 
-// The phase at a time, and how much of each phase is done: 0 before it, 1 after it.
+// The index of the phase at a time, and for each phase's name the share of it that is done: 0 before it, 1 after it.
 export function readTime(time) {
   const at = Math.min(Math.max(time, 0), LENGTH_MS - 1);
-  const done = PHASES.map(([, length], phase) => Math.min(1, Math.max(0, (time - startOf(phase)) / length)));
-  return { phase: PHASES.findLastIndex((_, phase) => startOf(phase) <= at), done };
+  const shares = PHASES.map(([name, length], phase) => [
+    name,
+    Math.min(1, Math.max(0, (time - startOf(phase)) / length)),
+  ]);
+  return { phase: PHASES.findLastIndex((_, phase) => startOf(phase) <= at), done: Object.fromEntries(shares) };
 }
 
 export function readTheme(node) {
@@ -58,7 +63,7 @@ export function placeScene(scene, width, height) {
   };
   strip.bottom = strip.y + strip.lines * LINE + 12;
   const source = placeSource(scene.source, inner - 24);
-  // A source of short rows stands beside the tree, which then is high: it is not copied from a text.
+  // A source with several short rows is a table, not a text. It is drawn beside the tree, which is then high.
   const beside = width >= NARROW && source.words.some(({ line }) => line > 1) && source.width <= MAX_BESIDE * inner;
   const room = beside
     ? { width: inner - source.width - 30, height: height - strip.bottom - KEY_PX }
@@ -78,11 +83,12 @@ export function placeScene(scene, width, height) {
   return { width, height, side: SIDE, captions, strip, source, tree };
 }
 
-// Two lines, or three if two leave room for too little of the text before the step; `times` as many in narrow pictures.
-function chooseStrip(scene, width, times) {
-  const strip = flowStrip(scene, width, LINES * times);
+// The text in LINES lines, or in one more if too little of the text before the step fits. Both numbers are multiplied by
+// `factor`.
+function chooseStrip(scene, width, factor) {
+  const strip = flowStrip(scene, width, LINES * factor);
   const before = strip.tokens.filter(({ kind }) => kind === "written").length;
-  return before < Math.min(MIN_BEFORE, scene.written.length) ? flowStrip(scene, width, (LINES + 1) * times) : strip;
+  return before < Math.min(MIN_BEFORE, scene.written.length) ? flowStrip(scene, width, (LINES + 1) * factor) : strip;
 }
 
 function placeSource({ name, rows }, width) {
@@ -111,16 +117,16 @@ export function drawScene(scene, places, time, theme) {
     "font-family": FONT,
     "font-size": SIZE,
   });
-  const pen = { theme, done, places, scene };
+  const moment = { theme, done, places, scene };
   picture.append(
     svg("rect", { width, height, fill: theme.ground }),
-    ...drawHeading(pen, phase),
-    drawStrip(pen),
-    drawSource(pen),
-    drawTree(pen),
-    drawKey(pen),
-    drawFlights(pen),
-    drawCosts(pen),
+    ...drawHeading(moment, phase),
+    drawStrip(moment),
+    drawSource(moment),
+    drawTree(moment),
+    drawKey(moment),
+    drawFlights(moment),
+    drawCosts(moment),
   );
   return picture;
 }
@@ -148,7 +154,7 @@ function drawHeading({ scene, places, theme }, phase) {
   return [write(head, SIDE, 38, theme.dim, { "font-size": 24 }), ...dots, ...caption];
 }
 
-// Draws the text so far. In the fourth phase the accepted run joins it, and then the model's own token.
+// Draws the text so far. In the accept phase the accepted run is added, and then the model's own token.
 function drawStrip({ places, theme, done }) {
   const { strip, width } = places;
   const group = layer(1, "strip");
@@ -163,30 +169,30 @@ function drawStrip({ places, theme, done }) {
       stroke: theme.line,
     }),
   );
-  const landed = ramp(done[3], 0.42, 0.5);
-  const added = ramp(done[3], 0.85, 0.9);
-  for (const run of runsOf(strip.tokens)) if (landed) group.append(drawRun(run, strip, theme, landed));
+  const landed = ramp(done.accept, 0.42, 0.5);
+  const added = ramp(done.accept, 0.85, 0.9);
+  for (const run of acceptedByLine(strip.tokens)) if (landed) group.append(drawRun(run, strip, theme, landed));
   for (const token of strip.tokens) {
-    const { x, y } = spotOf(token, strip);
-    const shown = token.kind === "accepted" ? landed : token.kind === "bonus" ? added : 1;
+    const { x, y } = tokenStartOf(token, strip);
+    const shown = { accepted: landed, bonus: added }[token.kind] ?? 1;
     if (!shown) continue;
     const frame = { x: x - (token.pad ? PAD_PX : 0), y: y - 31, width: token.width, height: 42, rx: 5 };
     if (token.kind === "pending")
       group.append(svg("rect", { ...frame, fill: "none", stroke: theme.ink, "stroke-width": 2, opacity: 1 - landed }));
     if (token.kind === "bonus") group.append(svg("rect", { ...frame, fill: theme.ink, opacity: shown }));
     const fill = token.kind === "bonus" ? theme.card : theme.ink;
-    group.append(write(token.ink, x, y, fill, { opacity: shown, "data-kind": token.kind }));
+    group.append(write(token.label, x, y, fill, { opacity: shown, "data-kind": token.kind }));
   }
   return group;
 }
 
 // Where a token's text begins.
-function spotOf({ x, line, pad = 0 }, strip) {
+function tokenStartOf({ x, line, pad = 0 }, strip) {
   return { x: SIDE + 14 + x + pad / 2, y: strip.y + 38 + line * LINE };
 }
 
-// The accepted tokens, line by line: those of one line share a box.
-function runsOf(tokens) {
+// The accepted tokens in a list for each line, because those of one line share a box.
+function acceptedByLine(tokens) {
   const lines = new Map();
   for (const token of tokens)
     if (token.kind === "accepted") lines.set(token.line, [...(lines.get(token.line) ?? []), token]);
@@ -194,8 +200,8 @@ function runsOf(tokens) {
 }
 
 function drawRun(run, strip, theme, shown) {
-  const { x, y } = spotOf(run[0], strip);
-  const right = spotOf(run.at(-1), strip).x + run.at(-1).width + 2;
+  const { x, y } = tokenStartOf(run[0], strip);
+  const right = tokenStartOf(run.at(-1), strip).x + run.at(-1).width + 2;
   const [left, top] = [x - 2, y - 31];
   const group = layer(shown, "run");
   group.append(
@@ -205,11 +211,11 @@ function drawRun(run, strip, theme, shown) {
   return group;
 }
 
-// Draws what the draft is taken from, with the words that were taken underlined.
+// Draws the source of the draft, in which the copied words are underlined.
 function drawSource({ places, theme, done }) {
   const { source } = places;
-  const group = layer(1 - ramp(done[2], 0, 0.15), "source");
-  if (done[2] >= 0.15) return group;
+  const group = layer(1 - ramp(done.verify, 0, 0.15), "source");
+  if (done.verify >= 0.15) return group;
   group.append(
     svg("rect", {
       x: source.x,
@@ -222,9 +228,9 @@ function drawSource({ places, theme, done }) {
     }),
     write(`From ${source.name}`, source.x + 12, source.y + 34, theme.dim, { "font-size": 24 }),
   );
-  const marked = ramp(done[0], 0.3, 0.5);
+  const marked = ramp(done.source, 0.3, 0.5);
   for (const word of source.words) {
-    const { x, y } = wordSpot(word, source);
+    const { x, y } = wordStartOf(word, source);
     if (word.nodes.length && marked)
       group.append(
         svg("path", {
@@ -234,20 +240,20 @@ function drawSource({ places, theme, done }) {
           opacity: marked,
         }),
       );
-    group.append(write(word.ink, x, y, word.nodes.length ? theme.ink : theme.dim));
+    group.append(write(word.label, x, y, word.nodes.length ? theme.ink : theme.dim));
   }
   return group;
 }
 
-function wordSpot({ x, line }, source) {
+function wordStartOf({ x, line }, source) {
   return { x: source.x + 12 + x, y: source.y + 34 + line * SOURCE_LINE };
 }
 
 // Draws tokens in motion: from the source to the tree, and from the tree into the text.
 function drawFlights({ places, theme, done }) {
   const group = layer(1, "flights");
-  if (done[1] > 0 && done[1] < 1) group.append(...drawGhosts(places, theme, done[1]));
-  if (done[3] > 0 && done[3] < 1) group.append(...drawSettling(places, theme, done[3]));
+  if (done.draft > 0 && done.draft < 1) group.append(...drawGhosts(places, theme, done.draft));
+  if (done.accept > 0 && done.accept < 1) group.append(...drawSettling(places, theme, done.accept));
   return group;
 }
 
@@ -257,15 +263,15 @@ function drawGhosts({ tree, source }, theme, share) {
     const progress = ramp(share, leaves, lands);
     if (!node.node || progress <= 0 || progress >= 1) return [];
     const word = source.words.find(({ nodes }) => nodes.includes(node.node));
-    const from = word ? wordSpot(word, source) : { x: source.x + 80, y: source.y + 34 };
-    const to = lettersOf(node, tree.scale);
+    const from = word ? wordStartOf(word, source) : { x: source.x + 80, y: source.y + 34 };
+    const to = textStartOf(node, tree.scale);
     const y = between(from.y, to.y, progress) - 24 * Math.sin(Math.PI * progress);
     const look = {
       "font-style": "italic",
       "font-size": between(SIZE, SIZE * tree.scale, progress),
       "data-ghost": node.node,
     };
-    return [write(node.ink, between(from.x, to.x, progress), y, theme.proposed, look)];
+    return [write(node.label, between(from.x, to.x, progress), y, theme.proposed, look)];
   });
 }
 
@@ -276,27 +282,28 @@ function drawSettling({ tree, strip }, theme, share) {
   const bonusProgress = ramp(share, 0.55, 0.87);
   return strip.tokens.flatMap((token) => {
     const isBonus = token.kind === "bonus";
-    const node = isBonus ? last : token.kind === "accepted" ? byNode.get(token.node) : undefined;
+    if (!isBonus && token.kind !== "accepted") return [];
+    const node = isBonus ? last : byNode.get(token.node);
     const progress = isBonus ? bonusProgress : runProgress;
     if (!node || progress <= 0 || progress >= 1) return [];
-    const from = isBonus ? ownLettersOf(node, tree.scale) : lettersOf(node, tree.scale);
-    const to = spotOf(token, strip);
+    const from = isBonus ? tagStartOf(node, tree.scale) : textStartOf(node, tree.scale);
+    const to = tokenStartOf(token, strip);
     const look = {
       "font-size": between(SIZE * tree.scale, SIZE, progress),
       "font-weight": isBonus ? 700 : 400,
     };
-    return [write(token.ink, between(from.x, to.x, progress), between(from.y, to.y, progress), theme.ink, look)];
+    return [write(token.label, between(from.x, to.x, progress), between(from.y, to.y, progress), theme.ink, look)];
   });
 }
 
-// Draws two bars on one scale, which grow with the time.
+// Draws two bars on one scale: this step's time, and the time of single steps for as many tokens.
 function drawCosts({ scene, places, theme, done }) {
-  const group = layer(ramp(done[4], 0.08, 0.2), "cost");
-  if (!done[4]) return group;
+  const group = layer(ramp(done.cost, 0.08, 0.2), "cost");
+  if (!done.cost) return group;
   const { width, height, strip } = places;
   const bars = compareTimes(scene);
   const longest = Math.max(...bars.map(([, time]) => time));
-  const now = longest * Math.min(1, done[4] / 0.75);
+  const now = longest * Math.min(1, done.cost / 0.75);
   const room = Math.min(190, (height - strip.bottom - 40) / 2);
   const barHeight = Math.min(90, room - 76);
   bars.forEach(([text, time], index) => {
@@ -316,6 +323,7 @@ function drawCosts({ scene, places, theme, done }) {
       }),
     );
     if (!index || scene.emitted < 2) return;
+    // Lines divide the second bar into single steps.
     for (let token = 1; token < scene.emitted; token++) {
       const at = (time / scene.emitted) * token;
       if (at < now)

@@ -1,13 +1,13 @@
-// The visible text of tokens, without control tokens such as <|im_end|> and without marks that would turn the text around.
+// The visible text of tokens, without control tokens such as <|im_end|> and without controls of the writing direction.
 const CONTROL = /^\s*(?:<[|｜][^<>]{1,60}[|｜]>|<\/?(?:s|pad|unk|bos|eos|mask|start_of_turn|end_of_turn)>)\s*$/iu;
 const UNSEEN = /[\p{Cc}\p{Cs}\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufffe\uffff]/gu;
 
-// Marks that change the direction of the text after them, even of the page's own.
-const TURNS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu;
+// Characters that change the direction of the text after them, even of the page's text around the answer.
+const BIDI_CONTROLS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu;
 
-// Removes these marks, so that only the letters themselves determine the direction.
-export function withoutTurns(text) {
-  return text.replace(TURNS, "");
+// Removes these characters, so that only the letters themselves determine the direction.
+export function withoutBidiControls(text) {
+  return text.replace(BIDI_CONTROLS, "");
 }
 
 export function isControl(piece) {

@@ -1,9 +1,10 @@
-// Plays a race in race time: a live one as far as its steps have arrived, or a whole one any number of times. The screen
-// draws; the player knows which steps are on it.
+// Plays a race in race time: a live race as far as its steps have arrived, or a whole race any number of times. The player
+// knows which steps are shown, and the screen draws them.
 import { seconds } from "./format.js";
 import { describeSpeed, showSpeed } from "./show.js";
 
-// Slower during a live race, whose lanes lose time to each picture on the same machine.
+// The shortest time between two pictures. It is longer during a live race, which each picture slows down if the race runs
+// on the same machine.
 const LIVE_PICTURE_MS = 95;
 const PICTURE_MS = 30;
 const SHOW = "show";
@@ -13,18 +14,18 @@ export class Player {
     this.host = host;
     this.screen = screen;
     this.scrubber = host.querySelector(".scrubber");
-    this.choice = host.querySelector(".speed");
+    this.speedField = host.querySelector(".speed");
     this.unload();
     this.scrubber.addEventListener("input", () => this.seek(Number(this.scrubber.value)));
-    this.choice.addEventListener("change", () => this.draw());
-    // A hidden tab gets no animation frames, so its clock stands still until it is visible again.
+    this.speedField.addEventListener("change", () => this.draw());
+    // A hidden tab gets no animation frames, so the race is paused until the tab is visible again.
     document.addEventListener("visibilitychange", () => (this.last = performance.now()));
   }
 
   unload() {
     this.steps = [];
-    clearTimeout(this.late);
-    this.late = undefined;
+    clearTimeout(this.catchUpTimer);
+    this.catchUpTimer = undefined;
     this.pause();
     this.length = this.time = this.next = this.shown = 0;
     this.live = false;
@@ -39,7 +40,7 @@ export class Player {
     this.unload();
     this.live = true;
     this.forecast = forecast;
-    this.choice.value = SHOW;
+    this.speedField.value = SHOW;
   }
 
   add(steps) {
@@ -56,7 +57,7 @@ export class Player {
     this.draw();
   }
 
-  // Loads a whole race, with nothing of it on the screen yet.
+  // Loads a whole race, of which the screen shows nothing yet.
   load(reel) {
     this.unload();
     this.steps = reel.steps;
@@ -82,7 +83,7 @@ export class Player {
     return this.steps.length > 0;
   }
 
-  // Adapts the speed, so that the rest of the race fits into the rest of the show.
+  // Adapts the speed, so that the rest of the race is shown in the time that is left.
   retime() {
     const length = this.live ? Math.max(this.forecast.ms, this.length) : this.length;
     this.pace = showSpeed(length, this.shown, this.time);
@@ -90,7 +91,7 @@ export class Player {
 
   // Race time per screen time.
   get speed() {
-    return this.choice.value === SHOW ? this.pace : Number(this.choice.value);
+    return this.speedField.value === SHOW ? this.pace : Number(this.speedField.value);
   }
 
   get speedWords() {
@@ -150,19 +151,19 @@ export class Player {
     if (shown) this.screen.cursor(shown);
   }
 
-  // Shows all steps of a live race that have arrived, without motion.
+  // Soon shows all steps of a live race that have arrived, without motion. Several calls are combined into one update.
   catchUpSoon() {
-    this.late ??= setTimeout(() => this.live && this.catchUp(), LIVE_PICTURE_MS);
+    this.catchUpTimer ??= setTimeout(() => this.live && this.catchUp(), LIVE_PICTURE_MS);
   }
 
   catchUp() {
-    this.late = undefined;
+    this.catchUpTimer = undefined;
     this.time = this.length;
     this.showUntil(this.time, true);
     this.draw();
   }
 
-  // Goes to a time. The screen can only add steps, so going back starts over.
+  // Goes to a time. The screen can only add steps, so going back means starting over.
   seek(time) {
     if (!this.loaded || this.live) return;
     this.pause();
@@ -186,11 +187,11 @@ export class Player {
     this.draw();
   }
 
-  // Moves one step back or on: of the lane that is shown alone, or of any lane.
-  move(by) {
+  // Moves one step back (`offset` -1) or forwards (1): of the lane that is shown alone, or of any lane.
+  move(offset) {
     const isVisible = (step) => step && (this.solo === undefined || step.lane === this.solo);
-    let index = this.next - 1 + by;
-    while (this.steps[index] && !isVisible(this.steps[index])) index += by;
+    let index = this.next - 1 + offset;
+    while (this.steps[index] && !isVisible(this.steps[index])) index += offset;
     if (index >= -1 && index < this.steps.length) this.goTo(index);
   }
 

@@ -60,7 +60,7 @@ export class Plot {
     copy.querySelectorAll("*").forEach((node, index) => {
       const style = getComputedStyle(originals[index]);
       for (const name of SVG_STYLES) node.style.setProperty(name, style.getPropertyValue(name));
-      // The file has no font: another font's words are stretched to this width, so that they keep their place.
+      // The file has no font. The text of a substitute font is stretched to this width, so that it fits.
       if (node.tagName !== "text" || !node.textContent) return;
       node.setAttribute("textLength", originals[index].getComputedTextLength());
       node.setAttribute("lengthAdjust", "spacingAndGlyphs");
@@ -74,7 +74,7 @@ export class Plot {
     downloadBlob(new Blob([this.asFile()], { type: "image/svg+xml" }), `specrace-${this.name}.svg`);
   }
 
-  // Saves the drawing at twice its size.
+  // Saves the drawing as a picture of twice its size.
   async savePng() {
     const shown = this.canvas.firstElementChild;
     const image = new Image();

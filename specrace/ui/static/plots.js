@@ -1,9 +1,9 @@
-// Plots of a finished race, computed from its steps. Lanes are labelled by name; the hue is only a second sign.
+// Plots of a finished race, computed from its steps. Lanes are labelled by name, so that no plot depends on colours.
 import { drawAxes, drawRows, PLOT, ticks, wholeTicks } from "./axes.js";
 import { make, svg } from "./dom.js";
 import { countOf, percent, shorten } from "./format.js";
 import { hueOf } from "./lanes.js";
-import { PARTS } from "./tooltips.js";
+import { TIME_PARTS } from "./tooltips.js";
 import { Plot } from "./plot.js";
 
 const DASHES = ["", "7 4", "2 4", "12 4", "9 3 2 3", "4 2"];
@@ -114,7 +114,7 @@ export function plotLengths(lanes, counts, name = "accept-length") {
 
 function plotSplit(lanes) {
   const means = lanes.map((lane) =>
-    PARTS.map(([part]) => lane.steps.reduce((sum, step) => sum + step.timing[part], 0) / (lane.steps.length || 1)),
+    TIME_PARTS.map(([part]) => lane.steps.reduce((sum, step) => sum + step.timing[part], 0) / (lane.steps.length || 1)),
   );
   const rows = lanes.map((lane, index) => [lane.title, ...means[index], lane.steps.length]);
   const total = means.map((mean) => mean.reduce((sum, part) => sum + part, 0));
@@ -136,7 +136,7 @@ function plotSplit(lanes) {
         {
           figures: (lane) => (total[lane.number] ? percent(means[lane.number][0] / total[lane.number]) : "–"),
           bars: (lane) =>
-            PARTS.map(([part, name], index) => {
+            TIME_PARTS.map(([part, name], index) => {
               const from = means[lane.number].slice(0, index).reduce((sum, mean) => sum + mean, 0);
               return {
                 from,
@@ -185,7 +185,7 @@ function plotAlong(lanes, seek) {
         lanes,
         {
           marks: ticks(Math.max(...lanes.map((lane) => lane.tokens)), width < 420 ? 3 : 6),
-          words: "place in the answer (tokens)",
+          words: "position in the answer (tokens)",
         },
         30,
         {
@@ -204,7 +204,7 @@ function plotAlong(lanes, seek) {
   });
 }
 
-// The cost of a size, interpolated between the measured sizes.
+// The cost of a forward over `size` rows, interpolated linearly between the measured sizes.
 export function costAt(sizes, ratio, size) {
   const right = Math.max(
     1,
@@ -270,7 +270,7 @@ export class Plots {
     new ResizeObserver(() => this.list.forEach((plot) => plot.draw())).observe(this.cards);
   }
 
-  // Hides the plots, because another race begins; its plots come when it is whole.
+  // Hides the plots when another race begins. The plots of that race are drawn when it is complete.
   close() {
     this.node.hidden = true;
     this.list = [];
@@ -293,7 +293,7 @@ export class Plots {
     this.list.forEach((plot) => plot.draw());
   }
 
-  // A note in place of the cost curve, which was not measured; the lanes then have their methods' default sizes.
+  // A note in place of the cost curve if it was not measured. The lanes then have their methods' default draft sizes.
   uncalibrated(head) {
     const node = make("div", "plot no-curve");
     const sizes = head.lanes.filter((lane) => lane.num_draft);

@@ -1,13 +1,13 @@
 // The three fastest lanes, once the race is over.
 import { make } from "./dom.js";
-import { describeRange, standing, times } from "./format.js";
+import { describeRange, rankingSpeedup, times } from "./format.js";
 import { hueOf } from "./lanes.js";
-import { MEANS } from "./tooltips.js";
+import { TOOLTIPS } from "./tooltips.js";
 
 const PODIUM = 3;
 
 export function findFastest(rows) {
-  return [...rows].sort((a, b) => standing(b) - standing(a)).slice(0, PODIUM);
+  return [...rows].sort((a, b) => rankingSpeedup(b) - rankingSpeedup(a)).slice(0, PODIUM);
 }
 
 // `repeated`: the figures over several runs, or null after a single run.
@@ -18,9 +18,9 @@ export function showPodium(host, rows, repeated) {
       item.dataset.place = index + 1;
       item.dataset.hue = hueOf(row);
       item.append(
-        make("b", "", times(row.speedup), MEANS.speedup),
+        make("b", "", times(row.speedup), TOOLTIPS.speedup),
         make("span", "", row.title),
-        make("small", "", describeRange(repeated, rows.indexOf(row)), MEANS.range),
+        make("small", "", describeRange(repeated, rows.indexOf(row)), TOOLTIPS.range),
         make("i", "", String(index + 1)),
       );
       return item;

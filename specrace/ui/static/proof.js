@@ -2,22 +2,22 @@
 // lane differs, the text splits.
 import { button, make } from "./dom.js";
 import { hueOf } from "./lanes.js";
-import { CALM } from "./motion.js";
+import { REDUCED_MOTION } from "./motion.js";
 import { readPiece } from "./pieces.js";
 
 const READ_MS = 4000;
 const SHOW_MS = 4000;
 const BRANCH_TOKENS = 8;
-// The largest letters, as a share of the width, and the smallest.
-const LARGEST = 1 / 26;
-const SMALLEST_PX = 24;
-const PHONE_PX = 20;
+// The largest letter size as a share of the width, and the smallest sizes, on a screen and on a phone.
+const MAX_LETTER_SHARE = 1 / 26;
+const MIN_LETTER_PX = 24;
+const MIN_PHONE_LETTER_PX = 20;
 const NO_RACE = "The proof compares the lanes of a race: run one first, or open a recorded one.";
 const ALONE = "There is nothing to compare: no other lane is meant to print vanilla's text.";
 
-// {lanes, others, tokens, splits, same, total}: `lanes` are compared, vanilla first, and `others` are titles of those that
-// are not. `tokens`: vanilla's, each with the lanes that agree up to it. `splits`: where lanes leave vanilla's text. `same`
-// of `total` tokens are the same in all lanes.
+// Compares the texts of a race's lanes. Returns {lanes, others, tokens, splits, same, total}: `lanes` are compared, vanilla
+// first; `others` are the titles of those that are not. `tokens` are vanilla's, each with the lanes that agree up to it.
+// `splits` says where lanes leave vanilla's text. The first `same` of `total` tokens are the same in all lanes.
 export function readProof(reel) {
   const lanes = reel.head.lanes.map((lane, index) => ({ ...lane, badge: reel.results[index].badge, tokens: [] }));
   for (const { lane, event } of reel.steps)
@@ -25,7 +25,7 @@ export function readProof(reel) {
   const others = lanes.filter(({ badge }) => badge[0] === "law").map(({ title }) => title);
   const compared = lanes.filter(({ badge }) => badge[0] !== "law");
   const base = compared[0].tokens;
-  for (const lane of compared) lane.same = agree(base, lane.tokens);
+  for (const lane of compared) lane.same = countAgreeing(base, lane.tokens);
   const same = Math.min(...compared.map((lane) => lane.same));
   // The lanes of a stopped race have different lengths, and are compared up to the shortest.
   const stopped = reel.phase === "stopped";
@@ -40,13 +40,14 @@ export function readProof(reel) {
   };
 }
 
-function agree(base, tokens) {
+// How many of the first tokens are the same in both lists.
+function countAgreeing(base, tokens) {
   let same = 0;
   while (same < tokens.length && tokens[same].id === base[same]?.id) same++;
   return same;
 }
 
-// The places where lanes leave vanilla's text: {at, branches: [{titles, text, words}]}, vanilla's branch first.
+// The positions at which lanes leave vanilla's text: {at, branches: [{titles, text, words}]}, vanilla's branch first.
 function findSplits(lanes, stopped) {
   const [base] = lanes;
   const apart = lanes.filter(({ same, tokens }) => !stopped && (same < tokens.length || same < base.tokens.length));
@@ -58,7 +59,7 @@ function findSplits(lanes, stopped) {
     const staying = lanes.filter(({ same }) => same > at);
     const branch = (list, tokens, words) => ({
       titles: list.map(({ title }) => title),
-      text: readOn(tokens, at),
+      text: readBranch(tokens, at),
       words,
     });
     const branches = new Map();
@@ -76,7 +77,8 @@ function findSplits(lanes, stopped) {
   });
 }
 
-function readOn(tokens, at) {
+// The next tokens of a branch as one line of text.
+function readBranch(tokens, at) {
   const words = tokens.slice(at, at + BRANCH_TOKENS).map((token) => token.text);
   const text = words.join("").trim().replaceAll("\n", "↵");
   return `${text}${tokens.length > at + BRANCH_TOKENS ? " …" : ""}`;
@@ -129,7 +131,7 @@ export class Proof {
   }
 
   write() {
-    // Filled first: the text has the remaining height.
+    // Filled before the text, because the text gets the remaining height.
     this.count.textContent = countWords(this.proof);
     const { lanes, others, tokens, splits } = this.proof;
     this.lanes.replaceChildren(...lanes.map((lane) => labelLane(lane)));
@@ -144,7 +146,7 @@ export class Proof {
       const fork = forks.get(index);
       if (fork) this.text.append(fork);
       if (fork) this.shown.push(fork);
-      // After vanilla's last token there may still be a split, with a lane that goes on.
+      // After vanilla's last token there may still be a split, if another lane's text is longer.
       if (index === tokens.length) break;
       const token = drawToken(tokens[index], lanes);
       if (!word || fork || /^\s/.test(tokens[index].text)) this.text.append(" ", (word = make("span", "proof-word")));
@@ -153,23 +155,23 @@ export class Proof {
     }
   }
 
-  // Makes the letters as large as lets the whole text fit; a text that is too long scrolls.
+  // Makes the letters as large as possible so that the whole text fits. A text that is too long scrolls.
   fit() {
     const { style, clientWidth, clientHeight } = this.text;
-    const smallest = clientWidth < 900 ? PHONE_PX : SMALLEST_PX;
-    for (let size = Math.max(smallest, Math.floor(clientWidth * LARGEST)); size >= smallest; size -= 2) {
+    const smallest = clientWidth < 900 ? MIN_PHONE_LETTER_PX : MIN_LETTER_PX;
+    for (let size = Math.max(smallest, Math.floor(clientWidth * MAX_LETTER_SHARE)); size >= smallest; size -= 2) {
       style.fontSize = `${size}px`;
       if (this.text.scrollHeight <= clientHeight) return;
     }
   }
 
-  // Opens the proof for a moment; it stays open once somebody clicks it or presses a key.
+  // Opens the proof for a moment. It stays open if somebody clicks it or presses a key.
   flash(reel) {
     if (document.querySelector("dialog[open]") || readProof(reel).lanes.length < 2) return;
     this.open(reel);
     const close = setTimeout(() => this.node.close(), SHOW_MS + READ_MS);
-    for (const act of ["pointerdown", "keydown", "close"])
-      this.node.addEventListener(act, () => clearTimeout(close), { once: true });
+    for (const name of ["pointerdown", "keydown", "close"])
+      this.node.addEventListener(name, () => clearTimeout(close), { once: true });
   }
 
   play() {
@@ -177,7 +179,7 @@ export class Proof {
     this.text.scrollTop = 0;
     for (const node of this.shown) node.classList.add("away");
     this.done = 0;
-    if (CALM.matches) return this.reveal(this.shown.length);
+    if (REDUCED_MOTION.matches) return this.reveal(this.shown.length);
     this.start = performance.now();
     return this.tick();
   }
@@ -198,7 +200,7 @@ export class Proof {
       all ? proof.total : this.shown.slice(0, count).filter((node) => !node.matches(".fork")).length,
     );
     this.count.dataset.state = proof.same < proof.total ? "differs" : "same";
-    if (!CALM.matches) this.shown[count - 1]?.scrollIntoView({ block: "nearest" });
+    if (!REDUCED_MOTION.matches) this.shown[count - 1]?.scrollIntoView({ block: "nearest" });
     this.node.dataset.done = String(all);
   }
 }

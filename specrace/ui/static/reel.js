@@ -1,5 +1,5 @@
-// Reads a race into the steps that are played: {lane, index, at, frame, event}. On the wire a step's frame leaves out what
-// follows from its event, and what is unchanged since the lane's previous frame.
+// Reads a race into the steps that are played: {lane, index, at, frame, event}. The server leaves out of a step's frame
+// what follows from its event, and what is unchanged since the lane's previous frame.
 const ACCEPTED_SHOWN = 16;
 const REJECTED_SHOWN = 8;
 
@@ -17,9 +17,10 @@ export class StepReader {
   }
 }
 
-export function readReel(wire) {
-  const reader = new StepReader(wire.head.lanes);
-  return { ...wire, steps: wire.steps.map((step) => reader.read(step)) };
+// Reads a whole reel as the server sent it.
+export function readReel(sent) {
+  const reader = new StepReader(sent.head.lanes);
+  return { ...sent, steps: sent.steps.map((step) => reader.read(step)) };
 }
 
 function readFrame(lane, event, { spans, meters, ...changes }, before) {
@@ -62,8 +63,12 @@ function readDraft({ tree, verdict, pieces }, accepted) {
     .join("");
   const no = [];
   let node = verdict.path.at(-1);
-  if (accepted === verdict.path.length - 1)
-    for (let child = node + 1; child < tree.parents.length && no.length < REJECTED_SHOWN; child++)
-      if (tree.parents[child] === node) no.push(pieceOf((node = child)));
+  // An answer that ends inside its path has no rejected branch.
+  if (accepted < verdict.path.length - 1) return { yes, no };
+  for (let child = node + 1; child < tree.parents.length && no.length < REJECTED_SHOWN; child++) {
+    if (tree.parents[child] !== node) continue;
+    no.push(pieceOf(child));
+    node = child;
+  }
   return { yes, no };
 }

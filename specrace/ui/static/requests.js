@@ -1,5 +1,5 @@
-// The requests of a scored log: a list of those that draft best and worst in a lane, and one request in panes as of a race,
-// but without a clock.
+// The requests of a scored log: lists of those that draft best and worst in a lane, and one request in panes like those of
+// a race, but without times.
 import { button, make } from "./dom.js";
 import { countOf } from "./format.js";
 import { describeLane, hueOf } from "./lanes.js";
@@ -115,7 +115,7 @@ export class Requests {
     if (next) this.show(next);
   }
 
-  // `scroll`: bring it into view, because the visitor chose it from a list.
+  // Shows a request. `scroll`: also scrolls to it, because the visitor chose it from a list.
   show(request, scroll) {
     this.shown = request;
     this.mark();

@@ -1,24 +1,26 @@
-// The table after the race, and why its winner won.
+// The results table of a race, and a sentence on why the fastest lane is fastest.
 import { make } from "./dom.js";
-import { seconds, standing, times } from "./format.js";
-import { MEANS } from "./tooltips.js";
+import { seconds, rankingSpeedup, times } from "./format.js";
+import { TOOLTIPS } from "./tooltips.js";
 
 const COLUMNS = [
   ["Lane", (row) => row.title, ""],
-  ["Speedup", (row) => times(row.speedup), MEANS.speedup],
-  ["Tokens/s", (row) => row.tokens_per_s.toFixed(1), MEANS.rate],
-  ["Tokens/step", (row) => row.tau.toFixed(2), MEANS.tau],
-  ["Accepted/drafted", (row) => `${row.accepted}/${row.drafted}`, MEANS.counts],
+  ["Speedup", (row) => times(row.speedup), TOOLTIPS.speedup],
+  ["Tokens/s", (row) => row.tokens_per_s.toFixed(1), TOOLTIPS.rate],
+  ["Tokens/step", (row) => row.tau.toFixed(2), TOOLTIPS.tau],
+  ["Accepted/drafted", (row) => `${row.accepted}/${row.drafted}`, TOOLTIPS.counts],
   ["Drafted a step", (row) => row.drafted_per_step.toFixed(1), "Draft tokens per step, on average."],
   ["Steps", (row) => String(row.steps), "Forward passes of the model."],
   ["Tokens", (row) => `${row.tokens}${row.end === "length" ? " (limit)" : ""}`, "Tokens written; (limit): cut there."],
   ["Time", (row) => seconds(row.ms), "On the lane's own clock; the prompt is not counted."],
-  ["Compared with vanilla", (row) => row.badge[1] + (row.loops ? " · repeats itself" : ""), MEANS.badge],
+  ["Compared with vanilla", (row) => row.badge[1] + (row.loops ? " · repeats itself" : ""), TOOLTIPS.badge],
 ];
 
 // The fastest lane; undefined if that is vanilla, which drafts nothing.
 export function findBest(rows) {
-  const best = rows.reduce((fastest, row) => (standing(row) > standing(fastest) ? row : fastest), { speedup: 0 });
+  const best = rows.reduce((fastest, row) => (rankingSpeedup(row) > rankingSpeedup(fastest) ? row : fastest), {
+    speedup: 0,
+  });
   return rows.length > 1 && best.drafted ? best : undefined;
 }
 

@@ -1,10 +1,12 @@
-// Chooses what the slow motion shows, the winner's best step and a failed one, and describes it with the race's own data.
+// Chooses the steps that the slow motion shows, the winner's best one and a failed one, and describes them in sentences.
+import { countOf } from "./format.js";
 import { findSource, readText } from "./origins.js";
 import { isControl, readPiece } from "./pieces.js";
-import { PARTS } from "./tooltips.js";
+import { TIME_PARTS } from "./tooltips.js";
 
-// Up to this share of a single step's time, a rejected draft costs next to nothing.
+// A rejected draft that costs at most this share of a single step's time costs next to nothing.
 const CHEAP = 0.1;
+// A failed step should have at least this many draft tokens.
 const SEVERAL = 3;
 
 export function countAccepted({ verdict, emitted }) {
@@ -12,7 +14,7 @@ export function countAccepted({ verdict, emitted }) {
 }
 
 export function timeOf({ timing }) {
-  return PARTS.reduce((sum, [part]) => sum + timing[part], 0);
+  return TIME_PARTS.reduce((sum, [part]) => sum + timing[part], 0);
 }
 
 const countDrafted = ({ tree }) => tree.tokens.length - 1;
@@ -39,7 +41,7 @@ export function rankLanes(reel) {
 // A lane's step with the most accepted tokens, preferably one that copied from a passage.
 export function chooseBest(reel, lane) {
   const steps = reel.steps.filter((step) => step.lane === lane && countAccepted(step.event));
-  const copied = ({ frame }) => Number(frame.runs.some((run) => run[3]?.length));
+  const copied = ({ frame }) => Number(frame.runs.some(([, , , spans]) => spans?.length));
   return maxBy(
     steps,
     ({ event }) => countAccepted(event),
@@ -48,8 +50,8 @@ export function chooseBest(reel, lane) {
   );
 }
 
-// A step whose draft was rejected whole: from the first lane where such a draft has SEVERAL tokens, or else from any,
-// preferably not the first step.
+// A step whose whole draft was rejected, preferably not the first step: from the first of `lanes` where such a draft has
+// SEVERAL tokens, or else from the first lane that has one.
 export function chooseFailed(reel, lanes) {
   const hasFailed = ({ event }) => countDrafted(event) && !countAccepted(event) && event.emitted.length;
   const failed = lanes.map((lane) =>
@@ -78,7 +80,7 @@ export function makeScenes(reel) {
   return [best, failed].filter(Boolean).map((step) => makeScene(reel, step));
 }
 
-// All that the pictures of a step need.
+// Collects what the pictures of a step show.
 export function makeScene(reel, { lane, index, event }) {
   const { title, lane: name } = reel.head.lanes[lane];
   const text = readText(reel, lane, index);
@@ -98,7 +100,7 @@ export function makeScene(reel, { lane, index, event }) {
     written: text.output.slice(0, -1),
     pending: readPiece(text.output.length ? text.output.at(-1) : ""),
     run: path.slice(1, accepted + 1).map((node, depth) => ({ node, text: readPiece(event.texts[depth]) })),
-    // The model's own token, which ends the step: undefined if the text was cut at its limit, "" if it ended.
+    // The bonus token: undefined if the text was cut at its limit, "" if the model ended the text.
     bonus: hasOwn ? readPiece(event.texts[accepted]) : undefined,
     source: findSource(event, text, name),
     stepMs: timeOf(event),
@@ -106,30 +108,29 @@ export function makeScene(reel, { lane, index, event }) {
   };
 }
 
-const raise = (words) => `${words[0].toUpperCase()}${words.slice(1)}`;
-const all = (count) => (count === 2 ? "both" : `all ${count}`);
-const tokens = (count) => `${count} token${count === 1 ? "" : "s"}`;
+const capitalize = (words) => `${words[0].toUpperCase()}${words.slice(1)}`;
+const bothOrAll = (count) => (count === 2 ? "both" : `all ${count}`);
 
 export function inMs(time) {
   return `${time < 10 ? time.toFixed(1) : Math.round(time)} ms`;
 }
 
-// [words, ms] for this step, and for single steps that yield as many tokens.
+// Returns [words, ms] for this step, and the same for single steps that yield as many tokens.
 export function compareTimes({ emitted, stepMs, singleMs }) {
   const single = Number(singleMs.toFixed(1));
-  const whole = emitted * single;
+  const total = emitted * single;
   return [
-    [`This step: ${inMs(stepMs)} for ${tokens(emitted)}`, stepMs],
+    [`This step: ${inMs(stepMs)} for ${countOf(emitted, "token")}`, stepMs],
     [
       emitted > 1
-        ? `One at a time: ${emitted} × ${single.toFixed(1)} ms = ${inMs(whole)}`
+        ? `One at a time: ${emitted} × ${single.toFixed(1)} ms = ${inMs(total)}`
         : `Vanilla: ${single.toFixed(1)} ms for 1 token`,
-      whole,
+      total,
     ],
   ];
 }
 
-// One sentence or two for each phase.
+// A caption of one or two sentences for each phase.
 export function captionsOf(scene) {
   const { title, drafted, accepted, source } = scene;
   const question = scene.step === 1 ? "How does the answer begin?" : "What comes next?";
@@ -140,7 +141,7 @@ export function captionsOf(scene) {
       ? `${drafted} draft tokens, ${shape}. None is verified yet.`
       : "One draft token. It is not verified yet.",
     drafted > 1
-      ? `One pass of the model reads ${all(drafted)} at once and predicts its own token after each.`
+      ? `One pass of the model reads ${bothOrAll(drafted)} at once and predicts its own token after each.`
       : "One pass of the model reads it and predicts its own tokens.",
     tellVerdict(scene),
     accepted ? tellGain(scene) : tellLoss(scene),
@@ -154,19 +155,20 @@ function isChain({ event }) {
 function tellVerdict({ drafted, accepted, bonus }) {
   if (!accepted) {
     const instead = bonus?.trim() ? `“${bonus.trim()}” instead` : "something else";
-    return `The model predicts ${instead}: ${drafted > 1 ? `${all(drafted)} are` : "the draft is"} rejected. The step yields that one token.`;
+    return `The model predicts ${instead}: ${drafted > 1 ? `${bothOrAll(drafted)} are` : "the draft is"} rejected. The step yields that one token.`;
   }
-  const whole = accepted === drafted;
-  const ending = bonus === undefined ? "" : bonus ? "the model adds one token" : "the model ends the text";
-  const number = whole && drafted > 1 ? raise(all(drafted)) : accepted;
+  const allAccepted = accepted === drafted;
+  const number = allAccepted && drafted > 1 ? capitalize(bothOrAll(drafted)) : accepted;
   const match = `${number} match${accepted > 1 ? "" : "es"} what the model predicts: accepted.`;
-  const rest = [whole ? "" : "the rest is rejected", ending].filter(Boolean).join(", and ");
-  return rest ? `${match} ${raise(rest)}.` : match;
+  const clauses = [];
+  if (!allAccepted) clauses.push("the rest is rejected");
+  if (bonus !== undefined) clauses.push(bonus ? "the model adds one token" : "the model ends the text");
+  return clauses.length ? `${match} ${capitalize(clauses.join(", and "))}.` : match;
 }
 
 function tellGain({ emitted, stepMs, singleMs }) {
   const singles = stepMs / singleMs;
-  const words = `${tokens(emitted)} in the time of ${singles.toFixed(1)} single steps.`;
+  const words = `${countOf(emitted, "token")} in the time of ${singles.toFixed(1)} single steps.`;
   return singles < emitted ? words : `${words} This draft did not pay.`;
 }
 

@@ -36,7 +36,7 @@ export function tellFacts(scores, name) {
   const { title, tokenizer, outputs, skipped, looping, left_out: limit, lanes } = scores;
   const facts = [`${name}: ${title}${tokenizer ? `, with the tokenizer of ${tokenizer}` : ""}.`];
   facts.push(`${countOf(outputs, "request")} scored${skipped ? `, ${countOf(skipped, "line")} left out` : ""}.`);
-  if (limit) facts.push(`The rest was not: ${limit}. On the command line, python -m specrace score takes all.`);
+  if (limit) facts.push(`The rest was not: ${limit}. On the command line, python -m specrace score reads all.`);
   if (looping) facts.push(`${countOf(looping, "output")} of them repeat themselves, which flatters copying.`);
   for (const lane of lanes.filter(({ scored }) => scored !== "whole"))
     facts.push(`${describeLane(lane).title} is scored in part: ${lane.scored}.`);

@@ -1,16 +1,16 @@
 // Sends a log to the server: recognises logs, joins several into one, and reads the answer as it arrives.
 const URL_OF_LOGS = "gradio_api/logs";
 const URL_OF_ADVICE = "gradio_api/advice";
-const NAME = /\.(jsonl|ndjson)(\.gz)?$|\.parquet$/i;
-const LINES = /\.(jsonl|ndjson|json|txt|log)$/i;
-// Enough for a recording's first line, which has the documents too.
+const LOG_NAME = /\.(jsonl|ndjson)(\.gz)?$|\.parquet$/i;
+const LINES_NAME = /\.(jsonl|ndjson|json|txt|log)$/i;
+// Enough for a recording's first line, which contains the passages.
 const HEAD_BYTES = 262_144;
 const RECORDED = /"type"\s*:\s*"started"/;
 const GONE = "The server does not answer; reload the page.";
 
 // Whether a file that was dropped anywhere on the page is a log and not a document.
 export function isLog({ name }) {
-  return NAME.test(name);
+  return LOG_NAME.test(name);
 }
 
 export async function isRecordedRace(file) {
@@ -28,8 +28,9 @@ export function joinLogs(files, maxBytes) {
       error: `${name}: more than ${maxBytes / 1e6} MB. On the command line, python -m specrace score takes logs of any size.`,
     };
   if (list.length === 1) return { name, body: list[0] };
-  const other = list.find((file) => !LINES.test(file.name));
-  if (other) return { error: `${other.name} is no file of lines that others can be added to; drop it alone.` };
+  const unsuitable = list.find((file) => !LINES_NAME.test(file.name));
+  if (unsuitable)
+    return { error: `${unsuitable.name} is not a file of lines, so it cannot be joined with others; drop it alone.` };
   return { name, body: new Blob(list.flatMap((file) => [file, "\n"])) };
 }
 
@@ -45,13 +46,13 @@ async function readRefusal(answer) {
   return answer?.headers.get("content-type")?.startsWith("text/plain") ? answer.text() : "";
 }
 
-// Gets the scores of a log; calls `onProgress` on the way. Throws an Error with a sentence, or the reason of `signal` if
-// that stops it.
+// Gets the scores of a log, and calls `onProgress` meanwhile. Throws an Error with a sentence or, if `signal` aborts the
+// request, the signal's reason.
 export function scoreLog(log, choice, onProgress, signal) {
   return send(URL_OF_LOGS, log, choice, onProgress, signal).then(({ scores }) => scores);
 }
 
-// Gets what a log recommends; otherwise like `scoreLog`.
+// Gets the recommendation for a log, with the parameters and errors of `scoreLog`.
 export function adviseLog(log, choice, onProgress, signal) {
   return send(URL_OF_ADVICE, log, choice, onProgress, signal).then(({ advice }) => advice);
 }
@@ -77,11 +78,11 @@ async function send(url, { name, body }, choice, onProgress, signal) {
 // Parses lines of JSON as they arrive.
 export async function* readLines(stream) {
   const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
+  let incomplete = "";
   for (;;) {
     const { value, done } = await reader.read();
-    const lines = (rest + (value ?? "")).split("\n");
-    rest = lines.pop();
+    const lines = (incomplete + (value ?? "")).split("\n");
+    incomplete = lines.pop();
     for (const line of lines) yield JSON.parse(line);
     if (done) return;
   }

@@ -2,11 +2,12 @@
 import { make } from "./dom.js";
 import { downloadBlob } from "./files.js";
 
-const KEEP_MS = 300;
-let keeping = false;
-let late;
+// Browsers limit how often a page may change its address.
+const ADDRESS_DELAY_MS = 300;
+let updatesAddress = false;
+let addressTimer;
 const PACKED = "#race=";
-// Browsers, mail and chats take links of some ten thousand letters.
+// Browsers, mail and chats accept links of some ten thousand characters.
 const MAX_PACKED_BYTES = 48_000;
 
 export function nameFile(question) {
@@ -27,7 +28,7 @@ export function saveReel(reel) {
   downloadBlob(recordingOf(reel), nameFile(reel.head.question));
 }
 
-// A link that holds the whole race, or "" if it would be too long. What follows "#" is never sent to a server.
+// A link that contains the whole race, or "" if it would be too long. What follows "#" is never sent to a server.
 export async function packRace(reel) {
   const packed = recordingOf(reel).stream().pipeThrough(new CompressionStream("deflate-raw"));
   const bytes = new Uint8Array(await new Response(packed).arrayBuffer());
@@ -46,14 +47,15 @@ export function dropRace() {
   if (holdsRace(location.hash)) history.replaceState(history.state, "", location.href.split("#")[0]);
 }
 
-// The recording in an address, as a file; undefined if it is damaged or too long: a short code may unpack to a lot.
+// The recording in an address, as a file; undefined if it is damaged or too long.
 export async function unpackRace(hash) {
+  // A longer code could unpack to more than the memory holds.
   if (hash.length > 2 * MAX_PACKED_BYTES) return undefined;
   try {
     const letters = atob(hash.slice(PACKED.length).replaceAll("-", "+").replaceAll("_", "/"));
     const bytes = Uint8Array.from(letters, (letter) => letter.charCodeAt(0));
-    const whole = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
-    return new File([await new Response(whole).blob()], "The race in the link");
+    const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
+    return new File([await new Response(unpacked).blob()], "The race in the link");
   } catch {
     return undefined;
   }
@@ -70,7 +72,7 @@ export function linkTo(reel) {
     temperature: settings.temperature,
     top_p: settings.top_p,
     seed: settings.seed,
-    // Given even if it is the default, because a server may open with another number (--settings).
+    // Included even if it is the default, because a server may have another default (--settings).
     draft: settings.num_draft === null ? "auto" : settings.num_draft,
     passages: reel.head.passages.length,
     verifier: settings.verifier,
@@ -81,12 +83,12 @@ export function linkTo(reel) {
   return url.href;
 }
 
-// The address with the question, lanes and settings, so that a reload keeps them, but without autorun. `usual` has the
-// parameters' defaults, which are left out, in the order of `values`.
-export function addressOf(href, usual, values) {
+// The address with the question, lanes and settings, so that a reload keeps them, but without autorun. `defaults` maps
+// parameters to their defaults, in the order of `values`; a value that equals its default is left out.
+export function addressOf(href, defaults, values) {
   const url = new URL(href);
   url.searchParams.delete("autorun");
-  for (const [index, [name, defaultValue]] of Object.entries(usual).entries()) {
+  for (const [index, [name, defaultValue]] of Object.entries(defaults).entries()) {
     const value = String(values[index] ?? "");
     if (value && value !== String(defaultValue)) url.searchParams.set(name, value);
     else url.searchParams.delete(name);
@@ -94,28 +96,29 @@ export function addressOf(href, usual, values) {
   return url.href;
 }
 
-// Begins to keep settings in the address. Called once the page's first address has been read.
-export function beginAddress() {
-  keeping = true;
+// Allows updates of the address. Called once the page's first address has been read.
+export function startAddressUpdates() {
+  updatesAddress = true;
   history.replaceState(history.state, "", addressOf(location.href, {}, []));
 }
 
-// Writes settings into the address, at most every KEEP_MS: browsers limit how often a page may change it.
-export function keepAddress(usual, values) {
-  clearTimeout(late);
-  if (keeping)
-    late = setTimeout(() => history.replaceState(history.state, "", addressOf(location.href, usual, values)), KEEP_MS);
+// Writes settings into the address once they have not changed for ADDRESS_DELAY_MS.
+export function updateAddress(defaults, values) {
+  clearTimeout(addressTimer);
+  if (!updatesAddress) return;
+  const write = () => history.replaceState(history.state, "", addressOf(location.href, defaults, values));
+  addressTimer = setTimeout(write, ADDRESS_DELAY_MS);
 }
 
-// Copies text, in the old way where there is no clipboard API (it needs https or this machine). `host` must be inside an
-// open dialog, since nothing outside can be selected.
+// Copies text. Where there is no clipboard API, which needs https or localhost, selects the text in a field and copies
+// the selection. While a dialog is open, `host` must be inside it, because nothing outside can be selected.
 export async function copyText(text, host = document.body) {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
   const field = make("textarea");
   field.value = text;
   host.append(field);
   field.select();
-  const done = document.execCommand("copy");
+  const copied = document.execCommand("copy");
   field.remove();
-  if (!done) throw new Error("not allowed");
+  if (!copied) throw new Error("not allowed");
 }

@@ -1,29 +1,30 @@
 // How fast a race is shown: slowed down or sped up, so that people can follow it.
 
+// The shortest and the longest time for which a race is shown.
 const SHOW_MS = 12_000;
 const MAX_MS = 20_000;
-// The least time for the rest of a race whose end is nearer than forecast.
+// The shortest time for the rest of a race that is nearer its end than was forecast.
 const MIN_REST_MS = 2000;
 const FIRST_TOKENS = 64;
 
-// How many ms a race of `length` ms is shown.
+// For how many ms a race of `length` ms is shown.
 export function showLength(length) {
   return Math.min(Math.max(length, SHOW_MS), MAX_MS);
 }
 
-// Race time per screen time, after `shown` ms of the show, when race time has reached `time` of `length`.
+// Race time per screen time, when after `shown` ms of the show race time has reached `time` of `length`.
 export function showSpeed(length, shown = 0, time = 0) {
   return (length - time) / Math.max(showLength(length) - shown, MIN_REST_MS);
 }
 
-// Two digits at most: "slowed 40×", "slowed 2.4×", "sped up 3×", or "" for true speed.
+// A speed in words with at most two digits: "slowed 40×", "slowed 2.4×", "sped up 3×", or "" for real time.
 export function describeSpeed(speed) {
   const factor = speed < 1 ? 1 / speed : speed;
   const words = factor < 10 ? String(Number(factor.toFixed(1))) : String(Number(factor.toPrecision(2)));
   return words === "1" || !Number.isFinite(factor) ? "" : `${speed < 1 ? "slowed" : "sped up"} ${words}×`;
 }
 
-// Estimates the end of a live race from its steps so far: tokens of a lane, and race time in ms.
+// Estimates the end of a live race from its steps so far: the tokens of its longest lane, and its race time in ms.
 export class Forecast {
   constructor(count, maxTokens) {
     this.lanes = Array.from({ length: count }, () => ({ tokens: 0, ms: 0, end: "" }));
@@ -34,7 +35,7 @@ export class Forecast {
     this.lanes[lane] = { tokens: frame.meters.tokens, ms: at, end: frame.end };
   }
 
-  // All lanes print the same text, so the length is known once one has ended.
+  // Whether the number of tokens is known: all lanes print the same text, so it is known once a lane has ended.
   get known() {
     return this.lanes.some((lane) => lane.end);
   }

@@ -1,17 +1,21 @@
-// The slow motion: a race's best step and a failed one, phase by phase, on the whole page. Space pauses, the arrow keys go
-// to the next or previous phase, Esc closes.
+// The slow motion: a race's best step and a failed one, phase by phase, on the whole page. Space pauses, the arrow keys
+// show the next or previous phase, Esc closes.
 import { button, make } from "./dom.js";
 import { downloadBlob } from "./files.js";
 import { film, inlineFonts, videoType, writeSvg } from "./film.js";
-import { CALM } from "./motion.js";
+import { REDUCED_MOTION } from "./motion.js";
 import { drawScene, LENGTH_MS, PHASES, placeScene, readTheme, readTime, startOf } from "./picture.js";
 import { makeScenes } from "./scenes.js";
 
 const FAMILY = "Source Sans Pro";
+// The size of a saved picture or video, in pixels.
 const FILM = { width: 1280, height: 720 };
+// The width of the picture on the page, in its own units, for a wide and for a narrow window.
 const WIDE = 1280;
 const NARROW = 640;
+// The shortest time between two pictures.
 const PICTURE_MS = 33;
+// How long the end of a scene stays before the next one begins.
 const HOLD_MS = 1500;
 const NONE = "No lane drafted in this race, so there is no step to show in slow motion.";
 const NO_RACE = "Slow motion shows a step of a race: run one first, or open a recorded one.";
@@ -28,19 +32,22 @@ export class SlowMotion {
     this.node.tabIndex = -1;
     this.canvas = make("div", "canvas");
     this.status = make("p", "slow-status");
-    this.toggler = button("Pause", "Pause or play (space)", () => this.toggle());
-    const walk = [
+    this.playButton = button("Pause", "Pause or play (space)", () => this.toggle());
+    const controls = [
       button("‹", "Previous phase (left arrow)", () => this.move(-1)),
-      this.toggler,
+      this.playButton,
       button("›", "Next phase (right arrow)", () => this.move(1)),
       button("Again", "From the beginning", () => this.restart()),
     ];
-    this.filmer = button("Save video", "Save this step as a video, a loop for slides", () => this.saveVideo());
-    const files = [button("Save SVG", "Save this picture as a file for slides", () => this.saveSvg()), this.filmer];
+    this.videoButton = button("Save video", "Save this step as a video, a loop for slides", () => this.saveVideo());
+    const files = [
+      button("Save SVG", "Save this picture as a file for slides", () => this.saveSvg()),
+      this.videoButton,
+    ];
     const head = make("header");
     head.append(
       make("h2", "", "Slow motion"),
-      ...walk,
+      ...controls,
       this.status,
       ...files,
       button("Close", "Close (Esc)", () => this.node.close()),
@@ -60,7 +67,7 @@ export class SlowMotion {
     if (!this.scenes.length) return this.say(NONE);
     this.node.showModal();
     this.node.focus();
-    this.toggler.hidden = CALM.matches;
+    this.playButton.hidden = REDUCED_MOTION.matches;
     return this.restart();
   }
 
@@ -71,12 +78,12 @@ export class SlowMotion {
   }
 
   restart() {
-    this.at(0, CALM.matches ? stillOf(0) : 0);
-    if (!CALM.matches) this.play();
+    this.showMoment(0, REDUCED_MOTION.matches ? endOf(0) : 0);
+    if (!REDUCED_MOTION.matches) this.play();
   }
 
   // Shows a moment of a scene.
-  at(scene, time) {
+  showMoment(scene, time) {
     const changed = this.scene !== this.scenes[scene];
     this.time = time;
     this.scene = this.scenes[scene];
@@ -104,13 +111,13 @@ export class SlowMotion {
     if (this.playing) return;
     this.last = performance.now();
     this.playing = requestAnimationFrame(() => this.tick());
-    this.toggler.textContent = "Pause";
+    this.playButton.textContent = "Pause";
   }
 
   pause() {
     cancelAnimationFrame(this.playing);
     this.playing = 0;
-    this.toggler.textContent = "Play";
+    this.playButton.textContent = "Play";
   }
 
   toggle() {
@@ -134,40 +141,40 @@ export class SlowMotion {
     const time = this.time + now - this.last;
     this.last = now;
     if (this.isOver) this.pause();
-    else if (time < LENGTH_MS + HOLD_MS) this.at(this.number, time);
-    else if (this.scenes[this.number + 1]) this.at(this.number + 1, 0);
+    else if (time < LENGTH_MS + HOLD_MS) this.showMoment(this.number, time);
+    else if (this.scenes[this.number + 1]) this.showMoment(this.number + 1, 0);
   }
 
-  // Goes to another phase: to its start while playing, else to its end.
-  move(by) {
+  // Moves `offset` phases: to a phase's start while playing, else to its end.
+  move(offset) {
     const current = this.number * PHASES.length + readTime(this.time).phase;
-    const target = Math.min(Math.max(current + by, 0), this.scenes.length * PHASES.length - 1);
+    const target = Math.min(Math.max(current + offset, 0), this.scenes.length * PHASES.length - 1);
     const phase = target % PHASES.length;
     this.last = performance.now();
-    this.at(Math.floor(target / PHASES.length), this.playing ? startOf(phase) : stillOf(phase));
+    this.showMoment(Math.floor(target / PHASES.length), this.playing ? startOf(phase) : endOf(phase));
   }
 
   press(event) {
-    const acts = {
+    const actions = {
       ArrowLeft: () => this.move(-1),
       ArrowRight: () => this.move(1),
-      " ": () => (CALM.matches ? this.move(1) : this.toggle()),
+      " ": () => (REDUCED_MOTION.matches ? this.move(1) : this.toggle()),
       m: () => this.node.close(),
     };
-    const act = acts[event.key];
-    if (!act || event.ctrlKey || event.metaKey || event.altKey) return;
+    const action = actions[event.key];
+    if (!action || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === " " && event.target.closest?.("button")) return;
     event.preventDefault();
     // Otherwise the page's own handler would open the dialog again.
     event.stopPropagation();
-    act();
+    action();
   }
 
   nameFile(ending) {
     return `specrace-${this.scene.lane}-step-${this.scene.step}.${ending}`;
   }
 
-  // Makes pictures for files, in the shape of a slide whatever the window's shape.
+  // Returns a function that makes the picture at a time for a file. It has a slide's shape, whatever the window's shape.
   async pictureMaker() {
     const fonts = await (this.fonts ??= inlineFonts(FAMILY));
     const { scene } = this;
@@ -183,30 +190,36 @@ export class SlowMotion {
   }
 
   async saveVideo() {
-    if (this.filming) return void (this.filming = undefined);
+    if (this.filming) {
+      this.filming = undefined;
+      return;
+    }
     const type = videoType();
-    if (!type) return void (this.status.textContent = NO_VIDEO);
+    if (!type) {
+      this.status.textContent = NO_VIDEO;
+      return;
+    }
     this.pause();
     const name = this.nameFile(type.startsWith("video/webm") ? "webm" : "mp4");
     const filming = (this.filming = {});
-    this.filmer.textContent = "Stop";
+    this.videoButton.textContent = "Stop";
     try {
       const pictureAt = await this.pictureMaker();
       const video = await film({
         pictureAt,
         length: LENGTH_MS,
         ...FILM,
-        going: (time) => this.showFilming(filming, time),
+        shouldContinue: (time) => this.showFilming(filming, time),
       });
       if (this.filming === filming) downloadBlob(video, name);
     } finally {
       this.filming = undefined;
-      this.filmer.textContent = "Save video";
+      this.videoButton.textContent = "Save video";
       this.status.textContent = "";
     }
   }
 
-  // Shows how far the video is; false once it was stopped.
+  // Shows the progress of the recording. Returns false once the visitor has stopped it.
   showFilming(filming, time) {
     this.status.textContent = `Recording: ${Math.floor(time / 1000)} of ${Math.round(LENGTH_MS / 1000)} s`;
     return this.filming === filming;
@@ -214,6 +227,6 @@ export class SlowMotion {
 }
 
 // The last moment of a phase.
-function stillOf(phase) {
+function endOf(phase) {
   return startOf(phase) + PHASES[phase][1] - 1;
 }

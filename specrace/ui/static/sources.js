@@ -2,7 +2,7 @@
 import { make } from "./dom.js";
 import { hueOf } from "./lanes.js";
 
-// In the order of a frame's `sources`, where the passages follow.
+// [class, name, tooltip], in the order of a frame's `sources`. The counts of the passages follow.
 const SOURCES = [
   ["own", "model's own", "the model's own token, one a step"],
   ["elsewhere", "other tables", "drafted from counts or trajectories; no single place in the text"],
@@ -46,6 +46,7 @@ export class Sources {
     return key;
   }
 
+  // Resets all counts.
   dim() {
     for (const row of this.rows) row.counts = [];
   }

@@ -1,16 +1,16 @@
 // The stage: receives a race, live or whole, and shows each lane's steps as the player reaches them. Text from outside is
 // set as textContent only. Events that it sends on the .stage element, with `detail` in brackets:
 //   opened   another race is on the stage (its lanes)
-//   steps    steps of it have arrived (the steps)
-//   reel     it is complete (the reel)
-//   begun    it starts, live or as a replay ({live})
+//   steps    steps of the race have arrived (the steps)
+//   reel     the race is complete (the reel)
+//   begun    the race starts, live or as a replay ({live})
 //   moved    a lane has moved on (its frame)
 //   cursor   a step is shown ({lane, step})
-//   result   the race ended (its rows; none if the figures do not count)
-//   figures  there are figures over several runs (likewise)
+//   result   the race has ended (its rows; none if the figures do not count)
+//   figures  figures over several runs have arrived (the rows; none if the figures do not count)
 //   finish   the end of a live race was shown (the reel)
-//   lost     a live race will not come to its end
-//   refused  what the address asks for is not possible
+//   lost     a live race will not be finished
+//   refused  the settings in the page's address are wrong
 // It listens for "seek" ({lane, step}), "complain" (a sentence) and "lanes" (names).
 import { describeRange, describeRecording } from "./format.js";
 import { Feed } from "./event_stream.js";
@@ -18,7 +18,7 @@ import { Gallery } from "./gallery.js";
 import { canRace, isRaceControlFocused, markStop, openSettings, setQuestion } from "./gradio.js";
 import { Guess } from "./guess.js";
 import { describeLane, inOrder } from "./lanes.js";
-import { CALM, runDue } from "./motion.js";
+import { REDUCED_MOTION, runDue } from "./motion.js";
 import { Pane } from "./panes.js";
 import { Passages } from "./passages.js";
 import { Player } from "./player.js";
@@ -28,7 +28,7 @@ import { showResults, tellWhy } from "./results.js";
 import { Forecast } from "./show.js";
 import { Track } from "./track.js";
 
-// From the first steps' arrival to the start of the show.
+// Time from the arrival of the first steps to the start of the show.
 const LEAD_MS = 2000;
 const MODES = { idle: "", waiting: "Waiting", live: "Live", replay: "Replay", result: "Finished" };
 const MAX_TOKENS = 160;
@@ -53,11 +53,10 @@ export class Stage {
     this.guess = new Guess(this.find(".guess"));
     this.player = new Player(this.find(".player"), this.replayScreen());
     this.feed = new Feed(this);
-    const take = (reel, offered) => this.openReel(reel, offered);
     this.gallery = new Gallery(this.find(".gallery"), cards, {
       server,
       takesFiles,
-      take,
+      openReel: (reel, offered) => this.openReel(reel, offered),
       complain: (text) => this.complain(text),
     });
     node.addEventListener("seek", ({ detail }) => this.player.goTo(this.player.find(detail.lane, detail.step)));
@@ -74,7 +73,7 @@ export class Stage {
     return this.node.querySelector(name);
   }
 
-  tell(name, detail) {
+  emit(name, detail) {
     this.node.dispatchEvent(new CustomEvent(name, { detail }));
   }
 
@@ -100,7 +99,7 @@ export class Stage {
     this.setSolo(undefined);
   }
 
-  // Shows one lane alone, or all lanes again if it already is.
+  // Shows one lane alone, or all lanes again if this lane already is alone.
   setSolo(index) {
     const solo = index === this.player.solo ? undefined : index;
     this.player.solo = solo;
@@ -128,13 +127,13 @@ export class Stage {
     if (text && line.textContent !== text) line.textContent = line.title = text;
   }
 
-  // Scrolls to the line too, which open settings may have pushed out of sight.
+  // Shows an error, and scrolls to its line, which open settings may have pushed out of sight.
   warn(text) {
     this.say(text, "bad");
     this.find(".announcer").scrollIntoView({ block: "nearest" });
   }
 
-  // Pauses a replay. A live show goes on, because nothing on the page could resume it.
+  // Pauses a replay. A live show is not paused, because nothing on the page could resume it.
   pause() {
     if (!this.player.live) this.player.pause();
   }
@@ -144,9 +143,9 @@ export class Stage {
     this.say(text, "bad");
   }
 
-  // Says why what the address asks for is not possible. Nothing plays until the visitor acts.
+  // Says what is wrong with the settings in the address. Nothing plays until the visitor acts.
   refuse(text) {
-    this.tell("refused");
+    this.emit("refused");
     this.gallery.cancelOffered();
     this.note("failed", text);
   }
@@ -156,7 +155,7 @@ export class Stage {
     clearTimeout(this.starts);
   }
 
-  // Waits for a requested race; the stage keeps what it shows until that begins.
+  // Waits for a requested race. The stage shows what it showed before until that race begins.
   wait(race, key) {
     this.cancelStart();
     // A recording that is still loading would end this race.
@@ -175,13 +174,13 @@ export class Stage {
     else this.say(text);
   }
 
-  // Gives up the requested race, which does not come or not to its end. A whole race on the stage stays.
+  // Gives up a requested race that will not begin or not be finished. A whole race on the stage stays.
   giveUp() {
     this.cancelStart();
     if (this.player.live) {
       this.player.unload();
       this.guess.close();
-      this.tell("lost");
+      this.emit("lost");
     }
     if (this.node.dataset.mode === "live" && !this.player.loaded) this.setMode("idle");
     markStop(false);
@@ -197,9 +196,9 @@ export class Stage {
     this.find(".results").hidden = true;
     this.drawHead(head, forecast.tokens);
     this.setMode("live");
-    if (head.lanes.length > 1 && !CALM.matches) this.guess.ask(head.lanes);
-    this.tell("opened", head.lanes);
-    this.tell("begun", { live: true });
+    if (head.lanes.length > 1 && !REDUCED_MOTION.matches) this.guess.ask(head.lanes);
+    this.emit("opened", head.lanes);
+    this.emit("begun", { live: true });
     this.say(`Racing: ${head.lanes.map((lane) => lane.title).join(", ")}.`);
   }
 
@@ -212,27 +211,27 @@ export class Stage {
     steps.forEach((step) => player.forecast.add(step));
     player.add(steps);
     this.track.aim(player.forecast.tokens, player.forecast.known);
-    this.tell("steps", steps);
-    if (CALM.matches) player.catchUpSoon();
+    this.emit("steps", steps);
+    if (REDUCED_MOTION.matches) player.catchUpSoon();
     else if (first) this.starts = setTimeout(() => player.play(), LEAD_MS);
   }
 
-  // A live race is over. Its show goes on to the end, unless the race was stopped.
+  // A live race is over. Its show continues to the end, unless the race was stopped.
   takeEnd(end) {
     Object.assign(this.reel, end);
     this.node.dataset.phase = end.phase;
     this.player.close();
     this.find(".mode").textContent = "Just raced";
     this.aimAtEnd();
-    this.tell("reel", this.reel);
-    if (CALM.matches || end.phase === "stopped" || !this.player.loaded) this.showWhole();
+    this.emit("reel", this.reel);
+    if (REDUCED_MOTION.matches || end.phase === "stopped" || !this.player.loaded) this.showWhole();
   }
 
-  // The figures over several runs, which are made while the race is shown.
+  // Receives the figures over several runs, which the server makes while the race is shown.
   takeAgain(part) {
     Object.assign(this.reel, part);
     if (this.node.dataset.mode !== "result") return;
-    this.tell("figures", this.showFigures(this.reel));
+    this.emit("figures", this.showFigures(this.reel));
     this.say(this.reel.headline);
   }
 
@@ -253,7 +252,7 @@ export class Stage {
     if (this.node.dataset.phase !== "waiting") this.say(this.reel.headline);
   }
 
-  // `date`: of a recorded race.
+  // `date` is the date of a recorded race.
   drawHead(head, total, date) {
     this.setLanes(head.lanes, total);
     this.passages.show(
@@ -274,8 +273,8 @@ export class Stage {
     this.setMode("result");
     const counted = this.showFigures(reel);
     this.judgeGuess(counted);
-    this.tell("result", counted);
-    if (first && counted.length && !CALM.matches) this.tell("finish", reel);
+    this.emit("result", counted);
+    if (first && counted.length && !REDUCED_MOTION.matches) this.emit("finish", reel);
   }
 
   // Shows the figures; returns the rows if they count, and none for a race that was stopped or disturbed.
@@ -287,13 +286,14 @@ export class Stage {
     showResults(this.find(".results"), rows, tellWhy(counted));
     this.find(".results .pace").textContent = (repeated ?? pace)?.note ?? "";
     showPodium(this.find(".podium"), counted, repeated);
-    this.find(".mode").textContent = stopped ? "Stopped" : disturbed ? "Disturbed" : MODES.result;
+    const ending = disturbed ? "Disturbed" : MODES.result;
+    this.find(".mode").textContent = stopped ? "Stopped" : ending;
     this.node.dataset.disturbed = String(disturbed);
     this.find(".again").hidden = !disturbed || !canRace();
     return counted;
   }
 
-  // Judges the guess by the race that was shown, whatever the medians of all runs say.
+  // Compares the guess with the race that was shown, whatever the medians of all runs say.
   judgeGuess(rows) {
     if (!rows.length) this.guess.close();
     const line = this.find(".tally");
@@ -314,7 +314,7 @@ export class Stage {
     });
   }
 
-  // Opens a recorded race from the wire. `offered`: it plays without anybody having asked for it.
+  // Opens a recorded race as the server sent it. `offered`: the visitor did not ask for it.
   openReel(wire, offered) {
     const reel = readReel(wire);
     const { head } = reel;
@@ -323,7 +323,7 @@ export class Stage {
     this.say(`Recorded race: “${head.question ?? "no question"}” ${describeRecording(head)}`);
   }
 
-  // Opens a whole race; a live one is given up.
+  // Opens a whole race, and gives up a live one.
   openRead(reel) {
     this.cancelStart();
     this.feed.leave();
@@ -335,12 +335,12 @@ export class Stage {
     this.player.load(reel);
     this.guess.close();
     this.find(".results").hidden = true;
-    this.tell("opened", reel.head.lanes);
-    this.tell("steps", reel.steps);
-    this.tell("begun", { live: false });
-    this.tell("reel", reel);
+    this.emit("opened", reel.head.lanes);
+    this.emit("steps", reel.steps);
+    this.emit("begun", { live: false });
+    this.emit("reel", reel);
     this.sayQuestion();
-    if (CALM.matches) this.showWhole();
+    if (REDUCED_MOTION.matches) this.showWhole();
     else this.player.play();
   }
 
@@ -351,13 +351,13 @@ export class Stage {
     this.sayQuestion();
   }
 
-  // Says the question, because the headline would tell who wins.
+  // Says the question, because the headline would say which lane wins.
   sayQuestion() {
     this.say(`“${this.reel.head.question ?? "No question"}”`);
   }
 
   clear() {
-    this.tell("begun", { live: false });
+    this.emit("begun", { live: false });
     this.panes.forEach((pane) => pane.clear());
     this.track.show(
       this.reel.head.lanes.map(describeLane),
@@ -370,10 +370,10 @@ export class Stage {
     const pane = this.panes[step.lane];
     pane.apply(step.frame, (spans, run) => this.passages.light(spans, run), step.index, still);
     this.passages.count(step.lane, step.frame.sources);
-    if (!still) this.tell("moved", step.frame);
+    if (!still) this.emit("moved", step.frame);
     this.track.apply(step.frame);
     if (step.frame.end) this.guess.end();
-    // A step of vanilla changes every lane's speedup, any other step its own lane's.
+    // A step of vanilla, lane 0, changes every lane's speedup; another step changes only its lane's.
     const base = this.panes[0].meters;
     for (const changed of step.lane ? [pane] : this.panes) changed.setSpeedup(speedupSoFar(changed.meters, base));
   }
@@ -386,10 +386,10 @@ export class Stage {
 
   point(step) {
     if (!this.player.playing) this.panes.forEach((pane, index) => pane.point(index === step.lane ? step.index : -1));
-    this.tell("cursor", { lane: step.lane, step: step.index });
+    this.emit("cursor", { lane: step.lane, step: step.index });
   }
 
-  // Shows the step that wrote the words that were pressed.
+  // Shows the step that wrote the words on which the visitor clicked.
   pick(target) {
     const words = target.closest("[data-step]");
     const index = this.panes.findIndex((pane) => pane.node.contains(target));

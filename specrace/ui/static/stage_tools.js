@@ -3,7 +3,7 @@ import { Audience } from "./audience.js";
 import { Explainer } from "./explain.js";
 import { Inspector } from "./inspector.js";
 import { Logs } from "./logs.js";
-import { CALM } from "./motion.js";
+import { REDUCED_MOTION } from "./motion.js";
 import { Plots } from "./plots.js";
 import { Proof } from "./proof.js";
 import { SlowMotion } from "./slow.js";
@@ -23,7 +23,7 @@ export class Tools {
     this.tour = new Tour(stage, this);
     this.audience = new Audience(stage, document.querySelector("meta[name=specrace-reach]")?.content ?? "");
     this.logs = new Logs(node, { pause: () => stage.pause(), openRace: (file) => stage.gallery.open(file) });
-    stage.gallery.sift = (files) => this.logs.take(files);
+    stage.gallery.openLogs = (files) => this.logs.take(files);
     stage.find(".panes").before(this.explainer.node);
     stage.find(".passages").before(this.inspector.node, new Plots(node).node);
     node.addEventListener("moved", ({ detail }) => this.explainer.take(detail, stage.panes[detail.lane].method));
@@ -45,7 +45,7 @@ export class Tools {
     if (stage.reel === reel && stage.node.dataset.mode === "result") this.proof.flash(reel);
   }
 
-  // In stage view the inspector covers the panes and is closed at first; on the bench it is open.
+  // In stage view the inspector covers the panes and is closed at first; in bench view it is open at first.
   toggleInspector() {
     const { node } = this.inspector;
     const overlay = document.body.dataset.view === "stage";
@@ -54,7 +54,8 @@ export class Tools {
     const shows = node.dataset[kind] !== "true" || (!overlay && !this.inspector.visible);
     node.dataset[kind] = String(shows);
     document.getElementById("inspector-toggle")?.setAttribute("aria-expanded", String(shows));
-    if (shows && !overlay) node.scrollIntoView({ block: "start", behavior: CALM.matches ? "auto" : "smooth" });
+    if (shows && !overlay)
+      node.scrollIntoView({ block: "start", behavior: REDUCED_MOTION.matches ? "auto" : "smooth" });
   }
 
   toggleExplain() {

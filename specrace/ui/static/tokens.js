@@ -1,9 +1,9 @@
-// Draws tokens in a pane: the model's own, accepted runs, proposed and rejected drafts. Their colours are in stage.css.
+// Draws tokens in a pane: the model's own tokens, accepted runs, proposed and rejected drafts. Colours are in stage.css.
 import { make } from "./dom.js";
 
 const BLANK = "·";
 
-// A token of the model's own.
+// Text that was not drafted: tokens that the model predicted itself.
 export function drawOwn(text) {
   return make("span", "own-token", text);
 }

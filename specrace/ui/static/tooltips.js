@@ -1,5 +1,5 @@
 // Tooltips of lanes, of the page's figures, and of the parts of a step's time.
-export const MEANS = {
+export const TOOLTIPS = {
   speedup: "Speedup: tokens per second over vanilla's, both on their own clocks in this race.",
   range: "The lowest and the highest speedup of several runs; the figure is their median.",
   rate: "Decode tokens per second on this lane's own clock: draft + model + cache. The prompt is not counted.",
@@ -9,7 +9,7 @@ export const MEANS = {
   loops: "The text repeats itself, which flatters every drafter that copies.",
 };
 
-export const PARTS = [
+export const TIME_PARTS = [
   ["draft_ms", "draft", "The drafter's own work: proposing and learning."],
   ["target_ms", "model", "One forward pass over the whole tree."],
   ["keep_ms", "cache", "Keeping the accepted path in the KV cache."],

@@ -1,15 +1,15 @@
 // A tour in five chapters: what drafting is, why it is fast, why the text stays the same, and when it does not pay. It
-// plays recorded races by itself. Space pauses, the arrow keys go on and back, Esc leaves.
+// plays recorded races automatically. Space pauses, the arrow keys go forwards and back, Esc leaves.
 import { button, make, svg } from "./dom.js";
 import { writeChapters } from "./chapters.js";
 import { focusQuestion } from "./gradio.js";
-import { CALM } from "./motion.js";
+import { REDUCED_MOTION } from "./motion.js";
 import { drawScene, PHASES, placeScene, readTheme, startOf } from "./picture.js";
 import { readReel } from "./reel.js";
 import { inMs } from "./scenes.js";
 
 const PICTURE_MS = 33;
-// The recorded races that it shows: one in which drafting pays, and one in which it does not.
+// The recorded races that the tour shows: one in which drafting pays, and one in which it does not.
 const RACES = ["smollm2-copying", "smollm2-losing"];
 const UNFIT = "The recorded races of this server do not suit the tour.";
 
@@ -25,7 +25,7 @@ export class Tour {
     this.title = make("b", "tour-title");
     this.words = make("p", "tour-words");
     this.bar = make("i");
-    this.toggler = button("Pause", "Pause or go on (space)", () => this.toggle());
+    this.playButton = button("Pause", "Pause or go on (space)", () => this.toggle());
     const progress = make("div", "tour-progress");
     progress.append(this.bar);
     const head = make("header");
@@ -33,7 +33,7 @@ export class Tour {
       this.title,
       progress,
       button("‹", "Back (left arrow)", () => this.move(-1)),
-      this.toggler,
+      this.playButton,
       button("›", "On (right arrow)", () => this.move(1)),
       button("Leave", "Leave the tour (Esc)", () => this.leave()),
     );
@@ -55,10 +55,10 @@ export class Tour {
   }
 
   begin() {
-    return this.stage.gallery.playAll(RACES, (reels) => this.tell(...reels.map(readReel)));
+    return this.stage.gallery.playAll(RACES, (reels) => this.start(...reels.map(readReel)));
   }
 
-  tell(win, lose) {
+  start(win, lose) {
     const chapters = writeChapters(win, lose);
     if (!chapters.length) return this.stage.warn(UNFIT);
     this.shots = chapters.flatMap(({ title, shots }, number) =>
@@ -71,7 +71,7 @@ export class Tour {
     if (!this.open) this.view = document.body.dataset.view;
     document.body.dataset.view = "stage";
     this.node.hidden = false;
-    this.paused = CALM.matches;
+    this.paused = REDUCED_MOTION.matches;
     return this.go(0);
   }
 
@@ -99,7 +99,7 @@ export class Tour {
     this.node.dataset.shot = number;
     if (shot.show !== "stay") this.canvas.hidden = !["scene", "figure"].includes(shot.show);
     this.show(shot);
-    this.toggler.textContent = this.paused ? "Play" : "Pause";
+    this.playButton.textContent = this.paused ? "Play" : "Pause";
     return this.run();
   }
 
@@ -128,7 +128,7 @@ export class Tour {
 
   toggle() {
     this.paused = !this.paused;
-    this.toggler.textContent = this.paused ? "Play" : "Pause";
+    this.playButton.textContent = this.paused ? "Play" : "Pause";
     const { player } = this.stage;
     if (this.shot.show !== "race" && this.shot.show !== "stay") return;
     if (this.paused) player.pause();
@@ -137,24 +137,24 @@ export class Tour {
 
   press(event) {
     if (!this.open || event.ctrlKey || event.metaKey || event.altKey) return;
-    const acts = {
+    const actions = {
       ArrowLeft: () => this.move(-1),
       ArrowRight: () => this.move(1),
       Escape: () => this.leave(),
       " ": () => this.toggle(),
     };
-    const act = acts[event.key];
-    // Otherwise the page's own keys would begin another race behind the tour.
+    const action = actions[event.key];
+    // Otherwise the page's own key handler might begin another race behind the tour.
     if (event.key.length === 1 && event.key !== " ") event.stopPropagation();
-    if (!act || (event.key === " " && event.target.closest?.("button"))) return;
+    if (!action || (event.key === " " && event.target.closest?.("button"))) return;
     event.preventDefault();
     event.stopPropagation();
-    act();
+    action();
   }
 
   show(shot) {
     const { player } = this.stage;
-    const shows = {
+    const showers = {
       race: () => this.showRace(shot),
       scene: () => this.showScene(shot),
       figure: () => this.canvas.replaceChildren(drawBars(shot.bars)),
@@ -163,7 +163,7 @@ export class Tour {
       end: () => {},
       stay: () => {},
     };
-    shows[shot.show]();
+    showers[shot.show]();
   }
 
   showRace({ reel, soloLane }) {
@@ -177,7 +177,7 @@ export class Tour {
     const { clientWidth: width, clientHeight: height } = this.canvas;
     this.places = placeScene(scene, width, height);
     this.range = [startOf(from), startOf(to) + PHASES[to][1] - 1];
-    this.drawScene(CALM.matches ? 1 : 0);
+    this.drawScene(REDUCED_MOTION.matches ? 1 : 0);
   }
 
   drawScene(share) {

@@ -1,4 +1,4 @@
-// The race track: each lane runs from its first token to the end of the answer, and the first over the line wins.
+// The race track: each lane runs from its first token to the end of the answer, and the first lane there wins.
 import { make, write } from "./dom.js";
 import { countOf, seconds } from "./format.js";
 import { hueOf } from "./lanes.js";
@@ -6,10 +6,10 @@ import { hueOf } from "./lanes.js";
 const PLACES = ["1st", "2nd", "3rd", "4th", "5th", "6th"];
 const TICKS = [1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000];
 const MAX_TICKS = 8;
-// Where the finish line stands, as a share of the track.
+// The position of the finish line, as a share of the track.
 const LINE = 0.965;
 
-// Numbers of tokens to mark on the way to `total`.
+// The round numbers of tokens to mark on a track of `total` tokens.
 export function placeTicks(total) {
   const distance = TICKS.find((tick) => total / tick <= MAX_TICKS) ?? total / MAX_TICKS;
   const ticks = [];
@@ -22,7 +22,7 @@ export class Track {
     this.host = host;
   }
 
-  // `total`: the tokens to the finish line, or a list with each lane's.
+  // `total` is the number of tokens to the finish line, or a list with that number for each lane.
   show(methods, total) {
     this.first = this.totals = undefined;
     this.rows = methods.map((method) => this.lane(method));
@@ -96,7 +96,7 @@ export class Track {
     fill.style.transform = `scaleX(${LINE * Math.min(1, tokens / this.totals[lane])})`;
   }
 
-  // The index of the lane that was first over the line; undefined before.
+  // The index of the lane that finished first; undefined until one has finished.
   get winner() {
     return this.first && this.rows.indexOf(this.first);
   }
@@ -115,7 +115,8 @@ export class Track {
     for (const runner of this.rows) {
       const { tokens, ms, end } = runner;
       const place = ended.indexOf(runner);
-      write(runner.words, !tokens ? "" : end ? `${tokens} tok in ${seconds(ms)}` : countOf(tokens, "token"));
+      const progress = end ? `${tokens} tok in ${seconds(ms)}` : countOf(tokens, "token");
+      write(runner.words, tokens ? progress : "");
       write(runner.place, place < 0 || this.rows.length === 1 ? "" : PLACES[place]);
       runner.row.dataset.place = place + 1;
     }

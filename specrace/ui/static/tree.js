@@ -2,9 +2,11 @@
 import { svg } from "./dom.js";
 import { percent, shorten } from "./format.js";
 
+// Maximum number of nodes that are drawn.
 export const TREE_NODES = 32;
 export const NODE_PX = 38;
-const DEPTHS_PX = 22;
+// The gap between the columns of two depths.
+const DEPTH_GAP_PX = 22;
 const ROW_PX = 44;
 export const NODE_WORDS = {
   root: "the pending token: printed already, not yet read by the model",
@@ -15,7 +17,7 @@ export const NODE_WORDS = {
   bonus: "the model's own token, one a step",
 };
 
-// What became of every node of a step's tree.
+// For every node of a step's tree, its kind: a key of NODE_WORDS.
 export function judge(event) {
   const { parents } = event.tree;
   const path = new Set(event.verdict.path);
@@ -27,7 +29,7 @@ export function judge(event) {
   });
 }
 
-// Chooses at most `maxNodes` nodes, first the accepted path. A chosen node's parent is always chosen too.
+// Chooses at most `maxNodes` nodes, beginning with the accepted path. The parent of a chosen node is always chosen too.
 export function chooseNodes(event, maxNodes) {
   const path = event.verdict.path.slice(0, maxNodes);
   const chosen = new Set(path);
@@ -37,8 +39,8 @@ export function chooseNodes(event, maxNodes) {
   return [...chosen].sort((a, b) => a - b);
 }
 
-// How often the drafter had seen each node: from its note, or for a chain from its table's rows. Sampled nodes have a
-// probability instead.
+// How often the drafter had seen each node, from its note or, for a chain, from the rows of its table. Sampled nodes have
+// a probability instead.
 export function countNodes({ tree, note, checks }) {
   if (note?.counts?.length) return note.counts;
   const rows = (note?.rows ?? []).filter((row) => row.counts?.length);
@@ -66,14 +68,14 @@ export class Tree {
       const piece = event.pieces[node] ?? "";
       return { node, parent: parents[node], kind: kinds[node], piece, small: count || prob, prob, count };
     });
-    this.left = parents.length - this.nodes.length;
+    this.omitted = parents.length - this.nodes.length;
     this.addBonus(event, following);
     this.place();
   }
 
   addBonus(event, following) {
     const { path } = event.verdict;
-    // The end of a very long path is not drawn, nor what follows it.
+    // The end of a very long path is not drawn, and neither is the bonus token after it.
     if (event.emitted.length < path.length || path.length > TREE_NODES) return;
     const text = event.texts[path.length - 1] ?? "";
     const piece = following?.pieces[0] || text || (event.end === "eos" ? "end" : "·");
@@ -88,7 +90,7 @@ export class Tree {
     });
   }
 
-  // Lays out the nodes from left to right: leaves one below the other, a parent in the middle of its children.
+  // Lays out the nodes from left to right: leaves are below one another, and a parent is in the middle of its children.
   place() {
     const byNode = new Map(this.nodes.map((node) => [node.node, node]));
     const widths = [];
@@ -107,7 +109,7 @@ export class Tree {
       widths[node.depth] = Math.max(widths[node.depth] ?? 0, node.width);
     }
     const lefts = [2];
-    for (const [depth, width] of widths.entries()) lefts.push(lefts[depth] + width + DEPTHS_PX);
+    for (const [depth, width] of widths.entries()) lefts.push(lefts[depth] + width + DEPTH_GAP_PX);
     let row = 0;
     const placeNode = (node) => {
       node.children.forEach(placeNode);
@@ -116,7 +118,7 @@ export class Tree {
       node.y = first ? (first.y + last.y) / 2 : ROW_PX * row++;
     };
     placeNode(this.nodes[0]);
-    this.width = lefts.at(-1) - DEPTHS_PX + 4;
+    this.width = lefts.at(-1) - DEPTH_GAP_PX + 4;
     this.height = ROW_PX * row + 2;
   }
 
@@ -134,11 +136,12 @@ export class Tree {
   }
 
   edge(parent, child) {
-    const [x0, y0, x1, y1] = [parent.x + parent.width, parent.y + NODE_PX / 2, child.x, child.y + NODE_PX / 2];
-    const middle = x1 - DEPTHS_PX / 2;
+    const from = { x: parent.x + parent.width, y: parent.y + NODE_PX / 2 };
+    const to = { x: child.x, y: child.y + NODE_PX / 2 };
+    const middle = to.x - DEPTH_GAP_PX / 2;
     return svg("path", {
       class: `edge ${child.kind}`,
-      d: `M${x0} ${y0}H${middle - 6}C${middle + 4} ${y0} ${middle - 6} ${y1} ${x1} ${y1}`,
+      d: `M${from.x} ${from.y}H${middle - 6}C${middle + 4} ${from.y} ${middle - 6} ${to.y} ${to.x} ${to.y}`,
     });
   }
 
@@ -157,7 +160,7 @@ export class Tree {
     if (node.kind === "accepted")
       group.append(svg("path", { class: "bars", d: `M1.5 0V${NODE_PX - 1.5}H${node.width - 1.5}V0` }));
     const piece = svg("text", { class: "piece", x: node.width / 2, y: node.small ? 17 : 24 });
-    // The cross is not struck through, or a token of one letter could not be read.
+    // The cross is a separate element, which is not struck through: else a token of one letter could not be read.
     if (node.mark) piece.append(svg("tspan", { class: "cross" }, node.mark));
     piece.append(svg("tspan", { class: "said" }, node.text));
     group.append(piece);
