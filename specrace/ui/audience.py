@@ -1,4 +1,4 @@
-"""Polls of the audience: a stage opens one, and phones that follow its link or QR code vote for the lane to win."""
+"""Polls of the audience: a stage opens a poll, and phones that follow its link or QR code vote for a lane to win."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")
 MAX_POLLS, MAX_VOTERS = 100, 5000
 POLLS_PER_HOUR = 20
 MAX_TITLE = 60
-# Requests a second of all phones together, so that a full hall does not slow down the lanes.
+# All phones together request the poll's state this often, so that a full hall does not slow down the lanes.
 STATES_PER_S = 20
+# The shortest time after which a phone requests the state again.
 MIN_WAIT_MS = 1500
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; "
@@ -41,7 +42,7 @@ TOKEN = re.compile(r"[\w-]{16,64}")
 
 @dataclass
 class Poll:
-    """One question to the room. `votes` maps a browser's random name to the index of its lane; nothing else is kept."""
+    """A poll. `votes` maps a browser's random id to the index of a lane; nothing else about a voter is stored."""
 
     key: str
     lanes: list[str] = field(default_factory=list)
@@ -59,9 +60,9 @@ class Poll:
         if not is_open:
             self.winner = winner
 
-    def vote(self, voter: str, number: int, choice: int) -> None:
-        """Count a browser's vote in place of its former one. Raises InputError."""
-        if number != self.round or not self.open:
+    def vote(self, voter: str, round_number: int, choice: int) -> None:
+        """Count a browser's vote; it replaces an earlier one in the round. Raises InputError."""
+        if round_number != self.round or not self.open:
             raise InputError("The votes of this race are closed; wait for the next one.")
         if not 0 <= choice < len(self.lanes):
             raise InputError("There is no such lane.")
@@ -70,7 +71,7 @@ class Poll:
         self.votes[voter] = choice
 
     def state(self, voter: str = "") -> dict[str, Any]:
-        """What a phone and the stage show; `wait_ms` is when to ask again."""
+        """What the stage and the `voter`'s phone show; after `wait_ms` they should request the state again."""
         counts = Counter(self.votes.values())
         return {
             "round": self.round,
@@ -84,7 +85,7 @@ class Poll:
 
 
 class Audience:
-    """The polls of a server; beyond MAX_POLLS the least recently used is dropped.
+    """The polls of a server. Beyond MAX_POLLS the least recently used poll is dropped.
 
     `network_address` is the server's URL on its network, if it has one.
     """
@@ -100,7 +101,7 @@ class Audience:
         return f'<meta name="specrace-reach" content="{html.escape(self._network_address)}">'
 
     def open(self, address: str | None, origin: Any) -> dict[str, Any]:
-        """Open a poll: its code, the key that steers it, its link, and the link's QR code as rows of 0 and 1.
+        """Open a poll. Returns its code, the key that controls it, its link, and the link's QR code as rows of 0 and 1.
 
         `origin` is the URL at which phones reach this server. Raises InputError.
         """
@@ -125,11 +126,11 @@ class Audience:
         self._polls.move_to_end(code)
         return self._polls[code]
 
-    def steer(self, code: str, body: Any) -> dict[str, Any]:
+    def control(self, code: str, body: Any) -> dict[str, Any]:
         """Open or close a round; `body` is the stage's request. Raises InputError."""
         poll = self[code]
         if not isinstance(body, dict) or not secrets.compare_digest(str(body.get("key")).encode(), poll.key.encode()):
-            raise InputError("Only the stage that has opened this poll steers it.")
+            raise InputError("Only the stage that opened this poll can control it.")
         lanes, winner = body.get("lanes"), body.get("winner")
         if not isinstance(lanes, list) or not 1 <= len(lanes) <= MAX_PAGE_LANES or not all(map(_is_title, lanes)):
             raise InputError(f"A poll has 1 to {MAX_PAGE_LANES} lanes.")
@@ -140,15 +141,15 @@ class Audience:
 
 
 def audience_routes(audience: Audience, phone: str) -> list[Route]:
-    """Routes through which the stage opens and steers polls, and phones vote. `phone` is the phones' HTML."""
+    """Routes by which the stage opens and controls polls, and phones vote. `phone` is the HTML of the phones' page."""
 
     async def create(request: Request) -> Response:
         body = await request.json()
         origin = body.get("origin") if isinstance(body, dict) else None
         return JSONResponse(audience.open(address_of(request), origin))
 
-    async def steer(request: Request) -> Response:
-        return JSONResponse(audience.steer(request.path_params["code"], await request.json()))
+    async def control(request: Request) -> Response:
+        return JSONResponse(audience.control(request.path_params["code"], await request.json()))
 
     async def show(request: Request) -> Response:
         answer = HTMLResponse(phone, headers={"Content-Security-Policy": POLICY, "Cache-Control": "no-store"})
@@ -162,27 +163,30 @@ def audience_routes(audience: Audience, phone: str) -> list[Route]:
     async def state(request: Request) -> Response:
         return JSONResponse(audience[request.path_params["code"]].state(_voter(request)))
 
-    async def vote(request: Request) -> Response:
-        poll, body, voter = audience[request.path_params["code"]], await request.json(), _voter(request)
+    async def cast_vote(request: Request) -> Response:
+        poll = audience[request.path_params["code"]]
+        body = await request.json()
+        voter = _voter(request)
         if not voter:
             raise InputError("Allow this page its cookie: it keeps you from voting twice.")
-        number, choice = (body.get("round"), body.get("choice")) if isinstance(body, dict) else (None, None)
-        if type(number) is not int or type(choice) is not int:
+        vote = body if isinstance(body, dict) else {}
+        round_number, choice = vote.get("round"), vote.get("choice")
+        if type(round_number) is not int or type(choice) is not int:
             raise InputError("A vote has a round and a choice.")
-        poll.vote(voter, number, choice)
+        poll.vote(voter, round_number, choice)
         return JSONResponse(poll.state(voter))
 
     return [
         Route("/audience", _with_json_errors(create), methods=["POST"]),
         Route("/audience/{code}", show, methods=["GET"]),
-        Route("/audience/{code}", _with_json_errors(steer), methods=["POST"]),
+        Route("/audience/{code}", _with_json_errors(control), methods=["POST"]),
         Route("/audience/{code}/state", _with_json_errors(state)),
-        Route("/audience/{code}/vote", _with_json_errors(vote), methods=["POST"]),
+        Route("/audience/{code}/vote", _with_json_errors(cast_vote), methods=["POST"]),
     ]
 
 
 def find_network_address(bound: Sequence[str], port: int) -> str:
-    """The URL at which other machines on the network reach a server bound to these hosts; "" if none can."""
+    """The URL at which other machines on the network reach a server bound to these hosts; "" if they cannot."""
     if space := os.environ.get("SPACE_HOST"):
         return f"https://{space.split(',')[0]}"
     if _in_container():
@@ -195,14 +199,15 @@ def find_network_address(bound: Sequence[str], port: int) -> str:
 
 
 def _in_container() -> bool:
-    """Whether this is a container or WSL, whose network is not the phones' network."""
+    """Whether this is a container or WSL, whose network phones cannot reach."""
     return any(map(os.path.exists, CONTAINER_FILES)) or "microsoft" in os.uname().release.lower()
 
 
 def _local_address() -> str:
-    """This machine's IP address on its network; "" without one. Connecting a datagram socket sends nothing."""
+    """This machine's IP address on its network; "" if it has none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
+            # Connecting a datagram socket sends nothing, but chooses the address that packets would come from.
             probe.connect(("192.0.2.1", 9))
             return str(probe.getsockname()[0])
         except OSError:
@@ -226,6 +231,7 @@ def _with_json_errors(handle: Callable[[Request], Any]) -> Callable[[Request], A
 
 
 def _voter(request: Request) -> str:
+    """The random id in the browser's cookie; "" if it has none yet."""
     voter = request.cookies.get(COOKIE, "")
     return voter if TOKEN.fullmatch(voter) else ""
 

@@ -1,4 +1,4 @@
-"""What programs and agents call by name: race, retrieve, score and recommend, documented where they list endpoints."""
+"""The endpoints that programs and agents call: race, retrieve, score and recommend, with their schemas and help."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from specrace.ui.worker import Worker
 if TYPE_CHECKING:
     from specrace.retrieval.retriever import Hit
 
-# The schema that Gradio's file components have: clients upload such a value, and their documentation shows a path.
+# The schema of Gradio's file components: Gradio's clients upload such a value, and show it as a path in their help.
 FILE = {
     "title": "FileData",
     "type": "object",
@@ -46,7 +46,7 @@ FILE = {
 RESULT = {"type": "object", "additionalProperties": {}}
 UPLOADED = "over HTTP, a path that POST /gradio_api/upload returned"
 LOG_MB = log_scores.MAX_BYTES // 10**6
-# The help of parameters that are no setting of a race.
+# The help of parameters that are not settings of a race.
 HELP = {
     "question": f"About the documents; at most {MAX_QUESTION_CHARACTERS:,} characters.",
     "lanes": f"Names, up to {MAX_PAGE_LANES}.",
@@ -63,7 +63,7 @@ HELP = {
     "batch": f"Requests that the engine decodes at a time: {', '.join(map(str, BATCHES))}.",
     "tokenizer": "The model whose tokenizer reads a log of text; empty: the server's own. Token ids need none.",
 }
-# Schemas of parameters that say more than their Python types.
+# Schemas that are more precise than the parameters' Python types.
 TYPES: dict[str, dict[str, Any]] = {
     "files": {"type": "array", "items": FILE},
     "log": FILE,
@@ -71,7 +71,7 @@ TYPES: dict[str, dict[str, Any]] = {
     "batch": {"enum": list(BATCHES)},
     "options": {"type": "object", "additionalProperties": {"type": "object"}},
 }
-# An agent's tool names a file by the path that its upload returned.
+# In a call of an agent's tool, a file is the path that its upload returned.
 TOOL_TYPES = {"files": {"type": "array", "items": {"type": "string"}}, "log": {"type": "string"}}
 
 
@@ -88,14 +88,14 @@ def documented(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def describe(name: str) -> str:
-    """A parameter's help; for a race's settings that of the page, with the valid values."""
+    """A parameter's help. For a setting of a race it is the page's help and the valid values."""
     if name in HELP:
         return HELP[name]
     return f"{SETTINGS[name].help} Give {SETTINGS[name].range(shared=True)}."
 
 
 class Endpoints:
-    """The endpoints of a page. When a caller leaves, its work is stopped."""
+    """The endpoints of a page. When a caller disconnects, its work is stopped."""
 
     def __init__(
         self, worker: Worker, workbenches: uploads.VisitWorkbenches, models: ModelChoices, visitors: Visitors
@@ -106,7 +106,7 @@ class Endpoints:
         self._visitors = visitors
 
     def add_to(self, page: gr.Blocks) -> None:
-        """Add them to `page`, with what Gradio does not read from their signatures: help, bounds, lanes and files."""
+        """Add the endpoints to `page`. Adds to their schemas what Gradio cannot derive from the signatures."""
         for function in (self.race, self.retrieve, self.score, self.recommend):
             gr.api(function, concurrency_limit=None)
             added = page.fns[max(page.fns)]
@@ -240,7 +240,7 @@ class Endpoints:
         return {"engines": engines, **{name: value for name, value in advice.items() if name != "tried"}}
 
     def _parse_log_request(self, lanes: Any, columns: Any, tokenizer: Any) -> tuple[list[str], dict[str, Any]]:
-        """The lanes, and the request for `score_log` or `advise_log`. Raises InputError."""
+        """The lanes, and the request for `score_log`; `advise_log` needs more fields. Raises InputError."""
         if not isinstance(lanes, list) or not all(isinstance(name, str) for name in lanes):
             raise InputError('The lanes are not a list of names; give ["trie", "suffix"].')
         if not isinstance(columns, str) or not isinstance(tokenizer, str):
@@ -269,7 +269,7 @@ class Endpoints:
             caller_left.set()
 
     def _log_source(self, request: gr.Request, log: Any, text: Any) -> Path | str:
-        """The path of the uploaded log, or the log's text, whichever was given. Raises InputError."""
+        """The path of the uploaded log, or the log's text, whichever the caller sent. Raises InputError."""
         if not self._visitors.limits.uploads:
             raise InputError(NO_FILES)
         if not isinstance(text, str) or bool(log) == bool(text.strip()):
@@ -286,7 +286,7 @@ class Endpoints:
         return files[0]
 
     async def _upload(self, request: gr.Request, files: Any) -> uploads.Upload | None:
-        """The caller's own documents, read. Raises InputError."""
+        """Read the caller's documents; returns None if there are none. Raises InputError."""
         paths = self._visitors.uploaded_paths(address_of(request), files)
         return await asyncio.to_thread(self._workbenches.read, _caller(request), paths) if paths else None
 
@@ -302,6 +302,7 @@ def schema(name: str, derived: Mapping[str, Any], lanes: Sequence[str]) -> dict[
 
 
 def _bounded(setting: Setting, derived: dict[str, Any]) -> dict[str, Any]:
+    """The schema `derived` from a setting's type, with the setting's choices or bounds."""
     if setting.choices:
         return {"enum": list(setting.choices)}
     low, high = setting.bounds(shared=True)
@@ -311,19 +312,20 @@ def _bounded(setting: Setting, derived: dict[str, Any]) -> dict[str, Any]:
 
 
 def _caller(request: gr.Request) -> str:
-    """The key of a program's work, in place of a visit: programs are told apart by their address."""
+    """The key of an API client's jobs, in place of a visit's id. Clients are distinguished by their address."""
     return f"api {address_of(request)}"
 
 
 async def _wait_for_success(job: Job) -> None:
+    """Wait for a job. Raises InputError if it failed."""
     await wait_until_done(job)
     if job.error:
         raise InputError(job.error)
 
 
 def _passage(hit: Hit) -> dict[str, Any]:
-    telling = [sentence for sentence in hit.sentences if sentence.evidence]
-    ranked = sorted(telling, key=lambda sentence: sentence.evidence)
+    evidence = [sentence for sentence in hit.sentences if sentence.evidence]
+    ranked = sorted(evidence, key=lambda sentence: sentence.evidence)
     passage = hit.passage
     return {
         "document": passage.document,

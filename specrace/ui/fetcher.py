@@ -26,9 +26,9 @@ BROKEN = "the process that fetched it ended; the next start tries again"
 
 
 class Fetcher:
-    """Fetches one model. `text` describes the progress; `on_ready` is called with the name once the model is there.
+    """Fetches one model. `text` describes the progress; `on_ready` is called with the name when the model is ready.
 
-    `offline` is the user's own value of HF_HUB_OFFLINE, which the server overwrites in its own environment.
+    `offline` is the user's value of HF_HUB_OFFLINE, which the server overwrites in its own environment.
     """
 
     def __init__(self, name: str, on_ready: Callable[[str], object] | None = None, offline: str = "") -> None:
@@ -49,7 +49,7 @@ class Fetcher:
         return self._done.is_set()
 
     def wait(self, timeout: float) -> bool:
-        """Block until it is done; False after `timeout` seconds."""
+        """Wait until the fetch has ended. Returns False if that takes longer than `timeout` seconds."""
         return self._done.wait(timeout)
 
     def worked_since(self, moment: float) -> bool:
@@ -57,7 +57,7 @@ class Fetcher:
         return self._began.is_set() and (not self.done or self._ended_at > moment)
 
     def start(self) -> None:
-        """Begin, in a process of low priority that ends with this one."""
+        """Start the fetch in a process of low priority, which ends with this one."""
         # Spawned: a fork would copy the model and the locks of its threads.
         context = multiprocessing.get_context("spawn")
         self._connection, process_end = context.Pipe()
@@ -71,12 +71,13 @@ class Fetcher:
         threading.Thread(target=self._listen, args=[self._connection], name="fetcher", daemon=True).start()
 
     def close(self) -> None:
-        """End the process. The next fetch keeps complete files, and resumes a partly downloaded wheel."""
+        """End the process. The next fetch uses files that are complete, and resumes a partly downloaded wheel."""
         if self._connection is not None:
             with contextlib.suppress(OSError):
                 self._connection.send_bytes(b"end")
 
     def _listen(self, connection: Connection) -> None:
+        """Receive the process's messages until the fetch has ended."""
         kind, text = "broken", BROKEN
         with contextlib.suppress(EOFError, OSError):
             while kind not in ("ready", "failed"):
@@ -95,12 +96,12 @@ class Fetcher:
 
 def _work(connection: Connection, name: str, offline: str) -> None:
     """Fetch in this process, and report in short messages. The process ends when the server closes or dies."""
-    # A process group of its own: Ctrl-C goes to the server only, and child processes end with this one.
+    # With a separate process group, Ctrl-C reaches the server only, and child processes are killed with this one.
     os.setsid()
     threading.Thread(target=_end_with_server, args=[connection], daemon=True).start()
     with contextlib.suppress(OSError):
         os.nice(19)
-    # Set before the libraries that read them are imported. One thread, to leave the other processors to the race.
+    # Set before importing the libraries that read these variables. One thread leaves the other processors to the race.
     os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": offline}
     reported_at = float("-inf")
 

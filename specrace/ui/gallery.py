@@ -24,7 +24,7 @@ class Gallery:
     """The races of some recordings. A recording that cannot be shown is left out and logged."""
 
     def __init__(self, files: Sequence[Path] = ()) -> None:
-        # Largest model first, then highest speedup: the first ones play while nobody acts.
+        # Largest model first, then highest speedup: the page plays the first ones while no visitor acts.
         self.cards: list[dict[str, Any]] = []
         self._reels: dict[str, str] = {}
         for file in files:
@@ -38,11 +38,11 @@ class Gallery:
 
     @classmethod
     def in_folder(cls, folder: Path) -> Gallery:
-        """The recordings in a folder, by name."""
+        """The recordings in a folder, sorted by file name."""
         return cls(sorted(folder.glob("*.jsonl")))
 
     def play_recorded(self, name: Any) -> Answer:
-        """The page's call: {"reel"} of the recording `name`, or {"error"} with a sentence."""
+        """Answer a call from the page: {"reel"} of the recording `name`, or {"error"} with a sentence."""
         reel = self._reels.get(name) if isinstance(name, str) else None
         return {"error": "There is no such recording; reload the page."} if reel is None else {"reel": reel}
 
@@ -54,8 +54,9 @@ def open_recorded(name: str, content: bytes) -> bytes:
 
 def describe_card(events: Sequence[Event]) -> dict[str, Any]:
     """The facts on a race's card, all from the recording."""
-    started, (finished, repeated) = events[0], ending(events)
-    assert isinstance(started, Started), "read_recording has checked it"
+    started = events[0]
+    assert isinstance(started, Started), "read_recording checks this"
+    finished, repeated = ending(events)
     fastest = max((with_medians(lane, repeated) for lane in finished.lanes), key=lambda lane: lane.speedup)
     title = next(info.title for info in started.lanes if info.lane == fastest.lane)
     return {

@@ -1,4 +1,4 @@
-"""What Gradio's page lacks: errors that keep a visitor's words out of the log, and uploads with limits."""
+"""Replaces parts of Gradio's page: errors do not log what a visitor sent, and uploads have limits."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class Refusal(gr.Error):
 
 
 class Page(gr.Blocks):
-    """Gradio's page, but it logs no component's error (which quotes the input) and fetches no URL.
+    """Gradio's page, except that it never logs a component's error (which quotes the input) and never fetches a URL.
 
-    On a Space it does not ask Hugging Face for a header and fonts.
+    On a Space it does not request a header and fonts from Hugging Face.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -59,7 +59,7 @@ class Page(gr.Blocks):
     async def process_api(self, block_fn: Any, inputs: list[Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Handle an event. Raises gr.Error with a sentence for the visitor."""
         if isinstance(request := kwargs.get("request"), Request):
-            # A tool's call has no Gradio session, so its reader's key stands in.
+            # A tool's call has no Gradio session, so the key of its reader takes the place of the session hash.
             kwargs["request"] = gr.Request(request, session_hash=request.scope.get(READER))
         try:
             gradio_client.traverse(inputs, _check_file, _is_file)
@@ -131,7 +131,7 @@ def _explain(path: str, error: Exception) -> tuple[int, str]:
 
 
 async def explain_bad_body(_: Request, error: Exception) -> Response:
-    """Answer what is wrong with a body. FastAPI's own answer repeats the body, and fails if it has NaN in it."""
+    """Say what is wrong with a request's body. FastAPI's answer would repeat the body, and fail if it contains NaN."""
     assert isinstance(error, RequestValidationError)
     problem = error.errors()[0]
     field = ".".join(str(part) for part in problem["loc"])
@@ -139,7 +139,7 @@ async def explain_bad_body(_: Request, error: Exception) -> Response:
 
 
 def upload_routes(page: gr.Blocks, visitors: Visitors, telemetry: Telemetry) -> list[Route]:
-    """Routes for documents, in place of Gradio's own, which take any number of files of any kind."""
+    """Routes that receive documents. Gradio's routes, which they replace, accept any number of files of any kind."""
 
     async def receive(request: Request) -> Response:
         address = request.client.host if request.client else None
@@ -169,7 +169,7 @@ def upload_routes(page: gr.Blocks, visitors: Visitors, telemetry: Telemetry) -> 
 
 
 def _documents(form: FormData) -> list[tuple[str, UploadFile]]:
-    """The files in a form, each with a name that is safe on disk. Whether they can be used is checked later."""
+    """The files in a form, each with a name that is safe on disk. Their content is checked later."""
     files = [file for file in form.getlist("files") if isinstance(file, UploadFile)]
     names = [gradio_client.strip_invalid_filename_characters(Path(file.filename or "").name) for file in files]
     return [(name if name.strip(". ") else "unnamed", file) for name, file in zip(names, files, strict=True)]
@@ -180,7 +180,7 @@ def _save(name: str, data: bytes) -> str:
 
 
 def _is_file(value: Any) -> bool:
-    # Gradio's own check fails unless both are strings.
+    # Gradio's own check raises an error unless both values are strings.
     return isinstance(value, dict) and "path" in value and "meta" in value
 
 

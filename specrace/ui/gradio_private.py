@@ -1,6 +1,6 @@
-"""All uses of Gradio's private parts: its queue's period, its HTML, sign-ins, tools.
+"""All uses of Gradio's internals on the server: its queue's period, its HTML, sign-ins, tools.
 
-What the page's scripts need of Gradio's DOM is in static/gradio.js.
+The page's scripts use Gradio's DOM only through static/gradio.js.
 """
 
 from __future__ import annotations
@@ -21,27 +21,29 @@ from specrace.ui.guard import API
 from specrace.ui.visitors import LOGINS_PER_MINUTE, Visitors
 
 QUEUE_PERIOD_S = 0.01
-# Gradio keeps 10,000 sessions, each with a copy of the page's configuration, 0.2 MB. It makes a lost one anew.
+# By default Gradio keeps 10,000 sessions, each with a copy of the page's configuration (0.2 MB). If a dropped session
+# is used again, Gradio creates a new one.
 MAX_SESSIONS = 100
-# What the page requests before anybody has signed in.
+# Paths that the page requests before the visitor has signed in.
 OPEN_PATHS = tuple(f"{API}/{name}" for name in ("login_check", "app_id", "startup-events", "user"))
 
 
 def limit_overhead(page: gr.Blocks) -> None:
-    """Let Gradio check its queue less often and keep fewer sessions.
+    """Make Gradio check its queue less often and keep fewer sessions.
 
-    By default it checks a thousand times a second, at the expense of a race in the same process, and every call of the
-    API leaves a session behind.
+    By default it checks a thousand times a second, which slows down a race in the same process, and every API call
+    leaves a session behind.
     """
     page._queue.sleep_when_free = QUEUE_PERIOD_S
     page.state_session_capacity = MAX_SESSIONS
 
 
 def serve_tools(page: gr.Blocks, types: Mapping[str, Any]) -> None:
-    """Let a page's MCP tools call its endpoints in this process and answer as JSON; `types`: schemas by parameter.
+    """Make a page's MCP tools call its endpoints in this process and answer in JSON.
 
-    Gradio would call its own server over HTTP: then it would upload files of this machine that a caller names, and all
-    callers would seem to be this machine. MCP's resources and prompts would still go that way, so they are refused.
+    `types` maps a parameter's name to its schema. By default Gradio calls its own server over HTTP. It would then
+    upload any file of this machine that a caller names, and all callers would seem to be this machine. MCP's resources
+    and prompts always use HTTP, so they are refused.
     """
     server: Any = page.mcp_server_obj
     if server is None:
@@ -72,7 +74,7 @@ def serve_tools(page: gr.Blocks, types: Mapping[str, Any]) -> None:
 class EarlyHead:
     """ASGI middleware that inserts HTML at the start of the page's head.
 
-    Modules run in the order of the page, and `launch(head=...)` would put ours after Gradio's.
+    Script modules run in the order of the HTML, and Gradio's option `head` would put ours after Gradio's own.
     """
 
     def __init__(self, app: ASGIApp, html: str) -> None:
@@ -85,7 +87,7 @@ class EarlyHead:
         await self._app(scope, receive, self._with_head(send) if is_page else send)
 
     def _with_head(self, send: Send) -> Send:
-        """`send` with the HTML in the page, whose headers wait for the new length: Gradio sends it in one piece."""
+        """`send` that inserts the HTML. Headers are held until the page arrives, which Gradio sends in one piece."""
         start: Message = {}
 
         async def insert(message: Message) -> None:
@@ -104,12 +106,12 @@ class EarlyHead:
 
 
 def password_check(auth: str | None) -> Callable[[str, str], bool] | None:
-    """The function that checks a user's sign-in, for Gradio; None if nobody needs to. `auth` is USER:PASSWORD."""
+    """The function with which Gradio checks a sign-in; None if none is needed. `auth` is USER:PASSWORD."""
     if auth is None:
         return None
 
     def check(user: str, password: str) -> bool:
-        # Compared as one string, so that the time does not tell whether the user's name alone was right.
+        # Compared as one string, so that the time does not reveal whether the user's name was right.
         return hmac.compare_digest(f"{user}:{password}".encode(), auth.encode())
 
     return check
@@ -123,12 +125,13 @@ class SignedIn:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        refusal = None
+        app: ASGIApp = self._app
         if scope["type"] == "http" and scope["app"].auth is not None:
-            refusal = self._refusal(Request(scope))
-        await (refusal or self._app)(scope, receive, send)
+            app = self._refusal(Request(scope)) or app
+        await app(scope, receive, send)
 
     def _refusal(self, request: Request) -> PlainTextResponse | None:
+        """The response that refuses a request; None if the request is allowed."""
         path = request.url.path.rstrip("/")
         if path == "/login" and not self._visitors.count_login(request.client.host if request.client else None):
             return PlainTextResponse(f"More than {LOGINS_PER_MINUTE} attempts within a minute; try later.", 429)

@@ -1,4 +1,4 @@
-"""Middleware between the network and the page: whom it answers, how much it reads, and its security headers."""
+"""Middleware between the network and the page: it checks requests, limits their size, and adds security headers."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ RECORDING = f"{API}/recording"
 LOGS = f"{API}/logs"
 ADVICE = f"{API}/advice"
 MCP = f"{API}/mcp"
-# The key of a request's scope with its reader (see `reader_of`).
+# The key in an ASGI scope under which the request's reader is stored (see `reader_of`).
 READER = "specrace.reader"
-# Bytes of a request's body, unless its path is one of MAX_BODIES.
+# Maximum number of bytes in a request's body, unless MAX_BODIES has another one for its path.
 MAX_BODY = 256_000
 MAX_BODIES = {
     UPLOAD: uploads.MAX_FILES * uploads.MAX_BYTES,
@@ -42,12 +42,13 @@ MAX_BODIES = {
     LOGS: log_scores.MAX_BYTES,
     ADVICE: log_scores.MAX_BYTES,
 }
-# Bytes of a request's path: no file's name may be longer.
+# Maximum number of bytes in a request's path: Gradio looks for a file of this name, and systems refuse longer names.
 MAX_PATH = 255
 BODY_LIMIT_S = 120.0
 NO_FILES = "This server takes no files."
 FOREIGN = (
-    "Another site's page asked for this; open this server's own page, or name a proxy before it by --allowed-hosts."
+    "Another site's page sent this request; open this server's own page, "
+    "or name the proxy in front of it with --allowed-hosts."
 )
 # Gradio's routes that nothing on the page needs.
 CLOSED = (
@@ -56,6 +57,7 @@ CLOSED = (
 )
 # MCP's older transports, which keep a connection open.
 CLOSED_MCP = (f"{MCP}/sse", f"{MCP}/messages")
+# The site that shows a Space's page in a frame.
 EMBEDDER = "https://huggingface.co"
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
@@ -75,9 +77,8 @@ INLINE_SCRIPT = re.compile(rb"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", re.DO
 class Hosts:
     """The host names that the server answers to.
 
-    A request with another name comes from a foreign page whose name was pointed at this address (DNS rebinding). That
-    cannot be done with an IP address, so a server on all interfaces answers to any IP address. `allowed` are the
-    --allowed-hosts.
+    A request with another name comes from a foreign page whose name was pointed at this address (DNS rebinding). This
+    attack needs a name, so a server on all interfaces answers to any IP address. `allowed` are the --allowed-hosts.
     """
 
     def __init__(self, bound: Sequence[str] = (), allowed: Sequence[str] = ()) -> None:
@@ -126,14 +127,15 @@ class Guard:
             await self._app(scope, receive, send)
 
     def _check(self, scope: Scope, headers: Headers) -> None:
+        """Raise HTTPException for a request that is refused."""
         host = headers.get("host", "")
         if host not in self._hosts:
-            raise HTTPException(400, "This server has another name; --allowed-hosts names those that it answers to.")
+            raise HTTPException(400, "This server does not answer to this host name; --allowed-hosts adds names.")
         if len(scope["path"].encode()) > MAX_PATH:
             raise HTTPException(414, "The address is too long.")
         if scope["path"].startswith(self._closed):
             raise HTTPException(404, "There is nothing here.")
-        # A server without uploads still lists what a log could be scored with.
+        # A GET of LOGS is allowed without uploads too: it lists the choices for scoring a log.
         is_read = scope["method"] in ("GET", "HEAD")
         if scope["path"].rstrip("/") in MAX_BODIES and not is_read and not self._visitors.limits.uploads:
             raise HTTPException(403, NO_FILES)
@@ -141,7 +143,10 @@ class Guard:
             raise HTTPException(403, FOREIGN)
 
     def _is_foreign(self, method: str, headers: Headers) -> bool:
-        """Whether another site's page sent the request, unless it only links here. Programs send neither header."""
+        """Whether another site's page sent the request. Following a link to this server is not counted.
+
+        Programs send neither Origin nor Sec-Fetch-Site, and are never foreign.
+        """
         if origin := headers.get("origin"):
             site = urlsplit(origin).netloc.lower()
             return site != headers["host"].lower() and _name(site) not in self._hosts.allowed
@@ -151,7 +156,7 @@ class Guard:
 
 
 class PagePolicy:
-    """ASGI middleware that adds the page's Content-Security-Policy: only the page's own scripts run."""
+    """ASGI middleware that adds a Content-Security-Policy to the page, so that only the page's own scripts run."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -163,7 +168,7 @@ class PagePolicy:
         await self._app(scope, receive, self._with_policy(send) if is_page else send)
 
     def _with_policy(self, send: Send) -> Send:
-        """`send` with the policy in the page's headers, which wait for the body: Gradio sends it in one piece."""
+        """`send` that adds the policy. Headers are held until the page arrives, which Gradio sends in one piece."""
         start: Message = {}
 
         async def add_policy(message: Message) -> None:
@@ -181,16 +186,16 @@ class PagePolicy:
 
 
 def page_policy(page: bytes, ancestors: str = "'none'") -> str:
-    """The Content-Security-Policy of a page: the only inline scripts that run are those in the HTML as served."""
+    """The Content-Security-Policy of a page. It allows only those inline scripts that the served HTML contains."""
     digests = {hashlib.sha256(script).digest() for script in INLINE_SCRIPT.findall(page)}
     hashes = " ".join(sorted(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests))
     return PAGE_POLICY.format(hashes=hashes, ancestors=ancestors)
 
 
 def reader_of(scope: Scope) -> str:
-    """The key under which a request reads answers: Gradio's session hash or event id; "" if it reads none.
+    """The key of the client that reads an answer by this request: Gradio's session hash or event id; "" if none does.
 
-    A tool's call reads its own answer and gets a new key.
+    A tool's call reads its answer in the same request, and gets a new key.
     """
     path = scope["path"]
     if path.startswith(MCP):
@@ -214,7 +219,7 @@ def _with_headers(send: Send) -> Send:
 
 
 def _limited(receive: Receive, limit: int) -> Receive:
-    """`receive` for a body of at most `limit` bytes, which must arrive within BODY_LIMIT_S."""
+    """`receive` that refuses a body of more than `limit` bytes, or one that takes longer than BODY_LIMIT_S."""
     length, deadline = 0, time.monotonic() + BODY_LIMIT_S
 
     async def receive_limited() -> Message:
@@ -222,7 +227,7 @@ def _limited(receive: Receive, limit: int) -> Receive:
         try:
             message = await asyncio.wait_for(receive(), deadline - time.monotonic())
         except TimeoutError:
-            raise HTTPException(408, "The rest of the request did not come.") from None
+            raise HTTPException(408, "The rest of the request did not arrive.") from None
         length += len(message.get("body", b""))
         if length > limit:
             raise _too_large(limit)
@@ -234,7 +239,7 @@ def _limited(receive: Receive, limit: int) -> Receive:
 
 
 async def _read_whole(receive: Receive) -> Receive:
-    """Read the whole body; a `receive` that returns it at once, and then waits for the visitor to disconnect."""
+    """Read the whole body. Returns a `receive` that gives it in one message, then waits for the visitor to leave."""
     chunks: list[bytes] = []
     more = True
     while more:

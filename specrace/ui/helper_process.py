@@ -29,7 +29,7 @@ from specrace.ui.uploads import read_uploads
 # A task under way: yields its progress, returns its result.
 RunningTask = Generator[bytes, None, bytes]
 OnProgress = Callable[[bytes], None]
-# Each takes a file's name and content, and returns bytes that the server passes on unread.
+# A task's arguments are a name for its error messages, and its input: a recording's content, or JSON with paths.
 TASKS: dict[str, Callable[[str, bytes], bytes | RunningTask]] = {
     "recording": open_recorded,
     "uploads": read_uploads,
@@ -40,7 +40,7 @@ PROGRESS = b"progress"
 # Far more than any file takes, even at the lowest priority on a busy machine.
 LIMIT_S = 120.0
 MEMORY_BYTES = 2**30
-# The task that runs and those that wait for it.
+# The task that runs, and those that wait for it to end.
 MAX_TASKS = 4
 POLL_PERIOD_S = 0.05
 OUR_FAULT = "Something in specrace failed; the server's log says what."
@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 
 
 class HelperProcess:
-    """Runs TASKS one at a time. The process starts with the first task, and again with the next one after it ended."""
+    """Runs TASKS one at a time. The process starts with the first task; if it has ended, the next task restarts it."""
 
     def __init__(self) -> None:
         self._slots = threading.BoundedSemaphore(MAX_TASKS)
@@ -73,9 +73,9 @@ class HelperProcess:
         stop: Callable[[], bool] = lambda: False,
         on_progress: OnProgress | None = None,
     ) -> bytes:
-        """A task's result.
+        """Run a task, and return its result.
 
-        Raises InputError if the task refuses, takes too much time or memory, is stopped, or if too many are waiting.
+        Raises InputError if the task raises one, takes too much time or memory, is stopped, or if too many are waiting.
         """
         with self._exclusive(stop):
             try:
@@ -100,7 +100,7 @@ class HelperProcess:
 
     @contextlib.contextmanager
     def _exclusive(self, stop: Callable[[], bool]) -> Iterator[None]:
-        """Wait until no other task runs, and keep others waiting inside the `with` block."""
+        """Wait until no other task runs; inside the `with` block, other tasks wait."""
         if not self._slots.acquire(blocking=False):
             raise InputError("The server is reading other visitors' files; try again in a minute.")
         try:
@@ -125,7 +125,7 @@ class HelperProcess:
         stop: Callable[[], bool],
         on_progress: OnProgress | None,
     ) -> tuple[bytes, bytes]:
-        """Send a task to the process; the kind and the body of its answer."""
+        """Send a task to the process. Returns the kind and the body of its answer."""
         connection = self._connect()
         deadline = time.monotonic() + limit_s
         connection.send_bytes(head)
@@ -158,9 +158,9 @@ class HelperProcess:
 
 @contextlib.contextmanager
 def _single_threaded() -> Iterator[None]:
-    """Keep libraries in a process started here from making a thread for each processor.
+    """Let libraries use one thread in a process that is started inside the `with` block.
 
-    The stacks and buffers of those threads would fill its memory.
+    With a thread for each processor, stacks and buffers would use up the memory that the process may have.
     """
     former = {name: os.environ.get(name) for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")}
     os.environ.update(dict.fromkeys(former, "1"))
@@ -192,7 +192,7 @@ def _serve(connection: Connection) -> None:
 
 
 def _answer(task: str, name: str, content: bytes, on_progress: OnProgress) -> tuple[bytes, bytes]:
-    """The kind of a task's answer, "done" or "refused", and its result or the reason."""
+    """Run a task. Returns "done" and its result, or "refused" and the reason."""
     try:
         result = TASKS[task](name, content)
         if not isinstance(result, bytes):
@@ -208,6 +208,7 @@ def _answer(task: str, name: str, content: bytes, on_progress: OnProgress) -> tu
 
 
 def _finish(running: RunningTask, on_progress: OnProgress) -> bytes:
+    """Run a task to its end, and return its result."""
     while True:
         try:
             progress = next(running)
@@ -217,7 +218,7 @@ def _finish(running: RunningTask, on_progress: OnProgress) -> bytes:
 
 
 def _limit_resources() -> None:
-    """Take the lowest priority and bound the memory, on systems that can."""
+    """Set the lowest priority and a limit on memory, on systems that can."""
     with contextlib.suppress(ImportError, OSError, ValueError, AttributeError):
         os.nice(19)
         import resource

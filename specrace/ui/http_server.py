@@ -25,18 +25,19 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from specrace.core.errors import InputError
 
-# The environment variable with the log's format, and the logger of the server's events.
+# The names of the environment variable with the log's format, and of the logger for the server's events.
 LOG_FORMAT, EVENTS = "SPECRACE_LOG", "specrace.events"
 FIRST_PORT, NUM_PORTS = 7860, 100
+# Time for a request's head to arrive, and for open responses to end when the server shuts down.
 HEAD_LIMIT_S = 20.0
 CLOSE_LIMIT_S = 3
 MAX_CONNECTIONS = 500
-# The addresses of a Space's proxy, whose X-Forwarded-For names the visitor.
+# The addresses of a Space's proxy, whose X-Forwarded-For header names the visitor.
 SPACE_PROXIES = ["127.0.0.1", "10.0.0.0/8"]
 
 
 def open_sockets(host: str, port: int | None) -> list[socket.socket]:
-    """Sockets on `port`, or else on the first free port. Raises InputError if the address cannot be served on."""
+    """Open sockets on `port`, or else on the first free port. Raises InputError if the address cannot be used."""
     if port is not None and not 1 <= port <= 65535:
         raise InputError(f"The port is {port}; give one from 1 to 65535.")
     cause: Exception
@@ -46,21 +47,21 @@ def open_sockets(host: str, port: int | None) -> list[socket.socket]:
         except OSError as error:
             reason, cause = error.strerror, error
         except UnicodeError as error:
-            # The name has an empty part or is too long.
+            # The host name has an empty label or is too long.
             reason, cause = "not the name of a host", error
-    where = f"{host}:{port}" if port is not None else host
-    raise InputError(f"{where} cannot be served on ({reason}); give another --port or --host.") from cause
+    address = f"{host}:{port}" if port is not None else host
+    raise InputError(f"{address} cannot be served on ({reason}); give another --port or --host.") from cause
 
 
 def _bind(host: str, port: int) -> list[socket.socket]:
-    """Sockets on the host's addresses; one that this machine lacks is left out if another can be bound."""
+    """Open sockets on the host's addresses. Skips addresses that this machine lacks, unless it lacks all of them."""
     opened: list[socket.socket] = []
     missing: OSError | None = None
     try:
         candidates = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, kind, protocol, _, address in dict.fromkeys(candidates):
+        for family, socket_type, protocol, _, address in dict.fromkeys(candidates):
             try:
-                opened.append(_listen(socket.socket(family, kind, protocol), address))
+                opened.append(_listen(socket.socket(family, socket_type, protocol), address))
             except OSError as error:
                 # "localhost" may include ::1 on a machine without IPv6.
                 if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
@@ -90,9 +91,9 @@ def _listen(unbound: socket.socket, address: Any) -> socket.socket:
 
 
 def run(server: uvicorn.Server, sockets: list[socket.socket]) -> int:
-    """Serve until SIGTERM or SIGINT; the exit code is 0 or 130."""
+    """Serve until a signal arrives. Returns the exit code: 0 after SIGTERM, 130 after SIGINT."""
     try:
-        # Once it has ended, uvicorn raises the signals that it caught again.
+        # After its shutdown uvicorn raises again the signals that it caught.
         server.run(sockets)
     except KeyboardInterrupt:
         return 130
@@ -107,19 +108,19 @@ def exit_on_sigterm() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    former = signal.signal(signal.SIGTERM, _end)
+    former = signal.signal(signal.SIGTERM, _raise_system_exit)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, former)
 
 
-def _end(*_: Any) -> None:
+def _raise_system_exit(*_: Any) -> None:
     raise SystemExit(0)
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that calls `on_shutdown` before it waits for open answers, to end the work behind them."""
+    """A uvicorn server that calls `on_shutdown`, to end its work, before it waits for open responses."""
 
     def __init__(self, app: ASGIApp, on_shutdown: Callable[[], None], proxies: Sequence[str] = ()) -> None:
         space_proxies = SPACE_PROXIES if "SPACE_ID" in os.environ else []
@@ -132,7 +133,7 @@ class Server(uvicorn.Server):
             access_log=False,
             limit_concurrency=MAX_CONNECTIONS,
             timeout_graceful_shutdown=CLOSE_LIMIT_S,
-            # None: uvicorn takes FORWARDED_ALLOW_IPS, or else this machine.
+            # With None, uvicorn trusts the addresses in FORWARDED_ALLOW_IPS, or else this machine only.
             forwarded_allow_ips=["127.0.0.1", "::1", *all_proxies] if all_proxies else None,
             server_header=False,
         )
@@ -140,15 +141,15 @@ class Server(uvicorn.Server):
         self._on_shutdown = on_shutdown
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End all answers, and all connections."""
+        """Call `on_shutdown`, then end all responses and close all connections."""
         self._on_shutdown()
         await super().shutdown(sockets)
 
 
 class TimedHttp(H11Protocol):
-    """uvicorn's protocol with a time limit: a connection is closed if a request's head is not complete in time."""
+    """uvicorn's protocol, which closes a connection if a request's head is not complete after HEAD_LIMIT_S."""
 
-    _deadline: asyncio.TimerHandle | None = None
+    _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the timer."""
@@ -168,20 +169,20 @@ class TimedHttp(H11Protocol):
     def _update_timer(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop_timer()
-        elif self._deadline is None:
-            self._deadline = self.loop.call_later(HEAD_LIMIT_S, self.transport.close)
+        elif self._timer is None:
+            self._timer = self.loop.call_later(HEAD_LIMIT_S, self.transport.close)
 
     def _stop_timer(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 class PrivateFormatter(logging.Formatter):
     """Writes an exception's type and stack without its message, which may quote what a visitor sent."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record's line, without the exception's text that another handler may have cached."""
+        """The record as text, without the exception's text that another handler may have cached in the record."""
         record = copy.copy(record)
         record.exc_text = None
         return super().format(record)
@@ -216,10 +217,10 @@ class JsonFormatter(PrivateFormatter):
         return json.dumps(line, default=str)
 
 
-def is_private(record: logging.LogRecord) -> bool:
-    """Whether a record's message quotes no caller.
+def quotes_no_visitor(record: logging.LogRecord) -> bool:
+    """Whether a record's message is safe to log. Messages of the package mcp quote what a visitor sent.
 
-    Messages of the package mcp do; they are recognised by their file, because some come from the root logger.
+    They are recognised by their source file, because some of them come from the root logger.
     """
     return "mcp" not in Path(record.pathname).parts
 
@@ -233,6 +234,6 @@ def configure_logging() -> None:
     as_json = os.environ.get(LOG_FORMAT) == "json"
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if as_json else PrivateFormatter("%(levelname)s %(name)s: %(message)s"))
-    handler.addFilter(is_private)
+    handler.addFilter(quotes_no_visitor)
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger(EVENTS).setLevel(logging.INFO if as_json else logging.NOTSET)

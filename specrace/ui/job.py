@@ -1,4 +1,4 @@
-"""A race in line or under way: its events, its limits of time, and how it ends."""
+"""A race that waits or runs: its events, its time limits, and how it ends."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
     from specrace.workbench import Workbench
 
 RACE_LIMIT_S = 600.0
-# A race that is still being prepared after this lets waiting races go first.
+# After this time, a race that is still being prepared lets waiting races go first.
 TURN_S = 2.0
 NO_MEMORY = "The server has too little memory for this race; ask for fewer lanes, passages or new tokens."
 
-# Each event's kind of part in a reel.
+# The kind of reel part that each type of event becomes.
 PARTS: dict[type, str] = {Started: "head", Step: "step", Finished: "end", Repeated: "again"}
 
-# Runs on a workbench until a function says stop. Yields a race's events; before them, while it prepares, a message at
-# each point where other races may go first.
+# Called with a workbench, and with a function that returns True when the race should end. Yields the race's events;
+# while it prepares the race, yields a message at each point where other races may go first.
 RunRace = Callable[["Workbench", Callable[[], bool]], Iterator[Event | str]]
 
 log = logging.getLogger(__name__)
 
 
 class Job:
-    """A race in line or under way. The worker's thread appends to `events`.
+    """A race that waits or runs. The worker's thread appends to `events`.
 
-    A page's race (`for_page`) also collects `parts` of its reel, pairs of a kind ("head", "step", "end", "again") and
-    JSON, until the page's stream takes them. The page claims its race by `key`. Without `is_race` the job is other work
-    on the model's thread: it has no events, and telemetry does not count it.
+    A page's race (`for_page`) also collects `parts` of its reel until the page's stream removes them. A part is a pair
+    of a kind ("head", "step", "end", "again") and JSON. The page claims its race by `key`. Without `is_race` the job is
+    other work for the worker's thread: it has no events, and telemetry does not count it.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Job:
         self._requested_at = time.monotonic()
         self._result: Finished | None = None
         self._items: Iterator[Event | str] | None = None
-        # The request's context: ZeroGPU finds in it whose quota the race takes.
+        # The request's context, which tells ZeroGPU whose quota the race uses.
         self._context = copy_context()
         self._remaining_s = RACE_LIMIT_S
         self._deadline = inf
@@ -90,7 +90,7 @@ class Job:
 
     @property
     def abandoned(self) -> bool:
-        """Whether no page claimed it in time."""
+        """Whether no page claimed the job in time."""
         return time.monotonic() > self.claim_until
 
     @property
@@ -103,12 +103,12 @@ class Job:
         self._stop.set()
 
     def leave(self) -> None:
-        """Stop, and make no more parts: nobody watches any longer."""
+        """Stop, and make no more parts, because nobody watches the race any longer."""
         self._reel = None
         self.stop()
 
     def wait(self, timeout: float) -> bool:
-        """Block until it is done; False if that takes longer than `timeout` seconds."""
+        """Wait until the job is done. Returns False if that takes longer than `timeout` seconds."""
         return self._done.wait(timeout)
 
     def skip(self, error: str = "", outcome: str = "stopped") -> None:
@@ -119,9 +119,9 @@ class Job:
     def work(
         self, workbench: Workbench, others_wait: Callable[[], bool], describe_other_work: Callable[[float], str]
     ) -> None:
-        """Run the race to its end on the worker's thread, or prepare it until it is other races' turn.
+        """Run the race to its end on the worker's thread, or prepare it until the turn of other races comes.
 
-        Raises nothing; `error` says what went wrong. `describe_other_work` says what else the server has done since a
+        Raises nothing: `error` says what went wrong. `describe_other_work` says what else the server has done since a
         moment on the monotonic clock.
         """
         turn_began, outcome = time.monotonic(), ""
@@ -150,7 +150,7 @@ class Job:
         self._end(outcome or ("finished" if is_whole else "stopped"))
 
     def _should_end(self, others_wait: Callable[[], bool]) -> bool:
-        """Whether the race should end now. A finished race that still repeats ends when others wait."""
+        """Whether the race should end now. A finished race that is being repeated ends when others wait."""
         return self.stopped or time.monotonic() > self._deadline or (self.finished and others_wait())
 
     def _end(self, outcome: str) -> None:
@@ -159,7 +159,7 @@ class Job:
         self._done.set()
 
     def _add(self, event: Event, describe_other_work: Callable[[float], str]) -> None:
-        """Store an event; the results' notes also say what else the server did during the race."""
+        """Store an event. Adds to the notes on the results what else the server did during the race."""
         if isinstance(event, Started):
             self._started_at = time.monotonic()
             self._telemetry.began(self.number, event, self._started_at - self._requested_at)
@@ -169,7 +169,7 @@ class Job:
         elif isinstance(event, Finished) and event.pace and (work := describe_other_work(self._started_at)):
             event = replace(event, pace=replace(event.pace, note=f"{event.pace.note} {work}"))
         self.events.append(event)
-        # JSON is made here, between two steps on the worker's thread, because only here no lane's clock runs.
+        # The JSON is made here, between two steps on the worker's thread, while no lane's clock runs.
         if (reel := self._reel) is not None:
             self.parts.append((PARTS[type(event)], part_json(reel.add(event))))
         if isinstance(event, Finished):

@@ -34,7 +34,8 @@ from specrace.ui.log_scores import (
     open_log,
 )
 
-# 500 requests take a fifth of this on two processors. Of a longer log fewer requests are tried, and the answer says so.
+# 500 requests take a fifth of this on two processors. If the time runs out, fewer requests are tried, and the answer
+# says so.
 TIME_LIMIT_S = 120.0
 TITLES = {
     "vllm": "vLLM",
@@ -53,7 +54,7 @@ _ROOFLINE = re.compile(rf"({'|'.join(GPUS)})-({'|'.join(map(str, SIZES))})b")
 
 
 def describe_advice(measured: CostCurve | None) -> dict[str, Any]:
-    """The choices: engines, GPUs, model sizes, batch sizes and cost curves, with this machine's if it is `measured`."""
+    """The choices: engines, GPUs, model sizes, batch sizes and cost curves, among them this machine's if `measured`."""
     measured_curve = {} if measured is None else {MEASURED: f"this machine, measured: {describe_curve(measured)}"}
     return {
         "engines": list(TITLES.items()),
@@ -79,7 +80,7 @@ def read_costs(query: Mapping[str, str], measured: CostCurve | None) -> dict[str
 def advise_log(_: str, log_request: bytes) -> Generator[bytes, None, bytes]:
     """Yield progress, then return the advice, both as JSON. Raises InputError, without this machine's paths.
 
-    `log_request` is that of `score_log` with a "curve" and a "batch" more.
+    `log_request` has the fields that `score_log` reads, and also a "curve" and a "batch".
     """
     settings = json.loads(log_request)
     with explain_to_visitor(settings):
@@ -87,6 +88,7 @@ def advise_log(_: str, log_request: bytes) -> Generator[bytes, None, bytes]:
 
 
 def _advise(path: Path, settings: Mapping[str, Any]) -> Generator[bytes, None, bytes]:
+    """Yield progress, then return the advice, both as JSON."""
     began = time.monotonic()
     # Half of the time is for reading, the other half for trying settings.
     transcripts, left_out = yield from _read(path, settings, began + TIME_LIMIT_S / 2)
@@ -97,16 +99,16 @@ def _advise(path: Path, settings: Mapping[str, Any]) -> Generator[bytes, None, b
     for status in halving.run(processes=processors(), until=began + TIME_LIMIT_S):
         if time.monotonic() > due:
             due = time.monotonic() + PROGRESS_PERIOD_S
-            yield json.dumps({"progress": _progress(status)}).encode()
+            yield json.dumps({"progress": _round_progress(status)}).encode()
     if not halving.tried:
         raise InputError(f"{path.name} is too long to try settings on; use python -m specrace recommend.")
     advice = {
-        "engines": [_engine(halving, engine, path.name) for engine in TITLES],
+        "engines": [_engine_advice(halving, engine, path.name) for engine in TITLES],
         "requests": len(transcripts),
         "scored": len(halving.all_finalists().requests),
         "looping": halving.sweep.num_left_out,
         "left_out": left_out,
-        "tried": [_tried(tried) for tried in halving.tried.values()],
+        "tried": [_tried_row(tried) for tried in halving.tried.values()],
     }
     return json.dumps({"advice": advice}, separators=(",", ":")).encode()
 
@@ -133,23 +135,24 @@ def _read(
     return transcripts, left_out
 
 
-def _progress(status: Round) -> dict[str, int]:
+def _round_progress(status: Round) -> dict[str, int]:
     return {"settings": status.settings, "requests": status.requests, "done": status.done, "cells": status.cells}
 
 
-def _engine(halving: Halving, engine: str, name: str) -> dict[str, Any]:
-    """The advice for one engine; `name` is the log's."""
-    names = () if engine == OUR_ENGINE else engine_lanes(engine)
-    make = partial(Recommender, curve=halving.curve, names=names, batch=halving.batch)
-    recommender, sample = make(halving.finalists(engine)), make(halving.sample(engine))
+def _engine_advice(halving: Halving, engine: str, log_name: str) -> dict[str, Any]:
+    """The advice for one engine, as JSON values."""
+    lanes = () if engine == OUR_ENGINE else engine_lanes(engine)
+    make_recommender = partial(Recommender, curve=halving.curve, names=lanes, batch=halving.batch)
+    recommender = make_recommender(halving.finalists(engine))
+    sample = make_recommender(halving.sample(engine))
     advice = report(recommender, list(sentences(recommender, describe_curve(halving.curve), sample)), engine)
-    shown = ("recommendation", "groups", "text", "not_tested", "batches")
+    shown_keys = ("recommendation", "groups", "text", "not_tested", "batches")
     export = dict(advice["exports"][engine])
-    export["files"] = {**export["files"], PROFILE_FILE: json.dumps(profile_file(recommender, name), indent=1)}
-    return {"engine": engine, "title": TITLES[engine], "export": export, **{key: advice[key] for key in shown}}
+    export["files"] = {**export["files"], PROFILE_FILE: json.dumps(profile_file(recommender, log_name), indent=1)}
+    return {"engine": engine, "title": TITLES[engine], "export": export, **{key: advice[key] for key in shown_keys}}
 
 
-def _tried(tried: Tried) -> Sequence[Any]:
-    """[lane, options, draft tokens, requests, tokens per step, speedup]."""
+def _tried_row(tried: Tried) -> Sequence[Any]:
+    """A tried setting as [lane, options, draft tokens, requests, tokens per step, speedup]."""
     lane = tried.lane
     return [lane.name, dict(lane.options), lane.num_draft, tried.requests, tried.tau, tried.speedup]

@@ -1,4 +1,4 @@
-"""Routes for visitors' logs: each is scored in a helper process, answered, and deleted."""
+"""Routes that score visitors' logs in a helper process. Each log is deleted as soon as it has been scored."""
 
 from __future__ import annotations
 
@@ -37,35 +37,35 @@ from specrace.ui.visitors import TooManyError, Visitors
 # Lanes that draft from the request itself.
 DEFAULT_LANES = ("trigram", "lookahead", "trie", "prompt-lookup", "suffix", "fusion")
 TABLES = ("CSV, TSV and Parquet tables with named columns",)
-# Beyond the task's own limit: time to end the request being scored, and to decode the texts.
+# Added to the task's time limit, to end the request being scored and to decode the texts.
 GRACE_S = 60.0
 POLL_PERIOD_S = 0.1
 MAX_COLUMNS = 500
 
 
 def log_routes(
-    scorer: HelperProcess, models: ModelChoices, visitors: Visitors, measured: Callable[[], CostCurve | None]
+    scorer: HelperProcess, models: ModelChoices, visitors: Visitors, measured_curve: Callable[[], CostCurve | None]
 ) -> list[Route]:
-    """The routes LOGS and ADVICE. `measured` returns this machine's cost curve, if it has one.
+    """The routes LOGS and ADVICE. `measured_curve` returns this machine's cost curve, or None if it was not measured.
 
-    GET of LOGS answers what a log can be scored with. POST of a log answers lines of JSON: {"progress"} any number of
+    GET LOGS returns the choices for scoring a log. POST of a log returns lines of JSON: {"progress"} any number of
     times, then {"error"}, or {"scores"} from LOGS and {"advice"} from ADVICE.
     """
 
     async def answer(request: Request) -> Response:
         if request.method != "POST":
-            return JSONResponse(describe(models) | {"advice": describe_advice(measured())})
+            return JSONResponse(describe(models) | {"advice": describe_advice(measured_curve())})
         try:
             log_request = parse_log_request(request.query_params, models)
             task, limit_s = "log", log_scores.TIME_LIMIT_S
             if request.url.path.endswith(ADVICE):
-                log_request |= read_costs(request.query_params, measured())
+                log_request |= read_costs(request.query_params, measured_curve())
                 task, limit_s = "advice", log_advice.TIME_LIMIT_S
             visitors.count_upload(request.client.host if request.client else None, 1)
         except InputError as error:
             return PlainTextResponse(str(error), 429 if isinstance(error, TooManyError) else 400)
         run = partial(scorer.run, task, limit_s=limit_s + GRACE_S)
-        lines = _lines(run, log_request, request.query_params.get("name", ""), await request.body())
+        lines = _stream_lines(run, log_request, request.query_params.get("name", ""), await request.body())
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(lines, headers=headers, media_type="application/x-ndjson")
 
@@ -73,7 +73,7 @@ def log_routes(
 
 
 def describe(models: ModelChoices) -> dict[str, Any]:
-    """What a log can be scored with: tokenizers (the server's own first), lanes (ours, engines', default), limits."""
+    """The choices for scoring a log: tokenizers (the server's own first), lanes (ours, engines', default), limits."""
     lanes = [lane for lane in scorable_lanes() if lane != "vanilla"]
     return {
         "tokenizers": list(_tokenizers(models)),
@@ -93,7 +93,7 @@ def describe(models: ModelChoices) -> dict[str, Any]:
 def parse_log_request(query: Mapping[str, str], models: ModelChoices) -> dict[str, Any]:
     """The request for `score_log`. Raises InputError that names the first wrong value.
 
-    If no tokenizer was chosen, the server's own reads texts, and ids of the log are not decoded.
+    If no tokenizer was chosen, the server's own tokenizes texts, and token ids in the log are not decoded.
     """
     tokenizers, chosen = _tokenizers(models), query.get("tokenizer", "")
     name = chosen or next(iter(tokenizers))
@@ -116,10 +116,10 @@ def _tokenizers(models: ModelChoices) -> dict[str, str | Path]:
     return models.offered or {BUNDLED_MODEL.name: BUNDLED_MODEL}
 
 
-async def _lines(
+async def _stream_lines(
     run: Callable[..., bytes], log_request: dict[str, Any], name: str, content: bytes
 ) -> AsyncGenerator[bytes]:
-    """Lines of JSON: the latest progress from time to time, then the answer. Closing the generator ends the work."""
+    """Yield lines of JSON: the latest progress, then the answer. Closing the generator ends the work."""
     caller_left = threading.Event()
     progress: deque[bytes] = deque(maxlen=1)
     run = partial(run, on_progress=progress.append, stop=caller_left.is_set)
@@ -142,8 +142,8 @@ def _answer(run: Callable[..., bytes], log_request: dict[str, Any], name: str, c
 
 
 def read_content(run: Callable[..., bytes], log_request: Mapping[str, Any], name: str, content: bytes) -> bytes:
-    """The result of a task on a log that came over the wire; its file is deleted right after. Raises InputError."""
-    # In the server's folder for visitors' files, if there is one: it is removed even if the server is killed.
+    """The result of a task on a log's content, which is stored in a file for the task only. Raises InputError."""
+    # The server's folder for visitors' files, if there is one, is removed even if the server is killed.
     with tempfile.TemporaryDirectory(prefix="log-", dir=os.environ.get("GRADIO_TEMP_DIR")) as folder:
         path = Path(folder, re.sub(r"[^\w.-]", "_", name)[-MAX_NAME:].lstrip(".") or "log")
         path.write_bytes(content)
@@ -151,5 +151,5 @@ def read_content(run: Callable[..., bytes], log_request: Mapping[str, Any], name
 
 
 def read_file(run: Callable[..., bytes], log_request: Mapping[str, Any], path: Path) -> bytes:
-    """The result of a task on a log on the disk. Raises InputError."""
+    """The result of a task on a log file. Raises InputError."""
     return run(path.name, json.dumps({"path": str(path), **log_request}).encode())

@@ -32,14 +32,14 @@ from specrace.views.frames import REJECTED_SHOWN
 MAX_BYTES = 20_000_000
 MAX_REQUESTS = 2000
 TIME_LIMIT_S = 120.0
-# Any further categories are counted as one, OTHERS.
+# Categories beyond this number are counted together, as OTHERS.
 MAX_CATEGORIES = 20
 OTHERS = "other categories"
 MAX_NAME = 80
 # Requests whose drafts are kept: the first ones of the log, and each lane's best and worst.
 NUM_FIRST_KEPT = 20
 NUM_EXTREMES_KEPT = 5
-# Requests held in memory before those that will not be kept are dropped.
+# Beyond this number of requests in memory, those that will not be kept are dropped.
 MAX_HELD = 200
 # Bounds on a kept request: tokens of its output, bytes of its JSON, tokens at the end of its prompt.
 MAX_SHOWN_TOKENS = 2000
@@ -51,22 +51,22 @@ PROGRESS_PERIOD_S = 0.2
 ShownStep = tuple[int, int, tuple[int, ...]]
 
 
-class _LateError(Exception):
-    """The time ran out in the middle of a request."""
+class _OutOfTimeError(Exception):
+    """The time ran out before a request was scored."""
 
 
 class LogTokenizer:
-    """The tokenizer of a log, loaded when it is first needed; it also turns ids back into text.
+    """Turns a log's texts into token ids, and ids back into text. The tokenizer is loaded when it is first needed.
 
-    `source` is what `load_tokenizer` takes. `decodes_ids`: ids that the log itself has are this tokenizer's too.
+    `source` is the argument of `load_tokenizer`. `decodes_ids`: whether ids in the log are from this tokenizer too.
     """
 
     def __init__(self, source: str, *, decodes_ids: bool) -> None:
         self._source = source
         self._decodes_ids = decodes_ids
-        # Whether it has made ids at all, and since the last call of `take_fits`.
+        # Whether any text was tokenized, and whether a text of the latest request was.
         self.used = False
-        self._used_since = False
+        self._used_for_latest = False
 
     @cached_property
     def _tokenizer(self) -> ChatTokenizer:
@@ -74,23 +74,23 @@ class LogTokenizer:
 
     def __call__(self, text: str) -> Sequence[int]:
         """The ids of a text."""
-        self.used = self._used_since = True
+        self.used = self._used_for_latest = True
         return self._tokenizer(text)
 
     def chat(
         self, messages: list[Message], answer: Message, tools: list[Any] | None
     ) -> tuple[Sequence[int], Sequence[int]]:
         """The ids of a chat's prompt and of its answer."""
-        self.used = self._used_since = True
+        self.used = self._used_for_latest = True
         return self._tokenizer.chat(messages, answer, tools)
 
-    def take_fits(self) -> bool:
-        """Whether the tokenizer fits the ids since the last call: it made them, or it decodes all ids."""
-        used, self._used_since = self._used_since, False
+    def fits_latest(self) -> bool:
+        """Whether the tokenizer can decode the latest request's ids. Call this once, after each request."""
+        used, self._used_for_latest = self._used_for_latest, False
         return used or self._decodes_ids
 
     def texts(self, ids: Sequence[int], *, fits: bool) -> list[str]:
-        """Each id's part of the ids' text; " #id" unless the tokenizer `fits`."""
+        """The text that each of the ids contributes; " #id" for each unless the tokenizer `fits`."""
         if not fits:
             return [f" #{token}" for token in ids]
         detokenizer = Detokenizer(self._tokenizer.decode)
@@ -98,7 +98,7 @@ class LogTokenizer:
         return [*parts[:-1], parts[-1] + detokenizer.flush()] if parts else []
 
     def piece(self, token: int, *, fits: bool) -> str:
-        """The text of a single id."""
+        """The text of an id without its neighbours; " #id" unless the tokenizer `fits`."""
         return self._piece(token) if fits else f" #{token}"
 
     @cached_property
@@ -122,11 +122,11 @@ class KeptRequest:
 
     @property
     def number(self) -> int:
-        """Its number among the scored requests, from 1."""
+        """The request's number among the scored requests, counted from 1."""
         return int(self.about["number"])
 
     def to_json(self, tokenizer: LogTokenizer) -> dict[str, Any]:
-        """The request as the page takes it, with its output halved until it fits MAX_SHOWN_BYTES."""
+        """The request as the page shows it. Its output is halved until the JSON fits into MAX_SHOWN_BYTES."""
         num_tokens = len(self.output)
         while len(json.dumps(texts := self._texts(tokenizer, num_tokens))) > MAX_SHOWN_BYTES and num_tokens > 1:
             num_tokens //= 2
@@ -154,8 +154,8 @@ class KeptRequest:
 class _LaneSteps:
     """A lane's steps on one request with `num_tokens` output tokens.
 
-    `tenths`: for each tenth of the output, the number of steps, of those whose draft was rejected at its first token,
-    and of those without a draft.
+    `tenths` has three counts for each tenth of the output: steps, steps whose draft was rejected at its first token,
+    and steps without a draft.
     """
 
     num_tokens: int
@@ -167,7 +167,8 @@ class _LaneSteps:
     def add(self, step: Step) -> None:
         self.acceptance.add(step)
         has_draft = step.tree.num_draft > 0
-        self.tenths[10 * self.position // self.num_tokens] += (1, has_draft and not step.accepted, not has_draft)
+        all_rejected = has_draft and not step.accepted
+        self.tenths[10 * self.position // self.num_tokens] += (1, int(all_rejected), int(not has_draft))
         self.position += len(step.emitted)
         if len(self.shown) < MAX_SHOWN_TOKENS:
             branch = step.rejected_branch[:REJECTED_SHOWN]
@@ -176,7 +177,7 @@ class _LaneSteps:
 
 
 class LogScores:
-    """The growing scores of a log, and the requests kept for viewing. `deadline` is on the monotonic clock."""
+    """The scores of a log so far, and the requests kept for viewing. `deadline` is on the monotonic clock."""
 
     def __init__(self, lanes: list[ScoredLane], tokenizer: LogTokenizer, deadline: float) -> None:
         self._tokenizer = tokenizer
@@ -185,27 +186,27 @@ class LogScores:
         self._acceptance = {lane.name: Acceptance() for lane in lanes}
         self._tenths = {lane.name: np.zeros((10, 3), int) for lane in lanes}
         # For each request, the tokens of its output and then each lane's steps.
-        self._sizes: list[tuple[int, ...]] = []
+        self._counts: list[tuple[int, ...]] = []
         self._limit_category = limit_categories()
         self._held: list[KeptRequest] = []
 
     def add(self, transcript: Transcript) -> None:
-        """Score a request. If the time runs out before its end, leaves it out and raises _LateError."""
+        """Score a request. If the time runs out before its end, leaves it out and raises _OutOfTimeError."""
         steps = {name: _LaneSteps(len(transcript.output)) for name in self._acceptance}
 
         def watch(lane: str, step: Step) -> None:
             if time.monotonic() > self._deadline:
-                raise _LateError
+                raise _OutOfTimeError
             steps[lane].add(step)
 
         transcript = self._limit_category(transcript)
-        num_looping = self.board.looping
+        looping_before = self.board.looping
         self.board.add(transcript, watch)
         for lane, lane_steps in steps.items():
             self._acceptance[lane].merge(lane_steps.acceptance)
             self._tenths[lane] += lane_steps.tenths
-        self._sizes.append((len(transcript.output), *(lane_steps.acceptance.steps for lane_steps in steps.values())))
-        self._hold(transcript, list(steps.values()), looping=self.board.looping > num_looping)
+        self._counts.append((len(transcript.output), *(lane_steps.acceptance.steps for lane_steps in steps.values())))
+        self._hold(transcript, list(steps.values()), looping=self.board.looping > looping_before)
 
     def kept(self) -> list[KeptRequest]:
         """The requests to show: the first ones, and each lane's with the most and the fewest tokens per step."""
@@ -229,9 +230,10 @@ class LogScores:
 
     def _intervals(self) -> list[tuple[float | None, float | None]]:
         """Each lane's tokens per step as a bootstrap interval over requests; (None, None) if there is only one."""
-        if len(self._sizes) < 2:
+        if len(self._counts) < 2:
             return [(None, None)] * len(self.board.lanes)
-        draws, (tokens, *steps) = resamples(len(self._sizes), 0), np.array(self._sizes).T
+        draws = resamples(len(self._counts), 0)
+        tokens, *steps = np.array(self._counts).T
         return [ratio_interval(draws, tokens, lane_steps) for lane_steps in steps]
 
     def _hold(self, transcript: Transcript, steps: list[_LaneSteps], *, looping: bool) -> None:
@@ -246,13 +248,13 @@ class LogScores:
         tau = [len(transcript.output) / lane_steps.acceptance.steps for lane_steps in steps]
         prompt, output = transcript.prompt[-MAX_PROMPT_TOKENS:], transcript.output[:MAX_SHOWN_TOKENS]
         shown = [lane_steps.shown for lane_steps in steps]
-        self._held.append(KeptRequest(about, tau, prompt, output, shown, self._tokenizer.take_fits()))
+        self._held.append(KeptRequest(about, tau, prompt, output, shown, self._tokenizer.fits_latest()))
         if len(self._held) > MAX_HELD:
             self._held = self.kept()
 
 
 def limit_categories() -> Callable[[Transcript], Transcript]:
-    """A function that shortens a request's category; beyond MAX_CATEGORIES different ones, all become OTHERS."""
+    """A function that shortens a request's category, and replaces it by OTHERS after MAX_CATEGORIES different ones."""
     names: set[str] = set()
 
     def limit(transcript: Transcript) -> Transcript:
@@ -267,6 +269,7 @@ def limit_categories() -> Callable[[Transcript], Transcript]:
 
 
 def _rank(lane: int, request: KeptRequest) -> tuple[float, int]:
+    """The key that sorts requests by a lane's tokens per step, and later requests first if these are equal."""
     return request.tau[lane], -request.number
 
 
@@ -274,8 +277,8 @@ def score_log(_: str, log_request: bytes) -> Generator[bytes, None, bytes]:
     """Yield progress, then return the scores, both as JSON. Raises InputError, without this machine's paths.
 
     `log_request` is JSON: the log's "path", the "lanes" and their "options", a table's "columns", the "tokenizer" and
-    the "name" it is offered under, whether it "decodes_ids" of the log, and whether requests are "shown" (by default
-    they are).
+    the "name" that visitors know it by, whether it "decodes_ids" of the log, and whether requests are "shown" (by
+    default they are).
     """
     settings = json.loads(log_request)
     with explain_to_visitor(settings):
@@ -284,7 +287,7 @@ def score_log(_: str, log_request: bytes) -> Generator[bytes, None, bytes]:
 
 @contextmanager
 def explain_to_visitor(settings: Mapping[str, Any]) -> Iterator[None]:
-    """Replace this machine's paths by the visitor's names in the sentence of an InputError."""
+    """Replace this machine's paths in an InputError by the names that the visitor knows."""
     folder = Path(settings["path"]).parent
     try:
         yield
@@ -301,6 +304,7 @@ def open_log(path: Path, settings: Mapping[str, Any]) -> tuple[TranscriptFile, L
 
 
 def _score(path: Path, settings: dict[str, Any]) -> Generator[bytes, None, bytes]:
+    """Yield progress, then return the scores, both as JSON."""
     file, tokenizer = open_log(path, settings)
     options = settings.get("options", {})
     lanes = [ScoredLane.of(name, options.get(name, {})) for name in settings["lanes"]]
@@ -314,7 +318,7 @@ def _score(path: Path, settings: dict[str, Any]) -> Generator[bytes, None, bytes
             break
         try:
             scores.add(transcript)
-        except _LateError:
+        except _OutOfTimeError:
             left_out = f"the page scores for {TIME_LIMIT_S:g} seconds"
             break
         if time.monotonic() > due:
@@ -338,7 +342,7 @@ def _score(path: Path, settings: dict[str, Any]) -> Generator[bytes, None, bytes
 
 
 def explain_no_requests(path: Path, file: TranscriptFile, left_out: str) -> str:
-    """Why no request of the log could be used, in a sentence. `left_out` says what ended the reading, if it did."""
+    """Why no request of the log could be used, in a sentence. `left_out` is "" if the log was read to its end."""
     if left_out:
         return f"{path.name} begins with a request too long for the page; score it on the command line."
     reasons = "; ".join(f"{reason} ({count} lines)" for reason, count in file.faults.most_common(2))

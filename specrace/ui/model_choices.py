@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class ModelChoices:
-    """The models and dtypes on offer; `offered` maps names to folders or hub ids, and no other model is ever loaded.
+    """The models and dtypes on offer. `offered` maps names to folders or hub ids; no other model is ever loaded.
 
-    The server's own model stays loaded. The one chosen last is kept too, on the server's documents, until another
-    choice replaces it.
+    The server's default model stays loaded. The model chosen last also stays loaded, with the server's documents, until
+    another choice replaces it.
     """
 
     def __init__(self, offered: Mapping[str, str | Path] | None = None, dtypes: Sequence[str] = ()) -> None:
@@ -30,7 +30,7 @@ class ModelChoices:
         self.offered[name] = name
 
     def check(self, model: str, dtype: str) -> None:
-        """Raises InputError for a model or a dtype that is not offered; "" stands for the server's own."""
+        """Raise InputError for a model or a dtype that is not offered; "" means the server's default."""
         for kind, value, choices in (("model", model, tuple(self.offered)), ("dtype", dtype, self.dtypes)):
             if value and value not in choices:
                 raise InputError(f"There is no {kind} {value[:60]!r} here; choose from {', '.join(choices) or 'none'}.")
@@ -38,7 +38,10 @@ class ModelChoices:
     def describe_ready(
         self, workbench: Workbench, model: str = "", dtype: str = "", uploaded_passages: int | None = None
     ) -> str:
-        """What the next race runs on: the chosen model, and the workbench's passages or `uploaded_passages`."""
+        """A sentence for the status line: the model of the next race, and the number of passages it searches.
+
+        That is `uploaded_passages`, or the workbench's number if the visitor uploaded none.
+        """
         about = workbench.target.describe()
         model, dtype = choice = self._normalize(workbench, model, dtype)
         if self._chosen is not None and self._choice == choice:
@@ -52,9 +55,9 @@ class ModelChoices:
         return f"Ready: {', '.join(facts)}, {num_passages:,} {noun}{owner}"
 
     def choose(self, shared: Workbench, workbench: Workbench, model: str, dtype: str) -> Workbench:
-        """`workbench`, which is the `shared` one or a visitor's on the same target, with the chosen model.
+        """Return `workbench` with the chosen model. Raises InputError if the model cannot be loaded.
 
-        Raises InputError if the model cannot be loaded.
+        `workbench` is `shared`, or a visitor's workbench on the same target.
         """
         self.check(model, dtype)
         model, dtype = choice = self._normalize(shared, model, dtype)
@@ -65,11 +68,11 @@ class ModelChoices:
             self._chosen = None
             self._chosen = shared.with_model(self.offered[model] if model else shared.model, dtype or None)
             self._choice = choice
-        # A visitor's documents never go into the workbench that is kept.
+        # A visitor's documents never enter the workbench that stays loaded.
         return self._chosen if workbench is shared else workbench.with_target(self._chosen.target)
 
     def _normalize(self, shared: Workbench, model: str, dtype: str) -> tuple[str, str]:
-        """The choice, with "" for what the server has loaded anyway; another model defaults to the server's --dtype."""
+        """The choice, with "" for the default model or dtype. Another model's default dtype is the server's --dtype."""
         if model in self.offered and shared.has_model(self.offered[model]):
             model = ""
         if model:

@@ -1,4 +1,4 @@
-"""The page: components, their events, and the files that draw the stage in the browser."""
+"""Builds the page: components, their events, and the options with which it is mounted in the server."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from specrace.ui.visitors import Visitors
 from specrace.ui.worker import Worker
 from specrace.views.colours import hue_number, hue_style
 
-# The order matters: of two equal selectors the later one counts.
+# The order matters: of two rules with equal selectors, the later one wins.
 STYLES = ("page.css", "stage.css", "inspector.css", "show.css", "present.css", "phone.css", "logs.css", "advice.css")
 STATUS_PERIOD_S = 0.5
-# Calls of the page's scripts, for Gradio's hooks; see main.js.
+# JavaScript for Gradio's hooks, which calls functions of main.js.
 DRAW_STAGE = "specrace.drawStage({ element, props, server, watch })"
 DRAW_STATUS = "specrace.drawStatus({ element, props, watch })"
 TOGGLE_SETTINGS = "() => specrace.toggleSettings()"
@@ -69,19 +69,18 @@ def build_page(
     gallery: Gallery | None = None,
     models: ModelChoices | None = None,
     visitors: Visitors | None = None,
-    first: settings_panel.Preset | None = None,
+    opening_preset: settings_panel.Preset | None = None,
 ) -> gr.Blocks:
-    """The page over a worker that need not be ready yet.
+    """Build the page that races on `worker`, which may still be loading its model.
 
-    `examples` are questions to try, `gallery` races to watch, `models` those that may be chosen, `first` the preset
-    that the page opens with.
+    `examples` are questions to try, `gallery` has recorded races to watch, and `models` those that may be chosen.
     """
     models, visitors = models or ModelChoices(), visitors or Visitors()
     workbenches = uploads.VisitWorkbenches(lambda files: worker.helper.run("uploads", "", files))
     events = PageEvents(worker, workbenches, models, visitors, examples)
     with Page(title="specrace", fill_width=True, delete_cache=(600, 3600), analytics_enabled=False) as page:
         question, race, stop, settings = _top_bar()
-        panel = settings_panel.build_panel(list(models.offered), models.dtypes, visitors.limits, first)
+        panel = settings_panel.build_panel(list(models.offered), models.dtypes, visitors.limits, opening_preset)
         with gr.Row(elem_id="second-row"):
             example_buttons = _examples(examples)
             gr.HTML(_read("menu.html"), elem_id="menu")
@@ -90,10 +89,10 @@ def build_page(
         stage = _stage(gallery or Gallery(), takes_files=visitors.limits.uploads)
         parts = Components(question, race, stop, settings, panel, example_buttons, status, fetching, stage)
         _connect_start(page, parts, events)
-        # A stopped race ends by itself, so that its last frame, with the results so far, still arrives.
+        # Gradio must not cancel the race's event: the last frame, with the results so far, has yet to arrive.
         stop.click(events.stop, None, None, queue=False, **QUIET)
         settings.click(None, None, None, js=TOGGLE_SETTINGS, **QUIET)
-        _connect_address(page, parts, settings_panel.opening_values(first, visitors.limits.race_tokens))
+        _connect_address(page, parts, settings_panel.opening_values(opening_preset, visitors.limits.race_tokens))
         _connect_status(page, parts, events)
         page.unload(events.leave)
         Endpoints(worker, workbenches, models, visitors).add_to(page)
@@ -107,8 +106,8 @@ def _connect_start(page: gr.Blocks, parts: Components, events: PageEvents) -> No
     inputs = [parts.question, *parts.panel.inputs]
     gr.on([parts.race.click, parts.question.submit], events.start, inputs, parts.stage, **UNLIMITED)
     for button in parts.examples:
-        taken = button.click(None, button, parts.question, js="(words) => [words]", **QUIET)
-        taken.then(events.start, inputs, parts.stage, **UNLIMITED)
+        copied = button.click(None, button, parts.question, js="(example) => [example]", **QUIET)
+        copied.then(events.start, inputs, parts.stage, **UNLIMITED)
     fetcher = events.worker.fetcher
     if fetcher is not None:
         fetch_line.show_progress(page, fetcher, events.models, [*parts.fetching, parts.panel.model])
@@ -119,23 +118,23 @@ def _connect_start(page: gr.Blocks, parts: Components, events: PageEvents) -> No
 
 
 def _connect_address(page: gr.Blocks, parts: Components, opening: Mapping[str, Any]) -> None:
-    """Take settings from the page's address when it loads, and write changed ones into it.
+    """Read settings from the page's address when the page loads, and write changed settings to the address.
 
-    Values of `opening`, with which the page opens anyway, are left out of the address.
+    The address leaves out the values in `opening`, with which the page opens by default.
     """
     linked = [parts.question, *parts.panel.common]
     loaded = page.load(read_link, None, [*linked, parts.stage], queue=False, **QUIET)
     loaded.success(None, parts.stage, None, js=FOLLOW_LINK, **QUIET)
-    usual = {link: opening.get(name, "") for link, name in race_request.LINK.items()}
-    keep = f"(...values) => specrace.keepAddress({json.dumps(usual)}, values)"
+    defaults = {parameter: opening.get(name, "") for parameter, name in race_request.LINK.items()}
+    update = f"(...values) => specrace.updateAddress({json.dumps(defaults)}, values)"
     changes = [component.change for component in linked]  # type: ignore[attr-defined]
-    gr.on(changes, None, linked, None, js=keep, queue=False, **QUIET)
+    gr.on(changes, None, linked, None, js=update, queue=False, **QUIET)
 
 
 def _connect_status(page: gr.Blocks, parts: Components, events: PageEvents) -> None:
     """Ask for the status until the model is loaded, and again when the visitor's files or choice of model change."""
     clock = gr.Timer(STATUS_PERIOD_S)
-    # Not through the queue, in which each visitor would hold a place until the model is loaded.
+    # Without the queue, in which every visitor would occupy a slot until the model is loaded.
     gr.on([page.load, clock.tick], events.first_status, None, [parts.status, clock], queue=False, **QUIET)
     chosen = [parts.panel.files, parts.panel.model, parts.panel.dtype]
     changes = [component.change for component in chosen]  # type: ignore[attr-defined]
@@ -168,9 +167,9 @@ def mount_options(
     *,
     mcp: bool = False,
 ) -> dict[str, Any]:
-    """The arguments of `mount_gradio_app` for our page. Without a `worker` it shows no live races.
+    """The arguments of `mount_gradio_app` for `page`. Without a `worker` the page shows recorded races only.
 
-    `models` has the tokenizers for visitors' logs.
+    The tokenizers of `models` are offered for visitors' logs.
     """
     scripts, head, phone = serve_scripts()
     routes = [
@@ -184,10 +183,10 @@ def mount_options(
         "head": page_style() + audience.meta_tag(),
         "footer_links": ["api"],
         "run_history": False,
-        # Far more than is read, and than the page sends (fitUploads in gradio.js): beyond it no file would arrive.
+        # Gradio rejects a whole upload above this size. The page never sends so much (limitUploads in gradio.js).
         "max_file_size": uploads.MAX_FILES * uploads.MAX_BYTES,
         "pwa": False,
-        # A Space asks for it; then a second server, of Node, would start before this one answers.
+        # A Space would turn this on, and a second server, of Node, would have to start before this one answers.
         "ssr_mode": False,
         "enable_monitoring": False,
         "mcp_server": mcp,
@@ -272,7 +271,7 @@ def _stage(gallery: Gallery, *, takes_files: bool, only_replay: bool = False) ->
 
 
 def _player(gallery: Gallery) -> Callable[[Any], Answer]:
-    # Gradio sets an attribute on functions that the page may call, and a bound method takes none.
+    # Gradio sets an attribute on functions that the page may call, which fails for a bound method.
     def play_recorded(name: Any) -> Answer:
         return gallery.play_recorded(name)
 
@@ -280,7 +279,7 @@ def _player(gallery: Gallery) -> Callable[[Any], Answer]:
 
 
 def _describe_method(index: int) -> dict[str, Any]:
-    """What the stage knows of a method before a race; the method's index in the registry determines its colour."""
+    """What the stage knows about a method before a race. The method's index in the registry determines its colour."""
     method = list(METHODS.values())[index]
     return {"lane": method.name, "title": method.title, "summary": method.summary, "hue": hue_number(index)}
 

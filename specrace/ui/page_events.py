@@ -19,12 +19,12 @@ from specrace.ui.visitors import Visitors, address_of
 from specrace.ui.worker import Worker
 
 NUM_EXAMPLES = 4
-# A race is repeated off stage while it is shown, until its speedups are stable or a limit is reached.
+# While the page shows a race, the server repeats it until its speedups are stable or one of these limits is reached.
 REPEAT_S, REPEAT_RUNS = 20.0, 12
 
 
 class PageEvents:
-    """The handlers of a live page's events. A visit is Gradio's session hash."""
+    """The handlers of a live page's events. Gradio's session hash identifies a visit."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class PageEvents:
         self, question: Any, files: list[dict[str, Any]] | None, model: Any, dtype: Any, request: gr.Request,
         lanes: Any, *values: Any,
     ) -> str:  # fmt: skip
-        """Put the requested race in line; JSON that tells the page where it can watch."""
+        """Put the requested race in line. Returns JSON with the key by which the page can watch it."""
         settings = dict(zip(race_request.OFFERED, values, strict=False))
         options = settings_panel.read_options(values[len(settings) :])
         with self.worker.telemetry.refusals():
@@ -55,14 +55,14 @@ class PageEvents:
         until_stable = RepeatUntilNarrow(REPEAT_S, REPEAT_RUNS)
 
         def repeat(repeated: Repeated) -> bool:
-            return self.worker.idle and until_stable(repeated)
+            return not self.worker.has_waiting_jobs and until_stable(repeated)
 
         # Reading documents may take a minute, in which the visitor may stop the race.
         with self.worker.starting(visit) as starting:
             try:
                 upload = self._workbenches.read(visit, self._visitors.uploaded_paths(address_of(request), files))
             except InputError as error:
-                # Shown on the stage in place of the race, which must not run on the server's documents instead.
+                # The stage shows the error: the race must not run on the server's documents instead.
                 job = self.worker.refuse(visit, error)
             else:
                 task = race_task(race, self._workbenches, self.models, visit, upload, repeat)
@@ -84,7 +84,7 @@ class PageEvents:
     def describe_choice(
         self, files: list[dict[str, Any]] | None, model: Any, dtype: Any, request: gr.Request
     ) -> list[Any]:
-        """The status and the examples after the visitor has changed the files or the model."""
+        """The status line and the example buttons after the visitor has changed the files or the model."""
         problem = ""
         try:
             upload = self._workbenches.read(_visit(request), self._visitors.uploaded_paths(address_of(request), files))
@@ -98,8 +98,8 @@ class PageEvents:
         return [self._status(upload, str(model or ""), str(dtype or "")), *buttons]
 
     async def first_status(self, request: gr.Request) -> tuple[str, Any]:
-        """The status before a model is chosen, and the clock, which stops once the server's model is loaded."""
-        # Asked first, so that the clock stops only after the last status was shown.
+        """The status line before a model is chosen, and the timer, which stops once the server's model is loaded."""
+        # Checked before the status is read, so that the timer stops only after the last status was shown.
         clock = gr.Timer(active=False) if self.worker.settled else gr.skip()
         return self._status(self._workbenches.upload_of(_visit(request))), clock
 
@@ -116,7 +116,7 @@ class PageEvents:
 
 
 def read_link(request: gr.Request) -> list[Any]:
-    """What the page's address sets, in the order of `race_request.LINK`, and then a note if it cannot be used."""
+    """The values that the page's address sets, in the order of `race_request.LINK`, then a note if it is invalid."""
     skip = gr.skip()
     try:
         values = race_request.read_link(dict(request.query_params))
@@ -127,7 +127,7 @@ def read_link(request: gr.Request) -> list[Any]:
 
 
 def shown_examples(examples: Sequence[str]) -> list[str]:
-    """NUM_EXAMPLES examples, one for each button; "" for a button that is not needed."""
+    """The texts of the NUM_EXAMPLES example buttons; "" for a button that is not needed."""
     return [*examples, *[""] * NUM_EXAMPLES][:NUM_EXAMPLES]
 
 

@@ -1,4 +1,4 @@
-"""Checks a visitor's request. The page's own sliders keep to these bounds, but anybody may post any JSON."""
+"""Checks a visitor's request. The page's sliders stay within these bounds, but any client may post any JSON."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from specrace.core.settings import MAX_PAGE_LANES, MAX_QUESTION_CHARACTERS, SETT
 from specrace.drafters import METHODS, find_method
 from specrace.engine.spec import RaceSpec, plan_lane
 
-# Characters of a lane's name or an option's value.
+# Maximum number of characters of a lane's name or an option's value.
 MAX_WORD = 40
-# Draft tokens of a step. Options may ask for larger trees: lookahead's with N 16, W 64, G 64 has 1919 nodes.
+# Maximum number of draft tokens in a step. Options may ask for more: lookahead with N 16, W 64, G 64 drafts 1919.
 MAX_TREE = 512
-# The settings that a visitor may choose, and the settings by a link's parameters.
+# The settings that a visitor may choose; and for each parameter of a link, the setting's name.
 OFFERED = tuple(name for name, setting in SETTINGS.items() if setting.link)
 LINK = {"q": "question", "lanes": "lanes"} | {SETTINGS[name].link: name for name in OFFERED}
 
@@ -35,7 +35,7 @@ class RaceRequest:
 def parse_request(
     question: Any, lanes: Any, settings: Mapping[str, Any], options: Any = None, model: Any = "", dtype: Any = ""
 ) -> RaceRequest:
-    """Check a race's values as they came over the wire. `settings` are by name; missing ones keep their defaults.
+    """Check a race's values as a client sent them. `settings` maps names to values; missing ones get their defaults.
 
     Raises InputError that names the first value that is wrong.
     """
@@ -76,7 +76,7 @@ def read_question(value: Any) -> str:
 
 
 def _lanes(value: Any) -> tuple[str, ...]:
-    """Check lane names; they come back in the registry's order, vanilla always among them."""
+    """Check lane names. Returns them in the registry's order, always with vanilla."""
     if not isinstance(value, Sequence) or isinstance(value, str) or not all(isinstance(name, str) for name in value):
         raise InputError("The lanes are not a list of names; tick one to six of them.")
     for name in value:
@@ -96,20 +96,22 @@ def read_options(value: Any, lanes: Sequence[str]) -> dict[str, dict[str, Any]]:
     for lane, options in value.items():
         find_method(str(lane)[:MAX_WORD])
         for name, number in options.items():
-            if not isinstance(number, bool | int | float | str) or len(str(number)[: MAX_WORD + 1]) > MAX_WORD:
-                raise InputError(f"{lane}.{str(name)[:MAX_WORD]} is not a number; give a whole one, or true or false.")
+            if not isinstance(number, bool | int | float | str) or len(str(number)) > MAX_WORD:
+                raise InputError(
+                    f"{lane}.{str(name)[:MAX_WORD]} is not a number; give a whole number, or true or false."
+                )
     return {lane: {name: _whole(number) for name, number in value[lane].items()} for lane in lanes if lane in value}
 
 
 def _whole(number: Any) -> Any:
-    """13 for 13.0, because pages send any number as a float; other values as they are."""
+    """Turn 13.0 into 13, because pages send every number as a float. Other values are returned unchanged."""
     return int(number) if isinstance(number, float) and math.isfinite(number) and number == int(number) else number
 
 
 def _check_trees(spec: RaceSpec) -> None:
     """Raise InputError for options that make a lane draft more than a shared machine should verify."""
     for lane in spec.lanes:
-        size = plan_lane(spec, lane, "cuda").num_draft  # the defaults on a GPU are the larger ones
+        size = plan_lane(spec, lane, "cuda").num_draft  # defaults are larger on a GPU than on a CPU
         if size > MAX_TREE:
             title = find_method(lane).title
             raise InputError(f"{title} would draft {size} tokens a step with these options; stay below {MAX_TREE}.")

@@ -1,6 +1,6 @@
-"""Serves the page's own scripts (ES modules), and the icons and manifest that make it an app on a phone.
+"""Serves the page's scripts (ES modules), and the icons and manifest that make it an app on a phone.
 
-Their path changes whenever one of the files does, so browsers may keep them forever.
+Their path changes whenever one of the files changes, so browsers may cache them forever.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TYPES = {
 
 
 def serve_scripts() -> tuple[Route, str, str]:
-    """The route of the files, the HTML for the page's head that loads all of them at once, and the phones' page."""
+    """The files' route, the HTML for the page's head that loads the scripts, and the HTML of the phones' page."""
     files = {path.name: path.read_bytes() for path in sorted(STATIC.iterdir()) if path.suffix in TYPES}
     digest = hashlib.sha256()
     for name, data in files.items():

@@ -1,4 +1,4 @@
-"""Serves the page at once, and loads the model behind it."""
+"""Serves the page immediately, and loads the model in the background."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def stay_offline() -> None:
 def build_app(
     options: argparse.Namespace, hosts: Hosts, network_address: str = ""
 ) -> tuple[Starlette, Worker | None, Callable[[], None]]:
-    """The whole app, the worker behind it (not started yet; None for a replay), and a function that ends their work.
+    """Build the app, its worker (not started yet; None for a replay), and a function that ends the work of both.
 
     `network_address` is the server's URL on its network, for phones.
     """
@@ -149,7 +149,7 @@ def build_app(
 
 
 def _build_replay(recording: Path, visitors: Visitors) -> gr.Blocks:
-    """A page that plays one recording. Raises InputError if it cannot be shown."""
+    """A page that plays one recording. Raises InputError if the recording cannot be shown."""
     from specrace.ui.gallery import Gallery
     from specrace.ui.page import build_replay
     from specrace.views.recording_check import read_recording
@@ -167,14 +167,14 @@ def _build_live(
     from specrace.ui.gallery import Gallery
     from specrace.ui.model_choices import ModelChoices
     from specrace.ui.page import build_page
-    from specrace.ui.settings_panel import recommended
+    from specrace.ui.settings_panel import recommended_preset
     from specrace.ui.worker import Worker
 
     models = ModelChoices(offered_models(options), () if zero_gpu.is_enabled() else DTYPES)
     fetcher = None if options.model_to_fetch is None else Fetcher(options.model_to_fetch, models.offer, options.offline)
     worker = Worker(loader(options), visitors.limits, fetcher, telemetry)
-    first = None if options.settings is None else recommended(read_settings(options.settings))
-    page = build_page(worker, example_questions(options), Gallery.in_folder(RECORDINGS), models, visitors, first)
+    preset = None if options.settings is None else recommended_preset(read_settings(options.settings))
+    page = build_page(worker, example_questions(options), Gallery.in_folder(RECORDINGS), models, visitors, preset)
     return page, worker, models
 
 
@@ -186,9 +186,9 @@ def address(sockets: Sequence[socket.socket]) -> str:
 
 
 def loader(options: argparse.Namespace) -> Callable[[Callable[[str], None]], Workbench]:
-    """The function with which the worker loads its workbench, given a callback for its progress.
+    """The function with which the worker loads its workbench; its argument is a callback for the progress.
 
-    It imports torch itself, so that the page is up before that.
+    It imports torch itself, so that the page is served before this slow import.
     """
 
     def load(on_progress: Callable[[str], None]) -> Workbench:
@@ -200,7 +200,7 @@ def loader(options: argparse.Namespace) -> Callable[[Callable[[str], None]], Wor
 
         transformers.utils.logging.set_verbosity_error()
         transformers.utils.logging.disable_progress_bar()
-        # One processor is for the page, and for a browser on this machine.
+        # One processor stays free for the page, and for a browser on this machine.
         use_processors(options.threads, spare=1)
         workbench, problem = _open_workbench(options, on_progress)
         if zero_gpu.is_enabled():
@@ -214,7 +214,7 @@ def loader(options: argparse.Namespace) -> Callable[[Callable[[str], None]], Wor
 def _open_workbench(options: argparse.Namespace, on_progress: Callable[[str], None]) -> tuple[Workbench, str]:
     """Open the workbench; if that fails on the device, or with a default model, open a substitute.
 
-    Returns it and what to add to the status: "" or the reason for the substitute.
+    Returns the workbench and what to add to the status: "" or the reason for the substitute.
     """
     from specrace.workbench import Workbench
 
@@ -237,11 +237,11 @@ def _open_workbench(options: argparse.Namespace, on_progress: Callable[[str], No
                 fetch(name, options.offline, on_progress)
         return Workbench.open(model=options.model, **settings), ""
     except DeviceError as error:
-        # Slower, but the page is there for those who can wait.
+        # Races are slower on the CPU, but the page works.
         settings["device"] = "cpu"
         return Workbench.open(model=options.model, **settings), f". {error} It races on the CPU meanwhile."
     except InputError as error:
-        # Only a model that nobody asked for is replaced by the bundled one.
+        # A model that the user named is never replaced by the bundled one.
         if not options.is_default_model or Path(options.model) == BUNDLED_MODEL:
             raise
         return Workbench.open(**settings), f". {error}"
@@ -263,9 +263,9 @@ def fetch(name: str, offline: str, on_progress: Callable[[str], None]) -> None:
 
 
 def offered_models(options: argparse.Namespace) -> dict[str, str | Path]:
-    """The models that a visitor may choose: the server's own, and those of --models or else the bundled ones.
+    """The models that a visitor may choose: the server's default, and those of --models or else the bundled ones.
 
-    A folder is offered under its name, with as many parent folders as it takes to tell it from the others.
+    A folder is offered under its name, preceded by as many parent folders as make it differ from the others.
     """
     bundled = [str(path.parent) for path in sorted(ASSETS.glob("*/config.json"))]
     models = [options.model, *(bundled if options.models is None else options.models)]
@@ -278,7 +278,7 @@ def offered_models(options: argparse.Namespace) -> dict[str, str | Path]:
 
 
 def _shortest_unique_end(path: tuple[str, ...], paths: Sequence[tuple[str, ...]]) -> str:
-    """The fewest last parts of a path that no other path ends with."""
+    """The shortest end of a path that is not the end of another path."""
     for count in range(1, len(path)):
         end = path[-count:]
         if sum(other[-count:] == end for other in paths) == 1:

@@ -1,4 +1,4 @@
-"""The panel behind "Lanes and settings": components for settings and lanes' options, and presets that fill them."""
+"""The panel "Lanes and settings": components for settings and for lanes' options, and presets that fill them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from specrace.engine.spec import DEFAULT_LANES
 from specrace.ui import race_request, uploads
 from specrace.ui.visitors import VisitorLimits
 
-# The names of `Panel.common`, in its order.
+# The names of the components in `Panel.common`, in its order.
 COMMON = ("lanes", *race_request.OFFERED)
 DEFAULTS: dict[str, Any] = {"lanes": list(DEFAULT_LANES)} | {
     name: "auto" if SETTINGS[name].default is None else SETTINGS[name].default for name in race_request.OFFERED
@@ -25,7 +25,7 @@ DEFAULTS: dict[str, Any] = {"lanes": list(DEFAULT_LANES)} | {
 
 @dataclass(frozen=True)
 class Preset:
-    """Settings applied by one press: values of COMMON and lanes' options that differ from the defaults."""
+    """Settings that one press applies: the values of COMMON, and lanes' options, that differ from the defaults."""
 
     name: str
     help: str
@@ -51,12 +51,12 @@ PRESETS = (
 )
 
 
-def opening_values(first: Preset | None, max_tokens: int) -> dict[str, Any]:
-    """The common settings, by name, on a page that opens with the preset `first`, or else the defaults."""
-    return dict(zip(COMMON, preset_values(first or Preset("", "", {}, {}), max_tokens), strict=False))
+def opening_values(preset: Preset | None, max_tokens: int) -> dict[str, Any]:
+    """The common settings, by name, on a page that opens with `preset`, or with the defaults if it is None."""
+    return dict(zip(COMMON, preset_values(preset or Preset("", "", {}, {}), max_tokens), strict=False))
 
 
-def recommended(settings: Mapping[str, Any]) -> Preset:
+def recommended_preset(settings: Mapping[str, Any]) -> Preset:
     """The preset for the content of a settings file (`exports.specrace.read_settings`)."""
     options = dict(settings)
     name, num_draft = options.pop("method"), options.pop("num_draft")
@@ -75,14 +75,17 @@ class Panel:
 
     @property
     def inputs(self) -> list[gr.components.Component]:
-        """All components, in the order in which the race's handler takes their values."""
+        """All components, in the order in which `PageEvents.start` expects their values."""
         return [self.files, self.model, self.dtype, *self.common, *self.options.values()]
 
 
 def build_panel(
-    models: Sequence[str], dtypes: Sequence[str], limits: VisitorLimits | None = None, first: Preset | None = None
+    models: Sequence[str],
+    dtypes: Sequence[str],
+    limits: VisitorLimits | None = None,
+    opening_preset: Preset | None = None,
 ) -> Panel:
-    """Build the panel, with choices of `models` and `dtypes`. The preset `first`, if any, fills it."""
+    """Build the panel, with choices of `models` and `dtypes`, filled by `opening_preset` if there is one."""
     limits = limits or VisitorLimits()
     max_tokens = limits.race_tokens
     quiet: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "queue": False}
@@ -92,21 +95,21 @@ def build_panel(
             buttons = [gr.Button(preset.name, size="sm", elem_id=f"preset-{preset.name.lower()}") for preset in PRESETS]
             helps = [f"<span><b>{preset.name}</b> {preset.help}</span>" for preset in PRESETS]
             gr.HTML("".join(helps), elem_id="presets-help")
-        lanes = _lanes()
+        lanes = _lanes_field()
         with gr.Row():
             with gr.Column(scale=2):
-                common = _common(max_tokens)
+                common = _common_fields(max_tokens)
                 with gr.Row():
-                    model, dtype = _model(models, dtypes)
-            files = _files(limits.uploads)
+                    model, dtype = _model_fields(models, dtypes)
+            files = _files_field(limits.uploads)
         with gr.Accordion("Options of the lanes", open=False, elem_id="lane-options"):
-            options = _options()
+            options = _option_fields()
     panel = Panel([lanes, *common], files, model, dtype, options)
     lanes.input(None, lanes, lanes, js=f"(names) => [specrace.limitLanes(names, {MAX_PAGE_LANES})]", **quiet)
     lanes.change(None, lanes, None, js="(names) => specrace.showLanes(names)", **quiet)
     filled = [*panel.common, *options.values()]
-    if first is not None:
-        for component, value in zip(filled, preset_values(first, max_tokens), strict=True):
+    if opening_preset is not None:
+        for component, value in zip(filled, preset_values(opening_preset, max_tokens), strict=True):
             component.value = value
     for button, preset in zip(buttons, PRESETS, strict=True):
         button.click(partial(preset_values, preset, max_tokens), None, filled, **quiet)
@@ -120,19 +123,19 @@ def lane_style() -> str:
 
 
 def preset_values(preset: Preset, max_tokens: int = 512) -> list[Any]:
-    """The values that a preset gives to the common settings and to every lane's options, empty if it names none."""
+    """A preset's values of the common settings, then of every lane's options. Options it does not name get defaults."""
     common = DEFAULTS | preset.common
     common["max_new_tokens"] = min(common["max_new_tokens"], max_tokens)
     values = [common[name] for name in COMMON]
     for lane, method in native_methods().items():
         options = preset.options.get(lane, {})
         for option in method.options:
-            values.append(_field_value(options[option.name]) if option.name in options else _empty(option))
+            values.append(_field_value(options[option.name]) if option.name in options else _default_value(option))
     return values
 
 
 def read_options(values: Sequence[Any]) -> dict[str, dict[str, Any]]:
-    """Lanes' options from the components' values, without empty fields and boxes left at their defaults."""
+    """Read lanes' options from the components' values. Leaves out empty fields and boxes at their defaults."""
     options: dict[str, dict[str, Any]] = {}
     pairs = [(lane, option) for lane, method in native_methods().items() for option in method.options]
     for (lane, option), value in zip(pairs, values, strict=True):
@@ -143,7 +146,7 @@ def read_options(values: Sequence[Any]) -> dict[str, dict[str, Any]]:
     return options
 
 
-def _lanes() -> gr.CheckboxGroup:
+def _lanes_field() -> gr.CheckboxGroup:
     return gr.CheckboxGroup(
         [(method.title, name) for name, method in native_methods().items()],
         value=DEFAULTS["lanes"],
@@ -153,8 +156,8 @@ def _lanes() -> gr.CheckboxGroup:
     )
 
 
-def _common(max_tokens: int) -> list[gr.components.Component]:
-    """One component for each setting, in two rows."""
+def _common_fields(max_tokens: int) -> list[gr.components.Component]:
+    """One component for each setting of a race, in two rows."""
     settings = []
     for name in race_request.OFFERED:
         setting = SETTINGS[name]
@@ -163,24 +166,24 @@ def _common(max_tokens: int) -> list[gr.components.Component]:
     components: list[gr.components.Component] = []
     for row in (settings[:middle], settings[middle:]):
         with gr.Row():
-            components += map(_setting, row)
+            components += map(_setting_field, row)
     return components
 
 
-def _setting(setting: Setting) -> gr.components.Component:
-    """A choice, a text field if there is an "auto", a number field for a long range, else a slider."""
+def _setting_field(setting: Setting) -> gr.components.Component:
+    """Radio buttons for choices, a text field if "auto" is allowed, a number field for a long range, else a slider."""
     low, high = setting.bounds(shared=True)
-    about: dict[str, Any] = {"label": setting.label, "info": setting.help}
+    texts: dict[str, Any] = {"label": setting.label, "info": setting.help}
     if setting.choices:
-        return gr.Radio([(word.capitalize(), word) for word in setting.choices], value=setting.default, **about)
+        return gr.Radio([(choice.capitalize(), choice) for choice in setting.choices], value=setting.default, **texts)
     if setting.default is None:
-        return gr.Textbox("auto", max_lines=1, **about)
+        return gr.Textbox("auto", max_lines=1, **texts)
     if high - low > 1e6:
-        return gr.Number(setting.default, precision=0, minimum=low, **about)
-    return gr.Slider(low, high, min(setting.default, high), step=setting.step, **about)
+        return gr.Number(setting.default, precision=0, minimum=low, **texts)
+    return gr.Slider(low, high, min(setting.default, high), step=setting.step, **texts)
 
 
-def _model(models: Sequence[str], dtypes: Sequence[str]) -> tuple[gr.Dropdown, gr.Dropdown]:
+def _model_fields(models: Sequence[str], dtypes: Sequence[str]) -> tuple[gr.Dropdown, gr.Dropdown]:
     model = gr.Dropdown(
         model_choices(models),
         value="",
@@ -193,11 +196,11 @@ def _model(models: Sequence[str], dtypes: Sequence[str]) -> tuple[gr.Dropdown, g
 
 
 def model_choices(models: Sequence[str]) -> list[tuple[str, str]]:
-    """The choices of the model's field: the server's own model, and those on offer."""
+    """The choices of the model field: the server's default model, then the models on offer."""
     return [("server default", ""), *((name, name) for name in models)]
 
 
-def _files(visible: bool) -> gr.File:
+def _files_field(visible: bool) -> gr.File:
     return gr.File(
         # Any type is accepted here: if the field refused one file, Gradio would drop all of them.
         file_count="multiple",
@@ -208,8 +211,8 @@ def _files(visible: bool) -> gr.File:
     )
 
 
-def _options() -> dict[tuple[str, str], gr.components.Component]:
-    """One component for each option, in a group for each lane; the page shows the groups of ticked lanes."""
+def _option_fields() -> dict[tuple[str, str], gr.components.Component]:
+    """One component for each option, grouped by lane. The page shows only the groups of ticked lanes."""
     components: dict[tuple[str, str], gr.components.Component] = {}
     for lane, method in native_methods().items():
         if not method.options:
@@ -218,11 +221,11 @@ def _options() -> dict[tuple[str, str], gr.components.Component]:
             gr.HTML(f"<h3>{method.title}</h3>", elem_classes="lane-title")
             with gr.Row():
                 for option in method.options:
-                    components[lane, option.name] = _option(method, option)
+                    components[lane, option.name] = _option_field(method, option)
     return components
 
 
-def _option(method: Method, option: Option) -> gr.components.Component:
+def _option_field(method: Method, option: Option) -> gr.components.Component:
     label = option.name.replace("_", " ")
     if not isinstance(option.bounds, Bounds):
         return gr.Checkbox(bool(option.default), label=label, info=_sentence(option.bounds.help), min_width=200)
@@ -245,8 +248,10 @@ def _sentence(text: str) -> str:
 
 
 def _field_value(value: Any) -> Any:
+    """The value that an option's field shows: a bool for a checkbox, else text."""
     return value if isinstance(value, bool) else str(value)
 
 
-def _empty(option: Option) -> Any:
+def _default_value(option: Option) -> Any:
+    """The value of an option's field that leaves the option at its default: an empty text, or the box's default."""
     return "" if isinstance(option.bounds, Bounds) else bool(option.default)

@@ -1,7 +1,7 @@
-"""Sends a race to its page as the parts of its reel, in batches at a steady rate whatever the model's speed.
+"""Streams a race to its page as the parts of its reel (`specrace.views.reel`), in batches at a steady rate.
 
-Messages are server-sent events on a route of their own. Sent as values of a Gradio component, they would cost the
-server and the browser about ten times as much, and slow down a race on the same machine.
+Messages are server-sent events on a separate route. Sent as values of a Gradio component, they would cost the server
+and the browser about ten times as much, and slow down a race on the same machine.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from specrace.ui.worker import CLOSING, Worker
 from specrace.views.frames import report
 
 PERIOD_S = 1 / 18
-# Steps are held back this long. A race that ends before is sent whole, so its page knows its length from the start.
+# Steps are held back this long: a race that ends sooner is sent whole, so its page knows its length from the start.
 HOLD_S = 1.0
 DISCONNECT_PERIOD_S = 0.25
 
 
 class RaceStream(StreamingResponse):
-    """A job's messages as server-sent events. The race ends when the connection does."""
+    """A response with a job's messages as server-sent events. If the connection closes, the race is stopped."""
 
     def __init__(self, worker: Worker, job: Job) -> None:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -43,7 +43,7 @@ class RaceStream(StreamingResponse):
         self._job = job
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send until the race is over or the visitor leaves."""
+        """Send messages until the race is over or the visitor leaves."""
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -57,7 +57,7 @@ class RaceStream(StreamingResponse):
 
 
 def watch_route(worker: Worker) -> Route:
-    """The route whose GET streams the race with a key."""
+    """The route that streams the race which was offered under a key."""
 
     async def watch(request: Request) -> Response:
         job = worker.claim(request.path_params["key"])
@@ -81,7 +81,7 @@ def recording_route(helper: HelperProcess) -> Route:
             if await request.is_disconnected():
                 page_left.set()
         try:
-            # Passed on unread: parsing and encoding it here would delay a race.
+            # Not parsed: decoding and encoding the reel here would delay a race.
             return Response(reading.result(), media_type="application/json")
         except InputError as error:
             return PlainTextResponse(str(error), 400)
@@ -90,11 +90,10 @@ def recording_route(helper: HelperProcess) -> Route:
 
 
 async def messages(worker: Worker, job: Job) -> AsyncGenerator[str]:
-    """A job as JSON messages, from its wait in line to its end. Closing the generator stops the race.
+    """Yield a job as JSON messages, from its wait in line to its end. Closing the generator stops the race.
 
-    {"race", "kind": "note", "message", "phase"} says why there is no race, or none yet. {"race", "kind", "parts"} has
-    parts of the reel, all of one kind: "head", "step", "end" or "again". If the race could not be run, the last message
-    says why.
+    {"race", "kind": "note", "message", "phase"} says why the race has not started, or why it did not finish.
+    {"race", "kind", "parts"} has parts of the reel, all of one kind: "head", "step", "end" or "again".
     """
     last_note, held_until = "", inf
     due = time.monotonic()
@@ -121,9 +120,9 @@ async def messages(worker: Worker, job: Job) -> AsyncGenerator[str]:
 
 
 def take_messages(job: Job, *, held: bool) -> Iterator[str]:
-    """Take the parts that have arrived; successive parts of one kind make one message.
+    """Remove the parts that have arrived from the job, and yield a message for each run of parts of one kind.
 
-    While they are `held`, steps stay where they are unless the race has finished.
+    If `held`, steps and the parts after them stay in the job until the race has finished.
     """
     while job.parts:
         kind = job.parts[0][0]
@@ -136,7 +135,7 @@ def take_messages(job: Job, *, held: bool) -> Iterator[str]:
 
 
 async def race_report(job: Job) -> dict[str, Any]:
-    """A race's report, once it is done. Cancelling this stops the race. Raises InputError if it could not be run."""
+    """Wait for a race, and return its report. Cancelling this stops the race. Raises InputError if it did not run."""
     await wait_until_done(job)
     if not job.events or not isinstance(finished := job.events[-1], Finished):
         raise InputError(job.error or "The race was stopped before it began.")
@@ -165,5 +164,5 @@ def describe_wait(worker: Worker, job: Job) -> str:
 
 
 def note(job: Job, phase: str, message: str) -> str:
-    """The JSON of a message in words."""
+    """The JSON of a note: a sentence for the page."""
     return json.dumps({"race": job.number, "kind": "note", "phase": phase, "message": message})

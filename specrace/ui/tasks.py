@@ -23,14 +23,14 @@ def race_task(
     upload: uploads.Upload | None = None,
     again: Callable[[Repeated], bool] = lambda _: False,
 ) -> RunRace:
-    """A task that races as requested; `again` decides after each run whether another one follows."""
+    """A task that runs the requested race; `again` decides after each run whether another run follows."""
 
     def run(workbench: Workbench, stop: Callable[[], bool]) -> Iterator[Event | str]:
         visit_workbench = yield from workbenches.open(visit, workbench, upload)
         if request.model:
             yield f"Loading {request.model} …"
-        racing = models.choose(workbench, visit_workbench, request.model, request.dtype)
-        yield from racing.ask(request.question, request.spec, top=request.passages, stop=stop, again=again)
+        chosen = models.choose(workbench, visit_workbench, request.model, request.dtype)
+        yield from chosen.ask(request.question, request.spec, top=request.passages, stop=stop, again=again)
 
     return run
 
@@ -43,7 +43,7 @@ def retrieval_task(
     upload: uploads.Upload | None,
     hits: list[Hit],
 ) -> RunRace:
-    """A task that retrieves, and appends what it retrieved to `hits`."""
+    """A task that retrieves passages for a question, and appends them to `hits`."""
 
     def run(workbench: Workbench, _: Callable[[], bool]) -> Iterator[Event | str]:
         visit_workbench = yield from workbenches.open(visit, workbench, upload)

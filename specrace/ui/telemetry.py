@@ -1,6 +1,6 @@
-"""What an operator sees of a server: /healthz, /metrics, and a log line for each race.
+"""What an operator sees of a server: /healthz, /metrics, and log lines about races and uploads.
 
-None of them holds a visitor's text, address, file name or visit id.
+None of them contains a visitor's text, address, file name or visit id.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger(EVENTS)
 
 
 class Telemetry:
-    """Counters of one server, in a registry of their own."""
+    """The counters of one server, in a registry of their own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -43,7 +43,7 @@ class Telemetry:
             self._races.labels(outcome)
 
     def watch_queue(self, length: Callable[[], int], running: Callable[[], bool]) -> None:
-        """Take the gauges' values from these functions: the queue's length, and whether a race is running."""
+        """Read the gauges' values from these functions: the queue's length, and whether a race is running."""
         self._queue.set_function(length)
         self._running.set_function(running)
 
@@ -79,7 +79,7 @@ class Telemetry:
 
 
 def record(event: str, **facts: Any) -> None:
-    """Log an event with its facts: numbers and our own names, nothing from a visitor."""
+    """Log an event with its facts, which may be numbers and names from our code, but nothing from a visitor."""
     log.info(event, extra={"facts": facts})
 
 
@@ -99,7 +99,7 @@ def operator_routes(telemetry: Telemetry, status: Callable[[], str], readers: Se
 
 
 def _may_read(request: Request, networks: Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]) -> bool:
-    """Whether a request comes from one of the networks, directly: behind a proxy, anybody seems to be this machine."""
+    """Whether a request comes from one of the networks without a proxy, which would hide the sender's address."""
     if "x-forwarded-for" in request.headers or "forwarded" in request.headers:
         return False
     try:

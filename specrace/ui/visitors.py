@@ -1,4 +1,4 @@
-"""How much one visitor may ask of the server, and whether the answer is still wanted."""
+"""Limits how much one visitor may request from the server, and stops work whose result nobody waits for."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ MINUTE_S = 60.0
 LOGINS_PER_MINUTE = 10
 HOUR_S = 3600.0
 MAX_VISITORS = 10_000
-# How long a page may take to claim its race, and an API client to come for its result.
+# Time within which a page must claim its race, and an API client must begin to read its answer.
 CLAIM_LIMIT_S = 10.0
-# How long an API client may stay away once it has come.
+# After an API client has begun to read, time for which it may be disconnected.
 RETURN_LIMIT_S = 1.0
 POLL_PERIOD_S = 0.1
 NOT_UPLOADED = "A file must be uploaded before it is used."
@@ -72,7 +72,7 @@ class Rate:
 
 
 class Visitors:
-    """What each visitor has used of the `limits`, and who is reading answers from Gradio's queue.
+    """How much of the `limits` each visitor has used, and which clients are reading answers from Gradio's queue.
 
     A reader's key is the visit's id or, for a plain API call, the event's id.
     """
@@ -87,7 +87,7 @@ class Visitors:
         self._files: defaultdict[str, set[str]] = defaultdict(set)
 
     def count_race(self, address: str | None, new_tokens: int) -> None:
-        """Count a race. Raises InputError if its answers may be too long or the visitor has started too many."""
+        """Count a race. Raises InputError if it asks for too many new tokens or the visitor has started too many."""
         max_tokens = self.limits.race_tokens
         if new_tokens > max_tokens:
             raise InputError(f"The answer's length is {new_tokens}; this server allows at most {max_tokens}.")
@@ -97,7 +97,7 @@ class Visitors:
             )
 
     def count_retrieval(self, address: str | None) -> None:
-        """Count a retrieval by a program; the limit is that of races. Raises TooManyError."""
+        """Count a retrieval by an API client; the limit is the same as for races. Raises TooManyError."""
         if not self._retrievals.take(visitor_key(address)):
             raise TooManyError(
                 f"You have started {self.limits.races_per_minute} retrievals within a minute; wait for a moment."
@@ -132,7 +132,7 @@ class Visitors:
 
     @contextmanager
     def reading(self, reader: str) -> Iterator[None]:
-        """Count `reader` as reading its answers inside the `with` block."""
+        """Count `reader` as a connected client inside the `with` block."""
         self._readers[reader] += 1
         try:
             yield
@@ -142,7 +142,7 @@ class Visitors:
                 del self._readers[reader]
 
     async def run_while_wanted(self, reader: str, work: Coroutine[Any, Any, T]) -> T:
-        """The result of `work`. Cancels it and raises InputError if its reader never comes, or leaves."""
+        """The result of `work`. Cancels it and raises InputError if its reader never connects, or disconnects."""
         task = asyncio.ensure_future(work)
         patience_s, last_seen = CLAIM_LIMIT_S, time.monotonic()
         try:
@@ -168,7 +168,7 @@ def address_of(request: Any) -> str | None:
 
 
 def visitor_key(address: str | None) -> str:
-    """A visitor's key: the IPv4 address, or the IPv6 /64 network, all of whose addresses one visitor may have."""
+    """A visitor's key: the IPv4 address, or the /64 network of an IPv6 address, because a visitor may own all of it."""
     try:
         parsed = ipaddress.ip_address(address or "")
     except ValueError:

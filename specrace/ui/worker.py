@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Starting:
-    """A visit's race that is being prepared, and whether the visit has stopped its races since."""
+    """A visit's race that is about to be submitted, and whether the visit has stopped its races meanwhile."""
 
     visit: str
     stopped: bool = False
@@ -46,9 +46,9 @@ class Starting:
 class Worker:
     """Loads the workbench behind the page, then runs jobs one at a time, first come, first served.
 
-    `load` is called with a function that sets `status`, first to its progress, at the end to what was loaded. The
-    `fetcher`, if any, starts at the same time. A job that is still being prepared after its turn goes to the end of the
-    line.
+    `load` reports its progress, and at the end what it loaded, to the function that it is called with; the report
+    becomes the worker's `status`. The `fetcher`, if any, starts at the same time. A job that is still being prepared
+    after its turn goes to the end of the line.
     """
 
     def __init__(
@@ -70,9 +70,9 @@ class Worker:
         self._starting: list[Starting] = []
         self._change = threading.Condition()
         self.telemetry.watch_queue(lambda: len(self._line), lambda: self._current is not None)
-        # Numbers grow across restarts too, so that an open page never takes a new race for an old one.
+        # Numbers also grow across restarts, so that an open page never mistakes a new race for an old one.
         self._numbers = itertools.count(int(time.time()))
-        # Tells a page that the server is a new one, even if the clock was set back.
+        # Random, so that a page recognises a new server even if the clock was set back.
         self.name = secrets.token_urlsafe(8)
         # Two processes, because logs take long and other files must not wait for them.
         self.helper = HelperProcess()
@@ -115,9 +115,10 @@ class Worker:
         return self.workbench is not None or bool(self.failure)
 
     def submit(self, visit: str, run: RunRace, *, for_page: bool = True, is_race: bool = True) -> Job:
-        """Put a race, or other work on the model's thread, in line. Raises InputError if the line is full.
+        """Put a race, or other work for the worker's thread, in line.
 
-        A page has one race: its earlier one is stopped. An API client may have `races_at_once`.
+        A page has one race: its earlier one is stopped. An API client may have `races_at_once`. Raises InputError if
+        the client has that many, or if the line is full.
         """
 
         def is_replaced(job: Job) -> bool:
@@ -128,8 +129,8 @@ class Worker:
                 raise InputError(CLOSING)
             others = [job for job in self._unfinished() if not is_replaced(job)]
             if not for_page:
-                self._check_program_jobs(sum(job.visit == visit for job in others))
-            # Once the model is loaded, the first of them is running, or about to.
+                self._check_client_jobs(sum(job.visit == visit for job in others))
+            # Once the model is loaded, the first of these jobs is running, or about to run, and does not wait.
             self._check_waiting(len(others[1:] if self.settled else others))
             self._end_jobs(is_replaced)
             job = Job(next(self._numbers), visit, run, self.telemetry, for_page=for_page, is_race=is_race)
@@ -137,8 +138,8 @@ class Worker:
             self._change.notify()
         return job
 
-    def _check_program_jobs(self, num_jobs: int) -> None:
-        """Raise InputError if a program has `races_at_once` jobs in line already."""
+    def _check_client_jobs(self, num_jobs: int) -> None:
+        """Raise InputError if an API client already has `races_at_once` jobs."""
         limit = self._limits.races_at_once
         if num_jobs < limit:
             return
@@ -147,20 +148,20 @@ class Worker:
         raise InputError(f"{limit} races of yours are in line already; wait for one of them.")
 
     def _check_waiting(self, num_jobs: int) -> None:
-        """Raise InputError if the queue is full."""
+        """Raise InputError if the line is full."""
         limit = self._limits.queue
         if num_jobs >= limit:
             races = "1 race is" if limit == 1 else f"{limit} races are"
             raise InputError(f"{races} waiting already; try again in a minute.")
 
     def refuse(self, visit: str, error: InputError) -> Job:
-        """A job that ended before it began, with an error for its page to show."""
+        """Return a job that has already ended, with an error for its page to show."""
         job = Job(next(self._numbers), visit, lambda *_: iter(()), self.telemetry)
         job.skip(str(error), "refused")
         return job
 
     def offer(self, job: Job) -> None:
-        """Let a page claim the job by its key, once. If none does within CLAIM_LIMIT_S, the job is stopped."""
+        """Let a page claim the job by its key, once. If no page does within CLAIM_LIMIT_S, the job is stopped."""
         job.claim_until = time.monotonic() + CLAIM_LIMIT_S
         with self._change:
             still_offered = {key: offered for key, offered in self._offered.items() if not offered.abandoned}
@@ -182,7 +183,7 @@ class Worker:
 
     @contextmanager
     def starting(self, visit: str) -> Iterator[Starting]:
-        """Note, in the value it yields, whether the visit stops its races before the block has submitted one."""
+        """Yield a `Starting`, whose `stopped` becomes True if the visit stops its races inside the `with` block."""
         starting = Starting(visit)
         with self._change:
             self._starting.append(starting)
@@ -193,7 +194,7 @@ class Worker:
                 self._starting.remove(starting)
 
     def stop(self, visit: str) -> None:
-        """Stop the visit's races. Waiting ones leave the line at once; those being prepared never run."""
+        """Stop the visit's races. Waiting ones leave the line immediately; those not submitted yet never run."""
         with self._change:
             for starting in self._starting:
                 if starting.visit == visit:
@@ -201,12 +202,12 @@ class Worker:
             self._end_jobs(lambda job: job.visit == visit)
 
     @property
-    def idle(self) -> bool:
-        """Whether no race waits."""
-        return not self._line
+    def has_waiting_jobs(self) -> bool:
+        """Whether jobs are in line behind the one that runs."""
+        return bool(self._line)
 
     def num_ahead(self, job: Job) -> int:
-        """The number of races before this one."""
+        """The number of jobs before this one, running or in line."""
         with self._change:
             self._end_jobs(lambda waiting: waiting.stopped)
             jobs = self._unfinished()
@@ -219,7 +220,7 @@ class Worker:
         return [self._current, *self._line]
 
     def _end_jobs(self, is_chosen: Callable[[Job], bool], reason: str = "") -> None:
-        """Stop the chosen jobs; those in line end at once, with the `reason` as their error."""
+        """Stop the chosen jobs; those in line end immediately, with `reason` as their error."""
         for job in filter(is_chosen, self._unfinished()):
             job.stop()
             if job is not self._current:
@@ -235,7 +236,7 @@ class Worker:
             if self.workbench is None:
                 job.skip(self.failure, "failed")
             else:
-                job.work(self.workbench, lambda: bool(self._line), self._describe_other_work)
+                job.work(self.workbench, lambda: self.has_waiting_jobs, self._describe_other_work)
             with self._change:
                 self._current = None
                 if not job.done:
@@ -255,14 +256,14 @@ class Worker:
             return self._current
 
     def _describe_other_work(self, moment: float) -> str:
-        """What the server did beside its races since `moment` on the monotonic clock, in sentences; "" if nothing."""
+        """What the server has done beside races since `moment` on the monotonic clock, in sentences; "" if nothing."""
         processes = ((OTHER_WORK, self.helper), (SCORED, self.scorer), (FETCHED, self.fetcher))
         return " ".join(
             sentence for sentence, process in processes if process is not None and process.worked_since(moment)
         )
 
     def open(self) -> None:
-        """Load the workbench. The worker's thread does this itself unless it was done before `start`."""
+        """Load the workbench. The worker's thread does this unless the caller did it before `start`."""
         try:
             self.workbench = self._load(self._set_status)
         except InputError as error:

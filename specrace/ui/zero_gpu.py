@@ -39,19 +39,19 @@ QUOTA = "ZeroGPU quota exceeded"
 
 @dataclass(frozen=True)
 class Refusal:
-    """An InputError on its way out of the call; of a raised exception only the type would arrive."""
+    """Carries an InputError's sentence out of the call. If an exception is raised there, only its type gets out."""
 
     sentence: str
 
 
 def is_enabled() -> bool:
-    """Whether this is a Space on ZeroGPU, by the rule that `spaces` uses."""
+    """Whether this is a Space on ZeroGPU. `spaces` uses the same rule."""
     return os.environ.get(VARIABLE, "").lower() in ("1", "t", "true")
 
 
 def imitate_cuda() -> None:
-    """Imitate CUDA from now on. Call this before anything else asks for CUDA."""
-    import spaces  # noqa: F401  the import does it
+    """Make torch behave as if this process had CUDA. Call this before anything else asks for CUDA."""
+    import spaces  # noqa: F401  importing it has this effect
 
 
 def report_started(page: Any, port: int) -> None:
@@ -67,7 +67,7 @@ def report_started(page: Any, port: int) -> None:
 
 
 def call_seconds(weight_bytes: int, prepared: PreparedRace) -> int:
-    """The seconds to ask for: a lane takes at most one step for each new token.
+    """The seconds of GPU time to ask for, with one step of each lane for each new token.
 
     >>> from types import SimpleNamespace as Fake
     >>> call_seconds(0, Fake(spec=Fake(lanes=("vanilla", "trie"), max_new_tokens=100)))
@@ -114,7 +114,7 @@ def race_in_call(target: Target, prepared: PreparedRace, stop: Callable[[], bool
     from specrace.model.machine import use_processors
     from specrace.workbench import run_prepared
 
-    # Threads do not survive a fork: a library that waited for its pool's threads would wait for ever.
+    # Threads do not survive a fork, so a library that waited for its thread pool would wait forever.
     use_processors(1, spare=0)
     try:
         make_ready(target)
@@ -124,7 +124,7 @@ def race_in_call(target: Target, prepared: PreparedRace, stop: Callable[[], bool
 
 
 def _events_of(items: Iterator[Event | Refusal], before_each: Callable[[], None]) -> Iterator[Event]:
-    """A call's events; calls `before_each` first. Raises InputError for a refusal, or if there is no GPU."""
+    """Yield a call's events; calls `before_each` before each. Raises InputError for a refusal, or without a GPU."""
     import gradio as gr
 
     try:
@@ -142,4 +142,4 @@ def explain_error(title: str, message: str) -> str:
     reason = message.strip().rstrip(".")
     if title == QUOTA:
         return f"Your ZeroGPU quota is spent ({reason}): watch the recorded races, which need no GPU."
-    return f"ZeroGPU gave this race no GPU to its end ({reason}): try again, or watch the recorded races."
+    return f"ZeroGPU did not give this race a GPU until its end ({reason}): try again, or watch the recorded races."
