@@ -142,7 +142,7 @@ def answer_function(
 def compare(
     transcripts: Sequence[Transcript], lane: ScoredLane, answer: Callable[[Sequence[int], int], Run]
 ) -> dict[str, Any]:
-    """An engine's steps and draft tokens, the forecast for the engine's texts, and `ratio`: forecast tau / measured tau."""
+    """An engine's steps and draft tokens, the forecast for its texts, and `ratio`: forecast tau / measured tau."""
     row: dict[str, Any] = dict.fromkeys(("tokens", "steps", "forecast_steps", "drafted", "forecast_drafted"), 0)
     row |= {"accepted": 0, "forecast_accepted": 0, "other_text": 0}
     for request in transcripts:
