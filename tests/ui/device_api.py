@@ -35,7 +35,7 @@ sys.exit(main())
 
 @dataclass
 class DeviceApi:
-    """Answers as the API does; `requests` are (path, parameters). `idle` lets a call reuse the last one's process."""
+    """Answers like the API; `requests` are (path, parameters). With `idle`, a call reuses the last call's process."""
 
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     idle: bool = False
@@ -50,18 +50,18 @@ class DeviceApi:
             return 429, {"left": self.quota_left, "wait": 3600}
         return 200, {"idle": self.idle, "nvidiaIndex": 0, "nvidiaUUID": "GPU-0", "allowToken": "a-token"}
 
-    def of(self, path: str) -> list[dict[str, str]]:
+    def parameters_of(self, path: str) -> list[dict[str, str]]:
         """Return the parameters of the requests for a path."""
         return [parameters for requested, parameters in self.requests if requested == path]
 
     def pids(self) -> list[int]:
         """Return the ids of the processes that asked for the GPU."""
-        return [int(parameters["pid"]) for parameters in self.of("/allow")]
+        return [int(parameters["pid"]) for parameters in self.parameters_of("/allow")]
 
 
 @contextmanager
 def device_api() -> Iterator[tuple[DeviceApi, str]]:
-    """Run the API; yields it and its address."""
+    """Run the API. Yields the API and its address."""
     api = DeviceApi()
 
     class Handler(BaseHTTPRequestHandler):
@@ -89,7 +89,7 @@ def device_api() -> Iterator[tuple[DeviceApi, str]]:
 
 @contextmanager
 def app_on_zero_gpu(address: str, folder: Path, *flags: str) -> Iterator[tuple[processes.Process, int]]:
-    """`python app.py` on a Space with ZeroGPU: its process and port."""
+    """Run `python app.py` as on a Space with ZeroGPU. Yields its process and port."""
     (folder / "cgroup").write_text("0::/a-space")
     space = {
         "SPACES_ZERO_GPU": "true",
@@ -104,7 +104,7 @@ def app_on_zero_gpu(address: str, folder: Path, *flags: str) -> Iterator[tuple[p
         while not (line := process.stdout.readline()).startswith("specrace serves"):
             assert line, "".join(lines)
             lines.append(line)
-        # The app must not wait for somebody to read what it prints.
+        # Read what the app prints, because it would wait if the pipe were full.
         threading.Thread(target=process.stdout.read, daemon=True).start()
         yield process, int(line.rpartition(":")[2])
     finally:

@@ -38,15 +38,13 @@ GALLERY = functools.cache(gallery.Gallery.in_folder)
 class Bench:
     """Stands in for a workbench. A race sets `begun` and `ended`; nothing is retrieved, no cost curve is measured."""
 
-    curve = None
-
     def __init__(self) -> None:
         self.begun, self.ended = threading.Event(), threading.Event()
         self.documents: list[Any] = []
         self.embedder = SimpleNamespace(embed=lambda texts: np.eye(len(texts), 8, dtype=np.float32))
         self.curve = None
 
-    def on(self, documents: list[Any], _index: Any) -> Bench:
+    def with_documents(self, documents: list[Any], _index: Any) -> Bench:
         """Return this workbench, and remember the visitor's documents."""
         self.documents = documents
         return self
@@ -68,7 +66,7 @@ class Bench:
 
 @dataclass
 class Answer:
-    """What the server sent."""
+    """A response of the server."""
 
     status: int
     headers: Mapping[str, str]
@@ -118,15 +116,15 @@ class Served:
 
     def upload(self, files: Mapping[str, bytes], **headers: str) -> Answer:
         """Upload files as the page does."""
-        mark, chunks = "a-boundary", []
+        boundary, chunks = "a-boundary", []
         for name, content in files.items():
             chunks.append(
-                f'--{mark}\r\nContent-Disposition: form-data; name="files"; filename="{name}"\r\n\r\n'.encode()
+                f'--{boundary}\r\nContent-Disposition: form-data; name="files"; filename="{name}"\r\n\r\n'.encode()
             )
             chunks.append(content + b"\r\n")
-        body = b"".join([*chunks, f"--{mark}--\r\n".encode()])
-        kind = f"multipart/form-data; boundary={mark}"
-        return self.ask("POST", "/gradio_api/upload", body, Content_Type=kind, **headers)
+        body = b"".join([*chunks, f"--{boundary}--\r\n".encode()])
+        content_type = f"multipart/form-data; boundary={boundary}"
+        return self.ask("POST", "/gradio_api/upload", body, Content_Type=content_type, **headers)
 
     def race(self, session: str = "a-session", files: list[str] | None = None, token: str = "", **changes: Any) -> Any:
         """Start a race as the page does; returns the key to watch it with, or the error message."""
@@ -141,7 +139,7 @@ class Served:
             if message.get("msg") == "process_completed":
                 output = message["output"]
                 return json.loads(output["data"][0]) if message["success"] else output["error"]
-        raise AssertionError("it was never completed")
+        raise AssertionError("the event was never completed")
 
     @contextmanager
     def watching(self, key: str) -> Iterator[http.client.HTTPResponse]:
@@ -180,10 +178,10 @@ def serving(*arguments: str, bench: Bench | None = None) -> Iterator[Served]:
         patch.setattr(serve, "loader", lambda _: lambda _report: bench)
         patch.setattr(gallery.Gallery, "in_folder", GALLERY)
         sockets = open_sockets("127.0.0.1", None)
-        app, worker, leave = serve.build_app(options, Hosts(allowed=options.allowed_hosts))
+        app, worker, end_work = serve.build_app(options, Hosts(allowed=options.allowed_hosts))
         assert worker is not None
         worker.start()
-        server = Server(app, leave)
+        server = Server(app, end_work)
         thread = threading.Thread(target=run, args=[server, sockets])
         thread.start()
         try:

@@ -34,12 +34,13 @@ def poll(served: Served) -> dict[str, Any]:
 
 
 def update(served: Served, poll: dict[str, Any], **body: Any) -> Any:
+    """Open or close a round as the stage does."""
     answer = served.ask("POST", f"/audience/{poll['code']}", {"key": poll["key"], "lanes": LANES, **body})
     return answer.json()
 
 
 def join(served: Served, poll: dict[str, Any]) -> str:
-    """Open the link as a phone does; returns the cookie that it gets."""
+    """Open the link as a phone does. Returns the phone's cookie."""
     answer = served.ask("GET", f"/audience/{poll['code']}")
     assert answer.status == 200 and "script-src 'self'" in answer.headers["content-security-policy"]
     cookie = answer.headers["set-cookie"].partition(";")[0]
@@ -47,8 +48,9 @@ def join(served: Served, poll: dict[str, Any]) -> str:
     return cookie
 
 
-def vote(served: Served, poll: dict[str, Any], cookie: str, choice: Any, number: Any = 1) -> Any:
-    body = {"round": number, "choice": choice}
+def vote(served: Served, poll: dict[str, Any], cookie: str, choice: Any, round_number: Any = 1) -> Any:
+    """Vote as a phone does."""
+    body = {"round": round_number, "choice": choice}
     return served.ask("POST", f"/audience/{poll['code']}/vote", body, Cookie=cookie).json()
 
 
@@ -78,8 +80,8 @@ def test_votes_before_the_start_count_and_the_next_race_starts_with_no_votes(
     vote(served, poll, ann, 1)
     assert update(served, poll, open=True)["counts"] == [0, 1]
     update(served, poll, open=False, winner=0)
-    again = update(served, poll, open=True)
-    assert again["round"] == 2 and again["counts"] == [0, 0] and again["winner"] is None
+    next_round = update(served, poll, open=True)
+    assert next_round["round"] == 2 and next_round["counts"] == [0, 0] and next_round["winner"] is None
     assert "closed" in vote(served, poll, ann, 1)["error"]
     assert update(served, poll, open=True, lanes=["Fusion"])["round"] == 3
 
@@ -109,7 +111,7 @@ def test_a_vote_without_a_valid_cookie_is_refused(served: Served, poll: dict[str
         {"open": False, "winner": True},
     ],
 )
-def test_invalid_host_updates_are_refused(served: Served, poll: dict[str, Any], body: dict[str, Any]) -> None:
+def test_invalid_stage_updates_are_refused(served: Served, poll: dict[str, Any], body: dict[str, Any]) -> None:
     assert "error" in update(served, poll, **body)
     assert served.ask("GET", f"/audience/{poll['code']}/state").json()["lanes"] == LANES
 

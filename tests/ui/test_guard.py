@@ -68,7 +68,7 @@ def test_another_site_may_link_here_but_not_fetch(served: Served) -> None:
 
 
 def test_our_own_page_and_programs_may_send_requests(served: Served) -> None:
-    """So may a program, which sends no Origin, and the page behind a proxy that rewrites Host."""
+    """A program sends no Origin. Behind a proxy that rewrites Host, the page's Origin is an allowed host."""
     join = {"data": [], "fn_index": 10**6, "session_hash": "a"}
     for headers in (
         {},
@@ -108,18 +108,20 @@ def test_hugging_face_may_frame_the_page_only_on_a_space(monkeypatch: pytest.Mon
 
 def test_a_large_body_is_refused_by_its_header_or_while_it_is_read(served: Served) -> None:
     for path in ("/gradio_api/queue/join", "/gradio_api/run/x", "/gradio_api/component_server", "/gradio_api/upload"):
-        with served.connect_raw() as plug:
-            plug.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000000\r\n\r\n".encode())
-            assert b" 413 " in plug.recv(100)
-    with served.connect_raw() as plug:
-        plug.sendall(b"POST /gradio_api/queue/join HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
-        plug.sendall(f"{MAX_BODY + 1:x}\r\n".encode() + b"x" * (MAX_BODY + 1))
-        assert b" 413 " in plug.recv(100)
+        with served.connect_raw() as connection:
+            connection.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000000\r\n\r\n".encode())
+            assert b" 413 " in connection.recv(100)
+    with served.connect_raw() as connection:
+        connection.sendall(
+            b"POST /gradio_api/queue/join HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
+        connection.sendall(f"{MAX_BODY + 1:x}\r\n".encode() + b"x" * (MAX_BODY + 1))
+        assert b" 413 " in connection.recv(100)
     assert served.ask("POST", "/gradio_api/queue/join", b"x" * MAX_BODY).status == 422
 
 
 def test_uploads_are_limited_and_stored_under_safe_names(served: Served) -> None:
-    """The server only stores them; another process decides which are usable."""
+    """The server only stores uploads. Another process decides which of them are usable."""
     before = served.files()
     answer = served.upload({f"{number}.md": b"Owls." for number in range(MAX_FILES + 1)})
     assert answer.status == 400 and "Too many files" in answer.text and answer.text.count("\n") == 0
@@ -133,10 +135,10 @@ def test_an_interrupted_upload_leaves_no_file(served: Served) -> None:
     head = "POST /gradio_api/upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999"
     head += "\r\nContent-Type: multipart/form-data; boundary=x"
     half = '--x\r\nContent-Disposition: form-data; name="files"; filename="half.md"\r\n\r\nOwls'
-    with served.connect_raw() as plug:
-        plug.sendall(f"{head}\r\n\r\n{half}".encode())
-        plug.shutdown(socket.SHUT_WR)
-        plug.recv(100)
+    with served.connect_raw() as connection:
+        connection.sendall(f"{head}\r\n\r\n{half}".encode())
+        connection.shutdown(socket.SHUT_WR)
+        connection.recv(100)
     assert served.files() == before
 
 
@@ -162,16 +164,16 @@ def test_routes_that_the_page_does_not_need_are_closed(served: Served) -> None:
 )
 def test_an_incomplete_request_is_dropped(served: Served, sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "HEAD_LIMIT_S", 0.01)
-    # A connection closed while sending was dropped, too. One left open raises TimeoutError, which fails the test.
-    with served.connect_raw() as plug, suppress(ConnectionError):
-        plug.sendall(sent)
-        while plug.recv(10_000):
+    # A connection that is closed while we send was dropped too. If it stays open, TimeoutError fails the test.
+    with served.connect_raw() as connection, suppress(ConnectionError):
+        connection.sendall(sent)
+        while connection.recv(10_000):
             pass
 
 
 def test_an_incomplete_body_times_out(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specrace.ui.guard.BODY_LIMIT_S", 0.01)
-    with served.connect_raw() as plug:
-        plug.settimeout(LONG_S)
-        plug.sendall(b"POST /gradio_api/queue/join HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{")
-        assert b" 408 " in plug.recv(100)
+    with served.connect_raw() as connection:
+        connection.settimeout(LONG_S)
+        connection.sendall(b"POST /gradio_api/queue/join HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{")
+        assert b" 408 " in connection.recv(100)

@@ -35,7 +35,7 @@ def helper() -> Iterator[HelperProcess]:
 def test_the_helper_runs_without_one_thread_per_processor(
     helper: HelperProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their stacks and buffers would count against its memory limit. The server's own threads are not changed."""
+    """Stacks and buffers of such threads would count toward the helper's memory limit. The server keeps its threads."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "7")
     helper._connect()
@@ -48,6 +48,7 @@ def test_the_helper_runs_without_one_thread_per_processor(
 
 
 def process_of(helper: HelperProcess) -> Any:
+    """Return the helper's running process."""
     (matching,) = [process for process in multiprocessing.active_children() if process is helper._process]
     return matching
 
@@ -76,7 +77,7 @@ def test_recordings_are_not_parsed_in_the_servers_process(
 ) -> None:
     """Parsing there would hold the GIL, which the lanes need."""
     for name in ("specrace.ui.gallery.open_recording", "specrace.ui.gallery.reel_json", "json.loads"):
-        monkeypatch.setattr(name, lambda *_: pytest.fail("it was read here"))
+        monkeypatch.setattr(name, lambda *_: pytest.fail("the recording was parsed in the server's process"))
     status, body = post(helper, FILE.read_bytes())
     monkeypatch.undo()
     assert status == 200 and json.loads(body)["phase"] == "finished"
@@ -109,7 +110,7 @@ def test_work_that_takes_too_long_or_is_stopped_ends_the_helper(helper: HelperPr
 
 
 def test_work_that_runs_out_of_memory_gets_one_sentence(helper: HelperProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both when the system kills the helper and when Python raises MemoryError."""
+    """This holds when the system kills the helper, and when Python raises MemoryError."""
 
     def die() -> bool:
         process_of(helper).kill()

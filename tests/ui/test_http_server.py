@@ -48,7 +48,7 @@ def test_a_signal_ends_races_with_a_message_and_leaves_no_files(number: int, cod
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_first_free_port_is_taken() -> None:
+def test_the_first_free_port_is_used() -> None:
     first, second = open_sockets("127.0.0.1", None), open_sockets("127.0.0.1", None)
     try:
         assert 7860 <= first[0].getsockname()[1] < second[0].getsockname()[1] < 7960
@@ -68,6 +68,7 @@ def test_localhost_listens_on_all_its_addresses() -> None:
 
 
 def address_infos(*addresses: str) -> list[tuple[Any, ...]]:
+    """Return what `socket.getaddrinfo` returns for a host name with these addresses."""
     families = [socket.AF_INET6 if ":" in address else socket.AF_INET for address in addresses]
     return [
         (family, socket.SOCK_STREAM, 6, "", (address, 0, 0, 0) if ":" in address else (address, 0))
@@ -88,11 +89,14 @@ def test_addresses_that_this_machine_lacks_are_skipped(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("space", [False, True])
 def test_named_proxies_may_report_visitors_addresses(monkeypatch: pytest.MonkeyPatch, space: bool) -> None:
+    def end_nothing() -> None:
+        pass
+
     monkeypatch.delenv("SPACE_ID", raising=False)
-    assert "10.1.0.0/16" not in str(Server(Starlette(), print).config.forwarded_allow_ips)
+    assert "10.1.0.0/16" not in str(Server(Starlette(), end_nothing).config.forwarded_allow_ips)
     if space:
         monkeypatch.setenv("SPACE_ID", "someone/race")
-    allowed = Server(Starlette(), print, ["10.1.0.0/16"]).config.forwarded_allow_ips
+    allowed = Server(Starlette(), end_nothing, ["10.1.0.0/16"]).config.forwarded_allow_ips
     assert {"127.0.0.1", "::1", "10.1.0.0/16"} <= set(allowed) and ("10.0.0.0/8" in allowed) is space
 
 

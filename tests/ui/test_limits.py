@@ -30,6 +30,7 @@ def locked() -> Iterator[Served]:
 
 
 def sign_in(app: Served, user: str, password: str) -> Answer:
+    """Send the sign-in form."""
     body = urlencode({"username": user, "password": password}).encode()
     return app.ask("POST", "/login", body, Content_Type=FORM)
 
@@ -72,8 +73,8 @@ def test_a_signed_in_visitor_may_use_the_server_and_the_password_is_not_logged(
     )
     assert locked.ask("GET", "/config", Cookie=cookies).status == 200
     assert locked.ask("POST", "/gradio_api/recording", b"x", Cookie=cookies).status == 400
-    heard = capfd.readouterr()
-    assert PASSWORD not in heard.out + heard.err
+    logged = capfd.readouterr()
+    assert PASSWORD not in logged.out + logged.err
 
 
 def test_health_and_votes_need_no_sign_in(locked: Served) -> None:
@@ -117,7 +118,7 @@ def test_a_server_without_uploads_refuses_files() -> None:
         for answer in (app.upload({"a.md": b"A."}), app.ask("POST", "/gradio_api/recording/?name=a", b"x")):
             assert answer.status == 403 and answer.text == "This server takes no files."
         assert refused(app, "score", text="{}") == "This server takes no files."
-        # The scoring settings are still listed, so that the page can say that logs are not accepted.
+        # The choices for scoring are listed all the same, so that the page can say that logs are not accepted.
         assert app.ask("GET", "/gradio_api/logs").json()["tokenizers"][0] == "tiny"
         for path in ("/gradio_api/logs", "/gradio_api/advice"):
             answer = app.ask("POST", path, b"{}")
@@ -148,11 +149,13 @@ def test_folders_with_equal_names_are_all_offered(tmp_path: Path, monkeypatch: p
     offered = serve.offered_models(front_door.parse(arguments))
     assert [*offered] == ["tiny", "run1/final", "run2/final", "org/final"]
     assert [Path(path) for path in offered.values()] == [Path(name) for name in arguments[1:2] + arguments[3:]]
-    # A bundled model has this name, too.
-    shipped = serve.offered_models(front_door.parse(arguments[:2]))
-    assert next(iter(shipped)) == "other/tiny" and shipped["assets/tiny"] == str(BUNDLED_MODEL)
-    again = serve.offered_models(front_door.parse(["--model", "other/tiny", "--models", str(tmp_path / "other/tiny")]))
-    assert again == {"tiny": "other/tiny"}
+    # A bundled model is also called "tiny".
+    with_bundled = serve.offered_models(front_door.parse(arguments[:2]))
+    assert next(iter(with_bundled)) == "other/tiny" and with_bundled["assets/tiny"] == str(BUNDLED_MODEL)
+    duplicates = serve.offered_models(
+        front_door.parse(["--model", "other/tiny", "--models", str(tmp_path / "other/tiny")])
+    )
+    assert duplicates == {"tiny": "other/tiny"}
 
 
 def test_no_model_is_fetched_when_models_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,14 +27,14 @@ def advise(path: Path, curve: str = "assumed-gpu", batch: int = 1) -> Any:
     """Return the advice that the page gets for a file."""
     costs = read_costs({"curve": curve, "batch": str(batch)}, MEASURED_CURVE)
     tokenizer = {"tokenizer": str(BUNDLED_MODEL), "name": "tiny", "decodes_ids": False, "columns": ""}
-    going = advise_log("", json.dumps({"path": str(path), **tokenizer, **costs}).encode())
+    task = advise_log("", json.dumps({"path": str(path), **tokenizer, **costs}).encode())
     reports = []
     try:
         while True:
-            reports.append(json.loads(next(going))["progress"])
-    except StopIteration as over:
+            reports.append(json.loads(next(task))["progress"])
+    except StopIteration as finished:
         assert reports
-        return json.loads(over.value)["advice"]
+        return json.loads(finished.value)["advice"]
 
 
 @pytest.fixture(scope="module")
@@ -76,11 +76,11 @@ def test_the_advice_states_its_evidence(advice: Any) -> None:
 
 
 def test_when_costs_outweigh_the_gain_vanilla_is_recommended(log: Path) -> None:
-    dear = advise(log, "assumed-cpu", 256)
-    assert {engine["recommendation"]["lane"] for engine in dear["engines"]} == {"vanilla"}
-    assert all("in batches of 256," in engine["text"][0] for engine in dear["engines"])
-    # The lines are still given, for users who want to draft anyway.
-    assert dear["engines"][0]["export"]["settings"].startswith("--speculative-config")
+    advice_at_high_costs = advise(log, "assumed-cpu", 256)
+    assert {engine["recommendation"]["lane"] for engine in advice_at_high_costs["engines"]} == {"vanilla"}
+    assert all("in batches of 256," in engine["text"][0] for engine in advice_at_high_costs["engines"])
+    # The lines are shown all the same, for users who want to draft anyway.
+    assert advice_at_high_costs["engines"][0]["export"]["settings"].startswith("--speculative-config")
 
 
 def test_every_offered_cost_curve_is_accepted() -> None:
@@ -106,7 +106,7 @@ def test_every_offered_cost_curve_is_accepted() -> None:
         ({"batch": "1e9"}, f"batch size is '1e9'; choose from {', '.join(map(str, BATCHES))}"),
     ],
 )
-def test_other_costs_are_refused(query: dict[str, str], words: str) -> None:
+def test_unknown_costs_are_refused(query: dict[str, str], words: str) -> None:
     with pytest.raises(InputError, match=words):
         read_costs(query, None)
 

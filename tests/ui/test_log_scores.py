@@ -22,19 +22,20 @@ LANES = ("prompt-lookup", "trie")
 TIMED = ("draft_ms_per_step", "build_ms_per_output")
 
 
-def score(path: Path, lanes: Sequence[str] = LANES, *, named: bool = False, columns: str = "") -> Any:
+def score(path: Path, lanes: Sequence[str] = LANES, *, decodes_ids: bool = False, columns: str = "") -> Any:
     """Return the scores that the page gets for a file."""
     request = {"path": str(path), "lanes": lanes, "columns": columns}
-    tokenizer = {"tokenizer": str(BUNDLED_MODEL), "name": "tiny", "decodes_ids": named}
-    going = score_log("", json.dumps(request | tokenizer).encode())
+    tokenizer = {"tokenizer": str(BUNDLED_MODEL), "name": "tiny", "decodes_ids": decodes_ids}
+    task = score_log("", json.dumps(request | tokenizer).encode())
     try:
         while True:
-            assert set(json.loads(next(going))["progress"]) == {"requests", "share"}
-    except StopIteration as over:
-        return json.loads(over.value)["scores"]
+            assert set(json.loads(next(task))["progress"]) == {"requests", "share"}
+    except StopIteration as finished:
+        return json.loads(finished.value)["scores"]
 
 
 def without_times(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows without measured times, which differ between runs."""
     return [{name: value for name, value in row.items() if name not in TIMED} for row in groups]
 
 
@@ -83,18 +84,18 @@ def test_ids_become_text_only_if_the_tokenizer_made_them(tmp_path: Path) -> None
     tokenizer = load_tokenizer(BUNDLED_MODEL)
     ids = {"prompt_ids": list(tokenizer("The moon pulls")), "output_ids": list(tokenizer(" the sea, Größe 🦉."))}
     path = write(tmp_path / "t.jsonl", ids, {"prompt": "The moon pulls", "output": " the sea, Größe 🦉."})
-    exact, text = score(path)["requests"]
-    assert exact["prompt"].startswith(" #") and "".join(text["texts"]) == " the sea, Größe 🦉."
-    assert text["prompt"] == "The moon pulls"
-    # If the visitor names a tokenizer, the log's ids are taken to be its.
-    assert "".join(score(path, named=True)["requests"][0]["texts"]).endswith("Größe 🦉.")
+    from_ids, from_text = score(path)["requests"]
+    assert from_ids["prompt"].startswith(" #") and "".join(from_text["texts"]) == " the sea, Größe 🦉."
+    assert from_text["prompt"] == "The moon pulls"
+    # If the visitor names a tokenizer, the log's ids are assumed to be that tokenizer's.
+    assert "".join(score(path, decodes_ids=True)["requests"][0]["texts"]).endswith("Größe 🦉.")
 
 
 def test_unusable_lines_are_counted_by_reason(tmp_path: Path) -> None:
     scores = score(write(tmp_path / "t.jsonl", FRESH, b"{", {"prompt_ids": [1]}, {"prompt_ids": [1]}))
-    (many, two), (few, one_few) = scores["skipped_by_reason"]
-    assert (scores["skipped"], two, one_few) == (3, 2, 1)
-    assert many.startswith("there is no output_ids") and few.startswith("this is not JSON")
+    (first_reason, first_count), (second_reason, second_count) = scores["skipped_by_reason"]
+    assert (scores["skipped"], first_count, second_count) == (3, 2, 1)
+    assert first_reason.startswith("there is no output_ids") and second_reason.startswith("this is not JSON")
 
 
 @pytest.mark.parametrize(

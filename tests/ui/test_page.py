@@ -38,7 +38,7 @@ def test_a_stop_is_not_lost_while_documents_are_being_read(monkeypatch: pytest.M
 
 
 def test_a_spaces_request_for_a_node_server_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gradio would start a Node server and wait for it before this one answers."""
+    """Gradio would start a Node server, and wait for that server before it answers requests."""
     monkeypatch.setenv("GRADIO_SSR_MODE", "true")
     mounting = page.mount_options(MagicMock(), Visitors(), MagicMock(), Telemetry())
     assert mounting["ssr_mode"] is False

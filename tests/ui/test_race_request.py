@@ -1,3 +1,5 @@
+"""A visitor's request and a link: which values are accepted, and how invalid ones are refused."""
+
 from __future__ import annotations
 
 from typing import Any

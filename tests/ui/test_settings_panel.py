@@ -68,28 +68,28 @@ def test_every_preset_is_a_valid_request(preset: Any) -> None:
 
 
 def test_the_panel_opens_with_a_settings_file() -> None:
-    first = settings_panel.recommended({"method": "trie", "num_draft": 6, "n": 5, "prefix": 2, "static": True})
+    preset = settings_panel.recommended_preset({"method": "trie", "num_draft": 6, "n": 5, "prefix": 2, "static": True})
     with gr.Blocks():
-        panel = build_panel(["tiny"], ["float32"], first=first)
+        panel = build_panel(["tiny"], ["float32"], opening_preset=preset)
     values = dict(zip(COMMON, [field.value for field in panel.common], strict=True))
     assert (values["lanes"], values["num_draft"]) == (["vanilla", "trie"], "6")
     options = read_options([field.value for field in panel.options.values()])
     assert METHODS["trie"].check(options["trie"]) == {"n": 5, "prefix": 2, "static": True}
 
 
-def omitted_values(first: settings_panel.Preset | None = None, limits: VisitorLimits | None = None) -> Any:
+def omitted_values(preset: settings_panel.Preset | None = None, limits: VisitorLimits | None = None) -> Any:
     """Return the values that the page omits from its address."""
-    page = build_page(Worker(lambda _: cast(Workbench, None)), [], visitors=Visitors(limits), first=first)
-    (keep,) = {str(function.js) for function in page.fns.values() if "keepAddress" in str(function.js)}
-    return json.loads(keep[keep.index("{") : keep.rindex("}") + 1])
+    page = build_page(Worker(lambda _: cast(Workbench, None)), [], visitors=Visitors(limits), opening_preset=preset)
+    (script,) = {str(function.js) for function in page.fns.values() if "updateAddress" in str(function.js)}
+    return json.loads(script[script.index("{") : script.rindex("}") + 1])
 
 
 def test_the_address_omits_the_pages_defaults() -> None:
     """Values from a settings file are defaults only of that page: a plain reload would lose them."""
     plain = omitted_values()
     assert plain == {key: DEFAULTS.get(name, "") for key, name in race_request.LINK.items()}
-    first = settings_panel.recommended({"method": "trie", "num_draft": 6})
-    assert omitted_values(first) == plain | {"draft": "6", "lanes": ["vanilla", "trie"]}
+    preset = settings_panel.recommended_preset({"method": "trie", "num_draft": 6})
+    assert omitted_values(preset) == plain | {"draft": "6", "lanes": ["vanilla", "trie"]}
     assert omitted_values(limits=VisitorLimits(race_tokens=100)) == plain | {"tokens": 100}
 
 

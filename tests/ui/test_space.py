@@ -33,6 +33,7 @@ def card() -> dict[str, object]:
 
 
 def on_a_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set the environment variables of a Space."""
     for name, value in {"SYSTEM": "spaces", "SPACE_ID": "someone/race", "SPACE_HOST": HOST}.items():
         monkeypatch.setenv(name, value)
     # Another test's server may have set it.

@@ -1,3 +1,5 @@
+"""Races on the worker's thread, and their messages to the page."""
+
 from __future__ import annotations
 
 import asyncio
@@ -44,10 +46,12 @@ Stop = Callable[[], bool]
 
 
 def begin() -> Started:
+    """The first event of a race with one lane."""
     return Started((LaneInfo("vanilla", "Vanilla", 0),), 3, 1.0)
 
 
 def end(stopped: bool = False) -> Finished:
+    """The last event of that race."""
     lane = LaneResult("vanilla", 1, 1, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0, True, None, "eos", 0, "a")
     return Finished((lane,), stopped)
 
@@ -58,10 +62,12 @@ def one_step(index: int) -> Step:
 
 
 def short(_bench: Workbench, _stop: Stop) -> Iterator[Event]:
+    """A race of one step."""
     yield from (begin(), one_step(0), end())
 
 
 def endless(_bench: Workbench, stop: Stop) -> Iterator[Event]:
+    """A race that runs until it is stopped."""
     yield begin()
     for index in range(10**9):
         if stop():
@@ -71,7 +77,8 @@ def endless(_bench: Workbench, stop: Stop) -> Iterator[Event]:
     yield end(stopped=True)
 
 
-def ready(limits: VisitorLimits | None = None) -> Worker:
+def ready_worker(limits: VisitorLimits | None = None) -> Worker:
+    """Start a worker, and wait until it has loaded its workbench."""
     worker = Worker(lambda _report: BENCH, limits)
     worker.start()
     wait_until(lambda: worker.settled)
@@ -79,26 +86,28 @@ def ready(limits: VisitorLimits | None = None) -> Worker:
 
 
 async def collect(
-    worker: Worker, job: Job, limit: int = 10**6, react: Callable[[dict[str, Any]], object] = id
+    worker: Worker, job: Job, limit: int = 10**6, react: Callable[[dict[str, Any]], object] | None = None
 ) -> list[dict[str, Any]]:
-    """Return the job's messages; `react` is called with each as it arrives."""
+    """Return the job's messages, at most `limit`; calls `react` with each message when it arrives."""
     received: list[dict[str, Any]] = []
     stream = messages(worker, job)
     async for message in stream:
         received.append(json.loads(message))
-        react(received[-1])
+        if react is not None:
+            react(received[-1])
         if len(received) == limit:
             break
     await cast(Any, stream).aclose()
     return received
 
 
-def parts_of(seen: list[dict[str, Any]], kind: str) -> list[Any]:
-    return [part for message in seen if message["kind"] == kind for part in message["parts"]]
+def parts_of(received: list[dict[str, Any]], kind: str) -> list[Any]:
+    """Return the parts in all messages of one kind."""
+    return [part for message in received if message["kind"] == kind for part in message["parts"]]
 
 
 def test_a_races_messages_add_up_to_its_reel() -> None:
-    worker = ready()
+    worker = ready_worker()
     job = worker.submit("a", short)
     received = asyncio.run(collect(worker, job))
     assert [message["kind"] for message in received if message["kind"] != "note"] == ["head", "step", "end"]
@@ -112,7 +121,7 @@ def test_a_races_messages_add_up_to_its_reel() -> None:
 
 
 def test_messages_are_sent_at_a_steady_rate_however_fast_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only sleeping advances the clock; seven steps arrive per sleep. A page that stalls for a second gets no burst."""
+    """A page that stalls for a second gets no burst. Sleeping advances the clock; seven steps arrive in each sleep."""
     worker = Worker(lambda _report: BENCH)
     worker.workbench = BENCH
     job = worker.submit("a", short)
@@ -140,7 +149,7 @@ def test_messages_are_sent_at_a_steady_rate_however_fast_the_steps(monkeypatch: 
 
 
 def test_closing_the_stream_stops_the_race() -> None:
-    worker = ready()
+    worker = ready_worker()
     job = worker.submit("a", endless)
     asyncio.run(collect(worker, job, limit=3))
     assert job.wait(LONG_S)
@@ -167,7 +176,7 @@ async def request(worker: Worker, key: str, *, leaves: bool = False) -> tuple[in
 
 
 def test_a_race_can_be_watched_once_with_its_key() -> None:
-    worker = ready()
+    worker = ready_worker()
     job = worker.submit("a", short)
     worker.offer(job)
     assert asyncio.run(request(worker, "x" * 22))[0] == 404
@@ -180,7 +189,7 @@ def test_a_race_can_be_watched_once_with_its_key() -> None:
 
 
 def test_a_race_stops_when_its_page_disconnects() -> None:
-    worker = ready()
+    worker = ready_worker()
     job = worker.submit("a", endless)
     worker.offer(job)
     assert asyncio.run(request(worker, job.key, leaves=True))[0] == 200
@@ -189,21 +198,21 @@ def test_a_race_stops_when_its_page_disconnects() -> None:
 
 def test_a_race_that_nobody_watches_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specrace.ui.worker.CLAIM_LIMIT_S", 0.1)
-    worker = ready()
+    worker = ready_worker()
     job = worker.submit("a", endless)
     worker.offer(job)
     assert job.wait(LONG_S) and worker.claim(job.key) is None
 
 
 def test_a_stopped_race_still_returns_results() -> None:
-    worker = ready()
+    worker = ready_worker()
     job = worker.submit("a", endless)
     received = asyncio.run(collect(worker, job, react=lambda message: message["kind"] == "note" or worker.stop("a")))
     assert parts_of(received, "end")[0]["phase"] == "stopped" and parts_of(received, "end")[0]["results"]
 
 
-def test_races_run_one_at_a_time_and_waiting_ones_are_told_their_place() -> None:
-    worker = ready()
+def test_races_run_one_at_a_time_and_waiting_ones_show_their_position() -> None:
+    worker = ready_worker()
     first, second = worker.submit("a", endless), worker.submit("b", short)
     received = asyncio.run(collect(worker, second, react=lambda _: first.stop()))
     assert first.done
@@ -211,8 +220,8 @@ def test_races_run_one_at_a_time_and_waiting_ones_are_told_their_place() -> None
     assert parts_of(received, "end")[0]["phase"] == "finished"
 
 
-def test_a_sessions_new_race_stops_its_old_one() -> None:
-    worker = ready()
+def test_a_visits_new_race_stops_its_old_one() -> None:
+    worker = ready_worker()
     old = worker.submit("a", endless)
     new = worker.submit("a", short)
     assert new.wait(LONG_S) and old.done
@@ -220,7 +229,7 @@ def test_a_sessions_new_race_stops_its_old_one() -> None:
 
 
 def test_a_race_stopped_in_the_queue_never_starts() -> None:
-    worker = ready()
+    worker = ready_worker()
     first, second = worker.submit("a", endless), worker.submit("b", short)
     worker.stop("b")
     first.stop()
@@ -229,9 +238,9 @@ def test_a_race_stopped_in_the_queue_never_starts() -> None:
     assert [message["phase"] for message in received][-1] == "stopped"
 
 
-def test_one_pages_races_take_one_place_in_the_queue() -> None:
-    """Replaced races leave the queue at once, so nobody is refused or waits because of them."""
-    worker = ready()
+def test_one_pages_races_occupy_one_slot_in_the_queue() -> None:
+    """Replaced races leave the queue immediately, so nobody is refused or waits because of them."""
+    worker = ready_worker()
     first = worker.submit("a", endless)
     clicks = [worker.submit("b", short) for _ in range(2 * VisitorLimits.queue)]
     assert all(job.done and not job.events for job in clicks[:-1])
@@ -241,8 +250,8 @@ def test_one_pages_races_take_one_place_in_the_queue() -> None:
     assert next_job.wait(LONG_S) and clicks[-1].events
 
 
-def test_a_stopped_or_unwatched_race_leaves_the_queue_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    worker = ready()
+def test_a_stopped_or_unwatched_race_leaves_the_queue_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = ready_worker()
     first, second, third, last = (worker.submit(name, endless) for name in "abcd")
     worker.stop("b")
     assert second.done and worker.num_ahead(last) == 2
@@ -255,7 +264,7 @@ def test_a_stopped_or_unwatched_race_leaves_the_queue_at_once(monkeypatch: pytes
 
 
 def test_an_api_clients_queued_races_are_limited() -> None:
-    worker = ready()
+    worker = ready_worker()
     jobs = [worker.submit("api", endless, for_page=False) for _ in range(VisitorLimits.races_at_once)]
     with pytest.raises(InputError, match="in line already"):
         worker.submit("api", short, for_page=False)
@@ -284,7 +293,7 @@ def test_repeated_runs_stop_when_another_race_waits() -> None:
             time.sleep(0.002)
             yield Repeated(runs, (LaneSpread("vanilla", 1.0, 1.0, 1.0, 1.0),), False, "Medians.")
 
-    worker = ready()
+    worker = ready_worker()
     first = worker.submit("a", repeating)
     wait_until(lambda: len(first.events) >= 5)
     assert first.finished and not first.done
@@ -296,7 +305,7 @@ def test_repeated_runs_stop_when_another_race_waits() -> None:
 
 def test_others_race_while_one_is_being_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specrace.ui.job.TURN_S", 0.0)
-    worker, released = ready(), threading.Event()
+    worker, released = ready_worker(), threading.Event()
     slow = worker.submit("a", preparing(released))
     for name in "bcd":
         assert worker.submit(name, short).wait(LONG_S)
@@ -306,8 +315,12 @@ def test_others_race_while_one_is_being_prepared(monkeypatch: pytest.MonkeyPatch
 
 
 def test_waiting_does_not_count_toward_a_races_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test controls the clock."""
+    """The race's time limit ends it after two turns, with a wait between them that is longer than the limit."""
     now, stops = [50.0], list[bool]()
+
+    def describe_nothing(_moment: float) -> str:
+        return ""
+
     monkeypatch.setattr("specrace.ui.job.time", SimpleNamespace(monotonic=lambda: now[0]))
 
     def run(_bench: Workbench, stop: Stop) -> Iterator[Event | str]:
@@ -320,18 +333,18 @@ def test_waiting_does_not_count_toward_a_races_time_limit(monkeypatch: pytest.Mo
         yield from short(_bench, stop)
 
     job = Job(1, "a", run, Telemetry())
-    job.work(BENCH, lambda: True, str)
+    job.work(BENCH, lambda: True, describe_nothing)
     assert not job.done and job.message
     now[0] += 2 * RACE_LIMIT_S
-    job.work(BENCH, lambda: True, str)
+    job.work(BENCH, lambda: True, describe_nothing)
     assert job.done and stops == [False, False, True]
 
 
 @pytest.mark.parametrize("turn", [0.0, LONG_S])
 def test_a_race_can_be_stopped_during_preparation(monkeypatch: pytest.MonkeyPatch, turn: float) -> None:
-    """It can be stopped during its turn and between two turns."""
+    """The race can be stopped during its turn and between two turns."""
     monkeypatch.setattr("specrace.ui.job.TURN_S", turn)
-    worker = ready()
+    worker = ready_worker()
     slow = worker.submit("a", preparing(threading.Event()))
     wait_until(lambda: slow.message)
     next_job = worker.submit("b", endless)
@@ -344,7 +357,7 @@ def test_a_race_can_be_stopped_during_preparation(monkeypatch: pytest.MonkeyPatc
 
 def test_a_race_that_is_never_ready_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specrace.ui.job.RACE_LIMIT_S", 0.0)
-    worker = ready()
+    worker = ready_worker()
     with pytest.raises(InputError, match="not ready within 0 seconds"):
         asyncio.run(race_report(worker.submit("a", preparing(threading.Event()))))
 
@@ -355,7 +368,7 @@ def test_a_race_that_cannot_be_replayed_says_so() -> None:
     def run(_bench: Workbench, _stop: Stop) -> Iterator[Event]:
         yield from (odd, one_step(0), end())
 
-    worker = ready()
+    worker = ready_worker()
     received = asyncio.run(collect(worker, worker.submit("a", run)))
     assert received[-1]["phase"] == "failed" and "finite" in received[-1]["message"]
 
@@ -369,18 +382,18 @@ def test_a_race_reports_other_work_on_the_server(disturbed: bool, note: str) -> 
     def measured(_bench: Workbench, _stop: Stop) -> Iterator[Event]:
         yield from (begin(), one_step(0), replace(end(), pace=pace))
 
-    worker = ready()
+    worker = ready_worker()
     since: list[float] = []
     helper: Any = SimpleNamespace(worked_since=lambda moment: since.append(moment) or disturbed)
     worker.helper = worker.scorer = worker.fetcher = helper
     before = time.monotonic()
     reported = asyncio.run(race_report(worker.submit("a", measured)))["pace"]
     assert reported["note"] == note and not reported["disturbed"]
-    assert len(since) == 3 and before <= min(since) <= time.monotonic(), "asked of the race's own time"
+    assert len(since) == 3 and before <= min(since) <= time.monotonic(), "each process is asked about the race's time"
 
 
 def test_the_queue_is_bounded() -> None:
-    worker = ready()
+    worker = ready_worker()
     # One runs, and the others fill the queue.
     jobs = [worker.submit(str(number), endless) for number in range(VisitorLimits.queue + 1)]
     with pytest.raises(InputError, match="20 races are waiting already"):
@@ -399,21 +412,21 @@ def test_while_the_model_loads_all_races_wait() -> None:
 
 
 def test_in_a_full_queue_a_pages_new_race_replaces_its_old_one() -> None:
-    worker = ready(VisitorLimits(queue=1, races_at_once=1))
+    worker = ready_worker(VisitorLimits(queue=1, races_at_once=1))
     first = worker.submit("a", endless)
-    again = worker.submit("a", endless)
-    assert first.wait(LONG_S) and not again.done
+    replacement = worker.submit("a", endless)
+    assert first.wait(LONG_S) and not replacement.done
     second = worker.submit("b", endless)
     with pytest.raises(InputError, match=r"^1 race is waiting already; try again in a minute\.$"):
         worker.submit("c", short)
-    assert not again.stopped and not second.stopped
+    assert not replacement.stopped and not second.stopped
     last = worker.submit("a", short)
     worker.stop("b")
-    assert last.wait(LONG_S) and last.finished and again.done
+    assert last.wait(LONG_S) and last.finished and replacement.done
 
 
 def test_an_abandoned_api_race_no_longer_counts_toward_the_limit() -> None:
-    worker = ready(VisitorLimits(races_at_once=1))
+    worker = ready_worker(VisitorLimits(races_at_once=1))
     first = worker.submit("api", endless, for_page=False)
     with pytest.raises(InputError, match=r"^1 race of yours is in line already; wait for it\.$"):
         worker.submit("api", short, for_page=False)
@@ -457,7 +470,7 @@ def test_input_errors_are_shown_and_other_errors_are_logged(caplog: pytest.LogCa
         yield begin()
         raise RuntimeError("secret")
 
-    worker = ready()
+    worker = ready_worker()
     for run, words in ((refuse, "Too long."), (crash, OUR_FAULT)):
         received = asyncio.run(collect(worker, worker.submit("a", run)))
         assert (received[-1]["phase"], received[-1]["message"]) == ("failed", words)

@@ -65,11 +65,11 @@ def test_metrics_count_races_tokens_steps_and_uploads(served: Served) -> None:
     last = worker.submit("b", short)
     assert last.wait(LONG_S)
     after = read_metrics(served)
-    more = {name: value - before.get(name, 0.0) for name, value in after.items()}
-    races = {name: more[f"specrace_races_total {name}"] for name in OUTCOMES}
+    increase = {name: value - before.get(name, 0.0) for name, value in after.items()}
+    races = {name: increase[f"specrace_races_total {name}"] for name in OUTCOMES}
     assert races == {"finished": 1, "stopped": 1, "refused": 1, "failed": 0}
-    assert more["specrace_output_tokens_total vanilla"] == more["specrace_steps_total vanilla"] == 2
-    assert more["specrace_uploaded_files_total"] == 2 and after["specrace_queue_length"] == 0
+    assert increase["specrace_output_tokens_total vanilla"] == increase["specrace_steps_total vanilla"] == 2
+    assert increase["specrace_uploaded_files_total"] == 2 and after["specrace_queue_length"] == 0
     assert after["process_resident_memory_bytes"] > 1e6
 
 
@@ -108,7 +108,7 @@ def test_metrics_contain_no_visitor_data(served: Served) -> None:
     served.race(Lanes=[SECRET])
     text = served.ask("GET", "/metrics").text
     assert SECRET not in text and "some-session" not in text and "127.0.0.1" not in text
-    # Nobody watches that race, so stop it here; otherwise its end would appear in the next test's log.
+    # Nobody watches the race of "some-session". Without this stop its end would appear in the next test's log.
     assert served.worker is not None
     served.worker.stop("some-session")
     assert served.worker.submit("b", short).wait(LONG_S)

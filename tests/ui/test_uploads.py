@@ -1,3 +1,5 @@
+"""A visitor's documents: how they are read, indexed and forgotten."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -18,21 +20,24 @@ from specrace.workbench import Workbench
 from tests.retrieval.readers import samples
 
 
-def put(folder: Path, name: str, text: str | bytes) -> str:
+def write_file(folder: Path, name: str, text: str | bytes) -> str:
     file = folder / name
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
     return str(file)
 
 
 def upload(files: list[str]) -> Upload:
-    """Return the upload that a session reads from `files`."""
-    read = VisitWorkbenches(lambda paths: read_uploads("", paths)).read("session", files)
+    """Return the upload that a visit reads from `files`."""
+    read = VisitWorkbenches(lambda paths: read_uploads("", paths)).read("visit", files)
     assert read is not None
     return read
 
 
 def test_uploads_become_documents_and_their_passages(tmp_path: Path) -> None:
-    files = [put(tmp_path, "a.md", "# Owls\nOwls see at night.\r\n"), put(tmp_path, "b.txt", "Bees dance.")]
+    files = [
+        write_file(tmp_path, "a.md", "# Owls\nOwls see at night.\r\n"),
+        write_file(tmp_path, "b.txt", "Bees dance."),
+    ]
     read = upload(files)
     documents, passages = read.parse()
     assert documents == read_documents([Path(file) for file in files]) and read.skipped == ()
@@ -41,7 +46,10 @@ def test_uploads_become_documents_and_their_passages(tmp_path: Path) -> None:
 
 
 def test_passages_from_parsed_formats_keep_their_locations(tmp_path: Path) -> None:
-    pages = [put(tmp_path, "paper.pdf", samples.pdf("Clocks tick.")), put(tmp_path, "talk.pptx", samples.slides())]
+    pages = [
+        write_file(tmp_path, "paper.pdf", samples.pdf("Clocks tick.")),
+        write_file(tmp_path, "talk.pptx", samples.slides()),
+    ]
     _, passages = upload(pages).parse()
     assert [(passage.document, passage.place) for passage in passages] == [
         ("paper.pdf", "page 1"),
@@ -62,7 +70,7 @@ def test_passages_from_parsed_formats_keep_their_locations(tmp_path: Path) -> No
 def test_bad_files_are_skipped_and_named_without_the_servers_paths(
     tmp_path: Path, name: str, content: str | bytes, words: str
 ) -> None:
-    bad, good = put(tmp_path, name, content), put(tmp_path, "good.txt", "Bees dance.")
+    bad, good = write_file(tmp_path, name, content), write_file(tmp_path, "good.txt", "Bees dance.")
     with pytest.raises(InputError, match=words) as caught:
         upload([bad])
     read = upload([bad, good])
@@ -72,12 +80,12 @@ def test_bad_files_are_skipped_and_named_without_the_servers_paths(
 
 def test_files_are_read_up_to_the_size_limits(tmp_path: Path) -> None:
     sizes = {"a.txt": 1_500_000, "b.txt": 600_000, "c.txt": 500_000}
-    read = upload([put(tmp_path, name, "x " * (size // 2)) for name, size in sizes.items()])
+    read = upload([write_file(tmp_path, name, "x " * (size // 2)) for name, size in sizes.items()])
     assert [document.name for document in read.parse()[0]] == ["a.txt", "c.txt"] and "b.txt" in read.skipped[0]
 
 
 def test_too_many_files_are_refused(tmp_path: Path) -> None:
-    files = [put(tmp_path, f"{number}.txt", "Some text.") for number in range(MAX_FILES + 1)]
+    files = [write_file(tmp_path, f"{number}.txt", "Some text.") for number in range(MAX_FILES + 1)]
     assert len(upload(files[:-1]).parse()[0]) == MAX_FILES
     with pytest.raises(InputError, match="at most 20"):
         upload(files)
@@ -85,47 +93,53 @@ def test_too_many_files_are_refused(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def shared() -> Workbench:
+    """The server's workbench, on one document."""
     embedder = load_embedder()
     documents = [Document("bread.md", "Bread", "Yeast makes bread rise.")]
     passages = split_passages(documents[0])
     index = PassageIndex(passages, embedder.embed([passage.text for passage in passages]))
-    untold = SimpleNamespace(chat_template="")
-    name = "stands aside: nothing here is decoded"
-    target: Any = SimpleNamespace(name=name, tokenizer=untold, config=None, prompt_style="")
+    tokenizer = SimpleNamespace(chat_template="")
+    name = "not used: nothing is decoded"
+    target: Any = SimpleNamespace(name=name, tokenizer=tokenizer, config=None, prompt_style="")
     return Workbench(target, documents, Retriever(index, embedder), embedder)
 
 
-def benches_here() -> VisitWorkbenches:
+def make_workbenches() -> VisitWorkbenches:
     return VisitWorkbenches(lambda paths: read_uploads("", paths))
 
 
-def opened(benches: VisitWorkbenches, session: str, shared: Workbench, files: list[str]) -> tuple[Workbench, list[str]]:
-    """The session's workbench, and the progress reported before each batch."""
+def open_workbench(
+    workbenches: VisitWorkbenches, visit: str, shared: Workbench, files: list[str]
+) -> tuple[Workbench, list[str]]:
+    """The visit's workbench, and the progress reported before each batch."""
     reports: list[str] = []
-    going = benches.open(session, shared, benches.read(session, files))
+    opening = workbenches.open(visit, shared, workbenches.read(visit, files))
     try:
         while True:
-            reports.append(next(going))
-    except StopIteration as over:
-        return over.value, reports
+            reports.append(next(opening))
+    except StopIteration as finished:
+        return finished.value, reports
 
 
-def test_a_sessions_documents_do_not_change_the_shared_index(tmp_path: Path, shared: Workbench) -> None:
-    benches = benches_here()
-    file = put(tmp_path, "owls.md", "Owls hear a mouse under the snow.")
-    workbench, _ = opened(benches, "session", shared, [file])
+def test_a_visits_documents_do_not_change_the_shared_index(tmp_path: Path, shared: Workbench) -> None:
+    workbenches = make_workbenches()
+    file = write_file(tmp_path, "owls.md", "Owls hear a mouse under the snow.")
+    workbench, _ = open_workbench(workbenches, "visit", shared, [file])
     assert workbench.target is shared.target
     assert [hit.passage.document for hit in workbench.retrieve("What do owls hear?")] == ["owls.md"]
     assert [hit.passage.document for hit in shared.retrieve("What do owls hear?")] == ["bread.md"]
-    assert opened(benches, "session", shared, []) == (shared, [])
+    assert open_workbench(workbenches, "visit", shared, []) == (shared, [])
 
 
-def test_a_session_is_reindexed_only_when_its_documents_change(tmp_path: Path, shared: Workbench) -> None:
-    benches = benches_here()
-    file, second_file = put(tmp_path, "owls.md", "Owls hear well."), put(tmp_path, "more.md", "Owls see well.")
-    first, _ = opened(benches, "session", shared, [file])
-    assert opened(benches, "session", shared, [file]) == (first, [])
-    assert opened(benches, "session", shared, [file, second_file])[0] is not first
+def test_a_visit_is_reindexed_only_when_its_documents_change(tmp_path: Path, shared: Workbench) -> None:
+    workbenches = make_workbenches()
+    file, second_file = (
+        write_file(tmp_path, "owls.md", "Owls hear well."),
+        write_file(tmp_path, "more.md", "Owls see well."),
+    )
+    first, _ = open_workbench(workbenches, "visit", shared, [file])
+    assert open_workbench(workbenches, "visit", shared, [file]) == (first, [])
+    assert open_workbench(workbenches, "visit", shared, [file, second_file])[0] is not first
 
 
 def test_an_upload_is_embedded_in_batches_and_may_stop_after_any_of_them(tmp_path: Path, shared: Workbench) -> None:
@@ -137,26 +151,26 @@ def test_an_upload_is_embedded_in_batches_and_may_stop_after_any_of_them(tmp_pat
         return shared.embedder.embed(texts)
 
     embedder: Any = SimpleNamespace(embed=embed)
-    counting, benches = replace(shared, embedder=embedder), benches_here()
-    file = put(tmp_path, "many.txt", "\n\n".join(f"Fact {number}. " + "word " * 100 for number in range(70)))
-    going = benches.open("session", counting, benches.read("session", [file]))
-    assert next(going) == "Indexing your documents: 0 of 70 passages …" and sizes == []
-    assert next(going) == "Indexing your documents: 32 of 70 passages …" and sizes == [32]
-    going.close()
-    workbench, reports = opened(benches, "session", counting, [file])
+    counting, workbenches = replace(shared, embedder=embedder), make_workbenches()
+    file = write_file(tmp_path, "many.txt", "\n\n".join(f"Fact {number}. " + "word " * 100 for number in range(70)))
+    opening = workbenches.open("visit", counting, workbenches.read("visit", [file]))
+    assert next(opening) == "Indexing your documents: 0 of 70 passages …" and sizes == []
+    assert next(opening) == "Indexing your documents: 32 of 70 passages …" and sizes == [32]
+    opening.close()
+    workbench, reports = open_workbench(workbenches, "visit", counting, [file])
     assert sizes == [32, 32, 32, 6] and len(reports) == 3
     assert workbench.num_passages == 70 and workbench.retrieve("Fact 66")[0].passage.text.startswith("Fact 66.")
 
 
-def test_the_number_of_remembered_sessions_is_bounded(tmp_path: Path, shared: Workbench) -> None:
-    benches = benches_here()
-    file = put(tmp_path, "owls.md", "Owls hear well.")
+def test_the_number_of_remembered_visits_is_bounded(tmp_path: Path, shared: Workbench) -> None:
+    workbenches = make_workbenches()
+    file = write_file(tmp_path, "owls.md", "Owls hear well.")
     for number in range(MAX_VISITS + 3):
-        opened(benches, f"session {number}", shared, [file])
-    assert len(benches) == MAX_VISITS
-    benches.forget(f"session {MAX_VISITS}")
-    benches.forget("somebody else")
-    assert len(benches) == MAX_VISITS - 1
+        open_workbench(workbenches, f"visit {number}", shared, [file])
+    assert len(workbenches) == MAX_VISITS
+    workbenches.forget(f"visit {MAX_VISITS}")
+    workbenches.forget("somebody else")
+    assert len(workbenches) == MAX_VISITS - 1
 
 
 def test_many_bad_files_are_named_without_the_servers_paths(tmp_path: Path) -> None:
@@ -164,18 +178,18 @@ def test_many_bad_files_are_named_without_the_servers_paths(tmp_path: Path) -> N
     folder = tmp_path / "deep" / ("f" * 60)
     folder.mkdir(parents=True)
     with pytest.raises(InputError) as caught:
-        upload([put(folder, f"empty {number}.md", "# Title only\n") for number in range(20)])
+        upload([write_file(folder, f"empty {number}.md", "# Title only\n") for number in range(20)])
     assert "empty 0.md" in str(caught.value) and "/" not in str(caught.value) and "fff" not in str(caught.value)
 
 
 def test_a_visitor_who_leaves_while_files_are_read_is_forgotten(tmp_path: Path, shared: Workbench) -> None:
     def read(paths: bytes) -> bytes:
-        benches.forget("session")
+        workbenches.forget("visit")
         return read_uploads("", paths)
 
-    benches = VisitWorkbenches(read)
-    read_upload = benches.read("session", [put(tmp_path, "owls.md", "Owls hear well.")])
-    assert read_upload is not None and len(benches) == 0
-    for _ in benches.open("session", shared, read_upload):
+    workbenches = VisitWorkbenches(read)
+    read_upload = workbenches.read("visit", [write_file(tmp_path, "owls.md", "Owls hear well.")])
+    assert read_upload is not None and len(workbenches) == 0
+    for _ in workbenches.open("visit", shared, read_upload):
         pass
-    assert len(benches) == 0
+    assert len(workbenches) == 0

@@ -52,7 +52,7 @@ def test_a_visitor_is_an_ipv4_address_or_an_ipv6_network() -> None:
     assert visitor_key(None) == "" and visitor_key("testclient") == "testclient"
 
 
-def test_races_are_counted_across_a_visitors_sessions(served: Served) -> None:
+def test_races_are_counted_across_a_visitors_visits(served: Served) -> None:
     for number in range(3):
         assert "key" in served.race(f"session-{number}", **{"New tokens": 50})
     assert "started 3 races within a minute" in served.race("another", **{"New tokens": 50})
@@ -94,7 +94,7 @@ def test_a_race_reads_only_uploaded_files(served: Served, path: str) -> None:
 
 
 def test_a_visitor_cannot_use_another_visitors_file(served: Served) -> None:
-    """Not even by knowing its path."""
+    """Knowing the file's path does not help."""
     (path,) = served.upload({"owls.md": b"Owls hear."}, X_Forwarded_For="192.0.2.7").json()
     assert served.ask("GET", f"/gradio_api/file={path}", X_Forwarded_For="192.0.2.7").status == 404
     refused = served.race(files=[path], **{"New tokens": 50})
@@ -104,7 +104,7 @@ def test_a_visitor_cannot_use_another_visitors_file(served: Served) -> None:
 
 
 def test_a_race_whose_result_nobody_reads_is_stopped(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The clock stands still until the race has started, so a busy machine cannot time out earlier.
+    # The clock does not advance until the race has started, so that the race cannot time out earlier on a busy machine.
     ticks = itertools.count(1)
     clock = SimpleNamespace(monotonic=lambda: 1000.0 * next(ticks) if served.bench.begun.is_set() else 0.0)
     monkeypatch.setattr(visitors_module, "time", clock)
@@ -114,16 +114,16 @@ def test_a_race_whose_result_nobody_reads_is_stopped(served: Served, monkeypatch
 
 def test_a_race_stops_when_its_reader_disconnects(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(visitors_module, "RETURN_LIMIT_S", 0.0)
-    # Poll without a pause, so that the reader is seen however soon it leaves.
+    # Poll without a pause, so that the reader is noticed however soon it disconnects.
     monkeypatch.setattr(visitors_module, "POLL_PERIOD_S", 0.0)
     event = served.ask("POST", CALL, QUESTION).json()["event_id"]
-    with served.connect_raw() as plug:
-        plug.sendall(f"GET {CALL}/{event} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        assert plug.recv(1) and served.bench.begun.wait(LONG_S) and not served.bench.ended.is_set()
+    with served.connect_raw() as connection:
+        connection.sendall(f"GET {CALL}/{event} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        assert connection.recv(1) and served.bench.begun.wait(LONG_S) and not served.bench.ended.is_set()
     assert served.bench.ended.wait(LONG_S)
 
 
-def test_a_result_reaches_a_reader_who_comes_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_result_reaches_a_reader_that_connects_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     visitors = Visitors(VisitorLimits())
 
     async def read() -> str:
@@ -139,7 +139,7 @@ def test_a_result_reaches_a_reader_who_comes_within_the_limit(monkeypatch: pytes
         asyncio.run(visitors.run_while_wanted("b", asyncio.sleep(LONG_S)))
 
 
-def test_visitors_waiting_for_the_model_take_no_place_in_gradios_queue() -> None:
+def test_visitors_waiting_for_the_model_occupy_no_slot_in_gradios_queue() -> None:
     with serving("--queue", "1") as app:
         config = app.ask("GET", "/config").json()
         status = next(
@@ -161,14 +161,14 @@ def test_visitors_input_is_not_logged(capfd: pytest.CaptureFixture[str]) -> None
         for label in ("Lanes", "New tokens", "Verifier", "Model", "Seed", "Draft tokens"):
             refusal = app.race(**{label: SECRET})
             assert isinstance(refusal, str) and len(refusal) < 200, label
-    heard = capfd.readouterr()
-    assert SECRET not in heard.out + heard.err
+    logged = capfd.readouterr()
+    assert SECRET not in logged.out + logged.err
 
 
 def test_a_failure_is_logged_without_its_message(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Both for hostile bodies and when Gradio's own code fails."""
+    """This holds for hostile bodies, and when Gradio's code fails."""
 
     def fail(**_: Any) -> None:
         raise OverflowError(SECRET)
@@ -192,9 +192,9 @@ def test_a_failure_is_logged_without_its_message(
             assert app.ask("POST", "/gradio_api/run/predict", {"data": [], "fn_index": 0}).status == 500
     finally:
         logging.getLogger().removeHandler(handler)
-    heard = capfd.readouterr()
-    assert SECRET not in heard.out + heard.err
-    assert "OverflowError" in heard.err
+    logged = capfd.readouterr()
+    assert SECRET not in logged.out + logged.err
+    assert "OverflowError" in logged.err
 
 
 def test_a_logged_failure_names_its_exception_types_and_location() -> None:

@@ -45,8 +45,8 @@ print(target.device, target.describe()["dtype"], spaces.zero.torch.pack())
 
 
 @dataclass
-class LentApp:
-    """An app on ZeroGPU, and the device API that lends it a GPU."""
+class ZeroGpuApp:
+    """An app on ZeroGPU, its process id, and the device API that lends the app a GPU."""
 
     served: Served
     api: DeviceApi
@@ -54,13 +54,13 @@ class LentApp:
 
     def race(self, session: str, **changes: Any) -> list[dict[str, Any]]:
         """Race as the page does; returns the messages."""
-        key = self.served.race(session, token=TOKEN, **asking(TOKENS, **changes))["key"]
+        key = self.served.race(session, token=TOKEN, **race_values(TOKENS, **changes))["key"]
         with self.served.watching(key) as answer:
             lines = answer.read().decode().splitlines()
         return [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: {")]
 
 
-def asking(tokens: int, **changes: Any) -> dict[str, Any]:
+def race_values(tokens: int, **changes: Any) -> dict[str, Any]:
     """Return the values that the page sends, by label."""
     return {"New tokens": tokens, "Lanes": list(LANES), "Question": QUESTION, **changes}
 
@@ -71,94 +71,107 @@ def badges(end: dict[str, Any]) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def lent(tmp_path_factory: pytest.TempPathFactory, bundled: Workbench) -> Iterator[LentApp]:  # noqa: ARG001
-    """One app for all tests; it uses the document index that `bundled` has built."""
+def app(tmp_path_factory: pytest.TempPathFactory, bundled: Workbench) -> Iterator[ZeroGpuApp]:  # noqa: ARG001
+    """One app for all tests. It uses the document index that the fixture `bundled` has built."""
     folder = tmp_path_factory.mktemp("space")
     with device_api() as (api, address), app_on_zero_gpu(address, folder, "--model", "tiny") as (process, port):
-        yield LentApp(Served(port, folder), api, process.pid)
+        yield ZeroGpuApp(Served(port, folder), api, process.pid)
 
 
 def parts_of(messages: list[dict[str, Any]], kind: str) -> list[Any]:
+    """Return the parts in all messages of one kind."""
     return [part for message in messages if message["kind"] == kind for part in message["parts"]]
 
 
-def test_startup_is_reported_before_the_page_is_served(lent: LentApp) -> None:
-    assert lent.api.requests[0][0] == "/startup-report" and len(lent.api.of("/startup-report")) == 1
+def test_startup_is_reported_before_the_page_is_served(app: ZeroGpuApp) -> None:
+    assert app.api.requests[0][0] == "/startup-report" and len(app.api.parameters_of("/startup-report")) == 1
 
 
-def test_a_race_on_zero_gpu_equals_one_without_it(lent: LentApp, bundled: Workbench) -> None:
-    messages = lent.race("first")
+def test_a_race_on_zero_gpu_equals_one_without_it(app: ZeroGpuApp, bundled: Workbench) -> None:
+    messages = app.race("first")
     events = list(bundled.ask(QUESTION, RaceSpec(LANES, TOKENS)))
     (end,) = parts_of(messages, "end")
     finished = next(event for event in events if isinstance(event, Finished))
     assert badges(end) == {"reference", "identical"}
     assert [row["lane"] for row in end["results"]] == [lane.lane for lane in finished.lanes]
     for lane in LANES:
-        mine = [step["event"] for step in parts_of(messages, "step") if step["event"]["lane"] == lane]
-        theirs = [event for event in events if isinstance(event, Step) and event.lane == lane]
-        assert "".join("".join(step["texts"]) for step in mine) == "".join("".join(step.texts) for step in theirs)
+        zero_gpu_steps = [step["event"] for step in parts_of(messages, "step") if step["event"]["lane"] == lane]
+        local_steps = [event for event in events if isinstance(event, Step) and event.lane == lane]
+        assert "".join("".join(step["texts"]) for step in zero_gpu_steps) == "".join(
+            "".join(step.texts) for step in local_steps
+        )
         # Fusion measures how long drafting takes, so its drafts may differ between runs; its text may not.
-        assert [step["texts"] for step in mine] == [list(step.texts) for step in theirs] or lane == "fusion"
+        assert [step["texts"] for step in zero_gpu_steps] == [
+            list(step.texts) for step in local_steps
+        ] or lane == "fusion"
 
 
-def test_each_call_gets_a_new_process_unless_one_is_kept_idle(lent: LentApp) -> None:
-    """A call requests time from the visitor's quota."""
-    before, scheduled = len(lent.api.pids()), len(lent.api.of("/schedule"))
-    assert parts_of(lent.race("second"), "end")
-    pids = lent.api.pids()
-    assert len({lent.pid, *pids}) == len(pids) + 1 and len(pids) == before + 1
-    requests = lent.api.of("/schedule")
+def test_each_call_gets_a_new_process_unless_one_is_kept_idle(app: ZeroGpuApp) -> None:
+    """The call also requests time from the visitor's quota."""
+    before, scheduled = len(app.api.pids()), len(app.api.parameters_of("/schedule"))
+    assert parts_of(app.race("second"), "end")
+    pids = app.api.pids()
+    assert len({app.pid, *pids}) == len(pids) + 1 and len(pids) == before + 1
+    requests = app.api.parameters_of("/schedule")
     assert {parameters["token"] for parameters in requests} == {TOKEN}
-    assert int(requests[scheduled]["durationSeconds"]) == pytest.approx(seconds(len(LANES), TOKENS, 30_000_000), abs=1)
-    lent.api.idle = True
+    assert int(requests[scheduled]["durationSeconds"]) == pytest.approx(
+        requested_seconds(len(LANES), TOKENS, 30_000_000), abs=1
+    )
+    app.api.idle = True
     try:
-        (end,) = parts_of(lent.race("third", Question="What causes the tides?"), "end")
+        (end,) = parts_of(app.race("third", Question="What causes the tides?"), "end")
     finally:
-        lent.api.idle = False
-    assert lent.api.pids() == pids and badges(end) == {"reference", "identical"}
+        app.api.idle = False
+    assert app.api.pids() == pids and badges(end) == {"reference", "identical"}
 
 
-def seconds(lanes: int, tokens: int, weights: int = 0) -> int:
+def requested_seconds(lanes: int, tokens: int, weights: int = 0) -> int:
     """Return the time that a race requests."""
     spec = SimpleNamespace(lanes=("vanilla",) * lanes, max_new_tokens=tokens)
     return zero_gpu.call_seconds(weights, SimpleNamespace(spec=spec))  # type: ignore[arg-type]
 
 
 def test_the_requested_time_grows_with_lanes_and_tokens() -> None:
-    assert seconds(1, 8) < seconds(4, 64) < seconds(4, 128) < seconds(4, 128, 4_000_000_000) <= zero_gpu.MAX_S
-    assert seconds(5, 512) == zero_gpu.MAX_S
+    assert (
+        requested_seconds(1, 8)
+        < requested_seconds(4, 64)
+        < requested_seconds(4, 128)
+        < requested_seconds(4, 128, 4_000_000_000)
+        <= zero_gpu.MAX_S
+    )
+    assert requested_seconds(5, 512) == zero_gpu.MAX_S
 
 
-def test_a_visitor_who_leaves_stops_the_race_in_its_process(lent: LentApp) -> None:
+def test_a_visitor_who_leaves_stops_the_race_in_its_process(app: ZeroGpuApp) -> None:
     def ended(outcome: str) -> str:
-        lines = lent.served.ask("GET", "/metrics").text.splitlines()
+        lines = app.served.ask("GET", "/metrics").text.splitlines()
         return next((line for line in lines if f'outcome="{outcome}"' in line), "")
 
     # An earlier test's race may still be repeating; it is counted when it ends.
-    wait_until(lambda: "specrace_races_running 0.0" in lent.served.ask("GET", "/metrics").text)
+    wait_until(lambda: "specrace_races_running 0.0" in app.served.ask("GET", "/metrics").text)
     finished, stopped = ended("finished"), ended("stopped")
-    key = lent.served.race("fourth", token=TOKEN, **asking(512, Temperature=2.0))["key"]
-    with lent.served.watching(key) as answer:
+    key = app.served.race("fourth", token=TOKEN, **race_values(512, Temperature=2.0))["key"]
+    with app.served.watching(key) as answer:
         while b'"kind":"head"' not in answer.readline():
             pass
-    # The process has noticed the stop: a race run to its end would count as finished.
+    # If the process had not noticed the stop, the race would count as finished.
     wait_until(lambda: (ended("finished"), ended("stopped")) != (finished, stopped))
     assert ended("finished") == finished
     # After the race is counted, the library releases the GPU, once for each time it was scheduled.
-    wait_until(lambda: len(lent.api.of("/release")) >= len(lent.api.of("/schedule")))
+    wait_until(lambda: len(app.api.parameters_of("/release")) >= len(app.api.parameters_of("/schedule")))
 
 
-def test_a_spent_quota_gets_one_sentence(lent: LentApp) -> None:
-    lent.api.quota_left = 5
+def test_a_spent_quota_gets_one_sentence(app: ZeroGpuApp) -> None:
+    app.api.quota_left = 5
     try:
-        messages = lent.race("fifth")
+        messages = app.race("fifth")
     finally:
-        lent.api.quota_left = None
+        app.api.quota_left = None
     assert messages[-1]["phase"] == "failed" and not parts_of(messages, "end")
     assert messages[-1]["message"].startswith("Your ZeroGPU quota is spent (You have exceeded your")
     assert messages[-1]["message"].endswith("watch the recorded races, which need no GPU.")
     sentence = zero_gpu.explain_error("ZeroGPU worker error", "GPU task aborted.")
-    assert sentence.startswith("ZeroGPU gave this race no GPU to its")
+    assert sentence.startswith("ZeroGPU did not give this race a GPU until its end")
 
 
 @pytest.mark.parametrize(
@@ -172,7 +185,7 @@ def test_unsupported_flags_are_refused_at_startup(flags: list[str], monkeypatch:
 
 
 def test_outside_zero_gpu_the_decorator_has_no_effect(bundled: Workbench) -> None:
-    """With the real package, in this process, races have the usual events."""
+    """Outside ZeroGPU, with the real package, a race has the usual events."""
     runner = zero_gpu.make_runner(bundled.target)
     prepared = bundled.prepare(QUESTION, RaceSpec(("vanilla", "trie"), 8))
     kinds = [type(event).__name__ for event in runner(prepared, lambda: False, lambda _: True)]
@@ -188,9 +201,9 @@ def test_the_servers_process_computes_nothing_on_the_imitated_gpu(tmp_path: Path
         "SPACES_ZERO_DEVICE_API_URL": "http://127.0.0.1:9",
         "ZEROGPU_OFFLOAD_DIR": str(tmp_path / "offloaded"),
     }
-    done = processes.run(["-c", LOADING], env=os.environ | space)
-    assert done.returncode == 0, done.stderr
-    device, dtype, packed = done.stdout.split()[-3:]
+    result = processes.run(["-c", LOADING], env=os.environ | space)
+    assert result.returncode == 0, result.stderr
+    device, dtype, packed = result.stdout.split()[-3:]
     assert (device, dtype) == ("cuda:0", "bfloat16") and int(packed) > 15_000_000
 
 
