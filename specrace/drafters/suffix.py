@@ -74,7 +74,7 @@ class SuffixDrafter:
         return TokenTree(tokens, parents, probs, positions)
 
     def _likeliest_path(self, automaton: SuffixAutomaton, state: int, lengths: range, budget: int) -> Draft:
-        """The draft that goes on from `state` with the likeliest token, then the likeliest after that, and so on.
+        """The draft that continues from `state` with the likeliest token, then the likeliest after that, and so on.
 
         Matches of all `lengths`, the longest first, share `state` and so have the same continuations. `factor` allows
         more tokens after a longer match, `depth` after a shorter one. The length that allows the most tokens is used.
