@@ -94,7 +94,8 @@ def test_a_workbench_uses_the_cached_curve_of_its_model(bundled: Workbench, tmp_
     assert file is not None
     STEEP.save(file)
     workbench = Workbench.open(documents=[tmp_path / "note.md"])
-    assert workbench.curve == STEEP and workbench.with_documents(workbench.documents, workbench.retriever.index).curve == STEEP
+    assert workbench.curve == STEEP
+    assert workbench.with_documents(workbench.documents, workbench.retriever.index).curve == STEEP
     started = next(iter(workbench.ask("What is the trie built from?", RaceSpec(("trie",), max_new_tokens=1))))
     assert isinstance(started, Started)
     assert started.lanes[1].num_draft <= 4
