@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from specrace.ngrams.automaton import NO_MATCH, MatchState, SuffixAutomaton
 from specrace.ngrams.backoff import ESCAPE, GROWTH, NUM_FREQUENT, REFRESH, BackoffModel, Estimate
-from tests.growth import LINEAR, growth
+from tests.growth import MAX_LINEAR_GROWTH, growth
 
 TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=30)
 
@@ -129,7 +129,7 @@ def test_another_text_is_followed_token_by_token(text: list[int], other_text: li
 def test_building_takes_linear_time_and_little_memory(period: int) -> None:
     """32,000 tokens take less than 100 MB, even if the text loops."""
     text = [index % period for index in range(32_000)]
-    assert growth(lambda size: BackoffModel(8, text[:size]), 320) < LINEAR
+    assert growth(lambda size: BackoffModel(8, text[:size]), 320) < MAX_LINEAR_GROWTH
     tracemalloc.start()
     BackoffModel(8, text)
     peak = tracemalloc.get_traced_memory()[1]
