@@ -26,7 +26,7 @@ from starlette.routing import Mount, Route
 from specrace.core.bundled import RECORDINGS
 from specrace.ui.helper_process import OUR_FAULT
 from specrace.ui.race_request import OFFERED
-from tests.ui.served import LANES, Served, serving
+from tests.ui.served import LANES, Served, read_until, serving
 from tests.ui.waiting import LONG_S
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,8 +79,7 @@ class Fuzzer:
     def run(self, requests: int) -> None:
         """Send this many requests during a race, then run another race."""
         with self.watched as frames:
-            while b'"kind":"head"' not in frames.readline():
-                pass
+            read_until(frames, b"head")
             for _ in range(requests):
                 self.judge(exchange := self.send(*self.make()))
                 if exchange.answer.startswith(b'{"event_id":"') and self.rng.random() < 0.5:

@@ -156,6 +156,14 @@ class Served:
         return sorted(file.name for file in self.folder.rglob("*") if file.is_file())
 
 
+def read_until(frames: http.client.HTTPResponse, kind: bytes) -> None:
+    """Read a race's stream up to its first event whose kind begins with `kind`; a stream that ends before fails."""
+    lines = []
+    while b'"kind":"' + kind not in (line := frames.readline()):
+        assert line, f"the stream ended after {lines[-3:]}"
+        lines.append(line)
+
+
 def component_value(config: Any, number: int, files: list[str] | None, changes: Mapping[str, Any]) -> Any:
     """Return the value that the page sends for a component; `changes` overrides values by component label."""
     props = next(component["props"] for component in config["components"] if component["id"] == number)

@@ -25,7 +25,7 @@ from specrace.ui.job import NO_MEMORY
 from specrace.ui.worker import SMALL, Worker
 from specrace.workbench import Workbench
 from tests import processes
-from tests.ui.served import Served, serving
+from tests.ui.served import Served, read_until, serving
 from tests.ui.test_stream import ready_worker
 from tests.ui.waiting import LONG_S
 
@@ -42,8 +42,7 @@ def test_uploads_left_by_a_killed_server_are_removed_by_the_next(tmp_path: Path)
     try:
         served.upload({"owls.md": b"Owls hear."})
         with served.watching(served.race()["key"]) as frames:
-            while b'"kind":"head"' not in frames.readline():
-                pass
+            read_until(frames, b"head")
             process.kill()
             process.wait()
         assert served.files() == ["owls.md"]
@@ -112,8 +111,7 @@ def test_setting_the_clock_back_affects_no_race_and_no_limit(monkeypatch: pytest
             numbers.append(race["race"])
             assert app.worker is not None and race["server"] == app.worker.name != ready_worker().name
             with app.watching(race["key"]) as frames:
-                while b'"kind":"step' not in (line := frames.readline()):
-                    assert line, "the race ended before it began"
+                read_until(frames, b"step")
         assert numbers == sorted(numbers)
         assert "within a minute" in app.race()
         assert app.upload({"a.md": b"A.", "b.md": b"B."}).status == 200 and app.upload({"c.md": b"C."}).status == 429

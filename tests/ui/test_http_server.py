@@ -16,7 +16,7 @@ from specrace.cli import app as front_door
 from specrace.core.errors import InputError
 from specrace.ui.http_server import Server, open_sockets
 from tests import processes
-from tests.ui.served import Served
+from tests.ui.served import Served, read_until
 from tests.ui.waiting import LONG_S
 
 
@@ -33,8 +33,7 @@ def test_a_signal_ends_races_with_a_message_and_leaves_no_files(number: int, cod
         assert served.files() == ["owls.md"]
         with served.watching(served.race()["key"]) as frames:
             # Wait until the race has started.
-            while b'"kind":"head"' not in (line := frames.readline()):
-                assert line, "the race ended before it began"
+            read_until(frames, b"head")
             process.send_signal(number)
             lines = frames.read().splitlines()
         messages = [json.loads(line.removeprefix(b"data: ")) for line in lines if line.startswith(b"data: {")]

@@ -14,7 +14,7 @@ from specrace.cli import app as front_door
 from specrace.ui.http_server import EVENTS, JsonFormatter
 from specrace.ui.telemetry import OUTCOMES
 from specrace.ui.worker import Worker
-from tests.ui.served import Served, serving
+from tests.ui.served import Served, read_until, serving
 from tests.ui.test_front_door import refusal
 from tests.ui.test_stream import BENCH, short
 from tests.ui.waiting import LONG_S
@@ -57,8 +57,7 @@ def test_metrics_count_races_tokens_steps_and_uploads(served: Served) -> None:
     served.upload({"a.md": b"A.", "b.md": b"B."})
     assert "no lane" in served.race(Lanes=[SECRET]).lower()
     with served.watching(served.race()["key"]) as frames:
-        while b'"kind":"step' not in frames.readline():
-            pass
+        read_until(frames, b"step")
     assert served.bench.ended.wait(LONG_S)
     worker = served.worker
     assert worker is not None
@@ -126,8 +125,7 @@ def test_the_json_log_has_a_line_per_event_and_no_visitor_data(
             app.upload({f"{SECRET}.md": SECRET.encode()})
             app.race(Lanes=[SECRET])
             with app.watching(app.race("some-session", Question=SECRET)["key"]) as frames:
-                while b'"kind":"step' not in frames.readline():
-                    pass
+                read_until(frames, b"step")
             assert app.worker is not None and app.worker.submit("b", short).wait(LONG_S)
     finally:
         logger.removeHandler(handler)

@@ -20,7 +20,7 @@ from specrace.ui import zero_gpu
 from specrace.workbench import Workbench
 from tests import processes
 from tests.ui.device_api import DeviceApi, app_on_zero_gpu, device_api
-from tests.ui.served import Served
+from tests.ui.served import Served, read_until
 from tests.ui.waiting import wait_until
 
 LANES = ("vanilla", "trie", "rest", "fusion")
@@ -152,8 +152,7 @@ def test_a_visitor_who_leaves_stops_the_race_in_its_process(app: ZeroGpuApp) -> 
     finished, stopped = ended("finished"), ended("stopped")
     key = app.served.race("fourth", token=TOKEN, **race_values(512, Temperature=2.0))["key"]
     with app.served.watching(key) as answer:
-        while b'"kind":"head"' not in answer.readline():
-            pass
+        read_until(answer, b"head")
     # If the process had not noticed the stop, the race would count as finished.
     wait_until(lambda: (ended("finished"), ended("stopped")) != (finished, stopped))
     assert ended("finished") == finished
