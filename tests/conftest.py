@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from specrace.workbench import Workbench
 
 BROWSER = Path(__file__).resolve().parent / "browser"
+# These wait for the page's helper process, whose low priority leaves it no processor time while other tests run.
+NICED = ("test_advice", "test_logs")
 
 # Every run draws the same examples. A busy machine must not fail a test, so there is no deadline and no check that
 # examples are drawn fast enough. The mutation run uses this number of examples, too, and shows that it is enough.
@@ -51,7 +53,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             raise pytest.UsageError(
                 f"{item.nodeid} is marked as a browser test, and `tests/run` looks for those in {BROWSER} only"
             )
-    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
+    items.sort(key=lambda item: (item.get_closest_marker("browser") is not None, item.path.stem in NICED))
 
 
 @pytest.fixture(autouse=True, scope="session")
