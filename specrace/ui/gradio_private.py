@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from specrace.ui.guard import API
 from specrace.ui.visitors import LOGINS_PER_MINUTE, Visitors
 
-QUEUE_PERIOD_S = 0.01
+QUEUE_PERIOD_S = 0.04
 # By default Gradio keeps 10,000 sessions, each with a copy of the page's configuration (0.2 MB). If a dropped session
 # is used again, Gradio creates a new one.
 MAX_SESSIONS = 100
@@ -31,10 +31,12 @@ OPEN_PATHS = tuple(f"{API}/{name}" for name in ("login_check", "app_id", "startu
 def limit_overhead(page: gr.Blocks) -> None:
     """Make Gradio check its queue less often and keep fewer sessions.
 
-    By default it checks a thousand times a second, which slows down a race in the same process, and every API call
-    leaves a session behind.
+    By default it checks a thousand times a second for events and a hundred times for progress, which slows down a race
+    in the same process, and every API call leaves a session behind.
     """
     page._queue.sleep_when_free = QUEUE_PERIOD_S
+    page._queue.progress_update_sleep_when_free = QUEUE_PERIOD_S
+    page._queue.progress_update_sleep_when_free = QUEUE_PERIOD_S
     page.state_session_capacity = MAX_SESSIONS
 
 
