@@ -1,7 +1,7 @@
 """A pytest plugin for the whole run, `-p tests.schedule`: decides which process runs which files, and in what order.
 
-The browser tests go to three processes, each with one app, one browser and one set of recorded races. These processes
-run no other tests, because the app's patches stay in place until the process ends. The other processes share the other
+The browser tests go to two processes, each with one app, one browser and one set of recorded races. These processes run
+no other tests, because the app's patches stay in place until the process ends. The other processes share the other
 files, the slowest first: if a slow file came last, the other processes would be idle while it runs.
 """
 
@@ -13,11 +13,9 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 BROWSER = "tests/browser/"
-# Each takes about a third of the browser tests' time. The first third races live or scores logs; the second inspects
-# recorded races; the last has the other files.
-LIVE = ("advice", "audience", "explain", "fetching", "logs", "monkey", "page", "settings")
-RECORDED = ("inspector", "plots", "provenance", "stage_replay", "visitors")
-BROWSER_SCOPES = (f"{BROWSER}live", f"{BROWSER}recorded", f"{BROWSER}other")
+# Half of the browser tests by time; most of them race live or score logs.
+LIVE = ("advice", "audience", "explain", "fetching", "logs", "monkey", "page", "settings", "show", "stage_replay")
+BROWSER_SCOPES = (f"{BROWSER}live", f"{BROWSER}still")
 # The slowest other files, by the durations that `tests/run` prints; the slowest first.
 SLOW_FILES = (
     "tests/model/test_fetching.py",
@@ -53,17 +51,14 @@ SLOW_FILES = (
 
 
 class Scheduling(LoadFileScheduling):
-    """Assigns whole files to processes; all browser tests together count as three files."""
+    """Assigns whole files to processes; all browser tests together count as two files."""
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
         if not file.startswith(BROWSER):
             return file
-        name = file.removeprefix(f"{BROWSER}test_").removesuffix(".py")
-        live, recorded, other = BROWSER_SCOPES
-        if name in LIVE:
-            return live
-        return recorded if name in RECORDED else other
+        live, still = BROWSER_SCOPES
+        return live if file.removeprefix(f"{BROWSER}test_").removesuffix(".py") in LIVE else still
 
     def _assign_work_unit(self, node: Any) -> None:
         for scope in reversed((*BROWSER_SCOPES, *SLOW_FILES)):
