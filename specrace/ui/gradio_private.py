@@ -36,7 +36,6 @@ def limit_overhead(page: gr.Blocks) -> None:
     """
     page._queue.sleep_when_free = QUEUE_PERIOD_S
     page._queue.progress_update_sleep_when_free = QUEUE_PERIOD_S
-    page._queue.progress_update_sleep_when_free = QUEUE_PERIOD_S
     page.state_session_capacity = MAX_SESSIONS
 
 
