@@ -34,7 +34,7 @@ LINTERS = {
     "the container file": "hadolint Dockerfile",
     "mypy": "python -m mypy",
 }
-TESTS = "python -m pytest -p tests.schedule -n 4 --no-loadscope-reorder --durations=50 tests"
+TESTS = "python -m pytest -p tests.schedule -n 5 --no-loadscope-reorder --durations=50 tests"
 PROGRAMS = ("python", "pip", "uv", "oxlint", "oxfmt", "hadolint")
 
 
