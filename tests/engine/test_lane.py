@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from specrace.core.cost_curve import CostCurve
+from specrace.core.events import Timing
 from specrace.core.note import Note
 from specrace.core.rejection import Coins
 from specrace.core.sampling_params import SamplingParams
@@ -47,6 +48,29 @@ class RecordingSession(FunctionSession):
 
     def score_distributions(self, tree: TokenTree) -> np.ndarray:
         return np.eye(VOCAB)[list(self.score(tree).targets)]
+
+
+class RecordingPace:
+    """A pace that corrects nothing and records its calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, int, Timing]] = []
+
+    def correct(self, lane: str, rows: int, timing: Timing) -> Timing:
+        self.calls.append((lane, rows, timing))
+        return timing
+
+
+def test_a_steps_time_is_split_and_corrected_under_the_lanes_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The step starts, has drafted, made the note, scored, kept the accepted tokens, and observed.
+    times_ms = iter((0.0, 1.0, 3.0, 7.0, 20.0, 50.0))
+    monkeypatch.setattr("specrace.engine.lane.thread_ms", lambda: next(times_ms))
+    lane = function_lane(PROMPT, Scripted(draft_right_tokens), count_up, max_new_tokens=8, num_draft=2)
+    pace = RecordingPace()
+    monkeypatch.setattr(lane, "pace", pace)
+    step = lane.step()
+    assert step.timing == Timing(draft_ms=1.0 + 30.0, target_ms=4.0, keep_ms=13.0)
+    assert pace.calls == [("tested", 3, step.timing)]
 
 
 def test_steps_have_their_index_time_and_end() -> None:
