@@ -30,7 +30,7 @@ def check_plots(out: Path | None, lanes: Sequence[ScoredLane]) -> None:
     if out is None:
         raise InputError("--plots needs --out DIR; the plots go into DIR/plots.")
     if len(lanes) < 2:
-        raise InputError("--plots needs a lane beside vanilla; add one to --lanes.")
+        raise InputError("--plots needs a lane besides vanilla; add one to --lanes.")
     require_matplotlib()
 
 

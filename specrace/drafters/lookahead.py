@@ -46,14 +46,15 @@ def _tree_size(n: int, window: int, guesses: int) -> int:
 def fitting_window(n: int, window: int, guesses: int, budget: int) -> int:
     """The largest number of columns, up to `window`, whose tree fits into `budget` draft nodes; 0 if none does.
 
-    The tree includes as many n-grams as columns, but at most `guesses`.
+    The size assumes as many n-grams as columns, but at most `guesses`. `propose` adds all n-grams that the pool holds
+    for the token, and the lane cuts the tree to the budget.
     """
     fitting = (columns for columns in range(1, window + 1) if _tree_size(n, columns, min(guesses, columns)) <= budget)
     return max(fitting, default=0)
 
 
 class NGramPool:
-    """For each token, the `capacity` n-grams that were most recently inserted after it (an LRU cache)."""
+    """For each token, its `capacity` most recently inserted continuations: the other N-1 tokens of n-grams (LRU)."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -126,7 +127,8 @@ class LookaheadDrafter(DepthDrafter):
     def propose(self, context: Sequence[int], budget: int, depth: int = ANY_DEPTH) -> TokenTree:
         """The window, then the pool's n-grams after the pending token, the most recent first.
 
-        Columns that are deeper than `depth` or do not fit into `budget` are dropped for the rest of the generation.
+        Columns that are deeper than `depth` or do not fit into `budget` are dropped for the rest of the generation. If
+        none fits, the window is only left out of this step.
         """
         builder = TreeBuilder(context[-1])
         self._last_row_nodes = []
@@ -138,7 +140,10 @@ class LookaheadDrafter(DepthDrafter):
         return builder.build()
 
     def _narrow(self, window: int, depth: int) -> bool:
-        """Cut the rows to `window` columns that reach no deeper than `depth`; return whether any column is left."""
+        """Cut the rows to `window` columns that reach no deeper than `depth`; return whether any is left.
+
+        If none is left, the rows stay as they are.
+        """
         if not window:
             return False
         first, *others = self.rows

@@ -1,6 +1,7 @@
-"""REST (He et al., 2023): drafts what follows the last tokens in a corpus.
+"""REST (He et al., 2023): drafts what follows the context's last tokens where they occur in a corpus.
 
-Unlike in the published code, no match means no draft, and ties go to the earlier position, not to hash order.
+Unlike in the published code, no match means no draft, and ties go to the shorter continuation, then to the earlier
+position, not to hash order.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from specrace.core.verify import Verdict
 from specrace.drafters.base import Bounds, DrafterInputs
 from specrace.ngrams.suffix_index import END, count_continuations, earlier_matches
 
-# At most this many occurrences of the match are counted, evenly spaced if there are more.
+# At most this many occurrences in the documents are counted, evenly spaced if there are more.
 MAX_MATCHES = 5000
 
 

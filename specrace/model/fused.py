@@ -33,8 +33,8 @@ MakeLinear = Callable[[Tensor, Tensor | None], nn.Module]
 class FusedForward:
     """A model's forward over a tree as a fused TorchScript module; it is called like a `traced.TracedForward`.
 
-    `make_linear` makes a layer from a weight [out, in] and a bias (`products`). Raises ValueError for a model of
-    another family.
+    `make_linear` makes a layer from a weight [out, in] and a bias (`products`). Raises ValueError for a model
+    whose layers this module does not implement.
     """
 
     own_threads = False

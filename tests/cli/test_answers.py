@@ -36,7 +36,7 @@ def test_the_summary_has_shares_and_means_over_all_answers() -> None:
         ("", False),
     ],
 )
-def test_a_sentence_that_occurs_twice_is_a_repetition(text: str, repeats: bool) -> None:
+def test_a_repeated_sentence_of_four_words_or_more_is_a_repetition(text: str, repeats: bool) -> None:
     assert make_answer(text, "eos", 1.0).repeats is repeats
 
 
@@ -73,13 +73,13 @@ def test_bad_arguments_print_one_sentence(call_main, arguments: list[str], messa
     assert done.returncode == 2 and message in done.stderr and len(done.stderr.strip().splitlines()) == 1
 
 
-def test_a_file_with_a_prompt_that_is_no_question_is_refused(call_main, tmp_path: Path) -> None:
+def test_a_file_with_a_prompt_but_no_question_is_refused(call_main, tmp_path: Path) -> None:
     (tmp_path / "ids.jsonl").write_text('{"question": "Why?"}\n{"prompt_ids": [1]}\n')
     done = call_main("answers", "--questions", tmp_path / "ids.jsonl")
     assert done.returncode == 2 and "without a question" in done.stderr
 
 
-def test_the_error_names_the_question_with_too_long_a_prompt(bundled: Workbench) -> None:
+def test_the_error_names_the_question_that_does_not_fit_the_context(bundled: Workbench) -> None:
     with pytest.raises(InputError, match=r"^Question q7: "):
         prepare(bundled, "q7", "why " * 2000, RaceSpec(("trie",)), None)
     with pytest.raises(InputError, match=r"^Question q8: .*takes 2048"):

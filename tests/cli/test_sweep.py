@@ -153,7 +153,7 @@ def test_the_old_name_of_plots_is_accepted_with_a_warning(call_main: Run, log: P
         (("log.jsonl", "--questions", "q.jsonl"), "one of the two"),
         (("log.jsonl", "--resume"), "--resume needs the --out"),
         (("log.jsonl", "--plots"), "--plots needs --out"),
-        (("log.jsonl", "--plots", "--out", "new", "--lanes", "vanilla"), "a lane beside vanilla"),
+        (("log.jsonl", "--plots", "--out", "new", "--lanes", "vanilla"), "a lane besides vanilla"),
         (("log.jsonl", "--grid", "n=3"), "is not of the form"),
         (("log.jsonl", "--grid", "trie.n="), "is not of the form"),
         (("log.jsonl", "--grid", "num_draft=many"), "Draft tokens: 'many'"),

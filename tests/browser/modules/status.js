@@ -2,7 +2,7 @@ import { readStatus, showStatus } from "../../../specrace/ui/static/status.js";
 import { HOSTILE, put } from "./fixtures.js";
 
 export const cases = {
-  "a page without a model": () => [readStatus(), "failed"],
+  "a page without a status element": () => [readStatus(), "failed"],
   "the status that the server sends": () => {
     const host = put(["span", {}]);
     host.className = "status";
