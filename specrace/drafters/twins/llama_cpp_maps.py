@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -27,7 +28,7 @@ def map_draft(options: Mapping[str, int]) -> int:
     return options["size_m"]
 
 
-class LlamaCppDrafter:
+class LlamaCppDrafter(ABC):
     """Base class of llama.cpp's five drafters. Subclasses draft in `_draft` and learn in `_accept`."""
 
     def __init__(self, inputs: DrafterInputs) -> None:
@@ -46,11 +47,11 @@ class LlamaCppDrafter:
         if self._drafted:
             self._accept(verdict.accepted)
 
+    @abstractmethod
     def _draft(self, context: Sequence[int]) -> Sequence[int]:
         """The tokens to draft after `context`."""
-        raise NotImplementedError
 
-    def _accept(self, accepted: int) -> None:
+    def _accept(self, accepted: int) -> None:  # noqa: B027  two of the five drafters learn nothing
         """Learn that `accepted` tokens of the last draft were accepted; by default nothing."""
 
 

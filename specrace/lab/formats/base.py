@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -32,7 +33,7 @@ class Exchange:
     tools: list[Any] | None = None
 
 
-class Format:
+class Format(ABC):
     """A log format; each file is read by a new object.
 
     `read` and `end` raise ValueError with the reason why a row cannot be used. A row without a request (metadata, a
@@ -43,13 +44,13 @@ class Format:
     title: ClassVar[str]
 
     @staticmethod
+    @abstractmethod
     def looks_like(row: Row) -> bool:
         """Whether a file with this row is of this format."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read(self, row: Row) -> Iterable[Exchange]:
         """The exchanges that this row completes."""
-        raise NotImplementedError
 
     def end(self) -> Iterable[Exchange]:
         """The exchanges that the end of the file completes."""

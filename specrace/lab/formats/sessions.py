@@ -15,6 +15,7 @@ here than the model's were.
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
@@ -66,14 +67,14 @@ class AgentSession(Format):
         if reason is not None:
             raise reason
 
+    @abstractmethod
     def _read(self, row: Row) -> Iterable[Exchange]:
         """The exchanges that this row completes. Raises ValueError for a row that cannot be used."""
-        raise NotImplementedError
 
     @staticmethod
+    @abstractmethod
     def _role(row: Row) -> object:
         """The role that wrote this line, "assistant" or another."""
-        raise NotImplementedError
 
     def _leave_out(self, role: object) -> Iterable[Exchange]:
         """Put an empty message in place of a line by `role` that could not be read."""
