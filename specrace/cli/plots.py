@@ -42,7 +42,10 @@ def draw_sweep(out: Path, sweep: Sweep, transcripts: Sequence[Transcript]) -> li
 
 
 def draw_table(out: Path, name: str, sweep: Sweep, tables: Sequence[Table], curve: CostCurve) -> list[Path]:
-    """Draw the plot of one of the paper's tables into `out`, and return the files. Raises InputError."""
+    """Draw the plot of the paper's table or figure `name` into `out`, and return the files. Raises InputError.
+
+    Figure 5 takes its times from `tables`, those that `paper` prints.
+    """
     return _write(out, [paper_plot(name, _view(sweep, curve), tables)])
 
 

@@ -4,14 +4,13 @@ The window has N-1 rows. Its trunk is the pending token and row 0; below trunk n
 ... The n-grams to verify are further branches at the root. With the ancestor mask and position = base + depth, such a
 tree has exactly the published mask and positions.
 
-It differs from the reference code in four ways. A full match keeps its bonus token, so it emits N tokens, not N-1. A
-stale pool hit never extends the output. Branches with a common prefix share the nodes of the prefix. The window's
-branches are verified too, at no cost.
+It differs from the reference code in four ways. A full match keeps its bonus token, so it emits N tokens, not N-1.
+Tokens of the pool are emitted only if the target confirms them in the same step. Branches with a common prefix share
+the nodes of the prefix. The window's branches are verified too, at no cost.
 
 At a temperature above 0 the window is filled with the tokens that the target draws, not with the likeliest. The noise
 of a position is the same at every step, so these are the tokens that the output will have if the tokens before them are
-right. (On the character model at temperature 1, with N, W, G = 3, 5, 3, that gives 1.47 tokens per step instead of
-1.39; in other settings the two differed by at most 4 %.)
+right.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ NGram = tuple[int, ...]
 
 
 def tree_size(options: Mapping[str, int]) -> int:
-    """The largest number of draft nodes of a step: the full window with G branches, or the widest step of the fill."""
+    """The largest number of draft nodes of a step, while the window is being filled or with G branches afterwards."""
     return _tree_size(options["n"], options["window"], options["guesses"])
 
 
@@ -189,7 +188,7 @@ class LookaheadDrafter(DepthDrafter):
                 self._collect_columns(tree.tokens[0], new_row)
                 self.rows = [self.rows[1][1:], *self.rows[2:], new_row]
             else:
-                # In the first fill step the new row stays whole, because row 0 loses its first token to the trunk.
+                # In the first fill step the new row stays whole: the first token of row 0 becomes the pending token.
                 self.rows = [*(row[1:] for row in self.rows), new_row if len(self.rows) == 1 else new_row[1:]]
         if self.pool_from_prompt:
             self._collect_text(verdict.output(tree))

@@ -42,15 +42,17 @@ class FusedForward:
 
     def __init__(self, model: Any, make_linear: MakeLinear, name: str) -> None:
         check_family(model)
-        self.name, self.reader = name, self
+        self.name = name
+        # It reads prompts itself.
+        self.reader = self
         self._rotary, self._embed = model.model.rotary_emb, model.get_input_embeddings().weight
         self._dtype = self._embed.dtype
         self._rotations = self._compute_rotations(_FIRST_POSITIONS)
         decoder = _Decoder(model, make_linear, self._dtype)
-        # Whether every linear layer has its own copy of the weights.
+        # PlainProduct and WidenedProduct multiply with the model's own weights; every other product copies them.
         self.copies_weights = not any(isinstance(part, (PlainProduct, WidenedProduct)) for part in decoder.modules())
         with warnings.catch_warnings():
-            # TorchScript is deprecated; once it is gone, forwards run eagerly.
+            # TorchScript is deprecated. Once it is gone, this line raises, and `replays` leaves the model eager.
             warnings.simplefilter("ignore")
             self._decoder = torch.jit.script(decoder.eval())
 
@@ -63,7 +65,7 @@ class FusedForward:
     def read(self, ids: Tensor, store: KVStore) -> None:
         """Write the keys and values of a prompt, int64 [1, N], to an empty store; nothing is committed.
 
-        For an empty prompt it only allocates the storage, which a replayed first step needs.
+        For an empty prompt it only allocates the storage, to which the first step writes.
         """
         count = ids.shape[1]
         layers, heads, size = self._decoder.shape

@@ -55,7 +55,7 @@ def page(browser: Browser) -> Iterator[Page]:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_a_module_s_cases_give_the_expected_values(page: Page, name: str) -> None:
+def test_module_cases_give_the_expected_values(page: Page, name: str) -> None:
     """Fails for a module without a file of cases."""
     results = page.evaluate(
         """async (path) => {
@@ -70,8 +70,8 @@ def test_a_module_s_cases_give_the_expected_values(page: Page, name: str) -> Non
     assert page.evaluate("window.__pwn") is None
 
 
-def test_the_page_reads_a_reel_as_the_server_s_frames(page: Page) -> None:
-    """The page computes the parts of a frame that are not sent, and gets the server's frames of the same events."""
+def test_the_page_and_the_server_make_equal_frames(page: Page) -> None:
+    """A reel is a race as it is sent to the page, without the parts of a frame that the page can compute."""
     events = read_recording(SIX_LANES)
     read = "async ([path, wire]) => (await import(path)).readReel(JSON.parse(wire)).steps"
     steps = page.evaluate(read, [f"/{(STATIC / 'reel.js').relative_to(ROOT)}", reel_json(events)])
@@ -145,7 +145,7 @@ def test_a_pasted_link_to_a_race_opens_the_race(page: Page) -> None:
 
 
 def test_the_page_offers_only_what_the_server_supports(page: Page) -> None:
-    """A server that accepts no files scores no logs; without recorded races there is no tour."""
+    """A server that accepts no files scores no logs; one without the two races of the tour has no tour."""
     offered = {}
     for files in (True, False):
         draw(page, takes_files=files)
