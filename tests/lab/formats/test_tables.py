@@ -6,7 +6,9 @@ import gzip
 import sys
 from pathlib import Path
 
+import pyarrow
 import pytest
+from pyarrow.parquet import write_table
 
 from specrace.core.errors import InputError
 from specrace.lab.formats import tables
@@ -91,9 +93,6 @@ def test_parquet_asks_for_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_parquet_is_read(tmp_path: Path) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow.parquet import write_table
-
     path = tmp_path / "t"
     write_table(pyarrow.table({"q": [[1, 2], [4]], "a": [[3], [5]], "n": [1, 2]}), path)
     file = TranscriptFile(path, columns={"prompt_ids": "q", "output_ids": "a", "id": "n"})
