@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from specrace.core.errors import shorten
@@ -20,10 +20,26 @@ _TEXT_PARTS = ("text", "input_text", "output_text")
 
 
 @dataclass(frozen=True)
+class Usage:
+    """Tokens that the server counted for a request; None for a count that the log does not have.
+
+    `output` includes `reasoning`.
+    """
+
+    prompt: int | None = None
+    output: int | None = None
+    reasoning: int | None = None
+
+
+@dataclass(frozen=True)
 class Exchange:
     """A request and its output: token ids, texts, or the messages so far and the message that the model wrote.
 
-    `tools`: the functions that the request offered, as in OpenAI's API.
+    `tools` and `documents`: what the request offered, as in OpenAI's and Cohere's APIs. `template_options`: the
+    request's arguments for the chat template, such as enable_thinking. `parameters`: the request's other fields, such
+    as temperature. `warnings`: what the reader of the format left out of this exchange, as reasons to be counted.
+    `key`: what identifies the answer; "" if nothing does. An exchange with a key that came before is a repetition,
+    and is counted instead of scored, unless it is `repeatable`.
     """
 
     prompt: Tokens | str | list[Message]
@@ -31,6 +47,13 @@ class Exchange:
     id: str = ""
     category: str = ""
     tools: list[Any] | None = None
+    documents: list[Any] | None = None
+    template_options: Mapping[str, Any] = field(default_factory=dict)
+    usage: Usage = Usage()
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    key: str = ""
+    repeatable: bool = False
 
 
 class Format(ABC):
@@ -173,12 +196,14 @@ def read_messages(value: object) -> list[Message]:
 
 
 def _tool_call(value: object) -> Row:
-    function = require_object(require_object(value, "a tool call").get("function"), "the function of a tool call")
+    logged = require_object(value, "a tool call")
+    function = require_object(logged.get("function"), "the function of a tool call")
     arguments = function.get("arguments")
     if isinstance(arguments, str):
         arguments = json_or_text(arguments)
     name = read_text(function.get("name"), "the name of a tool call")
-    return {"type": "function", "function": {"name": name, "arguments": arguments}}
+    call: Row = {"type": "function", "function": {"name": name, "arguments": arguments}}
+    return {"id": identifier} | call if (identifier := read_label(logged, "id")) else call
 
 
 def json_or_text(text: str) -> Any:
