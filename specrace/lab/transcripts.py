@@ -1,14 +1,11 @@
-"""Reads transcripts from a log of requests and their outputs, in any of the formats in `formats`, plain or gzip.
+"""Reads transcripts from a log of requests and their outputs, in any of the formats in `formats`.
 
-A file is read row by row, so it may have any size.
+A file is read row by row (`formats.containers`), so it may have any size.
 """
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,19 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from specrace.core.errors import InputError, shorten
-from specrace.core.files import as_input_error, open_regular
+from specrace.core.files import as_input_error
 from specrace.lab.formats import Exchange, Format, find_format, is_trace, recognise
-from specrace.lab.formats.base import MAX_LINE_BYTES, Message, Row, Tokens, parse_line
+from specrace.lab.formats.base import Message, Row, Tokens
+from specrace.lab.formats.containers import Rows, first_row
 from specrace.lab.formats.pairs import RequestIndex
 from specrace.lab.formats.responses import Batch
 from specrace.lab.formats.specrace import SpecraceFormat
-from specrace.lab.formats.tables import PARQUET_MAGIC, csv_rows, is_csv, parquet_rows, rename, unpack
 
 Tokenize = Callable[[str], Sequence[int]]
 # (messages, answer, offered tools) -> (ids of the conversation up to the answer, ids of the answer).
 Chat = Callable[[list[Message], Message, list[Any] | None], tuple[Sequence[int], Sequence[int]]]
 
-GZIP_MAGIC = b"\x1f\x8b"
 MAX_TOKEN = 2**31 - 1
 MAX_REASONS = 5
 # How many reasons of bad lines are counted separately.
@@ -86,21 +82,20 @@ class TranscriptFile:
         self.requests = requests
         # None until a row is recognised.
         self.format: type[Format] | None = find_format(format) if format else None
-        self.table = ""
+        self.rows = Rows(path, columns, self._bad)
         self.reasons: list[str] = []
         self.faults: Counter[str] = Counter()
-        # Bytes read so far of the file on disk, which may be compressed.
-        self.bytes_read = 0
 
     def __iter__(self) -> Iterator[Transcript]:
         if self.requests is not None:
             self._order_pair(self.requests)
-        try:
-            with open_regular(self.path, pipes=True) as raw:
-                yield from self._transcripts(self._rows(raw))
-        except OSError as error:
-            reason = error.strerror or error
-            raise InputError(f"{shorten(self.path)} cannot be read ({reason}); give a JSONL file.") from error
+        self.rows = Rows(self.path, self.columns, self._bad)
+        yield from self._transcripts(iter(self.rows))
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes read so far of the file on disk, which may be compressed."""
+        return self.rows.bytes_read
 
     @property
     def skipped(self) -> int:
@@ -110,13 +105,13 @@ class TranscriptFile:
     def describe(self) -> tuple[str, str]:
         """(name, title) of the format, once the first transcript is read."""
         format = self.format or SpecraceFormat
-        if self.table and format is SpecraceFormat:
-            return self.table, f"a {'Parquet' if self.table == 'parquet' else 'CSV'} table"
+        if self.rows.table and format is SpecraceFormat:
+            return self.rows.table, f"a {'Parquet' if self.rows.table == 'parquet' else 'CSV'} table"
         return format.name, format.title
 
     def _order_pair(self, other: Path) -> None:
         """Make `path` the file of responses and `requests` that of requests. Raises InputError if they do not match."""
-        rows = [TranscriptFile(path, skip_bad=True)._first_row() for path in (self.path, other)]
+        rows = [first_row(path) for path in (self.path, other)]
         responses = ["response" in row for row in rows]
         if sorted(responses) != [False, True] or not all("custom_id" in row for row in rows):
             raise InputError(
@@ -124,14 +119,6 @@ class TranscriptFile:
                 "give two files whose lines have a custom_id, or score each file by itself."
             )
         self.path, self.requests = (self.path, other) if responses[0] else (other, self.path)
-
-    def _first_row(self) -> Row:
-        try:
-            with open_regular(self.path) as raw:
-                return next((row for _, row in self._rows(raw)), {})
-        except OSError as error:
-            reason = error.strerror or error
-            raise InputError(f"{shorten(self.path)} cannot be read ({reason}); give a JSONL file.") from error
 
     def _transcripts(self, rows: Iterator[tuple[int, Row]]) -> Iterator[Transcript]:
         if self.format is None:
@@ -207,88 +194,6 @@ class TranscriptFile:
                 raise ValueError(f"the {name} has no tokens; every transcript needs some")
         return tuple(prompt), tuple(output)
 
-    def _rows(self, raw: io.BufferedReader) -> Iterator[tuple[int, Row]]:
-        """(number, row) of every row that can be read."""
-        rows: Iterator[tuple[int, Row | str]]
-        if raw.peek(4)[:4] == PARQUET_MAGIC:
-            self.table = "parquet"
-            rows = iter(parquet_rows(self.path))
-        elif is_csv(self.path):
-            self.table = "csv"
-            rows = self._csv_rows(raw)
-        else:
-            rows = self._json_rows(raw)
-        for number, row in rows:
-            if self.table and isinstance(row, dict):
-                self._check_columns(row)
-            if isinstance(row, str):
-                self._bad(number, row)
-            elif self.columns:
-                yield number, unpack(rename(row, self.columns))
-            else:
-                yield number, unpack(row) if self.table else row
-
-    def _check_columns(self, row: Row) -> None:
-        """Raises InputError if the table lacks one of the named columns."""
-        for column in (self.columns or {}).values():
-            if column not in row:
-                raise InputError(
-                    f"{shorten(self.path)} has no column {shorten(column)!r}, but {shorten(', '.join(row))}."
-                )
-
-    def _csv_rows(self, raw: io.BufferedReader) -> Iterator[tuple[int, Row | str]]:
-        number = 0
-        try:
-            for number, row in csv_rows(self.path, self._decompressed(raw)):
-                self._note_position(raw)
-                yield number, row
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            yield number + 1, _gzip_fault(error)
-
-    def _json_rows(self, raw: io.BufferedReader) -> Iterator[tuple[int, Row | str]]:
-        for number, line in self._lines(raw):
-            try:
-                yield number, parse_line(line)
-            except ValueError as error:
-                yield number, str(error)
-
-    def _note_position(self, raw: io.BufferedReader) -> None:
-        if raw.seekable():
-            self.bytes_read = raw.tell()
-
-    def _lines(self, raw: io.BufferedReader) -> Iterator[tuple[int, bytes]]:
-        """(number, line) of every line that is not blank, without its end."""
-        lines = self._decompressed(raw)
-        number = 0
-        while True:
-            number += 1
-            try:
-                line = rest = lines.readline(MAX_LINE_BYTES + 1)
-                if len(line) > MAX_LINE_BYTES:
-                    # Reported before the rest of the line is skipped, because that may never end.
-                    self._bad(number, f"longer than {MAX_LINE_BYTES // 1_000_000} MB; give one transcript a line")
-                    while len(rest) > MAX_LINE_BYTES and not rest.endswith(b"\n"):
-                        rest = lines.readline(MAX_LINE_BYTES + 1)
-                    continue
-            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-                self._bad(number, _gzip_fault(error))
-                return
-            if not line:
-                return
-            self._note_position(raw)
-            if line.strip():
-                yield number, line
-
-    def _decompressed(self, raw: io.BufferedReader) -> io.BufferedReader | gzip.GzipFile:
-        """A reader of the decompressed bytes. Raises InputError for a file named .gz that is not gzip."""
-        if raw.peek(2)[:2] == GZIP_MAGIC:
-            return gzip.GzipFile(fileobj=raw)
-        if self.path.suffix == ".gz" and raw.peek(1):
-            raise InputError(
-                f"{shorten(self.path)}, line 1: this is not gzip, though the name ends in .gz; rename or pack it."
-            )
-        return raw
-
     def _bad(self, number: int, reason: str) -> None:
         """Count a bad line. Raises InputError unless bad lines are skipped."""
         message = f"{shorten(self.path)}, line {number}: {reason}"
@@ -306,11 +211,6 @@ def write_transcripts(path: Path, rows: Iterable[tuple[str, Tokens, Tokens]], ca
         for name, prompt, output in rows:
             line = {"id": name, "category": category, "prompt_ids": prompt, "output_ids": output}
             file.write(json.dumps(line) + "\n")
-
-
-def _gzip_fault(error: Exception) -> str:
-    kind = "breaks off" if isinstance(error, EOFError) else "is damaged"
-    return f"the gzip file {kind} here; copy or write it again"
 
 
 def split_tokens(prompt: str, output: str, tokenize: Tokenize) -> tuple[Tokens, Tokens]:

@@ -13,6 +13,7 @@ import pytest
 
 from specrace.core.errors import InputError
 from specrace.lab import transcripts as module
+from specrace.lab.formats import containers
 from specrace.lab.transcripts import Transcript, TranscriptFile, split_tokens
 from tests.lab.parts import COPYING, FRESH, write
 
@@ -144,7 +145,7 @@ def test_a_plain_file_named_gz_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_very_long_line_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_LINE_BYTES", 100)
+    monkeypatch.setattr(containers, "MAX_LINE_BYTES", 100)
     path = write(tmp_path / "t.gz", FRESH, b"[" * 1000, FRESH, b"x" * 101)
     with pytest.raises(InputError, match="line 2: longer than"):
         list(TranscriptFile(path))
@@ -184,8 +185,8 @@ class _Endless(io.RawIOBase):
 
 
 def test_an_endless_line_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_LINE_BYTES", 10_000)
-    monkeypatch.setattr(module, "open_regular", lambda *_, **__: io.BufferedReader(_Endless()))
+    monkeypatch.setattr(containers, "MAX_LINE_BYTES", 10_000)
+    monkeypatch.setattr(containers, "open_regular", lambda *_, **__: io.BufferedReader(_Endless()))
     with pytest.raises(InputError, match="line 1: longer than"):
         list(TranscriptFile(Path("endless")))
 
