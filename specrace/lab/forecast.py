@@ -41,15 +41,17 @@ def forecast_sweep(sweep: Sweep, curve: CostCurve, batches: Sequence[int] = (1,)
             for size, _, count in score.steps:
                 sizes[request, size] += count
             drafter_ms[request] = 0.0 if is_twin(lane.name) else score.draft_ms + score.build_ms
+        verified = sizes if lane.padded_draft is None else _padded(sizes)
+        min_rows = 1 + lane.unscored_rows
         for batch, forecast in zip(batches, forecasts, strict=True):
             forecast.tokens[:] = [request.output_tokens for request in sweep.requests]
             forecast.steps[number] = sizes.sum(axis=1)
             forecast.idle[number] = sizes[:, 0]
-            forecast.drafted[number] = sizes @ np.arange(lane.num_draft + 1)
+            forecast.rows[number] = verified @ np.arange(min_rows, min_rows + lane.num_draft + 1)
             for near, group in by_curve.items():
                 row_ms = (near.row_ms or np.inf) * near.at(batch)
-                verified = sizes[group] if lane.padded_draft is None else _padded(sizes[group])
-                forecast.cost[number, group] = verified @ step_costs(near, lane, batch) + drafter_ms[group] / row_ms
+                target_cost = verified[group] @ step_costs(near, lane, batch)
+                forecast.cost[number, group] = target_cost + drafter_ms[group] / row_ms
     return forecasts
 
 
@@ -58,19 +60,20 @@ class Forecast:
     """Totals of n requests, from which speedups and their intervals follow.
 
     `tokens` [n]: output tokens. Of each lane and request, [lanes, n]: `steps`, `idle` steps (those without a draft),
-    `drafted` tokens, and `cost` in forwards over one row.
+    verified `rows`, and `cost` in forwards over one row. An engine that pads short drafts verifies the padding, too;
+    rows that our lanes add only where that is cheaper do not count.
     """
 
     tokens: np.ndarray
     steps: np.ndarray
     idle: np.ndarray
-    drafted: np.ndarray
+    rows: np.ndarray
     cost: np.ndarray
 
     def for_requests(self, numbers: Sequence[int]) -> Forecast:
         """The forecast for some of the requests, by number."""
         columns = list(numbers)
-        tables = (self.steps, self.idle, self.drafted, self.cost)
+        tables = (self.steps, self.idle, self.rows, self.cost)
         return Forecast(self.tokens[columns], *(table[:, columns] for table in tables))
 
     @property
@@ -84,9 +87,9 @@ class Forecast:
         return np.asarray(self.tokens.sum() / self.cost.sum(axis=1))
 
     @property
-    def drafted_per_step(self) -> np.ndarray:
-        """Draft tokens per step of each lane."""
-        return np.asarray(self.drafted.sum(axis=1) / self.steps.sum(axis=1))
+    def rows_per_step(self) -> np.ndarray:
+        """Verified rows per step of each lane; 1 for vanilla."""
+        return np.asarray(self.rows.sum(axis=1) / self.steps.sum(axis=1))
 
     def errors(self, lane: int, other: int | None = None) -> float:
         """The standard error of a lane's speedup, or of its difference from the `other` lane's on the same requests.

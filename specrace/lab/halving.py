@@ -166,7 +166,7 @@ def contenders(forecast: Forecast, lanes: Sequence[int], num_fastest: int) -> li
         lane for lane in ranked if lane == best or _gap(forecast, best, lane) <= ERRORS * forecast.errors(best, lane)
     ]
     as_good = [lane for lane in possible if _gap(forecast, best, lane) <= CLOSE * forecast.speedup[best]]
-    thriftiest = min(as_good, key=lambda lane: forecast.drafted_per_step[lane])
+    thriftiest = min(as_good, key=lambda lane: forecast.rows_per_step[lane])
     return list(dict.fromkeys([*possible[:num_fastest], thriftiest]))
 
 

@@ -1,7 +1,7 @@
 """Recommends a lane and its settings, from a sweep and a cost curve, with the evidence.
 
 The choice is deterministic. Among the settings within one standard error of the fastest, and within `CLOSE` of it, the
-one that drafts the fewest tokens is chosen, because it loses least as batches grow. If even that one does not beat
+one whose steps verify the fewest rows is chosen, because it loses least as batches grow. If even that one does not beat
 vanilla by its normal interval, the advice is not to draft. Requests whose output loops are left out, because loops
 flatter drafters that copy. The reported intervals are bootstrapped over requests (`Forecast.intervals`).
 """
@@ -187,7 +187,7 @@ def choose_lane(forecast: Forecast, lanes: Sequence[int]) -> int:
 
 
 def thriftiest(forecast: Forecast, lanes: Sequence[int]) -> int:
-    """Among the lanes that are as good as the fastest, the one that drafts the fewest tokens."""
+    """Among the lanes that are as good as the fastest, the one whose steps verify the fewest rows."""
     speedup = forecast.speedup
     best = max(lanes, key=lambda lane: speedup[lane])
     as_good = [
@@ -195,7 +195,7 @@ def thriftiest(forecast: Forecast, lanes: Sequence[int]) -> int:
         for lane in lanes
         if speedup[best] - speedup[lane] <= min(forecast.errors(best, lane), CLOSE * speedup[best])
     ]
-    return min(as_good, key=lambda lane: (forecast.drafted_per_step[lane], -speedup[lane]))
+    return min(as_good, key=lambda lane: (forecast.rows_per_step[lane], -speedup[lane]))
 
 
 def acceptance_profile(steps: Mapping[int, int]) -> dict[str, Any]:

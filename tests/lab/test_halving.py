@@ -113,7 +113,7 @@ def test_every_prefix_of_the_sample_has_the_mix_of_categories() -> None:
 def test_contenders_may_still_be_the_fastest() -> None:
     noise = [4.0, 6.0, 5.0, 5.5]
     forecast = make_forecast(
-        noise, [value + 0.01 for value in noise], [9.0] * 4, [6.0, 4.0, 5.6, 5.0], drafted=[8, 9, 1, 2]
+        noise, [value + 0.01 for value in noise], [9.0] * 4, [6.0, 4.0, 5.6, 5.0], rows=[9, 10, 2, 3]
     )
     # The second costs a little more on every request; the last costs more only by chance, and drafts less.
     assert contenders(forecast, [0, 1, 2, 3], 6) == [0, 3]

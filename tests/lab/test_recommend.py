@@ -10,6 +10,7 @@ from specrace.core.errors import InputError
 from specrace.lab import advice
 from specrace.lab.cells import run_sweep
 from specrace.lab.forecast import Forecast, forecast_sweep, step_costs
+from specrace.lab.halving import contenders
 from specrace.lab.presets import GPUS, describe_curve, find_curve, roofline_curve
 from specrace.lab.recommend import Recommender, acceptance_profile, choose_lane, losing_batch, thriftiest
 from specrace.lab.score import ScoredLane
@@ -37,7 +38,7 @@ def test_the_forecast_matches_a_hand_computation() -> None:
     # Five rows cost 1.5, a step without a draft costs 1, and four milliseconds are two forwards.
     curve = CostCurve((1, 5), (1.0, 1.5), (ContextCost(50, 2.0, (1.0, 1.5)),))
     (forecast,) = forecast_sweep(sweep, curve)
-    assert forecast.steps.tolist() == [[10], [6]] and forecast.drafted.tolist() == [[0], [8]]
+    assert forecast.steps.tolist() == [[10], [6]] and forecast.rows.tolist() == [[10], [14]]
     assert forecast.cost.tolist() == [[10.0], [4 + 2 * 1.5 + 2.0]]
     assert forecast.tau.tolist() == [1.0, 10 / 6] and forecast.speedup[1] == pytest.approx(10 / 9)
 
@@ -65,7 +66,7 @@ def test_an_engine_that_pads_drafts_pays_for_full_drafts(name: str) -> None:
     lanes, short = [ScoredLane.of("vanilla", {}), lane], RequestScore(((0, 0, 3), (2, 1, 2), (4, 1, 1)), 0.0, 0.0)
     sweep = scored_sweep(lanes, [(Request("none", 100, 9, False), [RequestScore(((0, 0, 9),), 0.0, 0.0), short])])
     (forecast,) = forecast_sweep(sweep, curve)
-    assert forecast.cost.tolist() == [[9.0], [1 + 5 * 2.0]] and forecast.drafted[1].tolist() == [8]
+    assert forecast.cost.tolist() == [[9.0], [1 + 5 * 2.0]] and forecast.rows[1].tolist() == [26]
     assert sweep.tally(1, {0}).row(curve, lane)["expected_speedup"] == pytest.approx(9 / 11)
     assert ScoredLane.of("vllm-ngram", {}, 4).padded_draft is None is ScoredLane.of("fusion", {}).padded_draft
 
@@ -78,7 +79,8 @@ def test_lookahead_pays_for_its_window_although_it_is_not_scored() -> None:
     assert step_costs(curve, lane)[:2] == [2.0, 3.0]
     scores = [RequestScore(((0, 0, 9),), 0.0, 0.0), RequestScore(((0, 0, 3), (1, 1, 3)), 0.0, 0.0)]
     sweep = scored_sweep([ScoredLane.of("vanilla", {}), lane], [(Request("none", 9, 9, False), scores)])
-    assert forecast_sweep(sweep, curve)[0].cost.tolist() == [[9.0], [15.0]]
+    (forecast,) = forecast_sweep(sweep, curve)
+    assert forecast.cost.tolist() == [[9.0], [15.0]] and forecast.rows[1].tolist() == [3 * 60 + 3 * 61]
     row = sweep.tally(1, {0}).row(curve, lane)
     assert row["expected_speedup"] == pytest.approx(9 / 15)
 
@@ -107,36 +109,52 @@ def test_an_unknown_curve_is_refused(name: str) -> None:
         find_curve(name)
 
 
-def make_forecast(*costs: list[float], drafted: list[float]) -> Forecast:
-    """A forecast for requests of 10 tokens; `costs`: each lane's cost by request, `drafted`: its tokens per step."""
+def make_forecast(*costs: list[float], rows: list[float]) -> Forecast:
+    """A forecast for requests of 10 tokens; `costs`: each lane's cost by request, `rows`: its rows per step."""
     cost = np.array(costs)
     return Forecast(
         np.full(cost.shape[1], 10.0),
         np.full(cost.shape, 5.0),
         0 * cost,
-        5.0 * np.array(drafted)[:, None] + 0 * cost,
+        5.0 * np.array(rows)[:, None] + 0 * cost,
         cost,
     )
 
 
 def test_among_equally_good_lanes_the_thriftiest_is_chosen() -> None:
     noise = [4.0, 6.0, 5.0, 5.5]
-    forecast = make_forecast([10.0] * 4, noise, [value + 0.01 for value in noise], [9.0] * 4, drafted=[0, 8, 2, 1])
+    forecast = make_forecast([10.0] * 4, noise, [value + 0.01 for value in noise], [9.0] * 4, rows=[1, 9, 3, 2])
     # The third surely costs 0.01 more on every request: the standard error of the difference is tiny.
     assert thriftiest(forecast, [1, 2, 3]) == 1
-    noisy = make_forecast([10.0] * 4, noise, [6.0, 4.0, 5.6, 5.0], [9.0] * 4, drafted=[0, 8, 2, 1])
+    noisy = make_forecast([10.0] * 4, noise, [6.0, 4.0, 5.6, 5.0], [9.0] * 4, rows=[1, 9, 3, 2])
     assert thriftiest(noisy, [1, 2, 3]) == 2 == choose_lane(noisy, [0, 1, 2, 3])
 
 
+def test_drafts_that_the_engine_fills_up_count_as_full_ones() -> None:
+    """Both settings save half of the steps. The first drafts fewer tokens, but each of its steps verifies 33 rows."""
+    rare, short = ScoredLane.of("trtllm-ngram", {}, 32), ScoredLane.of("trtllm-ngram", {}, 4)
+    plain = RequestScore(((0, 0, 100),), 0.0, 0.0)
+    # Steps by (drafted, accepted, count); two kinds of requests, so that the difference has an error.
+    one = [RequestScore(((0, 0, 47), (32, 17, 2), (32, 16, 1)), 0, 0), RequestScore(((0, 0, 25), (4, 2, 25)), 0, 0)]
+    two = [RequestScore(((0, 0, 46), (32, 17, 3)), 0, 0), RequestScore(((0, 0, 22), (4, 2, 24), (4, 1, 3)), 0, 0)]
+    requests = [(Request("none", 100, 100, False), [plain, *scores]) for scores in (one, two) for _ in range(8)]
+    sweep = scored_sweep([ScoredLane.of("vanilla", {}), rare, short], requests)
+    curve = find_curve("h100-8b")
+    single, batch = forecast_sweep(sweep, curve, (1, 16))
+    assert single.speedup[1] == pytest.approx(single.speedup[2], rel=0.01) and batch.speedup[2] > 1.5 * batch.speedup[1]
+    assert single.rows_per_step[1:].round().tolist() == [32, 5]
+    assert choose_lane(single, [0, 1, 2]) == 2 and 2 in contenders(single, [1, 2], 1)
+
+
 def test_nothing_is_drafted_where_the_gain_is_uncertain() -> None:
-    assert choose_lane(make_forecast([10.0] * 4, [4.0, 16.0, 5.0, 14.0], drafted=[0, 4]), [0, 1]) == 0
-    assert choose_lane(make_forecast([10.0] * 4, [9.0] * 4, drafted=[0, 4]), [0, 1]) == 1
-    assert choose_lane(make_forecast([10.0], [5.0], drafted=[0, 4]), [0, 1]) == 0, "one request is no evidence"
+    assert choose_lane(make_forecast([10.0] * 4, [4.0, 16.0, 5.0, 14.0], rows=[1, 5]), [0, 1]) == 0
+    assert choose_lane(make_forecast([10.0] * 4, [9.0] * 4, rows=[1, 5]), [0, 1]) == 1
+    assert choose_lane(make_forecast([10.0], [5.0], rows=[1, 5]), [0, 1]) == 0, "one request is no evidence"
 
 
 def test_bootstrap_intervals_depend_on_the_seed_and_match_the_linear_error() -> None:
     chance = np.random.default_rng(3)
-    forecast = make_forecast([10.0] * 200, list(chance.uniform(4, 8, 200)), drafted=[0, 4])
+    forecast = make_forecast([10.0] * 200, list(chance.uniform(4, 8, 200)), rows=[1, 5])
     first = forecast.intervals(1, 0)
     assert first == forecast.intervals(1, 0) != forecast.intervals(1, 1)
     low, high = first["speedup"]
