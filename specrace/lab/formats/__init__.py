@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from specrace.core.errors import InputError, shorten
 from specrace.lab.formats.base import Exchange, Format, Row
-from specrace.lab.formats.chats import OpenAIChat, ShareGPT
-from specrace.lab.formats.observed import AIPerf, Langfuse, LiteLLM
-from specrace.lab.formats.responses import Batch, Response
+from specrace.lab.formats.chats import Alpaca, Completions, LMEval, OpenAIChat, ShareGPT
+from specrace.lab.formats.lines import RequestResponse
+from specrace.lab.formats.observed import AIPerf, Langfuse, LangSmith, LiteLLM, PostHog
+from specrace.lab.formats.responses import AnthropicBatch, Batch, GeminiBatch, Response
+from specrace.lab.formats.servers import BedrockLog, SGLangLog
 from specrace.lab.formats.sessions import ClaudeCode, Codex
+from specrace.lab.formats.spans import Spans
 from specrace.lab.formats.specrace import SpecraceFormat
 
 __all__ = ["FORMATS", "Exchange", "Format", "find_format", "is_trace", "recognise"]
@@ -15,15 +18,26 @@ __all__ = ["FORMATS", "Exchange", "Format", "find_format", "is_trace", "recognis
 # In the order in which they are tried: a row may look like several, and the first counts.
 _IN_ORDER: tuple[type[Format], ...] = (
     Batch,
+    AnthropicBatch,
+    GeminiBatch,
     LiteLLM,
     AIPerf,
     Langfuse,
+    LangSmith,
+    PostHog,
+    SGLangLog,
+    BedrockLog,
+    Spans,
     ClaudeCode,
     Codex,
+    LMEval,
+    Alpaca,
+    Completions,
+    SpecraceFormat,
     Response,
+    RequestResponse,
     OpenAIChat,
     ShareGPT,
-    SpecraceFormat,
 )
 FORMATS = {format.name: format for format in _IN_ORDER}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -16,6 +16,8 @@ Tokens = tuple[int, ...]
 
 # Far above any real line: a file with a longer one is no log, and must not fill the memory.
 MAX_LINE_BYTES = 16_000_000
+# How many times JSON text may be quoted within JSON text.
+MAX_NESTED = 3
 _TEXT_PARTS = ("text", "input_text", "output_text")
 
 
@@ -31,6 +33,9 @@ class Usage:
     reasoning: int | None = None
 
 
+NO_USAGE = Usage()
+
+
 @dataclass(frozen=True)
 class Exchange:
     """A request and its output: token ids, texts, or the messages so far and the message that the model wrote.
@@ -38,6 +43,7 @@ class Exchange:
     `tools` and `documents`: what the request offered, as in OpenAI's and Cohere's APIs. `template_options`: the
     request's arguments for the chat template, such as enable_thinking. `parameters`: the request's other fields, such
     as temperature. `warnings`: what the reader of the format left out of this exchange, as reasons to be counted.
+    `prefill`: the beginning of the answer, which the request wrote and the model continued.
     `key`: what identifies the answer; "" if nothing does. An exchange with a key that came before is a repetition,
     and is counted instead of scored, unless it is `repeatable`.
     """
@@ -49,9 +55,10 @@ class Exchange:
     tools: list[Any] | None = None
     documents: list[Any] | None = None
     template_options: Mapping[str, Any] = field(default_factory=dict)
-    usage: Usage = Usage()
+    usage: Usage = NO_USAGE
     parameters: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    prefill: str = ""
     key: str = ""
     repeatable: bool = False
 
@@ -214,13 +221,15 @@ def json_or_text(text: str) -> Any:
         return text
 
 
-def assistant_turns(messages: Sequence[Message], **about: Any) -> Iterable[Exchange]:
-    """Make an exchange of each of the assistant's turns and the messages before it. Raises ValueError if there is none.
+def parse_nested(value: Any, accept: Callable[[Any], bool]) -> Any:
+    """Parse JSON text, also text within text, if `accept` takes the result; otherwise return the value as it is.
 
-    A turn that opens the conversation has no prompt, so it is only history.
+    A prompt or an answer may be JSON by itself, so only what looks like a request, a response or a message is parsed.
     """
-    answers = [index for index, message in enumerate(messages) if index and message["role"] == "assistant"]
-    if not answers:
-        raise ValueError("the assistant never answers; every transcript needs a prompt and an output")
-    for index in answers:
-        yield Exchange(list(messages[:index]), messages[index], **about)
+    parsed = value
+    for _ in range(MAX_NESTED):
+        if not isinstance(parsed, str):
+            break
+        # A text that begins otherwise is no JSON object, list or string.
+        parsed = json_or_text(parsed) if parsed.lstrip()[:1] in ("{", "[", '"') else None
+    return parsed if isinstance(parsed, dict | list) and accept(parsed) else value

@@ -1,9 +1,12 @@
 """Formats in which gateways, tracers and load generators log requests.
 
 - LiteLLM's StandardLoggingPayload: messages, response (docs.litellm.ai/docs/proxy/logging_spec; an example is
-  BerriAI/litellm, tests/logging_callback_tests/gcs_pub_sub_body/standard_logging_payload.json).
+  BerriAI/litellm, tests/logging_callback_tests/gcs_pub_sub_body/standard_logging_payload.json), and the rows of its
+  spend log, where the request may stand in proxy_server_request (litellm/proxy/schema.prisma: LiteLLM_SpendLogs).
 - Langfuse's exported observations: type, input, output; input and output are JSON or text
   (langfuse.com/docs/api-and-data-platform/features/blob-storage-export-fields); only the type GENERATION counts.
+- LangSmith's runs: run_type, inputs, outputs (docs.langchain.com/langsmith/run-data-format); only the type llm counts.
+- PostHog's events: event, properties (posthog.com/docs/llm-analytics/generations); only $ai_generation counts.
 - aiperf's `--export-level raw`: metadata, payload, responses, each response with the server's JSON in `text` or with
   server-sent events in `packets` (ai-dynamo/aiperf, src/aiperf/common/models/record_models.py: RawRecordInfo,
   TextResponse, SSEMessage).
@@ -12,50 +15,66 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
+from specrace.lab.formats.apis import looks_like_request, read_exchanges
+from specrace.lab.formats.apis.answers import read_usage
+from specrace.lab.formats.apis.requests import parameters_of
 from specrace.lab.formats.base import (
+    NO_USAGE,
     Exchange,
     Format,
     Row,
-    content_text,
     json_or_text,
     read_label,
     read_text,
-    reasoning_text,
     require_list,
     require_object,
 )
-from specrace.lab.formats.responses import has_ids, read_choices
-
-# Fields that show a request, a response or a message; and all fields that a message without a role may have.
-_NAMES = {"role", "choices", "messages", "prompt"}
-_MESSAGE = {"content", "tool_calls", "reasoning", "reasoning_content", "refusal"}
 
 
 class LiteLLM(Format):
     """One call per line."""
 
     name = "litellm"
-    title = "LiteLLM standard logging payloads"
+    title = "LiteLLM standard logging payloads or spend logs"
 
     @staticmethod
     def looks_like(row: Row) -> bool:
-        return "messages" in row and "response" in row
+        return "messages" in row and "response" in row and "custom_id" not in row
 
     def read(self, row: Row) -> Iterable[Exchange]:
-        if row.get("status", "success") != "success":
+        if row.get("status", "success") not in ("success", None, ""):
             raise ValueError("the request failed; there is no output")
+        if str(row.get("cache_hit")).lower() == "true":
+            raise ValueError("the gateway answered this request from its cache; the model did not")
         response = row.get("response")
-        if isinstance(response, str):
-            response = {"choices": [{"message": {"content": response}}]}
-        prompt = row.get("messages")
+        if response in ({}, "{}", "", None):
+            raise ValueError("the response is empty; let LiteLLM store prompts in its spend logs")
+        name = next((label for key in ("id", "request_id") if (label := read_label(row, key))), "")
+        usage = read_usage(row)
+        for exchange in read_exchanges(_litellm_request(row), response, name):
+            yield exchange if exchange.usage != NO_USAGE else replace(exchange, usage=usage)
+
+
+def _litellm_request(row: Row) -> Any:
+    """The request of a call: its messages with its parameters, or the request that the proxy received."""
+    messages = row.get("messages")
+    parameters = json_or_text(row["model_parameters"]) if isinstance(row.get("model_parameters"), str) else None
+    parameters = parameters or row.get("model_parameters")
+    body = parameters if isinstance(parameters, dict) else {}
+    if looks_like_request(messages):
+        messages = json_or_text(messages) if isinstance(messages, str) else messages
+        return body | {"messages": messages} if isinstance(messages, list) else messages
+    if messages not in ({}, "{}", "", "[]", [], None):
         # The `prompt` of a completion is logged as messages, too.
-        request = {"prompt": prompt} if isinstance(prompt, str) else {"messages": prompt}
-        parameters = row.get("model_parameters")
-        if isinstance(parameters, dict) and parameters.get("tools"):
-            request["tools"] = parameters["tools"]
-        return read_choices(require_object(response, "response"), request, read_label(row, "id"))
+        return body | {"prompt": messages}
+    if not isinstance(messages, dict | list | str) and "proxy_server_request" not in row:
+        raise ValueError("messages is not a list")
+    if not row.get("proxy_server_request") or row["proxy_server_request"] == "{}":
+        raise ValueError("messages and proxy_server_request are empty; let LiteLLM store prompts in its spend logs")
+    return row["proxy_server_request"]
 
 
 class Langfuse(Format):
@@ -70,43 +89,105 @@ class Langfuse(Format):
 
     def read(self, row: Row) -> Iterable[Exchange]:
         if row.get("type") != "GENERATION":
+            return
+        request, output = row.get("input"), row.get("output")
+        if request is None:
+            raise ValueError("the prompt is not in the observation")
+        if _is_quoted(request):
+            # Some exports write every value as JSON text of a text.
+            request = json_or_text(request)
+            output = json_or_text(str(output)) if _is_quoted(output) else output
+        parameters = _parsed(row.get("model_parameters") or row.get("modelParameters"))
+        usage = read_usage({"usage": _langfuse_usage(row)})
+        for exchange in read_exchanges(request, output, read_label(row, "id")):
+            more = {**exchange.parameters, **(parameters_of(parameters) if isinstance(parameters, dict) else {})}
+            known = exchange.usage if exchange.usage != NO_USAGE else usage
+            yield replace(exchange, parameters=more, usage=known)
+
+
+def _is_quoted(value: Any) -> bool:
+    """Whether this is JSON text of a text."""
+    return (
+        isinstance(value, str) and value.startswith('"') and isinstance(json_or_text(value), str) and value[-1] == '"'
+    )
+
+
+def _langfuse_usage(row: Row) -> Row:
+    """The tokens of an observation: `usage` or `usage_details`, with `input` and `output`."""
+    names = ("usage_details", "usageDetails", "usage")
+    logged: Any = next((row[name] for name in names if row.get(name)), {})
+    logged = json_or_text(logged) if isinstance(logged, str) else logged
+    if not isinstance(logged, dict):
+        return {}
+    return logged | {"prompt_tokens": logged.get("input"), "completion_tokens": logged.get("output")}
+
+
+class LangSmith(Format):
+    """One run per line."""
+
+    name = "langsmith"
+    title = "LangSmith runs"
+
+    @staticmethod
+    def looks_like(row: Row) -> bool:
+        return {"run_type", "inputs", "outputs"} <= row.keys()
+
+    def read(self, row: Row) -> Iterable[Exchange]:
+        if row.get("run_type") != "llm":
             return ()
-        logged = _parse(row.get("input"))
-        kind = "messages" if isinstance(logged, list) else "prompt"
-        request = logged if isinstance(logged, dict) else {kind: logged}
-        return _exchanges(request, _parse(row.get("output")), read_label(row, "id"))
+        if row.get("error") or not row.get("outputs"):
+            raise ValueError("the run failed or hides its outputs; there is no output")
+        inputs = _parsed(row["inputs"])
+        extra = _parsed(row.get("extra"))
+        parameters = extra.get("invocation_params") if isinstance(extra, dict) else None
+        if isinstance(inputs, dict) and isinstance(parameters, dict):
+            inputs = {key: value for key, value in parameters.items() if key not in ("messages", "prompt")} | inputs
+        if isinstance(inputs, dict) and isinstance(inputs.get("prompts"), list):
+            inputs = inputs | {"prompt": inputs["prompts"]}
+        return read_exchanges(inputs, _langsmith_outputs(_parsed(row["outputs"])), read_label(row, "id"))
 
 
-def _parse(value: Any) -> Any:
-    """Parse a field that Langfuse exports either as it was or as JSON text.
-
-    A model's own text may be JSON, too, so text is parsed only if its fields show a request, a response or messages.
-    """
-    parsed = json_or_text(value) if isinstance(value, str) else value
-    parts = parsed if isinstance(parsed, list) and parsed else [parsed]
-    return parsed if parsed is value or all(map(_is_chat_object, parts)) else value
+def _langsmith_outputs(outputs: Any) -> Any:
+    """The response in a run's outputs, which LangSmith's wrappers put into `messages` or `message`."""
+    if isinstance(outputs, dict) and isinstance(outputs.get("messages"), list):
+        return outputs["messages"]
+    return outputs
 
 
-def _is_chat_object(value: Any) -> bool:
-    """Whether this is a request, a response or a message, by the names of its fields."""
-    if not isinstance(value, dict):
-        return False
-    return bool(value.keys() & _NAMES) or ("content" in value and value.keys() <= _MESSAGE)
+def _parsed(value: Any) -> Any:
+    return json_or_text(value) if isinstance(value, str) else value
 
 
-def _exchanges(request: Row, output: Any, name: str) -> Iterable[Exchange]:
-    """The exchanges of a request and its logged output: a response, a message, a list of one message, or text."""
-    if isinstance(output, dict) and "choices" in output:
-        return read_choices(output, request, name)
-    if isinstance(output, list) and len(output) == 1:
-        output = output[0]
-    if "messages" in request:
-        message = output if isinstance(output, dict) else {"content": output}
-        choice: Row = {"message": message}
-    else:
-        is_message = isinstance(output, dict) and "content" in output
-        choice = {"text": content_text(output["content"]) if is_message else output}
-    return read_choices({"choices": [choice]}, request, name)
+class PostHog(Format):
+    """One event per line."""
+
+    name = "posthog"
+    title = "PostHog AI events"
+
+    @staticmethod
+    def looks_like(row: Row) -> bool:
+        return str(row.get("event")).startswith("$ai_") and "properties" in row
+
+    def read(self, row: Row) -> Iterable[Exchange]:
+        if row.get("event") != "$ai_generation":
+            return
+        about = require_object(_parsed(row["properties"]), "properties")
+        if about.get("$ai_is_error"):
+            raise ValueError("the request failed; there is no output")
+        if about.get("$ai_input") is None or about.get("$ai_output_choices", about.get("$ai_output")) is None:
+            raise ValueError(
+                "$ai_input or $ai_output_choices is not in the event; PostHog's privacy mode leaves them out"
+            )
+        request: Any = _parsed(about["$ai_input"])
+        parameters = about.get("$ai_model_parameters") or {}
+        if isinstance(request, list):
+            request = parameters | {"messages": request, "tools": about.get("$ai_tools")}
+        choices = _parsed(about.get("$ai_output_choices", about.get("$ai_output")))
+        counted = {"input_tokens": about.get("$ai_input_tokens"), "output_tokens": about.get("$ai_output_tokens")}
+        name = next((label for key in ("uuid", "id") if (label := read_label(row, key))), "")
+        for choice in choices if isinstance(choices, list) else [choices]:
+            for exchange in read_exchanges(request, choice, name):
+                yield replace(exchange, usage=read_usage({"usage": counted}))
 
 
 class AIPerf(Format):
@@ -126,9 +207,8 @@ class AIPerf(Format):
         bodies = [body for response in responses if (body := _body(response)) is not None]
         if not bodies:
             raise ValueError("there is no response; export with --export-level raw")
-        body = _join_stream(bodies) if len(bodies) > 1 or "delta" in _first_choice(bodies[0]) else bodies[0]
         name = read_label(require_object(row.get("metadata"), "metadata"), "x_request_id")
-        return read_choices(body, require_object(row.get("payload"), "payload"), name)
+        return read_exchanges(require_object(row.get("payload"), "payload"), bodies, name)
 
 
 def _body(response: object) -> Row | None:
@@ -140,31 +220,6 @@ def _body(response: object) -> Row | None:
         text = "\n".join(read_text(value, "the value of a packet") for value in values)
     else:
         text = read_text(logged.get("text"), "text")
-    body = None if text in ("", "[DONE]") else json_or_text(text)
-    return body if body is None else require_object(body, "a response")
-
-
-def _first_choice(body: Row) -> Row:
-    choices = body.get("choices")
-    return require_object(choices[0], "a choice") if isinstance(choices, list) and choices else {}
-
-
-def _join_stream(bodies: list[Row]) -> Row:
-    """The chunks of a stream as one response. Raises ValueError for streamed tool calls, which come in fragments."""
-    text = ""
-    message = ""
-    reasoning = ""
-    ids = []
-    for choice in map(_first_choice, bodies):
-        delta = require_object(choice.get("delta") or {}, "delta")
-        if delta.get("tool_calls"):
-            raise ValueError("the streamed response calls a tool; run aiperf without --streaming")
-        message += content_text(delta.get("content"))
-        reasoning += reasoning_text(delta)
-        text += content_text(choice.get("text"))
-        ids += require_list(choice.get("token_ids") or [], "token_ids")
-    answer = {"role": "assistant", "content": message, "reasoning_content": reasoning}
-    choice = {"message": answer, "text": text, "token_ids": ids}
-    with_ids = next((body for body in bodies if has_ids(body)), {})
-    prompt = with_ids.get("prompt_token_ids") or _first_choice(with_ids).get("prompt_token_ids")
-    return {"choices": [choice], "prompt_token_ids": prompt}
+    if text in ("", "[DONE]"):
+        return None
+    return require_object(json_or_text(text), "a response")

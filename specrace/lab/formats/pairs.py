@@ -47,7 +47,7 @@ class RequestIndex:
         for offset in self._offsets[first:last]:
             self._file.seek(int(offset))
             row = parse_line(self._file.readline(MAX_LINE_BYTES))
-            if row.get("custom_id") == name:
+            if _name(row) == name:
                 return row
         return None
 
@@ -68,10 +68,15 @@ def _hash(name: str) -> int:
 
 
 def _request_name(line: bytes) -> str | None:
-    """The custom_id of a line with a request; None for any other line."""
+    """The name of a line with a request; None for any other line."""
     try:
         row = parse_line(line) if line.strip() else {}
     except ValueError:
         return None
-    name = row.get("custom_id")
-    return name if isinstance(name, str) and "body" in row else None
+    name = _name(row)
+    return name if isinstance(name, str) and row.keys() & {"body", "params", "request"} else None
+
+
+def _name(row: Row) -> object:
+    """What a request shares with its response: OpenAI and Anthropic call it custom_id, Gemini key."""
+    return row.get("custom_id", row.get("key"))

@@ -1,8 +1,12 @@
-"""Responses of an OpenAI-compatible server, with their requests or with token ids.
+"""Responses of a server, with their requests or with token ids.
 
 - The two files of OpenAI's Batch API and of vLLM's `run-batch`: requests {"custom_id", "method", "url", "body"} and
   responses {"id", "custom_id", "response": {"status_code", "request_id", "body"}, "error"}
   (vllm-project/vllm, vllm/entrypoints/openai/run_batch.py: BatchRequestInput, BatchRequestOutput).
+- Those of Anthropic's Message Batches: {"custom_id", "params"} and {"custom_id", "result": {"type", "message"}}
+  (docs.anthropic.com/en/api/creating-message-batches).
+- Those of Gemini's batches: {"key", "request"} and {"key", "response" | "error"}
+  (ai.google.dev/gemini-api/docs/batch-api).
 - vLLM's `return_token_ids`: a chat completion has prompt_token_ids and choices[].token_ids, a completion has both in
   choices[] (vllm-project/vllm, vllm/entrypoints/openai/chat_completion/protocol.py and completion/protocol.py).
 """
@@ -10,20 +14,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from specrace.core.errors import shorten
-from specrace.lab.formats.base import (
-    Exchange,
-    Format,
-    Row,
-    read_ids,
-    read_label,
-    read_message,
-    read_messages,
-    read_text,
-    require_list,
-    require_object,
-)
+from specrace.lab.formats.apis import looks_like_request, read_exchanges
+from specrace.lab.formats.base import Exchange, Format, Row, read_label, read_text, require_object
 
 FindRequest = Callable[[str], Row | None]
 
@@ -36,10 +31,11 @@ class Response(Format):
 
     @staticmethod
     def looks_like(row: Row) -> bool:
-        return isinstance(row.get("choices"), list)
+        requests = {"messages", "prompt", "input", "request"}
+        return isinstance(row.get("choices"), list) and (has_ids(row) or not row.keys() & requests)
 
     def read(self, row: Row) -> Iterable[Exchange]:
-        return read_choices(row, None, read_label(row, "id"))
+        return read_exchanges(None, row, read_label(row, "id"))
 
 
 class Batch(Format):
@@ -68,15 +64,70 @@ class Batch(Format):
             raise ValueError(f"the request failed with the status {shorten(status, 20)}")
         body = require_object(response.get("body"), "the body of the response")
         request = None if has_ids(body) else self._request(row, name)
-        return read_choices(body, request, name)
+        return read_exchanges(request, body, name)
 
-    def _request(self, row: Row, name: str) -> Row:
+    def _request(self, row: Row, name: str) -> Any:
         if "body" not in row:
-            request = self.find_request(name) if self.find_request is not None else None
-            if request is None:
-                raise ValueError(f"no request has the custom_id {shorten(name, 60)}; give the file of requests, too")
-            row = request
+            row = self._other_line(name)
         return require_object(row.get("body"), "the body of the request")
+
+    def _other_line(self, name: str) -> Row:
+        """The line of a request, by the name that it shares with its response. Raises ValueError if there is none."""
+        request = self.find_request(name) if self.find_request is not None else None
+        if request is None:
+            raise ValueError(f"no request has the {self.key} {shorten(name, 60)}; give the file of requests, too")
+        return request
+
+    # The field that a request shares with its response.
+    key = "custom_id"
+
+
+class AnthropicBatch(Batch):
+    """Results of Anthropic's Message Batches, whose requests are in the other file, another line or the same line."""
+
+    name = "anthropic-batch"
+    title = "Anthropic Message Batches requests and results"
+
+    @staticmethod
+    def looks_like(row: Row) -> bool:
+        return "custom_id" in row and (isinstance(row.get("result"), dict) or isinstance(row.get("params"), dict))
+
+    def read(self, row: Row) -> Iterable[Exchange]:
+        if "result" not in row:
+            return ()
+        name = read_text(row.get("custom_id"), "custom_id")
+        result = require_object(row["result"], "result")
+        if result.get("type", "succeeded") != "succeeded":
+            raise ValueError(f"the request {shorten(result.get('type'), 20)}; there is no output")
+        request = row if "params" in row else self._other_line(name)
+        params = require_object(request.get("params"), "the params of the request")
+        return read_exchanges({"anthropic_version": ""} | params, result.get("message"), name)
+
+
+class GeminiBatch(Batch):
+    """Responses of Gemini's batches, whose requests are in the other file, another line or the same line."""
+
+    name = "gemini-batch"
+    title = "Gemini batch requests and responses"
+    key = "key"
+
+    @staticmethod
+    def looks_like(row: Row) -> bool:
+        if "key" not in row and "status" not in row:
+            return False
+        request, response = row.get("request"), row.get("response")
+        return (isinstance(request, dict) and looks_like_request(request)) or (
+            isinstance(response, dict) and "candidates" in response
+        )
+
+    def read(self, row: Row) -> Iterable[Exchange]:
+        if not {"response", "error"} & row.keys():
+            return ()
+        name = read_label(row, "key")
+        if not row.get("response"):
+            raise ValueError("the request failed; there is no output")
+        request = row if "request" in row else self._other_line(name)
+        return read_exchanges(request.get("request"), row["response"], name)
 
 
 def has_ids(body: Row) -> bool:
@@ -84,24 +135,3 @@ def has_ids(body: Row) -> bool:
     choices = body.get("choices")
     first = choices[0] if isinstance(choices, list) and choices else None
     return bool(body.get("prompt_token_ids") or (isinstance(first, dict) and first.get("prompt_token_ids")))
-
-
-def read_choices(body: Row, request: Row | None, name: str, category: str = "") -> Iterable[Exchange]:
-    """An exchange for each choice of a response: by its token ids, else with the `request`. Raises ValueError."""
-    choices = [require_object(choice, "a choice") for choice in require_list(body.get("choices"), "choices")]
-    if not choices:
-        raise ValueError("the response has no choices")
-    for choice in choices:
-        ids = choice.get("prompt_token_ids") or body.get("prompt_token_ids")
-        if ids:
-            prompt_ids = read_ids(ids, "prompt_token_ids")
-            yield Exchange(prompt_ids, read_ids(choice.get("token_ids"), "token_ids"), name, category)
-        elif request is None:
-            raise ValueError("this response has no token ids and no request; ask vLLM for return_token_ids")
-        elif "messages" in request:
-            tools = require_list(request["tools"], "tools") if request.get("tools") else None
-            answer = read_message({"role": "assistant"} | require_object(choice.get("message"), "message"))
-            yield Exchange(read_messages(request["messages"]), answer, name, category, tools)
-        else:
-            prompt = read_text(request.get("prompt"), "prompt")
-            yield Exchange(prompt, read_text(choice.get("text"), "text"), name, category)

@@ -1,13 +1,15 @@
 """specrace's own transcripts: {"prompt_ids": [...], "output_ids": [...]} or {"prompt": "...", "output": "..."}.
 
-`bench --save-transcripts` and `answers --save-transcripts` write the ids.
+`bench --save-transcripts` and `answers --save-transcripts` write the ids. With --columns the prompt may also be
+messages or a request's body, and the output a message or a response's body.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from specrace.lab.formats.base import Exchange, Format, Row, Tokens, read_ids, read_label, read_text
+from specrace.lab.formats.apis import read_exchanges
+from specrace.lab.formats.base import Exchange, Format, Row, read_ids, read_label, read_text
 
 
 class SpecraceFormat(Format):
@@ -18,19 +20,26 @@ class SpecraceFormat(Format):
 
     @staticmethod
     def looks_like(row: Row) -> bool:
-        return bool({"prompt_ids", "output_ids", "output"} & row.keys()) and "type" not in row
+        return (bool({"prompt_ids", "output_ids"} & row.keys()) or {"prompt", "output"} <= row.keys()) and (
+            "type" not in row
+        )
 
     def read(self, row: Row) -> Iterable[Exchange]:
+        name, category = read_label(row, "id"), read_label(row, "category")
         if "prompt_ids" in row or "output_ids" in row:
-            read: Callable[[object, str], Tokens | str] = read_ids
-            names = ("prompt_ids", "output_ids")
-            hint = "write both prompt_ids and output_ids"
+            _require(row, ("prompt_ids", "output_ids"), "write both prompt_ids and output_ids")
+            prompt, output = (read_ids(row[key], key) for key in ("prompt_ids", "output_ids"))
+            yield Exchange(prompt, output, name, category)
+            return
+        _require(row, ("prompt", "output"), "write prompt_ids and output_ids, or prompt and output")
+        if any(isinstance(row[key], dict | list) for key in ("prompt", "output")):
+            request = row["prompt"] if row.get("tools") is None else {"messages": row["prompt"], "tools": row["tools"]}
+            yield from read_exchanges(request, row["output"], name, category)
         else:
-            read = read_text
-            names = ("prompt", "output")
-            hint = "write prompt_ids and output_ids, or prompt and output"
-        for name in names:
-            if row.get(name) is None:
-                raise ValueError(f"there is no {name}; {hint}")
-        prompt, output = (read(row[name], name) for name in names)
-        yield Exchange(prompt, output, read_label(row, "id"), read_label(row, "category"))
+            yield Exchange(read_text(row["prompt"], "prompt"), read_text(row["output"], "output"), name, category)
+
+
+def _require(row: Row, names: tuple[str, str], hint: str) -> None:
+    for name in names:
+        if row.get(name) is None:
+            raise ValueError(f"there is no {name}; {hint}")

@@ -55,5 +55,5 @@ def test_an_unreadable_conversation_is_reported(messages: Any, reason: str) -> N
 
 
 def test_an_unknown_speaker_is_reported() -> None:
-    with pytest.raises(ValueError, match="a turn is from bard; known are human"):
-        list(ShareGPT().read({"conversations": [{"from": "bard", "value": "a"}]}))
+    with pytest.raises(ValueError, match="a turn is from narrator; known are human"):
+        list(ShareGPT().read({"conversations": [{"from": "narrator", "value": "a"}]}))

@@ -75,10 +75,10 @@ def test_aiperf_may_log_streamed_token_ids() -> None:
     [
         (LiteLLM(), {"messages": MESSAGES, "response": BODY, "status": "failure"}, "the request failed"),
         (LiteLLM(), {"messages": None, "response": BODY}, "messages is not a list"),
-        (Langfuse(), observation(None, "b"), "prompt is not text"),
+        (Langfuse(), observation(None, "b"), "the prompt is not in the observation"),
         (AIPerf(), record(error={"code": 500}), "the request failed"),
         (AIPerf(), record(), "export with --export-level raw"),
-        (AIPerf(), record(event({"tool_calls": [{}]})), "without --streaming"),
+        (AIPerf(), record(event({"tool_calls": [{}]})), "name of a tool call is empty"),
         (AIPerf(), record({"text": "oops"}), "a response is not an object"),
     ],
 )

@@ -50,7 +50,7 @@ def test_a_batch_response_with_token_ids_needs_no_request() -> None:
         (row() | {"response": None}, "the request failed"),
         (row(body=None), "body of the response is not an object"),
         (row(body={"choices": []}) | {"body": REQUEST}, "no choices"),
-        (row() | {"body": {}}, "prompt is not text"),
+        (row() | {"body": {}}, "the request has no prompt"),
         (row() | {"custom_id": 3}, "custom_id is not text"),
     ],
 )

@@ -62,7 +62,7 @@ def ids_of(tokenizer: ChatTokenizer) -> list[tuple[list[int], list[int]]]:
         tokenizer.chat(list(messages), {"role": "assistant", "content": answer}, None)
         for _, messages, answer in requests()
     ]
-    return [(list(prompt), list(output)) for prompt, output in pairs]
+    return [(list(prompt), list(output)) for prompt, output, _ in pairs]
 
 
 def texts() -> list[tuple[str, str]]:
@@ -251,6 +251,99 @@ def csv_text(folder: Path) -> list[Path]:
     return [path]
 
 
+def _each(name: str, row: Callable[[str, list[Message], str], Any]) -> Callable[[Path], list[Path]]:
+    """A function that writes the rows made of each request: one, or a list of several."""
+
+    def make(folder: Path) -> list[Path]:
+        rows = [row(*request) for request in requests()]
+        flat = [each for made in rows for each in (made if isinstance(made, list) else [made])]
+        return [_lines(folder / f"{name}.jsonl", flat)]
+
+    return make
+
+
+def _reply(answer: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": answer}
+
+
+def _gemini_request(messages: list[Message]) -> dict[str, Any]:
+    roles = {"user": "user", "assistant": "model"}
+    return {"contents": [{"role": roles[each["role"]], "parts": [{"text": each["content"]}]} for each in messages]}
+
+
+def _gemini_response(answer: str) -> dict[str, Any]:
+    return {"candidates": [{"content": {"role": "model", "parts": [{"text": answer}]}, "finishReason": "STOP"}]}
+
+
+def _anthropic(answer: str) -> dict[str, Any]:
+    content = [{"type": "text", "text": answer}]
+    return {"id": "msg_1", "type": "message", "role": "assistant", "content": content, "stop_reason": "end_turn"}
+
+
+def _responses(answer: str) -> dict[str, Any]:
+    reasoning = {"type": "reasoning", "id": "rs", "summary": [], "content": []}
+    message = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": answer}]}
+    return {"id": "resp_1", "object": "response", "output": [reasoning, message]}
+
+
+def _langchain(message: Message) -> dict[str, Any]:
+    kind = {"user": "HumanMessage", "assistant": "AIMessage"}[message["role"]]
+    path = ["langchain", "schema", "messages", kind]
+    return {"lc": 1, "type": "constructor", "id": path, "kwargs": {"content": message["content"]}}
+
+
+def _converse(message: Message) -> dict[str, Any]:
+    return {"role": message["role"], "content": [{"text": message["content"]}]}
+
+
+def _bedrock(name: str, messages: list[Message], answer: str) -> dict[str, Any]:
+    request = {"messages": [_converse(message) for message in messages], "inferenceConfig": {"maxTokens": 9}}
+    output = {"outputBodyJson": {"output": {"message": _converse({"role": "assistant", "content": answer})}}}
+    about = {"schemaType": "ModelInvocationLog", "operation": "Converse", "requestId": name}
+    return about | {"input": {"inputBodyJson": request}, "output": output}
+
+
+def _parts(message: Message) -> dict[str, Any]:
+    return {"role": message["role"], "parts": [{"type": "text", "content": message["content"]}]}
+
+
+def _flat_span(name: str, messages: list[Message], answer: str) -> dict[str, Any]:
+    read, written = [_parts(message) for message in messages], [_parts({"role": "assistant", "content": answer})]
+    attributes = {"gen_ai.input.messages": json.dumps(read), "gen_ai.output.messages": json.dumps(written)}
+    return {"name": "chat m", "span_id": name, "attributes": attributes | {"gen_ai.operation.name": "chat"}}
+
+
+def _otlp(name: str, messages: list[Message], answer: str) -> dict[str, Any]:
+    flat = {"gen_ai.usage.input_tokens": 1}
+    for index, message in enumerate(messages):
+        flat |= {f"gen_ai.prompt.{index}.{key}": value for key, value in message.items()}
+    flat |= {"gen_ai.completion.0.role": "assistant", "gen_ai.completion.0.content": answer}
+    attributes = [{"key": key, "value": {"stringValue": value}} for key, value in flat.items()]
+    spans = [{"spanId": name, "attributes": attributes}, {"spanId": "tool", "attributes": []}]
+    return {"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}
+
+
+def _posthog(name: str, messages: list[Message], answer: str) -> dict[str, Any]:
+    properties = {"$ai_input": messages, "$ai_output_choices": [_reply(answer)], "$ai_model": "m"}
+    return {"event": "$ai_generation", "uuid": name, "properties": properties}
+
+
+def _lm_eval(name: str, messages: list[Message], answer: str) -> dict[str, Any]:
+    arguments = {"gen_args_0": {"arg_0": json.dumps(messages), "arg_1": {"until": []}}}
+    return {"doc_id": name, "doc": {}, "target": "", "arguments": arguments, "resps": [[answer]]}
+
+
+def sglang(folder: Path) -> list[Path]:
+    pairs = ids_of(load_tokenizer(chat_folder(folder / "chat")))
+    rows: list[Any] = []
+    for number, (prompt, output) in enumerate(pairs):
+        request = {"rid": f"{number}", "input_ids": prompt, "sampling_params": {"temperature": 0}}
+        rows.append({"timestamp": "t", "event": "request.received", "rid": f"{number}", "obj": request})
+        answer = {"text": "?", "output_ids": output, "meta_info": {"id": f"{number}"}}
+        rows.append({"timestamp": "t", "event": "request.finished", "rid": f"{number}", "obj": request, "out": answer})
+    return [_lines(folder / "sglang.jsonl", rows)]
+
+
 # Format name in the result, with a suffix that tells shapes apart -> function that writes files of it.
 SHAPES: dict[str, Callable[[Path], list[Path]]] = {
     "specrace text": own_text,
@@ -268,4 +361,105 @@ SHAPES: dict[str, Callable[[Path], list[Path]]] = {
     "claude-code": claude_code,
     "codex": codex,
     "csv": csv_text,
+    "sglang": sglang,
+    "openai-batch responses": _each(
+        "responses",
+        lambda name, messages, answer: {
+            "custom_id": name,
+            "body": {"input": messages},
+            "response": {"status_code": 200, "body": _responses(answer)},
+        },
+    ),
+    "anthropic-batch": _each(
+        "results",
+        lambda name, messages, answer: [
+            {"custom_id": name, "params": {"max_tokens": 9, "messages": messages}},
+            {"custom_id": name, "result": {"type": "succeeded", "message": _anthropic(answer)}},
+        ],
+    ),
+    "gemini-batch": _each(
+        "gemini",
+        lambda name, messages, answer: [
+            {"key": name, "request": _gemini_request(messages)},
+            {"key": name, "response": _gemini_response(answer)},
+        ],
+    ),
+    "litellm spend": _each(
+        "spend",
+        lambda name, messages, answer: {
+            "request_id": name,
+            "messages": "{}",
+            "response": json.dumps(_answer(answer)),
+            "proxy_server_request": json.dumps({"model": "m", "messages": messages}),
+        },
+    ),
+    "langfuse quoted": _each(
+        "quoted",
+        lambda name, messages, answer: {
+            "id": name,
+            "traceId": "t",
+            "type": "GENERATION",
+            "input": json.dumps(json.dumps(messages)),
+            "output": json.dumps(answer),
+        },
+    ),
+    "langsmith": _each(
+        "runs",
+        lambda name, messages, answer: {
+            "id": name,
+            "run_type": "llm",
+            "inputs": {"messages": [[_langchain(message) for message in messages]]},
+            "outputs": {"generations": [[{"text": answer, "message": _langchain(_reply(answer))}]]},
+        },
+    ),
+    "posthog": _each("events", _posthog),
+    "bedrock": _each("bedrock", _bedrock),
+    "opentelemetry flat": _each("flat", _flat_span),
+    "opentelemetry nested": _each("otlp", _otlp),
+    "lm-eval": _each("samples", _lm_eval),
+    "alpaca": _each(
+        "alpaca",
+        lambda _, messages, answer: {
+            "instruction": messages[-1]["content"],
+            "input": "",
+            "output": answer,
+            "history": [[messages[0]["content"], messages[1]["content"]]] if len(messages) > 1 else [],
+        },
+    ),
+    "prompt-completion": _each("trl", lambda _, messages, answer: {"prompt": messages, "completion": [_reply(answer)]}),
+    "prompt-completion preferences": _each(
+        "dpo",
+        lambda _, messages, answer: {
+            "chosen": [*messages, _reply(answer)],
+            "rejected": [*messages, _reply("No.")],
+        },
+    ),
+    "request-response helicone": _each(
+        "helicone",
+        lambda name, messages, answer: {
+            "request_id": name,
+            "request_body": {"messages": messages},
+            "response_body": _answer(answer),
+            "response_status": 200,
+        },
+    ),
+    "request-response ollama": _each(
+        "ollama",
+        lambda _, messages, answer: {"model": "m", "messages": messages, "message": _reply(answer), "done": True},
+    ),
+    "request-response vertex": _each(
+        "vertex",
+        lambda _, messages, answer: {"request": _gemini_request(messages), "response": _gemini_response(answer)},
+    ),
+    "request-response claude": _each(
+        "claude", lambda _, messages, answer: {"request": {"messages": messages}, "response": _anthropic(answer)}
+    ),
+    "request-response guidellm": _each(
+        "guidellm",
+        lambda name, messages, answer: {
+            "request_id": name,
+            "request_args": json.dumps({"body": {"messages": messages}}),
+            "output": answer,
+        },
+    ),
 }

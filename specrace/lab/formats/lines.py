@@ -1,0 +1,120 @@
+"""Lines that hold a request and its response, in whatever fields: what gateways, tracers and engines write.
+
+- Helicone: request_body, response_body (docs.helicone.ai/features/reports/export); LangSmith: inputs, outputs of a run
+  (docs.langchain.com/langsmith/export-traces); Gemini on Vertex AI: request, response.
+- Ollama's and vLLM's own answers beside the request's fields: messages, message; prompt, outputs.
+- guidellm's request_args and output (vllm-project/guidellm, src/guidellm/schemas/response.py).
+- LiteLLM's spend log: messages, response, proxy_server_request (docs.litellm.ai/docs/proxy/ui_logs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from specrace.lab.formats.apis import looks_like_answers, looks_like_request, read_exchanges
+from specrace.lab.formats.base import Exchange, Format, Row, read_label
+
+# Names of fields, without underscores and in lower case, that hold a request, and those that hold a response.
+_REQUESTS = (
+    "requestbody",
+    "request",
+    "req",
+    "requestargs",
+    "proxyserverrequest",
+    "inputs",
+    "input",
+    "messages",
+    "contents",
+    "promptmessages",
+    "inputmessages",
+    "payload",
+    "kwargs",
+    "params",
+    "body",
+    "prompttokenids",
+    "inputids",
+    "prompt",
+    "query",
+    "question",
+)
+_RESPONSES = (
+    "responsebody",
+    "response",
+    "resp",
+    "outputs",
+    "output",
+    "completion",
+    "choices",
+    "candidates",
+    "message",
+    "outputmessages",
+    "result",
+    "generations",
+    "generatedtext",
+    "answer",
+    "reply",
+    "text",
+)
+# A field with one of these names is part of the body in the line itself.
+_OWN_REQUEST = ("messages", "contents", "prompt", "prompttokenids", "inputids", "input")
+_OWN_RESPONSE = ("choices", "candidates", "message", "outputs", "generatedtext", "response", "output")
+_IDS = ("id", "request_id", "requestId", "uuid", "trace_id", "run_id")
+
+
+class RequestResponse(Format):
+    """One request with its response per line."""
+
+    name = "request-response"
+    title = "requests with their responses"
+
+    @staticmethod
+    def looks_like(row: Row) -> bool:
+        return find_pair(row) is not None
+
+    def read(self, row: Row) -> Iterable[Exchange]:
+        pair = find_pair(row)
+        if pair is None:
+            raise ValueError("this line has no request with its response")
+        status = row.get("response_status", row.get("status_code", 200))
+        if isinstance(status, int) and status >= 400:
+            raise ValueError(f"the request failed with the status {status}")
+        name = next((label for key in _IDS if (label := read_label(row, key))), "")
+        return read_exchanges(*pair, name, read_label(row, "category"))
+
+
+def find_pair(row: Row) -> tuple[Any, Any] | None:
+    """(request, response) of a line, from its fields or from those of an object in it; None if it has no such pair."""
+    for fields in _levels(row):
+        pair = _pair(fields)
+        if pair is not None:
+            return pair
+    return None
+
+
+def _levels(row: Row) -> Iterator[Row]:
+    """The line, and the objects in its fields."""
+    yield row
+    for value in row.values():
+        if isinstance(value, dict):
+            yield value
+
+
+def _pair(fields: Row) -> tuple[Any, Any] | None:
+    names = {name.replace("_", "").replace("-", "").lower(): name for name in fields if isinstance(name, str)}
+    found = next((name for name in _REQUESTS if name in names and looks_like_request(fields[names[name]])), None)
+    if found is None:
+        # Plain text is a request only under a name that says so, with the body's other fields beside it.
+        found = next((name for name in _OWN_REQUEST if name in names and looks_like_request(fields)), None)
+    if found is None:
+        return None
+    request = fields if found in _OWN_REQUEST and looks_like_request(fields) else fields[names[found]]
+    for name in _RESPONSES:
+        value = fields.get(names.get(name, ""))
+        if name == found or not value:
+            continue
+        if name in _OWN_RESPONSE and looks_like_answers(fields) and not looks_like_answers(value):
+            return request, fields
+        if looks_like_answers(value) or (isinstance(value, str) and value):
+            return request, fields if name in ("choices", "candidates", "message", "outputs") else value
+    return None
