@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -23,8 +23,12 @@ from specrace.lab.formats.responses import Batch
 from specrace.lab.formats.specrace import SpecraceFormat
 
 Tokenize = Callable[[str], Sequence[int]]
-# (messages, answer, offered tools) -> (ids of the conversation up to the answer, ids of the answer).
-Chat = Callable[[list[Message], Message, list[Any] | None], tuple[Sequence[int], Sequence[int]]]
+# (messages, answer, offered tools, documents, the request's template arguments)
+# -> (ids of the conversation up to the answer, ids of the answer, warnings).
+Chat = Callable[
+    [list[Message], Message, list[Any] | None, list[Any] | None, Mapping[str, Any] | None],
+    tuple[Sequence[int], Sequence[int], tuple[str, ...]],
+]
 
 MAX_TOKEN = 2**31 - 1
 MAX_REASONS = 5
@@ -188,7 +192,9 @@ class TranscriptFile:
             raise ValueError("this has messages and no ids; give --tokenizer, the one of the model that wrote it")
         if not any(exchange.output.get(key) for key in ("content", "tool_calls", "reasoning_content")):
             raise ValueError("the answer is empty; every transcript needs a prompt and an output")
-        prompt, output = self.chat(exchange.prompt, exchange.output, exchange.tools)
+        prompt, output, _ = self.chat(
+            exchange.prompt, exchange.output, exchange.tools, exchange.documents, exchange.template_options
+        )
         for name, ids in (("prompt", prompt), ("output", output)):
             if not ids:
                 raise ValueError(f"the {name} has no tokens; every transcript needs some")

@@ -46,10 +46,16 @@ class ChatTokenizer:
         return self._encode(text, True)
 
     def chat(
-        self, messages: list[Message], answer: Message, tools: list[Any] | None
-    ) -> tuple[Sequence[int], Sequence[int]]:
-        """The ids of the rendered messages, and the ids with which the template renders the answer after them.
+        self,
+        messages: list[Message],
+        answer: Message,
+        tools: list[Any] | None,
+        documents: list[Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> tuple[Sequence[int], Sequence[int], tuple[str, ...]]:
+        """The ids of the rendered messages, the ids with which the template renders the answer after them, warnings.
 
+        `options`: the request's arguments for the template. A warning is a short reason without the request's text.
         Some templates render the earlier messages differently once an answer follows: they drop reasoning, or show the
         last message only. In that case the plain text of the answer is tokenized, without the template's formatting.
         Raises ValueError for a conversation that the template refuses or does not show.
@@ -68,8 +74,8 @@ class ChatTokenizer:
             if call["function"]["name"] not in rendered_answer:
                 raise ValueError("the chat template does not show the answer's tool call; give a tokenizer with tools")
         if continues:
-            return before, self._until_end(after[len(before) :])
-        return before, self._encode(answer["content"], False)
+            return before, self._until_end(after[len(before) :]), ()
+        return before, self._encode(answer["content"], False), ()
 
     def _rendered(self, messages: list[Message], tools: list[Any] | None, add_generation_prompt: bool) -> str:
         if self._render is None:

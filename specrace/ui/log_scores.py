@@ -78,11 +78,16 @@ class LogTokenizer:
         return self._tokenizer(text)
 
     def chat(
-        self, messages: list[Message], answer: Message, tools: list[Any] | None
-    ) -> tuple[Sequence[int], Sequence[int]]:
-        """The ids of a chat's prompt and of its answer."""
+        self,
+        messages: list[Message],
+        answer: Message,
+        tools: list[Any] | None,
+        documents: list[Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> tuple[Sequence[int], Sequence[int], tuple[str, ...]]:
+        """The ids of a chat's prompt and of its answer, and warnings, as from ChatTokenizer.chat."""
         self.used = self._used_for_latest = True
-        return self._tokenizer.chat(messages, answer, tools)
+        return self._tokenizer.chat(messages, answer, tools, documents, options)
 
     def fits_latest(self) -> bool:
         """Whether the tokenizer can decode the latest request's ids. Call this once, after each request."""

@@ -26,7 +26,7 @@ def test_token_ids_equal_those_of_transformers(tmp_path: Path) -> None:
     for source in (folder, folder / "tokenizer.json"):
         tokenizer = load_tokenizer(source)
         assert list(tokenizer("the moon<|end|> pulls")) == reference("the moon<|end|> pulls")["input_ids"]
-        prompt, output = tokenizer.chat(QUESTION, ANSWER, None)
+        prompt, output, _ = tokenizer.chat(QUESTION, ANSWER, None)
         # The newline after the end token comes from the template, not from the model.
         num_newline_tokens = len(reference("\n").input_ids)
         rendered_ids = reference(rendered, add_special_tokens=False)["input_ids"]
@@ -37,10 +37,10 @@ def test_token_ids_equal_those_of_transformers(tmp_path: Path) -> None:
 def test_a_tokenizer_that_adds_bos_gives_the_same_chat_ids(tmp_path: Path) -> None:
     """`add_bos_token` requires transformers' tokenizer, but a chat is encoded without special tokens around it."""
     folder = chat_folder(tmp_path / "chat")
-    plain = load_tokenizer(folder).chat(QUESTION, ANSWER, None)
+    plain = [list(ids) for ids in load_tokenizer(folder).chat(QUESTION, ANSWER, None)[:2]]
     config = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps(config | {"add_bos_token": True, "bos_token": "<|end|>"}))
-    assert [list(ids) for ids in load_tokenizer(folder).chat(QUESTION, ANSWER, None)] == [list(ids) for ids in plain]
+    assert [list(ids) for ids in load_tokenizer(folder).chat(QUESTION, ANSWER, None)[:2]] == plain
 
 
 def test_decoding_reverses_encoding_and_skips_special_tokens(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_decoding_reverses_encoding_and_skips_special_tokens(tmp_path: Path) -> 
 
 def test_if_the_template_changes_earlier_messages_the_answer_is_tokenized_as_plain_text() -> None:
     tokenizer = load_tokenizer(BUNDLED_MODEL)
-    prompt, output = tokenizer.chat(QUESTION, ANSWER, None)
+    prompt, output, _ = tokenizer.chat(QUESTION, ANSWER, None)
     assert list(output) == list(tokenizer("The moon."))
     assert len(prompt) > len(tokenizer("What pulls the sea?"))
 

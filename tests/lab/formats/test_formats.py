@@ -87,7 +87,7 @@ def test_an_empty_answer_is_refused(tmp_path: Path, answer: dict[str, Any], reas
     row = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant"} | answer]}
     path = write(tmp_path / "t.jsonl", row)
     with pytest.raises(InputError, match=f"line 1: {reason}"):
-        list(TranscriptFile(path, chat=lambda *_: ([1], [2])))
+        list(TranscriptFile(path, chat=lambda *_: ([1], [2], ())))
 
 
 def test_a_file_may_begin_with_unrecognised_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
