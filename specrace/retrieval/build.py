@@ -20,6 +20,7 @@ import numpy as np
 
 from specrace.core.errors import InputError
 from specrace.core.files import as_input_error
+from specrace.retrieval.code_spans import is_inside
 from specrace.retrieval.documents import REPORT_S, Document, ignore
 from specrace.retrieval.embedder import Embedder, Vectors
 from specrace.retrieval.index import embedded_text, require_faiss
@@ -214,7 +215,8 @@ class _Files:
     def add_passages(self, passages: Sequence[Passage], vectors: Vectors) -> None:
         """Append passages and their vectors [len(passages), dim]."""
         for passage in passages:
-            line = _line([passage.document, passage.title, passage.start, passage.end, passage.text, passage.place])
+            place = (passage.start, passage.end, passage.text, passage.place)
+            line = _line([passage.document, passage.title, *place, *([passage.code] if passage.code else [])])
             self._passages_end += self._streams[PASSAGES].write(line)
             self._streams[ENDS].write(self._passages_end.to_bytes(8, "little"))
         self._streams[VECTORS].write(vectors.astype("<f2").tobytes())
@@ -286,7 +288,7 @@ def measure_recall(
     The queries are the longest sentences of sampled passages. The ground truth is the best five by exact search.
     """
     chosen = np.sort(np.random.default_rng(1).choice(len(passages), min(RECALL_SAMPLE, len(passages)), replace=False))
-    queries = embedder.embed([_longest_sentence(passages[int(number)].text) for number in chosen])
+    queries = embedder.embed([_longest_sentence(passages[int(number)]) for number in chosen])
     exact = exact_best(vectors, queries, RECALL_TOP)
     recalls = []
     for rescore in (True, False):
@@ -313,7 +315,12 @@ def exact_best(vectors: HalfVectors, queries: Vectors, top: int) -> np.ndarray:
     return numbers
 
 
-def _longest_sentence(text: str) -> str:
+def _longest_sentence(passage: Passage) -> str:
     """The longest sentence that is no heading; the whole text if it has only headings."""
-    sentences = [text[start:end] for start, end in split_sentences(text)]
-    return max((sentence for sentence in sentences if not is_heading(sentence)), key=len, default=text)
+    text = passage.text
+    sentences = (
+        text[start:end]
+        for start, end in split_sentences(text)
+        if is_inside(passage.code, start) or not is_heading(text[start:end])
+    )
+    return max(sentences, key=len, default=text)

@@ -15,6 +15,7 @@ from specrace.retrieval.readers.archives import MemberResult, read_content
 from specrace.retrieval.readers.kinds import KIND_NAMES, KINDS, kind_of
 from specrace.retrieval.readers.reading import Mark, Refusal
 from specrace.retrieval.sandbox import HINT, Sandbox
+from specrace.retrieval.sentences import Span
 
 # Seconds between progress lines.
 REPORT_S = 2.0
@@ -28,13 +29,14 @@ INDEX_FILES = ("index.json", "vectors.f16")
 class Document:
     """A file's text. `name` is its path below the folder that was given; all offsets refer to `text`.
 
-    `marks` give the address of each part of the text, in order.
+    `marks` give the address of each part of the text, in order; `code` has the spans in which "# ..." is a comment.
     """
 
     name: str
     title: str
     text: str
     marks: tuple[Mark, ...] = field(default=(), compare=False)
+    code: tuple[Span, ...] = field(default=(), compare=False)
 
 
 def ignore(_: str) -> None:
@@ -126,7 +128,7 @@ class _LimitedReader:
                 unique_name = _make_unique(_join(name, member), self._names)
                 title = reading.title or Path(unique_name).stem
                 self._names.add(unique_name)
-                yield Document(unique_name, title, reading.text, reading.marks)
+                yield Document(unique_name, title, reading.text, reading.marks, reading.code)
 
     def _read_content(self, file: Path, limits: ReadingLimits, sandbox: Sandbox) -> Iterator[MemberResult]:
         """Read a file: in this process if its text only needs decoding, in the sandbox if it needs a parser."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from specrace.retrieval.addresses import Addresses
+from specrace.retrieval.code_spans import is_inside, overlapping
 from specrace.retrieval.documents import Document
 from specrace.retrieval.sentences import Span, is_heading, split_paragraphs, split_sentences
 
@@ -31,6 +32,8 @@ class Passage:
     text: str
     # The passage's address in the document, such as "page 3"; "" if the document has no addresses.
     place: str = field(default="", compare=False)
+    # The spans of `text` in which "# ..." is a comment, not a heading.
+    code: tuple[Span, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
@@ -54,12 +57,8 @@ def split_passages(document: Document, *, max_words: int = 110) -> list[Passage]
     """
     if max_words < 1:
         raise ValueError(f"max_words is {max_words}: a passage holds one word or more")
-    units = (unit for span in split_paragraphs(document.text) for unit in _units(document.text, span, max_words))
-    addresses = Addresses(document.text, document.marks)
-    return [
-        Passage(document.name, document.title, start, end, document.text[start:end], addresses.describe(start, end))
-        for start, end in _pack(units, max_words)
-    ]
+    units = (unit for span in split_paragraphs(document.text) for unit in _units(document, span, max_words))
+    return _passages(document, _pack(units, max_words))
 
 
 def split_by_tokens(
@@ -72,10 +71,23 @@ def split_by_tokens(
     """
     if not 0 <= overlap < max_tokens:
         raise ValueError(f"overlap is {overlap}: give less than the {max_tokens} tokens of a passage")
+    return _passages(document, _windows(_token_units(document.text, count, max_tokens), max_tokens, overlap))
+
+
+def _passages(document: Document, spans: Iterable[Span]) -> list[Passage]:
+    """The passages with these spans of the document's text."""
     text, addresses = document.text, Addresses(document.text, document.marks)
     return [
-        Passage(document.name, document.title, start, end, text[start:end], addresses.describe(start, end))
-        for start, end in _windows(_token_units(text, count, max_tokens), max_tokens, overlap)
+        Passage(
+            document.name,
+            document.title,
+            start,
+            end,
+            text[start:end],
+            addresses.describe(start, end),
+            overlapping(document.code, start, end),
+        )
+        for start, end in spans
     ]
 
 
@@ -84,17 +96,17 @@ def count_words(text: str) -> int:
     return sum(1 for _ in _WORD.finditer(text))
 
 
-def _units(text: str, paragraph: Span, max_words: int) -> Iterator[_Unit]:
+def _units(document: Document, paragraph: Span, max_words: int) -> Iterator[_Unit]:
     """The units of a paragraph: the paragraph itself if it fits into a passage, else its sentences or runs of words."""
     start, end = paragraph
-    body = text[start:end]
+    body = document.text[start:end]
     words = count_words(body)
     if words <= max_words:
-        opens_section = is_heading(body)
+        opens_section = is_heading(body) and not is_inside(document.code, start)
         yield _Unit(start, end, words, opens_section, is_bare_heading=opens_section and "\n" not in body)
         return
     for first, last in split_sentences(body):
-        opens_section = is_heading(body[first:last])
+        opens_section = is_heading(body[first:last]) and not is_inside(document.code, start + first)
         for piece_start, piece_end, piece_words in _word_runs(body, first, last, max_words):
             yield _Unit(start + piece_start, start + piece_end, piece_words, opens_section, opens_section)
 

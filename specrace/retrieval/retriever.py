@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from specrace.core.errors import InputError
+from specrace.retrieval.code_spans import is_inside
 from specrace.retrieval.embedder import Embedder, Vectors
 from specrace.retrieval.index import SearchIndex, rank
 from specrace.retrieval.passages import Passage, count_words, split_sentences
@@ -112,7 +113,8 @@ class Retriever:
         passages = [self.index.passages[number] for number, _ in best]
         split = self._split([number for number, _ in best])
         scored = [_score(question, question_vector, *pair) for pair in zip(passages, split, strict=True)]
-        marked = _mark_evidence(scored, max_evidence, evidence_ratio)
+        headings = [_headings(*pair) for pair in zip(passages, scored, strict=True)]
+        marked = _mark_evidence(scored, headings, max_evidence, evidence_ratio)
         return [
             Hit(passage, score, sentences)
             for passage, (_, score), sentences in zip(passages, best, marked, strict=True)
@@ -223,15 +225,27 @@ def content_words(text: str) -> set[str]:
     return words
 
 
+def _headings(passage: Passage, sentences: Sequence[Sentence]) -> set[int]:
+    """The indices of the sentences that are headings; a comment in code is none."""
+    return {
+        index
+        for index, sentence in enumerate(sentences)
+        if is_heading(sentence.text) and not is_inside(passage.code, sentence.start)
+    }
+
+
 def _mark_evidence(
-    passages: Sequence[Sequence[Sentence]], max_evidence: int, evidence_ratio: float
+    passages: Sequence[Sequence[Sentence]], headings: Sequence[set[int]], max_evidence: int, evidence_ratio: float
 ) -> list[tuple[Sentence, ...]]:
-    """Rank the best sentences of all passages 1, 2, ..., `max_evidence`; return every passage's sentences."""
+    """Rank the best sentences of all passages 1, 2, ..., `max_evidence`; return every passage's sentences.
+
+    `headings` has the indices of each passage's headings, which are no evidence.
+    """
     relevant = [
         (i, j, sentence)
         for i, sentences in enumerate(passages)
         for j, sentence in enumerate(sentences)
-        if sentence.score >= MIN_EVIDENCE_SCORE and not is_heading(sentence.text)
+        if sentence.score >= MIN_EVIDENCE_SCORE and j not in headings[i]
     ]
     # Very short or long sentences ("Price: $40", a clause of a contract) are used only if no other is relevant.
     candidates = [candidate for candidate in relevant if _has_usual_length(candidate[2].text)] or relevant

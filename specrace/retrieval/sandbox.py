@@ -122,7 +122,8 @@ def _to_result(answer: dict[str, Any]) -> MemberResult:
     if "problem" in answer:
         return answer["member"], answer["problem"]
     marks = tuple(Mark(*fields) for fields in answer["marks"])
-    return answer["member"], Reading(answer["title"], answer["text"], marks)
+    code = tuple((start, end) for start, end in answer["code"])
+    return answer["member"], Reading(answer["title"], answer["text"], marks, code=code)
 
 
 def serve(memory_bytes: int) -> None:
@@ -151,7 +152,8 @@ def _answers(file: Path, limits: ReadingLimits) -> Iterator[dict[str, Any]]:
             if isinstance(reading, str):
                 yield {"member": member, "problem": reading}
             else:
-                yield {"member": member, "title": reading.title, "text": reading.text, "marks": reading.marks}
+                content_found = {"title": reading.title, "text": reading.text, "marks": reading.marks}
+                yield {"member": member, **content_found, "code": reading.code}
     except MemoryError:
         yield {"member": "", "problem": TOO_MUCH_MEMORY}
     except InputError as error:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice, zip_longest
 from pathlib import Path
 
+from specrace.retrieval.code_spans import is_inside
 from specrace.retrieval.documents import Document
 from specrace.retrieval.passages import count_words
 from specrace.retrieval.retriever import content_words
@@ -33,12 +34,16 @@ def _questions(document: Document) -> Iterator[str]:
 
     If a document has no headings, its first sentence comes before the key sentences.
     """
-    pieces = [document.text[start:end] for start, end in split_sentences(document.text)]
-    sections = [piece.lstrip("# \t") for piece in pieces if is_heading(piece)]
+    sections, sentences = list[str](), list[str]()
+    for start, end in split_sentences(document.text):
+        piece = document.text[start:end]
+        if is_heading(piece) and not is_inside(document.code, start):
+            sections.append(piece.lstrip("# \t"))
+        else:
+            sentences.append(piece)
     has_title = document.title != Path(document.name).stem
     headings = [document.title, *sections] if has_title else sections
     yield from (_make_question("What do the documents say about “{}”?", heading) for heading in headings if heading)
-    sentences = [piece for piece in pieces if not is_heading(piece)]
     first_sentence = [] if headings else sentences[:1]
     for sentence in chain(first_sentence, _key_sentences(sentences)):
         yield _make_question("Explain: “{}”", sentence)

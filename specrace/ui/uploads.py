@@ -36,7 +36,7 @@ class Upload:
     """Uploaded files after reading.
 
     `skipped` has a sentence for each file left out; `examples` are questions about the others. `content` is JSON:
-    {"documents": [[name, title, text], ...], "passages": [[index of the document, start, end, place], ...]}.
+    {"documents": [[name, title, text], ...], "passages": [[index of the document, start, end, place, code], ...]}.
     """
 
     files: tuple[str, ...]
@@ -50,9 +50,9 @@ class Upload:
         content = json.loads(self.content)
         documents = [Document(*row) for row in content["documents"]]
         passages = []
-        for index, start, end, place in content["passages"]:
+        for index, start, end, place, code in content["passages"]:
             document = documents[index]
-            passages.append(Passage(document.name, document.title, start, end, document.text[start:end], place))
+            passages.append(Passage(document.name, document.title, start, end, document.text[start:end], place, code))
         return documents, passages
 
 
@@ -79,7 +79,7 @@ def read_uploads(_: str, files: bytes) -> bytes:
     if not documents:
         raise InputError(" ".join(skipped) or f"No text was found in the files: give a {KIND_NAMES} file.")
     passages = [
-        (index, passage.start, passage.end, passage.place)
+        (index, passage.start, passage.end, passage.place, passage.code)
         for index, document in enumerate(documents)
         for passage in split_passages(document)
     ]

@@ -93,6 +93,14 @@ def test_very_short_or_long_sentences_are_evidence_only_as_a_fallback_and_headin
     assert only.text == "Tea water: 80 degrees."
 
 
+def test_a_comment_in_code_is_evidence(counting: CountingEmbedder, tmp_path: Path) -> None:
+    comment = "# Ferries leave the harbour at six o'clock in the morning."
+    text = f"import harbour\n\n{comment}\nleave(6)"
+    code = Document("harbour.py", "harbour", text, code=((0, len(text)),))
+    hits = retriever([code], counting, tmp_path).retrieve("When do ferries leave the harbour?")
+    assert [sentence.text.partition("\n")[0] for sentence in evidence(hits)] == [comment]
+
+
 @pytest.mark.parametrize("text", ["茶は八十度のお湯でいれる。", "ชาเขียวชงด้วยน้ำแปดสิบองศา"])
 def test_content_words_of_scripts_without_blanks_are_character_pairs(text: str) -> None:
     words = module.content_words(text)

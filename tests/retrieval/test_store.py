@@ -61,6 +61,13 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_an_index_keeps_the_code_in_passages(tmp_path: Path) -> None:
+    text = "# Owls\nsee()"
+    build(tmp_path / "index", [Document("a.py", "a", text, code=((0, len(text)),)), Document("b.md", "b", "Bees.")])
+    passages = StoredIndex(tmp_path / "index").open(EMBEDDER).passages
+    assert [[tuple(span) for span in passage.code] for passage in passages] == [[(0, len(text))], []]
+
+
 def test_a_small_index_is_exact_and_holds_every_document(
     tmp_path: Path, small: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

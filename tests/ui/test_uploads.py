@@ -45,6 +45,18 @@ def test_uploads_become_documents_and_their_passages(tmp_path: Path) -> None:
     assert read.num_passages == len(passages) == 2
 
 
+def test_the_code_in_passages_is_kept(tmp_path: Path) -> None:
+    files = [
+        write_file(tmp_path, "a.py", "# Owls\nsee()\n"),
+        write_file(tmp_path, "b.md", "Bees.\n\n```\n# Dance\n```\n"),
+    ]
+    passages = upload(files).parse()[1]
+    assert [[passage.text[start:end] for start, end in passage.code] for passage in passages] == [
+        ["# Owls\nsee()"],
+        ["```\n# Dance\n```"],
+    ]
+
+
 def test_passages_from_parsed_formats_keep_their_locations(tmp_path: Path) -> None:
     pages = [
         write_file(tmp_path, "paper.pdf", samples.pdf("Clocks tick.")),

@@ -16,12 +16,13 @@ def read_notebook(content: bytes, limits: ReadingLimits) -> Reading:
     try:
         for number, cell in enumerate(json.loads(decode(content))["cells"], 1):
             source = _join_lines(cell.get("source", ""))
-            if cell.get("cell_type") == "markdown":
+            is_markdown = cell.get("cell_type") == "markdown"
+            if is_markdown:
                 title = title or from_markdown(source).title
-            blocks.add(source, f"cell {number}")
+            blocks.add(source, f"cell {number}", code=not is_markdown)
             for output in cell.get("outputs", ()):
                 data = output.get("data") or {}
-                blocks.add(_join_lines(output.get("text") or data.get("text/plain", "")), f"cell {number}")
+                blocks.add(_join_lines(output.get("text") or data.get("text/plain", "")), f"cell {number}", code=True)
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise Refusal("is a broken notebook: save it again.") from error
     return blocks.reading(title)

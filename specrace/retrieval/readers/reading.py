@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from specrace.retrieval.encoding import decode_text
 from specrace.retrieval.limits import ReadingLimits
+from specrace.retrieval.sentences import Span
 
 MAX_ADDRESS_CHARS = 120
 
@@ -29,12 +30,16 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True)
 class Reading:
-    """A file's text, and its addresses in order. `title` may be "". `problems` are worded like a Refusal's message."""
+    """A file's text, and its addresses in order. `title` may be "". `problems` are worded like a Refusal's message.
+
+    `code` has the spans in which "# ..." is a comment and no heading, in order.
+    """
 
     title: str
     text: str
     marks: tuple[Mark, ...] = ()
     problems: tuple[str, ...] = ()
+    code: tuple[Span, ...] = ()
 
 
 class Blocks:
@@ -44,15 +49,18 @@ class Blocks:
         self._max_characters, self._size = limits.characters, 0
         self._parts: list[str] = []
         self._marks: list[Mark] = []
+        self._code: list[Span] = []
 
-    def add(self, text: str, address: str = "") -> None:
-        """Append a block, unless it is blank. Raises Refusal if the text becomes too long."""
+    def add(self, text: str, address: str = "", *, code: bool = False) -> None:
+        """Append a block, unless it is blank; `code`: it is code. Raises Refusal if the text becomes too long."""
         text = text.strip().replace("\0", "").encode("utf-8", "replace").decode()
         if not text:
             return
         address = " ".join(address.split())[:MAX_ADDRESS_CHARS]
         if address and (not self._marks or self._marks[-1].address != address):
             self._marks.append(Mark(self._size, address))
+        if code:
+            self._code.append((self._size, self._size + len(text)))
         self._parts.append(text)
         # Two characters separate the blocks.
         self._size += len(text) + 2
@@ -66,7 +74,7 @@ class Blocks:
 
     def reading(self, title: str = "", problems: tuple[str, ...] = ()) -> Reading:
         """The result: all blocks, with their addresses."""
-        return Reading(title, self.text, tuple(self._marks), problems)
+        return Reading(title, self.text, tuple(self._marks), problems, tuple(self._code))
 
 
 def decode(content: bytes) -> str:
