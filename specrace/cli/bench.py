@@ -27,6 +27,7 @@ from specrace.cli.terminal import clean, console, print_json, quiet_model_librar
 from specrace.core.bundled import QUESTIONS
 from specrace.core.errors import InputError
 from specrace.core.files import as_input_error, check_destination
+from specrace.core.processors import processor_name
 from specrace.core.settings import SETTINGS
 from specrace.drafters import find_method, native_methods
 from specrace.engine.spec import RaceSpec, plan_lane
@@ -237,7 +238,7 @@ def describe(options: argparse.Namespace, bench: Bench) -> dict[str, Any]:
     launcher = "python" if followers is None else f"torchrun --nproc-per-node {followers.size}"
     return {
         **about,
-        "machine": {"processor": _processor(), "cores": os.cpu_count(), "system": platform.platform(terse=True)},
+        "machine": {"processor": processor_name(), "cores": os.cpu_count(), "system": platform.platform(terse=True)},
         "versions": {**about["versions"], "specrace": specrace.__version__},
         "command": f"{launcher} -m specrace " + shlex.join(map(without_folders, sys.argv[1:] or ["bench"])),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -265,14 +266,6 @@ def without_folders(argument: str) -> str:
     name, equals, value = argument.rpartition("=")
     path = Path(value)
     return f"{name}{equals}{path.name}" if path.is_absolute() and path.name else argument
-
-
-def _processor() -> str:
-    """The processor's name from Linux, else from Python."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text(errors="replace").splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 @contextmanager

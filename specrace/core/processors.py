@@ -1,11 +1,16 @@
-"""How many processors this process may use, given its affinity and the limits of its control groups."""
+"""The processors: their name, and how many this process may use, given its affinity and control groups' limits."""
 
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
+_INFO = Path("/proc/cpuinfo")
+# What Linux tells of a processor: x86 has a name, ARM has the numbers of its maker and of its core's design.
+_NAME, _ARM_NUMBERS = "model name", ("CPU implementer", "CPU part")
 _GROUPS, _OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
@@ -16,6 +21,17 @@ def processors() -> int:
     """
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min([allowed, *(int(limit) for limit in _limits())]))
+
+
+@cache
+def processor_name() -> str:
+    """The processor's name from Linux (on ARM "CPU implementer 0x41, CPU part 0xd0c"), else from Python."""
+    facts: dict[str, str] = {}
+    for line in _INFO.read_text(errors="replace").splitlines() if _INFO.exists() else ():
+        key, _, value = line.partition(":")
+        facts.setdefault(key.strip(), value.strip())
+    numbers = ", ".join(f"{key} {facts[key]}" for key in _ARM_NUMBERS if key in facts)
+    return facts.get(_NAME) or numbers or platform.processor() or platform.machine()
 
 
 def control_groups(controller: str) -> Iterator[tuple[Path, bool]]:

@@ -37,6 +37,7 @@ class FusedForward:
     whose layers this module does not implement.
     """
 
+    version = ""
     own_threads = False
     keeps_float32 = False
 

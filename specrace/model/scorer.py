@@ -41,10 +41,11 @@ class Replay(Protocol):
     """A forward over a tree, captured once and called for every step.
 
     With `own_threads` it runs in threads other than torch's. With `keeps_float32`, activations are float32 between the
-    layers whatever the model's dtype is.
+    layers whatever the model's dtype is. `version` names the code that runs, if that is not torch's; else "".
     """
 
     name: str
+    version: str
     own_threads: bool
     keeps_float32: bool
 

@@ -12,6 +12,7 @@ import torch
 import transformers
 
 from specrace.core.errors import InputError
+from specrace.core.processors import processor_name
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.model.device_map import device_names
@@ -99,12 +100,15 @@ class Target(Scorer):
         return f"eager ({self.eager_because})" if self.eager_because else "eager"
 
     def describe(self) -> dict[str, Any]:
-        """The facts to state with any measurement: model, size, dtype, device, versions."""
+        """The facts to state with any measurement: model, size, dtype, device, processor, versions."""
+        # The compiled decoder is not part of torch; without it torch's version says what runs.
+        decoder = {"decoder": self.traced.version} if self.traced is not None and self.traced.version else {}
         return {
             "model": self.name,
             "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
             "dtype": INT8 if self.int8 else str(self.dtype).removeprefix("torch."),
             "device": device_names(self.devices),
+            "processor": processor_name(),
             "graphs": self.graphs is not None,
             "engine": self.forward_kind,
             "threads": torch.get_num_threads(),
@@ -113,6 +117,7 @@ class Target(Scorer):
                 # torch's version is a subclass of str, which recordings cannot store.
                 "torch": str(torch.__version__),
                 "transformers": transformers.__version__,
+                **decoder,
             },
         }
 

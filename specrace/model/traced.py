@@ -49,6 +49,7 @@ class TracedForward:
     """
 
     reader = None
+    version = ""
     own_threads = False
     keeps_float32 = False
 

@@ -1,7 +1,8 @@
-"""How many processors a container may use."""
+"""How many processors a container may use, and what they are called."""
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,21 @@ def test_limits_of_version_1_groups_count_too(groups: Path, quota: str, count: i
 
 def test_without_groups_the_affinity_counts(groups: Path) -> None:
     assert not (groups / "own").exists() and module.processors() == 64
+
+
+@pytest.mark.parametrize(
+    ("info", "name"),
+    [
+        ("processor\t: 0\nmodel name\t: AMD EPYC 7B13\n\nprocessor\t: 1\nmodel name\t: another\n", "AMD EPYC 7B13"),
+        ("CPU implementer\t: 0x41\nCPU part\t: 0xd0c\n", "CPU implementer 0x41, CPU part 0xd0c"),
+    ],
+)
+def test_linux_names_the_processor(info: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cpuinfo").write_text(info)
+    monkeypatch.setattr(module, "_INFO", tmp_path / "cpuinfo")
+    assert module.processor_name.__wrapped__() == name
+
+
+def test_without_linux_python_names_the_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_INFO", tmp_path / "missing")
+    assert module.processor_name.__wrapped__() == (platform.processor() or platform.machine())

@@ -241,10 +241,15 @@ def test_a_curve_is_measured_once_and_cached(folder: Path, monkeypatch: pytest.M
     assert calibrate(target, rounds=1).rows == first.rows
 
 
-@pytest.mark.parametrize("name", ["model", "parameters", "dtype", "device", "threads", "versions"])
+@pytest.mark.parametrize("name", ["model", "parameters", "dtype", "device", "processor", "threads", "versions"])
 def test_the_cache_file_depends_on_machine_and_model(name: str) -> None:
     about = ABOUT
     assert cache_file(about | {name: {"torch": "0"}}) != cache_file(about) == cache_file(dict(about))
+
+
+def test_the_cache_file_depends_on_the_compiled_decoders_version() -> None:
+    files = [cache_file(ABOUT | {"versions": {"torch": "2", "decoder": version}}) for version in ("0a", "0b")]
+    assert len({*files, cache_file(ABOUT)}) == 3
 
 
 def test_the_cache_file_depends_on_the_engine_but_not_on_its_reason() -> None:

@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 import torch
@@ -25,6 +26,7 @@ from llvmlite.binding import get_host_cpu_features
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.errors import InputError
 from specrace.core.events import Finished, Started
+from specrace.core.processors import processor_name
 from specrace.core.tree import TokenTree
 from specrace.drafters import native_methods
 from specrace.engine.race import race
@@ -509,6 +511,13 @@ def test_a_head_may_have_fewer_rows_than_the_embedding() -> None:
 def test_float16_has_no_compiled_decoder() -> None:
     with pytest.raises(ValueError, match="no compiled decoder for float16"):
         CompiledForward(tiny_model("llama", **WIDE).to(torch.float16), 8)
+
+
+def test_the_description_names_the_decoders_version() -> None:
+    """A cost curve that was measured with another version is not read."""
+    narrow, wide = (compiled_target("llama", "float32", width).describe() for width in (8, 16))
+    assert numba.__version__ in narrow["versions"]["decoder"] != wide["versions"]["decoder"]
+    assert "decoder" not in eager_target("llama").describe()["versions"] and narrow["processor"] == processor_name()
 
 
 # int8.

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import numba
 import torch
 from torch import Tensor, nn
 
+from specrace.model.compiled.jit import source_checksum
 from specrace.model.compiled.records import LAYER, buffer_sizes
 from specrace.model.compiled.vectors import BFLOAT16, FLOAT32, INT8
 from specrace.model.compiled.workers import Workers
@@ -34,6 +36,7 @@ class CompiledForward:
         check_family(model)
         _check_sizes(model, vector_width)
         self.name = "compiled decoder" + (", int8 weights" if int8 else "")
+        self.version = f"{source_checksum()}, numba {numba.__version__}, {vector_width} wide"
         # Created before any address is taken: it joins weights with the same inputs, which changes their addresses.
         self.reader = FusedForward(model, plain_product(model.dtype), "fused TorchScript")
         self._rotary, self._embed = model.model.rotary_emb, model.get_input_embeddings().weight

@@ -18,16 +18,21 @@ def cached(function: Callable[..., Any], variant: str = "") -> Any:
     """The function, to be compiled at its first call and cached on disk if a cache folder is writable.
 
     numba recompiles when the function's own file changes, but not when the files it calls into change. So the name in
-    the cache includes a checksum of this folder's files and the `variant`.
+    the cache includes `source_checksum` and the `variant`.
     """
-    checksum = 0
-    for file in sorted(Path(__file__).parent.glob("*.py")):
-        checksum = zlib.crc32(file.read_bytes(), checksum)
-    function.__qualname__ += f"_{checksum:08x}{variant}"
+    function.__qualname__ += f"_{source_checksum()}{variant}"
     try:
         return compiled(function, cache=True)
     except RuntimeError:  # no writable folder
         return compiled(function)
+
+
+def source_checksum() -> str:
+    """A checksum of this folder's files, which stands for the decoder's version."""
+    checksum = 0
+    for file in sorted(Path(__file__).parent.glob("*.py")):
+        checksum = zlib.crc32(file.read_bytes(), checksum)
+    return f"{checksum:08x}"
 
 
 def lowered(result: Any, arguments: Sequence[Any], write: Callable[[ir.IRBuilder, list[ir.Value]], Any]) -> Any:
