@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,7 @@ from specrace.lab.sweep import SHARD_SIZE, Cell, Sweep, SweepFolder, grid_lanes
 from specrace.lab.transcripts import Transcript
 
 if TYPE_CHECKING:
+    from specrace.retrieval.store import Head
     from specrace.workbench import Workbench
 
 ANSWERS = "answers.jsonl"
@@ -171,13 +173,15 @@ def answer_questions(options: argparse.Namespace) -> list[Transcript]:
     With --out, every answer is written there; with --resume, the answers written there are reused.
     """
     from specrace.cli.answers import answer_question, prepare
+    from specrace.retrieval.store import read_head
 
     lines = read_questions(options.questions)
     spec = RaceSpec(("trie",), max_new_tokens=options.max_new_tokens)
     passages, noise = SETTINGS["passages"].check(options.passages), SETTINGS["noise"].check(options.noise)
     workbench = open_workbench(options)
     about = {name: workbench.target.describe()[name] for name in ("model", "dtype")} | spec.as_json()
-    about |= {"documents": _digest(workbench), "reranker": options.reranker}
+    stored = None if options.index is None else read_head(options.index)
+    about |= {"documents": _digest(workbench, stored), "reranker": options.reranker}
     file = None if options.out is None else options.out / ANSWERS
     rows = _read_answers(file) if file is not None and options.resume else {}
     keys = [json.dumps([line["question"], (passages, noise), about]) for line in lines]
@@ -209,11 +213,19 @@ def _transcript(row: Mapping[str, Any], vocab_size: int) -> Transcript:
     return Transcript(row["id"], row["category"], prompt, output, vocab_size, documents)
 
 
-def _digest(workbench: Workbench) -> str:
-    """A digest of the workbench's documents and number of passages."""
-    digest = hashlib.sha256(str(workbench.num_passages).encode())
+def _digest(workbench: Workbench, stored: Head | None) -> str:
+    """A digest of what decides which passages a question finds: documents, their cut into passages, and embedder.
+
+    The head of a `stored` index stands for its cut. It has the index's date, too: it may have been built again.
+    """
+    digest = hashlib.sha256(workbench.embedder.name.encode())
     for document in workbench.documents:
         digest.update(f"\0{document.name}\0{document.text}".encode("utf-8", "surrogatepass"))
+    if stored is not None:
+        digest.update(json.dumps(asdict(stored)).encode())
+    else:
+        for passage in workbench.retriever.index.passages:
+            digest.update(f"\0{passage.start} {passage.end} {passage.document}".encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
 
 

@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+from copy import copy
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,10 @@ from specrace.cli.answers import answer_question, prepare
 from specrace.engine.spec import RaceSpec
 from specrace.lab.sweep import CELLS
 from specrace.retrieval.documents import Document
+from specrace.retrieval.embedder import Embedder
+from specrace.retrieval.index import PassageIndex
+from specrace.retrieval.passages import Passage
+from specrace.retrieval.retriever import Retriever
 from specrace.workbench import Workbench
 from tests.cli.conftest import ROOT, Run
 from tests.lab.parts import copying, write_log
@@ -103,6 +109,33 @@ def test_a_resumed_sweep_reuses_the_models_answers(
     monkeypatch.setattr("specrace.cli.sweep.open_workbench", lambda _: extended)
     with pytest.raises(pytest.fail.Exception, match="made again"):
         call_main("sweep", *arguments, "--resume")
+
+
+@pytest.mark.parametrize("change", ["embedder", "cut"])
+def test_documents_that_are_searched_otherwise_get_their_own_answers(
+    change: str, call_main: Run, tmp_path: Path, bundled: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both workbenches have the same documents and as many passages."""
+    document = Document("a.md", "A", "A trie is a tree. It holds n-grams. A bigram is a pair.")
+    embedder = bundled.embedder
+
+    def searching(ends: tuple[int, ...], embedder: Embedder) -> Workbench:
+        passages = [Passage("a.md", "A", start, end, document.text[start:end]) for start, end in pairwise(ends)]
+        index = PassageIndex(passages, embedder.embed([passage.text for passage in passages]))
+        return replace(bundled, documents=[document], retriever=Retriever(index, embedder), embedder=embedder)
+
+    renamed = copy(embedder)
+    renamed.name = "another"
+    first = searching((0, 17, 55), embedder)
+    other = searching((0, 17, 55), renamed) if change == "embedder" else searching((0, 35, 55), embedder)
+    questions = tmp_path / "q.jsonl"
+    questions.write_text('{"question": "What is a trie?"}\n')
+    arguments = ("--questions", questions, "--max-new-tokens", "4", "--lanes", "trie", "--out", tmp_path / "out")
+    answers = tmp_path / "out" / "answers.jsonl"
+    for workbench, count in ((first, 1), (other, 2), (first, 2)):
+        monkeypatch.setattr("specrace.cli.sweep.open_workbench", lambda _, workbench=workbench: workbench)
+        call_main("sweep", *arguments, *(["--resume"] if answers.exists() else []))
+        assert len({json.loads(line)["key"] for line in answers.read_text().splitlines()}) == count
 
 
 def test_plots_are_written_into_the_output_folder(call_main: Run, log: Path, tmp_path: Path) -> None:
