@@ -1,0 +1,120 @@
+"""Which fields of a log's line hold text that was not read, and which could be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from specrace.core.errors import shorten
+from specrace.lab.formats.base import Exchange, Row
+from specrace.lab.formats.paths import MAX_DEPTH, leaves
+
+# Fewer words are a name, a date or a status, not text that a model read or wrote.
+MIN_WORDS = 4
+MAX_NAMED = 8
+# Fields with text that no model reads.
+_NOT_READ = {
+    "error",
+    "error_str",
+    "error_information",
+    "headers",
+    "metadata",
+    "user_agent",
+    "useragent",
+    "url",
+    "title",
+    "summary",
+    "description",
+    "stacktrace",
+    "traceback",
+    "log",
+    "tags",
+    "response_format",
+    "guided_json",
+    "guided_grammar",
+    "guided_regex",
+    "structured_outputs",
+    "text_format",
+    "stop",
+    "logprobs",
+    "safetyratings",
+    "rejected",
+    "target",
+    "doc",
+    "filtered_resps",
+    "resource",
+    "scope",
+    "moderation",
+    "openai_moderation",
+    "detoxify_moderation",
+}
+# Parts of the names under which a prompt or an output stands.
+_PROMPT_NAMES = ("messages", "prompt", "question", "query", "instruction", "user", "input", "request", "context")
+_OUTPUT_NAMES = ("output", "answer", "completion", "response", "reply", "assistant", "generated", "message", "text")
+
+
+def unread_fields(row: Row, exchanges: Iterable[Exchange]) -> list[str]:
+    """The names of the row's fields with text that is in no exchange; none for exchanges of token ids."""
+    known = list(exchanges)
+    if not known or any(isinstance(exchange.prompt, tuple) for exchange in known):
+        return []
+    candidates = {}
+    for name, text in leaves(row):
+        is_known_name = not _NOT_READ.isdisjoint(name.lower().split("."))
+        if not is_known_name and len(text.split(None, MIN_WORDS)) >= MIN_WORDS:
+            candidates[text] = name
+    if not candidates:
+        return []
+    read = "\0".join(_normal(text) for exchange in known for text in _texts(exchange))
+    return list(dict.fromkeys(name for text, name in candidates.items() if _normal(text) not in read))
+
+
+def _texts(exchange: Exchange) -> Iterator[str]:
+    parts = (exchange.prompt, exchange.output, exchange.tools, exchange.documents, exchange.prefill)
+    for part in parts:
+        yield from (text for _, text in leaves(part))
+
+
+def _normal(text: str) -> str:
+    return " ".join(text.split())
+
+
+def describe_row(row: Row) -> str:
+    """Why a row is of no known format, and how to name its fields, as the reason of a bad line."""
+    names = list(dict.fromkeys(name for name, _ in leaves(row)))
+    shown = ", ".join(names[:MAX_NAMED]) + (", ..." if len(names) > MAX_NAMED else "")
+    held = (
+        f"text in {shorten(shown, 200)}"
+        if names
+        else f"no text, but {shorten(', '.join(map(str, row)) or 'nothing', 80)}"
+    )
+    prompt, output = _guess(row, _PROMPT_NAMES, ()), _guess(row, _OUTPUT_NAMES, _PROMPT_NAMES)
+    columns = f"prompt={prompt or 'FIELD'},output={output or 'FIELD'}"
+    return f"this line is of no known format: it has {held}; name its fields by --columns {shorten(columns, 120)}"
+
+
+def _guess(row: Row, names: tuple[str, ...], not_names: tuple[str, ...]) -> str:
+    """The dotted name of the field that most likely holds what `names` stand for; "" if none does."""
+    paths = list(_paths(row))
+    for wanted in names:
+        for path in paths:
+            last = path.rsplit(".", 1)[-1].lower()
+            if wanted in last and not any(other in last for other in not_names):
+                return path
+    return ""
+
+
+def _paths(value: Any, name: str = "", depth: int = 0) -> Iterator[str]:
+    """The dotted names of all texts, lists and objects that `value_at` would find, outer ones first."""
+    if not isinstance(value, dict) or depth >= MAX_DEPTH:
+        return
+    for key, inner in value.items():
+        path = f"{name}.{key}" if name else str(key)
+        if isinstance(inner, str | list) and inner:
+            yield path
+    for key, inner in value.items():
+        path = f"{name}.{key}" if name else str(key)
+        if isinstance(inner, dict):
+            yield from _paths(inner, path, depth + 1)
+        elif isinstance(inner, list) and inner and isinstance(inner[0], dict):
+            yield from _paths(inner[0], f"{path}.0", depth + 1)
