@@ -242,8 +242,9 @@ class FusionDrafter(DepthDrafter):
         previous = text[-2] if len(text) > 1 else -1
         if growth is not None:
             self._learn_from_path(growth, verdict.path, output, previous)
-            if self._paused:
-                self.cool_down.watch(growth.predictions[0][1] == output[0])
+        if self._paused:
+            # A step in which no candidate was looked up predicted nothing.
+            self.cool_down.watch(growth is not None and growth.predictions[0][1] == output[0])
         if tree.num_draft:
             self._extend_costs(tree.num_draft)
             self.cool_down.record(len(output), self.step_costs.costs[tree.num_draft])

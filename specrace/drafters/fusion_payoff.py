@@ -81,7 +81,7 @@ class CoolDown:
         return True
 
     def watch(self, hit: bool) -> None:
-        """Record whether in a paused step the likeliest token was the target's token (a `hit`)."""
+        """Record whether the likeliest token was the target's (a `hit`). To be called in each step of a pause."""
         self._hits_in_a_row = self._hits_in_a_row + 1 if hit else 0
         if self._hits_in_a_row >= self._hits_to_resume:
             self.pause = 0

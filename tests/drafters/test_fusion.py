@@ -215,6 +215,22 @@ def test_fusion_drafts_again_once_the_text_copies_again() -> None:
     assert drafted[:5] == [0] * 5 and drafted[5] > 0
 
 
+def test_a_step_without_candidates_interrupts_correct_predictions() -> None:
+    """61 is new, so nothing is predicted after it, and the next correct prediction is the first in a row again."""
+    passage = list(range(2, 60))
+    drafter = fusion([*passage, 61], ASSUMED_CPU)
+    drafter.cool_down.pause, drafter.cool_down._hits_to_resume = 100, 4
+    for _ in range(3):
+        drafter.cool_down.watch(True)
+    context, looked_up = [*passage, 61], list[bool]()
+    for token in passage[10:12]:
+        tree = drafter.propose(context, 16)
+        looked_up.append(drafter.growth is not None)
+        drafter.observe(tree, verify(tree, Scores((token,) * len(tree))))
+        context.append(token)
+    assert looked_up == [False, True] and drafter.cool_down.pause == 98
+
+
 def test_drafts_that_pay_are_never_paused() -> None:
     cool_down = CoolDown()
     for tokens in [1, 1, 5] * 50:
