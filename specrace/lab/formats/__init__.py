@@ -5,11 +5,12 @@ from __future__ import annotations
 from specrace.core.errors import InputError, shorten
 from specrace.lab.formats.base import Exchange, Format, Row
 from specrace.lab.formats.chats import Alpaca, Completions, LMEval, OpenAIChat, ShareGPT
+from specrace.lab.formats.claude_code import ClaudeCode
+from specrace.lab.formats.codex import Codex
 from specrace.lab.formats.lines import RequestResponse
 from specrace.lab.formats.observed import AIPerf, Langfuse, LangSmith, LiteLLM, PostHog
 from specrace.lab.formats.responses import AnthropicBatch, Batch, GeminiBatch, Response
 from specrace.lab.formats.servers import BedrockLog, SGLangLog
-from specrace.lab.formats.sessions import ClaudeCode, Codex
 from specrace.lab.formats.spans import Spans
 from specrace.lab.formats.specrace import SpecraceFormat
 

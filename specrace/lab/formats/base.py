@@ -45,7 +45,8 @@ class Exchange:
     as temperature. `warnings`: what the reader of the format left out of this exchange, as reasons to be counted.
     `prefill`: the beginning of the answer, which the request wrote and the model continued.
     `key`: what identifies the answer; "" if nothing does. An exchange with a key that came before is a repetition,
-    and is counted instead of scored, unless it is `repeatable`.
+    and is counted instead of scored, unless it is `repeatable`. `left_out`: why an answer is counted instead of scored,
+    "" for all others; such an exchange has neither prompt nor output.
     """
 
     prompt: Tokens | str | list[Message]
@@ -61,6 +62,7 @@ class Exchange:
     prefill: str = ""
     key: str = ""
     repeatable: bool = False
+    left_out: str = ""
 
 
 class Format(ABC):
@@ -81,6 +83,9 @@ class Format(ABC):
     @abstractmethod
     def read(self, row: Row) -> Iterable[Exchange]:
         """The exchanges that this row completes."""
+
+    def missed(self) -> None:  # noqa: B027 - most formats have nothing to note
+        """Note that a line of the file could not be parsed, so that `read` did not get it."""
 
     def end(self) -> Iterable[Exchange]:
         """The exchanges that the end of the file completes."""
