@@ -9,12 +9,13 @@ from pathlib import PurePosixPath
 from specrace.retrieval.limits import ReadingLimits
 from specrace.retrieval.readers.markup import read_html
 from specrace.retrieval.readers.notebooks import read_notebook
-from specrace.retrieval.readers.office import checked, read_docx, read_pptx
+from specrace.retrieval.readers.office import checked, read_pptx
 from specrace.retrieval.readers.pdf import read_pdf
 from specrace.retrieval.readers.reading import Reading, Refusal
 from specrace.retrieval.readers.tables import read_csv, read_json, read_json_lines, read_tsv, read_xlsx
 from specrace.retrieval.readers.text import read_code, read_markdown, read_plain
 from specrace.retrieval.readers.unpacking import open_zip
+from specrace.retrieval.readers.word import read_docx
 
 _CODE_SUFFIXES = (
     ".bash .c .cc .cfg .cpp .cs .css .cu .go .h .hpp .ini .java .jl .js .jsx .kt .lua .mjs .php .pl .proto .py .pyi "

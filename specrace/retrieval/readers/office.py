@@ -1,19 +1,17 @@
-"""Reads Word documents and presentations, and checks every Office file before a parser sees it."""
+"""Reads presentations, and checks every Office file before a parser sees it."""
 
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from specrace.retrieval.limits import ReadingLimits
 from specrace.retrieval.readers.reading import Blocks, Reading, Refusal, load_parser
 from specrace.retrieval.readers.tables import add_rows
-from specrace.retrieval.readers.text import MAX_TITLE_CHARS, from_markdown
+from specrace.retrieval.readers.text import MAX_TITLE_CHARS
 from specrace.retrieval.readers.unpacking import open_zip, unpack
 
-_HEADING_STYLE = re.compile(r"heading ([1-6])\Z", re.IGNORECASE)
 _DOCTYPES = tuple("<!DOCTYPE".encode(encoding) for encoding in ("utf-8", "utf-16-le", "utf-16-be"))
 
 
@@ -34,28 +32,6 @@ def checked(read: Callable[[bytes, ReadingLimits], Reading]) -> Callable[[bytes,
             raise Refusal("is a broken Office file: save it again.") from error
 
     return read_checked
-
-
-def read_docx(content: bytes, limits: ReadingLimits) -> Reading:
-    """Read paragraphs and tables in order, with headings as addresses."""
-    docx, blocks = load_parser("docx"), Blocks(limits)
-    for item in docx.Document(io.BytesIO(content)).iter_inner_content():
-        if hasattr(item, "rows"):
-            add_rows(blocks, (("", [cell.text for cell in row.cells]) for row in item.rows))
-        else:
-            words = " ".join(item.text.split())
-            blocks.add(_markdown_prefix(item.style.name or "") + words if words else "")
-    return from_markdown(blocks.text)
-
-
-def _markdown_prefix(style: str) -> str:
-    """The markdown prefix of a paragraph with this Word style."""
-    heading = _HEADING_STYLE.match(style)
-    if heading:
-        return "#" * int(heading[1]) + " "
-    if style == "Title":
-        return "# "
-    return "- " if style.startswith("List") else ""
 
 
 def read_pptx(content: bytes, limits: ReadingLimits) -> Reading:

@@ -13,6 +13,7 @@ from specrace.retrieval.limits import COMMAND_LINE, ReadingLimits
 from specrace.retrieval.readers import reading as readings
 from specrace.retrieval.readers.archives import read_content
 from specrace.retrieval.readers.reading import Reading
+from tests.growth import MAX_LINEAR_GROWTH, growth
 from tests.retrieval.readers import samples
 
 NESTED_ZIPS = samples.packed({"a.zip": samples.packed({"b.zip": samples.packed({"x.md": "deep"})})})
@@ -182,3 +183,18 @@ def test_html_is_decoded_in_its_declared_encoding(declared: str) -> None:
     page = f"<meta charset='{declared}'><p>съешь ещё".encode(declared)
     assert read("a.html", page)[0][""].text == "съешь ещё"
     assert "is not UTF-8" in read("a.html", page.replace(declared.encode(), b"rot13"))[1][""]
+
+
+@pytest.mark.parametrize(
+    ("text", "times"), [("<a ", 100), ("<a href=", 100), ("<!--x>", 100), ("<![CDATA[x>", 1000), ("<![if x>", 1000)]
+)
+def test_reading_html_takes_time_in_proportion_to_its_length(text: str, times: int) -> None:
+    """Python's parser looks for the end of what "<" begins, and would look through the whole text each time."""
+    assert growth(lambda count: read("a.html", (text * count).encode()), times) < MAX_LINEAR_GROWTH
+
+
+def test_text_after_something_unfinished_is_kept() -> None:
+    for page in ("<p>Owls <!-- hear", "<p>Owls <a hear", "<p>Owls < hear", "<p>Owls<![CDATA[ > hear"):
+        assert read("a.html", page.encode())[0][""].text.split()[-1] == "hear"
+    (page,) = read("a.html", b"<p>Owls<!-- not this --> hear <!-- not this -->well.")[0].values()
+    assert page.text.strip() == "Owls hear well."
