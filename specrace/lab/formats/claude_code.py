@@ -36,8 +36,8 @@ from specrace.lab.formats.sessions import (
 )
 
 TOOL_WROTE = "Claude Code wrote it, not the model"
-# More characters than a token has in any text, and tokens that a short text may have besides.
-_CHARACTERS_PER_TOKEN, _SLACK = 8, 16
+# More characters than a token has in any text.
+_CHARACTERS_PER_TOKEN = 8
 _LINKED = ("user", "assistant", "system", "attachment", "progress")
 _INTERRUPTION = "[Request interrupted by user]"
 # Answers that Claude Code writes itself; those to an error of the API are not in later prompts.
@@ -322,8 +322,9 @@ def _read_usage(usage: object, earlier: Usage) -> Usage:
 def _final(response: Response) -> Usage:
     """The usage of a response, without an output that was counted when it began: too few tokens for its text."""
     usage = response.usage
-    calls = json.dumps(response.message.get("tool_calls", []), ensure_ascii=False)
-    characters = len(response.message["content"]) + len(response.message.get("reasoning_content", "")) + len(calls)
-    if usage.output is not None and characters > _CHARACTERS_PER_TOKEN * (usage.output + _SLACK):
+    message = response.message
+    calls = json.dumps(message["tool_calls"], ensure_ascii=False) if "tool_calls" in message else ""
+    characters = len(message["content"]) + len(message.get("reasoning_content", "")) + len(calls)
+    if usage.output is not None and characters > _CHARACTERS_PER_TOKEN * usage.output:
         return Usage(prompt=usage.prompt)
     return usage

@@ -153,11 +153,11 @@ def test_a_response_over_several_lines_is_one_answer_even_if_a_line_is_repeated(
 
 
 def test_an_output_that_was_counted_when_the_response_began_is_no_usage() -> None:
-    rows = [user("1", None, "a"), answer("2", "1", "word " * 100, usage={"input_tokens": 3, "output_tokens": 1})]
+    rows = [user("1", None, "a"), answer("2", "1", "word " * 20, usage={"input_tokens": 3, "output_tokens": 1})]
     (only,) = read(rows)
     assert only.usage == Usage(prompt=3)
-    rows[1]["message"]["usage"]["output_tokens"] = 101
-    assert read(rows)[0].usage == Usage(prompt=3, output=101)
+    rows[1]["message"]["usage"]["output_tokens"] = 21
+    assert read(rows)[0].usage == Usage(prompt=3, output=21)
 
 
 def test_a_resumed_sessions_copy_of_an_answer_has_the_key_of_the_original() -> None:
