@@ -17,7 +17,8 @@ from specrace.lab.formats.base import Exchange
 MAX_MARK = 100
 _WORD = r"(?:redact|mask|filter|remov|hidden|omitt|scrub|anonymi[sz]|censor|obfuscat|suppress|classified|private)"
 _IN_PLACE = re.compile(
-    rf"(?:[\[<({{*_#]+[^\n]*{_WORD}[^\n]*[\])>}}*_#]+|redacted(?:[- ]by[- ][\w.-]+)?|\*{{3,}}|x{{6,}}|█+)",
+    rf"[\[<]+[^\n\[<]*{_WORD}[^\n]*[\]>]+|\((?:\S+ )?{_WORD}\S*\)|[*_#]+ ?{_WORD}\w* ?[*_#]+|"
+    r"redacted(?:[- ]by[- ][\w.-]+)?|\*{3,}|x{6,}|█+",
     re.IGNORECASE,
 )
 # These stand inside or at the end of a text of which the rest is missing.

@@ -196,6 +196,8 @@ def _message_answer(logged: list[Any]) -> Answer:
 
 def _as_message(each: Any) -> Any:
     """An output of the Responses API is a message, a call or reasoning; text stands for a message."""
+    if isinstance(each, dict) and each.get("type") == "message":
+        return {"role": "assistant"} | each
     return {"role": "assistant", "content": each} if isinstance(each, str) else each
 
 
