@@ -210,13 +210,15 @@ class Scoring:
 
     `part`: in words, the part of the method that is scored. `build`: builds the drafter that is scored; None: the
     method's `build`. `options`: option values that are fixed. `unscored_rows`: maps options and draft size to the
-    number of draft tokens that each step verifies in addition to the scored ones; None: no such tokens.
+    number of draft tokens that each step verifies in addition to the scored ones; None: no such tokens. `refuses`: maps
+    options to the reason why the method cannot be scored with them, "" if it can; None: it always can.
     """
 
     part: str = ""
     build: Callable[..., Drafter] | None = None
     options: Mapping[str, float | bool] = field(default_factory=dict)
     unscored_rows: Callable[[Mapping[str, Any], int], int] | None = None
+    refuses: Callable[[Mapping[str, Any]], str] | None = None
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,9 @@ It differs from the reference code in four ways. A full match keeps its bonus to
 Tokens of the pool are emitted only if the target confirms them in the same step. Branches with a common prefix share
 the nodes of the prefix. The window's branches are verified too, at no cost.
 
+With N = 2 the window is a single row, and lookahead is Jacobi decoding, as the sources say: there are no n-grams to
+verify, the row itself is verified, and it is shifted by the accepted tokens (`jacobi` with W-1 draft tokens).
+
 At a temperature above 0 the window is filled with the tokens that the target draws, not with the likeliest. The noise
 of a position is the same at every step, so these are the tokens that the output will have if the tokens before them are
 right.
@@ -20,12 +23,16 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any
 
-from specrace.core.note import Note, NoteRow
+from specrace.core.errors import InputError
+from specrace.core.note import Fact, Note, NoteRow
 from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.core.verify import Verdict
 from specrace.drafters.base import ANY_DEPTH, Bounds, DepthDrafter, DrafterInputs, Flag, Scoring
 
 NGram = tuple[int, ...]
+
+# The N with which lookahead is Jacobi decoding.
+JACOBI = 2
 
 
 def tree_size(options: Mapping[str, int]) -> int:
@@ -35,6 +42,8 @@ def tree_size(options: Mapping[str, int]) -> int:
 
 @cache
 def _tree_size(n: int, window: int, guesses: int) -> int:
+    if n == JACOBI:
+        return window - 1
     first_row = window + n - 3
     # After `stage` steps of the fill, row 0 has `first_row` - `stage` tokens, and each row below it has one more.
     filling = max(first_row - stage + stage * (first_row - stage + 1) for stage in range(n - 2))
@@ -50,6 +59,21 @@ def fitting_window(n: int, window: int, guesses: int, budget: int) -> int:
     """
     fitting = (columns for columns in range(1, window + 1) if _tree_size(n, columns, min(guesses, columns)) <= budget)
     return max(fitting, default=0)
+
+
+@cache
+def fitting_size(n: int, window: int, guesses: int, budget: int) -> tuple[int, int]:
+    """N and the number of columns of the largest window that fits into `budget` draft nodes; no columns for budget 0.
+
+    If not even one column fits, N falls to the largest value with a column that fits. With N = 3 a column is one node,
+    beside which n-grams get what is left of the budget.
+    """
+    if n == JACOBI:
+        return n, min(window, budget + 1) if budget > 0 else 0
+    for smaller in range(n, JACOBI, -1):
+        if columns := fitting_window(smaller, window, guesses, budget):
+            return smaller, columns
+    return (JACOBI + 1, 1) if budget > 0 else (n, 0)
 
 
 class NGramPool:
@@ -97,26 +121,39 @@ class LookaheadDrafter(DepthDrafter):
         self,
         inputs: DrafterInputs,
         *,
-        n: Annotated[int, Bounds(3, 16, "N: tokens of an n-gram; the window has N-1 rows")] = 3,
+        n: Annotated[int, Bounds(JACOBI, 16, "N: tokens of an n-gram; the window has N-1 rows; 2 is Jacobi")] = 3,
         window: Annotated[int, Bounds(1, 64, "W: columns of the window, and n-grams collected a step")] = 5,
         guesses: Annotated[
             int, Bounds(0, 64, "G: maximum number of n-grams verified in a step, and kept for each token")
         ] = 3,
         pool_from_prompt: Annotated[bool, Flag("also collect n-grams of the prompt and the output")] = False,
     ) -> None:
-        self.n = n
+        if n == JACOBI and window == 1:
+            raise InputError("With lookahead.n = 2, lookahead.window is 2 or more: it drafts one token less.")
         self.window = window
         self.guesses = guesses
-        generator = random.Random(inputs.seed)
-        self.rows: list[list[int]] = [[generator.choice(inputs.prompt) for _ in range(window + n - 3)]]
-        self.pool = NGramPool(guesses)
         self.pool_from_prompt = pool_from_prompt
+        self._prompt, self._seed = inputs.prompt, inputs.seed
+        self._wanted_n = n
+        # The draft size to which N was fitted; 0 before the first draft.
+        self._budget = 0
+        self._start(n)
+
+    def _start(self, n: int) -> None:
+        """Start with this N: the first row has random tokens of the prompt."""
+        self.n = n
+        self._random = random.Random(self._seed)
+        self.rows = [self._random_tokens(self.window + n - 3)]
+        self.pool = NGramPool(self.guesses if n > JACOBI else 0)
         # The last n tokens of the text, or all if there are fewer.
         self.recent: list[int] = []
-        if pool_from_prompt:
-            self._collect_text(inputs.prompt)
+        if self.pool_from_prompt:
+            self._collect_text(self._prompt)
         # The tree's nodes of the last row, set by `propose`.
         self._last_row_nodes: list[int] = []
+
+    def _random_tokens(self, count: int) -> list[int]:
+        return [self._random.choice(self._prompt) for _ in range(count)]
 
     @property
     def is_filled(self) -> bool:
@@ -127,11 +164,16 @@ class LookaheadDrafter(DepthDrafter):
         """The window, then the pool's n-grams after the pending token, the most recent first.
 
         Columns that are deeper than `depth` or do not fit into `budget` are dropped for the rest of the generation. If
-        none fits, the window is only left out of this step.
+        none fits, the first draft reduces N, as `fitting_size` says; a later draft leaves the window out.
         """
+        n, columns = fitting_size(self.n, self.window, self.guesses, budget)
+        if budget > 0 and not self._budget:
+            self._budget = budget
+            if n != self.n:
+                self._start(n)
         builder = TreeBuilder(context[-1])
         self._last_row_nodes = []
-        if self._narrow(fitting_window(self.n, self.window, self.guesses, budget), depth):
+        if self._narrow(columns if n == self.n else 0, depth):
             self._add_window(builder)
         if self.is_filled or not self._last_row_nodes:
             for ngram in self.pool.after(context[-1]):
@@ -178,11 +220,18 @@ class LookaheadDrafter(DepthDrafter):
             trunk = NoteRow("Window", "row 0", (pending, *self.rows[0]))
             below = [NoteRow("Window", f"row {number}", tuple(row)) for number, row in enumerate(self.rows[1:], 1)]
             rows = [trunk, *below, *rows]
-        return Note({"pool hits": len(hits), "tokens with n-grams in the pool": len(self.pool)}, tuple(rows))
+        facts: dict[str, Fact] = {"pool hits": len(hits), "tokens with n-grams in the pool": len(self.pool)}
+        if self.n != self._wanted_n:
+            facts["N"] = f"{self.n}, not {self._wanted_n}, whose window does not fit into {self._budget} draft tokens"
+        return Note(facts, tuple(rows))
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Make the target's tokens at the last row a new row; a full window first adds its columns to the pool."""
-        if self._last_row_nodes:
+        if self.n == JACOBI:
+            # The row's node for an accepted token is above the new pending token, so it is dropped.
+            row = list(verdict.scores.targets[len(verdict.path) :])
+            self.rows = [[*row, *self._random_tokens(self.window - 1 - len(row))]]
+        elif self._last_row_nodes:
             new_row = [verdict.scores.targets[node] for node in self._last_row_nodes]
             if self.is_filled:
                 self._collect_columns(tree.tokens[0], new_row)
@@ -214,11 +263,21 @@ class PoolDrafter(LookaheadDrafter):
 
 
 def window_size(options: Mapping[str, Any], budget: int) -> int:
-    """The number of draft tokens of the full window that fits into `budget`; 0 if none fits."""
-    columns = fitting_window(options["n"], options["window"], options["guesses"], budget)
-    return (options["n"] - 1) * columns - 1 if columns else 0
+    """The number of draft tokens of the full window that fits into `budget`; 0 for budget 0."""
+    n, columns = fitting_size(options["n"], options["window"], options["guesses"], budget)
+    return (n - 1) * columns - 1 if columns else 0
+
+
+def refuse_jacobi(options: Mapping[str, Any]) -> str:
+    """Why lookahead cannot be scored with these options; "" if it can."""
+    is_jacobi = options["n"] == JACOBI
+    return "n=2 is Jacobi, whose next draft is the model's tokens after the rejected ones" if is_jacobi else ""
 
 
 POOL_SCORING = Scoring(
-    "pool from prompt and output; the window only adds cost", PoolDrafter, {"pool_from_prompt": True}, window_size
+    "pool from prompt and output; the window only adds cost",
+    PoolDrafter,
+    {"pool_from_prompt": True},
+    window_size,
+    refuse_jacobi,
 )

@@ -63,7 +63,7 @@ class ScoredLane:
     def of(cls, name: str, options: Mapping[str, Any], num_draft: int | None = None) -> ScoredLane:
         """A lane with these options and draft size, and otherwise its method's defaults on a GPU.
 
-        Raises InputError for an option out of bounds and for a method that a transcript cannot score.
+        Raises InputError for an option out of bounds, and for a method or settings that a transcript cannot score.
         """
         method = find_method(name)
         reason = needs_target(method)
@@ -78,6 +78,9 @@ class ScoredLane:
             all_options[key] = value
         if num_draft is None or name == "vanilla":
             num_draft = method.budget("cuda", all_options)
+        reason = scoring.refuses(all_options) if scoring.refuses is not None else ""
+        if reason:
+            raise InputError(f"The lane {name} cannot be scored without its model: {reason}.")
         return cls(name, num_draft, all_options, scoring.build or method.build, scoring.part)
 
     @property

@@ -12,10 +12,13 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from specrace.core.errors import InputError
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import verify
-from specrace.drafters.lookahead import LookaheadDrafter, NGramPool, fitting_window
+from specrace.drafters import METHODS
+from specrace.drafters.jacobi import JacobiDrafter
+from specrace.drafters.lookahead import LookaheadDrafter, NGramPool, fitting_size, fitting_window
 from tests.parts import VOCAB, TableTarget, continuation, function_lane, inputs, markov, perturbed_logits, step_verdict
 
 # Values of the paper's W (columns), N (tokens of an n-gram) and G (n-grams verified in a step).
@@ -298,12 +301,57 @@ def test_a_budget_below_the_full_size_narrows_the_window(n: int, w: int, g: int,
     drafter = make_drafter(w, n, g)
     lane = function_lane([9, 8, 7], drafter, markov(3, vocab=6, order=1), num_draft=budget, max_new_tokens=400)
     sizes = [lane.step().tree.num_draft for _ in range(12)]
-    columns = fitting_window(n, w, g, budget)
-    if columns:
-        assert drafter.is_filled and len(drafter.rows[1]) == columns and bool(len(drafter.pool)) == bool(g)
-        assert all(sizes) and max(sizes) <= budget
-    else:
-        assert not any(sizes) and not drafter.is_filled
+    used_n, columns = fitting_size(n, w, g, budget)
+    assert columns and drafter.n == used_n and (used_n == n) == (fitting_window(n, w, g, budget) > 0)
+    assert drafter.is_filled and len(drafter.rows[1]) == columns and bool(len(drafter.pool)) == bool(g)
+    assert all(sizes) and max(sizes) <= budget
+
+
+@pytest.mark.parametrize(("n", "w", "g"), [*SETTINGS, (5, 15, 15)])
+def test_every_draft_size_is_used_for_drafts(n: int, w: int, g: int) -> None:
+    """Below the smallest window of N rows N falls, so that the lane is never a second vanilla."""
+    for budget in range(1, 2 * n):
+        drafter = make_drafter(w, n, g)
+        lane = function_lane([9, 8, 7], drafter, markov(3, vocab=6, order=1), num_draft=budget, max_new_tokens=60)
+        steps = []
+        while not lane.end:
+            steps.append(lane.step())
+        assert all(1 <= step.tree.num_draft <= budget for step in steps[:8])
+        assert lane.tokens == continuation([9, 8, 7], markov(3, vocab=6, order=1), 60)
+        facts = [step.note.facts.get("N", "") for step in steps if step.note is not None]
+        assert all(bool(fact) == (drafter.n != n) for fact in facts)
+
+
+def test_the_note_says_that_n_was_reduced() -> None:
+    drafter = make_drafter(15, 5, 15)
+    tree = drafter.propose([9], 4)
+    assert drafter.note(tree).facts["N"] == "3, not 5, whose window does not fit into 4 draft tokens"
+
+
+@pytest.mark.parametrize("w", [2, 3, 5, 15])
+@pytest.mark.parametrize("pool_from_prompt", [False, True])
+def test_with_n_2_lookahead_is_jacobi(w: int, pool_from_prompt: bool) -> None:
+    """As both sources say. The pending token is the first column, so the draft has W-1 tokens."""
+    for seed in range(6):
+        prompt = tuple(random.Random(seed).randrange(2, 9) for _ in range(12))
+        drafters = (
+            LookaheadDrafter(inputs(prompt, seed=seed), n=2, window=w, guesses=7, pool_from_prompt=pool_from_prompt),
+            JacobiDrafter(inputs(prompt, seed=seed)),
+        )
+        next_token = markov(seed, vocab=9, order=1)
+        lanes = [function_lane(prompt, each, next_token, num_draft=w - 1, max_new_tokens=40) for each in drafters]
+        trees: list[list[TokenTree]] = [[], []]
+        for lane, seen in zip(lanes, trees, strict=True):
+            while not lane.end:
+                seen.append(lane.step().tree)
+        assert [(tree.tokens, tree.parents) for tree in trees[0]] == [(tree.tokens, tree.parents) for tree in trees[1]]
+        assert lanes[0].tokens == lanes[1].tokens and trees[0][0].num_draft == w - 1
+
+
+def test_a_row_of_one_column_is_refused_with_n_2() -> None:
+    with pytest.raises(InputError, match=r"lookahead\.window is 2 or more"):
+        LookaheadDrafter(inputs([2, 3]), n=2, window=1)
+    assert METHODS["lookahead"].budget("cpu", {"n": 2, "window": 5, "guesses": 3}) == 4
 
 
 @pytest.mark.parametrize("n", [3, 4, 6])

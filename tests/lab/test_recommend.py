@@ -74,8 +74,8 @@ def test_an_engine_that_pads_drafts_pays_for_full_drafts(name: str) -> None:
 def test_lookahead_pays_for_its_window_although_it_is_not_scored() -> None:
     """The window has 4 rows of 15 tokens: 59 nodes in every step, in addition to the pool's."""
     curve, lane = CostCurve((1, 60, 61), (1.0, 2.0, 3.0)), ScoredLane.of("lookahead", {})
-    # A smaller budget narrows the window, which has as many n-grams as columns.
-    assert [ScoredLane.of("lookahead", {}, size).unscored_rows for size in (119, 58, 6)] == [59, 27, 0]
+    # A smaller budget narrows the window, which has as many n-grams as columns. With 6 only a window with N = 4 fits.
+    assert [ScoredLane.of("lookahead", {}, size).unscored_rows for size in (119, 58, 6)] == [59, 27, 2]
     assert step_costs(curve, lane)[:2] == [2.0, 3.0]
     scores = [RequestScore(((0, 0, 9),), 0.0, 0.0), RequestScore(((0, 0, 3), (1, 1, 3)), 0.0, 0.0)]
     sweep = scored_sweep([ScoredLane.of("vanilla", {}), lane], [(Request("none", 9, 9, False), scores)])

@@ -274,6 +274,13 @@ def test_only_lookaheads_pool_is_scored_and_the_lane_says_so() -> None:
         ScoredLane.of("lookahead", {"pool_from_prompt": "false"})
 
 
+def test_lookahead_that_is_jacobi_is_not_scored() -> None:
+    """Its pool is empty, so a score would be vanilla's, with the row's costs."""
+    with pytest.raises(InputError, match=r"cannot be scored.*n=2 is Jacobi"):
+        ScoredLane.of("lookahead", {"n": 2})
+    assert [ScoredLane.of("lookahead", {}, size).unscored_rows for size in (1, 3)] == [1, 1]
+
+
 def test_default_draft_sizes_are_those_of_a_gpu() -> None:
     assert {name: ScoredLane.of(name, {}).num_draft for name in ("trie", "prompt-lookup", "vanilla")} == {
         "trie": 32,
