@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import bz2
 import gzip
 import json
+import lzma
 import random
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import zstandard
 
 from specrace.cli import score
 from specrace.lab.transcripts import Transcript
@@ -32,6 +37,17 @@ def write(path: Path, *lines: Any) -> Path:
     """Write a file of these lines: objects as JSON, bytes as they are; compressed if its name ends in .gz."""
     data = b"".join((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n" for line in lines)
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+def pack(path: Path, data: bytes) -> Path:
+    """Write a file packed as its name's ending says; a zip has it as log.jsonl."""
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("log.jsonl", data)
+    else:
+        packers = {".gz": gzip.compress, ".zst": zstandard.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
+        path.write_bytes(packers[path.suffix](data))
     return path
 
 

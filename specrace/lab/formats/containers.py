@@ -1,143 +1,260 @@
-"""Turns a log's file into numbered rows, whatever holds them: lines of JSON, CSV or Parquet, plain or gzip.
+"""Turns a log's file into numbered rows, whatever holds them: JSON, CSV, Parquet or Arrow, packed or not.
 
 A file is read row by row, so it may have any size.
 """
 
 from __future__ import annotations
 
-import gzip
 import io
-import zlib
+import json
+import re
+import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import BinaryIO
 
 from specrace.core.errors import InputError, shorten
-from specrace.core.files import open_regular
+from specrace.lab.formats import recognise
 from specrace.lab.formats.base import MAX_LINE_BYTES, Row, parse_line
-from specrace.lab.formats.tables import PARQUET_MAGIC, csv_rows, is_csv, parquet_rows, rename, unpack
-
-GZIP_MAGIC = b"\x1f\x8b"
+from specrace.lab.formats.documents import (
+    BrokenError,
+    Found,
+    IsRow,
+    conversation_row,
+    find_rows,
+    is_message,
+    read_document,
+)
+from specrace.lab.formats.packing import DamagedError, open_text
+from specrace.lab.formats.sources import Source
+from specrace.lab.formats.tables import arrow_rows, csv_rows, is_arrow, is_csv, is_parquet, parquet_rows, rename, unpack
 
 # (number of the line, why it cannot be used). It may raise, which ends the reading.
 ReportBad = Callable[[int, str], None]
+
+# A Python object's text, which is no JSON.
+_PYTHON_LITERAL = re.compile(rb"\s*\[?\s*\{\s*'")
+# Unpacked bytes that a file may have that must be on the disk to be read.
+MAX_ON_DISK = 4 << 30
+_COPIED = 1 << 20
+
+
+def known_row(row: Row) -> bool:
+    """Whether a row is of a known format."""
+    return recognise(row) is not None
 
 
 class Rows:
     """The (number, row) of every row of a file that can be read, in order; the others go to `report_bad`.
 
     `columns`: our name -> the table's column. `pipes`: whether the file may be a pipe, which can be read only once.
-    Raises InputError for a file that cannot be read at all. A truncated gzip file ends where it is cut off, which
-    counts as one bad line.
+    `is_row` tells the rows in a larger JSON document. Raises InputError for a file that cannot be read at all. A packed
+    file ends where it is cut off or damaged, which counts as one bad line.
     """
 
     def __init__(
-        self, path: Path, columns: dict[str, str] | None, report_bad: ReportBad, *, pipes: bool = True
+        self,
+        source: Source,
+        columns: dict[str, str] | None,
+        report_bad: ReportBad,
+        *,
+        pipes: bool = True,
+        is_row: IsRow = known_row,
     ) -> None:
-        self.path = path
+        self.source = source
         self.columns = columns
         self.report_bad = report_bad
         self.pipes = pipes
-        # The kind of table that the file is, "csv" or "parquet"; "" for JSON. Known once the first row is read.
+        self.is_row = is_row
+        # The kind of table that the file is, "csv", "parquet" or "arrow"; "" for JSON. Known once a row is read.
         self.table = ""
-        # Bytes read so far of the file on disk, which may be compressed.
+        # Bytes read so far of the file on disk, which may be packed.
         self.bytes_read = 0
 
     def __iter__(self) -> Iterator[tuple[int, Row]]:
         try:
-            with open_regular(self.path, pipes=self.pipes) as raw:
+            with self.source.open(pipes=self.pipes) as raw:
                 yield from self._rows(raw)
         except OSError as error:
             reason = error.strerror or error
-            raise InputError(f"{shorten(self.path)} cannot be read ({reason}); give a JSONL file.") from error
+            raise InputError(f"{shorten(self.source)} cannot be read ({reason}); give a JSONL file.") from error
 
     def _rows(self, raw: io.BufferedReader) -> Iterator[tuple[int, Row]]:
-        rows: Iterator[tuple[int, Row | str]]
-        if raw.peek(4)[:4] == PARQUET_MAGIC:
-            self.table = "parquet"
-            rows = iter(parquet_rows(self.path))
-        elif is_csv(self.path):
-            self.table = "csv"
-            rows = self._csv_rows(raw)
-        else:
-            rows = self._json_rows(raw)
-        for number, row in rows:
-            if self.table and isinstance(row, dict):
-                self._check_columns(row)
+        for number, row in self._found(raw):
+            if raw.seekable():
+                self.bytes_read = raw.tell()
             if isinstance(row, str):
                 self.report_bad(number, row)
-            elif self.columns:
-                yield number, unpack(rename(row, self.columns))
+                continue
+            if self.table:
+                self._check_columns(row)
+            if self.columns:
+                try:
+                    row = unpack(rename(row, self.columns))
+                except ValueError as error:
+                    self.report_bad(number, str(error))
+                    continue
+            yield number, unpack(row) if self.table else row
+
+    def _found(self, raw: io.BufferedReader) -> Iterator[tuple[int, Found]]:
+        """(number, row or the reason why it cannot be used) of every row."""
+        number = 0
+        try:
+            stream = open_text(raw, self.source.name)
+            head = stream.peek(8)[:8]
+            if is_parquet(head) or is_arrow(head):
+                self.table = "parquet" if is_parquet(head) else "arrow"
+                yield from self._columnar(stream, is_plain=stream is raw and not self.source.member)
+                return
+            if is_csv(self.source.name):
+                self.table = "csv"
+                rows = csv_rows(self.source.name, stream)
             else:
-                yield number, unpack(row) if self.table else row
+                rows = self._json(stream)
+            for number, row in rows:
+                yield number, row
+        except DamagedError as error:
+            yield number + 1, str(error)
+
+    def _columnar(self, stream: io.BufferedReader, *, is_plain: bool) -> Iterator[tuple[int, Found]]:
+        read = parquet_rows if self.table == "parquet" else arrow_rows
+        with ExitStack() as stack:
+            file: Path | BinaryIO = self.source.path
+            if not is_plain:
+                file = stack.enter_context(tempfile.TemporaryFile())
+                copy_to(stream, file, self.source)
+            yield from read(file, str(self.source))
 
     def _check_columns(self, row: Row) -> None:
         """Raises InputError if the table lacks one of the named columns."""
         for column in (self.columns or {}).values():
-            if column not in row:
+            if column not in row and column.split(".")[0] not in row:
                 raise InputError(
-                    f"{shorten(self.path)} has no column {shorten(column)!r}, but {shorten(', '.join(row))}."
+                    f"{shorten(self.source)} has no column {shorten(column)!r}, but {shorten(', '.join(row))}."
                 )
 
-    def _csv_rows(self, raw: io.BufferedReader) -> Iterator[tuple[int, Row | str]]:
-        number = 0
-        try:
-            for number, row in csv_rows(self.path, self._decompressed(raw)):
-                self._note_position(raw)
-                yield number, row
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            yield number + 1, _gzip_fault(error)
-
-    def _json_rows(self, raw: io.BufferedReader) -> Iterator[tuple[int, Row | str]]:
-        for number, line in self._lines(raw):
+    def _json(self, stream: io.BufferedReader) -> Iterator[tuple[int, Found]]:
+        """The rows of lines of JSON, or of a JSON document that its first lines begin."""
+        begun, is_document = _first_lines(stream)
+        if is_document:
             try:
-                yield number, parse_line(line)
-            except ValueError as error:
-                yield number, str(error)
+                yield from read_document(stream, begun, self.is_row)
+            except BrokenError as error:
+                yield error.line, str(error)
+            return
+        holds_rows: bool | None = None
+        for number, line in _lines(begun, stream):
+            found = line if isinstance(line, str) else _parse(line)
+            if isinstance(found, str):
+                yield number, found
+                continue
+            if holds_rows is None:
+                # Told by the first line, because a line of a known format may hold anything.
+                holds_rows = not self.is_row(found) and any(find_rows(found, self.is_row))
+            rows = list(find_rows(found, self.is_row)) if holds_rows else []
+            yield from ((number, row) for row in rows or [found])
 
-    def _note_position(self, raw: io.BufferedReader) -> None:
-        if raw.seekable():
-            self.bytes_read = raw.tell()
 
-    def _lines(self, raw: io.BufferedReader) -> Iterator[tuple[int, bytes]]:
-        """(number, line) of every line that is not blank, without its end."""
-        lines = self._decompressed(raw)
-        number = 0
-        while True:
+def _parse(line: bytes) -> Found:
+    """The row in a line of JSON, or why there is none."""
+    try:
+        return parse_line(line)
+    except ValueError as error:
+        if _PYTHON_LITERAL.match(line):
+            return "this is a Python object's text (single quotes), not JSON; write it with json.dumps"
+        messages = _messages(line)
+        return conversation_row(messages) if messages else str(error)
+
+
+def _messages(line: bytes) -> list[Row]:
+    """The messages of a line that is a list of them; empty for any other line."""
+    try:
+        value = json.loads(line) if line.lstrip().startswith(b"[") else None
+    except (ValueError, RecursionError):
+        return []
+    return value if isinstance(value, list) and all(map(is_message, value)) else []
+
+
+def _first_lines(stream: io.BufferedReader) -> tuple[bytes, bool]:
+    """The first one or two lines that are not blank with what is before them, and whether a JSON document begins there.
+
+    A document's first line is a part of a value or an array; lines of JSON have an object each.
+    """
+    begun = b""
+    for _ in range(2):
+        line = b"\n"
+        while line and not line.strip(b"\xef\xbb\xbf \t\r\n"):
+            line = stream.readline(MAX_LINE_BYTES + 1)
+            begun += line
+        state = _completeness(begun)
+        if state != "part" or not line or len(line) > MAX_LINE_BYTES:
+            return begun, state == "array" or (state == "part" and bool(line))
+    return begun, state == "part"
+
+
+def _completeness(begun: bytes) -> str:
+    """Whether a text begins an "array", or is a "part" of an object, or is an object or no JSON ("")."""
+    try:
+        text = begun.decode("utf-8-sig", errors="replace").strip()
+        value, _ = json.JSONDecoder().raw_decode(text)
+    except json.JSONDecodeError as error:
+        if text[:1] not in ("{", "[") or (error.pos < len(text) and len(begun) <= MAX_LINE_BYTES):
+            return ""
+        return "array" if text[0] == "[" else "part"
+    except (ValueError, RecursionError):
+        return ""
+    if not isinstance(value, list) or any(map(is_message, value)):
+        return ""
+    return "array" if any(isinstance(element, dict | list) for element in value) else ""
+
+
+def _lines(begun: bytes, stream: io.BufferedReader) -> Iterator[tuple[int, bytes | str]]:
+    """(number, line) of every line that is not blank, with the reason instead of a line that is too long.
+
+    `begun`: what was read of the stream before.
+    """
+    number = 0
+    for reader in (io.BytesIO(begun), stream):
+        while line := reader.readline(MAX_LINE_BYTES + 1):
             number += 1
-            try:
-                line = rest = lines.readline(MAX_LINE_BYTES + 1)
-                if len(line) > MAX_LINE_BYTES:
-                    # Reported before the rest of the line is skipped, because that may never end.
-                    self.report_bad(number, f"longer than {MAX_LINE_BYTES // 1_000_000} MB; give one transcript a line")
-                    while len(rest) > MAX_LINE_BYTES and not rest.endswith(b"\n"):
-                        rest = lines.readline(MAX_LINE_BYTES + 1)
-                    continue
-            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-                self.report_bad(number, _gzip_fault(error))
-                return
-            if not line:
-                return
-            self._note_position(raw)
-            if line.strip():
+            if len(line) > MAX_LINE_BYTES:
+                rest = line
+                # Reported before the rest of the line is skipped, because that may never end.
+                yield number, f"longer than {MAX_LINE_BYTES // 1_000_000} MB; give one transcript a line"
+                while len(rest) > MAX_LINE_BYTES and not rest.endswith(b"\n"):
+                    rest = stream.readline(MAX_LINE_BYTES + 1)
+            elif line.strip():
                 yield number, line
 
-    def _decompressed(self, raw: io.BufferedReader) -> io.BufferedReader | gzip.GzipFile:
-        """A reader of the decompressed bytes. Raises InputError for a file named .gz that is not gzip."""
-        if raw.peek(2)[:2] == GZIP_MAGIC:
-            return gzip.GzipFile(fileobj=raw)
-        if self.path.suffix == ".gz" and raw.peek(1):
-            raise InputError(
-                f"{shorten(self.path)}, line 1: this is not gzip, though the name ends in .gz; rename or pack it."
-            )
-        return raw
+
+def copy_to(stream: io.BufferedReader, file: BinaryIO, source: Source) -> None:
+    """Write a file's bytes to a temporary one. Raises InputError if there are too many, DamagedError."""
+    size = 0
+    while data := stream.read(_COPIED):
+        size += len(data)
+        if size > MAX_ON_DISK:
+            raise InputError(f"{shorten(source)} unpacks to more than {MAX_ON_DISK >> 30} GB; unpack it.")
+        file.write(data)
+    file.seek(0)
 
 
-def first_row(path: Path) -> Row:
+def is_lines(source: Source) -> bool:
+    """Whether a file holds lines of JSON, plain and in UTF-8, so that it can be read from any line's offset on.
+
+    Raises OSError.
+    """
+    with source.open() as raw:
+        head = raw.peek(8)
+        if source.member or is_csv(source.name) or is_arrow(head) or is_parquet(head):
+            return False
+        try:
+            return open_text(raw, source.name) is raw and not _first_lines(raw)[1]
+        except DamagedError:
+            return False
+
+
+def first_row(source: Source) -> Row:
     """The first row of a file that can be read; empty if there is none. Raises InputError if the file is unreadable."""
-    rows = Rows(path, None, lambda *_: None, pipes=False)
+    rows = Rows(source, None, lambda *_: None, pipes=False)
     return next((row for _, row in rows), {})
-
-
-def _gzip_fault(error: Exception) -> str:
-    kind = "breaks off" if isinstance(error, EOFError) else "is damaged"
-    return f"the gzip file {kind} here; copy or write it again"

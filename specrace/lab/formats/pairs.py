@@ -1,43 +1,48 @@
-"""Looks up a batch's requests by custom_id, without keeping them in memory."""
+"""Pairs a batch's files of requests and responses, and looks up requests by custom_id on the disk."""
 
 from __future__ import annotations
 
 import hashlib
-import io
+import json
+import tempfile
 from array import array
-from pathlib import Path
+from collections.abc import Sequence
+from typing import BinaryIO
 
 import numpy as np
 
 from specrace.core.errors import InputError, shorten
 from specrace.core.files import open_regular
 from specrace.lab.formats.base import MAX_LINE_BYTES, Row, parse_line
+from specrace.lab.formats.containers import MAX_ON_DISK, Rows, first_row, is_lines
+from specrace.lab.formats.sources import Source
+
+_REQUEST = ("body", "params", "request")
+_RESPONSE = ("response", "result", "error")
 
 
 class RequestIndex:
     """Where each request of a file begins: 16 bytes each, for a hash of its custom_id and its offset.
 
-    Raises InputError for a file that cannot be read, or that is compressed, and so cannot be read at an offset.
+    A file that is not plain lines of JSON, for example a packed one, is written to a temporary file first. Raises
+    InputError for a file that cannot be read.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, source: Source) -> None:
+        self.source = source
         hashes = array("Q")
         offsets = array("Q")
-        with self._open() as file:
-            if file.peek(2)[:2] == b"\x1f\x8b":
-                raise InputError(f"{shorten(path)} is packed; unpack the file of requests, which is read at offsets.")
-            offset = 0
-            while line := file.readline(MAX_LINE_BYTES):
-                name = _request_name(line)
-                if name is not None:
-                    hashes.append(_hash(name))
-                    offsets.append(offset)
-                offset += len(line)
+        self._file = self._open()
+        offset = 0
+        while line := self._file.readline(MAX_LINE_BYTES):
+            name = _request_name(line)
+            if name is not None:
+                hashes.append(_hash(name))
+                offsets.append(offset)
+            offset += len(line)
         order = np.argsort(np.frombuffer(hashes, np.uint64), kind="stable") if hashes else np.zeros(0, np.int64)
         self._hashes = np.frombuffer(hashes, np.uint64)[order] if hashes else np.zeros(0, np.uint64)
         self._offsets = np.frombuffer(offsets, np.uint64)[order] if hashes else np.zeros(0, np.uint64)
-        self._file = self._open()
 
     def __call__(self, name: str) -> Row | None:
         """The first request with this custom_id; None if there is none."""
@@ -55,28 +60,88 @@ class RequestIndex:
         """Close the file of requests."""
         self._file.close()
 
-    def _open(self) -> io.BufferedReader:
+    def _open(self) -> BinaryIO:
         try:
-            return open_regular(self.path)
+            return open_regular(self.source.path) if is_lines(self.source) else self._as_lines()
         except OSError as error:
             reason = error.strerror or error
-            raise InputError(f"{shorten(self.path)} cannot be read ({reason}); give the file of requests.") from error
+            raise InputError(f"{shorten(self.source)} cannot be read ({reason}); give the file of requests.") from error
+
+    def _as_lines(self) -> BinaryIO:
+        """A temporary file with the rows that are requests."""
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - `close` closes it.
+        try:
+            for _, row in Rows(self.source, None, lambda *_: None, pipes=False, is_row=lambda row: bool(role(row))):
+                file.write(json.dumps(row).encode() + b"\n" if _row_name(row) is not None else b"")
+                if file.tell() > MAX_ON_DISK:
+                    raise InputError(f"{shorten(self.source)} unpacks to more than {MAX_ON_DISK >> 30} GB; unpack it.")
+            file.seek(0)
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+
+def role(row: Row) -> str:
+    """What a row is in a batch's two files, "request" or "response"; "" if it is neither, or both."""
+    if _name(row) is None:
+        return ""
+    has_request, has_response = (any(name in row for name in names) for names in (_REQUEST, _RESPONSE))
+    return "" if has_request == has_response else "request" if has_request else "response"
+
+
+def order_pair(first: Source, second: Source) -> tuple[Source, Source]:
+    """(responses, requests) of two files. Raises InputError if they are not the two files of a batch."""
+    roles = [role(first_row(source)) for source in (first, second)]
+    if sorted(roles) != ["request", "response"]:
+        raise InputError(
+            f"{shorten(first)} and {shorten(second)} are not the requests and the responses of one batch; "
+            "give two files whose lines have a custom_id, or score each file by itself."
+        )
+    return (first, second) if roles[0] == "response" else (second, first)
+
+
+def find_pairs(sources: Sequence[Source]) -> list[tuple[Source, Source | None]]:
+    """Each file with the file of its requests, None for one that has no such file; in the files' order.
+
+    Requests and responses are a pair if the first response's request is there.
+    """
+    rows = [_first_or_none(source) for source in sources]
+    found: dict[Source, Source] = {}
+    requests = [source for source, row in zip(sources, rows, strict=True) if role(row) == "request"]
+    responses = [(source, row) for source, row in zip(sources, rows, strict=True) if role(row) == "response"]
+    for asked in requests if responses else ():
+        index = RequestIndex(asked)
+        found |= {source: asked for source, row in responses if index(_name(row) or "") is not None}
+        index.close()
+    return [(source, found.get(source)) for source in sources if source not in found.values()]
+
+
+def _first_or_none(source: Source) -> Row:
+    """The first row; empty if there is none, and for a file that cannot be read, which is reported where it is read."""
+    try:
+        return first_row(source)
+    except InputError:
+        return {}
 
 
 def _hash(name: str) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode(errors="surrogatepass"), digest_size=8).digest(), "little")
 
 
+def _name(row: Row) -> str | None:
+    """What a request shares with its response: `custom_id`, Gemini's `key`."""
+    name = row.get("custom_id", row.get("key"))
+    return name if isinstance(name, str) else None
+
+
+def _row_name(row: Row) -> str | None:
+    return _name(row) if any(name in row for name in _REQUEST) else None
+
+
 def _request_name(line: bytes) -> str | None:
-    """The name of a line with a request; None for any other line."""
+    """The custom_id of a line with a request; None for any other line."""
     try:
-        row = parse_line(line) if line.strip() else {}
+        return _row_name(parse_line(line)) if line.strip() else None
     except ValueError:
         return None
-    name = _name(row)
-    return name if isinstance(name, str) and row.keys() & {"body", "params", "request"} else None
-
-
-def _name(row: Row) -> object:
-    """What a request shares with its response: OpenAI and Anthropic call it custom_id, Gemini key."""
-    return row.get("custom_id", row.get("key"))

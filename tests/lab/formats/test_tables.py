@@ -59,9 +59,10 @@ def test_unusable_rows_are_counted(tmp_path: Path) -> None:
 
 def test_an_unclosed_quotation_mark_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "MAX_LINE_BYTES", 100)
-    path = table(tmp_path / "t.csv", "prompt,output\n" + '"' + "a" * 1000 + "\n")
-    with pytest.raises(InputError, match=r"this is not CSV .field larger than"):
-        list(TranscriptFile(path))
+    for lines, reason in (("a" * 1000, "a line longer than"), ("aaaaaaaa\n" * 100, "field larger than")):
+        path = table(tmp_path / "t.csv", "prompt,output\n" + '"' + lines + "\n")
+        with pytest.raises(InputError, match=f"this is not CSV .{reason}"):
+            list(TranscriptFile(path))
 
 
 def test_a_truncated_gzip_table_is_reported(tmp_path: Path) -> None:
@@ -99,5 +100,5 @@ def test_parquet_is_read(tmp_path: Path) -> None:
     assert [(row.id, row.prompt, row.output) for row in file] == [("1", (1, 2), (3,)), ("2", (4,), (5,))]
     assert file.describe()[0] == "parquet"
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(InputError, match="this is not Parquet"):
+    with pytest.raises(InputError, match="this is not a Parquet file"):
         list(TranscriptFile(path))
