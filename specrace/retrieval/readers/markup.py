@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 
 from specrace.retrieval.limits import ReadingLimits
@@ -20,13 +21,21 @@ _INLINE = word_set(
     "a abbr b bdi bdo cite code data dfn em font i kbd mark q s samp small span strong sub sup time tt u var wbr img "
     "label ins del big"
 )
+# What opens a comment or a marked section, and what html.parser takes as its end.
+_SECTIONS = (
+    (re.compile("<(?=!--)"), re.compile(r"--\s*>")),
+    (re.compile(r"<(?=!\[(?:if|else|endif))", re.IGNORECASE), re.compile(r"\]\s*>")),
+    (re.compile(r"<(?=!\[(?!if|else|endif))", re.IGNORECASE), re.compile(r"\]\s*\]\s*>")),
+)
 
 
 def read_html(content: bytes, limits: ReadingLimits) -> Reading:
     """Read a page's visible text, with headings as addresses; its title is the first heading, else <title>."""
     page = _Page(limits)
-    page.feed(_decode(content))
+    tags, rest = _split_unfinished(_decode(content))
+    page.feed(tags)
     page.close()
+    page.handle_data(unescape(rest))
     page.end_block()
     reading = from_markdown(page.blocks.text)
     return replace(reading, title=reading.title or " ".join(page.title.split())[:MAX_TITLE_CHARS])
@@ -39,6 +48,20 @@ def _decode(content: bytes) -> str:
         with contextlib.suppress(LookupError, ValueError):
             return content.decode(encoding)
     return decode(content)
+
+
+def _split_unfinished(text: str) -> tuple[str, str]:
+    """Split a page into what html.parser reads in linear time, and a rest without tags.
+
+    It looks for the end of everything that begins with "<". Without an end it would look as far as the end of the text,
+    again and again, as in "<a <a <a".
+    """
+    for opener, end in _SECTIONS:
+        last_end = max((found.start() for found in end.finditer(text)), default=0)
+        text = text[:last_end] + opener.sub("&lt;", text[last_end:])
+    # After the last ">" no tag is complete.
+    unfinished = text.find("<", text.rfind(">") + 1)
+    return (text, "") if unfinished < 0 else (text[:unfinished], text[unfinished:])
 
 
 class _Page(HTMLParser):
