@@ -20,6 +20,7 @@ from specrace.lab.formats import Exchange, Format, find_format, is_trace, recogn
 from specrace.lab.formats.base import Message, Row, Tokens
 from specrace.lab.formats.containers import Rows
 from specrace.lab.formats.pairs import RequestIndex, find_pairs, order_pair
+from specrace.lab.formats.refused import refused_title
 from specrace.lab.formats.responses import Batch
 from specrace.lab.formats.sessions import AgentSession
 from specrace.lab.formats.sources import Source, find_sources, skipped_note
@@ -194,6 +195,11 @@ class TranscriptFile:
         head = []
         for number, row in rows:
             head.append((number, row))
+            if title := refused_title(row):
+                raise InputError(
+                    f"{shorten(self.rows.source)} is {title}: it does not keep the requests as the model got them, so "
+                    "nothing can be scored; give the log of the server or of a proxy, such as LiteLLM's."
+                )
             self.format = recognise(row)
             if self.format is None and is_trace(row):
                 raise InputError(
