@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
 class ReadingLimits:
-    """Limits on reading. `files`, `total_bytes` and `characters` bound all documents together, the others one file.
+    """Limits on reading.
 
-    `seconds` is the time that a parser may take for a file, `memory_bytes` the memory of the parsers' process.
+    `files`, `total_bytes`, `total_seconds` and `characters` bound all documents together, the others one file. `seconds`
+    is the time that a parser may take for a file, `memory_bytes` the memory of the parsers' process. `is_hostile`: every
+    file is read in that process, even one whose text only needs decoding.
     """
 
     files: int
@@ -22,6 +25,8 @@ class ReadingLimits:
     pages: int
     seconds: float
     memory_bytes: int
+    total_seconds: float = math.inf
+    is_hostile: bool = False
 
 
 COMMAND_LINE = ReadingLimits(
@@ -45,6 +50,8 @@ UPLOADS = ReadingLimits(
     pages=500,
     seconds=10.0,
     memory_bytes=2**29,
+    total_seconds=30.0,
+    is_hostile=True,
 )
 # A zip and the zips in it are opened; a zip inside those is not.
 MAX_ZIP_DEPTH = 2

@@ -37,6 +37,7 @@ class Sandbox:
 
     def __init__(self, limits: ReadingLimits) -> None:
         self._limits = limits
+        self._seconds_left = limits.total_seconds
         self._process: subprocess.Popen[bytes] | None = None
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
@@ -51,16 +52,22 @@ class Sandbox:
 
         Raises InputError if the child process does not start.
         """
+        if self._seconds_left <= 0:
+            yield "", f"is left out: all files together take more than {self._limits.total_seconds:g} seconds to read."
+            return
         try:
             process = self._running()
             request = {"path": os.fspath(file), "limits": asdict(limits)}
             _send(process.stdin, request)
-            deadline = time.monotonic() + limits.seconds
+            began = time.monotonic()
+            deadline = began + min(limits.seconds, self._seconds_left)
             while (answer := self._next(deadline)) is not None:
                 yield _to_result(answer)
+            self._seconds_left -= time.monotonic() - began
         except queue.Empty:
+            self._seconds_left -= time.monotonic() - began
             self.close()
-            yield "", f"takes more than {limits.seconds:g} seconds to read: give a smaller file."
+            yield "", f"takes more than {deadline - began:.3g} seconds to read: give a smaller file."
         except (OSError, ValueError):
             # The child has ended, most likely at its memory limit.
             self.close()

@@ -55,6 +55,15 @@ def test_a_file_that_takes_too_long_ends_only_the_child_process(sandbox: Sandbox
     assert texts(list(sandbox.read(page, COMMAND_LINE))) == [("", "They see.")]
 
 
+def test_all_files_together_have_a_time_limit_too(tmp_path: Path, page: Path) -> None:
+    slow = tmp_path / "slow.html"
+    slow.write_bytes(b"<p>word" * 1_000_000)
+    with Sandbox(replace(COMMAND_LINE, total_seconds=1e-6)) as sandbox:
+        assert "takes more than 1e-06 seconds" in str(list(sandbox.read(slow, COMMAND_LINE)))
+        sentence = "is left out: all files together take more than 1e-06 seconds to read."
+        assert list(sandbox.read(page, COMMAND_LINE)) == [("", sentence)] and sandbox._process is None
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux enforces the memory limit")
 def test_a_file_that_takes_too_much_memory_is_reported(tmp_path: Path, page: Path) -> None:
     large = tmp_path / "large.json"
