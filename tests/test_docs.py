@@ -34,6 +34,8 @@ from tests.test_layers import MAY_IMPORT
 ROOT = Path(__file__).resolve().parents[1]
 README, DOCS = ROOT / "README.md", ROOT / "docs"
 PAGES = (README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md")))
+# Pages beside data; their commands are checked like those of the docs.
+ASSET_PAGES = sorted(ASSETS.glob("**/README.md"))
 MAX_README_WORDS = 1100
 
 # Commands that do not run here; only their arguments are checked. A part of the command -> why it does not run.
@@ -43,6 +45,7 @@ NOT_RUN = {
     "torchrun": "starts a process for each GPU",
     "--device cuda": "needs a GPU",
     "--peers": "measures two more decoders on 30 questions",
+    "--num-draft 4 --temperature 0.8": "answers 30 questions; tests/tiny/test_characters.py measures one",
     "models get": "fetches 93 MB; tests/model/test_fetching.py fetches small files",
     "recommend results/": "needs the results of a sweep; tests/cli/test_recommend.py has some",
     " --add": "needs an existing index; tests/cli/test_index.py has one",
@@ -84,13 +87,15 @@ def fenced(page: Path) -> list[tuple[str, str]]:
 
 def list_commands() -> list[str]:
     """Every command in a fenced block, once."""
-    blocks = [text for page in PAGES for language, text in fenced(page) if language in ("sh", "console")]
+    blocks = [
+        text for page in (*PAGES, *ASSET_PAGES) for language, text in fenced(page) if language in ("sh", "console")
+    ]
     lines = [line.replace(".venv/bin/python ", "python ") for text in blocks for line in text.splitlines()]
     return list(dict.fromkeys(part.strip() for line in lines for part in line.split("&&") if part.strip()))
 
 
 COMMANDS = list_commands()
-RUN = [command for command in COMMANDS if "-m specrace" in command and not any(part in command for part in NOT_RUN)]
+RUN = [command for command in COMMANDS if "-m specrace " in command and not any(part in command for part in NOT_RUN)]
 # Commands within a line of text: a command's name, or a whole command.
 INLINE = sorted({text for page in PAGES for text in re.findall(r"`([^`\n]*-m specrace [^`\n]*)`", read(page))})
 
