@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from specrace.lab.formats.base import Exchange
+from specrace.lab.request_options import request_options
 
 MAX_KINDS = 30
 # A tokenizer that did not write the log makes up to this many times as many tokens of a text, or as few.
@@ -34,7 +35,8 @@ class Remarks:
     """Counts of what makes the figures of a log doubtful. `requests`: how many were scored.
 
     `warnings`: reason -> number of requests. `left_out`: reason -> number of answers not scored. `unread`: name of a
-    field whose text was not read -> number of lines.
+    field whose text was not read -> number of lines. `options`: option that engines may treat otherwise when they draft
+    -> number of requests.
     """
 
     requests: int = 0
@@ -42,12 +44,14 @@ class Remarks:
     warnings: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
     unread: Counter[str] = field(default_factory=Counter)
+    options: Counter[str] = field(default_factory=Counter)
     gaps: dict[str, Gap] = field(default_factory=dict)
 
     def add(self, exchange: Exchange, warnings: tuple[str, ...], prompt_tokens: int, output_tokens: int) -> None:
         """Count a scored request with its warnings, and compare its tokens with its usage."""
         self.requests += 1
         self.count(dict.fromkeys((*exchange.warnings, *warnings)))
+        self.options.update(request_options(exchange.parameters))
         self._compare(exchange, prompt_tokens, output_tokens)
 
     def count(self, reasons: dict[str, None]) -> None:
@@ -82,6 +86,9 @@ class Remarks:
             for name, count in self.unread.most_common(MAX_KINDS)
         ]
         told += [f"{count:,} answers are left out: {reason}." for reason, count in self.left_out.most_common()]
+        if self.options:
+            counts = ", ".join(f"{name} in {self._share(count)}" for name, count in self.options.most_common())
+            told.append(f"Engines may treat these options otherwise when they draft: {counts}.")
         if self.repeated:
             told.append(f"{self.repeated:,} answers repeat earlier ones, as history or in a copy, and count once.")
         return told

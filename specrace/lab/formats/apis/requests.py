@@ -280,4 +280,7 @@ def parameters_of(body: Row) -> Row:
     for name in _NESTED_PARAMETERS:
         nested = json_or_text(body[name]) if isinstance(body.get(name), str) else body.get(name)
         flat |= nested if isinstance(nested, dict) else {}
+    # OpenAI's Responses API has the format of the answer under this name, SGLang's the prompt.
+    if isinstance(body.get("text"), dict):
+        flat["text"] = body["text"]
     return flat | {key: value for key, value in body.items() if key not in _NO_PARAMETERS}
