@@ -39,7 +39,9 @@ FORMAT_HELP = f"the log's format: {', '.join(FORMATS)}; default: recognised from
 def add_parser(commands: Any) -> None:
     """Add `score` and its arguments to the subparsers `commands`."""
     parser = commands.add_parser("score", help="score lanes on your logs, by forced decoding; needs no model")
-    parser.add_argument("file", type=Path, metavar="LOG", help="requests and outputs, in any known format")
+    parser.add_argument(
+        "file", type=Path, metavar="LOG", help="requests and outputs, in any known format: a file, a zip or a folder"
+    )
     parser.add_argument(
         "requests",
         type=Path,
@@ -71,7 +73,8 @@ def add_log_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--columns",
         metavar="prompt=COLUMN,output=COLUMN",
-        help="which columns of a table, or fields of a line, to read",
+        help="which columns of a table, or fields of a line, to read; in objects by dotted names, as "
+        "prompt=request.body.messages,output=response.choices.0.message",
     )
     parser.add_argument(
         "--tokenizer", metavar="NAME_OR_PATH", help="for logs of text: a model's short name, folder, or tokenizer.json"
@@ -107,8 +110,13 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def open_log(options: argparse.Namespace, path: Path, requests: Path | None = None) -> TranscriptFile:
-    """Open a log as the arguments of `add_log_arguments` say. Raises InputError."""
+def open_log(
+    options: argparse.Namespace, path: Path, requests: Path | None = None, seen: set[str] | None = None
+) -> TranscriptFile:
+    """Open a log as the arguments of `add_log_arguments` say. Raises InputError.
+
+    `seen`: the answers of other logs, which are not read again.
+    """
     if options.vocab_size is not None and options.vocab_size < 1:
         raise InputError(f"--vocab-size is {options.vocab_size}; give at least 1.")
     tokenizer = None if options.tokenizer is None else find_tokenizer(options.tokenizer, quiet=options.json)
@@ -121,6 +129,7 @@ def open_log(options: argparse.Namespace, path: Path, requests: Path | None = No
         format=options.format,
         columns=None if options.columns is None else read_columns(options.columns),
         requests=requests,
+        seen=seen,
     )
 
 
@@ -167,6 +176,7 @@ def report(
         "outputs": board.outputs,
         "skipped": file.skipped,
         "skipped_by_reason": dict(file.faults.most_common()),
+        "remarks": file.remarks.sentences(),
         "looping": {"outputs": board.looping, "in_figures": True, "without_them": "tau_without_looping"},
         "settings": {
             "lanes": [lane.describe() for lane in board.lanes],
@@ -240,3 +250,4 @@ def _notes(result: dict[str, Any]) -> Iterator[str]:
         yield f"{number} outputs loop; they count in the figures, and have rows of their own under 'looping'."
     if result["skipped"]:
         yield f"{result['skipped']} bad lines were left out."
+    yield from map(clean, result["remarks"])

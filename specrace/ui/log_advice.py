@@ -91,7 +91,7 @@ def _advise(path: Path, settings: Mapping[str, Any]) -> Generator[bytes, None, b
     """Yield progress, then return the advice, both as JSON."""
     began = time.monotonic()
     # Half of the time is for reading, the other half for trying settings.
-    transcripts, left_out = yield from _read(path, settings, began + TIME_LIMIT_S / 2)
+    transcripts, left_out, remarks = yield from _read(path, settings, began + TIME_LIMIT_S / 2)
     lanes = candidates(name for engine in TITLES for name in engine_lanes(engine))
     sweep = Sweep.of(lanes, transcripts, CostCurve.from_json(settings["curve"]))
     halving = Halving(sweep, transcripts, pools(lanes, TITLES), batch=settings["batch"])
@@ -108,6 +108,7 @@ def _advise(path: Path, settings: Mapping[str, Any]) -> Generator[bytes, None, b
         "scored": len(halving.all_finalists().requests),
         "looping": halving.sweep.num_left_out,
         "left_out": left_out,
+        "remarks": remarks,
         "tried": [_tried_row(tried) for tried in halving.tried.values()],
     }
     return json.dumps({"advice": advice}, separators=(",", ":")).encode()
@@ -115,8 +116,8 @@ def _advise(path: Path, settings: Mapping[str, Any]) -> Generator[bytes, None, b
 
 def _read(
     path: Path, settings: Mapping[str, Any], deadline: float
-) -> Generator[bytes, None, tuple[list[Transcript], str]]:
-    """Yield progress, then return the requests and why others are left out ("" if none are)."""
+) -> Generator[bytes, None, tuple[list[Transcript], str, list[str]]]:
+    """Yield progress, then return the requests, why others are left out ("" if none are), and remarks on them."""
     file, _ = open_log(path, settings)
     limit_category = limit_categories()
     transcripts: list[Transcript] = []
@@ -132,7 +133,7 @@ def _read(
             yield json.dumps({"progress": {"requests": len(transcripts)}}).encode()
     if not transcripts:
         raise InputError(explain_no_requests(path, file, left_out))
-    return transcripts, left_out
+    return transcripts, left_out, file.remarks.sentences()
 
 
 def _round_progress(status: Round) -> dict[str, int]:

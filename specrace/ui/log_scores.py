@@ -340,6 +340,7 @@ def _score(path: Path, settings: dict[str, Any]) -> Generator[bytes, None, bytes
         "left_out": left_out,
         "skipped": file.skipped,
         "skipped_by_reason": file.faults.most_common(),
+        "remarks": file.remarks.sentences(),
         **scores.summary(),
         "requests": [request.to_json(tokenizer) for request in scores.kept()] if settings.get("shown", True) else [],
     }

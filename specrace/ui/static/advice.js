@@ -185,10 +185,10 @@ export class Advice {
     this.body.append(folded(`Not tested (${advice.not_tested.length})`, list(advice.not_tested)));
   }
 
-  // Sentences about requests that the figures leave out.
+  // Sentences about requests whose figures are doubtful, and about those that the figures leave out.
   describeLeftOut() {
-    const { requests, scored, looping, left_out: limit } = this.advice;
-    const sentences = [];
+    const { requests, scored, looping, left_out: limit, remarks } = this.advice;
+    const sentences = [...remarks];
     if (looping) sentences.push(`${countOf(looping, "request")} left out: their output loops, which flatters copying.`);
     if (scored < requests - looping && scored)
       sentences.push(`Time ran out: the best settings were scored on ${scored} of ${requests} requests.`);

@@ -78,6 +78,7 @@ export class Scores {
     const reasons = make("ul", "logs-reasons");
     for (const [reason, count] of scores.skipped_by_reason)
       reasons.append(make("li", "", `${countOf(count, "line")}: ${reason}.`));
+    for (const remark of scores.remarks) reasons.append(make("li", "", remark));
     const head = make("header");
     head.append(
       make("h3", "logs-best", tellBest(scores)),
