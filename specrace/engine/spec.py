@@ -13,7 +13,7 @@ from specrace.core.settings import MATCH, REJECTION, SETTINGS
 from specrace.drafters import find_method
 from specrace.drafters.base import Method
 
-DEFAULT_LANES = ("vanilla", "lookahead", "trie", "fusion")
+DEFAULT_LANES = ("vanilla", "trigram", "lookahead", "trie", "fusion")
 # The settings of `specrace.core.settings` that are fields of a spec.
 SPEC_SETTINGS = ("max_new_tokens", "num_draft", "temperature", "top_p", "top_k", "seed", "verifier")
 

@@ -34,7 +34,7 @@ class Preset:
 
 
 PRESETS = (
-    Preset("Stage", "Four lanes that differ in kind, for showing how it works.", {}, {}),
+    Preset("Stage", "Five lanes that differ in kind, for showing how it works.", {}, {}),
     Preset(
         "Fast",
         "The lanes that copy, and a short answer.",

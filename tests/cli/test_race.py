@@ -18,7 +18,7 @@ FIELDS = {
 def test_the_default_lanes_give_vanillas_text_and_quote_the_evidence(recorded) -> None:
     result, _ = recorded
     lanes = {lane["lane"]: lane for lane in result["lanes"]}
-    assert list(lanes) == ["vanilla", "lookahead", "trie", "fusion"]
+    assert list(lanes) == ["vanilla", "trigram", "lookahead", "trie", "fusion"]
     for lane in lanes.values():
         assert set(lane) >= FIELDS
         assert lane["tokens"] >= 40
