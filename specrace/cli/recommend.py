@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     seed, batch = SETTINGS["seed"].check(options.seed), _batch(options.batch)
     if options.docs and options.out is None:
         raise InputError("--docs needs --out DIR, the folder for SGLang's corpus file.")
-    folder = options.logs[0] if len(options.logs) == 1 and options.logs[0].is_dir() else None
+    folder = options.logs[0] if len(options.logs) == 1 and holds_sweep(options.logs[0]) else None
     sample = None
     if options.quick:
         sweep, sample_sweep = quick_sweep(options, folder, seed, batch)
@@ -78,6 +78,11 @@ def run(options: argparse.Namespace) -> int:
     else:
         _show(result)
     return 0
+
+
+def holds_sweep(path: Path) -> bool:
+    """Whether this is a folder that `sweep --out` wrote, and not one of logs."""
+    return path.is_dir() and SweepFolder(path).exists(resume=True)
 
 
 def _batch(text: str) -> int:

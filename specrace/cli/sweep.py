@@ -37,6 +37,7 @@ from specrace.drafters import find_method
 from specrace.engine.spec import RaceSpec
 from specrace.lab.cells import run_sweep
 from specrace.lab.forecast import forecast_sweep
+from specrace.lab.formats.pairs import pair_files
 from specrace.lab.presets import NAMES, find_curve
 from specrace.lab.score import ALL, LOOPING, MAX_CATEGORIES, ScoredLane, Tally, group_name, scorable_lanes
 from specrace.lab.sweep import SHARD_SIZE, Cell, Sweep, SweepFolder, grid_lanes
@@ -57,7 +58,7 @@ _MAX_ANSWERS_BYTES = 1_000_000_000
 def add_parser(commands: Any) -> None:
     """Add `sweep` and its arguments to the subparsers `commands`."""
     parser = commands.add_parser("sweep", help="score lanes over a grid of settings, in parallel; can be resumed")
-    parser.add_argument("logs", type=Path, nargs="*", metavar="LOG", help="requests and outputs, in any known format")
+    parser.add_argument("logs", type=Path, nargs="*", metavar="LOG", help="files and folders, in any known format")
     add_sweep_arguments(parser)
     parser.add_argument("--questions", type=Path, metavar="FILE.jsonl", help="instead of logs: the model answers these")
     add_documents_arguments(parser)
@@ -153,13 +154,20 @@ def read_grid(texts: Sequence[str]) -> tuple[list[int], dict[str, dict[str, list
 
 
 def read_logs(options: argparse.Namespace) -> list[Transcript]:
-    """Read all transcripts of the logs. Raises InputError, also if there are none or too many categories."""
+    """Read all transcripts of the logs. Raises InputError, also if there are none or too many categories.
+
+    The requests and the responses of a batch are one log. An answer that stands in several logs, as resumed sessions'
+    do, is read once.
+    """
     transcripts: list[Transcript] = []
-    for path in options.logs:
-        file = open_log(options, path)
+    seen = set[str]()
+    for path, requests in pair_files(options.logs):
+        file = open_log(options, path, requests, seen)
         transcripts += file
         for reason in file.reasons:
             print(f"Left out: {clean(reason)}", file=sys.stderr)
+        for remark in file.remarks.sentences():
+            print(f"{shorten(path.name)}: {clean(remark)}", file=sys.stderr)
     if not transcripts:
         raise InputError(f"{shorten(options.logs[0])} holds no transcript that can be scored.")
     if len({transcript.category for transcript in transcripts}) > MAX_CATEGORIES:

@@ -104,7 +104,7 @@ def test_out_gets_the_exports_the_profile_and_the_corpus(call_main: Run, log: Pa
         (("log.jsonl", "--batch", "0"), "--batch is '0'; give 1 to"),
         (("log.jsonl", "--quick", "--grid", "num_draft=4"), "leave out --grid and --keep-outputs"),
         (("nowhere",), "nowhere cannot be read"),
-        (("specrace",), "sweep.json cannot be read"),
+        (("specrace",), "specrace holds no log"),
     ],
 )
 def test_bad_arguments_print_one_sentence(call_main: Run, log: Path, arguments: tuple[str, ...], words: str) -> None:

@@ -7,6 +7,7 @@ import json
 import tempfile
 from array import array
 from collections.abc import Sequence
+from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
@@ -115,6 +116,14 @@ def find_pairs(sources: Sequence[Source]) -> list[tuple[Source, Source | None]]:
         found |= {source: asked for source, row in responses if index(_name(row) or "") is not None}
         index.close()
     return [(source, found.get(source)) for source in sources if source not in found.values()]
+
+
+def pair_files(paths: Sequence[Path]) -> list[tuple[Path, Path | None]]:
+    """Each log with the file of its requests, None for one that has no such file. Folders and zips are not opened."""
+    if len(paths) < 2:
+        return [(path, None) for path in paths]
+    pairs = find_pairs([Source(path) for path in paths])
+    return [(source.path, None if requests is None else requests.path) for source, requests in pairs]
 
 
 def _first_or_none(source: Source) -> Row:
