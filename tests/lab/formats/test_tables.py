@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import gzip
+import json
 import sys
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow
+import pyarrow.ipc
 import pytest
+from pyarrow.feather import write_feather
 from pyarrow.parquet import write_table
 
 from specrace.core.errors import InputError
 from specrace.lab.formats import tables
+from specrace.lab.formats.containers import Rows
+from specrace.lab.formats.sources import Source, find_sources
 from specrace.lab.formats.tables import read_columns
 from specrace.lab.transcripts import Transcript, TranscriptFile
+from tests.lab.parts import pack
 
 IDS = 'question,answer,kind\n"[1, 2]","[3]",qa\n'
 
@@ -102,3 +111,103 @@ def test_parquet_is_read(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(InputError, match="this is not a Parquet file"):
         list(TranscriptFile(path))
+
+
+MESSAGES = [{"role": "user", "content": "a b"}, {"role": "assistant", "content": "c"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("t.csv", 'prompt;output\n"a, b | c";"x; y"\n'),
+        ("t.csv", 'prompt\toutput\n"a, b | c"\t"x; y"\n'),
+        ("t.csv", 'prompt|output\n"a, b | c"|"x; y"\n'),
+        ("t.tsv", 'prompt,output\n"a, b | c","x; y"\n'),
+        ("t.csv", 'sep=;\r\nprompt;output\r\n"a, b | c";"x; y"\r\n'),
+        ("t.CSV", '"prompt";"output";"a,b,c"\n"a, b | c";"x; y";1\n'),
+    ],
+)
+def test_the_head_tells_what_separates_the_cells(tmp_path: Path, name: str, text: str) -> None:
+    (transcript,) = TranscriptFile(table(tmp_path / name, text), tokenize=lambda text: list(map(ord, text)))
+    assert "".join(map(chr, transcript.prompt)) == "a, b | c" and "".join(map(chr, transcript.output)) == "x; y"
+
+
+def test_a_line_of_a_table_longer_than_a_row_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "MAX_LINE_BYTES", 100)
+    path = table(tmp_path / "t.csv", "prompt_ids,output_ids\n" + "a" * 950 + '\n"[1]","[2]"\n')
+    file = TranscriptFile(path, skip_bad=True)
+    assert len(list(file)) == 1 and file.skipped == 1
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "value"),
+    [
+        ("messages", json.dumps(MESSAGES), MESSAGES),
+        ("messages", json.dumps(json.dumps(MESSAGES)), MESSAGES),
+        ("request", '{"messages": []}', {"messages": []}),
+        ("metadata", '"{\\"a\\": 1}"', {"a": 1}),
+        ("tools", "[]", []),
+        ("response", '{"choices": [{"message": {"content": "c"}}]}', {"choices": [{"message": {"content": "c"}}]}),
+        ("input", json.dumps(json.dumps(MESSAGES)), MESSAGES),
+        # A model's own text stays text.
+        ("output", '{"name": "Ann", "age": 5}', '{"name": "Ann", "age": 5}'),
+        ("output", '[{"name": "Ann"}]', '[{"name": "Ann"}]'),
+        ("response", '{"prompt": "a red house"}', '{"prompt": "a red house"}'),
+        ("completion", '"quoted"', '"quoted"'),
+        ("note", "[1, 2]", "[1, 2]"),
+        ("note", "{not json}", "{not json}"),
+        ("id", "7", "7"),
+    ],
+)
+def test_cells_that_hold_json_are_parsed_and_texts_are_not(column: str, cell: str, value: object) -> None:
+    assert tables.unpack({column: cell}) == {column: value}
+
+
+def nested(count: int) -> pyarrow.Table:
+    """Conversations as LMSYS's and WildChat's tables have them, with a time, numbers, and fields that are empty."""
+    rows: list[dict[str, Any]] = [
+        {
+            "conversation": [{"role": "user", "content": f"question {number}", "turn": None}, MESSAGES[1]],
+            "timestamp": datetime(2026, 1, 2, tzinfo=UTC),
+            "scores": [{"toxic": 0.5, "flag": True}],
+            "price": Decimal("1.5"),
+            "raw": b"bytes",
+        }
+        for number in range(count)
+    ]
+    return pyarrow.Table.from_pylist(rows)
+
+
+def write_arrow(rows: pyarrow.Table, path: Path) -> None:
+    with pyarrow.OSFile(str(path), "wb") as file, pyarrow.ipc.new_stream(file, rows.schema) as stream:
+        for batch in rows.to_batches(100):
+            stream.write(batch)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "feather"])
+@pytest.mark.parametrize("packed", ["", ".zst", ".zip"])
+def test_nested_columns_come_out_as_json_would_hold_them(tmp_path: Path, kind: str, packed: str) -> None:
+    path = tmp_path / f"t.{kind}"
+    if kind == "parquet":
+        write_table(nested(700), path, row_group_size=300)
+    elif kind == "arrow":
+        write_arrow(nested(700), path)
+    else:
+        write_feather(nested(700), path)
+    source = find_sources(pack(tmp_path / f"t{packed}", path.read_bytes()) if packed else path)[0][0]
+    rows = [row for _, row in Rows(source, None, lambda *_: None)]
+    assert len(rows) == 700
+    assert rows[699] == {
+        "conversation": [{"role": "user", "content": "question 699"}, MESSAGES[1]],
+        "timestamp": "2026-01-02 00:00:00+00:00",
+        "scores": [{"toxic": 0.5, "flag": True}],
+        "price": "1.5",
+        "raw": "bytes",
+    }
+
+
+def test_a_broken_arrow_file_is_refused(tmp_path: Path) -> None:
+    write_arrow(nested(300), tmp_path / "t.arrow")
+    (tmp_path / "t.arrow").write_bytes((tmp_path / "t.arrow").read_bytes()[:-2000])
+    with pytest.raises(InputError, match=r"t\.arrow, after row \d+: this is not an Arrow file"):
+        list(Rows(Source(tmp_path / "t.arrow"), None, lambda *_: None))
