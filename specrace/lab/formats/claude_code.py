@@ -166,11 +166,10 @@ class ClaudeCode(AgentSession):
         response = self._response(row, before)
         if response is None:
             before = before or Turn(None, fault=LOST)
-            earlier = before.response()
-            if earlier is not None:
-                self._complete(earlier)
+            if before.response is not None:
+                self._complete(before.response)
             response = Response(before, _session(row), read_label(logged, "id"), read_label(row, "uuid"))
-            response.conversation.open[response] = None
+            response.conversation.open[response.key] = response
         if response.complete:
             raise ValueError("this line of an answer comes after the next answer; sort the lines by time")
         response.add(logged.get("content"), part)
@@ -189,17 +188,16 @@ class ClaudeCode(AgentSession):
         turn: Turn | None = before
         while isinstance(turn, Results) and message_id:
             turn = turn.before
-        near = [turn] if isinstance(turn, Response) else []
-        if message_id:
-            near += [response for response in before.conversation.open if response.before is before]
-        return next((each for each in near if (each.session, each.message_id) == (_session(row), message_id)), None)
+        if isinstance(turn, Response) and (turn.session, turn.message_id) == (_session(row), message_id):
+            return turn
+        return before.conversation.open.get((_session(row), message_id or read_label(row, "uuid"), before))
 
     def _complete(self, response: Response) -> None:
         """Append the exchange of a response to which no line will be added."""
         if response.complete or response.before is None:
             return
         response.complete = True
-        response.conversation.open.pop(response, None)
+        response.conversation.open.pop(response.key, None)
         prompt, fault = read_chain(response.before)
         answer = response.message
         key = digest_of([response.message_id or response.uuid, answer]).hex()
@@ -301,7 +299,7 @@ def _read_user(content: object, before: Turn | None) -> Turn:
 
 def _note(before: Turn, turn: Turn) -> None:
     """Note at the response before a user's line what the line tells of it: a call's result, or that it was cut."""
-    response = before.response()
+    response = before.response
     if response is None:
         return
     if isinstance(turn, Results):

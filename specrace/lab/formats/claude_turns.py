@@ -14,10 +14,15 @@ _LINK = 300
 _MAX_GROWING = 64
 
 
+# (session, id, the turn before it)
+ResponseKey = tuple[str, str, "Turn | None"]
+
+
 class Turn:
     """A message and the turn before it, so that branches share the turns that they have in common.
 
     `fault`: why no answer after it can be scored, "" for none. `size`: of the whole chain, in characters of JSON.
+    `response`: the last response up to here.
     """
 
     def __init__(self, before: Turn | None, messages: list[Message] | None = None, fault: str = "") -> None:
@@ -29,6 +34,7 @@ class Turn:
         # How much of `own_size` the links have counted.
         self.counted = 0
         self.conversation: Conversation = before.conversation if before else Conversation()
+        self.response: Response | None = before.response if before else None
         self.sidechain: bool = before is not None and before.sidechain
 
     def chain(self) -> Iterator[Turn]:
@@ -37,10 +43,6 @@ class Turn:
         while turn is not None:
             yield turn
             turn = turn.before
-
-    def response(self) -> Response | None:
-        """The last response up to here."""
-        return next((turn for turn in self.chain() if isinstance(turn, Response)), None)
 
     def grow(self, messages: list[Message]) -> None:
         """Count messages that are added to this turn."""
@@ -74,6 +76,7 @@ class Response(Turn):
     def __init__(self, before: Turn, session: str, message_id: str, uuid: str) -> None:
         self.message: Message = {"role": "assistant", "content": ""}
         super().__init__(before, [self.message])
+        self.response = self
         self.session, self.message_id, self.uuid = session, message_id, uuid
         self.results: dict[str, tuple[Message, str]] = {}
         self.usage = Usage()
@@ -90,6 +93,11 @@ class Response(Turn):
             extend(self.message, part)
             self.grow([part])
 
+    @property
+    def key(self) -> ResponseKey:
+        """What the lines have in common that begin a response: their parent is the turn before it."""
+        return self.session, self.message_id or self.uuid, self.before
+
     def moved(self, before: Turn) -> Turn:
         copy = Response(before, self.session, self.message_id, self.uuid)
         copy.message, copy.messages, copy.results = self.message, self.messages, self.results
@@ -103,7 +111,7 @@ class Conversation:
 
     def __init__(self) -> None:
         self.links: list[tuple[str, str]] = []
-        self.open: dict[Response, None] = {}
+        self.open: dict[ResponseKey, Response] = {}
 
 
 def read_chain(last: Turn) -> tuple[list[Message], str]:
@@ -184,7 +192,7 @@ class Links:
 
     def _finish(self, conversation: Conversation) -> None:
         self._growing.pop(conversation, None)
-        for response in list(conversation.open):
+        for response in list(conversation.open.values()):
             self._close(response)
 
     def _shrink(self, turn: Turn) -> None:
@@ -197,7 +205,7 @@ class Links:
             self._forget(turn.conversation, set(turn.chain()))
 
     def _forget(self, conversation: Conversation, kept: Collection[Turn]) -> None:
-        for response in [response for response in conversation.open if response not in kept]:
+        for response in [response for response in conversation.open.values() if response not in kept]:
             self._close(response)
         forgotten: dict[Turn, None] = {}
         links, conversation.links = conversation.links, []

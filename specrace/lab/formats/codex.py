@@ -102,7 +102,8 @@ class _Item:
     """A message of the history, or an item that is only a fault: why no answer after it can be scored.
 
     `line`: its line in the rollout. `starts_turn`: whether a rollback may go back to it. `is_context`: whether it goes
-    with the turn after it. `is_summary`: whether it is a compaction's.
+    with the turn after it. `is_summary`: whether it is a compaction's. Of the history up to it: `digest`, `has_ids`,
+    whether calls have ids, and `first_fault`.
     """
 
     message: Message | None
@@ -111,6 +112,19 @@ class _Item:
     starts_turn: bool = False
     is_context: bool = False
     is_summary: bool = False
+    digest: bytes = b""
+    has_ids: bool = False
+    first_fault: str = ""
+
+    def follow(self, before: _Item | None) -> None:
+        """Note what the history up to this item is, which `before` ends."""
+        before = before or _START
+        self.digest = digest_of([before.digest.hex(), self.message])
+        self.has_ids = before.has_ids or _has_ids(self.message or {})
+        self.first_fault = before.first_fault or self.fault
+
+
+_START = _Item(None, 0)
 
 
 @dataclass
@@ -212,7 +226,7 @@ class Codex(AgentSession):
         if not (self._history or self._answer):
             self._root = parent or name
         if meta.get("history_base"):
-            self._history.append(_Item(None, self._line, LOST))
+            self._push(_Item(None, self._line, LOST))
         instructions = meta.get("base_instructions") or meta.get("instructions")
         text = instructions.get("text") if isinstance(instructions, dict) else instructions
         if text and self._system is None:
@@ -236,12 +250,16 @@ class Codex(AgentSession):
             self._grow([item.message])
         if item.starts_turn:
             self._usage = None
+        self._push(item)
+
+    def _push(self, item: _Item) -> None:
+        item.follow(self._history[-1] if self._history else None)
         self._history.append(item)
 
     def _grow(self, messages: list[Message]) -> None:
         self._size += size_of(messages)
         if self._size > sessions.MAX_HISTORY:
-            self._history = [_Item(None, self._line, TOO_LONG)]
+            self._set_history([_Item(None, self._line, TOO_LONG)])
             self._before_compaction = self._answer = None
             self._size = 0
             raise TooLong
@@ -254,14 +272,12 @@ class Codex(AgentSession):
         message = answer.message
         written = any(message.get(name) for name in ("content", "reasoning_content", "tool_calls"))
         prompt = [item.message for item in self._history if item.message is not None]
-        fault = next((item.fault for item in self._history if item.fault), answer.fault)
-        reason = fault or ("" if prompt else LOST)
+        last = self._history[-1] if self._history else _START
+        reason = last.first_fault or answer.fault or ("" if prompt else LOST)
         # A copy has the same conversation before it. The ids of its calls tell it from other sessions', or else the
         # session that was forked first: when Codex resumed a session in 2025, it copied it without saying from where.
-        named = any("tool_call_id" in each for each in prompt) or any(
-            "id" in call for call in message.get("tool_calls", ())
-        )
-        key = digest_of([prompt, message, None if named else self._root]).hex()
+        has_ids = last.has_ids or _has_ids(message)
+        key = digest_of([last.digest.hex(), message, "" if has_ids else self._root]).hex()
         if reason and (written or answer.fault):
             self._completed.append(left_out(self._name, reason, key))
         elif written:
@@ -270,7 +286,12 @@ class Codex(AgentSession):
             self._completed.append(Exchange(prompt, message, self._name, usage=usage, warnings=warnings, key=key))
         if written or answer.fault:
             # What the model answers with may be what makes the later prompts unusable.
-            self._history.append(_Item(message if written else None, answer.line, answer.fault))
+            self._push(_Item(message if written else None, answer.line, answer.fault))
+
+    def _set_history(self, items: list[_Item]) -> None:
+        self._history = []
+        for item in items:
+            self._push(item)
 
     def _compact(self, payload: Row) -> None:
         """Replace the history by that of a compaction. Raises ValueError."""
@@ -280,7 +301,8 @@ class Codex(AgentSession):
             kept = _summarised(self._history, payload, self._line)
         else:
             kept = _read_history(require_list(replacement, "replacement_history"), self._line)
-        self._before_compaction, self._history = self._history, kept
+        self._before_compaction = self._history
+        self._set_history(kept)
         self._compactions.append(self._line)
         self._size = 0
         self._grow([item.message for item in kept if item.message is not None])
@@ -339,7 +361,7 @@ class Codex(AgentSession):
         self._compactions.pop()
         lost = [_Item(None, self._compactions[-1] if self._compactions else 0, LOST)]
         before, self._before_compaction = self._before_compaction, None
-        self._history = lost if before is None else before
+        self._set_history(lost if before is None else before)
 
 
 def _unwrapped(row: Row) -> tuple[object, Row]:
@@ -350,6 +372,10 @@ def _unwrapped(row: Row) -> tuple[object, Row]:
     if kind in _LINES or row.get("record_type") is not None:
         return kind, row
     return ("session_meta" if kind is None and "id" in row else "response_item"), row
+
+
+def _has_ids(message: Message) -> bool:
+    return any("id" in call for call in message.get("tool_calls", ()))
 
 
 def _is_written(item: Row) -> bool:
