@@ -169,6 +169,7 @@ class Codex(AgentSession):
         self._lineage = {name}
         self._root = name
         self._system: Message | None = None
+        self._user_instructions = ""
         self._history: list[_Item] = []
         # The lines of its compactions, and the history before the last one.
         self._compactions: list[int] = []
@@ -231,6 +232,8 @@ class Codex(AgentSession):
         text = instructions.get("text") if isinstance(instructions, dict) else instructions
         if text and self._system is None:
             self._system = {"role": "system", "content": read_text(text, "the instructions")}
+            # Those of the user, which rollouts of 2025 also have as a message, as the model read them.
+            self._user_instructions = "" if meta.get("base_instructions") else text
 
     def _read_item(self, item: Row) -> None:
         """Add an item to the answer or to the history. Raises ValueError."""
@@ -250,6 +253,9 @@ class Codex(AgentSession):
             self._grow([item.message])
         if item.starts_turn:
             self._usage = None
+        instructions = self._user_instructions
+        if item.is_context and item.message and instructions and instructions in item.message["content"]:
+            self._system = None
         self._push(item)
 
     def _push(self, item: _Item) -> None:
@@ -408,6 +414,9 @@ def _read_written(item: Row, line: int) -> _Answer:
         names = {"local_shell_call": "local_shell", "tool_search_call": "tool_search"}
         arguments = next((item[key] for key in ("arguments", "input", "action") if key in item), None)
         part.message["tool_calls"] = [_call(call, item.get("name") or names.get(kind), arguments)]
+        if kind == "custom_tool_call" and isinstance(arguments, str):
+            # The model wrote text, which may happen to be JSON.
+            part.message["tool_calls"][0]["function"]["arguments"] = arguments
     return part
 
 

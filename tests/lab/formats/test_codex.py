@@ -300,6 +300,19 @@ def test_a_rollout_without_envelopes_is_read() -> None:
     assert {exchange.id for exchange in exchanges} == {"s"}
 
 
+def test_the_users_instructions_are_read_once() -> None:
+    first = line("session_meta", id="s", instructions="Use tabs.")
+    told = user("<user_instructions>\n\nUse tabs.\n\n</user_instructions>")
+    assert scored(read([first, told, user("a"), answer("A")])) == [([told["payload"]["content"][0]["text"], "a"], "A")]
+    assert scored(read([first, user("a"), answer("A")])) == [(["Use tabs.", "a"], "A")]
+
+
+def test_what_the_model_wrote_to_a_custom_tool_stays_text() -> None:
+    rows = [user("a"), item("custom_tool_call", name="calculate", input="[1, 2]", call_id="c")]
+    (only,) = read(rows)
+    assert only.output["tool_calls"][0]["function"]["arguments"] == "[1, 2]"  # type: ignore[index, call-overload]
+
+
 def usage(total: int, last: int) -> dict[str, Any]:
     counts = {"input_tokens": 10 * last, "output_tokens": last, "reasoning_output_tokens": 1}
     info = {"total_token_usage": {"total_tokens": total}, "last_token_usage": counts}
