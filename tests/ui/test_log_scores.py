@@ -91,6 +91,20 @@ def test_ids_become_text_only_if_the_tokenizer_made_them(tmp_path: Path) -> None
     assert "".join(score(path, decodes_ids=True)["requests"][0]["texts"]).endswith("Größe 🦉.")
 
 
+# A session whose only answer Claude Code wrote itself.
+API_ERROR = (
+    {"type": "user", "sessionId": "s", "uuid": "1", "parentUuid": None, "message": {"role": "user", "content": "a"}},
+    {
+        "type": "assistant",
+        "sessionId": "s",
+        "uuid": "2",
+        "parentUuid": "1",
+        "isApiErrorMessage": True,
+        "message": {"role": "assistant", "content": [{"type": "text", "text": "API Error: 529"}]},
+    },
+)
+
+
 def test_unusable_lines_are_counted_by_reason(tmp_path: Path) -> None:
     scores = score(write(tmp_path / "t.jsonl", FRESH, b"{", {"prompt_ids": [1]}, {"prompt_ids": [1]}))
     (first_reason, first_count), (second_reason, second_count) = scores["skipped_by_reason"]
@@ -103,6 +117,7 @@ def test_unusable_lines_are_counted_by_reason(tmp_path: Path) -> None:
     [
         ((b"hello",), r"^t\.jsonl holds no request that can be scored; this is not JSON .* \(1 lines\)\.$"),
         ((), r"^t\.jsonl holds no request that can be scored\.$"),
+        (API_ERROR, r"^t\.jsonl holds no request that can be scored; Claude Code wrote it, .* \(1 answers\)\.$"),
         (({"input_length": 1, "output_length": 2},), r"^t\.jsonl is a trace of lengths and block hashes"),
     ],
 )
