@@ -28,14 +28,18 @@ from specrace.model.tensor_parallel import Followers
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.sources import CorpusTables, Sources
 from specrace.retrieval.documents import Document, ignore, read_documents
-from specrace.retrieval.embedder import DEFAULT_EMBEDDER, Embedder, load_embedder
+from specrace.retrieval.embedder import DEFAULT_EMBEDDER, Embedder, SentenceEmbedder, encodable, load_embedder
 from specrace.retrieval.index import SearchIndex, open_index
 from specrace.retrieval.limits import COMMAND_LINE
+from specrace.retrieval.passages import TokenLimit
 from specrace.retrieval.prompt import Prompt, PromptStyle, build_prompt, choose_style, tokenize_document
 from specrace.retrieval.rerank import LIGHT, NONE, load_reranker
-from specrace.retrieval.retriever import Hit, Retriever
+from specrace.retrieval.retriever import Hit, Retriever, cut_to_fit
 from specrace.retrieval.store import StoredIndex
 from specrace.views.detokenize import Narrator
+
+# The share of the target's context that a passage may fill; the question, the template and the answer need the rest.
+PASSAGE_SHARE = 0.75
 
 
 @dataclass(frozen=True)
@@ -142,7 +146,7 @@ class Workbench:
         cross_encoder = load_reranker(reranker, device=target.device_type)
         if stored is None:
             on_progress("Indexing the documents")
-            passages: SearchIndex = open_index(texts, embedder, cache_dir)
+            passages: SearchIndex = open_index(texts, embedder, cache_dir, token_limits(embedder, target))
         else:
             on_progress(f"Opening the index ({stored.head.describe()})")
             passages = stored.open(embedder, reranker != NONE)
@@ -182,6 +186,11 @@ class Workbench:
     def has_model(self, model: str | Path) -> bool:
         """Whether the workbench was opened with this model: a folder, a hub id or a short name."""
         return Path(resolve(model)).resolve() == Path(resolve(self.model)).resolve()
+
+    @property
+    def token_limits(self) -> list[TokenLimit]:
+        """The most tokens of a passage, for the embedder and for the target."""
+        return token_limits(self.embedder, self.target)
 
     @property
     def num_passages(self) -> int:
@@ -267,7 +276,8 @@ class Workbench:
         """The prompt, and the passages in it: the best of `hits` that fit into the context, and at least one.
 
         `hits` are what `retrieve` returned for `top` and `noise`. If `top` is set and the model has a chat template, no
-        passages are dropped: the models that tend to have a short context are those without a template.
+        passages are dropped: the models that tend to have a short context are those without a template. A passage that
+        does not even fit alone is cut, and its place says so.
         """
         tokenizer, style = self.target.tokenizer, self.style
         prompt = build_prompt(tokenizer, question, hits, style)
@@ -275,6 +285,9 @@ class Workbench:
         while may_drop and len(hits) > 1 and not self._fits(prompt, spec):
             # With noise, dropping the last passage could change the share of irrelevant ones, so retrieve again.
             hits = self.retrieve(question, len(hits) - 1, noise, spec.seed) if noise else hits[:-1]
+            prompt = build_prompt(tokenizer, question, hits, style)
+        if len(hits) == 1 and not self._fits(prompt, spec):
+            hits = [cut_to_fit(hits[0], lambda cut: self._fits(build_prompt(tokenizer, question, [cut], style), spec))]
             prompt = build_prompt(tokenizer, question, hits, style)
         return prompt, hits
 
@@ -284,6 +297,20 @@ class Workbench:
         curve = None if self.curve is None else self.curve.near(size)
         max_draft = largest_draft(spec, self.target.device_type, curve)
         return size + spec.max_new_tokens + max_draft <= self.target.max_context
+
+
+def token_limits(embedder: Embedder, target: Target) -> list[TokenLimit]:
+    """The most tokens of a passage and its title: what the embedder reads, and a share of the target's context."""
+    tokenizer = target.tokenizer
+
+    def count(texts: Sequence[str]) -> list[int]:
+        plain = [encodable(text) for text in texts]
+        return [len(ids) for ids in tokenizer(plain, add_special_tokens=False, verbose=False)["input_ids"]]
+
+    limits = [TokenLimit(count, int(PASSAGE_SHARE * target.max_context))]
+    if isinstance(embedder, SentenceEmbedder):
+        limits.append(TokenLimit(embedder.count_covered, embedder.room))
+    return limits
 
 
 def _tokenize(target: Target, documents: Sequence[Document]) -> list[list[int]]:

@@ -18,7 +18,7 @@ from specrace.cli.arguments import (
     open_workbench,
 )
 from specrace.cli.bench import add_transcripts_argument
-from specrace.cli.questions import AUTO, FORMS, auto_count, draw_questions, read_questions
+from specrace.cli.questions import AUTO, FORMS, auto_count, draw_questions, read_questions, report_cuts
 from specrace.cli.terminal import clean, console, print_json
 from specrace.core.bundled import OPEN_QUESTIONS, QUESTIONS
 from specrace.core.errors import InputError
@@ -137,6 +137,7 @@ def prepare(
     try:
         hits = workbench.retrieve(question, passages, noise, spec.seed)
         prompt, hits = workbench.fitting_prompt(question, hits, spec, top=passages, noise=noise)
+        report_cuts(question_id, hits)
         largest = largest_draft(spec, workbench.target.device_type, workbench.curve)
         workbench.target.check_length(len(prompt.tokens), spec.max_new_tokens, largest)
     except InputError as error:

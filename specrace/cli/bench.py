@@ -21,7 +21,7 @@ from rich.progress import Progress
 
 import specrace
 from specrace.cli.arguments import add_race_arguments, open_workbench, race_spec
-from specrace.cli.questions import AUTO, FORMS, auto_count, draw_questions, read_prompts
+from specrace.cli.questions import AUTO, FORMS, auto_count, draw_questions, read_prompts, report_cuts
 from specrace.cli.tables import csv_rows, markdown, show
 from specrace.cli.terminal import clean, console, print_json, quiet_model_library
 from specrace.core.bundled import QUESTIONS
@@ -226,7 +226,8 @@ def _prompt(workbench: Any, line: Mapping[str, Any], spec: RaceSpec, options: ar
         check_prompt(line["prompt"])
         return BenchPrompt(line["id"], tuple(workbench.target.tokenizer(line["prompt"])["input_ids"]), line["prompt"])
     hits = workbench.retrieve(line["question"], options.passages, options.noise, spec.seed)
-    prompt, _ = workbench.fitting_prompt(line["question"], hits, spec, top=options.passages, noise=options.noise)
+    prompt, hits = workbench.fitting_prompt(line["question"], hits, spec, top=options.passages, noise=options.noise)
+    report_cuts(line["id"], hits)
     return BenchPrompt(line["id"], prompt.tokens, line["question"])
 
 

@@ -12,9 +12,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from specrace.cli.terminal import complain
 from specrace.core.errors import InputError
 from specrace.core.files import read_text
 from specrace.retrieval.documents import Document
+from specrace.retrieval.retriever import Hit
 from specrace.retrieval.suggestions import suggest_questions
 
 MAX_PROMPT_BYTES = 100_000_000
@@ -80,6 +82,13 @@ def read_questions(path: Path) -> list[dict[str, Any]]:
     if not all("question" in line for line in lines):
         raise InputError(f'{path} has lines without a question; give lines of {{"question": ...}}.')
     return lines
+
+
+def report_cuts(question_id: str, hits: Sequence[Hit]) -> None:
+    """Say on standard error which passages of a question were cut to fit into the model's context."""
+    for hit in hits:
+        if hit.left_out:
+            complain(f"Question {question_id}: {hit.passage.document}, {hit.passage.place}.")
 
 
 def _numbered(questions: Iterable[str]) -> list[dict[str, Any]]:

@@ -23,8 +23,8 @@ from specrace.core.files import as_input_error
 from specrace.retrieval.code_spans import is_inside
 from specrace.retrieval.documents import REPORT_S, Document, ignore
 from specrace.retrieval.embedder import Embedder, Vectors
-from specrace.retrieval.index import embedded_text, require_faiss
-from specrace.retrieval.passages import Passage
+from specrace.retrieval.index import require_faiss
+from specrace.retrieval.passages import Passage, embedded_text
 from specrace.retrieval.sentences import is_heading, split_sentences
 from specrace.retrieval.store import (
     DOCUMENTS,

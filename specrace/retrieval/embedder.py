@@ -68,10 +68,38 @@ class SentenceEmbedder:
             batches = (list(texts[first : first + COUNT_BATCH]) for first in range(0, len(texts), COUNT_BATCH))
             return [len(ids) for batch in batches for ids in self._tokenize(batch)]
 
+    def count_covered(self, texts: Sequence[str]) -> list[int]:
+        """The number of tokens in each text, but each character of a word that the vocabulary does not know counts.
+
+        The tokenizer makes one token of such a word, or of a line without blanks, and the model would read nothing.
+        """
+        with self._lock:
+            batches = (list(texts[first : first + COUNT_BATCH]) for first in range(0, len(texts), COUNT_BATCH))
+            return [count for batch in batches for count in self._covered(batch)]
+
+    @property
+    def room(self) -> int:
+        """How many tokens of a text the model reads, without the special tokens that it adds."""
+        return self.max_tokens - int(self._model.tokenizer.num_special_tokens_to_add())
+
     @property
     def max_tokens(self) -> int:
         """How many tokens of a text the model reads, including the special tokens that it adds."""
         return int(self._model.max_seq_length or sys.maxsize)
+
+    def _covered(self, texts: list[str]) -> list[int]:
+        tokenizer = self._model.tokenizer
+        encodable_texts = [encodable(text) for text in texts]
+        if tokenizer.unk_token_id is None or not tokenizer.is_fast:
+            return [len(ids) for ids in self._tokenize(texts)]
+        encoded = tokenizer(encodable_texts, add_special_tokens=False, verbose=False, return_offsets_mapping=True)
+        return [
+            sum(
+                end - start if token == tokenizer.unk_token_id else 1
+                for token, (start, end) in zip(ids, spans, strict=True)
+            )
+            for ids, spans in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
+        ]
 
     def _tokenize(self, texts: list[str]) -> list[list[int]]:
         encodable_texts = [encodable(text) for text in texts]

@@ -16,7 +16,7 @@ from specrace.core.errors import InputError
 from specrace.core.files import user_cache_folder, write_atomically
 from specrace.retrieval.documents import Document
 from specrace.retrieval.embedder import Embedder, Vectors
-from specrace.retrieval.passages import Passage, split_passages
+from specrace.retrieval.passages import Passage, TokenLimit, embedded_text, fit_passages, split_passages
 
 MAX_CACHE_FILES = 32
 _PREFIX, _SUFFIX = "passages-", ".vectors"
@@ -72,13 +72,21 @@ def rank(numbers: Iterable[int], scores: Iterable[float]) -> list[tuple[int, flo
     return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
 
 
-def open_index(documents: Sequence[Document], embedder: Embedder, cache_dir: Path | None = None) -> PassageIndex:
-    """Index the documents. If the same text was embedded before, its vectors come from `cache_dir`.
+def open_index(
+    documents: Sequence[Document],
+    embedder: Embedder,
+    cache_dir: Path | None = None,
+    limits: Sequence[TokenLimit] = (),
+) -> PassageIndex:
+    """Index the documents, in passages within `limits`. If the same text was embedded before, its vectors come from
+    `cache_dir`.
 
     `cache_dir` None is the user's cache folder. A cache that is missing, broken or stale is rebuilt; one that cannot
     be written is ignored. Raises InputError if the documents hold no text.
     """
-    passages = [passage for document in documents for passage in split_passages(document)]
+    passages = [
+        passage for document in documents for passage in fit_passages(document, split_passages(document), limits)
+    ]
     if not passages:
         raise InputError("The documents hold no text to index: give one with some text in it.")
     texts = [embedded_text(passage) for passage in passages]
@@ -89,11 +97,6 @@ def open_index(documents: Sequence[Document], embedder: Embedder, cache_dir: Pat
         if file:
             _write_vectors(file, vectors)
     return PassageIndex(passages, vectors)
-
-
-def embedded_text(passage: Passage) -> str:
-    """The text that is embedded for a passage: its document's title comes first, because it may name the subject."""
-    return f"{passage.title}\n{passage.text}"
 
 
 def _cache_file(texts: Sequence[str], embedder: Embedder, cache_dir: Path | None) -> Path | None:

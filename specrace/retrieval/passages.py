@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from specrace.retrieval.addresses import Addresses
@@ -13,12 +13,30 @@ from specrace.retrieval.code_spans import is_inside, overlapping
 from specrace.retrieval.documents import Document
 from specrace.retrieval.sentences import Span, is_heading, split_paragraphs, split_sentences
 
-__all__ = ["Passage", "count_words", "split_by_tokens", "split_passages", "split_sentences"]
+__all__ = [
+    "Passage",
+    "TokenLimit",
+    "count_words",
+    "embedded_text",
+    "fit_passages",
+    "split_by_tokens",
+    "split_passages",
+    "split_sentences",
+]
 
 # In a script without spaces, two characters count as a word. In any other, a run of more than 24 characters counts as
-# several words. The number of words then limits the number of tokens, too.
-_SPACELESS = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
-_WORD = re.compile(rf"[{_SPACELESS}]{{1,2}}|[^\s{_SPACELESS}]{{1,24}}")
+# several words. The number of words then limits the number of tokens, too. Scripts in order: Thai, Lao and Tibetan;
+# Burmese; Khmer; Tai Le to Tai Tham; Javanese and more Burmese; kana and Chinese; Korean; rare Chinese.
+_SPACELESS = (
+    "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u1950-\u1aaf\ua980-\ua9df\uaa60-\uaa7f"
+    "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f\uac00-\ud7af\U00020000-\U0003ffff"
+)
+# Vowels and tones that are written above, below or after a character: a word does not begin with one.
+_SIGNS = (
+    "\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece\u0f71-\u0f84\u0f8d-\u0fbc\u102b-\u103e\u1056-\u1059"
+    "\u105e-\u1060\u1062-\u1064\u1067-\u106d\u1071-\u1074\u1082-\u108d\u17b4-\u17d3\u17dd\u3099\u309a\uff9e\uff9f"
+)
+_WORD = re.compile(rf"[{_SPACELESS}]{{1,2}}[{_SIGNS}]*|[^\s{_SPACELESS}]{{1,24}}")
 
 
 @dataclass(frozen=True)
@@ -89,6 +107,62 @@ def _passages(document: Document, spans: Iterable[Span]) -> list[Passage]:
         )
         for start, end in spans
     ]
+
+
+@dataclass(frozen=True)
+class TokenLimit:
+    """The most tokens that a passage and its title may have together; `count` returns the number in each text."""
+
+    count: Callable[[Sequence[str]], Sequence[int]]
+    max_tokens: int
+
+
+def fit_passages(document: Document, passages: Sequence[Passage], limits: Sequence[TokenLimit]) -> list[Passage]:
+    """The document's passages; one with more tokens than a limit is cut near its middle, as often as necessary.
+
+    It is cut between paragraphs, else between sentences, words or characters. The pieces cover it, except whitespace.
+    """
+    too_long = set[int]()
+    for limit in limits:
+        counts = limit.count([embedded_text(passage) for passage in passages])
+        too_long.update(number for number, tokens in enumerate(counts) if tokens > limit.max_tokens)
+    if not too_long:
+        return list(passages)
+    addresses = Addresses(document.text, document.marks)
+    fitted = list[Passage]()
+    for number, passage in enumerate(passages):
+        if number not in too_long:
+            fitted.append(passage)
+            continue
+        for start, end in _halves(passage, 0, len(passage.text), limits):
+            first, last = passage.start + start, passage.start + end
+            place = addresses.describe(first, last) if document.marks else passage.place
+            text, code = passage.text[start:end], overlapping(passage.code, start, end)
+            fitted.append(replace(passage, start=first, end=last, text=text, place=place, code=code))
+    return fitted
+
+
+def _halves(passage: Passage, start: int, end: int, limits: Sequence[TokenLimit]) -> Iterator[Span]:
+    """Cut text[start:end] of a passage in two until every piece is within the limits, or is a single character."""
+    text = f"{passage.title}\n{passage.text[start:end]}"
+    if end - start < 2 or all(limit.count([text])[0] <= limit.max_tokens for limit in limits):
+        yield start, end
+        return
+    body = passage.text[start:end]
+    middle = start + len(body) // 2
+    for spans in (split_paragraphs(body), split_sentences(body), (word.span() for word in _WORD.finditer(body))):
+        cuts = [start + first for first, _ in spans if first]
+        if cuts:
+            middle = min(cuts, key=lambda cut: abs(cut - middle))
+            break
+    before = start + len(passage.text[start:middle].rstrip())
+    yield from _halves(passage, start, before, limits)
+    yield from _halves(passage, middle, end, limits)
+
+
+def embedded_text(passage: Passage) -> str:
+    """The text that is embedded for a passage: its document's title comes first, because it may name the subject."""
+    return f"{passage.title}\n{passage.text}"
 
 
 def count_words(text: str) -> int:

@@ -7,13 +7,13 @@ import re
 import threading
 import unicodedata
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from specrace.core.errors import InputError
-from specrace.retrieval.code_spans import is_inside
+from specrace.retrieval.code_spans import is_inside, overlapping
 from specrace.retrieval.embedder import Embedder, Vectors
 from specrace.retrieval.index import SearchIndex, rank
 from specrace.retrieval.passages import Passage, count_words, split_sentences
@@ -60,11 +60,15 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Hit:
-    """A retrieved passage, its cosine to the question (even if a reranker chose it), and its sentences in order."""
+    """A retrieved passage, its cosine to the question (even if a reranker chose it), and its sentences in order.
+
+    `left_out` is the number of the passage's characters that were left out, because they did not fit into the context.
+    """
 
     passage: Passage
     score: float
     sentences: tuple[Sentence, ...]
+    left_out: int = 0
 
 
 @dataclass(frozen=True)
@@ -192,6 +196,50 @@ class Retriever:
             split_passages.append(_SplitPassage(spans, vectors[first : first + len(spans)]))
             first += len(spans)
         return split_passages
+
+
+def cut_to_fit(hit: Hit, fits: Callable[[Hit], bool]) -> Hit:
+    """The hit with as much of its passage as fits, from the best evidence on; its place says so.
+
+    If not even one character fits, the hit as it is.
+    """
+    text = hit.passage.text
+    ranks = {sentence.evidence: sentence.start for sentence in hit.sentences if sentence.evidence}
+    begin = ranks[min(ranks)] if ranks else 0
+    fitting, too_long = 0, len(text)
+    while too_long - fitting > 1:
+        size = (fitting + too_long) // 2
+        fitting, too_long = (size, too_long) if fits(_cut(hit, begin, size)) else (fitting, size)
+    return _cut(hit, begin, fitting) if fitting else hit
+
+
+def _cut(hit: Hit, begin: int, size: int) -> Hit:
+    """A hit with `size` characters of its passage: those from `begin` on, and before it if the passage ends earlier."""
+    passage = hit.passage
+    first = max(0, min(begin, len(passage.text) - size))
+    last = first + size
+    while first < last < len(passage.text) and unicodedata.category(passage.text[last]).startswith("M"):
+        # A vowel sign stays with its letter.
+        last -= 1
+    text = passage.text[first:last]
+    first += len(text) - len(text.lstrip())
+    text = text.strip()
+    last = first + len(text)
+    note = f"cut: {len(text):,} of {len(passage.text):,} characters fit into the model's context"
+    cut = replace(
+        passage,
+        start=passage.start + first,
+        end=passage.start + last,
+        text=text,
+        place=", ".join(filter(None, (passage.place, note))),
+        code=overlapping(passage.code, first, last),
+    )
+    sentences = tuple(
+        replace(sentence, start=start - first, end=end - first, text=passage.text[start:end])
+        for sentence in hit.sentences
+        if (start := max(first, sentence.start)) < (end := min(last, sentence.end))
+    )
+    return Hit(cut, hit.score, sentences, len(passage.text) - len(text))
 
 
 def embedded_sentence(passage: Passage, sentence: str) -> str:

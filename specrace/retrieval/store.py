@@ -21,8 +21,8 @@ from specrace.core.errors import InputError
 from specrace.core.files import read_bytes, write_atomically
 from specrace.retrieval.documents import Document
 from specrace.retrieval.embedder import Embedder, Vectors
-from specrace.retrieval.index import PassageIndex, SearchIndex, embedded_text, rank, require_faiss
-from specrace.retrieval.passages import Passage
+from specrace.retrieval.index import PassageIndex, SearchIndex, rank, require_faiss
+from specrace.retrieval.passages import Passage, embedded_text
 from specrace.retrieval.rerank import CANDIDATES
 
 FORMAT, VERSION = "specrace-index", 1

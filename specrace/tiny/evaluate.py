@@ -20,8 +20,8 @@ from specrace.core.metrics import loop_tokens
 from specrace.engine.generate import generate
 from specrace.model.target import Target
 from specrace.retrieval.embedder import load_embedder
-from specrace.retrieval.index import PassageIndex, embedded_text
-from specrace.retrieval.passages import split_passages
+from specrace.retrieval.index import PassageIndex
+from specrace.retrieval.passages import embedded_text, split_passages
 from specrace.retrieval.prompt import build_prompt
 from specrace.retrieval.retriever import Hit, Retriever
 from specrace.tiny.questions import Case, make_cases

@@ -95,23 +95,27 @@ class PageEvents:
             gr.Warning(html.escape(f"Left out: {problem}", quote=False))
         examples = shown_examples(upload.examples if upload else self.examples)
         buttons = [gr.Button(text, visible=bool(text)) for text in examples]
-        return [self._status(upload, str(model or ""), str(dtype or "")), *buttons]
+        num_passages = self._workbenches.num_passages(_visit(request)) if upload else None
+        return [self._status(num_passages, str(model or ""), str(dtype or "")), *buttons]
 
     async def first_status(self, request: gr.Request) -> tuple[str, Any]:
         """The status line before a model is chosen, and the timer, which stops once the server's model is loaded."""
         # Checked before the status is read, so that the timer stops only after the last status was shown.
         clock = gr.Timer(active=False) if self.worker.settled else gr.skip()
-        return self._status(self._workbenches.upload_of(_visit(request))), clock
+        return self._status(self._workbenches.num_passages(_visit(request))), clock
 
-    def _status(self, upload: uploads.Upload | None, model: str = "", dtype: str = "") -> str:
-        """The status line's JSON: what is being loaded, or what the next race runs on."""
+    def _status(self, num_passages: int | None, model: str = "", dtype: str = "") -> str:
+        """The status line's JSON: what is being loaded, or what the next race runs on.
+
+        `num_passages` is the number of the visitor's own passages, if there are any.
+        """
         workbench, text = self.worker.workbench, self.worker.status
         if workbench is None:
             if self.worker.failure:
                 return json.dumps({"state": "failed", "text": text})
             return json.dumps({"state": "loading", "text": f"{text} …"})
-        if upload or model or dtype:
-            text = self.models.describe_ready(workbench, model, dtype, upload.num_passages if upload else None)
+        if num_passages is not None or model or dtype:
+            text = self.models.describe_ready(workbench, model, dtype, num_passages)
         return json.dumps({"state": "ready", "text": text})
 
 

@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,9 +15,9 @@ import numpy as np
 
 from specrace.core.errors import InputError
 from specrace.retrieval.documents import Document, stream_documents
-from specrace.retrieval.index import PassageIndex, embedded_text
+from specrace.retrieval.index import PassageIndex
 from specrace.retrieval.limits import UPLOADS
-from specrace.retrieval.passages import Passage, split_passages
+from specrace.retrieval.passages import Passage, embedded_text, fit_passages, split_passages
 from specrace.retrieval.readers.kinds import KIND_NAMES
 from specrace.retrieval.suggestions import suggest_questions
 
@@ -152,6 +153,16 @@ class VisitWorkbenches:
         """The visit's upload, if its files have been read."""
         return self._visits.get(visit, (None, None))[0]
 
+    def num_passages(self, visit: str) -> int | None:
+        """How many passages the visit's documents have; None if it has none. Known for certain once it has raced.
+
+        Before, the passages are those of the reading, which has no embedder to count tokens with.
+        """
+        upload, workbench = self._visits.get(visit, (None, None))
+        if workbench is not None:
+            return workbench.num_passages
+        return upload.num_passages if upload else None
+
     def forget(self, visit: str) -> None:
         """Drop the visit's upload and workbench. If its files are being read, the result will not be stored."""
         self._reading.pop(visit, None)
@@ -167,7 +178,14 @@ class VisitWorkbenches:
 
 def _index(shared: Workbench, upload: Upload) -> Generator[str, None, Workbench]:
     """Index an upload. Yields the progress before every batch, and returns a workbench on the upload."""
-    documents, passages = upload.parse()
+    documents, parsed = upload.parse()
+    by_document = {document.name: document for document in documents}
+    limits = shared.token_limits
+    passages = [
+        passage
+        for name, group in groupby(parsed, lambda passage: passage.document)
+        for passage in fit_passages(by_document[name], list(group), limits)
+    ]
     texts, vectors = [embedded_text(passage) for passage in passages], []
     for start in range(0, len(texts), BATCH_SIZE):
         yield f"Indexing your documents: {start:,} of {len(texts):,} passages …"

@@ -13,8 +13,8 @@ from transformers import AutoTokenizer, BertConfig, BertForSequenceClassificatio
 
 from specrace.core.errors import InputError
 from specrace.retrieval.embedder import Vectors, _package_folder
-from specrace.retrieval.index import PassageIndex, embedded_text
-from specrace.retrieval.passages import Passage, split_passages
+from specrace.retrieval.index import PassageIndex
+from specrace.retrieval.passages import Passage, embedded_text, split_passages
 from specrace.retrieval.rerank import CANDIDATES, load_reranker
 from specrace.retrieval.retriever import Retriever
 from tests.retrieval.words import WordEmbedder, generate_documents

@@ -8,12 +8,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from transformers import AutoTokenizer
 
+from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.errors import InputError
 from specrace.retrieval.documents import Document, read_documents
-from specrace.retrieval.embedder import load_embedder
+from specrace.retrieval.embedder import SentenceEmbedder, load_embedder
 from specrace.retrieval.index import PassageIndex
-from specrace.retrieval.passages import split_passages
+from specrace.retrieval.passages import embedded_text, split_passages
 from specrace.retrieval.retriever import Retriever
 from specrace.ui.uploads import MAX_FILES, MAX_VISITS, Upload, VisitWorkbenches, read_uploads
 from specrace.workbench import Workbench
@@ -110,9 +112,8 @@ def shared() -> Workbench:
     documents = [Document("bread.md", "Bread", "Yeast makes bread rise.")]
     passages = split_passages(documents[0])
     index = PassageIndex(passages, embedder.embed([passage.text for passage in passages]))
-    tokenizer = SimpleNamespace(chat_template="")
-    name = "not used: nothing is decoded"
-    target: Any = SimpleNamespace(name=name, tokenizer=tokenizer, config=None, prompt_style="")
+    tokenizer = AutoTokenizer.from_pretrained(BUNDLED_MODEL)
+    target: Any = SimpleNamespace(tokenizer=tokenizer, config=None, prompt_style="", max_context=2048)
     return Workbench(target, documents, Retriever(index, embedder), embedder)
 
 
@@ -172,6 +173,19 @@ def test_an_upload_is_embedded_in_batches_and_may_stop_after_any_of_them(tmp_pat
     workbench, reports = open_workbench(workbenches, "visit", counting, [file])
     assert sizes == [32, 32, 32, 6] and len(reports) == 3
     assert workbench.num_passages == 70 and workbench.retrieve("Fact 66")[0].passage.text.startswith("Fact 66.")
+
+
+def test_a_document_without_blanks_is_indexed_within_the_embedders_reach(tmp_path: Path, shared: Workbench) -> None:
+    workbenches, embedder = make_workbenches(), shared.embedder
+    assert isinstance(embedder, SentenceEmbedder)
+    file = write_file(tmp_path, "key.md", "\n\n".join(("# Key", "0f3a9c7b21" * 200, "Keep it safe.")))
+    read = workbenches.read("visit", [file])
+    assert read and workbenches.num_passages("visit") == read.num_passages == 1
+    workbench, _ = open_workbench(workbenches, "visit", shared, [file])
+    passages = workbench.retriever.index.passages
+    assert max(embedder.count_covered([embedded_text(passage) for passage in passages])) <= embedder.room
+    assert "".join(passage.text for passage in passages) == "0f3a9c7b21" * 200 + "Keep it safe."
+    assert workbenches.num_passages("visit") == len(passages) > 8
 
 
 def test_the_number_of_remembered_visits_is_bounded(tmp_path: Path, shared: Workbench) -> None:

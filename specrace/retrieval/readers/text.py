@@ -19,14 +19,14 @@ _HEADING = re.compile(r"#{1,6}[ \t]+(?P<title>[^\n]*)")
 def read_plain(content: bytes, _: ReadingLimits) -> Reading:
     """Read text with line numbers as addresses; a markdown heading at its beginning is its title."""
     text = decode(content)
-    title, marks = "", (Mark(0, "line", 1),)
+    title, marks = "", [Mark(0, "line", 1)]
     for start, end, words in islice(_headings(text, ()), 1):
         if text[:start].strip():
             break
         after_title = Mark(start, "line", text.count("\n", 0, end) + 1)
-        title, marks = words, ((*marks, after_title) if start else (after_title,))
+        title, marks = words, [*marks[: bool(start)], after_title]
         text = text[:start] + text[end:]
-    return Reading(title, text, marks, code=tuple(code_spans(text)))
+    return Reading(title, text, tuple(marks), code=tuple(code_spans(text)))
 
 
 def read_code(content: bytes, _: ReadingLimits) -> Reading:
