@@ -165,7 +165,8 @@ def _export_text(export: Mapping[str, Any]) -> str:
         f"{export['version']}"
     )
     synthetic = f"The same acceptance, for load tests: {export['synthetic']}" if export["synthetic"] else ""
-    return "\n".join(filter(None, (header, export["settings"].rstrip(), synthetic, *export["notes"]))) + "\n"
+    effects = (row["sentence"] for row in export["requests"])
+    return "\n".join(filter(None, (header, export["settings"].rstrip(), synthetic, *export["notes"], *effects))) + "\n"
 
 
 def _show(result: Mapping[str, Any]) -> None:
@@ -173,6 +174,8 @@ def _show(result: Mapping[str, Any]) -> None:
     out = console()
     for number, sentence in enumerate(result["text"]):
         out.print(clean(sentence), style="bold" if not number else "")
+    for note in result["option_notes"]:
+        out.print(clean(note))
     out.print("\nNot tested:", style="bold")
     for sentence in result["not_tested"]:
         out.print(f"- {clean(sentence)}")

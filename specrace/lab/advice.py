@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from specrace.drafters import find_method
 from specrace.lab.exports import ENGINES, Choice, Engine
 from specrace.lab.exports.profile import speculation_profile
+from specrace.lab.option_effects import option_effects
 from specrace.lab.recommend import Recommender, idle_lanes, losing_batch, losing_lanes, thriftiest
 from specrace.lab.sweep import DRAFT_SIZE_OPTIONS
 
@@ -129,6 +131,8 @@ def report(recommender: Recommender, text: Sequence[str], engine: str | None) ->
         "batches": recommender.batches,
         "requests": len(recommender.included),
         "looping": recommender.looping,
+        "options": dict(Counter(name for names in recommender.options for name in names).most_common()),
+        "option_notes": list(option_notes(recommender, engine)),
         "settings": {
             "seed": recommender.seed,
             "batch": recommender.batch,
@@ -136,6 +140,23 @@ def report(recommender: Recommender, text: Sequence[str], engine: str | None) ->
             "keep_outputs": recommender.sweep.keep_outputs,
         },
     }
+
+
+def option_notes(recommender: Recommender, engine: str | None) -> Iterator[str]:
+    """Yield a sentence for each thing that an engine does otherwise with some requests; which they are if it is None.
+
+    Options are those of `specrace.lab.request_options`.
+    """
+    if engine is not None:
+        yield from (row["sentence"] for row in option_effects(recommender.options, ENGINES[engine]))
+        return
+    counts = Counter(name for names in recommender.options for name in names).most_common()
+    if counts:
+        told = ", ".join(f"{name} in {count:,}" for name, count in counts)
+        yield (
+            f"Of {len(recommender.options):,} requests, engines may treat those with these options otherwise when they "
+            f"draft: {told}. --engine NAME says what yours does."
+        )
 
 
 def exports(recommender: Recommender) -> dict[str, dict[str, Any] | None]:
@@ -154,7 +175,8 @@ def _export(recommender: Recommender, engine: Engine) -> dict[str, Any] | None:
     row = recommender.recommendation(number)
     metrics = {name: row[name] for name in ("lane", "options", "num_draft", "tau", "speedup")}
     notes = (*export.notes, *_similar_lane(recommender, engine, number), *_plug_in(recommender, engine))
-    return {**metrics, "version": engine.version, **asdict(export), "notes": notes}
+    effects = option_effects(recommender.options, engine)
+    return {**metrics, "version": engine.version, **asdict(export), "notes": notes, "requests": effects}
 
 
 def _similar_lane(recommender: Recommender, engine: Engine, number: int) -> Iterator[str]:

@@ -68,6 +68,11 @@ class Recommender:
         return not_looping or list(range(len(requests)))
 
     @cached_property
+    def options(self) -> list[tuple[str, ...]]:
+        """The options of each included request that an engine may treat otherwise when it drafts."""
+        return [self.sweep.requests[number].options for number in self.included]
+
+    @cached_property
     def forecast(self) -> Forecast:
         """The forecast over the included requests, at the batch size."""
         return self._forecasts[self.batch]

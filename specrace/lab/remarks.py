@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from specrace.lab.formats.base import Exchange
-from specrace.lab.request_options import request_options
+from specrace.lab.request_options import ignores_end, request_options
 
 MAX_KINDS = 30
 # A tokenizer that did not write the log makes up to this many times as many tokens of a text, or as few.
@@ -50,7 +50,8 @@ class Remarks:
     def add(self, exchange: Exchange, warnings: tuple[str, ...], prompt_tokens: int, output_tokens: int) -> None:
         """Count a scored request with its warnings, and compare its tokens with its usage."""
         self.requests += 1
-        self.count(dict.fromkeys((*exchange.warnings, *warnings)))
+        past_end = (_PAST_END,) if ignores_end(exchange.parameters) else ()
+        self.count(dict.fromkeys((*exchange.warnings, *warnings, *past_end)))
         self.options.update(request_options(exchange.parameters))
         self._compare(exchange, prompt_tokens, output_tokens)
 
@@ -98,6 +99,9 @@ class Remarks:
         return f"{requests:,} of {self.requests:,} requests ({percent:.0f} %)"
 
 
+_PAST_END = (
+    "the request ignores the end of the answer (ignore_eos), and what follows repeats itself: copying looks better"
+)
 _GAPS = {
     "reasoning": "{share}: the usage counts {gap.counted:,} tokens of reasoning, and the reasoning is not in the log.",
     "output missing": (

@@ -44,8 +44,8 @@ _FILLED = {
 _SWITCHES = {
     "use_beam_search": ("use_beam_search",),
     "logprobs": ("return_logprob", "responseLogprobs"),
-    "ignore_eos": ("ignore_eos",),
 }
+OPTIONS = frozenset((*_PENALTIES, *_ABOVE, *_FILLED, *_SWITCHES, "tool_choice"))
 _FORCED = ("required", "any", "tool", "function")
 _FORMATS = (
     "json",
@@ -75,6 +75,11 @@ def request_options(parameters: Mapping[str, Any]) -> tuple[str, ...]:
     if _structures(parameters):
         found.add("structured_output")
     return tuple(sorted(found))
+
+
+def ignores_end(parameters: Mapping[str, Any]) -> bool:
+    """Whether the request asks to go on past the end of the answer, as load tests do."""
+    return _is_true(parameters.get("ignore_eos"))
 
 
 def _samples_by_default(parameters: Mapping[str, Any]) -> bool:

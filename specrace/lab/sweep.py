@@ -22,6 +22,7 @@ from specrace.core.errors import InputError, shorten
 from specrace.core.files import as_input_error, read_text, write_atomically
 from specrace.core.metrics import LaneMetrics
 from specrace.drafters import find_method
+from specrace.lab.request_options import OPTIONS
 from specrace.lab.score import ScoredLane, Tally, longest_loop
 from specrace.lab.transcripts import Transcript
 
@@ -39,12 +40,13 @@ Cell = tuple[int, int]
 
 @dataclass(frozen=True)
 class Request:
-    """What the metrics need to know of a request."""
+    """What the metrics need to know of a request, and its options, which other versions' sweeps lack."""
 
     category: str
     prompt_tokens: int
     output_tokens: int
     looping: bool
+    options: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,7 @@ class Sweep:
                 len(transcript.prompt),
                 len(transcript.output),
                 longest_loop(transcript.output) > 0,
+                transcript.options,
             )
             for transcript in transcripts
         )
@@ -166,6 +169,11 @@ class Sweep:
             "requests": [asdict(request) for request in self.requests],
         }
 
+    def is_of(self, other: Sweep) -> bool:
+        """Whether the two are of the same logs, lanes and settings."""
+        first, second = (sweep.as_json() | {"requests": None} for sweep in (self, other))
+        return first == second and self.requests == other.requests
+
     @classmethod
     def from_json(cls, description: Mapping[str, Any]) -> Sweep:
         """The sweep that `as_json` described, without scores.
@@ -176,7 +184,10 @@ class Sweep:
             raise ValueError("shards of another size")
         curve = description["cost_curve"] and CostCurve.from_json(description["cost_curve"])
         lanes = tuple(ScoredLane.of(row["lane"], row["options"], row["num_draft"]) for row in description["lanes"])
-        requests = tuple(Request(**row) for row in description["requests"])
+        requests = tuple(
+            Request(**row | {"options": tuple(name for name in row.get("options", ()) if name in OPTIONS)})
+            for row in description["requests"]
+        )
         return cls(lanes, requests, curve, bool(description["keep_outputs"]), str(description["fingerprint"]))
 
 
@@ -235,7 +246,7 @@ class SweepFolder:
             with as_input_error(file, "--out"):
                 write_atomically(file, (json.dumps(sweep.as_json(), ensure_ascii=False) + "\n").encode())
             return
-        if _read_description(file).as_json() != sweep.as_json():
+        if not _read_description(file).is_of(sweep):
             raise InputError(
                 f"{shorten(self.folder)} holds a sweep of other logs, lanes or settings; give another --out."
             )

@@ -27,6 +27,7 @@ from specrace.lab.formats.sources import Source, find_sources, skipped_note
 from specrace.lab.formats.specrace import SpecraceFormat
 from specrace.lab.redaction import explain_redaction
 from specrace.lab.remarks import Remarks
+from specrace.lab.request_options import request_options
 
 Tokenize = Callable[[str], Sequence[int]]
 # (messages, answer, offered tools, documents, the request's template arguments)
@@ -51,6 +52,7 @@ class Transcript:
     """Token ids of a prompt and its output, neither empty, all below `vocab_size`.
 
     `documents`, if known: (start, end, name) of each stretch of the prompt's tokens that comes from a document.
+    `options`: those of the request that an engine may treat otherwise when it drafts.
     """
 
     id: str
@@ -59,6 +61,7 @@ class Transcript:
     output: Tokens
     vocab_size: int
     documents: tuple[tuple[int, int, str], ...] = ()
+    options: tuple[str, ...] = ()
 
 
 class TranscriptFile:
@@ -264,7 +267,8 @@ class TranscriptFile:
             _check_range("the text", (*prompt, *output), self.vocab_size)
         self.remarks.add(exchange, warnings, len(prompt), len(output))
         size = self.vocab_size or max(max(prompt), max(output)) + 1
-        return Transcript(exchange.id, exchange.category or "none", prompt, output, size)
+        options = request_options(exchange.parameters)
+        return Transcript(exchange.id, exchange.category or "none", prompt, output, size, options=options)
 
     def _tokenized(self, exchange: Exchange) -> tuple[Tokens, Tokens, tuple[str, ...]]:
         """(prompt, output, warnings) of an exchange of texts or messages. Raises ValueError."""

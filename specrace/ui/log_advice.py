@@ -19,6 +19,7 @@ from specrace.core.errors import InputError
 from specrace.core.processors import processors
 from specrace.lab.advice import profile_file, report, sentences
 from specrace.lab.candidates import candidates, engine_lanes, pools
+from specrace.lab.exports import ENGINES
 from specrace.lab.exports.profile import PROFILE_FILE
 from specrace.lab.halving import Halving, Round, Tried
 from specrace.lab.presets import GPUS, describe_curve, find_curve
@@ -37,14 +38,7 @@ from specrace.ui.log_scores import (
 # 500 requests take a fifth of this on two processors. If the time runs out, fewer requests are tried, and the answer
 # says so.
 TIME_LIMIT_S = 120.0
-TITLES = {
-    "vllm": "vLLM",
-    "sglang": "SGLang",
-    "tensorrt-llm": "TensorRT-LLM",
-    "llama-cpp": "llama.cpp",
-    "transformers": "transformers",
-    "specrace": "specrace",
-}
+TITLES = {name: engine.title for name, engine in ENGINES.items()}
 OUR_ENGINE = "specrace"
 # Billions of parameters.
 SIZES = (1, 3, 8, 14, 32, 70)

@@ -11,9 +11,10 @@ from specrace.cli.arguments import race_spec
 from specrace.cli.main import build_parser
 from specrace.lab.exports import ENGINES
 from tests.cli.conftest import Run
-from tests.lab.parts import copying, write_log
+from tests.lab.parts import copying, write, write_log
 from tests.ui.test_log_advice import advise
 
+TWINS = ("--lanes", "vllm-ngram,sglang-ngram", "--grid", "num_draft=8")
 SMALL_GRID = ("--lanes", "prompt-lookup,suffix,trie", "--grid", "num_draft=8")
 
 
@@ -93,6 +94,49 @@ def test_out_gets_the_exports_the_profile_and_the_corpus(call_main: Run, log: Pa
     assert "--speculative-ngram-external-corpus-path sglang-corpus.jsonl" in (out / "sglang.txt").read_text()
     assert json.loads((out / "speculation_profile.json").read_text())["measured"] is True
     assert "--speculative-config" in done.stdout and "Not tested:" in done.stdout
+
+
+@pytest.fixture
+def sampled_log(tmp_path: Path) -> Path:
+    """SGLang's log of 30 requests: 10 with a presence penalty, which the others have with its neutral value."""
+    lines = [
+        {
+            "event": "request.finished",
+            "rid": str(number),
+            "obj": {
+                "input_ids": list(request.prompt),
+                "sampling_params": {"presence_penalty": 0.5 if number < 10 else 0, "temperature": 1.0},
+            },
+            "out": {"output_ids": list(request.output)},
+        }
+        for number, request in enumerate(copying(30))
+    ]
+    return write(tmp_path / "sampled.jsonl", *lines)
+
+
+def test_what_an_engine_does_with_the_requests_options_is_told(
+    call_main: Run, sampled_log: Path, tmp_path: Path
+) -> None:
+    sweep, out = tmp_path / "sweep", tmp_path / "out"
+    assert call_main("sweep", sampled_log, *TWINS, "--out", sweep).returncode == 0
+    for source, arguments in ((sampled_log, TWINS), (sweep, ())):
+        done = json.loads(call_main("recommend", source, *arguments, "--engine", "vllm", "--json").stdout)
+        assert done["options"] == {"temperature": 30, "presence_penalty": 10}
+        assert [(row["effect"], row["requests"]) for row in done["exports"]["vllm"]["requests"]] == [
+            ("slower", 10), ("as measured", 30),
+        ]  # fmt: skip
+        assert done["option_notes"][0].startswith("10 of 30 requests (33 %) have presence_penalty: vLLM 0.32.0 applies")
+    shown = call_main("recommend", sampled_log, *TWINS, "--engine", "sglang", "--out", out).stdout
+    told = "10 of 30 requests (33 %) have presence_penalty: SGLang 0.5.23 applies the same penalty"
+    assert told in " ".join(shown.split())
+    assert told in (out / "sglang.txt").read_text()
+    everywhere = call_main("recommend", sampled_log, *TWINS).stdout
+    assert "temperature in 30, presence_penalty in 10" in " ".join(everywhere.split())
+
+
+def test_a_log_without_options_says_nothing_about_them(call_main: Run, log: Path) -> None:
+    done = json.loads(call_main("recommend", log, *TWINS, "--engine", "vllm", "--json").stdout)
+    assert (done["options"], done["option_notes"], done["exports"]["vllm"]["requests"]) == ({}, [], [])
 
 
 @pytest.mark.parametrize(

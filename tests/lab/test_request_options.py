@@ -53,7 +53,7 @@ CHAT = {"messages": [{"role": "user", "content": "a"}]}
         ({"prompt": "a", "format": SCHEMA}, "structured_output"),
         # SGLang.
         ({"text": "a", "sampling_params": {"regex": "[a-z]+", "min_new_tokens": 4, "ignore_eos": True}},
-         "ignore_eos min_tokens structured_output"),
+         "min_tokens structured_output"),
         ({"text": "a", "return_logprob": True, "custom_logit_processor": "{}"}, "logits_processors logprobs"),
         # Text Generation Inference, transformers.
         ({"inputs": "a", "parameters": {"do_sample": True, "grammar": {"type": "json", "value": SCHEMA}}},
@@ -85,6 +85,14 @@ def test_options_have_one_name_in_all_apis(body: dict[str, Any], options: str) -
 )
 def test_neutral_values_are_no_options(parameters: dict[str, Any]) -> None:
     assert request_options(parameters) == ()
+
+
+def test_answers_past_their_end_are_told() -> None:
+    remarks = Remarks()
+    remarks.add(Exchange("a", "b", parameters={"ignore_eos": True}), (), 1, 1)
+    remarks.add(Exchange("a", "b", parameters={"ignore_eos": False}), (), 1, 1)
+    (told,) = remarks.sentences()
+    assert told.startswith("1 of 2 requests (50 %): the request ignores the end of the answer")
 
 
 def test_options_are_counted_with_their_share() -> None:

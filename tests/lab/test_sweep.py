@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import replace
 from functools import partial
@@ -116,6 +117,20 @@ def test_a_finished_cell_survives_a_kill_and_is_counted_once(whole: Sweep, tmp_p
     run_sweep(again, TRANSCRIPTS, folder=folder, on_progress=done.append)
     assert sorted([*done, (1, 0)]) == sorted(again.all_cells)
     assert counts(SweepFolder.load(tmp_path)) == counts(again) == counts(whole)
+
+
+def test_a_sweep_of_a_version_without_options_is_finished(whole: Sweep, tmp_path: Path) -> None:
+    folder = SweepFolder(tmp_path)
+    folder.open(whole, resume=False)
+    description = json.loads((tmp_path / DESCRIPTION).read_text())
+    for request in description["requests"]:
+        del request["options"]
+    (tmp_path / DESCRIPTION).write_text(json.dumps(description))
+    now = replace(whole, requests=tuple(replace(request, options=("n",)) for request in whole.requests))
+    SweepFolder(tmp_path).open(now, resume=True)
+    assert now.requests[0].options == ("n",)
+    with pytest.raises(InputError, match="other logs"):
+        SweepFolder(tmp_path).open(replace(now, requests=now.requests[1:]), resume=True)
 
 
 def test_another_sweep_in_the_same_folder_is_refused(whole: Sweep, tmp_path: Path) -> None:

@@ -47,21 +47,48 @@ class Export:
     notes: tuple[str, ...] = ()
 
 
+REFUSED = "refused"
+NOT_DRAFTED = "not drafted"
+IGNORED = "option ignored"
+OTHER_TEXT = "other text"
+LESS_OUTPUT = "less output"
+SLOWER = "slower"
+AS_MEASURED = "as measured"
+# What an engine can do with a request that has an option, the worst first.
+EFFECTS = (REFUSED, NOT_DRAFTED, IGNORED, OTHER_TEXT, LESS_OUTPUT, SLOWER, AS_MEASURED)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What an engine that drafts does with a request that has one of some `options` (those of `request_options`).
+
+    `kind`: one of EFFECTS. `words`: they go on after "the engine".
+    """
+
+    options: tuple[str, ...]
+    kind: str
+    words: str
+
+
 @dataclass(frozen=True)
 class Engine:
     """An engine to which lanes can be exported.
 
-    `prefix`: the names of its twins begin with it. `nearest`: our lanes that are most like its drafters. `version`: the
-    version whose source has these option names. `plug_ins`: lane -> a function that gives the settings that load our
-    drafter into the engine, where it drafts chains by a cost curve.
+    `title`: its name in sentences. `prefix`: the names of its twins begin with it. `nearest`: our lanes that are most
+    like its drafters. `version`: the version whose source has these option names. `plug_ins`: lane -> a function that
+    gives the settings that load our drafter into the engine, where it drafts chains by a cost curve. `effects`: what it
+    does with requests that have certain options, in the version `effects_of`.
     """
 
     name: str
+    title: str
     prefix: str
     nearest: tuple[str, ...]
     version: str
     export: Callable[[Choice], Export]
     plug_ins: Mapping[str, Callable[[Choice, CostCurve], str]] = field(default_factory=dict)
+    effects: tuple[Effect, ...] = ()
+    effects_of: str = ""
 
     def has(self, lane: str) -> bool:
         """Whether a lane can be exported."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from specrace.lab.exports.base import Choice, Engine, Export
+from specrace.lab.exports.base import AS_MEASURED, LESS_OUTPUT, SLOWER, Choice, Effect, Engine, Export
 
 # Our name of an option -> its flag before pull request 22397.
 OLD = {
@@ -49,4 +49,46 @@ def _mode(choice: Choice) -> tuple[str, dict[str, Any]]:
     return mode, {**options, **({"n_max": size} if mode == "cache" else {})}
 
 
-ENGINE = Engine("llama-cpp", "llamacpp-", ("prompt-lookup", "trie"), "b9682 and later", export)
+# From ggml-org/llama.cpp at 0c1e57098; each entry names its file.
+EFFECTS = (
+    # tools/server/server-context.cpp, where accepted tokens get `prob = 1.0f` and no alternatives (a TODO there).
+    Effect(
+        ("logprobs",),
+        LESS_OUTPUT,
+        "gives no probabilities for the tokens of a step that had a draft, and 1 as their own",
+    ),
+    # common/sampling.cpp, common_sampler_sample_and_accept_n; a required tool is a grammar: common/chat.cpp.
+    Effect(
+        ("structured_output", "tool_choice"),
+        SLOWER,
+        "holds each drawn token against the grammar, one after the other, which the forecast leaves out; drafts are "
+        "not cut where they break it",
+    ),
+    # The same: a token is drawn at each position by the whole chain of samplers, whose history has the accepted ones.
+    Effect(
+        (
+            "presence_penalty", "frequency_penalty", "repetition_penalty", "min_p", "logit_bias", "seed", "temperature",
+        ),
+        AS_MEASURED,
+        "draws a token at each position by all its samplers, one draw for each token of the output, and keeps the "
+        "drafts that equal it: the output is as without drafts, and the forecast holds if the log's answers were drawn "
+        "with these options",
+    ),
+    # tools/server/server-context.cpp: a slot for each child task.
+    Effect(("n",), AS_MEASURED, "decodes each choice in a slot of its own: count them all in --batch"),
+    # tools/server/server-context.cpp: n_draft_accepted grows before process_token looks for a stop.
+    Effect(
+        ("stop",), AS_MEASURED, "counts accepted tokens past a stop string in its timings, which the output leaves out"
+    ),
+)  # fmt: skip
+
+ENGINE = Engine(
+    "llama-cpp",
+    "llama.cpp",
+    "llamacpp-",
+    ("prompt-lookup", "trie"),
+    "b9682 and later",
+    export,
+    effects=EFFECTS,
+    effects_of="(0c1e57098)",
+)

@@ -12,7 +12,17 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from specrace.lab.exports.base import Choice, Engine, Export
+from specrace.lab.exports.base import (
+    AS_MEASURED,
+    IGNORED,
+    OTHER_TEXT,
+    REFUSED,
+    SLOWER,
+    Choice,
+    Effect,
+    Engine,
+    Export,
+)
 
 CORPUS_FILE = "sglang-corpus.jsonl"
 _OPTION = "--speculative-ngram-"
@@ -46,4 +56,48 @@ def corpus_lines(texts: Iterable[str]) -> str:
     return "".join(json.dumps(text, ensure_ascii=False) + "\n" for text in texts)
 
 
-ENGINE = Engine("sglang", "sglang-", ("trie",), "0.5.23", export)
+# From sgl-project/sglang 0.5.23, in python/sglang/srt: each entry names its file. NGRAM verifies by eagle_sample.
+EFFECTS = (
+    # beam_search/coordinator.py.
+    Effect(("use_beam_search",), REFUSED, "refuses beam search while it drafts"),
+    # speculative/eagle_utils.py, eagle_sample: the target's probabilities are cut by top_k and top_p only, and only
+    # DFLASH calls apply_custom_logit_processor.
+    Effect(("min_p", "logits_processors"), IGNORED, "leaves it out without a word while it drafts with NGRAM"),
+    # speculative/eagle_utils.py, "a relaxed version of penalties"; sampling/penaltylib/min_new_tokens.py.
+    Effect(
+        ("presence_penalty", "frequency_penalty", "repetition_penalty", "min_tokens"),
+        OTHER_TEXT,
+        "applies the same penalty to all positions of a step, without the drafts before them: the output is another "
+        "than without drafts",
+    ),
+    # speculative/spec_utils.py, generate_token_bitmask; managers/schedule_batch.py, grammar_needs_sync. A required or
+    # named tool is a schema: entrypoints/openai/serving_chat.py.
+    Effect(
+        ("structured_output", "tool_choice"),
+        SLOWER,
+        "walks the draft's tree on the processor to mask each node, and does not overlap such batches, which the "
+        "forecast leaves out",
+    ),
+    # speculative/ngram_worker.py, compute_spec_logprobs.
+    Effect(("logprobs",), SLOWER, "computes them for accepted tokens, too, which the forecast leaves out"),
+    # speculative/eagle_utils.py, _verify_coins; sampling/sampling_batch_info.py.
+    Effect(
+        ("seed",),
+        OTHER_TEXT,
+        "uses it only with --enable-deterministic-inference, and then draws otherwise than without drafts",
+    ),
+    # speculative/eagle_utils.py, tree_speculative_sampling_target_only and _verify_uses_greedy.
+    Effect(
+        ("temperature",),
+        AS_MEASURED,
+        "accepts a draft token with the probability that the model gives it, which is how often sampled answers go on "
+        "with it: the forecast holds on average, if the log's answers were sampled at this temperature; on processors, "
+        "Intel's and AMD's GPUs it takes the likeliest token instead, whatever the temperature",
+    ),
+    # speculative/eagle_utils.py, eagle_sample.
+    Effect(("logit_bias",), AS_MEASURED, "adds it at each draft position: the output is as without drafts"),
+    # managers/tokenizer_manager.py, parallel_sample_num.
+    Effect(("n",), AS_MEASURED, "decodes each choice as a request of its own: count them all in --batch"),
+)
+
+ENGINE = Engine("sglang", "SGLang", "sglang-", ("trie",), "0.5.23", export, effects=EFFECTS, effects_of="0.5.23")

@@ -9,7 +9,7 @@ from typing import Any
 from specrace.core.errors import InputError, shorten
 from specrace.core.files import read_text
 from specrace.drafters import METHODS, find_method
-from specrace.lab.exports.base import Choice, Engine, Export
+from specrace.lab.exports.base import AS_MEASURED, IGNORED, Choice, Effect, Engine, Export
 
 SETTINGS_FILE = "specrace-settings.json"
 _MAX_BYTES = 100_000
@@ -36,4 +36,23 @@ def read_settings(path: Path) -> dict[str, Any]:
     return {"method": method, "num_draft": num_draft, **find_method(method).check(options)}
 
 
-ENGINE = Engine("specrace", "", tuple(METHODS), "this one", export)
+# Of all options `generate` has these two (`specrace.core.sampling_params`); its draws are keyed by seed and position.
+EFFECTS = (
+    Effect(
+        ("temperature", "seed"),
+        AS_MEASURED,
+        "draws a token at each position and keeps the drafts that equal it: the output is as without drafts, and the "
+        "forecast holds on average, if the log's answers were sampled at this temperature",
+    ),
+    Effect(
+        (
+            "presence_penalty", "frequency_penalty", "repetition_penalty", "min_p", "logit_bias", "min_tokens", "stop",
+            "bad_words", "allowed_token_ids", "logits_processors", "structured_output", "tool_choice", "logprobs", "n",
+            "use_beam_search",
+        ),
+        IGNORED,
+        "has no such option",
+    ),
+)  # fmt: skip
+
+ENGINE = Engine("specrace", "specrace", "", tuple(METHODS), "this one", export, effects=EFFECTS)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from specrace.lab.exports.base import Choice, Engine, Export
+from specrace.lab.exports.base import AS_MEASURED, REFUSED, SLOWER, Choice, Effect, Engine, Export
 
 FORCED = "TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS"
 POOL = "global_pool_size"
@@ -46,4 +46,41 @@ def _config(choice: Choice) -> dict[str, Any]:
     return {"decoding_type": TYPES[choice.lane], "max_draft_len": choice.num_draft, **config}
 
 
-ENGINE = Engine("tensorrt-llm", "trtllm-", ("prompt-lookup", "suffix"), "main, November 2026", export)
+# From NVIDIA/TensorRT-LLM in November 2026; each entry names its file.
+EFFECTS = (
+    # docs/source/features/sampling.md at 05ce57bcac5b. SA drafts in one model, NGram does not:
+    # tensorrt_llm/_torch/pyexecutor/sampler/two_model_spec_dec.py.
+    Effect(
+        ("presence_penalty", "frequency_penalty", "repetition_penalty"),
+        REFUSED,
+        "refuses the request while it drafts with SA, unless speculative_config has enable_penalty: true; with NGram "
+        "it applies the penalty",
+    ),
+    Effect(
+        ("min_p",),
+        REFUSED,
+        "refuses the request while it drafts with SA, unless speculative_config has advanced_sampling_mode: fused; "
+        "with NGram it applies it",
+    ),
+    # docs/source/features/feature-combination-matrix.md at 01edceae1757.
+    Effect(("logits_processors",), REFUSED, "does not support logits processors while it drafts"),
+    Effect(("structured_output",), SLOWER, "guides each draft position, which the forecast leaves out"),
+    # two_model_spec_dec.py, _process_draft_tokens_greedy; tensorrt_llm/llmapi/llm_args.py, use_rejection_sampling.
+    Effect(
+        ("temperature",),
+        AS_MEASURED,
+        "draws a token at each position and keeps the drafts that equal it: the forecast holds on average, if the "
+        "log's answers were sampled at this temperature",
+    ),
+)
+
+ENGINE = Engine(
+    "tensorrt-llm",
+    "TensorRT-LLM",
+    "trtllm-",
+    ("prompt-lookup", "suffix"),
+    "main, November 2026",
+    export,
+    effects=EFFECTS,
+    effects_of="(main, November 2026)",
+)

@@ -12,7 +12,17 @@ from typing import Any
 
 from specrace.core.cost_curve import ASSUMED_GPU, CostCurve
 from specrace.drafters import find_method
-from specrace.lab.exports.base import Choice, Engine, Export
+from specrace.lab.exports.base import (
+    AS_MEASURED,
+    NOT_DRAFTED,
+    OTHER_TEXT,
+    REFUSED,
+    SLOWER,
+    Choice,
+    Effect,
+    Engine,
+    Export,
+)
 
 _SUFFIX = "suffix_decoding_"
 _ARCTIC = "vLLM refuses suffix without the package arctic-inference."
@@ -68,4 +78,69 @@ def _flag(config: dict[str, Any]) -> str:
     return f"--speculative-config {shlex.quote(json.dumps(config))}"
 
 
-ENGINE = Engine("vllm", "vllm-", ("prompt-lookup", "suffix"), "0.33.0", export, {"fusion": plug_in})
+# From vllm-project/vllm 0.32.0, in vllm/: each entry names its file.
+EFFECTS = (
+    # sampling_params.py, SamplingParams._validate_spec_decode.
+    Effect(("min_p", "logit_bias"), REFUSED, "refuses the request while it drafts"),
+    # v1/sample/logits_processor/__init__.py, STR_SPEC_DEC_REJECTS_LOGITSPROCS.
+    Effect(("logits_processors",), REFUSED, "does not start with logits processors of one's own and drafting"),
+    # entrypoints/generate/beam_search/online.py: max_tokens=1 for each step of a beam.
+    Effect(("use_beam_search",), NOT_DRAFTED, "decodes beams as requests for one token, which have no drafts"),
+    # v1/sample/rejection_sampler.py, apply_penalties: the history of each row holds the drafts before it.
+    Effect(
+        ("presence_penalty", "frequency_penalty", "repetition_penalty"),
+        SLOWER,
+        "applies it at each draft position, with the drafts before it as history: the output is as without drafts, and "
+        "each step does more work, which the forecast leaves out",
+    ),
+    # v1/structured_output/__init__.py, validate_tokens and grammar_bitmask; v1/core/sched/scheduler.py,
+    # update_draft_token_ids; v1/structured_output/backend_lm_format_enforcer.py. A required or named tool is a schema:
+    # tool_parsers/abstract_tool_parser.py, adjust_request.
+    Effect(
+        ("structured_output", "tool_choice"),
+        SLOWER,
+        "cuts each draft at the first token that the grammar forbids, and makes a mask for each draft position, which "
+        "the forecast leaves out; the backend lm-format-enforcer refuses such requests while it drafts",
+    ),
+    # v1/sample/rejection_sampler.py, _get_logprobs_tensors; docs/features/speculative_decoding/README.md, "Logprob
+    # Stability".
+    Effect(
+        ("logprobs",),
+        SLOWER,
+        "computes them for the drafts, too, which the forecast leaves out, and does not promise the same values",
+    ),
+    # v1/worker/gpu/spec_decode/rejection_sampler_utils.py, _rejection_kernel: a draft's acceptance is a draw, too.
+    Effect(("seed",), OTHER_TEXT, "draws otherwise than without drafts: the same seed gives another text"),
+    # v1/sample/rejection_sampler.py, rejection_random_sample_kernel: without draft probabilities a draft token is
+    # accepted with the target's probability.
+    Effect(
+        ("temperature",),
+        AS_MEASURED,
+        "accepts a draft token with the probability that the model gives it, which is how often sampled answers go on "
+        "with it: the forecast holds on average, if the log's answers were sampled at this temperature",
+    ),
+    # v1/sample/rejection_sampler.py, apply_logits_processors.
+    Effect(
+        ("min_tokens", "bad_words", "allowed_token_ids"),
+        AS_MEASURED,
+        "applies it at each draft position: the output is as without drafts",
+    ),
+    # v1/engine/parallel_sampling.py: each choice is a request of its own.
+    Effect(("n",), AS_MEASURED, "decodes each choice as a request of its own: count them all in --batch"),
+    # v1/core/sched/scheduler.py, update_from_output counts before it looks for a stop.
+    Effect(
+        ("stop",), AS_MEASURED, "counts accepted tokens past a stop string in its metrics, which the output leaves out"
+    ),
+)
+
+ENGINE = Engine(
+    "vllm",
+    "vLLM",
+    "vllm-",
+    ("prompt-lookup", "suffix"),
+    "0.33.0",
+    export,
+    {"fusion": plug_in},
+    effects=EFFECTS,
+    effects_of="0.32.0",
+)

@@ -44,9 +44,10 @@ export function describeGroup({ advice, best, lane }) {
 }
 
 // The files that an engine's export can be saved as: {name: text}.
-export function listFiles({ engine, export: { settings, synthetic, notes, files } }) {
+export function listFiles({ engine, export: { settings, synthetic, notes, requests, files } }) {
   const loadTest = synthetic ? [`# The same acceptance, for load tests:\n${synthetic}`] : [];
-  const lines = [settings.trimEnd(), ...loadTest, ...notes.map((note) => `# ${note}`)];
+  const remarks = [...notes, ...requests.map(({ sentence }) => sentence)];
+  const lines = [settings.trimEnd(), ...loadTest, ...remarks.map((remark) => `# ${remark}`)];
   return { [`${engine}.${settings.trimEnd().includes("\n") ? "yaml" : "txt"}`]: `${lines.join("\n")}\n`, ...files };
 }
 
@@ -181,6 +182,8 @@ export class Advice {
     verdict.append(make("b", "", what), make("span", "", why));
     const text = make("div", "advice-text");
     text.append(make("p", "", [...advice.text, ...this.describeLeftOut()].join(" ")), make("p", "", FORECAST));
+    const treated = advice.export.requests.map(({ sentence }) => sentence);
+    if (treated.length) text.append(list(treated));
     this.body.replaceChildren(verdict, ...this.export(advice), text, ...this.groups(advice));
     this.body.append(folded(`Not tested (${advice.not_tested.length})`, list(advice.not_tested)));
   }

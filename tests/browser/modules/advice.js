@@ -26,6 +26,7 @@ function engine(name, more = {}) {
       settings: `--${name} '{"a": 1}'\n`,
       synthetic: "--synthetic",
       notes: ["A note."],
+      requests: [{ sentence: `3 of 4 requests have ${HOSTILE}.` }],
       files: { "s.json": "{}" },
     },
     ...more,
@@ -38,6 +39,7 @@ const ADVICE = {
   scored: 4,
   looping: 1,
   left_out: "the page takes 9 of them",
+  remarks: [],
   tried: [["some-lane", { n: 3, m: 1 }, 8, 4, 2, 1.9]],
 };
 
@@ -87,7 +89,7 @@ export const cases = {
     ],
     [
       {
-        "vllm.txt": `--vllm '{"a": 1}'\n# The same acceptance, for load tests:\n--synthetic\n# A note.\n`,
+        "vllm.txt": `--vllm '{"a": 1}'\n# The same acceptance, for load tests:\n--synthetic\n# A note.\n# 3 of 4 requests have ${HOSTILE}.\n`,
         "s.json": "{}",
       },
       ["t.yaml", "s.json"],
