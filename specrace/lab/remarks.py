@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from specrace.lab.formats.base import Exchange
+from specrace.lab.formats.sources import count_files
 from specrace.lab.request_options import ignores_end, request_options
 
 MAX_KINDS = 30
@@ -36,7 +37,7 @@ class Remarks:
 
     `warnings`: reason -> number of requests. `left_out`: reason -> number of answers not scored. `unread`: name of a
     field whose text was not read -> number of lines. `options`: option that engines may treat otherwise when they draft
-    -> number of requests.
+    -> number of requests. `other_files`: names of files in the log's folder or zip that are no logs.
     """
 
     requests: int = 0
@@ -46,6 +47,7 @@ class Remarks:
     unread: Counter[str] = field(default_factory=Counter)
     options: Counter[str] = field(default_factory=Counter)
     gaps: dict[str, Gap] = field(default_factory=dict)
+    other_files: list[str] = field(default_factory=list)
 
     def add(self, exchange: Exchange, warnings: tuple[str, ...], prompt_tokens: int, output_tokens: int) -> None:
         """Count a scored request with its warnings, and compare its tokens with its usage."""
@@ -92,6 +94,8 @@ class Remarks:
             told.append(f"Engines may treat these options otherwise when they draft: {counts}.")
         if self.repeated:
             told.append(f"{self.repeated:,} answers repeat earlier ones, as history or in a copy, and count once.")
+        if self.other_files:
+            told.append(f"Not read, because they are no logs: {count_files(self.other_files)}.")
         return told
 
     def _share(self, requests: int) -> str:

@@ -23,7 +23,7 @@ from specrace.lab.formats.pairs import RequestIndex, find_pairs, order_pair
 from specrace.lab.formats.refused import refused_title
 from specrace.lab.formats.responses import Batch
 from specrace.lab.formats.sessions import AgentSession
-from specrace.lab.formats.sources import Source, find_sources, skipped_note
+from specrace.lab.formats.sources import Source, find_sources
 from specrace.lab.formats.specrace import SpecraceFormat
 from specrace.lab.redaction import explain_redaction
 from specrace.lab.remarks import Remarks
@@ -120,8 +120,7 @@ class TranscriptFile:
                 skipped.append(str(source.name))
                 continue
             yield from self._transcripts(iter(self.rows), requests or source)
-        if skipped:
-            self.reasons.append(f"{shorten(self.path)} was read{skipped_note(skipped)} that are no logs.")
+        self.remarks.other_files = skipped
 
     def _logs(self) -> tuple[list[tuple[Source, Source | None]], list[str]]:
         """Each file of the log with the file of its requests, and the names of other files beside them."""

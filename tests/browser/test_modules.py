@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,12 +18,15 @@ from starlette.staticfiles import StaticFiles
 from starlette.testclient import TestClient
 
 from specrace.core.events import Started, Step
+from specrace.lab.transcripts import TranscriptFile
 from specrace.ui.scripts import STATIC
 from specrace.views.frames import RaceView
 from specrace.views.recording_check import read_recording
 from specrace.views.reel import reel_json
 from tests.browser.apps import ROOT
 from tests.browser.parts import RECORDINGS, SIX_LANES
+from tests.lab.formats.test_pairs import by_letter
+from tests.lab.formats.written import batch_pair
 
 pytestmark = pytest.mark.browser
 
@@ -156,3 +160,23 @@ def test_the_page_offers_only_what_the_server_supports(page: Page) -> None:
         page.keyboard.press("l")
         assert page.locator("dialog.logs[open]").count() == files
     assert offered == {True: ({"logs", "gallery"}, {"l", "g"}), False: ({"gallery"}, {"g"})}
+
+
+def test_a_batch_that_the_page_zips_is_scored_as_its_two_files(page: Page, tmp_path: Path) -> None:
+    requests, responses = batch_pair(tmp_path)
+    contents = page.evaluate(
+        """async ([path, texts]) => {
+          const { joinLogs } = await import(path);
+          const { body } = await joinLogs(texts.map(([name, text]) => new File([text], name)), 1e6);
+          return [...new Uint8Array(await body.arrayBuffer())];
+        }""",
+        [
+            f"/{(STATIC / 'scoring.js').relative_to(ROOT)}",
+            [[path.name.removesuffix(".jsonl"), path.read_text(encoding="utf-8")] for path in (responses, requests)],
+        ],
+    )
+    (tmp_path / "dropped").write_bytes(bytes(contents))
+    with zipfile.ZipFile(tmp_path / "dropped") as archive:
+        assert archive.testzip() is None
+    wanted = list(TranscriptFile(responses, requests=requests, chat=by_letter))
+    assert wanted and list(TranscriptFile(tmp_path / "dropped", chat=by_letter)) == wanted

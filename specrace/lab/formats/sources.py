@@ -92,18 +92,16 @@ def find_sources(path: Path) -> tuple[list[Source], list[str]]:
     else:
         return [Source(path)], []
     if not sources:
-        kinds = ", ".join(_LOG_SUFFIXES)
-        raise InputError(f"{shorten(path)} holds no log{skipped_note(skipped)}; logs have names in {kinds}.")
+        others = f", but {count_files(skipped)}" if skipped else ""
+        raise InputError(f"{shorten(path)} holds no log{others}; logs have names in {', '.join(_LOG_SUFFIXES)}.")
     return sources, skipped
 
 
-def skipped_note(names: Sequence[str]) -> str:
-    """What was skipped, to end a sentence; "" for nothing."""
-    if not names:
-        return ""
+def count_files(names: Sequence[str]) -> str:
+    """How many files these are, and the first few names."""
     shown = ", ".join(shorten(name, 40) for name in names[:_NAMED])
     more = ", ..." if len(names) > _NAMED else ""
-    return f", but {len(names)} other {'file' if len(names) == 1 else 'files'} ({shown}{more})"
+    return f"{len(names):,} {'file' if len(names) == 1 else 'files'} ({shown}{more})"
 
 
 def _in_folder(folder: Path) -> tuple[list[Source], list[str]]:

@@ -175,7 +175,7 @@ export class Logs {
     }
     if (!this.node.open || !this.known) await this.open();
     if (!this.known) return;
-    const { error, ...log } = joinLogs(files, this.known.bytes);
+    const { error, ...log } = await joinLogs(files, this.known.bytes);
     if (error) return this.say(error, "bad");
     this.log = log;
     // The recommendation and figures of another log must not be mistaken for this log's.

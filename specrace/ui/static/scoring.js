@@ -1,8 +1,11 @@
 // Sends a log to the server: recognises logs, joins several into one, and reads the answer as it arrives.
+import { writeZip } from "./zip.js";
+
 const URL_OF_LOGS = "gradio_api/logs";
 const URL_OF_ADVICE = "gradio_api/advice";
-const LOG_NAME = /\.(jsonl|ndjson)(\.gz)?$|\.parquet$/i;
-const LINES_NAME = /\.(jsonl|ndjson|json|txt|log)$/i;
+const LOG_NAME = /\.(jsonl|ndjson)(\.(gz|zst|xz|bz2))?$|\.(parquet|arrow)$/i;
+// Names that may be those of lines of JSON, which the server tells by their ending.
+const LINES_NAME = /\.(txt|log)$|^[^.]*$/i;
 // Enough for a recording's first line, which contains the passages.
 const HEAD_BYTES = 262_144;
 const RECORDED = /"type"\s*:\s*"started"/;
@@ -19,19 +22,27 @@ export async function isRecordedRace(file) {
 }
 
 // Joins several logs, for instance the requests and the responses of a batch: {name, body}, or {error} with a sentence.
-export function joinLogs(files, maxBytes) {
+export async function joinLogs(files, maxBytes) {
   const list = [...files];
   const name = list.map((file) => file.name).join(" and ");
   const size = list.reduce((sum, file) => sum + file.size, 0);
-  if (size > maxBytes)
-    return {
-      error: `${name}: more than ${maxBytes / 1e6} MB. On the command line, python -m specrace score takes logs of any size.`,
-    };
+  const tooLarge = {
+    error: `${name}: more than ${maxBytes / 1e6} MB. On the command line, python -m specrace score takes logs of any size.`,
+  };
+  if (size > maxBytes) return tooLarge;
   if (list.length === 1) return { name, body: list[0] };
-  const unsuitable = list.find((file) => !LINES_NAME.test(file.name));
-  if (unsuitable)
-    return { error: `${unsuitable.name} is not a file of lines, so it cannot be joined with others; drop it alone.` };
-  return { name, body: new Blob(list.flatMap((file) => [file, "\n"])) };
+  // Files from several folders may have the same name; the server reads them in the order of their names.
+  const named = list.map((file, index) => ({
+    name: `${String(index + 1).padStart(4, "0")}/${memberName(file.name)}`,
+    file,
+  }));
+  const body = await writeZip(named).catch(() => undefined);
+  if (!body) return { error: `${name} cannot be read; give files.` };
+  return body.size > maxBytes ? tooLarge : { name, body };
+}
+
+function memberName(name) {
+  return LINES_NAME.test(name) ? `${name}.jsonl` : name;
 }
 
 // Fetches the tokenizers, lanes and limits on offer. Throws an Error with a sentence.

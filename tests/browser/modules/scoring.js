@@ -53,8 +53,10 @@ const URL_ASKED = "gradio_api/logs?name=a.jsonl&lanes=trie";
 
 export const cases = {
   "logs are recognised by their names": () => [
-    ["a.jsonl", "a.JSONL.gz", "a.ndjson", "a.parquet", "a.csv", "a.json", "a.md"].filter((name) => isLog({ name })),
-    ["a.jsonl", "a.JSONL.gz", "a.ndjson", "a.parquet"],
+    ["a.jsonl", "a.JSONL.gz", "a.jsonl.zst", "a.ndjson", "a.parquet", "a.csv", "a.json", "a.md"].filter((name) =>
+      isLog({ name }),
+    ),
+    ["a.jsonl", "a.JSONL.gz", "a.jsonl.zst", "a.ndjson", "a.parquet"],
   ],
   "a recorded race is recognised by its first line": async () => [
     await Promise.all(
@@ -68,26 +70,24 @@ export const cases = {
     ),
     [true, true, false, false, false],
   ],
-  "several logs are joined": async () => {
-    const { name, body } = joinLogs([file("a.jsonl", "1"), file("b.jsonl", "2\n")], 10);
+  "several logs are joined as a zip": async () => {
+    const { name, body } = await joinLogs([file("a.jsonl", "1"), file("b", "2\n")], 1000);
+    const text = await body.text();
     return [
-      [name, await body.text()],
-      ["a.jsonl and b.jsonl", "1\n2\n\n"],
+      [name, text.slice(0, 2), text.includes("1/a.jsonl1"), text.includes("2/b.jsonl2\n")],
+      ["a.jsonl and b", "PK", true, true],
     ];
   },
-  "one log stays as it is": () => {
+  "one log stays as it is": async () => {
     const one = file("a.parquet", "1");
-    return [joinLogs([one], 10).body === one, true];
+    return [(await joinLogs([one], 10)).body === one, true];
   },
-  "tables are not joined, and nothing too large is sent": () => [
+  "nothing too large is sent": async () => [
     [
-      joinLogs([file("a.jsonl"), file("b.csv")], 10).error,
-      joinLogs([file("a.jsonl", "x".repeat(11))], 10).error.slice(0, 34),
+      (await joinLogs([file("a.jsonl", "x".repeat(11))], 10)).error.slice(0, 34),
+      (await joinLogs([file("a.jsonl", "x"), file("b.jsonl", "y")], 10)).error.slice(0, 27),
     ],
-    [
-      "b.csv is not a file of lines, so it cannot be joined with others; drop it alone.",
-      "a.jsonl: more than 0.00001 MB. On ",
-    ],
+    ["a.jsonl: more than 0.00001 MB. On ", "a.jsonl and b.jsonl: more t"],
   ],
   "a line that arrives in parts is read as one": async () => [
     await collect(readLines(stream('{"a"', ':1}\n{"b":2}\n{"c"', ':"é"}\n'))),

@@ -34,8 +34,8 @@ def test_a_folder_is_one_log_in_the_order_of_names(tmp_path: Path) -> None:
     assert [transcript.id for transcript in file] == ["a", "csv", "2"]
     assert file.describe() == ("specrace+csv", "transcripts (prompt and output) and a CSV table")
     assert file.skipped == 0
-    (sentence,) = file.reasons
-    assert "but 2 other files (notes.md, " in sentence and "index.json" in sentence
+    (sentence,) = file.remarks.sentences()
+    assert sentence.startswith("Not read, because they are no logs: 2 files (notes.md, ") and "index.json" in sentence
 
 
 def test_a_bad_line_in_a_folder_is_named_with_its_file(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_a_bad_line_in_a_folder_is_named_with_its_file(tmp_path: Path) -> None:
 
 def test_a_folder_without_a_log_is_refused(tmp_path: Path) -> None:
     (tmp_path / "readme.md").write_text("x")
-    with pytest.raises(InputError, match=r"holds no log, but 1 other file .readme.md.; logs have names in .jsonl"):
+    with pytest.raises(InputError, match=r"holds no log, but 1 file .readme.md.; logs have names in .jsonl"):
         ids(tmp_path)
 
 
@@ -62,7 +62,7 @@ def test_the_members_of_a_zip_are_read_each_by_itself(tmp_path: Path) -> None:
         archive.writestr("readme.txt", "x")
     file = TranscriptFile(tmp_path / "t.zip")
     assert [transcript.id for transcript in file] == ["a", "2", "semicolon", "2"]
-    assert "but 1 other file (readme.txt)" in file.reasons[0]
+    assert file.remarks.other_files == ["readme.txt"]
 
 
 def test_answers_that_several_files_of_a_folder_repeat_are_read_once(tmp_path: Path) -> None:

@@ -1,0 +1,22 @@
+import { crc32, writeZip } from "../../../specrace/ui/static/zip.js";
+
+const bytes = (text) => new TextEncoder().encode(text);
+
+export const cases = {
+  "the checksum is zip's": () => [
+    [crc32(bytes("123456789")), crc32(bytes(""))],
+    [0xcbf43926, 0],
+  ],
+  // test_modules.py reads them with Python.
+  "names and contents are in the zip": async () => {
+    const zip = await writeZip([
+      { name: "1/ü.jsonl", file: new Blob(["{}"]) },
+      { name: "2/b.csv", file: new Blob(["a"]) },
+    ]);
+    const text = await zip.text();
+    return [
+      [zip.size, text.startsWith("PK\u0003\u0004"), text.split("1/ü.jsonl").length, text.includes("2/b.csva")],
+      [211, true, 3, true],
+    ];
+  },
+};
