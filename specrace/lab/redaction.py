@@ -31,15 +31,21 @@ _CUT_END = re.compile(
 )
 
 
-def explain_redaction(exchange: Exchange) -> str:
-    """Why an exchange does not have the texts that the model read and wrote; "" if nothing shows that it has not."""
+def explain_redaction(exchange: Exchange, *, own_record: bool = False) -> str:
+    """Why an exchange does not have the texts that the model read and wrote; "" if nothing shows that it has not.
+
+    `own_record`: the log is that of the program that asked the model, such as an agent's session. Marks in its prompts
+    are what the model read, and texts that it cut itself.
+    """
     output = exchange.output
     answer = output.get("content", "") if isinstance(output, dict) else output
     if isinstance(answer, str):
         if is_mark(answer):
             return f"the answer is redacted or masked ({answer.strip()[:60]!r} is in its place)"
-        if _CUT.search(answer) or _CUT_END.search(answer):
+        if _CUT_END.search(answer) or (not own_record and _CUT.search(answer)):
             return "the answer is truncated by the logger"
+    if own_record:
+        return ""
     for text in _prompt_texts(exchange):
         if is_mark(text):
             return f"the prompt is redacted or masked ({text.strip()[:60]!r} is in its place)"
