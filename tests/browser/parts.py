@@ -144,18 +144,22 @@ def texts(page: Page) -> list[str]:
     return printed
 
 
-def wait_for_reel(page: Page, number: int) -> dict[str, Any]:
-    """Wait until the page has received more than `number` complete races; return the latest."""
+def wait_for_reel(page: Page, number: int) -> None:
+    """Wait until the page has received more than `number` complete races."""
     page.wait_for_function("number => witness.reels > number", arg=number)
-    reel: dict[str, Any] = page.evaluate("witness.reel")
+
+
+def latest_reel(page: Page) -> dict[str, Any]:
+    """The latest complete race, read as one string: Playwright checks each value of an object, which takes seconds."""
+    reel: dict[str, Any] = json.loads(page.evaluate("JSON.stringify(witness.reel)"))
     return reel
 
 
-def race(page: Page, question: str = QUESTION, start: Callable[[Page, str], None] = ask) -> dict[str, Any]:
-    """Run a live race to its end; return its reel."""
+def race(page: Page, question: str = QUESTION, start: Callable[[Page, str], None] = ask) -> None:
+    """Run a live race to its end."""
     number = reels(page)
     start(page, question)
-    return wait_for_reel(page, number)
+    wait_for_reel(page, number)
 
 
 def open_race(page: Page, path: Path) -> None:

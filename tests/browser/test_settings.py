@@ -9,7 +9,7 @@ import pytest
 from gradio_client import Client
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.parts import QUESTION, enter, modes, question_field, race, reels
+from tests.browser.parts import QUESTION, enter, latest_reel, modes, question_field, race, reels
 
 pytestmark = pytest.mark.browser
 
@@ -59,7 +59,8 @@ def test_options_of_the_lanes_reach_the_race(page: Page) -> None:
     expect(page.locator("#options-suffix")).to_be_visible()
     option_field(page, "trie", "prefix").fill("5")
     page.locator("#options-trie").get_by_label("static").check()
-    started = race(page)["started"]
+    race(page)
+    started = latest_reel(page)["started"]
     options = {lane_info["lane"]: lane_info["options"] for lane_info in started["lanes"]}
     assert options["trie"] == {"n": 13, "prefix": 5, "static": True}
     assert options["trigram"]["min_context_count"] == 2
@@ -74,7 +75,8 @@ def test_presets_fill_the_settings_and_empty_the_rest(page: Page) -> None:
     press_preset(page, "fast")
     expect(lane_box(page, "Prompt lookup")).to_be_checked()
     expect(page.locator("#options-trie").get_by_label("static")).not_to_be_checked()
-    started = race(page)["started"]
+    race(page)
+    started = latest_reel(page)["started"]
     assert [lane_info["lane"] for lane_info in started["lanes"]] == ["vanilla", "trie", "prompt-lookup", "suffix"]
     assert started["about"]["settings"]["max_new_tokens"] == 80 and started["about"]["settings"]["temperature"] == 0
 
@@ -83,7 +85,8 @@ def test_a_race_uses_the_chosen_model_and_dtype(page: Page) -> None:
     lane_box(page, "Lookahead").uncheck()
     page.get_by_role("combobox", name="Model").click()
     page.get_by_role("option", name="characters").click()
-    head = race(page)["head"]
+    race(page)
+    head = latest_reel(page)["head"]
     assert head["model"] == "characters" and head["dtype"] == "float32"
     expect(page.locator(".status")).to_contain_text("Ready: characters")
     expect(page.locator(".machine")).to_contain_text("characters")
@@ -92,7 +95,8 @@ def test_a_race_uses_the_chosen_model_and_dtype(page: Page) -> None:
     page.get_by_role("option", name="server default").click()
     page.get_by_role("combobox", name="Dtype").click()
     page.get_by_role("option", name="bfloat16").click()
-    head = race(page)["head"]
+    race(page)
+    head = latest_reel(page)["head"]
     assert (head["model"], head["dtype"]) == ("tiny", "bfloat16")
     page.locator("#settings-button").click()
     page.get_by_role("combobox", name="Dtype").click()

@@ -12,6 +12,7 @@ from tests.browser.apps import wait_until
 from tests.browser.parts import (
     ask,
     begin,
+    latest_reel,
     reels,
     run_clock,
     stage,
@@ -100,7 +101,8 @@ def test_no_step_is_lost_in_a_hidden_tab(app: Any, share_page: Any) -> None:
         page.evaluate("Object.defineProperty(document, 'visibilityState', {value: 'hidden', configurable: true})")
         advance(app, page, 10, events=4)
         page.evaluate("delete document.visibilityState")
-    reel = wait_for_reel(page, number)
+    wait_for_reel(page, number)
+    reel = latest_reel(page)
     answers = ["".join(text for step in steps for text in step["event"]["texts"]).lstrip() for steps in by_lane(reel)]
     assert texts(page) == answers
 
