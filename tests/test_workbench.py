@@ -34,6 +34,8 @@ def test_documents_beyond_the_models_vocabulary_are_refused() -> None:
 def test_a_loaded_model_is_frozen_for_the_collector_until_it_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workbench_module, "load_target", lambda *_, **__: tiny_target("llama"))
     workbench = Workbench(tiny_target("llama"), [], None, None)  # type: ignore[arg-type]
+    # The test run itself freezes the libraries.
+    gc.unfreeze()
     workbench = workbench.with_model("second")
     second = weakref.ref(workbench.target)
     # In a reference cycle, as between a model's parts and its hooks, only the collector can free the model.
