@@ -164,7 +164,9 @@ def _export_text(export: Mapping[str, Any]) -> str:
         f"{export['lane']}, {export['tau']:.2f} tokens a step, forecast {export['speedup']:.2f}x; option names as in "
         f"{export['version']}"
     )
-    synthetic = f"The same acceptance, for load tests: {export['synthetic']}" if export["synthetic"] else ""
+    synthetic = ""
+    if export["synthetic"]:
+        synthetic = f"The same acceptance, for load tests: {export['synthetic']}\n{export['convention']}"
     effects = (row["sentence"] for row in export["requests"])
     return "\n".join(filter(None, (header, export["settings"].rstrip(), synthetic, *export["notes"], *effects))) + "\n"
 

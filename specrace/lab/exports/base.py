@@ -33,16 +33,22 @@ class Choice:
         return round(self.mean, 3)
 
 
+# How `acceptance_profile` counts the end of an output, as the end of a sentence.
+AT_THE_END = "draft tokens past an output's end are not counted, and the bonus token of its last step is"
+
+
 @dataclass(frozen=True)
 class Export:
     """What to paste into an engine.
 
     `settings`: those of the lane. `synthetic`: settings that simulate the measured acceptance, for load tests.
+    `convention`: what its figures count, as a sentence.
     `files`: name -> content of each file that the settings name. `notes`: what a reader must know.
     """
 
     settings: str
     synthetic: str = ""
+    convention: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from specrace.lab.exports.base import AS_MEASURED, LESS_OUTPUT, SLOWER, Choice, Effect, Engine, Export
+from specrace.lab.exports.base import AS_MEASURED, AT_THE_END, LESS_OUTPUT, SLOWER, Choice, Effect, Engine, Export
 
 # Our name of an option -> its flag before pull request 22397.
 OLD = {
@@ -20,6 +20,11 @@ OLD = {
     "n_min": "--draft-min",
     "n_max": "--draft-max",
 }
+# common/speculative.cpp divides by the steps that had a draft; tools/server/server-context.cpp simulates on these only.
+_CONVENTION = (
+    f"The length is the mean of all steps, with the bonus token; {AT_THE_END}. llama.cpp's own mean is of the steps "
+    "with a draft, and its simulation needs a draft as well."
+)
 
 
 def export(choice: Choice) -> Export:
@@ -34,7 +39,7 @@ def export(choice: Choice) -> Export:
     if "n_max" not in flags:
         old.append(f"--draft-max {choice.num_draft}")
     notes = (f"Builds before pull request 22397 (b8838 and earlier): {' '.join([head, *old])}",)
-    return Export(" ".join([head, *new]), f"{head} --spec-synth-len {choice.length}", notes=notes)
+    return Export(" ".join([head, *new]), f"{head} --spec-synth-len {choice.length}", _CONVENTION, notes=notes)
 
 
 def _mode(choice: Choice) -> tuple[str, dict[str, Any]]:

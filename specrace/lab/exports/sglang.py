@@ -14,6 +14,7 @@ from typing import Any
 
 from specrace.lab.exports.base import (
     AS_MEASURED,
+    AT_THE_END,
     IGNORED,
     OTHER_TEXT,
     REFUSED,
@@ -26,6 +27,11 @@ from specrace.lab.exports.base import (
 
 CORPUS_FILE = "sglang-corpus.jsonl"
 _OPTION = "--speculative-ngram-"
+# SGLang's spec_accept_length is output tokens / steps: managers/tokenizer_manager.py.
+_CONVENTION = (
+    f"The length is the mean of all steps, with the bonus token; {AT_THE_END}. SGLang's own spec_accept_length counts "
+    "what is emitted."
+)
 # `_handle_ngram` refuses a tree on pages of several tokens.
 _PAGES = "Trees need --page-size 1 or --attention-backend flashinfer."
 
@@ -42,7 +48,7 @@ def export(choice: Choice) -> Export:
     head = f"--speculative-algorithm NGRAM --speculative-num-draft-tokens {choice.num_draft + 1}"
     simulated = {"LEN": choice.length, "METHOD": "match-expected", "TOKEN_MODE": "fixed"}
     environment = " ".join(f"SGLANG_SIMULATE_ACC_{name}={value}" for name, value in simulated.items())
-    return Export(" ".join([head, *flags]), environment, notes=(_PAGES,))
+    return Export(" ".join([head, *flags]), environment, _CONVENTION, notes=(_PAGES,))
 
 
 def corpus_flags(choice: Choice) -> str:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from specrace.lab.exports.base import AS_MEASURED, REFUSED, SLOWER, Choice, Effect, Engine, Export
+from specrace.lab.exports.base import AS_MEASURED, AT_THE_END, REFUSED, SLOWER, Choice, Effect, Engine, Export
 
 FORCED = "TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS"
 POOL = "global_pool_size"
 _WHOLE = "Older releases read a forced number only if it is whole."
+_CONVENTION = f"The number is the mean of all steps, without the bonus token; {AT_THE_END}."
 TYPES = {"trtllm-ngram": "NGram", "trtllm-sa": "SA"}
 
 
@@ -23,7 +24,7 @@ def export(choice: Choice) -> Export:
     config = _config(choice)
     lines = [f"  {name}: {json.dumps(value).strip(chr(34))}\n" for name, value in config.items()]
     forced = f"{FORCED}={max(0.0, round(choice.mean - 1, 3))}"
-    return Export("speculative_config:\n" + "".join(lines), forced, notes=(_WHOLE,))
+    return Export("speculative_config:\n" + "".join(lines), forced, _CONVENTION, notes=(_WHOLE,))
 
 
 def _config(choice: Choice) -> dict[str, Any]:

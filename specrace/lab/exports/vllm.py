@@ -14,6 +14,7 @@ from specrace.core.cost_curve import ASSUMED_GPU, CostCurve
 from specrace.drafters import find_method
 from specrace.lab.exports.base import (
     AS_MEASURED,
+    AT_THE_END,
     NOT_DRAFTED,
     OTHER_TEXT,
     REFUSED,
@@ -26,6 +27,13 @@ from specrace.lab.exports.base import (
 
 _SUFFIX = "suffix_decoding_"
 _ARCTIC = "vLLM refuses suffix without the package arctic-inference."
+# vllm/v1/core/sched/scheduler.py counts a step with a draft only, and before it looks for the output's end;
+# vllm/v1/sample/rejection_sampler.py applies synthetic rates to draft tokens.
+_CONVENTION = (
+    "The rates are shares of all steps, with a draft or without, that accept at least so many draft tokens, without "
+    f"the bonus token; {AT_THE_END}. vLLM's own metrics count steps with a draft only, and tokens past the end; its "
+    "synthetic acceptance needs a draft as well."
+)
 # Options that `specrace.integrations.vllm` does not take, because it sets them itself.
 _FIXED = ("chain", "corpus", "past")
 
@@ -38,7 +46,7 @@ def export(choice: Choice) -> Export:
         "synthetic_acceptance_rates": choice.rates_of(choice.num_draft),
     }
     notes = (_ARCTIC,) if config["method"] == "suffix" else ()
-    return Export(_flag(config), _flag(synthetic), notes=notes)
+    return Export(_flag(config), _flag(synthetic), _CONVENTION, notes=notes)
 
 
 def _method(choice: Choice) -> dict[str, Any]:

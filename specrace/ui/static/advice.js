@@ -44,8 +44,8 @@ export function describeGroup({ advice, best, lane }) {
 }
 
 // The files that an engine's export can be saved as: {name: text}.
-export function listFiles({ engine, export: { settings, synthetic, notes, requests, files } }) {
-  const loadTest = synthetic ? [`# The same acceptance, for load tests:\n${synthetic}`] : [];
+export function listFiles({ engine, export: { settings, synthetic, convention, notes, requests, files } }) {
+  const loadTest = synthetic ? [`# The same acceptance, for load tests:\n# ${convention}\n${synthetic}`] : [];
   const remarks = [...notes, ...requests.map(({ sentence }) => sentence)];
   const lines = [settings.trimEnd(), ...loadTest, ...remarks.map((remark) => `# ${remark}`)];
   return { [`${engine}.${settings.trimEnd().includes("\n") ? "yaml" : "txt"}`]: `${lines.join("\n")}\n`, ...files };
@@ -201,7 +201,7 @@ export class Advice {
 
   // The settings to paste into an engine, the files to save, and notes on them.
   export(advice) {
-    const { settings, synthetic, notes } = advice.export;
+    const { settings, synthetic, convention, notes } = advice.export;
     const off = advice.recommendation.lane === "vanilla" ? ` The best setting, if you still want to draft:` : "";
     const files = make("p", "advice-files", "Save: ");
     for (const [name, text] of Object.entries(listFiles(advice)))
@@ -212,7 +212,7 @@ export class Advice {
       files,
     ];
     const more = [
-      ...(synthetic ? [this.pasteLine(synthetic, "the load test")] : []),
+      ...(synthetic ? [this.pasteLine(synthetic, "the load test"), make("p", "", convention)] : []),
       ...(notes.length ? [list(notes)] : []),
     ];
     const summary = synthetic ? "For a load test: the same acceptance, simulated" : "Notes";

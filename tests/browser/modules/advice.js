@@ -25,6 +25,7 @@ function engine(name, more = {}) {
     export: {
       settings: `--${name} '{"a": 1}'\n`,
       synthetic: "--synthetic",
+      convention: "The bonus token counts.",
       notes: ["A note."],
       requests: [{ sentence: `3 of 4 requests have ${HOSTILE}.` }],
       files: { "s.json": "{}" },
@@ -89,7 +90,7 @@ export const cases = {
     ],
     [
       {
-        "vllm.txt": `--vllm '{"a": 1}'\n# The same acceptance, for load tests:\n--synthetic\n# A note.\n# 3 of 4 requests have ${HOSTILE}.\n`,
+        "vllm.txt": `--vllm '{"a": 1}'\n# The same acceptance, for load tests:\n# The bonus token counts.\n--synthetic\n# A note.\n# 3 of 4 requests have ${HOSTILE}.\n`,
         "s.json": "{}",
       },
       ["t.yaml", "s.json"],

@@ -162,6 +162,30 @@ def test_tensorrt_llm_accepts_the_yaml(chosen: Choice, expected: dict[str, Any])
 
 
 @pytest.mark.parametrize(
+    ("lane", "options", "words", "figure"),
+    [
+        ("vllm-ngram", {"num_speculative_tokens": 3}, "without the bonus token", json.dumps(list(RATES))),
+        ("sglang-ngram", {}, "with the bonus token", "SGLANG_SIMULATE_ACC_LEN=2.0"),
+        ("trtllm-sa", {}, "without the bonus token", "TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS=1.0"),
+        ("llamacpp-simple", {}, "with the bonus token", "--spec-synth-len 2.0"),
+    ],
+)
+def test_load_test_settings_say_what_their_figures_count(
+    lane: str, options: dict[str, Any], words: str, figure: str
+) -> None:
+    (engine,) = (engine for engine in ENGINES.values() if engine.prefix and lane.startswith(engine.prefix))
+    export = engine.export(choice(lane, 3, **options))
+    assert figure in export.synthetic
+    assert words in export.convention and "past an output's end" in export.convention
+
+
+def test_settings_without_a_simulation_have_no_convention() -> None:
+    for engine in (ENGINES["transformers"], ENGINES["specrace"]):
+        export = engine.export(choice("prompt-lookup"))
+        assert (export.synthetic, export.convention) == ("", "")
+
+
+@pytest.mark.parametrize(
     ("chosen", "mode", "options"),
     [
         (choice("prompt-lookup", longest=3), "ngram_simple", {"size_n": 3, "size_m": 8}),
