@@ -29,7 +29,7 @@ MAX_HISTORY = 16_000_000
 
 # Why an answer is left out.
 MEDIA = "its prompt has an image, a document or a sound"
-UNREADABLE = "its prompt has a line that could not be read"
+UNREADABLE = "a line of it or of its prompt could not be read"
 LOST = "its prompt begins in another file, or a line of it is missing"
 ENCRYPTED = "its prompt has a part that the log has encrypted"
 TOO_LONG = "its session is too long"
