@@ -127,9 +127,9 @@ def pair_files(paths: Sequence[Path]) -> list[tuple[Path, Path | None]]:
 
 
 def _first_or_none(source: Source) -> Row:
-    """The first row; empty if there is none, and for a file that cannot be read, which is reported where it is read."""
+    """The first row; empty if there is none, for a pipe, and for what cannot be read, which is reported later."""
     try:
-        return first_row(source)
+        return first_row(source) if source.path.is_file() else {}
     except InputError:
         return {}
 

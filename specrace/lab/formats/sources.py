@@ -128,6 +128,9 @@ def _in_folder(folder: Path) -> tuple[list[Source], list[str]]:
 
 
 def _is_zip(path: Path) -> bool:
+    # Opening a pipe and closing it again would end whoever writes to it.
+    if not path.is_file():
+        return False
     try:
         with open_regular(path) as raw:
             return raw.peek(4).startswith(ZIP_MAGICS)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from specrace.core.errors import InputError
+from specrace.lab.formats import sources
 from specrace.lab.formats.pairs import pair_files
+from specrace.lab.formats.sources import Source, find_sources
 from specrace.lab.transcripts import TranscriptFile
 from tests.lab.formats.test_pairs import by_letter
 from tests.lab.formats.written import batch_pair
@@ -101,3 +104,16 @@ def test_requests_and_responses_are_paired_by_their_ids(tmp_path: Path) -> None:
     given = [out_b, other, in_a, lonely, missing, in_b, out_a]
     assert pair_files(given) == [(out_b, in_b), (other, None), (lonely, None), (missing, None), (out_a, in_a)]
     assert pair_files([in_a]) == [(in_a, None)]
+
+
+def test_a_pipe_is_opened_once_only_because_closing_it_ends_its_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe, log = tmp_path / "pipe", write(tmp_path / "t.jsonl", FRESH)
+    os.mkfifo(pipe)
+    opened = []
+    open_regular = sources.open_regular
+    monkeypatch.setattr(sources, "open_regular", lambda path, **how: opened.append(path) or open_regular(path, **how))
+    assert pair_files([pipe, log]) == [(pipe, None), (log, None)]
+    assert find_sources(pipe) == ([Source(pipe)], [])
+    assert pipe not in opened
