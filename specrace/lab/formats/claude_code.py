@@ -8,6 +8,7 @@ jsonl-format; michaelschleiss/claude-convos; docs.rs/skiagram-core, adapters/cla
   with another first line (compact_boundary), whose logicalParentUuid is not in the prompt.
 - A response is spread over several lines with one message.id, and the result of each of its calls is in a line of its
   own, whose parent is the line of the call. So results hang beside the chain of the next answer, and are in its prompt.
+- What was read instead of long results is in lines of type content-replacement and subtype microcompact_boundary.
 - The usage in the first lines of a response may be what was counted when the response began.
 """
 
@@ -38,6 +39,7 @@ from specrace.lab.formats.sessions import (
 TOOL_WROTE = "Claude Code wrote it, not the model"
 # More characters than a token has in any text.
 _CHARACTERS_PER_TOKEN = 8
+_MAX_REPLACED = 10_000
 _LINKED = ("user", "assistant", "system", "attachment", "progress")
 _INTERRUPTION = "[Request interrupted by user]"
 # Answers that Claude Code writes itself; those to an error of the API are not in later prompts.
@@ -64,11 +66,15 @@ class ClaudeCode(AgentSession):
         self._links = Links(sessions.MAX_HISTORY, self._complete)
         # (session, uuid) -> the first and the last of the lines that a compaction keeps behind that one.
         self._kept: dict[tuple[str, str], tuple[str, str]] = {}
+        # What the model read instead of a tool's result that was too long, by the id of the call.
+        self._replaced: dict[str, str] = {}
         # The last turn of each conversation whose lines do not name their parents.
         self._last: dict[tuple[str, str], Turn] = {}
 
     def _read(self, row: Row) -> None:
         kind = row.get("type")
+        if kind == "content-replacement":
+            self._replace(row)
         if kind not in _LINKED or not (kind in ("user", "assistant") or row.get("uuid")):
             return
         if kind == "system" and row.get("subtype") == "compact_boundary":
@@ -142,6 +148,16 @@ class ClaudeCode(AgentSession):
             turn = each.moved(turn)
         return turn
 
+    def _replace(self, row: Row) -> None:
+        """Note what stands for results from their first request on; the lines keep the whole results."""
+        for record in require_list(row.get("replacements"), "replacements"):
+            replacement = require_object(record, "a replacement")
+            text = replacement.get("replacement")
+            if isinstance(text, str):
+                self._replaced[read_label(replacement, "toolUseId")] = text
+        while len(self._replaced) > _MAX_REPLACED:
+            del self._replaced[next(iter(self._replaced))]
+
     def _link(self, row: Row, turn: Turn) -> None:
         """Remember the turn of a line. Raises ValueError for a session that is too long."""
         turn.sidechain = turn.sidechain or row.get("isSidechain") is True
@@ -198,7 +214,7 @@ class ClaudeCode(AgentSession):
             return
         response.complete = True
         response.conversation.open.pop(response.key, None)
-        prompt, fault = read_chain(response.before)
+        prompt, fault = read_chain(response.before, self._replaced)
         answer = response.message
         key = digest_of([response.message_id or response.uuid, answer]).hex()
         reason = fault or response.fault or ("" if prompt else LOST)
@@ -262,6 +278,12 @@ def _other(row: Row, before: Turn | None) -> Turn | None:
             return before
         return _read_user(require_object(row.get("message"), "message").get("content"), before)
     content = None
+    metadata = row.get("microcompactMetadata")
+    if isinstance(metadata, dict):
+        turn = Turn(before)
+        cleared = require_list(metadata.get("compactedToolIds") or [], "compactedToolIds")
+        turn.cleared = tuple(call for call in cleared if isinstance(call, str))
+        return turn
     if row.get("subtype") == "local_command":
         content = row.get("content")
     elif row["type"] == "attachment" and isinstance(row.get("attachment"), dict):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from specrace.lab.formats.base import Message, Usage
@@ -10,6 +10,7 @@ from specrace.lab.formats.sessions import digest_of, extend, size_of
 
 # What the link to a line costs in memory, in characters of text.
 _LINK = 300
+_CLEARED = "[Old tool result content cleared]"
 # How many conversations may have a response to which lines may still be added.
 _MAX_GROWING = 64
 
@@ -22,7 +23,7 @@ class Turn:
     """A message and the turn before it, so that branches share the turns that they have in common.
 
     `fault`: why no answer after it can be scored, "" for none. `size`: of the whole chain, in characters of JSON.
-    `response`: the last response up to here.
+    `response`: the last response up to here. `cleared`: the ids of the calls whose results are cleared from here on.
     """
 
     def __init__(self, before: Turn | None, messages: list[Message] | None = None, fault: str = "") -> None:
@@ -31,6 +32,7 @@ class Turn:
         self.fault = fault
         self.own_size = size_of(self.messages)
         self.size: int = self.own_size + (before.size if before else 0)
+        self.cleared: tuple[str, ...] = ()
         # How much of `own_size` the links have counted.
         self.counted = 0
         self.conversation: Conversation = before.conversation if before else Conversation()
@@ -52,7 +54,9 @@ class Turn:
 
     def moved(self, before: Turn) -> Turn:
         """This turn behind another one."""
-        return Turn(before, self.messages, self.fault)
+        copy = Turn(before, self.messages, self.fault)
+        copy.cleared = self.cleared
+        return copy
 
 
 class Results(Turn):
@@ -114,21 +118,27 @@ class Conversation:
         self.open: dict[ResponseKey, Response] = {}
 
 
-def read_chain(last: Turn) -> tuple[list[Message], str]:
-    """The messages of a chain, and its first fault.
+def read_chain(last: Turn, replaced: Mapping[str, str]) -> tuple[list[Message], str]:
+    """The messages of a chain as the model read them, and the chain's first fault.
 
     The results of a response's calls follow it in the order of the calls, also those that hang beside the chain.
+    `replaced`: what the model read instead of results that were too long, by the ids of the calls.
     """
     parts: list[list[Message]] = []
     # The results of the turns that follow, each with the list that has it.
     results: dict[str, tuple[Message, list[Message]]] = {}
+    instead = dict(replaced)
     fault = ""
     for turn in last.chain():
         fault = turn.fault or fault
+        instead |= dict.fromkeys(turn.cleared, _CLEARED)
         if isinstance(turn, Results):
             parts.append(turn.messages)
-            parts.append(list(turn.results.values()))
-            results = {call: (result, parts[-1]) for call, result in turn.results.items()} | results
+            part = []
+            for call, result in turn.results.items():
+                part.append(_as_read(call, result, instead))
+                results.setdefault(call, (part[-1], part))
+            parts.append(part)
             continue
         if isinstance(turn, Response):
             found = []
@@ -141,11 +151,15 @@ def read_chain(last: Turn) -> tuple[list[Message], str]:
                 elif identifier in turn.results:
                     result, its_fault = turn.results[identifier]
                     fault = its_fault or fault
-                    found.append(result)
+                    found.append(_as_read(identifier, result, instead))
             parts.append(found)
             results = {}
         parts.append(turn.messages)
     return [message for part in reversed(parts) for message in part], fault
+
+
+def _as_read(call: str, result: Message, instead: Mapping[str, str]) -> Message:
+    return result | {"content": instead[call]} if call in instead else result
 
 
 class Links:

@@ -334,6 +334,28 @@ def test_turns_that_a_compaction_keeps_are_in_the_next_prompt(anchor: str, after
     assert scored(read(rows))[-1] == (after, "f")
 
 
+def test_results_are_as_long_as_the_model_read_them() -> None:
+    preview = {"kind": "tool-result", "toolUseId": "t1", "replacement": "<persisted-output>Preview"}
+    rows = [
+        user("1", None, "read"),
+        answer("2", "1", [use("t1"), use("t2")]),
+        user("3", "2", [result("t1", "long " * 9)]),
+        user("4", "2", [result("t2", "two")]),
+        {"type": "content-replacement", "sessionId": "s", "replacements": [preview]},
+        answer("5", "4", "A"),
+        line("system", "6", "5", subtype="microcompact_boundary", microcompactMetadata={"compactedToolIds": ["t2"]}),
+        user("7", "6", "on"),
+        answer("8", "7", "B"),
+        # The branch before the results were cleared.
+        user("9", "5", "back"),
+        answer("10", "9", "C"),
+    ]
+    prompts = {text: prompt for prompt, text in scored(read(rows))}
+    assert prompts["A"] == ["read", "", "<persisted-output>Preview", "two"]
+    assert prompts["B"] == [*prompts["A"][:3], "[Old tool result content cleared]", "A", "on"]
+    assert prompts["C"] == [*prompts["A"], "A", "back"]
+
+
 def test_an_answer_whose_prompt_has_a_lost_line_is_counted() -> None:
     rows = [
         user("1", None, "a"),
