@@ -1,9 +1,9 @@
 """Starts Python processes that need not import the libraries again, which would cost seconds of processor time each.
 
-The first call starts a parent process that imports the libraries; each call makes the parent fork. A fork has its own
-arguments, folder, environment, signals and exit code, and imports `specrace` itself. Only what the libraries read from
-the environment at import comes from the parent. A test of that, of imports or of interpreter flags must start
-`sys.executable` instead.
+The first call starts a parent process that imports the libraries, unless `tests/schedule.py` has started one for the
+whole run; each call makes the parent fork. A fork has its own arguments, folder, environment, signals and exit code,
+and imports `specrace` itself. Only what the libraries read from the environment at import comes from the parent. A test
+of that, of imports or of interpreter flags must start `sys.executable` instead.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from typing import IO, Any
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARIES = ("numpy", "torch", "transformers", "transformers.models.llama", "gradio", "numba", "faiss", "gguf")
 MAX_REQUEST = 1 << 20
+# The environment variable with the name of the parent process's socket.
+PARENT = "SPECRACE_TEST_PARENT"
 
 
 class Process:
@@ -107,17 +109,32 @@ def run(
 
 
 @functools.cache
+def start_parent() -> str:
+    """Start a parent process, which ends with this process; return the name of the socket on which it is asked."""
+    name = f"specrace-tests-{os.getpid()}"
+    lifetime, _ends_with_this_process = os.pipe()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as requests:
+        # A name that begins with a null byte is no file.
+        requests.bind(f"\0{name}")
+        files = (requests.fileno(), lifetime)
+        subprocess.Popen([sys.executable, "-m", "tests.processes", *map(str, files)], cwd=ROOT, pass_fds=files)
+    os.close(lifetime)
+    return name
+
+
+@functools.cache
 def _parent() -> socket.socket:
-    """A connection to the parent process, which imports the libraries and ends when this connection closes."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    command = [sys.executable, "-m", "tests.processes", str(theirs.fileno())]
-    subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()])
-    theirs.close()
-    return ours
+    """A connection to the parent process."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    connection.connect(f"\0{os.environ.get(PARENT) or start_parent()}")
+    return connection
 
 
-def _serve(connection: socket.socket) -> dict[str, Any]:
-    """Fork for every request; return the request in the fork, and never in the parent process."""
+def _serve(requests: socket.socket, lifetime: int) -> dict[str, Any]:
+    """Fork for every request; return the request in the fork, and never in the parent process.
+
+    The parent process ends when the process that started it has closed the pipe `lifetime`.
+    """
     # Importing creates hardly any garbage, and looking for it takes a sixth of the time.
     gc.disable()
     for name in LIBRARIES:
@@ -128,11 +145,13 @@ def _serve(connection: socket.socket) -> dict[str, Any]:
     # The parent does not wait for the processes that watch the forks; the kernel cleans up after them.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
-        message, files, *_ = socket.recv_fds(connection, MAX_REQUEST, 3)
-        if not message:
+        ready, *_ = select.select([requests, lifetime], [], [])
+        if lifetime in ready:
             os._exit(0)
+        message, files, *_ = socket.recv_fds(requests, MAX_REQUEST, 3)
         if not os.fork():
-            connection.close()
+            requests.close()
+            os.close(lifetime)
             _watch(files.pop())
             for number, file in enumerate(files, 1):
                 os.dup2(file, number)
@@ -182,4 +201,4 @@ def _become(argv: list[str], cwd: str, env: dict[str, str]) -> None:
 
 
 if __name__ == "__main__":
-    _become(**_serve(socket.socket(fileno=int(sys.argv[1]))))
+    _become(**_serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])))

@@ -1,4 +1,5 @@
 """A pytest plugin for the whole run, `-p tests.schedule`: decides which process runs which files, and in what order.
+All processes share one parent of the processes that tests start, which imports the libraries only once.
 
 The browser tests go to two processes, each with one app, one browser and one set of recorded races. These processes run
 no other tests, because the app's patches stay in place until the process ends. The other processes share the other
@@ -7,10 +8,13 @@ files, the slowest first: if a slow file came last, the other processes would be
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
+
+from tests import processes
 
 BROWSER = "tests/browser/"
 # Half of the browser tests by time; most of them race live or score logs.
@@ -72,6 +76,12 @@ class Scheduling(LoadFileScheduling):
         elif not node.shutting_down:
             # A process with browser tests gets no more files: it finishes those that it has, and ends.
             node.shutdown()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the parent of the processes that tests start, unless this process is a worker, which inherits its name."""
+    if not hasattr(config, "workerinput"):
+        os.environ[processes.PARENT] = processes.start_parent()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
