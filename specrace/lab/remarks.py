@@ -88,7 +88,7 @@ class Remarks:
             "wrong: name the fields by --columns."
             for name, count in self.unread.most_common(MAX_KINDS)
         ]
-        told += [f"{count:,} answers are left out: {reason}." for reason, count in self.left_out.most_common()]
+        told += [f"Left out ({count:,} answers): {reason}." for reason, count in self.left_out.most_common()]
         if self.options:
             counts = ", ".join(f"{name} in {self._share(count)}" for name, count in self.options.most_common())
             told.append(f"Engines may treat these options otherwise when they draft: {counts}.")

@@ -253,7 +253,7 @@ class TranscriptFile:
 
     def _transcript(self, exchange: Exchange) -> Transcript:
         """The transcript of an exchange. Raises ValueError if it cannot be used."""
-        reason = explain_redaction(exchange)
+        reason = explain_redaction(exchange, own_record=isinstance(self._reader, AgentSession))
         if reason:
             raise ValueError(reason)
         prompt, output = exchange.prompt, exchange.output
