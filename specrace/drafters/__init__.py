@@ -14,7 +14,7 @@ from specrace.drafters.recycling import NUM_TOP, RecyclingDrafter
 from specrace.drafters.rest import RestDrafter
 from specrace.drafters.suffix import SuffixDrafter
 from specrace.drafters.trie import TrieDrafter
-from specrace.drafters.twins import llama_cpp, sglang, tensorrt_llm, vllm
+from specrace.drafters.twins import llama_cpp, llama_cpp_list, sglang, tensorrt_llm, vllm
 from specrace.drafters.vanilla import VanillaDrafter
 
 # fmt: off
@@ -52,6 +52,7 @@ _ALL = (
     *vllm.METHODS,
     *tensorrt_llm.METHODS,
     *llama_cpp.METHODS,
+    *llama_cpp_list.METHODS,
     *sglang.METHODS,
 )
 # fmt: on

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from specrace.drafters.twins.llama_cpp_list import OPTIONS
 from specrace.lab.exports import ENGINES
 from specrace.lab.forecast import is_twin
 from specrace.lab.score import ScoredLane, scorable_lanes
@@ -22,6 +23,9 @@ GRID: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "llamacpp-map-k4v": {"size_n": (3, 12)},
     "llamacpp-mod": {"n_match": (3, 24), "n_min": (1,)},
 }
+# Of llama.cpp's lists only pairs are tried: the three n-gram maps look up the same n-grams, so longer lists add little.
+LIST = "llamacpp-list"
+_PAIRS = (("simple", "cache"), ("map_k", "cache"), ("map_k4v", "cache"), ("mod", "cache"), ("map_k4v", "mod"))
 
 
 def engine_lanes(engine: str) -> tuple[str, ...]:
@@ -41,7 +45,18 @@ def candidates(names: Iterable[str]) -> list[ScoredLane]:
     names = list(dict.fromkeys(("vanilla", *names)))
     lanes = grid_lanes(names, {}, ())
     grid = {name: dict(values) for name, values in GRID.items() if name in names}
-    return lanes + [lane for lane in grid_lanes(names, grid, NUM_DRAFTS) if lane not in lanes]
+    lanes += _list_lanes() if LIST in names else []
+    others = [name for name in names if name != LIST]
+    return lanes + [lane for lane in grid_lanes(others, grid, NUM_DRAFTS) if lane not in lanes]
+
+
+def _list_lanes() -> Iterator[ScoredLane]:
+    """Yield the lists of llama.cpp's drafters that are tried, with short n-grams and several draft sizes."""
+    for pair in _PAIRS:
+        asked = {name: name in pair for name in OPTIONS}
+        for size in NUM_DRAFTS:
+            sizes = {"size_n": 3, "size_m": size, "n_match": 3, "n_min": 1, "n_max": size}
+            yield ScoredLane.of(LIST, asked | sizes)
 
 
 def pools(lanes: Sequence[ScoredLane], engines: Iterable[str]) -> dict[str, list[int]]:

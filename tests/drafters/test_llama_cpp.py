@@ -295,3 +295,73 @@ def test_the_budget_cuts_a_draft_after_the_rule_checked_its_length(name: str) ->
     options: dict[str, Any] = {"n_match": 2, "n_min": 8} if name == "mod" else {"size_n": 2, "size_m": 9}
     drafter = METHODS[f"llamacpp-{name}"].build(inputs(prompt), **options)
     assert drafter.propose([*prompt, 3, 4], 3).tokens == (4, 5, 6, 7)
+
+
+NONE = dict.fromkeys(("simple", "map_k", "map_k4v", "mod", "cache"), False)
+SHORT = {"size_n": 2, "size_m": 3, "n_match": 2, "n_min": 1, "n_max": 3}
+
+
+@given(st.lists(st.integers(2, 4), min_size=1, max_size=30), TEXTS)
+@settings(deadline=None)
+def test_a_list_of_one_drafts_as_that_one(prompt: Text, output: Text) -> None:
+    sizes = {"size_n": 2, "size_m": 3}
+    alone = {
+        "simple": sizes,
+        "map-k": sizes,
+        "map-k4v": sizes,
+        "mod": {"n_match": 2, "n_min": 1, "n_max": 3},
+        "cache": {},
+    }
+    for name, options in alone.items():
+        listed = METHODS["llamacpp-list"].build(inputs(prompt), **NONE | SHORT | {name.replace("-", "_"): True})
+        drafter = METHODS[f"llamacpp-{name}"].build(inputs(prompt), **options)
+        assert checked_drafts(listed, prompt, output) == checked_drafts(drafter, prompt, output), name
+
+
+@given(st.lists(st.integers(2, 4), min_size=1, max_size=30), TEXTS)
+@settings(deadline=None)
+def test_a_list_verifies_the_draft_of_the_first_that_has_one(prompt: Text, output: Text) -> None:
+    """`mod` is asked, and told of an outcome, only where `simple` has no draft."""
+    simple = METHODS["llamacpp-simple"].build(inputs(prompt), size_n=3, size_m=3)
+    mod = METHODS["llamacpp-mod"].build(inputs(prompt), n_match=2, n_min=1, n_max=3)
+    last = ""
+    drafted: Text = ()
+
+    def rule(context: Text, outputs: Outputs) -> Text:
+        nonlocal last, drafted
+        if last == "mod" and drafted:
+            mod.accept(len(outputs[-1]) - 1)
+        drafted, last = simple.draft(context), "simple"
+        if not drafted:
+            drafted, last = mod.draft(context), "mod"
+        return drafted
+
+    listed = METHODS["llamacpp-list"].build(inputs(prompt), **NONE | SHORT | {"simple": True, "mod": True, "size_n": 3})
+    checked_drafts(listed, prompt, output, rule)
+
+
+def test_only_the_drafter_of_the_draft_learns_from_it() -> None:
+    """Five drafts of `mod` that are rejected empty its pool; rejected drafts of `simple` do not count."""
+    prompt = [*range(10, 18), 50]
+    options = NONE | SHORT | {"simple": True, "mod": True, "size_n": 3}
+    listed = METHODS["llamacpp-list"].build(inputs(prompt), **options)
+    _, mod = listed.drafters
+    assert reject_draft(listed, [*prompt, 10, 11], 99).tokens == (11, 12, 13, 14)
+    for _ in range(5):
+        assert reject_draft(listed, [*prompt, 12, 13, 14], 99).tokens == (14, 15, 16, 17)
+    assert mod.draft([*prompt, 10, 11]) == [12, 13, 14]
+    for _ in range(5):
+        reject_draft(listed, [*prompt, 10, 11], 99)
+    assert not mod.draft([*prompt, 10, 11])
+
+
+def test_a_list_drafts_as_long_as_its_longest_drafter_and_an_empty_list_nothing() -> None:
+    method = METHODS["llamacpp-list"]
+    defaults = method.defaults("cuda")
+    budgets = [
+        method.budget("cuda", defaults | NONE | asked)
+        for asked in ({}, {"cache": True}, {"map_k": True, "cache": True})
+    ]
+    assert budgets == [0, 8, 48]
+    assert method.budget("cuda", defaults) == 64
+    assert method.build(inputs((2, 3, 2)), **NONE).propose((2, 3, 2, 3), 8).num_draft == 0

@@ -52,6 +52,9 @@ LANES: tuple[tuple[str, str, dict[str, Any], int], ...] = (
     ("llama-cpp", "llamacpp-map-k4v", {"size_n": 3, "size_m": 8, "min_hits": 1}, 8),
     ("llama-cpp", "llamacpp-mod", {"n_match": 3, "n_min": 1, "n_max": 8}, 8),
     ("llama-cpp", "llamacpp-cache", {}, 8),
+    ("llama-cpp", "llamacpp-list", {"size_n": 3, "size_m": 8, "n_match": 3, "n_min": 1, "n_max": 8}, 8),
+    ("llama-cpp", "llamacpp-list", {"simple": False, "map_k": False, "mod": False, "size_n": 3, "size_m": 8}, 8),
+    ("llama-cpp", "llamacpp-list", {"map_k4v": False, "map_k": False, "cache": False, "n_match": 3, "n_min": 1}, 64),
 )
 
 

@@ -114,7 +114,7 @@ class ModDrafter(LlamaCppDrafter):
         self._low_drafts = 0
         self._draft_length = 0
 
-    def _draft(self, context: Sequence[int]) -> Sequence[int]:
+    def draft(self, context: Sequence[int]) -> Sequence[int]:
         n, last = self.n_match, len(context) - 1
         self._draft_length = 0
         if last < n:
@@ -129,7 +129,7 @@ class ModDrafter(LlamaCppDrafter):
         self._draft_length = len(draft)
         return draft
 
-    def _accept(self, accepted: int) -> None:
+    def accept(self, accepted: int) -> None:
         self._low_drafts = self._low_drafts + 1 if accepted < LOW_SHARE * self._draft_length else 0
         if self._low_drafts >= LOW_DRAFTS:
             self._pool.slots = {}
@@ -164,7 +164,7 @@ class CacheDrafter(LlamaCppDrafter):
         self._counts: dict[NGram, dict[int, int]] = {}
         self._counted = 0
 
-    def _draft(self, context: Sequence[int]) -> Sequence[int]:
+    def draft(self, context: Sequence[int]) -> Sequence[int]:
         self._count(context[self._counted :])
         self._counted = len(context)
         tokens = list(context[-CACHE_NGRAM:])

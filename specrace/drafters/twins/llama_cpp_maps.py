@@ -29,7 +29,7 @@ def map_draft(options: Mapping[str, int]) -> int:
 
 
 class LlamaCppDrafter(ABC):
-    """Base class of llama.cpp's five drafters. Subclasses draft in `_draft` and learn in `_accept`."""
+    """Base class of llama.cpp's five drafters. Subclasses draft in `draft` and learn in `accept`."""
 
     def __init__(self, inputs: DrafterInputs) -> None:
         self.num_prompt = len(inputs.prompt)
@@ -38,20 +38,20 @@ class LlamaCppDrafter(ABC):
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
         """A chain; the bare root before the first output token."""
         may_draft = budget > 0 and len(context) > self.num_prompt
-        tree = TokenTree.chain(context[-1], self._draft(context)[:budget] if may_draft else ())
+        tree = TokenTree.chain(context[-1], self.draft(context)[:budget] if may_draft else ())
         self._drafted = tree.num_draft > 0
         return tree
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        """Call `_accept` with the number of accepted draft tokens, if any were drafted."""
+        """Call `accept` with the number of accepted draft tokens, if any were drafted."""
         if self._drafted:
-            self._accept(verdict.accepted)
+            self.accept(verdict.accepted)
 
     @abstractmethod
-    def _draft(self, context: Sequence[int]) -> Sequence[int]:
+    def draft(self, context: Sequence[int]) -> Sequence[int]:
         """The tokens to draft after `context`."""
 
-    def _accept(self, accepted: int) -> None:  # noqa: B027  two of the five drafters learn nothing
+    def accept(self, accepted: int) -> None:  # noqa: B027  two of the five drafters learn nothing
         """Learn that `accepted` tokens of the last draft were accepted; by default nothing."""
 
 
@@ -76,7 +76,7 @@ class SimpleDrafter(LlamaCppDrafter):
         # The start of the first n-gram that is not in `_latest` yet.
         self._next = 1
 
-    def _draft(self, context: Sequence[int]) -> Sequence[int]:
+    def draft(self, context: Sequence[int]) -> Sequence[int]:
         n, last = self.size_n, len(context) - 1
         if last <= n + self.size_m + 1:
             return ()
@@ -135,7 +135,7 @@ class MapKDrafter(LlamaCppDrafter):
         # The value drafted last.
         self._value: Value | None = None
 
-    def _draft(self, context: Sequence[int]) -> Sequence[int]:
+    def draft(self, context: Sequence[int]) -> Sequence[int]:
         n, m = self.size_n, self.size_m
         self._value = None
         if len(context) - 1 < 2 * n + m:
@@ -179,7 +179,7 @@ class MapKDrafter(LlamaCppDrafter):
             key.values.append(Value((), self.size_m))
         return key.values[0]
 
-    def _accept(self, accepted: int) -> None:
+    def accept(self, accepted: int) -> None:
         if self._value:
             self._value.accepted = accepted
 

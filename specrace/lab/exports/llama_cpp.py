@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from specrace.drafters.twins.llama_cpp_list import OPTIONS as LIST_OPTIONS
 from specrace.lab.exports.base import AS_MEASURED, AT_THE_END, LESS_OUTPUT, SLOWER, Choice, Effect, Engine, Export
 
+LIST = "llamacpp-list"
 # Our name of an option -> its flag before pull request 22397.
 OLD = {
     "size_n": "--spec-ngram-size-n",
@@ -29,6 +31,8 @@ _CONVENTION = (
 
 def export(choice: Choice) -> Export:
     """The flags for builds since pull request 22397, and in a note those for earlier builds."""
+    if choice.lane == LIST:
+        return _export_list(choice)
     mode, options = _mode(choice)
     head = f"--spec-type ngram-{mode}"
     # Other options name the user's files, such as a lookup cache, which a sweep cannot know.
@@ -40,6 +44,20 @@ def export(choice: Choice) -> Export:
         old.append(f"--draft-max {choice.num_draft}")
     notes = (f"Builds before pull request 22397 (b8838 and earlier): {' '.join([head, *old])}",)
     return Export(" ".join([head, *new]), f"{head} --spec-synth-len {choice.length}", _CONVENTION, notes=notes)
+
+
+def _export_list(choice: Choice) -> Export:
+    """The flags for several drafters: each has its own."""
+    names = [name for name in LIST_OPTIONS if choice.options[name]]
+    modes = [f"ngram-{name.replace('_', '-')}" for name in names]
+    head = f"--spec-type {','.join(modes) or 'none'}"
+    flags = [
+        f"--spec-{mode}-{option.replace('_', '-')} {choice.options[option]}"
+        for name, mode in zip(names, modes, strict=True)
+        for option in LIST_OPTIONS[name]
+    ]
+    settings = " ".join([head, *flags])
+    return Export(settings, f"{settings} --spec-synth-len {choice.length}", _CONVENTION)
 
 
 def _mode(choice: Choice) -> tuple[str, dict[str, Any]]:

@@ -207,6 +207,19 @@ def test_llama_cpp_accepts_the_flags(chosen: Choice, mode: str, options: dict[st
     assert "--draft-max 8" in export.notes[0]
 
 
+def test_llama_cpp_accepts_a_list_of_drafters_with_the_options_of_each() -> None:
+    asked = {"simple": False, "map_k": False, "map_k4v": True, "mod": True, "cache": True}
+    sizes = {"size_n": 3, "size_m": 16, "min_hits": 2, "n_match": 5, "n_min": 1, "n_max": 9}
+    export = ENGINES["llama-cpp"].export(choice("llamacpp-list", 16, **asked | sizes))
+    params = parse_flags(export.settings).speculative
+    kinds = xllamacpp.common_speculative_type
+    names = ("NGRAM_MAP_K4V", "NGRAM_MOD", "NGRAM_CACHE")
+    assert list(params.types)[-3:] == [getattr(kinds, f"COMMON_SPECULATIVE_TYPE_{name}") for name in names]
+    assert (params.ngram_map_k4v.size_n, params.ngram_map_k4v.size_m, params.ngram_map_k4v.min_hits) == (3, 16, 2)
+    assert (params.ngram_mod.n_match, params.ngram_mod.n_min, params.ngram_mod.n_max) == (5, 1, 9)
+    assert parse_flags(export.synthetic).speculative.synth_len == 2.0
+
+
 def test_the_llama_cpp_parser_refuses_unknown_flags(capfd: pytest.CaptureFixture[str]) -> None:
     """It also refuses the flags of builds before pull request 22397, which we write in a note only."""
     for flags in ("--spec-ngram-simple-size-q 3", "--spec-type ngram-simple --draft-max 8"):
