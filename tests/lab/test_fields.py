@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ def codes(text: str) -> list[int]:
         ({"model": "m", "id": "a-b", "created": "2026-01-01 10:00:00", "user_agent": "a b c d e f"}, []),
         ({"error": "a long sentence about a failure", "metadata": {"note": "a long sentence about a note"}}, []),
         ({"copy": f"  {LONG}\n"}, []),
+        ({"quoted": json.dumps(LONG)}, []),
     ],
 )
 def test_fields_with_text_that_is_in_no_exchange_are_named(row: dict[str, Any], names: list[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from specrace.lab.formats.base import Row, parse_nested
+from specrace.lab.formats.base import Row, json_or_text, parse_nested
 
 MAX_DEPTH = 8
 
@@ -14,7 +14,9 @@ def leaves(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, st
     """(dotted name, text) of every text in a value; the numbers of lists are left out of the names."""
     if isinstance(value, str):
         inner = parse_nested(value, bool) if value[:1] in ("{", "[", '"') else value
-        if inner is value or depth >= MAX_DEPTH:
+        # Some exports write every text as JSON, in quotes.
+        inner = json_or_text(value) if inner is value and value[:1] == '"' else inner
+        if inner == value or depth >= MAX_DEPTH:
             yield name, value
         else:
             yield from leaves(inner, name, depth + 1)

@@ -1,0 +1,86 @@
+"""Compares the figures of all commands and of the page's scorer on the same requests in every format:
+python -m tests.measure.commands_check
+
+Writes each shape of tests/lab/formats/written.py, runs `score`, `sweep`, `recommend` and `paper` on it, and the page's
+scorer on shapes of one file. Prints prompt lookup's tokens per step, and exits with 1 if any differ.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from specrace.cli.main import main as specrace
+from specrace.ui.log_scores import score_log
+from tests.lab.formats.written import SHAPES, chat_folder
+
+LANE = "prompt-lookup"
+
+
+def printed(command: Sequence[str], files: Sequence[Path], tokenizer: Path) -> Any:
+    """What a command prints as JSON."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        code = specrace([*command, *map(str, files), "--tokenizer", str(tokenizer), "--json"])
+    if code:
+        raise SystemExit(f"{' '.join(command)} ended with {code}.")
+    return json.loads(out.getvalue())
+
+
+def on_the_page(file: Path, tokenizer: Path) -> float:
+    """The page's figure."""
+    settings = {"path": str(file), "lanes": [LANE], "columns": "", "tokenizer": str(tokenizer), "name": "tokenizer"}
+    progress = score_log("", json.dumps(settings | {"decodes_ids": True, "shown": False}).encode())
+    while True:
+        try:
+            next(progress)
+        except StopIteration as end:
+            return tau_of(json.loads(end.value)["scores"])
+
+
+def tau_of(result: Any) -> float:
+    """Prompt lookup's tokens per step over all requests."""
+    return next(row["tau"] for row in result["groups"] if row["lane"] == LANE and row["category"] == "all")
+
+
+def figures(files: Sequence[Path], tokenizer: Path) -> dict[str, float]:
+    """The figure of each command."""
+    table = printed(("paper", "table1"), files, tokenizer)["tables"][0]
+    column = next(name for name in table["columns"] if name.startswith(LANE) and name.endswith("tokens/step"))
+    recommendation = printed(("recommend", "--lanes", LANE, "--grid", "num_draft=10"), files, tokenizer)
+    told = {
+        "score": tau_of(printed(("score", "--lanes", LANE), files, tokenizer)),
+        "sweep": tau_of(printed(("sweep", "--lanes", LANE, "--grid", "num_draft=10"), files, tokenizer)),
+        "recommend": recommendation["recommendation"]["tau"],
+        "paper": table["rows"][0][table["columns"].index(column)],
+    }
+    return told if len(files) > 1 else told | {"page": on_the_page(files[0], tokenizer)}
+
+
+def main() -> int:
+    """Compare all shapes."""
+    different = 0
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer = chat_folder(Path(folder) / "chat")
+        wanted: float | None = None
+        for shape, write in SHAPES.items():
+            place = Path(folder) / shape
+            place.mkdir()
+            told = figures(write(place), tokenizer)
+            wanted = wanted or told["score"]
+            is_same = set(told.values()) == {wanted}
+            different += not is_same
+            shown = ", ".join(f"{name} {value:.6f}" for name, value in told.items())
+            print(f"{'same' if is_same else 'DIFFERS'}  {shape}: {shown}", flush=True)
+    print(f"{len(SHAPES)} shapes, {different} differ")
+    return bool(different)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
