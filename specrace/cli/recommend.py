@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
+from specrace.cli.score import find_tokenizer
 from specrace.cli.sweep import add_sweep_arguments, checked_processes, read_logs, sweep_transcripts, swept_lanes
 from specrace.cli.terminal import clean, console, print_json
 from specrace.core.cost_curve import CostCurve
@@ -24,8 +25,9 @@ from specrace.lab.exports.sglang import CORPUS_FILE, corpus_flags, corpus_lines
 from specrace.lab.halving import Halving
 from specrace.lab.presets import describe_curve, find_curve
 from specrace.lab.recommend import Recommender
-from specrace.lab.score import ALL, ScoredLane
+from specrace.lab.score import ALL, ScoredLane, longest_loop
 from specrace.lab.sweep import Sweep, SweepFolder
+from specrace.lab.transcripts import Transcript
 from specrace.retrieval.documents import read_documents
 
 ASSUMED = "assumed-gpu"
@@ -49,6 +51,9 @@ def add_parser(commands: Any) -> None:
         "--batch", default="1", metavar="N", help="requests that the engine decodes together; default 1"
     )
     parser.add_argument("--docs", type=Path, nargs="+", help="documents to write as SGLang's corpus; needs --out")
+    parser.add_argument(
+        "--answers", action="store_true", help="also write the log's answers there, as text; needs --out, --tokenizer"
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="write the exports and the acceptance profile there")
     parser.add_argument(
         "--seed", default=SETTINGS["seed"].default, help="seed of the bootstrap intervals and of --quick's sample"
@@ -58,21 +63,27 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Recommend a lane and settings, show them and write the exports. Raises InputError."""
     seed, batch = SETTINGS["seed"].check(options.seed), _batch(options.batch)
-    if options.docs and options.out is None:
-        raise InputError("--docs needs --out DIR, the folder for SGLang's corpus file.")
+    if (options.docs or options.answers) and options.out is None:
+        flag = "--docs" if options.docs else "--answers"
+        raise InputError(f"{flag} needs --out DIR, the folder for SGLang's corpus file.")
     folder = options.logs[0] if len(options.logs) == 1 and holds_sweep(options.logs[0]) else None
+    if options.answers and (folder is not None or options.tokenizer is None):
+        raise InputError("--answers needs logs, whose texts a sweep does not keep, and their --tokenizer.")
+    transcripts: list[Transcript] = []
     sample = None
     if options.quick:
-        sweep, sample_sweep = quick_sweep(options, folder, seed, batch)
+        sweep, sample_sweep, transcripts = quick_sweep(options, folder, seed, batch)
         sample = Recommender(sample_sweep, _curve(options, sweep), (), seed, batch)
+    elif folder is None:
+        sweep, transcripts = full_sweep(options)
     else:
-        sweep = full_sweep(options) if folder is None else load_sweep(options, folder)
+        sweep = load_sweep(options, folder)
     curve = _curve(options, sweep)
     lanes = () if options.engine is None else engine_lanes(options.engine)
     recommender = Recommender(sweep, curve, lanes, seed, batch)
     result = report(recommender, list(sentences(recommender, describe_curve(curve), sample)), options.engine)
     if options.out is not None:
-        write(options, recommender, result)
+        write(options, recommender, result, transcripts)
     if options.json:
         print_json(result)
     else:
@@ -104,17 +115,20 @@ def _candidate_lanes(options: argparse.Namespace) -> list[ScoredLane]:
     return swept_lanes(options, engine_lanes(options.engine) if options.engine else own_lanes())
 
 
-def full_sweep(options: argparse.Namespace) -> Sweep:
-    """Sweep the logs in memory, over --grid or the settings that `recommend` tries. Raises InputError."""
+def full_sweep(options: argparse.Namespace) -> tuple[Sweep, list[Transcript]]:
+    """Sweep the logs in memory, over --grid or the settings that `recommend` tries; and the logs. Raises InputError."""
     lanes = _candidate_lanes(options)
     if not options.grid:
         lanes = candidates(lane.name for lane in lanes)
     curve = find_curve(options.cost_curve or ASSUMED)
-    return sweep_transcripts(options, lanes, read_logs(options), curve)
+    transcripts = read_logs(options)
+    return sweep_transcripts(options, lanes, transcripts, curve), transcripts
 
 
-def quick_sweep(options: argparse.Namespace, folder: Path | None, seed: int, batch: int) -> tuple[Sweep, Sweep]:
-    """The best settings on all requests, and all settings on a sample of them. Raises InputError."""
+def quick_sweep(
+    options: argparse.Namespace, folder: Path | None, seed: int, batch: int
+) -> tuple[Sweep, Sweep, list[Transcript]]:
+    """The best settings on all requests, all settings on a sample of them, and the logs. Raises InputError."""
     if folder is not None or options.grid or options.keep_outputs:
         raise InputError("--quick chooses the settings itself, on logs; leave out --grid and --keep-outputs.")
     lanes = candidates(lane.name for lane in _candidate_lanes(options))
@@ -129,7 +143,7 @@ def quick_sweep(options: argparse.Namespace, folder: Path | None, seed: int, bat
     # `run` yields its progress, which is not shown here.
     for _ in halving.run(processes=checked_processes(options)):
         pass
-    return halving.all_finalists(), halving.sample(ALL)
+    return halving.all_finalists(), halving.sample(ALL), transcripts
 
 
 def load_sweep(options: argparse.Namespace, folder: Path) -> Sweep:
@@ -139,23 +153,40 @@ def load_sweep(options: argparse.Namespace, folder: Path) -> Sweep:
     return SweepFolder.load(folder)
 
 
-def write(options: argparse.Namespace, recommender: Recommender, result: Mapping[str, Any]) -> None:
+def write(
+    options: argparse.Namespace,
+    recommender: Recommender,
+    result: Mapping[str, Any],
+    transcripts: Sequence[Transcript],
+) -> None:
     """Write the exports, the acceptance profile and SGLang's corpus into --out. Raises InputError."""
     logs = ", ".join(path.name for path in options.logs)
     files = {PROFILE_FILE: json.dumps(profile_file(recommender, logs), indent=1)}
     for name, export in result["exports"].items():
         if export is not None:
             files |= {f"{name}.txt": _export_text(export), **export["files"]}
-    if options.docs:
+    if options.docs or options.answers:
         lane = lane_to_export(recommender, ENGINES["sglang"])
-        files[CORPUS_FILE] = corpus_lines(document.text for document in read_documents(options.docs))
+        files[CORPUS_FILE] = corpus_lines(_corpus(options, transcripts))
         if lane is not None and "sglang.txt" in files:
             flags = corpus_flags(choice(recommender, lane))
-            files["sglang.txt"] += f"With the documents, which was not tested: {flags}\n"
+            texts = " and ".join(["the documents"] * bool(options.docs) + ["the log's answers"] * options.answers)
+            files["sglang.txt"] += f"With {texts}, which was not tested: {flags}\n"
     with as_input_error(options.out, "--out"):
         options.out.mkdir(exist_ok=True)
         for name, text in files.items():
             (options.out / name).write_text(text, encoding="utf-8")
+
+
+def _corpus(options: argparse.Namespace, transcripts: Sequence[Transcript]) -> Iterator[str]:
+    """Yield the texts of SGLang's corpus: documents, and the log's answers, each once, without those that loop."""
+    if options.docs:
+        yield from (document.text for document in read_documents(options.docs))
+    if options.answers:
+        tokenizer = find_tokenizer(options.tokenizer, quiet=options.json)
+        answers = dict.fromkeys(transcript.output for transcript in transcripts)
+        texts = (tokenizer.decode(list(output)) for output in answers if not longest_loop(output))
+        yield from filter(str.strip, texts)
 
 
 def _export_text(export: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 from specrace.cli.arguments import race_spec
 from specrace.cli.main import build_parser
+from specrace.core.bundled import BUNDLED_MODEL
 from specrace.lab.exports import ENGINES
 from tests.cli.conftest import Run
 from tests.lab.parts import copying, write, write_log
@@ -96,6 +97,19 @@ def test_out_gets_the_exports_the_profile_and_the_corpus(call_main: Run, log: Pa
     assert "--speculative-config" in done.stdout and "Not tested:" in done.stdout
 
 
+def test_out_gets_the_logs_answers_as_sglangs_corpus(call_main: Run, tmp_path: Path) -> None:
+    """Each answer once; what loops is no good corpus."""
+    answers = ["The hall was built in 1911.", "Nobody knows.", "Nobody knows.", "yes " * 60]
+    lines = [{"prompt": f"Question {number}?", "output": answer} for number, answer in enumerate(answers)]
+    log, out = write(tmp_path / "log.jsonl", *lines), tmp_path / "out"
+    (tmp_path / "hall.md").write_text("A hall.")
+    arguments = ("recommend", log, *TWINS, "--tokenizer", BUNDLED_MODEL, "--out", out, "--answers")
+    assert call_main(*arguments, "--docs", tmp_path / "hall.md").returncode == 0
+    corpus = [json.loads(line) for line in (out / "sglang-corpus.jsonl").read_text().splitlines()]
+    assert [text.strip() for text in corpus] == ["A hall.", *answers[:2]]
+    assert "With the documents and the log's answers, which was not tested: --spec" in (out / "sglang.txt").read_text()
+
+
 @pytest.fixture
 def sampled_log(tmp_path: Path) -> Path:
     """SGLang's log of 30 requests: 10 with a presence penalty, which the others have with its neutral value."""
@@ -145,6 +159,8 @@ def test_a_log_without_options_says_nothing_about_them(call_main: Run, log: Path
         (("log.jsonl", "--engine", "lamp"), "invalid choice"),
         (("log.jsonl", "--seed", "x"), "Seed: 'x'"),
         (("log.jsonl", "--docs", "notes"), "--docs needs --out"),
+        (("log.jsonl", "--answers"), "--answers needs --out"),
+        (("log.jsonl", "--answers", "--out", "nowhere"), "--answers needs logs"),
         (("log.jsonl", "--batch", "0"), "--batch is '0'; give 1 to"),
         (("log.jsonl", "--quick", "--grid", "num_draft=4"), "leave out --grid and --keep-outputs"),
         (("nowhere",), "nowhere cannot be read"),
