@@ -22,6 +22,7 @@ from specrace.lab.candidates import candidates, engine_lanes, own_lanes
 from specrace.lab.exports import ENGINES
 from specrace.lab.exports.profile import PROFILE_FILE
 from specrace.lab.exports.sglang import CORPUS_FILE, corpus_flags, corpus_lines
+from specrace.lab.exports.simulators import SIMULATORS_FILE, simulators_text
 from specrace.lab.halving import Halving
 from specrace.lab.presets import describe_curve, find_curve
 from specrace.lab.recommend import Recommender
@@ -161,7 +162,10 @@ def write(
 ) -> None:
     """Write the exports, the acceptance profile and SGLang's corpus into --out. Raises InputError."""
     logs = ", ".join(path.name for path in options.logs)
-    files = {PROFILE_FILE: json.dumps(profile_file(recommender, logs), indent=1)}
+    files = {
+        PROFILE_FILE: json.dumps(profile_file(recommender, logs), indent=1),
+        SIMULATORS_FILE: simulators_text(result["simulators"]),
+    }
     for name, export in result["exports"].items():
         if export is not None:
             files |= {f"{name}.txt": _export_text(export), **export["files"]}

@@ -11,6 +11,7 @@ from typing import Any
 from specrace.drafters import find_method
 from specrace.lab.exports import ENGINES, Choice, Engine
 from specrace.lab.exports.profile import speculation_profile
+from specrace.lab.exports.simulators import simulator_settings
 from specrace.lab.option_effects import option_effects
 from specrace.lab.recommend import Recommender, idle_lanes, losing_batch, losing_lanes, thriftiest
 from specrace.lab.sweep import DRAFT_SIZE_OPTIONS
@@ -126,6 +127,7 @@ def report(recommender: Recommender, text: Sequence[str], engine: str | None) ->
         "groups": recommender.groups,
         "exports": {name: export for name, export in exports(recommender).items() if engine in (None, name)},
         "profile": recommender.profile(),
+        "simulators": simulators(recommender),
         "not_tested": recommender.not_tested,
         "text": list(text),
         "batches": recommender.batches,
@@ -225,7 +227,7 @@ def profile_file(recommender: Recommender, source: str) -> dict[str, Any]:
 
     `source`: where the requests come from.
     """
-    number = recommender.chosen or recommender.best
+    number = drafting_lane(recommender)
     lane = recommender.lane(number)
     per_category = {
         category: {
@@ -241,4 +243,16 @@ def profile_file(recommender: Recommender, source: str) -> dict[str, Any]:
         "validation": "forced decoding of logged outputs" + left_out,
         "options": dict(lane.options),
     }
-    return speculation_profile(lane.name, lane.num_draft, recommender.profile(number), per_category, conditions)
+    profile = recommender.profile(number) | {"mean_accept_length_per_request": recommender.mean_per_request(number)}
+    return speculation_profile(lane.name, lane.num_draft, profile, per_category, conditions)
+
+
+def drafting_lane(recommender: Recommender) -> int:
+    """The number of the recommended lane, or of the one that drafts best if the advice is not to draft."""
+    return recommender.chosen or recommender.best
+
+
+def simulators(recommender: Recommender) -> dict[str, Any]:
+    """The acceptance of `drafting_lane` as settings of simulators."""
+    number = drafting_lane(recommender)
+    return simulator_settings(recommender.lane(number).num_draft, recommender.profile(number))

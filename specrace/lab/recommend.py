@@ -178,6 +178,16 @@ class Recommender:
                     steps[accepted] += count
         return acceptance_profile(steps)
 
+    def mean_per_request(self, number: int) -> float:
+        """The mean over the included requests of each one's mean accept length in a lane."""
+        included = set(self.included)
+        means = []
+        for request, score in self.sweep.scores(number):
+            if request in included:
+                steps = sum(count for *_, count in score.steps)
+                means.append(1.0 + sum(accepted * count for _, accepted, count in score.steps) / steps)
+        return sum(means) / len(means)
+
     @cached_property
     def not_tested(self) -> list[str]:
         """A sentence for each thing that the metrics do not cover."""

@@ -21,6 +21,7 @@ from specrace.lab.advice import profile_file, report, sentences
 from specrace.lab.candidates import candidates, engine_lanes, pools
 from specrace.lab.exports import ENGINES
 from specrace.lab.exports.profile import PROFILE_FILE
+from specrace.lab.exports.simulators import SIMULATORS_FILE, simulators_text
 from specrace.lab.halving import Halving, Round, Tried
 from specrace.lab.presets import GPUS, describe_curve, find_curve
 from specrace.lab.recommend import BATCHES, Recommender
@@ -143,7 +144,11 @@ def _engine_advice(halving: Halving, engine: str, log_name: str) -> dict[str, An
     advice = report(recommender, list(sentences(recommender, describe_curve(halving.curve), sample)), engine)
     shown_keys = ("recommendation", "groups", "text", "not_tested", "batches")
     export = dict(advice["exports"][engine])
-    export["files"] = {**export["files"], PROFILE_FILE: json.dumps(profile_file(recommender, log_name), indent=1)}
+    export["files"] = {
+        **export["files"],
+        PROFILE_FILE: json.dumps(profile_file(recommender, log_name), indent=1),
+        SIMULATORS_FILE: simulators_text(advice["simulators"]),
+    }
     return {"engine": engine, "title": TITLES[engine], "export": export, **{key: advice[key] for key in shown_keys}}
 
 

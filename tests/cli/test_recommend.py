@@ -93,7 +93,12 @@ def test_out_gets_the_exports_the_profile_and_the_corpus(call_main: Run, log: Pa
     assert done.returncode == 0, done.stderr
     assert json.loads((out / "sglang-corpus.jsonl").read_text()) == "The hall was built in 1911."
     assert "--speculative-ngram-external-corpus-path sglang-corpus.jsonl" in (out / "sglang.txt").read_text()
-    assert json.loads((out / "speculation_profile.json").read_text())["measured"] is True
+    profile = json.loads((out / "speculation_profile.json").read_text())
+    assert profile["measured"] is True
+    # Half of the requests have long copies, in few steps: each request weighs more where it weighs by its steps.
+    assert profile["mean_accept_length_per_request"] > profile["mean_accept_length"] > 1
+    accepted = round(profile["mean_accept_length"] - 1, 3)
+    assert f"--spec-accepted-tokens {accepted}" in (out / "simulators.txt").read_text()
     assert "--speculative-config" in done.stdout and "Not tested:" in done.stdout
 
 

@@ -1,6 +1,7 @@
 """The measured acceptance as a `speculation_profile.json`.
 
-The shape is that of NVIDIA/Model-Optimizer's pull request 2247 (open; `build_profile`, schema version 1.0). Lengths
+The shape is that of NVIDIA/Model-Optimizer's pull requests 2247, 2313, 2315 and 2316 (open; `build_profile` in
+examples/specdec_bench/specdec_bench/speculation_profile.py at 095124e9d582, schema version 1.0). Lengths
 count the bonus token; `conditional_accept_rates` are for Dynamo's simulator, `marginal_accept_rates` for vLLM's.
 """
 
@@ -22,7 +23,10 @@ def speculation_profile(
     per_category: Mapping[str, Any],
     conditions: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The file's content for a lane's `acceptance_profile`. Rates are padded to `num_draft` positions."""
+    """The file's content for a lane's `acceptance_profile`, with the mean per request.
+
+    Rates are padded to `num_draft` positions.
+    """
     marginal = [*profile["marginal_accept_rates"], *[0.0] * num_draft][:num_draft]
     conditional = [*profile["conditional_accept_rates"], *[0.0] * num_draft][:num_draft]
     mean = profile["mean_accept_length"]
@@ -41,6 +45,8 @@ def speculation_profile(
         "conditional_accept_rates": [round(rate, 6) for rate in conditional],
         "marginal_accept_rates": [round(rate, 6) for rate in marginal],
         "mean_accept_length": round(mean, 6),
+        # Each request weighs the same here, each step above.
+        "mean_accept_length_per_request": round(profile["mean_accept_length_per_request"], 6),
         # A copying drafter would draft other tokens under another limit, so there is no entry for shorter drafts.
         "accept_length_model": "measured_per_k",
         "accept_length_by_k": {str(num_draft): round(mean, 6)},

@@ -20,6 +20,7 @@ from specrace.integrations.vllm import Fusion
 from specrace.lab.exports import ENGINES, Choice
 from specrace.lab.exports.profile import speculation_profile
 from specrace.lab.exports.sglang import corpus_flags, corpus_lines
+from specrace.lab.exports.simulators import simulator_settings
 from specrace.lab.exports.specrace import SETTINGS_FILE, read_settings
 from specrace.lab.recommend import acceptance_profile
 from tests.integrations.vllm_runner import vllm_config
@@ -272,7 +273,7 @@ def test_invalid_settings_files_are_refused(tmp_path: Path, content: str) -> Non
 
 def test_the_profile_has_what_its_consumers_need() -> None:
     """NVIDIA/Model-Optimizer, pull request 2247: one rate per draft position, never rising."""
-    measured = acceptance_profile({0: 4, 1: 3, 2: 3})
+    measured = acceptance_profile({0: 4, 1: 3, 2: 3}) | {"mean_accept_length_per_request": 2.5}
     profile = speculation_profile("suffix", 4, measured, {}, {"dataset": "logs"})
     assert profile["schema_version"] == "1.0" and profile["measured"] is True
     assert profile["marginal_accept_rates"] == [0.6, 0.3, 0, 0] and profile["conditional_accept_rates"] == [
@@ -284,4 +285,19 @@ def test_the_profile_has_what_its_consumers_need() -> None:
     assert all(check["passed"] for check in profile["validation"].values())
     cut = speculation_profile("suffix", 1, measured, {}, {})
     assert not cut["validation"]["mean_consistency"]["passed"]
+    assert (profile["mean_accept_length"], profile["mean_accept_length_per_request"]) == (1.9, 2.5)
     assert json.loads(json.dumps(profile)) == profile
+
+
+def test_simulators_get_the_mean_of_all_steps_and_conditional_rates() -> None:
+    """AISimulate wants accepted tokens within 0 and the draft size, Dynamo's mocker 1 to 5 conditional rates."""
+    settings = simulator_settings(3, acceptance_profile({0: 4, 1: 3, 2: 3}))
+    assert settings["aisimulate"]["speculative"] == {
+        "method": "ngram", "params": {"num_speculative_tokens": 3}, "accepted_tokens": 0.9,
+    }  # fmt: skip
+    assert settings["aisimulate"]["arguments"].endswith("--spec-num-draft-tokens 3 --spec-accepted-tokens 0.9")
+    assert settings["dynamo"]["arguments"] == "--aic-nextn 3 --aic-nextn-accept-rates 0.6000,0.5000,0.0000"
+    assert len(settings["notes"]) == 2
+    long = simulator_settings(8, acceptance_profile({0: 1, 8: 1}))
+    assert "--aic-nextn 5 --aic-nextn-accept-rates 0.5000,1.0000,1.0000,1.0000,1.0000" in long["dynamo"]["arguments"]
+    assert "1.50 accepted tokens a step are beyond" in long["notes"][-1]
