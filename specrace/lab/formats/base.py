@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from specrace.core.errors import shorten
-
 Row = dict[str, Any]
 Message = dict[str, Any]
 Tokens = tuple[int, ...]
@@ -18,7 +16,6 @@ Tokens = tuple[int, ...]
 MAX_LINE_BYTES = 16_000_000
 # How many times JSON text may be quoted within JSON text.
 MAX_NESTED = 3
-_TEXT_PARTS = ("text", "input_text", "output_text")
 
 
 @dataclass(frozen=True)
@@ -157,65 +154,6 @@ def require_list(value: object, name: str) -> list[Any]:
     if not isinstance(value, list):
         raise ValueError(f"{name} is not a list")
     return value
-
-
-def content_text(content: object) -> str:
-    """The text of a message's content, which is text or a list of text parts. Raises ValueError for other parts."""
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return require_unicode("a message", content)
-    parts = [require_object(part, "a part of a message") for part in require_list(content, "the content of a message")]
-    for part in parts:
-        if part.get("type") not in _TEXT_PARTS or not isinstance(part.get("text"), str):
-            raise ValueError(f"a message has a part of type {shorten(part.get('type'), 40)}; only text can be scored")
-    return require_unicode("a message", "".join(part["text"] for part in parts))
-
-
-def read_message(value: object) -> Message:
-    """A chat message with its content as one text and the arguments of its tool calls as objects. Raises ValueError.
-
-    OpenAI's API writes arguments as JSON text, and chat templates expect objects; vLLM's server parses them, too
-    (vllm-project/vllm, vllm/entrypoints/chat_utils.py).
-    """
-    logged = require_object(value, "a message")
-    role = read_text(logged.get("role"), "the role of a message")
-    message: Message = {"role": role, "content": content_text(logged.get("content"))}
-    message |= {key: logged[key] for key in ("name", "tool_call_id") if logged.get(key)}
-    if reasoning := reasoning_text(logged):
-        message["reasoning_content"] = reasoning
-    if logged.get("tool_calls"):
-        message["tool_calls"] = [_tool_call(call) for call in require_list(logged["tool_calls"], "tool_calls")]
-    return message
-
-
-def reasoning_text(message: Row) -> str:
-    """The reasoning in a message, or in a chunk of a streamed one; "" for none. Raises ValueError.
-
-    vLLM's server calls it `reasoning` (vllm/entrypoints/openai/chat_completion/protocol.py), other servers and chat
-    templates call it `reasoning_content`.
-    """
-    reasoning = message.get("reasoning_content") or message.get("reasoning")
-    return read_text(reasoning, "the reasoning of a message") if reasoning else ""
-
-
-def read_messages(value: object) -> list[Message]:
-    """A list of at least one message, each as from `read_message`. Raises ValueError."""
-    messages = [read_message(message) for message in require_list(value, "messages")]
-    if not messages:
-        raise ValueError("messages is empty; every transcript needs a prompt and an output")
-    return messages
-
-
-def _tool_call(value: object) -> Row:
-    logged = require_object(value, "a tool call")
-    function = require_object(logged.get("function"), "the function of a tool call")
-    arguments = function.get("arguments")
-    if isinstance(arguments, str):
-        arguments = json_or_text(arguments)
-    name = read_text(function.get("name"), "the name of a tool call")
-    call: Row = {"type": "function", "function": {"name": name, "arguments": arguments}}
-    return {"id": identifier} | call if (identifier := read_label(logged, "id")) else call
 
 
 def json_or_text(text: str) -> Any:
