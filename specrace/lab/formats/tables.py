@@ -166,6 +166,8 @@ def _explained(name: str, kind: str) -> Iterator[list[int]]:
 
 def _numbered(batches: Iterable[Any], count: list[int]) -> Iterator[tuple[int, Row]]:
     for batch in batches:
+        # Offsets of a damaged file may point outside of its memory.
+        batch.validate(full=True)
         for start in range(0, batch.num_rows, _BATCH):
             for row in batch.slice(start, _BATCH).to_pylist():
                 count[0] += 1

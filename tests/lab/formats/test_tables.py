@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import struct
 import sys
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -210,4 +211,14 @@ def test_a_broken_arrow_file_is_refused(tmp_path: Path) -> None:
     write_arrow(nested(300), tmp_path / "t.arrow")
     (tmp_path / "t.arrow").write_bytes((tmp_path / "t.arrow").read_bytes()[:-2000])
     with pytest.raises(InputError, match=r"t\.arrow, after row \d+: this is not an Arrow file"):
+        list(Rows(Source(tmp_path / "t.arrow"), None, lambda *_: None))
+
+
+def test_an_arrow_file_whose_texts_lie_outside_of_it_is_refused(tmp_path: Path) -> None:
+    write_arrow(pyarrow.table({"prompt": ["abc", "defg"], "output": ["x", "y"]}), tmp_path / "t.arrow")
+    data = (tmp_path / "t.arrow").read_bytes()
+    starts = struct.pack("<3i", 0, 3, 7)
+    assert data.count(starts) == 1
+    (tmp_path / "t.arrow").write_bytes(data.replace(starts, struct.pack("<3i", 0, -5, 7)))
+    with pytest.raises(InputError, match="after row 0: this is not an Arrow file"):
         list(Rows(Source(tmp_path / "t.arrow"), None, lambda *_: None))

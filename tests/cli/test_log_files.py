@@ -1,0 +1,74 @@
+"""Logs of several files give the same figures in all commands: a batch's two files, a folder, a zip."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.lab.formats.written import batch_one_file, batch_pair, chat_folder
+from tests.lab.parts import pack
+
+LANES = ("--lanes", "prompt-lookup", "--json")
+
+
+@pytest.fixture
+def ways(tmp_path: Path) -> dict[str, list[Path]]:
+    """The same batch: its two files in both orders, packed, in a folder, in a zip; and in one file."""
+    folder, packed = tmp_path / "batch", tmp_path / "packed"
+    folder.mkdir()
+    packed.mkdir()
+    requests, responses = batch_pair(folder)
+    zst = [pack(packed / f"{path.name}.zst", path.read_bytes()) for path in (requests, responses)]
+    with zipfile.ZipFile(tmp_path / "batch.zip", "w") as archive:
+        for path in (requests, responses):
+            archive.write(path, path.name)
+    return {
+        "pair": [requests, responses],
+        "turned": [responses, requests],
+        "packed": zst,
+        "folder": [folder],
+        "zip": [tmp_path / "batch.zip"],
+        "one file": batch_one_file(tmp_path),
+    }
+
+
+def figures(done: Any) -> tuple[int, int]:
+    """(tokens, steps) of prompt lookup on all requests, from any command's JSON."""
+    assert done.returncode == 0, done.stderr
+    groups = json.loads(done.stdout)["groups"]
+    row = next(row for row in groups if row["lane"].startswith("prompt-lookup") and row["category"] == "all")
+    return row["tokens"], row["steps"]
+
+
+def test_a_batch_gives_the_same_figures_however_it_is_stored(
+    call_main: Run, ways: dict[str, list[Path]], tmp_path: Path
+) -> None:
+    tokenizer = ("--tokenizer", str(chat_folder(tmp_path / "chat")))
+    found = {
+        (command, way): figures(call_main(command, *map(str, paths), *tokenizer, *LANES, *more))
+        for command, more in (("score", ()), ("sweep", ("--processes", "1")))
+        for way, paths in ways.items()
+    }
+    tokens, steps = found["score", "pair"]
+    assert tokens > steps > 20
+    assert set(found.values()) == {(tokens, steps)}, found
+
+
+@pytest.mark.parametrize("command", ["recommend", "paper"])
+def test_other_commands_read_a_batch_too(
+    call_main: Run, ways: dict[str, list[Path]], tmp_path: Path, command: str
+) -> None:
+    given = ["table1"] if command == "paper" else ["--lanes", "prompt-lookup"]
+    tokenizer = ["--tokenizer", str(chat_folder(tmp_path / "chat")), "--processes", "1"]
+    for way in ("turned", "folder"):
+        paths = list(map(str, ways[way]))
+        arguments = [given[0], *paths] if command == "paper" else [*paths, *given]
+        done = call_main(command, *arguments, *tokenizer, "--json")
+        assert done.returncode == 0, done.stderr
+        result = json.loads(done.stdout)
+        assert "20 requests" in json.dumps(result) or result.get("requests") == 20
