@@ -268,7 +268,8 @@ class Workbench:
         plans = plan_lanes(spec, self.target.device_type).values()
         parts = {plan.method.corpus_part_with(plan.options) for plan in plans}
         counts = self.tables.counts if "corpus" in parts else None
-        return Sources(counts, self.tables.suffixes if "corpus_index" in parts else None)
+        suffixes = self.tables.suffixes if "corpus_index" in parts else None
+        return Sources(counts, suffixes, corpus_ms=self.tables.counts_ms, corpus_index_ms=self.tables.suffixes_ms)
 
     def fitting_prompt(
         self, question: str, hits: list[Hit], spec: RaceSpec, *, top: int | None = None, noise: Any = 0.0

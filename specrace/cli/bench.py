@@ -251,8 +251,9 @@ def describe(options: argparse.Namespace, bench: Bench) -> dict[str, Any]:
             "cost_curve": bench.curve and bench.curve.as_json(),
             "earlier_outputs": "kept" if bench.keep_outputs else "not kept",
         },
-        "timed": "decode: the lane's own clock (draft, target, keep, its tables), without prefill; for a peer the time "
-        "after its first tokens. run: the wall clock of the whole run, with prefill.",
+        "timed": "decode: the lane's own clock (draft, target, keep, its tables for the prompt), without prefill and "
+        "what is built once for all requests (shared_ms); for a peer the time after its first tokens. run: the wall "
+        "clock of the whole run, with prefill.",
     }
 
 

@@ -210,6 +210,7 @@ COLUMNS = {
     "acceptance_rate": ("accepted", ".1%"),
     "draft_ms_per_step": ("draft ms/step", ".3f"),
     "build_ms_per_output": ("build ms", ".2f"),
+    "shared_ms": ("shared ms", ".1f"),
     "expected_speedup": ("expected speedup", ".2f"),
 }
 

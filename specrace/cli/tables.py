@@ -14,18 +14,20 @@ from specrace.lab.bench import PromptResult
 
 def csv_rows(results: Sequence[PromptResult]) -> Iterator[list[Any]]:
     """Yield a header row, then a row for every measurement."""
-    yield ["prompt", "decoder", "repetition", "tokens", "steps", "decode_ms", "interleaved_ms", "run_ms", "loop_tokens"]
+    times = ("decode_ms", "interleaved_ms", "run_ms", "build_ms", "shared_ms")
+    yield ["prompt", "decoder", "repetition", "tokens", "steps", *times, "loop_tokens"]
     for result in results:
         prompt, loops = result.prompt.id, result.loops
         for name, runs in result.runs.items():
             for number, run in enumerate(runs):
                 metrics, race_ms = run.metrics, result.interleaved_ms[name][number]
-                figures = (metrics.tokens, metrics.steps, metrics.decode_ms, race_ms, run.run_ms)
-                yield [prompt, name, number, *figures, loops]
+                times = (metrics.decode_ms, race_ms, run.run_ms, run.build_ms, run.shared_ms)
+                yield [prompt, name, number, metrics.tokens, metrics.steps, *times, loops]
         for name, outputs in result.peer_runs.items():
             for number, output in enumerate(outputs):
                 decode_ms = output.run_ms - output.first_ms
-                yield [prompt, name, number, len(output.tokens), output.steps, decode_ms, "", output.run_ms, loops]
+                times = (decode_ms, "", output.run_ms, "", "")
+                yield [prompt, name, number, len(output.tokens), output.steps, *times, loops]
 
 
 HEADER = (
@@ -106,6 +108,7 @@ def sentences(report: Mapping[str, Any]) -> Iterator[str]:
             f"{lane['interleaved_over_solo']:.2f}; fastest on {lane['fastest_on']} of {report['counted_prompts']}, "
             f"at most 3 % slower than the fastest on {lane['near_fastest_on']}."
         )
+    yield from _table_times(report)
     for prompt in report["loops"]:
         yield f"Left out, because its output loops: prompt {prompt['id']} ({prompt['loop_tokens']} tokens)."
     if report["cut_at_limit"] and "scripted" not in report:
@@ -115,6 +118,17 @@ def sentences(report: Mapping[str, Any]) -> Iterator[str]:
     if not report["pace"]["disturbed_prompts"]:
         yield report["pace"]["note"]
     yield from report["warnings"]
+
+
+def _table_times(report: Mapping[str, Any]) -> Iterator[str]:
+    """The time to build the lanes' tables: for a prompt, and once for all requests."""
+    prompts = report["counted_prompts"]
+    built = [f"{lane['lane']} {lane['build_ms'] / prompts:.2f} ms" for lane in report["lanes"] if lane["build_ms"]]
+    shared = [f"{lane['lane']} {lane['shared_ms']:.1f} ms" for lane in report["lanes"] if lane["shared_ms"]]
+    if built:
+        yield f"Tables for a prompt, on the clock: {', '.join(built)}."
+    if shared:
+        yield f"Built once for all requests, on no clock: {', '.join(shared)}."
 
 
 def markdown(report: Mapping[str, Any]) -> str:

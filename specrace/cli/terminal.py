@@ -187,6 +187,9 @@ class Terminal:
         lanes = "".join(f", {lane.lane} {lane.prefill_ms:.0f} ms" for lane in event.lanes if lane.prefill_ms)
         prompt = f"{event.prompt_tokens} prompt tokens, prefill {event.prefill_ms:.0f} ms{lanes}"
         self.console.print(Text(f"{prompt}; {model}", style="dim"))
+        shared = ", ".join(f"{lane.lane} {lane.shared_ms:.1f} ms" for lane in event.lanes if lane.shared_ms)
+        if shared:
+            self.console.print(Text(f"Built once for all requests, on no clock: {shared}", style="dim"))
 
     def _print_result(self, event: Finished, repeated: Repeated | None) -> None:
         """Print the answer, the table of results, and notes on disturbed or stopped runs."""

@@ -31,8 +31,10 @@ class Timing:
 class LaneInfo:
     """A lane before its first step; `verifier` is "match" or "rejection".
 
-    `build_ms`: the time to build the drafter's tables, which is on the lane's clock. `prefill_ms`: the time a draft
-    model took to read the prompt; like the target's prefill it is on no clock.
+    `build_ms`: the time to build the drafter's tables for this request, which is on the lane's clock. On no clock, like
+    the target's prefill: `shared_ms`, the time spent so far on what the lane reads and a server builds once for all
+    requests (tables of the documents, indexes of earlier answers), and `prefill_ms`, the time a draft model took to
+    read the prompt.
     """
 
     lane: str
@@ -42,6 +44,7 @@ class LaneInfo:
     build_ms: float = 0.0
     verifier: str = MATCH
     prefill_ms: float = 0.0
+    shared_ms: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -36,9 +36,10 @@ class Lane:
     """One method, decoding one prompt. Its clock `at_ms` counts the time of its steps: draft, target and keep.
 
     The clock does not count time spent waiting for a processor. With a `pace`, times are corrected to the pace before
-    the first step. With `coins`, drafts are verified by rejection sampling, and the drafter must be a
-    `SamplingDrafter`. With a `curve`, a tree is padded up to the lane's `num_draft` if more rows are cheaper: on a CPU,
-    a float32 forward over 2 or 3 rows is slower than one over 4. `end` is "" while the lane runs, then "eos" or
+    the first step. `build_ms` is on the clock; `shared_ms`, the time of indexes of earlier answers, which a server
+    builds once for all requests, is not. With `coins`, drafts are verified by rejection sampling, and the drafter must
+    be a `SamplingDrafter`. With a `curve`, a tree is padded up to the lane's `num_draft` if more rows are cheaper: on a
+    CPU, a float32 forward over 2 or 3 rows is slower than one over 4. `end` is "" while the lane runs, then "eos" or
     "length".
     """
 
@@ -51,6 +52,7 @@ class Lane:
     num_draft: int
     eos_ids: frozenset[int] = frozenset()
     build_ms: InitVar[float] = 0.0
+    shared_ms: float = 0.0
     coins: Coins | None = None
     curve: CostCurve | None = None
     pace: PaceKeeper | None = None

@@ -49,10 +49,8 @@ def race(
     try:
         setup = prepare(target, prompt, spec, sources, prompt_curve, pace)
         plans = plan_lanes(spec, target.device_type, setup.curve)
-        # Copied before the first run, whose lanes build automata that later runs must not share.
-        repeat_setup = setup.with_separate_automata()
         lanes = setup.make_lanes(spec.lanes)
-        infos = tuple(lane_info(lane, plans[lane.name], setup.inputs) for lane in lanes)
+        infos = tuple(lane_info(lane, plans[lane.name], setup) for lane in lanes)
         # The whole curve is reported unless it was refitted for this prompt. An assumed curve is not reported.
         reported = curve if curve is None or setup.curve is prompt_curve else setup.curve
         yield Started(infos, len(prompt), setup.prefix.ms, _describe(target, spec, reported) | dict(about or {}))
@@ -67,7 +65,7 @@ def race(
     del lanes  # to free their KV caches
     yield Finished(results, stopped, steadiness)
     if not stopped:
-        yield from repeat(repeat_setup, Run(metrics, steadiness.disturbed), outputs, stop, again)
+        yield from repeat(setup, Run(metrics, steadiness.disturbed), outputs, stop, again)
 
 
 def _describe(target: RaceTarget, spec: RaceSpec, curve: CostCurve | None) -> dict[str, Any]:
@@ -84,15 +82,14 @@ def repeat(
 ) -> Iterator[Repeated]:
     """Run all lanes again as long as `again` returns true; after each run, yield the results of all runs so far.
 
-    Each run begins with another lane, because the first lane steps first at equal clocks, and so builds the automata
-    that lanes share. A run that is stopped does not count, and is the last. `outputs`: lane -> its output in the first
-    run.
+    Each run begins with another lane, because the first lane steps first at equal clocks. A run that is stopped
+    does not count, and is the last. `outputs`: lane -> its output in the first run.
     """
     runs = [first]
     names = list(first.lanes)
     while again(summarise(runs)):
         start = len(runs) % len(names)
-        latest = run_without_steps(setup.with_separate_automata(), [*names[start:], *names[:start]], outputs, stop)
+        latest = run_without_steps(setup, [*names[start:], *names[:start]], outputs, stop)
         if latest is None:
             return
         runs.append(latest)

@@ -88,15 +88,12 @@ class RaceSetup:
     # Refitted to the machine as it is now.
     curve: CostCurve | None
     pace: PaceKeeper
+    sources: Sources
 
     def make_lanes(self, names: Iterable[str]) -> list[Lane]:
         """New lanes, in this order."""
         shared = (self.prefix, self.inputs, self.spec, self.curve, self.pace)
         return [make_lane(self.target, name, *shared) for name in names]
-
-    def with_separate_automata(self) -> RaceSetup:
-        """A copy that shares the automata of past outputs built so far, but none that are built later."""
-        return replace(self, inputs=replace(self.inputs, past=PastOutputs.of(self.inputs.past).copy()))
 
 
 def prepare(
@@ -117,7 +114,7 @@ def prepare(
     for name, plan in plan_lanes(spec, target.device_type, curve).items():
         if plan.method.needs_draft_model:
             warm_up_draft_model(make_lane(target, name, prefix, inputs, spec, curve))
-    return RaceSetup(target, spec, prefix, inputs, curve, pace)
+    return RaceSetup(target, spec, prefix, inputs, curve, pace, sources)
 
 
 def needs_draft_model(spec: RaceSpec) -> bool:
@@ -125,13 +122,25 @@ def needs_draft_model(spec: RaceSpec) -> bool:
     return any(plan.method.needs_draft_model for plan in plan_lanes(spec, "cpu").values())
 
 
-def lane_info(lane: Lane, plan: LanePlan, inputs: DrafterInputs) -> LaneInfo:
+def lane_info(lane: Lane, plan: LanePlan, setup: RaceSetup) -> LaneInfo:
     """What a race reports about a lane before its first step."""
-    model = inputs.draft_model if plan.method.needs_draft_model else None
-    prefill_ms = 0.0 if model is None else model.prefill_ms
+    model = setup.inputs.draft_model if plan.method.needs_draft_model else None
     return LaneInfo(
-        lane.name, plan.method.title, lane.num_draft, dict(plan.options), lane.at_ms, plan.verifier, prefill_ms
+        lane.name,
+        plan.method.title,
+        lane.num_draft,
+        dict(plan.options),
+        build_ms=lane.at_ms,
+        verifier=plan.verifier,
+        prefill_ms=0.0 if model is None else model.prefill_ms,
+        shared_ms=shared_ms(lane, plan, setup.sources),
     )
+
+
+def shared_ms(lane: Lane, plan: LanePlan, sources: Sources) -> float:
+    """The time spent on what the lane reads and a server builds once for all requests; on no lane's clock."""
+    tables = {"": 0.0, "corpus": sources.corpus_ms, "corpus_index": sources.corpus_index_ms}
+    return lane.shared_ms + tables[plan.method.corpus_part_with(plan.options)]
 
 
 def make_drafter_inputs(
@@ -161,10 +170,14 @@ def make_lane(
     curve: CostCurve | None = None,
     pace: PaceKeeper | None = None,
 ) -> Lane:
-    """A lane with a new drafter, whose build time is on its clock, and a session on a clone of the prefix."""
+    """A lane with a new drafter, and a session on a clone of the prefix.
+
+    The time to build the drafter is on the lane's clock, except that of indexes of earlier answers (`Lane.shared_ms`).
+    """
     plan = plan_lane(spec, name, target.device_type, curve)
     room = spec.max_new_tokens + plan.num_draft + 1
-    inputs = replace(inputs, room=room)
+    past = PastOutputs.of(inputs.past).metered()
+    inputs = replace(inputs, room=room, past=past)
     built: list[Drafter] = []
     _, build_ms = timed(lambda: built.append(plan.method.build(inputs, **plan.options)))
     drafter = built[0]
@@ -179,7 +192,8 @@ def make_lane(
         max_new_tokens=spec.max_new_tokens,
         num_draft=plan.num_draft,
         eos_ids=target.eos_ids,
-        build_ms=build_ms,
+        build_ms=max(0.0, build_ms - past.meter.built_ms),
+        shared_ms=sum(past.meter.used_ms.values()),
         coins=coins,
         curve=curve,
         pace=pace,

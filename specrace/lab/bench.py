@@ -1,9 +1,11 @@
 """The benchmark: prompts x lanes x repetitions, in rotated order; medians and their spread.
 
 What is timed: a lane's clock (`decode_ms`) is the race's, that is, draft + target + keep of its own steps and the
-building of its tables, without prefill. `run_ms` covers the whole run: prefill, the session's cache, tables, and every
-step. A peer's `run_ms` is the whole call of `generate`; its decode time begins after its first tokens, which are not
-counted. So decode is compared with decode, and run with run.
+building of its tables for this prompt, without prefill. What a server builds once for all requests, tables of the
+documents and indexes of earlier answers, is on no clock; `shared_ms` is the time spent on it so far. `run_ms` covers
+the whole run: prefill, the session's cache, tables, and every step. A peer's `run_ms` is the whole call of `generate`;
+its decode time begins after its first tokens, which are not counted. So decode is compared with decode, and run with
+run.
 
 A probe between runs measures the machine's pace (`specrace.engine.pace`). All times, including the peers', are
 corrected to the pace before the prompt's first run, and exclude time spent waiting for a processor.
@@ -35,8 +37,8 @@ from specrace.engine.lane import Lane
 from specrace.engine.pace import PaceKeeper, timed
 from specrace.engine.race import in_race_time
 from specrace.engine.refit import refit
-from specrace.engine.setup import RaceTarget, make_drafter_inputs, make_lane, warm_up, warm_up_draft_model
-from specrace.engine.spec import RaceSpec, largest_draft, plan_lanes
+from specrace.engine.setup import RaceTarget, make_drafter_inputs, make_lane, shared_ms, warm_up, warm_up_draft_model
+from specrace.engine.spec import RaceSpec, largest_draft, plan_lane, plan_lanes
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.sources import Sources
 
@@ -110,7 +112,10 @@ class BenchPrompt:
 
 @dataclass
 class LaneRun:
-    """One solo run of a lane; `end`: why it ended, as in a `Step`."""
+    """One solo run of a lane; `end`: why it ended, as in a `Step`.
+
+    `build_ms` is a part of the decode time; `shared_ms` is on no clock, see `LaneInfo`.
+    """
 
     tokens: tuple[int, ...]
     metrics: LaneMetrics
@@ -119,6 +124,8 @@ class LaneRun:
     peak_memory: int | None
     limit_ms: float
     end: str
+    build_ms: float = 0.0
+    shared_ms: float = 0.0
 
 
 @dataclass
@@ -280,7 +287,8 @@ class Bench:
         # prefill's differ a little, so this is at least the prefill.
         opening_ms = max(since_ms(began) - lane.at_ms, prefix.ms) / before
         lane.at_ms /= before
-        metrics = LaneMetrics(draft_ms=lane.at_ms)
+        build_ms = lane.at_ms
+        metrics = LaneMetrics(draft_ms=build_ms)
         while not lane.end:
             self._pace.probe_if_due()
             metrics.add(lane.step())
@@ -288,7 +296,8 @@ class Bench:
         middle = len(prompt.tokens) + len(lane.tokens) / 2
         limit = self.target.step_limit_ms(middle, 1 + metrics.drafted_per_step)
         prefill_ms, run_ms = prefix.ms / before, opening_ms + metrics.decode_ms
-        return LaneRun(tuple(lane.tokens), metrics, prefill_ms, run_ms, peak, limit, lane.end)
+        once_ms = shared_ms(lane, plan_lane(self.spec, name, self.target.device_type), self._sources)
+        return LaneRun(tuple(lane.tokens), metrics, prefill_ms, run_ms, peak, limit, lane.end, build_ms, once_ms)
 
     def _race(self, prompt: BenchPrompt, first: int) -> dict[str, float]:
         """Race the lanes once, and return their clocks; lane number `first` steps first."""

@@ -179,7 +179,8 @@ def longest_loop(tokens: Sequence[int]) -> int:
 class Tally:
     """Totals of one lane over some outputs; `looping` and `loops` count only those that loop.
 
-    `steps`: (draft tokens, accepted tokens) -> number of such steps.
+    `steps`: (draft tokens, accepted tokens) -> number of such steps. `build_ms`: the time to build the requests' own
+    tables. `shared_ms`: that of the indexes of earlier outputs so far, which a server builds once for all requests.
     """
 
     metrics: LaneMetrics = field(default_factory=LaneMetrics)
@@ -187,6 +188,7 @@ class Tally:
     looping: int = 0
     loops: LaneMetrics = field(default_factory=LaneMetrics)
     build_ms: float = 0.0
+    shared_ms: float = 0.0
     steps: Counter[tuple[int, int]] = field(default_factory=Counter)
 
     def add(self, step: Step) -> None:
@@ -201,6 +203,8 @@ class Tally:
         self.outputs += other.outputs
         self.looping += other.looping
         self.build_ms += other.build_ms
+        # Both include the time of earlier outputs, so the sum would count it twice.
+        self.shared_ms = max(self.shared_ms, other.shared_ms)
         self.steps.update(other.steps)
 
     def row(self, curve: CostCurve | None = None, lane: ScoredLane | None = None) -> dict[str, Any]:
@@ -253,9 +257,11 @@ def score_output(
     Drafters that size their own trees use the `curve` near the prompt's length, and may draft from the outputs `past`.
     `looping`: whether the output loops.
     """
+    past = PastOutputs() if past is None else past.metered()
     began = thread_ms()
     drafter = _build(lane, transcript, curve, past)
-    tally = Tally(outputs=1, build_ms=since_ms(began))
+    build_ms = max(0.0, since_ms(began) - past.meter.built_ms)
+    tally = Tally(outputs=1, build_ms=build_ms, shared_ms=sum(past.meter.used_ms.values()))
     for step in forced_steps(drafter, transcript.prompt, transcript.output, lane.num_draft):
         tally.add(step)
         if watch is not None:
@@ -358,6 +364,7 @@ class Scoreboard:
                 "lane": lane.name,
                 "category": category,
                 **self._tallies[lane.name, category].row(curve, lane),
+                **({} if self.past is None else {"shared_ms": self._tallies[lane.name, ALL].shared_ms}),
                 "num_draft": lane.num_draft,
                 "scored": lane.part or "whole",
             }

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, cast
 
+from specrace.core.clock import since_ms, thread_ms
 from specrace.ngrams.automaton import SuffixAutomaton
 from specrace.ngrams.suffix_index import END
 
@@ -36,18 +37,30 @@ A = TypeVar("A", bound=AnswerIndex)
 _Key = tuple[Callable[..., Any], tuple[Any, ...], int | None]
 
 
+@dataclass
+class Meter:
+    """What drafters asked of `PastOutputs`: the time spent on the indexes they used, and on building missing ones."""
+
+    used_ms: dict[_Key, float] = field(default_factory=dict)
+    built_ms: float = 0.0
+
+
 class PastOutputs:
     """The latest outputs, the oldest first. Beyond `max_outputs` the older half is dropped.
 
-    An index of the outputs is built, on a lane's clock, when a drafter first asks for it, and then shared; the
-    `MAX_INDEXES` most recently used are kept. New outputs are added to these, too, between requests, as on a server,
-    and never during a race.
+    An index of the outputs is built when a drafter first asks for it, and then shared; the `MAX_INDEXES` most recently
+    used are kept. New outputs are added to these, too, between requests, as on a server, and never during a race.
+    All this work is done once for all requests, so it is on no lane's clock: a lane gets `metered` outputs, and what
+    these measure is left out of its build time and reported beside it.
     """
 
     def __init__(self, outputs: Iterable[Sequence[int]] = (), max_outputs: int = 64) -> None:
         self.max_outputs = max_outputs
         self._answers: list[_Answer] = []
         self._indexes: dict[_Key, Any] = {}
+        # The time spent on each index so far, and what the drafters that have these outputs used of it.
+        self._index_ms: dict[_Key, float] = {}
+        self.meter = Meter()
         for output in outputs:
             self.add(output)
 
@@ -69,8 +82,10 @@ class PastOutputs:
             self._answers = self._answers[self.max_outputs // 2 :]
             self._indexes = {key: self._build(key) for key in self._indexes}
             return
-        for (_, _, prompt_tail), index in self._indexes.items():
-            self._answers[-1].enter(index, prompt_tail)
+        for key, index in self._indexes.items():
+            began = thread_ms()
+            self._answers[-1].enter(index, key[2])
+            self._index_ms[key] += since_ms(began)
 
     def excluding(self, prompt: Sequence[int], question: str = "") -> PastOutputs:
         """The outputs without those of this prompt or, if given, this question; `self` if that leaves out none.
@@ -94,8 +109,14 @@ class PastOutputs:
         """A copy that shares the indexes built so far, but none that either builds later."""
         copied = PastOutputs(max_outputs=self.max_outputs)
         copied._answers = list(self._answers)
-        copied._indexes = dict(self._indexes)
+        copied._indexes, copied._index_ms = dict(self._indexes), dict(self._index_ms)
         return copied
+
+    def metered(self) -> PastOutputs:
+        """The same outputs and indexes, with a new `meter` that measures from now on."""
+        metered = PastOutputs(max_outputs=self.max_outputs)
+        metered._answers, metered._indexes, metered._index_ms = self._answers, self._indexes, self._index_ms
+        return metered
 
     def automaton(self, n: int) -> SuffixAutomaton:
         """The automaton that counts substrings of up to `n` tokens. Read only."""
@@ -113,17 +134,22 @@ class PastOutputs:
         index = self._indexes.pop(key, None)
         if index is None:
             index = self._build(key)
+            self.meter.built_ms += self._index_ms[key]
+        self.meter.used_ms[key] = self._index_ms[key]
         # The most recently used goes to the end; visitors may ask for any settings, so the first is dropped.
         self._indexes[key] = index
         if len(self._indexes) > MAX_INDEXES:
-            del self._indexes[next(iter(self._indexes))]
+            oldest = next(iter(self._indexes))
+            del self._indexes[oldest], self._index_ms[oldest]
         return index
 
     def _build(self, key: _Key) -> Any:
         make, settings, prompt_tail = key
+        began = thread_ms()
         index = make(*settings)
         for answer in self._answers:
             answer.enter(index, prompt_tail)
+        self._index_ms[key] = since_ms(began)
         return index
 
     def latest(self, count: int) -> PastOutputs:
@@ -132,6 +158,7 @@ class PastOutputs:
             return self
         latest = PastOutputs(max_outputs=self.max_outputs)
         latest._answers = self._answers[len(self) - count :]
+        latest.meter = self.meter
         return latest
 
 

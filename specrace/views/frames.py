@@ -286,6 +286,7 @@ def describe_race(started: Started) -> Frame:
                 "title": info.title,
                 "num_draft": info.num_draft,
                 "build_ms": round(info.build_ms, 2),
+                "shared_ms": round(info.shared_ms, 2),
                 "prefill_ms": round(info.prefill_ms, 1),
             }
             for info in started.lanes
@@ -351,7 +352,8 @@ def report(started: Started, finished: Finished, repeated: Repeated | None = Non
         spread = find_spread(lane.lane, repeated)
         bounds = {"speedup_low": spread and spread.low, "speedup_high": spread and spread.high}
         metrics = asdict(with_medians(lane, repeated)) | bounds
-        lanes.append(metrics | {"options": options, "draft_prefill_ms": info.prefill_ms})
+        times = {"draft_prefill_ms": info.prefill_ms, "build_ms": info.build_ms, "shared_ms": info.shared_ms}
+        lanes.append(metrics | {"options": options} | times)
     return {
         **about,
         "prompt_tokens": started.prompt_tokens,

@@ -229,7 +229,9 @@ def check_start(started: Started, limits: RecordingLimits) -> None:
         where = f"the lane {info.lane[:40]}"
         require(len(info.lane) <= MAX_NAME, f"{where} has a name that is too long")
         require(info.verifier in VERIFIERS, f"{where} has an unknown verifier")
-        require(is_duration(info.build_ms, info.prefill_ms), f"{where} took an impossible time to build")
+        require(
+            is_duration(info.build_ms, info.prefill_ms, info.shared_ms), f"{where} took an impossible time to build"
+        )
         require(0 <= info.num_draft < MAX_NODES, f"{where} has an impossible number of draft tokens")
     require(started.lanes[0].verifier == MATCH, "vanilla has another verifier")
     check_about(convert(started.about, _About))

@@ -12,6 +12,7 @@ from specrace.cli.terminal import CleanConsole
 from specrace.lab.bench import COUNTERPARTS
 
 NOTE = "A sentence about the machine's pace that is long enough for two lines of a terminal with eighty columns."
+TABLES = {"build_ms": 60.0, "shared_ms": 41.25}
 DIFFERS = {"identical": False, "identical_prompts": 28, "first_difference": {"gap": 0.0041}}
 
 
@@ -21,6 +22,7 @@ def lane(name: str, **changes: Any) -> dict[str, Any]:
         "drafted_per_step": 15.2, "acceptance_rate": 0.31, "spread": 0.07, "run_tokens_per_s": 987.6,
         "roofline": {"of_limit": 0.84}, "identical": True, "split_ms": {"draft": 0.1, "target": 3.2, "keep": 0.2},
         "host_share": 0.08, "interleaved_over_solo": 1.01, "fastest_on": 12, "near_fastest_on": 14,
+        "build_ms": 0.0, "shared_ms": 0.0,
     }  # fmt: skip
     return figures | changes
 
@@ -30,8 +32,8 @@ def bench() -> dict[str, Any]:
     return {
         "model": "smollm2-135m + grounded adapter", "dtype": "float32", "device": "cpu", "threads": 2,
         "engine": "fused TorchScript, packed weights", "prompts": [{}] * 30, "counted_prompts": 30, "peers": peers,
-        "lanes": [lane("vanilla"), lane("prompt-lookup"), lane("fusion", **DIFFERS)], "comparisons": [], "loops": [],
-        "cut_at_limit": [], "settings": {"earlier_outputs": "kept"}, "warnings": [],
+        "lanes": [lane("vanilla"), lane("prompt-lookup"), lane("fusion", **DIFFERS, **TABLES)], "comparisons": [],
+        "loops": [], "cut_at_limit": [], "settings": {"earlier_outputs": "kept"}, "warnings": [],
         "pace": {"disturbed_prompts": 0, "note": NOTE},
     }  # fmt: skip
 
@@ -56,5 +58,7 @@ def test_a_pipe_gets_one_line_for_each_row(monkeypatch: pytest.MonkeyPatch) -> N
     lines = printed(monkeypatch, width=80, force_terminal=False)
     (header,) = [line for line in lines if line.startswith("decoder")]
     assert all(name in header for name in tables.HEADER) and NOTE in lines
+    assert "Tables for a prompt, on the clock: fusion 2.00 ms." in lines
+    assert "Built once for all requests, on no clock: fusion 41.2 ms." in lines
     (row,) = [line for line in lines if line.startswith("fusion ")]
     assert "2.41x (2.20-2.63)" in row and "identical on 28 of 30; first gap 0.004, float32" in row

@@ -15,8 +15,7 @@ from specrace.engine.lane import Lane
 from specrace.engine.race import race
 from specrace.engine.repeats import MIN_RUNS, RepeatUntilNarrow, Run, is_narrow, summarise
 from specrace.engine.spec import RaceSpec
-from specrace.ngrams.automaton import SuffixAutomaton
-from specrace.ngrams.past import PROMPT_TAIL, PastOutputs
+from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.sources import Sources
 from tests.engine.test_race import ALL_LANES, PROMPT, FaultyTarget, make_target
 
@@ -200,23 +199,18 @@ def test_runs_whose_text_differs_from_the_first_are_counted() -> None:
     assert isinstance(last, Repeated) and "In 2 of the runs a lane's text differed" in last.note
 
 
-def test_every_run_builds_the_automata_of_past_outputs_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If later runs used the automata that the first run built, their build times would be shorter."""
-    # For each call of `automaton`, whether it builds a new one.
-    builds: list[bool] = []
-    automaton = PastOutputs.automaton
+def test_the_indexes_of_earlier_answers_are_built_once_for_all_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are on no clock, so later runs do not gain from it."""
+    builds = 0
+    build = PastOutputs._build
 
-    def record_build(self: PastOutputs, n: int) -> object:
-        builds.append((SuffixAutomaton, (n,), PROMPT_TAIL) not in self._indexes)
-        return automaton(self, n)
+    def count(self: PastOutputs, key: Any) -> Any:
+        nonlocal builds
+        builds += 1
+        return build(self, key)
 
-    monkeypatch.setattr(PastOutputs, "automaton", record_build)
-    past = PastOutputs([PROMPT])
-    spec = RaceSpec(("suffix", "fusion"), max_new_tokens=20)
-    list(race(make_target(), PROMPT, spec, sources=Sources(past=past), again=AllowRuns(2)))
-    assert len(builds) % 3 == 0
-    per_run = len(builds) // 3
-    # Sorted, because each run begins with another lane.
-    first, second, third = (sorted(builds[start : start + per_run]) for start in range(0, len(builds), per_run))
-    assert first == second == third and any(first)
-    assert past._indexes, "the first run's automata are kept for the next race"
+    monkeypatch.setattr(PastOutputs, "_build", count)
+    spec, past = RaceSpec(("suffix", "fusion"), max_new_tokens=20), PastOutputs([PROMPT])
+    for _ in range(2):
+        list(race(make_target(), PROMPT, spec, sources=Sources(past=past), again=AllowRuns(2)))
+    assert builds == len(past._indexes) == 2
