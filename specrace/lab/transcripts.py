@@ -110,17 +110,22 @@ class TranscriptFile:
         self.remarks = Remarks()
 
     def __iter__(self) -> Iterator[Transcript]:
-        self._bytes_before = 0
-        logs, skipped = self._logs()
+        self._bytes_before = self.rows.bytes_read = 0
+        logs, self.remarks.other_files = self._logs()
         for source, requests in logs:
             self.format, self._reader = self._insisted, None
             self._bytes_before += self.rows.bytes_read
             self.rows = Rows(source, self.columns, self._miss, is_row=self._is_row)
-            if len(logs) > 1 and not self._holds_log(source):
-                skipped.append(str(source.name))
-                continue
-            yield from self._transcripts(iter(self.rows), requests or source)
-        self.remarks.other_files = skipped
+            try:
+                if len(logs) > 1 and not self._holds_log(source):
+                    self.remarks.other_files.append(str(source.name))
+                else:
+                    yield from self._transcripts(iter(self.rows), requests or source)
+            except InputError as error:
+                # One of many files that is no log of requests, or cannot be read, is like a bad line.
+                if len(logs) == 1 or not self.skip_bad:
+                    raise
+                self._leave_out("a file that cannot be read", str(error))
 
     def _logs(self) -> tuple[list[tuple[Source, Source | None]], list[str]]:
         """Each file of the log with the file of its requests, and the names of other files beside them."""
@@ -298,10 +303,14 @@ class TranscriptFile:
         message = f"{shorten(self.rows.source)}, line {number}: {reason}"
         if not self.skip_bad:
             raise InputError(f"{message} (--skip-bad leaves such lines out).")
+        self._leave_out(reason, f"{message}.")
+
+    def _leave_out(self, reason: str, sentence: str) -> None:
+        """Count what is left out by its reason; the first few are told in a sentence."""
         counted_alone = reason in self.faults or len(self.faults) < MAX_FAULTS
         self.faults[reason if counted_alone else OTHER_FAULTS] += 1
         if len(self.reasons) < MAX_REASONS:
-            self.reasons.append(f"{message}.")
+            self.reasons.append(sentence)
 
 
 class _Unknown(Format):

@@ -117,3 +117,19 @@ def test_a_pipe_is_opened_once_only_because_closing_it_ends_its_writer(
     assert pair_files([pipe, log]) == [(pipe, None), (log, None)]
     assert find_sources(pipe) == ([Source(pipe)], [])
     assert pipe not in opened
+
+
+def test_one_of_many_files_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", FRESH)
+    (tmp_path / "b.jsonl.gz").write_text(json.dumps(FRESH))
+    write(tmp_path / "c.jsonl", {"input_length": 1, "output_length": 2, "hash_ids": [1]}, FRESH)
+    write(tmp_path / "d.jsonl", COPYING)
+    with pytest.raises(InputError, match=r"b\.jsonl\.gz, line 1: this is not gzip"):
+        ids(tmp_path)
+    file = TranscriptFile(tmp_path, skip_bad=True)
+    assert [transcript.id for transcript in file] == ["2", "a"]
+    assert dict(file.faults) == {"a file that cannot be read": 2}
+    assert "is not gzip" in file.reasons[0] and "is a trace of lengths" in file.reasons[1]
+    sizes = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
+    assert sizes["a.jsonl"] + sizes["d.jsonl"] <= file.bytes_read <= sum(sizes.values())
+    assert len(list(file)) == 2 and file.bytes_read <= sum(sizes.values())
