@@ -22,7 +22,7 @@ from specrace.cli.arguments import (
     add_search_arguments,
     under_torchrun,
 )
-from specrace.cli.terminal import complain, exit_code, open_closed_streams
+from specrace.cli.terminal import complain, exit_code, standard_streams
 from specrace.core.bundled import BUNDLED_MODEL, CORPUS
 from specrace.core.errors import InputError, shorten
 from specrace.core.settings import SETTINGS
@@ -58,11 +58,11 @@ def add_parser(commands: Any) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `python app.py`, and return its exit code: 2 for bad input, 1 for another failure, both with a sentence."""
-    open_closed_streams()
-    try:
-        return run(parse(space.with_environment(sys.argv[1:] if arguments is None else arguments)))
-    except (Exception, KeyboardInterrupt) as error:
-        return exit_code(error, trace_command="python -m specrace --traceback app")
+    with standard_streams():
+        try:
+            return run(parse(space.with_environment(sys.argv[1:] if arguments is None else arguments)))
+        except (Exception, KeyboardInterrupt) as error:
+            return exit_code(error, trace_command="python -m specrace --traceback app")
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -28,7 +28,7 @@ from specrace.cli import (
     sweep,
 )
 from specrace.cli.arguments import Parser, under_torchrun
-from specrace.cli.terminal import exit_code, open_closed_streams, quiet_model_library
+from specrace.cli.terminal import exit_code, quiet_model_library, standard_streams
 
 if TYPE_CHECKING:
     from specrace.model.tensor_parallel import Followers
@@ -89,14 +89,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run_command(arguments: Sequence[str] | None, followers: Followers | None = None) -> int:
     """Run one command in this process; `followers`, if given, are the processes with the other parts of the model."""
-    open_closed_streams()
     traceback = False
-    try:
-        options = build_parser().parse_args(add_environment_flags(sys.argv[1:] if arguments is None else arguments))
-        options.followers, traceback = followers, options.traceback
-        return COMMANDS[options.command](options)
-    except (Exception, KeyboardInterrupt) as error:
-        return exit_code(error, traceback=traceback)
+    with standard_streams():
+        try:
+            options = build_parser().parse_args(add_environment_flags(sys.argv[1:] if arguments is None else arguments))
+            options.followers, traceback = followers, options.traceback
+            return COMMANDS[options.command](options)
+        except (Exception, KeyboardInterrupt) as error:
+            return exit_code(error, traceback=traceback)
 
 
 def add_environment_flags(arguments: Sequence[str]) -> list[str]:

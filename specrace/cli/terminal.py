@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import select
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -38,6 +41,10 @@ class CleanConsole(Console):
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=clean(segment.text))
 
+    def on_broken_pipe(self) -> None:
+        """Raise the error again: Rich would end the process with exit code 1."""
+        raise
+
 
 def console(*, stderr: bool = False) -> Console:
     """A console that interprets no markup and no emoji codes."""
@@ -50,8 +57,9 @@ def clean(text: str) -> str:
 
 
 def complain(message: object) -> None:
-    """Print a message on standard error, as one line without control characters."""
-    print(shorten(clean(str(message)).replace("\n", " "), MAX_MESSAGE), file=sys.stderr)
+    """Print a message on standard error, as one line without control characters; nobody may be reading it."""
+    with suppress(BrokenPipeError):
+        print(shorten(clean(str(message)).replace("\n", " "), MAX_MESSAGE), file=sys.stderr)
 
 
 def exit_code(
@@ -59,17 +67,17 @@ def exit_code(
 ) -> int:
     """Print a sentence about the error that ended a command, and return the command's exit code.
 
-    An interruption or a closed pipe is not printed. With `traceback`, an unexpected error is raised again; without it,
-    the sentence names `trace_command`, which shows the traceback.
+    An interruption is not printed, nor is a closed pipe: `... | head -1` has read all that it wanted. With
+    `traceback`, an unexpected error is raised again; without it, the sentence names `trace_command`,
+    which shows the traceback.
     """
     if isinstance(error, InputError):
         complain(error)
         return 2
     if isinstance(error, KeyboardInterrupt):
         return 130
-    if isinstance(error, BrokenPipeError):
-        sys.stderr.close()
-        return 1
+    if isinstance(error, BrokenPipeError) and any(map(_is_closed_pipe, (sys.stdout, sys.stderr))):
+        return 0
     if traceback:
         raise error
     complain(f"specrace failed: {str(error) or type(error).__name__}; to see where, run: {trace_command}")
@@ -77,16 +85,53 @@ def exit_code(
 
 
 def print_json(value: Any) -> None:
-    """Print a JSON object; control characters, and characters that cannot be encoded, are escaped."""
+    """Print a JSON object; control characters, and characters that cannot be encoded, are escaped as JSON does."""
     text = json.dumps(value, ensure_ascii=False)
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(value)
     print("".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in text))
 
 
-def open_closed_streams() -> None:
-    """Send standard output and error to the null device if the caller has closed them (`>&-`)."""
+@contextmanager
+def standard_streams() -> Iterator[None]:
+    """Make standard output and error take any text, and end quietly.
+
+    A stream that the caller has closed (`>&-`) is the null device. Characters that a stream cannot encode are escaped.
+    At the end, text that nobody reads any more (`| head -1`) is dropped: Python would report it, with exit code 120.
+    """
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
+        stream = getattr(sys, name)
+        if stream is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        yield
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            if _is_closed_pipe(stream):
+                null = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(null, stream.fileno())
+                os.close(null)
+
+
+def _is_closed_pipe(stream: TextIO) -> bool:
+    """Whether a stream is a pipe that nobody reads any more; its text is flushed."""
+    try:
+        stream.flush()
+    except BrokenPipeError:
+        return True
+    except (OSError, ValueError):
+        return False
+    if not hasattr(select, "poll"):
+        return False
+    with suppress(OSError, ValueError):
+        poll = select.poll()
+        poll.register(stream.fileno(), select.POLLOUT)
+        return any(events & select.POLLERR for _, events in poll.poll(0))
+    return False
 
 
 def quiet_model_library() -> None:
