@@ -7,39 +7,52 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.errors import InputError, shorten
 from specrace.core.files import read_text
+from specrace.model.chat_answer import Turn, find_marks, write_turn
+from specrace.model.chat_template import ChatRequest, ChatTemplate, Message, Rendering
 
-Message = dict[str, Any]
-# Renders messages and tools; the last argument says whether to append the beginning of the model's turn.
-Render = Callable[[list[Message], list[Any] | None, bool], str]
-
+# The arguments by which templates let a model reason.
+THINKING = {"enable_thinking": True, "thinking": True}
+THINKING_ON = "the answer has reasoning, so the template's reasoning is switched on"
+BUNDLED_REFUSES = (
+    "the bundled model's template shows the last message only; name the tokenizer of the model that wrote the log"
+)
 _MAX_BYTES = 50_000_000
 # Tokenizer classes that tokenizer.json describes completely.
 _PLAIN_CLASSES = (None, "PreTrainedTokenizerFast", "TokenizersBackend")
 
 
 class ChatTokenizer:
-    """A tokenizer made of three functions.
+    """A tokenizer made of two functions, and its chat templates by name ("default", "tool_use", "rag").
 
     `encode(text, special)` returns a text's ids, with or without special tokens around them; `decode` returns the text
-    of ids, without special tokens; `render` applies the chat template, and is None if there is none.
+    of ids, without special tokens. `special_tokens`: those that templates may print, among them `eos_token`.
+    `ends`: other tokens at which the model stops.
     """
 
     def __init__(
         self,
         encode: Callable[[str, bool], Sequence[int]],
         decode: Callable[[list[int]], str],
-        render: Render | None,
-        eos: str = "",
+        templates: Mapping[str, str],
+        special_tokens: Mapping[str, Any],
+        name: str,
+        ends: Sequence[str] = (),
     ) -> None:
         self._encode, self.decode = encode, decode
-        self._render = render
-        ids = encode(eos, False) if eos else ()
-        self._eos = ids[0] if len(ids) == 1 else None
+        self._templates = {key: ChatTemplate(source, special_tokens, name) for key, source in templates.items()}
+        # An end that is text to the tokenizer is no end token.
+        self._ends = [
+            end for end in dict.fromkeys([special_tokens.get("eos_token"), *ends]) if end and self._is_token(end)
+        ]
+        # Why conversations of more than one message are refused.
+        self.refuses_conversations = ""
 
     def __call__(self, text: str) -> Sequence[int]:
         """The ids of a whole text, including special tokens."""
@@ -53,39 +66,50 @@ class ChatTokenizer:
         documents: list[Any] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> tuple[Sequence[int], Sequence[int], tuple[str, ...]]:
-        """The ids of the rendered messages, the ids with which the template renders the answer after them, warnings.
+        """The ids of the rendered messages, the ids that the model wrote after them, and warnings.
 
+        Some templates render the earlier messages differently once an answer follows, or show the last message only.
+        In that case the plain text of the answer is tokenized, without the template's formatting.
         `options`: the request's arguments for the template. A warning is a short reason without the request's text.
-        Some templates render the earlier messages differently once an answer follows: they drop reasoning, or show the
-        last message only. In that case the plain text of the answer is tokenized, without the template's formatting.
-        Raises ValueError for a conversation that the template refuses or does not show.
+        Raises ValueError for a conversation that the template refuses or of which it does not show everything.
         """
-        try:
-            prompt = self._rendered(messages, tools, True)
-            whole = self._rendered([*messages, answer], tools, False)
-            before, after = self._encode(prompt, False), self._encode(whole, False)
-        except ValueError:
-            raise
-        except Exception as error:  # a template is a program, which may raise anything
-            raise ValueError(f"the chat template refuses this conversation ({shorten(error, 80)})") from error
-        continues = whole.startswith(prompt) and list(after[: len(before)]) == list(before)
-        rendered_answer = whole[len(prompt) :] if continues else ""
-        for call in answer.get("tool_calls", ()):
-            if call["function"]["name"] not in rendered_answer:
-                raise ValueError("the chat template does not show the answer's tool call; give a tokenizer with tools")
-        if continues:
-            return before, self._until_end(after[len(before) :]), ()
-        return before, self._encode(answer["content"], False), ()
+        if self.refuses_conversations and (len(messages) > 1 or messages[0]["role"] == "system"):
+            raise ValueError(self.refuses_conversations)
+        template = self._template(tools, documents)
+        marks = find_marks(template.source, self._is_token)
+        request = ChatRequest(messages, answer, tools, documents, options or {})
 
-    def _rendered(self, messages: list[Message], tools: list[Any] | None, add_generation_prompt: bool) -> str:
-        if self._render is None:
-            raise ValueError("this has messages, and the tokenizer has no chat template; give a chat model's folder")
-        return self._render(messages, tools, add_generation_prompt)
+        def turn_after(rendering: Rendering) -> Turn:
+            return write_turn(rendering, answer, marks, self._ends)
 
-    def _until_end(self, ids: Sequence[int]) -> Sequence[int]:
-        """The ids up to the last end token, where the model stopped; the template adds what follows it."""
-        ends = [position for position, token in enumerate(ids) if token == self._eos]
-        return ids[: ends[-1] + 1] if ends else ids
+        rendering, turn = template.render(request, turn_after)
+        warnings = [*rendering.warnings, *turn.warnings]
+        reasoning = answer.get("reasoning_content") or marks.split(answer["content"])[0]
+        if reasoning and marks.closed(rendering.prompt) and not THINKING.keys() & request.options:
+            rendering, turn = template.render(replace(request, options={**THINKING, **request.options}), turn_after)
+            warnings = [*rendering.warnings, *turn.warnings, THINKING_ON]
+        before = self._encode(rendering.prompt, False)
+        return before, self._output(rendering.prompt, before, turn), tuple(dict.fromkeys(warnings))
+
+    def _template(self, tools: list[Any] | None, documents: list[Any] | None) -> ChatTemplate:
+        """The template for the request: by name as transformers chooses it, and Cohere's API for documents."""
+        wanted = ("tool_use",) if tools else ("rag",) if documents else ()
+        for name in (*wanted, "default"):
+            if name in self._templates:
+                return self._templates[name]
+        raise ValueError("this has messages, and the tokenizer has no chat template; give a chat model's folder")
+
+    def _is_token(self, text: str) -> bool:
+        return len(self._encode(text, False)) == 1
+
+    def _output(self, prompt: str, before: Sequence[int], turn: Turn) -> Sequence[int]:
+        """The ids of the model's turn."""
+        if not turn.continues:
+            return self._encode(turn.text, False)
+        after = self._encode(prompt + turn.text, False)
+        continues = list(after[: len(before)]) == list(before)
+        # Where a token would span the boundary, the model still began after the prompt's last token.
+        return after[len(before) :] if continues else self._encode(turn.text, False)
 
 
 def load_tokenizer(name: str | Path) -> ChatTokenizer:
@@ -95,9 +119,8 @@ def load_tokenizer(name: str | Path) -> ChatTokenizer:
         file = path if path.is_file() else path / "tokenizer.json"
         if file.is_file():
             config = _read_json(file.with_name("tokenizer_config.json"))
-            template = _template(file.parent, config)
-            if path.is_file() or _is_plain(config, template):
-                return _without_transformers(file, config, template)
+            if path.is_file() or _is_plain(config):
+                return _without_transformers(file, config)
         return _with_transformers(str(name))
     except InputError:
         raise
@@ -118,29 +141,36 @@ def _read_json(file: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _template(folder: Path, config: Mapping[str, Any]) -> str | None:
-    """A folder's chat template: from chat_template.jinja, or from tokenizer_config.json, which may have several."""
-    file = folder / "chat_template.jinja"
-    if file.is_file():
-        return read_text(file, _MAX_BYTES, "give a model's folder")
-    template = config.get("chat_template")
-    if isinstance(template, list):
-        template = next((entry.get("template") for entry in template if entry.get("name") == "default"), None)
-    return template if isinstance(template, str) else None
+def _templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
+    """A folder's chat templates by name.
+
+    They are in tokenizer_config.json, one or a list, or in files of their own, which count first: chat_template.jinja
+    and additional_chat_templates/NAME.jinja (transformers, tokenization_utils_base.py).
+    """
+    logged = config.get("chat_template") or _read_json(folder / "chat_template.json").get("chat_template")
+    if isinstance(logged, list):
+        templates = {entry.get("name"): entry.get("template") for entry in logged if isinstance(entry, dict)}
+    else:
+        templates = {"default": logged}
+    files = {"default": folder / "chat_template.jinja"}
+    files |= {file.stem: file for file in sorted(folder.glob("additional_chat_templates/*.jinja"))}
+    templates |= {
+        name: read_text(file, _MAX_BYTES, "give a model's folder") for name, file in files.items() if file.is_file()
+    }
+    return {name: source for name, source in templates.items() if isinstance(name, str) and isinstance(source, str)}
 
 
-def _is_plain(config: Mapping[str, Any], template: str | None) -> bool:
-    """Whether tokenizer.json and a plain Jinja template determine the ids completely."""
+def _is_plain(config: Mapping[str, Any]) -> bool:
+    """Whether tokenizer.json determines the ids completely."""
     return (
         config.get("tokenizer_class") in _PLAIN_CLASSES
         and "auto_map" not in config
         and not config.get("add_bos_token")
         and not config.get("add_eos_token")
-        and "generation %}" not in (template or "").replace("-%}", "%}")
     )
 
 
-def _without_transformers(file: Path, config: Mapping[str, Any], template: str | None) -> ChatTokenizer:
+def _without_transformers(file: Path, config: Mapping[str, Any]) -> ChatTokenizer:
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(file))
@@ -155,47 +185,39 @@ def _without_transformers(file: Path, config: Mapping[str, Any], template: str |
         text: str = tokenizer.decode(ids, skip_special_tokens=True)
         return text
 
-    special_tokens = {
-        key: _content(config[key]) for key in ("bos_token", "eos_token", "pad_token", "unk_token") if config.get(key)
+    special_tokens = _special_tokens(config)
+    ends = [tokenizer.id_to_token(token) or "" for token in _end_ids(file.parent)]
+    made = ChatTokenizer(
+        encode, decode, _templates(file.parent, config), special_tokens, _label(file.parent), ends=ends
+    )
+    if file.parent.resolve() == BUNDLED_MODEL.resolve():
+        made.refuses_conversations = BUNDLED_REFUSES
+    return made
+
+
+def _end_ids(folder: Path) -> list[int]:
+    """The ids at which a model's generation ends, which may be more than its tokenizer's end token."""
+    ids = _read_json(folder / "generation_config.json").get("eos_token_id")
+    return [token for token in (ids if isinstance(ids, list) else [ids]) if type(token) is int and token >= 0]
+
+
+def _label(name: str | Path) -> str:
+    """A tokenizer's name in messages: a hub id as it is, a folder without its path."""
+    return shorten(Path(name).resolve().name if Path(name).exists() else name, 60)
+
+
+def _special_tokens(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The special tokens that a config names, as text."""
+    return {
+        key: _content(value)
+        for key, value in config.items()
+        if key.endswith("_token") and (isinstance(value, str) or (isinstance(value, dict) and "content" in value))
     }
-    render = None if template is None else _jinja(template, special_tokens)
-    return ChatTokenizer(encode, decode, render, special_tokens.get("eos_token", ""))
 
 
 def _content(token: Any) -> str:
     """The text of a special token, which a config gives as a string or as an object with `content`."""
     return str(token["content"] if isinstance(token, dict) else token)
-
-
-def _jinja(template: str, special_tokens: Mapping[str, str]) -> Render:
-    """A renderer for a template, in the environment that transformers uses (utils/chat_template_utils.py)."""
-    from jinja2.exceptions import TemplateError
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    def refuse(message: str) -> None:
-        raise TemplateError(message)
-
-    def to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None, **_: Any) -> str:
-        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
-
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-    )
-    environment.filters["tojson"] = to_json
-    environment.globals["raise_exception"] = refuse
-    # strftime_now is left out because a log does not record the date; Llama's template then uses a fixed one.
-    compiled = environment.from_string(template)
-
-    def render(messages: list[Message], tools: list[Any] | None, add_generation_prompt: bool) -> str:
-        return compiled.render(
-            messages=messages,
-            tools=tools,
-            documents=[],
-            add_generation_prompt=add_generation_prompt,
-            **special_tokens,
-        )
-
-    return render
 
 
 def _with_transformers(name: str) -> ChatTokenizer:
@@ -218,13 +240,10 @@ def _with_transformers(name: str) -> ChatTokenizer:
         text: str = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return text
 
-    def render(messages: list[Message], tools: list[Any] | None, add_generation_prompt: bool) -> str:
-        text: str = tokenizer.apply_chat_template(
-            messages, tools=tools, documents=[], tokenize=False, add_generation_prompt=add_generation_prompt
-        )
-        return text
-
-    return ChatTokenizer(encode, decode, render if tokenizer.chat_template else None, tokenizer.eos_token or "")
+    source = tokenizer.chat_template or {}
+    templates = {"default": source} if isinstance(source, str) else dict(source)
+    ends = [tokenizer.convert_ids_to_tokens(token) or "" for token in _end_ids(Path(name))]
+    return ChatTokenizer(encode, decode, templates, tokenizer.special_tokens_map, _label(name), ends=ends)
 
 
 def _open(name: str, *, local: bool) -> Any:

@@ -15,17 +15,24 @@ from specrace.core.errors import InputError
 from specrace.model.chat_tokenizer import load_tokenizer
 from specrace.ui import log_scores
 from specrace.ui.log_scores import score_log
-from tests.lab.formats.written import SHAPES
+from tests.lab.formats.written import SHAPES, chat_folder
 from tests.lab.parts import COPYING, FRESH, run, write
 
 LANES = ("prompt-lookup", "trie")
 TIMED = ("draft_ms_per_step", "build_ms_per_output")
 
 
-def score(path: Path, lanes: Sequence[str] = LANES, *, decodes_ids: bool = False, columns: str = "") -> Any:
+def score(
+    path: Path,
+    lanes: Sequence[str] = LANES,
+    *,
+    decodes_ids: bool = False,
+    columns: str = "",
+    model: Path = BUNDLED_MODEL,
+) -> Any:
     """Return the scores that the page gets for a file."""
     request = {"path": str(path), "lanes": lanes, "columns": columns}
-    tokenizer = {"tokenizer": str(BUNDLED_MODEL), "name": "tiny", "decodes_ids": decodes_ids}
+    tokenizer = {"tokenizer": str(model), "name": model.name, "decodes_ids": decodes_ids}
     task = score_log("", json.dumps(request | tokenizer).encode())
     try:
         while True:
@@ -44,13 +51,14 @@ def test_the_pages_scores_equal_the_command_lines(
     shape: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (path,) = SHAPES[shape](tmp_path)
-    arguments = ("--tokenizer", "tiny", "--by", "category", "--lanes", ",".join(LANES), "--json")
+    model = chat_folder(tmp_path / "model")
+    arguments = ("--tokenizer", model, "--by", "category", "--lanes", ",".join(LANES), "--json")
     assert run(path, *arguments) == 0
-    expected, scores = json.loads(capsys.readouterr().out), score(path)
+    expected, scores = json.loads(capsys.readouterr().out), score(path, model=model)
     assert without_times(scores["groups"]) == without_times(expected["groups"])
     assert (scores["format"], scores["title"]) == (expected["format"], expected["format_title"])
     assert (scores["outputs"], scores["skipped"], scores["left_out"]) == (20, 0, "")
-    assert scores["tokenizer"] == ("" if shape == "openai-response" else "tiny")
+    assert scores["tokenizer"] == ("" if shape == "openai-response" else "model")
     for lane in scores["lanes"]:
         row = next(group for group in scores["groups"] if (group["lane"], group["category"]) == (lane["lane"], "all"))
         tokens = sum(length * count for length, count in enumerate(lane["emitted"]))
@@ -60,6 +68,18 @@ def test_the_pages_scores_equal_the_command_lines(
         assert steps == row["steps"] and 0 <= lane["emitted"][1] - rejected - none <= scores["outputs"]
         assert lane["tau_low"] < row["tau"] < lane["tau_high"]
         assert sum(lane["accepted"]) == pytest.approx(row["acceptance_rate"] * row["drafted_per_step"] * row["steps"])
+
+
+def test_conversations_are_not_scored_by_the_bundled_models_template(tmp_path: Path) -> None:
+    turns = [{"role": role, "content": "the sea"} for role in ("user", "assistant", "user", "assistant")]
+    path = write(
+        tmp_path / "t.jsonl", {"messages": turns[2:]}, {"messages": [{"role": "system", "content": "a"}, *turns[2:]]}
+    )
+    scores = score(path)
+    assert (scores["outputs"], scores["skipped"]) == (1, 1)
+    assert "the bundled model's template shows the last message only; name the tokenizer" in json.dumps(scores)
+    with pytest.raises(InputError, match="shows the last message only"):
+        score(write(tmp_path / "s.jsonl", {"messages": [{"role": "system", "content": "a"}, *turns[2:]]}))
 
 
 def test_a_request_lists_every_step_of_every_lane(tmp_path: Path) -> None:
