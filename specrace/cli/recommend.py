@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
+import specrace
 from specrace.cli.score import find_tokenizer
 from specrace.cli.sweep import add_sweep_arguments, checked_processes, read_logs, sweep_transcripts, swept_lanes
 from specrace.cli.terminal import clean, console, print_json
@@ -26,6 +28,8 @@ from specrace.lab.exports.simulators import SIMULATORS_FILE, simulators_text
 from specrace.lab.halving import Halving
 from specrace.lab.presets import describe_curve, find_curve
 from specrace.lab.recommend import Recommender
+from specrace.lab.reports.blocks import Report, to_html, to_markdown
+from specrace.lab.reports.recommendation import recommendation_report
 from specrace.lab.score import ALL, ScoredLane, longest_loop
 from specrace.lab.sweep import Sweep, SweepFolder
 from specrace.lab.transcripts import Transcript
@@ -55,6 +59,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--answers", action="store_true", help="also write the log's answers there, as text; needs --out, --tokenizer"
     )
+    parser.add_argument(
+        "--report", type=Path, metavar="FILE.html|FILE.md", help="write a report to hand on, in one file"
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="write the exports and the acceptance profile there")
     parser.add_argument(
         "--seed", default=SETTINGS["seed"].default, help="seed of the bootstrap intervals and of --quick's sample"
@@ -67,29 +74,52 @@ def run(options: argparse.Namespace) -> int:
     if (options.docs or options.answers) and options.out is None:
         flag = "--docs" if options.docs else "--answers"
         raise InputError(f"{flag} needs --out DIR, the folder for SGLang's corpus file.")
+    to_text = None if options.report is None else report_format(options.report)
     folder = options.logs[0] if len(options.logs) == 1 and holds_sweep(options.logs[0]) else None
     if options.answers and (folder is not None or options.tokenizer is None):
         raise InputError("--answers needs logs, whose texts a sweep does not keep, and their --tokenizer.")
     transcripts: list[Transcript] = []
+    remarks: list[str] = []
     sample = None
     if options.quick:
-        sweep, sample_sweep, transcripts = quick_sweep(options, folder, seed, batch)
+        sweep, sample_sweep, transcripts = quick_sweep(options, folder, seed, batch, remarks)
         sample = Recommender(sample_sweep, _curve(options, sweep), (), seed, batch)
     elif folder is None:
-        sweep, transcripts = full_sweep(options)
+        sweep, transcripts = full_sweep(options, remarks)
     else:
         sweep = load_sweep(options, folder)
     curve = _curve(options, sweep)
     lanes = () if options.engine is None else engine_lanes(options.engine)
     recommender = Recommender(sweep, curve, lanes, seed, batch)
     result = report(recommender, list(sentences(recommender, describe_curve(curve), sample)), options.engine)
+    result["remarks"] = remarks
     if options.out is not None:
         write(options, recommender, result, transcripts)
+    if to_text is not None:
+        written = f"Written by specrace {specrace.__version__} on {datetime.now(UTC).date().isoformat()}."
+        text = to_text(recommendation_report(recommender, result, log_names(options), written))
+        with as_input_error(options.report, "--report"):
+            options.report.write_text(text, encoding="utf-8")
     if options.json:
         print_json(result)
     else:
         _show(result)
     return 0
+
+
+def report_format(path: Path) -> Callable[[Report], str]:
+    """The function that writes a report as the file's name says. Raises InputError."""
+    formats = {".html": to_html, ".htm": to_html, ".md": to_markdown}
+    if path.suffix.lower() not in formats:
+        raise InputError(f"--report is {shorten(path.name)!r}; give a file that ends in .html or .md.")
+    if not path.parent.is_dir():
+        raise InputError(f"{shorten(path)} cannot be written: there is no folder {shorten(path.parent)}.")
+    return formats[path.suffix.lower()]
+
+
+def log_names(options: argparse.Namespace) -> str:
+    """The names of the logs, without their folders."""
+    return ", ".join(shorten(path.resolve().name) for path in options.logs)
 
 
 def holds_sweep(path: Path) -> bool:
@@ -116,24 +146,30 @@ def _candidate_lanes(options: argparse.Namespace) -> list[ScoredLane]:
     return swept_lanes(options, engine_lanes(options.engine) if options.engine else own_lanes())
 
 
-def full_sweep(options: argparse.Namespace) -> tuple[Sweep, list[Transcript]]:
-    """Sweep the logs in memory, over --grid or the settings that `recommend` tries; and the logs. Raises InputError."""
+def full_sweep(options: argparse.Namespace, remarks: list[str]) -> tuple[Sweep, list[Transcript]]:
+    """Sweep the logs in memory, over --grid or the settings that `recommend` tries; and the logs.
+
+    The remarks on the logs are appended to `remarks`. Raises InputError.
+    """
     lanes = _candidate_lanes(options)
     if not options.grid:
         lanes = candidates(lane.name for lane in lanes)
     curve = find_curve(options.cost_curve or ASSUMED)
-    transcripts = read_logs(options)
+    transcripts = read_logs(options, remarks)
     return sweep_transcripts(options, lanes, transcripts, curve), transcripts
 
 
 def quick_sweep(
-    options: argparse.Namespace, folder: Path | None, seed: int, batch: int
+    options: argparse.Namespace, folder: Path | None, seed: int, batch: int, remarks: list[str]
 ) -> tuple[Sweep, Sweep, list[Transcript]]:
-    """The best settings on all requests, all settings on a sample of them, and the logs. Raises InputError."""
+    """The best settings on all requests, all settings on a sample of them, and the logs.
+
+    The remarks on the logs are appended to `remarks`. Raises InputError.
+    """
     if folder is not None or options.grid or options.keep_outputs:
         raise InputError("--quick chooses the settings itself, on logs; leave out --grid and --keep-outputs.")
     lanes = candidates(lane.name for lane in _candidate_lanes(options))
-    transcripts = read_logs(options)
+    transcripts = read_logs(options, remarks)
     sweep = Sweep.of(lanes, transcripts, find_curve(options.cost_curve or ASSUMED))
     all_lanes = list(range(1, len(lanes)))
     # Each engine's export needs the best of that engine's lanes, so these also compete among themselves.
@@ -161,9 +197,8 @@ def write(
     transcripts: Sequence[Transcript],
 ) -> None:
     """Write the exports, the acceptance profile and SGLang's corpus into --out. Raises InputError."""
-    logs = ", ".join(path.name for path in options.logs)
     files = {
-        PROFILE_FILE: json.dumps(profile_file(recommender, logs), indent=1),
+        PROFILE_FILE: json.dumps(profile_file(recommender, log_names(options)), indent=1),
         SIMULATORS_FILE: simulators_text(result["simulators"]),
     }
     for name, export in result["exports"].items():

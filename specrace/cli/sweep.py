@@ -153,12 +153,13 @@ def read_grid(texts: Sequence[str]) -> tuple[list[int], dict[str, dict[str, list
     return num_drafts, grid
 
 
-def read_logs(options: argparse.Namespace) -> list[Transcript]:
+def read_logs(options: argparse.Namespace, told: list[str] | None = None) -> list[Transcript]:
     """Read all transcripts of the logs. Raises InputError, also if there are none or too many categories.
 
     The requests and the responses of a batch are one log. An answer that stands in several logs, as resumed sessions'
-    do, is read once.
+    do, is read once. The remarks on the logs are also appended to `told`.
     """
+    told = [] if told is None else told
     transcripts: list[Transcript] = []
     seen = set[str]()
     for path, requests in pair_files(options.logs):
@@ -166,8 +167,10 @@ def read_logs(options: argparse.Namespace) -> list[Transcript]:
         transcripts += file
         for reason in file.reasons:
             print(f"Left out: {clean(reason)}", file=sys.stderr)
-        for remark in file.remarks.sentences():
-            print(f"{shorten(path.name)}: {clean(remark)}", file=sys.stderr)
+        remarks = [f"{shorten(path.name)}: {clean(remark)}" for remark in file.remarks.sentences()]
+        told += remarks
+        for remark in remarks:
+            print(remark, file=sys.stderr)
     if not transcripts:
         raise InputError(f"{shorten(options.logs[0])} holds no transcript that can be scored.")
     if len({transcript.category for transcript in transcripts}) > MAX_CATEGORIES:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from specrace.drafters.twins.llama_cpp_list import OPTIONS
 from specrace.lab.exports import ENGINES
+from specrace.lab.exports.llama_cpp import LIST, LISTED
 from specrace.lab.forecast import is_twin
 from specrace.lab.score import ScoredLane, scorable_lanes
 from specrace.lab.sweep import grid_lanes
@@ -24,7 +24,6 @@ GRID: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "llamacpp-mod": {"n_match": (3, 24), "n_min": (1,)},
 }
 # Of llama.cpp's lists only pairs are tried: the three n-gram maps look up the same n-grams, so longer lists add little.
-LIST = "llamacpp-list"
 _PAIRS = (("simple", "cache"), ("map_k", "cache"), ("map_k4v", "cache"), ("mod", "cache"), ("map_k4v", "mod"))
 
 
@@ -53,7 +52,7 @@ def candidates(names: Iterable[str]) -> list[ScoredLane]:
 def _list_lanes() -> Iterator[ScoredLane]:
     """Yield the lists of llama.cpp's drafters that are tried, with short n-grams and several draft sizes."""
     for pair in _PAIRS:
-        asked = {name: name in pair for name in OPTIONS}
+        asked = {name: name in pair for name in LISTED}
         for size in NUM_DRAFTS:
             sizes = {"size_n": 3, "size_m": size, "n_match": 3, "n_min": 1, "n_max": size}
             yield ScoredLane.of(LIST, asked | sizes)

@@ -27,7 +27,7 @@ def option_effects(options: Sequence[tuple[str, ...]], engine: Engine) -> list[d
 def _row(options: Sequence[tuple[str, ...]], effect: Effect, engine: Engine) -> dict[str, Any]:
     counts = Counter(name for names in options for name in names if name in effect.options)
     names = [name for name, _ in counts.most_common()]
-    requests = sum(not set(names).isdisjoint(each) for each in options)
+    requests = sum(not set(names).isdisjoint(of_request) for of_request in options)
     share = requests / len(options) if options else 0.0
     subject = f"{engine.title} {engine.effects_of}".rstrip()
     return {

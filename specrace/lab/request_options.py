@@ -61,20 +61,20 @@ _FORMATS = (
 
 def request_options(parameters: Mapping[str, Any]) -> tuple[str, ...]:
     """The options in a request's parameters (`Exchange.parameters`), in alphabetical order."""
-    found = {name for name, (keys, neutral) in _PENALTIES.items() if _numbers(parameters, keys) - {neutral}}
-    found |= {name for name, (keys, bound) in _ABOVE.items() if max(_numbers(parameters, keys), default=bound) > bound}
-    found |= {name for name, keys in _FILLED.items() if any(_is_filled(parameters.get(key)) for key in keys)}
-    found |= {name for name, keys in _SWITCHES.items() if any(_is_true(parameters.get(key)) for key in keys)}
+    names = {name for name, (keys, neutral) in _PENALTIES.items() if _numbers(parameters, keys) - {neutral}}
+    names |= {name for name, (keys, bound) in _ABOVE.items() if max(_numbers(parameters, keys), default=bound) > bound}
+    names |= {name for name, keys in _FILLED.items() if any(_is_filled(parameters.get(key)) for key in keys)}
+    names |= {name for name, keys in _SWITCHES.items() if any(_is_true(parameters.get(key)) for key in keys)}
     if _samples_by_default(parameters):
-        found.add("temperature")
+        names.add("temperature")
     # OpenAI's chats switch it on and off; in completions, and in vLLM, it is a number, of which 0 is one, too.
     if _is_true(parameters.get("logprobs")) or _number(parameters.get("logprobs")) is not None:
-        found.add("logprobs")
+        names.add("logprobs")
     if _forces_tool(parameters):
-        found.add("tool_choice")
+        names.add("tool_choice")
     if _structures(parameters):
-        found.add("structured_output")
-    return tuple(sorted(found))
+        names.add("structured_output")
+    return tuple(sorted(names))
 
 
 def ignores_end(parameters: Mapping[str, Any]) -> bool:
@@ -111,9 +111,9 @@ def _structures(parameters: Mapping[str, Any]) -> bool:
     """Whether the answer has to be of a format other than plain text."""
     # OpenAI's Responses API and Anthropic's Messages API put the format one level deeper.
     nested = [parameters.get(name) for name in ("text", "output_config")]
-    formats = [each.get("format") for each in nested if isinstance(each, dict)]
+    formats = [config.get("format") for config in nested if isinstance(config, dict)]
     formats += [parameters.get(name) for name in ("response_format", "output_format")]
-    kinds = [each.get("type") for each in formats if isinstance(each, dict)]
+    kinds = [format.get("type") for format in formats if isinstance(format, dict)]
     media = [parameters.get(name) for name in ("responseMimeType", "response_mime_type")]
     # Ollama: a schema, or "json".
     ollama = parameters.get("format")

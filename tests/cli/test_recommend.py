@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from pathlib import Path
 
@@ -158,9 +159,31 @@ def test_a_log_without_options_says_nothing_about_them(call_main: Run, log: Path
     assert (done["options"], done["option_notes"], done["exports"]["vllm"]["requests"]) == ({}, [], [])
 
 
+def test_a_report_has_the_figures_the_remarks_and_the_text_to_paste(
+    call_main: Run, sampled_log: Path, tmp_path: Path
+) -> None:
+    files = [tmp_path / name for name in ("report.html", "report.md")]
+    arguments = ("recommend", sampled_log, *TWINS, "--engine", "vllm", "--json")
+    done = [call_main(*arguments, "--report", file) for file in files]
+    result = json.loads(done[0].stdout)
+    assert result["remarks"] == done[0].stderr.splitlines() and "presence_penalty in 10" in result["remarks"][0]
+    assert json.loads(done[1].stdout)["recommendation"] == result["recommendation"]
+    page, text = (file.read_text() for file in files)
+    shown = [html.unescape(page), text.replace("\\", "")]
+    told = [*result["text"], *result["remarks"], *result["option_notes"], *result["not_tested"]]
+    for sentence in [*told, result["exports"]["vllm"]["settings"], result["exports"]["vllm"]["synthetic"]]:
+        assert [sentence in words for words in shown] == [True, True], sentence
+    figures = f"{result['recommendation']['tau']:.2f} ({result['recommendation']['tau_low']:.2f} to"
+    assert all(figures in words and "sampled.jsonl: 30 requests" in words for words in shown)
+    # Nobody else's folders are in a file that is handed on.
+    assert str(tmp_path) not in page and str(tmp_path) not in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (("log.jsonl", "--report", "report.pdf"), "ends in .html or .md"),
+        (("log.jsonl", "--report", "nowhere/report.md"), "there is no folder nowhere"),
         (("log.jsonl", "--engine", "lamp"), "invalid choice"),
         (("log.jsonl", "--seed", "x"), "Seed: 'x'"),
         (("log.jsonl", "--docs", "notes"), "--docs needs --out"),

@@ -21,15 +21,6 @@ from specrace.drafters.twins.llama_cpp_maps import (
     SizeN,
 )
 
-# The names of the drafters in the order in which they are asked, and the options of each.
-OPTIONS = {
-    "simple": ("size_n", "size_m"),
-    "map_k": ("size_n", "size_m"),
-    "map_k4v": ("size_n", "size_m", "min_hits"),
-    "mod": ("n_match", "n_min", "n_max"),
-    "cache": (),
-}
-
 
 class ListDrafter(LlamaCppDrafter):
     """The draft of the first of several drafters that has one; those that use n-gram maps share their sizes.

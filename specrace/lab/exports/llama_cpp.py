@@ -9,10 +9,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from specrace.drafters.twins.llama_cpp_list import OPTIONS as LIST_OPTIONS
 from specrace.lab.exports.base import AS_MEASURED, AT_THE_END, LESS_OUTPUT, SLOWER, Choice, Effect, Engine, Export
 
 LIST = "llamacpp-list"
+# The drafters that a list may have, in the order in which they are asked, and the options of each.
+LISTED = {
+    "simple": ("size_n", "size_m"),
+    "map_k": ("size_n", "size_m"),
+    "map_k4v": ("size_n", "size_m", "min_hits"),
+    "mod": ("n_match", "n_min", "n_max"),
+    "cache": (),
+}
 # Our name of an option -> its flag before pull request 22397.
 OLD = {
     "size_n": "--spec-ngram-size-n",
@@ -48,13 +55,13 @@ def export(choice: Choice) -> Export:
 
 def _export_list(choice: Choice) -> Export:
     """The flags for several drafters: each has its own."""
-    names = [name for name in LIST_OPTIONS if choice.options[name]]
+    names = [name for name in LISTED if choice.options[name]]
     modes = [f"ngram-{name.replace('_', '-')}" for name in names]
     head = f"--spec-type {','.join(modes) or 'none'}"
     flags = [
         f"--spec-{mode}-{option.replace('_', '-')} {choice.options[option]}"
         for name, mode in zip(names, modes, strict=True)
-        for option in LIST_OPTIONS[name]
+        for option in LISTED[name]
     ]
     settings = " ".join([head, *flags])
     return Export(settings, f"{settings} --spec-synth-len {choice.length}", _CONVENTION)

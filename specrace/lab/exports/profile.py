@@ -7,7 +7,7 @@ count the bonus token; `conditional_accept_rates` are for Dynamo's simulator, `m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 PROFILE_FILE = "speculation_profile.json"
@@ -30,8 +30,6 @@ def speculation_profile(
     marginal = [*profile["marginal_accept_rates"], *[0.0] * num_draft][:num_draft]
     conditional = [*profile["conditional_accept_rates"], *[0.0] * num_draft][:num_draft]
     mean = profile["mean_accept_length"]
-    implied = 1.0 + sum(marginal)
-    rises = [position for position in range(1, num_draft) if marginal[position] > marginal[position - 1] + 1e-9]
     return {
         "schema_version": SCHEMA_VERSION,
         "measured": True,
@@ -53,14 +51,21 @@ def speculation_profile(
         "acceptance_length_histogram": profile["acceptance_length_histogram"],
         "per_category": dict(per_category),
         "measurement_conditions": dict(conditions),
-        "validation": {
-            "mean_consistency": {
-                "implied_mean_accept_length": round(implied, 6),
-                "reported_mean_accept_length": round(mean, 6),
-                "abs_delta": round(abs(implied - mean), 6),
-                "tolerance": TOLERANCE,
-                "passed": abs(implied - mean) <= TOLERANCE,
-            },
-            "marginal_monotonicity": {"passed": not rises, "violations": rises},
+        "validation": _validation(marginal, mean),
+    }
+
+
+def _validation(marginal: Sequence[float], mean: float) -> dict[str, Any]:
+    """Whether the rates imply the mean, and never rise."""
+    implied = 1.0 + sum(marginal)
+    rises = [position for position in range(1, len(marginal)) if marginal[position] > marginal[position - 1] + 1e-9]
+    return {
+        "mean_consistency": {
+            "implied_mean_accept_length": round(implied, 6),
+            "reported_mean_accept_length": round(mean, 6),
+            "abs_delta": round(abs(implied - mean), 6),
+            "tolerance": TOLERANCE,
+            "passed": abs(implied - mean) <= TOLERANCE,
         },
+        "marginal_monotonicity": {"passed": not rises, "violations": rises},
     }

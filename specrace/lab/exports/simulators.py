@@ -22,7 +22,7 @@ _NOTES = (
 
 
 def simulator_settings(num_draft: int, profile: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings for a lane that drafts up to `num_draft` tokens, by its `acceptance_profile`, and what they count."""
+    """The settings for a lane that drafts up to `num_draft` tokens, by its `acceptance_profile`, and notes on them."""
     accepted = round(profile["mean_accept_length"] - 1.0, 3)
     nextn = min(num_draft, MAX_NEXTN)
     rates = [*profile["conditional_accept_rates"], *[0.0] * nextn][:nextn]

@@ -1,0 +1,1 @@
+"""A recommendation as one file to hand on, in HTML or Markdown."""
