@@ -321,7 +321,7 @@ class _Unknown(Format):
 
     @staticmethod
     def looks_like(row: Row) -> bool:
-        return False
+        return recognise(row) is None
 
     def read(self, row: Row) -> Iterable[Exchange]:
         known = recognise(row)
