@@ -13,6 +13,8 @@ Message = dict[str, Any]
 
 # Flags within a message that templates read as a setting and leave out (SmolLM3, Qwen3, Nemotron).
 _FLAGS = re.compile(r"/(no_)?think\b")
+# Letters up to which a text may stand in a prompt by chance, as "be" does in "maybe".
+_SHORT = 10
 _ROLES = {"system": "the system message", "developer": "the developer message", "tool": "a tool's result"}
 _CLOSE_MARKS = ("</think>", "</seed:think>", "[/THINK]", "<|END_THINKING|>", "<channel|>", "</thinking>", "</thought>")
 # The names under which a document may hold its text.
@@ -73,6 +75,15 @@ def find_loss(
     if not all(shows(rendered, text) for document in documents or () for text in _document_texts(document)):
         return "the documents"
     return ""
+
+
+def mark_short(messages: Sequence[Message]) -> list[Message]:
+    """The messages with a word of its own in place of each short text; [] if there is none."""
+    marked = [
+        message | {"content": f"zqx{index}xqz"} if 0 < len(squeeze(_visible(message))) < _SHORT else message
+        for index, message in enumerate(messages)
+    ]
+    return marked if marked != list(messages) else []
 
 
 def drops_beside_calls(rendered: str, messages: Sequence[Message]) -> bool:

@@ -18,7 +18,14 @@ from itertools import product
 from typing import Any, TypeVar
 
 from specrace.core.errors import shorten
-from specrace.model.chat_losses import DOCUMENT_TEXTS, LostError, drops_beside_calls, find_loss, prints_python
+from specrace.model.chat_losses import (
+    DOCUMENT_TEXTS,
+    LostError,
+    drops_beside_calls,
+    find_loss,
+    mark_short,
+    prints_python,
+)
 
 Message = dict[str, Any]
 T = TypeVar("T")
@@ -152,7 +159,7 @@ class ChatTemplate:
         self._is_dated = False
         prompt = self._text(shaped, shaped.messages, begins_turn=True)
         loss = find_loss(prompt, request.messages, request.tools, request.documents)
-        if loss:
+        if loss := loss or self._short_loss(shape, request):
             raise LostError(f"the chat template of {self.name} does not show {loss}")
         whole = self._text(shaped, [*shaped.messages, shaped.answer], begins_turn=False)
         if prints_python(whole, [*shaped.messages, shaped.answer]):
@@ -167,6 +174,20 @@ class ChatTemplate:
         if drops_beside_calls(prompt, request.messages):
             warnings.append(TEXT_DROPPED)
         return Rendering(prompt, history, whole, tuple(warnings))
+
+    def _short_loss(self, shape: _Shape, request: ChatRequest) -> str:
+        """What the template loses of the messages so short that they may stand in a prompt by chance; "" for nothing.
+
+        For this the request is rendered again, with words in their place that stand nowhere else.
+        """
+        messages = mark_short(request.messages)
+        if not messages:
+            return ""
+        shaped = _shaped(replace(request, messages=messages), shape)
+        try:
+            return find_loss(self._text(shaped, shaped.messages, begins_turn=True), messages, None, None)
+        except ValueError:
+            return ""
 
     def _text(self, request: ChatRequest, messages: list[Message], *, begins_turn: bool) -> str:
         """The rendered messages. Raises ValueError with the template's reason to refuse them."""

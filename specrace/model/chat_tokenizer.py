@@ -23,6 +23,14 @@ THINKING_ON = "the answer has reasoning, so the template's reasoning is switched
 BUNDLED_REFUSES = (
     "the bundled model's template shows the last message only; name the tokenizer of the model that wrote the log"
 )
+# Other libraries' files, which transformers reads for some models and with some packages only. A GGUF file names its
+# pre-tokenizer; transformers does not read that name, so the ids could be others.
+_OTHER_FILES = {
+    "*.gguf": "a GGUF file",
+    "tekken.json": "a file of mistral-common",
+    "*tiktoken*": "a file of tiktoken",
+    "*.model": "a file of SentencePiece or tiktoken",
+}
 _MAX_BYTES = 50_000_000
 # Tokenizer classes that tokenizer.json describes completely.
 _PLAIN_CLASSES = (None, "PreTrainedTokenizerFast", "TokenizersBackend")
@@ -127,10 +135,16 @@ def load_tokenizer(name: str | Path) -> ChatTokenizer:
     except (
         Exception
     ) as error:  # the libraries raise many kinds of errors; a user needs to know which tokenizer failed to load
-        raise InputError(
-            f"The tokenizer {str(name)!r} cannot be loaded; give a model's folder, a tokenizer.json, or a hub id that "
-            "this machine can reach."
-        ) from error
+        raise InputError(f"The tokenizer {str(name)!r} cannot be loaded{_cause(path)}") from error
+
+
+def _cause(path: Path) -> str:
+    """Why a tokenizer cannot be loaded, as far as its files tell, and what to do."""
+    for pattern, kind in _OTHER_FILES.items():
+        file = path if path.match(pattern) else next(path.glob(pattern), None) if path.is_dir() else None
+        if file is not None:
+            return f" from {file.name}, {kind}; give a folder or hub id of the same model with a tokenizer.json."
+    return "; give a model's folder, a tokenizer.json, or a hub id that this machine can reach."
 
 
 def _read_json(file: Path) -> dict[str, Any]:

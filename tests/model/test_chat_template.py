@@ -137,6 +137,15 @@ def test_a_template_that_loses_a_message_is_refused_by_name(
         tokenizer(tmp_path, template + BEGIN).chat(messages, ANSWER, None)
 
 
+def test_a_lost_message_is_noticed_even_if_its_text_stands_elsewhere(tmp_path: Path) -> None:
+    template = TURNS.replace("{{ m.content }}", "{{ m.content if m.role != 'system' }}") + BEGIN
+    short = {"role": "system", "content": "sea"}
+    assert "sea" in USER["content"]
+    with pytest.raises(ValueError, match="does not show the system message"):
+        tokenizer(tmp_path, template).chat([short, USER], ANSWER, None)
+    assert tokenizer(tmp_path).chat([short, USER], ANSWER, None)[2] == ()
+
+
 def test_lost_tools_documents_and_calls_are_refused(tmp_path: Path) -> None:
     made = tokenizer(tmp_path)
     with pytest.raises(ValueError, match="does not show the tools"):

@@ -101,3 +101,23 @@ def test_an_invalid_tokenizer_file_is_refused(tmp_path: Path, content: str) -> N
     (tmp_path / "tokenizer.json").write_text(content)
     with pytest.raises(InputError, match="cannot be loaded"):
         load_tokenizer(tmp_path / "tokenizer.json")
+
+
+@pytest.mark.parametrize(
+    ("file", "config", "kind"),
+    [
+        ("tekken.json", {}, "a file of mistral-common"),
+        ("tokenizer.model", {"tokenizer_class": "LlamaTokenizer"}, "a file of SentencePiece or tiktoken"),
+        ("qwen.tiktoken", {"tokenizer_class": "QWenTokenizer"}, "a file of tiktoken"),
+        ("weights.gguf", {}, "a GGUF file"),
+    ],
+)
+def test_a_tokenizer_in_another_librarys_file_is_named(
+    tmp_path: Path, file: str, config: dict[str, str], kind: str
+) -> None:
+    (tmp_path / file).write_text("{}")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    sources = [tmp_path, tmp_path / file] if file.endswith("gguf") else [tmp_path]
+    for source in sources:
+        with pytest.raises(InputError, match=f"cannot be loaded from {file}, {kind}; give a folder or hub id .*json"):
+            load_tokenizer(source)
