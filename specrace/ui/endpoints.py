@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import gradio as gr
 
@@ -22,16 +22,18 @@ from specrace.lab.recommend import BATCHES
 from specrace.lab.score import ScoredLane, scorable_lanes
 from specrace.ui import log_advice, log_routes, log_scores, race_request, uploads
 from specrace.ui.guard import NO_FILES
+from specrace.ui.helper_pool import HelperPool
 from specrace.ui.job import Job
 from specrace.ui.model_choices import ModelChoices
 from specrace.ui.stream import race_report, wait_until_done
 from specrace.ui.tasks import race_task, retrieval_task
-from specrace.ui.visitors import Visitors, address_of
+from specrace.ui.visitors import Visitors, address_of, visitor_key
 from specrace.ui.worker import Worker
 
 if TYPE_CHECKING:
     from specrace.retrieval.retriever import Hit
 
+T = TypeVar("T")
 # The schema of Gradio's file components: Gradio's clients upload such a value, and show it as a path in their help.
 FILE = {
     "title": "FileData",
@@ -158,7 +160,7 @@ class Endpoints:
         upload = await self._upload(request, files)
         task = race_task(race, self._workbenches, self._models, caller, upload)
         job = self._worker.submit(caller, task, for_page=False)
-        return await self._visitors.run_while_wanted(request.session_hash or "", race_report(job))
+        return await self._visitors.run_while_wanted(_call(request), race_report(job))
 
     @documented
     async def retrieve(
@@ -178,7 +180,7 @@ class Endpoints:
         upload = await self._upload(request, files)
         task = retrieval_task(question, top, self._workbenches, caller, upload, hits)
         job = self._worker.submit(caller, task, for_page=False, is_race=False)
-        await self._visitors.run_while_wanted(request.session_hash or "", _wait_for_success(job))
+        await self._visitors.run_while_wanted(_call(request), _wait_for_success(job))
         return [_passage(hit) for hit in hits]
 
     @documented
@@ -256,15 +258,15 @@ class Endpoints:
         source = self._log_source(request, log, text)
         self._visitors.count_upload(address_of(request), 1)
         caller_left = threading.Event()
-        run = partial(self._worker.scorer.run, task, limit_s=limit_s + log_routes.GRACE_S, stop=caller_left.is_set)
+        scorer, turn = self._worker.scorer, {"visitor": visitor_key(address_of(request)), "visit": _call(request)}
+        run = partial(scorer.run, task, limit_s=limit_s + log_routes.GRACE_S, stop=caller_left.is_set, **turn)
         if isinstance(source, Path):
             read = partial(log_routes.read_file, run, log_request, source)
         else:
             content = source.encode("utf-8", "replace")
             read = partial(log_routes.read_content, run, log_request, _log_name(source), content)
         try:
-            work = asyncio.to_thread(read)
-            return json.loads(await self._visitors.run_while_wanted(request.session_hash or "", work))
+            return json.loads(await self._visitors.run_while_wanted(_call(request), _in_thread(scorer, read)))
         finally:
             caller_left.set()
 
@@ -287,8 +289,12 @@ class Endpoints:
 
     async def _upload(self, request: gr.Request, files: Any) -> uploads.Upload | None:
         """Read the caller's documents; returns None if there are none. Raises InputError."""
-        paths = self._visitors.uploaded_paths(address_of(request), files)
-        return await asyncio.to_thread(self._workbenches.read, _caller(request), paths) if paths else None
+        address = address_of(request)
+        paths = self._visitors.uploaded_paths(address, files)
+        if not paths:
+            return None
+        read = partial(self._workbenches.read, _caller(request), paths, address, _call(request))
+        return await _in_thread(self._worker.helper, read)
 
 
 def schema(name: str, derived: Mapping[str, Any], lanes: Sequence[str]) -> dict[str, Any]:
@@ -314,6 +320,15 @@ def _bounded(setting: Setting, derived: dict[str, Any]) -> dict[str, Any]:
 def _caller(request: gr.Request) -> str:
     """The key of an API client's jobs, in place of a visit's id. Clients are distinguished by their address."""
     return f"api {address_of(request)}"
+
+
+def _call(request: gr.Request) -> str:
+    """The key of one call, under which its reader is known."""
+    return request.session_hash or ""
+
+
+async def _in_thread(pool: HelperPool, work: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(pool.threads, work)
 
 
 async def _wait_for_success(job: Job) -> None:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import html
 import logging
+import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import anyio.to_thread
 import gradio as gr
 from fastapi.exceptions import RequestValidationError
 from gradio.exceptions import ComponentProcessingError
-from gradio.processing_utils import save_bytes_to_cache
 from gradio.route_utils import FnIndexInferError
 from gradio.utils import get_upload_folder
 from gradio_client import utils as gradio_client
 from pydantic import ValidationError
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -27,8 +29,9 @@ from specrace.core.errors import InputError, shorten
 from specrace.ui import uploads
 from specrace.ui.guard import API, READER, UPLOAD
 from specrace.ui.helper_process import OUR_FAULT
+from specrace.ui.stored_body import NO_ROOM
 from specrace.ui.telemetry import Telemetry
-from specrace.ui.visitors import NOT_UPLOADED, TooManyError, Visitors
+from specrace.ui.visitors import NOT_UPLOADED, TooManyError, Visitors, address_of
 
 CALL_PATHS = tuple(f"{API}/{name}" for name in ("call/", "queue/join", "run/", "api/"))
 WHERE_LISTED = f"GET {API}/info lists endpoints and parameters."
@@ -142,19 +145,27 @@ def upload_routes(page: gr.Blocks, visitors: Visitors, telemetry: Telemetry) -> 
     """Routes that receive documents. Gradio's routes, which they replace, accept any number of files of any kind."""
 
     async def receive(request: Request) -> Response:
-        address = request.client.host if request.client else None
+        address = address_of(request)
         try:
-            async with request.form(max_files=uploads.MAX_FILES, max_fields=0) as form:
+            visitors.count_upload_request(address)
+            form = await DiskForm.read(request)
+            try:
                 files = _documents(form)
                 visitors.count_upload(address, len(files))
-                paths = [await anyio.to_thread.run_sync(_save, name, await file.read()) for name, file in files]
+                paths = [await anyio.to_thread.run_sync(_save, name, file.file) for name, file in files]
+            finally:
+                await form.close()
         except HTTPException as error:
             return PlainTextResponse(error.detail, error.status_code)
+        except MultiPartException as error:
+            return PlainTextResponse(error.message, 400)
+        except ClientDisconnect:
+            return PlainTextResponse("The rest of the request did not arrive.", 400)
         except InputError as error:
             return PlainTextResponse(str(error), 429 if isinstance(error, TooManyError) else 400)
         except OSError:
             log.exception("an upload was not stored")
-            return PlainTextResponse("The server has no room for files; try again later.", 507)
+            return PlainTextResponse(NO_ROOM, 507)
         # Gradio deletes the files in this set after a while.
         page.upload_file_set.update(paths)
         visitors.remember_files(address, paths)
@@ -168,6 +179,19 @@ def upload_routes(page: gr.Blocks, visitors: Visitors, telemetry: Telemetry) -> 
     return [Route(UPLOAD, receive, methods=["POST"]), Route(f"{API}/upload_progress", progress)]
 
 
+class DiskForm(MultiPartParser):
+    """Reads a form's files onto the disk; Starlette's own parser keeps up to 1 MB of each in memory."""
+
+    spool_max_size = 1
+
+    @classmethod
+    async def read(cls, request: Request) -> FormData:
+        """The files of a request. Raises MultiPartException."""
+        if not request.headers.get("content-type", "").startswith("multipart/form-data"):
+            raise MultiPartException("Send the files as multipart/form-data.")
+        return await cls(request.headers, request.stream(), max_files=uploads.MAX_FILES, max_fields=0).parse()
+
+
 def _documents(form: FormData) -> list[tuple[str, UploadFile]]:
     """The files in a form, each with a name that is safe on disk. Their content is checked later."""
     files = [file for file in form.getlist("files") if isinstance(file, UploadFile)]
@@ -175,8 +199,14 @@ def _documents(form: FormData) -> list[tuple[str, UploadFile]]:
     return [(name if name.strip(". ") else "unnamed", file) for name, file in zip(names, files, strict=True)]
 
 
-def _save(name: str, data: bytes) -> str:
-    return str(save_bytes_to_cache(data, name, get_upload_folder()))
+def _save(name: str, file: BinaryIO) -> str:
+    """Store a file in a folder that is named after its content, and return its path."""
+    folder = Path(get_upload_folder(), hashlib.file_digest(file, "sha256").hexdigest())
+    folder.mkdir(exist_ok=True, parents=True)
+    file.seek(0)
+    with (folder / name).open("wb") as stored:
+        shutil.copyfileobj(file, stored)
+    return str((folder / name).resolve())
 
 
 def _is_file(value: Any) -> bool:

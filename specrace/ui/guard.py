@@ -1,4 +1,4 @@
-"""Middleware between the network and the page: it checks requests, limits their size, and adds security headers."""
+"""Middleware between the network and the page: it checks requests, limits their bodies, and adds security headers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders, QueryParams
@@ -22,7 +22,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from specrace.ui import log_scores, uploads
-from specrace.ui.visitors import Visitors
+from specrace.ui.visitors import TooManyError, Visitors
 from specrace.views import recording_check
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -44,7 +44,9 @@ MAX_BODIES = {
 }
 # Maximum number of bytes in a request's path: Gradio looks for a file of this name, and systems refuse longer names.
 MAX_PATH = 255
-BODY_LIMIT_S = 120.0
+# Up to this number of bytes a body is small, and any number of them may be on their way. Seconds in which one arrives.
+SMALL_BODY = 64_000
+SMALL_BODY_LIMIT_S, BODY_LIMIT_S = 20.0, 120.0
 NO_FILES = "This server takes no files."
 FOREIGN = (
     "Another site's page sent this request; open this server's own page, "
@@ -113,18 +115,25 @@ class Guard:
         try:
             self._check(scope, headers)
             limit = MAX_BODIES.get(scope["path"].rstrip("/"), MAX_BODY)
-            if int(headers.get("content-length", 0)) > limit:
+            length = int(headers.get("content-length", 0 if "transfer-encoding" not in headers else limit))
+            if length > limit:
                 raise _too_large(limit)
-            receive = _limited(receive, limit)
-            if scope["path"] != UPLOAD:
-                receive = await _read_whole(receive)
         except HTTPException as refusal:
-            answer = PlainTextResponse(refusal.detail, refusal.status_code, {"Connection": "close"})
-            await answer(scope, receive, send)
+            await _refuse(refusal)(scope, receive, send)
             return
-        reader = scope[READER] = reader_of(scope)
-        with self._visitors.reading(reader) if reader else nullcontext():
-            await self._app(scope, receive, send)
+        with ExitStack() as stack:
+            body = Body(receive, limit, SMALL_BODY_LIMIT_S if length <= SMALL_BODY else BODY_LIMIT_S)
+            if length > SMALL_BODY:
+                client = scope.get("client")
+                try:
+                    body.on_end = stack.enter_context(self._visitors.sending(client[0] if client else None))
+                except TooManyError as error:
+                    await PlainTextResponse(str(error), 429)(scope, receive, send)
+                    return
+            reader = scope[READER] = reader_of(scope)
+            if reader:
+                stack.enter_context(self._visitors.reading(reader))
+            await self._app(scope, body.receive, send)
 
     def _check(self, scope: Scope, headers: Headers) -> None:
         """Raise HTTPException for a request that is refused."""
@@ -155,12 +164,74 @@ class Guard:
         return method not in ("GET", "HEAD") or headers.get("sec-fetch-mode") != "navigate"
 
 
-class PagePolicy:
-    """ASGI middleware that adds a Content-Security-Policy to the page, so that only the page's own scripts run."""
+class Body:
+    """A request's body while it arrives. `on_end` is called when it has arrived."""
+
+    def __init__(self, receive: Receive, limit: int, limit_s: float) -> None:
+        self._receive, self._limit = receive, limit
+        self._length, self._deadline = 0, time.monotonic() + limit_s
+        self.on_end: Callable[[], None] = lambda: None
+
+    async def receive(self) -> Message:
+        """The next message. Raises HTTPException if the body is larger than `limit`, or not there after `limit_s`."""
+        try:
+            message = await asyncio.wait_for(self._receive(), self._deadline - time.monotonic())
+        except TimeoutError:
+            raise HTTPException(408, "The rest of the request did not arrive.") from None
+        self._length += len(message.get("body", b""))
+        if self._length > self._limit:
+            raise _too_large(self._limit)
+        if not message.get("more_body", False):
+            self._deadline = math.inf
+            self.on_end()
+        return message
+
+
+class WholeBody:
+    """ASGI middleware that reads a body whole, unless its route stores it on the disk (MAX_BODIES).
+
+    It comes after the check of the sign-in, because bodies are in memory from here on.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._ancestors = EMBEDDER if os.environ.get("SPACE_HOST") else "'none'"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] == "http" and scope["path"].rstrip("/") not in MAX_BODIES:
+            try:
+                receive = await self._read(receive)
+            except HTTPException as refusal:
+                await _refuse(refusal)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    async def _read(self, receive: Receive) -> Receive:
+        """Read the body. Returns a `receive` that gives it in one message, then waits for the visitor to leave."""
+        chunks: list[bytes] = []
+        more = True
+        while more:
+            message = await receive()
+            chunks.append(message.get("body", b""))
+            more = message.get("more_body", False)
+        unread: list[Message] = [{"type": "http.request", "body": b"".join(chunks)}]
+
+        async def replay() -> Message:
+            return unread.pop() if unread else await receive()
+
+        return replay
+
+
+class PagePolicy:
+    """ASGI middleware that adds a Content-Security-Policy to the page, so that only the page's own scripts run.
+
+    Pages of the sites `ancestors` may show the page in a frame; on a Space, so may Hugging Face's.
+    """
+
+    def __init__(self, app: ASGIApp, ancestors: Sequence[str] = ()) -> None:
+        self._app = app
+        space = [EMBEDDER] if os.environ.get("SPACE_HOST") else []
+        self._ancestors = " ".join([*space, *ancestors]) or "'none'"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -218,40 +289,8 @@ def _with_headers(send: Send) -> Send:
     return add
 
 
-def _limited(receive: Receive, limit: int) -> Receive:
-    """`receive` that refuses a body of more than `limit` bytes, or one that takes longer than BODY_LIMIT_S."""
-    length, deadline = 0, time.monotonic() + BODY_LIMIT_S
-
-    async def receive_limited() -> Message:
-        nonlocal length, deadline
-        try:
-            message = await asyncio.wait_for(receive(), deadline - time.monotonic())
-        except TimeoutError:
-            raise HTTPException(408, "The rest of the request did not arrive.") from None
-        length += len(message.get("body", b""))
-        if length > limit:
-            raise _too_large(limit)
-        if not message.get("more_body", False):
-            deadline = math.inf
-        return message
-
-    return receive_limited
-
-
-async def _read_whole(receive: Receive) -> Receive:
-    """Read the whole body. Returns a `receive` that gives it in one message, then waits for the visitor to leave."""
-    chunks: list[bytes] = []
-    more = True
-    while more:
-        message = await receive()
-        chunks.append(message.get("body", b""))
-        more = message.get("more_body", False)
-    unread: list[Message] = [{"type": "http.request", "body": b"".join(chunks)}]
-
-    async def replay() -> Message:
-        return unread.pop() if unread else await receive()
-
-    return replay
+def _refuse(refusal: HTTPException) -> PlainTextResponse:
+    return PlainTextResponse(refusal.detail, refusal.status_code, {"Connection": "close"})
 
 
 def _too_large(limit: int) -> HTTPException:

@@ -2,7 +2,7 @@
 
 Reading and checking a large file takes seconds of pure Python. A thread would take the interpreter from the race under
 way, whose clocks count that wait; a process of low priority costs a race next to nothing. A file that takes too long or
-too much memory ends that process only.
+too much memory ends that process only. `helper_pool` shares such processes among visitors.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import logging
 import multiprocessing
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 
 from specrace.core.errors import InputError
 from specrace.ui.gallery import open_recorded
@@ -40,8 +40,6 @@ PROGRESS = b"progress"
 # Far more than any file takes, even at the lowest priority on a busy machine.
 LIMIT_S = 120.0
 MEMORY_BYTES = 2**30
-# The task that runs, and those that wait for it to end.
-MAX_TASKS = 4
 POLL_PERIOD_S = 0.05
 OUR_FAULT = "Something in specrace failed; the server's log says what."
 
@@ -49,73 +47,49 @@ log = logging.getLogger(__name__)
 
 
 class HelperProcess:
-    """Runs TASKS one at a time. The process starts with the first task; if it has ended, the next task restarts it."""
+    """Runs TASKS, one at a time. The process starts with the first task; if it has ended, the next task restarts it."""
 
     def __init__(self) -> None:
-        self._slots = threading.BoundedSemaphore(MAX_TASKS)
-        self._lock = threading.Lock()
-        self._busy = False
-        self._ended_at = float("-inf")
         self._process: BaseProcess | None = None
         self._connection: Connection | None = None
-
-    def worked_since(self, moment: float) -> bool:
-        """Whether a task is running, or ended after `moment` on the monotonic clock."""
-        return self._busy or self._ended_at > moment
 
     def run(
         self,
         task: str,
         name: str,
-        content: bytes,
+        content: bytes | Path,
         *,
         limit_s: float = LIMIT_S,
         stop: Callable[[], bool] = lambda: False,
         on_progress: OnProgress | None = None,
     ) -> bytes:
-        """Run a task, and return its result.
+        """Run a task on `content`, or on that of a file, and return its result.
 
-        Raises InputError if the task raises one, takes too much time or memory, is stopped, or if too many are waiting.
+        Raises InputError if the task raises one, takes too much time or memory, or is stopped.
         """
-        with self._exclusive(stop):
-            try:
-                kind, answer = self._exchange(json.dumps([task, name]).encode(), content, limit_s, stop, on_progress)
-            except (EOFError, OSError) as error:
-                self.close()
-                raise InputError(f"{name or 'This'} takes too much memory to read; give a smaller file.") from error
-            except InputError:
-                self.close()
-                raise
+        try:
+            if isinstance(content, Path):
+                content = content.read_bytes()
+            kind, answer = self._exchange(json.dumps([task, name]).encode(), content, limit_s, stop, on_progress)
+        except (EOFError, OSError) as error:
+            self.close()
+            raise InputError(f"{name or 'This'} takes too much memory to read; give a smaller file.") from error
+        except InputError:
+            self.close()
+            raise
         if kind != b"done":
             raise InputError(answer.decode())
         return answer
 
     def close(self) -> None:
-        """End the process."""
+        """End the process, and those that it started."""
         if self._process is not None and self._connection is not None:
             self._connection.close()
+            with contextlib.suppress(AttributeError, OSError, TypeError):
+                os.killpg(self._process.pid, signal.SIGKILL)  # type: ignore[arg-type]
             self._process.kill()
             self._process.join()
         self._process = self._connection = None
-
-    @contextlib.contextmanager
-    def _exclusive(self, stop: Callable[[], bool]) -> Iterator[None]:
-        """Wait until no other task runs; inside the `with` block, other tasks wait."""
-        if not self._slots.acquire(blocking=False):
-            raise InputError("The server is reading other visitors' files; try again in a minute.")
-        try:
-            while not self._lock.acquire(timeout=POLL_PERIOD_S):
-                if stop():
-                    raise InputError("Stopped.")
-            self._busy = True
-            try:
-                yield
-            finally:
-                self._busy = False
-                self._ended_at = time.monotonic()
-                self._lock.release()
-        finally:
-            self._slots.release()
 
     def _exchange(
         self,
@@ -177,6 +151,9 @@ def _single_threaded() -> Iterator[None]:
 def _serve(connection: Connection) -> None:
     """Run tasks until the server ends. Only bytes are exchanged: nothing from a visitor is ever unpickled."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(AttributeError, OSError):
+        # A process group, so that parsers that it starts can be ended with it.
+        os.setpgid(0, 0)
     configure_logging()
     _limit_resources()
     with contextlib.suppress(EOFError, OSError):

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import re
 import tempfile
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
+from concurrent.futures import Executor
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.cost_curve import CostCurve
@@ -28,11 +30,12 @@ from specrace.lab.score import scorable_lanes
 from specrace.model.names import resolve
 from specrace.ui import log_advice, log_scores
 from specrace.ui.guard import ADVICE, LOGS
-from specrace.ui.helper_process import HelperProcess
+from specrace.ui.helper_pool import HelperPool
 from specrace.ui.log_advice import describe_advice, read_costs
 from specrace.ui.log_scores import MAX_BYTES, MAX_NAME, MAX_REQUESTS
 from specrace.ui.model_choices import ModelChoices
-from specrace.ui.visitors import TooManyError, Visitors
+from specrace.ui.stored_body import safe_name, stored_body, visitors_folder
+from specrace.ui.visitors import TooManyError, Visitors, address_of, visitor_key
 
 # Lanes that draft from the request itself.
 DEFAULT_LANES = ("trigram", "lookahead", "trie", "prompt-lookup", "suffix", "fusion")
@@ -44,7 +47,7 @@ MAX_COLUMNS = 500
 
 
 def log_routes(
-    scorer: HelperProcess, models: ModelChoices, visitors: Visitors, measured_curve: Callable[[], CostCurve | None]
+    scorer: HelperPool, models: ModelChoices, visitors: Visitors, measured_curve: Callable[[], CostCurve | None]
 ) -> list[Route]:
     """The routes LOGS and ADVICE. `measured_curve` returns this machine's cost curve, or None if it was not measured.
 
@@ -61,13 +64,17 @@ def log_routes(
             if request.url.path.endswith(ADVICE):
                 log_request |= read_costs(request.query_params, measured_curve())
                 task, limit_s = "advice", log_advice.TIME_LIMIT_S
-            visitors.count_upload(request.client.host if request.client else None, 1)
+            visitors.count_upload(address_of(request), 1)
         except InputError as error:
             return PlainTextResponse(str(error), 429 if isinstance(error, TooManyError) else 400)
-        run = partial(scorer.run, task, limit_s=limit_s + GRACE_S)
-        lines = _stream_lines(run, log_request, request.query_params.get("name", ""), await request.body())
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(lines, headers=headers, media_type="application/x-ndjson")
+        stack = AsyncExitStack()
+        try:
+            path = await stack.enter_async_context(stored_body(request, request.query_params.get("name", "")))
+        except HTTPException as refusal:
+            return PlainTextResponse(refusal.detail, refusal.status_code)
+        turn = {"visitor": visitor_key(address_of(request)), "visit": path.parent.name}
+        run = partial(scorer.run, task, limit_s=limit_s + GRACE_S, **turn)
+        return AnswerLines(partial(_answer, log_request=log_request, path=path), run, scorer.threads, stack)
 
     return [Route(LOGS, answer, methods=["GET", "POST"]), Route(ADVICE, answer, methods=["POST"])]
 
@@ -116,36 +123,51 @@ def _tokenizers(models: ModelChoices) -> dict[str, str | Path]:
     return models.offered or {BUNDLED_MODEL.name: BUNDLED_MODEL}
 
 
+class AnswerLines(StreamingResponse):
+    """A response of lines of JSON: the latest progress, then the answer. If the connection closes, the work ends.
+
+    `stack` is closed after the response, which removes the log.
+    """
+
+    def __init__(
+        self, answer: Callable[..., bytes], run: Callable[..., bytes], threads: Executor, stack: AsyncExitStack
+    ) -> None:
+        caller_left = threading.Event()
+        stack.callback(caller_left.set)
+        self._stack = stack
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        lines = _stream_lines(answer, partial(run, stop=caller_left.is_set), threads)
+        super().__init__(lines, headers=headers, media_type="application/x-ndjson")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send lines until the answer has been sent or the visitor leaves."""
+        async with self._stack:
+            await super().__call__(scope, receive, send)
+
+
 async def _stream_lines(
-    run: Callable[..., bytes], log_request: dict[str, Any], name: str, content: bytes
+    answer: Callable[..., bytes], run: Callable[..., bytes], threads: Executor
 ) -> AsyncGenerator[bytes]:
-    """Yield lines of JSON: the latest progress, then the answer. Closing the generator ends the work."""
-    caller_left = threading.Event()
     progress: deque[bytes] = deque(maxlen=1)
-    run = partial(run, on_progress=progress.append, stop=caller_left.is_set)
-    work = asyncio.create_task(asyncio.to_thread(_answer, run, log_request, name, content))
-    try:
-        while not (await asyncio.wait({work}, timeout=POLL_PERIOD_S))[0]:
-            if progress:
-                yield progress.pop() + b"\n"
-        yield work.result() + b"\n"
-    finally:
-        caller_left.set()
+    work = asyncio.get_running_loop().run_in_executor(threads, answer, partial(run, on_progress=progress.append))
+    while not (await asyncio.wait({work}, timeout=POLL_PERIOD_S))[0]:
+        if progress:
+            yield progress.pop() + b"\n"
+    yield work.result() + b"\n"
 
 
-def _answer(run: Callable[..., bytes], log_request: dict[str, Any], name: str, content: bytes) -> bytes:
+def _answer(run: Callable[..., bytes], log_request: dict[str, Any], path: Path) -> bytes:
     """The result or the error, as JSON."""
     try:
-        return read_content(run, log_request, name, content)
+        return read_file(run, log_request, path)
     except InputError as error:
         return json.dumps({"error": str(error)}).encode()
 
 
 def read_content(run: Callable[..., bytes], log_request: Mapping[str, Any], name: str, content: bytes) -> bytes:
     """The result of a task on a log's content, which is stored in a file for the task only. Raises InputError."""
-    # The server's folder for visitors' files, if there is one, is removed even if the server is killed.
-    with tempfile.TemporaryDirectory(prefix="log-", dir=os.environ.get("GRADIO_TEMP_DIR")) as folder:
-        path = Path(folder, re.sub(r"[^\w.-]", "_", name)[-MAX_NAME:].lstrip(".") or "log")
+    with tempfile.TemporaryDirectory(prefix="log-", dir=visitors_folder()) as folder:
+        path = Path(folder, safe_name(name))
         path.write_bytes(content)
         return read_file(run, log_request, path)
 

@@ -22,16 +22,17 @@ from specrace.ui.endpoints import Endpoints
 from specrace.ui.gallery import Answer, Gallery
 from specrace.ui.gradio_page import CatchErrors, Page, explain_bad_body, upload_routes
 from specrace.ui.gradio_private import EarlyHead, SignedIn, limit_overhead
-from specrace.ui.guard import PagePolicy
-from specrace.ui.helper_process import HelperProcess
+from specrace.ui.guard import PagePolicy, WholeBody
+from specrace.ui.helper_pool import HelperPool
 from specrace.ui.log_routes import log_routes
 from specrace.ui.model_choices import ModelChoices
 from specrace.ui.page_events import PageEvents, read_link, shown_examples
+from specrace.ui.proxy_path import picture_route
 from specrace.ui.scripts import STATIC, serve_scripts
 from specrace.ui.stream import recording_route, watch_route
 from specrace.ui.telemetry import Telemetry
-from specrace.ui.visitors import Visitors
-from specrace.ui.worker import Worker
+from specrace.ui.visitors import Visitors, visitor_key
+from specrace.ui.worker import SCORING_TURN_S, Worker
 from specrace.views.colours import hue_number, hue_style
 
 # The order matters: of two rules with equal selectors, the later one wins.
@@ -76,7 +77,11 @@ def build_page(
     `examples` are questions to try, `gallery` has recorded races to watch, and `models` those that may be chosen.
     """
     models, visitors = models or ModelChoices(), visitors or Visitors()
-    workbenches = uploads.VisitWorkbenches(lambda files: worker.helper.run("uploads", "", files))
+
+    def read(files: bytes, address: str | None, visit: str) -> bytes:
+        return worker.helper.run("uploads", "", files, visitor=visitor_key(address), visit=visit)
+
+    workbenches = uploads.VisitWorkbenches(read)
     events = PageEvents(worker, workbenches, models, visitors, examples)
     with Page(title="specrace", fill_width=True, delete_cache=(600, 3600), analytics_enabled=False) as page:
         question, race, stop, settings = _top_bar()
@@ -166,10 +171,13 @@ def mount_options(
     models: ModelChoices | None = None,
     *,
     mcp: bool = False,
+    root_path: str = "",
+    frame_ancestors: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The arguments of `mount_gradio_app` for `page`. Without a `worker` the page shows recorded races only.
 
-    The tokenizers of `models` are offered for visitors' logs.
+    The tokenizers of `models` are offered for visitors' logs. The proxy serves the page below `root_path`, and pages of
+    the sites `frame_ancestors` may show it in a frame.
     """
     scripts, head, phone = serve_scripts()
     routes = [
@@ -177,8 +185,10 @@ def mount_options(
         scripts,
         *_worker_routes(worker, models or ModelChoices(), visitors),
         *audience_routes(audience, phone),
+        picture_route(),
     ]
     return {
+        "root_path": root_path or None,
         "theme": _theme(),
         "head": page_style() + audience.meta_tag(),
         "footer_links": ["api"],
@@ -196,8 +206,9 @@ def mount_options(
             "exception_handlers": {RequestValidationError: explain_bad_body},
             "middleware": [
                 Middleware(SignedIn, visitors=visitors),
-                Middleware(PagePolicy),
-                Middleware(EarlyHead, html=head),
+                Middleware(WholeBody),
+                Middleware(PagePolicy, ancestors=frame_ancestors),
+                Middleware(EarlyHead, html=head, root_path=root_path),
                 Middleware(CatchErrors),
             ],
         },
@@ -222,8 +233,8 @@ def _worker_routes(worker: Worker | None, models: ModelChoices, visitors: Visito
     def measured_curve() -> CostCurve | None:
         return worker.workbench.curve if worker and worker.workbench else None
 
-    helper, scorer = (worker.helper, worker.scorer) if worker else (HelperProcess(), HelperProcess())
-    routes = [recording_route(helper), *log_routes(scorer, models, visitors, measured_curve)]
+    helper, scorer = (worker.helper, worker.scorer) if worker else (HelperPool(), HelperPool(2, SCORING_TURN_S))
+    routes = [recording_route(helper, visitors), *log_routes(scorer, models, visitors, measured_curve)]
     if worker:
         routes.append(watch_route(worker))
     return routes

@@ -60,7 +60,7 @@ class PageEvents:
         # Reading documents may take a minute, in which the visitor may stop the race.
         with self.worker.starting(visit) as starting:
             try:
-                upload = self._workbenches.read(visit, self._visitors.uploaded_paths(address_of(request), files))
+                upload = self._read(visit, files, request)
             except InputError as error:
                 # The stage shows the error: the race must not run on the server's documents instead.
                 job = self.worker.refuse(visit, error)
@@ -71,6 +71,11 @@ class PageEvents:
                 job.stop()
         self.worker.offer(job)
         return json.dumps({"race": job.number, "kind": "watch", "key": job.key, "server": self.worker.name})
+
+    def _read(self, visit: str, files: list[dict[str, Any]] | None, request: gr.Request) -> uploads.Upload | None:
+        """Read the visit's files. Raises InputError."""
+        address = address_of(request)
+        return self._workbenches.read(visit, self._visitors.uploaded_paths(address, files), address)
 
     def stop(self, request: gr.Request) -> None:
         """Stop the visit's races."""
@@ -87,7 +92,7 @@ class PageEvents:
         """The status line and the example buttons after the visitor has changed the files or the model."""
         problem = ""
         try:
-            upload = self._workbenches.read(_visit(request), self._visitors.uploaded_paths(address_of(request), files))
+            upload = self._read(_visit(request), files, request)
             problem = " ".join(upload.skipped) if upload else ""
         except InputError as error:
             upload, problem = None, str(error)

@@ -12,9 +12,12 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
+from functools import partial
 from math import inf
+from pathlib import Path
 from typing import Any
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -23,9 +26,11 @@ from starlette.types import Receive, Scope, Send
 from specrace.core.errors import InputError
 from specrace.core.events import Finished, Started
 from specrace.ui.guard import RECORDING
-from specrace.ui.helper_process import HelperProcess
+from specrace.ui.helper_pool import CLOSING, HelperPool
 from specrace.ui.job import Job
-from specrace.ui.worker import CLOSING, Worker
+from specrace.ui.stored_body import stored_body
+from specrace.ui.visitors import TooManyError, Visitors, address_of, visitor_key
+from specrace.ui.worker import Worker
 from specrace.views.frames import report
 
 PERIOD_S = 1 / 18
@@ -67,24 +72,36 @@ def watch_route(worker: Worker) -> Route:
     return Route("/gradio_api/race/{key}", watch)
 
 
-def recording_route(helper: HelperProcess) -> Route:
+def recording_route(helper: HelperPool, visitors: Visitors) -> Route:
     """The route to which a page POSTs a visitor's own recording.
 
     It answers with the reel as JSON, or with a sentence and status 400.
     """
 
     async def post(request: Request) -> Response:
-        content, name = await request.body(), request.query_params.get("name", "")
-        page_left = threading.Event()
-        reading = asyncio.create_task(asyncio.to_thread(helper.run, "recording", name, content, stop=page_left.is_set))
-        while not (await asyncio.wait({reading}, timeout=DISCONNECT_PERIOD_S))[0]:
-            if await request.is_disconnected():
-                page_left.set()
+        name = request.query_params.get("name", "")
         try:
-            # Not parsed: decoding and encoding the reel here would delay a race.
-            return Response(reading.result(), media_type="application/json")
+            visitors.count_recording(address_of(request))
+            async with stored_body(request, name) as path:
+                # Not parsed: decoding and encoding the reel here would delay a race.
+                return Response(await read(request, name, path), media_type="application/json")
+        except HTTPException as refusal:
+            return PlainTextResponse(refusal.detail, refusal.status_code)
         except InputError as error:
-            return PlainTextResponse(str(error), 400)
+            return PlainTextResponse(str(error), 429 if isinstance(error, TooManyError) else 400)
+
+    async def read(request: Request, name: str, path: Path) -> bytes:
+        page_left = threading.Event()
+        turn = {"visitor": visitor_key(address_of(request)), "visit": path.parent.name}
+        run = partial(helper.run, "recording", name, path, stop=page_left.is_set, **turn)
+        reading = asyncio.get_running_loop().run_in_executor(helper.threads, run)
+        try:
+            while not (await asyncio.wait({reading}, timeout=DISCONNECT_PERIOD_S))[0]:
+                if await request.is_disconnected():
+                    page_left.set()
+            return reading.result()
+        finally:
+            page_left.set()
 
     return Route(RECORDING, post, methods=["POST"])
 

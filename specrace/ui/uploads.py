@@ -96,10 +96,10 @@ def read_uploads(_: str, files: bytes) -> bytes:
 class VisitWorkbenches:
     """Each visit's workbench on its uploaded documents; beyond MAX_VISITS the least recently used is dropped.
 
-    `read` calls `read_uploads`, perhaps in another process.
+    `read` calls `read_uploads`, perhaps in another process, for a visitor's address and a visit.
     """
 
-    def __init__(self, read: Callable[[bytes], bytes]) -> None:
+    def __init__(self, read: Callable[[bytes, str | None, str], bytes]) -> None:
         self._read = read
         self._visits: OrderedDict[str, tuple[Upload, Workbench | None]] = OrderedDict()
         # A token for each visit's latest reading, until it ends or the visitor leaves.
@@ -109,8 +109,13 @@ class VisitWorkbenches:
     def __len__(self) -> int:
         return len(self._visits)
 
-    def read(self, visit: str, files: Sequence[str]) -> Upload | None:
-        """Read the visit's files; returns None if there are none. Raises InputError if no file can be used."""
+    def read(
+        self, visit: str, files: Sequence[str], address: str | None = None, call: str | None = None
+    ) -> Upload | None:
+        """Read the visit's files; returns None if there are none. Raises InputError if no file can be used.
+
+        Readings from one `address` take turns by visit or, for a program, whose calls share a visit, by `call`.
+        """
         upload = self.upload_of(visit)
         # Gradio names a file's folder after its content, so equal paths are equal files.
         if upload is not None and upload.files == tuple(files):
@@ -122,7 +127,7 @@ class VisitWorkbenches:
             raise InputError(f"{len(files)} files were uploaded; upload at most {MAX_FILES}.")
         reading = self._reading[visit] = object()
         try:
-            head, _, content = self._read(json.dumps(list(files)).encode()).partition(b"\n")
+            head, _, content = self._read(json.dumps(list(files)).encode(), address, call or visit).partition(b"\n")
         finally:
             # Nothing is stored if the visitor has left, or has sent other files, meanwhile.
             is_latest = self._reading.get(visit) is reading

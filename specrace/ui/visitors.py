@@ -24,6 +24,8 @@ CLAIM_LIMIT_S = 10.0
 # After an API client has begun to read, time for which it may be disconnected.
 RETURN_LIMIT_S = 1.0
 POLL_PERIOD_S = 0.1
+# Large bodies that may be on their way to the server at a time: one visitor's, and all.
+MAX_VISITOR_BODIES, MAX_BODIES = 8, 64
 NOT_UPLOADED = "A file must be uploaded before it is used."
 
 T = TypeVar("T")
@@ -70,6 +72,10 @@ class Rate:
         times.extend([now] * count)
         return True
 
+    def has_room(self, visitor: str) -> bool:
+        """Whether one more event is allowed."""
+        return self.take(visitor, 0) and len(self._times[visitor]) < self._limit
+
 
 class Visitors:
     """How much of the `limits` each visitor has used, and which clients are reading answers from Gradio's queue.
@@ -83,6 +89,9 @@ class Visitors:
         self._retrievals = Rate(self.limits.races_per_minute, MINUTE_S)
         self._logins = Rate(LOGINS_PER_MINUTE, MINUTE_S)
         self._uploads = Rate(self.limits.uploads_per_hour, HOUR_S)
+        self._upload_requests = Rate(self.limits.uploads_per_hour, HOUR_S)
+        self._recordings = Rate(self.limits.uploads_per_hour, HOUR_S)
+        self._bodies: Counter[str] = Counter()
         self._readers: Counter[str] = Counter()
         self._files: defaultdict[str, set[str]] = defaultdict(set)
 
@@ -110,9 +119,47 @@ class Visitors:
     def count_upload(self, address: str | None, num_files: int) -> None:
         """Count uploaded files. Raises TooManyError."""
         if not self._uploads.take(visitor_key(address), num_files):
-            raise TooManyError(
-                f"More than {self.limits.uploads_per_hour} files came from you within an hour; try later."
-            )
+            raise self._too_many_files()
+
+    def count_upload_request(self, address: str | None) -> None:
+        """Count a request to upload files, before it is read; one that is refused later counts. Raises TooManyError."""
+        visitor = visitor_key(address)
+        if not self._uploads.has_room(visitor) or not self._upload_requests.take(visitor):
+            raise self._too_many_files()
+
+    def count_recording(self, address: str | None) -> None:
+        """Count a recording that is opened; the limit is the same as for uploads. Raises TooManyError."""
+        if not self._recordings.take(visitor_key(address)):
+            raise self._too_many_files()
+
+    def _too_many_files(self) -> TooManyError:
+        return TooManyError(f"More than {self.limits.uploads_per_hour} files came from you within an hour; try later.")
+
+    @contextmanager
+    def sending(self, address: str | None) -> Iterator[Callable[[], None]]:
+        """Count a large body that is on its way, at most inside the `with` block; the function ends the count earlier.
+
+        Raises TooManyError.
+        """
+        visitor, is_counted = visitor_key(address), True
+        if self._bodies[visitor] >= MAX_VISITOR_BODIES:
+            raise TooManyError(f"{MAX_VISITOR_BODIES} files are on their way from you already; wait for one of them.")
+        if self._bodies.total() >= MAX_BODIES:
+            raise TooManyError("Many files are on their way to the server; try again in a minute.")
+        self._bodies[visitor] += 1
+
+        def end() -> None:
+            nonlocal is_counted
+            if is_counted:
+                self._bodies[visitor] -= 1
+                is_counted = False
+            if not self._bodies[visitor]:
+                del self._bodies[visitor]
+
+        try:
+            yield end
+        finally:
+            end()
 
     def remember_files(self, address: str | None, paths: Iterable[str]) -> None:
         """Note that the visitor uploaded these files, and forget earlier ones that Gradio has deleted."""

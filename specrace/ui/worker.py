@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from specrace.core.errors import InputError, lacks_memory
 from specrace.core.memory import return_memory
 from specrace.ui.fetcher import Fetcher
-from specrace.ui.helper_process import OUR_FAULT, HelperProcess
+from specrace.ui.helper_pool import CLOSING, HelperPool
+from specrace.ui.helper_process import OUR_FAULT
 from specrace.ui.job import Job, RunRace
 from specrace.ui.telemetry import Telemetry
 from specrace.ui.visitors import CLAIM_LIMIT_S, VisitorLimits
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
 OTHER_WORK = "The server also read other visitors' files during this race."
 SCORED = "The server also scored a log during this race."
 FETCHED = "The server also fetched a model during this race."
+# See `helper_pool.TURN_S`; a large log takes longer than documents.
+SCORING_TURN_S = 60.0
 SMALL = "The server has too little memory to load model and documents; start it with smaller ones."
-CLOSING = "The server is shutting down."
 
 Load = Callable[[Callable[[str], None]], "Workbench"]
 
@@ -74,9 +76,9 @@ class Worker:
         self._numbers = itertools.count(int(time.time()))
         # Random, so that a page recognises a new server even if the clock was set back.
         self.name = secrets.token_urlsafe(8)
-        # Two processes, because logs take long and other files must not wait for them.
-        self.helper = HelperProcess()
-        self.scorer = HelperProcess()
+        # Two pools, because logs take long and other files must not wait for them.
+        self.helper = HelperPool()
+        self.scorer = HelperPool(2, SCORING_TURN_S)
         self.status = "Starting"
         self.failure = ""
         self.workbench: Workbench | None = None
@@ -93,6 +95,8 @@ class Worker:
             self._change.notify()
         if self.fetcher is not None:
             self.fetcher.close()
+        self.helper.close()
+        self.scorer.close()
 
     def join(self, timeout: float) -> bool:
         """Wait for the thread; False if it runs on after `timeout` seconds, since loading a model cannot be stopped."""

@@ -43,6 +43,7 @@ class Bench:
         self.documents: list[Any] = []
         self.embedder = SimpleNamespace(embed=lambda texts: np.eye(len(texts), 8, dtype=np.float32))
         self.curve = None
+        self.token_limits: list[Any] = []
 
     def with_documents(self, documents: list[Any], _index: Any) -> Bench:
         """Return this workbench, and remember the visitor's documents."""

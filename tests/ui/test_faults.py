@@ -88,7 +88,7 @@ def test_a_full_disk_gets_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with serving() as app:
         with monkeypatch.context() as patch:
-            patch.setattr(gradio_page, "save_bytes_to_cache", fail)
+            patch.setattr(gradio_page.shutil, "copyfileobj", fail)
             answer = app.upload({"a.md": b"A."})
         assert answer.status == 507 and answer.text == "The server has no room for files; try again later."
         assert app.upload({"a.md": b"A."}).status == 200 and "key" in app.race()

@@ -6,8 +6,8 @@ import asyncio
 import json
 import multiprocessing
 import os
-import threading
-import time
+import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,27 +17,28 @@ from starlette.applications import Starlette
 
 from specrace.core.errors import InputError
 from specrace.ui import helper_process
-from specrace.ui.helper_process import MAX_TASKS, HelperProcess
+from specrace.ui.helper_pool import HelperPool
+from specrace.ui.helper_process import HelperProcess
 from specrace.ui.stream import recording_route
+from specrace.ui.visitors import Visitors
 from specrace.views.recording_check import PAGE
-from tests.ui.waiting import LONG_S, wait_until
+from tests.ui.waiting import wait_until
 
 FILE = min((Path(__file__).resolve().parents[2] / "assets" / "recordings").glob("*.jsonl"))
 
 
 @pytest.fixture(scope="module")
-def helper() -> Iterator[HelperProcess]:
-    process = HelperProcess()
-    yield process
-    process.close()
+def helper() -> Iterator[HelperPool]:
+    pool = HelperPool()
+    yield pool
+    pool.close()
 
 
-def test_the_helper_runs_without_one_thread_per_processor(
-    helper: HelperProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_helper_runs_without_one_thread_per_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stacks and buffers of such threads would count toward the helper's memory limit. The server keeps its threads."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "7")
+    helper = HelperProcess()
     helper._connect()
     assert helper._process is not None
     # The helper connects before its program runs; until it runs, /proc shows no environment.
@@ -45,15 +46,17 @@ def test_the_helper_runs_without_one_thread_per_processor(
     wait_until(environment.read_bytes)
     assert {b"OMP_NUM_THREADS=1", b"OPENBLAS_NUM_THREADS=1"} <= set(environment.read_bytes().split(b"\0"))
     assert "OMP_NUM_THREADS" not in os.environ and os.environ["OPENBLAS_NUM_THREADS"] == "7"
+    helper.close()
 
 
-def process_of(helper: HelperProcess) -> Any:
-    """Return the helper's running process."""
-    (matching,) = [process for process in multiprocessing.active_children() if process is helper._process]
+def process_of(helper: HelperPool) -> Any:
+    """Return the helper's only process."""
+    (process,) = [*(turn.process for turn in helper._running), *helper._idle]
+    (matching,) = [child for child in multiprocessing.active_children() if child is process._process]
     return matching
 
 
-def post(helper: HelperProcess, body: bytes, *, leaves: bool = False) -> tuple[int, bytes]:
+def post(helper: HelperPool, body: bytes, *, leaves: bool = False) -> tuple[int, bytes]:
     """Post a recording as a page does; with `leaves`, disconnect once it is sent. Returns the status and body."""
     sent: list[dict[str, Any]] = []
     pending = [{"type": "http.request", "body": body, "more_body": False}]
@@ -68,13 +71,11 @@ def post(helper: HelperProcess, body: bytes, *, leaves: bool = False) -> tuple[i
 
     path = "/gradio_api/recording"
     scope = {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b"name=race.jsonl"}
-    asyncio.run(Starlette(routes=[recording_route(helper)])({**scope, "root_path": ""}, receive, send))
+    asyncio.run(Starlette(routes=[recording_route(helper, Visitors())])({**scope, "root_path": ""}, receive, send))
     return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
 
 
-def test_recordings_are_not_parsed_in_the_servers_process(
-    helper: HelperProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_recordings_are_not_parsed_in_the_servers_process(helper: HelperPool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parsing there would hold the GIL, which the lanes need."""
     for name in ("specrace.ui.gallery.open_recording", "specrace.ui.gallery.reel_json", "json.loads"):
         monkeypatch.setattr(name, lambda *_: pytest.fail("the recording was parsed in the server's process"))
@@ -84,7 +85,7 @@ def test_recordings_are_not_parsed_in_the_servers_process(
     assert process_of(helper).pid != os.getpid()
 
 
-def test_a_bad_recording_gets_one_sentence_and_the_helper_keeps_running(helper: HelperProcess) -> None:
+def test_a_bad_recording_gets_one_sentence_and_the_helper_keeps_running(helper: HelperPool) -> None:
     assert post(helper, b"hello")[0] == 400
     before = process_of(helper).pid
     status, words = post(helper, b"\xff")
@@ -92,12 +93,12 @@ def test_a_bad_recording_gets_one_sentence_and_the_helper_keeps_running(helper: 
     assert process_of(helper).pid == before
 
 
-def test_a_recording_that_is_too_large_gets_one_sentence(helper: HelperProcess) -> None:
+def test_a_recording_that_is_too_large_gets_one_sentence(helper: HelperPool) -> None:
     status, words = post(helper, b" " * (PAGE.size + 1))
     assert status == 400 and b"larger than" in words
 
 
-def test_work_that_takes_too_long_or_is_stopped_ends_the_helper(helper: HelperProcess) -> None:
+def test_work_that_takes_too_long_or_is_stopped_ends_the_helper(helper: HelperPool) -> None:
     content = FILE.read_bytes()
     # Helpers that belong to other tests' pages.
     before = {process.pid for process in multiprocessing.active_children()}
@@ -109,7 +110,7 @@ def test_work_that_takes_too_long_or_is_stopped_ends_the_helper(helper: HelperPr
     assert helper.run("recording", "", content).startswith(b'{"kind":"reel"')
 
 
-def test_work_that_runs_out_of_memory_gets_one_sentence(helper: HelperProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_that_runs_out_of_memory_gets_one_sentence(helper: HelperPool, monkeypatch: pytest.MonkeyPatch) -> None:
     """This holds when the system kills the helper, and when Python raises MemoryError."""
 
     def die() -> bool:
@@ -127,7 +128,7 @@ def test_work_that_runs_out_of_memory_gets_one_sentence(helper: HelperProcess, m
     assert (kind, words) == (b"refused", b"This takes too much memory to read; give a smaller file.")
 
 
-def test_progress_comes_before_the_answer(helper: HelperProcess, tmp_path: Path) -> None:
+def test_progress_comes_before_the_answer(helper: HelperPool, tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text('{"prompt_ids": [1, 2], "output_ids": [3]}\n')
     request = {"path": str(tmp_path / "log.jsonl"), "lanes": ["trie"], "columns": ""}
     request |= {"tokenizer": "", "name": "", "decodes_ids": False}
@@ -137,49 +138,32 @@ def test_progress_comes_before_the_answer(helper: HelperProcess, tmp_path: Path)
     assert json.loads(answer)["scores"]["outputs"] == 1
 
 
-def test_a_helper_that_died_is_restarted(helper: HelperProcess) -> None:
+def test_a_helper_that_died_is_restarted(helper: HelperPool) -> None:
     helper.run("recording", "", FILE.read_bytes())
     process_of(helper).kill()
     process_of(helper).join()
     assert helper.run("recording", "", FILE.read_bytes())
 
 
-def test_work_stops_when_its_page_disconnects(helper: HelperProcess) -> None:
+def test_work_stops_when_its_page_disconnects(helper: HelperPool) -> None:
     status, words = post(helper, b"\n" * 10_000_000 + FILE.read_bytes(), leaves=True)
     assert (status, words) == (400, b"Stopped.")
 
 
-def test_waiting_tasks_are_bounded_and_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    helper = HelperProcess()
-    leave, entered, stopped = threading.Event(), threading.Event(), threading.Event()
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for the process in /proc")
+def test_a_parser_ends_with_its_helper(tmp_path: Path) -> None:
+    """The helper reads documents in a child process of its own."""
+    (tmp_path / "page.html").write_text("<p>Owls.")
+    helper, parsers = HelperProcess(), list[int]()
 
-    def exchange(*_: Any) -> tuple[bytes, bytes]:
-        entered.set()
-        leave.wait(LONG_S)
-        return b"done", b"read"
+    def stop() -> bool:
+        assert helper._process is not None
+        pid = helper._process.pid
+        parsers.extend(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+        for parser in parsers:
+            os.kill(parser, signal.SIGSTOP)
+        return bool(parsers)
 
-    monkeypatch.setattr(helper, "_exchange", exchange)
-    answers: list[str] = []
-
-    def ask() -> None:
-        try:
-            answers.append(helper.run("recording", "", b"", stop=stopped.is_set).decode())
-        except InputError as error:
-            answers.append(str(error))
-
-    threads = [threading.Thread(target=ask) for _ in range(MAX_TASKS + 2)]
-    for thread in threads:
-        thread.start()
-    assert entered.wait(LONG_S)
-    wait_until(lambda: len(answers) >= 2)
-    assert set(answers) == {"The server is reading other visitors' files; try again in a minute."}
-    stopped.set()
-    wait_until(lambda: len(answers) >= MAX_TASKS + 1)
-    assert answers[2:] == ["Stopped."] * (MAX_TASKS - 1)
-    moment = time.monotonic()
-    assert helper.worked_since(moment)
-    leave.set()
-    for thread in threads:
-        thread.join(LONG_S)
-    assert answers[-1] == "read"
-    assert helper.worked_since(moment) and not helper.worked_since(time.monotonic())
+    with pytest.raises(InputError, match="Stopped"):
+        helper.run("uploads", "", json.dumps([str(tmp_path / "page.html")]).encode(), stop=stop)
+    wait_until(lambda: not any(Path(f"/proc/{parser}").exists() for parser in parsers))

@@ -108,8 +108,8 @@ def test_scoring_stops_when_the_page_disconnects(served: Served) -> None:
     scorer = served.worker.scorer
     with socket.create_connection(("127.0.0.1", served.port), timeout=LONG_S) as connection:
         connection.sendall(head.encode() + row)
-        wait_until(lambda: scorer._busy)
-    wait_until(lambda: not scorer._busy)
+        wait_until(lambda: scorer.busy)
+    wait_until(lambda: not scorer.busy)
     wait_until(lambda: served.files() == [])
     # The helper process ended with the work; the next log gets a new one.
     assert read_lines(served.ask("POST", PATH, LOG))[-1]["scores"]["outputs"] == 1

@@ -30,7 +30,7 @@ def write_file(folder: Path, name: str, text: str | bytes) -> str:
 
 def upload(files: list[str]) -> Upload:
     """Return the upload that a visit reads from `files`."""
-    read = VisitWorkbenches(lambda paths: read_uploads("", paths)).read("visit", files)
+    read = VisitWorkbenches(lambda paths, *_: read_uploads("", paths)).read("visit", files)
     assert read is not None
     return read
 
@@ -118,7 +118,7 @@ def shared() -> Workbench:
 
 
 def make_workbenches() -> VisitWorkbenches:
-    return VisitWorkbenches(lambda paths: read_uploads("", paths))
+    return VisitWorkbenches(lambda paths, *_: read_uploads("", paths))
 
 
 def open_workbench(
@@ -209,7 +209,7 @@ def test_many_bad_files_are_named_without_the_servers_paths(tmp_path: Path) -> N
 
 
 def test_a_visitor_who_leaves_while_files_are_read_is_forgotten(tmp_path: Path, shared: Workbench) -> None:
-    def read(paths: bytes) -> bytes:
+    def read(paths: bytes, *_: Any) -> bytes:
         workbenches.forget("visit")
         return read_uploads("", paths)
 

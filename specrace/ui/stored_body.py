@@ -1,0 +1,45 @@
+"""Stores a request's body in a file as it arrives, because large bodies in memory would add up."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+
+MAX_NAME = 80
+NO_ROOM = "The server has no room for files; try again later."
+
+
+@asynccontextmanager
+async def stored_body(request: Request, name: str) -> AsyncIterator[Path]:
+    """The file with a request's body, which exists inside the `with` block. `name` may come from the visitor.
+
+    Raises HTTPException if the body is too large, does not arrive, or cannot be stored.
+    """
+    with tempfile.TemporaryDirectory(prefix="body-", dir=visitors_folder()) as folder:
+        path = Path(folder, safe_name(name))
+        try:
+            with path.open("wb") as file:
+                async for chunk in request.stream():
+                    file.write(chunk)
+        except ClientDisconnect:
+            raise HTTPException(400, "The rest of the request did not arrive.") from None
+        except OSError as error:
+            raise HTTPException(507, NO_ROOM) from error
+        yield path
+
+
+def visitors_folder() -> str | None:
+    """The server's folder for visitors' files, if there is one; it is removed even if the server is killed."""
+    return os.environ.get("GRADIO_TEMP_DIR")
+
+
+def safe_name(name: str) -> str:
+    """A visitor's name for a file, as a file may be called on the disk: the end of it, without special characters."""
+    return re.sub(r"[^\w.-]", "_", name)[-MAX_NAME:].lstrip(".") or "log"
