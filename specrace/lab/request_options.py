@@ -2,7 +2,8 @@
 
 The names are those of vLLM's API. Other names are from OpenAI's, Anthropic's, Gemini's (generateContent), Bedrock's
 (Converse) and Ollama's API references, from SGLang's and Text Generation Inference's request schemas, from the README
-of llama.cpp's server, and from transformers' GenerationConfig. An option that has its neutral value does not count.
+of llama.cpp's server, from transformers' GenerationConfig, and from OpenTelemetry's attributes of a request. An
+option that has its neutral value does not count.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ _ABOVE = {
     "temperature": (("temperature",), 0.0),
     "min_p": (("min_p", "minP"), 0.0),
     "min_tokens": (("min_tokens", "min_new_tokens", "min_length"), 0.0),
-    "n": (("n", "n_cmpl", "num_return_sequences", "candidateCount", "candidate_count", "best_of"), 1.0),
+    "n": (("n", "n_cmpl", "num_return_sequences", "candidateCount", "candidate_count", "choice.count"), 1.0),
+    "best_of": (("best_of",), 1.0),
     "use_beam_search": (("num_beams", "beam_width"), 1.0),
     "seed": (("seed", "sampling_seed", "random_seed"), -0.5),
     "logprobs": (("top_logprobs", "n_probs"), 0.0),

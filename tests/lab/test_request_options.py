@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from specrace.lab.formats import recognise
 from specrace.lab.formats.apis.requests import read_request
 from specrace.lab.formats.base import Exchange
 from specrace.lab.remarks import Remarks
@@ -26,7 +28,7 @@ CHAT = {"messages": [{"role": "user", "content": "a"}]}
         (CHAT | {"function_call": {"name": "f"}}, "tool_choice"),
         (CHAT | {"response_format": {"type": "json_object"}}, "structured_output"),
         (CHAT | {"logprobs": True, "top_logprobs": 5, "seed": 0, "stop": ["\n"]}, "logprobs seed stop"),
-        ({"prompt": "a", "logprobs": 0, "best_of": 4}, "logprobs n"),
+        ({"prompt": "a", "logprobs": 0, "best_of": 4}, "best_of logprobs"),
         # OpenAI's Responses API.
         ({"input": "a", "text": {"format": {"type": "json_schema", "schema": SCHEMA}}}, "structured_output"),
         # Anthropic's messages.
@@ -85,6 +87,37 @@ def test_options_have_one_name_in_all_apis(body: dict[str, Any], options: str) -
 )
 def test_neutral_values_are_no_options(parameters: dict[str, Any]) -> None:
     assert request_options(parameters) == ()
+
+
+MESSAGES = CHAT["messages"]
+ANSWER = {"choices": [{"message": {"role": "assistant", "content": "a b"}}]}
+SPAN = {
+    "gen_ai.input.messages": json.dumps(MESSAGES),
+    "gen_ai.output.messages": json.dumps([{"role": "assistant", "content": "b"}]),
+}
+
+
+@pytest.mark.parametrize(
+    ("row", "options"),
+    [
+        ({"prompt_ids": [1], "output_ids": [2], "n": 2}, "n"),
+        ({"prompt_ids": [1], "output_ids": [2], "sampling_params": {"min_p": 0.1}}, "min_p"),
+        ({"prompt": "a", "output": "b", "temperature": 0.5}, "temperature"),
+        ({"messages": [*MESSAGES, {"role": "assistant", "content": "b"}], "seed": 1}, "seed"),
+        ({"messages": MESSAGES, "response": ANSWER, "model_parameters": {"n": 3}}, "n"),
+        ({"messages": MESSAGES, "response": ANSWER, "proxy_server_request": json.dumps({"body": {"seed": 3}})}, "seed"),
+        (
+            {"attributes": SPAN | {"gen_ai.request.choice.count": 2, "gen_ai.output.type": "json"}},
+            "n structured_output",
+        ),
+        ({"attributes": SPAN | {"llm.invocation_parameters": '{"presence_penalty": 1}'}}, "presence_penalty"),
+    ],
+)
+def test_formats_keep_the_options(row: dict[str, Any], options: str) -> None:
+    format = recognise(row)
+    assert format is not None
+    (exchange,) = format().read(row)
+    assert " ".join(request_options(exchange.parameters)) == options
 
 
 def test_answers_past_their_end_are_told() -> None:

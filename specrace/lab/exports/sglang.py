@@ -102,6 +102,8 @@ EFFECTS = (
     ),
     # speculative/eagle_utils.py, eagle_sample.
     Effect(("logit_bias",), AS_MEASURED, "adds it at each draft position: the output is as without drafts"),
+    # entrypoints/openai/protocol.py has the field, and nothing reads it.
+    Effect(("best_of",), AS_MEASURED, "does not read it, with drafts or without"),
     # managers/tokenizer_manager.py, parallel_sample_num.
     Effect(("n",), AS_MEASURED, "decodes each choice as a request of its own: count them all in --batch"),
 )

@@ -48,7 +48,7 @@ EFFECTS = (
         (
             "presence_penalty", "frequency_penalty", "repetition_penalty", "min_p", "logit_bias", "min_tokens", "stop",
             "bad_words", "allowed_token_ids", "logits_processors", "structured_output", "tool_choice", "logprobs", "n",
-            "use_beam_search",
+            "best_of", "use_beam_search",
         ),
         IGNORED,
         "has no such option",

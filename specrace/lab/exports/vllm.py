@@ -135,6 +135,8 @@ EFFECTS = (
     ),
     # v1/engine/parallel_sampling.py: each choice is a request of its own.
     Effect(("n",), AS_MEASURED, "decodes each choice as a request of its own: count them all in --batch"),
+    # entrypoints/openai/chat_completion/protocol.py has the field, and nothing reads it.
+    Effect(("best_of",), AS_MEASURED, "does not read it, with drafts or without"),
     # v1/core/sched/scheduler.py, update_from_output counts before it looks for a stop.
     Effect(
         ("stop",), AS_MEASURED, "counts accepted tokens past a stop string in its metrics, which the output leaves out"

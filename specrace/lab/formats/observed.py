@@ -62,7 +62,7 @@ def _litellm_request(row: Row) -> Any:
     """The request of a call: its messages with its parameters, or the request that the proxy received."""
     messages = row.get("messages")
     parameters = json_or_text(row["model_parameters"]) if isinstance(row.get("model_parameters"), str) else None
-    parameters = parameters or row.get("model_parameters")
+    parameters = parameters or row.get("model_parameters") or _proxied_parameters(row)
     body = parameters if isinstance(parameters, dict) else {}
     if looks_like_request(messages):
         messages = json_or_text(messages) if isinstance(messages, str) else messages
@@ -75,6 +75,14 @@ def _litellm_request(row: Row) -> Any:
     if not row.get("proxy_server_request") or row["proxy_server_request"] == "{}":
         raise ValueError("messages and proxy_server_request are empty; let LiteLLM store prompts in its spend logs")
     return row["proxy_server_request"]
+
+
+def _proxied_parameters(row: Row) -> Row:
+    """The parameters in the request that the proxy received; {} for none."""
+    request = row.get("proxy_server_request")
+    request = json_or_text(request) if isinstance(request, str) else request
+    body = request.get("body", request) if isinstance(request, dict) else None
+    return parameters_of(body) if isinstance(body, dict) else {}
 
 
 class Langfuse(Format):

@@ -67,6 +67,11 @@ def _exchanges(attributes: Row, name: str) -> Iterator[Exchange]:
     body: Row = {
         key.removeprefix(_PARAMETERS): value for key, value in attributes.items() if key.startswith(_PARAMETERS)
     }
+    # OpenInference writes them as JSON text.
+    invocation = _value(attributes.get("llm.invocation_parameters"))
+    body |= invocation if isinstance(invocation, dict) else {}
+    if attributes.get("gen_ai.output.type") == "json":
+        body["response_format"] = {"type": "json_object"}
     system = _value(attributes.get("gen_ai.system_instructions"))
     body |= {"messages": request} if isinstance(request, list) else {"prompt": request}
     body |= {"system": system, "tools": _value(attributes.get("gen_ai.tool.definitions"))}

@@ -7,8 +7,10 @@ messages or a request's body, and the output a message or a response's body.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from specrace.lab.formats.apis import read_exchanges
+from specrace.lab.formats.apis.requests import parameters_of
 from specrace.lab.formats.base import Exchange, Format, Row, read_ids, read_label, read_text
 
 
@@ -29,14 +31,16 @@ class SpecraceFormat(Format):
         if "prompt_ids" in row or "output_ids" in row:
             _require(row, ("prompt_ids", "output_ids"), "write both prompt_ids and output_ids")
             prompt, output = (read_ids(row[key], key) for key in ("prompt_ids", "output_ids"))
-            yield Exchange(prompt, output, name, category)
+            yield Exchange(prompt, output, name, category, parameters=parameters_of(row))
             return
         _require(row, ("prompt", "output"), "write prompt_ids and output_ids, or prompt and output")
         if any(isinstance(row[key], dict | list) for key in ("prompt", "output")):
             request = row["prompt"] if row.get("tools") is None else {"messages": row["prompt"], "tools": row["tools"]}
-            yield from read_exchanges(request, row["output"], name, category)
+            for exchange in read_exchanges(request, row["output"], name, category):
+                yield replace(exchange, parameters=parameters_of(row) | dict(exchange.parameters))
         else:
-            yield Exchange(read_text(row["prompt"], "prompt"), read_text(row["output"], "output"), name, category)
+            prompt, output = (read_text(row[key], key) for key in ("prompt", "output"))
+            yield Exchange(prompt, output, name, category, parameters=parameters_of(row))
 
 
 def _require(row: Row, names: tuple[str, str], hint: str) -> None:
