@@ -177,6 +177,7 @@ def report(
         "skipped": file.skipped,
         "skipped_by_reason": dict(file.faults.most_common()),
         "remarks": file.remarks.sentences(),
+        "options": dict(file.remarks.options.most_common()),
         "looping": {"outputs": board.looping, "in_figures": True, "without_them": "tau_without_looping"},
         "settings": {
             "lanes": [lane.describe() for lane in board.lanes],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from specrace.lab.formats.apis.requests import read_request
 from specrace.lab.formats.base import Exchange
 from specrace.lab.remarks import Remarks
 from specrace.lab.request_options import request_options
+from tests.lab.parts import COPYING, FRESH, run, write
 
 SCHEMA = {"type": "object", "properties": {}}
 CHAT = {"messages": [{"role": "user", "content": "a"}]}
@@ -135,3 +137,11 @@ def test_options_are_counted_with_their_share() -> None:
     assert remarks.options == {"n": 2, "seed": 1}
     (told,) = remarks.sentences()
     assert "n in 2 of 3 requests (67 %), seed in 1 of 3 requests (33 %)" in told
+
+
+def test_score_counts_the_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = write(tmp_path / "log.jsonl", COPYING | {"n": 2, "seed": 1}, FRESH | {"seed": 1})
+    assert run(log, "--lanes", "prompt-lookup", "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["options"] == {"seed": 2, "n": 1}
+    assert any("seed in 2 of 2 requests (100 %)" in remark for remark in result["remarks"])
