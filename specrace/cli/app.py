@@ -37,6 +37,9 @@ from specrace.ui.visitors import THIS_MACHINE, VisitorLimits
 MAX_THREADS = 1024
 LOG_FORMATS = ("text", "json")
 HOST_NAME = re.compile(r"[\w.-]+|[0-9a-fA-F:]+")
+ROOT_PATH = re.compile(r"(?:/[\w.~-]+)*", re.ASCII)
+# What Content-Security-Policy takes as the origin of a site.
+FRAME_ANCESTOR = re.compile(r"'self'|https?://(?:\*\.)?[A-Za-z0-9.-]+(?::(?:\d{1,5}|\*))?")
 # The flag, the maximum and the help of each limit.
 LIMITS = {
     "queue": ("--queue", 1000, "races that may wait"),
@@ -140,6 +143,21 @@ def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
         "--host, this machine's name, and a Space's name",
     )
     parser.add_argument(
+        "--root-path",
+        default=os.environ.get("GRADIO_ROOT_PATH", ""),
+        metavar="/PATH",
+        help="the path below which a proxy serves the page, such as /tools/specrace; default: the environment's "
+        "GRADIO_ROOT_PATH, else none",
+    )
+    parser.add_argument(
+        "--frame-ancestors",
+        nargs="+",
+        default=[],
+        metavar="ORIGIN",
+        help="sites whose pages may show the page in a frame, such as https://portal.example.com; default: none, and "
+        "on a Space Hugging Face's",
+    )
+    parser.add_argument(
         "--proxies",
         nargs="+",
         default=[],
@@ -220,10 +238,24 @@ def _check_server(options: argparse.Namespace) -> None:
             raise InputError(
                 f"--allowed-hosts has {name!r}; give names only, such as demo.example.com, without a port."
             )
+    options.root_path = read_root_path(options.root_path)
+    for name in options.frame_ancestors:
+        if not FRAME_ANCESTOR.fullmatch(name):
+            raise InputError(
+                f"--frame-ancestors has {shorten(repr(name))}; give origins, such as https://portal.example.com."
+            )
     for flag, names in (("--metrics", options.metrics), ("--proxies", options.proxies)):
         check_networks(flag, names)
     if options.auth is not None and not all(part.strip() for part in options.auth.partition(":")):
         raise InputError("--auth takes USER:PASSWORD; give both.")
+
+
+def read_root_path(text: str) -> str:
+    """A proxy's path without a slash at its end; "" for none. Raises InputError."""
+    path = text.strip().rstrip("/")
+    if not ROOT_PATH.fullmatch(path) or {".", ".."} & set(path.split("/")):
+        raise InputError(f"--root-path is {shorten(repr(text))}; give the proxy's path only, such as /tools/specrace.")
+    return path
 
 
 def check_networks(flag: str, names: Sequence[str]) -> None:

@@ -106,7 +106,9 @@ def standard_streams() -> Iterator[None]:
         if stream is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
         elif isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+            # Fails for a stream that was a file and is a pipe now.
+            with suppress(OSError):
+                stream.reconfigure(errors="backslashreplace")
     try:
         yield
     finally:

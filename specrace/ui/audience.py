@@ -87,11 +87,18 @@ class Poll:
 class Audience:
     """The polls of a server. Beyond MAX_POLLS the least recently used poll is dropped.
 
-    `network_address` is the server's URL on its network, if it has one.
+    `network_address` is the server's URL on its network, if it has one; `root_path` the proxy's path to the page.
     """
 
-    def __init__(self, hosts: Hosts, network_address: str = "", clock: Callable[[], float] = time.monotonic) -> None:
-        self._hosts = hosts
+    def __init__(
+        self,
+        hosts: Hosts,
+        network_address: str = "",
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        root_path: str = "",
+    ) -> None:
+        self._hosts, self.root_path = hosts, root_path
         self._network_address = network_address
         self._polls: OrderedDict[str, Poll] = OrderedDict()
         self._rate = Rate(POLLS_PER_HOUR, HOUR_S, clock)
@@ -115,7 +122,7 @@ class Audience:
         self._polls[code] = poll
         while len(self._polls) > MAX_POLLS:
             self._polls.popitem(last=False)
-        link = f"{parts.scheme}://{parts.netloc}/audience/{code}"
+        link = f"{parts.scheme}://{parts.netloc}{self.root_path}/audience/{code}"
         rows = ["".join(map(str, row)) for row in segno.make(link, error="m", micro=False).matrix]
         return {"code": code, "key": poll.key, "link": link, "qr": rows}
 
@@ -155,8 +162,9 @@ def audience_routes(audience: Audience, phone: str) -> list[Route]:
         answer = HTMLResponse(phone, headers={"Content-Security-Policy": POLICY, "Cache-Control": "no-store"})
         if not _voter(request):
             secure = request.url.scheme == "https"
+            path = f"{audience.root_path}/audience"
             answer.set_cookie(
-                COOKIE, secrets.token_urlsafe(), path="/audience", httponly=True, secure=secure, samesite="strict"
+                COOKIE, secrets.token_urlsafe(), path=path, httponly=True, secure=secure, samesite="strict"
             )
         return answer
 

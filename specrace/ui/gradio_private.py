@@ -18,6 +18,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from specrace.ui.guard import API
+from specrace.ui.proxy_path import describe_link
 from specrace.ui.visitors import LOGINS_PER_MINUTE, Visitors
 
 QUEUE_PERIOD_S = 0.04
@@ -73,21 +74,21 @@ def serve_tools(page: gr.Blocks, types: Mapping[str, Any]) -> None:
 
 
 class EarlyHead:
-    """ASGI middleware that inserts HTML at the start of the page's head.
+    """ASGI middleware that inserts HTML at the start of the page's head, and describes the page for links to it.
 
     Script modules run in the order of the HTML, and Gradio's option `head` would put ours after Gradio's own.
     """
 
-    def __init__(self, app: ASGIApp, html: str) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, html: str, root_path: str = "") -> None:
+        self._app, self._root_path = app, root_path
         self._head = f"<head>{html}".encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         is_page = scope["type"] == "http" and scope["method"] == "GET" and scope["path"] == "/"
-        await self._app(scope, receive, self._with_head(send) if is_page else send)
+        await self._app(scope, receive, self._with_head(scope, send) if is_page else send)
 
-    def _with_head(self, send: Send) -> Send:
+    def _with_head(self, scope: Scope, send: Send) -> Send:
         """`send` that inserts the HTML. Headers are held until the page arrives, which Gradio sends in one piece."""
         start: Message = {}
 
@@ -97,6 +98,7 @@ class EarlyHead:
                 return
             if start:
                 body = message.get("body", b"").replace(b"<head>", self._head, 1)
+                body = describe_link(body, scope, self._root_path)
                 MutableHeaders(scope=start)["content-length"] = str(len(body))
                 await send({**start})
                 start.clear()

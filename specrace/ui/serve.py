@@ -73,7 +73,7 @@ def serve(options: argparse.Namespace) -> int:
                 worker.open()
                 zero_gpu.report_started(app.state.page, sockets[0].getsockname()[1])
             worker.start()
-        print(f"specrace serves {address(sockets)}", flush=True)
+        print("\n".join(greeting(address(sockets), network_address, options.root_path)), flush=True)
         if options.mcp:
             print(f"MCP tools: {address(sockets)}/gradio_api/mcp/", flush=True)
         code = run(Server(app, end_work, options.proxies), sockets)
@@ -117,6 +117,7 @@ def build_app(
     from specrace.ui.gradio_private import password_check, serve_tools
     from specrace.ui.guard import Guard
     from specrace.ui.page import mount_options
+    from specrace.ui.proxy_path import BelowPath
     from specrace.ui.telemetry import Telemetry, operator_routes
     from specrace.ui.visitors import VisitorLimits, Visitors
 
@@ -129,9 +130,12 @@ def build_app(
     else:
         page, worker, models = _build_live(options, visitors, telemetry)
     routes = operator_routes(telemetry, lambda: "ready" if worker is None else worker.state, options.metrics)
-    app = Starlette(routes=routes, middleware=[Middleware(Guard, hosts=hosts, visitors=visitors, mcp=options.mcp)])
-    audience = Audience(hosts, network_address)
-    mounting = mount_options(page, visitors, audience, telemetry, worker, models, mcp=options.mcp)
+    place = {"root_path": options.root_path, "frame_ancestors": options.frame_ancestors}
+    below_path = Middleware(BelowPath, root_path=options.root_path)
+    guard = Middleware(Guard, hosts=hosts, visitors=visitors, mcp=options.mcp)
+    app = Starlette(routes=routes, middleware=[below_path, guard])
+    audience = Audience(hosts, network_address, root_path=options.root_path)
+    mounting = mount_options(page, visitors, audience, telemetry, worker, models, mcp=options.mcp, **place)
     gr.mount_gradio_app(app, page, "/", auth=password_check(options.auth), **mounting)  # type: ignore[arg-type]
     if options.mcp:
         serve_tools(page, TOOL_TYPES)
@@ -176,6 +180,14 @@ def _build_live(
     preset = None if options.settings is None else recommended_preset(read_settings(options.settings))
     page = build_page(worker, example_questions(options), Gallery.in_folder(RECORDINGS), models, visitors, preset)
     return page, worker, models
+
+
+def greeting(local_address: str, network_address: str, root_path: str = "") -> list[str]:
+    """What the server prints at its start: its address for this machine, and the one for others, if that differs."""
+    lines = [f"specrace serves {local_address}{root_path}"]
+    if network_address not in ("", local_address):
+        lines.append(f"Others on this network open {network_address}{root_path}")
+    return lines
 
 
 def address(sockets: Sequence[socket.socket]) -> str:

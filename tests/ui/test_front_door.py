@@ -12,7 +12,7 @@ from specrace.cli import app, main
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.errors import InputError
 from specrace.model.names import PREFERRED
-from specrace.ui import serve
+from specrace.ui import audience, serve
 
 
 @pytest.fixture
@@ -164,3 +164,16 @@ def test_the_bundled_model_replaces_a_fetched_one_that_does_not_load(
         status: list[str] = []
         workbench = serve.loader(options)(status.append)
         assert workbench.target.name == "tiny" and status[-1].startswith("Ready: tiny") and "could not be" in status[-1]
+
+
+def test_a_server_on_all_interfaces_prints_the_address_that_others_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audience, "_in_container", lambda: False)
+    monkeypatch.setattr(audience, "_local_address", lambda: "192.168.1.7")
+    for host, others in (("0.0.0.0", ["Others on this network open http://192.168.1.7:7860"]), ("127.0.0.1", [])):
+        network_address = audience.find_network_address([host], 7860)
+        assert serve.greeting("http://localhost:7860", network_address) == [
+            "specrace serves http://localhost:7860",
+            *others,
+        ]
+    own = "http://192.168.1.7:7860"
+    assert serve.greeting(own, audience.find_network_address(["192.168.1.7"], 7860)) == [f"specrace serves {own}"]
