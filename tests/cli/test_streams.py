@@ -50,7 +50,6 @@ HEAVY = [
     ("bench", "--prompts", "questions.jsonl", "--docs", "docs", "--repetitions", "1", *SHORT),
     ("answers", "--questions", "questions.jsonl", "--docs", "docs", "--max-new-tokens", "4"),
     ("index", "docs", "--out", WORDS),
-    ("paper", "table1"),
 ]
 COMMANDS = [*LIGHT, *(pytest.param(command, marks=pytest.mark.slow) for command in HEAVY)]
 
