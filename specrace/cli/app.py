@@ -162,8 +162,9 @@ def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="NETWORK",
-        help="addresses and networks of proxies that name the visitor in X-Forwarded-For; always known: this machine "
-        "and a Space's proxy; behind any other proxy all visitors count as one",
+        help="addresses and networks of your proxies, which name the visitor in X-Forwarded-For and the page's address "
+        "in X-Forwarded-Proto and -Host; known without this: a Space's proxy; behind any other proxy all visitors "
+        "count as one",
     )
     parser.add_argument(
         "--metrics",

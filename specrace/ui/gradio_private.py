@@ -14,7 +14,7 @@ from typing import Any
 import gradio as gr
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from specrace.ui.guard import API
@@ -25,6 +25,10 @@ QUEUE_PERIOD_S = 0.04
 # By default Gradio keeps 10,000 sessions, each with a copy of the page's configuration (0.2 MB). If a dropped session
 # is used again, Gradio creates a new one.
 MAX_SESSIONS = 100
+SIGN_OUT_PAGE = (
+    '<!doctype html><html lang="en"><title>specrace</title><form method="post"><button>Sign out</button></form></html>'
+)
+SIGN_OUT_POLICY = "default-src 'none'; form-action 'self'; frame-ancestors 'none'"
 # Paths that the page requests before the visitor has signed in.
 OPEN_PATHS = tuple(f"{API}/{name}" for name in ("login_check", "app_id", "startup-events", "user"))
 
@@ -129,7 +133,9 @@ class SignedIn:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         app: ASGIApp = self._app
-        if scope["type"] == "http" and scope["app"].auth is not None:
+        if scope["type"] == "http" and scope["path"].rstrip("/") == "/logout":
+            app = _sign_out(Request(scope))
+        elif scope["type"] == "http" and scope["app"].auth is not None:
             app = self._refusal(Request(scope)) or app
         await app(scope, receive, send)
 
@@ -144,5 +150,24 @@ class SignedIn:
 
 
 def _has_signed_in(request: Request) -> bool:
-    tokens = (request.cookies.get(f"access-token-{kind}{request.app.cookie_id}") for kind in ("", "unsecure-"))
-    return any(token in request.app.tokens for token in tokens)
+    return any(token in request.app.tokens for token in _tokens(request).values())
+
+
+def _tokens(request: Request) -> dict[str, str | None]:
+    """The names of Gradio's cookies, with the visitor's tokens."""
+    names = [f"access-token-{kind}{request.app.cookie_id}" for kind in ("", "unsecure-")]
+    return {name: request.cookies.get(name) for name in names}
+
+
+def _sign_out(request: Request) -> Response:
+    """Sign this browser out on a POST, which another site's page cannot send (`Guard`); a GET asks for the POST.
+
+    Gradio's route, which this replaces, signs out all of a user's browsers on a GET.
+    """
+    if request.method != "POST":
+        return HTMLResponse(SIGN_OUT_PAGE, headers={"Content-Security-Policy": SIGN_OUT_POLICY})
+    response = HTMLResponse("<!doctype html><p>Signed out.</p>")
+    for name, token in _tokens(request).items():
+        request.app.tokens.pop(token, None)
+        response.delete_cookie(name)
+    return response

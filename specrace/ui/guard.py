@@ -12,7 +12,7 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from urllib.parse import urlsplit
 
@@ -111,6 +111,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        scope = {**scope, "headers": self._believed(scope["headers"])}
         headers, send = Headers(scope=scope), _with_headers(send)
         try:
             self._check(scope, headers)
@@ -134,6 +135,19 @@ class Guard:
             if reader:
                 stack.enter_context(self._visitors.reading(reader))
             await self._app(scope, body.receive, send)
+
+    def _believed(self, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        """The headers, without those in which a visitor could name another address for the page.
+
+        Proxies often pass on the visitor's own X-Forwarded-Host. X-Gradio-Server is between Gradio's own servers.
+        """
+
+        def is_believed(name: bytes, value: bytes) -> bool:
+            if name == b"x-forwarded-host":
+                return all(host.strip() in self._hosts for host in value.decode("latin-1").split(","))
+            return name != b"x-gradio-server"
+
+        return [(name, value) for name, value in headers if is_believed(name, value)]
 
     def _check(self, scope: Scope, headers: Headers) -> None:
         """Raise HTTPException for a request that is refused."""

@@ -20,7 +20,8 @@ from types import TracebackType
 from typing import Any
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from specrace.core.errors import InputError
@@ -34,6 +35,10 @@ CLOSE_LIMIT_S = 3
 MAX_CONNECTIONS = 500
 # The addresses of a Space's proxy, whose X-Forwarded-For header names the visitor.
 SPACE_PROXIES = ["127.0.0.1", "10.0.0.0/8"]
+# What a proxy says about the address in the visitor's browser.
+PROXY_HEADERS = (b"x-forwarded-host", b"x-forwarded-proto", b"x-forwarded-prefix")
+
+log = logging.getLogger(__name__)
 
 
 def open_sockets(host: str, port: int | None) -> list[socket.socket]:
@@ -123,18 +128,17 @@ class Server(uvicorn.Server):
     """A uvicorn server that calls `on_shutdown`, to end its work, before it waits for open responses."""
 
     def __init__(self, app: ASGIApp, on_shutdown: Callable[[], None], proxies: Sequence[str] = ()) -> None:
-        space_proxies = SPACE_PROXIES if "SPACE_ID" in os.environ else []
-        all_proxies = [*space_proxies, *proxies]
+        trusted = known_proxies(proxies)
         config = uvicorn.Config(
-            app,
+            ForwardedHeaders(app, trusted),
             http=TimedHttp,
             ws="none",
             log_config=None,
             access_log=False,
             limit_concurrency=MAX_CONNECTIONS,
             timeout_graceful_shutdown=CLOSE_LIMIT_S,
-            # With None, uvicorn trusts the addresses in FORWARDED_ALLOW_IPS, or else this machine only.
-            forwarded_allow_ips=["127.0.0.1", "::1", *all_proxies] if all_proxies else None,
+            # `ForwardedHeaders` does this; by default uvicorn trusts everything on this machine.
+            proxy_headers=False,
             server_header=False,
         )
         super().__init__(config)
@@ -144,6 +148,40 @@ class Server(uvicorn.Server):
         """Call `on_shutdown`, then end all responses and close all connections."""
         self._on_shutdown()
         await super().shutdown(sockets)
+
+
+def known_proxies(proxies: Sequence[str] = ()) -> list[str]:
+    """The addresses and networks of proxies: a Space's, the given ones, and those in uvicorn's FORWARDED_ALLOW_IPS."""
+    space_proxies = SPACE_PROXIES if "SPACE_ID" in os.environ else []
+    named = [name.strip() for name in os.environ.get("FORWARDED_ALLOW_IPS", "").split(",") if name.strip()]
+    return [*space_proxies, *proxies, *named]
+
+
+class ForwardedHeaders:
+    """ASGI middleware: from a known proxy X-Forwarded-For names the visitor; from others such headers say nothing.
+
+    X-Forwarded-For itself stays in the request: it shows that there is a proxy (see `telemetry`).
+    """
+
+    def __init__(self, app: ASGIApp, proxies: Sequence[str]) -> None:
+        trusted = ["*"] if "*" in proxies else list(proxies)
+        self._app, self._has_warned = app, False
+        self._with_address = ProxyHeadersMiddleware(app, trusted)  # type: ignore[arg-type]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        address = scope["client"][0] if scope.get("client") else ""
+        if address in self._with_address.trusted_hosts:
+            await self._with_address(scope, receive, send)  # type: ignore[arg-type]
+            return
+        if not self._has_warned and any(name == b"x-forwarded-for" for name, _ in scope["headers"]):
+            self._has_warned = True
+            log.warning("X-Forwarded-For is ignored from %s; if that is your proxy, name it with --proxies", address)
+        kept = [(name, value) for name, value in scope["headers"] if name not in PROXY_HEADERS]
+        await self._app({**scope, "headers": kept}, receive, send)
 
 
 class TimedHttp(H11Protocol):

@@ -92,14 +92,16 @@ class Served:
     bench: Bench = field(default_factory=Bench)
     worker: Worker | None = None
     app: Starlette | None = None
+    # The address of the visitor: any of 127.0.0.0/8, on Linux.
+    source: str = "127.0.0.1"
 
     def connect(self) -> http.client.HTTPConnection:
-        """Open a connection."""
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=LONG_S)
+        """Open a connection, from `source`."""
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=LONG_S, source_address=(self.source, 0))
 
     def connect_raw(self) -> socket.socket:
         """Open a bare socket, for requests that no HTTP client would send."""
-        return socket.create_connection(("127.0.0.1", self.port), timeout=LONG_S)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=LONG_S, source_address=(self.source, 0))
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
         """Send one request; a body that is not bytes is sent as JSON. Header names use underscores."""
@@ -190,7 +192,7 @@ def serving(*arguments: str, bench: Bench | None = None) -> Iterator[Served]:
         app, worker, end_work = serve.build_app(options, Hosts(allowed=options.allowed_hosts))
         assert worker is not None
         worker.start()
-        server = Server(app, end_work)
+        server = Server(app, end_work, options.proxies)
         thread = threading.Thread(target=run, args=[server, sockets])
         thread.start()
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -184,7 +185,7 @@ def test_invalid_arguments_get_one_sentence(served: Served, name: str, arguments
 
 
 def test_another_visitors_files_are_refused(served: Served) -> None:
-    (path,) = served.upload({"log.jsonl": LOG.encode()}, X_Forwarded_For="192.0.2.7").json()
+    (path,) = replace(served, source="127.0.0.2").upload({"log.jsonl": LOG.encode()}).json()
     for file in (path, {"path": path, "meta": {"_type": "gradio.FileData"}}):
         assert refused(served, "score", log=file) == NOT_UPLOADED
         assert refused(served, "retrieve", question=QUESTION, files=[file]) == NOT_UPLOADED

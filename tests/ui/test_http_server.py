@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -10,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from starlette.applications import Starlette
 
 from specrace.cli import app as front_door
 from specrace.core.errors import InputError
-from specrace.ui.http_server import Server, open_sockets
+from specrace.ui.http_server import ForwardedHeaders, known_proxies, open_sockets
 from tests import processes
 from tests.ui.served import Served, read_until
 from tests.ui.waiting import LONG_S
@@ -86,17 +86,33 @@ def test_addresses_that_this_machine_lacks_are_skipped(monkeypatch: pytest.Monke
         open_sockets("localhost", 7900)
 
 
-@pytest.mark.parametrize("space", [False, True])
-def test_named_proxies_may_report_visitors_addresses(monkeypatch: pytest.MonkeyPatch, space: bool) -> None:
-    def end_nothing() -> None:
-        pass
+async def forwarded(proxies: list[str], peer: str) -> tuple[str, str, bool]:
+    """The visitor's address, the scheme, and whether X-Forwarded-Host is left, for a request from `peer`."""
+    seen: list[Any] = []
 
-    monkeypatch.delenv("SPACE_ID", raising=False)
-    assert "10.1.0.0/16" not in str(Server(Starlette(), end_nothing).config.forwarded_allow_ips)
+    async def app(scope: Any, _receive: Any, _send: Any) -> None:
+        seen.append(scope)
+
+    headers = [(b"x-forwarded-for", b"192.0.2.7"), (b"x-forwarded-proto", b"https"), (b"x-forwarded-host", b"a")]
+    scope: Any = {"type": "http", "client": (peer, 1), "scheme": "http", "headers": headers}
+    unused: Any = None
+    await ForwardedHeaders(app, known_proxies(proxies))(scope, unused, unused)
+    (scope,) = seen
+    return scope["client"][0], scope["scheme"], b"x-forwarded-host" in dict(scope["headers"])
+
+
+@pytest.mark.parametrize("space", [False, True])
+def test_only_named_proxies_may_report_visitors_addresses(monkeypatch: pytest.MonkeyPatch, space: bool) -> None:
+    for name in ("SPACE_ID", "FORWARDED_ALLOW_IPS"):
+        monkeypatch.delenv(name, raising=False)
     if space:
         monkeypatch.setenv("SPACE_ID", "someone/race")
-    allowed = Server(Starlette(), end_nothing, ["10.1.0.0/16"]).config.forwarded_allow_ips
-    assert {"127.0.0.1", "::1", "10.1.0.0/16"} <= set(allowed) and ("10.0.0.0/8" in allowed) is space
+    seen = {peer: asyncio.run(forwarded(["10.1.0.0/16"], peer)) for peer in ("127.0.0.1", "10.1.2.3", "10.2.0.1")}
+    named, unknown = ("192.0.2.7", "https", True), ("", "http", False)
+    believed = {"10.1.2.3"} | ({"127.0.0.1", "10.2.0.1"} if space else set())
+    assert seen == {peer: named if peer in believed else (peer, *unknown[1:]) for peer in seen}
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "192.0.2.1, 192.0.2.2")
+    assert asyncio.run(forwarded([], "192.0.2.2")) == named
 
 
 @pytest.mark.parametrize(
