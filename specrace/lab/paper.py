@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from specrace.core.clock import since_ms, thread_ms
 from specrace.core.cost_curve import CostCurve
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Verdict
-from specrace.drafters import Drafter, DrafterInputs
+from specrace.drafters import DrafterInputs
 from specrace.lab.forecast import Forecast, forecast_sweep
 from specrace.lab.score import ALL, ScoredLane, forced_steps, group_name
 from specrace.lab.sweep import Sweep, grid_lanes
@@ -30,6 +31,8 @@ N, PREFIX = range(8, 17), range(2, 6)
 NUM_DRAFTS = (8, 16, 32, 64, 128, 256)
 # Accepted lengths in figure 4; a longer one counts as the last.
 LENGTHS = 12
+# The row of table 1 with the means over the categories.
+MEAN = "mean of the categories"
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,10 @@ def make_tables(name: str, sweep: Sweep, transcripts: Sequence[Transcript], curv
     if name == "figure5":
         return [_times(sweep.lanes[1], [transcripts[number] for number in included], curve)]
     if name == "table6":
-        return [_grid("Table 6: ms to build the trie of a request", sweep, _mean_build_ms(sweep, included))]
+        return [
+            _grid("Table 6: ms to build the trie of a request", sweep, _mean_build_ms(sweep, included)),
+            _inference_times(sweep, curve, forecasts[ALL], included),
+        ]
     return [
         _grid(f"Table {name[-1]}: speedup, {group}", sweep, forecast.speedup)
         for group, forecast in forecasts.items()
@@ -88,8 +94,25 @@ def _mean_build_ms(sweep: Sweep, requests: Sequence[int]) -> list[float]:
     ]
 
 
+def _inference_times(sweep: Sweep, curve: CostCurve, forecast: Forecast, requests: Sequence[int]) -> Table:
+    """Each lane's mean time to decode one of these requests, of which the `forecast` is, drafting included.
+
+    With a curve that has no times, such as an assumed one, the unit is a one-row forward, and drafting is left out.
+    """
+    if curve.row_ms is None:
+        title = "Table 6: decoding a request, forecast, in forwards over one row"
+        return _grid(title, sweep, forecast.cost.mean(axis=1))
+    # The forecast's unit is a forward over one row behind the request's own prompt.
+    row_ms = [curve.near(sweep.requests[number].prompt_tokens).row_ms or 0.0 for number in requests]
+    title = "Table 6: ms to decode a request, forecast"
+    return _grid(title, sweep, (forecast.cost * np.array(row_ms)).mean(axis=1))
+
+
 def _by_group(name: str, sweep: Sweep, forecasts: dict[str, Forecast]) -> Table:
-    """A table of every lane's speedup in every group and, except for table 3, its tokens per step."""
+    """A table of every lane's speedup in every group and, except for table 3, its tokens per step.
+
+    Table 1 also has the means over the categories, each of which counts the same; the group "all" pools the tokens.
+    """
     lanes = [f"{lane.name} {lane.num_draft}" for lane in sweep.lanes[1:]]
     if name == "table3":
         rows = [(group, *map(float, forecast.speedup[1:])) for group, forecast in forecasts.items()]
@@ -99,6 +122,8 @@ def _by_group(name: str, sweep: Sweep, forecasts: dict[str, Forecast]) -> Table:
     for group, forecast in forecasts.items():
         pairs = zip(forecast.speedup[1:], forecast.tau[1:], strict=True)
         rows.append((group, *(float(cell) for pair in pairs for cell in pair)))
+    if name == "table1" and len(rows) > 2:
+        rows.append((MEAN, *map(fmean, zip(*(row[1:] for row in rows[1:]), strict=True))))
     return Table(f"Table {name[-1]}: speedup and tokens per step", ("category", *columns), rows)
 
 
@@ -129,17 +154,27 @@ def _lengths(sweep: Sweep, groups: dict[str, list[int]]) -> Table:
 
 
 class _Timed:
-    """A drafter that measures the time of its two calls."""
+    """A trie drafter that measures the parts of its work."""
 
-    def __init__(self, drafter: Drafter) -> None:
+    def __init__(self, drafter: Any) -> None:
         self.drafter = drafter
-        self.propose_ms = self.observe_ms = 0.0
+        self.search_ms = self.draft_ms = self.tree_ms = self.observe_ms = 0.0
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
-        """Draft: search the trie, and take the best nodes."""
+        """Draft: search the trie, take the best nodes, and lay out the attention tree.
+
+        The search is made once more to be timed alone, and its time is taken off the draft's.
+        """
         began = thread_ms()
-        tree = self.drafter.propose(context, budget)
-        self.propose_ms += since_ms(began)
+        self.drafter.trie.match(context[-self.drafter.prefix :])
+        search_ms = since_ms(began)
+        began = thread_ms()
+        tree: TokenTree = self.drafter.propose(context, budget)
+        self.draft_ms += max(0.0, since_ms(began) - search_ms)
+        self.search_ms += search_ms
+        began = thread_ms()
+        _ = tree.ancestor_mask(), tree.depths
+        self.tree_ms += since_ms(began)
         return tree
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
@@ -151,7 +186,7 @@ class _Timed:
 
 def _times(lane: ScoredLane, transcripts: Sequence[Transcript], curve: CostCurve) -> Table:
     """The parts of a request's drafting time."""
-    build_ms = propose_ms = observe_ms = 0.0
+    build_ms = search_ms = draft_ms = tree_ms = observe_ms = 0.0
     steps = 0
     for transcript in transcripts:
         began = thread_ms()
@@ -159,9 +194,17 @@ def _times(lane: ScoredLane, transcripts: Sequence[Transcript], curve: CostCurve
         drafter = _Timed(lane.build(inputs, **lane.options))
         build_ms += since_ms(began)
         steps += sum(1 for _ in forced_steps(drafter, transcript.prompt, transcript.output, lane.num_draft))
-        propose_ms += drafter.propose_ms
+        search_ms += drafter.search_ms
+        draft_ms += drafter.draft_ms
+        tree_ms += drafter.tree_ms
         observe_ms += drafter.observe_ms
-    parts = [("build the trie", build_ms), ("search and draft", propose_ms), ("add the output", observe_ms)]
+    parts = [
+        ("build the trie", build_ms),
+        ("search", search_ms),
+        ("draft the best nodes", draft_ms),
+        ("mask and positions", tree_ms),
+        ("add the output", observe_ms),
+    ]
     total = sum(ms for _, ms in parts)
     rows = [(name, ms / len(transcripts), ms / steps, ms / total) for name, ms in parts]
     return Table("Figure 5: drafting time", ("part", "ms a request", "ms a step", "share"), rows)
