@@ -69,6 +69,15 @@ def front_matter_title(text: str) -> str:
     return " ".join(value.split())
 
 
+def with_plain_front_matter(text: str) -> str:
+    """The text with a blank line below its front matter, and without the front matter's marks and comments."""
+    end = front_matter_end(text)
+    if not end:
+        return text
+    lines = [line for line in text[:end].splitlines()[1:-1] if not line.lstrip().startswith("#")]
+    return "\n".join([*lines, "", text[end:]])
+
+
 def overlapping(spans: Sequence[Span], start: int, end: int) -> tuple[Span, ...]:
     """The parts of the spans, which are in order, in [start, end); offsets in the result count from `start`."""
     first = bisect_right(spans, start, key=lambda span: span[1])

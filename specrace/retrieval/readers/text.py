@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from specrace.retrieval.code_spans import code_spans, front_matter_title, is_inside
+from specrace.retrieval.code_spans import code_spans, front_matter_title, is_inside, with_plain_front_matter
 from specrace.retrieval.limits import ReadingLimits
 from specrace.retrieval.readers.reading import Mark, Reading, decode
 from specrace.retrieval.sentences import Span
@@ -44,7 +44,12 @@ def read_markdown(content: bytes, _: ReadingLimits) -> Reading:
 
 
 def from_markdown(text: str) -> Reading:
-    """Find the title and the addresses of markdown text; a heading that is the title is cut out of the text."""
+    """Find the title and the addresses of markdown text; a heading that is the title is cut out of the text.
+
+    Front matter becomes a paragraph of its own, without its comments.
+    """
+    front_title = front_matter_title(text)
+    text = with_plain_front_matter(text)
     code = tuple(code_spans(text))
     headings = [*_headings(text, code)]
     titles = (
@@ -59,7 +64,7 @@ def from_markdown(text: str) -> Reading:
 
     marks = tuple(Mark(shifted(offset), words) for offset, _, words in headings if words and offset != start)
     remaining_code = tuple((shifted(first), shifted(last)) for first, last in code)
-    title = title or front_matter_title(text)[:MAX_TITLE_CHARS]
+    title = title or front_title[:MAX_TITLE_CHARS]
     return Reading(title, text[:start] + text[end:], marks, code=remaining_code)
 
 
