@@ -48,11 +48,6 @@ def pytest_configure() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
-def pytest_collection_finish() -> None:
-    """Exempt the imported libraries and the tests, which live to the end, from every collection of garbage."""
-    gc.freeze()
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the browser's tests last: Playwright leaves an event loop running in this thread, which breaks other tests.
@@ -90,6 +85,19 @@ def short_warm_up() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("specrace.engine.setup.WARM_UP_S", 0.0)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def frozen_libraries() -> Iterator[None]:
+    """Exempt the imported libraries and the tests, which live to the end, from every collection of garbage.
+
+    A workbench that loads a model would include them again, and its collection would take half a second.
+    """
+    gc.freeze()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("freeze", "unfreeze"):
+            patch.setattr(gc, name, lambda: None)
         yield
 
 

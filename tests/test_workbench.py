@@ -6,6 +6,7 @@ import gc
 import weakref
 from copy import copy
 from dataclasses import replace
+from gc import freeze, unfreeze
 from typing import Any
 
 import pytest
@@ -34,7 +35,9 @@ def test_documents_beyond_the_models_vocabulary_are_refused() -> None:
 def test_a_loaded_model_is_frozen_for_the_collector_until_it_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workbench_module, "load_target", lambda *_, **__: tiny_target("llama"))
     workbench = Workbench(tiny_target("llama"), [], None, None)  # type: ignore[arg-type]
-    # The test run itself freezes the libraries.
+    # The test run itself freezes the libraries, and then does nothing in place of these functions.
+    for function in (freeze, unfreeze):
+        monkeypatch.setattr(gc, function.__name__, function)
     gc.unfreeze()
     workbench = workbench.with_model("second")
     second = weakref.ref(workbench.target)
