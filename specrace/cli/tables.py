@@ -21,13 +21,13 @@ def csv_rows(results: Sequence[PromptResult]) -> Iterator[list[Any]]:
         for name, runs in result.runs.items():
             for number, run in enumerate(runs):
                 metrics, race_ms = run.metrics, result.interleaved_ms[name][number]
-                times = (metrics.decode_ms, race_ms, run.run_ms, run.build_ms, run.shared_ms)
-                yield [prompt, name, number, metrics.tokens, metrics.steps, *times, loops]
+                figures = (metrics.decode_ms, race_ms, run.run_ms, run.build_ms, run.shared_ms)
+                yield [prompt, name, number, metrics.tokens, metrics.steps, *figures, loops]
         for name, outputs in result.peer_runs.items():
             for number, output in enumerate(outputs):
                 decode_ms = output.run_ms - output.first_ms
-                times = (decode_ms, "", output.run_ms, "", "")
-                yield [prompt, name, number, len(output.tokens), output.steps, *times, loops]
+                known = (decode_ms, "", output.run_ms, "", "")
+                yield [prompt, name, number, len(output.tokens), output.steps, *known, loops]
 
 
 HEADER = (

@@ -113,7 +113,7 @@ class PastOutputs:
         return copied
 
     def metered(self) -> PastOutputs:
-        """The same outputs and indexes, with a new `meter` that measures from now on."""
+        """A view on these outputs and their indexes that shares both, with a new `meter` that measures from now on."""
         metered = PastOutputs(max_outputs=self.max_outputs)
         metered._answers, metered._indexes, metered._index_ms = self._answers, self._indexes, self._index_ms
         return metered
