@@ -7,6 +7,7 @@ from typing import Any
 
 from specrace.core.errors import shorten
 from specrace.lab.formats.base import Exchange, Row
+from specrace.lab.formats.known import explain_row
 from specrace.lab.formats.paths import MAX_DEPTH, leaves
 
 # Fewer words are a name, a date or a status, not text that a model read or wrote.
@@ -39,6 +40,9 @@ _NOT_READ = {
     "logprobs",
     "safetyratings",
     "rejected",
+    "non_preferred_output",
+    "best_of_sequences",
+    "streamed_data",
     "target",
     "doc",
     "filtered_resps",
@@ -81,6 +85,8 @@ def _normal(text: str) -> str:
 
 def describe_row(row: Row) -> str:
     """Why a row is of no known format, and how to name its fields, as the reason of a bad line."""
+    if reason := explain_row(row):
+        return reason
     names = list(dict.fromkeys(name for name, _ in leaves(row)))
     shown = ", ".join(names[:MAX_NAMED]) + (", ..." if len(names) > MAX_NAMED else "")
     held = (

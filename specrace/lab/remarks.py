@@ -14,6 +14,8 @@ MAX_KINDS = 30
 FEWER, MORE = 1.5, 2.5
 # Tokens by which a short text may be off, because of special tokens and of the chat template.
 SLACK = 16
+# A prompt of fewer words may begin an answer by chance.
+MIN_REPEATED = 8
 
 
 @dataclass
@@ -53,7 +55,8 @@ class Remarks:
         """Count a scored request with its warnings, and compare its tokens with its usage."""
         self.requests += 1
         past_end = (_PAST_END,) if ignores_end(exchange.parameters) else ()
-        self.count(dict.fromkeys((*exchange.warnings, *warnings, *past_end)))
+        echo = (_ECHO,) if repeats_prompt(exchange) else ()
+        self.count(dict.fromkeys((*exchange.warnings, *warnings, *past_end, *echo)))
         self.options.update(request_options(exchange.parameters))
         self._compare(exchange, prompt_tokens, output_tokens)
 
@@ -106,6 +109,10 @@ class Remarks:
 _PAST_END = (
     "the request ignores the end of the answer (ignore_eos), and what follows repeats itself: copying looks better"
 )
+_ECHO = (
+    "the output begins with the whole prompt; if the model did not write that, copying looks far too good: log the new "
+    "text only"
+)
 _GAPS = {
     "reasoning": "{share}: the usage counts {gap.counted:,} tokens of reasoning, and the reasoning is not in the log.",
     "output missing": (
@@ -125,6 +132,16 @@ _GAPS = {
         "prompt was not sent, or this is not its tokenizer."
     ),
 }
+
+
+def repeats_prompt(exchange: Exchange) -> bool:
+    """Whether an output begins with its prompt, as text or ids, which is how many scripts save what they generated."""
+    prompt, output = exchange.prompt, exchange.output
+    if isinstance(prompt, str) and isinstance(output, str):
+        return len(prompt.split(None, MIN_REPEATED)) >= MIN_REPEATED and output.startswith(prompt)
+    if isinstance(prompt, tuple) and isinstance(output, tuple):
+        return len(prompt) >= SLACK and output[: len(prompt)] == prompt
+    return False
 
 
 def hides_reasoning(exchange: Exchange) -> bool:

@@ -56,3 +56,19 @@ def test_many_different_warnings_do_not_fill_the_memory() -> None:
         remarks.add(Exchange(MESSAGES, ANSWER), (f"reason {number}",), 1, 1)
     assert len(remarks.warnings) < 50
     assert sum(remarks.warnings.values()) == 500
+
+
+@pytest.mark.parametrize(
+    ("prompt", "output", "is_told"),
+    [
+        ("one two three four five six seven eight:", "one two three four five six seven eight: nine", True),
+        ("one two three four five six seven eight:", "nine", False),
+        ("one two:", "one two: three", False),
+        (tuple(range(20)), tuple(range(25)), True),
+        (tuple(range(20)), tuple(range(1, 25)), False),
+    ],
+)
+def test_an_output_that_repeats_its_prompt_is_told(prompt: object, output: object, is_told: bool) -> None:
+    remarks = Remarks()
+    remarks.add(Exchange(prompt, output), (), 20, 25)  # type: ignore[arg-type]
+    assert any("begins with the whole prompt" in sentence for sentence in remarks.sentences()) is is_told

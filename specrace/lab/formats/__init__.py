@@ -8,7 +8,7 @@ from specrace.lab.formats.chats import Alpaca, Completions, LMEval, OpenAIChat, 
 from specrace.lab.formats.claude_code import ClaudeCode
 from specrace.lab.formats.codex import Codex
 from specrace.lab.formats.lines import RequestResponse
-from specrace.lab.formats.observed import AIPerf, Langfuse, LangSmith, LiteLLM, PostHog
+from specrace.lab.formats.observed import AIPerf, Braintrust, Datadog, Langfuse, LangSmith, LiteLLM, PostHog, Weave
 from specrace.lab.formats.responses import AnthropicBatch, Batch, GeminiBatch, Response
 from specrace.lab.formats.servers import BedrockLog, SGLangLog
 from specrace.lab.formats.spans import Spans
@@ -26,16 +26,19 @@ _IN_ORDER: tuple[type[Format], ...] = (
     Langfuse,
     LangSmith,
     PostHog,
+    Braintrust,
+    Datadog,
+    Weave,
     SGLangLog,
     BedrockLog,
     Spans,
+    Response,
     ClaudeCode,
     Codex,
     LMEval,
     Alpaca,
     Completions,
     SpecraceFormat,
-    Response,
     RequestResponse,
     OpenAIChat,
     ShareGPT,

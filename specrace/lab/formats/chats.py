@@ -1,5 +1,6 @@
 """Formats with one conversation per line, as data sets hold them.
 
+- UltraChat's {"data": [question, answer, ...]} (huggingface.co/datasets/stingning/ultrachat).
 - OpenAI's chat format for fine-tuning, {"messages": [{"role", "content", "tool_calls"?}, ...], "tools"?}
   (platform.openai.com/docs/guides/fine-tuning; Together's docs.together.ai/docs/fine-tuning/data-preparation and
   Mistral's docs.mistral.ai/capabilities/finetuning/text_finetuning have the same), and Anthropic's, with a `system`.
@@ -35,7 +36,10 @@ from specrace.lab.formats.base import (
 )
 from specrace.lab.formats.turns import assistant_turns
 
-_CONVERSATIONS = ("conversations", "conversation", "conversation_a", "conversation_b")
+_CONVERSATIONS = ("conversations", "conversation", "conversation_a", "conversation_b", "items", "data")
+# Fields beside a conversation that the model read, too.
+_MEDIA = ("images", "image", "videos", "video", "audios", "audio")
+_HUMAN, _ASSISTANT = "\n\nHuman:", "\n\nAssistant:"
 
 
 class OpenAIChat(Format):
@@ -60,16 +64,35 @@ class ShareGPT(Format):
 
     @staticmethod
     def looks_like(row: Row) -> bool:
-        return any(isinstance(row.get(name), list) for name in _CONVERSATIONS)
+        return any(_is_conversation(name, row.get(name)) for name in _CONVERSATIONS)
 
     def read(self, row: Row) -> Iterable[Exchange]:
-        for name in [name for name in _CONVERSATIONS if row.get(name) is not None] or _CONVERSATIONS[:1]:
-            turns = [require_object(turn, "a turn") for turn in require_list(row.get(name), name)]
+        names = [name for name in _CONVERSATIONS if row.get(name) is not None and (name in _CONVERSATIONS[:4])]
+        names = names or [name for name in _CONVERSATIONS[4:] if _is_conversation(name, row.get(name))]
+        for name in names or _CONVERSATIONS[:1]:
+            turns = [require_object(turn, "a turn") for turn in _unpacked(require_list(row.get(name), name))]
             for turn in turns:
                 if not isinstance(turn.get("from", turn.get("role")), str) or not _is_known(turn):
                     speaker = shorten(turn.get("from", turn.get("role")), 40)
                     raise ValueError(f"a turn is from {speaker}; known are human, gpt, {', '.join(ROLES)}")
             yield from _turns(row, turns)
+
+
+def _is_conversation(name: str, value: Any) -> bool:
+    """Whether a field has a conversation; `items` and `data` are names of much else."""
+    if not isinstance(value, list) or name in _CONVERSATIONS[:4]:
+        return isinstance(value, list)
+    if name == "data":
+        return len(value) > 1 and all(isinstance(text, str) for text in value)
+    return bool(value) and all(isinstance(turn, dict) and {"from", "value"} <= turn.keys() for turn in value)
+
+
+def _unpacked(logged: list[Any]) -> list[Any]:
+    """The turns of a conversation, which may be in lists of a question and an answer, or texts that take turns."""
+    turns = [turn for each in logged for turn in (each if isinstance(each, list) else [each])]
+    if turns and all(isinstance(turn, str) for turn in turns):
+        return [{"role": ("user", "assistant")[index % 2], "content": text} for index, text in enumerate(turns)]
+    return turns
 
 
 def _is_known(turn: Row) -> bool:
@@ -78,6 +101,8 @@ def _is_known(turn: Row) -> bool:
 
 def _turns(row: Row, logged: list[Any]) -> Iterable[Exchange]:
     """The exchanges of a conversation, with the `system` and the `tools` that may stand beside it."""
+    if media := next((name for name in _MEDIA if row.get(name)), ""):
+        raise ValueError(f"{media} stands beside the conversation; only text can be scored")
     system = row.get("system") or row.get("system_prompt")
     if system and not (logged and isinstance(logged[0], dict) and logged[0].get("role") == "system"):
         logged = [{"role": "system", "content": system}, *logged]
@@ -127,12 +152,38 @@ class Completions(Format):
 
     def read(self, row: Row) -> Iterable[Exchange]:
         answer = row.get("completion", row.get("chosen"))
-        name, category = read_label(row, "id"), read_label(row, "category")
-        if row.get("prompt") is not None:
-            return read_exchanges({key: row[key] for key in ("prompt", "tools") if key in row}, answer, name, category)
-        # Without a prompt both answers are whole conversations, of which the last turn differs.
-        conversation = require_list(answer, "chosen")
-        return read_exchanges(conversation[:-1], conversation[-1:], name, category)
+        about = read_label(row, "id"), read_label(row, "category")
+        if (
+            isinstance(answer, list)
+            and len(answer) > 1
+            and role_of(require_object(answer[0], "a message")) != "assistant"
+        ):
+            # Both answers are whole conversations, of which the last turn differs.
+            return read_exchanges(_with_tools(row, answer[:-1]), answer[-1:], *about)
+        prompt = next(
+            (row[key] for key in ("prompt", *_CONVERSATIONS[:2], "messages") if row.get(key) is not None), None
+        )
+        if isinstance(prompt, list):
+            return read_exchanges(_with_tools(row, prompt), answer, *about)
+        if prompt is not None:
+            return read_exchanges({"prompt": prompt}, answer, *about)
+        if not isinstance(answer, str):
+            raise ValueError("chosen is neither a conversation nor text; write prompt, chosen and rejected")
+        return [_split(answer, *about)]
+
+
+def _with_tools(row: Row, messages: list[Any]) -> Row:
+    return {"messages": messages, "tools": row.get("tools")}
+
+
+def _split(text: str, name: str, category: str) -> Exchange:
+    """A conversation in one text, as Anthropic's hh-rlhf has it (huggingface.co/datasets/Anthropic/hh-rlhf)."""
+    start = text.rfind(_ASSISTANT) + len(_ASSISTANT)
+    if _HUMAN not in text or start < len(_ASSISTANT) or _HUMAN in text[start:]:
+        raise ValueError(
+            "chosen and rejected have no prompt beside them, and do not end with an answer after Assistant:"
+        )
+    return Exchange(text[:start], read_text(text[start:], "the answer"), name, category)
 
 
 class LMEval(Format):
@@ -155,10 +206,11 @@ class LMEval(Format):
             zip(require_list(arguments, "arguments"), responses, strict=False)
         ):
             prompt = argument[0] if isinstance(argument, list) and argument else None
-            written = response[0] if isinstance(response, list) and response else None
-            if not isinstance(written, str):
+            written = response if isinstance(response, list) and response else [None]
+            if not all(isinstance(text, str) for text in written):
                 raise ValueError("this sample has likelihoods, no generated text")
             logged = json_or_text(prompt) if isinstance(prompt, str) else prompt
             request = logged if isinstance(logged, list) else read_text(prompt, "the prompt")
             name = f"{read_label(row, 'doc_id')}" + (f"-{number}" if number else "")
-            yield from read_exchanges(request, written, name, read_label(row, "task_name"))
+            for text in written:  # several if the task repeats its requests
+                yield from read_exchanges(request, text, name, read_label(row, "task_name"))

@@ -32,6 +32,8 @@ class Response(Format):
     @staticmethod
     def looks_like(row: Row) -> bool:
         requests = {"messages", "prompt", "input", "request"}
+        if row.get("object") == "response":
+            return not row.keys() & requests
         return isinstance(row.get("choices"), list) and (has_ids(row) or not row.keys() & requests)
 
     def read(self, row: Row) -> Iterable[Exchange]:
@@ -48,12 +50,25 @@ class Batch(Format):
     title = "OpenAI Batch or vLLM run-batch requests and responses"
     find_request: FindRequest | None = None
 
+    def __init__(self) -> None:
+        self._asked = self._answered = False
+
     @staticmethod
     def looks_like(row: Row) -> bool:
         return "custom_id" in row and ("response" in row or "body" in row)
 
+    def end(self) -> Iterable[Exchange]:
+        if self._asked and not self._answered:
+            yield Exchange("", "", left_out="the file has a batch's requests only; give the file of responses, too")
+
+    def _answers(self, row: Row, *names: str) -> bool:
+        """Whether a row has a response, or the error in its place."""
+        answers = any(name in row for name in names)
+        self._asked, self._answered = self._asked or not answers, self._answered or answers
+        return answers
+
     def read(self, row: Row) -> Iterable[Exchange]:
-        if "response" not in row:
+        if not self._answers(row, "response"):
             return ()
         name = read_text(row.get("custom_id"), "custom_id")
         response = row.get("response")
@@ -93,7 +108,7 @@ class AnthropicBatch(Batch):
         return "custom_id" in row and (isinstance(row.get("result"), dict) or isinstance(row.get("params"), dict))
 
     def read(self, row: Row) -> Iterable[Exchange]:
-        if "result" not in row:
+        if not self._answers(row, "result"):
             return ()
         name = read_text(row.get("custom_id"), "custom_id")
         result = require_object(row["result"], "result")
@@ -121,7 +136,7 @@ class GeminiBatch(Batch):
         )
 
     def read(self, row: Row) -> Iterable[Exchange]:
-        if not {"response", "error"} & row.keys():
+        if not self._answers(row, "response", "error"):
             return ()
         name = read_label(row, "key")
         if not row.get("response"):

@@ -28,13 +28,19 @@ class SGLangLog(Format):
     name = "sglang"
     title = "SGLang request log"
 
+    def __init__(self) -> None:
+        self._begun: set[str] = set()
+
     @staticmethod
     def looks_like(row: Row) -> bool:
         return str(row.get("event")).startswith("request.") and "rid" in row
 
     def read(self, row: Row) -> Iterable[Exchange]:
+        name = read_label(row, "rid")
         if row.get("event") != "request.finished":
+            self._begun.add(name)
             return ()
+        self._begun.discard(name)
         request = require_object(row.get("obj"), "obj")
         response = require_object(row.get("out"), "out")
         for fields, ids in ((request, "input_ids"), (response, "output_ids")):
@@ -43,7 +49,11 @@ class SGLangLog(Format):
                 raise ValueError(f"{name} is not in the log; log with --log-requests-level 3")
             if _is_cut(fields[name]):
                 raise ValueError(f"{name} is cut in the middle; log with --log-requests-level 3")
-        return read_exchanges(request, response, read_label(row, "rid"))
+        return read_exchanges(request, response, name)
+
+    def end(self) -> Iterable[Exchange]:
+        for name in sorted(self._begun):
+            yield Exchange("", "", name, left_out="the log has request.received and not request.finished")
 
 
 def _is_cut(value: Any) -> bool:

@@ -6,6 +6,13 @@
   (traceloop/openllmetry, packages/opentelemetry-semantic-conventions-ai).
 - OpenInference: llm.input_messages.0.message.role, ..., llm.output_messages.0.message.content
   (Arize-ai/openinference, spec/semantic_conventions.md).
+- Older events of the GenAI conventions: gen_ai.content.prompt and gen_ai.content.completion, or one for each message:
+  gen_ai.user.message, ..., gen_ai.choice.
+- Phoenix's tables of spans, with columns as attributes.llm.input_messages (Arize-ai/phoenix, get_spans_dataframe).
+- Vercel's AI SDK: ai.prompt.messages, ai.response.text, ai.response.toolCalls (vercel/ai, content/docs/03-ai-sdk-core/
+  60-telemetry.mdx).
+- MLflow's traces: mlflow.spanInputs and mlflow.spanOutputs of spans of type CHAT_MODEL or LLM (mlflow/mlflow,
+  mlflow/tracing/constant.py).
 - OTLP's JSON nests spans and writes attributes as lists of keys and typed values
   (open-telemetry/opentelemetry-proto, docs/specification.md#json-protobuf-encoding).
 """
@@ -28,8 +35,11 @@ _MARKS = (
     "gen_ai.prompt.0.content",
     "llm.input_messages.0.message.role",
     "llm.prompts.0.content",
+    "llm.input_messages",
+    "ai.prompt.messages",
+    "mlflow.spanInputs",
 )
-_READ = ("gen_ai.input.messages", "gen_ai.prompt", "llm.input_messages", "llm.prompts")
+_READ = ("gen_ai.input.messages", "gen_ai.prompt", "llm.input_messages", "llm.prompts", "ai.prompt.messages")
 _WRITTEN = ("gen_ai.output.messages", "gen_ai.completion", "llm.output_messages", "llm.completions")
 _COUNTS = {
     "prompt_tokens": ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt"),
@@ -50,7 +60,20 @@ class Spans(Format):
             return True
         return any(mark in attributes for attributes in _attribute_sets(row) for mark in _MARKS)
 
+    def __init__(self) -> None:
+        self._found = False
+
     def read(self, row: Row) -> Iterable[Exchange]:
+        for exchange in self._exchanges(row):
+            self._found = True
+            yield exchange
+
+    def end(self) -> Iterable[Exchange]:
+        if not self._found:
+            yield Exchange("", "", left_out="no span has the messages that a model read and wrote; record its content")
+
+    @staticmethod
+    def _exchanges(row: Row) -> Iterator[Exchange]:
         for span in _spans(row):
             name = next((label for key in ("spanId", "span_id", "id") if (label := read_label(span, key))), "")
             for attributes in _attribute_sets(span):
@@ -58,10 +81,13 @@ class Spans(Format):
 
 
 def _exchanges(attributes: Row, name: str) -> Iterator[Exchange]:
+    if "mlflow.spanInputs" in attributes:
+        yield from _mlflow(attributes, name)
+        return
     request = next((found for key in _READ if (found := _messages(attributes, key))), None)
     if request is None:
         return
-    written = next((found for key in _WRITTEN if (found := _messages(attributes, key))), None)
+    written = next((found for key in _WRITTEN if (found := _messages(attributes, key))), None) or _vercel(attributes)
     if written is None:
         raise ValueError("the span has what the model read and not what it wrote; record the messages of its output")
     body: Row = {
@@ -74,7 +100,9 @@ def _exchanges(attributes: Row, name: str) -> Iterator[Exchange]:
         body["response_format"] = {"type": "json_object"}
     system = _value(attributes.get("gen_ai.system_instructions"))
     body |= {"messages": request} if isinstance(request, list) else {"prompt": request}
-    body |= {"system": system, "tools": _value(attributes.get("gen_ai.tool.definitions"))}
+    invocation = _value(attributes.get("llm.invocation_parameters"))
+    body = (invocation if isinstance(invocation, dict) else {}) | body
+    body |= {"system": system, "tools": _tools(attributes)}
     counts = {
         ours: next((attributes[key] for key in keys if key in attributes), None) for ours, keys in _COUNTS.items()
     }
@@ -85,10 +113,39 @@ def _exchanges(attributes: Row, name: str) -> Iterator[Exchange]:
             yield replace(exchange, usage=usage)
 
 
+def _mlflow(attributes: Row, name: str) -> Iterable[Exchange]:
+    """The exchanges of a span of MLflow; none for chains and tools, which repeat what is in a model's span."""
+    if _value(attributes.get("mlflow.spanType")) not in ("CHAT_MODEL", "LLM"):
+        return ()
+    return read_exchanges(_value(attributes["mlflow.spanInputs"]), _value(attributes.get("mlflow.spanOutputs")), name)
+
+
+def _vercel(attributes: Row) -> Any:
+    """The message that a span of Vercel's AI SDK has in several attributes; None if it has none."""
+    message = {
+        "content": attributes.get("ai.response.text"),
+        "reasoning": attributes.get("ai.response.reasoning"),
+        "tool_calls": _value(attributes.get("ai.response.toolCalls")),
+    }
+    return [{"role": "assistant"} | message] if any(message.values()) else None
+
+
+def _tools(attributes: Row) -> list[Any]:
+    """The tools that the model was offered, under the names of each convention."""
+    listed = _value(attributes.get("gen_ai.tool.definitions")) or _value(attributes.get("ai.prompt.tools"))
+    tools = [_value(tool) for tool in listed] if isinstance(listed, list) else []
+    tools += [_value(tool.get("tool", {}).get("json_schema")) for tool in _numbered(attributes, "llm.tools")]
+    for function in _numbered(attributes, "llm.request.functions"):
+        about = {key: _value(value) if key == "parameters" else value for key, value in function.items()}
+        tools.append({"type": "function", "function": about})
+    return [tool for tool in tools if tool]
+
+
 def _spans(row: Row) -> Iterator[Row]:
     """The spans and log records in an export, or the row itself."""
     nested = ("resourceSpans", "scopeSpans", "spans", "resourceLogs", "scopeLogs", "logRecords")
     inner = [each for name in nested if isinstance(row.get(name), list) for each in row[name] if isinstance(each, dict)]
+    inner += [row["data"]] if isinstance(row.get("data"), dict) and "spans" in row["data"] else []
     if not inner:
         yield row
     for each in inner:
@@ -97,14 +154,46 @@ def _spans(row: Row) -> Iterator[Row]:
 
 def _attribute_sets(span: Row) -> Iterator[Row]:
     """The attributes of a span and of its events, each as a flat object; those of the span may be its own fields."""
-    for holder in (span, *(event for event in span.get("events") or () if isinstance(event, dict))):
-        attributes = holder.get("attributes")
-        if isinstance(attributes, list):
-            attributes = {each.get("key"): _typed(each.get("value")) for each in attributes if isinstance(each, dict)}
-        if isinstance(attributes, dict):
-            yield _flat(attributes)
-        elif any(key in holder for key in _MARKS):
-            yield holder
+    events = span.get("events")
+    events = [event for event in events if isinstance(event, dict)] if isinstance(events, list) else []
+    if told := _told_by_events(events):
+        yield (_attributes(span) or {}) | told
+        return
+    for holder in (span, *events):
+        attributes = _attributes(holder)
+        if attributes is not None:
+            yield attributes
+
+
+def _attributes(holder: Row) -> Row | None:
+    """The flat attributes of a span or an event, which a table has as columns of their own; None if it has none."""
+    attributes = holder.get("attributes")
+    if isinstance(attributes, list):
+        attributes = {each.get("key"): _typed(each.get("value")) for each in attributes if isinstance(each, dict)}
+    if isinstance(attributes, dict):
+        return _flat(attributes)
+    columns = {key.removeprefix("attributes."): value for key, value in holder.items() if key.startswith("attributes.")}
+    return columns or (holder if any(key in holder for key in _MARKS) else None)
+
+
+def _told_by_events(events: list[Row]) -> Row:
+    """Prompt and answer as attributes, if a span has them in several events; empty if it has not."""
+    told: Row = {}
+    for event in events:
+        kind, attributes = str(event.get("name")), _attributes(event) or {}
+        role = kind.removeprefix("gen_ai.").removesuffix(".message")
+        if kind in ("gen_ai.content.prompt", "gen_ai.content.completion"):
+            told |= attributes
+        elif kind == "gen_ai.choice":
+            message = _value(attributes.get("message"))
+            message = message if isinstance(message, dict) else {"content": attributes.get("content", message)}
+            told.setdefault("gen_ai.output.messages", []).append({"role": "assistant"} | message)
+        elif kind == f"gen_ai.{role}.message":
+            message = {key: _value(value) if key == "tool_calls" else value for key, value in attributes.items()}
+            told.setdefault("gen_ai.input.messages", []).append(
+                {"role": role, "tool_call_id": message.get("id")} | message
+            )
+    return told
 
 
 def _flat(attributes: Row, prefix: str = "") -> Row:
@@ -134,17 +223,46 @@ def _value(value: Any) -> Any:
 
 def _messages(attributes: Row, name: str) -> Any:
     """The messages under a name: a list, JSON text, plain text, or attributes with numbered names; None for none."""
+    default = "assistant" if name in _WRITTEN else "user"
     if name in attributes:
-        return _value(attributes[name])
+        value = _value(attributes[name])
+        if isinstance(value, list) and all(isinstance(each, dict) for each in value):
+            return [{"role": default} | _from_table(each) for each in value]
+        return value
+    return [{"role": default} | _message(fields) for fields in _numbered(attributes, name)] or None
+
+
+def _from_table(fields: Row) -> Row:
+    """A message that OpenInference has as an object or with dotted names; any other message as it is."""
+    if not any(key == "message" or key.startswith("message.") for key in fields):
+        return fields
+    message: Row = {}
+    inner = fields.get("message")
+    for key, value in (inner if isinstance(inner, dict) else _flat(fields)).items():
+        if value is not None:
+            _put(message, key.removeprefix("message.").split("."), value)
+    for calls in [message.get("tool_calls")]:
+        if isinstance(calls, list):
+            message["tool_calls"] = [_call_from_table(call) for call in calls]
+    return _message(message)
+
+
+def _call_from_table(call: Any) -> Any:
+    nested: Row = {}
+    for key, value in _flat(call).items() if isinstance(call, dict) else ():
+        _put(nested, key.split("."), value)
+    return nested or call
+
+
+def _numbered(attributes: Row, name: str) -> list[Row]:
+    """The objects whose fields are attributes with numbered names: name.0.field, name.0.other, name.1.field."""
     numbered: dict[int, Row] = {}
     for key, value in attributes.items():
         rest = key.removeprefix(f"{name}.")
         index, _, path = rest.partition(".")
         if rest != key and index.isdigit() and path:
             _put(numbered.setdefault(int(index), {}), path.removeprefix("message.").split("."), value)
-    messages = [_message(numbered[index]) for index in sorted(numbered)]
-    default = "assistant" if name in _WRITTEN else "user"
-    return [{"role": default} | message for message in messages] or None
+    return [numbered[index] for index in sorted(numbered)]
 
 
 def _put(into: Row, path: list[str], value: Any) -> None:

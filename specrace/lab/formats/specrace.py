@@ -23,7 +23,7 @@ class SpecraceFormat(Format):
     @staticmethod
     def looks_like(row: Row) -> bool:
         return (bool({"prompt_ids", "output_ids"} & row.keys()) or {"prompt", "output"} <= row.keys()) and (
-            "type" not in row
+            "type" not in row and "request_type" not in row
         )
 
     def read(self, row: Row) -> Iterable[Exchange]:
@@ -39,8 +39,8 @@ class SpecraceFormat(Format):
             for exchange in read_exchanges(request, row["output"], name, category):
                 yield replace(exchange, parameters=parameters_of(row) | dict(exchange.parameters))
         else:
-            prompt, output = (read_text(row[key], key) for key in ("prompt", "output"))
-            yield Exchange(prompt, output, name, category, parameters=parameters_of(row))
+            question, answer = (read_text(row[key], key) for key in ("prompt", "output"))
+            yield Exchange(question, answer, name, category, parameters=parameters_of(row))
 
 
 def _require(row: Row, names: tuple[str, str], hint: str) -> None:

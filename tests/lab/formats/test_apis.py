@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -293,3 +294,130 @@ def test_json_that_the_model_wrote_stays_text(text: str) -> None:
 def test_a_prompt_with_more_than_text_is_refused(content: Any) -> None:
     with pytest.raises(ValueError, match="only text can be scored"):
         only({"messages": [{"role": "user", "content": content}]}, CHAT)
+
+
+def test_choices_together_have_the_tokens_that_the_usage_counts() -> None:
+    usage = {"prompt_tokens": 3, "completion_tokens": 80, "completion_tokens_details": {"reasoning_tokens": 50}}
+    response = {"choices": [{"message": {"content": text}} for text in "bc"], "usage": usage}
+    first, second = read_exchanges([ASK], response, "r")
+    assert (first.usage, second.usage) == (Usage(3, None, 50), Usage(3, None, None))
+
+
+EVENTS = [{"choices": [{"index": 0, "delta": {"content": part}}]} for part in ("b", "c")]
+
+
+@pytest.mark.parametrize(
+    ("response", "text"),
+    [
+        ("".join(f"data: {json.dumps(event)}\n\n" for event in EVENTS) + "data: [DONE]\n\n", "bc"),
+        ([{"response": f"data: {json.dumps(event)}\n\n"} for event in EVENTS] + [{"response": "data: [DONE]"}], "bc"),
+        ('{"message": {"content": "b"}, "done": false}\n{"message": {"content": "c"}, "done": true}\n', "bc"),
+        ([{"token": {"text": "b"}, "generated_text": None}, {"token": {"text": "c"}, "generated_text": "bc"}], "bc"),
+        ([{"content": "b", "stop": False}, {"content": "c", "stop": True, "tokens_predicted": 2}], "bc"),
+        ([{"generation": "b", "generation_token_count": 1}, {"generation": "c", "generation_token_count": 2}], "bc"),
+        ([{"outputText": text, "totalOutputTextTokenCount": None} for text in "bc"], "bc"),
+        ("data: the mean is 3", "data: the mean is 3"),
+        ('{"content": "b"}', "b"),
+        ({"messages": [{"role": "assistant", "content": "b"}]}, "b"),
+        ({"content": "b", "tokens_predicted": 1, "stop": True, "prompt": "a"}, "b"),
+        ({"generated_text": [ASK, {"role": "assistant", "content": "b"}]}, "b"),
+        ({"outputs": [{"role": "assistant", "content": "b"}], "output": []}, "b"),
+    ],
+)
+def test_a_response_is_joined_of_its_pieces(response: Any, text: str) -> None:
+    assert answer(response) == {"role": "assistant", "content": text}
+
+
+@pytest.mark.parametrize(
+    ("message", "key", "value"),
+    [
+        (
+            {"tool_plan": "hm", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]},
+            "reasoning_content",
+            "hm",
+        ),
+        ({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}]}, "reasoning_content", "hm"),
+        ({"tool_calls": [{"type": "custom", "custom": {"name": "f", "input": "ls"}}]}, "tool_calls", "ls"),
+        ({"tool_calls": [{"toolCallId": "c", "toolName": "f", "args": {"x": 1}}]}, "tool_calls", {"x": 1}),
+        ({"content": [{"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}]}, "tool_calls", {"x": 1}),
+    ],
+)
+def test_reasoning_and_calls_have_many_names(message: Any, key: str, value: Any) -> None:
+    found = answer({"choices": [{"message": {"role": "assistant"} | message}]})[key]
+    assert (found if key == "reasoning_content" else found[0]["function"]["arguments"]) == value
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"cachedContent": "c/1"}, "cached prompt"),
+        ({"suffix": "z"}, "filled in the middle"),
+        ({"image_data": ["x"]}, "image"),
+        ({"images": ["x"]}, "image"),
+        ({"context": [1, 2]}, "turns before"),
+    ],
+)
+@pytest.mark.parametrize("prompt", [{"prompt": "a"}, {"messages": [ASK]}, {"text": "a"}])
+def test_a_prompt_of_which_a_part_is_elsewhere_is_refused(prompt: Any, more: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        only(prompt | more, "b")
+    assert only(prompt | dict.fromkeys(more), "b").output
+
+
+@pytest.mark.parametrize(
+    ("response", "reason"),
+    [
+        (
+            {"object": "response", "previous_response_id": "r", "output": [{"role": "assistant", "content": "b"}]},
+            "kept by",
+        ),
+        ({"promptFeedback": {"blockReason": "OTHER"}}, r"the prompt was blocked \(OTHER\)"),
+        ({"content": "b", "stop": True, "truncated": True}, "the server truncated the prompt"),
+        ({"status_code": 500, "body": {"error": {"message": "x"}}}, "the request failed"),
+        ({"object": "list", "data": [{"embedding": [0.5]}]}, "is an embedding"),
+        ({"choices": [{"delta": {"content": "b"}}]}, "one chunk of a stream"),
+        ({"generated_text": [ASK]}, "does not end with a message"),
+    ],
+)
+def test_a_response_that_is_no_whole_answer_says_what_it_is(response: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        only({"messages": [ASK]}, response)
+
+
+BEGUN = {"role": "assistant", "content": "The b"}
+
+
+@pytest.mark.parametrize(
+    ("request_body", "response"),
+    [
+        ({"model": "ours"}, {"type": "message", "role": "assistant", "content": "ell", "stop_reason": "end_turn"}),
+        ({"continue_final_message": True, "echo": True}, {"choices": [{"message": {"content": "The bell"}}]}),
+    ],
+)
+def test_a_prefill_is_known_by_the_answer_too(request_body: Any, response: Any) -> None:
+    exchange = only({"messages": [ASK, BEGUN]} | request_body, response)
+    assert (exchange.prompt, exchange.prefill, exchange.output) == (
+        [ASK],
+        "The b",
+        {"role": "assistant", "content": "ell"},
+    )
+
+
+@pytest.mark.parametrize("text", ["ell", "The bell"])
+def test_a_prefix_may_be_repeated_by_the_answer(text: str) -> None:
+    exchange = only({"messages": [ASK, BEGUN | {"prefix": True}]}, {"choices": [{"message": {"content": text}}]})
+    assert (exchange.prefill, exchange.output) == ("The b", {"role": "assistant", "content": "ell"})
+
+
+def test_messages_as_a_prompt_keep_the_tools_beside_them() -> None:
+    assert only({"prompt": [ASK], "tools": [TOOL]}, "b").tools == [TOOL]
+
+
+@pytest.mark.parametrize("body", [{"contents": [{"parts": [{"text": "a"}]}]}, {"message": "a", "chat_history": []}])
+def test_a_turn_without_a_role_is_the_users(body: Any) -> None:
+    prompt = only(body, {"candidates": [{"content": {"parts": [{"text": "b"}]}}]}).prompt
+    assert prompt == [ASK]
+
+
+def test_a_preamble_is_the_system_prompt_of_a_first_turn() -> None:
+    assert only({"message": "a", "preamble": "s"}, "b").prompt == [{"role": "system", "content": "s"}, ASK]

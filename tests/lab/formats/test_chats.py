@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from specrace.lab.formats.chats import OpenAIChat, ShareGPT
+from specrace.lab.formats.chats import Completions, LMEval, OpenAIChat, ShareGPT
 
 USER, ANSWER = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
 
@@ -57,3 +57,51 @@ def test_an_unreadable_conversation_is_reported(messages: Any, reason: str) -> N
 def test_an_unknown_speaker_is_reported() -> None:
     with pytest.raises(ValueError, match="a turn is from narrator; known are human"):
         list(ShareGPT().read({"conversations": [{"from": "narrator", "value": "a"}]}))
+
+
+HUMAN, GPT = {"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}
+
+
+@pytest.mark.parametrize("row", [{"conversations": [[HUMAN, GPT]]}, {"items": [HUMAN, GPT]}, {"data": ["a", "b"]}])
+def test_turns_are_unpacked(row: Any) -> None:
+    assert ShareGPT.looks_like(row)
+    (only,) = ShareGPT().read(row)
+    assert (only.prompt, only.output) == ([USER], ANSWER)
+
+
+@pytest.mark.parametrize("row", [{"items": [{"id": 1}]}, {"data": [1, 2]}, {"data": {}}])
+def test_items_and_data_of_other_kinds_are_no_conversations(row: Any) -> None:
+    assert not ShareGPT.looks_like(row)
+
+
+@pytest.mark.parametrize("name", ["images", "image", "videos", "audios"])
+def test_a_picture_beside_the_conversation_is_reported(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} stands beside the conversation"):
+        list(ShareGPT().read({"conversations": [HUMAN, GPT], name: ["x.png"]}))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "a", "chosen": [USER, ANSWER], "rejected": [USER, ANSWER]},
+        {"prompt": [USER], "chosen": [ANSWER], "rejected": [ANSWER]},
+        {"conversations": [HUMAN], "chosen": GPT, "rejected": GPT},
+        {"chosen": [USER, ANSWER], "rejected": [USER, ANSWER]},
+    ],
+)
+def test_the_chosen_answer_is_scored(row: Any) -> None:
+    (only,) = Completions().read(row)
+    assert (only.prompt, only.output) == ([USER], ANSWER)
+
+
+def test_a_preference_may_be_two_texts() -> None:
+    text = "\n\nHuman: a\n\nAssistant: b\n\nHuman: c\n\nAssistant: d"
+    (only,) = Completions().read({"chosen": text, "rejected": text})
+    assert (only.prompt, only.output) == (text.removesuffix(" d"), " d")
+    with pytest.raises(ValueError, match="have no prompt beside them"):
+        list(Completions().read({"chosen": "a b", "rejected": "a c"}))
+
+
+def test_a_repeated_sample_has_several_answers() -> None:
+    row = {"doc_id": 1, "arguments": [["a", {}]], "resps": [["b", "c"]]}
+    assert [exchange.output for exchange in LMEval().read(row)] == ["b", "c"]

@@ -85,3 +85,15 @@ def test_aiperf_may_log_streamed_token_ids() -> None:
 def test_an_unreadable_row_is_reported(reader: Any, row: Any, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         list(reader.read(row))
+
+
+def test_langfuse_may_quote_an_answer_with_escapes() -> None:
+    (exchange,) = Langfuse().read(observation(json.dumps(MESSAGES), json.dumps("b\nc")))
+    assert exchange.output == {"role": "assistant", "content": "b\nc"}
+
+
+def test_the_instructions_of_a_litellm_response_are_its_system_prompt() -> None:
+    output = [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "b"}]}]
+    row = {"call_type": "aresponses", "messages": "a", "response": {"object": "response", "output": output}}
+    (exchange,) = LiteLLM().read(row | {"model_parameters": {"instructions": "s"}})
+    assert exchange.prompt == [{"role": "system", "content": "s"}, *MESSAGES]

@@ -393,6 +393,81 @@ SHAPES: dict[str, Callable[[Path], list[Path]]] = {
             "proxy_server_request": json.dumps({"model": "m", "messages": messages}),
         },
     ),
+    "braintrust": _each(
+        "braintrust",
+        lambda name, messages, answer: [
+            {"id": "t", "span_attributes": {"type": "task"}, "input": messages, "output": answer},
+            {
+                "id": name,
+                "span_attributes": {"name": "Chat Completion", "type": "llm"},
+                "input": messages,
+                "output": [{"index": 0, "message": _reply(answer), "finish_reason": "stop"}],
+                "metadata": {"model": "m"},
+            },
+        ],
+    ),
+    "datadog": _each(
+        "datadog",
+        lambda name, messages, answer: [
+            {"span_id": "w", "meta": {"kind": "workflow", "input": {"value": "?"}, "output": {"value": answer}}},
+            {
+                "span_id": name,
+                "meta": {"kind": "llm", "input": {"messages": messages}, "output": {"messages": [_reply(answer)]}},
+            },
+        ],
+    ),
+    "weave": _each(
+        "weave",
+        lambda name, messages, answer: [
+            {"id": "w", "op_name": "weave:///e/p/op/ask:v0", "inputs": {"messages": messages}, "output": answer},
+            {
+                "id": name,
+                "op_name": "weave:///e/p/op/openai.chat.completions.create:v0",
+                "inputs": {"model": "m", "messages": messages},
+                "output": _answer(answer),
+            },
+        ],
+    ),
+    "opentelemetry phoenix": _each(
+        "phoenix",
+        lambda name, messages, answer: {
+            "context.span_id": name,
+            "attributes.llm.input_messages": [
+                {f"message.{key}": value for key, value in message.items()} for message in messages
+            ],
+            "attributes.llm.output_messages": [{"message.role": "assistant", "message.content": answer}],
+        },
+    ),
+    "opentelemetry mlflow": _each(
+        "mlflow",
+        lambda name, messages, answer: {
+            "info": {"trace_id": name},
+            "data": {
+                "spans": [
+                    {"span_id": "a", "attributes": {"mlflow.spanType": '"AGENT"', "mlflow.spanInputs": '{"q": "?"}'}},
+                    {
+                        "span_id": name,
+                        "attributes": {
+                            "mlflow.spanType": '"CHAT_MODEL"',
+                            "mlflow.spanInputs": json.dumps({"messages": messages}),
+                            "mlflow.spanOutputs": json.dumps(_answer(answer)),
+                        },
+                    },
+                ]
+            },
+        },
+    ),
+    "request-response events": _each(
+        "events",
+        lambda _, messages, answer: {
+            "request": {"messages": messages, "stream": True},
+            "response": "".join(
+                f"data: {json.dumps({'choices': [{'index': 0, 'delta': {'content': piece}}]})}\n\n"
+                for piece in (answer[:4], answer[4:])
+            )
+            + "data: [DONE]\n\n",
+        },
+    ),
     "langfuse quoted": _each(
         "quoted",
         lambda name, messages, answer: {

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from specrace.lab.formats.apis.answers import Answer, looks_like_answers, read_answers
+from specrace.lab.formats.apis.answers import Answer, is_anthropic, looks_like_answers, read_answers
 from specrace.lab.formats.apis.requests import Request, looks_like_request, read_request
 from specrace.lab.formats.base import Exchange, Message, Tokens
 
@@ -22,9 +22,11 @@ def read_exchanges(request: Any, response: Any, name: str, category: str = "") -
     if all(answer.prompt is not None for answer in answers):
         parsed = _parameters_only(request)
     elif request is None:
-        raise ValueError("this response has no token ids and no request; ask vLLM for return_token_ids")
+        raise ValueError(
+            "this response has no request and no token ids; log its request, too, or ask vLLM for return_token_ids"
+        )
     else:
-        parsed = read_request(request)
+        parsed = read_request(request, continues=is_anthropic(response))
     for answer in answers:
         yield _exchange(parsed, answer, name, category)
 
@@ -56,6 +58,8 @@ def _texts(request: Request, answer: Answer) -> tuple[Tokens | str | list[Messag
 
 def _exchange(request: Request, answer: Answer, name: str, category: str) -> Exchange:
     prompt, output = _texts(request, answer)
+    if isinstance(output, dict) and request.prefill and (request.repeats_prefill or request.parameters.get("echo")):
+        output = output | {"content": output["content"].removeprefix(request.prefill)}
     return Exchange(
         prompt,
         output,

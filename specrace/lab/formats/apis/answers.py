@@ -12,8 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from specrace.core.errors import shorten
-from specrace.lab.formats.apis.messages import MessageReader, is_message, merge_answer, role_of
-from specrace.lab.formats.apis.streams import is_stream, join_stream
+from specrace.lab.formats.apis.messages import (
+    MessageReader,
+    is_assistants,
+    is_message,
+    merge_answer,
+    reasoning_text,
+)
+from specrace.lab.formats.apis.streams import is_stream, join_stream, parse_events
 from specrace.lab.formats.base import (
     NO_USAGE,
     Message,
@@ -54,16 +60,20 @@ class Answer:
 def looks_like_answers(value: Any) -> bool:
     """Whether a value is a response, a message, or an object or JSON text that holds one of them."""
     if isinstance(value, str):
-        return parse_nested(value, looks_like_answers) is not value
+        return parse_events(value) is not None or parse_nested(value, looks_like_answers) is not value
     if isinstance(value, list):
         return bool(value) and (is_stream(value) or all(map(looks_like_answers, value)))
     if not isinstance(value, dict):
         return False
     if any(isinstance(value.get(name), list) for name in _LISTS) or is_bare_message(value):
         return True
-    if any(is_message(each) and role_of(each) == "assistant" for each in (value, value.get("message") or {})):
+    if is_assistants(value) or is_assistants(value.get("message")):
         return True
     if value.get("type") in _ITEMS or isinstance(value.get("output"), list | dict):
+        return True
+    if _is_llama_cpp(value) or _written_messages(value) or "promptFeedback" in value:
+        return True
+    if isinstance(value.get("generated_text"), list):
         return True
     if any(isinstance(value.get(name), str) for name in _TEXTS) or isinstance(value.get("output_ids"), list):
         return True
@@ -75,20 +85,56 @@ def is_bare_message(value: object) -> bool:
     return isinstance(value, dict) and "content" in value and value.keys() <= _MESSAGE
 
 
+def _is_llama_cpp(body: Row) -> bool:
+    return isinstance(body.get("content"), str) and ("tokens_predicted" in body or "stop" in body)
+
+
+def _written_messages(body: Row) -> list[Any]:
+    """The messages in a response that has nothing but messages of the assistant under `messages`, as tracers do."""
+    messages = body.get("messages")
+    return messages if isinstance(messages, list) and all(map(is_assistants, messages)) else []
+
+
+def is_error(value: object) -> bool:
+    """Whether a value is the error that an API answers with; a model itself may write JSON with an `error`."""
+    error = value.get("error") if isinstance(value, dict) else None
+    return isinstance(error, dict) and isinstance(error.get("message"), str)
+
+
+def is_anthropic(response: object) -> bool:
+    """Whether a response is a message of Anthropic's API, which continues a message that ends the request."""
+    response = parse_nested(response, lambda parsed: isinstance(parsed, dict))
+    if not isinstance(response, dict):
+        return False
+    if response.get("type") == "message" and "stop_reason" in response:
+        return True
+    return any(is_anthropic(response[name]) for name in _WRAPPERS if isinstance(response.get(name), dict))
+
+
 def read_answers(value: object) -> list[Answer]:
     """The answers of a response: one for each of its choices. Raises ValueError."""
     for _ in range(_MAX_WRAPPERS):
-        value = parse_nested(value, looks_like_answers)
+        events = parse_events(value) if isinstance(value, str) else None
+        value = (
+            parse_nested(value, lambda parsed: looks_like_answers(parsed) or is_error(parsed))
+            if events is None
+            else events
+        )
         if not isinstance(value, dict) or _is_answer(value):
             break
         value = next((value[name] for name in _WRAPPERS if looks_like_answers(value.get(name))), value)
     if isinstance(value, list):
-        return _from_list(value)
+        return _from_list(_sent(value))
     if isinstance(value, str):
         return [Answer(read_text(value, "the output"))]
     body = require_object(value, "the response")
     usage = read_usage(body)
-    return [replace(answer, usage=_together(answer.usage, usage)) for answer in _from_body(body)]
+    answers = list(_from_body(body))
+    if len(answers) == 1:
+        return [replace(answers[0], usage=_together(answers[0].usage, usage))]
+    # The usage counts the tokens of all choices together, so no choice can be compared with it.
+    counts = [Usage(usage.prompt, None, None if number else usage.reasoning) for number in range(len(answers))]
+    return [replace(answer, usage=_together(answer.usage, of)) for answer, of in zip(answers, counts, strict=True)]
 
 
 def _is_answer(body: Row) -> bool:
@@ -96,6 +142,15 @@ def _is_answer(body: Row) -> bool:
     if any(name in body for name in (*_LISTS, "output", "content", "message", "output_ids")):
         return True
     return any(isinstance(body.get(name), str) and not looks_like_answers(body[name]) for name in _TEXTS)
+
+
+def _sent(value: list[Any]) -> list[Any]:
+    """The chunks of a stream whose text genai-perf logs in pieces, as {"response": text}; any other list as it is."""
+    sent = [each["response"] for each in value if isinstance(each, dict) and each.keys() == {"response"}]
+    texts = [text for text in sent if isinstance(text, str)]
+    if not texts or len(texts) != len(value):
+        return value
+    return parse_events("\n".join(texts)) or value
 
 
 def _from_list(value: list[Any]) -> list[Answer]:
@@ -113,8 +168,17 @@ def _from_list(value: list[Any]) -> list[Answer]:
 
 
 def _from_body(body: Row) -> Iterable[Answer]:
-    if isinstance(body.get("error"), dict | str) and body["error"] and not body.get("choices"):
+    inner = body["body"] if isinstance(body.get("body"), dict) else {}
+    error = body.get("error") or inner.get("error")
+    if isinstance(error, dict | str) and not body.get("choices"):
         raise ValueError("the request failed; there is no output")
+    feedback = body.get("promptFeedback")
+    if isinstance(feedback, dict) and not body.get("candidates"):
+        raise ValueError(f"the prompt was blocked ({shorten(feedback.get('blockReason'), 40)}); there is no output")
+    if body.get("object") == "response" and body.get("previous_response_id"):
+        raise ValueError("the turns before this request are kept by the server (previous_response_id), not in the log")
+    if body.get("truncated") is True:  # llama.cpp's /completion
+        raise ValueError("the server truncated the prompt (truncated), so the model did not read what the log has")
     if "choices" in body:
         return _choices(body)
     if isinstance(body.get("candidates"), list):
@@ -124,7 +188,10 @@ def _from_body(body: Row) -> Iterable[Answer]:
         flat = [each for group in body["generations"] for each in (group if isinstance(group, list) else [group])]
         return [answer for each in flat for answer in read_answers(each)]
     if isinstance(body.get("outputs"), list):
-        return [_completion(body, require_object(each, "an output")) for each in body["outputs"]]
+        return [
+            _message_answer([each]) if is_message(each) else _completion(body, require_object(each, "an output"))
+            for each in body["outputs"]
+        ]
     if isinstance(body.get("results"), list):
         return [answer for each in body["results"] for answer in read_answers(each)]
     return [_single(body)]
@@ -142,14 +209,34 @@ def _single(body: Row) -> Answer:
     message = parse_nested(body.get("message"), looks_like_answers)
     if isinstance(message, dict):
         return _message_answer([{"role": "assistant"} | message])
+    if messages := _written_messages(body):
+        return _message_answer(messages)
     if body.get("output_ids") or body.get("token_ids"):
         return _completion(body, body)
+    if body.get("toolCalls"):  # Vercel's AI SDK
+        return _message_answer([{"role": "assistant", "content": body.get("text"), "tool_calls": body["toolCalls"]}])
+    if isinstance(body.get("generated_text"), list):
+        return _message_answer(_last_turn(body["generated_text"]))
     name = next((name for name in (*_TEXTS, "output", "content") if isinstance(body.get(name), str)), None)
     if name is None:
-        raise ValueError(f"the response has no output, but {shorten(', '.join(body) or 'nothing', 80)}")
-    if body.get("thinking") and name == "response":  # Ollama's /api/generate
-        return _message_answer([{"role": "assistant", "content": body[name], "thinking": body["thinking"]}])
+        if "embedding" in body or body.get("object") == "list":
+            raise ValueError("the response is an embedding, not a text; leave such requests out")
+        raise ValueError(f"the response has no output, but {shorten(', '.join(body), 80) or 'is empty'}")
+    if reasoning := reasoning_text(body):  # as Ollama's /api/generate does
+        return _message_answer([{"role": "assistant", "content": body[name], "reasoning": reasoning}])
+    if body.get("tokens") and name in ("content", "generated_text"):  # llama.cpp's return_tokens
+        return Answer(body[name], read_ids(body["tokens"], "tokens"))
     return Answer(read_text(body[name], name))
+
+
+def _last_turn(messages: list[Any]) -> list[Any]:
+    """The assistant's messages that end a conversation, as transformers' pipelines return it."""
+    first = len(messages)
+    while first and is_assistants(messages[first - 1]):
+        first -= 1
+    if first == len(messages):
+        raise ValueError("generated_text does not end with a message of the assistant")
+    return messages[first:]
 
 
 def _gemini(candidate: Row) -> Row:
@@ -173,6 +260,14 @@ def _choices(body: Row) -> Iterable[Answer]:
             yield _message_answer([{"role": "assistant"} | require_object(choice["message"], "message")])
         elif "text" in choice:
             yield Answer(read_text(choice["text"], "text"))
+        elif "delta" in choice:
+            raise ValueError(
+                "this is one chunk of a stream; write the chunks of a response as one list, with its request"
+            )
+        elif "turns" in choice:
+            raise ValueError(
+                "these are MT-bench's answers without questions; write the messages of each conversation in a line"
+            )
         else:
             raise ValueError("a choice has neither a message nor text")
 

@@ -83,6 +83,14 @@ def is_message(value: object) -> bool:
     return speaks and bool({"content", "value", "parts", "text", "tool_calls", "function_call"} & value.keys())
 
 
+def is_assistants(value: object) -> bool:
+    """Whether a value is a message of the assistant."""
+    try:
+        return isinstance(value, dict) and is_message(value) and role_of(value) == "assistant"
+    except ValueError:
+        return False
+
+
 def is_langchain(value: Row) -> bool:
     """Whether this is a message that LangChain serialised."""
     if value.get("lc") and isinstance(value.get("kwargs"), dict):
@@ -124,6 +132,8 @@ class MessageReader:
         calls = require_list(logged["tool_calls"], "tool_calls") if logged.get("tool_calls") else []
         if logged.get("function_call"):
             calls = [*calls, {"function": logged["function_call"]}]
+        if logged.get("images"):
+            raise ValueError("a message has an image; only text can be scored")
         if calls and "tool_calls" not in message:
             message["tool_calls"] = [tool_call(call) for call in calls]
 
@@ -146,7 +156,9 @@ class MessageReader:
         kind = part.get("type") or next(iter(part.keys() - {"thought", "thoughtSignature", "cache_control"}), None)
         known = _CALL_PARTS | _RESULT_PARTS | _REASONING_PARTS
         kind = next((name for name in known if name in part and not isinstance(part[name], str)), kind)
-        if kind in _CALL_PARTS:
+        if kind == "function" and "function" in part:  # PostHog's
+            message.setdefault("tool_calls", []).append(tool_call(part))
+        elif kind in _CALL_PARTS:
             message.setdefault("tool_calls", []).append(_part_call(_inner(part, kind)))
         elif kind in _RESULT_PARTS:
             results.append(self._result(_inner(part, kind)))
@@ -164,6 +176,8 @@ class MessageReader:
         content = content.get("reasoningText", content) if isinstance(content, dict) else content
         content = content if isinstance(content, dict) else {"text": content}
         names = ("thinking", "reasoning", "text", "content")
+        if isinstance(content.get("thinking"), list):  # Mistral's are parts again
+            content = {"text": result_text(content["thinking"])}
         text = next((content[name] for name in names if isinstance(content.get(name), str)), "")
         if text:
             message["reasoning_content"] = message.get("reasoning_content", "") + require_unicode("reasoning", text)
@@ -209,10 +223,11 @@ class MessageReader:
 def reasoning_text(message: Row) -> str:
     """The reasoning beside a message's content, or in a chunk of a streamed one; "" for none. Raises ValueError.
 
-    vLLM's server calls it `reasoning` (vllm/entrypoints/openai/chat_completion/protocol.py), Ollama `thinking`, other
-    servers and chat templates `reasoning_content`.
+    vLLM's server calls it `reasoning` (vllm/entrypoints/openai/chat_completion/protocol.py), Ollama `thinking`, Cohere
+    `tool_plan` (docs.cohere.com/v2/reference/chat), other servers and chat templates `reasoning_content`.
     """
-    reasoning = message.get("reasoning_content") or message.get("reasoning") or message.get("thinking")
+    names = ("reasoning_content", "reasoning", "thinking", "tool_plan")
+    reasoning = next((message[name] for name in names if message.get(name)), "")
     if not reasoning or isinstance(reasoning, list | dict):
         return ""
     return read_text(reasoning, "the reasoning of a message")
@@ -239,8 +254,12 @@ def tool_call(value: object) -> Row:
     """
     logged = require_object(value, "a tool call")
     function = logged.get("function")
-    if function is None and "name" in logged:
-        function = {"name": logged["name"], "arguments": logged.get("args", logged.get("arguments"))}
+    # OpenAI's custom tools take text; LangChain and OpenTelemetry have no inner object, Vercel's AI SDK other names.
+    inner = logged["custom"] if isinstance(logged.get("custom"), dict) else logged
+    name = inner.get("name", inner.get("toolName"))
+    if function is None and name is not None:
+        arguments = next((inner[key] for key in ("args", "arguments", "input") if key in inner), None)
+        function = {"name": name, "arguments": arguments}
     function = require_object(function, "the function of a tool call")
     arguments = function.get("arguments")
     if isinstance(arguments, str):
@@ -309,9 +328,9 @@ def _plain(value: Row) -> Row:
     if not value.get("lc") or not isinstance(value.get("kwargs"), dict):
         return value
     logged = dict(value["kwargs"])
-    kind = (
-        logged.get("type") or str((value.get("id") or [""])[-1]).removesuffix("Chunk").removesuffix("Message").lower()
-    )
+    path = value.get("id")
+    name = str(path[-1]) if isinstance(path, list) and path else ""
+    kind = logged.get("type") or name.removesuffix("Chunk").removesuffix("Message").lower()
     more = logged.get("additional_kwargs")
     if isinstance(more, dict):
         logged = {key: more[key] for key in ("tool_calls", "function_call", "reasoning_content") if more.get(key)} | {

@@ -56,13 +56,26 @@ _NESTED_PARAMETERS = (
 )
 _NO_PARAMETERS = {*_PROMPTS, *_NESTED_PARAMETERS, "tools", "functions", "system", "instructions", "systemInstruction"}
 _MAX_WRAPPERS = 4
+# Fields of a body that hold, or point to, what the model read besides the text.
+_ELSEWHERE = {
+    "cachedContent": "the model read a cached prompt that is not in the log",
+    "cached_content": "the model read a cached prompt that is not in the log",
+    "suffix": "the model filled in the middle, and how its prompt was put together is not in the log",
+    "images": "the prompt has an image; only text can be scored",
+    "image_data": "the prompt has an image; only text can be scored",
+    "video_data": "the prompt has a video; only text can be scored",
+    "audio_data": "the prompt has sound; only text can be scored",
+    "input_embeds": "the prompt is embeddings; only text and ids can be scored",
+    "multi_modal_data": "the prompt has an image or sound; only text can be scored",
+}
 
 
 @dataclass(frozen=True)
 class Request:
     """The prompt of a request with what else decides the output; the fields are those of `base.Exchange`.
 
-    `prefill`: the beginning of the answer, which the request wrote.
+    `prefill`: the beginning of the answer, which the request wrote. `repeats_prefill`: whether the answer may begin
+    with it again.
     """
 
     prompt: Tokens | str | list[Message]
@@ -72,6 +85,7 @@ class Request:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     prefill: str = ""
+    repeats_prefill: bool = False
 
 
 def looks_like_request(value: Any) -> bool:
@@ -95,8 +109,11 @@ def _holds_prompt(body: Row, name: str) -> bool:
     return isinstance(value, str) or (isinstance(value, list) and name in ("input", "prompt"))
 
 
-def read_request(value: object) -> Request:
-    """The request in a body, a list of messages, token ids, or text. Raises ValueError."""
+def read_request(value: object, *, continues: bool = False) -> Request:
+    """The request in a body, a list of messages, token ids, or text. Raises ValueError.
+
+    `continues`: whether the model is known to continue a message of the assistant that ends the request.
+    """
     for _ in range(_MAX_WRAPPERS):
         value = parse_nested(value, looks_like_request)
         if not isinstance(value, dict) or any(_holds_prompt(value, name) for name in _PROMPTS):
@@ -106,7 +123,8 @@ def read_request(value: object) -> Request:
         return Request(read_text(value, "the prompt"))
     if isinstance(value, list):
         return _from_list(value)
-    return _from_body(require_object(value, "the request"))
+    body = require_object(value, "the request")
+    return _from_body({"anthropic_version": ""} | body if continues else body)
 
 
 def _from_list(value: list[Any]) -> Request:
@@ -119,12 +137,24 @@ def _from_list(value: list[Any]) -> Request:
     return _chat({"messages": value}, value)
 
 
+def _require_whole(body: Row) -> None:
+    """Raise ValueError if the model read what the body only points to, or what is no text."""
+    for name, what in _ELSEWHERE.items():
+        if body.get(name):
+            raise ValueError(f"the request has {name}: {what}")
+    context = body.get("context")
+    if isinstance(context, list) and context and all(type(token) is int for token in context):
+        raise ValueError("the request has context: Ollama put the turns before it, as ids, in front of the prompt")
+
+
 def _from_body(body: Row) -> Request:
+    _require_whole(body)
     if isinstance(body.get("messages"), list):
         messages = body["messages"]
         return _chat(body, messages[0] if len(messages) == 1 and isinstance(messages[0], list) else messages)
     if isinstance(body.get("contents"), list):
-        return _chat(body, body["contents"])
+        # Gemini's API takes a content without a role for the user's.
+        return _chat(body, [{"role": "user"} | each if isinstance(each, dict) else each for each in body["contents"]])
     for name in ("prompt_token_ids", "input_ids"):
         if body.get(name):
             return Request(read_ids(body[name], name), parameters=parameters_of(body))
@@ -132,8 +162,10 @@ def _from_body(body: Row) -> Request:
         return _responses(body)
     name = next((name for name in _PROMPTS if body.get(name)), "")
     if not name:
-        raise ValueError(f"the request has no prompt, but {shorten(', '.join(body) or 'nothing', 80)}")
-    if name == "message" and isinstance(body.get("chat_history"), list):
+        if not body:
+            raise ValueError("the request has no prompt: it is empty or hidden; log it with its text")
+        raise ValueError(f"the request has no prompt, but {shorten(', '.join(body), 80)}")
+    if name == "message" and (body.get("chat_history") or body.get("preamble")):
         return _cohere(body)
     return _completion(body, body[name], name)
 
@@ -144,9 +176,11 @@ def _completion(body: Row, prompt: Any, name: str) -> Request:
     if isinstance(prompt, list):
         if len(prompt) > 1 and not all(type(token) is int for token in prompt) and not all(map(is_message, prompt)):
             raise ValueError("the request has several prompts; write a line for each")
+        if prompt and all(map(is_message, prompt)):
+            return _chat(body, prompt)
         return _with(_from_list(prompt), body)
     text = read_text(prompt, name)
-    system = body.get("system")
+    system = body.get("system") or body.get("system_prompt")
     if isinstance(system, str) and system and not body.get("raw"):
         messages = [{"role": "system", "content": system}, {"role": "user", "content": text}]
         return Request(messages, parameters=parameters_of(body))
@@ -174,7 +208,7 @@ def _responses(body: Row) -> Request:
 def _cohere(body: Row) -> Request:
     """A request of Cohere's first chat API: chat_history [{"role": "USER" | "CHATBOT", "message"}], message."""
     roles = {"CHATBOT": "assistant", "USER": "user", "SYSTEM": "system"}
-    turns = [require_object(turn, "a turn") for turn in body["chat_history"]]
+    turns = [require_object(turn, "a turn") for turn in require_list(body.get("chat_history") or [], "chat_history")]
     history = [
         {"role": roles.get(turn.get("role", ""), turn.get("role")), "content": turn.get("message")} for turn in turns
     ]
@@ -190,7 +224,9 @@ def _chat(body: Row, logged: list[Any]) -> Request:
     if system:
         messages = [*reader.read({"role": "system", "content": system}), *messages]
     prefill = ""
-    if _continues(body) and messages[-1]["role"] == "assistant" and len(messages) > 1:
+    # Mistral's answers repeat a prefix, DeepSeek's do not (docs.mistral.ai, api-docs.deepseek.com: prefix).
+    prefix = isinstance(logged[-1], dict) and logged[-1].get("prefix") is True
+    if (prefix or _continues(body)) and messages[-1]["role"] == "assistant" and len(messages) > 1:
         prefill = messages.pop()["content"]
     options = body.get("chat_template_kwargs")
     return Request(
@@ -201,6 +237,7 @@ def _chat(body: Row, logged: list[Any]) -> Request:
         parameters_of(body),
         tuple(reader.warnings),
         prefill,
+        prefix,
     )
 
 
@@ -212,7 +249,7 @@ def _continues(body: Row) -> bool:
 
 def _system(body: Row) -> Any:
     """The system prompt that stands beside the messages."""
-    names = ("system", "systemInstruction", "system_instruction", "system_prompt")
+    names = ("system", "systemInstruction", "system_instruction", "system_prompt", "instructions")
     system = next((body[name] for name in names if body.get(name)), None)
     if isinstance(system, dict):
         return system.get("parts") or system.get("content") or [system]

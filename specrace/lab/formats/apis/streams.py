@@ -5,15 +5,20 @@
 - Anthropic's events: message_start, content_block_start, content_block_delta, message_delta, ...
   (anthropics/anthropic-sdk-python, src/anthropic/types/raw_message_stream_event.py).
 - Responses API: the event response.completed has the whole response.
-- Gemini's and Ollama's chunks are responses whose texts follow one another.
+- Gemini's and Ollama's chunks are responses whose texts follow one another; so are those of Bedrock's InvokeModel for
+  Llama (`generation`) and Titan (`outputText`), of llama.cpp's /completion (`content`, `stop`), and TGI's (`token`).
+
+A stream may also be logged as the text that was sent: server-sent events, or an object a line.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from specrace.lab.formats.base import Row, require_list, require_object
+from specrace.lab.formats.base import Row, json_or_text, require_list, require_object
 
+# Names of a piece of text, and of a field that stands beside it in a chunk and not in a whole response.
+_TEXT_CHUNKS = {"generation": "generation_token_count", "outputText": "totalOutputTextTokenCount", "content": "stop"}
 _TEXT_FIELDS = ("content", "reasoning_content", "reasoning", "refusal", "thinking")
 
 
@@ -32,7 +37,28 @@ def _is_chunk(chunk: Row) -> bool:
         return True
     if isinstance(chunk.get("type"), str) and chunk["type"].startswith(("message_start", "content_block", "response.")):
         return True
-    return "candidates" in chunk or ("done" in chunk and ("message" in chunk or "response" in chunk))
+    return "candidates" in chunk or ("done" in chunk and ("message" in chunk or "response" in chunk)) or _is_text(chunk)
+
+
+def _is_text(chunk: Row) -> bool:
+    """Whether a chunk has a piece of plain text under a name that only streams have with these fields beside it."""
+    if isinstance(chunk.get("token"), dict) and "generated_text" in chunk:
+        return True
+    return any(isinstance(chunk.get(text), str) and beside in chunk for text, beside in _TEXT_CHUNKS.items())
+
+
+def parse_events(text: str) -> list[Row] | None:
+    """The chunks in the text of a stream; None for any other text, also for a single object."""
+    start = text.lstrip()[:6]
+    if not start.startswith(("data:", "event:", ":", "{")):
+        return None
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not start.startswith("{"):
+        lines = [line.removeprefix("data:").strip() for line in lines if line.startswith("data:")]
+    chunks = [json_or_text(line) for line in lines if line != "[DONE]"]
+    if len(chunks) < (2 if start.startswith("{") else 1) or not is_stream(chunks):
+        return None
+    return chunks
 
 
 def join_stream(chunks: list[Row]) -> Row:
@@ -46,7 +72,23 @@ def join_stream(chunks: list[Row]) -> Row:
         return _gemini(chunks)
     if any("done" in chunk for chunk in chunks):
         return _ollama(chunks)
+    if any(map(_is_text, chunks)):
+        return _texts(chunks)
     return _openai(chunks)
+
+
+def _texts(chunks: list[Row]) -> Row:
+    about: Row = {}
+    text, ids = "", list[Any]()
+    for chunk in chunks:
+        about |= {key: value for key, value in chunk.items() if value is not None}
+        token = chunk.get("token")
+        piece = token.get("text") if isinstance(token, dict) and not token.get("special") else None
+        text += next((chunk[name] for name in _TEXT_CHUNKS if isinstance(chunk.get(name), str)), piece or "")
+        ids += chunk["tokens"] if isinstance(chunk.get("tokens"), list) else []
+    whole = about.get("generated_text")
+    about = {key: value for key, value in about.items() if key not in (*_TEXT_CHUNKS, "token", "tokens")}
+    return about | {"generated_text": whole if isinstance(whole, str) else text} | ({"tokens": ids} if ids else {})
 
 
 def _openai(chunks: list[Row]) -> Row:
