@@ -258,8 +258,9 @@ class Endpoints:
         source = self._log_source(request, log, text)
         self._visitors.count_upload(address_of(request), 1)
         caller_left = threading.Event()
-        scorer, turn = self._worker.scorer, {"visitor": visitor_key(address_of(request)), "visit": _call(request)}
-        run = partial(scorer.run, task, limit_s=limit_s + log_routes.GRACE_S, stop=caller_left.is_set, **turn)
+        scorer, visitor = self._worker.scorer, visitor_key(address_of(request))
+        run = partial(scorer.run, task, limit_s=limit_s + log_routes.GRACE_S, stop=caller_left.is_set)
+        run = partial(run, visitor=visitor, visit=_call(request))
         if isinstance(source, Path):
             read = partial(log_routes.read_file, run, log_request, source)
         else:

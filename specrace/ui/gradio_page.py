@@ -7,7 +7,7 @@ import html
 import logging
 import shutil
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import anyio.to_thread
 import gradio as gr
@@ -199,8 +199,8 @@ def _documents(form: FormData) -> list[tuple[str, UploadFile]]:
     return [(name if name.strip(". ") else "unnamed", file) for name, file in zip(names, files, strict=True)]
 
 
-def _save(name: str, file: BinaryIO) -> str:
-    """Store a file in a folder that is named after its content, and return its path."""
+def _save(name: str, file: Any) -> str:
+    """Store an open file in a folder that is named after its content, and return its path."""
     folder = Path(get_upload_folder(), hashlib.file_digest(file, "sha256").hexdigest())
     folder.mkdir(exist_ok=True, parents=True)
     file.seek(0)

@@ -72,8 +72,8 @@ def log_routes(
             path = await stack.enter_async_context(stored_body(request, request.query_params.get("name", "")))
         except HTTPException as refusal:
             return PlainTextResponse(refusal.detail, refusal.status_code)
-        turn = {"visitor": visitor_key(address_of(request)), "visit": path.parent.name}
-        run = partial(scorer.run, task, limit_s=limit_s + GRACE_S, **turn)
+        visitor, visit = visitor_key(address_of(request)), path.parent.name
+        run = partial(scorer.run, task, limit_s=limit_s + GRACE_S, visitor=visitor, visit=visit)
         return AnswerLines(partial(_answer, log_request=log_request, path=path), run, scorer.threads, stack)
 
     return [Route(LOGS, answer, methods=["GET", "POST"]), Route(ADVICE, answer, methods=["POST"])]

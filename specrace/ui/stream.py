@@ -92,8 +92,8 @@ def recording_route(helper: HelperPool, visitors: Visitors) -> Route:
 
     async def read(request: Request, name: str, path: Path) -> bytes:
         page_left = threading.Event()
-        turn = {"visitor": visitor_key(address_of(request)), "visit": path.parent.name}
-        run = partial(helper.run, "recording", name, path, stop=page_left.is_set, **turn)
+        visitor, visit = visitor_key(address_of(request)), path.parent.name
+        run = partial(helper.run, "recording", name, path, stop=page_left.is_set, visitor=visitor, visit=visit)
         reading = asyncio.get_running_loop().run_in_executor(helper.threads, run)
         try:
             while not (await asyncio.wait({reading}, timeout=DISCONNECT_PERIOD_S))[0]:

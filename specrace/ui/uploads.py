@@ -20,6 +20,7 @@ from specrace.retrieval.limits import UPLOADS
 from specrace.retrieval.passages import Passage, embedded_text, fit_passages, split_passages
 from specrace.retrieval.readers.kinds import KIND_NAMES
 from specrace.retrieval.suggestions import suggest_questions
+from specrace.ui.time_limit import time_limit
 
 if TYPE_CHECKING:
     from specrace.workbench import Workbench
@@ -77,20 +78,45 @@ def read_uploads(_: str, files: bytes) -> bytes:
         )
     except InputError as error:
         raise InputError(without_folders(str(error))) from None
-    if not documents:
+    split = _split(documents, skipped)
+    if not split:
         raise InputError(" ".join(skipped) or f"No text was found in the files: give a {KIND_NAMES} file.")
+    documents = [document for document, _ in split]
     passages = [
         (index, passage.start, passage.end, passage.place, passage.code)
-        for index, document in enumerate(documents)
-        for passage in split_passages(document)
+        for index, (_, pieces) in enumerate(split)
+        for passage in pieces
     ]
-    examples = suggest_questions(documents, NUM_EXAMPLES)
+    examples = _suggest(documents)
     head = {"num_passages": len(passages), "skipped": skipped, "examples": examples}
     content = {
         "documents": [(document.name, document.title, document.text) for document in documents],
         "passages": passages,
     }
     return f"{json.dumps(head)}\n{json.dumps(content)}".encode()
+
+
+def _split(documents: Sequence[Document], skipped: list[str]) -> list[tuple[Document, list[Passage]]]:
+    """The documents with their passages; one that takes too long is left out, with a sentence in `skipped`."""
+    split = []
+    for document in documents:
+        try:
+            with time_limit(UPLOADS.seconds):
+                split.append((document, list(split_passages(document))))
+        except TimeoutError:
+            skipped.append(
+                f"{document.name} takes more than {UPLOADS.seconds:g} seconds to split: give a smaller file."
+            )
+    return split
+
+
+def _suggest(documents: Sequence[Document]) -> list[str]:
+    """Questions about the documents; none if they take too long to find."""
+    try:
+        with time_limit(UPLOADS.seconds):
+            return suggest_questions(documents, NUM_EXAMPLES)
+    except TimeoutError:
+        return []
 
 
 class VisitWorkbenches:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,8 +16,11 @@ from specrace.core.errors import InputError
 from specrace.retrieval.documents import Document, read_documents
 from specrace.retrieval.embedder import SentenceEmbedder, load_embedder
 from specrace.retrieval.index import PassageIndex
+from specrace.retrieval.limits import UPLOADS
 from specrace.retrieval.passages import embedded_text, split_passages
 from specrace.retrieval.retriever import Retriever
+from specrace.ui import uploads
+from specrace.ui.time_limit import time_limit
 from specrace.ui.uploads import MAX_FILES, MAX_VISITS, Upload, VisitWorkbenches, read_uploads
 from specrace.workbench import Workbench
 from tests.retrieval.readers import samples
@@ -90,6 +94,25 @@ def test_bad_files_are_skipped_and_named_without_the_servers_paths(
     read = upload([bad, good])
     assert [document.name for document in read.parse()[0]] == ["good.txt"]
     assert read.skipped == (str(caught.value),) and name in read.skipped[0] and str(tmp_path) not in read.skipped[0]
+
+
+def test_a_file_that_takes_too_long_after_parsing_is_left_out_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A regular expression stands for the next one that takes exponential time."""
+
+    def split_slowly(document: Document) -> Any:
+        if document.name == "slow.txt":
+            re.match(r"(o+)+$", document.text)
+        return split_passages(document)
+
+    monkeypatch.setattr(uploads, "UPLOADS", replace(UPLOADS, seconds=60.0))
+    monkeypatch.setattr(uploads, "split_passages", split_slowly)
+    monkeypatch.setattr(uploads, "time_limit", lambda _: time_limit(0.05))
+    files = [write_file(tmp_path, "slow.txt", "o" * 60 + "."), write_file(tmp_path, "b.txt", "Bees dance.")]
+    read = upload(files)
+    assert [document.name for document in read.parse()[0]] == ["b.txt"] and read.num_passages == 1
+    assert read.skipped == ("slow.txt takes more than 60 seconds to split: give a smaller file.",)
 
 
 def test_files_are_read_up_to_the_size_limits(tmp_path: Path) -> None:
