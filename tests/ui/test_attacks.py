@@ -17,11 +17,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from http.cookies import SimpleCookie
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from specrace.ui import visitors as visitors_module
 from specrace.ui.guard import LOGS, RECORDING, UPLOAD
+from specrace.ui.helper_pool import HelperPool
 from specrace.ui.log_scores import MAX_BYTES
 from specrace.ui.visitors import LOGINS_PER_MINUTE, MAX_VISITOR_BODIES
 from tests import processes
@@ -68,34 +70,34 @@ def retrieve(app: Served, paths: list[str]) -> str:
     return app.ask("GET", f"{RETRIEVE}/{event}").text
 
 
-def test_another_visitors_document_is_answered_while_slow_ones_are_pending() -> None:
-    """The attacker's helpers are stopped, and so take longer than any file could."""
+def test_another_visitors_document_is_answered_while_slow_ones_are_pending(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attacker's helpers are stopped as they begin, and so take longer than any file could."""
+    stopped: list[int] = []
+    begin = HelperPool._begin
+
+    def begin_and_stop(pool: HelperPool, turn: Any) -> None:
+        begin(pool, turn)
+        if turn.visitor == ATTACKER:
+            turn.process._connect()
+            stopped.append(turn.process._process.pid)
+            os.kill(stopped[-1], signal.SIGSTOP)
+
+    monkeypatch.setattr(HelperPool, "_begin", begin_and_stop)
     with serving() as app:
         assert app.worker is not None
         helper, attacker = app.worker.helper, replace(app, source=ATTACKER)
         paths = attacker.upload({f"{number}.html": b"<a " * 10_000 for number in range(20)}).json()
         answers: list[str] = []
         threads = [threading.Thread(target=lambda: answers.append(retrieve(attacker, paths))) for _ in range(3)]
-        stopped: list[int] = []
-        try:
-            for thread in threads:
-                thread.start()
-
-            def stop_helpers() -> bool:
-                running = [turn.process._process for turn in helper._running]
-                pids = [process.pid for process in running if process is not None and process.pid]
-                for pid in pids:
-                    os.kill(pid, signal.SIGSTOP)
-                stopped.extend(pids)
-                return len(set(stopped)) == 2 and len(helper._waiting) == 1
-
-            wait_until(stop_helpers)
-            (mine,) = app.upload({"owls.md": b"Owls hear."}).json()
-            assert retrieve(app, [mine]).startswith("event: complete")
-            assert answers == [] and len(helper._running) == 2
-        finally:
-            for pid in stopped:
-                os.kill(pid, signal.SIGCONT)
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: len(helper._waiting) == 1 and len(helper._running) == 2)
+        (mine,) = app.upload({"owls.md": b"Owls hear."}).json()
+        assert retrieve(app, [mine]).startswith("event: complete")
+        assert answers == [] and len(helper._running) == 2
+        monkeypatch.setattr(HelperPool, "_begin", begin)
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
         for thread in threads:
             thread.join(LONG_S)
         assert len(answers) == 3
