@@ -131,7 +131,7 @@ def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that say where the page is served, to whom, and what is logged."""
+    """Add the arguments that say where the page is served, and to whom."""
     parser.add_argument("--host", help="the address to serve on; default: this machine only")
     parser.add_argument("--port", type=int, help="default: the first free port from 7860")
     parser.add_argument(
@@ -166,6 +166,11 @@ def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
         "in X-Forwarded-Proto and -Host; known without this: a Space's proxy; behind any other proxy all visitors "
         "count as one",
     )
+    _add_watching_arguments(parser)
+
+
+def _add_watching_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say who may sign in, who may read figures, and what is logged."""
     parser.add_argument(
         "--metrics",
         nargs="+",

@@ -102,6 +102,7 @@ class TranscriptFile:
         self._insisted = self.format
         self._reader: Format | None = None
         self._formats: dict[str, str] = {}
+        self._holds_rows = False
         self.rows = Rows(Source(path), columns, self._bad)
         self._bytes_before = 0
         self.reasons: list[str] = []
@@ -111,6 +112,7 @@ class TranscriptFile:
 
     def __iter__(self) -> Iterator[Transcript]:
         self._bytes_before = self.rows.bytes_read = 0
+        self._holds_rows = False
         logs, self.remarks.other_files = self._logs()
         for source, requests in logs:
             self.format, self._reader = self._insisted, None
@@ -126,13 +128,24 @@ class TranscriptFile:
                 if len(logs) == 1 or not self.skip_bad:
                     raise
                 self._leave_out("a file that cannot be read", str(error))
+        if not self._holds_rows and not self.faults:
+            self._empty()
+
+    def _empty(self) -> None:
+        """Count a log without a row as a bad line. Raises InputError unless bad lines are skipped."""
+        sentence = (
+            f"{shorten(self.path)} is empty: it has no line with a request; give a log with requests and outputs."
+        )
+        if not self.skip_bad:
+            raise InputError(sentence)
+        self._leave_out("an empty file", sentence)
 
     def _logs(self) -> tuple[list[tuple[Source, Source | None]], list[str]]:
         """Each file of the log with the file of its requests, and the names of other files beside them."""
         given = [self.path] if self.requests is None else [self.path, self.requests]
-        found = [find_sources(path) for path in given]
-        sources = [source for each, _ in found for source in each]
-        skipped = [name for _, names in found for name in names]
+        places = [find_sources(path) for path in given]
+        sources = [source for sources_of_one, _ in places for source in sources_of_one]
+        skipped = [name for _, names in places for name in names]
         if self.requests is not None and len(sources) == 2:
             return [order_pair(*sources)], skipped
         return (find_pairs(sources) if len(sources) > 1 else [(sources[0], None)]), skipped
@@ -190,6 +203,7 @@ class TranscriptFile:
         number = 0
         try:
             for number, row in rows:
+                self._holds_rows = True
                 self._note_format()
                 yield from self._read(number, reader.read, row)
             yield from self._read(number, lambda _: reader.end(), {})

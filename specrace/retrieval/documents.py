@@ -131,7 +131,7 @@ class _LimitedReader:
                 yield Document(unique_name, title, reading.text, reading.marks, reading.code)
 
     def _read_content(self, file: Path, limits: ReadingLimits, sandbox: Sandbox) -> Iterator[MemberResult]:
-        """Read a file: in this process if its text only needs decoding, else, or if it may be hostile, in the sandbox."""
+        """Read a file: in this process if its text only needs decoding and is not hostile, else in the sandbox."""
         kind = KINDS.get(file.suffix.lower())
         if limits.is_hostile or kind is None or kind.parsed:
             return sandbox.read(file, limits)

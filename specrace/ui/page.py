@@ -204,15 +204,20 @@ def mount_options(
         "app_kwargs": {
             "routes": routes,
             "exception_handlers": {RequestValidationError: explain_bad_body},
-            "middleware": [
-                Middleware(SignedIn, visitors=visitors),
-                Middleware(WholeBody),
-                Middleware(PagePolicy, ancestors=frame_ancestors),
-                Middleware(EarlyHead, html=head, root_path=root_path),
-                Middleware(CatchErrors),
-            ],
+            "middleware": _middleware(visitors, head, root_path, frame_ancestors),
         },
     }
+
+
+def _middleware(visitors: Visitors, head: str, root_path: str, frame_ancestors: Sequence[str]) -> list[Middleware]:
+    """What every request to the page passes through, the outermost first."""
+    return [
+        Middleware(SignedIn, visitors=visitors),
+        Middleware(WholeBody),
+        Middleware(PagePolicy, ancestors=frame_ancestors),
+        Middleware(EarlyHead, html=head, root_path=root_path),
+        Middleware(CatchErrors),
+    ]
 
 
 def _theme() -> gr.themes.Base:

@@ -9,8 +9,9 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from specrace.core.bundled import ASSETS, BUNDLED_MODEL, CORPUS, QUESTIONS, RECORDINGS
 from specrace.core.errors import DeviceError, InputError
@@ -142,14 +143,14 @@ def build_app(
     # Gradio checks the paths of files only on a page that was launched.
     page.has_launched = True
     app.state.page = page
-    mounted = app.routes[-1].app  # type: ignore[attr-defined]
+    return app, worker, partial(_end_work, app.routes[-1].app, worker)  # type: ignore[attr-defined]
 
-    def end_work() -> None:
-        mounted.stop_event.set()
-        if worker is not None:
-            worker.close()
 
-    return app, worker, end_work
+def _end_work(mounted: Any, worker: Worker | None) -> None:
+    """End the work of the page's app, and of its worker."""
+    mounted.stop_event.set()
+    if worker is not None:
+        worker.close()
 
 
 def _build_replay(recording: Path, visitors: Visitors) -> gr.Blocks:

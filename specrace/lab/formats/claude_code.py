@@ -138,14 +138,14 @@ class ClaudeCode(AgentSession):
         turn = self._links.find(session, anchor) or Turn(None, fault=LOST)
         first, last = self._links.find(session, head), self._links.find(session, tail)
         kept: list[Turn] = []
-        for each in last.chain() if last else ():
-            kept.append(each)
-            if each is first:
+        for node in last.chain() if last else ():
+            kept.append(node)
+            if node is first:
                 break
         if not kept or kept[-1] is not first:
             return Turn(turn, fault=LOST)
-        for each in reversed(kept):
-            turn = each.moved(turn)
+        for node in reversed(kept):
+            turn = node.moved(turn)
         return turn
 
     def _replace(self, row: Row) -> None:

@@ -141,18 +141,18 @@ def read_chain(last: Turn, replaced: Mapping[str, str]) -> tuple[list[Message], 
             parts.append(part)
             continue
         if isinstance(turn, Response):
-            found = []
+            as_read = []
             for call in turn.message.get("tool_calls", ()):
                 identifier = call.get("id", "")
                 if identifier in results:
                     result, part = results[identifier]
                     part.remove(result)
-                    found.append(result)
+                    as_read.append(result)
                 elif identifier in turn.results:
                     result, its_fault = turn.results[identifier]
                     fault = its_fault or fault
-                    found.append(_as_read(identifier, result, instead))
-            parts.append(found)
+                    as_read.append(_as_read(identifier, result, instead))
+            parts.append(as_read)
             results = {}
         parts.append(turn.messages)
     return [message for part in reversed(parts) for message in part], fault
@@ -179,8 +179,8 @@ class Links:
 
     def find(self, session: str, uuid: str) -> Turn | None:
         """The turn of a line; of another session, which this one goes on from, if this one has no such line."""
-        found = self._turns.get(uuid)
-        return None if found is None else found.get(session) or next(reversed(found.values()))
+        by_session = self._turns.get(uuid)
+        return None if by_session is None else by_session.get(session) or next(reversed(by_session.values()))
 
     def add(self, session: str, uuid: str, turn: Turn) -> None:
         """Link a line to its turn."""

@@ -35,6 +35,11 @@ ReportBad = Callable[[int, str], None]
 
 # A Python object's text, which is no JSON.
 _PYTHON_LITERAL = re.compile(rb"\s*\[?\s*\{\s*'")
+# The beginning of a log's line, or a part of it, before its JSON.
+_PREFIX = re.compile(rb"\s*[^{\[\"]{1,200}\{\s*[\"']")
+_EVENT = re.compile(rb"\s*(?:data|event): ?")
+_KINDS = "give JSON lines, CSV or Parquet with the requests and outputs"
+_PEEKED = 512
 # Unpacked bytes that a file may have that must be on the disk to be read.
 MAX_ON_DISK = 4 << 30
 _COPIED = 1 << 20
@@ -78,7 +83,7 @@ class Rows:
                 yield from self._rows(raw)
         except OSError as error:
             reason = error.strerror or error
-            raise InputError(f"{shorten(self.source)} cannot be read ({reason}); give a JSONL file.") from error
+            raise InputError(f"{shorten(self.source)} cannot be read ({reason}); check the path of the log.") from error
 
     def _rows(self, raw: io.BufferedReader) -> Iterator[tuple[int, Row]]:
         for number, row in self._found(raw):
@@ -107,6 +112,9 @@ class Rows:
                 self.table = "parquet" if is_parquet(head) else "arrow"
                 yield from self._columnar(stream, is_plain=stream is raw and not self.source.member)
                 return
+            # A log that was cut in place may begin with zeros.
+            if b"\0" in stream.peek(_PEEKED)[:_PEEKED].lstrip(b"\0"):
+                raise InputError(f"{shorten(self.source)} is a binary file, not a log; {_KINDS}.")
             if is_csv(self.source.name):
                 self.table = "csv"
                 rows = csv_rows(self.source.name, stream)
@@ -145,15 +153,15 @@ class Rows:
             return
         holds_rows: bool | None = None
         for number, line in _lines(begun, stream):
-            found = line if isinstance(line, str) else _parse(line)
-            if isinstance(found, str):
-                yield number, found
+            parsed = line if isinstance(line, str) else _parse(line)
+            if isinstance(parsed, str):
+                yield number, parsed
                 continue
             if holds_rows is None:
                 # Told by the first line, because a line of a known format may hold anything.
-                holds_rows = not self.is_row(found) and any(find_rows(found, self.is_row))
-            rows = list(find_rows(found, self.is_row)) if holds_rows else []
-            yield from ((number, row) for row in rows or [found])
+                holds_rows = not self.is_row(parsed) and any(find_rows(parsed, self.is_row))
+            rows = list(find_rows(parsed, self.is_row)) if holds_rows else []
+            yield from ((number, row) for row in rows or [parsed])
 
 
 def _parse(line: bytes) -> Found:
@@ -164,7 +172,18 @@ def _parse(line: bytes) -> Found:
         if _PYTHON_LITERAL.match(line):
             return "this is a Python object's text (single quotes), not JSON; write it with json.dumps"
         messages = _messages(line)
-        return conversation_row(messages) if messages else str(error)
+        return conversation_row(messages) if messages else _explain(line) or str(error)
+
+
+def _explain(line: bytes) -> str:
+    """What a line is that is no JSON, if that is known, and what to do; "" for others."""
+    if line.lstrip().startswith(b"<"):
+        return f"this is HTML or XML, such as a login or an error page, not JSON; {_KINDS}"
+    if _EVENT.match(line):
+        return "this is a raw stream of events, not JSON; log each request with its whole response as one line"
+    if _PREFIX.match(line):
+        return "text stands before the JSON; cut it off, so that each line is one JSON object"
+    return "the list is empty; give requests with their outputs" if line.strip() == b"[]" else ""
 
 
 def _messages(line: bytes) -> list[Row]:

@@ -80,9 +80,9 @@ class _Cursor:
 
     def take(self, expected: str) -> bool:
         """Move past the next character if it is the `expected` one."""
-        found = self.peek() == expected
-        self._at += found
-        return found
+        is_next = self.peek() == expected
+        self._at += is_next
+        return is_next
 
     def value(self) -> Any:
         """Decode the value here and move past it. Raises _TooLargeError, BrokenError."""
@@ -163,14 +163,14 @@ def _array(cursor: _Cursor, is_row: IsRow) -> Iterator[tuple[int, Found]]:
     size = 0
     cursor.take("[")
     while not cursor.take("]"):
-        for where, found in _outermost(cursor, is_row):
-            if isinstance(found, dict) and is_message(found):
-                conversation.append(found)
-                size += len(str(found.values()))
+        for where, item in _outermost(cursor, is_row):
+            if isinstance(item, dict) and is_message(item):
+                conversation.append(item)
+                size += len(str(item.values()))
                 if size > MAX_LINE_BYTES:
                     raise BrokenError(line, f"a conversation of more than {_MB} MB; give one conversation a line")
             else:
-                yield where, found
+                yield where, item
         cursor.next_element("]")
     if conversation:
         yield line, conversation_row(conversation)
@@ -183,11 +183,11 @@ def _outermost(cursor: _Cursor, is_row: IsRow) -> Iterator[tuple[int, Found]]:
     try:
         value = cursor.value()
     except _TooLargeError:
-        found = False
-        for each in _large(cursor, (), is_row):
-            found = True
-            yield each
-        if not found:
+        holds_rows = False
+        for inner in _large(cursor, (), is_row):
+            holds_rows = True
+            yield inner
+        if not holds_rows:
             yield line, f"this is longer than {_MB} MB and holds no list of requests; give one request a line"
         return
     if isinstance(value, list) and value and all(map(is_message, value)):
@@ -217,7 +217,7 @@ def _large(cursor: _Cursor, path: Path, is_row: IsRow) -> Iterator[tuple[int, Fo
             yield from _member(cursor, (*path, _ELEMENT), is_row)
             cursor.next_element("]")
     else:
-        raise BrokenError(cursor.line, f"a text of more than {_MB} MB, and nothing after it was read")
+        raise BrokenError(cursor.line, f"a text of more than {_MB} MB, and nothing after it was read; leave it out")
 
 
 def _member(cursor: _Cursor, path: Path, is_row: IsRow) -> Iterator[tuple[int, Found]]:
@@ -228,7 +228,7 @@ def _member(cursor: _Cursor, path: Path, is_row: IsRow) -> Iterator[tuple[int, F
     except _TooLargeError:
         yield from _large(cursor, path, is_row)
     else:
-        yield from ((line, found) for found in _found(value, path, is_row))
+        yield from ((line, item) for item in _found(value, path, is_row))
 
 
 def find_rows(document: Row, is_row: IsRow) -> Iterator[Found]:

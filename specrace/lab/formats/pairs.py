@@ -108,14 +108,14 @@ def find_pairs(sources: Sequence[Source]) -> list[tuple[Source, Source | None]]:
     Requests and responses are a pair if the first response's request is there.
     """
     rows = [_first_or_none(source) for source in sources]
-    found: dict[Source, Source] = {}
+    requests_of: dict[Source, Source] = {}
     requests = [source for source, row in zip(sources, rows, strict=True) if role(row) == "request"]
     responses = [(source, row) for source, row in zip(sources, rows, strict=True) if role(row) == "response"]
     for asked in requests if responses else ():
         index = RequestIndex(asked)
-        found |= {source: asked for source, row in responses if index(_name(row) or "") is not None}
+        requests_of |= {source: asked for source, row in responses if index(_name(row) or "") is not None}
         index.close()
-    return [(source, found.get(source)) for source in sources if source not in found.values()]
+    return [(source, requests_of.get(source)) for source in sources if source not in requests_of.values()]
 
 
 def pair_files(paths: Sequence[Path]) -> list[tuple[Path, Path | None]]:

@@ -111,11 +111,11 @@ def _in_folder(folder: Path) -> tuple[list[Source], list[str]]:
     def fail(error: OSError) -> None:
         raise InputError(f"{shorten(error.filename)} cannot be read ({error.strerror}); give a folder of logs.")
 
-    found = []
+    files = []
     for parent, folders, names in os.walk(folder, onerror=fail):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [Path(parent, name) for name in names if not name.startswith(".")]
-    for file in sorted(found, key=lambda file: file.parts):
+        files += [Path(parent, name) for name in names if not name.startswith(".")]
+    for file in sorted(files, key=lambda file: file.parts):
         if file.suffix.lower() == ".zip" and _is_zip(file):
             members, others = _in_zip(file)
             sources += members

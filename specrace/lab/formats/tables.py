@@ -200,7 +200,7 @@ def _unpack_cell(name: str, cell: str) -> Any:
 
 
 def _is_object(value: Any) -> bool:
-    return isinstance(value, dict) or (isinstance(value, list) and all(isinstance(each, dict) for each in value))
+    return isinstance(value, dict) or (isinstance(value, list) and all(isinstance(item, dict) for item in value))
 
 
 def _is_exchange(value: Any) -> bool:
@@ -234,4 +234,9 @@ def read_columns(text: str) -> dict[str, str]:
         if not equals or not theirs or ours not in names:
             raise InputError(f"--columns has {shorten(part)!r}; give NAME=COLUMN, where NAME is {', '.join(names)}.")
         columns[ours] = theirs
+    if not any(pair <= columns.keys() for pair in ({"prompt", "output"}, {"prompt_ids", "output_ids"}, {"messages"})):
+        raise InputError(
+            f"--columns names {shorten(', '.join(columns))} only; name prompt and output, prompt_ids and "
+            "output_ids, or messages."
+        )
     return columns

@@ -24,9 +24,9 @@ def assistant_turns(logged: Sequence[Any], **about: Any) -> Iterable[Exchange]:
     reader = MessageReader()
     messages: list[Message] = []
     unreadable: ValueError | None = None
-    for each in logged:
+    for logged_message in logged:
         try:
-            messages += reader.read(each)
+            messages += reader.read(logged_message)
         except ValueError as error:
             unreadable = error
             break

@@ -57,7 +57,7 @@ def _split_unfinished(text: str) -> tuple[str, str]:
     again and again, as in "<a <a <a".
     """
     for opener, end in _SECTIONS:
-        last_end = max((found.start() for found in end.finditer(text)), default=0)
+        last_end = max((match.start() for match in end.finditer(text)), default=0)
         text = text[:last_end] + opener.sub("&lt;", text[last_end:])
     # After the last ">" no tag is complete.
     unfinished = text.find("<", text.rfind(">") + 1)
