@@ -89,7 +89,11 @@ def _is_conversation(name: str, value: Any) -> bool:
 
 def _unpacked(logged: list[Any]) -> list[Any]:
     """The turns of a conversation, which may be in lists of a question and an answer, or texts that take turns."""
-    turns = [turn for each in logged for turn in (each if isinstance(each, list) else [each])]
+    turns = [
+        turn
+        for turns_or_turn in logged
+        for turn in (turns_or_turn if isinstance(turns_or_turn, list) else [turns_or_turn])
+    ]
     if turns and all(isinstance(turn, str) for turn in turns):
         return [{"role": ("user", "assistant")[index % 2], "content": text} for index, text in enumerate(turns)]
     return turns
@@ -200,7 +204,7 @@ class LMEval(Format):
         arguments: Any = row["arguments"]
         if isinstance(arguments, dict):
             # Newer versions write {"gen_args_0": {"arg_0", "arg_1"}, ...} in place of a list of lists.
-            arguments = [list(require_object(each, "arguments").values()) for each in arguments.values()]
+            arguments = [list(require_object(argument, "arguments").values()) for argument in arguments.values()]
         responses = require_list(row["resps"], "resps")
         for number, (argument, response) in enumerate(
             zip(require_list(arguments, "arguments"), responses, strict=False)

@@ -152,16 +152,16 @@ def _levels(row: Row) -> Iterator[Row]:
 
 def _pair(fields: Row) -> tuple[Any, Any] | None:
     names = {name.replace("_", "").replace("-", "").lower(): name for name in fields if isinstance(name, str)}
-    found = next((name for name in _REQUESTS if name in names and looks_like_request(fields[names[name]])), None)
-    if found is None:
+    holder = next((name for name in _REQUESTS if name in names and looks_like_request(fields[names[name]])), None)
+    if holder is None:
         # Plain text is a request only under a name that says so, with the body's other fields beside it.
-        found = next((name for name in _OWN_REQUEST if name in names and looks_like_request(fields)), None)
-    if found is None:
+        holder = next((name for name in _OWN_REQUEST if name in names and looks_like_request(fields)), None)
+    if holder is None:
         return None
-    request = fields if found in _OWN_REQUEST and looks_like_request(fields) else fields[names[found]]
+    request = fields if holder in _OWN_REQUEST and looks_like_request(fields) else fields[names[holder]]
     for name in _RESPONSES:
         value = fields.get(names.get(name, ""))
-        if name == found or not value:
+        if name == holder or not value:
             continue
         if _has_failed(value):
             return request, value

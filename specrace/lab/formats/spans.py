@@ -84,10 +84,12 @@ def _exchanges(attributes: Row, name: str) -> Iterator[Exchange]:
     if "mlflow.spanInputs" in attributes:
         yield from _mlflow(attributes, name)
         return
-    request = next((found for key in _READ if (found := _messages(attributes, key))), None)
+    request = next((messages for key in _READ if (messages := _messages(attributes, key))), None)
     if request is None:
         return
-    written = next((found for key in _WRITTEN if (found := _messages(attributes, key))), None) or _vercel(attributes)
+    written = next((messages for key in _WRITTEN if (messages := _messages(attributes, key))), None) or _vercel(
+        attributes
+    )
     if written is None:
         raise ValueError("the span has what the model read and not what it wrote; record the messages of its output")
     body: Row = {
@@ -144,12 +146,12 @@ def _tools(attributes: Row) -> list[Any]:
 def _spans(row: Row) -> Iterator[Row]:
     """The spans and log records in an export, or the row itself."""
     nested = ("resourceSpans", "scopeSpans", "spans", "resourceLogs", "scopeLogs", "logRecords")
-    inner = [each for name in nested if isinstance(row.get(name), list) for each in row[name] if isinstance(each, dict)]
+    inner = [span for name in nested if isinstance(row.get(name), list) for span in row[name] if isinstance(span, dict)]
     inner += [row["data"]] if isinstance(row.get("data"), dict) and "spans" in row["data"] else []
     if not inner:
         yield row
-    for each in inner:
-        yield from _spans(each)
+    for part in inner:
+        yield from _spans(part)
 
 
 def _attribute_sets(span: Row) -> Iterator[Row]:
@@ -169,7 +171,11 @@ def _attributes(holder: Row) -> Row | None:
     """The flat attributes of a span or an event, which a table has as columns of their own; None if it has none."""
     attributes = holder.get("attributes")
     if isinstance(attributes, list):
-        attributes = {each.get("key"): _typed(each.get("value")) for each in attributes if isinstance(each, dict)}
+        attributes = {
+            attribute.get("key"): _typed(attribute.get("value"))
+            for attribute in attributes
+            if isinstance(attribute, dict)
+        }
     if isinstance(attributes, dict):
         return _flat(attributes)
     columns = {key.removeprefix("attributes."): value for key, value in holder.items() if key.startswith("attributes.")}
@@ -211,9 +217,9 @@ def _typed(value: Any) -> Any:
         return value
     kind, inner = next(iter(value.items()))
     if kind == "arrayValue" and isinstance(inner, dict):
-        return [_typed(each) for each in inner.get("values") or ()]
+        return [_typed(item) for item in inner.get("values") or ()]
     if kind == "kvlistValue" and isinstance(inner, dict):
-        return {each.get("key"): _typed(each.get("value")) for each in inner.get("values") or ()}
+        return {attribute.get("key"): _typed(attribute.get("value")) for attribute in inner.get("values") or ()}
     return inner
 
 
@@ -226,8 +232,8 @@ def _messages(attributes: Row, name: str) -> Any:
     default = "assistant" if name in _WRITTEN else "user"
     if name in attributes:
         value = _value(attributes[name])
-        if isinstance(value, list) and all(isinstance(each, dict) for each in value):
-            return [{"role": default} | _from_table(each) for each in value]
+        if isinstance(value, list) and all(isinstance(table_row, dict) for table_row in value):
+            return [{"role": default} | _from_table(table_row) for table_row in value]
         return value
     return [{"role": default} | _message(fields) for fields in _numbered(attributes, name)] or None
 

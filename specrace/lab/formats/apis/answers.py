@@ -146,7 +146,7 @@ def _is_answer(body: Row) -> bool:
 
 def _sent(value: list[Any]) -> list[Any]:
     """The chunks of a stream whose text genai-perf logs in pieces, as {"response": text}; any other list as it is."""
-    sent = [each["response"] for each in value if isinstance(each, dict) and each.keys() == {"response"}]
+    sent = [line["response"] for line in value if isinstance(line, dict) and line.keys() == {"response"}]
     texts = [text for text in sent if isinstance(text, str)]
     if not texts or len(texts) != len(value):
         return value
@@ -162,9 +162,9 @@ def _from_list(value: list[Any]) -> list[Answer]:
         return read_answers(join_stream(value))
     if len(value) == 1:
         return read_answers(value[0])
-    if all(is_message(each) or (isinstance(each, dict) and isinstance(each.get("type"), str)) for each in value):
+    if all(is_message(part) or (isinstance(part, dict) and isinstance(part.get("type"), str)) for part in value):
         return [_message_answer(value)]
-    return [answer for each in value for answer in read_answers(each)]
+    return [answer for part in value for answer in read_answers(part)]
 
 
 def _from_body(body: Row) -> Iterable[Answer]:
@@ -185,15 +185,19 @@ def _from_body(body: Row) -> Iterable[Answer]:
         candidates = [require_object(candidate, "a candidate") for candidate in body["candidates"]]
         return [_message_answer([_gemini(candidate)]) for candidate in candidates]
     if isinstance(body.get("generations"), list):
-        flat = [each for group in body["generations"] for each in (group if isinstance(group, list) else [group])]
-        return [answer for each in flat for answer in read_answers(each)]
+        flat = [
+            generation
+            for group in body["generations"]
+            for generation in (group if isinstance(group, list) else [group])
+        ]
+        return [answer for part in flat for answer in read_answers(part)]
     if isinstance(body.get("outputs"), list):
         return [
-            _message_answer([each]) if is_message(each) else _completion(body, require_object(each, "an output"))
-            for each in body["outputs"]
+            _message_answer([output]) if is_message(output) else _completion(body, require_object(output, "an output"))
+            for output in body["outputs"]
         ]
     if isinstance(body.get("results"), list):
-        return [answer for each in body["results"] for answer in read_answers(each)]
+        return [answer for part in body["results"] for answer in read_answers(part)]
     return [_single(body)]
 
 
@@ -285,15 +289,15 @@ def _completion(body: Row, output: Row) -> Answer:
 
 def _message_answer(logged: list[Any]) -> Answer:
     reader = MessageReader()
-    messages = [message for each in logged for message in reader.read(_as_message(each))]
+    messages = [message for logged_message in logged for message in reader.read(_as_message(logged_message))]
     return Answer(merge_answer(messages), warnings=tuple(reader.warnings))
 
 
-def _as_message(each: Any) -> Any:
+def _as_message(logged_message: Any) -> Any:
     """An output of the Responses API is a message, a call or reasoning; text stands for a message."""
-    if isinstance(each, dict) and each.get("type") == "message":
-        return {"role": "assistant"} | each
-    return {"role": "assistant", "content": each} if isinstance(each, str) else each
+    if isinstance(logged_message, dict) and logged_message.get("type") == "message":
+        return {"role": "assistant"} | logged_message
+    return {"role": "assistant", "content": logged_message} if isinstance(logged_message, str) else logged_message
 
 
 _PROMPT_COUNTS = (
@@ -326,7 +330,7 @@ _CACHED_COUNTS = (
 def read_usage(body: Row) -> Usage:
     """The tokens that the server counted; fields are None if the response has no such count."""
     candidates = (body.get("usage"), body.get("usageMetadata"), body.get("usage_metadata"), body.get("meta_info"), body)
-    logged = next((each for each in candidates if isinstance(each, dict) and each), {})
+    logged = next((counts for counts in candidates if isinstance(counts, dict) and counts), {})
     prompt = _count(logged, _PROMPT_COUNTS)
     cached = [count for name in _CACHED_COUNTS if (count := _count(logged, (name,)))]
     if prompt is not None and cached:

@@ -320,7 +320,7 @@ def _written_call(logged: Row) -> Message:
     written = _content(logged)
     call = json_or_text(written) if isinstance(written, str) else written
     calls = call if isinstance(call, list) else [call]
-    return {"role": "assistant", "content": "", "tool_calls": [tool_call(each) for each in calls]}
+    return {"role": "assistant", "content": "", "tool_calls": [tool_call(called) for called in calls]}
 
 
 def _plain(value: Row) -> Row:

@@ -154,7 +154,9 @@ def _from_body(body: Row) -> Request:
         return _chat(body, messages[0] if len(messages) == 1 and isinstance(messages[0], list) else messages)
     if isinstance(body.get("contents"), list):
         # Gemini's API takes a content without a role for the user's.
-        return _chat(body, [{"role": "user"} | each if isinstance(each, dict) else each for each in body["contents"]])
+        return _chat(
+            body, [{"role": "user"} | content if isinstance(content, dict) else content for content in body["contents"]]
+        )
     for name in ("prompt_token_ids", "input_ids"):
         if body.get(name):
             return Request(read_ids(body[name], name), parameters=parameters_of(body))
@@ -217,7 +219,9 @@ def _cohere(body: Row) -> Request:
 
 def _chat(body: Row, logged: list[Any]) -> Request:
     reader = MessageReader()
-    messages = [message for each in require_list(logged, "messages") for message in reader.read(each)]
+    messages = [
+        message for logged_message in require_list(logged, "messages") for message in reader.read(logged_message)
+    ]
     if not messages:
         raise ValueError("messages is empty; every transcript needs a prompt and an output")
     system = _system(body)
@@ -291,7 +295,7 @@ def tools_of(body: Row) -> list[Any] | None:
         tools = [{"type": "function", "function": function} for function in functions]
     if not tools:
         return None
-    return [each for tool in require_list(tools, "tools") for each in _tools(tool)]
+    return [function for tool in require_list(tools, "tools") for function in _tools(tool)]
 
 
 def _tools(tool: Any) -> list[Any]:

@@ -172,7 +172,7 @@ def _gemini(chunks: list[Row]) -> Row:
         for candidate in require_list(chunk.get("candidates") or [], "candidates"):
             content = require_object(candidate, "a candidate").get("content") or {}
             parts.setdefault(candidate.get("index", 0), []).extend(content.get("parts") or ())
-    return about | {"candidates": [{"content": {"role": "model", "parts": each}} for each in parts.values()]}
+    return about | {"candidates": [{"content": {"role": "model", "parts": content}} for content in parts.values()]}
 
 
 def _ollama(chunks: list[Row]) -> Row:
