@@ -113,7 +113,7 @@ class Load:
             self.watch(key)
             with self._lock:
                 self.counts["races"] += 1
-                self.memory.append(self.countsric("process_resident_memory_bytes"))
+                self.memory.append(self.metric("process_resident_memory_bytes"))
 
     def run(self, visitors: int, races: int) -> None:
         """Let `visitors` visitors run `races` races in all."""
@@ -131,12 +131,12 @@ class Load:
         for message in messages(first):
             if message["kind"] == "step":
                 break
-        self.counts["left"] = int(self.countsric("specrace_queue_length") + self.countsric("specrace_races_running"))
+        self.counts["left"] = int(self.metric("specrace_queue_length") + self.countsric("specrace_races_running"))
         began = time.monotonic()
         for connection in connections:
             connection.close()
         first.close()
-        while self.countsric("specrace_queue_length") or self.countsric("specrace_races_running"):
+        while self.metric("specrace_queue_length") or self.countsric("specrace_races_running"):
             time.sleep(POLL_S)
         return time.monotonic() - began
 
