@@ -131,12 +131,12 @@ class Load:
         for message in messages(first):
             if message["kind"] == "step":
                 break
-        self.counts["left"] = int(self.metric("specrace_queue_length") + self.countsric("specrace_races_running"))
+        self.counts["left"] = int(self.metric("specrace_queue_length") + self.metric("specrace_races_running"))
         began = time.monotonic()
         for connection in connections:
             connection.close()
         first.close()
-        while self.metric("specrace_queue_length") or self.countsric("specrace_races_running"):
+        while self.metric("specrace_queue_length") or self.metric("specrace_races_running"):
             time.sleep(POLL_S)
         return time.monotonic() - began
 
