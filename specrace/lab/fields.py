@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from specrace.core.errors import shorten
-from specrace.lab.formats.base import Exchange, Row
+from specrace.lab.formats import recognise
+from specrace.lab.formats.base import Exchange, Format, Row
 from specrace.lab.formats.known import explain_row
 from specrace.lab.formats.paths import MAX_DEPTH, leaves
 
 # Fewer words are a name, a date or a status, not text that a model read or wrote.
 MIN_WORDS = 4
 MAX_NAMED = 8
+# A name of more words is the text of a table that lacks a first row of names.
+MAX_NAME_WORDS = 8
+_NUMBER = re.compile(r"[-+]?\d*\.?\d+(?:e[-+]?\d+)?", re.IGNORECASE)
 # Fields with text that no model reads.
 _NOT_READ = {
     "error",
@@ -87,16 +92,23 @@ def describe_row(row: Row) -> str:
     """Why a row is of no known format, and how to name its fields, as the reason of a bad line."""
     if reason := explain_row(row):
         return reason
-    names = list(dict.fromkeys(name for name, _ in leaves(row)))
-    shown = ", ".join(names[:MAX_NAMED]) + (", ..." if len(names) > MAX_NAMED else "")
-    held = (
-        f"text in {shorten(shown, 200)}"
-        if names
-        else f"no text, but {shorten(', '.join(map(str, row)) or 'nothing', 80)}"
-    )
+    if any(len(str(name).split()) > MAX_NAME_WORDS for name in row):
+        return "the names of the fields are sentences; write the columns' names into the first row, as prompt,output"
+    texts = [(name, text) for name, text in leaves(row) if not _is_number(text)]
     prompt, output = _guess(row, _PROMPT_NAMES, ()), _guess(row, _OUTPUT_NAMES, _PROMPT_NAMES)
+    if not (prompt or output or any(len(text.split(None, MIN_WORDS)) >= MIN_WORDS for _, text in texts)):
+        held = f"it has only {shorten(', '.join(map(str, row)), 80)}" if row else "it is empty"
+        return f"this line has neither a request nor an output: {held}; give a log that keeps both"
+    names = list(dict.fromkeys(name for name, _ in texts))
+    shown = ", ".join(names[:MAX_NAMED]) + (", ..." if len(names) > MAX_NAMED else "")
+    held = f"text in {shorten(shown, 200)}" if names else f"no text, but {shorten(', '.join(map(str, row)), 80)}"
     columns = f"prompt={prompt or 'FIELD'},output={output or 'FIELD'}"
     return f"this line is of no known format: it has {held}; name its fields by --columns {shorten(columns, 120)}"
+
+
+def _is_number(value: object) -> bool:
+    """Whether a text is a number, such as a count of tokens in a CSV file, and so hardly a request or an output."""
+    return isinstance(value, str) and _NUMBER.fullmatch(value.strip()) is not None
 
 
 def _guess(row: Row, names: tuple[str, ...], not_names: tuple[str, ...]) -> str:
@@ -116,7 +128,7 @@ def _paths(value: Any, name: str = "", depth: int = 0) -> Iterator[str]:
         return
     for key, inner in value.items():
         path = f"{name}.{key}" if name else str(key)
-        if isinstance(inner, str | list) and inner:
+        if isinstance(inner, str | list) and inner and not _is_number(inner):
             yield path
     for key, inner in value.items():
         path = f"{name}.{key}" if name else str(key)
@@ -124,3 +136,20 @@ def _paths(value: Any, name: str = "", depth: int = 0) -> Iterator[str]:
             yield from _paths(inner, path, depth + 1)
         elif isinstance(inner, list) and inner and isinstance(inner[0], dict):
             yield from _paths(inner[0], f"{path}.0", depth + 1)
+
+
+class UnknownFormat(Format):
+    """A file whose first rows look like no format."""
+
+    name = "unknown"
+    title = "no known format"
+
+    @staticmethod
+    def looks_like(row: Row) -> bool:
+        return recognise(row) is None
+
+    def read(self, row: Row) -> Iterable[Exchange]:
+        known = recognise(row)
+        if known is not None:
+            raise ValueError(f"this line looks like {known.title}, unlike the first ones; give --format {known.name}")
+        raise ValueError(describe_row(row))

@@ -4,6 +4,7 @@
   "litellm_truncated" (litellm/proxy/spend_tracking/spend_tracking_utils.py).
 - Langfuse: "<fully masked due to failed mask function>" (langfuse/langfuse-python, langfuse/_client/span.py).
 - OpenInference: "__REDACTED__" (Arize-ai/openinference, instrumentation/config.py).
+- Some write a hash with its name, such as "sha256:9f86d081...".
 - Others write a word such as "redacted", "masked" or "filtered" in brackets; Sentry "[Filtered]", PostHog "[redacted]".
 """
 
@@ -17,6 +18,7 @@ from specrace.lab.formats.base import Exchange
 MAX_MARK = 100
 _WORD = r"(?:redact|mask|filter|remov|hidden|omitt|scrub|anonymi[sz]|censor|obfuscat|suppress|classified|private)"
 _IN_PLACE = re.compile(
+    r"(?:sha-?\d+|md5|hmac|hash)[-_\w]*[:=][0-9a-f]{16,}|"
     rf"[\[<]+[^\n\[<]*{_WORD}[^\n]*[\]>]+|\((?:\S+ )?{_WORD}\S*\)|[*_#]+ ?{_WORD}\w* ?[*_#]+|"
     r"redacted(?:[- ]by[- ][\w.-]+)?|\*{3,}|x{6,}|█+",
     re.IGNORECASE,

@@ -15,7 +15,7 @@ from typing import Any
 
 from specrace.core.errors import InputError, shorten
 from specrace.core.files import as_input_error
-from specrace.lab.fields import describe_row, unread_fields
+from specrace.lab.fields import UnknownFormat, unread_fields
 from specrace.lab.formats import Exchange, Format, find_format, is_trace, recognise
 from specrace.lab.formats.base import Message, Row, Tokens
 from specrace.lab.formats.containers import Rows
@@ -128,17 +128,21 @@ class TranscriptFile:
                 if len(logs) == 1 or not self.skip_bad:
                     raise
                 self._leave_out("a file that cannot be read", str(error))
-        if not self._holds_rows and not self.faults:
-            self._empty()
+        if not self.faults:
+            self._check_read()
 
-    def _empty(self) -> None:
-        """Count a log without a row as a bad line. Raises InputError unless bad lines are skipped."""
-        sentence = (
-            f"{shorten(self.path)} is empty: it has no line with a request; give a log with requests and outputs."
-        )
+    def _check_read(self) -> None:
+        """Count a log without a row, or without one of the format, as a bad line. Raises InputError unless skip_bad."""
+        told = self.remarks.requests or self.remarks.repeated or self.remarks.left_out
+        if not self._holds_rows:
+            reason = "it is empty; give a log with requests and outputs"
+        elif self._insisted is not None and not told:
+            reason = f"it holds nothing of the format {self._insisted.name}; leave --format out, and it is recognised"
+        else:
+            return
         if not self.skip_bad:
-            raise InputError(sentence)
-        self._leave_out("an empty file", sentence)
+            raise InputError(f"{shorten(self.path)} cannot be scored: {reason}.")
+        self._leave_out(reason, f"{shorten(self.path)}: {reason}.")
 
     def _logs(self) -> tuple[list[tuple[Source, Source | None]], list[str]]:
         """Each file of the log with the file of its requests, and the names of other files beside them."""
@@ -190,7 +194,7 @@ class TranscriptFile:
     def _transcripts(self, rows: Iterator[tuple[int, Row]], requests: Source) -> Iterator[Transcript]:
         if self.format is None:
             rows = self._recognised(rows)
-        reader = self._reader = (self.format or _Unknown)()
+        reader = self._reader = (self.format or UnknownFormat)()
         index: RequestIndex | None = None
         if isinstance(reader, Batch):
 
@@ -325,23 +329,6 @@ class TranscriptFile:
         self.faults[reason if counted_alone else OTHER_FAULTS] += 1
         if len(self.reasons) < MAX_REASONS:
             self.reasons.append(sentence)
-
-
-class _Unknown(Format):
-    """A file whose first rows look like no format."""
-
-    name = "unknown"
-    title = "no known format"
-
-    @staticmethod
-    def looks_like(row: Row) -> bool:
-        return recognise(row) is None
-
-    def read(self, row: Row) -> Iterable[Exchange]:
-        known = recognise(row)
-        if known is not None:
-            raise ValueError(f"this line looks like {known.title}, unlike the first ones; give --format {known.name}")
-        raise ValueError(describe_row(row))
 
 
 def write_transcripts(path: Path, rows: Iterable[tuple[str, Tokens, Tokens]], category: str) -> None:

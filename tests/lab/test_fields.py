@@ -95,3 +95,17 @@ def test_a_line_of_no_known_format_says_what_it_holds_and_what_to_do(tmp_path: P
     )
     with pytest.raises(InputError, match="line 1: this line is of no known format"):
         list(TranscriptFile(write(tmp_path / "t.jsonl", row)))
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({}, "it is empty"),
+        ({"prompt_len": 100, "output_len": 20}, "it has only prompt_len, output_len"),
+        ({"model": "m", "prompt_tokens": "12", "completion_tokens": "4.5"}, "neither a request nor an output"),
+        ({LONG: "By hand.", f"{LONG} By hand.": "b"}, "the names of the fields are sentences"),
+    ],
+)
+def test_a_line_without_a_request_is_not_given_columns_to_name(row: dict[str, Any], reason: str) -> None:
+    assert reason in describe_row(row)
+    assert "--columns" not in describe_row(row)

@@ -26,6 +26,7 @@ def answer(text: str) -> dict[str, str]:
         "*** hidden ***",
         "******",
         " REDACTED\n",
+        "sha256:9f86d081884c7d659a2feaa0c55ad015",
     ],
 )
 def test_a_mark_in_place_of_a_text_is_recognised(mark: str) -> None:

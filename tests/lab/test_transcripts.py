@@ -211,3 +211,20 @@ def test_bad_lines_are_counted_by_reason(tmp_path: Path, monkeypatch: pytest.Mon
     file = TranscriptFile(write(tmp_path / "t", FRESH, *lines), skip_bad=True)
     assert len(list(file)) == 1 and file.skipped == 5
     assert sorted(file.faults.values()) == [1, 2, 2] and file.faults[module.OTHER_FAULTS] == 2
+
+
+@pytest.mark.parametrize("data", [b"", b"\n \n"])
+def test_an_empty_file_is_refused_or_left_out(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="is empty; give a log"):
+        list(TranscriptFile(path))
+    file = TranscriptFile(path, skip_bad=True)
+    assert list(file) == []
+    assert file.skipped == 1
+
+
+def test_a_log_without_a_line_of_the_given_format_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.jsonl", COPYING)
+    with pytest.raises(InputError, match="nothing of the format codex; leave --format out"):
+        list(TranscriptFile(path, format="codex"))

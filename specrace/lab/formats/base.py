@@ -97,7 +97,9 @@ def parse_line(line: bytes) -> Row:
     except UnicodeDecodeError as error:
         raise ValueError("this is not UTF-8 text; write the file as UTF-8") from error
     except json.JSONDecodeError as error:
-        raise ValueError(f"this is not JSON ({error.msg} at column {error.colno}); write one object a line") from error
+        raise ValueError(
+            f"this is not JSON ({error.msg.removesuffix(' at')} at column {error.colno}); write one object a line"
+        ) from error
     except (ValueError, RecursionError) as error:
         raise ValueError("this JSON has a number too long or is nested too deeply; write a plain object") from error
     if not isinstance(row, dict):

@@ -7,13 +7,25 @@
 - MT-bench's and Spec-Bench's questions and answers: turns, choices[].turns (lm-sys/FastChat, fastchat/llm_judge).
 - OpenAssistant's messages: message_id, parent_id, text, role (huggingface.co/datasets/OpenAssistant/oasst1).
 - Chatbot Arena's Kaggle table: prompt, response_a, response_b, each a list of texts.
+- OpenAI's embeddings, images and moderations, and Cohere's rerank: data[] or results[]
+  (platform.openai.com/docs/api-reference, docs.cohere.com/reference/rerank).
 - Traces of lengths: Azure's (Azure/AzurePublicDataset) and BurstGPT's (HPMLL/BurstGPT).
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from specrace.lab.formats.base import Row
 
+# Field of the elements of a response's list -> what the request asked for.
+_NOT_TEXT = {
+    "embedding": "embeddings",
+    "relevance_score": "a ranking of documents",
+    "b64_json": "images",
+    "url": "images",
+    "flagged": "a moderation",
+}
 _LENGTHS = "this is a trace of lengths: without text nothing can be drafted; give a log that keeps requests and outputs"
 _KNOWN: tuple[tuple[frozenset[str], str], ...] = (
     (
@@ -67,4 +79,13 @@ _KNOWN: tuple[tuple[frozenset[str], str], ...] = (
 
 def explain_row(row: Row) -> str:
     """What a line is and what to give instead, if it is known; "" for others."""
-    return next((reason for names, reason in _KNOWN if names <= row.keys()), "")
+    known = next((reason for names, reason in _KNOWN if names <= row.keys()), "")
+    kind = next((kind for value in (row, *row.values()) if (kind := _without_text(value))), "")
+    return known or (f"the response is {kind}, and no text was generated; leave such requests out" if kind else "")
+
+
+def _without_text(response: Any) -> str:
+    """What a response holds instead of generated text; "" if it may hold text."""
+    parts = [response.get(name) for name in ("data", "results")] if isinstance(response, dict) else []
+    first = next((part[0] for part in parts if isinstance(part, list) and part), None)
+    return next((kind for name, kind in _NOT_TEXT.items() if isinstance(first, dict) and name in first), "")

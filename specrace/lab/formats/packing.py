@@ -1,7 +1,7 @@
 """Unpacks a compressed file and turns its text into UTF-8 while it is read, in bounded memory.
 
 Kinds are told by their first bytes, not by names: gzip, Zstandard (RFC 8878), xz, bzip2; UTF-16 and UTF-32 by their
-byte order marks.
+byte order marks, and UTF-16 without one by the zeros between its first letters.
 """
 
 from __future__ import annotations
@@ -31,6 +31,20 @@ _UNREAD = {
     (0, b"Rar!\x1a\x07"): "a RAR archive",
     (0, b"\x04\x22\x4d\x18"): "packed by lz4",
     (257, b"ustar"): "a tar archive",
+}
+# Files without text, by their first bytes.
+_NO_TEXT = {
+    b"%PDF-": "a PDF",
+    b"\x89PNG": "a PNG image",
+    b"\xff\xd8\xff": "a JPEG image",
+    b"SQLite format 3\0": "an SQLite database",
+    b"\xd0\xcf\x11\xe0": "an old or encrypted Office file",
+    b"\x93NUMPY": "a NumPy array",
+    b"\x80\x04\x95": "a Python pickle",
+    b"\x80\x05\x95": "a Python pickle",
+    b"GGUF": "a model in GGUF",
+    b"Obj\x01": "an Avro file",
+    b"\x89HDF": "an HDF5 file",
 }
 _PEEKED = 512
 # Bytes that are unpacked at once. A block of Zstandard has 128 KiB and may be packed into four bytes, so this number of
@@ -213,10 +227,10 @@ class _Transcoded(io.RawIOBase):
 
 
 def open_text(raw: io.BufferedReader, name: PurePath) -> io.BufferedReader:
-    """A reader of the file's unpacked bytes, as UTF-8 if a byte order mark says that they are UTF-16 or UTF-32.
+    """A reader of the file's unpacked bytes, as UTF-8 if they begin as UTF-16 or UTF-32.
 
-    Raises InputError for what cannot be unpacked, and for a file that is not packed as its `name` says. Reading raises
-    DamagedError.
+    Raises InputError for what cannot be unpacked or has no text, and for a file that is not packed as its `name` says.
+    Reading raises DamagedError.
     """
     head = raw.peek(_PEEKED)
     _refuse(head, name)
@@ -231,14 +245,28 @@ def open_text(raw: io.BufferedReader, name: PurePath) -> io.BufferedReader:
             f"{shorten(name)}, line 1: this is not {PACKED_SUFFIXES[name.suffix]}, though the name ends in "
             f"{name.suffix}; rename or pack it."
         )
-    encoding = next((_MARKS[mark] for mark in _MARKS if head.startswith(mark)), None)
+    encoding = next((_MARKS[mark] for mark in _MARKS if head.startswith(mark)), None) or _unmarked(head)
     return stream if encoding is None else io.BufferedReader(_Transcoded(stream, encoding))
 
 
+def _unmarked(head: bytes) -> str | None:
+    """The encoding of a text in UTF-16 without a byte order mark; a log begins with ASCII, so every other byte is 0."""
+    for order, first in (("le", 0), ("be", 1)):
+        letters, zeros = head[first:8:2], head[1 - first : 8 : 2]
+        if len(head) >= 8 and not any(zeros) and all(32 <= letter < 127 or letter in b"\t\r\n" for letter in letters):
+            return f"utf-16-{order}"
+    return None
+
+
 def _refuse(head: bytes, name: PurePath) -> None:
-    """Raises InputError for a kind of archive that is not read."""
+    """Raises InputError for a kind of archive that is not read, and for a kind of file that has no text."""
     if head.startswith(ZIP_MAGICS):
         raise InputError(f"{shorten(name)} is a zip within another file or a pipe; unpack it.")
     for (offset, magic), kind in _UNREAD.items():
         if head[offset:].startswith(magic):
             raise InputError(f"{shorten(name)} is {kind}; unpack it, and give the file or the folder.")
+    for magic, kind in _NO_TEXT.items():
+        if head.startswith(magic):
+            raise InputError(
+                f"{shorten(name)} is {kind}; write the requests and outputs as JSON lines, CSV or Parquet."
+            )

@@ -16,7 +16,7 @@ from specrace.core.errors import InputError
 from specrace.lab.formats.containers import Rows
 from specrace.lab.formats.sources import find_sources
 from specrace.lab.transcripts import TranscriptFile
-from tests.lab.parts import pack
+from tests.lab.parts import pack, write
 
 COUNT = 10_000
 # A fifth of the rows' text; xz has a dictionary of 8 MB.
@@ -98,3 +98,20 @@ def test_three_thousand_broken_lines_end_in_a_sentence(tmp_path: Path, name: str
     assert list(file) == [] and file.skipped >= 1
     with pytest.raises(InputError, match=r"line \d+: "):
         list(TranscriptFile(path))
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"<!DOCTYPE html>", "this is HTML or XML"),
+        (b'data: {"choices": []}', "a raw stream of events"),
+        (b'2026-01-01 12:00:00 INFO {"prompt": "a", "output": "b"}', "text stands before the JSON"),
+        (b"INFO openai: {'prompt': 'a'}", "text stands before the JSON"),
+        (b"[]", "the list is empty"),
+        (b'{"a": "b', "Unterminated string starting at column 7"),
+        (b'", "meta": {"a": 1}}', "this is not JSON"),
+    ],
+)
+def test_a_line_that_is_no_json_says_what_it_is(tmp_path: Path, line: bytes, reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        list(TranscriptFile(write(tmp_path / "t.jsonl", line)))

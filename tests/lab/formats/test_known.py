@@ -25,6 +25,8 @@ ASK = {"role": "user", "content": "a"}
         ({"prompt": '["a"]', "response_a": '["b"]', "response_b": '["c"]'}, "Chatbot Arena's pairs"),
         ({"request_id": "q", "request_body": {}, "response_body": {}, "signed_body_url": "u"}, "--include-body"),
         ({"object": "response", "output": [{"type": "message", "content": []}]}, "has no request and no token ids"),
+        ({"request": {"input": "a"}, "response": {"data": [{"embedding": [0.1]}]}}, "the response is embeddings"),
+        ({"request": {"query": "a"}, "response": {"results": [{"relevance_score": 1}]}}, "a ranking of documents"),
         ({"choices": [{"index": 0, "delta": {"content": "b"}}]}, "one chunk of a stream"),
     ],
 )

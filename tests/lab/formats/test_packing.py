@@ -135,3 +135,41 @@ def test_a_cut_utf_16_text_counts_one_bad_line(tmp_path: Path) -> None:
     file = TranscriptFile(tmp_path / "t.jsonl", skip_bad=True)
     list(file)
     assert dict(file.faults) == {"the UTF-16 text breaks off or is damaged here; write it as UTF-8": 1}
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("t.jsonl", '{"prompt_ids": [1], "output_ids": [2], "id": "é"}\n'),
+        ("t.csv", "id,prompt_ids,output_ids\né,[1],[2]\n"),
+    ],
+)
+def test_utf_16_without_a_mark_is_read(tmp_path: Path, encoding: str, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(text.encode(encoding))
+    assert [transcript.id for transcript in TranscriptFile(path)] == ["é"]
+
+
+@pytest.mark.parametrize(
+    ("head", "kind"),
+    [
+        (b"%PDF-1.7\n", "a PDF"),
+        (b"\x89PNG\r\n\x1a\n", "a PNG image"),
+        (b"SQLite format 3\0", "an SQLite database"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old or encrypted Office file"),
+        (b"\x80\x05\x95", "a Python pickle"),
+        (b"\x01\x02\x03\0\x05\0\x07", "a binary file, not a log"),
+    ],
+)
+def test_a_file_without_text_is_named(tmp_path: Path, head: bytes, kind: str) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(head + bytes(range(256)))
+    with pytest.raises(InputError, match=f"t.jsonl is {kind}"):
+        list(TranscriptFile(path, skip_bad=True))
+
+
+def test_a_log_that_begins_with_zeros_keeps_its_later_lines(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(b"\0" * 100 + b"\n" + json.dumps(FRESH).encode() + b"\n")
+    assert len(list(TranscriptFile(path, skip_bad=True))) == 1

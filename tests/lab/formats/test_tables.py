@@ -222,3 +222,9 @@ def test_an_arrow_file_whose_texts_lie_outside_of_it_is_refused(tmp_path: Path) 
     (tmp_path / "t.arrow").write_bytes(data.replace(starts, struct.pack("<3i", 0, -5, 7)))
     with pytest.raises(InputError, match="after row 0: this is not an Arrow file"):
         list(Rows(Source(tmp_path / "t.arrow"), None, lambda *_: None))
+
+
+@pytest.mark.parametrize("text", ["prompt=a", "output=a,id=b", "prompt=a,output_ids=b"])
+def test_columns_without_a_prompt_and_its_output_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match="name prompt and output, prompt_ids and output_ids, or messages"):
+        read_columns(text)
