@@ -99,6 +99,8 @@ def run(options: argparse.Namespace) -> int:
     for reason in file.reasons:
         print(f"Left out: {clean(reason)}", file=sys.stderr)
     if not board.outputs:
+        for remark in file.remarks.sentences():
+            print(clean(remark), file=sys.stderr)
         raise InputError(f"{options.file} holds no transcript that can be scored ({file.skipped} lines left out).")
     result = report(options, board, file, curve)
     if options.csv is not None:
