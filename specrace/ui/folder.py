@@ -18,7 +18,10 @@ MIN_AGE_S = 60.0
 
 @contextlib.contextmanager
 def upload_folder() -> Iterator[str]:
-    """A new folder, locked while this process lives. Removes folders left behind by servers that were killed."""
+    """A new folder, locked while this process lives. Removes folders left behind by servers that were killed.
+
+    The environment's GRADIO_TEMP_DIR, which names the server's folder, does not outlive it.
+    """
     _remove_stale()
     with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
         handle = os.open(folder, os.O_RDONLY)
@@ -27,6 +30,8 @@ def upload_folder() -> Iterator[str]:
             yield folder
         finally:
             os.close(handle)
+            # Gradio and the stored bodies would look for it in the next server of this process.
+            os.environ.pop("GRADIO_TEMP_DIR", None)
 
 
 def _remove_stale() -> None:

@@ -36,7 +36,7 @@ def test_a_folder_is_read_recursively_in_sorted_order(tmp_path: Path) -> None:
         ("# Tides #\n\nThe sea.\n## More\nRest", "Tides", "\nThe sea.\n## More\nRest"),
         ("Before.\n## Late\nAfter.", "name", "Before.\n## Late\nAfter."),
         ("A picture.\n# Tides\n## More\nRest", "Tides", "A picture.\n## More\nRest"),
-        ("---\nlayout: page\n---\n# Tides\nRest", "Tides", "---\nlayout: page\n---\nRest"),
+        ("---\nlayout: page\n---\n# Tides\nRest", "Tides", "layout: page\n\nRest"),
         ("```\n# a comment\n```\n# Real\nBody", "Real", "```\n# a comment\n```\nBody"),
         ("#hashtag only", "name", "#hashtag only"),
         ("#   \nBody", "name", "Body"),

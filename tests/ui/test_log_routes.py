@@ -52,9 +52,12 @@ def test_a_scored_log_is_deleted_and_noted_in_races(served: Served) -> None:
     name = "..%2F..%2F%3Cb%3Elog.jsonl"
     (*_, last) = read_lines(served.ask("POST", f"{PATH}?name={name}&lanes=trie", LOG))
     assert last["scores"]["outputs"] == 1 and [lane["lane"] for lane in last["scores"]["lanes"]] == ["trie"]
-    assert served.files() == [] and SCORED in served.worker._describe_other_work(began)
+    assert SCORED in served.worker._describe_other_work(began)
+    # The file goes when the answer has been sent.
+    wait_until(lambda: served.files() == [])
     (bad,) = read_lines(served.ask("POST", f"{PATH}?name={name}", b"hello"))
-    assert bad["error"].startswith("_..__b_log.jsonl holds no request") and served.files() == []
+    assert bad["error"].startswith("_..__b_log.jsonl holds no request")
+    wait_until(lambda: served.files() == [])
 
 
 def test_a_log_gets_advice_and_is_deleted(served: Served) -> None:
@@ -62,7 +65,8 @@ def test_a_log_gets_advice_and_is_deleted(served: Served) -> None:
     (*_, last) = read_lines(
         served.ask("POST", f"{ADVICE}?name=log.jsonl&curve=h100-8b&batch=16", b"\n".join([row] * 4))
     )
-    assert last["advice"]["requests"] == 4 and served.files() == []
+    assert last["advice"]["requests"] == 4
+    wait_until(lambda: served.files() == [])
     assert any("h100, 8 billion" in sentence for sentence in last["advice"]["engines"][0]["text"])
     answer = served.ask("POST", f"{ADVICE}?curve=ghost", row)
     assert answer.status == 400 and answer.text.startswith("There is no cost curve 'ghost' here")

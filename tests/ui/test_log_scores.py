@@ -136,7 +136,7 @@ def test_unusable_lines_are_counted_by_reason(tmp_path: Path) -> None:
     ("lines", "sentence"),
     [
         ((b"hello",), r"^t\.jsonl holds no request that can be scored; this is not JSON .* \(1 lines\)\.$"),
-        ((), r"^t\.jsonl holds no request that can be scored\.$"),
+        ((), r"^t\.jsonl holds no request that can be scored; it is empty; .* \(1 lines\)\.$"),
         (API_ERROR, r"^t\.jsonl holds no request that can be scored; Claude Code wrote it, .* \(1 answers\)\.$"),
         (({"input_length": 1, "output_length": 2},), r"^t\.jsonl is a trace of lengths and block hashes"),
     ],
