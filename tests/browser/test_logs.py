@@ -50,7 +50,7 @@ def table_of(figures: Any) -> list[list[str]]:
     return [[group[0]["category"], str(group[0]["outputs"]), *(f"{row['tau']:.3f}" for row in group)] for group in rows]
 
 
-@pytest.mark.parametrize("shape", ["openai-response", "openai-chat"])
+@pytest.mark.parametrize("shape", ["openai-response", "specrace text"])
 def test_a_dropped_log_gets_the_command_line_s_figures(
     page: Page, shape: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -86,7 +86,7 @@ def test_a_dropped_race_opens_and_a_bad_log_gets_one_sentence(page: Page, tmp_pa
     assert len(before) == 2 and before[1][0].startswith("<img src=x onerror")
     drop(page, "bad.jsonl", f"{HOSTILE}\n", ".logs-drop")
     expect(page.locator(".logs-line")).to_contain_text(
-        "bad.jsonl holds no request that can be scored; this is not JSON", timeout=SCORED_MS
+        "bad.jsonl holds no request that can be scored; this is HTML or XML", timeout=SCORED_MS
     )
     expect(page.locator(".logs-line")).to_have_attribute("data-kind", "bad")
     assert shown_rows(page) == before and page.evaluate("window.__pwn") is None
@@ -94,12 +94,12 @@ def test_a_dropped_race_opens_and_a_bad_log_gets_one_sentence(page: Page, tmp_pa
 
 
 def test_the_view_fits_and_axe_finds_nothing_serious(page: Page, tmp_path: Path) -> None:
-    (path,) = SHAPES["openai-chat"](tmp_path)
+    (path,) = SHAPES["specrace text"](tmp_path)
     page.keyboard.press("d")
     page.keyboard.press("l")
     expect(page.locator("dialog.logs")).to_be_visible()
     page.locator(".logs input[type=file]").set_input_files(str(path))
-    expect(page.locator(".logs-line")).to_have_text("chat.jsonl is scored.", timeout=SCORED_MS)
+    expect(page.locator(".logs-line")).to_have_text(f"{path.name} is scored.", timeout=SCORED_MS)
     by_view = {"dark": findings(page, "dialog[open]")}
     for key in ("Escape", "d", "l"):
         page.keyboard.press(key)

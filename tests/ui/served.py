@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import http.client
 import json
+import os
 import signal
 import socket
 import sys
@@ -156,7 +157,8 @@ class Served:
 
     def files(self) -> list[str]:
         """List the names of all uploaded files on the server."""
-        return sorted(file.name for file in self.folder.rglob("*") if file.is_file())
+        # A folder may be removed while it is listed, which `os.walk` takes for an empty one.
+        return sorted(name for _, _, names in os.walk(self.folder) for name in names)
 
 
 def read_until(frames: http.client.HTTPResponse, kind: bytes) -> None:
