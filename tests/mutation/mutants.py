@@ -74,7 +74,15 @@ GROUPS = {
     ),
     "race": Group(
         ("engine/race.py", "engine/setup.py", "engine/badge.py", "engine/generate.py"),
-        ("tests/engine/test_generate.py", "tests/engine/test_race.py", "tests/engine/test_rejection.py", *_QUICK_RACES),
+        (
+            "tests/engine/test_generate.py",
+            "tests/engine/test_race.py",
+            "tests/engine/test_rejection.py",
+            "tests/engine/test_repeats.py",
+            "tests/engine/test_pace.py",
+            "tests/engine/test_refit.py",
+            *_QUICK_RACES,
+        ),
     ),
 }
 
