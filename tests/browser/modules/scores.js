@@ -22,6 +22,7 @@ const SCORES = {
   outputs: 3,
   skipped: 2,
   skipped_by_reason: [[HOSTILE, 2]],
+  remarks: [HOSTILE],
   looping: 1,
   left_out: "the page scores 3 requests",
   lanes: [
@@ -75,10 +76,25 @@ export const cases = {
     const [node] = put(["section", { hidden: true }]).children;
     new Scores(node).show(SCORES, HOSTILE);
     const cells = [...node.querySelectorAll("td")].map((cell) => cell.textContent);
+    const reasons = [...node.querySelectorAll(".logs-reasons li")].map((item) => item.textContent);
     const best = [...node.querySelectorAll("td b")].map((cell) => cell.textContent);
     return [
-      [node.hidden, node.querySelectorAll("img, script").length, cells, best, node.querySelectorAll("figure").length],
-      [false, 0, ["all", "3", "1.200", "1.500", HOSTILE, "1", "1.600", "1.100"], ["1.500", "1.600"], 4],
+      [
+        node.hidden,
+        node.querySelectorAll("img, script").length,
+        reasons,
+        cells,
+        best,
+        node.querySelectorAll("figure").length,
+      ],
+      [
+        false,
+        0,
+        [`2 lines: ${HOSTILE}.`, HOSTILE],
+        ["all", "3", "1.200", "1.500", HOSTILE, "1", "1.600", "1.100"],
+        ["1.500", "1.600"],
+        4,
+      ],
     ];
   },
 };
