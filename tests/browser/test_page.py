@@ -9,6 +9,7 @@ import pytest
 from gradio_client import Client
 from playwright.sync_api import Page, expect
 
+from specrace.engine.spec import DEFAULT_LANES
 from tests.browser.apps import wait_until
 from tests.browser.parts import (
     HOSTILE,
@@ -81,12 +82,12 @@ def test_a_question_is_raced_to_the_end_and_replayed(app: Any, open_page: Any) -
     wait_for_reel(page, number)
     reel = latest_reel(page)
     assert stage(page)["phase"] == "finished"
-    expect(page.locator(".pane[data-done]")).to_have_count(4)
+    expect(page.locator(".pane[data-done]")).to_have_count(len(DEFAULT_LANES))
     answers = texts(page)
     assert len(answers[0]) > 40 and set(answers) == {answers[0]}
     badges = page.locator(".pane .badge").all_text_contents()
-    assert badges == ["reference", *["✓ identical to vanilla"] * 3]
-    assert page.locator(".results tbody tr").count() == 4
+    assert badges == ["reference", *["✓ identical to vanilla"] * (len(DEFAULT_LANES) - 1)]
+    assert page.locator(".results tbody tr").count() == len(DEFAULT_LANES)
     assert page.locator(".pane[data-lane=trie] .text .run").count() > 0
     assert page.locator(".pane[data-lane=vanilla] .text .run").count() == 0
     expect(page.locator(".announcer")).to_have_text(reel["headline"])
@@ -180,7 +181,7 @@ def test_stop_ends_a_race_and_another_can_start(app: Any, page: Page) -> None:
         page.locator("#stop").click()
         wait_for_reel(page, number)
     assert stage(page)["phase"] == "stopped"
-    assert page.locator(".results tbody tr").count() == 4
+    assert page.locator(".results tbody tr").count() == len(DEFAULT_LANES)
     stopped_text = texts(page)[0]
     race(page)
     assert stage(page)["phase"] == "finished"

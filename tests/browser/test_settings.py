@@ -176,8 +176,7 @@ def test_programs_get_a_sentence_for_invalid_settings(client: Client, changes: d
 
 
 def test_the_settings_panel_fits_the_window(page: Page) -> None:
-    for title in ("Bigram", "Suffix decoding"):
-        lane_box(page, title).check()
+    lane_box(page, "Suffix decoding").check()
     expect(page.locator("#options-suffix")).to_be_visible()
     for width, height in ((1280, 720), (1920, 1080), (390, 844)):
         page.set_viewport_size({"width": width, "height": height})
