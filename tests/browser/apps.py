@@ -165,7 +165,9 @@ def open_front_door(*arguments: str, fetch: bool = False) -> str:
     """
     port = free_port()
     arguments = arguments if fetch else ("--model", "tiny", *arguments)
-    options = front_door.parse([*arguments, "--port", str(port), "--races-per-minute", "10000"])
+    # All tests of one process are one visitor.
+    limits = ("--races-per-minute", "10000", "--uploads-per-hour", "10000")
+    options = front_door.parse([*arguments, "--port", str(port), *limits])
     thread = threading.Thread(target=front_door.run, args=[options], name="front door", daemon=True)
     thread.start()
     url = f"http://127.0.0.1:{port}/"
