@@ -92,7 +92,8 @@ def test_the_result_has_a_winner_a_podium_and_a_badge_in_each_pane(open_recordin
 
 
 def test_nothing_overflows_at_three_sizes_light_and_dark(app: Any, open_page: Any) -> None:
-    page = open_page(app.url)
+    # The lanes of the recording.
+    page = open_page(f"{app.url}?lanes=vanilla,trigram,lookahead,trie")
     for size in SIZES:
         check_fit(page, *size)
     check_fit(page, 1920, 1080)

@@ -24,7 +24,7 @@ DRAFTING_METHODS = tuple(name for name in METHODS if name != "vanilla")
 
 @cache
 def table_target(order: int) -> TableTarget:
-    """A language model whose tokens depend on the last `order` tokens; the higher the order, the later a text repeats itself."""
+    """A language model whose tokens depend on the last `order` tokens; a text of a low order soon repeats itself."""
     return TableTarget(order, order=order, eos_ids=frozenset({EOS}))
 
 
