@@ -18,13 +18,13 @@ from specrace.core.events import Event, Finished, Repeated, Step
 from specrace.core.settings import MAX_QUESTION_CHARACTERS, SETTINGS
 from specrace.engine.race import never, race
 from specrace.engine.spec import RaceSpec, largest_draft, plan_lanes
-from specrace.lab.calibrate import load_cached
-from specrace.model.adapter import AUTO
-from specrace.model.adapter import NONE as NO_ADAPTER
+from specrace.lab.bench.calibrate import load_cached
 from specrace.model.loading import load_target
-from specrace.model.names import resolve
 from specrace.model.target import Target
 from specrace.model.tensor_parallel import Followers
+from specrace.model.weights.adapter import AUTO
+from specrace.model.weights.adapter import NONE as NO_ADAPTER
+from specrace.model.weights.names import resolve
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.sources import CorpusTables, Sources
 from specrace.retrieval.documents import Document, ignore, read_documents

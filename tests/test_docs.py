@@ -46,10 +46,10 @@ NOT_RUN = {
     "--device cuda": "needs a GPU",
     "--peers": "measures two more decoders on 30 questions",
     "--num-draft 4 --temperature 0.8": "answers 30 questions; tests/tiny/test_characters.py measures one",
-    "models get": "fetches 93 MB; tests/model/test_fetching.py fetches small files",
+    "models get": "fetches 93 MB; tests/model/weights/test_fetching.py fetches small files",
     "recommend results/": "needs the results of a sweep; tests/cli/test_recommend.py has some",
     " --add": "needs an existing index; tests/cli/test_index.py has one",
-    "-m specrace calibrate": "measures for 15 seconds; tests/lab/test_calibrate.py measures one round",
+    "-m specrace calibrate": "measures for 15 seconds; tests/lab/bench/test_calibrate.py measures one round",
 }
 # The parts of the install line, which ran before the tests.
 INSTALL_COMMANDS = ("python3 -m venv .venv", ".venv/bin/pip install -r requirements.txt")
@@ -236,7 +236,7 @@ def loop_variables() -> dict[str, Any]:
     return {"drafter": drafter, "context": context, "budget": 8, "session": session, "verify": verify}
 
 
-# tests/ui/test_endpoints.py runs the blocks of api.md, which call a server.
+# tests/ui/api/test_endpoints.py runs the blocks of api.md, which call a server.
 PYTHON = [page for page in PAGES if "```python" in read(page) and page.stem != "api"]
 
 
@@ -354,7 +354,7 @@ def test_the_documented_import_table_is_the_tested_one() -> None:
 
 def files_below(name: str) -> list[Path]:
     path = ROOT / name
-    static = [file for file in path.glob("**/static/*") if file.suffix != ".png"]
+    static = [file for file in path.glob("**/static/**/*") if file.is_file() and file.suffix != ".png"]
     return [path] if path.is_file() else [*path.rglob("*.md"), *path.rglob("*.py"), *static]
 
 

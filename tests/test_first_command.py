@@ -10,7 +10,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from tests.measure.licences import packages, pins
-from tests.model.sources import write_gguf
+from tests.model.weights.sources import write_gguf
 
 ROOT = Path(__file__).resolve().parents[1]
 # The packages that every new environment has.
@@ -22,7 +22,7 @@ import pkgutil
 from importlib import import_module
 from pathlib import Path
 import specrace
-from specrace.model.gguf_weights import convert
+from specrace.model.weights.gguf import convert
 from specrace.model.loading import load_target
 
 for module in pkgutil.walk_packages(specrace.__path__, "specrace."):

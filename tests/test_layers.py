@@ -39,8 +39,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli"},
     "app": {"cli"},
 }
+# The rooms inside a folder: each may import those before it. Modules beside the rooms lie above them, `BELOW` apart.
+ROOMS = {
+    "model": ("machine", "forward", "weights", "chat"),
+    "lab": ("logs", "scoring", "advice", "bench", "plots"),
+    "ui": ("server", "helper", "races", "api", "page"),
+}
+BELOW = {"specrace.ui.limits"}
 # What a single module may import in addition to its folder's row: peers run on a target's model.
-EXCEPTIONS = {"specrace.lab.peers": {"model"}, "specrace.lab.llama_cpp": {"model"}}
+EXCEPTIONS = {"specrace.lab.bench.peers": {"model"}, "specrace.lab.bench.llama_cpp": {"model"}}
 # A folder or module -> the heavy libraries that it may import; other folders may import none.
 LIBRARIES: dict[str, set[str]] = {
     "model": HEAVY - {"gradio", "faiss", "sentence_transformers"},
@@ -49,11 +56,12 @@ LIBRARIES: dict[str, set[str]] = {
     "tiny": {"torch", "transformers", "tokenizers", "safetensors"},
     "cli": {"transformers"},
     "ui": {"gradio", "transformers"},
-    "specrace.lab.peers": {"torch", "transformers"},
-    "specrace.lab.llama_cpp": {"torch"},
+    "specrace.lab.bench.peers": {"torch", "transformers"},
+    "specrace.lab.bench.llama_cpp": {"torch"},
 }
 # Only this module imports the codec of recordings, because a machine that only races may not have it installed.
 CODEC = {"specrace.engine.recording": {"msgspec"}}
+MAX_FILES = 20
 # Folders whose modules work without a model or a page, so importing them must load no heavy library.
 LIGHT_FOLDERS = ("core", "ngrams", "retrieval", "drafters", "engine", "lab", "views", "integrations")
 
@@ -78,6 +86,11 @@ def _folder(name: str) -> str:
         return name
     _, _, inside = name.partition(".")
     return inside.partition(".")[0]
+
+
+def _room(name: str) -> str:
+    """specrace.ui.page.events -> page."""
+    return ".".join(name.split(".")[2:3])
 
 
 def _inside_functions(tree: ast.Module) -> set[ast.AST]:
@@ -130,6 +143,28 @@ def test_a_module_imports_what_the_table_allows_its_folder(name: str) -> None:
         assert _folder(imported) in allowed, f"{name} imports {imported}"
     # The package itself holds only the version, which the command line and the page show.
     assert "specrace" not in _package_imports(name) or folder in ("cli", "ui"), f"{name} imports the package"
+
+
+@pytest.mark.parametrize("folder", ROOMS)
+def test_a_room_imports_only_rooms_below_it(folder: str) -> None:
+    rooms = ROOMS[folder]
+    inside = {path.name for path in (ROOT / "specrace" / folder).iterdir() if (path / "__init__.py").exists()}
+    assert set(rooms) == inside
+    for name in MODULES:
+        room = _room(name)
+        if _folder(name) != folder or room not in rooms:
+            continue
+        allowed = rooms[: rooms.index(room) + 1]
+        for imported in _package_imports(name, for_types=True) - BELOW:
+            if _folder(imported) == folder:
+                assert _room(imported) in allowed, f"{name} imports {imported}"
+
+
+def test_a_folder_holds_at_most_twenty_files() -> None:
+    """A reader takes in about twenty names at once; icons and `__init__.py` do not count."""
+    for folder in [ROOT / "specrace", *(ROOT / "specrace").rglob("*/")]:
+        files = [file.name for file in folder.glob("*.*") if file.is_file() and file.name != "__init__.py"]
+        assert len(files) <= MAX_FILES, f"{folder.relative_to(ROOT)} holds {len(files)} files"
 
 
 @pytest.mark.parametrize("name", sorted(MODULES))

@@ -30,7 +30,7 @@ INSTALLED = [f"{PIP} {' '.join(PINS)}", f"{UV} requirements-dev.txt"]
 LINTERS = {
     "ruff": "python -m ruff check .",
     "the page's scripts": "oxlint --deny-warnings specrace/ui/static tests/browser/modules",
-    "the scripts' format": "oxfmt --check specrace/ui/static/*.js tests/browser/modules/*.js",
+    "the scripts' format": "oxfmt --check specrace/ui/static/**/*.js tests/browser/modules/*.js",
     "the container file": "hadolint Dockerfile",
     "mypy": "python -m mypy",
 }

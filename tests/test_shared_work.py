@@ -11,9 +11,9 @@ from specrace.core import clock
 from specrace.core.events import LaneInfo, Started
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
-from specrace.lab.bench import Bench, BenchPrompt
-from specrace.lab.score import Scoreboard, ScoredLane
-from specrace.lab.summary import summarise
+from specrace.lab.bench.benchmark import Bench, BenchPrompt
+from specrace.lab.bench.summary import summarise
+from specrace.lab.scoring.score import Scoreboard, ScoredLane
 from specrace.ngrams import past as past_module
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.past import PastOutputs

@@ -27,7 +27,7 @@ from specrace.core.metrics import loop_tokens
 from specrace.core.settings import SETTINGS
 from specrace.engine.generate import generate
 from specrace.engine.spec import RaceSpec, largest_draft
-from specrace.lab.transcripts import write_transcripts
+from specrace.lab.logs.transcripts import write_transcripts
 from specrace.retrieval.grounding import GROUNDED, groundedness
 from specrace.retrieval.passages import count_words
 from specrace.retrieval.prompt import Prompt

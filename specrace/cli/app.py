@@ -26,13 +26,13 @@ from specrace.cli.terminal import complain, exit_code, standard_streams
 from specrace.core.bundled import BUNDLED_MODEL, CORPUS
 from specrace.core.errors import InputError, shorten
 from specrace.core.settings import SETTINGS
-from specrace.lab.exports.specrace import read_settings
-from specrace.lab.forecast import is_twin
-from specrace.model.names import NAMES, PREFERRED, must_fetch, resolve
+from specrace.lab.advice.exports.specrace import read_settings
+from specrace.lab.advice.forecast import is_twin
+from specrace.model.weights.names import NAMES, PREFERRED, must_fetch, resolve
 from specrace.retrieval.documents import read_documents
 from specrace.retrieval.store import StoredIndex
 from specrace.ui.serve import DTYPES, serve
-from specrace.ui.visitors import THIS_MACHINE, VisitorLimits
+from specrace.ui.server.visitors import THIS_MACHINE, VisitorLimits
 
 MAX_THREADS = 1024
 LOG_FORMATS = ("text", "json")

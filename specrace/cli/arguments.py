@@ -15,8 +15,8 @@ from specrace.core.errors import InputError
 from specrace.core.settings import SETTINGS
 from specrace.drafters import METHODS, find_method
 from specrace.engine.spec import SPEC_SETTINGS, RaceSpec
-from specrace.lab.exports.specrace import read_settings
-from specrace.model.names import NAMES
+from specrace.lab.advice.exports.specrace import read_settings
+from specrace.model.weights.names import NAMES
 from specrace.retrieval.rerank import LIGHT
 
 if TYPE_CHECKING:

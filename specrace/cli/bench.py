@@ -31,10 +31,10 @@ from specrace.core.processors import processor_name
 from specrace.core.settings import SETTINGS
 from specrace.drafters import find_method, native_methods
 from specrace.engine.spec import RaceSpec, plan_lane
-from specrace.lab.bench import COUNTERPARTS, MAX_REPETITIONS, Bench, BenchPrompt, PromptResult
-from specrace.lab.score import needs_target
-from specrace.lab.summary import summarise
-from specrace.lab.transcripts import TranscriptFile, write_transcripts
+from specrace.lab.bench.benchmark import COUNTERPARTS, MAX_REPETITIONS, Bench, BenchPrompt, PromptResult
+from specrace.lab.bench.summary import summarise
+from specrace.lab.logs.transcripts import TranscriptFile, write_transcripts
+from specrace.lab.scoring.score import needs_target
 from specrace.retrieval.prompt import check_prompt
 
 LANES = ("vanilla", "trie", "prompt-lookup")
@@ -138,8 +138,8 @@ def _peer_names(options: argparse.Namespace) -> list[str]:
 
 def _model_bench(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[BenchPrompt], Callable[..., str]]:
     """The bench on a real model, its prompts, and the function that decodes its outputs. Raises InputError."""
-    from specrace.lab.calibrate import calibrate
-    from specrace.lab.peers import check_peers, make_peers
+    from specrace.lab.bench.calibrate import calibrate
+    from specrace.lab.bench.peers import check_peers, make_peers
 
     check_peers(_peer_names(options), options.peer_weights)
     source = _source(options)
@@ -183,7 +183,7 @@ def _scripted_bench(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench,
 
     Raises InputError.
     """
-    from specrace.model.scripted import load_scripted
+    from specrace.model.transcript_target import load_scripted
 
     quiet_model_library()
     for name in spec.lanes:

@@ -17,7 +17,7 @@ from specrace.core.errors import InputError
 from specrace.core.files import as_input_error, check_destination
 from specrace.drafters import METHODS
 from specrace.engine.spec import RaceSpec, plan_lane
-from specrace.lab.calibrate import MAX_ROUNDS, ROUNDS, cache_file, calibrate
+from specrace.lab.bench.calibrate import MAX_ROUNDS, ROUNDS, cache_file, calibrate
 
 
 def add_parser(commands: Any) -> None:

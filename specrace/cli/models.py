@@ -11,7 +11,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeE
 from rich.table import Table
 
 from specrace.cli.terminal import CleanConsole, console, print_json
-from specrace.model.names import NAMES, NamedModel, must_fetch
+from specrace.model.weights.names import NAMES, NamedModel, must_fetch
 
 BYTES_PER_PARAMETER = {"float32": 4, "bfloat16": 2}
 
@@ -52,7 +52,8 @@ def fetch_if_missing(name: str | None, *, quiet: bool) -> str | None:
 
 def get(name: str, *, quiet: bool = False) -> str | Path:
     """Fetch a model, with a progress bar on standard error; return its folder or hub id. Raises InputError."""
-    from specrace.model.fetching import fetch, prepare
+    from specrace.model.forward.compiled.ahead import prepare
+    from specrace.model.weights.fetching import fetch
 
     # Bound to the current stream, because `sys.stderr` is redirected while a library is silenced.
     out = CleanConsole(file=sys.stderr, markup=False, emoji=False, highlight=False, quiet=quiet)

@@ -17,10 +17,10 @@ from specrace.cli.sweep import TABLE_WIDTH, answer_questions, read_logs, sweep_t
 from specrace.cli.terminal import clean, console, print_json
 from specrace.core.bundled import QUESTIONS
 from specrace.core.errors import InputError
-from specrace.lab.paper import Table, make_tables, swept_lanes
+from specrace.lab.advice.presets import NAMES, describe_curve, find_curve
+from specrace.lab.logs.transcripts import Transcript
 from specrace.lab.plots.drawing import require_matplotlib
-from specrace.lab.presets import NAMES, describe_curve, find_curve
-from specrace.lab.transcripts import Transcript
+from specrace.lab.plots.paper import Table, make_tables, swept_lanes
 
 TABLES = (*(f"table{number}" for number in range(1, 7)), "figure4", "figure5")
 

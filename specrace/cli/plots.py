@@ -9,17 +9,17 @@ from specrace.core.cost_curve import ASSUMED_GPU, CostCurve
 from specrace.core.errors import InputError
 from specrace.core.files import as_input_error
 from specrace.drafters import METHODS
-from specrace.lab.paper import Table
+from specrace.lab.advice.presets import describe_curve
+from specrace.lab.advice.recommend import Recommender
+from specrace.lab.logs.transcripts import Transcript
 from specrace.lab.plots.drawing import require_matplotlib, write_plots
-from specrace.lab.plots.papers import paper_plot
+from specrace.lab.plots.paper import Table
+from specrace.lab.plots.paper_plots import paper_plot
 from specrace.lab.plots.plot import Plot
 from specrace.lab.plots.steps import step_plots
 from specrace.lab.plots.sweeps import SweepView, sweep_plots
-from specrace.lab.presets import describe_curve
-from specrace.lab.recommend import Recommender
-from specrace.lab.score import ScoredLane
-from specrace.lab.sweep import Sweep
-from specrace.lab.transcripts import Transcript
+from specrace.lab.scoring.score import ScoredLane
+from specrace.lab.scoring.sweep import Sweep
 from specrace.views.colours import lane_hues
 
 PLOTS = "plots"

@@ -19,20 +19,20 @@ from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError, shorten
 from specrace.core.files import as_input_error
 from specrace.core.settings import SETTINGS
-from specrace.lab.advice import choice, lane_to_export, profile_file, report, sentences
-from specrace.lab.candidates import candidates, engine_lanes, own_lanes
-from specrace.lab.exports import ENGINES
-from specrace.lab.exports.profile import PROFILE_FILE
-from specrace.lab.exports.sglang import CORPUS_FILE, corpus_flags, corpus_lines
-from specrace.lab.exports.simulators import SIMULATORS_FILE, simulators_text
-from specrace.lab.halving import Halving
-from specrace.lab.presets import describe_curve, find_curve
-from specrace.lab.recommend import Recommender
-from specrace.lab.reports.blocks import Report, to_html, to_markdown
-from specrace.lab.reports.recommendation import recommendation_report
-from specrace.lab.score import ALL, ScoredLane, longest_loop
-from specrace.lab.sweep import Sweep, SweepFolder
-from specrace.lab.transcripts import Transcript
+from specrace.lab.advice.advice import choice, lane_to_export, profile_file, report, sentences
+from specrace.lab.advice.candidates import candidates, engine_lanes, own_lanes
+from specrace.lab.advice.exports import ENGINES
+from specrace.lab.advice.exports.profile import PROFILE_FILE
+from specrace.lab.advice.exports.sglang import CORPUS_FILE, corpus_flags, corpus_lines
+from specrace.lab.advice.exports.simulators import SIMULATORS_FILE, simulators_text
+from specrace.lab.advice.halving import Halving
+from specrace.lab.advice.presets import describe_curve, find_curve
+from specrace.lab.advice.recommend import Recommender
+from specrace.lab.advice.reports.blocks import Report, to_html, to_markdown
+from specrace.lab.advice.reports.recommendation import recommendation_report
+from specrace.lab.logs.transcripts import Transcript
+from specrace.lab.scoring.score import ALL, ScoredLane, longest_loop
+from specrace.lab.scoring.sweep import Sweep, SweepFolder
 from specrace.retrieval.documents import read_documents
 
 ASSUMED = "assumed-gpu"

@@ -23,12 +23,12 @@ from specrace.core.errors import InputError
 from specrace.core.files import as_input_error
 from specrace.core.settings import SETTINGS
 from specrace.drafters import METHODS
-from specrace.lab.formats import FORMATS
-from specrace.lab.formats.tables import read_columns
-from specrace.lab.score import Scoreboard, ScoredLane, needs_target, scorable_lanes
-from specrace.lab.transcripts import TranscriptFile
-from specrace.model.chat_tokenizer import ChatTokenizer, load_tokenizer
-from specrace.model.names import NAMES, must_fetch, resolve
+from specrace.lab.logs.files.tables import read_columns
+from specrace.lab.logs.formats import FORMATS
+from specrace.lab.logs.transcripts import TranscriptFile
+from specrace.lab.scoring.score import Scoreboard, ScoredLane, needs_target, scorable_lanes
+from specrace.model.chat.tokenizer import ChatTokenizer, load_tokenizer
+from specrace.model.weights.names import NAMES, must_fetch, resolve
 
 # The width of the table in a file or a pipe, in characters.
 TABLE_WIDTH = 140

@@ -8,9 +8,9 @@ import shlex
 from collections.abc import Sequence
 
 from specrace.core.errors import InputError
-from specrace.model.names import PREFERRED, must_fetch
+from specrace.model.weights.names import PREFERRED, must_fetch
 from specrace.retrieval.rerank import LIGHT, NONE
-from specrace.ui import zero_gpu
+from specrace.ui.races import zero_gpu
 
 FLAGS = "SPECRACE_FLAGS"
 # The host and port that a Space's proxy expects, and limits for strangers who share two processors or a rented GPU.

@@ -35,13 +35,13 @@ from specrace.core.processors import processors
 from specrace.core.settings import SETTINGS
 from specrace.drafters import find_method
 from specrace.engine.spec import RaceSpec
-from specrace.lab.cells import run_sweep
-from specrace.lab.forecast import forecast_sweep
-from specrace.lab.formats.pairs import pair_files
-from specrace.lab.presets import NAMES, find_curve
-from specrace.lab.score import ALL, LOOPING, MAX_CATEGORIES, ScoredLane, Tally, group_name, scorable_lanes
-from specrace.lab.sweep import SHARD_SIZE, Cell, Sweep, SweepFolder, grid_lanes
-from specrace.lab.transcripts import Transcript
+from specrace.lab.advice.forecast import forecast_sweep
+from specrace.lab.advice.presets import NAMES, find_curve
+from specrace.lab.logs.files.pairs import pair_files
+from specrace.lab.logs.transcripts import Transcript
+from specrace.lab.scoring.cells import run_sweep
+from specrace.lab.scoring.score import ALL, LOOPING, MAX_CATEGORIES, ScoredLane, Tally, group_name, scorable_lanes
+from specrace.lab.scoring.sweep import SHARD_SIZE, Cell, Sweep, SweepFolder, grid_lanes
 
 if TYPE_CHECKING:
     from specrace.retrieval.store import Head

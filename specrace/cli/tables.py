@@ -9,7 +9,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from specrace.cli.terminal import clean, console
-from specrace.lab.bench import PromptResult
+from specrace.lab.bench.benchmark import PromptResult
 
 
 def csv_rows(results: Sequence[PromptResult]) -> Iterator[list[Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from specrace.core.errors import InputError
 from specrace.drafters.base import MODEL, NGRAM, Drafter, DrafterInputs, Method, Scoring
 from specrace.drafters.draft_model import DraftModelDrafter
-from specrace.drafters.fusion import FusionDrafter, fusion_corpus_part, fusion_num_top
+from specrace.drafters.fusion.drafter import FusionDrafter, fusion_corpus_part, fusion_num_top
 from specrace.drafters.jacobi import JacobiDrafter
 from specrace.drafters.lookahead import POOL_SCORING, LookaheadDrafter, tree_size
 from specrace.drafters.ngram_table import BigramDrafter, TrigramDrafter

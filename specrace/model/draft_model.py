@@ -12,7 +12,7 @@ from torch import Tensor
 from specrace.core.errors import InputError, shorten
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
-from specrace.model.kv import KVStore, Prefix
+from specrace.model.forward.kv import KVStore, Prefix
 from specrace.model.sampling import warp
 from specrace.model.scorer import Scorer
 

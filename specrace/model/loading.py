@@ -17,17 +17,17 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from specrace.core.bundled import BUNDLED_DRAFT_MODEL, BUNDLED_MODEL
 from specrace.core.errors import DeviceError, InputError, lacks_memory, shorten
 from specrace.core.tree import TokenTree, TreeBuilder
-from specrace.model.adapter import AUTO, NONE, adapt
-from specrace.model.checkpoint import check_weights, refuse_large_numbers, refuse_own_code
-from specrace.model.device_map import DeviceMap, choose_map, one_device, prepare_mapped, require_accelerate
+from specrace.model.capture import TOLERANCE, capture, drop_layers, gap
 from specrace.model.draft_model import DraftModel, check_vocabulary
-from specrace.model.machine import free_memory
-from specrace.model.names import hub_snapshot, is_complete, resolve, weight_files
-from specrace.model.products import round_weights
-from specrace.model.replays import TOLERANCE, capture, drop_layers, gap
+from specrace.model.forward.products import round_weights
+from specrace.model.machine.device_map import DeviceMap, choose_map, one_device, prepare_mapped, require_accelerate
+from specrace.model.machine.memory import free_memory
 from specrace.model.scorer import DTYPES, INT8
 from specrace.model.target import Target
 from specrace.model.tensor_parallel import Followers, LeadingTarget, check_num_devices, check_splits, load_part
+from specrace.model.weights.adapter import AUTO, NONE, adapt
+from specrace.model.weights.checkpoint import check_weights, refuse_large_numbers, refuse_own_code
+from specrace.model.weights.names import hub_snapshot, is_complete, resolve, weight_files
 
 
 def load_target(

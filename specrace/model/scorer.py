@@ -19,14 +19,14 @@ from specrace.core.errors import InputError, shorten
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores
-from specrace.model.device_map import distinct, layer_devices
-from specrace.model.fused import FusedForward
-from specrace.model.graphs import GraphedStore, GraphPool
-from specrace.model.kv import KVStore, Prefix
+from specrace.model.forward.fused import FusedForward
+from specrace.model.forward.graphs import GraphedStore, GraphPool
+from specrace.model.forward.kv import KVStore, Prefix
+from specrace.model.forward.traced import run_tree
+from specrace.model.forward.tree_inputs import TreeInputs, TreeTensors
 from specrace.model.limits import max_context
+from specrace.model.machine.device_map import distinct, layer_devices
 from specrace.model.sampling import Sampler, warp
-from specrace.model.traced import run_tree
-from specrace.model.tree_inputs import TreeInputs, TreeTensors
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 # Weights of 8 bits; everything else is float32.
@@ -60,7 +60,7 @@ class Replay(Protocol):
 class Scorer:
     """A model and its tokenizer (None for a bare model).
 
-    With `graphs` (GPU) or `traced` (CPU), forwards are replayed without Python. `specrace.model.replays` sets and
+    With `graphs` (GPU) or `traced` (CPU), forwards are replayed without Python. `specrace.model.capture` sets and
     checks these, or records in `eager_because` why not. A model may be on several devices (`layer_devices`):
     tokens enter on the first one, `device`; keys and values stay with their layer; logits are read on the device that
     computes them. Raises InputError for a model on several devices whose layers are not found.

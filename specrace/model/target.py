@@ -15,11 +15,11 @@ from specrace.core.errors import InputError
 from specrace.core.processors import processor_name
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
-from specrace.model.device_map import device_names
 from specrace.model.draft_model import DraftModel
 from specrace.model.limits import eos_ids
-from specrace.model.machine import peak_memory, reset_peak_memory
-from specrace.model.roofline import Roofline, copy_bandwidth, token_bytes, weight_bytes
+from specrace.model.machine.device_map import device_names
+from specrace.model.machine.memory import peak_memory, reset_peak_memory
+from specrace.model.machine.roofline import Roofline, copy_bandwidth, token_bytes, weight_bytes
 from specrace.model.sampling import Sampler
 from specrace.model.scorer import INT8, Scorer
 

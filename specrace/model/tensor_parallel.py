@@ -28,9 +28,9 @@ from transformers import AutoModelForCausalLM
 
 from specrace.core.errors import InputError
 from specrace.core.tree import TokenTree
-from specrace.model.device_map import count_accelerators, one_device
-from specrace.model.kv import KVStore
-from specrace.model.roofline import Roofline
+from specrace.model.forward.kv import KVStore
+from specrace.model.machine.device_map import count_accelerators, one_device
+from specrace.model.machine.roofline import Roofline
 from specrace.model.scorer import DTYPES
 from specrace.model.target import Target
 

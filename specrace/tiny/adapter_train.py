@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from specrace.model.adapter import CONFIG, SIZES, WEIGHTS
+from specrace.model.weights.adapter import CONFIG, SIZES, WEIGHTS
 from specrace.retrieval.prompt import GROUNDED, build_prompt
 from specrace.tiny.adapter_data import Grounded, GroundedTask
 from specrace.tiny.quoting import Source

@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING, Any
 
 from specrace.core.bundled import ASSETS, BUNDLED_MODEL, CORPUS, QUESTIONS, RECORDINGS
 from specrace.core.errors import DeviceError, InputError
-from specrace.lab.exports.specrace import read_settings
-from specrace.model.names import must_fetch
+from specrace.lab.advice.exports.specrace import read_settings
+from specrace.model.weights.names import must_fetch
 from specrace.retrieval.embedder import DEFAULT_EMBEDDER
 from specrace.retrieval.rerank import LIGHT, NONE
 from specrace.retrieval.store import read_head
-from specrace.ui import zero_gpu
+from specrace.ui.races import zero_gpu
 
 if TYPE_CHECKING:
     import gradio as gr
     from starlette.applications import Starlette
 
-    from specrace.ui.guard import Hosts
-    from specrace.ui.model_choices import ModelChoices
-    from specrace.ui.telemetry import Telemetry
-    from specrace.ui.visitors import Visitors
-    from specrace.ui.worker import Worker
+    from specrace.ui.races.model_choices import ModelChoices
+    from specrace.ui.races.worker import Worker
+    from specrace.ui.server.guard import Hosts
+    from specrace.ui.server.telemetry import Telemetry
+    from specrace.ui.server.visitors import Visitors
     from specrace.workbench import Workbench
 
 # Time for a stopped race to end: it takes at most a step of its slowest lane.
@@ -47,10 +47,10 @@ FIRST_QUESTIONS = (
 
 def serve(options: argparse.Namespace) -> int:
     """Serve the page until SIGTERM or SIGINT, and return the exit code. Raises InputError for unusable options."""
-    from specrace.ui.audience import find_network_address
-    from specrace.ui.folder import upload_folder
-    from specrace.ui.guard import Hosts
-    from specrace.ui.http_server import LOG_FORMAT, Server, configure_logging, exit_on_sigterm, open_sockets, run
+    from specrace.ui.page.audience import find_network_address
+    from specrace.ui.server.folder import upload_folder
+    from specrace.ui.server.guard import Hosts
+    from specrace.ui.server.http_server import LOG_FORMAT, Server, configure_logging, exit_on_sigterm, open_sockets, run
 
     if zero_gpu.is_enabled():
         zero_gpu.imitate_cuda()
@@ -113,14 +113,14 @@ def build_app(
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
 
-    from specrace.ui.audience import Audience
-    from specrace.ui.endpoints import TOOL_TYPES
-    from specrace.ui.gradio_private import password_check, serve_tools
-    from specrace.ui.guard import Guard
-    from specrace.ui.page import mount_options
-    from specrace.ui.proxy_path import BelowPath
-    from specrace.ui.telemetry import Telemetry, operator_routes
-    from specrace.ui.visitors import VisitorLimits, Visitors
+    from specrace.ui.api.endpoints import TOOL_TYPES
+    from specrace.ui.page.audience import Audience
+    from specrace.ui.page.gradio_private import password_check, serve_tools
+    from specrace.ui.page.page import mount_options
+    from specrace.ui.server.guard import Guard
+    from specrace.ui.server.proxy_path import BelowPath
+    from specrace.ui.server.telemetry import Telemetry, operator_routes
+    from specrace.ui.server.visitors import VisitorLimits, Visitors
 
     limits = {field.name: getattr(options, field.name) for field in dataclasses.fields(VisitorLimits)}
     visitors, telemetry = Visitors(VisitorLimits(**limits)), Telemetry()
@@ -155,8 +155,8 @@ def _end_work(mounted: Any, worker: Worker | None) -> None:
 
 def _build_replay(recording: Path, visitors: Visitors) -> gr.Blocks:
     """A page that plays one recording. Raises InputError if the recording cannot be shown."""
-    from specrace.ui.gallery import Gallery
-    from specrace.ui.page import build_replay
+    from specrace.ui.helper.gallery import Gallery
+    from specrace.ui.page.page import build_replay
     from specrace.views.recording_check import read_recording
 
     # A gallery would leave a bad recording out without an error.
@@ -168,12 +168,12 @@ def _build_live(
     options: argparse.Namespace, visitors: Visitors, telemetry: Telemetry
 ) -> tuple[gr.Blocks, Worker, ModelChoices]:
     """A page that races, with the worker behind it and the models on offer."""
-    from specrace.ui.fetcher import Fetcher
-    from specrace.ui.gallery import Gallery
-    from specrace.ui.model_choices import ModelChoices
-    from specrace.ui.page import build_page
-    from specrace.ui.settings_panel import recommended_preset
-    from specrace.ui.worker import Worker
+    from specrace.ui.helper.fetcher import Fetcher
+    from specrace.ui.helper.gallery import Gallery
+    from specrace.ui.page.page import build_page
+    from specrace.ui.page.settings_panel import recommended_preset
+    from specrace.ui.races.model_choices import ModelChoices
+    from specrace.ui.races.worker import Worker
 
     models = ModelChoices(offered_models(options), () if zero_gpu.is_enabled() else DTYPES)
     fetcher = None if options.model_to_fetch is None else Fetcher(options.model_to_fetch, models.offer, options.offline)
@@ -208,8 +208,8 @@ def loader(options: argparse.Namespace) -> Callable[[Callable[[str], None]], Wor
         on_progress("Loading the model")
         import transformers.utils.logging
 
-        from specrace.model.machine import use_processors
-        from specrace.ui.model_choices import ModelChoices
+        from specrace.model.machine.memory import use_processors
+        from specrace.ui.races.model_choices import ModelChoices
 
         transformers.utils.logging.set_verbosity_error()
         transformers.utils.logging.disable_progress_bar()
@@ -262,7 +262,7 @@ def _open_workbench(options: argparse.Namespace, on_progress: Callable[[str], No
 
 def fetch(name: str, offline: str, on_progress: Callable[[str], None]) -> None:
     """Fetch a model, and wait until it is there. Raises InputError."""
-    from specrace.ui.fetcher import Fetcher
+    from specrace.ui.helper.fetcher import Fetcher
 
     fetcher = Fetcher(name, offline=offline)
     fetcher.start()

@@ -24,7 +24,7 @@ import pytest
 
 from specrace.cli import app as front_door
 from specrace.core.events import Event, Started, Step
-from specrace.ui.worker import Worker
+from specrace.ui.races.worker import Worker
 from tests import processes
 
 ROOT = Path(__file__).resolve().parents[2]

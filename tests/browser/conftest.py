@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 
 from specrace.engine import recording
 from specrace.ui import serve
-from specrace.ui.worker import Worker
+from specrace.ui.races.worker import Worker
 from specrace.workbench import Workbench
 from tests.browser.apps import FLAGS, PATIENCE_S, ROOT, App, Hold, find_chromium, open_front_door, serving, wait_until
 from tests.browser.parts import QUESTION, RECORDING, WITNESS, open_race, run_clock
@@ -44,7 +44,7 @@ def one_upload_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     """Make all servers of this process share one upload folder, because Gradio has only one per process."""
     folder = tmp_path_factory.mktemp("uploads")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("specrace.ui.folder.upload_folder", lambda: contextlib.nullcontext(str(folder)))
+        patch.setattr("specrace.ui.server.folder.upload_folder", lambda: contextlib.nullcontext(str(folder)))
         yield
 
 

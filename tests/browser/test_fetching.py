@@ -8,9 +8,9 @@ import pytest
 from playwright.sync_api import expect
 
 from specrace.core.bundled import BUNDLED_DRAFT_MODEL
-from specrace.model import names
-from specrace.ui.fetcher import Fetcher
-from specrace.ui.worker import Worker
+from specrace.model.weights import names
+from specrace.ui.helper.fetcher import Fetcher
+from specrace.ui.races.worker import Worker
 from tests.browser.apps import open_front_door, wait_until
 from tests.browser.conftest import OpenPage
 from tests.browser.parts import question_field, reels, wait_for_reel

@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 from tests.browser.parts import HOSTILE, RECORDING, drop, reels, wait_for_reel
 from tests.browser.test_readable import TARGETS
 from tests.browser.test_stage_views import findings, overflow
-from tests.lab.formats.written import SHAPES
+from tests.lab.logs.formats.written import SHAPES
 from tests.lab.parts import run, write
 
 pytestmark = pytest.mark.browser

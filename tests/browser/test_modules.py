@@ -18,15 +18,15 @@ from starlette.staticfiles import StaticFiles
 from starlette.testclient import TestClient
 
 from specrace.core.events import Started, Step
-from specrace.lab.transcripts import TranscriptFile
-from specrace.ui.scripts import STATIC
+from specrace.lab.logs.transcripts import TranscriptFile
+from specrace.ui.server.scripts import STATIC
 from specrace.views.frames import RaceView
 from specrace.views.recording_check import read_recording
 from specrace.views.reel import reel_json
 from tests.browser.apps import ROOT
 from tests.browser.parts import RECORDINGS, SIX_LANES
-from tests.lab.formats.test_pairs import by_letter
-from tests.lab.formats.written import batch_pair
+from tests.lab.logs.files.test_pairs import by_letter
+from tests.lab.logs.formats.written import batch_pair
 
 pytestmark = pytest.mark.browser
 
@@ -37,7 +37,7 @@ CARD = {"name": "race", "fastest": "Trie", "speedup": 2, "lanes": [], "ms": 1}
 CASES = Path(__file__).parent / "modules"
 # Scripts that only combine others; the tests of the whole page cover them.
 COMBINING = {"main.js", "stage_tools.js"}
-SCRIPTS = sorted(path.name for path in STATIC.glob("*.js") if path.name not in COMBINING)
+SCRIPTS = sorted(path.name for path in STATIC.rglob("*.js") if path.name not in COMBINING)
 
 
 @pytest.fixture(scope="module")

@@ -104,7 +104,7 @@ def test_the_medians_of_repeated_runs_replace_the_first_run_s_figures(
 ) -> None:
     """They replace them in the panes and in the race that is saved."""
     # A slow machine must have time for another run, too.
-    monkeypatch.setattr("specrace.ui.page_events.REPEAT_S", float("inf"))
+    monkeypatch.setattr("specrace.ui.page.events.REPEAT_S", float("inf"))
     app.hold.repeats = True
     try:
         race(page)

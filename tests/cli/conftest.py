@@ -16,7 +16,7 @@ import pytest
 from specrace import workbench
 from specrace.cli.main import main
 from specrace.core.bundled import BUNDLED_MODEL
-from specrace.model import roofline
+from specrace.model.machine import roofline
 from specrace.model.target import Target
 from tests import processes
 

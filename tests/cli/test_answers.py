@@ -11,7 +11,7 @@ from specrace.cli.answers import Answer, prepare, summarise
 from specrace.core.bundled import QUESTIONS
 from specrace.core.errors import InputError
 from specrace.engine.spec import RaceSpec
-from specrace.lab.transcripts import TranscriptFile
+from specrace.lab.logs.transcripts import TranscriptFile
 from specrace.retrieval.grounding import GROUNDED
 from specrace.workbench import Workbench
 

@@ -15,8 +15,8 @@ import pytest
 from specrace.cli.main import main
 from specrace.core.bundled import BUNDLED_MODEL, QUESTIONS
 from specrace.core.files import write_atomically
-from specrace.lab.calibrate import calibrate
-from specrace.lab.llama_cpp import write_gguf
+from specrace.lab.bench.calibrate import calibrate
+from specrace.lab.bench.llama_cpp import write_gguf
 from specrace.model.loading import load_target
 from tests.models import write_source
 
@@ -38,7 +38,7 @@ def bench_cache(
     bench_folder, shared = folder / "specrace", cache_folder / "specrace"
     copy_passages(shared, bench_folder)
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
-    monkeypatch.setattr("specrace.lab.calibrate.calibrate", partial(calibrate, rounds=1))
+    monkeypatch.setattr("specrace.lab.bench.calibrate.calibrate", partial(calibrate, rounds=1))
     yield
     copy_passages(bench_folder, shared)
 

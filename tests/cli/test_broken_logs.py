@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from specrace.cli import main
-from specrace.lab.formats import FORMATS
-from specrace.model.chat_tokenizer import ChatTokenizer, load_tokenizer
-from tests.lab.formats.written import SHAPES, chat_folder
+from specrace.lab.logs.formats import FORMATS
+from specrace.model.chat.tokenizer import ChatTokenizer, load_tokenizer
+from tests.lab.logs.formats.written import SHAPES, chat_folder
 
 DEEP = json.loads("[" * 400 + "]" * 400)
 ODD_VALUES: list[Any] = [

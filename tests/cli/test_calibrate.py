@@ -17,8 +17,8 @@ from specrace.core.sampling_params import SamplingParams
 from specrace.drafters import METHODS
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
-from specrace.lab import calibrate as calibrating
-from specrace.lab.calibrate import cache_file, measure
+from specrace.lab.bench import calibrate as calibrating
+from specrace.lab.bench.calibrate import cache_file, measure
 from specrace.model.target import Target
 from specrace.workbench import Workbench
 

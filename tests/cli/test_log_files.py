@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Run
-from tests.lab.formats.written import batch_one_file, batch_pair, chat_folder
+from tests.lab.logs.formats.written import batch_one_file, batch_pair, chat_folder
 from tests.lab.parts import pack
 
 LANES = ("--lanes", "prompt-lookup", "--json")

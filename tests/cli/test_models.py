@@ -10,7 +10,7 @@ import pytest
 
 from specrace.cli import models
 from specrace.core.bundled import BUNDLED_MODEL
-from specrace.model.names import NAMES
+from specrace.model.weights.names import NAMES
 from tests import processes
 from tests.cli.conftest import REFUSING_PROXY, Run
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from specrace.core.bundled import BUNDLED_MODEL
-from specrace.lab.transcripts import Transcript, TranscriptFile
+from specrace.lab.logs.transcripts import Transcript, TranscriptFile
 from specrace.model.loading import load_target
 from tests.measure.paper_rules import CATEGORIES, accept_lengths, agreement, draft, main, write_log
 

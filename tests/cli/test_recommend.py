@@ -11,10 +11,10 @@ import pytest
 from specrace.cli.arguments import race_spec
 from specrace.cli.main import build_parser
 from specrace.core.bundled import BUNDLED_MODEL
-from specrace.lab.exports import ENGINES
+from specrace.lab.advice.exports import ENGINES
 from tests.cli.conftest import Run
 from tests.lab.parts import copying, write, write_log
-from tests.ui.test_log_advice import advise
+from tests.ui.helper.test_log_advice import advise
 
 TWINS = ("--lanes", "vllm-ngram,sglang-ngram", "--grid", "num_draft=8")
 SMALL_GRID = ("--lanes", "prompt-lookup,suffix,trie", "--grid", "num_draft=8")

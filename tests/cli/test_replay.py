@@ -17,7 +17,7 @@ from specrace.cli.terminal import CleanConsole, Terminal
 from specrace.core.events import Event
 from specrace.core.metrics import format_speedup
 from specrace.drafters import METHODS
-from specrace.ui import page
+from specrace.ui.page import page
 from specrace.views.colours import HUES, lane_hues
 from specrace.views.frames import RaceView
 from specrace.views.recording_check import read_recording

@@ -13,7 +13,7 @@ import pytest
 
 from specrace.cli import score
 from specrace.core.errors import InputError
-from specrace.lab.score import scorable_lanes
+from specrace.lab.scoring.score import scorable_lanes
 from tests.lab.parts import COPYING, FRESH, run, write
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from specrace.cli.answers import answer_question, prepare
 from specrace.engine.spec import RaceSpec
-from specrace.lab.sweep import CELLS
+from specrace.lab.scoring.sweep import CELLS
 from specrace.retrieval.documents import Document
 from specrace.retrieval.embedder import Embedder
 from specrace.retrieval.index import PassageIndex
@@ -31,7 +31,7 @@ GRID = ("--lanes", "prompt-lookup,trie", "--grid", "trie.n=3,5", "--grid", "num_
 # Stores as many cells as its first argument says, and kills itself in the middle of the next cell's line.
 KILLED_SWEEP = """
 import os, signal, sys
-from specrace.lab import sweep
+from specrace.lab.scoring import sweep
 from specrace.cli.main import main
 cells_left, append = int(sys.argv[1]), sweep.SweepFolder.append
 def append_or_die(self, cell, scores):

@@ -9,7 +9,7 @@ import pytest
 
 from specrace.cli import tables
 from specrace.cli.terminal import CleanConsole
-from specrace.lab.bench import COUNTERPARTS
+from specrace.lab.bench.benchmark import COUNTERPARTS
 
 NOTE = "A sentence about the machine's pace that is long enough for two lines of a terminal with eighty columns."
 TABLES = {"build_ms": 60.0, "shared_ms": 41.25}

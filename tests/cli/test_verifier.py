@@ -9,7 +9,7 @@ import pytest
 from specrace.cli.arguments import race_spec
 from specrace.cli.main import build_parser, main
 from specrace.core.errors import InputError
-from specrace.ui.race_request import parse_request
+from specrace.ui.races.race_request import parse_request
 
 
 def test_the_command_line_chooses_the_verifier() -> None:

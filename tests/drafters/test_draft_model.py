@@ -19,7 +19,7 @@ from specrace.drafters.draft_model import DraftModelDrafter
 from specrace.engine.race import race
 from specrace.engine.setup import make_lane
 from specrace.engine.spec import RaceSpec
-from specrace.lab.score import ScoredLane, scorable_lanes
+from specrace.lab.scoring.score import ScoredLane, scorable_lanes
 from specrace.views.frames import report
 from tests.parts import (
     VOCAB,

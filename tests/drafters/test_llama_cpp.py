@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS, Drafter
 from specrace.drafters.twins import llama_cpp
-from specrace.lab.score import forced_steps
+from specrace.lab.scoring.score import forced_steps
 from specrace.ngrams.counts import NGramCounts
 from tests.parts import inputs, step_verdict
 

@@ -9,7 +9,7 @@ from specrace.core.cost_curve import CostCurve
 from specrace.drafters import METHODS
 from specrace.drafters.prompt_lookup import PromptLookupDrafter
 from specrace.engine.spec import RaceSpec, plan_lane
-from specrace.lab.score import ScoredLane, forced_steps
+from specrace.lab.scoring.score import ScoredLane, forced_steps
 from tests.parts import inputs, step_verdict
 
 TEXTS = st.lists(st.integers(0, 3), min_size=1, max_size=25)

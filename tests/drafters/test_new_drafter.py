@@ -14,8 +14,8 @@ from specrace.drafters import METHODS, DrafterInputs, Method
 from specrace.drafters.base import Bounds, DepthDrafter
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
-from specrace.lab.score import Scoreboard, ScoredLane, scorable_lanes
-from specrace.lab.transcripts import Transcript
+from specrace.lab.logs.transcripts import Transcript
+from specrace.lab.scoring.score import Scoreboard, ScoredLane, scorable_lanes
 from tests.drafters import test_contract as contract
 from tests.parts import TableTarget
 

@@ -15,7 +15,7 @@ from specrace.core.verify import Scores, verify
 from specrace.drafters import METHODS, Method
 from specrace.drafters.base import COPYING, MODEL, NGRAM, Bounds, DrafterInputs, Flag, Option, Profile, Scoring
 from specrace.drafters.draft_model import DraftModelDrafter
-from specrace.drafters.fusion import FusionDrafter
+from specrace.drafters.fusion.drafter import FusionDrafter
 from specrace.drafters.jacobi import JacobiDrafter
 from specrace.drafters.lookahead import LookaheadDrafter, PoolDrafter, tree_size
 from specrace.drafters.ngram_table import BigramDrafter, TrigramDrafter

@@ -19,7 +19,7 @@ from specrace.core.note import MAX_FACTS, MAX_ROW_TOKENS, MAX_ROWS, Note, NoteRo
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, Verdict, verify
 from specrace.drafters import METHODS, DrafterInputs
-from specrace.drafters.fusion import FusionDrafter
+from specrace.drafters.fusion.drafter import FusionDrafter
 from specrace.drafters.lookahead import LookaheadDrafter
 from specrace.drafters.ngram_table import TrigramDrafter
 from specrace.drafters.trie import TrieDrafter

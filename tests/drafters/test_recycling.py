@@ -18,7 +18,7 @@ from specrace.drafters import METHODS
 from specrace.drafters.recycling import NUM_TOP, RecyclingDrafter, template
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
-from specrace.lab.score import ScoredLane, scorable_lanes
+from specrace.lab.scoring.score import ScoredLane, scorable_lanes
 from tests.parts import TableTarget, inputs, run_lane
 
 

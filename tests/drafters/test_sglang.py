@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS
 from specrace.drafters.twins.sglang import Documents, StdHeap
-from specrace.lab.score import forced_steps
+from specrace.lab.scoring.score import forced_steps
 from specrace.ngrams.suffix_index import SuffixIndex
 from tests.parts import inputs
 

@@ -15,8 +15,8 @@ from specrace.drafters import METHODS
 from specrace.engine.generate import generate
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
-from specrace.model.graphs import CudaCapturer
-from specrace.model.replays import capture_graphs
+from specrace.model.capture import capture_graphs
+from specrace.model.forward.graphs import CudaCapturer
 from specrace.model.sampling import Sampler
 from specrace.model.target import Target
 

@@ -18,8 +18,8 @@ from specrace.engine.generate import generate
 from specrace.engine.spec import RaceSpec
 from specrace.integrations import vllm
 from specrace.integrations.vllm import Fusion
-from specrace.lab.score import ScoredLane, score_output
-from specrace.lab.transcripts import Transcript
+from specrace.lab.logs.transcripts import Transcript
+from specrace.lab.scoring.score import ScoredLane, score_output
 from specrace.workbench import Workbench
 from tests.integrations.vllm_runner import Request, Runner, vllm_config
 from tests.lab.parts import transcript

@@ -16,7 +16,7 @@ from typing import Any
 import zstandard
 
 from specrace.cli import score
-from specrace.lab.transcripts import Transcript
+from specrace.lab.logs.transcripts import Transcript
 
 # The prompt begins with 1 2 3 and ends in 1 2, so copying pays from the first step on.
 COPYING = {

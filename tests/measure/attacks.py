@@ -14,10 +14,10 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from specrace.ui.guard import LOGS
-from specrace.ui.log_scores import MAX_BYTES
+from specrace.ui.helper.log_scores import MAX_BYTES
+from specrace.ui.server.guard import LOGS
 from tests.ui.served import Served
-from tests.ui.test_attacks import ATTACKER, HELD, hold, peak_memory, retrieve, server
+from tests.ui.server.test_attacks import ATTACKER, HELD, hold, peak_memory, retrieve, server
 
 FILES = {f"{number}.html": b"<a " * 10_000 for number in range(20)}
 

@@ -1,8 +1,8 @@
 """Compares the figures of all commands and of the page's scorer on the same requests in every format:
 python -m tests.measure.commands_check
 
-Writes each shape of tests/lab/formats/written.py, runs `score`, `sweep`, `recommend` and `paper` on it, and the page's
-scorer on shapes of one file. Prints prompt lookup's tokens per step, and exits with 1 if any differ.
+Writes each shape of tests/lab/logs/formats/written.py, runs `score`, `sweep`, `recommend` and `paper` on it, and the
+page's scorer on shapes of one file. Prints prompt lookup's tokens per step, and exits with 1 if any differ.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from specrace.cli.main import main as specrace
-from specrace.ui.log_scores import score_log
-from tests.lab.formats.written import SHAPES, chat_folder
+from specrace.ui.helper.log_scores import score_log
+from tests.lab.logs.formats.written import SHAPES, chat_folder
 
 LANE = "prompt-lookup"
 

@@ -18,11 +18,11 @@ from specrace.cli.models import fetch_if_missing
 from specrace.cli.questions import read_prompts
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.cost_curve import CostCurve
-from specrace.drafters.fusion_payoff import step_costs
+from specrace.drafters.fusion.payoff import step_costs
 from specrace.engine.lane import Lane
 from specrace.engine.setup import make_drafter_inputs, make_lane
 from specrace.engine.spec import RaceSpec
-from specrace.lab.presets import NAMES, find_curve
+from specrace.lab.advice.presets import NAMES, find_curve
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.sources import Sources
 from specrace.workbench import Workbench

@@ -19,14 +19,14 @@ from specrace.cli.questions import read_prompts
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.cost_curve import CostCurve
 from specrace.engine.spec import RaceSpec
-from specrace.lab.bench import Bench, BenchPrompt, PromptResult
-from specrace.lab.calibrate import measure
-from specrace.lab.cells import run_sweep
-from specrace.lab.forecast import Forecast, forecast_sweep
-from specrace.lab.score import ScoredLane
-from specrace.lab.summary import summarise
-from specrace.lab.sweep import Sweep
-from specrace.lab.transcripts import Transcript
+from specrace.lab.advice.forecast import Forecast, forecast_sweep
+from specrace.lab.bench.benchmark import Bench, BenchPrompt, PromptResult
+from specrace.lab.bench.calibrate import measure
+from specrace.lab.bench.summary import summarise
+from specrace.lab.logs.transcripts import Transcript
+from specrace.lab.scoring.cells import run_sweep
+from specrace.lab.scoring.score import ScoredLane
+from specrace.lab.scoring.sweep import Sweep
 from specrace.workbench import Workbench
 
 # Three races of four lanes: (draft tokens, lane -> options).

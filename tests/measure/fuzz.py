@@ -24,8 +24,8 @@ from starlette.applications import Starlette
 from starlette.routing import Mount, Route
 
 from specrace.core.bundled import RECORDINGS
-from specrace.ui.helper_process import OUR_FAULT
-from specrace.ui.race_request import OFFERED
+from specrace.ui.helper.process import OUR_FAULT
+from specrace.ui.races.race_request import OFFERED
 from tests.ui.served import LANES, Served, read_until, serving
 from tests.ui.waiting import LONG_S
 

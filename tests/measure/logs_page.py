@@ -18,9 +18,9 @@ from typing import Any
 from playwright.sync_api import Page, sync_playwright
 
 from specrace.core.bundled import BUNDLED_MODEL
-from specrace.ui.log_routes import DEFAULT_LANES
+from specrace.ui.api.log_routes import DEFAULT_LANES
 from tests.browser.apps import FLAGS, ROOT, find_chromium, serving
-from tests.lab.formats.written import SHAPES, TEMPLATE
+from tests.lab.logs.formats.written import SHAPES, TEMPLATE
 
 WAIT_MS = 120_000
 TIMED = ("draft_ms_per_step", "build_ms_per_output")

@@ -20,7 +20,7 @@ from statistics import fmean
 from typing import Any
 
 from specrace.cli.score import find_tokenizer
-from specrace.lab.transcripts import Transcript, TranscriptFile
+from specrace.lab.logs.transcripts import Transcript, TranscriptFile
 
 N, PREFIX, NUM_DRAFT = 13, 3, 64
 CATEGORIES = ("rag", "summarization")

@@ -31,13 +31,13 @@ from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.sampling_params import SamplingParams
 from specrace.engine.generate import generate
 from specrace.engine.spec import RaceSpec
-from specrace.lab.exports import ENGINES, Choice
-from specrace.lab.llama_cpp import PREFIX, GgufWeights, LlamaCppPeer
-from specrace.lab.score import ScoredLane, score_output
-from specrace.lab.transcripts import Transcript
+from specrace.lab.advice.exports import ENGINES, Choice
+from specrace.lab.bench.llama_cpp import PREFIX, GgufWeights, LlamaCppPeer
+from specrace.lab.logs.transcripts import Transcript
+from specrace.lab.scoring.score import ScoredLane, score_output
 from specrace.model.target import Target
 from specrace.workbench import Workbench
-from tests.lab.llama_cpp_flags import parse_flags
+from tests.lab.advice.exports.llama_cpp_flags import parse_flags
 from tests.lab.parts import transcript, write_log
 from tests.models import write_source
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from specrace.cli.sweep import ANSWERS
 from specrace.core.bundled import BUNDLED_MODEL, QUESTIONS
-from specrace.lab.sweep import CELLS
+from specrace.lab.scoring.sweep import CELLS
 
 ROOT = Path(__file__).resolve().parents[2]
 NUM_QUESTIONS = 20

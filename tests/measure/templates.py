@@ -33,8 +33,8 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from specrace.core.bundled import BUNDLED_MODEL
-from specrace.model.chat_template import LOG_DATE
-from specrace.model.chat_tokenizer import ChatTokenizer, load_tokenizer
+from specrace.model.chat.template import LOG_DATE
+from specrace.model.chat.tokenizer import ChatTokenizer, load_tokenizer
 
 Message = dict[str, Any]
 SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from specrace.core.cost_curve import ASSUMED_GPU
-from specrace.lab.exports import ENGINES, Choice
-from specrace.lab.exports.sglang import corpus_flags
-from specrace.lab.score import ScoredLane
+from specrace.lab.advice.exports import ENGINES, Choice
+from specrace.lab.advice.exports.sglang import corpus_flags
+from specrace.lab.scoring.score import ScoredLane
 
 LANES: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
     "vllm": (

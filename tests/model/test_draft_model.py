@@ -19,9 +19,9 @@ from specrace.drafters import METHODS
 from specrace.drafters.draft_model import DraftModelDrafter
 from specrace.engine.generate import generate
 from specrace.engine.spec import RaceSpec
+from specrace.model.capture import trace_forwards
 from specrace.model.draft_model import GROWTH, DraftModel
 from specrace.model.loading import load_draft_model, load_target
-from specrace.model.replays import trace_forwards
 from specrace.model.sampling import warp
 from specrace.model.target import Target
 from specrace.workbench import Workbench

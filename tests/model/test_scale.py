@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
-from specrace.model.kv import KVStore, Prefix
+from specrace.model.forward.kv import KVStore, Prefix
 from specrace.model.scorer import ModelSession
 from specrace.model.target import Target
 from tests.models import tiny_target

@@ -22,9 +22,9 @@ from specrace.engine.generate import generate
 from specrace.engine.race import race
 from specrace.engine.recording import from_json, to_json
 from specrace.engine.spec import RaceSpec
-from specrace.model import machine
 from specrace.model.limits import eos_ids
 from specrace.model.loading import check_trees, load_target, refuse_unsupported
+from specrace.model.machine import memory as machine
 from specrace.model.sampling import Sampler
 from specrace.model.target import Target
 from tests.models import byte_tokenizer, tiny_model, tiny_target

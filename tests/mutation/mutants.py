@@ -39,8 +39,8 @@ class Group:
 
 
 def _folder(name: str, *left_out: str) -> tuple[str, ...]:
-    files = sorted((PACKAGE / name).glob("*.py"))
-    return tuple(f"{name}/{file.name}" for file in files if file.name not in left_out)
+    files = (file.relative_to(PACKAGE).as_posix() for file in sorted((PACKAGE / name).glob("*.py")))
+    return tuple(file for file in files if file not in left_out)
 
 
 # Leaves out a test that runs a thousand short races.
@@ -52,14 +52,14 @@ GROUPS = {
         ("tests/core/test_rejection.py", "tests/core/test_rejection_law.py", "-k", "not catches_a_wrong_rule"),
     ),
     "metrics": Group(("core/metrics.py",), ("tests/core/test_metrics.py",)),
-    "kv": Group(("model/kv.py",), ("tests/model/test_kv.py",)),
+    "kv": Group(("model/forward/kv.py",), ("tests/model/forward/test_kv.py",)),
     "ngrams": Group(
         _folder("ngrams"),
         ("tests/ngrams", "tests/drafters/test_rest.py", "-k", "not linear"),
     ),
-    # Notes are only displayed, so `fusion_note.py` is left out.
+    # Notes are only displayed, so `fusion/note.py` is left out.
     "drafters": Group(
-        _folder("drafters", "fusion_note.py"),
+        (*_folder("drafters"), *_folder("drafters/fusion", "drafters/fusion/note.py")),
         ("tests/drafters",),
     ),
     "lane": Group(

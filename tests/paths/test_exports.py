@@ -11,8 +11,8 @@ from transformers import GenerationConfig
 from transformers.generation.streamers import BaseStreamer
 
 from specrace.drafters import METHODS
-from specrace.lab.exports import ENGINES, Choice
-from specrace.lab.score import ScoredLane, score_output
+from specrace.lab.advice.exports import ENGINES, Choice
+from specrace.lab.scoring.score import ScoredLane, score_output
 from tests.lab.parts import transcript
 from tests.models import tiny_target
 from tests.parts import random_prompt

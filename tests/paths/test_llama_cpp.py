@@ -13,10 +13,10 @@ import pytest
 from specrace.core.errors import InputError
 from specrace.core.sampling_params import SamplingParams
 from specrace.engine.spec import RaceSpec
-from specrace.lab.bench import COUNTERPARTS, Bench, BenchPrompt
-from specrace.lab.llama_cpp import PREFIX, TYPES, GgufWeights
-from specrace.lab.peers import make_peers
-from specrace.lab.summary import summarise
+from specrace.lab.bench.benchmark import COUNTERPARTS, Bench, BenchPrompt
+from specrace.lab.bench.llama_cpp import PREFIX, TYPES, GgufWeights
+from specrace.lab.bench.peers import make_peers
+from specrace.lab.bench.summary import summarise
 from specrace.model.target import Target
 from tests.models import tiny_target, write_source
 from tests.parts import EOS, random_prompt

@@ -20,8 +20,8 @@ from specrace.core.sampling_params import SamplingParams
 from specrace.drafters import METHODS, native_methods
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
-from specrace.model.kv import Prefix
-from specrace.model.replays import trace_forwards
+from specrace.model.capture import trace_forwards
+from specrace.model.forward.kv import Prefix
 from specrace.model.target import Target
 from specrace.workbench import Workbench
 from tests.engine.test_lossless import ADVERSARIES, cut_at_end

@@ -8,9 +8,9 @@ import pytest
 
 from specrace.cli.main import main
 from specrace.drafters import METHODS
-from specrace.ui.page import build_page
-from specrace.ui.race_request import parse_request
-from specrace.ui.worker import Worker
+from specrace.ui.page.page import build_page
+from specrace.ui.races.race_request import parse_request
+from specrace.ui.races.worker import Worker
 from tests.drafters.test_new_drafter import ECHO
 from tests.models import ARCHITECTURES
 from tests.parts import inputs, run_lane

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from specrace.lab.exports import ENGINES, Choice
-from specrace.lab.llama_cpp import GgufWeights
-from specrace.lab.score import ScoredLane
-from specrace.lab.transcripts import Transcript
+from specrace.lab.advice.exports import ENGINES, Choice
+from specrace.lab.bench.llama_cpp import GgufWeights
+from specrace.lab.logs.transcripts import Transcript
+from specrace.lab.scoring.score import ScoredLane
 from specrace.workbench import Workbench
 from tests.measure.paste_check import LANES, MAX_ERROR, answer_function, answers, compare, write_weights
 

@@ -11,9 +11,9 @@ import pytest
 from specrace.core.errors import InputError
 from specrace.core.sampling_params import SamplingParams
 from specrace.engine.spec import RaceSpec
-from specrace.lab.bench import Bench, BenchPrompt
-from specrace.lab.peers import make_peers
-from specrace.lab.summary import summarise
+from specrace.lab.bench.benchmark import Bench, BenchPrompt
+from specrace.lab.bench.peers import make_peers
+from specrace.lab.bench.summary import summarise
 from tests.models import tiny_target
 from tests.parts import random_prompt
 

@@ -12,8 +12,8 @@ from specrace.drafters import METHODS, DrafterInputs
 from specrace.engine.lane import Lane
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
+from specrace.model.capture import trace_forwards
 from specrace.model.draft_model import DraftModel
-from specrace.model.replays import trace_forwards
 from specrace.model.sampling import warp
 from specrace.model.target import Target
 from tests.models import tiny_target

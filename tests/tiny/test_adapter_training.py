@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from specrace.core.errors import InputError
-from specrace.model.adapter import merge, read_adapter
+from specrace.model.weights.adapter import merge, read_adapter
 from specrace.retrieval.prompt import GROUNDED, NO_EVIDENCE, build_prompt
 from specrace.retrieval.sentences import split_sentences
 from specrace.tiny.__main__ import main

@@ -24,11 +24,12 @@ from starlette.applications import Starlette
 
 from specrace.cli import app as front_door
 from specrace.core.events import Event
-from specrace.ui import gallery, serve
-from specrace.ui.guard import Hosts
-from specrace.ui.http_server import Server, open_sockets, run
-from specrace.ui.worker import Worker
-from tests.ui.test_stream import endless
+from specrace.ui import serve
+from specrace.ui.helper import gallery
+from specrace.ui.races.worker import Worker
+from specrace.ui.server.guard import Hosts
+from specrace.ui.server.http_server import Server, open_sockets, run
+from tests.ui.races.test_stream import endless
 from tests.ui.waiting import LONG_S
 
 LANES = ["vanilla", "trie"]

@@ -17,16 +17,17 @@ import pytest
 from specrace.cli import app as front_door
 from specrace.core.errors import DeviceError
 from specrace.core.events import Event
-from specrace.ui import folder as folder_module
-from specrace.ui import gradio_page, serve
-from specrace.ui.folder import PREFIX, upload_folder
-from specrace.ui.helper_process import OUR_FAULT
-from specrace.ui.job import NO_MEMORY
-from specrace.ui.worker import SMALL, Worker
+from specrace.ui import serve
+from specrace.ui.helper.process import OUR_FAULT
+from specrace.ui.page import gradio_page
+from specrace.ui.races.job import NO_MEMORY
+from specrace.ui.races.worker import SMALL, Worker
+from specrace.ui.server import folder as folder_module
+from specrace.ui.server.folder import PREFIX, upload_folder
 from specrace.workbench import Workbench
 from tests import processes
+from tests.ui.races.test_stream import ready_worker
 from tests.ui.served import Served, read_until, serving
-from tests.ui.test_stream import ready_worker
 from tests.ui.waiting import LONG_S
 
 
@@ -159,7 +160,7 @@ def test_without_the_requested_device_the_server_races_on_the_cpu_and_says_so(mo
         return SimpleNamespace(target=target, num_passages=3)
 
     monkeypatch.setattr(Workbench, "open", open_bench)
-    monkeypatch.setattr("specrace.model.machine.use_processors", lambda *_, **__: None)
+    monkeypatch.setattr("specrace.model.machine.memory.use_processors", lambda *_, **__: None)
     reports: list[str] = []
     options = front_door.parse(["--device", "cuda", "--model", "tiny", "--no-fetch"])
     front_door.check(options)

@@ -11,8 +11,9 @@ import pytest
 from specrace.cli import app, main
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.errors import InputError
-from specrace.model.names import PREFERRED
-from specrace.ui import audience, serve
+from specrace.model.weights.names import PREFERRED
+from specrace.ui import serve
+from specrace.ui.page import audience
 
 
 @pytest.fixture

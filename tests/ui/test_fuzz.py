@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specrace.ui.helper_process import OUR_FAULT
+from specrace.ui.helper.process import OUR_FAULT
 from tests.measure.fuzz import APP_ARGUMENTS, SECRET, Exchange, Fuzzer
 from tests.ui.served import serving
 

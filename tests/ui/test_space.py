@@ -14,8 +14,8 @@ import yaml
 from specrace.cli import app as front_door
 from specrace.cli import main, space
 from specrace.core.errors import InputError
-from specrace.model.names import NAMES, PREFERRED
-from specrace.ui.guard import EMBEDDER
+from specrace.model.weights.names import NAMES, PREFERRED
+from specrace.ui.server.guard import EMBEDDER
 from tests.measure import licences
 from tests.ui.served import serving
 

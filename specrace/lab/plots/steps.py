@@ -9,11 +9,11 @@ import numpy as np
 
 from specrace.core.cost_curve import ASSUMED_GPU
 from specrace.core.events import Step
-from specrace.lab.forecast import ratio_interval
+from specrace.lab.advice.forecast import ratio_interval
+from specrace.lab.logs.transcripts import Transcript
 from specrace.lab.plots.plot import Kind, Mark, Plot
 from specrace.lab.plots.sweeps import INTERVALS, SweepView
-from specrace.lab.score import score_output
-from specrace.lab.transcripts import Transcript
+from specrace.lab.scoring.score import score_output
 from specrace.ngrams.past import PastOutputs
 
 # The documents that feed the most tokens have a bar each; all others share one.

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from specrace.lab.forecast import LEVEL, median_interval, ratio_interval, resamples
+from specrace.lab.advice.forecast import LEVEL, median_interval, ratio_interval, resamples
+from specrace.lab.advice.recommend import Recommender
 from specrace.lab.plots.plot import Kind, Mark, Plot
 from specrace.lab.plots.style import MAX_COLUMNS, MAX_PANELS
-from specrace.lab.recommend import Recommender
-from specrace.lab.score import ScoredLane, group_name
-from specrace.lab.sweep import DRAFT_SIZE_OPTIONS, Sweep
+from specrace.lab.scoring.score import ScoredLane, group_name
+from specrace.lab.scoring.sweep import DRAFT_SIZE_OPTIONS, Sweep
 
 # Accepted lengths and positions with a column of their own; anything beyond counts as the last.
 LENGTHS = 12

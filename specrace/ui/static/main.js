@@ -1,6 +1,6 @@
 // The entry point of the page's scripts. It runs before Gradio's own, and defines the page's one global for Gradio's hooks.
-import { Attract } from "./attract.js";
-import { Examples } from "./examples.js";
+import { Attract } from "./stage/attract.js";
+import { Examples } from "./stage/examples.js";
 import {
   limitUploads,
   redirectToasts,
@@ -10,13 +10,13 @@ import {
   showLanes,
   silenceClock,
   toggleSettings,
-} from "./gradio.js";
-import { bindKeys } from "./keys.js";
-import { learnMethods } from "./lanes.js";
-import { REDUCED_MOTION } from "./motion.js";
-import { Stage } from "./stage.js";
-import { startAddressUpdates, dropRace, holdsRace, updateAddress, unpackRace } from "./share.js";
-import { showStatus } from "./status.js";
+} from "./lib/gradio.js";
+import { bindKeys } from "./stage/keys.js";
+import { learnMethods } from "./lib/lanes.js";
+import { REDUCED_MOTION } from "./lib/motion.js";
+import { Stage } from "./stage/stage.js";
+import { startAddressUpdates, dropRace, holdsRace, updateAddress, unpackRace } from "./lib/share.js";
+import { showStatus } from "./stage/status.js";
 import { Tools } from "./stage_tools.js";
 
 // Whether the address asks for a race to be started immediately.

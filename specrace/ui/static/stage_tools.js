@@ -1,13 +1,13 @@
 // The tools around the stage (step inspector, plots, explain mode, logs and others), and how they are opened.
-import { Audience } from "./audience.js";
-import { Explainer } from "./explain.js";
-import { Inspector } from "./inspector.js";
-import { Logs } from "./logs.js";
-import { REDUCED_MOTION } from "./motion.js";
-import { Plots } from "./plots.js";
-import { Proof } from "./proof.js";
-import { SlowMotion } from "./slow.js";
-import { Tour } from "./tour.js";
+import { Audience } from "./audience/audience.js";
+import { Explainer } from "./shows/explain.js";
+import { Inspector } from "./inspector/inspector.js";
+import { Logs } from "./logs/logs.js";
+import { REDUCED_MOTION } from "./lib/motion.js";
+import { Plots } from "./plots/plots.js";
+import { Proof } from "./shows/proof.js";
+import { SlowMotion } from "./shows/slow.js";
+import { Tour } from "./shows/tour.js";
 
 const FINISH_MS = 2500;
 

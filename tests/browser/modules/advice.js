@@ -6,7 +6,7 @@ import {
   describeGroup,
   describeRound,
   describeVerdict,
-} from "../../../specrace/ui/static/advice.js";
+} from "../../../specrace/ui/static/logs/advice.js";
 import { HOSTILE, put } from "./fixtures.js";
 
 const figures = { tau: 2, speedup: 1.9, speedup_low: 1.8, speedup_high: 2.04 };

@@ -1,4 +1,4 @@
-import { Audience, drawCode, originFor, describeRound } from "../../../specrace/ui/static/audience.js";
+import { Audience, drawCode, originFor, describeRound } from "../../../specrace/ui/static/audience/audience.js";
 import { put, ROWS } from "./fixtures.js";
 
 const lanes = ["Vanilla", "Trie", "Fusion"];

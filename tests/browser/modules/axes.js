@@ -1,5 +1,5 @@
-import { drawAxes, PLOT, ticks, wholeTicks } from "../../../specrace/ui/static/axes.js";
-import { svg } from "../../../specrace/ui/static/dom.js";
+import { drawAxes, PLOT, ticks, wholeTicks } from "../../../specrace/ui/static/plots/axes.js";
+import { svg } from "../../../specrace/ui/static/lib/dom.js";
 
 export const cases = {
   "round ticks up to the maximum": () => [

@@ -1,4 +1,4 @@
-import { writeChapters } from "../../../specrace/ui/static/chapters.js";
+import { writeChapters } from "../../../specrace/ui/static/shows/chapters.js";
 import { REEL } from "./small_race.js";
 
 const reel = structuredClone(REEL);

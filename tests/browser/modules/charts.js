@@ -5,7 +5,7 @@ import {
   readPositions,
   readTau,
   describeInterval,
-} from "../../../specrace/ui/static/charts.js";
+} from "../../../specrace/ui/static/plots/charts.js";
 import { HOSTILE, put } from "./fixtures.js";
 
 const TENTHS = [[2, 1, 0], ...Array.from({ length: 8 }, () => [0, 0, 0]), [1, 0, 1]];

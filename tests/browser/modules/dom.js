@@ -1,4 +1,4 @@
-import { button, make, svg, table, write } from "../../../specrace/ui/static/dom.js";
+import { button, make, svg, table, write } from "../../../specrace/ui/static/lib/dom.js";
 import { HOSTILE, put } from "./fixtures.js";
 
 export const cases = {

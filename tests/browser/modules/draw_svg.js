@@ -1,4 +1,4 @@
-import { between, layer, ramp, write } from "../../../specrace/ui/static/draw_svg.js";
+import { between, layer, ramp, write } from "../../../specrace/ui/static/shows/draw_svg.js";
 import { HOSTILE } from "./fixtures.js";
 
 export const cases = {

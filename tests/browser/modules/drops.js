@@ -1,4 +1,4 @@
-import { hasFolder, listDropped } from "../../../specrace/ui/static/drops.js";
+import { hasFolder, listDropped } from "../../../specrace/ui/static/lib/drops.js";
 
 function file(name) {
   return { name, isDirectory: false, file: (resolve) => resolve(new File(["x"], name)) };

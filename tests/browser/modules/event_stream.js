@@ -1,4 +1,4 @@
-import { Feed } from "../../../specrace/ui/static/event_stream.js";
+import { Feed } from "../../../specrace/ui/static/lib/event_stream.js";
 
 // The calls that a screen gets for these messages. A function among them acts on the feed.
 function receive(...messages) {

@@ -1,4 +1,4 @@
-import { csvField, toCsv } from "../../../specrace/ui/static/files.js";
+import { csvField, toCsv } from "../../../specrace/ui/static/lib/files.js";
 
 export const cases = {
   "a text cannot be a spreadsheet's formula": () => [

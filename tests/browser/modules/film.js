@@ -1,5 +1,5 @@
-import { film, inlineFonts, videoType, writeSvg } from "../../../specrace/ui/static/film.js";
-import { svg } from "../../../specrace/ui/static/dom.js";
+import { film, inlineFonts, videoType, writeSvg } from "../../../specrace/ui/static/shows/film.js";
+import { svg } from "../../../specrace/ui/static/lib/dom.js";
 
 const square = (fill) => {
   const picture = svg("svg", { width: 32, height: 32, viewBox: "0 0 32 32" });

@@ -7,7 +7,7 @@ import {
   seconds,
   shorten,
   times,
-} from "../../../specrace/ui/static/format.js";
+} from "../../../specrace/ui/static/lib/format.js";
 
 const ABOUT = { model: "tiny", parameters: 7.6e6, dtype: "float32", device: "cpu", date: "2026-01-02T03:04" };
 

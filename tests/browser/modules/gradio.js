@@ -10,7 +10,7 @@ import {
   silenceClock,
   toggleSettings,
   uploadDocuments,
-} from "../../../specrace/ui/static/gradio.js";
+} from "../../../specrace/ui/static/lib/gradio.js";
 import { HOSTILE, put } from "./fixtures.js";
 
 export const cases = {

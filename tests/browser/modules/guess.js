@@ -1,4 +1,4 @@
-import { Guess } from "../../../specrace/ui/static/guess.js";
+import { Guess } from "../../../specrace/ui/static/stage/guess.js";
 import { LANES, put } from "./fixtures.js";
 
 function ask() {

@@ -1,4 +1,4 @@
-import { describeStep, findLongest, Inspector } from "../../../specrace/ui/static/inspector.js";
+import { describeStep, findLongest, Inspector } from "../../../specrace/ui/static/inspector/inspector.js";
 import { EVENT, LANES, put, ROWS, SHORT_EVENT, STEPS } from "./fixtures.js";
 
 export const cases = {

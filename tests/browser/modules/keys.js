@@ -1,4 +1,4 @@
-import { isTaken, nameOf } from "../../../specrace/ui/static/keys.js";
+import { isTaken, nameOf } from "../../../specrace/ui/static/stage/keys.js";
 import { put } from "./fixtures.js";
 
 const host = put(["input", {}], ["input", { type: "range" }], ["input", { type: "radio" }], ["button", {}], ["p", {}]);

@@ -1,4 +1,4 @@
-import { describeLane, hueOf, inOrder, learnMethods } from "../../../specrace/ui/static/lanes.js";
+import { describeLane, hueOf, inOrder, learnMethods } from "../../../specrace/ui/static/lib/lanes.js";
 
 const METHOD = { lane: "trie", title: "Trie", hue: 3 };
 

@@ -1,4 +1,4 @@
-import { Logs, tellLimits, tellProgress } from "../../../specrace/ui/static/logs.js";
+import { Logs, tellLimits, tellProgress } from "../../../specrace/ui/static/logs/logs.js";
 import { put } from "./fixtures.js";
 
 const CHOICES = {

@@ -1,4 +1,4 @@
-import { drawMask } from "../../../specrace/ui/static/mask.js";
+import { drawMask } from "../../../specrace/ui/static/inspector/mask.js";
 import { EVENT } from "./fixtures.js";
 
 export const cases = {

@@ -1,4 +1,4 @@
-import { schedule, cancel, runDue } from "../../../specrace/ui/static/motion.js";
+import { schedule, cancel, runDue } from "../../../specrace/ui/static/lib/motion.js";
 
 export const cases = {
   "due tasks run once, and cancelled tasks do not run": () => {

@@ -1,6 +1,6 @@
-import { drawTree, landing } from "../../../specrace/ui/static/nodes.js";
-import { PHASES, placeScene, readTheme } from "../../../specrace/ui/static/picture.js";
-import { makeScenes } from "../../../specrace/ui/static/scenes.js";
+import { drawTree, landing } from "../../../specrace/ui/static/shows/nodes.js";
+import { PHASES, placeScene, readTheme } from "../../../specrace/ui/static/shows/picture.js";
+import { makeScenes } from "../../../specrace/ui/static/shows/scenes.js";
 import { REEL } from "./small_race.js";
 
 const [best, failed] = makeScenes(REEL);

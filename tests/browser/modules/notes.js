@@ -1,4 +1,4 @@
-import { drawTrajectory, countFollowed, judgeCheck } from "../../../specrace/ui/static/notes.js";
+import { drawTrajectory, countFollowed, judgeCheck } from "../../../specrace/ui/static/inspector/notes.js";
 import { EVENT } from "./fixtures.js";
 
 const ROW = { counts: [], after: [7], tokens: [1, 2, 5] };

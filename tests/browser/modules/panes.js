@@ -1,4 +1,4 @@
-import { describeEnd, judgeDraft, Pane, shortBadge } from "../../../specrace/ui/static/panes.js";
+import { describeEnd, judgeDraft, Pane, shortBadge } from "../../../specrace/ui/static/stage/panes.js";
 import { HOSTILE, SHOWN } from "./fixtures.js";
 
 const FRAME = {

@@ -1,4 +1,4 @@
-import { findEdges } from "../../../specrace/ui/static/passages.js";
+import { findEdges } from "../../../specrace/ui/static/stage/passages.js";
 
 export const cases = {
   "pieces begin and end where evidence and links do": () => [

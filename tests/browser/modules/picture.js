@@ -6,8 +6,8 @@ import {
   readTheme,
   readTime,
   startOf,
-} from "../../../specrace/ui/static/picture.js";
-import { makeScenes } from "../../../specrace/ui/static/scenes.js";
+} from "../../../specrace/ui/static/shows/picture.js";
+import { makeScenes } from "../../../specrace/ui/static/shows/scenes.js";
 import { HOSTILE } from "./fixtures.js";
 import { REEL } from "./small_race.js";
 

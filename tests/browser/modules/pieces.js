@@ -1,4 +1,4 @@
-import { isControl, readPiece, withoutBidiControls } from "../../../specrace/ui/static/pieces.js";
+import { isControl, readPiece, withoutBidiControls } from "../../../specrace/ui/static/lib/pieces.js";
 
 export const cases = {
   "control tokens are not part of the text": () => [

@@ -1,4 +1,4 @@
-import { Player } from "../../../specrace/ui/static/player.js";
+import { Player } from "../../../specrace/ui/static/stage/player.js";
 import { put, STEPS } from "./fixtures.js";
 
 function load() {

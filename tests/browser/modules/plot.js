@@ -1,4 +1,4 @@
-import { Plot } from "../../../specrace/ui/static/plot.js";
+import { Plot } from "../../../specrace/ui/static/plots/plot.js";
 import { HOSTILE, put } from "./fixtures.js";
 
 export const cases = {

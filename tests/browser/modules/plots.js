@@ -1,4 +1,4 @@
-import { costAt, countLengths, readLanes } from "../../../specrace/ui/static/plots.js";
+import { costAt, countLengths, readLanes } from "../../../specrace/ui/static/plots/plots.js";
 import { LANES, STEPS } from "./fixtures.js";
 
 export const cases = {

@@ -1,4 +1,4 @@
-import { findFastest } from "../../../specrace/ui/static/podium.js";
+import { findFastest } from "../../../specrace/ui/static/stage/podium.js";
 
 export const cases = {
   "the three fastest lanes, the fastest first": () => [

@@ -1,4 +1,4 @@
-import { countWords, Proof, readProof } from "../../../specrace/ui/static/proof.js";
+import { countWords, Proof, readProof } from "../../../specrace/ui/static/shows/proof.js";
 import { put } from "./fixtures.js";
 import { differ, REEL } from "./small_race.js";
 

@@ -1,4 +1,4 @@
-import { readReel } from "../../../specrace/ui/static/reel.js";
+import { readReel } from "../../../specrace/ui/static/stage/reel.js";
 import { HOSTILE } from "./fixtures.js";
 
 const event = (index, path, emitted, more = {}) => ({

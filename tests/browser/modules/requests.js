@@ -1,4 +1,4 @@
-import { nameRequest, rankRequests, readFrames, Requests } from "../../../specrace/ui/static/requests.js";
+import { nameRequest, rankRequests, readFrames, Requests } from "../../../specrace/ui/static/logs/requests.js";
 import { HOSTILE, SHOWN } from "./fixtures.js";
 
 const REQUEST = {

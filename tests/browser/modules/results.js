@@ -1,4 +1,4 @@
-import { findBest, tellWhy } from "../../../specrace/ui/static/results.js";
+import { findBest, tellWhy } from "../../../specrace/ui/static/stage/results.js";
 import { ROWS } from "./fixtures.js";
 
 export const cases = {

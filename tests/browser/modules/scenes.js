@@ -5,7 +5,7 @@ import {
   compareTimes,
   makeScenes,
   rankLanes,
-} from "../../../specrace/ui/static/scenes.js";
+} from "../../../specrace/ui/static/shows/scenes.js";
 import { REEL } from "./small_race.js";
 
 const [best, failed] = makeScenes(REEL);

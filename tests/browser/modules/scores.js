@@ -1,5 +1,5 @@
-import { findBestLane, readTable, Scores, tellBest, tellFacts } from "../../../specrace/ui/static/scores.js";
-import { learnMethods } from "../../../specrace/ui/static/lanes.js";
+import { findBestLane, readTable, Scores, tellBest, tellFacts } from "../../../specrace/ui/static/logs/scores.js";
+import { learnMethods } from "../../../specrace/ui/static/lib/lanes.js";
 import { HOSTILE, put } from "./fixtures.js";
 
 learnMethods([

@@ -6,7 +6,7 @@ import {
   joinLogs,
   readLines,
   scoreLog,
-} from "../../../specrace/ui/static/scoring.js";
+} from "../../../specrace/ui/static/lib/scoring.js";
 
 const file = (name, ...parts) => new File(parts, name);
 const stream = (...parts) => new Blob(parts).stream();

@@ -6,7 +6,7 @@ import {
   nameFile,
   packRace,
   unpackRace,
-} from "../../../specrace/ui/static/share.js";
+} from "../../../specrace/ui/static/lib/share.js";
 import { HOSTILE, LANES } from "./fixtures.js";
 
 export const cases = {

@@ -1,4 +1,4 @@
-import { describeSpeed, Forecast, showLength, showSpeed } from "../../../specrace/ui/static/show.js";
+import { describeSpeed, Forecast, showLength, showSpeed } from "../../../specrace/ui/static/stage/show.js";
 
 const step = (lane, tokens, ms, end = "") => ({ lane, at: ms, frame: { meters: { tokens }, end } });
 

@@ -1,4 +1,4 @@
-import { SlowMotion } from "../../../specrace/ui/static/slow.js";
+import { SlowMotion } from "../../../specrace/ui/static/shows/slow.js";
 import { put } from "./fixtures.js";
 import { REEL } from "./small_race.js";
 

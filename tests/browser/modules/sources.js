@@ -1,4 +1,4 @@
-import { Sources } from "../../../specrace/ui/static/sources.js";
+import { Sources } from "../../../specrace/ui/static/stage/sources.js";
 import { HOSTILE } from "./fixtures.js";
 
 export const cases = {

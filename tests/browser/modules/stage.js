@@ -1,7 +1,7 @@
-import { Stage } from "../../../specrace/ui/static/stage.js";
+import { Stage } from "../../../specrace/ui/static/stage/stage.js";
 import { LANES, put } from "./fixtures.js";
 
-const HTML = new URL("../../../specrace/ui/static/stage.html", import.meta.url);
+const HTML = new URL("../../../specrace/ui/static/stage/stage.html", import.meta.url);
 const BADGES = [
   ["reference", "reference"],
   ["identical", "identical to vanilla"],

@@ -1,4 +1,4 @@
-import { readStatus, showStatus } from "../../../specrace/ui/static/status.js";
+import { readStatus, showStatus } from "../../../specrace/ui/static/stage/status.js";
 import { HOSTILE, put } from "./fixtures.js";
 
 export const cases = {

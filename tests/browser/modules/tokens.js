@@ -1,4 +1,4 @@
-import { drawAccepted, drawOwn, drawProposed, drawRejected, drawVerified } from "../../../specrace/ui/static/tokens.js";
+import { drawAccepted, drawOwn, drawProposed, drawRejected, drawVerified } from "../../../specrace/ui/static/lib/tokens.js";
 
 const HOSTILE = "<img src=x>";
 

@@ -1,4 +1,4 @@
-import { TOOLTIPS, TIME_PARTS, describeLane } from "../../../specrace/ui/static/tooltips.js";
+import { TOOLTIPS, TIME_PARTS, describeLane } from "../../../specrace/ui/static/lib/tooltips.js";
 import { EVENT } from "./fixtures.js";
 
 export const cases = {

@@ -1,4 +1,4 @@
-import { Tour } from "../../../specrace/ui/static/tour.js";
+import { Tour } from "../../../specrace/ui/static/shows/tour.js";
 import { put } from "./fixtures.js";
 import { REEL } from "./small_race.js";
 

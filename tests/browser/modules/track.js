@@ -1,4 +1,4 @@
-import { placeTicks, Track } from "../../../specrace/ui/static/track.js";
+import { placeTicks, Track } from "../../../specrace/ui/static/stage/track.js";
 import { LANES, put } from "./fixtures.js";
 
 const frame = (lane, tokens, ms, end = "") => ({ lane, meters: { tokens, ms }, end });

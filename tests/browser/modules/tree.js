@@ -1,4 +1,4 @@
-import { chooseNodes, countNodes, judge, Tree } from "../../../specrace/ui/static/tree.js";
+import { chooseNodes, countNodes, judge, Tree } from "../../../specrace/ui/static/inspector/tree.js";
 import { EVENT, SHORT_EVENT } from "./fixtures.js";
 
 export const cases = {

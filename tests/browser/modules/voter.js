@@ -1,4 +1,4 @@
-import { describe, Voter } from "../../../specrace/ui/static/voter.js";
+import { describe, Voter } from "../../../specrace/ui/static/audience/voter.js";
 import { HOSTILE, put } from "./fixtures.js";
 
 const STATE = { round: 1, lanes: ["Vanilla", "Trie"], open: true, winner: null, counts: [0, 0], mine: null };

@@ -1,4 +1,4 @@
-import { crc32, writeZip } from "../../../specrace/ui/static/zip.js";
+import { crc32, writeZip } from "../../../specrace/ui/static/lib/zip.js";
 
 const bytes = (text) => new TextEncoder().encode(text);
 

@@ -1,0 +1,1 @@
+"""Fusion: several drafters in one tree."""

@@ -1,0 +1,67 @@
+"""Copying from prompt and output and from outputs of earlier requests, and how well that worked in earlier answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specrace.drafters.fusion.calibration import Calibration
+from specrace.ngrams.automaton import NO_MATCH, MatchState
+from specrace.ngrams.backoff import BackoffModel
+from specrace.ngrams.past import PROMPT_TAIL
+from specrace.ngrams.suffix_index import END
+
+# Once the escape mass is below this, shorter contexts are not looked up; that saves most of the time of a long copy.
+MIN_ESCAPE = 0.1
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Back-off over prompt and output (`text`) and over earlier outputs (`past`), if any."""
+
+    text: BackoffModel
+    past: BackoffModel | None
+
+    def estimate(self, match: MatchState, past_match: MatchState) -> tuple[dict[int, float], float, int]:
+        """Probabilities, escape mass and length for `Calibration`, after matches in the text and in earlier outputs.
+
+        Contexts in earlier outputs that are longer than the text's match come first, then the text's contexts, then the
+        shorter contexts in earlier outputs.
+        """
+        text, past, length = self.text, self.past, match[1]
+        probs: dict[int, float] = {}
+        mass, longest = 1.0, length
+        if past is not None and past_match[1] > length:
+            mass = past.blend(past_match, probs, mass, MIN_ESCAPE, length)
+            longest = text.longest + past_match[1]
+        mass = text.blend(match, probs, mass, MIN_ESCAPE)
+        if past is not None and mass >= MIN_ESCAPE:
+            mass = past.blend(past.automaton.shortened(past_match, length), probs, mass, MIN_ESCAPE)
+        return probs, mass, longest
+
+
+class EarlierAnswers:
+    """What fusion learns from `PastOutputs`: outputs to copy from, and how well copying worked in each answer."""
+
+    def __init__(self, longest: int) -> None:
+        self.model = BackoffModel(longest)
+        self.calibration = Calibration(longest)
+
+    def add(self, prompt: Sequence[int], output: Sequence[int]) -> None:
+        """Append an answer, after predicting each of its tokens from the text before that token and earlier answers."""
+        past = self.model
+        tail = prompt[max(0, len(prompt) - PROMPT_TAIL) :]
+        text = BackoffModel(past.longest, prompt)
+        copies = Copies(text, past)
+        past_match = past.automaton.follow(NO_MATCH, prompt[-past.longest :])
+        for token in output:
+            match = text.automaton.suffix()
+            # Without the prompt an output does not show what was copied.
+            probs, _, length = copies.estimate(match, past_match) if prompt else ({}, 1.0, 0)
+            probs.pop(END, None)
+            if probs:
+                likeliest = max(probs, key=probs.__getitem__)
+                self.calibration.learn(length, likeliest, probs[likeliest], token)
+            text.automaton.extend((token,))
+            past_match = past.automaton.follow(past_match, (token,))
+        past.automaton.extend((*tail, *output, END))

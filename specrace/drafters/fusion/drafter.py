@@ -1,0 +1,283 @@
+"""Fusion, our own method: one tree from every free source, grown by estimated probability and cut where it pays.
+
+Each source distributes the escape mass, the probability that the sources before it left for unseen tokens:
+1. back-off over prompt and output, and over outputs of earlier requests (`BackoffModel`)
+2. the corpus's trigrams and bigrams
+3. the target's likely tokens at earlier nodes (token recycling)
+4. the most frequent tokens of the text
+
+The tree grows best first, so its first k nodes are the likeliest. The first k* = argmax (1 + sum p) / cost(1 + k) are
+drafted, where p are the path probabilities of the first k nodes and cost is this machine's cost curve; k* may be 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
+from typing import Annotated, Any
+
+from specrace.core.note import Note
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Verdict
+from specrace.drafters.base import ANY_DEPTH, Bounds, CorpusPart, DepthDrafter, DrafterInputs, Flag
+from specrace.drafters.fusion.calibration import Calibration
+from specrace.drafters.fusion.copies import MIN_ESCAPE, Copies, EarlierAnswers
+from specrace.drafters.fusion.growth import NO_PREDICTION, Growth
+from specrace.drafters.fusion.note import FusionSources, note_draft, note_skipped
+from specrace.drafters.fusion.payoff import CoolDown, step_costs
+from specrace.drafters.fusion.sources import NUM_TOP, CorpusRows, Recycled
+from specrace.ngrams.automaton import NO_MATCH
+from specrace.ngrams.backoff import BackoffModel, Estimate
+from specrace.ngrams.past import PastOutputs
+from specrace.ngrams.suffix_index import END
+
+# (-path probability, parent, rank among the parent's candidates, token, probability given the parent)
+Candidate = tuple[float, int, int, int, float]
+
+
+def fusion_corpus_part(options: Mapping[str, Any]) -> CorpusPart:
+    """The field through which fusion reads the documents: their n-grams if the option `corpus` is on, else none."""
+    return "corpus" if options["corpus"] else ""
+
+
+def fusion_num_top(options: Mapping[str, Any]) -> int:
+    """The number of the target's likeliest tokens per node that fusion learns from, with these options."""
+    return NUM_TOP if options["recycling"] or options["copy"] else 0
+
+
+class FusionDrafter(DepthDrafter):
+    """Drafts the tree with the most expected tokens for its cost on this machine.
+
+    1 2 was followed by 3 three times, so 3 is likely, and so are 1 2 after it. On a GPU a row costs little, so all
+    three tokens pay. If each row cost as much as a whole step, none would:
+
+    >>> from specrace.core.cost_curve import CostCurve
+    >>> context = (1, 2, 3) * 3 + (1, 2)
+    >>> FusionDrafter(DrafterInputs(context, vocab_size=10)).propose(context, budget=3).tokens
+    (2, 3, 1, 2)
+    >>> inputs = DrafterInputs(context, vocab_size=10, curve=CostCurve((1, 2), (1.0, 2.0)))
+    >>> FusionDrafter(inputs).propose(context, budget=3).tokens
+    (2,)
+    """
+
+    def __init__(
+        self,
+        inputs: DrafterInputs,
+        *,
+        longest: Annotated[int, Bounds(1, 32, "maximum number of tokens matched")] = 8,
+        corpus: Annotated[bool, Flag("also draft from n-grams of all documents")] = False,
+        past: Annotated[bool, Flag("also copy from, and calibrate by, outputs of earlier requests")] = True,
+        recycling: Annotated[bool, Flag("also draft the model's own likely tokens at earlier steps")] = False,
+        chain: Annotated[bool, Flag("draft the likeliest path only, as engines without trees verify it")] = False,
+        copy: Annotated[
+            bool, Flag("RACER's rule: also draft the tokens that were likely after the same two tokens before")
+        ] = False,
+    ) -> None:
+        self.chain = chain
+        self.text_model = BackoffModel(longest, inputs.prompt)
+        self.cool_down = CoolDown()
+        self.curve = inputs.curve
+        self.step_costs = step_costs(inputs.curve, 0)
+        self.corpus = CorpusRows(inputs.corpus) if corpus and inputs.corpus is not None else None
+        self.recycled = Recycled(copy=copy) if recycling or copy else None
+        self.past: BackoffModel | None = None
+        self.calibration = Calibration(longest)
+        self._past_match = NO_MATCH
+        if past and inputs.past:
+            earlier = PastOutputs.of(inputs.past).answers(EarlierAnswers, longest)
+            self.past = earlier.model
+            self.calibration = Calibration(longest, earlier.calibration)
+            self._past_match = self.past.automaton.follow(NO_MATCH, inputs.prompt[-longest:])
+        self.copies = Copies(self.text_model, self.past)
+        self._has_other_sources = any(source is not None for source in (self.past, self.corpus, self.recycled))
+        self._read_frequent()
+        self._frequent_factor = 1.0
+        # The tree of this step; None if no candidate was looked up.
+        self.growth: Growth | None = None
+        # Whether this step is part of a cool-down.
+        self._paused = False
+
+    def propose(self, context: Sequence[int], budget: int, depth: int = ANY_DEPTH) -> TokenTree:
+        """The draft tokens that pay, at most `budget` and none deeper than `depth`; the bare root in a cool-down."""
+        self.growth = None
+        self._paused = False
+        if budget < 1:
+            return TokenTree.chain(context[-1])
+        self._paused = self.cool_down.skip_step()
+        self._extend_costs(budget)
+        match = self.text_model.automaton.suffix()
+        if self.text_model.frequent() is not self._frequent:
+            self._read_frequent()
+        if match == NO_MATCH and not self._has_other_sources and self._frequent[0][1] < self.step_costs.floor:
+            return TokenTree.chain(context[-1])
+        growth = self.growth = Growth.of(context[-1], match, self._past_match, depth)
+        previous = context[-2] if len(context) > 1 else -1
+        if self._paused:
+            # The next token is still predicted: enough correct predictions end the cool-down.
+            self._expand(growth, [], 0, 1.0, previous)
+            return TokenTree.chain(context[-1])
+        num_draft = self._grow(growth, previous, budget)
+        return growth.tree(num_draft) if num_draft else TokenTree.chain(context[-1])
+
+    def _read_frequent(self) -> None:
+        """Copy the text's frequent tokens from `text_model`, and sum their probabilities."""
+        self._frequent = self.text_model.frequent()
+        self._frequent_probs = dict(self._frequent)
+        self._frequent_mass = sum(self._frequent_probs.values())
+
+    def _extend_costs(self, max_draft: int) -> None:
+        """Extend `step_costs` to steps with up to `max_draft` draft tokens."""
+        if max_draft >= len(self.step_costs.costs):
+            self.step_costs = step_costs(self.curve, max_draft)
+
+    def _grow(self, growth: Growth, previous: int, budget: int) -> int:
+        """Add nodes best first while more may pay; return k*, the number of nodes to draft."""
+        costs, may_pay = self.step_costs.costs, self.step_costs.may_pay
+        text, past = self.text_model.automaton, self.past
+        tokens, parents = growth.tokens, growth.parents
+        heap: list[Candidate] = []
+        node, prob = 0, 1.0
+        # The expected tokens of a step with all nodes so far.
+        expected = 1.0
+        # The maximum of expected tokens per cost, and the number of draft nodes at which it is reached.
+        best, num_draft = 1.0, 0
+        self._frequent_factor = self.calibration.factor(0, 1.0)
+        while node < budget:
+            self._expand(growth, heap, node, prob, tokens[parents[node]] if node else previous)
+            if not heap:
+                break
+            negative_prob, parent, _, token, share = heappop(heap)
+            prob = -negative_prob
+            # A node that does not pay alone may pay together with the nodes after it.
+            if expected + prob <= best * costs[node + 1] and not may_pay(node, expected, prob, best):
+                break
+            tokens.append(token)
+            parents.append(parent)
+            growth.probs.append(share)
+            growth.depths.append(growth.depths[parent] + 1)
+            match, position = text.trace(growth.matches[parent], token)
+            growth.matches.append(match)
+            growth.positions.append(position)
+            if past is not None:
+                growth.past_matches.append(past.automaton.trace(growth.past_matches[parent], token)[0])
+            node += 1
+            expected += prob
+            if expected > best * costs[node]:
+                best = expected / costs[node]
+                num_draft = node
+        return num_draft
+
+    def _expand(self, growth: Growth, heap: list[Candidate], node: int, prob: float, previous: int) -> None:
+        """Push the children of a node that may pay.
+
+        `prob`: the node's path probability. `previous`: the token before the node's.
+        """
+        if growth.depths[node] == growth.max_depth:
+            growth.predictions.append(NO_PREDICTION)
+            return
+        floor, match = self.step_costs.floor / prob, growth.matches[node]
+        # A long copy with a single continuation does not need the estimates of all contexts, except where earlier
+        # outputs match longer and so come first.
+        only = None
+        if self.past is None or growth.past_matches[node][1] <= match[1]:
+            only = self.text_model.only_continuation(match, MIN_ESCAPE)
+        if only is None:
+            probs, escape, length = self.copies.estimate(match, growth.past_matches[node] if self.past else NO_MATCH)
+        else:
+            probs, escape, length = {only[0]: 1.0 - only[1]}, only[1], match[1]
+        escape = self._calibrate_node(growth, probs, escape, length)
+        if escape >= floor:
+            self._add_other_sources(probs, escape, floor, previous, growth.tokens[node])
+        if self.chain and probs:
+            likeliest = max(probs, key=probs.__getitem__)
+            probs = {likeliest: probs[likeliest]}
+        for rank, (token, share) in enumerate(probs.items()):
+            if share >= floor:
+                heappush(heap, (-prob * share, node, rank, token, share))
+
+    def _add_other_sources(
+        self, probs: dict[int, float], mass: float, floor: float, previous: int, current: int
+    ) -> None:
+        """Add the estimates of the sources that do not copy to `probs`. Together they distribute `mass`.
+
+        Frequent tokens with a probability below `floor` are left out.
+        """
+        if self.corpus is not None:
+            mass = _merge(probs, mass, self.corpus.successors(previous, current))
+        if self.recycled is not None:
+            mass = _merge(probs, mass, self.recycled.successors(previous, current))
+        mass *= self._frequent_factor
+        for token, share in self._frequent:
+            if mass * share < floor:
+                break
+            probs.setdefault(token, mass * share)
+
+    def _calibrate_node(self, growth: Growth, probs: dict[int, float], escape: float, length: int) -> float:
+        """Calibrate a node's estimates `probs` in place, record its prediction, and return the escape mass left."""
+        # An END marks where an earlier output ended. It cannot be drafted and says nothing about copies.
+        probs.pop(END, None)
+        if not probs:
+            growth.predictions.append(NO_PREDICTION)
+            return escape
+        likeliest = max(probs, key=probs.__getitem__) if len(probs) > 1 else next(iter(probs))
+        top = probs[likeliest]
+        growth.predictions.append((length, likeliest, top))
+        factor = self.calibration.factor(length, top)
+        for token in probs:
+            probs[token] *= factor
+        # The factor may raise the sum of the estimates above 1; then no escape mass is left.
+        return self.calibration.revise(probs, max(0.0, 1.0 - factor * (1.0 - escape)), likeliest)
+
+    def note(self, tree: TokenTree) -> Note:
+        """The source of each draft token, and why no more tokens were drafted."""
+        if self.growth is None or self._paused:
+            return note_skipped(self.cool_down.pause)
+        sources = FusionSources(self.text_model, self.past, self.calibration, self.corpus, self.recycled)
+        return note_draft(self.growth, tree, self.step_costs.costs, sources)
+
+    def observe(self, tree: TokenTree, verdict: Verdict) -> None:
+        """Calibrate along the accepted path, record what the draft yielded, and append the output tokens."""
+        output, growth = verdict.output(tree), self.growth
+        text = self.text_model.automaton.tokens
+        previous = text[-2] if len(text) > 1 else -1
+        if growth is not None:
+            self._learn_from_path(growth, verdict.path, output, previous)
+        if self._paused:
+            # A step in which no candidate was looked up predicted nothing.
+            self.cool_down.watch(growth is not None and growth.predictions[0][1] == output[0])
+        if tree.num_draft:
+            self._extend_costs(tree.num_draft)
+            self.cool_down.record(len(output), self.step_costs.costs[tree.num_draft])
+        self.text_model.automaton.extend(output)
+        if self.past is not None:
+            if growth is not None and verdict.path[-1] < len(growth.past_matches):
+                # The match at the last accepted node is known, so only the bonus token has to be followed.
+                self._past_match = growth.past_matches[verdict.path[-1]]
+                output = output[-1:]
+            self._past_match = self.past.automaton.follow(self._past_match, output)
+        if self.recycled is not None:
+            self.recycled.learn(tree, verdict, previous)
+
+    def _learn_from_path(self, growth: Growth, path: Sequence[int], output: Sequence[int], previous: int) -> None:
+        """Learn at each node of the path whether the likeliest token came; if not, whether other sources were right."""
+        calibration, predictions = self.calibration, growth.predictions
+        current = growth.tokens[0]
+        for node, token in zip(path, output, strict=True):
+            # The nodes added last may have no prediction.
+            if node >= len(predictions):
+                break
+            length, likeliest, prob = predictions[node]
+            if length:
+                calibration.learn(length, likeliest, prob, token)
+            if token != likeliest:
+                calibration.update(0, self._frequent_mass, token in self._frequent_probs)
+                if self.recycled is not None:
+                    self.recycled.calibrate(previous, current, token)
+            previous, current = current, token
+
+
+def _merge(probs: dict[int, float], mass: float, estimate: Estimate) -> float:
+    """Add a source's estimate, scaled by `mass`, to `probs`; return the escape mass that is left."""
+    for token, prob in estimate[0].items():
+        probs[token] = probs.get(token, 0.0) + mass * prob
+    return mass * estimate[1]

@@ -1,0 +1,1 @@
+"""Recommendations: forecasts, candidates, halving, and other engines' settings."""

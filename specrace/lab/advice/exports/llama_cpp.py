@@ -1,0 +1,133 @@
+"""llama.cpp: the flags of `--spec-type`, for builds before and after a renaming.
+
+Names from ggml-org/llama.cpp, `common/arg.cpp` at f5e85d43a048. Pull request 22397 (merged in April 2026) gave each
+mode its own options; earlier builds (up to b8838) have one set for all modes, which later builds refuse. The synthetic
+length counts the bonus token (pull request 27711).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specrace.lab.advice.exports.base import (
+    AS_MEASURED,
+    AT_THE_END,
+    LESS_OUTPUT,
+    SLOWER,
+    Choice,
+    Effect,
+    Engine,
+    Export,
+)
+
+LIST = "llamacpp-list"
+# The drafters that a list may have, in the order in which they are asked, and the options of each.
+LISTED = {
+    "simple": ("size_n", "size_m"),
+    "map_k": ("size_n", "size_m"),
+    "map_k4v": ("size_n", "size_m", "min_hits"),
+    "mod": ("n_match", "n_min", "n_max"),
+    "cache": (),
+}
+# Our name of an option -> its flag before pull request 22397.
+OLD = {
+    "size_n": "--spec-ngram-size-n",
+    "size_m": "--spec-ngram-size-m",
+    "min_hits": "--spec-ngram-min-hits",
+    "n_match": "--spec-ngram-size-n",
+    "n_min": "--draft-min",
+    "n_max": "--draft-max",
+}
+# common/speculative.cpp divides by the steps that had a draft; tools/server/server-context.cpp simulates on these only.
+_CONVENTION = (
+    f"The length is the mean of all steps, with the bonus token; {AT_THE_END}. llama.cpp's own mean is of the steps "
+    "with a draft, and its simulation needs a draft as well."
+)
+
+
+def export(choice: Choice) -> Export:
+    """The flags for builds since pull request 22397, and in a note those for earlier builds."""
+    if choice.lane == LIST:
+        return _export_list(choice)
+    mode, options = _mode(choice)
+    head = f"--spec-type ngram-{mode}"
+    # Other options name the user's files, such as a lookup cache, which a sweep cannot know.
+    flags = {name: value for name, value in options.items() if name in OLD}
+    group = "draft" if mode == "cache" else f"ngram-{mode}"
+    new = [f"--spec-{group}-{name.replace('_', '-')} {value}" for name, value in flags.items()]
+    old = [f"{OLD[name]} {value}" for name, value in flags.items()]
+    if "n_max" not in flags:
+        old.append(f"--draft-max {choice.num_draft}")
+    notes = (f"Builds before pull request 22397 (b8838 and earlier): {' '.join([head, *old])}",)
+    return Export(" ".join([head, *new]), f"{head} --spec-synth-len {choice.length}", _CONVENTION, notes=notes)
+
+
+def _export_list(choice: Choice) -> Export:
+    """The flags for several drafters: each has its own."""
+    names = [name for name in LISTED if choice.options[name]]
+    modes = [f"ngram-{name.replace('_', '-')}" for name in names]
+    head = f"--spec-type {','.join(modes) or 'none'}"
+    flags = [
+        f"--spec-{mode}-{option.replace('_', '-')} {choice.options[option]}"
+        for name, mode in zip(names, modes, strict=True)
+        for option in LISTED[name]
+    ]
+    settings = " ".join([head, *flags])
+    return Export(settings, f"{settings} --spec-synth-len {choice.length}", _CONVENTION)
+
+
+def _mode(choice: Choice) -> tuple[str, dict[str, Any]]:
+    """The name of the n-gram mode, and its options."""
+    options = choice.options
+    size = choice.num_draft
+    if choice.lane == "prompt-lookup":
+        return "simple", {"size_n": options["longest"], "size_m": size}
+    if choice.lane == "trie":
+        return "map-k4v", {"size_n": options["prefix"], "size_m": size}
+    mode = choice.lane.removeprefix(ENGINE.prefix)
+    return mode, {**options, **({"n_max": size} if mode == "cache" else {})}
+
+
+# From ggml-org/llama.cpp at 0c1e57098; each entry names its file.
+EFFECTS = (
+    # tools/server/server-context.cpp, where accepted tokens get `prob = 1.0f` and no alternatives (a TODO there).
+    Effect(
+        ("logprobs",),
+        LESS_OUTPUT,
+        "gives no probabilities for the tokens of a step that had a draft, and 1 as their own",
+    ),
+    # common/sampling.cpp, common_sampler_sample_and_accept_n; a required tool is a grammar: common/chat.cpp.
+    Effect(
+        ("structured_output", "tool_choice"),
+        SLOWER,
+        "holds each drawn token against the grammar, one after the other, which the forecast leaves out; drafts are "
+        "not cut where they break it",
+    ),
+    # The same: a token is drawn at each position by the whole chain of samplers, whose history has the accepted ones.
+    Effect(
+        (
+            "presence_penalty", "frequency_penalty", "repetition_penalty", "min_p", "logit_bias", "seed", "temperature",
+        ),
+        AS_MEASURED,
+        "draws a token at each position by all its samplers, one draw for each token of the output, and keeps the "
+        "drafts that equal it: the output is as without drafts, and the forecast holds if the log's answers were drawn "
+        "with these options",
+    ),
+    # tools/server/server-context.cpp: a slot for each child task.
+    Effect(("n",), AS_MEASURED, "decodes each choice in a slot of its own: count them all in --batch"),
+    # tools/server/server-context.cpp: n_draft_accepted grows before process_token looks for a stop.
+    Effect(
+        ("stop",), AS_MEASURED, "counts accepted tokens past a stop string in its timings, which the output leaves out"
+    ),
+)  # fmt: skip
+
+ENGINE = Engine(
+    "llama-cpp",
+    "llama.cpp",
+    "llamacpp-",
+    ("prompt-lookup", "trie"),
+    "b9682 and later",
+    export,
+    effects=EFFECTS,
+    effects_of="(0c1e57098)",
+)

@@ -1,0 +1,1 @@
+"""The benchmark, calibration, and other decoders to compare with."""

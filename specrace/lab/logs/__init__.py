@@ -1,0 +1,1 @@
+"""Logs: their formats, their fields, and the transcripts read from them."""

@@ -1,0 +1,155 @@
+"""Which fields of a log's line hold text that was not read, and which could be read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from specrace.core.errors import shorten
+from specrace.lab.logs.formats import recognise
+from specrace.lab.logs.formats.base import Exchange, Format, Row
+from specrace.lab.logs.formats.known import explain_row
+from specrace.lab.logs.formats.paths import MAX_DEPTH, leaves
+
+# Fewer words are a name, a date or a status, not text that a model read or wrote.
+MIN_WORDS = 4
+MAX_NAMED = 8
+# A name of more words is the text of a table that lacks a first row of names.
+MAX_NAME_WORDS = 8
+_NUMBER = re.compile(r"[-+]?\d*\.?\d+(?:e[-+]?\d+)?", re.IGNORECASE)
+# Fields with text that no model reads.
+_NOT_READ = {
+    "error",
+    "error_str",
+    "error_information",
+    "headers",
+    "metadata",
+    "user_agent",
+    "useragent",
+    "url",
+    "title",
+    "summary",
+    "description",
+    "stacktrace",
+    "traceback",
+    "log",
+    "tags",
+    "response_format",
+    "guided_json",
+    "guided_grammar",
+    "guided_regex",
+    "structured_outputs",
+    "text_format",
+    "stop",
+    "logprobs",
+    "safetyratings",
+    "rejected",
+    "non_preferred_output",
+    "best_of_sequences",
+    "streamed_data",
+    "target",
+    "doc",
+    "filtered_resps",
+    "resource",
+    "scope",
+    "moderation",
+    "openai_moderation",
+    "detoxify_moderation",
+}
+# Parts of the names under which a prompt or an output stands.
+_PROMPT_NAMES = ("messages", "prompt", "question", "query", "instruction", "user", "input", "request", "context")
+_OUTPUT_NAMES = ("output", "answer", "completion", "response", "reply", "assistant", "generated", "message", "text")
+
+
+def unread_fields(row: Row, exchanges: Iterable[Exchange]) -> list[str]:
+    """The names of the row's fields with text that is in no exchange; none for exchanges of token ids."""
+    known = list(exchanges)
+    if not known or any(isinstance(exchange.prompt, tuple) for exchange in known):
+        return []
+    candidates = {}
+    for name, text in leaves(row):
+        is_known_name = not _NOT_READ.isdisjoint(name.lower().split("."))
+        if not is_known_name and len(text.split(None, MIN_WORDS)) >= MIN_WORDS:
+            candidates[text] = name
+    if not candidates:
+        return []
+    read = "\0".join(_normal(text) for exchange in known for text in _texts(exchange))
+    return list(dict.fromkeys(name for text, name in candidates.items() if _normal(text) not in read))
+
+
+def _texts(exchange: Exchange) -> Iterator[str]:
+    parts = (exchange.prompt, exchange.output, exchange.tools, exchange.documents, exchange.prefill)
+    for part in parts:
+        yield from (text for _, text in leaves(part))
+
+
+def _normal(text: str) -> str:
+    return " ".join(text.split())
+
+
+def describe_row(row: Row) -> str:
+    """Why a row is of no known format, and how to name its fields, as the reason of a bad line."""
+    if reason := explain_row(row):
+        return reason
+    if any(len(str(name).split()) > MAX_NAME_WORDS for name in row):
+        return "the names of the fields are sentences; write the columns' names into the first row, as prompt,output"
+    texts = [(name, text) for name, text in leaves(row) if not _is_number(text)]
+    prompt, output = _guess(row, _PROMPT_NAMES, ()), _guess(row, _OUTPUT_NAMES, _PROMPT_NAMES)
+    if not (prompt or output or any(len(text.split(None, MIN_WORDS)) >= MIN_WORDS for _, text in texts)):
+        held = f"it has only {shorten(', '.join(map(str, row)), 80)}" if row else "it is empty"
+        return f"this line has neither a request nor an output: {held}; give a log that keeps both"
+    names = list(dict.fromkeys(name for name, _ in texts))
+    shown = ", ".join(names[:MAX_NAMED]) + (", ..." if len(names) > MAX_NAMED else "")
+    held = f"text in {shorten(shown, 200)}" if names else f"no text, but {shorten(', '.join(map(str, row)), 80)}"
+    columns = f"prompt={prompt or 'FIELD'},output={output or 'FIELD'}"
+    return f"this line is of no known format: it has {held}; name its fields by --columns {shorten(columns, 120)}"
+
+
+def _is_number(value: object) -> bool:
+    """Whether a text is a number, such as a count of tokens in a CSV file, and so hardly a request or an output."""
+    return isinstance(value, str) and _NUMBER.fullmatch(value.strip()) is not None
+
+
+def _guess(row: Row, names: tuple[str, ...], not_names: tuple[str, ...]) -> str:
+    """The dotted name of the field that most likely holds what `names` stand for; "" if none does."""
+    paths = list(_paths(row))
+    for wanted in names:
+        for path in paths:
+            last = path.rsplit(".", 1)[-1].lower()
+            if wanted in last and not any(other in last for other in not_names):
+                return path
+    return ""
+
+
+def _paths(value: Any, name: str = "", depth: int = 0) -> Iterator[str]:
+    """The dotted names of all texts, lists and objects that `value_at` would find, outer ones first."""
+    if not isinstance(value, dict) or depth >= MAX_DEPTH:
+        return
+    for key, inner in value.items():
+        path = f"{name}.{key}" if name else str(key)
+        if isinstance(inner, str | list) and inner and not _is_number(inner):
+            yield path
+    for key, inner in value.items():
+        path = f"{name}.{key}" if name else str(key)
+        if isinstance(inner, dict):
+            yield from _paths(inner, path, depth + 1)
+        elif isinstance(inner, list) and inner and isinstance(inner[0], dict):
+            yield from _paths(inner[0], f"{path}.0", depth + 1)
+
+
+class UnknownFormat(Format):
+    """A file whose first rows look like no format."""
+
+    name = "unknown"
+    title = "no known format"
+
+    @staticmethod
+    def looks_like(row: Row) -> bool:
+        return recognise(row) is None
+
+    def read(self, row: Row) -> Iterable[Exchange]:
+        known = recognise(row)
+        if known is not None:
+            raise ValueError(f"this line looks like {known.title}, unlike the first ones; give --format {known.name}")
+        raise ValueError(describe_row(row))

@@ -1,0 +1,264 @@
+"""Finds a log's rows in JSON that is not one object a line, while it is read.
+
+- An array, as ShareGPT is distributed, and objects after each other; both may be pretty-printed.
+- An object that holds lists of rows somewhere, such as a page of an API's results.
+- guidellm's report, {"benchmarks": [{"requests": {"successful": [...], "errored": [...], "incomplete": [...]}}]}
+  (vllm-project/guidellm, src/guidellm/schemas/request_stats.py: GenerativeRequestStats).
+
+A row is smaller than `MAX_LINE_BYTES`; what is larger is descended into, so memory is bounded.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from specrace.lab.logs.formats.base import MAX_LINE_BYTES, Row
+
+# Whether an object is a row of a known format.
+IsRow = Callable[[Row], bool]
+# A row, or why something is none.
+Found = Row | str
+Path = tuple[str, ...]
+
+_CHUNK = 1 << 16
+# Characters of a token that may be cut at the end of a buffer, such as -Infinity and an escaped pair of surrogates.
+_TOKEN = 12
+_MAX_DEPTH = 12
+_BLANK = re.compile(r"[ \t\n\r\ufeff]*")
+_DECODER = json.JSONDecoder()
+_MB = MAX_LINE_BYTES // 1_000_000
+_ELEMENT = "*"
+_CONTENTS = {"content", "tool_calls", "parts"}
+# guidellm's lists of requests that have no whole answer.
+_UNFINISHED = ("errored", "incomplete")
+
+
+class _TooLargeError(Exception):
+    """A value is larger than a row may be."""
+
+
+class BrokenError(Exception):
+    """The document cannot be read on; `line` says from where, the message why."""
+
+    def __init__(self, line: int, reason: str) -> None:
+        super().__init__(reason)
+        self.line = line
+
+
+class _Cursor:
+    """A position in the text of a stream, of which a part is kept."""
+
+    def __init__(self, stream: io.BufferedReader, begun: bytes) -> None:
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._text = ""
+        self._at = 0
+        self._ended = False
+        self._counted = (0, 1)
+        self._decode(begun, ended=False)
+
+    @property
+    def line(self) -> int:
+        """The number of the line."""
+        at, line = self._counted
+        line += self._text.count("\n", at, self._at)
+        self._counted = (self._at, line)
+        return line
+
+    def peek(self) -> str:
+        """The next character that is not blank; "" at the end."""
+        while True:
+            blank = _BLANK.match(self._text, self._at)
+            self._at = blank.end() if blank else self._at
+            if self._at < len(self._text) or not self._more():
+                return self._text[self._at : self._at + 1]
+
+    def take(self, expected: str) -> bool:
+        """Move past the next character if it is the `expected` one."""
+        is_next = self.peek() == expected
+        self._at += is_next
+        return is_next
+
+    def value(self) -> Any:
+        """Decode the value here and move past it. Raises _TooLargeError, BrokenError."""
+        while True:
+            try:
+                value, end = _DECODER.raw_decode(self._text, self._at)
+            except json.JSONDecodeError as error:
+                is_cut = error.msg.startswith("Unterminated") or error.pos >= len(self._text) - _TOKEN
+                if is_cut and len(self._text) - self._at > MAX_LINE_BYTES:
+                    raise _TooLargeError from error
+                if not is_cut or not self._more():
+                    raise self.broken(error) from error
+                continue
+            except (ValueError, RecursionError) as error:
+                reason = "this JSON has a number too long or is nested too deeply; write plain objects"
+                raise BrokenError(self.line, reason) from error
+            # The end of a number may be the end of the buffer.
+            if end == len(self._text) and not isinstance(value, dict | list) and self._more():
+                continue
+            if end - self._at > MAX_LINE_BYTES:
+                raise _TooLargeError
+            self._at = end
+            return value
+
+    def next_element(self, end: str) -> None:
+        """Move past the comma before the next element, if this is not the `end`. Raises BrokenError."""
+        if not self.take(",") and self.peek() != end:
+            raise self.broken()
+
+    def broken(self, error: json.JSONDecodeError | None = None) -> BrokenError:
+        """The error that the text is no JSON here, or where the decoder stopped."""
+        if error is not None:
+            self._at = min(error.pos, len(self._text))
+        what = (
+            "it breaks off" if self._at >= len(self._text) else error.msg if error else "a comma or an end is missing"
+        )
+        reason = f"this is not JSON ({what}), and nothing after it was read; write one object a line, or a list"
+        return BrokenError(self.line, reason)
+
+    def _more(self) -> bool:
+        """Read more of the stream; False at its end. What is behind the position is dropped."""
+        if self._ended:
+            return False
+        line = self.line
+        self._text = self._text[self._at :]
+        self._at = 0
+        self._counted = (0, line)
+        # As much as there is, so that decoding a long value again and again takes twice its time at most.
+        data = self._stream.read(max(_CHUNK, len(self._text)))
+        self._decode(data, ended=not data)
+        return True
+
+    def _decode(self, data: bytes, *, ended: bool) -> None:
+        self._ended = ended
+        try:
+            self._text += self._decoder.decode(data, final=ended)
+        except UnicodeDecodeError as error:
+            raise BrokenError(self.line, "this is not UTF-8 text; write the file as UTF-8") from error
+
+
+def read_document(stream: io.BufferedReader, begun: bytes, is_row: IsRow) -> Iterator[tuple[int, Found]]:
+    """Yield (line, row) of the rows in JSON values after each other, or (line, reason) for what is no row.
+
+    `begun`: what was read of the stream before. Raises BrokenError where the JSON cannot be read on.
+    """
+    cursor = _Cursor(stream, begun)
+    while mark := cursor.peek():
+        if mark not in ("{", "["):
+            raise cursor.broken()
+        yield from _array(cursor, is_row) if mark == "[" else _outermost(cursor, is_row)
+        cursor.take(",")
+
+
+def _array(cursor: _Cursor, is_row: IsRow) -> Iterator[tuple[int, Found]]:
+    """The rows of an outermost array: its elements, or a conversation that is the array itself."""
+    line = cursor.line
+    conversation: list[Row] = []
+    size = 0
+    cursor.take("[")
+    while not cursor.take("]"):
+        for where, item in _outermost(cursor, is_row):
+            if isinstance(item, dict) and is_message(item):
+                conversation.append(item)
+                size += len(str(item.values()))
+                if size > MAX_LINE_BYTES:
+                    raise BrokenError(line, f"a conversation of more than {_MB} MB; give one conversation a line")
+            else:
+                yield where, item
+        cursor.next_element("]")
+    if conversation:
+        yield line, conversation_row(conversation)
+
+
+def _outermost(cursor: _Cursor, is_row: IsRow) -> Iterator[tuple[int, Found]]:
+    """The rows in the value here, which is the document or an element of an outermost array."""
+    cursor.peek()
+    line = cursor.line
+    try:
+        value = cursor.value()
+    except _TooLargeError:
+        holds_rows = False
+        for inner in _large(cursor, (), is_row):
+            holds_rows = True
+            yield inner
+        if not holds_rows:
+            yield line, f"this is longer than {_MB} MB and holds no list of requests; give one request a line"
+        return
+    if isinstance(value, list) and value and all(map(is_message, value)):
+        value = conversation_row(value)
+    if is_message(value):
+        yield line, value
+    elif isinstance(value, dict):
+        rows = list(find_rows(value, is_row))
+        yield from ((line, row) for row in rows or [value])
+    else:
+        yield line, "this is an element of a list but not an object; write objects"
+
+
+def _large(cursor: _Cursor, path: Path, is_row: IsRow) -> Iterator[tuple[int, Found]]:
+    """The rows in an object or array that is too large to be one; `path` are the keys and _ELEMENTs that led to it."""
+    if len(path) > _MAX_DEPTH:
+        raise BrokenError(cursor.line, "this JSON is nested too deeply; write plain objects")
+    if cursor.take("{"):
+        while not cursor.take("}"):
+            key = cursor.value()
+            if not isinstance(key, str) or not cursor.take(":"):
+                raise cursor.broken()
+            yield from _member(cursor, (*path, key), is_row)
+            cursor.next_element("}")
+    elif cursor.take("["):
+        while not cursor.take("]"):
+            yield from _member(cursor, (*path, _ELEMENT), is_row)
+            cursor.next_element("]")
+    else:
+        raise BrokenError(cursor.line, f"a text of more than {_MB} MB, and nothing after it was read; leave it out")
+
+
+def _member(cursor: _Cursor, path: Path, is_row: IsRow) -> Iterator[tuple[int, Found]]:
+    cursor.peek()
+    line = cursor.line
+    try:
+        value = cursor.value()
+    except _TooLargeError:
+        yield from _large(cursor, path, is_row)
+    else:
+        yield from ((line, item) for item in _found(value, path, is_row))
+
+
+def find_rows(document: Row, is_row: IsRow) -> Iterator[Found]:
+    """The rows in an object: itself, or elements of lists in it, or reasons why they are none."""
+    yield from _found(document, (), is_row)
+
+
+def _found(value: Any, path: Path, is_row: IsRow) -> Iterator[Found]:
+    if len(path) > _MAX_DEPTH:
+        return
+    if isinstance(value, list):
+        for element in value:
+            yield from _found(element, (*path, _ELEMENT), is_row)
+    elif isinstance(value, dict):
+        if "benchmarks" in path and path[-3:-2] == ("requests",) and path[-1] == _ELEMENT:
+            yield f"guidellm counts this request as {path[-2]}; it has no output" if path[-2] in _UNFINISHED else value
+        elif (not path or _ELEMENT in path) and is_row(value):
+            yield value
+        else:
+            for key, child in value.items():
+                yield from _found(child, (*path, key), is_row)
+
+
+def is_message(value: object) -> bool:
+    """Whether a value is a message of a conversation, by the names of its fields."""
+    if not isinstance(value, dict):
+        return False
+    return {"from", "value"} <= value.keys() or ("role" in value and bool(_CONTENTS & value.keys()))
+
+
+def conversation_row(messages: list[Row]) -> Row:
+    """A row for a list of messages."""
+    return {"conversations" if "from" in messages[0] else "messages": messages}

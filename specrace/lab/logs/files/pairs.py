@@ -1,0 +1,156 @@
+"""Pairs a batch's files of requests and responses, and looks up requests by custom_id on the disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from array import array
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from specrace.core.errors import InputError, shorten
+from specrace.core.files import open_regular
+from specrace.lab.logs.files.containers import MAX_ON_DISK, Rows, first_row, is_lines
+from specrace.lab.logs.files.sources import Source
+from specrace.lab.logs.formats.base import MAX_LINE_BYTES, Row, parse_line
+
+_REQUEST = ("body", "params", "request")
+_RESPONSE = ("response", "result", "error")
+
+
+class RequestIndex:
+    """Where each request of a file begins: 16 bytes each, for a hash of its custom_id and its offset.
+
+    A file that is not plain lines of JSON, for example a packed one, is written to a temporary file first. Raises
+    InputError for a file that cannot be read.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        hashes = array("Q")
+        offsets = array("Q")
+        self._file = self._open()
+        offset = 0
+        while line := self._file.readline(MAX_LINE_BYTES):
+            name = _request_name(line)
+            if name is not None:
+                hashes.append(_hash(name))
+                offsets.append(offset)
+            offset += len(line)
+        order = np.argsort(np.frombuffer(hashes, np.uint64), kind="stable") if hashes else np.zeros(0, np.int64)
+        self._hashes = np.frombuffer(hashes, np.uint64)[order] if hashes else np.zeros(0, np.uint64)
+        self._offsets = np.frombuffer(offsets, np.uint64)[order] if hashes else np.zeros(0, np.uint64)
+
+    def __call__(self, name: str) -> Row | None:
+        """The first request with this custom_id; None if there is none."""
+        wanted = np.uint64(_hash(name))
+        first = np.searchsorted(self._hashes, wanted, "left")
+        last = np.searchsorted(self._hashes, wanted, "right")
+        for offset in self._offsets[first:last]:
+            self._file.seek(int(offset))
+            row = parse_line(self._file.readline(MAX_LINE_BYTES))
+            if _name(row) == name:
+                return row
+        return None
+
+    def close(self) -> None:
+        """Close the file of requests."""
+        self._file.close()
+
+    def _open(self) -> BinaryIO:
+        try:
+            return open_regular(self.source.path) if is_lines(self.source) else self._as_lines()
+        except OSError as error:
+            reason = error.strerror or error
+            raise InputError(f"{shorten(self.source)} cannot be read ({reason}); give the file of requests.") from error
+
+    def _as_lines(self) -> BinaryIO:
+        """A temporary file with the rows that are requests."""
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - `close` closes it.
+        try:
+            for _, row in Rows(self.source, None, lambda *_: None, pipes=False, is_row=lambda row: bool(role(row))):
+                file.write(json.dumps(row).encode() + b"\n" if _row_name(row) is not None else b"")
+                if file.tell() > MAX_ON_DISK:
+                    raise InputError(f"{shorten(self.source)} unpacks to more than {MAX_ON_DISK >> 30} GB; unpack it.")
+            file.seek(0)
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+
+def role(row: Row) -> str:
+    """What a row is in a batch's two files, "request" or "response"; "" if it is neither, or both."""
+    if _name(row) is None:
+        return ""
+    has_request, has_response = (any(name in row for name in names) for names in (_REQUEST, _RESPONSE))
+    return "" if has_request == has_response else "request" if has_request else "response"
+
+
+def order_pair(first: Source, second: Source) -> tuple[Source, Source]:
+    """(responses, requests) of two files. Raises InputError if they are not the two files of a batch."""
+    roles = [role(first_row(source)) for source in (first, second)]
+    if sorted(roles) != ["request", "response"]:
+        raise InputError(
+            f"{shorten(first)} and {shorten(second)} are not the requests and the responses of one batch; "
+            "give two files whose lines have a custom_id, or score each file by itself."
+        )
+    return (first, second) if roles[0] == "response" else (second, first)
+
+
+def find_pairs(sources: Sequence[Source]) -> list[tuple[Source, Source | None]]:
+    """Each file with the file of its requests, None for one that has no such file; in the files' order.
+
+    Requests and responses are a pair if the first response's request is there.
+    """
+    rows = [_first_or_none(source) for source in sources]
+    requests_of: dict[Source, Source] = {}
+    requests = [source for source, row in zip(sources, rows, strict=True) if role(row) == "request"]
+    responses = [(source, row) for source, row in zip(sources, rows, strict=True) if role(row) == "response"]
+    for asked in requests if responses else ():
+        index = RequestIndex(asked)
+        requests_of |= {source: asked for source, row in responses if index(_name(row) or "") is not None}
+        index.close()
+    return [(source, requests_of.get(source)) for source in sources if source not in requests_of.values()]
+
+
+def pair_files(paths: Sequence[Path]) -> list[tuple[Path, Path | None]]:
+    """Each log with the file of its requests, None for one that has no such file. Folders and zips are not opened."""
+    if len(paths) < 2:
+        return [(path, None) for path in paths]
+    pairs = find_pairs([Source(path) for path in paths])
+    return [(source.path, None if requests is None else requests.path) for source, requests in pairs]
+
+
+def _first_or_none(source: Source) -> Row:
+    """The first row; empty if there is none, for a pipe, and for what cannot be read, which is reported later."""
+    try:
+        return first_row(source) if source.path.is_file() else {}
+    except InputError:
+        return {}
+
+
+def _hash(name: str) -> int:
+    return int.from_bytes(hashlib.blake2b(name.encode(errors="surrogatepass"), digest_size=8).digest(), "little")
+
+
+def _name(row: Row) -> str | None:
+    """What a request shares with its response: `custom_id`, Gemini's `key`."""
+    name = row.get("custom_id", row.get("key"))
+    return name if isinstance(name, str) else None
+
+
+def _row_name(row: Row) -> str | None:
+    return _name(row) if any(name in row for name in _REQUEST) else None
+
+
+def _request_name(line: bytes) -> str | None:
+    """The custom_id of a line with a request; None for any other line."""
+    try:
+        return _row_name(parse_line(line)) if line.strip() else None
+    except ValueError:
+        return None

@@ -1,0 +1,242 @@
+"""Reads tables with named columns as rows: CSV, Parquet and Arrow, which need pyarrow, an optional dependency."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path, PurePath
+from typing import Any, BinaryIO
+
+from specrace.core.errors import InputError, shorten
+from specrace.lab.logs.files.documents import is_message
+from specrace.lab.logs.files.packing import PACKED_SUFFIXES
+from specrace.lab.logs.formats.base import MAX_LINE_BYTES, Row, parse_nested
+from specrace.lab.logs.formats.paths import leaves, value_at
+
+PARQUET_MAGIC = b"PAR1"
+# The beginning of Arrow's file format, and of a message in its stream.
+_ARROW_MAGIC = b"ARROW1"
+_ARROW_CONTINUATION = b"\xff\xff\xff\xff"
+_BUFFER = 1 << 20
+_DELIMITERS = (",", "\t", ";", "|")
+_SEPARATOR_LINE = re.compile(r"sep=(.)[\r\n]*")
+_QUOTED = re.compile(r'"[^"]*"')
+# Cells of these columns hold JSON of any kind; in other columns an object or a list of objects is parsed.
+_JSON_COLUMNS = {"prompt_ids", "output_ids", "messages", "conversations", "tools"}
+# Cells of these columns may hold a text that is JSON by itself, so only requests, responses and messages are parsed.
+_TEXT_COLUMNS = {
+    *("prompt", "output", "input", "inputs", "outputs", "instruction", "question", "text", "content", "query"),
+    *("response", "completion", "answer", "reply", "generation", "generated_text", "chosen", "rejected", "reasoning"),
+}
+# Lists that a request or a response has.
+_LISTS = ("messages", "choices", "contents", "candidates", "generations")
+# Columns that are read under their own names, even if --columns maps the prompt and the output.
+_EXTRA_COLUMNS = ("id", "category", "tools")
+# Rows read at once from a Parquet file.
+_BATCH = 256
+
+
+def is_csv(name: PurePath) -> bool:
+    """Whether a file's name ends in .csv or .tsv, perhaps followed by how it is packed."""
+    return _plain(name).suffix.lower() in (".csv", ".tsv")
+
+
+def _plain(name: PurePath) -> PurePath:
+    return name.with_suffix("") if name.suffix in PACKED_SUFFIXES else name
+
+
+class _Lines:
+    """The lines of a text, each of at most MAX_LINE_BYTES characters. Raises csv.Error for a longer one."""
+
+    def __init__(self, text: io.TextIOWrapper) -> None:
+        self._text = text
+
+    def __iter__(self) -> _Lines:
+        return self
+
+    def __next__(self) -> str:
+        line = self._text.readline(MAX_LINE_BYTES + 1)
+        if len(line) > MAX_LINE_BYTES:
+            while len(rest := self._text.readline(MAX_LINE_BYTES + 1)) > MAX_LINE_BYTES and not rest.endswith("\n"):
+                pass
+            raise csv.Error(f"a line longer than {MAX_LINE_BYTES // 1_000_000} MB")
+        if not line:
+            raise StopIteration
+        return line
+
+
+def csv_rows(name: PurePath, stream: io.BufferedReader) -> Iterator[tuple[int, Row | str]]:
+    """Yield (line, row) of a CSV file with a header, or (line, reason) for a row that cannot be used.
+
+    The head tells what separates the cells, the name if that is in doubt.
+    """
+    # An unclosed quotation mark must not fill the memory; csv has one limit for the whole process.
+    csv.field_size_limit(MAX_LINE_BYTES)
+    # Bytes that are not UTF-8 become lone surrogates, which are reported where the text is used.
+    text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
+    lines = _Lines(text)
+    try:
+        head = next(lines, "")
+        # Excel's own line, which says what separates the cells.
+        first = [] if _SEPARATOR_LINE.fullmatch(head) else [head]
+    except csv.Error as error:
+        yield 1, f"this is not CSV ({error})"
+        return
+    table = csv.DictReader(chain(first, lines), delimiter=find_delimiter(head, is_tsv=_plain(name).suffix == ".tsv"))
+    skipped = 1 - len(first)
+    while True:
+        try:
+            row: dict[Any, Any] | None = next(table, None)
+        except csv.Error as error:
+            yield table.line_num + skipped, f"this is not CSV ({error})"
+            continue
+        if row is None:
+            return
+        wrong_length = None in row or None in row.values()
+        yield table.line_num + skipped, "the row has not as many cells as the head" if wrong_length else row
+
+
+def find_delimiter(head: str, *, is_tsv: bool) -> str:
+    """What separates the cells of a table with this first line: a comma, tab, semicolon or bar that is not quoted."""
+    if said := _SEPARATOR_LINE.fullmatch(head):
+        return said[1]
+    usual = "\t" if is_tsv else ","
+    unquoted = _QUOTED.sub("", head)
+    # The usual one is first, and so wins a tie.
+    return max((usual, *_DELIMITERS), key=unquoted.count)
+
+
+def is_parquet(head: bytes) -> bool:
+    """Whether a file with these first bytes is Parquet."""
+    return head.startswith(PARQUET_MAGIC)
+
+
+def is_arrow(head: bytes) -> bool:
+    """Whether a file with these first 8 bytes is Arrow's file format, or its stream, as Hugging Face's datasets are."""
+    return head.startswith((_ARROW_MAGIC, _ARROW_CONTINUATION))
+
+
+def parquet_rows(file: Path | BinaryIO, name: str) -> Iterator[tuple[int, Row]]:
+    """Yield (number, row) of a Parquet file, from 1 on. Raises InputError without pyarrow and for a broken file."""
+    with _explained(name, "a Parquet file") as count:
+        from pyarrow.parquet import ParquetFile
+
+        # Without the buffers a whole row group would lie in memory.
+        with ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER) as table:
+            yield from _numbered(table.iter_batches(batch_size=_BATCH), count)
+
+
+def arrow_rows(file: Path | BinaryIO, name: str) -> Iterator[tuple[int, Row]]:
+    """Yield (number, row) of an Arrow file or stream, from 1 on. Raises InputError as for Parquet."""
+    with _explained(name, "an Arrow file") as count:
+        from pyarrow import OSFile, PythonFile, ipc
+
+        with OSFile(str(file)) if isinstance(file, Path) else PythonFile(file) as source:
+            is_stream = source.read(4) == _ARROW_CONTINUATION
+            source.seek(0)
+            if is_stream:
+                yield from _numbered(ipc.open_stream(source), count)
+            else:
+                table = ipc.open_file(source)
+                yield from _numbered(map(table.get_batch, range(table.num_record_batches)), count)
+
+
+@contextmanager
+def _explained(name: str, kind: str) -> Iterator[list[int]]:
+    """Turn pyarrow's errors, and its absence, into an InputError; the caller counts rows in the list.
+
+    `kind`: "a Parquet file", ...
+    """
+    try:
+        from pyarrow import ArrowException
+    except ImportError as error:
+        raise InputError(
+            f"{shorten(name)} is {kind}, which needs pyarrow (pip install 'specrace[parquet]'); or write CSV."
+        ) from error
+    count = [0]
+    try:
+        yield count
+    except (ArrowException, OSError, ValueError) as error:
+        raise InputError(f"{shorten(name)}, after row {count[0]}: this is not {kind}; write it again.") from error
+
+
+def _numbered(batches: Iterable[Any], count: list[int]) -> Iterator[tuple[int, Row]]:
+    for batch in batches:
+        # Offsets of a damaged file may point outside of its memory.
+        batch.validate(full=True)
+        for start in range(0, batch.num_rows, _BATCH):
+            for row in batch.slice(start, _BATCH).to_pylist():
+                count[0] += 1
+                yield count[0], {name: plain(value) for name, value in row.items()}
+
+
+def plain(value: Any) -> Any:
+    """A cell as JSON would hold it: times and other kinds as text, structs without their empty fields.
+
+    A column's structs have the same fields in every row, so a message without tool calls has an empty one.
+    """
+    if isinstance(value, dict):
+        return {name: plain(field) for name, field in value.items() if field is not None}
+    if isinstance(value, list):
+        return [plain(element) for element in value]
+    if isinstance(value, bytes):
+        return value.decode(errors="surrogateescape")
+    return value if value is None or isinstance(value, str | int | float) else str(value)
+
+
+def unpack(row: Row) -> Row:
+    """The row, with the cells parsed that hold JSON."""
+    return {name: _unpack_cell(name, cell) if isinstance(cell, str) else cell for name, cell in row.items()}
+
+
+def _unpack_cell(name: str, cell: str) -> Any:
+    if name in _JSON_COLUMNS:
+        return parse_nested(cell, lambda _: True)
+    return parse_nested(cell, _is_exchange if name in _TEXT_COLUMNS else _is_object)
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict) or (isinstance(value, list) and all(isinstance(item, dict) for item in value))
+
+
+def _is_exchange(value: Any) -> bool:
+    """Whether a value is a request, a response or messages, and not a model's own text that is JSON."""
+    if isinstance(value, list):
+        return bool(value) and all(map(is_message, value))
+    if is_message(value):
+        return True
+    return any(isinstance(value.get(name), list) for name in _LISTS) or {"model", "prompt"} <= value.keys()
+
+
+def rename(row: Row, columns: dict[str, str]) -> Row:
+    """The row with its columns renamed; `columns`: our name -> the row's, or the dotted name of a field in it.
+
+    The `_EXTRA_COLUMNS` keep their own names. Raises ValueError if the row lacks a field.
+    """
+    extra = {name: row[name] for name in _EXTRA_COLUMNS if name in row}
+    try:
+        return extra | {ours: value_at(row, theirs) for ours, theirs in columns.items()}
+    except KeyError as error:
+        names = ", ".join(dict.fromkeys(name for name, _ in leaves(row))) or ", ".join(row)
+        raise ValueError(f"there is no field {shorten(error.args[0])!r}, but {shorten(names, 200)}") from error
+
+
+def read_columns(text: str) -> dict[str, str]:
+    """Parse prompt=COLUMN,output=COLUMN,... into a dictionary. Raises InputError."""
+    names = ("prompt", "output", "prompt_ids", "output_ids", "messages", "id", "category")
+    columns: dict[str, str] = {}
+    for part in text.split(","):
+        ours, equals, theirs = part.strip().partition("=")
+        if not equals or not theirs or ours not in names:
+            raise InputError(f"--columns has {shorten(part)!r}; give NAME=COLUMN, where NAME is {', '.join(names)}.")
+        columns[ours] = theirs
+    if not any(pair <= columns.keys() for pair in ({"prompt", "output"}, {"prompt_ids", "output_ids"}, {"messages"})):
+        raise InputError(
+            f"--columns names {shorten(', '.join(columns))} only; name prompt and output, prompt_ids and "
+            "output_ids, or messages."
+        )
+    return columns

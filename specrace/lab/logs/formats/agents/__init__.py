@@ -1,0 +1,1 @@
+"""Sessions of coding agents: one conversation is spread over many lines."""

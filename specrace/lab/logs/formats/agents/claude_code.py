@@ -1,0 +1,350 @@
+"""Claude Code's sessions, ~/.claude/projects/*/*.jsonl, and those of its subagents.
+
+A line is {"type": "user" | "assistant" | "system" | ..., "sessionId", "uuid", "parentUuid", "isSidechain", "message"},
+where message.content is text or blocks of type text, thinking, tool_use and tool_result (claude-dev.tools/docs/
+jsonl-format; michaelschleiss/claude-convos; docs.rs/skiagram-core, adapters/claude_code).
+
+- Lines are linked by parentUuid. Going back in a session, or resuming it, starts another branch; compacting it starts
+  with another first line (compact_boundary), whose logicalParentUuid is not in the prompt.
+- A response is spread over several lines with one message.id, and the result of each of its calls is in a line of its
+  own, whose parent is the line of the call. So results hang beside the chain of the next answer, and are in its prompt.
+- What was read instead of long results is in lines of type content-replacement and subtype microcompact_boundary.
+- The usage in the first lines of a response may be what was counted when the response began.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from specrace.lab.logs.formats.agents import sessions
+from specrace.lab.logs.formats.agents.claude_turns import Links, Response, Results, Turn, read_chain
+from specrace.lab.logs.formats.agents.sessions import (
+    INTERRUPTED,
+    LOST,
+    TOO_LONG,
+    UNREADABLE,
+    AgentSession,
+    TooLong,
+    digest_of,
+    left_out,
+    read_content,
+    read_count,
+    read_part,
+    tool_result,
+)
+from specrace.lab.logs.formats.apis.messages import HIDDEN_REASONING, tool_call
+from specrace.lab.logs.formats.base import Exchange, Message, Row, Usage, read_label, require_list, require_object
+
+TOOL_WROTE = "Claude Code wrote it, not the model"
+# More characters than a token has in any text.
+_CHARACTERS_PER_TOKEN = 8
+_MAX_REPLACED = 10_000
+_LINKED = ("user", "assistant", "system", "attachment", "progress")
+_INTERRUPTION = "[Request interrupted by user]"
+# Answers that Claude Code writes itself; those to an error of the API are not in later prompts.
+_OWN_ANSWERS = ("(no content)", "No response requested.", _INTERRUPTION, "[Request interrupted by user for tool use]")
+_API_ERRORS = ("API Error: ", "API Error (")
+
+
+class ClaudeCode(AgentSession):
+    """One or more sessions, their lines in any order in which parents come first.
+
+    Each answer is scored after its own chain of parents: also those of branches that were left, and of subagents.
+    """
+
+    name = "claude-code"
+    title = "Claude Code sessions"
+
+    @staticmethod
+    def looks_like(row: Row) -> bool:
+        named = "sessionId" in row or "session_id" in row
+        return named and row.get("type") in ("user", "assistant") and "message" in row
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._links = Links(sessions.MAX_HISTORY, self._complete)
+        # (session, uuid) -> the first and the last of the lines that a compaction keeps behind that one.
+        self._kept: dict[tuple[str, str], tuple[str, str]] = {}
+        # What the model read instead of a tool's result that was too long, by the id of the call.
+        self._replaced: dict[str, str] = {}
+        # The last turn of each conversation whose lines do not name their parents.
+        self._last: dict[tuple[str, str], Turn] = {}
+
+    def _read(self, row: Row) -> None:
+        kind = row.get("type")
+        if kind == "content-replacement":
+            self._replace(row)
+        if kind not in _LINKED or not (kind in ("user", "assistant") or row.get("uuid")):
+            return
+        if kind == "system" and row.get("subtype") == "compact_boundary":
+            self._link(row, self._boundary(row))
+            return
+        before = self._before(row)
+        turn = self._assistant(row, before) if kind == "assistant" else _other(row, before)
+        if kind == "user" and before is not None and turn is not None and turn is not before:
+            _note(before, turn)
+        self._link(row, turn or Turn(None))
+
+    def _lose(self, row: Row) -> None:
+        if row.get("type") not in _LINKED:
+            return
+        try:
+            before = self._before(row)
+            response = self._response(row, before) if row["type"] == "assistant" else None
+            if response is not None:
+                response.fault = UNREADABLE
+            self._link(row, response or Turn(before, fault=UNREADABLE))
+        except ValueError:
+            # Without a readable id no later line is linked to this one.
+            return
+
+    def missed(self) -> None:
+        self._last = {key: Turn(turn, fault=UNREADABLE) for key, turn in self._last.items()}
+
+    def _end(self) -> None:
+        self._links.finish()
+
+    def _before(self, row: Row) -> Turn | None:
+        """The turn before a line; None if the line begins a conversation. Raises ValueError."""
+        session = _session(row)
+        if "parentUuid" not in row:
+            return self._last.get((session, _branch(row)))
+        parent = read_label(row, "parentUuid")
+        if not parent:
+            return None
+        if (session, parent) in self._kept and read_label(row, "uuid") != self._kept[session, parent][0]:
+            return self._behind_summary(session, parent)
+        if row.get("isCompactSummary") is True:
+            return None
+        turn = self._links.find(session, parent)
+        if turn is None:
+            return Turn(None, fault=LOST)
+        # A subagent does not see the conversation from which it was started.
+        return None if row.get("isSidechain") is True and not turn.sidechain else turn
+
+    def _boundary(self, row: Row) -> Turn:
+        """The turn at which a session was compacted: nothing before it is in later prompts. Raises ValueError."""
+        metadata = row.get("compactMetadata")
+        segment = metadata.get("preservedSegment") if isinstance(metadata, dict) else None
+        if isinstance(segment, dict):
+            head, anchor, tail = (read_label(segment, name) for name in ("headUuid", "anchorUuid", "tailUuid"))
+            self._kept[_session(row), anchor] = head, tail
+        return Turn(None)
+
+    def _behind_summary(self, session: str, anchor: str) -> Turn:
+        """The turn of a summary, or of what is before it, with the turns that the compaction kept behind it."""
+        head, tail = self._kept[session, anchor]
+        turn = self._links.find(session, anchor) or Turn(None, fault=LOST)
+        first, last = self._links.find(session, head), self._links.find(session, tail)
+        kept: list[Turn] = []
+        for node in last.chain() if last else ():
+            kept.append(node)
+            if node is first:
+                break
+        if not kept or kept[-1] is not first:
+            return Turn(turn, fault=LOST)
+        for node in reversed(kept):
+            turn = node.moved(turn)
+        return turn
+
+    def _replace(self, row: Row) -> None:
+        """Note what stands for results from their first request on; the lines keep the whole results."""
+        for record in require_list(row.get("replacements"), "replacements"):
+            replacement = require_object(record, "a replacement")
+            text = replacement.get("replacement")
+            if isinstance(text, str):
+                self._replaced[read_label(replacement, "toolUseId")] = text
+        while len(self._replaced) > _MAX_REPLACED:
+            del self._replaced[next(iter(self._replaced))]
+
+    def _link(self, row: Row, turn: Turn) -> None:
+        """Remember the turn of a line. Raises ValueError for a session that is too long."""
+        turn.sidechain = turn.sidechain or row.get("isSidechain") is True
+        excess = turn.size > sessions.MAX_HISTORY
+        if excess:
+            turn.fault = TOO_LONG
+            turn = Turn(None, fault=TOO_LONG)
+        if "parentUuid" not in row:
+            self._last[_session(row), _branch(row)] = turn
+        self._links.add(_session(row), read_label(row, "uuid"), turn)
+        if excess:
+            raise TooLong
+
+    def _assistant(self, row: Row, before: Turn | None) -> Turn | None:
+        """The turn of a line of an answer. Raises ValueError."""
+        logged = require_object(row.get("message"), "message")
+        part, hidden = _read_answer(logged.get("content"))
+        if error := _is_own(row, logged, part):
+            key = digest_of([read_label(row, "uuid"), part]).hex()
+            self._completed.append(left_out(_session(row), TOOL_WROTE, key))
+            return before if error == "API" else Turn(before, [part])
+        response = self._response(row, before)
+        if response is None:
+            before = before or Turn(None, fault=LOST)
+            if before.response is not None:
+                self._complete(before.response)
+            response = Response(before, _session(row), read_label(logged, "id"), read_label(row, "uuid"))
+            response.conversation.open[response.key] = response
+        if response.complete:
+            raise ValueError("this line of an answer comes after the next answer; sort the lines by time")
+        response.add(logged.get("content"), part)
+        if hidden:
+            response.warnings[HIDDEN_REASONING] = None
+        response.usage = _read_usage(logged.get("usage"), response.usage)
+        return response
+
+    def _response(self, row: Row, before: Turn | None) -> Response | None:
+        """The response to which a line belongs; None for a line that begins another one. Raises ValueError."""
+        logged = row.get("message")
+        message_id = read_label(logged, "id") if isinstance(logged, dict) else ""
+        if before is None:
+            return None
+        # Its parent is another line of the response, the result of one of its calls, or the line before it.
+        turn: Turn | None = before
+        while isinstance(turn, Results) and message_id:
+            turn = turn.before
+        if isinstance(turn, Response) and (turn.session, turn.message_id) == (_session(row), message_id):
+            return turn
+        return before.conversation.open.get((_session(row), message_id or read_label(row, "uuid"), before))
+
+    def _complete(self, response: Response) -> None:
+        """Append the exchange of a response to which no line will be added."""
+        if response.complete or response.before is None:
+            return
+        response.complete = True
+        response.conversation.open.pop(response.key, None)
+        prompt, fault = read_chain(response.before, self._replaced)
+        answer = response.message
+        key = digest_of([response.message_id or response.uuid, answer]).hex()
+        reason = fault or response.fault or ("" if prompt else LOST)
+        if reason:
+            self._completed.append(left_out(response.session, reason, key))
+        elif any(answer.get(name) for name in ("content", "reasoning_content", "tool_calls")):
+            usage, warnings = _final(response), tuple(response.warnings)
+            self._completed.append(Exchange(prompt, answer, response.session, usage=usage, warnings=warnings, key=key))
+
+
+def _session(row: Row) -> str:
+    return read_label(row, "sessionId") or read_label(row, "session_id")
+
+
+def _branch(row: Row) -> str:
+    """What tells a subagent's lines from the others where lines do not name their parents."""
+    return read_label(row, "agentId") or read_label(row, "parent_tool_use_id") or str(row.get("isSidechain") is True)
+
+
+def _is_own(row: Row, logged: Row, part: Message) -> str:
+    """Whether Claude Code wrote this answer: "API" for an error of the API, "text" for others, "" if it did not."""
+    text = part["content"]
+    alone = not part.get("tool_calls") and not part.get("reasoning_content")
+    if row.get("isApiErrorMessage") is True or (alone and text.startswith(_API_ERRORS)):
+        return "API"
+    return "text" if logged.get("model") == "<synthetic>" or (alone and text.strip() in _OWN_ANSWERS) else ""
+
+
+def _read_answer(content: object) -> tuple[Message, bool]:
+    """A line of an answer as a message, and whether it has thinking that the log does not hold. Raises ValueError."""
+    message: Message = {"role": "assistant", "content": ""}
+    hidden = False
+    if isinstance(content, str):
+        return message | {"content": read_content(content)[0]}, hidden
+    for part in require_list(content, "the content of a message"):
+        block = require_object(part, "a block")
+        kind = block.get("type")
+        if kind == "tool_use":
+            function = {"name": block.get("name"), "arguments": block.get("input")}
+            message.setdefault("tool_calls", []).append(tool_call({"id": block.get("id"), "function": function}))
+        elif kind in ("thinking", "redacted_thinking"):
+            thinking = read_content(block.get("thinking") if kind == "thinking" else "")[0]
+            hidden = hidden or not thinking
+            if thinking:
+                message["reasoning_content"] = message.get("reasoning_content", "") + thinking
+        else:
+            text, fault = read_part(block)
+            if fault:
+                raise ValueError(f"an answer has a part of type {kind}; only text can be scored")
+            message["content"] += text
+    return message, hidden
+
+
+def _other(row: Row, before: Turn | None) -> Turn | None:
+    """The turn of a line of the user or of Claude Code; `before` itself if the model does not see the line.
+
+    Raises ValueError.
+    """
+    if row["type"] == "user":
+        if row.get("isVisibleInTranscriptOnly") is True and row.get("isCompactSummary") is not True:
+            return before
+        return _read_user(require_object(row.get("message"), "message").get("content"), before)
+    content = None
+    metadata = row.get("microcompactMetadata")
+    if isinstance(metadata, dict):
+        turn = Turn(before)
+        cleared = require_list(metadata.get("compactedToolIds") or [], "compactedToolIds")
+        turn.cleared = tuple(call for call in cleared if isinstance(call, str))
+        return turn
+    if row.get("subtype") == "local_command":
+        content = row.get("content")
+    elif row["type"] == "attachment" and isinstance(row.get("attachment"), dict):
+        # What the model read; older versions keep only what the user typed while it worked.
+        rendered = row.get("rendered")
+        queued = row["attachment"].get("type") == "queued_command"
+        content = row["attachment"].get("prompt") if queued else None
+        if isinstance(rendered, list) and rendered:
+            for message in rendered:
+                before = _read_user(require_object(message, "a message").get("content"), before)
+            return before
+    return before if content is None else _read_user(content, before)
+
+
+def _read_user(content: object, before: Turn | None) -> Turn:
+    """The turn of a message of the user, which may hold the results of tools. Raises ValueError."""
+    results: dict[str, Message] = {}
+    rest: list[Any] = []
+    fault = ""
+    for part in content if isinstance(content, list) else ():
+        block = require_object(part, "a block")
+        if block.get("type") != "tool_result":
+            rest.append(block)
+            continue
+        text, its_fault = read_content(block.get("content"))
+        fault = fault or its_fault
+        identifier = read_label(block, "tool_use_id")
+        results[identifier or str(len(results))] = tool_result(identifier, text)
+    text, its_fault = read_content(rest if isinstance(content, list) else content)
+    messages: list[Message] = [{"role": "user", "content": text}] if text or not results else []
+    if not results:
+        return Turn(before, messages, its_fault)
+    return Results(before, results, messages, fault or its_fault)
+
+
+def _note(before: Turn, turn: Turn) -> None:
+    """Note at the response before a user's line what the line tells of it: a call's result, or that it was cut."""
+    response = before.response
+    if response is None:
+        return
+    if isinstance(turn, Results):
+        for call, result in turn.results.items():
+            response.results[call] = result, turn.fault
+    elif before is response and [message["content"].strip() for message in turn.messages] == [_INTERRUPTION]:
+        response.warnings[INTERRUPTED] = None
+
+
+def _read_usage(usage: object, earlier: Usage) -> Usage:
+    """What the API counted for a response, which the last of its lines tells best."""
+    if not isinstance(usage, dict):
+        return earlier
+    prompt = read_count(usage, "input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+    return Usage(prompt=prompt, output=read_count(usage, "output_tokens"))
+
+
+def _final(response: Response) -> Usage:
+    """The usage of a response, without an output that was counted when it began: too few tokens for its text."""
+    usage = response.usage
+    message = response.message
+    calls = json.dumps(message["tool_calls"], ensure_ascii=False) if "tool_calls" in message else ""
+    characters = len(message["content"]) + len(message.get("reasoning_content", "")) + len(calls)
+    if usage.output is not None and characters > _CHARACTERS_PER_TOKEN * usage.output:
+        return Usage(prompt=usage.prompt)
+    return usage

@@ -1,0 +1,247 @@
+"""The tree of a Claude Code session's turns, from which each answer's prompt is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+from specrace.lab.logs.formats.agents.sessions import digest_of, extend, size_of
+from specrace.lab.logs.formats.base import Message, Usage
+
+# What the link to a line costs in memory, in characters of text.
+_LINK = 300
+_CLEARED = "[Old tool result content cleared]"
+# How many conversations may have a response to which lines may still be added.
+_MAX_GROWING = 64
+
+
+# (session, id, the turn before it)
+ResponseKey = tuple[str, str, "Turn | None"]
+
+
+class Turn:
+    """A message and the turn before it, so that branches share the turns that they have in common.
+
+    `fault`: why no answer after it can be scored, "" for none. `size`: of the whole chain, in characters of JSON.
+    `response`: the last response up to here. `cleared`: the ids of the calls whose results are cleared from here on.
+    """
+
+    def __init__(self, before: Turn | None, messages: list[Message] | None = None, fault: str = "") -> None:
+        self.before = before
+        self.messages = messages or []
+        self.fault = fault
+        self.own_size = size_of(self.messages)
+        self.size: int = self.own_size + (before.size if before else 0)
+        self.cleared: tuple[str, ...] = ()
+        # How much of `own_size` the links have counted.
+        self.counted = 0
+        self.conversation: Conversation = before.conversation if before else Conversation()
+        self.response: Response | None = before.response if before else None
+        self.sidechain: bool = before is not None and before.sidechain
+
+    def chain(self) -> Iterator[Turn]:
+        """This turn and those before it, the last one first."""
+        turn: Turn | None = self
+        while turn is not None:
+            yield turn
+            turn = turn.before
+
+    def grow(self, messages: list[Message]) -> None:
+        """Count messages that are added to this turn."""
+        added = size_of(messages)
+        self.own_size += added
+        self.size += added
+
+    def moved(self, before: Turn) -> Turn:
+        """This turn behind another one."""
+        copy = Turn(before, self.messages, self.fault)
+        copy.cleared = self.cleared
+        return copy
+
+
+class Results(Turn):
+    """The results of tools in one line, by the ids of their calls; `messages` is what else the line says."""
+
+    def __init__(self, before: Turn | None, results: dict[str, Message], messages: list[Message], fault: str) -> None:
+        super().__init__(before, messages, fault)
+        self.results = results
+        self.grow(list(results.values()))
+
+    def moved(self, before: Turn) -> Turn:
+        return Results(before, self.results, self.messages, self.fault)
+
+
+class Response(Turn):
+    """An answer of the model, to which lines are added until another answer follows it.
+
+    `results`: the results of its calls, with the faults of the lines that have them.
+    """
+
+    def __init__(self, before: Turn, session: str, message_id: str, uuid: str) -> None:
+        self.message: Message = {"role": "assistant", "content": ""}
+        super().__init__(before, [self.message])
+        self.response = self
+        self.session, self.message_id, self.uuid = session, message_id, uuid
+        self.results: dict[str, tuple[Message, str]] = {}
+        self.usage = Usage()
+        self.warnings: dict[str, None] = {}
+        # Whether its exchange was made, after which it must not change.
+        self.complete = False
+        self._lines: set[bytes] = set()
+
+    def add(self, content: Any, part: Message) -> None:
+        """Add a line, unless it is the copy of one that was added before."""
+        digest = digest_of(content)
+        if digest not in self._lines:
+            self._lines.add(digest)
+            extend(self.message, part)
+            self.grow([part])
+
+    @property
+    def key(self) -> ResponseKey:
+        """What the lines have in common that begin a response: their parent is the turn before it."""
+        return self.session, self.message_id or self.uuid, self.before
+
+    def moved(self, before: Turn) -> Turn:
+        copy = Response(before, self.session, self.message_id, self.uuid)
+        copy.message, copy.messages, copy.results = self.message, self.messages, self.results
+        copy.fault, copy.complete = self.fault, True
+        copy.grow(self.messages)
+        return copy
+
+
+class Conversation:
+    """All turns that have one first turn: the lines that are linked to them, and the responses that may still grow."""
+
+    def __init__(self) -> None:
+        self.links: list[tuple[str, str]] = []
+        self.open: dict[ResponseKey, Response] = {}
+
+
+def read_chain(last: Turn, replaced: Mapping[str, str]) -> tuple[list[Message], str]:
+    """The messages of a chain as the model read them, and the chain's first fault.
+
+    The results of a response's calls follow it in the order of the calls, also those that hang beside the chain.
+    `replaced`: what the model read instead of results that were too long, by the ids of the calls.
+    """
+    parts: list[list[Message]] = []
+    # The results of the turns that follow, each with the list that has it.
+    results: dict[str, tuple[Message, list[Message]]] = {}
+    instead = dict(replaced)
+    fault = ""
+    for turn in last.chain():
+        fault = turn.fault or fault
+        instead |= dict.fromkeys(turn.cleared, _CLEARED)
+        if isinstance(turn, Results):
+            parts.append(turn.messages)
+            part = []
+            for call, result in turn.results.items():
+                part.append(_as_read(call, result, instead))
+                results.setdefault(call, (part[-1], part))
+            parts.append(part)
+            continue
+        if isinstance(turn, Response):
+            as_read = []
+            for call in turn.message.get("tool_calls", ()):
+                identifier = call.get("id", "")
+                if identifier in results:
+                    result, part = results[identifier]
+                    part.remove(result)
+                    as_read.append(result)
+                elif identifier in turn.results:
+                    result, its_fault = turn.results[identifier]
+                    fault = its_fault or fault
+                    as_read.append(_as_read(identifier, result, instead))
+            parts.append(as_read)
+            results = {}
+        parts.append(turn.messages)
+    return [message for part in reversed(parts) for message in part], fault
+
+
+def _as_read(call: str, result: Message, instead: Mapping[str, str]) -> Message:
+    return result | {"content": instead[call]} if call in instead else result
+
+
+class Links:
+    """The last turn at each line, by the line's session and id, for as many lines as the memory may hold.
+
+    `close` gets each response that can no longer grow, because its conversation is too old or too large.
+    """
+
+    def __init__(self, max_size: int, close: Callable[[Response], None]) -> None:
+        self._max_size = max_size
+        self._close = close
+        self._turns: dict[str, dict[str, Turn]] = {}
+        # The least recently extended ones first.
+        self._conversations: dict[Conversation, None] = {}
+        self._growing: dict[Conversation, None] = {}
+        self._size = 0
+
+    def find(self, session: str, uuid: str) -> Turn | None:
+        """The turn of a line; of another session, which this one goes on from, if this one has no such line."""
+        by_session = self._turns.get(uuid)
+        return None if by_session is None else by_session.get(session) or next(reversed(by_session.values()))
+
+    def add(self, session: str, uuid: str, turn: Turn) -> None:
+        """Link a line to its turn."""
+        conversation = turn.conversation
+        if uuid:
+            self._turns.setdefault(uuid, {})[session] = turn
+            conversation.links.append((session, uuid))
+            self._size += _LINK
+        self._size += turn.own_size - turn.counted
+        turn.counted = turn.own_size
+        _touch(self._conversations, conversation)
+        if conversation.open:
+            _touch(self._growing, conversation)
+            if len(self._growing) > _MAX_GROWING:
+                self._finish(next(iter(self._growing)))
+        if self._size > 2 * self._max_size:
+            self._shrink(turn)
+
+    def finish(self) -> None:
+        """Close all responses."""
+        for conversation in list(self._growing):
+            self._finish(conversation)
+
+    def _finish(self, conversation: Conversation) -> None:
+        self._growing.pop(conversation, None)
+        for response in list(conversation.open.values()):
+            self._close(response)
+
+    def _shrink(self, turn: Turn) -> None:
+        """Forget the conversations that were extended least recently, and else what is not on the turn's chain."""
+        for conversation in list(self._conversations):
+            if conversation is turn.conversation or self._size <= self._max_size:
+                break
+            self._forget(conversation, ())
+        if self._size > self._max_size:
+            self._forget(turn.conversation, set(turn.chain()))
+
+    def _forget(self, conversation: Conversation, kept: Collection[Turn]) -> None:
+        for response in [response for response in conversation.open.values() if response not in kept]:
+            self._close(response)
+        forgotten: dict[Turn, None] = {}
+        links, conversation.links = conversation.links, []
+        for session, uuid in links:
+            turn = self._turns.get(uuid, {}).get(session)
+            if turn is None or turn.conversation is not conversation:
+                # A copy of the line was linked to another turn.
+                self._size -= _LINK
+            elif turn in kept:
+                conversation.links.append((session, uuid))
+            else:
+                forgotten[turn] = None
+                del self._turns[uuid][session]
+                self._size -= _LINK
+                if not self._turns[uuid]:
+                    del self._turns[uuid]
+        self._size -= sum(turn.counted for turn in forgotten)
+        if not conversation.links:
+            self._conversations.pop(conversation, None)
+            self._growing.pop(conversation, None)
+
+
+def _touch(ordered: dict[Conversation, None], conversation: Conversation) -> None:
+    ordered.pop(conversation, None)
+    ordered[conversation] = None

@@ -1,0 +1,156 @@
+"""What the sessions of coding agents share: one conversation is spread over many lines, with the results of tools.
+
+The files have neither the tools that the model was offered nor, in Claude Code, the system prompt, so prompts are
+shorter here than the model's were. What a file shows not to be in it makes the answers after it unusable: they are left
+out, and counted with the reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import Any
+
+from specrace.core.errors import shorten
+from specrace.lab.logs.formats.base import (
+    Exchange,
+    Format,
+    Message,
+    Row,
+    require_list,
+    require_object,
+    require_unicode,
+)
+
+# In characters of JSON. A longer history fits no model, and memory must not grow with the file.
+MAX_HISTORY = 16_000_000
+
+# Why an answer is left out.
+MEDIA = "its prompt has an image, a document or a sound"
+UNREADABLE = "a line of it or of its prompt could not be read"
+LOST = "its prompt begins in another file, or a line of it is missing"
+ENCRYPTED = "its prompt has a part that the log has encrypted"
+TOO_LONG = "its session is too long"
+OWN_MEDIA = "the model answered with an image"
+# What is said of an answer that is scored.
+HIDDEN_RESULTS = "the results of its search are not in the log"
+INTERRUPTED = "the user interrupted it"
+
+_TEXT_PARTS = ("text", "input_text", "output_text", "reasoning_text")
+_MEDIA_PARTS = ("image", "input_image", "image_url", "local_image", "document", "input_file", "input_audio", "audio")
+
+
+class AgentSession(Format):
+    """Reads the lines of sessions; a line that cannot be read makes the answers whose prompt has it unusable."""
+
+    def __init__(self) -> None:
+        # The exchanges that the line being read completes.
+        self._completed: list[Exchange] = []
+
+    def read(self, row: Row) -> Iterable[Exchange]:
+        # Read the whole row before the first yield: a caller may stop at an exchange that it cannot use.
+        reason = None
+        try:
+            self._read(row)
+        except ValueError as error:
+            reason = error
+            if not isinstance(error, TooLong):
+                self._lose(row)
+        yield from self._take()
+        if reason is not None:
+            raise reason
+
+    def end(self) -> Iterable[Exchange]:
+        self._end()
+        return self._take()
+
+    @abstractmethod
+    def _read(self, row: Row) -> None:
+        """Read a line, and append the exchanges that it completes. Raises ValueError if it cannot be used."""
+
+    @abstractmethod
+    def _lose(self, row: Row) -> None:
+        """Put an empty turn in the place of a line that could not be read."""
+
+    @abstractmethod
+    def _end(self) -> None:
+        """Append the exchanges that the end of the file completes."""
+
+    def _take(self) -> list[Exchange]:
+        completed, self._completed = self._completed, []
+        return completed
+
+
+def left_out(name: str, reason: str, key: str = "") -> Exchange:
+    """An answer that is not scored."""
+    return Exchange([], {}, name, left_out=reason, key=key)
+
+
+class TooLong(ValueError):
+    """A session is longer than `MAX_HISTORY`; what it needs no more is already forgotten."""
+
+    def __init__(self) -> None:
+        super().__init__(f"the session is longer than {MAX_HISTORY // 1_000_000} MB of text; it is left here")
+
+
+def size_of(messages: Iterable[Message]) -> int:
+    """The size of messages in characters of JSON."""
+    return sum(len(json.dumps(message)) for message in messages)
+
+
+def digest_of(value: Any) -> bytes:
+    """What identifies a value of JSON."""
+    return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=12).digest()
+
+
+def read_content(content: object) -> tuple[str, str]:
+    """The text of a content, and why no prompt with it can be scored, "" if it can. Raises ValueError."""
+    if content is None:
+        return "", ""
+    if isinstance(content, str):
+        return require_unicode("a message", content), ""
+    texts, fault = [], ""
+    for part in require_list(content, "the content of a message"):
+        text, reason = read_part(require_object(part, "a part of a message"))
+        texts.append(text)
+        fault = fault or reason
+    return "".join(texts), fault
+
+
+def read_part(part: Row) -> tuple[str, str]:
+    """The text of a part of a content, and why no prompt with it can be scored. Raises ValueError."""
+    kind = part.get("type")
+    if kind in _TEXT_PARTS and isinstance(part.get("text"), str):
+        return require_unicode("a message", part["text"]), ""
+    if kind in _MEDIA_PARTS:
+        source = part.get("source")
+        plain = isinstance(source, dict) and source.get("type") == "text" and isinstance(source.get("data"), str)
+        return (require_unicode("a document", source["data"]), "") if plain else ("", MEDIA)  # type: ignore[index]
+    if kind == "encrypted_content":
+        return "", ENCRYPTED
+    # The name of a tool whose description the model read; the log lacks those of all tools.
+    if kind == "tool_reference":
+        return "", ""
+    raise ValueError(f"a message has a part of type {shorten(kind, 40)}; only text can be scored")
+
+
+def tool_result(identifier: object, text: str) -> Message:
+    """A tool's result as a message."""
+    message: Message = {"role": "tool", "content": text}
+    return message | {"tool_call_id": identifier} if isinstance(identifier, str) and identifier else message
+
+
+def extend(answer: Message, part: Message) -> None:
+    """Add a part of the assistant's message to it."""
+    answer["content"] += part["content"]
+    for key in ("reasoning_content", "tool_calls"):
+        if part.get(key):
+            answer[key] = answer[key] + part[key] if key in answer else part[key]
+
+
+def read_count(usage: Row, *names: str) -> int | None:
+    """The sum of the counts that a record of usage has under these names; None if it has none of them."""
+    counts = [usage[name] for name in names if type(usage.get(name)) is int]
+    return sum(counts) if counts else None

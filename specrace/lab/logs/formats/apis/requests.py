@@ -1,0 +1,327 @@
+"""Reads the body of a request, in the shapes of the APIs that serve models.
+
+Besides those named in `messages`: OpenAI's completions and Responses API (`input`, `instructions`), Anthropic's and
+Bedrock's `system`, Gemini's `systemInstruction`, Ollama's /api/generate (ollama/ollama, docs/api.md), TGI's /generate
+(huggingface/text-generation-inference, docs/openapi.json), SGLang's /generate (sgl-project/sglang,
+python/sglang/srt/managers/io_struct.py: GenerateReqInput), llama.cpp's /completion (ggml-org/llama.cpp,
+tools/server/README.md), and the bodies of Bedrock's InvokeModel for Titan, Llama and Cohere
+(docs.aws.amazon.com/bedrock/latest/userguide/model-parameters.html).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from specrace.core.errors import shorten
+from specrace.lab.logs.formats.apis.messages import MessageReader, is_message
+from specrace.lab.logs.formats.base import (
+    Message,
+    Row,
+    Tokens,
+    json_or_text,
+    parse_nested,
+    read_ids,
+    read_text,
+    require_list,
+    require_object,
+)
+
+# Objects in which gateways and logs wrap the body.
+_WRAPPERS = ("body", "request", "params", "json", "data", "kwargs", "payload", "input_data", "obj")
+# Fields of a body that hold its prompt, and those that hold its parameters one level deeper.
+_PROMPTS = (
+    "messages",
+    "contents",
+    "prompt_token_ids",
+    "input_ids",
+    "prompt",
+    "input",
+    "inputs",
+    "inputText",
+    "text",
+    "message",
+    "question",
+)
+_NESTED_PARAMETERS = (
+    "parameters",
+    "sampling_params",
+    "options",
+    "generationConfig",
+    "generation_config",
+    "inferenceConfig",
+    "extra_body",
+    "model_parameters",
+)
+_NO_PARAMETERS = {*_PROMPTS, *_NESTED_PARAMETERS, "tools", "functions", "system", "instructions", "systemInstruction"}
+_MAX_WRAPPERS = 4
+# Fields of a body that hold, or point to, what the model read besides the text.
+_ELSEWHERE = {
+    "cachedContent": "the model read a cached prompt that is not in the log",
+    "cached_content": "the model read a cached prompt that is not in the log",
+    "suffix": "the model filled in the middle, and how its prompt was put together is not in the log",
+    "images": "the prompt has an image; only text can be scored",
+    "image_data": "the prompt has an image; only text can be scored",
+    "video_data": "the prompt has a video; only text can be scored",
+    "audio_data": "the prompt has sound; only text can be scored",
+    "input_embeds": "the prompt is embeddings; only text and ids can be scored",
+    "multi_modal_data": "the prompt has an image or sound; only text can be scored",
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """The prompt of a request with what else decides the output; the fields are those of `base.Exchange`.
+
+    `prefill`: the beginning of the answer, which the request wrote. `repeats_prefill`: whether the answer may begin
+    with it again.
+    """
+
+    prompt: Tokens | str | list[Message]
+    tools: list[Any] | None = None
+    documents: list[Any] | None = None
+    template_options: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    prefill: str = ""
+    repeats_prefill: bool = False
+
+
+def looks_like_request(value: Any) -> bool:
+    """Whether a value is a request's body, a list of messages, or an object or JSON text that holds one of them."""
+    if isinstance(value, str):
+        return parse_nested(value, looks_like_request) is not value
+    if isinstance(value, list):
+        messages = value[0] if value and isinstance(value[0], list) else value
+        return bool(messages) and all(map(is_message, messages))
+    if not isinstance(value, dict):
+        return False
+    if any(_holds_prompt(value, name) for name in _PROMPTS):
+        return True
+    return any(looks_like_request(value[name]) for name in _WRAPPERS if value.get(name))
+
+
+def _holds_prompt(body: Row, name: str) -> bool:
+    value = body.get(name)
+    if name in ("messages", "contents", "prompt_token_ids", "input_ids"):
+        return isinstance(value, list)
+    return isinstance(value, str) or (isinstance(value, list) and name in ("input", "prompt"))
+
+
+def read_request(value: object, *, continues: bool = False) -> Request:
+    """The request in a body, a list of messages, token ids, or text. Raises ValueError.
+
+    `continues`: whether the model is known to continue a message of the assistant that ends the request.
+    """
+    for _ in range(_MAX_WRAPPERS):
+        value = parse_nested(value, looks_like_request)
+        if not isinstance(value, dict) or any(_holds_prompt(value, name) for name in _PROMPTS):
+            break
+        value = next((value[name] for name in _WRAPPERS if looks_like_request(value.get(name))), value)
+    if isinstance(value, str):
+        return Request(read_text(value, "the prompt"))
+    if isinstance(value, list):
+        return _from_list(value)
+    body = require_object(value, "the request")
+    return _from_body({"anthropic_version": ""} | body if continues else body)
+
+
+def _from_list(value: list[Any]) -> Request:
+    if value and all(type(token) is int for token in value):
+        return Request(read_ids(value, "the prompt"))
+    if len(value) == 1 and isinstance(value[0], list):
+        return _from_list(value[0])
+    if len(value) == 1 and isinstance(value[0], str):
+        return Request(read_text(value[0], "the prompt"))
+    return _chat({"messages": value}, value)
+
+
+def _require_whole(body: Row) -> None:
+    """Raise ValueError if the model read what the body only points to, or what is no text."""
+    for name, what in _ELSEWHERE.items():
+        if body.get(name):
+            raise ValueError(f"the request has {name}: {what}")
+    context = body.get("context")
+    if isinstance(context, list) and context and all(type(token) is int for token in context):
+        raise ValueError("the request has context: Ollama put the turns before it, as ids, in front of the prompt")
+
+
+def _from_body(body: Row) -> Request:
+    _require_whole(body)
+    if isinstance(body.get("messages"), list):
+        messages = body["messages"]
+        return _chat(body, messages[0] if len(messages) == 1 and isinstance(messages[0], list) else messages)
+    if isinstance(body.get("contents"), list):
+        # Gemini's API takes a content without a role for the user's.
+        return _chat(
+            body, [{"role": "user"} | content if isinstance(content, dict) else content for content in body["contents"]]
+        )
+    for name in ("prompt_token_ids", "input_ids"):
+        if body.get(name):
+            return Request(read_ids(body[name], name), parameters=parameters_of(body))
+    if "input" in body:
+        return _responses(body)
+    name = next((name for name in _PROMPTS if body.get(name)), "")
+    if not name:
+        if not body:
+            raise ValueError("the request has no prompt: it is empty or hidden; log it with its text")
+        raise ValueError(f"the request has no prompt, but {shorten(', '.join(body), 80)}")
+    if name == "message" and (body.get("chat_history") or body.get("preamble")):
+        return _cohere(body)
+    return _completion(body, body[name], name)
+
+
+def _completion(body: Row, prompt: Any, name: str) -> Request:
+    """A request with a plain prompt, to which Ollama and others put their chat template if there is a `system`."""
+    prompt = parse_nested(prompt, looks_like_request)
+    if isinstance(prompt, list):
+        if len(prompt) > 1 and not all(type(token) is int for token in prompt) and not all(map(is_message, prompt)):
+            raise ValueError("the request has several prompts; write a line for each")
+        if prompt and all(map(is_message, prompt)):
+            return _chat(body, prompt)
+        return _with(_from_list(prompt), body)
+    text = read_text(prompt, name)
+    system = body.get("system") or body.get("system_prompt")
+    if isinstance(system, str) and system and not body.get("raw"):
+        messages = [{"role": "system", "content": system}, {"role": "user", "content": text}]
+        return Request(messages, parameters=parameters_of(body))
+    return Request(text, parameters=parameters_of(body))
+
+
+def _with(request: Request, body: Row) -> Request:
+    return Request(request.prompt, parameters=parameters_of(body), warnings=request.warnings, prefill=request.prefill)
+
+
+def _responses(body: Row) -> Request:
+    """A request of the Responses API; or any object with `input`."""
+    if body.get("previous_response_id") or body.get("conversation"):
+        raise ValueError("the turns before this request are kept by the server (previous_response_id), not in the log")
+    logged = parse_nested(body["input"], looks_like_request)
+    if isinstance(logged, dict):
+        return read_request(logged)
+    if isinstance(logged, str):
+        logged = [{"role": "user", "content": logged}]
+    elif isinstance(logged, list) and logged and all(type(token) is int for token in logged):
+        return Request(read_ids(logged, "input"), parameters=parameters_of(body))
+    return _chat(body | {"system": body.get("instructions") or body.get("system")}, logged)
+
+
+def _cohere(body: Row) -> Request:
+    """A request of Cohere's first chat API: chat_history [{"role": "USER" | "CHATBOT", "message"}], message."""
+    roles = {"CHATBOT": "assistant", "USER": "user", "SYSTEM": "system"}
+    turns = [require_object(turn, "a turn") for turn in require_list(body.get("chat_history") or [], "chat_history")]
+    history = [
+        {"role": roles.get(turn.get("role", ""), turn.get("role")), "content": turn.get("message")} for turn in turns
+    ]
+    return _chat(body | {"system": body.get("preamble")}, [*history, {"role": "user", "content": body["message"]}])
+
+
+def _chat(body: Row, logged: list[Any]) -> Request:
+    reader = MessageReader()
+    messages = [
+        message for logged_message in require_list(logged, "messages") for message in reader.read(logged_message)
+    ]
+    if not messages:
+        raise ValueError("messages is empty; every transcript needs a prompt and an output")
+    system = _system(body)
+    if system:
+        messages = [*reader.read({"role": "system", "content": system}), *messages]
+    prefill = ""
+    # Mistral's answers repeat a prefix, DeepSeek's do not (docs.mistral.ai, api-docs.deepseek.com: prefix).
+    prefix = isinstance(logged[-1], dict) and logged[-1].get("prefix") is True
+    if (prefix or _continues(body)) and messages[-1]["role"] == "assistant" and len(messages) > 1:
+        prefill = messages.pop()["content"]
+    options = body.get("chat_template_kwargs")
+    return Request(
+        _joined(messages),
+        tools_of(body),
+        require_list(body["documents"], "documents") if body.get("documents") else None,
+        (options if isinstance(options, dict) else {}) | _template_options(body),
+        parameters_of(body),
+        tuple(reader.warnings),
+        prefill,
+        prefix,
+    )
+
+
+def _continues(body: Row) -> bool:
+    """Whether the model continues a message of the assistant that ends the request: Claude does, vLLM on request."""
+    is_claude = "anthropic_version" in body or str(body.get("model", "")).startswith(("claude", "anthropic"))
+    return is_claude or body.get("continue_final_message") is True
+
+
+def _system(body: Row) -> Any:
+    """The system prompt that stands beside the messages."""
+    names = ("system", "systemInstruction", "system_instruction", "system_prompt", "instructions")
+    system = next((body[name] for name in names if body.get(name)), None)
+    if isinstance(system, dict):
+        return system.get("parts") or system.get("content") or [system]
+    return system
+
+
+def _joined(messages: list[Message]) -> list[Message]:
+    """The messages, with those of the assistant that follow one another as one: the Responses API splits them."""
+    joined: list[Message] = []
+    for message in messages:
+        if joined and message["role"] == joined[-1]["role"] == "assistant":
+            last = joined[-1] = dict(joined[-1])
+            last["content"] += message["content"]
+            for key in ("reasoning_content", "tool_calls"):
+                if key in message:
+                    last[key] = last[key] + message[key] if key in last else message[key]
+        else:
+            joined.append(message)
+    return joined
+
+
+def _template_options(body: Row) -> Row:
+    """The request's arguments for the chat template."""
+    names = ("enable_thinking", "reasoning_effort")
+    options = {name: body[name] for name in names if isinstance(body.get(name), bool | str)}
+    if isinstance(body.get("think"), bool | str):  # Ollama's name for it
+        options["enable_thinking"] = bool(body["think"])
+    return options
+
+
+def tools_of(body: Row) -> list[Any] | None:
+    """The tools that a request offers, as functions in OpenAI's shape; None if it offers none. Raises ValueError."""
+    tools = parse_nested(body.get("tools"), lambda parsed: isinstance(parsed, list))
+    config = body.get("toolConfig") or body.get("tool_config")
+    if not tools and isinstance(config, dict):
+        tools = config.get("tools")
+    if not tools and body.get("functions"):
+        functions = require_list(body["functions"], "functions")
+        tools = [{"type": "function", "function": function} for function in functions]
+    if not tools:
+        return None
+    return [function for tool in require_list(tools, "tools") for function in _tools(tool)]
+
+
+def _tools(tool: Any) -> list[Any]:
+    """A tool in OpenAI's shape; Gemini lists several functions in one."""
+    if not isinstance(tool, dict):
+        raise ValueError("a tool is not an object")
+    declared = tool.get("functionDeclarations") or tool.get("function_declarations")
+    if isinstance(declared, list):
+        return [{"type": "function", "function": function} for function in declared]
+    spec = tool.get("toolSpec", tool)
+    if "function" in tool or "name" not in spec:
+        return [tool]
+    parameters: Any = next((spec[key] for key in ("input_schema", "parameters", "inputSchema") if key in spec), {})
+    if isinstance(parameters, dict) and isinstance(parameters.get("json"), dict):
+        parameters = parameters["json"]
+    about = {key: spec[key] for key in ("name", "description") if key in spec}
+    return [{"type": "function", "function": about | {"parameters": parameters}}]
+
+
+def parameters_of(body: Row) -> Row:
+    """The request's parameters, such as temperature, with those that the API puts one level deeper."""
+    flat: Row = {}
+    for name in _NESTED_PARAMETERS:
+        nested = json_or_text(body[name]) if isinstance(body.get(name), str) else body.get(name)
+        flat |= nested if isinstance(nested, dict) else {}
+    # OpenAI's Responses API has the format of the answer under this name, SGLang's the prompt.
+    if isinstance(body.get("text"), dict):
+        flat["text"] = body["text"]
+    return flat | {key: value for key, value in body.items() if key not in _NO_PARAMETERS}

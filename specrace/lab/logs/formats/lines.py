@@ -1,0 +1,172 @@
+"""Lines that hold a request and its response, in whatever fields: what gateways, tracers and engines write.
+
+- Helicone: request_body, response_body (docs.helicone.ai/features/reports/export); LangSmith: inputs, outputs of a run
+  (docs.langchain.com/langsmith/export-traces); Gemini on Vertex AI: request, response.
+- Ollama's and vLLM's own answers beside the request's fields: messages, message; prompt, outputs.
+- guidellm's request_args, output, reasoning_output, tool_calls (vllm-project/guidellm,
+  src/guidellm/schemas/response.py), and its older reports' prompt and output, where the request_type
+  chat_completions tells a user's message.
+- Vertex AI's logged requests: full_request, full_response (docs.cloud.google.com/vertex-ai, request-response logging);
+  Bedrock's batches: modelInput, modelOutput; OpenAI's preference data: input, preferred_output.
+- genai-perf's requests: request_inputs.payload, response_outputs (triton-inference-server/perf_analyzer, genai-perf).
+- LiteLLM's spend log: messages, response, proxy_server_request (docs.litellm.ai/docs/proxy/ui_logs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from specrace.lab.logs.formats.apis import looks_like_answers, looks_like_request, read_exchanges
+from specrace.lab.logs.formats.apis.answers import is_error
+from specrace.lab.logs.formats.base import Exchange, Format, Row, parse_nested, read_label
+from specrace.lab.logs.formats.known import explain_row
+
+# Names of fields, without underscores and in lower case, that hold a request, and those that hold a response.
+_REQUESTS = (
+    "requestbody",
+    "fullrequest",
+    "modelinput",
+    "requestinputs",
+    "request",
+    "req",
+    "requestargs",
+    "proxyserverrequest",
+    "inputs",
+    "input",
+    "messages",
+    "contents",
+    "promptmessages",
+    "inputmessages",
+    "payload",
+    "kwargs",
+    "params",
+    "body",
+    "prompttokenids",
+    "inputids",
+    "prompt",
+    "query",
+    "question",
+)
+_RESPONSES = (
+    "responsebody",
+    "fullresponse",
+    "modeloutput",
+    "preferredoutput",
+    "responseoutputs",
+    "response",
+    "resp",
+    "outputs",
+    "output",
+    "completion",
+    "choices",
+    "candidates",
+    "message",
+    "outputmessages",
+    "result",
+    "generations",
+    "generatedtext",
+    "answer",
+    "reply",
+    "text",
+)
+# A field with one of these names is part of the body in the line itself.
+_OWN_REQUEST = ("messages", "contents", "prompt", "prompttokenids", "inputids", "input", "inputs", "question", "query")
+_OWN_RESPONSE = ("choices", "candidates", "message", "outputs", "generatedtext", "response", "output")
+_IDS = ("id", "request_id", "requestId", "uuid", "trace_id", "run_id")
+
+
+class RequestResponse(Format):
+    """One request with its response per line."""
+
+    name = "request-response"
+    title = "requests with their responses"
+
+    @staticmethod
+    def looks_like(row: Row) -> bool:
+        return find_pair(row) is not None
+
+    def read(self, row: Row) -> Iterable[Exchange]:
+        status = row.get("response_status", row.get("status_code", 200))
+        if isinstance(status, int) and status >= 400:
+            raise ValueError(f"the request failed with the status {status}")
+        if _is_cached(row):
+            raise ValueError("the gateway answered this request from its cache; the model did not")
+        pair = find_pair(row)
+        if pair is None:
+            raise ValueError(explain_row(row) or "this line has no request with its response")
+        name = next((label for key in _IDS if (label := read_label(row, key))), "")
+        return read_exchanges(*pair, name, read_label(row, "category"))
+
+
+def _is_cached(row: Row) -> bool:
+    """Whether a gateway's cache answered: Helicone's cache_reference_id is all zeros for an answer of the model."""
+    if str(row.get("cache_hit", row.get("cacheHit"))).lower() == "true":
+        return True
+    origin = row.get("cache_reference_id")
+    return isinstance(origin, str) and bool(origin.strip("0-"))
+
+
+def _guidellm(row: Row) -> tuple[Any, Any] | None:
+    """(request, response) of a request in guidellm's reports; None for any other line."""
+    if "output" not in row:
+        return None
+    if "request_args" in row and (row.get("reasoning_output") or row.get("tool_calls")):
+        answer = {
+            "content": row["output"],
+            "reasoning": row.get("reasoning_output"),
+            "tool_calls": row.get("tool_calls"),
+        }
+        return row["request_args"], {"role": "assistant"} | answer
+    if row.get("request_type") == "chat_completions" and isinstance(row.get("prompt"), str):
+        return [{"role": "user", "content": row["prompt"]}], row["output"]
+    return None
+
+
+def find_pair(row: Row) -> tuple[Any, Any] | None:
+    """(request, response) of a line, from its fields or from those of an object in it; None if it has no such pair."""
+    if (pair := _guidellm(row)) is not None:
+        return pair
+    for fields in _levels(row):
+        pair = _pair(fields)
+        if pair is not None:
+            return pair
+    return None
+
+
+def _has_failed(response: Any) -> bool:
+    """Whether a response, or its body, has an error in place of an answer."""
+    response = parse_nested(response, is_error)
+    if not isinstance(response, dict):
+        return False
+    return isinstance(response.get("error"), dict | str) or _has_failed(response.get("body"))
+
+
+def _levels(row: Row) -> Iterator[Row]:
+    """The line, and the objects in its fields."""
+    yield row
+    for value in row.values():
+        if isinstance(value, dict):
+            yield value
+
+
+def _pair(fields: Row) -> tuple[Any, Any] | None:
+    names = {name.replace("_", "").replace("-", "").lower(): name for name in fields if isinstance(name, str)}
+    holder = next((name for name in _REQUESTS if name in names and looks_like_request(fields[names[name]])), None)
+    if holder is None:
+        # Plain text is a request only under a name that says so, with the body's other fields beside it.
+        holder = next((name for name in _OWN_REQUEST if name in names and looks_like_request(fields)), None)
+    if holder is None:
+        return None
+    request = fields if holder in _OWN_REQUEST and looks_like_request(fields) else fields[names[holder]]
+    for name in _RESPONSES:
+        value = fields.get(names.get(name, ""))
+        if name == holder or not value:
+            continue
+        if _has_failed(value):
+            return request, value
+        if name in _OWN_RESPONSE and looks_like_answers(fields) and not looks_like_answers(value):
+            return request, fields
+        if looks_like_answers(value) or (isinstance(value, str) and value):
+            return request, fields if name in ("choices", "candidates", "message", "outputs") else value
+    return None

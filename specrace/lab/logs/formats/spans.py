@@ -1,0 +1,297 @@
+"""Spans of OpenTelemetry, as OTLP's JSON or with flat attributes.
+
+- The GenAI conventions: gen_ai.input.messages, gen_ai.output.messages, gen_ai.system_instructions, as objects or JSON
+  text (open-telemetry/semantic-conventions, docs/gen-ai/gen-ai-spans.md), or in the attributes of an event.
+- OpenLLMetry: gen_ai.prompt.0.role, gen_ai.prompt.0.content, gen_ai.completion.0.content, ...
+  (traceloop/openllmetry, packages/opentelemetry-semantic-conventions-ai).
+- OpenInference: llm.input_messages.0.message.role, ..., llm.output_messages.0.message.content
+  (Arize-ai/openinference, spec/semantic_conventions.md).
+- Older events of the GenAI conventions: gen_ai.content.prompt and gen_ai.content.completion, or one for each message:
+  gen_ai.user.message, ..., gen_ai.choice.
+- Phoenix's tables of spans, with columns as attributes.llm.input_messages (Arize-ai/phoenix, get_spans_dataframe).
+- Vercel's AI SDK: ai.prompt.messages, ai.response.text, ai.response.toolCalls (vercel/ai, content/docs/03-ai-sdk-core/
+  60-telemetry.mdx).
+- MLflow's traces: mlflow.spanInputs and mlflow.spanOutputs of spans of type CHAT_MODEL or LLM (mlflow/mlflow,
+  mlflow/tracing/constant.py).
+- OTLP's JSON nests spans and writes attributes as lists of keys and typed values
+  (open-telemetry/opentelemetry-proto, docs/specification.md#json-protobuf-encoding).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from specrace.lab.logs.formats.apis import read_exchanges
+from specrace.lab.logs.formats.apis.answers import read_usage
+from specrace.lab.logs.formats.base import Exchange, Format, Row, json_or_text, read_label
+
+# The attributes of the messages that the model read, and of those that it wrote.
+_MARKS = (
+    "gen_ai.input.messages",
+    "gen_ai.prompt",
+    "gen_ai.prompt.0.role",
+    "gen_ai.prompt.0.content",
+    "llm.input_messages.0.message.role",
+    "llm.prompts.0.content",
+    "llm.input_messages",
+    "ai.prompt.messages",
+    "mlflow.spanInputs",
+)
+_READ = ("gen_ai.input.messages", "gen_ai.prompt", "llm.input_messages", "llm.prompts", "ai.prompt.messages")
+_WRITTEN = ("gen_ai.output.messages", "gen_ai.completion", "llm.output_messages", "llm.completions")
+_COUNTS = {
+    "prompt_tokens": ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt"),
+    "completion_tokens": ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion"),
+}
+_PARAMETERS = "gen_ai.request."
+
+
+class Spans(Format):
+    """One span, or one export of many spans, per line; spans that are not a model's are left out."""
+
+    name = "opentelemetry"
+    title = "OpenTelemetry spans"
+
+    @staticmethod
+    def looks_like(row: Row) -> bool:
+        if "resourceSpans" in row or "scopeSpans" in row or "resourceLogs" in row:
+            return True
+        return any(mark in attributes for attributes in _attribute_sets(row) for mark in _MARKS)
+
+    def __init__(self) -> None:
+        self._found = False
+
+    def read(self, row: Row) -> Iterable[Exchange]:
+        for exchange in self._exchanges(row):
+            self._found = True
+            yield exchange
+
+    def end(self) -> Iterable[Exchange]:
+        if not self._found:
+            yield Exchange("", "", left_out="no span has the messages that a model read and wrote; record its content")
+
+    @staticmethod
+    def _exchanges(row: Row) -> Iterator[Exchange]:
+        for span in _spans(row):
+            name = next((label for key in ("spanId", "span_id", "id") if (label := read_label(span, key))), "")
+            for attributes in _attribute_sets(span):
+                yield from _exchanges(attributes, name)
+
+
+def _exchanges(attributes: Row, name: str) -> Iterator[Exchange]:
+    if "mlflow.spanInputs" in attributes:
+        yield from _mlflow(attributes, name)
+        return
+    request = next((messages for key in _READ if (messages := _messages(attributes, key))), None)
+    if request is None:
+        return
+    written = next((messages for key in _WRITTEN if (messages := _messages(attributes, key))), None) or _vercel(
+        attributes
+    )
+    if written is None:
+        raise ValueError("the span has what the model read and not what it wrote; record the messages of its output")
+    body: Row = {
+        key.removeprefix(_PARAMETERS): value for key, value in attributes.items() if key.startswith(_PARAMETERS)
+    }
+    # OpenInference writes them as JSON text.
+    invocation = _value(attributes.get("llm.invocation_parameters"))
+    body |= invocation if isinstance(invocation, dict) else {}
+    if attributes.get("gen_ai.output.type") == "json":
+        body["response_format"] = {"type": "json_object"}
+    system = _value(attributes.get("gen_ai.system_instructions"))
+    body |= {"messages": request} if isinstance(request, list) else {"prompt": request}
+    invocation = _value(attributes.get("llm.invocation_parameters"))
+    body = (invocation if isinstance(invocation, dict) else {}) | body
+    body |= {"system": system, "tools": _tools(attributes)}
+    counts = {
+        ours: next((attributes[key] for key in keys if key in attributes), None) for ours, keys in _COUNTS.items()
+    }
+    # OTLP writes whole numbers as text.
+    usage = read_usage({"usage": {key: int(f"{value}") for key, value in counts.items() if f"{value}".isdigit()}})
+    for answer in written if isinstance(written, list) else [written]:
+        for exchange in read_exchanges(body, answer, name):
+            yield replace(exchange, usage=usage)
+
+
+def _mlflow(attributes: Row, name: str) -> Iterable[Exchange]:
+    """The exchanges of a span of MLflow; none for chains and tools, which repeat what is in a model's span."""
+    if _value(attributes.get("mlflow.spanType")) not in ("CHAT_MODEL", "LLM"):
+        return ()
+    return read_exchanges(_value(attributes["mlflow.spanInputs"]), _value(attributes.get("mlflow.spanOutputs")), name)
+
+
+def _vercel(attributes: Row) -> Any:
+    """The message that a span of Vercel's AI SDK has in several attributes; None if it has none."""
+    message = {
+        "content": attributes.get("ai.response.text"),
+        "reasoning": attributes.get("ai.response.reasoning"),
+        "tool_calls": _value(attributes.get("ai.response.toolCalls")),
+    }
+    return [{"role": "assistant"} | message] if any(message.values()) else None
+
+
+def _tools(attributes: Row) -> list[Any]:
+    """The tools that the model was offered, under the names of each convention."""
+    listed = _value(attributes.get("gen_ai.tool.definitions")) or _value(attributes.get("ai.prompt.tools"))
+    tools = [_value(tool) for tool in listed] if isinstance(listed, list) else []
+    tools += [_value(tool.get("tool", {}).get("json_schema")) for tool in _numbered(attributes, "llm.tools")]
+    for function in _numbered(attributes, "llm.request.functions"):
+        about = {key: _value(value) if key == "parameters" else value for key, value in function.items()}
+        tools.append({"type": "function", "function": about})
+    return [tool for tool in tools if tool]
+
+
+def _spans(row: Row) -> Iterator[Row]:
+    """The spans and log records in an export, or the row itself."""
+    nested = ("resourceSpans", "scopeSpans", "spans", "resourceLogs", "scopeLogs", "logRecords")
+    inner = [span for name in nested if isinstance(row.get(name), list) for span in row[name] if isinstance(span, dict)]
+    inner += [row["data"]] if isinstance(row.get("data"), dict) and "spans" in row["data"] else []
+    if not inner:
+        yield row
+    for part in inner:
+        yield from _spans(part)
+
+
+def _attribute_sets(span: Row) -> Iterator[Row]:
+    """The attributes of a span and of its events, each as a flat object; those of the span may be its own fields."""
+    events = span.get("events")
+    events = [event for event in events if isinstance(event, dict)] if isinstance(events, list) else []
+    if told := _told_by_events(events):
+        yield (_attributes(span) or {}) | told
+        return
+    for holder in (span, *events):
+        attributes = _attributes(holder)
+        if attributes is not None:
+            yield attributes
+
+
+def _attributes(holder: Row) -> Row | None:
+    """The flat attributes of a span or an event, which a table has as columns of their own; None if it has none."""
+    attributes = holder.get("attributes")
+    if isinstance(attributes, list):
+        attributes = {
+            attribute.get("key"): _typed(attribute.get("value"))
+            for attribute in attributes
+            if isinstance(attribute, dict)
+        }
+    if isinstance(attributes, dict):
+        return _flat(attributes)
+    columns = {key.removeprefix("attributes."): value for key, value in holder.items() if key.startswith("attributes.")}
+    return columns or (holder if any(key in holder for key in _MARKS) else None)
+
+
+def _told_by_events(events: list[Row]) -> Row:
+    """Prompt and answer as attributes, if a span has them in several events; empty if it has not."""
+    told: Row = {}
+    for event in events:
+        kind, attributes = str(event.get("name")), _attributes(event) or {}
+        role = kind.removeprefix("gen_ai.").removesuffix(".message")
+        if kind in ("gen_ai.content.prompt", "gen_ai.content.completion"):
+            told |= attributes
+        elif kind == "gen_ai.choice":
+            message = _value(attributes.get("message"))
+            message = message if isinstance(message, dict) else {"content": attributes.get("content", message)}
+            told.setdefault("gen_ai.output.messages", []).append({"role": "assistant"} | message)
+        elif kind == f"gen_ai.{role}.message":
+            message = {key: _value(value) if key == "tool_calls" else value for key, value in attributes.items()}
+            told.setdefault("gen_ai.input.messages", []).append(
+                {"role": role, "tool_call_id": message.get("id")} | message
+            )
+    return told
+
+
+def _flat(attributes: Row, prefix: str = "") -> Row:
+    """Attributes of nested objects under their dotted names; lists and JSON text stay as they are."""
+    flat: Row = {}
+    for key, value in attributes.items():
+        nested = isinstance(value, dict) and not {"role", "content", "parts"} & value.keys()
+        flat |= _flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+    return flat
+
+
+def _typed(value: Any) -> Any:
+    """The value of an attribute in OTLP, {"stringValue": ...} and so on."""
+    if not isinstance(value, dict) or len(value) != 1:
+        return value
+    kind, inner = next(iter(value.items()))
+    if kind == "arrayValue" and isinstance(inner, dict):
+        return [_typed(item) for item in inner.get("values") or ()]
+    if kind == "kvlistValue" and isinstance(inner, dict):
+        return {attribute.get("key"): _typed(attribute.get("value")) for attribute in inner.get("values") or ()}
+    return inner
+
+
+def _value(value: Any) -> Any:
+    return json_or_text(value) if isinstance(value, str) else value
+
+
+def _messages(attributes: Row, name: str) -> Any:
+    """The messages under a name: a list, JSON text, plain text, or attributes with numbered names; None for none."""
+    default = "assistant" if name in _WRITTEN else "user"
+    if name in attributes:
+        value = _value(attributes[name])
+        if isinstance(value, list) and all(isinstance(table_row, dict) for table_row in value):
+            return [{"role": default} | _from_table(table_row) for table_row in value]
+        return value
+    return [{"role": default} | _message(fields) for fields in _numbered(attributes, name)] or None
+
+
+def _from_table(fields: Row) -> Row:
+    """A message that OpenInference has as an object or with dotted names; any other message as it is."""
+    if not any(key == "message" or key.startswith("message.") for key in fields):
+        return fields
+    message: Row = {}
+    inner = fields.get("message")
+    for key, value in (inner if isinstance(inner, dict) else _flat(fields)).items():
+        if value is not None:
+            _put(message, key.removeprefix("message.").split("."), value)
+    for calls in [message.get("tool_calls")]:
+        if isinstance(calls, list):
+            message["tool_calls"] = [_call_from_table(call) for call in calls]
+    return _message(message)
+
+
+def _call_from_table(call: Any) -> Any:
+    nested: Row = {}
+    for key, value in _flat(call).items() if isinstance(call, dict) else ():
+        _put(nested, key.split("."), value)
+    return nested or call
+
+
+def _numbered(attributes: Row, name: str) -> list[Row]:
+    """The objects whose fields are attributes with numbered names: name.0.field, name.0.other, name.1.field."""
+    numbered: dict[int, Row] = {}
+    for key, value in attributes.items():
+        rest = key.removeprefix(f"{name}.")
+        index, _, path = rest.partition(".")
+        if rest != key and index.isdigit() and path:
+            _put(numbered.setdefault(int(index), {}), path.removeprefix("message.").split("."), value)
+    return [numbered[index] for index in sorted(numbered)]
+
+
+def _put(into: Row, path: list[str], value: Any) -> None:
+    """Set a value at a path, whose numbers index objects that `_message` turns into lists."""
+    for step in path[:-1]:
+        inner = into.setdefault(step, {})
+        if not isinstance(inner, dict):
+            return
+        into = inner
+    into[path[-1]] = value
+
+
+def _message(fields: Row) -> Row:
+    """A message made of numbered attributes, with its calls and parts as lists."""
+    message: Row = {}
+    for key, value in fields.items():
+        if isinstance(value, dict) and value and all(step.isdigit() for step in value):
+            value = [value[step] for step in sorted(value, key=int)]
+        message["content" if key == "contents" else key] = value
+    calls = message.get("tool_calls")
+    if isinstance(calls, list):
+        message["tool_calls"] = [call.get("tool_call", call) for call in calls]
+    parts = message.get("content")
+    if isinstance(parts, list):
+        message["content"] = [part.get("message_content", part) for part in parts]
+    return message

@@ -1,0 +1,49 @@
+"""specrace's own transcripts: {"prompt_ids": [...], "output_ids": [...]} or {"prompt": "...", "output": "..."}.
+
+`bench --save-transcripts` and `answers --save-transcripts` write the ids. With --columns the prompt may also be
+messages or a request's body, and the output a message or a response's body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from specrace.lab.logs.formats.apis import read_exchanges
+from specrace.lab.logs.formats.apis.requests import parameters_of
+from specrace.lab.logs.formats.base import Exchange, Format, Row, read_ids, read_label, read_text
+
+
+class SpecraceFormat(Format):
+    """One request per line, as token ids or text; if a line has both, the ids are used."""
+
+    name = "specrace"
+    title = "transcripts (prompt and output)"
+
+    @staticmethod
+    def looks_like(row: Row) -> bool:
+        return (bool({"prompt_ids", "output_ids"} & row.keys()) or {"prompt", "output"} <= row.keys()) and (
+            "type" not in row and "request_type" not in row
+        )
+
+    def read(self, row: Row) -> Iterable[Exchange]:
+        name, category = read_label(row, "id"), read_label(row, "category")
+        if "prompt_ids" in row or "output_ids" in row:
+            _require(row, ("prompt_ids", "output_ids"), "write both prompt_ids and output_ids")
+            prompt, output = (read_ids(row[key], key) for key in ("prompt_ids", "output_ids"))
+            yield Exchange(prompt, output, name, category, parameters=parameters_of(row))
+            return
+        _require(row, ("prompt", "output"), "write prompt_ids and output_ids, or prompt and output")
+        if any(isinstance(row[key], dict | list) for key in ("prompt", "output")):
+            request = row["prompt"] if row.get("tools") is None else {"messages": row["prompt"], "tools": row["tools"]}
+            for exchange in read_exchanges(request, row["output"], name, category):
+                yield replace(exchange, parameters=parameters_of(row) | dict(exchange.parameters))
+        else:
+            question, answer = (read_text(row[key], key) for key in ("prompt", "output"))
+            yield Exchange(question, answer, name, category, parameters=parameters_of(row))
+
+
+def _require(row: Row, names: tuple[str, str], hint: str) -> None:
+    for name in names:
+        if row.get(name) is None:
+            raise ValueError(f"there is no {name}; {hint}")

@@ -1,0 +1,47 @@
+"""Makes exchanges of a conversation: each turn of the assistant is the output of a request."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from specrace.lab.logs.formats.apis.messages import MessageReader
+from specrace.lab.logs.formats.base import Exchange, Message
+
+
+def assistant_turns(logged: Sequence[Any], **about: Any) -> Iterable[Exchange]:
+    """Yield an exchange of each of the assistant's messages and the messages before it; `about` are its other fields.
+
+    A message that opens the conversation has no prompt, so it is only history. Logs that repeat a conversation's
+    history with each request have the earlier answers several times, so a key identifies each; the last one is new.
+    Raises ValueError, after the turns before it, for a message that cannot be read, and if the assistant never answers.
+    """
+    if not logged:
+        raise ValueError("messages is empty; every transcript needs a prompt and an output")
+    reader = MessageReader()
+    messages: list[Message] = []
+    unreadable: ValueError | None = None
+    for logged_message in logged:
+        try:
+            messages += reader.read(logged_message)
+        except ValueError as error:
+            unreadable = error
+            break
+    digest = hashlib.blake2b(digest_size=8)
+    exchange: Exchange | None = None
+    for index, message in enumerate(messages):
+        digest.update(json.dumps(message, sort_keys=True).encode())
+        if index and message["role"] == "assistant":
+            if exchange is not None:
+                yield exchange
+            warnings = tuple(reader.warnings)
+            exchange = Exchange(messages[:index], message, warnings=warnings, key=digest.hexdigest(), **about)
+    if exchange is not None:
+        yield replace(exchange, repeatable=unreadable is None)
+    if unreadable is not None:
+        raise unreadable
+    if exchange is None:
+        raise ValueError("the assistant never answers; every transcript needs a prompt and an output")

@@ -1,0 +1,152 @@
+"""What is to be said about the requests of a log that were scored: counted as they come, told in sentences."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from specrace.lab.logs.files.sources import count_files
+from specrace.lab.logs.formats.base import Exchange
+from specrace.lab.logs.request_options import ignores_end, request_options
+
+MAX_KINDS = 30
+# A tokenizer that did not write the log makes up to this many times as many tokens of a text, or as few.
+FEWER, MORE = 1.5, 2.5
+# Tokens by which a short text may be off, because of special tokens and of the chat template.
+SLACK = 16
+# A prompt of fewer words may begin an answer by chance.
+MIN_REPEATED = 8
+
+
+@dataclass
+class Gap:
+    """Requests whose usage counts another number of tokens than the log holds, and the tokens of these requests."""
+
+    requests: int = 0
+    counted: int = 0
+    held: int = 0
+
+    def add(self, counted: int, held: int) -> None:
+        """Count one request."""
+        self.requests += 1
+        self.counted += counted
+        self.held += held
+
+
+@dataclass
+class Remarks:
+    """Counts of what makes the figures of a log doubtful. `requests`: how many were scored.
+
+    `warnings`: reason -> number of requests. `left_out`: reason -> number of answers not scored. `unread`: name of a
+    field whose text was not read -> number of lines. `options`: option that engines may treat otherwise when they draft
+    -> number of requests. `other_files`: names of files in the log's folder or zip that are no logs.
+    """
+
+    requests: int = 0
+    repeated: int = 0
+    warnings: Counter[str] = field(default_factory=Counter)
+    left_out: Counter[str] = field(default_factory=Counter)
+    unread: Counter[str] = field(default_factory=Counter)
+    options: Counter[str] = field(default_factory=Counter)
+    gaps: dict[str, Gap] = field(default_factory=dict)
+    other_files: list[str] = field(default_factory=list)
+
+    def add(self, exchange: Exchange, warnings: tuple[str, ...], prompt_tokens: int, output_tokens: int) -> None:
+        """Count a scored request with its warnings, and compare its tokens with its usage."""
+        self.requests += 1
+        past_end = (_PAST_END,) if ignores_end(exchange.parameters) else ()
+        echo = (_ECHO,) if repeats_prompt(exchange) else ()
+        self.count(dict.fromkeys((*exchange.warnings, *warnings, *past_end, *echo)))
+        self.options.update(request_options(exchange.parameters))
+        self._compare(exchange, prompt_tokens, output_tokens)
+
+    def count(self, reasons: dict[str, None]) -> None:
+        """Count a request under each reason; only the first MAX_KINDS reasons are told apart."""
+        for reason in reasons:
+            known = reason in self.warnings or len(self.warnings) < MAX_KINDS
+            self.warnings[reason if known else "other remarks"] += 1
+
+    def _compare(self, exchange: Exchange, prompt_tokens: int, output_tokens: int) -> None:
+        usage = exchange.usage
+        if hides_reasoning(exchange):
+            self._gap("reasoning", usage.reasoning or 0, 0)
+        if usage.output is not None:
+            self._check("output", usage.output, output_tokens)
+        if usage.prompt is not None:
+            self._check("prompt", usage.prompt, prompt_tokens)
+
+    def _check(self, name: str, counted: int, held: int) -> None:
+        if counted > FEWER * held + SLACK or held > MORE * counted + SLACK:
+            self._gap(f"{name} {'missing' if counted > held else 'surplus'}", counted, held)
+
+    def _gap(self, name: str, counted: int, held: int) -> None:
+        self.gaps.setdefault(name, Gap()).add(counted, held)
+
+    def sentences(self) -> list[str]:
+        """What to say, one sentence for each kind, with its share of the requests."""
+        told = [_GAPS[name].format(share=self._share(gap.requests), gap=gap) for name, gap in self.gaps.items()]
+        told += [f"{self._share(count)}: {reason}." for reason, count in self.warnings.most_common()]
+        told += [
+            f"The field {name} holds text that was not read, in {count:,} lines; if the model read it, the figures are "
+            "wrong: name the fields by --columns."
+            for name, count in self.unread.most_common(MAX_KINDS)
+        ]
+        told += [f"Left out ({count:,} answers): {reason}." for reason, count in self.left_out.most_common()]
+        if self.options:
+            counts = ", ".join(f"{name} in {self._share(count)}" for name, count in self.options.most_common())
+            told.append(f"Engines may treat these options otherwise when they draft: {counts}.")
+        if self.repeated:
+            told.append(f"{self.repeated:,} answers repeat earlier ones, as history or in a copy, and count once.")
+        if self.other_files:
+            told.append(f"Not read, because they are no logs: {count_files(self.other_files)}.")
+        return told
+
+    def _share(self, requests: int) -> str:
+        percent = 100 * requests / self.requests if self.requests else 0.0
+        return f"{requests:,} of {self.requests:,} requests ({percent:.0f} %)"
+
+
+_PAST_END = (
+    "the request ignores the end of the answer (ignore_eos), and what follows repeats itself: copying looks better"
+)
+_ECHO = (
+    "the output begins with the whole prompt; if the model did not write that, copying looks far too good: log the new "
+    "text only"
+)
+_GAPS = {
+    "reasoning": "{share}: the usage counts {gap.counted:,} tokens of reasoning, and the reasoning is not in the log.",
+    "output missing": (
+        "{share}: the usage counts {gap.counted:,} output tokens, and the log holds {gap.held:,}; reasoning or other "
+        "text that the model wrote is not in the log, or this is not its tokenizer."
+    ),
+    "output surplus": (
+        "{share}: the usage counts only {gap.counted:,} output tokens, and the log holds {gap.held:,}; part of the "
+        "text is not the model's, or this is not its tokenizer."
+    ),
+    "prompt missing": (
+        "{share}: the usage counts {gap.counted:,} prompt tokens, and the log holds {gap.held:,}; a system prompt, "
+        "tools or documents are not in the log, or this is not its tokenizer."
+    ),
+    "prompt surplus": (
+        "{share}: the usage counts only {gap.counted:,} prompt tokens, and the log holds {gap.held:,}; part of the "
+        "prompt was not sent, or this is not its tokenizer."
+    ),
+}
+
+
+def repeats_prompt(exchange: Exchange) -> bool:
+    """Whether an output begins with its prompt, as text or ids, which is how many scripts save what they generated."""
+    prompt, output = exchange.prompt, exchange.output
+    if isinstance(prompt, str) and isinstance(output, str):
+        return len(prompt.split(None, MIN_REPEATED)) >= MIN_REPEATED and output.startswith(prompt)
+    if isinstance(prompt, tuple) and isinstance(output, tuple):
+        return len(prompt) >= SLACK and output[: len(prompt)] == prompt
+    return False
+
+
+def hides_reasoning(exchange: Exchange) -> bool:
+    """Whether the usage counts reasoning that the log does not have."""
+    reasoning = exchange.usage.reasoning or 0
+    if reasoning < SLACK or not isinstance(exchange.output, dict):
+        return False
+    return not exchange.output.get("reasoning_content")

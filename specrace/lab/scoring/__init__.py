@@ -1,0 +1,1 @@
+"""Forced decoding of transcripts: scores, sweeps, and their processes."""

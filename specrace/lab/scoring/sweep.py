@@ -1,0 +1,301 @@
+"""A sweep: requests x lanes x a grid of settings, scored by forced decoding; if it is killed, it can be resumed.
+
+A *cell* is a lane with its settings on a shard of the requests. In a sweep's folder `sweep.json` describes the sweep
+and is written first, as a whole; `cells.jsonl` grows by one line for each finished cell, synchronised with the disk. If
+a kill cuts a line off, the line is dropped and its cell is scored again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from specrace.core.cost_curve import CostCurve
+from specrace.core.errors import InputError, shorten
+from specrace.core.files import as_input_error, read_text, write_atomically
+from specrace.core.metrics import LaneMetrics
+from specrace.drafters import find_method
+from specrace.lab.logs.request_options import OPTIONS
+from specrace.lab.logs.transcripts import Transcript
+from specrace.lab.scoring.score import ScoredLane, Tally, longest_loop
+
+SHARD_SIZE = 16
+MAX_LANES = 2000
+# Options that set the draft size of another engine's drafter -> by how much they exceed the number of draft tokens.
+DRAFT_SIZE_OPTIONS = {"num_speculative_tokens": 0, "max_draft_len": 0, "size_m": 0, "n_max": 0, "num_draft_tokens": 1}
+DESCRIPTION, CELLS = "sweep.json", "cells.jsonl"
+_MAX_BYTES = 4_000_000_000
+_HINT = "give a folder that sweep --out wrote"
+
+# The numbers of a lane and of a shard.
+Cell = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the metrics need to know of a request, and its options, which other versions' sweeps lack."""
+
+    category: str
+    prompt_tokens: int
+    output_tokens: int
+    looping: bool
+    options: tuple[str, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True)
+class RequestScore:
+    """One request in one lane. `steps`: (draft tokens, accepted tokens, number of such steps)."""
+
+    steps: tuple[tuple[int, int, int], ...]
+    draft_ms: float
+    build_ms: float
+
+    @classmethod
+    def from_tally(cls, tally: Tally) -> RequestScore:
+        """The score of the one output that was tallied."""
+        steps = tuple(sorted((*step, count) for step, count in tally.steps.items()))
+        return cls(steps, round(tally.metrics.draft_ms, 3), round(tally.build_ms, 3))
+
+    def to_tally(self, request: Request) -> Tally:
+        """The tally of this one output, of which `request` gives the length and whether it loops."""
+        counts = {(drafted, accepted): count for drafted, accepted, count in self.steps}
+        metrics = LaneMetrics(
+            request.output_tokens,
+            sum(counts.values()),
+            sum(drafted * count for (drafted, _), count in counts.items()),
+            sum(accepted * count for (_, accepted), count in counts.items()),
+            self.draft_ms,
+        )
+        tally = Tally(metrics, 1, build_ms=self.build_ms)
+        tally.steps.update(counts)
+        if request.looping:
+            tally.looping, tally.loops = 1, metrics
+        return tally
+
+
+# A cell and the scores of its requests.
+ScoredCell = tuple[Cell, tuple[RequestScore, ...]]
+
+
+@dataclass
+class Sweep:
+    """Lanes with their settings, requests, and the scores of the finished cells.
+
+    `num_left_out`: the number of requests that are not here because their output loops.
+    """
+
+    lanes: tuple[ScoredLane, ...]
+    requests: tuple[Request, ...]
+    curve: CostCurve | None = None
+    keep_outputs: bool = False
+    fingerprint: str = ""
+    cells: dict[Cell, tuple[RequestScore, ...]] = field(default_factory=dict)
+    num_left_out: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        lanes: Sequence[ScoredLane],
+        transcripts: Sequence[Transcript],
+        curve: CostCurve | None = None,
+        keep_outputs: bool = False,
+    ) -> Sweep:
+        """A new sweep, without scores. With `keep_outputs` lanes may draft from outputs of earlier requests."""
+        digest = hashlib.sha256()
+        for transcript in transcripts:
+            digest.update(json.dumps([transcript.prompt, transcript.output]).encode())
+        requests = tuple(
+            Request(
+                transcript.category,
+                len(transcript.prompt),
+                len(transcript.output),
+                longest_loop(transcript.output) > 0,
+                transcript.options,
+            )
+            for transcript in transcripts
+        )
+        return cls(tuple(lanes), requests, curve, keep_outputs, digest.hexdigest())
+
+    @property
+    def all_cells(self) -> list[Cell]:
+        """Every cell, shard by shard, so that all lanes have scores early."""
+        shards = range(-(-len(self.requests) // SHARD_SIZE))
+        return [(lane, shard) for shard in shards for lane in range(len(self.lanes))]
+
+    @property
+    def finished(self) -> bool:
+        """Whether every cell has its scores."""
+        return len(self.cells) == len(self.all_cells)
+
+    def scores(self, lane: int) -> Iterator[tuple[int, RequestScore]]:
+        """(number of the request, score) of a lane, from its finished cells."""
+        for shard in sorted(shard for number, shard in self.cells if number == lane):
+            yield from enumerate(self.cells[lane, shard], shard * SHARD_SIZE)
+
+    def varied_settings(self, number: int) -> str:
+        """A lane's options that differ among the lanes of its name, and its draft size."""
+        lane = self.lanes[number]
+        same_name = [other.options for other in self.lanes if other.name == lane.name]
+        varied = [
+            f"{name}={value}"
+            for name, value in lane.options.items()
+            if any(options[name] != value for options in same_name)
+        ]
+        return " ".join([*varied, f"num_draft={lane.num_draft}"])
+
+    def tally(self, lane: int, requests: Container[int]) -> Tally:
+        """A lane's totals over those of the `requests`, by number, that are scored."""
+        total = Tally()
+        for number, score in self.scores(lane):
+            if number in requests:
+                total.merge(score.to_tally(self.requests[number]))
+        return total
+
+    def as_json(self) -> dict[str, Any]:
+        """The description of the sweep, without scores."""
+        return {
+            "shard": SHARD_SIZE,
+            "fingerprint": self.fingerprint,
+            "keep_outputs": self.keep_outputs,
+            "cost_curve": self.curve and self.curve.as_json(),
+            "lanes": [lane.describe() for lane in self.lanes],
+            "requests": [asdict(request) for request in self.requests],
+        }
+
+    def is_of(self, other: Sweep) -> bool:
+        """Whether the two are of the same logs, lanes and settings."""
+        first, second = (sweep.as_json() | {"requests": None} for sweep in (self, other))
+        return first == second and self.requests == other.requests
+
+    @classmethod
+    def from_json(cls, description: Mapping[str, Any]) -> Sweep:
+        """The sweep that `as_json` described, without scores.
+
+        Raises InputError, ValueError, TypeError or KeyError for anything else.
+        """
+        if description["shard"] != SHARD_SIZE:
+            raise ValueError("shards of another size")
+        curve = description["cost_curve"] and CostCurve.from_json(description["cost_curve"])
+        lanes = tuple(ScoredLane.of(row["lane"], row["options"], row["num_draft"]) for row in description["lanes"])
+        requests = tuple(
+            Request(**row | {"options": tuple(name for name in row.get("options", ()) if name in OPTIONS)})
+            for row in description["requests"]
+        )
+        return cls(lanes, requests, curve, bool(description["keep_outputs"]), str(description["fingerprint"]))
+
+
+def grid_lanes(
+    names: Iterable[str], grid: Mapping[str, Mapping[str, Sequence[Any]]], num_drafts: Sequence[int]
+) -> list[ScoredLane]:
+    """Vanilla and every combination of the settings of each named lane.
+
+    `grid`: lane -> option -> values. `num_drafts` also set the option that decides a twin's draft size; lanes that cut
+    their own drafts ignore them. Raises InputError for a bad option, for a lane in the grid that is not named, and for
+    too many combinations.
+    """
+    names = dict.fromkeys(("vanilla", *names))
+    for lane_name in grid:
+        if lane_name not in names:
+            raise InputError(f"--grid has settings of {lane_name}, which is not swept; add it to --lanes.")
+    # Keyed by description, because two values may mean the same setting.
+    lanes: dict[str, ScoredLane] = {}
+    for name in names:
+        options = dict(grid.get(name, {}))
+        method = find_method(name)
+        size_option = next((option.name for option in method.options if option.name in DRAFT_SIZE_OPTIONS), None)
+        if size_option is not None and num_drafts and size_option not in options:
+            options[size_option] = [number + DRAFT_SIZE_OPTIONS[size_option] for number in num_drafts]
+        sizes: Sequence[int | None] = (None,)
+        if num_drafts and size_option is None and method.profile and name != "vanilla":
+            sizes = num_drafts
+        if len(lanes) + math.prod(map(len, (*options.values(), sizes))) > MAX_LANES:
+            raise InputError(f"The grid has more than {MAX_LANES} combinations; leave some values out.")
+        for *values, num_draft in product(*options.values(), sizes):
+            lane = ScoredLane.of(name, dict(zip(options, values, strict=True)), num_draft)
+            lanes[json.dumps(lane.describe())] = lane
+    return list(lanes.values())
+
+
+class SweepFolder:
+    """A sweep on disk, to which finished cells are appended."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def exists(self, *, resume: bool) -> bool:
+        """Whether the folder holds a sweep. Raises InputError if it does and `resume` is false."""
+        holds_sweep = any((self.folder / name).exists() for name in (DESCRIPTION, CELLS))
+        if holds_sweep and not resume:
+            raise InputError(f"{shorten(self.folder)} holds a sweep; add --resume, or give another --out.")
+        return holds_sweep
+
+    def open(self, sweep: Sweep, *, resume: bool) -> None:
+        """Write the description of `sweep`, or, if the folder holds it already, read its finished cells into it.
+
+        Raises InputError for a folder with another sweep, and for one with this sweep if `resume` is false.
+        """
+        file = self.folder / DESCRIPTION
+        if not self.exists(resume=resume):
+            with as_input_error(file, "--out"):
+                write_atomically(file, (json.dumps(sweep.as_json(), ensure_ascii=False) + "\n").encode())
+            return
+        if not _read_description(file).is_of(sweep):
+            raise InputError(
+                f"{shorten(self.folder)} holds a sweep of other logs, lanes or settings; give another --out."
+            )
+        self.read_cells(sweep)
+
+    @classmethod
+    def load(cls, folder: Path) -> Sweep:
+        """Read a finished sweep. Raises InputError for anything else."""
+        sweep = _read_description(folder / DESCRIPTION)
+        cls(folder).read_cells(sweep)
+        if not sweep.finished:
+            count = f"{len(sweep.cells)} of {len(sweep.all_cells)}"
+            raise InputError(f"{shorten(folder)} holds {count} cells of a sweep; finish it with sweep --resume.")
+        return sweep
+
+    def read_cells(self, sweep: Sweep) -> None:
+        """Read the finished cells into `sweep`, and cut off a last line that is incomplete. Raises InputError."""
+        file = self.folder / CELLS
+        if not file.exists():
+            return
+        text = read_text(file, _MAX_BYTES, _HINT)
+        whole = text[: text.rfind("\n") + 1]
+        all_cells = set(sweep.all_cells)
+        for number, line in enumerate(whole.splitlines(), 1):
+            try:
+                row = json.loads(line)
+                cell = (int(row["lane"]), int(row["shard"]))
+                scores = tuple(RequestScore(tuple(map(tuple, steps)), *times) for steps, *times in row["scores"])
+            except (ValueError, TypeError, KeyError) as error:
+                raise InputError(f"{shorten(file)}, line {number}: this is no cell of a sweep; {_HINT}.") from error
+            if cell in all_cells:
+                sweep.cells.setdefault(cell, scores)
+        if whole != text:
+            with as_input_error(file, "--out"):
+                os.truncate(file, len(whole.encode()))
+
+    def append(self, cell: Cell, scores: Sequence[RequestScore]) -> None:
+        """Append a finished cell. Once this returns, a kill cannot lose the cell."""
+        rows = [[score.steps, score.draft_ms, score.build_ms] for score in scores]
+        line = json.dumps({"lane": cell[0], "shard": cell[1], "scores": rows}, separators=(",", ":")) + "\n"
+        file = self.folder / CELLS
+        with as_input_error(file, "--out"), file.open("ab") as stream:
+            stream.write(line.encode())
+            stream.flush()
+            os.fsync(stream.fileno())
+
+
+def _read_description(file: Path) -> Sweep:
+    try:
+        return Sweep.from_json(json.loads(read_text(file, _MAX_BYTES, _HINT)))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InputError(f"{shorten(file)} describes no sweep of this version; {_HINT}.") from error

@@ -1,0 +1,241 @@
+"""Replays: capture a target's forward once, check it against the eager forward, and then run it without Python."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from specrace.core.cost_curve import row_counts
+from specrace.core.errors import shorten
+from specrace.core.memory import return_memory
+from specrace.core.tree import TokenTree
+from specrace.model.forward.fused import FusedForward
+from specrace.model.forward.graphs import Capturer, CudaCapturer, GraphPool
+from specrace.model.forward.kv import KVStore
+from specrace.model.forward.packed import fits_twice
+from specrace.model.forward.products import PackedProduct, plain_product
+from specrace.model.forward.traced import TracedForward, run_tree
+from specrace.model.machine.memory import release_threads
+from specrace.model.scorer import Replay
+from specrace.model.target import Target
+
+# The largest accepted `gap`: far above rounding errors in each dtype, and far below what a wrong mask or position
+# causes in a real model.
+TOLERANCE = {torch.float32: 2e-3, torch.bfloat16: 0.35, torch.float16: 0.1}
+# Replays that keep float32 between layers skip the eager forward's bfloat16 rounding, so they differ more. (A wrong
+# mask or position gives 1.7.)
+_LOOSE_TOLERANCE = {torch.bfloat16: 0.6}
+_MAX_REASON_CHARACTERS = 80
+# Below this, steps are too short to be worth the ten seconds that the first compilation on a machine takes.
+_MIN_COMPILED_PARAMETERS = 50_000_000
+_NOT_COMPILED = "not compiled"
+_log = logging.getLogger(__name__)
+
+
+def capture(target: Target) -> None:
+    """Let the target replay captured forwards if possible: CUDA graphs on a GPU, compiled code or TorchScript on a CPU.
+
+    A target on several devices stays eager, because a replay cannot move from one device to the next.
+    """
+    if target.layer_devices:
+        return
+    if target.device.type == "cuda":
+        capture_graphs(target, CudaCapturer(target.device))
+    else:
+        trace_forwards(target)
+        return_memory()
+        release_threads()
+
+
+def capture_graphs(target: Target, capturer: Capturer) -> None:
+    """Let the target's sessions replay CUDA graphs.
+
+    The target stays eager, and records why, if the model cannot be captured or a replay scores differently.
+    """
+    pool = GraphPool(target.forward, capturer, target.device, target.dtype)
+    tree = TokenTree((0, 1 % target.vocab_size, 2 % target.vocab_size), (-1, 0, 0))
+    try:
+        pooled = pool.acquire(target.prefill([0, 0]).store, len(tree), row_counts(9))
+        for sample in (TokenTree.chain(0), tree):
+            replayed = pooled.logits(sample)
+            eager = target.logits(target.prefill([0, 0]).store.clone(8), sample).float()
+            _check_gap(float("nan") if replayed is None else gap(replayed, eager), target.dtype)
+    except (RuntimeError, ValueError) as error:
+        _stay_eager(target, "no graphs", error)
+        return
+    pooled.release()
+    target.graphs = pool
+
+
+@torch.inference_mode()
+def trace_forwards(
+    target: Target,
+    *,
+    compiled: bool | None = None,
+    packed: bool | None = None,
+    fused: bool = True,
+    vector_width: int | None = None,
+) -> None:
+    """Let the target replay its forward in the first of these ways that scores like the eager forward.
+
+    - The compiled decoder, if it supports the family; with `compiled=None`, only if the model is large enough; True and
+      False force it. Its vectors hold `vector_width` float32: 8 or 16; 0 means no decoder, and None what suits this
+      processor. 8-bit weights need the decoder.
+    - A hand-fused TorchScript forward (`FusedForward`), if it supports the family and `fused` is true.
+    - A TorchScript trace of the model's own modules (`TracedForward`).
+
+    Both kinds of TorchScript use weights laid out for products of a few rows; with `packed=None`, only if memory allows
+    it; True and False force it.
+
+    If none works, the target stays eager and records why. It also records why the compiled decoder could not run.
+    """
+    not_compiled = ""
+    store = target.prefill(_probe_tokens(target, 9)).store.clone(64)
+    for failure, make in _replay_makers(target, store, compiled, packed, fused, vector_width):
+        try:
+            replayed = _make_checked(target, make, store)
+        # Tracing runs the model's own Python code in ways that it was not written for, so it may raise anything.
+        except Exception as error:
+            _stay_eager(target, failure, error)
+            if failure == _NOT_COMPILED:
+                not_compiled = f" ({target.eager_because})"
+        else:
+            replayed.name += not_compiled
+            target.traced, target.eager_because = replayed, ""
+            if replayed.reader is not None:
+                target.min_rows = 1
+            return
+
+
+def _make_checked(target: Target, make: Callable[[], Replay], store: KVStore) -> Replay:
+    """Make a replay. Raises ValueError unless it scores like the eager forward."""
+    replayed = make()
+    _check_gap(_replay_gap(target, replayed, store), target.dtype, loose=replayed.keeps_float32)
+    return replayed
+
+
+def drop_layers(target: Target) -> None:
+    """Free the weights of the model's own linear layers if the captured forward has copies and also reads prompts.
+
+    Afterwards memory holds the weights once instead of twice, and calling the model raises RuntimeError.
+    """
+    if not (isinstance(target.traced, FusedForward) and target.traced.copies_weights):
+        return
+    embedding = target.model.get_input_embeddings().weight
+    for layer in target.model.modules():
+        if type(layer) is nn.Linear and layer.weight is not embedding:
+            # The size stays, because `describe` and the roofline report it.
+            layer.weight = nn.Parameter(torch.empty_like(layer.weight, device="meta"), requires_grad=False)
+    for parameter in target.model.parameters():
+        if not parameter.is_meta:
+            # A view of a memory-mapped file would keep the whole file in memory.
+            parameter.data = parameter.data.clone()
+    # A product with freed weights would read whatever is in memory there.
+    target.model.forward = _refuse_to_run
+    return_memory()
+
+
+def _refuse_to_run(*_: object, **__: object) -> None:
+    raise RuntimeError("the model's layers were dropped once its forward was captured: load it without `lean`")
+
+
+def _replay_makers(
+    target: Target, store: KVStore, compiled: bool | None, packed: bool | None, fused: bool, vector_width: int | None
+) -> Iterator[tuple[str, Callable[[], Replay]]]:
+    """For each kind of replay, the fastest first: the words for its failure, and a function that makes the replay."""
+    model = target.model
+    is_large = sum(parameter.numel() for parameter in model.parameters()) >= _MIN_COMPILED_PARAMETERS
+    if target.int8 or compiled or (compiled is None and is_large):
+        yield _NOT_COMPILED, partial(_compiled, model, target.int8, vector_width)
+    if target.int8:
+        return
+    choices: tuple[bool, ...]
+    if packed is not None:
+        choices = (packed,)
+    elif fits_twice(model):
+        choices = (True, False)
+    else:
+        choices = (False,)
+    if fused:
+        for pack in choices:
+            product = PackedProduct if pack else plain_product(target.dtype)
+            name = "fused TorchScript, packed weights" if pack else "fused TorchScript"
+            yield "not fused", partial(FusedForward, model, product, name)
+    for pack in choices:
+        failure = "not packed" if pack else "not traced"
+        yield failure, partial(TracedForward, model, store, target.dtype, packed=pack)
+
+
+def _compiled(model: Any, int8: bool, vector_width: int | None) -> Replay:
+    """The compiled decoder. Raises ImportError without numba."""
+    # Imported here because the import takes half a second, which small models should not pay for.
+    from specrace.model.forward.compiled.forward import CompiledForward
+    from specrace.model.forward.compiled.processor import host_vector_width
+
+    return CompiledForward(model, host_vector_width() if vector_width is None else vector_width, int8=int8)
+
+
+def _stay_eager(target: Target, failure: str, error: Exception) -> None:
+    """Record in one short line why the target stays eager; a library's whole message would be too long to show."""
+    lines = str(error).strip().splitlines()
+    reason = f"{type(error).__name__}: {lines[0].strip()}" if lines else type(error).__name__
+    target.eager_because = f"{failure}: {shorten(reason, _MAX_REASON_CHARACTERS)}"
+    # Not logged as a warning, which Python would print if no handler is set up; `describe` reports the reason.
+    _log.info("%s: %s", target.name, target.eager_because)
+
+
+def _check_gap(difference: float, dtype: torch.dtype, *, loose: bool = False) -> None:
+    """Raises ValueError if a replay differs from the eager forward by more than rounding explains."""
+    tolerance = TOLERANCE[dtype]
+    if loose:
+        tolerance = _LOOSE_TOLERANCE.get(dtype, tolerance)
+    # `difference > tolerance` would be false for NaN.
+    if not difference <= tolerance:
+        raise ValueError(f"a replay differs from the eager forward by {difference:.2g}")
+
+
+def _replay_gap(target: Target, replay: Replay, store: KVStore) -> float:
+    """The largest gap between replayed and eager results, logits and cache, for several trees and prefixes."""
+    tokens = _probe_tokens(target, 12)
+    gaps = []
+    for rows, length in ((1, 8), (1, 3), (2, 7), (12, 5)):
+        tree = TokenTree(tuple(tokens[:rows]), (-1, *(max(0, node - 2) for node in range(1, rows))))
+        eager_store, replay_store = store.clone(64), store.clone(64)
+        eager_store.length = replay_store.length = length
+        inputs = target.inputs(rows)
+        inputs.fill(tree, length)
+        assert eager_store.data is not None and replay_store.data is not None
+        expected = run_tree(target.model, eager_store, inputs.tensors, length + rows)
+        logits = replay(inputs.tensors, replay_store.data[..., : length + rows, :])
+        gaps += [gap(logits, expected.float()), _cache_gap(replay_store.data, eager_store.data)]
+    # Unlike Python's `max`, this is NaN if any gap is NaN.
+    return float(torch.tensor(gaps).max())
+
+
+def _probe_tokens(target: Target, count: int) -> list[int]:
+    """Tokens for checking a model, all different if the vocabulary is large enough, because siblings must differ."""
+    order = torch.randperm(target.vocab_size, generator=torch.Generator().manual_seed(0)).tolist()
+    tokens: list[int] = (order * count)[:count]
+    return tokens
+
+
+def gap(logits: Tensor, expected: Tensor) -> float:
+    """The largest difference between logits, in standard deviations of the expected logits."""
+    return float((logits.float() - expected).abs().max() / expected.std().clamp_min(1e-6))
+
+
+def _cache_gap(cache: Tensor, expected: Tensor) -> float:
+    """The largest difference between a token's keys or values in any layer, relative to their size; [L, 2, 1, H, T, D].
+
+    We compare root mean squares, not single elements: a few elements are so large that their rounding error alone
+    exceeds the spread of all the others.
+    """
+    difference, size = (
+        numbers.square().mean((2, 3, 5)).sqrt() for numbers in (cache.float() - expected.float(), expected.float())
+    )
+    return float((difference / size.clamp_min(1e-6)).max())

@@ -1,0 +1,1 @@
+"""Chat models: templates, tokenizers, and where an answer begins."""

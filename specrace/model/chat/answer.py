@@ -1,0 +1,182 @@
+"""What a model wrote after a rendered prompt: its reasoning, its text and its calls, as its template writes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from specrace.model.chat.losses import LostError, leaves, shows, shows_calls, squeeze
+from specrace.model.chat.template import Rendering
+
+NO_REASONING_SHOWN = "the template does not show reasoning; it is scored before the answer"
+NO_REASONING_LOGGED = "the template opens a block of reasoning, and the log has none; the answer follows at once"
+TEXT_DROPPED = "the template drops the text beside the answer's tool call; it is scored before the call"
+NO_CALL_SHOWN = "the chat template does not show the answer's tool call; give a tokenizer with tools"
+
+
+class Marks(NamedTuple):
+    """The texts around a model's reasoning, with the white space that models write beside them.
+
+    `after`: what the model writes between the end of its reasoning and its answer.
+    """
+
+    begin: str
+    end: str
+    after: str = ""
+
+    def opened(self, prompt: str) -> bool:
+        """Whether a prompt ends with the mark that opens a block of reasoning."""
+        return bool(self.begin) and prompt.rstrip().endswith(self.begin.strip())
+
+    def closed(self, prompt: str) -> bool:
+        """Whether a prompt ends with a finished block of reasoning."""
+        return bool(self.end) and prompt.rstrip().endswith(self.end.strip())
+
+    def are_all(self, text: str) -> bool:
+        """Whether a text has nothing but marks and white space."""
+        for mark in (self.begin.strip(), self.end.strip()):
+            text = text.replace(mark, "") if mark else text
+        return not text.strip()
+
+    def split(self, text: str) -> tuple[str, str]:
+        """The reasoning that stands in an answer's text, and the rest."""
+        if not self.end or self.end.strip() not in text:
+            return "", text
+        reasoning, _, rest = text.partition(self.end.strip())
+        return reasoning.strip().removeprefix(self.begin.strip()), rest
+
+    def insert(self, prompt: str, turn: str, reasoning: str) -> str:
+        """The model's turn with the reasoning at its beginning; an empty block in the turn is filled."""
+        begin = "" if self.opened(prompt) else self.begin
+        rest = self.without_empty(turn)
+        return f"{begin}{reasoning.strip()}{self.end}{rest if rest != turn else self.after + turn}"
+
+    def without_repeated(self, prompt: str, turn: str) -> str:
+        """The turn without the mark with which the prompt ends."""
+        for ends, mark in ((self.opened(prompt), self.begin.strip()), (self.closed(prompt), self.end.strip())):
+            if ends and turn.lstrip().startswith(mark):
+                return turn.lstrip().removeprefix(mark)
+        return turn
+
+    def without_empty(self, turn: str) -> str:
+        """The turn without a block of reasoning that is empty, or of which only the end is there."""
+        if not self.end:
+            return turn
+        empty = re.match(rf"\s*({re.escape(self.begin.strip())})?\s*{re.escape(self.end.strip())}", turn)
+        return turn[empty.end() :] if empty else turn
+
+
+# The marks of published templates, the rarer first; a template may name <think> in an example.
+_MARKS = (
+    Marks("<seed:think>", "</seed:think>", "\n"),  # ByteDance Seed-OSS
+    Marks("<|START_THINKING|>", "<|END_THINKING|>"),  # Cohere Command R7B, A
+    Marks("[THINK]", "[/THINK]"),  # Mistral Magistral, Ministral
+    Marks("<|channel|>analysis<|message|>", "<|end|>", "<|start|>assistant"),  # OpenAI gpt-oss
+    Marks("<|channel>thought\n", "\n<channel|>"),  # Google Gemma 4
+    Marks("<|inner_prefix|>", "<|inner_suffix|>"),  # Apertus
+    Marks("<thinking>", "</thinking>", "\n"),
+    Marks("<thought>", "</thought>", "\n"),
+    Marks("<think>\n", "\n</think>", "\n\n"),  # DeepSeek R1, Qwen, GLM, MiniMax and most others
+)
+_NO_MARKS = Marks("", "", "\n\n")
+
+
+def find_marks(source: str, is_token: Callable[[str], bool]) -> Marks:
+    """The marks of a template's source, or else of the vocabulary; two line breaks if neither has any."""
+    for marks in _MARKS:
+        if marks.begin.strip() in source or (marks.end.strip() in source and not marks.after.strip()):
+            return marks
+    return next((marks for marks in _MARKS if is_token(marks.begin.strip())), _NO_MARKS)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The text that the model wrote. `continues`: whether it is in the template's form, and so follows the prompt."""
+
+    text: str
+    continues: bool
+    warnings: tuple[str, ...] = ()
+
+
+def write_turn(rendering: Rendering, answer: dict[str, Any], marks: Marks, ends: Sequence[str] = ()) -> Turn:
+    """The model's turn after the prompt, with the first of the end tokens `ends` that follows what the model wrote.
+
+    Raises ValueError if the template does not show the answer's calls.
+    """
+    prompt, warnings = rendering.prompt, []
+    content, reasoning = answer["content"], answer.get("reasoning_content") or ""
+    calls = answer.get("tool_calls", ())
+    turn = _turn(rendering, content, marks)
+    continues = turn is not None
+    if turn is None:
+        turn = content
+    if not shows_calls(squeeze(turn), calls):
+        raise LostError(NO_CALL_SHOWN)
+    if not reasoning and not shows(squeeze(turn), content):
+        reasoning, content = marks.split(content)
+    elif marks.split(content)[0]:
+        # The reasoning stands in the text, after the empty block of an answer without reasoning.
+        turn = marks.without_repeated(prompt, marks.without_empty(turn))
+    if not shows(squeeze(turn), content):
+        if calls:
+            warnings.append(TEXT_DROPPED)
+        turn = f"{content}{turn}" if calls else content
+    if reasoning and not shows(squeeze(turn), reasoning):
+        turn = marks.insert(prompt, turn, reasoning)
+        warnings.append(NO_REASONING_SHOWN)
+    elif not reasoning and marks.opened(prompt) and not marks.split(content)[0]:
+        warnings.append(NO_REASONING_LOGGED)
+    return Turn(_until_end(turn, content, calls, ends) if continues else turn, continues, tuple(warnings))
+
+
+def _turn(rendering: Rendering, content: str, marks: Marks) -> str | None:
+    """What the template writes after the prompt's beginning of the model's turn; None if it cannot be told.
+
+    Some templates begin the turn otherwise for an answer than for the model: without the block of reasoning that the
+    model's turn opens. The turn then starts where the two part.
+    """
+    prompt, history, whole = rendering.prompt, rendering.history, rendering.whole
+    if whole.startswith(prompt):
+        return whole[len(prompt) :]
+    known = prompt.startswith(history) and prompt != history
+    begin = prompt[len(history) :] if known else ""
+    start = len(history) if known and whole.startswith(history) else 0
+    rest, turn = _part(prompt[start:], whole[start:])
+    if len(rest) > len(begin) and not marks.are_all(rest):
+        # An earlier message is rendered otherwise, too.
+        place = whole.rfind(begin) if begin.strip() else -1
+        if place < 0:
+            return None
+        turn = whole[place + len(begin) :]
+    turn = marks.without_repeated(prompt, turn)
+    return turn if shows(squeeze(turn), marks.split(content)[1]) else None
+
+
+def _until_end(turn: str, content: str, calls: Sequence[dict[str, Any]], ends: Sequence[str]) -> str:
+    """The turn up to the end token where the model stopped; what follows it was added by the template."""
+    written = max(turn.find(content.strip()), 0) + len(content.strip())
+    for call in calls:
+        place = turn.find(call["function"]["name"], min(written, len(turn)))
+        texts = [call["function"]["name"], *leaves(call["function"].get("arguments"))]
+        written = max(written, *(turn.find(text, place) + len(text) for text in texts)) if place >= 0 else written
+    stops = [place + len(end) for end in ends if (place := turn.find(end, written)) >= 0]
+    return turn[: min(stops)] if stops else turn
+
+
+def _part(first: str, second: str) -> tuple[str, str]:
+    """What follows the beginning that two texts share but for white space; the second is not cut within a mark."""
+    at = end = 0
+    while at < len(first) and end < len(second):
+        if first[at] == second[end]:
+            at, end = at + 1, end + 1
+        elif first[at].isspace():
+            at += 1
+        elif second[end].isspace():
+            end += 1
+        else:
+            break
+    # "<think>" and "</think>" have "<" in common.
+    shared = re.sub(r"[^>\s\]:]*\Z", "", second[:end])
+    return first[at:], second[len(shared) :]

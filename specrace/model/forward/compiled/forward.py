@@ -1,0 +1,167 @@
+"""A model's forward over a tree in the compiled decoder, on the model's own weights."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numba
+import torch
+from torch import Tensor, nn
+
+from specrace.model.forward.compiled.jit import source_checksum
+from specrace.model.forward.compiled.records import LAYER, buffer_sizes
+from specrace.model.forward.compiled.vectors import BFLOAT16, FLOAT32, INT8
+from specrace.model.forward.compiled.workers import Workers
+from specrace.model.forward.fused import FusedForward, check_family
+from specrace.model.forward.products import plain_product, quantized
+from specrace.model.forward.tree_inputs import TreeTensors
+
+_KINDS = {torch.float32: FLOAT32, torch.bfloat16: BFLOAT16}
+
+
+class CompiledForward:
+    """A forward in the compiled decoder, called like a `traced.TracedForward`: float32 logits [N, V].
+
+    A row's logits do not depend on the other rows. `FusedForward` reads prompts. With `int8`, the weights of linear
+    layers, already rounded by `products.round_weights`, are stored in 8 bits. `vector_width` is how many float32 a
+    vector holds (`processor.host_vector_width`); 0 means that this processor or system cannot run the decoder. Raises
+    ValueError for that, and for an unsupported family, dtype or layer width.
+    """
+
+    own_threads = True
+    keeps_float32 = True
+
+    def __init__(self, model: Any, vector_width: int, *, int8: bool = False) -> None:
+        check_family(model)
+        _check_sizes(model, vector_width)
+        self.name = "compiled decoder" + (", int8 weights" if int8 else "")
+        self.version = f"{source_checksum()}, numba {numba.__version__}, {vector_width} wide"
+        # Created before any address is taken: it joins weights with the same inputs, which changes their addresses.
+        self.reader = FusedForward(model, plain_product(model.dtype), "fused TorchScript")
+        self._rotary, self._embed = model.model.rotary_emb, model.get_input_embeddings().weight
+        self._kept_alive: list[Tensor] = []
+        self._int8, self._dtype = int8, model.dtype
+        self._workers, self._lock = Workers(vector_width), threading.Lock()
+        self._job = self._workers.job
+        self._fill_model(model)
+        self._rotations = self._compute_rotations(0)
+        # How many rows, columns and threads the buffers have room for.
+        self._capacity: tuple[int, ...] = (0, 0, 0)
+        self._buffers: dict[str, Tensor] = {}
+
+    def __call__(self, tree: TreeTensors, data: Tensor) -> Tensor:
+        """Logits [N, V] of a tree; `data` [L, 2, 1, H, end, D] is the cache up to the tree's last column."""
+        # Two simultaneous jobs would overwrite each other's memory.
+        with self._lock:
+            return self._run(tree, data)
+
+    def _run(self, tree: TreeTensors, data: Tensor) -> Tensor:
+        rows, end, job = tree.ids.shape[1], data.shape[4], self._job
+        threads = torch.get_num_threads()
+        self._make_room(rows, end, threads)
+        positions = tree.positions()[0]
+        cos, sin = (rotation.index_select(0, positions) for rotation in self._rotations)
+        stream = self._embed.index_select(0, tree.ids[0]).float()
+        logits = torch.empty(rows, int(job["vocabulary"]), dtype=torch.float32, device="cpu")
+        job["rows"], job["base"], job["cache"] = rows, end - rows, data.data_ptr()
+        for name, dimension in (("layer_step", 0), ("value_step", 1), ("head_step", 3), ("column_step", 4)):
+            job[name] = data.element_size() * data.stride(dimension)
+        arrays = {"masked": tree.masked, "cos": cos, "sin": sin, "stream": stream, "logits": logits}
+        for name, array in arrays.items():
+            job[name] = array.data_ptr()
+        self._workers.run(threads)
+        return logits
+
+    def _fill_model(self, model: Any) -> None:
+        """Fill in the fields of the job that describe the model."""
+        config, layers = model.config, model.model.layers
+        job, head = self._job, model.get_output_embeddings()
+        width, size = config.hidden_size, layers[0].self_attn.head_dim
+        layer_bytes = self._keep(torch.zeros(len(layers) * LAYER.itemsize, dtype=torch.uint8))
+        for record, layer in zip(layer_bytes.numpy().view(LAYER), layers, strict=True):
+            self._fill_layer(record, layer, config)
+        job["layers"], job["size"] = len(layers), size
+        job["width"], job["hidden"] = width, config.intermediate_size
+        job["heads"], job["kv_heads"] = config.num_attention_heads, config.num_key_value_heads
+        job["vocabulary"], job["epsilon"] = len(head.weight), config.rms_norm_eps
+        job["model"], job["norm"] = layer_bytes.data_ptr(), self._floats(model.model.norm.weight)
+        job["head"] = self._linear(head, width, len(head.weight))
+        job["kind"], job["cache_kind"] = INT8 if self._int8 else _KINDS[model.dtype], _KINDS[model.dtype]
+
+    def _fill_layer(self, record: Any, layer: Any, config: Any) -> None:
+        """Fill in a `LAYER` record."""
+        attention, mlp = layer.self_attn, layer.mlp
+        width, hidden = config.hidden_size, config.intermediate_size
+        queries = config.num_attention_heads * attention.head_dim
+        keys = config.num_key_value_heads * attention.head_dim
+        record["queries"] = self._linear(attention.q_proj, width, queries)
+        record["keys"] = self._linear(attention.k_proj, width, keys)
+        record["values"] = self._linear(attention.v_proj, width, keys)
+        record["attention_output"] = self._linear(attention.o_proj, queries, width)
+        record["gate"] = self._linear(mlp.gate_proj, width, hidden)
+        record["up"] = self._linear(mlp.up_proj, width, hidden)
+        record["down"] = self._linear(mlp.down_proj, hidden, width)
+        record["before_attention"] = self._floats(layer.input_layernorm.weight)
+        record["before_mlp"] = self._floats(layer.post_attention_layernorm.weight)
+        if hasattr(attention, "q_norm"):
+            record["query_norm"] = self._floats(attention.q_norm.weight)
+            record["key_norm"] = self._floats(attention.k_norm.weight)
+
+    def _linear(self, layer: nn.Linear, inputs: int, outputs: int) -> tuple[int, int, int]:
+        """The addresses of a layer's weights, scales and biases. Raises ValueError for unsupported weights."""
+        weight, scale = layer.weight.detach(), 0
+        if type(layer) is not nn.Linear or weight.dtype != self._dtype or tuple(weight.shape) != (outputs, inputs):
+            raise ValueError("no compiled decoder for weights whose kind or shape differs from the model's")
+        if self._int8:
+            scales, steps = quantized(weight)
+            weight, scale = steps.to(torch.int8), self._floats(scales[:, 0])
+        bias = 0 if layer.bias is None else self._floats(layer.bias)
+        return self._keep(weight).data_ptr(), scale, bias
+
+    def _floats(self, numbers: Tensor) -> int:
+        """The address of the numbers as float32."""
+        return self._keep(numbers.detach().float()).data_ptr()
+
+    def _keep(self, numbers: Tensor) -> Tensor:
+        """The numbers as a contiguous tensor, which is kept alive as long as this object."""
+        contiguous = numbers.contiguous()
+        self._kept_alive.append(contiguous)
+        return contiguous
+
+    def _make_room(self, rows: int, end: int, threads: int) -> None:
+        """Enlarge buffers and rotations, if necessary, for `rows` rows, `end` columns and `threads` threads."""
+        if end > len(self._rotations[0]):
+            self._rotations = self._compute_rotations(2 * end)
+        needed = (rows, end, threads)
+        if all(room >= count for room, count in zip(self._capacity, needed, strict=True)):
+            return
+        # Room for twice the columns, because the text will grow.
+        capacity = tuple(max(pair) for pair in zip(self._capacity, (rows, 2 * end, threads), strict=True))
+        sizes = buffer_sizes(self._job, *capacity)
+        # The job gets the new buffers only after all are allocated: if memory runs out, it still has the old ones.
+        buffers = {name: torch.zeros(size, dtype=torch.float32, device="cpu") for name, size in sizes.items()}
+        for name, buffer in buffers.items():
+            self._job[name] = buffer.data_ptr()
+        self._job["columns"] = capacity[1]
+        self._capacity, self._buffers = capacity, buffers
+
+    def _compute_rotations(self, count: int) -> tuple[Tensor, Tensor]:
+        """Cosines and sines of the first `count` positions, float32 [count, D]; the sines' first half is negated."""
+        # The module takes the dtype and device of its results from its first argument.
+        example = torch.empty(0, dtype=torch.float32, device="cpu")
+        cos, sin = self._rotary(example, torch.arange(count, device="cpu")[None])
+        first, second = sin[0].chunk(2, -1)
+        return cos[0].contiguous(), torch.cat([-first, second], -1)
+
+
+def _check_sizes(model: Any, vector_width: int) -> None:
+    """Raises ValueError for a vector width of 0, an unsupported dtype, and layer widths that are not whole vectors."""
+    if not vector_width:
+        raise ValueError("no compiled decoder here: it needs AVX with FMA, or NEON, and POSIX")
+    if model.dtype not in _KINDS:
+        raise ValueError(f"no compiled decoder for {str(model.dtype).removeprefix('torch.')}")
+    config = model.config
+    widths = (model.model.layers[0].self_attn.head_dim, config.hidden_size, config.intermediate_size)
+    if any(width % vector_width for width in widths):
+        raise ValueError(f"no compiled decoder for widths that {vector_width} does not divide")

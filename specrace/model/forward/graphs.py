@@ -1,0 +1,195 @@
+"""Forwards that are captured once and replayed: CUDA graphs, in buckets of rows and of cache columns.
+
+The host takes longer to launch a small model's kernels than the GPU takes to run them; a replay is one launch. Its
+shapes and addresses are fixed, so a tree is padded to the next row count, and attention reads the cache up to a
+multiple of `COLUMN_STEP`. Stores and their graphs are pooled, and one session after another uses them. A session names
+its row counts. When the session is opened, before a race's clocks start, graphs that its store lacks are captured. The
+captured function is the eager forward.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+from weakref import WeakValueDictionary
+
+import torch
+from torch import Tensor
+
+from specrace.core.tree import TokenTree
+from specrace.model.forward.kv import KVStore
+from specrace.model.forward.tree_inputs import TreeInputs
+
+COLUMN_STEP = 512
+_WARM_UP_RUNS = 2
+# A store keeps the graphs of its session and those of the latest earlier sessions, the latter up to this many rows in
+# total, because a graph holds the logits of its rows.
+SPARE_ROWS = 512
+
+Forward = Callable[[KVStore, TreeInputs, int], Tensor]
+# (rows, columns that attention reads)
+Bucket = tuple[int, int]
+
+
+class Capturer(Protocol):
+    """Captures a function without arguments, whose tensors are fixed, as a replay."""
+
+    def capture(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        """Run `work`; returns a function that replays it and returns the output tensor."""
+
+
+class CudaCapturer:
+    """Captures CUDA graphs in one memory pool: replays never overlap, and outputs are read before the next replay."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def capture(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        """Warm up on a side stream, as capture requires, then capture. Raises RuntimeError if that fails."""
+        # The device need not be torch's current one, and what is queued on it must be done before `work` reads.
+        current = torch.cuda.current_stream(self._device)
+        graph = torch.cuda.CUDAGraph()
+        # A failed capture leaves the capture's stream as the current one; the outer context restores `current`.
+        with torch.cuda.device(self._device), torch.cuda.stream(current):
+            self._stream.wait_stream(current)
+            with torch.cuda.stream(self._stream):
+                for _ in range(_WARM_UP_RUNS):
+                    work()
+            current.wait_stream(self._stream)
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+                output = work()
+
+        def replay() -> Tensor:
+            graph.replay()
+            return output
+
+        return replay
+
+
+class GraphPool:
+    """Stores and their graphs, which one session after another reuses."""
+
+    def __init__(self, forward: Forward, capturer: Capturer, device: torch.device, dtype: torch.dtype) -> None:
+        self.forward, self.capturer = forward, capturer
+        self._device, self._dtype = device, dtype
+        # Buffers live as long as a graph that reads them.
+        self._inputs: WeakValueDictionary[int, TreeInputs] = WeakValueDictionary()
+        self._free: list[GraphedStore] = []
+        self.num_stores = 0
+
+    @torch.inference_mode()
+    def acquire(self, prefix: KVStore, room: int, rows: Sequence[int]) -> GraphedStore:
+        """A store that holds `prefix` and has room for `room` more tokens, with every graph that the session may need.
+
+        Reuses the free store that lacks the fewest graphs; of several, the smallest. So each store serves the same lane
+        in later races, and no graph is captured in all stores. If every free store is too small, all are dropped with
+        their graphs: longer races would never use them again, and they would fill the device's memory.
+        """
+        rows = sorted(set(rows))
+        longest = prefix.length + room
+        needed = longest + rows[-1]
+        buckets = _buckets(rows, prefix.length, longest)
+        fitting = [pooled for pooled in self._free if pooled.store.capacity >= needed]
+        if fitting:
+            pooled = min(fitting, key=lambda candidate: (len(candidate.missing(buckets)), candidate.store.capacity))
+            self._free.remove(pooled)
+        else:
+            too_small, self._free = self._free, []
+            pooled = GraphedStore(self, KVStore(prefix.num_layers, _round_up(needed)))
+            self.num_stores += 1 - len(too_small)
+        pooled.rows = rows
+        try:
+            pooled.store.restore(prefix)
+            pooled.capture(buckets)
+        except BaseException:
+            self.num_stores -= 1
+            raise
+        return pooled
+
+    def inputs(self, rows: int) -> TreeInputs:
+        """The input buffers that all graphs of `rows` rows share; they are filled right before a replay."""
+        inputs = self._inputs.get(rows)
+        if inputs is None:
+            inputs = self._inputs[rows] = TreeInputs(rows, self._device, self._dtype)
+        return inputs
+
+    def reclaim(self, pooled: GraphedStore) -> None:
+        """Make the store of a finished session free."""
+        self._free.append(pooled)
+
+
+class GraphedStore:
+    """A store and its captured forwards; `rows` are the row counts of its session, in ascending order."""
+
+    def __init__(self, pool: GraphPool, store: KVStore) -> None:
+        self.pool, self.store = pool, store
+        self.rows: Sequence[int] = ()
+        # In the order of use: the graphs of the latest session come last.
+        self._replays: dict[Bucket, tuple[TreeInputs, Callable[[], Tensor]]] = {}
+
+    @property
+    def buckets(self) -> Iterable[Bucket]:
+        """The captured buckets."""
+        return self._replays.keys()
+
+    def missing(self, buckets: Iterable[Bucket]) -> list[Bucket]:
+        """The buckets among `buckets` that are not captured yet."""
+        return [bucket for bucket in buckets if bucket not in self._replays]
+
+    def capture(self, buckets: Sequence[Bucket]) -> None:
+        """Capture the missing ones of `buckets`, the largest first, so that the others reuse its intermediate memory.
+
+        Then drop the oldest other graphs beyond SPARE_ROWS. This comes last: a memory pool that has lost all its graphs
+        cannot be captured into again.
+        """
+        for rows, end in sorted(self.missing(buckets), reverse=True):
+            inputs = self.pool.inputs(rows)
+            inputs.fill(TokenTree.chain(0), self.store.length)
+            self._replays[rows, end] = inputs, self.pool.capturer.capture(self._work(inputs, end))
+        for bucket in buckets:
+            self._replays[bucket] = self._replays.pop(bucket)
+        spare_rows, wanted = SPARE_ROWS, set(buckets)
+        for rows, end in [bucket for bucket in reversed(self._replays) if bucket not in wanted]:
+            spare_rows -= rows
+            if spare_rows < 0:
+                del self._replays[rows, end]
+
+    def _work(self, inputs: TreeInputs, end: int) -> Callable[[], Tensor]:
+        return lambda: self.pool.forward(self.store, inputs, end)
+
+    @torch.inference_mode()
+    def logits(self, tree: TokenTree) -> Tensor | None:
+        """Logits [N, V] by a replay, valid until the next replay; None if the tree fits no bucket of this session.
+
+        Graphs of earlier sessions are not used: a step's time must not depend on what ran before.
+        """
+        index = bisect_left(self.rows, len(tree))
+        if index == len(self.rows):
+            return None
+        rows = self.rows[index]
+        captured = self._replays.get((rows, _round_up(self.store.length + rows)))
+        if captured is None:
+            return None
+        inputs, replay = captured
+        inputs.fill(tree, self.store.length)
+        return replay()[: len(tree)]
+
+    def release(self) -> None:
+        """Return the store to the pool."""
+        self.pool.reclaim(self)
+
+
+def _buckets(rows: Iterable[int], base: int, longest: int) -> list[Bucket]:
+    """The buckets for trees with these row counts after `base` to `longest` committed tokens."""
+    return [
+        (count, end)
+        for count in rows
+        for end in range(_round_up(base + count), _round_up(longest + count) + 1, COLUMN_STEP)
+    ]
+
+
+def _round_up(columns: int) -> int:
+    return -(-columns // COLUMN_STEP) * COLUMN_STEP

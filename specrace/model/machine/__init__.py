@@ -1,0 +1,1 @@
+"""The machine: memory, bandwidth, and which layer lies on which device."""

@@ -1,0 +1,1 @@
+"""From a model's name to its tensors: folders, files, fetching, adapters."""

@@ -1,0 +1,1 @@
+"""The endpoints that programs call, and the routes for logs."""

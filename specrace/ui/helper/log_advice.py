@@ -1,0 +1,158 @@
+"""Recommends a lane and settings for each engine from a visitor's log, with the evidence and what to paste.
+
+This runs in the helper process (`helper_process`), on all processors. Settings are tried by successive halving
+(`specrace.lab.advice.halving`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Generator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from specrace.core.cost_curve import CostCurve
+from specrace.core.errors import InputError
+from specrace.core.processors import processors
+from specrace.lab.advice.advice import profile_file, report, sentences
+from specrace.lab.advice.candidates import candidates, engine_lanes, pools
+from specrace.lab.advice.exports import ENGINES
+from specrace.lab.advice.exports.profile import PROFILE_FILE
+from specrace.lab.advice.exports.simulators import SIMULATORS_FILE, simulators_text
+from specrace.lab.advice.halving import Halving, Round, Tried
+from specrace.lab.advice.presets import GPUS, describe_curve, find_curve
+from specrace.lab.advice.recommend import BATCHES, Recommender
+from specrace.lab.logs.transcripts import Transcript
+from specrace.lab.scoring.sweep import Sweep
+from specrace.ui.helper.log_scores import (
+    MAX_REQUESTS,
+    PROGRESS_PERIOD_S,
+    explain_no_requests,
+    explain_to_visitor,
+    limit_categories,
+    open_log,
+)
+
+# 500 requests take a fifth of this on two processors. If the time runs out, fewer requests are tried, and the answer
+# says so.
+TIME_LIMIT_S = 120.0
+TITLES = {name: engine.title for name, engine in ENGINES.items()}
+OUR_ENGINE = "specrace"
+# Billions of parameters.
+SIZES = (1, 3, 8, 14, 32, 70)
+MEASURED, ASSUMED = "measured", "assumed-gpu"
+CURVES = {ASSUMED: "a GPU (assumed, not measured)", "assumed-cpu": "a CPU (assumed, not measured)"}
+_ROOFLINE = re.compile(rf"({'|'.join(GPUS)})-({'|'.join(map(str, SIZES))})b")
+
+
+def describe_advice(measured: CostCurve | None) -> dict[str, Any]:
+    """The choices: engines, GPUs, model sizes, batch sizes and cost curves, among them this machine's if `measured`."""
+    measured_curve = {} if measured is None else {MEASURED: f"this machine, measured: {describe_curve(measured)}"}
+    return {
+        "engines": list(TITLES.items()),
+        "gpus": list(GPUS),
+        "sizes": SIZES,
+        "curves": [*measured_curve.items(), *CURVES.items()],
+        "batches": BATCHES,
+    }
+
+
+def read_costs(query: Mapping[str, str], measured: CostCurve | None) -> dict[str, Any]:
+    """The cost curve and the batch size that a visitor chose, as JSON values. Raises InputError for a wrong one."""
+    name, batch = query.get("curve", "") or ASSUMED, query.get("batch", "1")
+    is_known = name in CURVES or _ROOFLINE.fullmatch(name) or (name == MEASURED and measured is not None)
+    if not is_known:
+        raise InputError(f"There is no cost curve {name[:40]!r} here; choose one of the page's.")
+    if batch not in map(str, BATCHES):
+        raise InputError(f"The batch size is {batch[:20]!r}; choose from {', '.join(map(str, BATCHES))}.")
+    curve = measured if name == MEASURED and measured is not None else find_curve(name)
+    return {"curve": curve.as_json(), "batch": int(batch)}
+
+
+def advise_log(_: str, log_request: bytes) -> Generator[bytes, None, bytes]:
+    """Yield progress, then return the advice, both as JSON. Raises InputError, without this machine's paths.
+
+    `log_request` has the fields that `score_log` reads, and also a "curve" and a "batch".
+    """
+    settings = json.loads(log_request)
+    with explain_to_visitor(settings):
+        return (yield from _advise(Path(settings["path"]), settings))
+
+
+def _advise(path: Path, settings: Mapping[str, Any]) -> Generator[bytes, None, bytes]:
+    """Yield progress, then return the advice, both as JSON."""
+    began = time.monotonic()
+    # Half of the time is for reading, the other half for trying settings.
+    transcripts, left_out, remarks = yield from _read(path, settings, began + TIME_LIMIT_S / 2)
+    lanes = candidates(name for engine in TITLES for name in engine_lanes(engine))
+    sweep = Sweep.of(lanes, transcripts, CostCurve.from_json(settings["curve"]))
+    halving = Halving(sweep, transcripts, pools(lanes, TITLES), batch=settings["batch"])
+    due = 0.0
+    for status in halving.run(processes=processors(), until=began + TIME_LIMIT_S):
+        if time.monotonic() > due:
+            due = time.monotonic() + PROGRESS_PERIOD_S
+            yield json.dumps({"progress": _round_progress(status)}).encode()
+    if not halving.tried:
+        raise InputError(f"{path.name} is too long to try settings on; use python -m specrace recommend.")
+    advice = {
+        "engines": [_engine_advice(halving, engine, path.name) for engine in TITLES],
+        "requests": len(transcripts),
+        "scored": len(halving.all_finalists().requests),
+        "looping": halving.sweep.num_left_out,
+        "left_out": left_out,
+        "remarks": remarks,
+        "tried": [_tried_row(tried) for tried in halving.tried.values()],
+    }
+    return json.dumps({"advice": advice}, separators=(",", ":")).encode()
+
+
+def _read(
+    path: Path, settings: Mapping[str, Any], deadline: float
+) -> Generator[bytes, None, tuple[list[Transcript], str, list[str]]]:
+    """Yield progress, then return the requests, why others are left out ("" if none are), and remarks on them."""
+    file, _ = open_log(path, settings)
+    limit_category = limit_categories()
+    transcripts: list[Transcript] = []
+    left_out = ""
+    due = 0.0
+    for transcript in file:
+        if len(transcripts) == MAX_REQUESTS or time.monotonic() > deadline:
+            left_out = f"the page takes {len(transcripts):,} of them"
+            break
+        transcripts.append(limit_category(transcript))
+        if time.monotonic() > due:
+            due = time.monotonic() + PROGRESS_PERIOD_S
+            yield json.dumps({"progress": {"requests": len(transcripts)}}).encode()
+    if not transcripts:
+        raise InputError(explain_no_requests(path, file, left_out))
+    return transcripts, left_out, file.remarks.sentences()
+
+
+def _round_progress(status: Round) -> dict[str, int]:
+    return {"settings": status.settings, "requests": status.requests, "done": status.done, "cells": status.cells}
+
+
+def _engine_advice(halving: Halving, engine: str, log_name: str) -> dict[str, Any]:
+    """The advice for one engine, as JSON values."""
+    lanes = () if engine == OUR_ENGINE else engine_lanes(engine)
+    make_recommender = partial(Recommender, curve=halving.curve, names=lanes, batch=halving.batch)
+    recommender = make_recommender(halving.finalists(engine))
+    sample = make_recommender(halving.sample(engine))
+    advice = report(recommender, list(sentences(recommender, describe_curve(halving.curve), sample)), engine)
+    shown_keys = ("recommendation", "groups", "text", "not_tested", "batches")
+    export = dict(advice["exports"][engine])
+    export["files"] = {
+        **export["files"],
+        PROFILE_FILE: json.dumps(profile_file(recommender, log_name), indent=1),
+        SIMULATORS_FILE: simulators_text(advice["simulators"]),
+    }
+    return {"engine": engine, "title": TITLES[engine], "export": export, **{key: advice[key] for key in shown_keys}}
+
+
+def _tried_row(tried: Tried) -> Sequence[Any]:
+    """A tried setting as [lane, options, draft tokens, requests, tokens per step, speedup]."""
+    lane = tried.lane
+    return [lane.name, dict(lane.options), lane.num_draft, tried.requests, tried.tau, tried.speedup]

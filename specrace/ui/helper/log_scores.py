@@ -1,0 +1,355 @@
+"""Scores a visitor's log without a model: every lane's metrics, and the drafts of some requests token by token.
+
+This runs in the helper process (`helper_process`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from specrace.core.errors import InputError, shorten
+from specrace.core.events import Step
+from specrace.lab.advice.forecast import ratio_interval, resamples
+from specrace.lab.logs.files.tables import read_columns
+from specrace.lab.logs.formats.base import Message, Tokens
+from specrace.lab.logs.transcripts import Transcript, TranscriptFile
+from specrace.lab.scoring.acceptance import Acceptance
+from specrace.lab.scoring.score import Scoreboard, ScoredLane
+from specrace.model.chat.tokenizer import ChatTokenizer, load_tokenizer
+from specrace.views.detokenize import Detokenizer
+from specrace.views.frames import REJECTED_SHOWN
+
+MAX_REQUESTS = 2000
+TIME_LIMIT_S = 120.0
+# Categories beyond this number are counted together, as OTHERS.
+MAX_CATEGORIES = 20
+OTHERS = "other categories"
+MAX_NAME = 80
+# Requests whose drafts are kept: the first ones of the log, and each lane's best and worst.
+NUM_FIRST_KEPT = 20
+NUM_EXTREMES_KEPT = 5
+# Beyond this number of requests in memory, those that will not be kept are dropped.
+MAX_HELD = 200
+# Bounds on a kept request: tokens of its output, bytes of its JSON, tokens at the end of its prompt.
+MAX_SHOWN_TOKENS = 2000
+MAX_SHOWN_BYTES = 160_000
+MAX_PROMPT_TOKENS = 400
+PROGRESS_PERIOD_S = 0.2
+
+# A step as the page shows it: how many tokens were accepted and drafted, and the first rejected branch's tokens.
+ShownStep = tuple[int, int, tuple[int, ...]]
+
+
+class _OutOfTimeError(Exception):
+    """The time ran out before a request was scored."""
+
+
+class LogTokenizer:
+    """Turns a log's texts into token ids, and ids back into text. The tokenizer is loaded when it is first needed.
+
+    `source` is the argument of `load_tokenizer`. `decodes_ids`: whether ids in the log are from this tokenizer too.
+    """
+
+    def __init__(self, source: str, *, decodes_ids: bool) -> None:
+        self._source = source
+        self._decodes_ids = decodes_ids
+        # Whether any text was tokenized, and whether a text of the latest request was.
+        self.used = False
+        self._used_for_latest = False
+
+    @cached_property
+    def _tokenizer(self) -> ChatTokenizer:
+        return load_tokenizer(self._source)
+
+    def __call__(self, text: str) -> Sequence[int]:
+        """The ids of a text."""
+        self.used = self._used_for_latest = True
+        return self._tokenizer(text)
+
+    def chat(
+        self,
+        messages: list[Message],
+        answer: Message,
+        tools: list[Any] | None,
+        documents: list[Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> tuple[Sequence[int], Sequence[int], tuple[str, ...]]:
+        """The ids of a chat's prompt and of its answer, and warnings, as from ChatTokenizer.chat."""
+        self.used = self._used_for_latest = True
+        return self._tokenizer.chat(messages, answer, tools, documents, options)
+
+    def fits_latest(self) -> bool:
+        """Whether the tokenizer can decode the latest request's ids. Call this once, after each request."""
+        used, self._used_for_latest = self._used_for_latest, False
+        return used or self._decodes_ids
+
+    def texts(self, ids: Sequence[int], *, fits: bool) -> list[str]:
+        """The text that each of the ids contributes; " #id" for each unless the tokenizer `fits`."""
+        if not fits:
+            return [f" #{token}" for token in ids]
+        detokenizer = Detokenizer(self._tokenizer.decode)
+        parts = detokenizer.feed(ids)
+        return [*parts[:-1], parts[-1] + detokenizer.flush()] if parts else []
+
+    def piece(self, token: int, *, fits: bool) -> str:
+        """The text of an id without its neighbours; " #id" unless the tokenizer `fits`."""
+        return self._piece(token) if fits else f" #{token}"
+
+    @cached_property
+    def _piece(self) -> Any:
+        return cache(lambda token: self._tokenizer.decode([token]))
+
+
+@dataclass(frozen=True)
+class KeptRequest:
+    """A request kept for viewing: the end of its prompt, the first tokens of its output, and each lane's steps.
+
+    `tau`: each lane's tokens per step. `fits`: whether the tokenizer can decode these ids.
+    """
+
+    about: dict[str, Any]
+    tau: list[float]
+    prompt: Tokens
+    output: Tokens
+    lanes: list[list[ShownStep]]
+    fits: bool
+
+    @property
+    def number(self) -> int:
+        """The request's number among the scored requests, counted from 1."""
+        return int(self.about["number"])
+
+    def to_json(self, tokenizer: LogTokenizer) -> dict[str, Any]:
+        """The request as the page shows it. Its output is halved until the JSON fits into MAX_SHOWN_BYTES."""
+        num_tokens = len(self.output)
+        while len(json.dumps(texts := self._texts(tokenizer, num_tokens))) > MAX_SHOWN_BYTES and num_tokens > 1:
+            num_tokens //= 2
+        return {**self.about, "tau": self.tau, **texts}
+
+    def _texts(self, tokenizer: LogTokenizer, num_tokens: int) -> dict[str, Any]:
+        lanes = []
+        for steps in self.lanes:
+            position = 0
+            lane: list[Any] = []
+            for accepted, drafted, rejected in steps:
+                if position >= num_tokens:
+                    break
+                lane.append([accepted, drafted, [tokenizer.piece(token, fits=self.fits) for token in rejected]])
+                position += accepted + 1
+            lanes.append(lane)
+        return {
+            "prompt": "".join(tokenizer.texts(self.prompt, fits=self.fits)),
+            "texts": tokenizer.texts(self.output[:num_tokens], fits=self.fits),
+            "lanes": lanes,
+        }
+
+
+@dataclass
+class _LaneSteps:
+    """A lane's steps on one request with `num_tokens` output tokens.
+
+    `tenths` has three counts for each tenth of the output: steps, steps whose draft was rejected at its first token,
+    and steps without a draft.
+    """
+
+    num_tokens: int
+    position: int = 0
+    tenths: np.ndarray = field(default_factory=lambda: np.zeros((10, 3), int))
+    shown: list[ShownStep] = field(default_factory=list)
+    acceptance: Acceptance = field(default_factory=Acceptance)
+
+    def add(self, step: Step) -> None:
+        self.acceptance.add(step)
+        has_draft = step.tree.num_draft > 0
+        all_rejected = has_draft and not step.accepted
+        self.tenths[10 * self.position // self.num_tokens] += (1, int(all_rejected), int(not has_draft))
+        self.position += len(step.emitted)
+        if len(self.shown) < MAX_SHOWN_TOKENS:
+            branch = step.rejected_branch[:REJECTED_SHOWN]
+            tokens = tuple(step.tree.tokens[node] for node in branch)
+            self.shown.append((step.accepted, step.tree.num_draft, tokens))
+
+
+class LogScores:
+    """The scores of a log so far, and the requests kept for viewing. `deadline` is on the monotonic clock."""
+
+    def __init__(self, lanes: list[ScoredLane], tokenizer: LogTokenizer, deadline: float) -> None:
+        self._tokenizer = tokenizer
+        self._deadline = deadline
+        self.board = Scoreboard(lanes, by_category=True)
+        self._acceptance = {lane.name: Acceptance() for lane in lanes}
+        self._tenths = {lane.name: np.zeros((10, 3), int) for lane in lanes}
+        # For each request, the tokens of its output and then each lane's steps.
+        self._counts: list[tuple[int, ...]] = []
+        self._limit_category = limit_categories()
+        self._held: list[KeptRequest] = []
+
+    def add(self, transcript: Transcript) -> None:
+        """Score a request. If the time runs out before its end, leaves it out and raises _OutOfTimeError."""
+        steps = {name: _LaneSteps(len(transcript.output)) for name in self._acceptance}
+
+        def watch(lane: str, step: Step) -> None:
+            if time.monotonic() > self._deadline:
+                raise _OutOfTimeError
+            steps[lane].add(step)
+
+        transcript = self._limit_category(transcript)
+        looping_before = self.board.looping
+        self.board.add(transcript, watch)
+        for lane, lane_steps in steps.items():
+            self._acceptance[lane].merge(lane_steps.acceptance)
+            self._tenths[lane] += lane_steps.tenths
+        self._counts.append((len(transcript.output), *(lane_steps.acceptance.steps for lane_steps in steps.values())))
+        self._hold(transcript, list(steps.values()), looping=self.board.looping > looping_before)
+
+    def kept(self) -> list[KeptRequest]:
+        """The requests to show: the first ones, and each lane's with the most and the fewest tokens per step."""
+        numbers = {request.number for request in self._held if request.number <= NUM_FIRST_KEPT}
+        for lane in range(len(self._acceptance)):
+            ranked = sorted(self._held, key=partial(_rank, lane))
+            extremes = [*ranked[:NUM_EXTREMES_KEPT], *ranked[-NUM_EXTREMES_KEPT:]]
+            numbers |= {request.number for request in extremes}
+        return [request for request in self._held if request.number in numbers]
+
+    def summary(self) -> dict[str, Any]:
+        """The metrics of all requests so far."""
+        lanes = [
+            {"lane": lane.name, "num_draft": lane.num_draft, "scored": lane.part or "whole"}
+            | self._acceptance[lane.name].summary()
+            | {"tau_low": low, "tau_high": high, "tenths": self._tenths[lane.name].tolist()}
+            for lane, (low, high) in zip(self.board.lanes, self._intervals(), strict=True)
+        ]
+        board = self.board
+        return {"groups": board.groups(), "outputs": board.outputs, "looping": board.looping, "lanes": lanes}
+
+    def _intervals(self) -> list[tuple[float | None, float | None]]:
+        """Each lane's tokens per step as a bootstrap interval over requests; (None, None) if there is only one."""
+        if len(self._counts) < 2:
+            return [(None, None)] * len(self.board.lanes)
+        draws = resamples(len(self._counts), 0)
+        tokens, *steps = np.array(self._counts).T
+        return [ratio_interval(draws, tokens, lane_steps) for lane_steps in steps]
+
+    def _hold(self, transcript: Transcript, steps: list[_LaneSteps], *, looping: bool) -> None:
+        about = {
+            "number": self.board.outputs,
+            "id": transcript.id[:MAX_NAME],
+            "category": transcript.category,
+            "looping": looping,
+            "tokens": len(transcript.output),
+            "prompt_tokens": len(transcript.prompt),
+        }
+        tau = [len(transcript.output) / lane_steps.acceptance.steps for lane_steps in steps]
+        prompt, output = transcript.prompt[-MAX_PROMPT_TOKENS:], transcript.output[:MAX_SHOWN_TOKENS]
+        shown = [lane_steps.shown for lane_steps in steps]
+        self._held.append(KeptRequest(about, tau, prompt, output, shown, self._tokenizer.fits_latest()))
+        if len(self._held) > MAX_HELD:
+            self._held = self.kept()
+
+
+def limit_categories() -> Callable[[Transcript], Transcript]:
+    """A function that shortens a request's category, and replaces it by OTHERS after MAX_CATEGORIES different ones."""
+    names: set[str] = set()
+
+    def limit(transcript: Transcript) -> Transcript:
+        name = shorten(transcript.category, MAX_NAME)
+        if name not in names and len(names) == MAX_CATEGORIES:
+            name = OTHERS
+        else:
+            names.add(name)
+        return replace(transcript, category=name)
+
+    return limit
+
+
+def _rank(lane: int, request: KeptRequest) -> tuple[float, int]:
+    """The key that sorts requests by a lane's tokens per step, and later requests first if these are equal."""
+    return request.tau[lane], -request.number
+
+
+def score_log(_: str, log_request: bytes) -> Generator[bytes, None, bytes]:
+    """Yield progress, then return the scores, both as JSON. Raises InputError, without this machine's paths.
+
+    `log_request` is JSON: the log's "path", the "lanes" and their "options", a table's "columns", the "tokenizer" and
+    the "name" that visitors know it by, whether it "decodes_ids" of the log, and whether requests are "shown" (by
+    default they are).
+    """
+    settings = json.loads(log_request)
+    with explain_to_visitor(settings):
+        return (yield from _score(Path(settings["path"]), settings))
+
+
+@contextmanager
+def explain_to_visitor(settings: Mapping[str, Any]) -> Iterator[None]:
+    """Replace this machine's paths in an InputError by the names that the visitor knows."""
+    folder = Path(settings["path"]).parent
+    try:
+        yield
+    except InputError as error:
+        sentence = str(error).replace(f"{folder}{os.sep}", "")
+        raise InputError(sentence.replace(repr(settings["tokenizer"]), repr(settings["name"]))) from None
+
+
+def open_log(path: Path, settings: Mapping[str, Any]) -> tuple[TranscriptFile, LogTokenizer]:
+    """The log's transcripts, and its tokenizer."""
+    tokenizer = LogTokenizer(settings["tokenizer"], decodes_ids=settings["decodes_ids"])
+    columns = read_columns(settings["columns"]) if settings["columns"] else None
+    return TranscriptFile(path, tokenize=tokenizer, chat=tokenizer.chat, skip_bad=True, columns=columns), tokenizer
+
+
+def _score(path: Path, settings: dict[str, Any]) -> Generator[bytes, None, bytes]:
+    """Yield progress, then return the scores, both as JSON."""
+    file, tokenizer = open_log(path, settings)
+    options = settings.get("options", {})
+    lanes = [ScoredLane.of(name, options.get(name, {})) for name in settings["lanes"]]
+    scores = LogScores(lanes, tokenizer, time.monotonic() + TIME_LIMIT_S)
+    size = path.stat().st_size
+    due = 0.0
+    left_out = ""
+    for transcript in file:
+        if scores.board.outputs == MAX_REQUESTS:
+            left_out = f"the page scores {MAX_REQUESTS:,} requests"
+            break
+        try:
+            scores.add(transcript)
+        except _OutOfTimeError:
+            left_out = f"the page scores for {TIME_LIMIT_S:g} seconds"
+            break
+        if time.monotonic() > due:
+            due = time.monotonic() + PROGRESS_PERIOD_S
+            share = file.bytes_read / size if size else 0.0
+            yield json.dumps({"progress": {"requests": scores.board.outputs, "share": share}}).encode()
+    if not scores.board.outputs:
+        raise InputError(explain_no_requests(path, file, left_out))
+    name, title = file.describe()
+    result = {
+        "format": name,
+        "title": title,
+        "tokenizer": settings["name"] if tokenizer.used else "",
+        "left_out": left_out,
+        "skipped": file.skipped,
+        "skipped_by_reason": file.faults.most_common(),
+        "remarks": file.remarks.sentences(),
+        **scores.summary(),
+        "requests": [request.to_json(tokenizer) for request in scores.kept()] if settings.get("shown", True) else [],
+    }
+    return json.dumps({"scores": result}, separators=(",", ":")).encode()
+
+
+def explain_no_requests(path: Path, file: TranscriptFile, left_out: str) -> str:
+    """Why no request of the log could be used, in a sentence. `left_out` is "" if the log was read to its end."""
+    if left_out:
+        return f"{path.name} begins with a request too long for the page; score it on the command line."
+    reasons = [f"{reason} ({count} lines)" for reason, count in file.faults.most_common(2)]
+    reasons += [f"{reason} ({count} answers)" for reason, count in file.remarks.left_out.most_common(2)]
+    return f"{'; '.join([f'{path.name} holds no request that can be scored', *reasons])}."

@@ -1,0 +1,195 @@
+"""Shares a few helper processes among visitors, so that nobody's files keep everybody else waiting."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from math import inf
+from pathlib import Path
+
+from specrace.core.errors import InputError
+from specrace.ui.helper.process import LIMIT_S, HelperProcess, OnProgress
+from specrace.ui.server.visitors import MAX_VISITORS
+
+MAX_PROCESSES = 3
+# While others wait, a task of a visitor who has more processes than they have is ended after this time.
+TURN_S = 15.0
+# Tasks that run or wait: of one visit, of one visitor, and in all.
+MAX_VISIT_TASKS, MAX_VISITOR_TASKS, MAX_TASKS = 4, 12, 24
+POLL_PERIOD_S = 0.05
+CLOSING = "The server is shutting down."
+TOO_SLOW = "This takes more than {:g} seconds to read, and other visitors wait; give smaller files, or try again later."
+
+
+@dataclass(eq=False)
+class _Turn:
+    """A task that waits or runs."""
+
+    visitor: str
+    visit: str
+    process: HelperProcess = field(default_factory=HelperProcess)
+    began: float = inf
+    is_over: bool = False
+
+
+class HelperPool:
+    """Runs tasks in helper processes: visitors and visits take turns.
+
+    A visitor is a network address (`visitor_key`), which many people may share; a visit is one page or API call. A
+    visitor never has all the processes, and a visit has one at a time. They start when they are needed. `threads` are
+    for callers on an event loop, because `run` blocks.
+    """
+
+    def __init__(self, max_processes: int = MAX_PROCESSES, turn_s: float = TURN_S) -> None:
+        self._max_processes, self._turn_s = max_processes, turn_s
+        self._closing = False
+        self._change = threading.Condition()
+        self._waiting: list[_Turn] = []
+        self._running: list[_Turn] = []
+        self._idle: list[HelperProcess] = []
+        # Who was served, and when: numbers of turns.
+        self._served: OrderedDict[tuple[str, ...], int] = OrderedDict()
+        self._numbers = count(1)
+        self._ended_at = -inf
+        # More threads than tasks, so that a task too many is refused instead of waiting for a thread.
+        self.threads = ThreadPoolExecutor(2 * MAX_TASKS, thread_name_prefix="helper")
+
+    @property
+    def busy(self) -> bool:
+        """Whether a task is running."""
+        return bool(self._running)
+
+    def worked_since(self, moment: float) -> bool:
+        """Whether a task is running, or ended after `moment` on the monotonic clock."""
+        return self.busy or self._ended_at > moment
+
+    def run(
+        self,
+        task: str,
+        name: str,
+        content: bytes | Path,
+        *,
+        visitor: str = "",
+        visit: str = "",
+        limit_s: float = LIMIT_S,
+        stop: Callable[[], bool] = lambda: False,
+        on_progress: OnProgress | None = None,
+    ) -> bytes:
+        """Run a task, and return its result.
+
+        Raises InputError if the task raises one, takes too much time or memory, is stopped, or if too many are waiting.
+        """
+        with self._turn(_Turn(visitor, visit), stop) as turn:
+            try:
+                return turn.process.run(
+                    task, name, content, limit_s=limit_s, stop=lambda: stop() or turn.is_over, on_progress=on_progress
+                )
+            except InputError:
+                if turn.is_over and not stop():
+                    raise InputError(CLOSING if self._closing else TOO_SLOW.format(self._turn_s)) from None
+                raise
+
+    def close(self) -> None:
+        """End all tasks and processes, and accept no more."""
+        with self._change:
+            self._closing = True
+            for turn in self._running:
+                turn.is_over = True
+            while self._idle:
+                self._idle.pop().close()
+            self._change.notify_all()
+
+    @contextmanager
+    def _turn(self, turn: _Turn, stop: Callable[[], bool]) -> Iterator[_Turn]:
+        """Wait for a turn, which lasts as long as the `with` block."""
+        with self._change:
+            self._check_waiting(turn)
+            self._waiting.append(turn)
+            try:
+                while True:
+                    if self._closing or stop():
+                        raise InputError(CLOSING if self._closing else "Stopped.")
+                    if self._next() is turn:
+                        break
+                    self._end_longest(turn)
+                    self._change.wait(POLL_PERIOD_S)
+                self._begin(turn)
+            finally:
+                self._waiting.remove(turn)
+                self._change.notify_all()
+        try:
+            yield turn
+        finally:
+            with self._change:
+                self._running.remove(turn)
+                self._ended_at = time.monotonic()
+                # One process is kept: to start one takes a second.
+                if self._idle or self._closing:
+                    turn.process.close()
+                else:
+                    self._idle.append(turn.process)
+                self._change.notify_all()
+
+    def _check_waiting(self, turn: _Turn) -> None:
+        """Raise InputError if too many tasks run or wait."""
+        turns = [*self._running, *self._waiting]
+        num_visitor = sum(other.visitor == turn.visitor for other in turns)
+        num_visit = sum(other.visitor == turn.visitor and other.visit == turn.visit for other in turns)
+        if num_visit >= MAX_VISIT_TASKS or num_visitor >= MAX_VISITOR_TASKS:
+            raise InputError("The server is still reading your other files; try again in a minute.")
+        if len(turns) >= MAX_TASKS:
+            raise InputError("The server is reading other visitors' files; try again in a minute.")
+
+    def _next(self) -> _Turn | None:
+        """The task that may run now, if any.
+
+        It is of the visitor with the fewest processes; among several, of the one whose last turn is longest ago; then
+        of the visit whose last turn is longest ago; then the first that came.
+        """
+        if self._closing or len(self._running) >= self._max_processes:
+            return None
+        processes = self._count_processes()
+        visits = {(turn.visitor, turn.visit) for turn in self._running}
+        able = [
+            turn
+            for turn in self._waiting
+            if processes[turn.visitor] < self._max_processes - 1 and (turn.visitor, turn.visit) not in visits
+        ]
+
+        def rank(turn: _Turn) -> tuple[int, int, int]:
+            last, last_of_visit = self._served.get((turn.visitor,), 0), self._served.get((turn.visitor, turn.visit), 0)
+            return processes[turn.visitor], last, last_of_visit
+
+        return min(able, key=rank, default=None)
+
+    def _begin(self, turn: _Turn) -> None:
+        if self._idle:
+            turn.process = self._idle.pop()
+        turn.began = time.monotonic()
+        self._running.append(turn)
+        number = next(self._numbers)
+        for key in ((turn.visitor,), (turn.visitor, turn.visit)):
+            self._served[key] = number
+            self._served.move_to_end(key)
+        while len(self._served) > MAX_VISITORS:
+            self._served.popitem(last=False)
+
+    def _end_longest(self, waiting: _Turn) -> None:
+        """If all processes are taken, end the longest task of a visitor who has more of them than the waiting one."""
+        if len(self._running) < self._max_processes or any(turn.is_over for turn in self._running):
+            return
+        processes = self._count_processes()
+        late = time.monotonic() - self._turn_s
+        fair = processes[waiting.visitor]
+        slow = [turn for turn in self._running if turn.began <= late and processes[turn.visitor] > fair]
+        if slow:
+            min(slow, key=lambda turn: turn.began).is_over = True
+
+    def _count_processes(self) -> Counter[str]:
+        return Counter(turn.visitor for turn in self._running)

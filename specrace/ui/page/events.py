@@ -1,0 +1,146 @@
+"""What the page's events do on the server: they start and stop races, and describe what the next race runs on."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import gradio as gr
+
+from specrace.core.errors import InputError
+from specrace.core.events import Repeated
+from specrace.engine.repeats import RepeatUntilNarrow
+from specrace.ui.helper import uploads
+from specrace.ui.page import settings_panel
+from specrace.ui.races import race_request
+from specrace.ui.races.model_choices import ModelChoices
+from specrace.ui.races.tasks import race_task
+from specrace.ui.races.worker import Worker
+from specrace.ui.server.visitors import Visitors, address_of
+
+NUM_EXAMPLES = 4
+# While the page shows a race, the server repeats it until its speedups are stable or one of these limits is reached.
+REPEAT_S, REPEAT_RUNS = 20.0, 12
+
+
+class PageEvents:
+    """The handlers of a live page's events. Gradio's session hash identifies a visit."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        workbenches: uploads.VisitWorkbenches,
+        models: ModelChoices,
+        visitors: Visitors,
+        examples: Sequence[str],
+    ) -> None:
+        self.worker = worker
+        self.models = models
+        self.examples = examples
+        self._workbenches = workbenches
+        self._visitors = visitors
+
+    def start(
+        self, question: Any, files: list[dict[str, Any]] | None, model: Any, dtype: Any, request: gr.Request,
+        lanes: Any, *values: Any,
+    ) -> str:  # fmt: skip
+        """Put the requested race in line. Returns JSON with the key by which the page can watch it."""
+        settings = dict(zip(race_request.OFFERED, values, strict=False))
+        options = settings_panel.read_options(values[len(settings) :])
+        with self.worker.telemetry.refusals():
+            race = race_request.parse_request(question, lanes, settings, options, model, dtype)
+            self.models.check(race.model, race.dtype)
+            self._visitors.count_race(address_of(request), race.spec.max_new_tokens)
+        visit = _visit(request)
+        until_stable = RepeatUntilNarrow(REPEAT_S, REPEAT_RUNS)
+
+        def repeat(repeated: Repeated) -> bool:
+            return not self.worker.has_waiting_jobs and until_stable(repeated)
+
+        # Reading documents may take a minute, in which the visitor may stop the race.
+        with self.worker.starting(visit) as starting:
+            try:
+                upload = self._read(visit, files, request)
+            except InputError as error:
+                # The stage shows the error: the race must not run on the server's documents instead.
+                job = self.worker.refuse(visit, error)
+            else:
+                task = race_task(race, self._workbenches, self.models, visit, upload, repeat)
+                job = self.worker.submit(visit, task)
+            if starting.stopped:
+                job.stop()
+        self.worker.offer(job)
+        return json.dumps({"race": job.number, "kind": "watch", "key": job.key, "server": self.worker.name})
+
+    def _read(self, visit: str, files: list[dict[str, Any]] | None, request: gr.Request) -> uploads.Upload | None:
+        """Read the visit's files. Raises InputError."""
+        address = address_of(request)
+        return self._workbenches.read(visit, self._visitors.uploaded_paths(address, files), address)
+
+    def stop(self, request: gr.Request) -> None:
+        """Stop the visit's races."""
+        self.worker.stop(_visit(request))
+
+    def leave(self, request: gr.Request) -> None:
+        """Stop the visit's races, and forget its documents."""
+        self.worker.stop(_visit(request))
+        self._workbenches.forget(_visit(request))
+
+    def describe_choice(
+        self, files: list[dict[str, Any]] | None, model: Any, dtype: Any, request: gr.Request
+    ) -> list[Any]:
+        """The status line and the example buttons after the visitor has changed the files or the model."""
+        problem = ""
+        try:
+            upload = self._read(_visit(request), files, request)
+            problem = " ".join(upload.skipped) if upload else ""
+        except InputError as error:
+            upload, problem = None, str(error)
+        if problem:
+            gr.Warning(html.escape(f"Left out: {problem}", quote=False))
+        examples = shown_examples(upload.examples if upload else self.examples)
+        buttons = [gr.Button(text, visible=bool(text)) for text in examples]
+        num_passages = self._workbenches.num_passages(_visit(request)) if upload else None
+        return [self._status(num_passages, str(model or ""), str(dtype or "")), *buttons]
+
+    async def first_status(self, request: gr.Request) -> tuple[str, Any]:
+        """The status line before a model is chosen, and the timer, which stops once the server's model is loaded."""
+        # Checked before the status is read, so that the timer stops only after the last status was shown.
+        clock = gr.Timer(active=False) if self.worker.settled else gr.skip()
+        return self._status(self._workbenches.num_passages(_visit(request))), clock
+
+    def _status(self, num_passages: int | None, model: str = "", dtype: str = "") -> str:
+        """The status line's JSON: what is being loaded, or what the next race runs on.
+
+        `num_passages` is the number of the visitor's own passages, if there are any.
+        """
+        workbench, text = self.worker.workbench, self.worker.status
+        if workbench is None:
+            if self.worker.failure:
+                return json.dumps({"state": "failed", "text": text})
+            return json.dumps({"state": "loading", "text": f"{text} …"})
+        if num_passages is not None or model or dtype:
+            text = self.models.describe_ready(workbench, model, dtype, num_passages)
+        return json.dumps({"state": "ready", "text": text})
+
+
+def read_link(request: gr.Request) -> list[Any]:
+    """The values that the page's address sets, in the order of `race_request.LINK`, then a note if it is invalid."""
+    skip = gr.skip()
+    try:
+        values = race_request.read_link(dict(request.query_params))
+    except InputError as error:
+        note = {"race": 0, "kind": "note", "phase": "failed", "message": str(error)}
+        return [*(skip for _ in race_request.LINK), json.dumps(note)]
+    return [*(values.get(name, skip) for name in race_request.LINK.values()), skip]
+
+
+def shown_examples(examples: Sequence[str]) -> list[str]:
+    """The texts of the NUM_EXAMPLES example buttons; "" for a button that is not needed."""
+    return [*examples, *[""] * NUM_EXAMPLES][:NUM_EXAMPLES]
+
+
+def _visit(request: gr.Request) -> str:
+    return request.session_hash or ""

@@ -1,0 +1,223 @@
+"""Replaces parts of Gradio's page: errors do not log what a visitor sent, and uploads have limits."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+import gradio as gr
+from fastapi.exceptions import RequestValidationError
+from gradio.exceptions import ComponentProcessingError
+from gradio.route_utils import FnIndexInferError
+from gradio.utils import get_upload_folder
+from gradio_client import utils as gradio_client
+from pydantic import ValidationError
+from starlette.datastructures import FormData, UploadFile
+from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from specrace.core.errors import InputError, shorten
+from specrace.ui.helper.process import OUR_FAULT
+from specrace.ui.limits import MAX_UPLOAD_FILES
+from specrace.ui.server.guard import API, READER, UPLOAD
+from specrace.ui.server.stored_body import NO_ROOM
+from specrace.ui.server.telemetry import Telemetry
+from specrace.ui.server.visitors import NOT_UPLOADED, TooManyError, Visitors, address_of
+
+CALL_PATHS = tuple(f"{API}/{name}" for name in ("call/", "queue/join", "run/", "api/"))
+WHERE_LISTED = f"GET {API}/info lists endpoints and parameters."
+
+log = logging.getLogger(__name__)
+
+
+class Refusal(gr.Error):
+    """An error whose text is the bare sentence; Gradio's own class would quote it."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(sentence, print_exception=False)
+
+    def __str__(self) -> str:
+        return str(self.message)
+
+
+class Page(gr.Blocks):
+    """Gradio's page, except that it never logs a component's error (which quotes the input) and never fetches a URL.
+
+    On a Space it does not request a header and fonts from Hugging Face.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.space_id = None
+
+    async def process_api(self, block_fn: Any, inputs: list[Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Handle an event. Raises gr.Error with a sentence for the visitor."""
+        if isinstance(request := kwargs.get("request"), Request):
+            # A tool's call has no Gradio session, so the key of its reader takes the place of the session hash.
+            kwargs["request"] = gr.Request(request, session_hash=request.scope.get(READER))
+        try:
+            gradio_client.traverse(inputs, _check_file, _is_file)
+            if block_fn.fn is None:
+                raise InputError(
+                    "This event belongs to the page; programs call race, retrieve, score or recommend "
+                    "(GET /gradio_api/info)."
+                )
+            if len(inputs) < len(block_fn.inputs):
+                raise InputError(
+                    f"This endpoint takes {len(block_fn.inputs)} values and got {len(inputs)}; {WHERE_LISTED}"
+                )
+            return dict(await super().process_api(block_fn, inputs, *args, **kwargs))
+        except InputError as error:
+            # The page shows errors as HTML, so a visitor's text in them is escaped; programs get plain text.
+            sentence = str(error) if block_fn.api_visibility == "public" else html.escape(str(error), quote=False)
+            raise Refusal(sentence) from None
+        except (ComponentProcessingError, ValidationError):
+            raise Refusal("A value has a type that this event does not take.") from None
+        except gr.Error as error:
+            error.print_exception = False
+            raise
+        except Exception:
+            log.exception("an event failed")
+            raise Refusal(OUR_FAULT) from None
+
+
+class CatchErrors:
+    """ASGI middleware that answers with a sentence when a request makes Gradio's code fail."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        held: list[Message] = []
+        body_sent = False
+
+        async def hold_start(message: Message) -> None:
+            nonlocal body_sent
+            # Gradio looks for an event only after it has sent the start of its answer.
+            if not body_sent and message["type"] == "http.response.start":
+                held.append(message)
+                return
+            body_sent = True
+            while held:
+                await send(held.pop())
+            await send(message)
+
+        try:
+            await self._app(scope, receive, hold_start)
+        except Exception as error:
+            status, sentence = _explain(scope["path"], error)
+            if status == 500:
+                log.exception("a request failed")
+            if not body_sent:
+                await JSONResponse({"error": sentence}, status)(scope, receive, send)
+
+
+def _explain(path: str, error: Exception) -> tuple[int, str]:
+    """The status and the sentence for a request that made Gradio fail; 500 if it is not the request's fault."""
+    if isinstance(error.__cause__, HTTPException) and error.__cause__.status_code == 404:
+        return 404, "There is no such event, or its answer has been read."
+    if isinstance(error, KeyError | FnIndexInferError) and path.startswith(CALL_PATHS):
+        return 400, f"There is no endpoint of this name; {WHERE_LISTED}"
+    if isinstance(error, TypeError) and str(error).startswith(("Parameter `", "No value provided")):
+        return 400, f"{shorten(str(error).partition('. ')[0])}; {WHERE_LISTED}"
+    return 500, OUR_FAULT
+
+
+async def explain_bad_body(_: Request, error: Exception) -> Response:
+    """Say what is wrong with a request's body. FastAPI's answer would repeat the body, and fail if it contains NaN."""
+    assert isinstance(error, RequestValidationError)
+    problem = error.errors()[0]
+    field = ".".join(str(part) for part in problem["loc"])
+    return JSONResponse({"error": f"{shorten(field, 80)} cannot be used: {shorten(problem['msg'])}."}, 422)
+
+
+def upload_routes(page: gr.Blocks, visitors: Visitors, telemetry: Telemetry) -> list[Route]:
+    """Routes that receive documents. Gradio's routes, which they replace, accept any number of files of any kind."""
+
+    async def receive(request: Request) -> Response:
+        address = address_of(request)
+        try:
+            visitors.count_upload_request(address)
+            form = await DiskForm.read(request)
+            try:
+                files = _documents(form)
+                visitors.count_upload(address, len(files))
+                paths = [await anyio.to_thread.run_sync(_save, name, file.file) for name, file in files]
+            finally:
+                await form.close()
+        except HTTPException as error:
+            return PlainTextResponse(error.detail, error.status_code)
+        except MultiPartException as error:
+            return PlainTextResponse(error.message, 400)
+        except ClientDisconnect:
+            return PlainTextResponse("The rest of the request did not arrive.", 400)
+        except InputError as error:
+            return PlainTextResponse(str(error), 429 if isinstance(error, TooManyError) else 400)
+        except OSError:
+            log.exception("an upload was not stored")
+            return PlainTextResponse(NO_ROOM, 507)
+        # Gradio deletes the files in this set after a while.
+        page.upload_file_set.update(paths)
+        visitors.remember_files(address, paths)
+        telemetry.uploaded(len(paths))
+        return JSONResponse(paths)
+
+    async def progress(_: Request) -> Response:
+        """Report completion: `receive` answers only once the files are stored."""
+        return PlainTextResponse('data: {"msg": "done"}\n\n', media_type="text/event-stream")
+
+    return [Route(UPLOAD, receive, methods=["POST"]), Route(f"{API}/upload_progress", progress)]
+
+
+class DiskForm(MultiPartParser):
+    """Reads a form's files onto the disk; Starlette's own parser keeps up to 1 MB of each in memory."""
+
+    spool_max_size = 1
+
+    @classmethod
+    async def read(cls, request: Request) -> FormData:
+        """The files of a request. Raises MultiPartException."""
+        if not request.headers.get("content-type", "").startswith("multipart/form-data"):
+            raise MultiPartException("Send the files as multipart/form-data.")
+        return await cls(request.headers, request.stream(), max_files=MAX_UPLOAD_FILES, max_fields=0).parse()
+
+
+def _documents(form: FormData) -> list[tuple[str, UploadFile]]:
+    """The files in a form, each with a name that is safe on disk. Their content is checked later."""
+    files = [file for file in form.getlist("files") if isinstance(file, UploadFile)]
+    names = [gradio_client.strip_invalid_filename_characters(Path(file.filename or "").name) for file in files]
+    return [(name if name.strip(". ") else "unnamed", file) for name, file in zip(names, files, strict=True)]
+
+
+def _save(name: str, file: Any) -> str:
+    """Store an open file in a folder that is named after its content, and return its path."""
+    folder = Path(get_upload_folder(), hashlib.file_digest(file, "sha256").hexdigest())
+    folder.mkdir(exist_ok=True, parents=True)
+    file.seek(0)
+    with (folder / name).open("wb") as stored:
+        shutil.copyfileobj(file, stored)
+    return str((folder / name).resolve())
+
+
+def _is_file(value: Any) -> bool:
+    # Gradio's own check raises an error unless both values are strings.
+    return isinstance(value, dict) and "path" in value and "meta" in value
+
+
+def _check_file(file: dict[str, Any]) -> dict[str, Any]:
+    # Without this, Gradio would download a URL, and read any file of the server, because the page is mounted and not
+    # launched.
+    is_valid = isinstance(file["path"], str) and isinstance(file["meta"], dict)
+    if not is_valid or not Path(file["path"]).resolve().is_relative_to(Path(get_upload_folder()).resolve()):
+        raise InputError(NOT_UPLOADED)
+    return file

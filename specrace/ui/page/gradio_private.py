@@ -1,0 +1,173 @@
+"""All uses of Gradio's internals on the server: its queue's period, its HTML, sign-ins, tools.
+
+The page's scripts use Gradio's DOM only through static/lib/gradio.js.
+"""
+
+from __future__ import annotations
+
+import copy
+import hmac
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gradio as gr
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from specrace.ui.server.guard import API
+from specrace.ui.server.proxy_path import describe_link
+from specrace.ui.server.visitors import LOGINS_PER_MINUTE, Visitors
+
+QUEUE_PERIOD_S = 0.04
+# By default Gradio keeps 10,000 sessions, each with a copy of the page's configuration (0.2 MB). If a dropped session
+# is used again, Gradio creates a new one.
+MAX_SESSIONS = 100
+SIGN_OUT_PAGE = (
+    '<!doctype html><html lang="en"><title>specrace</title><form method="post"><button>Sign out</button></form></html>'
+)
+SIGN_OUT_POLICY = "default-src 'none'; form-action 'self'; frame-ancestors 'none'"
+# Paths that the page requests before the visitor has signed in.
+OPEN_PATHS = tuple(f"{API}/{name}" for name in ("login_check", "app_id", "startup-events", "user"))
+
+
+def limit_overhead(page: gr.Blocks) -> None:
+    """Make Gradio check its queue less often and keep fewer sessions.
+
+    By default it checks a thousand times a second for events and a hundred times for progress, which slows down a race
+    in the same process, and every API call leaves a session behind.
+    """
+    page._queue.sleep_when_free = QUEUE_PERIOD_S
+    page._queue.progress_update_sleep_when_free = QUEUE_PERIOD_S
+    page.state_session_capacity = MAX_SESSIONS
+
+
+def serve_tools(page: gr.Blocks, types: Mapping[str, Any]) -> None:
+    """Make a page's MCP tools call its endpoints in this process and answer in JSON.
+
+    `types` maps a parameter's name to its schema. By default Gradio calls its own server over HTTP. It would then
+    upload any file of this machine that a caller names, and all callers would seem to be this machine. MCP's resources
+    and prompts always use HTTP, so they are refused.
+    """
+    server: Any = page.mcp_server_obj
+    if server is None:
+        raise RuntimeError(page.mcp_error)
+    find_queued = server.get_block_fn_from_endpoint_name
+
+    def find_unqueued(name: str) -> Any:
+        function = copy.copy(find_queued(name))
+        function.queue = False
+        return function
+
+    def refuse() -> None:
+        raise ValueError("This server has tools only.")
+
+    def as_text(data: Any, _: str) -> list[Any]:
+        return [server.types.TextContent(type="text", text=json.dumps(value, ensure_ascii=False)) for value in data]
+
+    server.get_block_fn_from_endpoint_name = find_unqueued
+    server._get_or_create_client = refuse
+    server.postprocess_output_data = as_text
+    for endpoint in server.api_info["named_endpoints"].values():
+        for parameter in endpoint["parameters"]:
+            schema = types.get(parameter["parameter_name"], parameter["type"])
+            # A tool's help is in its description instead.
+            parameter["type"] = {name: value for name, value in schema.items() if name != "additional_description"}
+
+
+class EarlyHead:
+    """ASGI middleware that inserts HTML at the start of the page's head, and describes the page for links to it.
+
+    Script modules run in the order of the HTML, and Gradio's option `head` would put ours after Gradio's own.
+    """
+
+    def __init__(self, app: ASGIApp, html: str, root_path: str = "") -> None:
+        self._app, self._root_path = app, root_path
+        self._head = f"<head>{html}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        is_page = scope["type"] == "http" and scope["method"] == "GET" and scope["path"] == "/"
+        await self._app(scope, receive, self._with_head(scope, send) if is_page else send)
+
+    def _with_head(self, scope: Scope, send: Send) -> Send:
+        """`send` that inserts the HTML. Headers are held until the page arrives, which Gradio sends in one piece."""
+        start: Message = {}
+
+        async def insert(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                start.update(message)
+                return
+            if start:
+                body = message.get("body", b"").replace(b"<head>", self._head, 1)
+                body = describe_link(body, scope, self._root_path)
+                MutableHeaders(scope=start)["content-length"] = str(len(body))
+                await send({**start})
+                start.clear()
+                message = {**message, "body": body}
+            await send(message)
+
+        return insert
+
+
+def password_check(auth: str | None) -> Callable[[str, str], bool] | None:
+    """The function with which Gradio checks a sign-in; None if none is needed. `auth` is USER:PASSWORD."""
+    if auth is None:
+        return None
+
+    def check(user: str, password: str) -> bool:
+        # Compared as one string, so that the time does not reveal whether the user's name was right.
+        return hmac.compare_digest(f"{user}:{password}".encode(), auth.encode())
+
+    return check
+
+
+class SignedIn:
+    """ASGI middleware: with --auth, only signed-in users may use the API. Gradio itself guards only some routes."""
+
+    def __init__(self, app: ASGIApp, visitors: Visitors) -> None:
+        self._app, self._visitors = app, visitors
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        app: ASGIApp = self._app
+        if scope["type"] == "http" and scope["path"].rstrip("/") == "/logout":
+            app = _sign_out(Request(scope))
+        elif scope["type"] == "http" and scope["app"].auth is not None:
+            app = self._refusal(Request(scope)) or app
+        await app(scope, receive, send)
+
+    def _refusal(self, request: Request) -> PlainTextResponse | None:
+        """The response that refuses a request; None if the request is allowed."""
+        path = request.url.path.rstrip("/")
+        if path == "/login" and not self._visitors.count_login(request.client.host if request.client else None):
+            return PlainTextResponse(f"More than {LOGINS_PER_MINUTE} attempts within a minute; try later.", 429)
+        # Opening a poll (/audience) needs a sign-in. Voting (/audience/CODE) does not: the code lets phones in.
+        is_guarded = (path.startswith(API) and not path.startswith(OPEN_PATHS)) or path == "/audience"
+        return PlainTextResponse("Sign in first.", 401) if is_guarded and not _has_signed_in(request) else None
+
+
+def _has_signed_in(request: Request) -> bool:
+    return any(token in request.app.tokens for token in _tokens(request).values())
+
+
+def _tokens(request: Request) -> dict[str, str | None]:
+    """The names of Gradio's cookies, with the visitor's tokens."""
+    names = [f"access-token-{kind}{request.app.cookie_id}" for kind in ("", "unsecure-")]
+    return {name: request.cookies.get(name) for name in names}
+
+
+def _sign_out(request: Request) -> Response:
+    """Sign this browser out on a POST, which another site's page cannot send (`Guard`); a GET asks for the POST.
+
+    Gradio's route, which this replaces, signs out all of a user's browsers on a GET.
+    """
+    if request.method != "POST":
+        return HTMLResponse(SIGN_OUT_PAGE, headers={"Content-Security-Policy": SIGN_OUT_POLICY})
+    response = HTMLResponse("<!doctype html><p>Signed out.</p>")
+    for name, token in _tokens(request).items():
+        request.app.tokens.pop(token, None)
+        response.delete_cookie(name)
+    return response

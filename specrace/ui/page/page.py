@@ -1,0 +1,316 @@
+"""Builds the page: components, their events, and the options with which it is mounted in the server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+from fastapi.exceptions import RequestValidationError
+from starlette.middleware import Middleware
+from starlette.routing import Route
+
+from specrace.core.cost_curve import CostCurve
+from specrace.core.settings import MAX_QUESTION_CHARACTERS
+from specrace.drafters import METHODS
+from specrace.engine.spec import DEFAULT_LANES
+from specrace.ui.api.endpoints import Endpoints
+from specrace.ui.api.log_routes import log_routes
+from specrace.ui.helper import uploads
+from specrace.ui.helper.gallery import Answer, Gallery
+from specrace.ui.helper.pool import HelperPool
+from specrace.ui.limits import MAX_UPLOAD_BYTES, MAX_UPLOAD_FILES
+from specrace.ui.page import fetch_line, settings_panel
+from specrace.ui.page.audience import Audience, audience_routes
+from specrace.ui.page.events import PageEvents, read_link, shown_examples
+from specrace.ui.page.gradio_page import CatchErrors, Page, explain_bad_body, upload_routes
+from specrace.ui.page.gradio_private import EarlyHead, SignedIn, limit_overhead
+from specrace.ui.races import race_request
+from specrace.ui.races.model_choices import ModelChoices
+from specrace.ui.races.stream import recording_route, watch_route
+from specrace.ui.races.worker import SCORING_TURN_S, Worker
+from specrace.ui.server.guard import PagePolicy, WholeBody
+from specrace.ui.server.proxy_path import picture_route
+from specrace.ui.server.scripts import STATIC, serve_scripts
+from specrace.ui.server.telemetry import Telemetry
+from specrace.ui.server.visitors import Visitors, visitor_key
+from specrace.views.colours import hue_number, hue_style
+
+# The order matters: of two rules with equal selectors, the later one wins.
+STYLES = (
+    "page.css",
+    "stage/stage.css",
+    "inspector/inspector.css",
+    "shows/show.css",
+    "stage/present.css",
+    "phone.css",
+    "logs/logs.css",
+    "logs/advice.css",
+)
+STATUS_PERIOD_S = 0.5
+# JavaScript for Gradio's hooks, which calls functions of main.js.
+DRAW_STAGE = "specrace.drawStage({ element, props, server, watch })"
+DRAW_STATUS = "specrace.drawStatus({ element, props, watch })"
+TOGGLE_SETTINGS = "() => specrace.toggleSettings()"
+FOLLOW_LINK = "(failed) => specrace.followLink(failed)"
+QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+# Without Gradio's preprocessing, which would copy each upload to a temporary file.
+UNLIMITED: dict[str, Any] = {**QUIET, "concurrency_limit": None, "preprocess": False}
+TAGLINE = "Draft-and-verify decoders, raced on your documents"
+
+
+@dataclass(frozen=True)
+class Components:
+    """The components of a live page that its events read and set."""
+
+    question: gr.Textbox
+    race: gr.Button
+    stop: gr.Button
+    settings: gr.Button
+    panel: settings_panel.Panel
+    examples: list[gr.Button]
+    status: gr.HTML
+    fetching: tuple[gr.HTML, gr.Button]
+    stage: gr.HTML
+
+
+def build_page(
+    worker: Worker,
+    examples: Sequence[str],
+    gallery: Gallery | None = None,
+    models: ModelChoices | None = None,
+    visitors: Visitors | None = None,
+    opening_preset: settings_panel.Preset | None = None,
+) -> gr.Blocks:
+    """Build the page that races on `worker`, which may still be loading its model.
+
+    `examples` are questions to try, `gallery` has recorded races to watch, and `models` those that may be chosen.
+    """
+    models, visitors = models or ModelChoices(), visitors or Visitors()
+
+    def read(files: bytes, address: str | None, visit: str) -> bytes:
+        return worker.helper.run("uploads", "", files, visitor=visitor_key(address), visit=visit)
+
+    workbenches = uploads.VisitWorkbenches(read)
+    events = PageEvents(worker, workbenches, models, visitors, examples)
+    with Page(title="specrace", fill_width=True, delete_cache=(600, 3600), analytics_enabled=False) as page:
+        question, race, stop, settings = _top_bar()
+        panel = settings_panel.build_panel(list(models.offered), models.dtypes, visitors.limits, opening_preset)
+        with gr.Row(elem_id="second-row"):
+            example_buttons = _examples(examples)
+            gr.HTML(_read("menu.html"), elem_id="menu")
+            status = gr.HTML(html_template=_read("stage/status.html"), js_on_load=DRAW_STATUS, elem_id="status-host")
+            fetching = fetch_line.build_line()
+        stage = _stage(gallery or Gallery(), takes_files=visitors.limits.uploads)
+        parts = Components(question, race, stop, settings, panel, example_buttons, status, fetching, stage)
+        _connect_start(page, parts, events)
+        # Gradio must not cancel the race's event: the last frame, with the results so far, has yet to arrive.
+        stop.click(events.stop, None, None, queue=False, **QUIET)
+        settings.click(None, None, None, js=TOGGLE_SETTINGS, **QUIET)
+        _connect_address(page, parts, settings_panel.opening_values(opening_preset, visitors.limits.race_tokens))
+        _connect_status(page, parts, events)
+        page.unload(events.leave)
+        Endpoints(worker, workbenches, models, visitors).add_to(page)
+    page.queue(max_size=visitors.limits.queue, api_open=False)
+    limit_overhead(page)
+    return page
+
+
+def _connect_start(page: gr.Blocks, parts: Components, events: PageEvents) -> None:
+    """Let the race button, the question's Enter, the examples and a fetched model's button start a race."""
+    inputs = [parts.question, *parts.panel.inputs]
+    gr.on([parts.race.click, parts.question.submit], events.start, inputs, parts.stage, **UNLIMITED)
+    for button in parts.examples:
+        copied = button.click(None, button, parts.question, js="(example) => [example]", **QUIET)
+        copied.then(events.start, inputs, parts.stage, **UNLIMITED)
+    fetcher = events.worker.fetcher
+    if fetcher is not None:
+        fetch_line.show_progress(page, fetcher, events.models, [*parts.fetching, parts.panel.model])
+        choose = fetch_line.choose_fetched(fetcher, next(iter(events.examples), ""))
+        outputs = [parts.question, parts.panel.model, *parts.fetching]
+        chosen = parts.fetching[1].click(choose, parts.question, outputs, queue=False, **QUIET)
+        chosen.then(events.start, inputs, parts.stage, **UNLIMITED)
+
+
+def _connect_address(page: gr.Blocks, parts: Components, opening: Mapping[str, Any]) -> None:
+    """Read settings from the page's address when the page loads, and write changed settings to the address.
+
+    The address leaves out the values in `opening`, with which the page opens by default.
+    """
+    linked = [parts.question, *parts.panel.common]
+    loaded = page.load(read_link, None, [*linked, parts.stage], queue=False, **QUIET)
+    loaded.success(None, parts.stage, None, js=FOLLOW_LINK, **QUIET)
+    defaults = {parameter: opening.get(name, "") for parameter, name in race_request.LINK.items()}
+    update = f"(...values) => specrace.updateAddress({json.dumps(defaults)}, values)"
+    changes = [component.change for component in linked]  # type: ignore[attr-defined]
+    gr.on(changes, None, linked, None, js=update, queue=False, **QUIET)
+
+
+def _connect_status(page: gr.Blocks, parts: Components, events: PageEvents) -> None:
+    """Ask for the status until the model is loaded, and again when the visitor's files or choice of model change."""
+    clock = gr.Timer(STATUS_PERIOD_S)
+    # Without the queue, in which every visitor would occupy a slot until the model is loaded.
+    gr.on([page.load, clock.tick], events.first_status, None, [parts.status, clock], queue=False, **QUIET)
+    chosen = [parts.panel.files, parts.panel.model, parts.panel.dtype]
+    changes = [component.change for component in chosen]  # type: ignore[attr-defined]
+    gr.on(changes, events.describe_choice, chosen, [parts.status, *parts.examples], **UNLIMITED)
+
+
+def build_replay(gallery: Gallery, visitors: Visitors) -> gr.Blocks:
+    """A page without a model, which plays the first race of the gallery and can open other recordings."""
+    with Page(title="specrace", fill_width=True, analytics_enabled=False) as page:
+        with gr.Row(elem_id="top-bar"):
+            gr.HTML(f"<h1>specrace</h1><p>{TAGLINE}</p>", elem_id="brand")
+            gr.HTML(_read("menu.html"), elem_id="menu")
+        _stage(gallery, takes_files=visitors.limits.uploads, only_replay=True)
+    return page
+
+
+def page_style() -> str:
+    """The page's style element. Gradio's own css option would rewrite selectors and drop container queries."""
+    files = "".join(map(_read, STYLES))
+    return f"<style>{files}{hue_style('#stage-host')}{settings_panel.lane_style()}</style>"
+
+
+def mount_options(
+    page: gr.Blocks,
+    visitors: Visitors,
+    audience: Audience,
+    telemetry: Telemetry,
+    worker: Worker | None = None,
+    models: ModelChoices | None = None,
+    *,
+    mcp: bool = False,
+    root_path: str = "",
+    frame_ancestors: Sequence[str] = (),
+) -> dict[str, Any]:
+    """The arguments of `mount_gradio_app` for `page`. Without a `worker` the page shows recorded races only.
+
+    The tokenizers of `models` are offered for visitors' logs. The proxy serves the page below `root_path`, and pages of
+    the sites `frame_ancestors` may show it in a frame.
+    """
+    scripts, head, phone = serve_scripts()
+    routes = [
+        *upload_routes(page, visitors, telemetry),
+        scripts,
+        *_worker_routes(worker, models or ModelChoices(), visitors),
+        *audience_routes(audience, phone),
+        picture_route(),
+    ]
+    return {
+        "root_path": root_path or None,
+        "theme": _theme(),
+        "head": page_style() + audience.meta_tag(),
+        "footer_links": ["api"],
+        "run_history": False,
+        # Gradio rejects a whole upload above this size. The page never sends so much (limitUploads in gradio.js).
+        "max_file_size": MAX_UPLOAD_FILES * MAX_UPLOAD_BYTES,
+        "pwa": False,
+        # A Space would turn this on, and a second server, of Node, would have to start before this one answers.
+        "ssr_mode": False,
+        "enable_monitoring": False,
+        "mcp_server": mcp,
+        "show_error": False,
+        "app_kwargs": {
+            "routes": routes,
+            "exception_handlers": {RequestValidationError: explain_bad_body},
+            "middleware": _middleware(visitors, head, root_path, frame_ancestors),
+        },
+    }
+
+
+def _middleware(visitors: Visitors, head: str, root_path: str, frame_ancestors: Sequence[str]) -> list[Middleware]:
+    """What every request to the page passes through, the outermost first."""
+    return [
+        Middleware(SignedIn, visitors=visitors),
+        Middleware(WholeBody),
+        Middleware(PagePolicy, ancestors=frame_ancestors),
+        Middleware(EarlyHead, html=head, root_path=root_path),
+        Middleware(CatchErrors),
+    ]
+
+
+def _theme() -> gr.themes.Base:
+    # The theme's own semi-bold font file has no lower-case letters; these two weights are complete.
+    sans = gr.themes.LocalFont("Source Sans Pro", weights=(400, 700))
+    mono = gr.themes.LocalFont("IBM Plex Mono", weights=(400, 700))
+    return gr.themes.Default(
+        primary_hue="slate",
+        neutral_hue="slate",
+        font=[sans, "system-ui", "sans-serif"],
+        font_mono=[mono, "monospace"],
+    )
+
+
+def _worker_routes(worker: Worker | None, models: ModelChoices, visitors: Visitors) -> list[Route]:
+    """Routes for recordings, logs and, with a worker, live races."""
+
+    def measured_curve() -> CostCurve | None:
+        return worker.workbench.curve if worker and worker.workbench else None
+
+    helper, scorer = (worker.helper, worker.scorer) if worker else (HelperPool(), HelperPool(2, SCORING_TURN_S))
+    routes = [recording_route(helper, visitors), *log_routes(scorer, models, visitors, measured_curve)]
+    if worker:
+        routes.append(watch_route(worker))
+    return routes
+
+
+def _top_bar() -> tuple[gr.Textbox, gr.Button, gr.Button, gr.Button]:
+    with gr.Row(elem_id="top-bar"):
+        gr.HTML(f"<h1>specrace</h1><p>{TAGLINE}</p>", elem_id="brand")
+        question = gr.Textbox(
+            label="Question",
+            placeholder="Ask about the documents, then race",
+            show_label=False,
+            container=False,
+            lines=1,
+            max_lines=1,
+            elem_id="question",
+            max_length=MAX_QUESTION_CHARACTERS,
+        )
+        race = gr.Button("Race", variant="primary", elem_id="race")
+        stop = gr.Button("Stop", variant="secondary", elem_id="stop")
+        settings = gr.Button("Lanes and settings", variant="secondary", elem_id="settings-button")
+    return question, race, stop, settings
+
+
+def _examples(examples: Sequence[str]) -> list[gr.Button]:
+    with gr.Row(elem_id="examples"):
+        gr.HTML("<span>Try</span>", elem_id="examples-label")
+        return [
+            gr.Button(text, visible=bool(text), size="sm", elem_classes="example") for text in shown_examples(examples)
+        ]
+
+
+def _stage(gallery: Gallery, *, takes_files: bool, only_replay: bool = False) -> gr.HTML:
+    return gr.HTML(
+        html_template=_read("stage/stage.html"),
+        js_on_load=DRAW_STAGE,
+        elem_id="stage-host",
+        methods=[_describe_method(index) for index in range(len(METHODS))],
+        lanes=list(DEFAULT_LANES),
+        gallery=gallery.cards,
+        only_replay=only_replay,
+        takes_files=takes_files,
+        server_functions=[_player(gallery)],
+    )
+
+
+def _player(gallery: Gallery) -> Callable[[Any], Answer]:
+    # Gradio sets an attribute on functions that the page may call, which fails for a bound method.
+    def play_recorded(name: Any) -> Answer:
+        return gallery.play_recorded(name)
+
+    return play_recorded
+
+
+def _describe_method(index: int) -> dict[str, Any]:
+    """What the stage knows about a method before a race. The method's index in the registry determines its colour."""
+    method = list(METHODS.values())[index]
+    return {"lane": method.name, "title": method.title, "summary": method.summary, "hue": hue_number(index)}
+
+
+def _read(name: str) -> str:
+    return (STATIC / name).read_text(encoding="utf-8")

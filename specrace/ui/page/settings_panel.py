@@ -1,0 +1,258 @@
+"""The panel "Lanes and settings": components for settings and for lanes' options, and presets that fill them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import gradio as gr
+
+from specrace.core.settings import MAX_PAGE_LANES, SETTINGS, Setting
+from specrace.drafters import native_methods
+from specrace.drafters.base import Bounds, Method, Option
+from specrace.engine.spec import DEFAULT_LANES
+from specrace.ui.limits import MAX_UPLOAD_FILES
+from specrace.ui.races import race_request
+from specrace.ui.server.visitors import VisitorLimits
+
+# The names of the components in `Panel.common`, in its order.
+COMMON = ("lanes", *race_request.OFFERED)
+DEFAULTS: dict[str, Any] = {"lanes": list(DEFAULT_LANES)} | {
+    name: "auto" if SETTINGS[name].default is None else SETTINGS[name].default for name in race_request.OFFERED
+}
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Settings that one press applies: the values of COMMON, and lanes' options, that differ from the defaults."""
+
+    name: str
+    help: str
+    common: dict[str, Any]
+    options: dict[str, dict[str, Any]]
+
+
+PRESETS = (
+    Preset("Stage", "Five lanes that differ in kind, for showing how it works.", {}, {}),
+    Preset(
+        "Fast",
+        "The lanes that copy, and a short answer.",
+        {"lanes": ["vanilla", "prompt-lookup", "trie", "suffix"], "max_new_tokens": 80},
+        {},
+    ),
+    Preset(
+        "Paper",
+        "Settings from the n-gram trie paper: a static trie of depth 13, prefix 3, against lookahead with 5, 15, 15.",
+        # Draft tokens stay on auto: one number for all lanes would be too small for lookahead, whose tree has 119.
+        {"lanes": ["vanilla", "lookahead", "trie"]},
+        {"trie": {"n": 13, "prefix": 3, "static": True}, "lookahead": {"n": 5, "window": 15, "guesses": 15}},
+    ),
+)
+
+
+def opening_values(preset: Preset | None, max_tokens: int) -> dict[str, Any]:
+    """The common settings, by name, on a page that opens with `preset`, or with the defaults if it is None."""
+    return dict(zip(COMMON, preset_values(preset or Preset("", "", {}, {}), max_tokens), strict=False))
+
+
+def recommended_preset(settings: Mapping[str, Any]) -> Preset:
+    """The preset for the content of a settings file (`exports.specrace.read_settings`)."""
+    options = dict(settings)
+    name, num_draft = options.pop("method"), options.pop("num_draft")
+    return Preset("Recommended", "", {"lanes": ["vanilla", name], "num_draft": str(num_draft)}, {name: options})
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The panel's components: `common` in the order of COMMON, `options` by (lane, option)."""
+
+    common: list[gr.components.Component]
+    files: gr.File
+    model: gr.Dropdown
+    dtype: gr.Dropdown
+    options: dict[tuple[str, str], gr.components.Component]
+
+    @property
+    def inputs(self) -> list[gr.components.Component]:
+        """All components, in the order in which `PageEvents.start` expects their values."""
+        return [self.files, self.model, self.dtype, *self.common, *self.options.values()]
+
+
+def build_panel(
+    models: Sequence[str],
+    dtypes: Sequence[str],
+    limits: VisitorLimits | None = None,
+    opening_preset: Preset | None = None,
+) -> Panel:
+    """Build the panel, with choices of `models` and `dtypes`, filled by `opening_preset` if there is one."""
+    limits = limits or VisitorLimits()
+    max_tokens = limits.race_tokens
+    quiet: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "queue": False}
+    with gr.Column(elem_id="settings"):
+        with gr.Row(elem_id="presets"):
+            gr.HTML("<span>Presets</span>", elem_id="presets-label")
+            buttons = [gr.Button(preset.name, size="sm", elem_id=f"preset-{preset.name.lower()}") for preset in PRESETS]
+            helps = [f"<span><b>{preset.name}</b> {preset.help}</span>" for preset in PRESETS]
+            gr.HTML("".join(helps), elem_id="presets-help")
+        lanes = _lanes_field()
+        with gr.Row():
+            with gr.Column(scale=2):
+                common = _common_fields(max_tokens)
+                with gr.Row():
+                    model, dtype = _model_fields(models, dtypes)
+            files = _files_field(limits.uploads)
+        with gr.Accordion("Options of the lanes", open=False, elem_id="lane-options"):
+            options = _option_fields()
+    panel = Panel([lanes, *common], files, model, dtype, options)
+    lanes.input(None, lanes, lanes, js=f"(names) => [specrace.limitLanes(names, {MAX_PAGE_LANES})]", **quiet)
+    lanes.change(None, lanes, None, js="(names) => specrace.showLanes(names)", **quiet)
+    filled = [*panel.common, *options.values()]
+    if opening_preset is not None:
+        for component, value in zip(filled, preset_values(opening_preset, max_tokens), strict=True):
+            component.value = value
+    for button, preset in zip(buttons, PRESETS, strict=True):
+        button.click(partial(preset_values, preset, max_tokens), None, filled, **quiet)
+    return panel
+
+
+def lane_style() -> str:
+    """CSS that hides the options of lanes that are not ticked."""
+    rule = '#settings:not([data-lanes~="{0}"]) #options-{0} {{ display: none; }}\n'
+    return "".join(rule.format(lane) for lane in native_methods())
+
+
+def preset_values(preset: Preset, max_tokens: int = 512) -> list[Any]:
+    """A preset's values of the common settings, then of every lane's options. Options it does not name get defaults."""
+    common = DEFAULTS | preset.common
+    common["max_new_tokens"] = min(common["max_new_tokens"], max_tokens)
+    values = [common[name] for name in COMMON]
+    for lane, method in native_methods().items():
+        options = preset.options.get(lane, {})
+        for option in method.options:
+            values.append(_field_value(options[option.name]) if option.name in options else _default_value(option))
+    return values
+
+
+def read_options(values: Sequence[Any]) -> dict[str, dict[str, Any]]:
+    """Read lanes' options from the components' values. Leaves out empty fields and boxes at their defaults."""
+    options: dict[str, dict[str, Any]] = {}
+    pairs = [(lane, option) for lane, method in native_methods().items() for option in method.options]
+    for (lane, option), value in zip(pairs, values, strict=True):
+        is_empty = value is None or not str(value).strip()
+        is_default_box = isinstance(value, bool) and value == option.default
+        if not is_empty and not is_default_box:
+            options.setdefault(lane, {})[option.name] = value
+    return options
+
+
+def _lanes_field() -> gr.CheckboxGroup:
+    return gr.CheckboxGroup(
+        [(method.title, name) for name, method in native_methods().items()],
+        value=DEFAULTS["lanes"],
+        label="Lanes",
+        info="Choose up to six. Vanilla always runs: it is the baseline.",
+        elem_id="lanes",
+    )
+
+
+def _common_fields(max_tokens: int) -> list[gr.components.Component]:
+    """One component for each setting of a race, in two rows."""
+    settings = []
+    for name in race_request.OFFERED:
+        setting = SETTINGS[name]
+        settings.append(replace(setting, shared_high=max_tokens) if name == "max_new_tokens" else setting)
+    middle = (len(settings) + 1) // 2
+    components: list[gr.components.Component] = []
+    for row in (settings[:middle], settings[middle:]):
+        with gr.Row():
+            components += map(_setting_field, row)
+    return components
+
+
+def _setting_field(setting: Setting) -> gr.components.Component:
+    """Radio buttons for choices, a text field if "auto" is allowed, a number field for a long range, else a slider."""
+    low, high = setting.bounds(shared=True)
+    texts: dict[str, Any] = {"label": setting.label, "info": setting.help}
+    if setting.choices:
+        return gr.Radio([(choice.capitalize(), choice) for choice in setting.choices], value=setting.default, **texts)
+    if setting.default is None:
+        return gr.Textbox("auto", max_lines=1, **texts)
+    if high - low > 1e6:
+        return gr.Number(setting.default, precision=0, minimum=low, **texts)
+    return gr.Slider(low, high, min(setting.default, high), step=setting.step, **texts)
+
+
+def _model_fields(models: Sequence[str], dtypes: Sequence[str]) -> tuple[gr.Dropdown, gr.Dropdown]:
+    model = gr.Dropdown(
+        model_choices(models),
+        value="",
+        label="Model",
+        info="The models that this server offers. The first race with one loads it.",
+    )
+    precisions = [("server default", ""), *((name, name) for name in dtypes)]
+    info = "Same text as vanilla in float32 and int8. In 16 bits near ties may flip, except with SmolLM2 on a CPU."
+    return model, gr.Dropdown(precisions, value="", label="Dtype", info=info)
+
+
+def model_choices(models: Sequence[str]) -> list[tuple[str, str]]:
+    """The choices of the model field: the server's default model, then the models on offer."""
+    return [("server default", ""), *((name, name) for name in models)]
+
+
+def _files_field(visible: bool) -> gr.File:
+    return gr.File(
+        # Any type is accepted here: if the field refused one file, Gradio would drop all of them.
+        file_count="multiple",
+        label=f"Your own documents: txt, md, html, pdf, docx, … up to {MAX_UPLOAD_FILES} files, 2 MB",
+        height=200,
+        visible=visible,
+        elem_id="files",
+    )
+
+
+def _option_fields() -> dict[tuple[str, str], gr.components.Component]:
+    """One component for each option, grouped by lane. The page shows only the groups of ticked lanes."""
+    components: dict[tuple[str, str], gr.components.Component] = {}
+    for lane, method in native_methods().items():
+        if not method.options:
+            continue
+        with gr.Column(elem_id=f"options-{lane}", elem_classes="lane-group"):
+            gr.HTML(f"<h3>{method.title}</h3>", elem_classes="lane-title")
+            with gr.Row():
+                for option in method.options:
+                    components[lane, option.name] = _option_field(method, option)
+    return components
+
+
+def _option_field(method: Method, option: Option) -> gr.components.Component:
+    label = option.name.replace("_", " ")
+    if not isinstance(option.bounds, Bounds):
+        return gr.Checkbox(bool(option.default), label=label, info=_sentence(option.bounds.help), min_width=200)
+    low, high = option.bounds.low, option.bounds.high
+    gpu_default = method.accelerator.get(option.name)
+    on_gpu = f", on a GPU {gpu_default}" if gpu_default is not None and gpu_default != option.default else ""
+    # Not gr.Number, which shows an empty field as 0.
+    return gr.Textbox(
+        label=label,
+        placeholder=str(option.default),
+        info=f"{_sentence(option.bounds.help)} {low} to {high}; empty is {option.default}{on_gpu}.",
+        max_lines=1,
+        max_length=race_request.MAX_WORD,
+        min_width=200,
+    )
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _field_value(value: Any) -> Any:
+    """The value that an option's field shows: a bool for a checkbox, else text."""
+    return value if isinstance(value, bool) else str(value)
+
+
+def _default_value(option: Option) -> Any:
+    """The value of an option's field that leaves the option at its default: an empty text, or the box's default."""
+    return "" if isinstance(option.bounds, Bounds) else bool(option.default)

@@ -1,0 +1,185 @@
+"""Streams a race to its page as the parts of its reel (`specrace.views.reel`), in batches at a steady rate.
+
+Messages are server-sent events on a separate route. Sent as values of a Gradio component, they would cost the server
+and the browser about ten times as much, and slow down a race on the same machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from functools import partial
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from specrace.core.errors import InputError
+from specrace.core.events import Finished, Started
+from specrace.ui.helper.pool import CLOSING, HelperPool
+from specrace.ui.races.job import Job
+from specrace.ui.races.worker import Worker
+from specrace.ui.server.guard import RECORDING
+from specrace.ui.server.stored_body import stored_body
+from specrace.ui.server.visitors import TooManyError, Visitors, address_of, visitor_key
+from specrace.views.frames import report
+
+PERIOD_S = 1 / 18
+# Steps are held back this long: a race that ends sooner is sent whole, so its page knows its length from the start.
+HOLD_S = 1.0
+DISCONNECT_PERIOD_S = 0.25
+
+
+class RaceStream(StreamingResponse):
+    """A response with a job's messages as server-sent events. If the connection closes, the race is stopped."""
+
+    def __init__(self, worker: Worker, job: Job) -> None:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(self._events(worker, job), headers=headers, media_type="text/event-stream")
+        self._job = job
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send messages until the race is over or the visitor leaves."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._job.leave()
+
+    async def _events(self, worker: Worker, job: Job) -> AsyncGenerator[str]:
+        async with aclosing(messages(worker, job)) as stream:
+            async for message in stream:
+                yield f"data: {message}\n\n"
+        yield "event: end\ndata:\n\n"
+
+
+def watch_route(worker: Worker) -> Route:
+    """The route that streams the race which was offered under a key."""
+
+    async def watch(request: Request) -> Response:
+        job = worker.claim(request.path_params["key"])
+        return Response(status_code=404) if job is None else RaceStream(worker, job)
+
+    # Under Gradio's own prefix, which proxies pass on.
+    return Route("/gradio_api/race/{key}", watch)
+
+
+def recording_route(helper: HelperPool, visitors: Visitors) -> Route:
+    """The route to which a page POSTs a visitor's own recording.
+
+    It answers with the reel as JSON, or with a sentence and status 400.
+    """
+
+    async def post(request: Request) -> Response:
+        name = request.query_params.get("name", "")
+        try:
+            visitors.count_recording(address_of(request))
+            async with stored_body(request, name) as path:
+                # Not parsed: decoding and encoding the reel here would delay a race.
+                return Response(await read(request, name, path), media_type="application/json")
+        except HTTPException as refusal:
+            return PlainTextResponse(refusal.detail, refusal.status_code)
+        except InputError as error:
+            return PlainTextResponse(str(error), 429 if isinstance(error, TooManyError) else 400)
+
+    async def read(request: Request, name: str, path: Path) -> bytes:
+        page_left = threading.Event()
+        visitor, visit = visitor_key(address_of(request)), path.parent.name
+        run = partial(helper.run, "recording", name, path, stop=page_left.is_set, visitor=visitor, visit=visit)
+        reading = asyncio.get_running_loop().run_in_executor(helper.threads, run)
+        try:
+            while not (await asyncio.wait({reading}, timeout=DISCONNECT_PERIOD_S))[0]:
+                if await request.is_disconnected():
+                    page_left.set()
+            return reading.result()
+        finally:
+            page_left.set()
+
+    return Route(RECORDING, post, methods=["POST"])
+
+
+async def messages(worker: Worker, job: Job) -> AsyncGenerator[str]:
+    """Yield a job as JSON messages, from its wait in line to its end. Closing the generator stops the race.
+
+    {"race", "kind": "note", "message", "phase"} says why the race has not started, or why it did not finish.
+    {"race", "kind", "parts"} has parts of the reel, all of one kind: "head", "step", "end" or "again".
+    """
+    last_note, held_until = "", inf
+    due = time.monotonic()
+    try:
+        while True:
+            done = job.done
+            if held_until == inf and job.parts:
+                held_until = time.monotonic() + HOLD_S
+            for message in take_messages(job, held=not done and time.monotonic() < held_until):
+                yield message
+            if held_until == inf and not done and (text := describe_wait(worker, job)) != last_note:
+                last_note = text
+                yield note(job, "waiting", text)
+            if done or worker.closing:
+                break
+            due = max(due + PERIOD_S, time.monotonic())
+            await asyncio.sleep(due - time.monotonic())
+        if worker.closing:
+            yield note(job, "failed", CLOSING)
+        elif job.error or not job.finished:
+            yield note(job, "failed" if job.error else "stopped", job.error or "Stopped.")
+    finally:
+        job.leave()
+
+
+def take_messages(job: Job, *, held: bool) -> Iterator[str]:
+    """Remove the parts that have arrived from the job, and yield a message for each run of parts of one kind.
+
+    If `held`, steps and the parts after them stay in the job until the race has finished.
+    """
+    while job.parts:
+        kind = job.parts[0][0]
+        if kind == "step" and held and not job.finished:
+            return
+        parts = []
+        while job.parts and job.parts[0][0] == kind:
+            parts.append(job.parts.popleft()[1])
+        yield f'{{"race":{job.number},"kind":"{kind}","parts":[{",".join(parts)}]}}'
+
+
+async def race_report(job: Job) -> dict[str, Any]:
+    """Wait for a race, and return its report. Cancelling this stops the race. Raises InputError if it did not run."""
+    await wait_until_done(job)
+    if not job.events or not isinstance(finished := job.events[-1], Finished):
+        raise InputError(job.error or "The race was stopped before it began.")
+    started = job.events[0]
+    assert isinstance(started, Started), "the first event of a race"
+    return report(started, finished)
+
+
+async def wait_until_done(job: Job) -> None:
+    """Wait for a job to end. Cancelling this stops it."""
+    try:
+        while not job.done:
+            await asyncio.sleep(PERIOD_S)
+    finally:
+        job.leave()
+
+
+def describe_wait(worker: Worker, job: Job) -> str:
+    """Why a race has not started yet, in a sentence."""
+    if not worker.settled:
+        return f"{worker.status} … The race starts when the model is ready."
+    ahead = worker.num_ahead(job)
+    if ahead:
+        return "You're next." if ahead == 1 else f"{ahead} races are before yours."
+    return job.message or "Reading the documents and the question …"
+
+
+def note(job: Job, phase: str, message: str) -> str:
+    """The JSON of a note: a sentence for the page."""
+    return json.dumps({"race": job.number, "kind": "note", "phase": phase, "message": message})

@@ -1,0 +1,53 @@
+"""What the worker runs for a visitor: a race or a retrieval, on the server's documents or the visitor's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from specrace.core.events import Event, Repeated
+from specrace.ui.helper import uploads
+from specrace.ui.races import race_request
+from specrace.ui.races.job import RunRace
+from specrace.ui.races.model_choices import ModelChoices
+
+if TYPE_CHECKING:
+    from specrace.retrieval.retriever import Hit
+    from specrace.workbench import Workbench
+
+
+def race_task(
+    request: race_request.RaceRequest,
+    workbenches: uploads.VisitWorkbenches,
+    models: ModelChoices,
+    visit: str,
+    upload: uploads.Upload | None = None,
+    again: Callable[[Repeated], bool] = lambda _: False,
+) -> RunRace:
+    """A task that runs the requested race; `again` decides after each run whether another run follows."""
+
+    def run(workbench: Workbench, stop: Callable[[], bool]) -> Iterator[Event | str]:
+        visit_workbench = yield from workbenches.open(visit, workbench, upload)
+        if request.model:
+            yield f"Loading {request.model} …"
+        chosen = models.choose(workbench, visit_workbench, request.model, request.dtype)
+        yield from chosen.ask(request.question, request.spec, top=request.passages, stop=stop, again=again)
+
+    return run
+
+
+def retrieval_task(
+    question: str,
+    passages: int | None,
+    workbenches: uploads.VisitWorkbenches,
+    visit: str,
+    upload: uploads.Upload | None,
+    hits: list[Hit],
+) -> RunRace:
+    """A task that retrieves passages for a question, and appends them to `hits`."""
+
+    def run(workbench: Workbench, _: Callable[[], bool]) -> Iterator[Event | str]:
+        visit_workbench = yield from workbenches.open(visit, workbench, upload)
+        hits.extend(visit_workbench.retrieve(question, passages))
+
+    return run

@@ -1,0 +1,1 @@
+"""The HTTP server: who may send what, how much, and what is logged."""

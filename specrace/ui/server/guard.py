@@ -1,0 +1,327 @@
+"""Middleware between the network and the page: it checks requests, limits their bodies, and adds security headers."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import ipaddress
+import math
+import os
+import re
+import secrets
+import socket
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
+from starlette.exceptions import HTTPException
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from specrace.ui.limits import MAX_LOG_BYTES, MAX_UPLOAD_BYTES, MAX_UPLOAD_FILES
+from specrace.ui.server.visitors import TooManyError, Visitors
+from specrace.views import recording_check
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+API = "/gradio_api"
+UPLOAD = f"{API}/upload"
+RECORDING = f"{API}/recording"
+LOGS = f"{API}/logs"
+ADVICE = f"{API}/advice"
+MCP = f"{API}/mcp"
+# The key in an ASGI scope under which the request's reader is stored (see `reader_of`).
+READER = "specrace.reader"
+# Maximum number of bytes in a request's body, unless MAX_BODIES has another one for its path.
+MAX_BODY = 256_000
+MAX_BODIES = {
+    UPLOAD: MAX_UPLOAD_FILES * MAX_UPLOAD_BYTES,
+    RECORDING: recording_check.PAGE.size,
+    LOGS: MAX_LOG_BYTES,
+    ADVICE: MAX_LOG_BYTES,
+}
+# Maximum number of bytes in a request's path: Gradio looks for a file of this name, and systems refuse longer names.
+MAX_PATH = 255
+# Up to this number of bytes a body is small, and any number of them may be on their way. Seconds in which one arrives.
+SMALL_BODY = 64_000
+SMALL_BODY_LIMIT_S, BODY_LIMIT_S = 20.0, 120.0
+NO_FILES = "This server takes no files."
+FOREIGN = (
+    "Another site's page sent this request; open this server's own page, "
+    "or name the proxy in front of it with --allowed-hosts."
+)
+# Gradio's routes that nothing on the page needs.
+CLOSED = (
+    "/monitoring",
+    *(f"{API}/{name}" for name in ("process_recording", "proxy=", "vibe", "dev/", "deep_link", "file", "run-history")),
+)
+# MCP's older transports, which keep a connection open.
+CLOSED_MCP = (f"{MCP}/sse", f"{MCP}/messages")
+# The site that shows a Space's page in a frame.
+EMBEDDER = "https://huggingface.co"
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+}
+# Gradio compiles the page's templates and scripts ('unsafe-eval'), and sets inline styles as it draws.
+PAGE_POLICY = (
+    "default-src 'none'; script-src 'self' 'unsafe-eval' {hashes}; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; manifest-src 'self'; "
+    "base-uri 'self'; form-action 'self'; frame-ancestors {ancestors}"
+)
+INLINE_SCRIPT = re.compile(rb"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", re.DOTALL)
+
+
+class Hosts:
+    """The host names that the server answers to.
+
+    A request with another name comes from a foreign page whose name was pointed at this address (DNS rebinding). This
+    attack needs a name, so a server on all interfaces answers to any IP address. `allowed` are the --allowed-hosts.
+    """
+
+    def __init__(self, bound: Sequence[str] = (), allowed: Sequence[str] = ()) -> None:
+        names = [*LOOPBACK, *bound]
+        self._on_all_interfaces = any(_is_address(host) and ipaddress.ip_address(host).is_unspecified for host in bound)
+        if self._on_all_interfaces:
+            names += [socket.gethostname(), f"{socket.gethostname()}.local"]
+        if space := os.environ.get("SPACE_HOST"):
+            names += space.split(",")
+        self.allowed = {name.lower() for name in allowed}
+        self._names = {name.lower() for name in names} | self.allowed
+
+    def __contains__(self, host: str) -> bool:
+        """Whether a Host header names this server."""
+        name = _name(host)
+        return bool(name) and (name in self._names or (self._on_all_interfaces and _is_address(name)))
+
+
+class Guard:
+    """The outermost ASGI middleware: it refuses foreign hosts and pages and large bodies, and adds security headers."""
+
+    def __init__(self, app: ASGIApp, hosts: Hosts, visitors: Visitors, *, mcp: bool = False) -> None:
+        self._app, self._hosts, self._visitors = app, hosts, visitors
+        self._closed = (*CLOSED, *(CLOSED_MCP if mcp else (MCP,)))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        scope = {**scope, "headers": self._believed(scope["headers"])}
+        headers, send = Headers(scope=scope), _with_headers(send)
+        try:
+            self._check(scope, headers)
+            limit = MAX_BODIES.get(scope["path"].rstrip("/"), MAX_BODY)
+            length = int(headers.get("content-length", 0 if "transfer-encoding" not in headers else limit))
+            if length > limit:
+                raise _too_large(limit)
+        except HTTPException as refusal:
+            await _refuse(refusal)(scope, receive, send)
+            return
+        with ExitStack() as stack:
+            body = Body(receive, limit, SMALL_BODY_LIMIT_S if length <= SMALL_BODY else BODY_LIMIT_S)
+            if length > SMALL_BODY:
+                client = scope.get("client")
+                try:
+                    body.on_end = stack.enter_context(self._visitors.sending(client[0] if client else None))
+                except TooManyError as error:
+                    await PlainTextResponse(str(error), 429)(scope, receive, send)
+                    return
+            reader = scope[READER] = reader_of(scope)
+            if reader:
+                stack.enter_context(self._visitors.reading(reader))
+            await self._app(scope, body.receive, send)
+
+    def _believed(self, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        """The headers, without those in which a visitor could name another address for the page.
+
+        Proxies often pass on the visitor's own X-Forwarded-Host. X-Gradio-Server is between Gradio's own servers.
+        """
+
+        def is_believed(name: bytes, value: bytes) -> bool:
+            if name == b"x-forwarded-host":
+                return all(host.strip() in self._hosts for host in value.decode("latin-1").split(","))
+            return name != b"x-gradio-server"
+
+        return [(name, value) for name, value in headers if is_believed(name, value)]
+
+    def _check(self, scope: Scope, headers: Headers) -> None:
+        """Raise HTTPException for a request that is refused."""
+        host = headers.get("host", "")
+        if host not in self._hosts:
+            raise HTTPException(400, "This server does not answer to this host name; --allowed-hosts adds names.")
+        if len(scope["path"].encode()) > MAX_PATH:
+            raise HTTPException(414, "The address is too long.")
+        if scope["path"].startswith(self._closed):
+            raise HTTPException(404, "There is nothing here.")
+        # A GET of LOGS is allowed without uploads too: it lists the choices for scoring a log.
+        is_read = scope["method"] in ("GET", "HEAD")
+        if scope["path"].rstrip("/") in MAX_BODIES and not is_read and not self._visitors.limits.uploads:
+            raise HTTPException(403, NO_FILES)
+        if self._is_foreign(scope["method"], headers):
+            raise HTTPException(403, FOREIGN)
+
+    def _is_foreign(self, method: str, headers: Headers) -> bool:
+        """Whether another site's page sent the request. Following a link to this server is not counted.
+
+        Programs send neither Origin nor Sec-Fetch-Site, and are never foreign.
+        """
+        if origin := headers.get("origin"):
+            site = urlsplit(origin).netloc.lower()
+            return site != headers["host"].lower() and _name(site) not in self._hosts.allowed
+        if headers.get("sec-fetch-site", "none") in ("same-origin", "none"):
+            return False
+        return method not in ("GET", "HEAD") or headers.get("sec-fetch-mode") != "navigate"
+
+
+class Body:
+    """A request's body while it arrives. `on_end` is called when it has arrived."""
+
+    def __init__(self, receive: Receive, limit: int, limit_s: float) -> None:
+        self._receive, self._limit = receive, limit
+        self._length, self._deadline = 0, time.monotonic() + limit_s
+        self.on_end: Callable[[], None] = lambda: None
+
+    async def receive(self) -> Message:
+        """The next message. Raises HTTPException if the body is larger than `limit`, or not there after `limit_s`."""
+        try:
+            message = await asyncio.wait_for(self._receive(), self._deadline - time.monotonic())
+        except TimeoutError:
+            raise HTTPException(408, "The rest of the request did not arrive.") from None
+        self._length += len(message.get("body", b""))
+        if self._length > self._limit:
+            raise _too_large(self._limit)
+        if not message.get("more_body", False):
+            self._deadline = math.inf
+            self.on_end()
+        return message
+
+
+class WholeBody:
+    """ASGI middleware that reads a body whole, unless its route stores it on the disk (MAX_BODIES).
+
+    It comes after the check of the sign-in, because bodies are in memory from here on.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] == "http" and scope["path"].rstrip("/") not in MAX_BODIES:
+            try:
+                receive = await self._read(receive)
+            except HTTPException as refusal:
+                await _refuse(refusal)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    async def _read(self, receive: Receive) -> Receive:
+        """Read the body. Returns a `receive` that gives it in one message, then waits for the visitor to leave."""
+        chunks: list[bytes] = []
+        more = True
+        while more:
+            message = await receive()
+            chunks.append(message.get("body", b""))
+            more = message.get("more_body", False)
+        unread: list[Message] = [{"type": "http.request", "body": b"".join(chunks)}]
+
+        async def replay() -> Message:
+            return unread.pop() if unread else await receive()
+
+        return replay
+
+
+class PagePolicy:
+    """ASGI middleware that adds a Content-Security-Policy to the page, so that only the page's own scripts run.
+
+    Pages of the sites `ancestors` may show the page in a frame; on a Space, so may Hugging Face's.
+    """
+
+    def __init__(self, app: ASGIApp, ancestors: Sequence[str] = ()) -> None:
+        self._app = app
+        space = [EMBEDDER] if os.environ.get("SPACE_HOST") else []
+        self._ancestors = " ".join([*space, *ancestors]) or "'none'"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        is_page = scope["type"] == "http" and scope["method"] in ("GET", "HEAD") and scope["path"] == "/"
+        await self._app(scope, receive, self._with_policy(send) if is_page else send)
+
+    def _with_policy(self, send: Send) -> Send:
+        """`send` that adds the policy. Headers are held until the page arrives, which Gradio sends in one piece."""
+        start: Message = {}
+
+        async def add_policy(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                start.update(message)
+                return
+            if start:
+                policy = page_policy(message.get("body", b""), self._ancestors)
+                MutableHeaders(scope=start)["Content-Security-Policy"] = policy
+                await send({**start})
+                start.clear()
+            await send(message)
+
+        return add_policy
+
+
+def page_policy(page: bytes, ancestors: str = "'none'") -> str:
+    """The Content-Security-Policy of a page. It allows only those inline scripts that the served HTML contains."""
+    digests = {hashlib.sha256(script).digest() for script in INLINE_SCRIPT.findall(page)}
+    hashes = " ".join(sorted(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests))
+    return PAGE_POLICY.format(hashes=hashes, ancestors=ancestors)
+
+
+def reader_of(scope: Scope) -> str:
+    """The key of the client that reads an answer by this request: Gradio's session hash or event id; "" if none does.
+
+    A tool's call reads its answer in the same request, and gets a new key.
+    """
+    path = scope["path"]
+    if path.startswith(MCP):
+        return f"tool {secrets.token_hex()}"
+    if scope["method"] != "GET":
+        return ""
+    if path == f"{API}/queue/data":
+        return QueryParams(scope["query_string"]).get("session_hash", "")
+    return path.rpartition("/")[2] if path.startswith(f"{API}/call/") else ""
+
+
+def _with_headers(send: Send) -> Send:
+    async def add(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
+        await send(message)
+
+    return add
+
+
+def _refuse(refusal: HTTPException) -> PlainTextResponse:
+    return PlainTextResponse(refusal.detail, refusal.status_code, {"Connection": "close"})
+
+
+def _too_large(limit: int) -> HTTPException:
+    return HTTPException(413, f"The request is larger than {limit // 1000} kB.")
+
+
+def _name(host: str) -> str:
+    """The name or address in "name:port" or "[address]:port"; "" if it cannot be parsed."""
+    try:
+        return str(urlsplit(f"//{host}").hostname or "")
+    except ValueError:
+        return ""
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

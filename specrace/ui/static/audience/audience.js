@@ -1,0 +1,124 @@
+// The audience's poll: phones that follow a link or its QR code guess who wins. The stage opens the poll, closes each
+// round when the first lane finishes, and shows how many voted and how many were right.
+import { make, svg, write } from "../lib/dom.js";
+
+const POLL_MS = 1000;
+// Width of the light border that scanners need, in modules.
+const QUIET_ZONE = 4;
+const LOOPBACK = new Set(["localhost", "127.0.0.1", "[::1]"]);
+
+// The address under which phones reach this server, or "". `networkOrigin` is the server's address on its network.
+export function originFor({ hostname, origin }, networkOrigin) {
+  return LOOPBACK.has(hostname) ? networkOrigin : origin;
+}
+
+// Draws a QR code, dark on light with a quiet zone even in dark mode, because scanners need that.
+export function drawCode(rows) {
+  const size = rows.length + 2 * QUIET_ZONE;
+  const picture = svg("svg", { viewBox: `0 0 ${size} ${size}`, role: "img", "aria-label": "QR code of the link" });
+  const dark = rows.flatMap((row, y) =>
+    [...row].map((cell, x) => (cell === "1" ? `M${x + QUIET_ZONE} ${y + QUIET_ZONE}h1v1h-1z` : "")),
+  );
+  picture.append(svg("rect", { width: size, height: size, fill: "#fff" }));
+  picture.append(svg("path", { d: dark.join(""), fill: "#000", "shape-rendering": "crispEdges" }));
+  return picture;
+}
+
+// What the stage says about a round. How the votes are split stays secret until the round is closed.
+export function describeRound({ lanes, open, counts, winner }) {
+  const total = counts.reduce((sum, count) => sum + count, 0);
+  if (!total) return open ? "Audience: no votes yet." : "";
+  const votes = `${total} ${total === 1 ? "vote" : "votes"}`;
+  if (open) return `Audience: ${votes}.`;
+  const voted = lanes.map((title, index) => ({ title, count: counts[index] })).filter(({ count }) => count);
+  voted.sort((a, b) => b.count - a.count);
+  const split = voted.map(({ title, count }) => `${title} ${count}`).join(", ");
+  return `Audience: ${split}.${winner === null ? "" : ` ${counts[winner]} of ${total} guessed right.`}`;
+}
+
+// A request to the poll's route; its error has `gone` if the server does not know the poll.
+async function request(path, body) {
+  const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+  const response = await fetch(path, body && options);
+  const content = await response.json();
+  if (!response.ok) throw Object.assign(new Error(content.error), { gone: response.status < 500 });
+  return content;
+}
+
+export class Audience {
+  constructor(stage, networkOrigin) {
+    this.stage = stage;
+    this.origin = originFor(location, networkOrigin);
+    this.dialog = stage.find(".audience");
+    this.line = stage.find(".room");
+    this.dialog.querySelector("[data-do=close]").addEventListener("click", () => this.dialog.close());
+    const { node } = stage;
+    node.addEventListener("opened", () => this.setRound(true));
+    node.addEventListener("lanes", () => node.dataset.mode === "idle" && this.setRound(true));
+    node.addEventListener("moved", ({ detail }) => detail.end && this.state?.open && this.setRound(false));
+    node.addEventListener("result", ({ detail }) => this.conclude(detail));
+    node.addEventListener("lost", () => this.state?.open && this.setRound(false));
+  }
+
+  async show() {
+    if (!this.origin) {
+      this.stage.warn(
+        "Phones cannot reach this server here; start it with --host 0.0.0.0, and open this page under the address that phones use.",
+      );
+      return;
+    }
+    try {
+      if (!this.poll) await this.begin();
+      this.dialog.showModal();
+    } catch (error) {
+      this.stage.warn(error.message);
+    }
+  }
+
+  async begin() {
+    this.poll = await request("audience", { origin: this.origin });
+    this.dialog.querySelector(".code").replaceChildren(drawCode(this.poll.qr));
+    this.dialog.querySelector(".link").replaceChildren(make("b", "", this.poll.link.replace(/^https?:\/\//, "")));
+    await this.setRound(true);
+    this.polling = setInterval(() => this.update(), POLL_MS);
+  }
+
+  // Opens or closes a round for the lanes on the stage, after the previous request has been answered.
+  async setRound(open, winner = null) {
+    if (!this.poll) return;
+    const lanes = this.stage.panes.map((pane) => pane.method.title);
+    const round = { key: this.poll.key, lanes, open, winner };
+    await this.pending;
+    this.pending = request(`audience/${this.poll.code}`, round).catch((error) => this.lose(error));
+    this.take(await this.pending);
+  }
+
+  // Closes the round, because the race is over. If its figures do not count, there is no winner.
+  conclude(rows) {
+    const winner = rows.length ? (this.stage.track.winner ?? null) : null;
+    if (this.state && this.state.winner === null) this.setRound(false, winner);
+  }
+
+  async update() {
+    if (!this.state?.open) return;
+    this.take(await request(`audience/${this.poll.code}/state`).catch((error) => this.lose(error)));
+  }
+
+  // Ends a poll that the server no longer knows, because it was restarted. After any other failure the poll goes on.
+  lose({ gone }) {
+    if (!gone || !this.poll) return;
+    clearInterval(this.polling);
+    this.poll = this.state = undefined;
+    this.line.hidden = true;
+    this.dialog.close();
+    this.stage.warn("The server no longer has the audience's poll; open it again for a new code.");
+  }
+
+  take(state) {
+    if (!state) return;
+    this.state = state;
+    const sentence = describeRound(state);
+    for (const node of [this.line, this.dialog.querySelector(".votes")]) write(node, sentence);
+    this.line.hidden = !sentence;
+  }
+}

@@ -1,0 +1,64 @@
+// The audience's page on a phone: one button for each lane, and whether the vote was right.
+import { write } from "../lib/dom.js";
+
+const PAGE = location.pathname.replace(/\/$/, "");
+const RETRY_MS = 4000;
+
+export function describe({ open, mine, winner, lanes, round }) {
+  if (!round) return "Wait for the race on the stage.";
+  if (open) return mine === null ? "Who wins?" : `You say: ${lanes[mine]}. Another tap changes it.`;
+  if (winner === null) return "The votes are closed. Watch the stage.";
+  const won = `${lanes[winner]} won.`;
+  return mine === null ? won : `${won} You were ${mine === winner ? "right" : "wrong"}.`;
+}
+
+export class Voter {
+  constructor(host) {
+    this.words = host.querySelector("h1");
+    this.choices = host.querySelector("div");
+    this.problem = host.querySelector("p");
+  }
+
+  async ask(path, body) {
+    const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+    try {
+      const answer = await fetch(PAGE + path, body && options);
+      const state = await answer.json();
+      this.problem.textContent = state.error ?? "";
+      if (answer.ok) this.draw(state);
+    } catch {
+      this.problem.textContent = "The stage cannot be reached; this page tries again.";
+    }
+  }
+
+  draw(state) {
+    this.state = state;
+    write(this.words, describe(state));
+    const { children } = this.choices;
+    // Keep the buttons, because one of them may have the focus.
+    while (children.length > state.lanes.length) this.choices.lastChild.remove();
+    while (children.length < state.lanes.length) this.choices.append(this.choice(children.length));
+    state.lanes.forEach((title, lane) => this.mark(children[lane], title, lane));
+  }
+
+  choice(lane) {
+    const node = document.createElement("button");
+    node.addEventListener("click", () => this.ask("/vote", { round: this.state.round, choice: lane }));
+    return node;
+  }
+
+  mark(node, title, lane) {
+    const { open, mine, winner, counts } = this.state;
+    write(node, open ? title : `${title}: ${counts[lane]}`);
+    node.disabled = !open;
+    node.setAttribute("aria-pressed", String(mine === lane));
+    node.dataset.won = String(winner === lane);
+  }
+
+  async follow() {
+    await this.ask("/state");
+    setTimeout(() => this.follow(), this.state?.wait_ms ?? RETRY_MS);
+  }
+}
+
+if (document.body?.dataset.voter) new Voter(document.body).follow();

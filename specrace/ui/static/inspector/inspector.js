@@ -1,0 +1,279 @@
+// The step inspector: the draft tree of one step, its attention mask, its times, and its drafter's details.
+import { button, make, table } from "../lib/dom.js";
+import { countOf, seconds } from "../lib/format.js";
+import { hueOf } from "../lib/lanes.js";
+import { drawMask } from "./mask.js";
+import { TIME_PARTS } from "../lib/tooltips.js";
+import { chip, drawChecks, drawNoteRows, drawTrajectory, GROUP_WORDS } from "./notes.js";
+import { NODE_PX, NODE_WORDS, Tree } from "./tree.js";
+
+const TREE_PERIOD_MS = 250;
+
+// A bar that shows how a step's time is divided, and its legend.
+function drawSplit(timing) {
+  const total = TIME_PARTS.reduce((sum, [part]) => sum + timing[part], 0);
+  const bar = make("div", "split");
+  const keys = make("p", "split-keys");
+  for (const [part, name, title] of TIME_PARTS) {
+    const segment = make("i", part, undefined, `${name}: ${timing[part].toFixed(3)} ms. ${title}`);
+    segment.style.flexGrow = total ? timing[part] / total : 0;
+    bar.append(segment);
+    const key = make("span", "", undefined, title);
+    key.append(make("i", part), `${name} ${timing[part].toFixed(2)} ms`);
+    keys.append(key);
+  }
+  const node = make("div");
+  node.append(bar, keys);
+  return node;
+}
+
+// Two sentences about what happened in a step.
+export function describeStep(event, title, at) {
+  const drafted = event.tree.tokens.length - 1;
+  const accepted = Math.min(event.verdict.path.length - 1, event.emitted.length);
+  const wrote = countOf(event.emitted.length, "token");
+  const draft = drafted ? `${title} drafted ${drafted}, the model accepted ${accepted}` : `${title} drafted nothing`;
+  const took = TIME_PARTS.reduce((sum, [part]) => sum + event.timing[part], 0);
+  return `${draft}: ${wrote} in ${took.toFixed(1)} ms. Race time ${seconds(at)}.`;
+}
+
+// The step to show first: the fastest lane's step that wrote the most tokens.
+export function findLongest(lanes, results) {
+  const indexOfMax = (list, sizeOf) =>
+    list.reduce((best, item, index) => (sizeOf(item) > sizeOf(list[best]) ? index : best), 0);
+  const lane = indexOfMax(results, (row) => row.speedup);
+  return { lane, step: indexOfMax(lanes[lane].steps, ({ event }) => event.emitted.length) };
+}
+
+export class Inspector {
+  // `stage` is the element that sends the events of races; `player` knows whether a replay is playing.
+  constructor(stage, player) {
+    this.stage = stage;
+    this.player = player;
+    this.lanes = [];
+    this.at = { lane: 0, step: 0 };
+    this.node = make("section", "inspector");
+    this.node.setAttribute("aria-label", "Step inspector");
+    this.node.dataset.empty = "true";
+    const head = make("header");
+    this.tabs = make("div", "lane-tabs");
+    this.tabs.setAttribute("role", "group");
+    this.tabs.setAttribute("aria-label", "Lane");
+    this.back = button("‹", "Step back", () => this.seek(this.at.step - 1));
+    this.next = button("›", "Step forwards", () => this.seek(this.at.step + 1));
+    this.place = make("b", "place");
+    const walk = make("div", "walk");
+    walk.append(this.back, this.place, this.next);
+    head.append(make("h2", "", "One step"), this.tabs, walk);
+    this.words = make(
+      "p",
+      "words",
+      "Every step of every lane: its draft tree, what the model accepted, and where the time went.",
+    );
+    this.tree = make("div", "tree scroller");
+    this.more = make("p", "more-nodes");
+    this.rest = make("div", "rest");
+    this.tree.tabIndex = 0;
+    this.tree.setAttribute("role", "region");
+    this.tree.setAttribute("aria-label", "Draft tree of the step");
+    this.node.append(head, this.words, this.tree, this.more, this.legend(), this.rest);
+    this.node.addEventListener("pointerover", (event) => this.point(event.target.closest?.("[data-node]")));
+    stage.addEventListener("opened", ({ detail }) => this.setLanes(detail));
+    stage.addEventListener("steps", ({ detail }) => this.add(detail));
+    stage.addEventListener("reel", ({ detail }) => (this.results = detail.results));
+    stage.addEventListener("result", () => this.choose());
+    stage.addEventListener("cursor", ({ detail }) => this.follow(detail));
+    new IntersectionObserver(([{ isIntersecting }]) => (this.visible = isIntersecting)).observe(this.node);
+  }
+
+  legend() {
+    const node = make("p", "tree-legend");
+    for (const [kind, text] of [
+      ["accepted", "accepted"],
+      ["rejected", "rejected"],
+      ["unverified", "never reached"],
+      ["bonus", "model's own"],
+    ]) {
+      node.append(chip(text, kind, "", NODE_WORDS[kind]));
+    }
+    node.append(make("span", "", "Under a token: how often the drafter had seen it there, or its probability."));
+    return node;
+  }
+
+  // Begins a race. Shows the same lane as before if it takes part, else the last one.
+  setLanes(lanes) {
+    // A step of the previous race may still wait to be drawn.
+    clearTimeout(this.timer);
+    const previous = lanes.findIndex((lane) => lane.lane === this.node.dataset.lane);
+    this.at = { lane: previous < 0 ? lanes.length - 1 : previous, step: 0 };
+    this.lanes = lanes.map((lane) => ({ ...lane, steps: [], tokens: 0 }));
+    this.tabs.replaceChildren(
+      ...this.lanes.map((lane, number) => {
+        const tab = button(lane.title, `Steps of ${lane.title}`, () => this.jump(number));
+        tab.dataset.hue = hueOf(lane);
+        tab.dataset.lane = lane.lane;
+        return tab;
+      }),
+    );
+    this.node.dataset.empty = "false";
+  }
+
+  add(steps) {
+    for (const { lane: index, at, event } of steps) {
+      const lane = this.lanes[index];
+      lane.steps.push({ event, at, base: lane.tokens });
+      lane.tokens += event.emitted.length;
+    }
+  }
+
+  // Marks the tab of the current lane.
+  markTab() {
+    const { lane } = this.at;
+    this.node.dataset.lane = this.lanes[lane].lane;
+    this.tabs
+      .querySelectorAll("button")
+      .forEach((tab, number) => tab.setAttribute("aria-pressed", String(number === lane)));
+  }
+
+  // The race is over: shows the step to look at first.
+  choose() {
+    const { lane, step } = findLongest(this.lanes, this.results);
+    this.show(lane, step);
+  }
+
+  // Shows the step under the cursor. While a race plays, shows the current lane's latest step instead: if the lane changed
+  // with every step, no tree could be read.
+  follow({ lane, step }) {
+    if (!this.player.playing && !this.player.live) return this.show(lane, step);
+    if (!this.visible) return undefined;
+    const { steps } = this.lanes[this.at.lane];
+    const next = steps.findIndex(({ at }) => at > this.player.time);
+    return this.show(this.at.lane, next < 0 ? steps.length - 1 : next - 1);
+  }
+
+  // Shows another lane, at the step that it took at the same race time.
+  jump(lane) {
+    const time = this.lanes[this.at.lane].steps[this.at.step]?.at ?? 0;
+    const { steps } = this.lanes[lane];
+    const step = steps.findIndex(({ at }) => at >= time);
+    this.at = { lane, step: 0 };
+    this.markTab();
+    if (this.player.live) return;
+    this.seek(step < 0 ? steps.length - 1 : step);
+  }
+
+  seek(step) {
+    const { lane } = this.at;
+    if (!this.lanes[lane]?.steps[step]) return;
+    this.show(lane, step, true);
+    this.stage.dispatchEvent(new CustomEvent("seek", { detail: { lane, step } }));
+  }
+
+  // Shows a step. Draws it `now`, or at most four times a second, because a replay calls this often; the last step that it
+  // is called with is always drawn.
+  show(lane, step, now = false) {
+    if (!this.lanes[lane]?.steps[step]) return;
+    this.at = { lane, step };
+    clearTimeout(this.timer);
+    const delay = now ? 0 : Math.max(0, (this.drawnAt ?? 0) + TREE_PERIOD_MS - performance.now());
+    if (delay) this.timer = setTimeout(() => this.draw(), delay);
+    else this.draw();
+  }
+
+  draw() {
+    this.drawnAt = performance.now();
+    const { lane, step } = this.at;
+    const { steps, title } = this.lanes[lane];
+    const { event, at } = steps[step];
+    this.node.dataset.step = step;
+    this.markTab();
+    this.back.disabled = !step;
+    this.next.disabled = step === steps.length - 1;
+    this.place.textContent = `step ${step + 1} of ${steps.length}`;
+    this.drawTree(event, steps[step + 1]?.event, describeStep(event, title, at));
+    this.rest.replaceChildren(...this.parts(event, steps, step));
+  }
+
+  drawTree(event, nextEvent, words) {
+    this.words.textContent = words;
+    const tree = new Tree(event, nextEvent);
+    this.tree.replaceChildren(tree.draw(words));
+    this.tree.scrollTop = tree.nodes[0].y + NODE_PX / 2 - this.tree.clientHeight / 2;
+    this.more.textContent = tree.omitted ? `+${countOf(tree.omitted, "more node")}` : "";
+  }
+
+  split(event) {
+    return this.part("Time of this step", drawSplit(event.timing), "On the lane's own clock.");
+  }
+
+  parts(event, steps, step) {
+    const parts = [this.split(event)];
+    if (event.tree.tokens.length > 1) {
+      parts.push(
+        this.part(
+          "Attention mask",
+          drawMask(event),
+          "One row for each node, in draft order: it sees the filled ones, its ancestors, and all text before them.",
+        ),
+      );
+    }
+    if (event.checks?.length)
+      parts.push(
+        this.part(
+          "Rejection sampling",
+          drawChecks(event),
+          "A draft token stays with probability min(1, p/q): the coin decides.",
+        ),
+      );
+    const facts = Object.entries(event.note?.facts ?? {});
+    if (facts.length) {
+      parts.push(
+        this.part(
+          "Drafter details",
+          table(
+            ["", ""],
+            facts.map(([name, fact]) => [name, String(fact).slice(0, 80)]),
+            "facts",
+          ),
+          "",
+        ),
+      );
+    }
+    const groups = new Map();
+    for (const row of event.note?.rows ?? []) groups.set(row.group, [...(groups.get(row.group) ?? []), row]);
+    for (const [group, rows] of groups) {
+      if (group === "Trajectory")
+        parts.push(
+          this.part(
+            group,
+            drawTrajectory(steps, step),
+            "Each step's draft tokens, at their positions in the answer; they become final from the left.",
+            true,
+          ),
+        );
+      else parts.push(this.part(group, drawNoteRows(event, rows), GROUP_WORDS[group] ?? "", true));
+    }
+    return parts;
+  }
+
+  part(title, body, words, wide) {
+    const node = make("div", wide ? "part wide" : "part");
+    const box = make("div", "scroller");
+    box.tabIndex = 0;
+    box.setAttribute("role", "region");
+    box.setAttribute("aria-label", title);
+    box.append(body);
+    node.append(make("h3", "", title), box, ...(words ? [make("p", "", words)] : []));
+    return node;
+  }
+
+  // Highlights the node under the pointer in the tree and in the mask.
+  point(node) {
+    const number = node?.dataset.node;
+    if (number === this.pointed) return;
+    this.pointed = number;
+    this.node
+      .querySelectorAll("[data-node]")
+      .forEach((element) => element.classList.toggle("pointed", element.dataset.node === number));
+  }
+}

@@ -1,0 +1,40 @@
+// The attention mask of one step.
+import { svg } from "../lib/dom.js";
+import { shorten } from "../lib/format.js";
+import { chooseNodes, judge, TREE_NODES } from "./tree.js";
+
+// Draws the mask: row i is filled at the nodes that node i attends to, itself and its ancestors.
+export function drawMask(event) {
+  const nodes = chooseNodes(event, TREE_NODES);
+  const columns = new Map(nodes.map((node, index) => [node, index]));
+  const kinds = judge(event);
+  const size = nodes.length > 20 ? 8 : 11;
+  const left = 14;
+  const side = left + nodes.length * size + 1;
+  const label = `Attention mask of ${nodes.length} nodes`;
+  const picture = svg("svg", { class: "mask", width: side, height: side - left + 1, role: "img", "aria-label": label });
+  picture.append(
+    svg("rect", { class: "frame", x: left, y: 0.5, width: nodes.length * size, height: nodes.length * size }),
+  );
+  nodes.forEach((node, row) => {
+    const group = svg("g", { class: `row ${kinds[node]}`, "data-node": node });
+    const attended = [];
+    for (let ancestor = node; ancestor >= 0; ancestor = event.tree.parents[ancestor]) attended.push(ancestor);
+    const cells = attended.map(
+      (column) => `M${left + columns.get(column) * size + 1} ${row * size + 1.5}h${size - 1}v${size - 1}h${1 - size}z`,
+    );
+    const path = attended.reverse().map((ancestor) => shorten(event.pieces[ancestor] ?? ""));
+    group.append(
+      svg(
+        "title",
+        {},
+        path.length > 1 ? `${path.at(-1)} sees ${path.slice(0, -1).join(" → ")} and itself` : `${path[0]} sees itself`,
+      ),
+    );
+    group.append(svg("path", { d: cells.join("") }));
+    if (kinds[node] === "accepted")
+      group.append(svg("path", { class: "tick", d: `M2 ${row * size + 2}l7 ${(size - 2) / 2}l-7 ${(size - 2) / 2}z` }));
+    picture.append(group);
+  });
+  return picture;
+}

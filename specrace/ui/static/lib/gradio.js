@@ -1,0 +1,163 @@
+// All that the page's scripts know about Gradio's part of the page: its elements, its theme, its timer.
+import { hasFolder, listDropped } from "./drops.js";
+
+// The limits of ui/helper/uploads.py.
+const MAX_FILES = 20;
+const MAX_BYTES = 2e6;
+const DOCUMENTS = "#files input[type=file]";
+const CLOCK = /performance\.now\(\)-[^;]*\/1e3/;
+
+// Gradio (seen in 6.31) never stops the timer of its loading screen, which requests every animation frame, so that an idle
+// page uses a twentieth of a core. This page does not show that timer, so its requests are ignored. Call this before
+// Gradio's scripts run.
+export function silenceClock() {
+  const request = window.requestAnimationFrame.bind(window);
+  window.requestAnimationFrame = (callback) => (CLOCK.test(callback.toString()) ? 0 : request(callback));
+}
+
+export function pressRace() {
+  document.getElementById("race")?.click();
+}
+
+export function canRace() {
+  return Boolean(document.getElementById("race"));
+}
+
+export function pressStop() {
+  document.getElementById("stop")?.click();
+}
+
+export function markStop(live) {
+  const stop = document.getElementById("stop");
+  if (stop) stop.dataset.live = String(live);
+}
+
+// Whether the focus is on a control that starts races.
+export function isRaceControlFocused() {
+  return Boolean(document.activeElement?.closest("#race, .example"));
+}
+
+// Sets the question. Gradio's text fields notice a new value only after an input event.
+export function setQuestion(question) {
+  const field = document.querySelector("#question textarea, #question input");
+  if (!field || !question) return;
+  field.value = question;
+  field.dispatchEvent(new Event("input", { bubbles: true }));
+}
+
+export function focusQuestion() {
+  document.querySelector("#question textarea, #question input")?.focus();
+}
+
+export function openSettings(open) {
+  const panel = document.getElementById("settings");
+  if (panel) panel.dataset.open = String(open);
+  document.getElementById("settings-button")?.setAttribute("aria-expanded", String(open));
+}
+
+export function toggleSettings() {
+  openSettings(document.getElementById("settings").dataset.open !== "true");
+}
+
+// Marks the lanes that are chosen by default.
+export function markDefaultLanes(lanes) {
+  const panel = document.getElementById("settings");
+  if (panel) panel.dataset.lanes ??= lanes.join(" ");
+}
+
+function tellStage(name, detail) {
+  document.querySelector(".stage")?.dispatchEvent(new CustomEvent(name, { detail }));
+}
+
+// Marks the lanes that are chosen now, so that the style sheet shows their options, and an idle stage their panes.
+export function showLanes(names) {
+  const panel = document.getElementById("settings");
+  if (panel) panel.dataset.lanes = names.join(" ");
+  tellStage("lanes", names);
+}
+
+// The lanes that a visitor has ticked, with vanilla. Beyond `max` lanes, the latest tick, which is last, is dropped.
+export function limitLanes(names, max) {
+  const lanes = names.includes("vanilla") ? names : ["vanilla", ...names];
+  if (lanes.length > names.length) tellStage("complain", "Vanilla always runs: it is the baseline.");
+  if (lanes.length > max) tellStage("complain", `At most ${max} lanes fit; untick one first.`);
+  return lanes.slice(0, max);
+}
+
+// Shows the text of Gradio's toasts on the stage's line too, because CSS hides the toasts, which would cover the Race
+// button for seconds.
+export function redirectToasts() {
+  new MutationObserver((changes) => {
+    // A race adds many nodes to the stage, and none is a toast.
+    const others = changes.filter(({ target }) => !target.closest?.(".stage"));
+    for (const node of others.flatMap((change) => [...change.addedNodes])) {
+      const message = node.querySelector?.("[data-testid=toast-text]")?.textContent.trim();
+      if (message) tellStage("complain", message.replace(/^HTTP \d+: /, ""));
+    }
+  }).observe(document, { childList: true, subtree: true });
+}
+
+// Whether files dropped on this element are documents for Gradio's upload.
+export function isUpload(target) {
+  return Boolean(target.closest?.("#settings"));
+}
+
+// Passes files to Gradio's upload. Returns false if the page accepts no documents.
+export function uploadDocuments(files) {
+  const field = document.querySelector(DOCUMENTS);
+  if (!field) return false;
+  field.files = limitFiles(files);
+  field.dispatchEvent(new Event("change", { bubbles: true }));
+  openSettings(true);
+  return true;
+}
+
+// Passes dropped files, and the files in dropped folders, to Gradio's upload. Returns false if the page accepts none.
+export function uploadDropped(transfer) {
+  return uploadFolders(transfer) || uploadDocuments(transfer.files);
+}
+
+// If a folder was dropped, passes its files and all other dropped files to Gradio's upload, and returns true.
+export function uploadFolders(transfer) {
+  if (!hasFolder(transfer)) return false;
+  if (!document.querySelector(DOCUMENTS)) return false;
+  listDropped(transfer, MAX_FILES).then(
+    (files) => (files.length ? uploadDocuments(files) : tellStage("complain", "There are no files in that folder.")),
+    () => tellStage("complain", "The browser does not let the page read that folder; drop its files instead."),
+  );
+  return true;
+}
+
+// Cuts uploads down to the limits. If a file is too large, Gradio refuses all files without a name. So a large file is cut
+// to one byte beyond the limit, at which our server refuses it by name.
+export function limitUploads() {
+  document.addEventListener(
+    "change",
+    ({ target }) => {
+      if (target.matches(DOCUMENTS)) target.files = limitFiles(target.files);
+    },
+    true,
+  );
+  document.addEventListener(
+    "drop",
+    (event) => {
+      if (!isUpload(event.target) || !uploadDropped(event.dataTransfer)) return;
+      event.preventDefault();
+      event.stopPropagation();
+    },
+    true,
+  );
+}
+
+function limitFiles(files) {
+  const limited = new DataTransfer();
+  for (const file of [...files].slice(0, MAX_FILES))
+    limited.items.add(file.size > MAX_BYTES ? new File([file.slice(0, MAX_BYTES + 1)], file.name) : file);
+  if (files.length > MAX_FILES)
+    tellStage("complain", `More than ${MAX_FILES} files were given; the first ${MAX_FILES} are read.`);
+  return limited.files;
+}
+
+export function toggleDark() {
+  document.body.classList.toggle("dark");
+}

@@ -1,0 +1,175 @@
+// The requests of a scored log: lists of those that draft best and worst in a lane, and one request in panes like those of
+// a race, but without times.
+import { button, make } from "../lib/dom.js";
+import { countOf } from "../lib/format.js";
+import { describeLane, hueOf } from "../lib/lanes.js";
+import { Pane } from "../stage/panes.js";
+
+const MAX_LISTED = 5;
+const ACCEPTED_SHOWN = 16;
+
+export function nameRequest({ id, number, category }) {
+  return `${id || `request ${number}`}${category === "none" ? "" : ` · ${category}`}`;
+}
+
+// The frames that a pane shows for a lane on a request.
+export function readFrames({ lanes, texts, tokens, looping }, laneIndex) {
+  const sums = { accepted: 0, drafted: 0, tokens: 0, tau: 0, tokens_per_s: 0 };
+  return lanes[laneIndex].map(([accepted, drafted, no], step) => {
+    const start = sums.tokens;
+    const hasOwn = start + accepted < tokens;
+    const words = texts.slice(start, start + accepted);
+    sums.accepted += accepted;
+    sums.drafted += drafted;
+    sums.tokens += accepted + Number(hasOwn);
+    sums.tau = sums.tokens / (step + 1);
+    const runs = accepted ? [["accepted", words.join(""), accepted]] : [];
+    if (hasOwn) runs.push(["own", texts[start + accepted] ?? "", 1]);
+    const draft = { step, drafted, accepted, yes: words.slice(-ACCEPTED_SHOWN).join(""), no };
+    return { runs, meters: { ...sums }, badge: ["none", ""], draft, loops: looping, end: "" };
+  });
+}
+
+// The requests with the most and the fewest tokens per step in a lane.
+export function rankRequests(requests, laneIndex) {
+  const ranked = [...requests].sort((a, b) => b.tau[laneIndex] - a.tau[laneIndex] || a.number - b.number);
+  const best = ranked.slice(0, Math.min(MAX_LISTED, Math.ceil(ranked.length / 2)));
+  return { best, worst: ranked.slice(best.length).slice(-MAX_LISTED).reverse() };
+}
+
+export class Requests {
+  constructor() {
+    this.node = make("section", "logs-requests");
+    this.tabs = make("div", "lane-tabs");
+    this.lists = make("div", "logs-lists");
+    this.head = make("h3", "logs-request");
+    this.facts = make("p", "logs-facts");
+    this.prompt = make("p", "logs-prompt");
+    this.prompt.tabIndex = 0;
+    this.prompt.setAttribute("role", "region");
+    this.prompt.setAttribute("aria-label", "End of the prompt");
+    this.panes = make("div", "panes");
+    const walk = make("span", "walk");
+    walk.append(
+      button("‹", "The request before", () => this.move(-1)),
+      button("›", "The next request", () => this.move(1)),
+    );
+    this.bar = make("header");
+    this.bar.append(this.head, walk);
+    this.node.append(
+      make("h3", "", "Requests that draft best and worst"),
+      this.tabs,
+      this.lists,
+      this.bar,
+      this.facts,
+      this.prompt,
+      this.panes,
+    );
+  }
+
+  // `laneIndex`: the lane by which requests are ranked at first.
+  load({ requests, lanes, outputs }, laneIndex) {
+    Object.assign(this, { requests, lanes, outputs });
+    this.tabs.replaceChildren(
+      ...lanes.map((lane, index) => {
+        const { title } = describeLane(lane);
+        const tab = button(title, `Rank by ${title}`, () => this.rank(index));
+        tab.dataset.hue = hueOf(lane);
+        return tab;
+      }),
+    );
+    this.rank(laneIndex);
+    this.show(rankRequests(requests, laneIndex).best[0]);
+  }
+
+  rank(laneIndex) {
+    [...this.tabs.children].forEach((tab, index) => tab.setAttribute("aria-pressed", String(index === laneIndex)));
+    const { best, worst } = rankRequests(this.requests, laneIndex);
+    this.lists.replaceChildren(this.list("Best", best, laneIndex), this.list("Worst", worst, laneIndex));
+    this.mark();
+  }
+
+  list(title, requests, laneIndex) {
+    const node = make("div");
+    const list = make("ol");
+    for (const request of requests) {
+      const name = nameRequest(request);
+      const open = button("", `Show ${name}`, () => this.show(request, true));
+      open.dataset.number = request.number;
+      open.append(make("span", "name", name), make("b", "", request.tau[laneIndex].toFixed(2)));
+      const line = make("li");
+      line.append(open);
+      list.append(line);
+    }
+    node.append(make("h4", "", `${title}, tokens per step`), list);
+    return node;
+  }
+
+  mark() {
+    for (const open of this.lists.querySelectorAll("button"))
+      open.setAttribute("aria-pressed", String(Number(open.dataset.number) === this.shown?.number));
+  }
+
+  move(by) {
+    const next = this.requests[this.requests.indexOf(this.shown) + by];
+    if (next) this.show(next);
+  }
+
+  // Shows a request. `scroll`: also scrolls to it, because the visitor chose it from a list.
+  show(request, scroll) {
+    this.shown = request;
+    this.mark();
+    const [back, on] = this.bar.querySelectorAll("button");
+    back.disabled = request === this.requests[0];
+    on.disabled = request === this.requests.at(-1);
+    this.head.textContent = nameRequest(request);
+    this.facts.textContent = this.describe(request);
+    this.prompt.textContent = request.prompt;
+    const panes = this.lanes.map((lane, index) => this.pane(lane, request, index));
+    this.panes.replaceChildren(...panes.map((pane) => pane.node));
+    Object.assign(this.panes.dataset, { count: panes.length, solo: "" });
+    panes.forEach((pane, index) => pane.solo.addEventListener("click", () => this.setSolo(panes, index)));
+    // Show the end of the prompt, and the beginning of the output.
+    this.prompt.scrollTop = this.prompt.scrollHeight;
+    for (const pane of panes) pane.text.scrollTop = -pane.text.scrollHeight;
+    if (scroll) this.bar.scrollIntoView({ block: "start" });
+  }
+
+  describe({ number, prompt_tokens: prompt, tokens, texts }) {
+    const kept = this.requests.length < this.outputs ? `; ${this.requests.length} of them are kept for this view` : "";
+    const cut = texts.length < tokens ? ` The first ${texts.length} tokens are shown.` : "";
+    return `Request ${number} of ${this.outputs}${kept}. ${countOf(prompt, "prompt token")}, of which the last are below, and ${countOf(tokens, "output token")}.${cut} Press words to see that step's draft.`;
+  }
+
+  pane(lane, request, laneIndex) {
+    const pane = new Pane(describeLane(lane));
+    const frames = readFrames(request, laneIndex);
+    frames.forEach((frame, step) => pane.apply(frame, () => {}, step, true));
+    pane.tau.textContent = request.tau[laneIndex].toFixed(2);
+    pane.settle();
+    let current = frames.length - 1;
+    const point = (step) => {
+      if (!frames[step]) return;
+      current = step;
+      pane.point(step);
+      pane.last = frames[step].draft;
+      pane.settle();
+    };
+    pane.text.addEventListener("click", ({ target }) => point(Number(target.closest("[data-step]")?.dataset.step)));
+    pane.text.addEventListener("keydown", (event) => {
+      if (!["ArrowLeft", "ArrowRight"].includes(event.key)) return;
+      event.preventDefault();
+      point(current + (event.key === "ArrowLeft" ? -1 : 1));
+    });
+    return pane;
+  }
+
+  setSolo(panes, index) {
+    const solo = this.panes.dataset.solo === String(index) ? "" : String(index);
+    this.panes.dataset.solo = solo;
+    panes.forEach((pane, number) => {
+      pane.node.classList.toggle("away", solo !== "" && solo !== String(number));
+      pane.solo.setAttribute("aria-pressed", String(solo === String(number)));
+    });
+  }
+}

@@ -1,0 +1,101 @@
+// Shows what drafting would have yielded on a log: figures by lane and category, charts, and what was left out.
+import { Charts } from "../plots/charts.js";
+import { button, make, table } from "../lib/dom.js";
+import { downloadBlob, toCsv } from "../lib/files.js";
+import { countOf } from "../lib/format.js";
+import { describeLane } from "../lib/lanes.js";
+import { Requests } from "./requests.js";
+
+const ALL = "all";
+const BOUND =
+  "Tokens per step are the most that drafting can speed up decoding: a step costs at least one token's time.";
+
+// The index of the lane with the most tokens per step over all requests.
+export function findBestLane({ lanes, groups }) {
+  const tau = lanes.map(({ lane }) => groups.find((row) => row.lane === lane && row.category === ALL).tau);
+  return tau.indexOf(Math.max(...tau));
+}
+
+// Rows of [category, requests, tokens per step of each lane].
+export function readTable({ lanes, groups }) {
+  const categories = [...new Set(groups.map((row) => row.category))];
+  return categories.map((category) => {
+    const rows = lanes.map(({ lane }) => groups.find((row) => row.lane === lane && row.category === category));
+    return [category, rows[0].outputs, rows.map((row) => row.tau)];
+  });
+}
+
+export function tellBest(scores) {
+  const { lane } = scores.lanes[findBestLane(scores)];
+  const row = scores.groups.find((group) => group.lane === lane && group.category === ALL);
+  return `${describeLane({ lane }).title} drafts best: ${row.tau.toFixed(2)} tokens per step over ${countOf(row.outputs, "request")}.`;
+}
+
+// Sentences on what was scored.
+export function tellFacts(scores, name) {
+  const { title, tokenizer, outputs, skipped, looping, left_out: limit, lanes } = scores;
+  const facts = [`${name}: ${title}${tokenizer ? `, with the tokenizer of ${tokenizer}` : ""}.`];
+  facts.push(`${countOf(outputs, "request")} scored${skipped ? `, ${countOf(skipped, "line")} left out` : ""}.`);
+  if (limit) facts.push(`The rest was not: ${limit}. On the command line, python -m specrace score reads all.`);
+  if (looping) facts.push(`${countOf(looping, "output")} of them repeat themselves, which flatters copying.`);
+  for (const lane of lanes.filter(({ scored }) => scored !== "whole"))
+    facts.push(`${describeLane(lane).title} is scored in part: ${lane.scored}.`);
+  return facts;
+}
+
+function drawTable(scores) {
+  const names = scores.lanes.map((lane) => describeLane(lane).title);
+  const rows = readTable(scores).map(([category, outputs, tau]) => {
+    const highest = Math.max(...tau);
+    const cells = tau.map((value) => make(value === highest ? "b" : "span", "", value.toFixed(3)));
+    return [category, String(outputs), ...cells];
+  });
+  const box = make("div", "scroller");
+  box.tabIndex = 0;
+  box.setAttribute("role", "region");
+  box.setAttribute("aria-label", "Tokens per step by category and lane");
+  box.append(table(["Category", "Requests", ...names], rows, "logs-table"));
+  return box;
+}
+
+export function saveCsv({ groups }) {
+  const columns = Object.keys(groups[0]);
+  const rows = groups.map((row) => columns.map((column) => row[column] ?? ""));
+  downloadBlob(new Blob([toCsv([columns, ...rows])], { type: "text/csv" }), "specrace-scores.csv");
+}
+
+export class Scores {
+  constructor(node) {
+    this.node = node;
+    this.charts = new Charts();
+    this.requests = new Requests();
+  }
+
+  show(scores, name) {
+    const lanes = scores.lanes.map((lane, number) => ({ ...describeLane(lane), number }));
+    this.charts.load(scores, lanes);
+    const facts = make("p", "logs-facts", tellFacts(scores, name).join(" "));
+    const reasons = make("ul", "logs-reasons");
+    for (const [reason, count] of scores.skipped_by_reason)
+      reasons.append(make("li", "", `${countOf(count, "line")}: ${reason}.`));
+    for (const remark of scores.remarks) reasons.append(make("li", "", remark));
+    const head = make("header");
+    head.append(
+      make("h3", "logs-best", tellBest(scores)),
+      button("CSV", "Download all figures as CSV", () => saveCsv(scores)),
+    );
+    this.node.replaceChildren(
+      head,
+      facts,
+      reasons,
+      drawTable(scores),
+      make("p", "logs-facts", BOUND),
+      this.charts.node,
+      this.requests.node,
+    );
+    // Shown before it is drawn, because a hidden element has no size.
+    this.node.hidden = false;
+    this.charts.draw();
+    this.requests.load(scores, findBestLane(scores));
+  }
+}

@@ -1,0 +1,90 @@
+// One plot: a card with a drawing that can be downloaded as PNG, SVG and CSV.
+import { PLOT } from "./axes.js";
+import { button, make, svg } from "../lib/dom.js";
+import { downloadBlob, toCsv } from "../lib/files.js";
+
+const SVG_STYLES = [
+  "fill",
+  "fill-opacity",
+  "stroke",
+  "stroke-width",
+  "stroke-dasharray",
+  "font-size",
+  "font-weight",
+  "font-family",
+  "text-anchor",
+  "opacity",
+];
+
+export class Plot {
+  constructor({ name, title, words, columns, rows, draw }) {
+    Object.assign(this, { name, columns, rows, paint: draw, width: 0 });
+    this.node = make("figure", "plot");
+    this.node.dataset.plot = name;
+    const head = make("figcaption");
+    const tools = make("span", "tools");
+    for (const [format, act] of [
+      ["PNG", () => this.savePng()],
+      ["SVG", () => this.saveSvg()],
+      ["CSV", () => this.saveCsv()],
+    ]) {
+      tools.append(button(format, `Download “${title}” as ${format}`, act));
+    }
+    head.append(make("h3", "", title), tools);
+    this.canvas = make("div", "canvas");
+    this.title = title;
+    this.node.append(head, this.canvas, make("p", "", words));
+  }
+
+  draw() {
+    const width = Math.floor(this.canvas.clientWidth);
+    if (!width || width === this.width) return;
+    this.width = width;
+    const picture = svg("svg", { width, height: PLOT.height, role: "img", "aria-label": this.title });
+    const height = this.paint(picture, width) ?? PLOT.height;
+    picture.setAttribute("height", height);
+    picture.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    this.canvas.replaceChildren(picture);
+  }
+
+  saveCsv() {
+    const lines = toCsv([this.columns, ...this.rows]);
+    downloadBlob(new Blob([lines], { type: "text/csv" }), `specrace-${this.name}.csv`);
+  }
+
+  // The drawing as it looks now, on the page's background, as SVG text that needs no style sheet.
+  asFile() {
+    const shown = this.canvas.firstElementChild;
+    const copy = shown.cloneNode(true);
+    const originals = shown.querySelectorAll("*");
+    copy.querySelectorAll("*").forEach((node, index) => {
+      const style = getComputedStyle(originals[index]);
+      for (const name of SVG_STYLES) node.style.setProperty(name, style.getPropertyValue(name));
+      // The file has no font. The text of a substitute font is stretched to this width, so that it fits.
+      if (node.tagName !== "text" || !node.textContent) return;
+      node.setAttribute("textLength", originals[index].getComputedTextLength());
+      node.setAttribute("lengthAdjust", "spacingAndGlyphs");
+    });
+    const background = getComputedStyle(this.node).backgroundColor;
+    copy.prepend(svg("rect", { width: "100%", height: "100%", fill: background }));
+    return new XMLSerializer().serializeToString(copy);
+  }
+
+  saveSvg() {
+    downloadBlob(new Blob([this.asFile()], { type: "image/svg+xml" }), `specrace-${this.name}.svg`);
+  }
+
+  // Saves the drawing as a picture of twice its size.
+  async savePng() {
+    const shown = this.canvas.firstElementChild;
+    const image = new Image();
+    image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(this.asFile())}`;
+    await image.decode();
+    const sheet = document.createElement("canvas");
+    const pen = sheet.getContext("2d");
+    sheet.width = 2 * shown.clientWidth;
+    sheet.height = 2 * shown.clientHeight;
+    pen.drawImage(image, 0, 0, sheet.width, sheet.height);
+    sheet.toBlob((blob) => downloadBlob(blob, `specrace-${this.name}.png`), "image/png");
+  }
+}

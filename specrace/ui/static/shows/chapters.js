@@ -1,0 +1,156 @@
+// The tour's chapters, made from two recorded races: one in which drafting pays, and one in which it does not.
+import { times } from "../lib/format.js";
+import { chooseFailed, inMs, makeScene, chooseBest, rankLanes, timeSingle } from "./scenes.js";
+
+const WIDE_ROWS = 8;
+const SCENES = { source: 0, draft: 1, verify: 2, accept: 3, cost: 4 };
+
+// Returns [{title, shots: [{words, ms, show, ...}]}] for a race in which drafting pays, `win`, and one in which it does
+// not, `lose`. `show` is "race", "stay", "figure", "scene", "result", "proof" or "end". Returns [] if `win` has no
+// accepted draft or no figures of its model, or if no lane of `lose` is slower than vanilla.
+export function writeChapters(win, lose) {
+  const step = chooseBest(win, rankLanes(win)[0]);
+  const worst = lose.results.toSorted((a, b) => a.speedup - b.speedup)[0];
+  const { parameters, roofline } = win.started.about;
+  if (!step || !parameters || !roofline || worst.speedup >= 1) return [];
+  const best = makeScene(win, step);
+  return [writeIdle(win), writeGuess(best), writeCheck(best), writeWin(win), writeLose(lose, worst)];
+}
+
+function writeIdle(win) {
+  const single = timeSingle(win);
+  const wideMs = single * costOf(win, WIDE_ROWS);
+  const { parameters, roofline } = win.started.about;
+  const shots = [
+    {
+      words: `A language model writes one token, about a word, at a time. We call that vanilla. This one has ${Math.round(parameters / 1e6)} million parameters.`,
+      ms: 9000,
+      show: "race",
+      reel: win,
+      soloLane: "vanilla",
+    },
+    {
+      words: `Each token takes a whole pass: ${Math.round(roofline.weight_bytes / 1e6)} MB of weights are read from memory, ${inMs(single)} for one token.`,
+      ms: 11_000,
+      show: "stay",
+    },
+    {
+      words: `One pass can check ${WIDE_ROWS} tokens in ${inMs(wideMs)}, not ${WIDE_ROWS} × ${inMs(single)}: while weights are read, the processor has time to spare.`,
+      ms: 12_000,
+      show: "figure",
+      bars: [
+        ["1 pass, 1 token", single],
+        [`1 pass, ${WIDE_ROWS} tokens`, wideMs],
+        [`${WIDE_ROWS} passes`, WIDE_ROWS * single],
+      ],
+    },
+    { words: "So can one pass write more than one token? Yes: guess first.", ms: 6000, show: "stay" },
+  ];
+  return { title: "The idle machine", shots };
+}
+
+function writeGuess(scene) {
+  const draft = inMs(scene.event.timing.draft_ms);
+  return {
+    title: "Guess",
+    shots: [
+      {
+        words: "Answers repeat words that are already there: in the documents, the question, or the answer itself.",
+        ms: 13_000,
+        ...onePhase(scene, "source"),
+      },
+      {
+        words: `So a drafter proposes what followed those words before: ${scene.drafted} draft tokens, found in ${draft}, without the model.`,
+        ms: 13_000,
+        ...onePhase(scene, "draft"),
+      },
+      { words: "They are a guess. Nothing is printed yet.", ms: 6000, show: "stay" },
+    ],
+  };
+}
+
+function writeCheck(scene) {
+  return {
+    title: "Check in one pass",
+    shots: [
+      {
+        words: `The model reads all ${scene.drafted} in one pass, and predicts its own next token after each.`,
+        ms: 12_000,
+        ...onePhase(scene, "verify"),
+      },
+      {
+        words: `Draft tokens that equal the model's own are accepted: ${scene.accepted} of ${scene.drafted}. From the first difference on the draft is dropped.`,
+        ms: 13_000,
+        ...onePhase(scene, "accept"),
+      },
+      {
+        words: "So the text is exactly what the model writes alone. A wrong guess costs time, never a wrong word.",
+        ms: 12_000,
+        ...onePhase(scene, "cost"),
+      },
+    ],
+  };
+}
+
+function writeWin(reel) {
+  const [lane] = rankLanes(reel);
+  const row = reel.results[lane];
+  const lanes = reel.results.length;
+  return {
+    title: "Win",
+    shots: [
+      {
+        words: `${lanes} lanes, one model, one question: “${reel.head.question}” Boxed words were drafted and accepted.`,
+        ms: 14_000,
+        show: "race",
+        reel,
+      },
+      {
+        words: `${row.title} wins: ${times(row.speedup)} vanilla, at ${row.tau.toFixed(1)} tokens per step.`,
+        ms: 9000,
+        show: "result",
+      },
+      { words: "And the text is the same in all lanes.", ms: 9000, show: "proof", reel },
+    ],
+  };
+}
+
+function writeLose(reel, worst) {
+  const failed = chooseFailed(reel, [reel.results.indexOf(worst), ...rankLanes(reel)]);
+  return {
+    title: "Lose",
+    shots: [
+      {
+        words: `Another question, without documents: “${reel.head.question}” There is little to copy.`,
+        ms: 14_000,
+        show: "race",
+        reel,
+      },
+      ...(failed
+        ? [
+            {
+              words: "Here a whole draft is wrong: the pass took longer, and still yields one token.",
+              ms: 12_000,
+              ...allPhases(makeScene(reel, failed)),
+            },
+          ]
+        : []),
+      {
+        words: `${worst.title} comes out at ${times(worst.speedup)} vanilla: slower, for its checks cost more than they save.`,
+        ms: 9000,
+        show: "result",
+      },
+      { words: "Drafting pays where text repeats. Does it on your documents? Ask a question.", ms: 9000, show: "end" },
+    ],
+  };
+}
+
+const onePhase = (scene, phase) => ({ show: "scene", scene, from: SCENES[phase], to: SCENES[phase] });
+const allPhases = (scene) => ({ show: "scene", scene, from: SCENES.source, to: SCENES.cost });
+
+// The time of a pass over `rows` rows, relative to a pass over one row, from the recording's cost curve; 1 without one.
+function costOf({ head }, rows) {
+  const { rows: sizes, ratio } = head.cost_curve ?? { rows: [1], ratio: [1] };
+  const index = sizes.findIndex((size) => size >= rows);
+  return ratio[index < 0 ? sizes.length - 1 : index];
+}

@@ -1,0 +1,173 @@
+// Explain mode: a caption says in plain words what has just happened, and stays long enough to be read. Each caption is
+// shown once a race, except that a few that fit many steps are repeated after a while.
+import { make } from "../lib/dom.js";
+import { countOf, times } from "../lib/format.js";
+import { findBest } from "../stage/results.js";
+
+const CAPTION_MS = 4200;
+const REPEAT_MS = 16_000;
+const REPEATED = new Set(["accepted", "all", "copied"]);
+
+// [key, describe]: `describe` gets what was seen of a lane, and returns a caption, or a falsy value if the caption does not
+// apply. Of two captions that apply, the earlier one is preferred.
+const CAPTIONS = [
+  [
+    "end",
+    ({ ended, first, title, meters }) =>
+      ended &&
+      first &&
+      `${title} finished first: ${countOf(meters.tokens, "token")} in ${countOf(meters.steps, "forward pass")}.`,
+  ],
+  [
+    "vanilla",
+    ({ name, meters }) =>
+      name === "vanilla" && meters.steps && "Vanilla runs the model once for each token. That is the speed to beat.",
+  ],
+  [
+    "all",
+    ({ title, draft }) =>
+      draft?.drafted > 1 &&
+      draft.accepted === draft.drafted &&
+      `${title} proposed ${draft.drafted} tokens and the model accepted all of them: ${draft.accepted + 1} tokens in one forward pass.`,
+  ],
+  [
+    "accepted",
+    ({ title, draft }) =>
+      draft?.accepted > 1 &&
+      `${title} proposed ${draft.drafted} tokens, the model accepted ${draft.accepted}: ${draft.accepted + 1} tokens in one forward pass.`,
+  ],
+  [
+    "copied",
+    ({ title, spans }) =>
+      spans?.length && `${title} copied those words from passage ${spans[0][0] + 1}; they light up there.`,
+  ],
+  [
+    "refused",
+    ({ title, draft }) =>
+      draft?.drafted &&
+      !draft.accepted &&
+      `${title} proposed ${countOf(draft.drafted, "token")} and the model accepted none. The step still yields one token: the model's own.`,
+  ],
+  [
+    "none",
+    ({ name, title, draft }) =>
+      name !== "vanilla" &&
+      draft?.drafted === 0 &&
+      `${title} had nothing to propose, so this step yields one token, as vanilla's do.`,
+  ],
+  [
+    "same",
+    ({ name, badge }) =>
+      name !== "vanilla" &&
+      (badge === "same" || badge === "identical") &&
+      "The model verifies every draft, so all lanes print the same text. Only the time differs.",
+  ],
+  [
+    "law",
+    ({ title, badge }) =>
+      badge === "law" &&
+      `${title} samples its own text under rejection sampling: vanilla's distribution, not vanilla's text.`,
+  ],
+  [
+    "slower",
+    ({ name, title, meters }) =>
+      name !== "vanilla" &&
+      meters.steps > 12 &&
+      meters.speedup > 0 &&
+      meters.speedup < 0.95 &&
+      `${title} is slower than vanilla here: verifying its drafts costs more than they save.`,
+  ],
+  [
+    "ahead",
+    ({ name, title, meters }) =>
+      name !== "vanilla" &&
+      meters.steps > 8 &&
+      meters.speedup > 1.2 &&
+      `${title} prints ${meters.tau.toFixed(1)} tokens per step and is ${times(meters.speedup)} as fast as vanilla.`,
+  ],
+  ["loops", ({ title, loops }) => loops && `${title}'s text repeats itself, which flatters every drafter that copies.`],
+];
+
+// The caption to show, {key, words}, or undefined: preferably one that was never shown, else the one shown longest ago.
+// `shownAt` maps a caption's key to the time when it was last shown.
+export function chooseCaption(seen, shownAt, now) {
+  const candidates = [];
+  for (const [key, describe] of CAPTIONS) {
+    const words = describe(seen);
+    const last = shownAt.get(key) ?? -Infinity;
+    if (words && (last === -Infinity || (REPEATED.has(key) && now - last > REPEAT_MS)))
+      candidates.push({ last, key, words });
+  }
+  return candidates.sort((a, b) => (a.last === b.last ? 0 : a.last - b.last))[0];
+}
+
+export class Explainer {
+  constructor(stage) {
+    this.stage = stage;
+    this.node = make("p", "caption");
+    this.node.hidden = true;
+    this.shownAt = new Map();
+    this.finished = new Set();
+    // The current caption stays until this time.
+    this.until = 0;
+    this.why = "";
+  }
+
+  toggle(on) {
+    this.node.hidden = !on;
+    this.stage.dataset.explain = String(on);
+    if (on && this.why) this.say("why", this.why);
+    else if (on)
+      this.say("hello", "Each pane is one way of writing the same answer. Watch how many words appear at once.");
+    return on;
+  }
+
+  // A race or a replay starts: every caption may be shown again.
+  begin(live) {
+    this.shownAt.clear();
+    this.finished.clear();
+    this.why = "";
+    if (this.node.dataset.about === "why") this.until = 0;
+    if (live)
+      this.say(
+        "start",
+        "Every lane has the same model and the same question. A lane's clock counts only its own work.",
+      );
+  }
+
+  // Receives a lane's latest frame, live or replayed, and may show a caption about it.
+  take(lane, method) {
+    if (lane.end) this.finished.add(method.lane);
+    if (this.node.hidden || performance.now() < this.until) return;
+    const spans = lane.runs.findLast((run) => run[3]?.length)?.[3];
+    const seen = {
+      name: method.lane,
+      title: method.title,
+      draft: lane.draft,
+      meters: lane.meters,
+      badge: lane.badge[0],
+      loops: lane.loops,
+      spans,
+      ended: Boolean(lane.end),
+      first: this.finished.size === 1,
+    };
+    const caption = chooseCaption(seen, this.shownAt, performance.now());
+    if (caption) this.say(caption.key, caption.words);
+  }
+
+  // The race is over: says which lane is fastest, and why.
+  conclude(rows) {
+    const best = findBest(rows);
+    if (!best) return;
+    const cost = (best.tau / best.speedup).toFixed(2);
+    this.why = `${best.title} is fastest: ${best.tau.toFixed(1)} tokens per step, and a step took ${cost} times as long as vanilla's.`;
+    this.say("why", this.why);
+  }
+
+  say(key, words) {
+    this.shownAt.set(key, performance.now());
+    this.until = performance.now() + CAPTION_MS;
+    this.node.textContent = words;
+    this.node.dataset.about = key;
+  }
+}

@@ -1,0 +1,181 @@
+// The layout of a scene in a picture of fixed size: text in lines, and the draft tree in bands of columns. A token's `label`
+// is its text as it is drawn.
+import { shorten } from "../lib/format.js";
+import { readPiece } from "../lib/pieces.js";
+import { chooseNodes, judge } from "../inspector/tree.js";
+
+export const FONT = '"Source Sans Pro", system-ui, sans-serif';
+export const SIZE = 30;
+export const NODE_PX = 46;
+export const TAG_PX = 40;
+const ROW_PX = 54;
+const GAP_PX = 20;
+const BAND_GAP_PX = 18;
+export const PAD_PX = 9;
+const MAX_LETTERS = 16;
+const MAX_TOKENS = 120;
+const NOTHING = "·";
+const END = "end";
+const MIN_PX = 44;
+// Sizes of a node relative to the text. At the smallest, letters are still 24 px high.
+const SCALES = [1.3, 1.15, 1, 0.9, 0.8];
+const MAX_NODES = [40, 32, 28, 24, 21, 18, 16, 14, 12, 10, 8, 6, 5, 4, 3, 2];
+
+const ruler = document.createElement("canvas").getContext("2d");
+
+export function measure(text, size = SIZE, weight = 400) {
+  ruler.font = `${weight} ${size}px ${FONT}`;
+  return ruler.measureText(text).width;
+}
+
+// Breaks a sentence between words into lines of at most `width`.
+export function breakLines(text, width, size, weight) {
+  const lines = [""];
+  for (const word of text.split(" ")) {
+    const longer = lines.at(-1) ? `${lines.at(-1)} ${word}` : word;
+    if (!lines.at(-1) || measure(longer, size, weight) <= width) lines[lines.length - 1] = longer;
+    else lines.push(word);
+  }
+  return lines;
+}
+
+// The label of a token in a box, where a line break or a blank is drawn as a sign.
+export function labelOf(text) {
+  if (!text) return "";
+  return text.trim() ? shorten(text, MAX_LETTERS) : shorten(text);
+}
+
+// The label of a token in a line, where a blank is only a gap.
+function labelInLine({ text, whole }) {
+  if (whole) return text;
+  return text.trim() || text.includes("\n") ? labelOf(text) : "";
+}
+
+// Sets tokens in lines of `width` without breaking words: each token gets `x`, `width`, `line` and `label`.
+export function flow(tokens, width, size = SIZE) {
+  const blank = measure(" ", size);
+  const words = [];
+  for (const token of tokens.filter(({ text }) => text)) {
+    const label = labelInLine(token);
+    const placed = { ...token, label, width: measure(label, size) + (token.pad ?? 0) };
+    if (!words.length || startsWord(token)) words.push([]);
+    words.at(-1).push(placed);
+  }
+  let x = 0;
+  let line = 0;
+  for (const word of words) {
+    const wordWidth = word.reduce((sum, token) => sum + token.width, 0);
+    x += x ? blank : 0;
+    if (x && x + wordWidth > width) [x, line] = [0, line + 1];
+    for (const token of word) {
+      if (x && x + token.width > width) [x, line] = [0, line + 1];
+      Object.assign(token, { x, line });
+      x += token.width;
+    }
+  }
+  return { tokens: words.flat(), lines: words.length ? line + 1 : 0 };
+}
+
+function startsWord({ text, apart }) {
+  return Boolean(apart) || /^\s/.test(text);
+}
+
+// Sets the text so far, the pending token and what the step adds in at most `maxLines` lines. Cuts the text's beginning if
+// it does not fit.
+export function flowStrip(scene, width, maxLines) {
+  const framed = { pad: 2 * PAD_PX, apart: true };
+  const all = scene.written.filter(Boolean).map((text) => ({ text, kind: "written" }));
+  if (scene.pending.trim()) all.push({ text: scene.pending, kind: "pending", ...framed });
+  for (const token of scene.run) all.push({ ...token, kind: "accepted" });
+  if (scene.bonus) all.push({ text: scene.bonus, kind: "bonus", ...framed });
+  for (let count = Math.min(all.length, MAX_TOKENS); ; count--) {
+    const shown = all.slice(all.length - count);
+    if (count > 1 && count < all.length && !startsWord(shown[0])) continue;
+    const start = count < all.length ? [{ text: "…", kind: "written" }] : [];
+    const strip = flow([...start, ...shown], width);
+    if (strip.lines <= maxLines || count <= 1) return strip;
+  }
+}
+
+// Lays out the tree, with the accepted path as its top row. Columns are depths; those that do not fit into `width` continue
+// in a band below. The tree is drawn at the largest scale that fits into `height`. If none fits, nodes are left out, and
+// `omitted` counts them. Returns {nodes, omitted, bands, height, scale}.
+export function placeTree(scene, width, height) {
+  const largest = SCALES.map((scale) => placeNodes(scene, scene.drafted + 1, width, scale)).find(
+    (tree) => tree.height <= height,
+  );
+  if (largest && !largest.omitted) return largest;
+  for (const maxNodes of MAX_NODES) {
+    const cut = placeNodes(scene, maxNodes, width, SCALES.at(-1));
+    if (cut.height <= height || maxNodes === MAX_NODES.at(-1)) return cut;
+  }
+}
+
+function placeNodes(scene, maxNodes, width, scale) {
+  const nodes = describeNodes(scene, chooseNodes(scene.event, Math.min(maxNodes, MAX_NODES[0])), scale);
+  setRows(nodes);
+  const columns = [];
+  for (const node of nodes) columns[node.depth] = Math.max(columns[node.depth] ?? 0, node.width, node.tag?.width ?? 0);
+  const bands = [[]];
+  let x = 0;
+  columns.forEach((columnWidth, depth) => {
+    if (x && x + columnWidth > width) {
+      bands.push([]);
+      x = 0;
+    }
+    bands.at(-1).push({ depth, x });
+    x += columnWidth + GAP_PX * scale;
+  });
+  let top = 0;
+  bands.forEach((band, number) => {
+    top += placeBand(nodes, band, number, top, scale) + BAND_GAP_PX * scale;
+  });
+  return {
+    nodes,
+    scale,
+    bands: bands.length,
+    height: top - BAND_GAP_PX * scale,
+    omitted: scene.drafted + 1 - nodes.length,
+  };
+}
+
+function placeBand(nodes, band, number, top, scale) {
+  const xs = new Map(band.map(({ depth, x }) => [depth, x]));
+  const inBand = nodes.filter(({ depth }) => xs.has(depth));
+  const rows = [...new Set(inBand.map(({ row }) => row))].sort((a, b) => a - b);
+  const tagHeight = inBand.some((node) => node.tag) ? (TAG_PX + 4) * scale : 0;
+  const yOf = (index) => top + index * ROW_PX * scale + (index ? tagHeight : 0);
+  for (const node of inBand)
+    Object.assign(node, { x: xs.get(node.depth), y: yOf(rows.indexOf(node.row)), band: number });
+  return yOf(rows.length - 1) + NODE_PX * scale - top + (rows.length === 1 ? tagHeight : 0);
+}
+
+function describeNodes({ event, path, run, bonus }, chosen, scale) {
+  const kinds = judge(event);
+  // The model's own token after each node of the path.
+  const predicted = new Map(path.map((node, index) => [node, run[index]?.text ?? bonus]));
+  const widthOf = (label) => scale * Math.max(MIN_PX, measure(label) + 2 * PAD_PX);
+  const list = chosen.map((node) => {
+    const label = labelOf(readPiece(event.pieces[node])) || NOTHING;
+    const token = predicted.get(node);
+    const tag = token === undefined ? undefined : { label: labelOf(token) || END };
+    if (tag) tag.width = widthOf(tag.label);
+    const last = node === path.at(-1);
+    return { node, label, width: widthOf(label), tag, last, parent: event.tree.parents[node], kind: kinds[node] };
+  });
+  const byNode = new Map(list.map((described) => [described.node, described]));
+  for (const described of list) described.depth = described.node ? byNode.get(described.parent).depth + 1 : 0;
+  return list;
+}
+
+// The accepted child, or else the first one, is in its parent's row. The other children get new rows below.
+function setRows(nodes) {
+  let rows = 0;
+  const setRow = (node, row) => {
+    node.row = row;
+    const children = nodes.filter(({ parent }) => parent === node.node);
+    children.sort((a, b) => (b.kind === "accepted") - (a.kind === "accepted"));
+    children.forEach((child, index) => setRow(child, index ? ++rows : row));
+  };
+  setRow(nodes[0], 0);
+}

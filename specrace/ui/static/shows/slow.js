@@ -1,0 +1,232 @@
+// The slow motion: a race's best step and a failed one, phase by phase, on the whole page. Space pauses, the arrow keys
+// show the next or previous phase, Esc closes.
+import { button, make } from "../lib/dom.js";
+import { downloadBlob } from "../lib/files.js";
+import { film, inlineFonts, videoType, writeSvg } from "./film.js";
+import { REDUCED_MOTION } from "../lib/motion.js";
+import { drawScene, LENGTH_MS, PHASES, placeScene, readTheme, readTime, startOf } from "./picture.js";
+import { makeScenes } from "./scenes.js";
+
+const FAMILY = "Source Sans Pro";
+// The size of a saved picture or video, in pixels.
+const FILM = { width: 1280, height: 720 };
+// The width of the picture on the page, in its own units, for a wide and for a narrow window.
+const WIDE = 1280;
+const NARROW = 640;
+// The shortest time between two pictures.
+const PICTURE_MS = 33;
+// How long the end of a scene stays before the next one begins.
+const HOLD_MS = 1500;
+const NONE = "No lane drafted in this race, so there is no step to show in slow motion.";
+const NO_RACE = "Slow motion shows a step of a race: run one first, or open a recorded one.";
+const NO_VIDEO = "This browser cannot record a video. Save the picture as SVG instead.";
+
+export class SlowMotion {
+  // `say` shows a sentence on the page.
+  constructor(host, say) {
+    this.say = say;
+    this.scenes = [];
+    this.playing = 0;
+    this.node = make("dialog", "slow");
+    this.node.setAttribute("aria-label", "A step in slow motion");
+    this.node.tabIndex = -1;
+    this.canvas = make("div", "canvas");
+    this.status = make("p", "slow-status");
+    this.playButton = button("Pause", "Pause or play (space)", () => this.toggle());
+    const controls = [
+      button("‹", "Previous phase (left arrow)", () => this.move(-1)),
+      this.playButton,
+      button("›", "Next phase (right arrow)", () => this.move(1)),
+      button("Again", "From the beginning", () => this.restart()),
+    ];
+    this.videoButton = button("Save video", "Save this step as a video, a loop for slides", () => this.saveVideo());
+    const files = [
+      button("Save SVG", "Save this picture as a file for slides", () => this.saveSvg()),
+      this.videoButton,
+    ];
+    const head = make("header");
+    head.append(
+      make("h2", "", "Slow motion"),
+      ...controls,
+      this.status,
+      ...files,
+      button("Close", "Close (Esc)", () => this.node.close()),
+    );
+    this.node.append(head, this.canvas);
+    host.append(this.node);
+    this.node.addEventListener("keydown", (event) => this.press(event));
+    // Take the focus from a pressed button, so that the space bar pauses.
+    this.node.addEventListener("click", () => this.node.focus());
+    this.node.addEventListener("close", () => this.leave());
+    new ResizeObserver(() => this.node.open && this.place()).observe(this.canvas);
+  }
+
+  open(reel) {
+    if (!reel?.results?.length) return this.say(NO_RACE);
+    this.scenes = makeScenes(reel);
+    if (!this.scenes.length) return this.say(NONE);
+    this.node.showModal();
+    this.node.focus();
+    this.playButton.hidden = REDUCED_MOTION.matches;
+    return this.restart();
+  }
+
+  leave() {
+    this.pause();
+    this.filming = undefined;
+    this.canvas.replaceChildren();
+  }
+
+  restart() {
+    this.showMoment(0, REDUCED_MOTION.matches ? endOf(0) : 0);
+    if (!REDUCED_MOTION.matches) this.play();
+  }
+
+  // Shows a moment of a scene.
+  showMoment(scene, time) {
+    const changed = this.scene !== this.scenes[scene];
+    this.time = time;
+    this.scene = this.scenes[scene];
+    if (changed || !this.places) this.place();
+    else this.draw();
+  }
+
+  place() {
+    const { clientWidth: width, clientHeight: height } = this.canvas;
+    if (!width || !height) return;
+    const pictureWidth = width > height ? WIDE : NARROW;
+    this.places = placeScene(this.scene, pictureWidth, Math.round((pictureWidth * height) / width));
+    this.draw();
+  }
+
+  draw() {
+    const picture = drawScene(this.scene, this.places, this.time, readTheme(this.node));
+    this.canvas.replaceChildren(picture);
+    this.drawn = performance.now();
+    this.node.dataset.phase = PHASES[readTime(this.time).phase][0];
+    this.node.dataset.scene = this.scenes.indexOf(this.scene);
+  }
+
+  play() {
+    if (this.playing) return;
+    this.last = performance.now();
+    this.playing = requestAnimationFrame(() => this.tick());
+    this.playButton.textContent = "Pause";
+  }
+
+  pause() {
+    cancelAnimationFrame(this.playing);
+    this.playing = 0;
+    this.playButton.textContent = "Play";
+  }
+
+  toggle() {
+    if (this.playing) this.pause();
+    else if (this.isOver) this.restart();
+    else this.play();
+  }
+
+  get number() {
+    return this.scenes.indexOf(this.scene);
+  }
+
+  get isOver() {
+    return this.number === this.scenes.length - 1 && this.time >= LENGTH_MS;
+  }
+
+  tick() {
+    const now = performance.now();
+    this.playing = requestAnimationFrame(() => this.tick());
+    if (now - this.drawn < PICTURE_MS) return;
+    const time = this.time + now - this.last;
+    this.last = now;
+    if (this.isOver) this.pause();
+    else if (time < LENGTH_MS + HOLD_MS) this.showMoment(this.number, time);
+    else if (this.scenes[this.number + 1]) this.showMoment(this.number + 1, 0);
+  }
+
+  // Moves `offset` phases: to a phase's start while playing, else to its end.
+  move(offset) {
+    const current = this.number * PHASES.length + readTime(this.time).phase;
+    const target = Math.min(Math.max(current + offset, 0), this.scenes.length * PHASES.length - 1);
+    const phase = target % PHASES.length;
+    this.last = performance.now();
+    this.showMoment(Math.floor(target / PHASES.length), this.playing ? startOf(phase) : endOf(phase));
+  }
+
+  press(event) {
+    const actions = {
+      ArrowLeft: () => this.move(-1),
+      ArrowRight: () => this.move(1),
+      " ": () => (REDUCED_MOTION.matches ? this.move(1) : this.toggle()),
+      m: () => this.node.close(),
+    };
+    const action = actions[event.key];
+    if (!action || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === " " && event.target.closest?.("button")) return;
+    event.preventDefault();
+    // Otherwise the page's own handler would open the dialog again.
+    event.stopPropagation();
+    action();
+  }
+
+  nameFile(ending) {
+    return `specrace-${this.scene.lane}-step-${this.scene.step}.${ending}`;
+  }
+
+  // Returns a function that makes the picture at a time for a file. It has a slide's shape, whatever the window's shape.
+  async pictureMaker() {
+    const fonts = await (this.fonts ??= inlineFonts(FAMILY));
+    const { scene } = this;
+    const places = placeScene(scene, FILM.width, FILM.height);
+    const theme = readTheme(this.node);
+    return (time) => writeSvg(drawScene(scene, places, time, theme), fonts);
+  }
+
+  async saveSvg() {
+    const { time } = this;
+    const pictureAt = await this.pictureMaker();
+    downloadBlob(pictureAt(time), this.nameFile("svg"));
+  }
+
+  async saveVideo() {
+    if (this.filming) {
+      this.filming = undefined;
+      return;
+    }
+    const type = videoType();
+    if (!type) {
+      this.status.textContent = NO_VIDEO;
+      return;
+    }
+    this.pause();
+    const name = this.nameFile(type.startsWith("video/webm") ? "webm" : "mp4");
+    const filming = (this.filming = {});
+    this.videoButton.textContent = "Stop";
+    try {
+      const pictureAt = await this.pictureMaker();
+      const video = await film({
+        pictureAt,
+        length: LENGTH_MS,
+        ...FILM,
+        shouldContinue: (time) => this.showFilming(filming, time),
+      });
+      if (this.filming === filming) downloadBlob(video, name);
+    } finally {
+      this.filming = undefined;
+      this.videoButton.textContent = "Save video";
+      this.status.textContent = "";
+    }
+  }
+
+  // Shows the progress of the recording. Returns false once the visitor has stopped it.
+  showFilming(filming, time) {
+    this.status.textContent = `Recording: ${Math.floor(time / 1000)} of ${Math.round(LENGTH_MS / 1000)} s`;
+    return this.filming === filming;
+  }
+}
+
+// The last moment of a phase.
+function endOf(phase) {
+  return startOf(phase) + PHASES[phase][1] - 1;
+}

@@ -1,0 +1,213 @@
+// A tour in five chapters: what drafting is, why it is fast, why the text stays the same, and when it does not pay. It
+// plays recorded races automatically. Space pauses, the arrow keys go forwards and back, Esc leaves.
+import { button, make, svg } from "../lib/dom.js";
+import { writeChapters } from "./chapters.js";
+import { focusQuestion } from "../lib/gradio.js";
+import { REDUCED_MOTION } from "../lib/motion.js";
+import { drawScene, PHASES, placeScene, readTheme, startOf } from "./picture.js";
+import { readReel } from "../stage/reel.js";
+import { inMs } from "./scenes.js";
+
+const PICTURE_MS = 33;
+// The recorded races that the tour shows: one in which drafting pays, and one in which it does not.
+const RACES = ["smollm2-copying", "smollm2-losing"];
+const UNFIT = "The recorded races of this server do not suit the tour.";
+
+export class Tour {
+  // `tools` are the tools around the stage.
+  constructor(stage, tools) {
+    this.stage = stage;
+    this.proof = tools.proof;
+    this.node = make("section", "tour");
+    this.node.hidden = true;
+    this.node.setAttribute("aria-label", "Tour");
+    this.canvas = make("div", "tour-canvas");
+    this.title = make("b", "tour-title");
+    this.words = make("p", "tour-words");
+    this.bar = make("i");
+    this.playButton = button("Pause", "Pause or go on (space)", () => this.toggle());
+    const progress = make("div", "tour-progress");
+    progress.append(this.bar);
+    const head = make("header");
+    head.append(
+      this.title,
+      progress,
+      button("‹", "Back (left arrow)", () => this.move(-1)),
+      this.playButton,
+      button("›", "On (right arrow)", () => this.move(1)),
+      button("Leave", "Leave the tour (Esc)", () => this.leave()),
+    );
+    const foot = make("footer");
+    foot.append(head, this.words);
+    this.node.append(this.canvas, foot);
+    stage.node.append(this.node);
+    document.addEventListener("keydown", (event) => this.press(event), { capture: true });
+  }
+
+  get open() {
+    return !this.node.hidden;
+  }
+
+  // Whether the page has the recorded races that the tour needs.
+  get offered() {
+    const { cards } = this.stage.gallery;
+    return RACES.every((race) => cards.some(({ name }) => name === race));
+  }
+
+  begin() {
+    return this.stage.gallery.playAll(RACES, (reels) => this.start(...reels.map(readReel)));
+  }
+
+  start(win, lose) {
+    const chapters = writeChapters(win, lose);
+    if (!chapters.length) return this.stage.warn(UNFIT);
+    this.shots = chapters.flatMap(({ title, shots }, number) =>
+      shots.map((shot) => ({
+        ...shot,
+        chapter: number + 1,
+        title: `${number + 1} of ${chapters.length}: ${title}`,
+      })),
+    );
+    if (!this.open) this.view = document.body.dataset.view;
+    document.body.dataset.view = "stage";
+    this.node.hidden = false;
+    this.paused = REDUCED_MOTION.matches;
+    return this.go(0);
+  }
+
+  leave() {
+    cancelAnimationFrame(this.frame);
+    this.closeProof();
+    this.stage.player.pause();
+    this.node.hidden = true;
+    document.body.dataset.view = this.view ?? "bench";
+    delete document.body.dataset.tour;
+    if (this.shot?.show === "end") focusQuestion();
+  }
+
+  go(number) {
+    const shot = this.shots[number];
+    if (!shot) return this.leave();
+    cancelAnimationFrame(this.frame);
+    this.number = number;
+    this.shot = shot;
+    this.time = 0;
+    this.closeProof();
+    this.title.textContent = shot.title;
+    document.body.dataset.tour = shot.chapter;
+    this.words.textContent = shot.words;
+    this.node.dataset.shot = number;
+    if (shot.show !== "stay") this.canvas.hidden = !["scene", "figure"].includes(shot.show);
+    this.show(shot);
+    this.playButton.textContent = this.paused ? "Play" : "Pause";
+    return this.run();
+  }
+
+  run() {
+    this.last = performance.now();
+    this.frame = requestAnimationFrame(() => this.tick());
+  }
+
+  tick() {
+    const now = performance.now();
+    const passed = now - this.last;
+    this.frame = requestAnimationFrame(() => this.tick());
+    if (passed < PICTURE_MS) return;
+    this.last = now;
+    if (this.paused) return;
+    this.time += passed;
+    const share = Math.min(1, this.time / this.shot.ms);
+    this.bar.style.transform = `scaleX(${share})`;
+    if (this.shot.show === "scene") this.drawScene(share);
+    if (share === 1 && this.shot.show !== "end") this.go(this.number + 1);
+  }
+
+  move(by) {
+    this.go(Math.max(0, this.number + by));
+  }
+
+  toggle() {
+    this.paused = !this.paused;
+    this.playButton.textContent = this.paused ? "Play" : "Pause";
+    const { player } = this.stage;
+    if (this.shot.show !== "race" && this.shot.show !== "stay") return;
+    if (this.paused) player.pause();
+    else if (player.next < player.steps.length) player.play();
+  }
+
+  press(event) {
+    if (!this.open || event.ctrlKey || event.metaKey || event.altKey) return;
+    const actions = {
+      ArrowLeft: () => this.move(-1),
+      ArrowRight: () => this.move(1),
+      Escape: () => this.leave(),
+      " ": () => this.toggle(),
+    };
+    const action = actions[event.key];
+    // Otherwise the page's own key handler might begin another race behind the tour.
+    if (event.key.length === 1 && event.key !== " ") event.stopPropagation();
+    if (!action || (event.key === " " && event.target.closest?.("button"))) return;
+    event.preventDefault();
+    event.stopPropagation();
+    action();
+  }
+
+  show(shot) {
+    const { player } = this.stage;
+    const showers = {
+      race: () => this.showRace(shot),
+      scene: () => this.showScene(shot),
+      figure: () => this.canvas.replaceChildren(drawBars(shot.bars)),
+      proof: () => this.proof.open(shot.reel),
+      result: () => player.result(),
+      end: () => {},
+      stay: () => {},
+    };
+    showers[shot.show]();
+  }
+
+  showRace({ reel, soloLane }) {
+    const { stage } = this;
+    stage.openRead(reel);
+    const lane = reel.head.lanes.findIndex((candidate) => candidate.lane === soloLane);
+    if (lane >= 0) stage.setSolo(lane);
+  }
+
+  showScene({ scene, from, to }) {
+    const { clientWidth: width, clientHeight: height } = this.canvas;
+    this.places = placeScene(scene, width, height);
+    this.range = [startOf(from), startOf(to) + PHASES[to][1] - 1];
+    this.drawScene(REDUCED_MOTION.matches ? 1 : 0);
+  }
+
+  drawScene(share) {
+    const [from, to] = this.range;
+    const picture = drawScene(this.shot.scene, this.places, from + share * (to - from), readTheme(this.node));
+    this.canvas.replaceChildren(picture);
+  }
+
+  closeProof() {
+    if (this.proof.node.open) this.proof.node.close();
+  }
+}
+
+// Draws the times of passes as bars on one scale.
+function drawBars(bars) {
+  const longest = Math.max(...bars.map(([, ms]) => ms));
+  const picture = svg("svg", {
+    viewBox: "0 0 1200 420",
+    class: "tour-bars",
+    role: "img",
+    "aria-label": "Times of passes",
+  });
+  bars.forEach(([name, ms], index) => {
+    const y = 30 + 130 * index;
+    const width = Math.max(4, (900 * ms) / longest);
+    picture.append(
+      svg("text", { x: 30, y: y + 30, class: "tour-name" }, name),
+      svg("rect", { x: 30, y: y + 44, width, height: 48, rx: 6 }),
+      svg("text", { x: 46 + width, y: y + 80, class: "tour-ms" }, inMs(ms)),
+    );
+  });
+  return picture;
+}

@@ -1,0 +1,128 @@
+// Recorded races: the cards of the bundled ones, and files that a visitor opens or drops. The server checks both.
+import { make } from "../lib/dom.js";
+import { describeRecording, seconds, times } from "../lib/format.js";
+import { isUpload, uploadDocuments, uploadFolders } from "../lib/gradio.js";
+import { isLog } from "../lib/scoring.js";
+
+const MAX_FILE_BYTES = 16e6;
+const GONE = "The server does not answer; reload the page.";
+
+// Requests a recording: {reel}, or {error}, a sentence.
+async function load(request) {
+  try {
+    const { reel, error } = await request();
+    return error ? { error } : { reel: JSON.parse(reel) };
+  } catch {
+    return { error: GONE };
+  }
+}
+
+export class Gallery {
+  // `server` checks and reads recordings; `openReel` receives a reel, `complain` a sentence; `takesFiles` is whether
+  // visitors may open their own files. `openLogs`, set later, receives files that may be logs or races.
+  constructor(dialog, cards, { server, openReel, complain, takesFiles = true }) {
+    Object.assign(this, { dialog, cards, server, openReel, complain, takesFiles });
+    this.requests = 0;
+    this.file = dialog.querySelector(".file");
+    this.file.addEventListener("change", () => this.open(this.file.files[0]));
+    dialog.querySelector("[data-do=open]").addEventListener("click", () => this.file.click());
+    dialog.querySelector("[data-do=close]").addEventListener("click", () => dialog.close());
+    dialog.querySelector(".opener").hidden = !takesFiles;
+    dialog.querySelector(".shelf").append(...cards.map((card) => this.card(card)));
+    document.addEventListener("dragover", (event) => this.drag(event));
+    document.addEventListener("dragleave", (event) => event.relatedTarget || delete document.body.dataset.drop);
+    document.addEventListener("drop", (event) => this.drop(event));
+  }
+
+  card(card) {
+    const node = make("button", "card");
+    node.type = "button";
+    node.append(make("b", "", card.question ?? card.name));
+    node.append(
+      make(
+        "span",
+        "",
+        `${card.fastest}: ${times(card.speedup)} vanilla · ${card.lanes.length} lanes · ${seconds(card.ms)}`,
+      ),
+    );
+    node.append(make("small", "", describeRecording(card)));
+    node.addEventListener("click", () => this.play(card.name));
+    return node;
+  }
+
+  // Plays a bundled recording; `offered`: the visitor did not ask for it. Returns whether it reached the stage.
+  play(name, offered = false) {
+    return this.receive(() => this.server.play_recorded(name), { offered });
+  }
+
+  // Loads several recordings. `onReels` receives all of them, and the stage none.
+  playAll(names, onReels) {
+    const request = async () => {
+      const results = await Promise.all(names.map((name) => this.server.play_recorded(name)));
+      return results.find(({ error }) => error) ?? { reel: `[${results.map(({ reel }) => reel)}]` };
+    };
+    return this.receive(request, { onReel: onReels });
+  }
+
+  async open(file) {
+    this.file.value = "";
+    if (!file) return;
+    if (file.size > MAX_FILE_BYTES)
+      return this.complain(`${file.name} is larger than ${MAX_FILE_BYTES / 1e6} MB; open a shorter race.`);
+    await this.receive(async () => {
+      const url = `gradio_api/recording?name=${encodeURIComponent(file.name)}`;
+      const response = await fetch(url, { method: "POST", body: file });
+      return { [response.ok ? "reel" : "error"]: await response.text() };
+    });
+  }
+
+  // Loads a recording and passes it to `onReel`, unless another one has been requested meanwhile. Returns whether it did.
+  async receive(request, { offered = false, onReel = this.openReel } = {}) {
+    const number = ++this.requests;
+    this.offered = offered;
+    this.dialog.close();
+    const { reel, error } = await load(request);
+    if (number !== this.requests) return false;
+    if (error) this.complain(error);
+    else onReel(reel, offered);
+    return !error;
+  }
+
+  // Ignores a recording that has been requested and has not arrived yet.
+  cancel() {
+    this.requests++;
+  }
+
+  // Does the same only if the visitor did not ask for the recording.
+  cancelOffered() {
+    if (this.offered) this.cancel();
+  }
+
+  // Whether a drop is for the gallery. Files dropped on the settings are documents for Gradio's upload.
+  accepts(event) {
+    return event.dataTransfer?.types.includes("Files") && !(this.takesFiles && isUpload(event.target));
+  }
+
+  drag(event) {
+    if (!this.accepts(event)) return;
+    event.preventDefault();
+    if (this.takesFiles) document.body.dataset.drop = "true";
+    else event.dataTransfer.dropEffect = "none";
+  }
+
+  // Sorts dropped files by name: those that may be logs or races go to `openLogs`, the others are uploaded as documents.
+  sort(files) {
+    const logs = [...files].filter(isLog);
+    if (logs.length) return this.openLogs(logs);
+    if (files.length && !uploadDocuments(files))
+      this.complain(`${files[0].name} is neither a saved race nor a log; this page takes .jsonl files.`);
+    return undefined;
+  }
+
+  drop(event) {
+    delete document.body.dataset.drop;
+    if (!this.accepts(event)) return;
+    event.preventDefault();
+    if (!uploadFolders(event.dataTransfer)) this.sort(event.dataTransfer.files);
+  }
+}

@@ -1,0 +1,163 @@
+// What the page's keys and buttons do.
+import { make } from "../lib/dom.js";
+import { pressRace, pressStop, toggleDark } from "../lib/gradio.js";
+import { copyText, linkTo, packRace, saveReel } from "../lib/share.js";
+
+// A link's parameters are those of ui/races/race_request.py.
+const LEFT_OUT = "It leaves out lanes' options, model, dtype and top-k; Save keeps them.";
+const NAMES = { " ": "space", ArrowLeft: "←", ArrowRight: "→", Escape: "Esc", 1: "1 – 6" };
+
+// [key, its description, its action].
+function listKeys(stage, tools) {
+  const { player } = stage;
+  return [
+    ["r", "race", pressRace],
+    ["Escape", "stop the race, or show the result at once", () => stop(stage)],
+    [" ", "pause and play the replay", () => player.toggle()],
+    ["ArrowLeft", "one step back", () => player.move(-1)],
+    ["ArrowRight", "one step on", () => player.move(1)],
+    ["1", "guess who wins; later one lane alone, and back", (key) => pickLane(stage, Number(key) - 1)],
+    ["a", "audience: phones vote who wins", () => tools.audience.show()],
+    ["p", "present: only the race, for a projector", present],
+    ["f", "full screen", fullScreen],
+    ["t", "draft tree of the step", () => tools.toggleInspector()],
+    ["e", "explain: captions that say what has just happened", () => tools.toggleExplain()],
+    ["m", "slow motion: the best step, and one that fails", () => openShow(stage, tools.slow)],
+    ["v", "proof: the texts of all lanes as one", () => openShow(stage, tools.proof)],
+    ["o", "tour: five short chapters on recorded races", () => tools.tour.begin()],
+    ["g", "recorded races", () => stage.find(".gallery").showModal()],
+    ["l", "your logs: what drafting would yield on them", () => tools.logs.open()],
+    ["d", "light or dark", toggleDark],
+    ["?", "these keys", () => stage.find(".help").showModal()],
+  ];
+}
+
+// The action of each button, by its data-do.
+function listActions(stage, tools) {
+  const { player } = stage;
+  return {
+    result: () => player.result(),
+    again: pressRace,
+    back: () => player.move(-1),
+    on: () => player.move(1),
+    play: () => player.toggle(),
+    save: () => saveReel(stage.reel),
+    link: () => copyLink(stage),
+    pack: () => copyRace(stage),
+    gallery: () => stage.find(".gallery").showModal(),
+    help: () => stage.find(".help").showModal(),
+    dark: toggleDark,
+    explain: () => tools.toggleExplain(),
+    steps: () => tools.toggleInspector(),
+    slow: () => openShow(stage, tools.slow),
+    tour: () => tools.tour.begin(),
+    audience: () => tools.audience.show(),
+    proof: () => openShow(stage, tools.proof),
+    logs: () => tools.logs.open(),
+    present,
+  };
+}
+
+// [button's data-do, key] of each function that this page lacks. Logs are files, and the tour needs its recorded races.
+function listMissing(stage, tools) {
+  const missing = [];
+  if (!stage.gallery.takesFiles) missing.push(["logs", "l"]);
+  if (!tools.tour.offered) missing.push(["tour", "o"]);
+  return missing;
+}
+
+function copyLink(stage) {
+  const link = linkTo(stage.reel);
+  return copyText(link).then(
+    () => stage.say(`The link is copied. ${LEFT_OUT}`),
+    () => stage.say(link),
+  );
+}
+
+function pickLane(stage, index) {
+  if (!stage.guess.choose(index) && stage.panes[index]) stage.setSolo(index);
+}
+
+async function copyRace(stage) {
+  const link = await packRace(stage.reel);
+  if (!link) {
+    saveReel(stage.reel);
+    return stage.say("This race is too long for a link, so it was saved as a file, which opens here again.");
+  }
+  return copyText(link).then(
+    () => stage.say("A link that replays this race is copied."),
+    () => stage.say("The browser does not let the page copy; press Save for a file that replays this race."),
+  );
+}
+
+// Opens a dialog about the race, and pauses the replay.
+function openShow(stage, dialog) {
+  dialog.open(stage.reel);
+  if (!dialog.node.open) return;
+  stage.cancelStart();
+  stage.player.pause();
+}
+
+function stop(stage) {
+  pressStop();
+  stage.player.result();
+}
+
+function present() {
+  const on = document.body.dataset.view !== "stage";
+  document.body.dataset.view = on ? "stage" : "bench";
+  scrollTo(0, 0);
+}
+
+function fullScreen() {
+  if (document.fullscreenElement) document.exitFullscreen();
+  else document.documentElement.requestFullscreen?.();
+}
+
+// Whether the element in focus uses a key itself.
+export function isTaken({ target, key }) {
+  const fields = "input:not([type=range]):not([type=checkbox]):not([type=radio]), textarea, select, [contenteditable]";
+  if (key !== "Escape" && target.closest?.(fields)) return true;
+  if (key === " ") return Boolean(target.closest?.("button, a, input:not([type=range])"));
+  return key.startsWith("Arrow") && takesArrows(target);
+}
+
+// Arrow keys move through choices, move sliders and scroll wide tables. The player's slider is an exception: it is the
+// replay's time, which the page's own arrow keys move.
+function takesArrows(target) {
+  if (target.closest?.("[type=radio], .text")) return true;
+  if (target.closest?.("[type=range]")) return !target.closest(".player");
+  const box = target.closest?.(".scroller");
+  return Boolean(box) && box.scrollWidth > box.clientWidth;
+}
+
+export function nameOf(key) {
+  return /^[1-6]$/.test(key) ? "1" : key;
+}
+
+export function bindKeys(stage, tools) {
+  const { player } = stage;
+  const missing = listMissing(stage, tools);
+  const keys = listKeys(stage, tools).filter(([key]) => !missing.some(([, missingKey]) => missingKey === key));
+  const actions = listActions(stage, tools);
+  // The style sheet hides the buttons of these functions, because the menu may not be on the page yet.
+  document.body.dataset.missing = missing.map(([name]) => name).join(" ");
+  document.addEventListener("keydown", (event) => {
+    const { key } = event;
+    if (event.ctrlKey || event.metaKey || event.altKey || stage.find("dialog[open]") || isTaken(event)) return;
+    const entry = keys.find(([name]) => name === nameOf(key));
+    if (!entry) return;
+    const [, , action] = entry;
+    if (key === " " || key.startsWith("Arrow")) event.preventDefault();
+    action(key);
+  });
+  document.addEventListener("click", ({ target }) => {
+    if (target.closest?.("#stop")) player.result();
+    const button = target.closest?.(".stage [data-do], .menu [data-do]");
+    const action = actions[button?.dataset.do];
+    if (action && !(button.closest(".player") && !stage.reel)) action();
+  });
+  for (const [name, words] of keys)
+    stage.find(".help dl").append(make("dt", "", NAMES[name] ?? name), make("dd", "", words));
+  stage.find(".help [data-do=close]").addEventListener("click", () => stage.find(".help").close());
+}

@@ -1,0 +1,228 @@
+// A pane: one lane's figures, its text, and a row for the draft of its latest step. The row has a fixed place and height,
+// so that a changing draft never moves the text.
+import { make, write } from "../lib/dom.js";
+import { times } from "../lib/format.js";
+import { hueOf } from "../lib/lanes.js";
+import { withoutBidiControls } from "../lib/pieces.js";
+import { drawAccepted, drawOwn, drawProposed, drawRejected, drawVerified } from "../lib/tokens.js";
+import { TOOLTIPS, describeLane } from "../lib/tooltips.js";
+import { REDUCED_MOTION, schedule, cancel } from "../lib/motion.js";
+
+const PROPOSED_MS = 70;
+const DRAFT_MS = 200;
+const CALM_DRAFT_MS = 800;
+const REJECTED_MS = 290;
+const MARKS = { same: "✓", identical: "✓", law: "≈", differs: "≠", reference: "", none: "" };
+
+// The part of a badge that fits into a pane's head.
+export function shortBadge(text) {
+  return /^(identical|same distribution|differs at token \d+)?/.exec(text)[0] || text;
+}
+
+// What became of a draft. A step without a draft is distinguished from one whose draft was rejected.
+export function judgeDraft({ drafted, accepted }) {
+  if (!drafted) return { kind: "none", words: "no draft" };
+  if (!accepted) return { kind: "refused", words: `× 0 of ${drafted}` };
+  return { kind: "accepted", words: `✓ ${accepted} of ${drafted}` };
+}
+
+// Why an answer ends although the model did not end it; "" if the model did.
+export function describeEnd({ end, loops, meters }) {
+  return end === "length"
+    ? `Stopped at the limit of ${meters.tokens} tokens${loops ? "; the text repeats itself" : ""}.`
+    : "";
+}
+
+export class Pane {
+  constructor(method) {
+    this.node = make("article", "pane");
+    this.node.dataset.lane = method.lane;
+    this.node.dataset.hue = hueOf(method);
+    this.title = method.title;
+    this.method = method;
+    const head = make("header");
+    this.speedup = make("b", "speedup", "–", TOOLTIPS.speedup);
+    this.range = make("small", "range", "", TOOLTIPS.range);
+    this.rate = make("b", "", "–");
+    this.tau = make("b", "", "–");
+    this.badge = make("span", "badge", "", TOOLTIPS.badge);
+    this.loops = make("span", "loops", "↻", TOOLTIPS.loops);
+    this.loops.append(make("span", "more", " repeats itself"));
+    this.loops.hidden = true;
+    const title = make("h3");
+    this.solo = make("button", "solo", method.title, describeLane(method));
+    this.solo.type = "button";
+    this.solo.setAttribute("aria-pressed", "false");
+    title.append(this.solo);
+    head.append(title, this.speedup, this.range);
+    head.append(
+      this.meter("rate", this.rate, "tok/s"),
+      this.meter("tau", this.tau, "tok/step"),
+      this.loops,
+      this.badge,
+    );
+    this.text = make("div", "text");
+    this.text.tabIndex = 0;
+    this.text.setAttribute("role", "region");
+    this.text.setAttribute("aria-label", `Text of ${method.title}`);
+    this.body = make("p", "", "");
+    this.hint = make("p", "hint", method.summary ?? "");
+    this.ending = make("small", "ending");
+    // In reverse order: the style sheet shows the last element first (column-reverse), so that the text's end stays visible.
+    this.text.append(this.ending, this.hint, this.body);
+    const foot = make("footer");
+    this.label = make("span", "draft-label");
+    this.draft = make("span", "draft");
+    this.counts = make("span", "counts", "", TOOLTIPS.counts);
+    foot.append(this.label, this.draft, this.counts);
+    this.node.append(head, this.text, foot);
+    this.step = -1;
+  }
+
+  // Resets the pane, for a replay that begins or goes back.
+  clear() {
+    this.halt();
+    this.body.replaceChildren();
+    this.draft.replaceChildren();
+    this.step = -1;
+    this.meters = this.last = undefined;
+    for (const figure of [this.speedup, this.rate, this.tau]) figure.textContent = "–";
+    this.range.textContent = "";
+    this.label.textContent = this.counts.textContent = this.ending.textContent = "";
+    this.setBadge("none", "");
+    this.loops.hidden = true;
+    this.hint.hidden = false;
+    delete this.node.dataset.done;
+    this.node.classList.remove("winner");
+  }
+
+  meter(name, figure, unit) {
+    const node = make("span", `meter ${name}`, undefined, TOOLTIPS[name]);
+    node.append(figure, make("small", "", unit));
+    return node;
+  }
+
+  // Shows what the step numbered `step` has changed; `still`: without motion.
+  apply(frame, light, step, still) {
+    const { meters } = frame;
+    this.meters = meters;
+    this.write(frame.runs, light, step);
+    this.setRate(meters.tokens_per_s);
+    write(this.tau, meters.tau.toFixed(1));
+    write(this.counts, meters.drafted ? `${meters.accepted}/${meters.drafted} accepted` : "");
+    this.setBadge(...frame.badge);
+    this.loops.hidden = !frame.loops;
+    write(this.ending, describeEnd(frame));
+    this.take(frame.draft, still);
+    if (frame.end) this.node.dataset.done = frame.end;
+  }
+
+  setRate(rate) {
+    write(this.rate, rate ? rate.toFixed(0) : "–");
+  }
+
+  // `range`: the range and the number of runs behind the figure, in words.
+  setSpeedup(speedup, range = "") {
+    write(this.speedup, speedup ? times(speedup) : "–");
+    if (this.range.textContent === range) return;
+    const [values, runs = ""] = range.split(/(?=, )/);
+    this.range.replaceChildren(...(range ? [values, make("span", "more", runs)] : []));
+  }
+
+  setBadge(state, text) {
+    if (this.badgeText === text && this.node.dataset.badge === state) return;
+    this.badgeText = text;
+    this.node.dataset.badge = state;
+    const short = shortBadge(text);
+    const mark = MARKS[state] && `${MARKS[state]} `;
+    this.badge.replaceChildren(mark, make("span", "word", short), make("span", "more", text.slice(short.length)));
+    this.badge.title = `${text || "No tokens yet"}. ${TOOLTIPS.badge}`;
+  }
+
+  write(runs, light, step) {
+    for (const [kind, raw, count, spans] of runs) {
+      const text = withoutBidiControls(raw);
+      if (kind !== "accepted") this.writeOwn(text, step);
+      else this.writeRun(text, count, step, spans && ((run) => light(spans, run)));
+    }
+    this.hint.hidden = true;
+  }
+
+  // Adds text that was not drafted. Each step's text is a separate element, so that the step can be pointed at.
+  writeOwn(text, step) {
+    if (!this.body.lastChild) text = text.trimStart();
+    this.body.append(this.numbered(drawOwn(text), step));
+  }
+
+  // Adds an accepted run. The blank before it stays outside its box, so that two boxes never touch.
+  writeRun(text, count, step, link) {
+    const words = text.trimStart();
+    if (text.length > words.length) this.writeOwn(text.slice(0, text.length - words.length), step);
+    const run = drawAccepted(words, count);
+    if (words) this.body.append(this.numbered(run, step));
+    if (words && link) link(run);
+  }
+
+  numbered(node, step) {
+    node.dataset.step = step;
+    return node;
+  }
+
+  // Outlines the words of one step.
+  point(step) {
+    for (const node of this.body.querySelectorAll(".at")) node.classList.remove("at");
+    for (const node of this.body.querySelectorAll(`[data-step="${step}"]`)) node.classList.add("at");
+  }
+
+  take(draft, still) {
+    if (draft.step <= this.step) return;
+    this.step = draft.step;
+    this.next = this.last = draft;
+    if (still) this.unsettled = true;
+    else if (!this.playing) this.play();
+  }
+
+  halt() {
+    cancel(this.verdictTask);
+    cancel(this.nextTask);
+    cancel(this.clearTask);
+    this.playing = false;
+  }
+
+  // Shows the last draft's verdict permanently, with its rejected tokens: after a step by hand, or at the end.
+  settle() {
+    this.halt();
+    this.unsettled = false;
+    if (!this.last) return;
+    this.showVerdict(this.last);
+    cancel(this.clearTask);
+  }
+
+  // Shows the newest draft, and the next one only after DRAFT_MS, because a row that changes at every step cannot be read.
+  play() {
+    const draft = this.next;
+    this.next = undefined;
+    this.playing = Boolean(draft);
+    if (!draft) return;
+    cancel(this.clearTask);
+    const calm = REDUCED_MOTION.matches;
+    if (draft.drafted && !calm) this.showProposed(draft);
+    this.verdictTask = schedule(() => this.showVerdict(draft), draft.drafted && !calm ? PROPOSED_MS : 0);
+    this.nextTask = schedule(() => this.play(), calm ? CALM_DRAFT_MS : DRAFT_MS);
+  }
+
+  showProposed(draft) {
+    this.label.textContent = `drafted ${draft.drafted}`;
+    this.label.dataset.kind = "proposed";
+    this.draft.replaceChildren(drawProposed(draft.yes + draft.no.join("")));
+  }
+
+  showVerdict(draft) {
+    const { kind, words } = judgeDraft(draft);
+    this.label.dataset.kind = kind;
+    this.label.textContent = words;
+    const rejected = draft.no.map(drawRejected);
+    this.draft.replaceChildren(...(draft.yes ? [drawVerified(draft.yes)] : []), ...rejected);
+    this.clearTask = schedule(() => rejected.forEach((node) => node.remove()), REJECTED_MS);
+  }
+}

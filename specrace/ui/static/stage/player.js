@@ -1,0 +1,222 @@
+// Plays a race in race time: a live race as far as its steps have arrived, or a whole race any number of times. The player
+// knows which steps are shown, and the screen draws them.
+import { seconds } from "../lib/format.js";
+import { describeSpeed, showSpeed } from "./show.js";
+
+// The shortest time between two pictures. It is longer during a live race, which each picture slows down if the race runs
+// on the same machine.
+const LIVE_PICTURE_MS = 95;
+const PICTURE_MS = 30;
+const SHOW = "show";
+
+export class Player {
+  constructor(host, screen) {
+    this.host = host;
+    this.screen = screen;
+    this.scrubber = host.querySelector(".scrubber");
+    this.speedField = host.querySelector(".speed");
+    this.unload();
+    this.scrubber.addEventListener("input", () => this.seek(Number(this.scrubber.value)));
+    this.speedField.addEventListener("change", () => this.draw());
+    // A hidden tab gets no animation frames, so the race is paused until the tab is visible again.
+    document.addEventListener("visibilitychange", () => (this.last = performance.now()));
+  }
+
+  unload() {
+    this.steps = [];
+    clearTimeout(this.catchUpTimer);
+    this.catchUpTimer = undefined;
+    this.pause();
+    this.length = this.time = this.next = this.shown = 0;
+    this.live = false;
+    this.forecast = undefined;
+    this.solo = undefined;
+    this.enable(false);
+    this.draw();
+  }
+
+  // Opens a live race. `forecast` estimates its length.
+  open(forecast) {
+    this.unload();
+    this.live = true;
+    this.forecast = forecast;
+    this.speedField.value = SHOW;
+  }
+
+  add(steps) {
+    this.steps.push(...steps);
+    this.length = this.steps.at(-1).at;
+    this.retime();
+  }
+
+  // The live race is over.
+  close() {
+    this.live = false;
+    this.retime();
+    this.enable(this.loaded);
+    this.draw();
+  }
+
+  // Loads a whole race, of which the screen shows nothing yet.
+  load(reel) {
+    this.unload();
+    this.steps = reel.steps;
+    this.length = Math.max(0, ...reel.steps.map((step) => step.at));
+    this.retime();
+    this.enable(this.loaded);
+    this.draw();
+  }
+
+  // Marks all steps as shown.
+  complete() {
+    this.pause();
+    this.time = this.length;
+    this.next = this.steps.length;
+    this.draw();
+  }
+
+  enable(on) {
+    for (const control of this.host.querySelectorAll("button, input, select")) control.disabled = !on;
+  }
+
+  get loaded() {
+    return this.steps.length > 0;
+  }
+
+  // Adapts the speed, so that the rest of the race is shown in the time that is left.
+  retime() {
+    const length = this.live ? Math.max(this.forecast.ms, this.length) : this.length;
+    this.pace = showSpeed(length, this.shown, this.time);
+  }
+
+  // Race time per screen time.
+  get speed() {
+    return this.speedField.value === SHOW ? this.pace : Number(this.speedField.value);
+  }
+
+  get speedWords() {
+    return this.loaded && !(this.live && this.time >= this.length) ? describeSpeed(this.speed) : "";
+  }
+
+  play() {
+    if (!this.loaded || this.playing) return;
+    if (!this.live && this.next >= this.steps.length) this.rewind();
+    this.screen.begin();
+    this.last = performance.now();
+    this.run();
+    this.draw();
+  }
+
+  run() {
+    this.playing = requestAnimationFrame(() => this.tick());
+  }
+
+  pause() {
+    if (this.playing) cancelAnimationFrame(this.playing);
+    this.playing = 0;
+    this.draw();
+  }
+
+  toggle() {
+    if (this.playing) this.pause();
+    else this.play();
+  }
+
+  tick() {
+    const now = performance.now();
+    const passed = now - this.last;
+    if (passed < (this.live ? LIVE_PICTURE_MS : PICTURE_MS)) return this.run();
+    this.last = now;
+    this.time = Math.min(this.length, this.time + passed * this.speed);
+    this.shown += passed;
+    this.showUntil(this.time, false);
+    this.draw();
+    if (this.live || this.next < this.steps.length) return this.run();
+    return this.result();
+  }
+
+  rewind() {
+    this.screen.clear();
+    this.time = this.next = this.shown = 0;
+    this.retime();
+  }
+
+  showUntil(time, still) {
+    let shown;
+    while (this.next < this.steps.length && this.steps[this.next].at <= time) {
+      shown = this.steps[this.next++];
+      this.screen.show(shown, still);
+    }
+    this.screen.draw(this.time);
+    if (shown) this.screen.cursor(shown);
+  }
+
+  // Soon shows all steps of a live race that have arrived, without motion. Several calls are combined into one update.
+  catchUpSoon() {
+    this.catchUpTimer ??= setTimeout(() => this.live && this.catchUp(), LIVE_PICTURE_MS);
+  }
+
+  catchUp() {
+    this.catchUpTimer = undefined;
+    this.time = this.length;
+    this.showUntil(this.time, true);
+    this.draw();
+  }
+
+  // Goes to a time. The screen can only add steps, so going back means starting over.
+  seek(time) {
+    if (!this.loaded || this.live) return;
+    this.pause();
+    this.screen.begin();
+    if (time < this.time || this.next >= this.steps.length) this.rewind();
+    this.time = time;
+    this.showUntil(time, true);
+    this.draw();
+  }
+
+  // Goes to the moment after step `index`; -1 is the start.
+  goTo(index) {
+    if (!this.loaded || this.live) return;
+    this.pause();
+    this.screen.begin();
+    if (index + 1 < this.next || this.next >= this.steps.length) this.rewind();
+    while (this.next <= index) this.screen.show(this.steps[this.next++], true);
+    this.time = index < 0 ? 0 : this.steps[index].at;
+    this.screen.draw(this.time);
+    if (index >= 0) this.screen.cursor(this.steps[index]);
+    this.draw();
+  }
+
+  // Moves one step back (`offset` -1) or forwards (1): of the lane that is shown alone, or of any lane.
+  move(offset) {
+    const isVisible = (step) => step && (this.solo === undefined || step.lane === this.solo);
+    let index = this.next - 1 + offset;
+    while (this.steps[index] && !isVisible(this.steps[index])) index += offset;
+    if (index >= -1 && index < this.steps.length) this.goTo(index);
+  }
+
+  find(lane, step) {
+    return this.steps.findIndex((candidate) => candidate.lane === lane && candidate.index === step);
+  }
+
+  result() {
+    if (!this.loaded || this.live) return;
+    this.pause();
+    while (this.next < this.steps.length) this.screen.show(this.steps[this.next++], true);
+    this.time = this.length;
+    this.draw();
+    this.screen.end();
+  }
+
+  draw() {
+    const playing = Boolean(this.playing);
+    const button = this.host.querySelector("[data-do=play]");
+    button.textContent = playing ? "❚❚" : "▶";
+    button.setAttribute("aria-label", playing ? "Pause" : "Play");
+    this.scrubber.max = this.length;
+    this.scrubber.value = this.time;
+    this.scrubber.setAttribute("aria-valuetext", seconds(this.time));
+    this.host.querySelector(".time").textContent = `${(this.time / 1000).toFixed(2)} / ${seconds(this.length)}`;
+    this.screen.pace(this.speedWords);
+  }
+}

@@ -1,0 +1,30 @@
+// The three fastest lanes, once the race is over.
+import { make } from "../lib/dom.js";
+import { describeRange, rankingSpeedup, times } from "../lib/format.js";
+import { hueOf } from "../lib/lanes.js";
+import { TOOLTIPS } from "../lib/tooltips.js";
+
+const PODIUM = 3;
+
+export function findFastest(rows) {
+  return [...rows].sort((a, b) => rankingSpeedup(b) - rankingSpeedup(a)).slice(0, PODIUM);
+}
+
+// `repeated`: the figures over several runs, or null after a single run.
+export function showPodium(host, rows, repeated) {
+  host.replaceChildren(
+    ...findFastest(rows).map((row, index) => {
+      const item = make("li");
+      item.dataset.place = index + 1;
+      item.dataset.hue = hueOf(row);
+      item.append(
+        make("b", "", times(row.speedup), TOOLTIPS.speedup),
+        make("span", "", row.title),
+        make("small", "", describeRange(repeated, rows.indexOf(row)), TOOLTIPS.range),
+        make("i", "", String(index + 1)),
+      );
+      return item;
+    }),
+  );
+  host.hidden = rows.length < 2;
+}

@@ -1,0 +1,54 @@
+// The results table of a race, and a sentence on why the fastest lane is fastest.
+import { make } from "../lib/dom.js";
+import { seconds, rankingSpeedup, times } from "../lib/format.js";
+import { TOOLTIPS } from "../lib/tooltips.js";
+
+const COLUMNS = [
+  ["Lane", (row) => row.title, ""],
+  ["Speedup", (row) => times(row.speedup), TOOLTIPS.speedup],
+  ["Tokens/s", (row) => row.tokens_per_s.toFixed(1), TOOLTIPS.rate],
+  ["Tokens/step", (row) => row.tau.toFixed(2), TOOLTIPS.tau],
+  ["Accepted/drafted", (row) => `${row.accepted}/${row.drafted}`, TOOLTIPS.counts],
+  ["Drafted a step", (row) => row.drafted_per_step.toFixed(1), "Draft tokens per step, on average."],
+  ["Steps", (row) => String(row.steps), "Forward passes of the model."],
+  ["Tokens", (row) => `${row.tokens}${row.end === "length" ? " (limit)" : ""}`, "Tokens written; (limit): cut there."],
+  ["Time", (row) => seconds(row.ms), "On the lane's own clock; the prompt is not counted."],
+  ["Compared with vanilla", (row) => row.badge[1] + (row.loops ? " · repeats itself" : ""), TOOLTIPS.badge],
+];
+
+// The fastest lane; undefined if that is vanilla, which drafts nothing.
+export function findBest(rows) {
+  const best = rows.reduce((fastest, row) => (rankingSpeedup(row) > rankingSpeedup(fastest) ? row : fastest), {
+    speedup: 0,
+  });
+  return rows.length > 1 && best.drafted ? best : undefined;
+}
+
+// A sentence on which lane is fastest, and why.
+export function tellWhy(rows) {
+  const best = findBest(rows);
+  if (!best) return "";
+  const share = Math.round((100 * best.accepted) / best.drafted);
+  return `Why ${best.title} is fastest: it prints ${best.tau.toFixed(1)} tokens per step, vanilla 1. The model accepted ${share} % of its drafts, and a step took ${(best.tau / best.speedup).toFixed(2)} times as long as one of vanilla's.`;
+}
+
+export function showResults(host, rows, why) {
+  const table = make("table");
+  const head = make("tr");
+  const body = make("tbody");
+  for (const [name, , title] of COLUMNS) head.append(make("th", "", name, title));
+  const best = why && Math.max(...rows.map((row) => row.speedup));
+  for (const row of rows) {
+    const line = make("tr", row.speedup === best ? "best" : "");
+    line.dataset.lane = row.lane;
+    line.dataset.badge = row.badge[0];
+    for (const [, text] of COLUMNS) line.append(make("td", "", text(row)));
+    body.append(line);
+  }
+  const section = make("thead");
+  section.append(head);
+  table.append(section, body);
+  host.querySelector(".scroller").replaceChildren(table);
+  host.querySelector("h2 small").textContent = why;
+  host.hidden = false;
+}

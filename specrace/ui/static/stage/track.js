@@ -1,0 +1,126 @@
+// The race track: each lane runs from its first token to the end of the answer, and the first lane there wins.
+import { make, write } from "../lib/dom.js";
+import { countOf, seconds } from "../lib/format.js";
+import { hueOf } from "../lib/lanes.js";
+
+const PLACES = ["1st", "2nd", "3rd", "4th", "5th", "6th"];
+const TICKS = [1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000];
+const MAX_TICKS = 8;
+// The position of the finish line, as a share of the track.
+const LINE = 0.965;
+
+// The round numbers of tokens to mark on a track of `total` tokens.
+export function placeTicks(total) {
+  const distance = TICKS.find((tick) => total / tick <= MAX_TICKS) ?? total / MAX_TICKS;
+  const ticks = [];
+  for (let at = 0; at <= 0.93 * total; at += distance) ticks.push(Math.round(at));
+  return ticks;
+}
+
+export class Track {
+  constructor(host) {
+    this.host = host;
+  }
+
+  // `total` is the number of tokens to the finish line, or a list with that number for each lane.
+  show(methods, total) {
+    this.first = this.totals = undefined;
+    this.rows = methods.map((method) => this.lane(method));
+    this.ticks = make("span", "ticks");
+    this.pace = make("b", "pace", "", "How much slower, or faster, than it really was.");
+    this.clock = make(
+      "b",
+      "clock",
+      seconds(0),
+      "Race time: lanes take turns, and each is timed as if it had the device to itself. Retrieval and prefill are not counted.",
+    );
+    const axis = make("div", "track-row axis");
+    const side = make("span", "side");
+    side.append(this.clock, this.pace);
+    axis.append(make("span", "name", "tokens"), this.ticks, side);
+    this.host.replaceChildren(...this.rows.map(({ row }) => row), axis);
+    this.aim(total, true);
+    this.draw(0);
+  }
+
+  lane(method) {
+    const row = make("div", "track-row");
+    row.dataset.lane = method.lane;
+    row.dataset.hue = hueOf(method);
+    const bar = make("span", "bar");
+    const fill = make("i");
+    const photo = make("u", "photo", undefined, "Here when the first lane finished.");
+    const line = make("u", "line", undefined, "The end of the answer.");
+    photo.hidden = true;
+    line.style.left = `${100 * LINE}%`;
+    bar.append(fill, photo, line);
+    const words = make("span", "tokens", "", "Tokens written, and the lane's own time.");
+    const place = make("b", "place");
+    const side = make("span", "side");
+    side.append(place, words);
+    row.append(make("span", "name", method.title), bar, side);
+    return { row, fill, photo, words, place, tokens: 0, ms: 0, end: "" };
+  }
+
+  // Marks the lane that is shown alone, if there is one.
+  mark(solo) {
+    this.rows.forEach(({ row }, lane) => row.classList.toggle("away", solo !== undefined && lane !== solo));
+  }
+
+  // Sets the finish line; `known` is true once a lane has reached it.
+  aim(total, known) {
+    const totals = this.rows.map((_, lane) => Math.max(1, Array.isArray(total) ? total[lane] : total));
+    this.host.dataset.known = String(known);
+    if (String(totals) === String(this.totals)) return;
+    this.totals = totals;
+    const longest = Math.max(...totals);
+    this.ticks.replaceChildren(
+      ...placeTicks(longest).map((at) => {
+        const tick = make("i", "", String(at));
+        tick.style.left = `${100 * LINE * (at / longest)}%`;
+        return tick;
+      }),
+    );
+    this.rows.forEach((_, lane) => this.move(lane));
+  }
+
+  apply({ lane, meters, end }) {
+    const runner = this.rows[lane];
+    Object.assign(runner, { tokens: meters.tokens, ms: meters.ms, end });
+    this.move(lane);
+    if (end && !this.first) this.takePhoto(runner);
+  }
+
+  move(lane) {
+    const { fill, tokens } = this.rows[lane];
+    fill.style.transform = `scaleX(${LINE * Math.min(1, tokens / this.totals[lane])})`;
+  }
+
+  // The index of the lane that finished first; undefined until one has finished.
+  get winner() {
+    return this.first && this.rows.indexOf(this.first);
+  }
+
+  // Marks where the other lanes were when the first one finished.
+  takePhoto(winner) {
+    this.first = winner;
+    this.rows.forEach((runner, lane) => {
+      runner.photo.hidden = runner === winner || Boolean(runner.end);
+      runner.photo.style.left = `${100 * LINE * Math.min(1, runner.tokens / this.totals[lane])}%`;
+    });
+  }
+
+  draw(time, pace = "") {
+    const ended = this.rows.filter(({ end }) => end).sort((a, b) => a.ms - b.ms);
+    for (const runner of this.rows) {
+      const { tokens, ms, end } = runner;
+      const place = ended.indexOf(runner);
+      const progress = end ? `${tokens} tok in ${seconds(ms)}` : countOf(tokens, "token");
+      write(runner.words, tokens ? progress : "");
+      write(runner.place, place < 0 || this.rows.length === 1 ? "" : PLACES[place]);
+      runner.row.dataset.place = place + 1;
+    }
+    write(this.clock, seconds(time));
+    write(this.pace, pace);
+  }
+}

@@ -1,0 +1,137 @@
+"""Calibration of copies: by the expected token, by the token that came instead, and by earlier answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from specrace.core.cost_curve import ASSUMED_CPU
+from specrace.drafters import DrafterInputs
+from specrace.drafters.fusion.calibration import Calibration
+from specrace.drafters.fusion.copies import EarlierAnswers
+from specrace.drafters.fusion.drafter import FusionDrafter
+from specrace.lab.scoring.score import forced_steps
+from specrace.ngrams.past import PastOutputs
+from specrace.ngrams.suffix_index import END
+
+FULL_STOP = 3
+# A citation, such as " [1]".
+OPENING, DIGIT, CLOSING = 4, 5, 6
+ANSWER_END, ANSWER_START = 7, 12
+
+
+def answers(num_requests: int) -> list[tuple[list[int], list[int]]]:
+    """Prompts and outputs. A prompt has three sentences; the output is the second, with a citation for FULL_STOP."""
+    requests = []
+    for index in range(num_requests):
+        words = iter(range(100 + 100 * index, 200 + 100 * index))
+        sentences = [[next(words) for _ in range(12)] + [FULL_STOP] for _ in range(3)]
+        prompt = [*sentences[0], *sentences[1], *sentences[2], 8, 9, 10, 11]
+        requests.append((prompt, [ANSWER_START, *sentences[1][:-1], OPENING, DIGIT, CLOSING, ANSWER_END]))
+    return requests
+
+
+def emitted_tokens(prompt: Sequence[int], output: Sequence[int], past: PastOutputs) -> list[tuple[int, ...]]:
+    """The tokens that each step of fusion emits when it is scored on `output`."""
+    drafter = FusionDrafter(DrafterInputs(tuple(prompt), 5000, curve=ASSUMED_CPU, past=past))
+    return [step.emitted for step in forced_steps(drafter, prompt, output, 32)]
+
+
+def test_the_token_that_replaced_a_copy_is_drafted_next_time() -> None:
+    past, steps_of_requests = PastOutputs(), list[list[tuple[int, ...]]]()
+    for prompt, output in answers(6):
+        steps_of_requests.append(emitted_tokens(prompt, output, past))
+        past.add(output, prompt)
+    first, last = steps_of_requests[0], steps_of_requests[-1]
+    # In the first request the citation takes several steps.
+    assert not any(OPENING in step for step in first[-3:])
+    assert [CLOSING in step for step in first[-3:]] == [False, True, False]
+    # One step emits the end of the copy and everything after it.
+    assert last[-1][-4:] == (OPENING, DIGIT, CLOSING, ANSWER_END) and len(last) <= 3 < len(first)
+
+
+def test_estimates_are_revised_by_hits_and_misses_of_the_likeliest_token() -> None:
+    calibration = Calibration(8)
+    probs = {FULL_STOP: 0.8, 50: 0.1}
+    assert calibration.revise(probs, 0.1, FULL_STOP) == 0.1 and probs == {FULL_STOP: 0.8, 50: 0.1}
+    for _ in range(4):
+        calibration.learn(5, FULL_STOP, 0.9, OPENING)
+    escape = calibration.revise(probs, 0.1, FULL_STOP)
+    assert probs[FULL_STOP] < 0.4 and probs[OPENING] > probs[50] == 0.1
+    assert sum(probs.values()) + escape == pytest.approx(1.0)
+    assert calibration.seen_instead_of(FULL_STOP) == {OPENING}
+    for _ in range(40):
+        calibration.learn(1, 50, 0.3, 50)
+    probs = {50: 0.3, 51: 0.3}
+    escape = calibration.revise(probs, 0.4, 50)
+    assert 0.4 < probs[50] <= Calibration.MAX_PROB and sum(probs.values()) + escape == pytest.approx(1.0)
+
+
+def test_tokens_that_replaced_short_matches_are_not_stored() -> None:
+    calibration = Calibration(8)
+    calibration.learn(Calibration.MIN_COPY - 1, 50, 0.9, 51)
+    assert not calibration.seen_instead_of(50)
+    probs = {50: 0.9}
+    calibration.revise(probs, 0.1, 50)
+    assert set(probs) == {50} and probs[50] < 0.9
+
+
+def test_a_calibration_starts_from_an_earlier_one_without_changing_it() -> None:
+    earlier = Calibration(2)
+    for _ in range(400):
+        earlier.learn(2, 50, 0.5, 51)
+    hits, expected = list(earlier.hits), list(earlier.expected)
+    calibration = Calibration(2, earlier)
+    assert calibration.factor(2, 0.5) == pytest.approx(hits[2] / expected[2])
+    assert calibration.expected[2] == Calibration.MAX_EARLIER
+    assert calibration.factor(1, 0.5) == pytest.approx(0.9)
+    # Outcomes in this request soon outweigh the earlier ones.
+    for _ in range(20):
+        calibration.learn(2, 52, 0.5, 52)
+    assert calibration.factor(2, 0.5) > 0.9
+    assert (earlier.hits, earlier.expected) == (hits, expected) and 52 not in earlier.tokens
+
+
+def test_earlier_answers_are_predicted_token_by_token() -> None:
+    """Predictions in an answer come from its prompt and from earlier answers; without the prompt there are none."""
+    (_, output), (second_prompt, second_output) = answers(2)
+    earlier = EarlierAnswers(8)
+    earlier.add((), output)
+    assert not earlier.calibration.tokens and earlier.model.automaton.tokens[: len(output)] == output
+    earlier.add(second_prompt, second_output)
+    assert earlier.calibration.seen_instead_of(FULL_STOP) == {OPENING}
+    outcomes = earlier.calibration.tokens[CLOSING]
+    assert outcomes.hits == 1 and outcomes.expected > 0
+
+
+def test_the_end_of_an_earlier_output_is_not_a_prediction() -> None:
+    """Logged outputs have no end token, so a text that continues after such an end is not a failed copy."""
+    earlier, past = EarlierAnswers(8), PastOutputs()
+    for number in range(8):
+        earlier.add((20 + number,), (40 + number, 8, 9))
+        past.add((40 + number, 8, 9), (20 + number,))
+    earlier.add((3,), (4, 8, 9, 30))
+    assert END not in earlier.calibration.tokens
+    drafter = FusionDrafter(DrafterInputs((3,), 5000, curve=ASSUMED_CPU, past=past))
+    list(forced_steps(drafter, (3,), (4, 8, 9, 30), 32))
+    assert END not in drafter.calibration.tokens
+
+
+def test_an_index_of_answers_is_rebuilt_when_an_answer_is_dropped() -> None:
+    class AnswerList:
+        def __init__(self) -> None:
+            self.pairs = list[tuple[tuple[int, ...], tuple[int, ...]]]()
+
+        def add(self, prompt: Sequence[int], output: Sequence[int]) -> None:
+            self.pairs.append((tuple(prompt), tuple(output)))
+
+    past = PastOutputs(max_outputs=2)
+    past.add([1], [10, 11])
+    answer_list = past.answers(AnswerList)
+    past.add([2], [12])
+    assert answer_list.pairs == [((10, 11), (1,)), ((12,), (2,))] and past.answers(AnswerList) is answer_list
+    assert past.excluding([12]).answers(AnswerList).pairs == [((10, 11), (1,))]
+    past.add([3], [13])
+    rebuilt = past._indexes.copy()
+    assert past.answers(AnswerList).pairs == [((12,), (2,)), ((13,), (3,))] and past._indexes == rebuilt

@@ -1,0 +1,82 @@
+"""Reports in HTML and Markdown: texts of logs stay texts, and the file allows its own style only."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from html.parser import HTMLParser
+
+import pytest
+from markdown_it import MarkdownIt
+
+from specrace.lab.advice.reports.blocks import Bullets, Code, Paragraph, Report, Section, Table, to_html, to_markdown
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "</pre></code><iframe src=//x>",
+    "[a](javascript:alert(1)) ![b](http://x/y)",
+    "`code` | cell | **bold** _it_ ~~no~~ &lt; <http://x>",
+    "# no heading",
+    "- no list",
+    "1. no list",
+    "--- \n new line",
+    "```\n# out of the fence",
+    "right\u202eleft\x1b[31m",
+)
+TAGS = {
+    "html", "head", "meta", "title", "style", "body", "main", "section", "h1", "h2", "p", "ul", "li", "pre", "code",
+    "div", "table", "caption", "thead", "tbody", "tr", "th", "td",
+}  # fmt: skip
+
+
+def report(text: str) -> Report:
+    blocks = [Paragraph(text), Bullets([text, "b"]), Code(text), Table(text, ("a", text), [(text, "1"), ("2", text)])]
+    return Report(text, text, [Section(text, blocks)])
+
+
+class Tags(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_html_has_no_tag_or_attribute_of_a_text(text: str) -> None:
+    made, plain = to_html(report(text)), to_html(report("x"))
+    assert {tag for tag, _ in Tags(made).seen} <= TAGS
+    assert Tags(made).seen == Tags(plain).seen
+    assert "\u202e" not in made and "\x1b" not in made
+
+
+def test_the_policy_allows_the_style_and_nothing_else() -> None:
+    made = to_html(report("x"))
+    (style,) = re.findall(r"<style>(.*?)</style>", made, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    (policy,) = [attributes["content"] for tag, attributes in Tags(made).seen if "http-equiv" in attributes]
+    assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    assert "url(" not in style and "@import" not in style
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_markdown_has_no_markup_of_a_text(text: str) -> None:
+    parser = MarkdownIt("gfm-like", {"linkify": False, "html": True})
+    kinds = [
+        [token.type for token in parser.parse(to_markdown(report(words)))]
+        + [child.type for token in parser.parse(to_markdown(report(words))) for child in token.children or ()]
+        for words in (text, "x")
+    ]
+    # Escaped letters are tokens of their own.
+    made, plain = ([kind for kind in each if kind not in ("text", "text_special")] for each in kinds)
+    assert made == plain
+
+
+def test_code_is_not_changed() -> None:
+    text = "speculative_config:\n  a: 1 <2> `x` | *y*"
+    assert f"```\n{text}\n```" in to_markdown(report(text))
+    assert "speculative_config:\n  a: 1 &lt;2&gt; `x` | *y*</code>" in to_html(report(text))

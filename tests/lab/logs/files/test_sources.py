@@ -1,0 +1,135 @@
+"""Logs of several files: folders, zips, and batches whose requests and responses are in files of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from specrace.core.errors import InputError
+from specrace.lab.logs.files import sources
+from specrace.lab.logs.files.pairs import pair_files
+from specrace.lab.logs.files.sources import Source, find_sources
+from specrace.lab.logs.transcripts import TranscriptFile
+from tests.lab.logs.files.test_pairs import by_letter
+from tests.lab.logs.formats.written import batch_pair
+from tests.lab.parts import COPYING, FRESH, pack, write
+
+
+def ids(path: Path, **options: object) -> list[str]:
+    return [transcript.id for transcript in TranscriptFile(path, **options)]  # type: ignore[arg-type]
+
+
+def test_a_folder_is_one_log_in_the_order_of_names(tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    (folder / "2026" / "01").mkdir(parents=True)
+    (folder / ".hidden").mkdir()
+    write(folder / "b.jsonl.gz", FRESH)
+    pack(folder / "2026" / "01" / "z.jsonl.zst", json.dumps(COPYING).encode())
+    (folder / "a.csv").write_text('id,prompt_ids,output_ids\ncsv,"[1]","[2]"\n')
+    write(folder / ".hidden" / "c.jsonl", FRESH)
+    (folder / "notes.md").write_text("no log")
+    write(folder / "index.json", {"version": 1, "files": ["a", "b"]})
+    file = TranscriptFile(folder)
+    assert [transcript.id for transcript in file] == ["a", "csv", "2"]
+    assert file.describe() == ("specrace+csv", "transcripts (prompt and output) and a CSV table")
+    assert file.skipped == 0
+    (sentence,) = file.remarks.sentences()
+    assert sentence.startswith("Not read, because they are no logs: 2 files (notes.md, ") and "index.json" in sentence
+
+
+def test_a_bad_line_in_a_folder_is_named_with_its_file(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", FRESH)
+    write(tmp_path / "b.jsonl", FRESH, b"?")
+    with pytest.raises(InputError, match=r"b\.jsonl, line 2: this is not JSON"):
+        ids(tmp_path)
+    file = TranscriptFile(tmp_path, skip_bad=True)
+    assert len(list(file)) == 2 and file.skipped == 1
+
+
+def test_a_folder_without_a_log_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "readme.md").write_text("x")
+    with pytest.raises(InputError, match=r"holds no log, but 1 file .readme.md.; logs have names in .jsonl"):
+        ids(tmp_path)
+
+
+def test_the_members_of_a_zip_are_read_each_by_itself(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "t.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("logs/b.csv", "id;prompt_ids;output_ids\nsemicolon;[1];[2]\n")
+        archive.writestr("logs/a.json", json.dumps([COPYING, FRESH], indent=1))
+        archive.write(write(tmp_path / "c.jsonl.gz", FRESH), "logs/c.jsonl.gz")
+        archive.writestr("__MACOSX/._a.json", b"\0\5")
+        archive.writestr("readme.txt", "x")
+    file = TranscriptFile(tmp_path / "t.zip")
+    assert [transcript.id for transcript in file] == ["a", "2", "semicolon", "2"]
+    assert file.remarks.other_files == ["readme.txt"]
+
+
+def test_answers_that_several_files_of_a_folder_repeat_are_read_once(tmp_path: Path) -> None:
+    turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    longer = [*turns, {"role": "user", "content": "c"}, {"role": "assistant", "content": "d"}]
+    write(tmp_path / "a.jsonl", {"messages": turns})
+    write(tmp_path / "b.jsonl", {"messages": longer})
+    file = TranscriptFile(tmp_path, chat=by_letter)
+    assert [chr(transcript.output[0]) for transcript in file] == ["b", "d"]
+    assert file.remarks.repeated == 1
+
+
+def test_a_batch_in_a_folder_is_read_as_its_two_files(tmp_path: Path) -> None:
+    (tmp_path / "batch").mkdir()
+    requests, responses = batch_pair(tmp_path / "batch")
+    wanted = list(TranscriptFile(responses, requests=requests, chat=by_letter))
+    assert wanted and list(TranscriptFile(tmp_path / "batch", chat=by_letter)) == wanted
+    with zipfile.ZipFile(tmp_path / "t.zip", "w") as archive:
+        for path in (requests, responses):
+            archive.write(path, path.name)
+    assert list(TranscriptFile(tmp_path / "t.zip", chat=by_letter)) == wanted
+
+
+def test_requests_and_responses_are_paired_by_their_ids(tmp_path: Path) -> None:
+    def pair(name: str, ending: str = "") -> tuple[Path, Path]:
+        body = {"custom_id": f"{name}-1", "body": {"messages": [{"role": "user", "content": name}]}}
+        answer = {"custom_id": f"{name}-1", "response": {"body": {"choices": []}}}
+        requests = write(tmp_path / f"{name}-in.jsonl", body)
+        if ending:
+            requests = pack(tmp_path / f"{name}-in.jsonl{ending}", requests.read_bytes())
+        return requests, write(tmp_path / f"{name}-out.jsonl", answer)
+
+    (in_a, out_a), (in_b, out_b) = pair("a"), pair("b", ".zst")
+    other, lonely = write(tmp_path / "other.jsonl", FRESH), pair("c")[1]
+    missing = tmp_path / "missing"
+    given = [out_b, other, in_a, lonely, missing, in_b, out_a]
+    assert pair_files(given) == [(out_b, in_b), (other, None), (lonely, None), (missing, None), (out_a, in_a)]
+    assert pair_files([in_a]) == [(in_a, None)]
+
+
+def test_a_pipe_is_opened_once_only_because_closing_it_ends_its_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe, log = tmp_path / "pipe", write(tmp_path / "t.jsonl", FRESH)
+    os.mkfifo(pipe)
+    opened = []
+    open_regular = sources.open_regular
+    monkeypatch.setattr(sources, "open_regular", lambda path, **how: opened.append(path) or open_regular(path, **how))
+    assert pair_files([pipe, log]) == [(pipe, None), (log, None)]
+    assert find_sources(pipe) == ([Source(pipe)], [])
+    assert pipe not in opened
+
+
+def test_one_of_many_files_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", FRESH)
+    (tmp_path / "b.jsonl.gz").write_text(json.dumps(FRESH))
+    write(tmp_path / "c.jsonl", {"input_length": 1, "output_length": 2, "hash_ids": [1]}, FRESH)
+    write(tmp_path / "d.jsonl", COPYING)
+    with pytest.raises(InputError, match=r"b\.jsonl\.gz, line 1: this is not gzip"):
+        ids(tmp_path)
+    file = TranscriptFile(tmp_path, skip_bad=True)
+    assert [transcript.id for transcript in file] == ["2", "a"]
+    assert dict(file.faults) == {"a file that cannot be read": 2}
+    assert "is not gzip" in file.reasons[0] and "is a trace of lengths" in file.reasons[1]
+    sizes = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
+    assert sizes["a.jsonl"] + sizes["d.jsonl"] <= file.bytes_read <= sum(sizes.values())
+    assert len(list(file)) == 2 and file.bytes_read <= sum(sizes.values())

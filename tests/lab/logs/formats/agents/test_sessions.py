@@ -1,0 +1,72 @@
+"""Sessions of coding agents as logs: what is counted, and what one answer's fault leaves to the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specrace.core.errors import InputError
+from specrace.lab.logs.formats.agents import sessions
+from specrace.lab.logs.formats.base import Message
+from specrace.lab.logs.transcripts import TranscriptFile
+from tests.lab.logs.formats.agents.test_claude_code import IMAGE, answer, user
+from tests.lab.logs.formats.agents.test_codex import answer as codex_answer
+from tests.lab.logs.formats.agents.test_codex import meta
+from tests.lab.logs.formats.agents.test_codex import user as codex_user
+from tests.lab.parts import write
+
+
+def chat(messages: list[Message], output: Message, *_: Any) -> tuple[list[int], list[int], tuple[str, ...]]:
+    """A tokenizer that refuses an answer of "bad"."""
+    if output["content"] == "bad":
+        raise ValueError("the template refuses this")
+    return [len(messages)], [1], ()
+
+
+def test_answers_that_are_left_out_do_not_make_the_file_bad(tmp_path: Path) -> None:
+    rows = [user("1", None, "a"), answer("2", "1", "b"), user("3", "2", [IMAGE]), answer("4", "3", "c")]
+    file = TranscriptFile(write(tmp_path / "t.jsonl", *rows), chat=chat)
+    assert len(list(file)) == 1
+    assert (dict(file.remarks.left_out), file.skipped) == ({sessions.MEDIA: 1}, 0)
+
+
+def test_an_answer_that_is_left_out_in_one_file_is_scored_from_another(tmp_path: Path) -> None:
+    rows = [user("1", None, "a"), answer("2", "1", "b"), user("3", "2", "c"), answer("4", "3", "d")]
+    seen = set[str]()
+    cut = TranscriptFile(write(tmp_path / "cut.jsonl", *rows[1:]), chat=chat, seen=seen)
+    whole = TranscriptFile(write(tmp_path / "whole.jsonl", *rows), chat=chat, seen=seen)
+    assert (len(list(cut)), len(list(whole))) == (0, 2)
+    assert dict(cut.remarks.left_out) == {sessions.LOST: 2}
+    again = TranscriptFile(tmp_path / "whole.jsonl", chat=chat, seen=seen)
+    assert (len(list(again)), again.remarks.repeated) == (0, 2)
+
+
+def test_a_line_that_is_no_json_makes_later_answers_of_its_session_unusable(tmp_path: Path) -> None:
+    rows: list[Any] = [meta("s"), codex_user("a"), codex_answer("A"), codex_user("b"), b'{"type": "respon']
+    rows += [codex_answer("B"), codex_user("c"), codex_answer("C"), meta("t"), codex_user("d"), codex_answer("D")]
+    path = write(tmp_path / "t.jsonl", *rows)
+    with pytest.raises(InputError, match="line 5: this is not JSON"):
+        list(TranscriptFile(path, chat=chat))
+    file = TranscriptFile(path, chat=chat, skip_bad=True)
+    assert len(list(file)) == 2
+    assert (dict(file.remarks.left_out), file.skipped) == ({sessions.UNREADABLE: 2}, 1)
+
+
+def test_an_answer_that_cannot_be_rendered_leaves_the_others(tmp_path: Path) -> None:
+    # The end of the file completes all of these, which are branches after one line.
+    rows = [user("1", None, "a"), *(answer(f"{n}", "1", text) for n, text in enumerate(("b", "bad", "c"), start=2))]
+    file = TranscriptFile(write(tmp_path / "t.jsonl", *rows), chat=chat, skip_bad=True)
+    assert len(list(file)) == 2
+    assert dict(file.faults) == {"the template refuses this": 1}
+
+
+def test_what_a_tool_tells_the_model_is_no_redaction(tmp_path: Path) -> None:
+    told = ("<local-command-stdout>Removed 3 files</local-command-stdout>", "see: [... truncated 3 lines]")
+    for number, text in enumerate(told):
+        path = write(tmp_path / f"{number}.jsonl", user("1", None, text), answer("2", "1", "b"))
+        assert len(list(TranscriptFile(path, chat=chat))) == 1
+    masked = write(tmp_path / "masked.jsonl", user("1", None, "a"), answer("2", "1", "[REDACTED]"))
+    with pytest.raises(InputError, match="the answer is redacted"):
+        list(TranscriptFile(masked, chat=chat))

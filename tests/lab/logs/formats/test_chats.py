@@ -1,0 +1,107 @@
+"""Conversations: which turns count, and which messages cannot be read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from specrace.lab.logs.formats.chats import Completions, LMEval, OpenAIChat, ShareGPT
+
+USER, ANSWER = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
+
+
+def test_each_turn_has_its_own_history() -> None:
+    first, second = OpenAIChat().read({"messages": [USER, ANSWER, USER, ANSWER], "id": 7, "category": "qa"})
+    assert first.prompt == [USER] and second.prompt == [USER, ANSWER, USER]
+    assert (first.output, first.id, first.category) == (ANSWER, "7", "qa")
+
+
+def test_an_opening_assistant_turn_is_only_history() -> None:
+    turns = [{"from": "gpt", "value": "x"}, {"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]
+    (only,) = ShareGPT().read({"conversations": turns})
+    assert only.prompt == [{"role": "assistant", "content": "x"}, USER]
+
+
+def test_content_parts_and_tool_calls_are_read() -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
+    question = {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}
+    result = {"role": "tool", "tool_call_id": "c", "content": "3"}
+    calling = {"role": "assistant", "content": None, "tool_calls": [call]}
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    first, second = OpenAIChat().read({"messages": [question, calling, result, ANSWER], "tools": tools})
+    assert first.prompt == [{"role": "user", "content": "ab"}]
+    assert isinstance(first.output, dict) and first.output["tool_calls"][0]["function"]["arguments"] == {"x": 1}
+    assert second.prompt[-1] == result and second.tools == tools
+
+
+@pytest.mark.parametrize(
+    ("messages", "reason"),
+    [
+        ([], "messages is empty"),
+        ([USER], "never answers"),
+        ("a", "messages is not a list"),
+        ([1], "a message is not an object"),
+        ([{"content": "a"}, ANSWER], "role of a message is not text"),
+        ([{"role": "user", "content": 3}, ANSWER], "content of a message is not a list"),
+        ([{"role": "user", "content": [{"type": "image_url"}]}, ANSWER], "part of type image_url; only text"),
+        ([{"role": "user", "content": "\ud800"}, ANSWER], "half a character"),
+        ([USER, ANSWER | {"tool_calls": [{}]}], "function of a tool call is not an object"),
+    ],
+)
+def test_an_unreadable_conversation_is_reported(messages: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        list(OpenAIChat().read({"messages": messages}))
+
+
+def test_an_unknown_speaker_is_reported() -> None:
+    with pytest.raises(ValueError, match="a turn is from narrator; known are human"):
+        list(ShareGPT().read({"conversations": [{"from": "narrator", "value": "a"}]}))
+
+
+HUMAN, GPT = {"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}
+
+
+@pytest.mark.parametrize("row", [{"conversations": [[HUMAN, GPT]]}, {"items": [HUMAN, GPT]}, {"data": ["a", "b"]}])
+def test_turns_are_unpacked(row: Any) -> None:
+    assert ShareGPT.looks_like(row)
+    (only,) = ShareGPT().read(row)
+    assert (only.prompt, only.output) == ([USER], ANSWER)
+
+
+@pytest.mark.parametrize("row", [{"items": [{"id": 1}]}, {"data": [1, 2]}, {"data": {}}])
+def test_items_and_data_of_other_kinds_are_no_conversations(row: Any) -> None:
+    assert not ShareGPT.looks_like(row)
+
+
+@pytest.mark.parametrize("name", ["images", "image", "videos", "audios"])
+def test_a_picture_beside_the_conversation_is_reported(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} stands beside the conversation"):
+        list(ShareGPT().read({"conversations": [HUMAN, GPT], name: ["x.png"]}))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "a", "chosen": [USER, ANSWER], "rejected": [USER, ANSWER]},
+        {"prompt": [USER], "chosen": [ANSWER], "rejected": [ANSWER]},
+        {"conversations": [HUMAN], "chosen": GPT, "rejected": GPT},
+        {"chosen": [USER, ANSWER], "rejected": [USER, ANSWER]},
+    ],
+)
+def test_the_chosen_answer_is_scored(row: Any) -> None:
+    (only,) = Completions().read(row)
+    assert (only.prompt, only.output) == ([USER], ANSWER)
+
+
+def test_a_preference_may_be_two_texts() -> None:
+    text = "\n\nHuman: a\n\nAssistant: b\n\nHuman: c\n\nAssistant: d"
+    (only,) = Completions().read({"chosen": text, "rejected": text})
+    assert (only.prompt, only.output) == (text.removesuffix(" d"), " d")
+    with pytest.raises(ValueError, match="have no prompt beside them"):
+        list(Completions().read({"chosen": "a b", "rejected": "a c"}))
+
+
+def test_a_repeated_sample_has_several_answers() -> None:
+    row = {"doc_id": 1, "arguments": [["a", {}]], "resps": [["b", "c"]]}
+    assert [exchange.output for exchange in LMEval().read(row)] == ["b", "c"]

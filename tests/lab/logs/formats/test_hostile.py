@@ -1,0 +1,133 @@
+"""Rows that hold anything in any field, and files that are long."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import json
+import tempfile
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from specrace.core.errors import InputError
+from specrace.lab.logs.formats import FORMATS, Format
+from specrace.lab.logs.formats.agents.sessions import AgentSession
+from specrace.lab.logs.formats.responses import Batch
+from specrace.lab.logs.formats.specrace import SpecraceFormat
+from specrace.lab.logs.transcripts import TranscriptFile
+from tests.lab.logs.formats.written import SHAPES
+from tests.lab.parts import write
+
+ANY = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.sampled_from(["", "a", "{}", "[1]", "0"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["role", "content", "type", "text", "a"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The paths to every field and item in a row."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [place for key, each in inner for place in ((*path, key), *places(each, (*path, key)))]
+
+
+def replaced(row: Any, place: tuple[Any, ...], value: Any) -> Any:
+    row = copy.deepcopy(row)
+    inner = row
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    return row
+
+
+@functools.cache
+def rows_of(shape: str) -> list[Any]:
+    """The first rows of a shape's first file, token ids left out but a few; none for a table of text."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = SHAPES[shape](Path(folder))[0]
+        lines = path.read_text().splitlines()[:3] if path.suffix == ".jsonl" else []
+    return [shortened(json.loads(line)) for line in lines]
+
+
+def shortened(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: shortened(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [shortened(inner) for inner in (value[:5] if value and isinstance(value[0], int) else value)]
+    return value
+
+
+def chat(messages: Any, answer: Any, *_: Any) -> tuple[list[int], list[int], tuple[str, ...]]:
+    """A stand-in that reads every text, as a template does."""
+    size = sum(len(json.dumps(message)) for message in messages)
+    return [1] * (size + 1), [2] * (len(json.dumps(answer)) + 1), ()
+
+
+def tokenize(text: str) -> list[int]:
+    return [3] * len(text)
+
+
+def read(path: Path, format: str) -> None:
+    """Read a log to its end. An InputError that names the file is an answer, too."""
+    with contextlib.suppress(InputError):
+        for _ in TranscriptFile(path, tokenize=tokenize, chat=chat, skip_bad=True, format=format):
+            pass
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_row_with_anything_in_any_field_is_read_or_counted(shape: str, tmp_path: Path, data: st.DataObject) -> None:
+    rows = list(rows_of(shape))
+    if not rows:
+        return
+    number = data.draw(st.integers(0, len(rows) - 1))
+    rows[number] = replaced(rows[number], data.draw(st.sampled_from(places(rows[number]))), data.draw(ANY))
+    path = write(tmp_path / "hostile.jsonl", *rows)
+    read(path, data.draw(st.sampled_from([shape.split()[0], ""])))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(value=ANY, names=st.sets(st.sampled_from(["messages", "response", "request", "input", "output", "choices"])))
+def test_a_row_of_another_kind_is_read_or_counted(format: str, tmp_path: Path, value: Any, names: set[str]) -> None:
+    read(write(tmp_path / "other.jsonl", dict.fromkeys(names, value) | {"a": 1}), format)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", SHAPES)
+def test_ten_thousand_rows_are_read_in_flat_memory(shape: str) -> None:
+    rows = rows_of(shape)
+    reader = FORMATS.get(shape.split()[0], SpecraceFormat)()
+    if not rows or isinstance(reader, AgentSession):
+        return
+    if isinstance(reader, Batch):
+        reader.find_request = lambda _: rows[0]
+    _read_rows(reader, rows, 10)
+    tracemalloc.start()
+    try:
+        _read_rows(reader, rows, 10_000)
+        # A few requests at most; a byte kept of each character of these rows would be a megabyte.
+        assert tracemalloc.get_traced_memory()[1] < 200_000
+    finally:
+        tracemalloc.stop()
+
+
+def _read_rows(reader: Format, rows: list[Any], count: int) -> None:
+    for number in range(count):
+        with contextlib.suppress(ValueError, KeyError):
+            for _ in reader.read(rows[number % len(rows)]):
+                pass

@@ -1,0 +1,99 @@
+"""Gateways', tracers' and load generators' logs: their rarer shapes, and rows that cannot be read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from specrace.lab.logs.formats.base import Exchange
+from specrace.lab.logs.formats.observed import AIPerf, Langfuse, LiteLLM
+
+MESSAGES = [{"role": "user", "content": "a"}]
+ANSWER = {"role": "assistant", "content": "b"}
+BODY = {"choices": [{"message": ANSWER}]}
+
+
+def observation(prompt: Any, output: Any) -> dict[str, Any]:
+    return {"id": "o", "trace_id": "t", "type": "GENERATION", "input": prompt, "output": output}
+
+
+@pytest.mark.parametrize("output", [ANSWER, [ANSWER], "b", {"content": "b"}, json.dumps(ANSWER), BODY])
+@pytest.mark.parametrize("prompt", [MESSAGES, {"messages": MESSAGES}, json.dumps(MESSAGES)])
+def test_langfuse_logs_messages_in_many_forms(prompt: Any, output: Any) -> None:
+    assert list(Langfuse().read(observation(prompt, output))) == [Exchange(MESSAGES, ANSWER, "o")]
+
+
+def test_langfuse_may_log_plain_text() -> None:
+    assert list(Langfuse().read(observation("7", "b"))) == [Exchange("7", "b", "o")]
+    assert list(Langfuse().read(observation("7", "b") | {"type": "SPAN"})) == []
+
+
+@pytest.mark.parametrize("text", ['{"title": "A", "content": "B"}', '{"name": "Bob"}', "[1, 2]", "[]", '"b"', "7"])
+@pytest.mark.parametrize("prompt", [MESSAGES, "7"])
+def test_an_answer_that_looks_like_json_stays_text(prompt: Any, text: str) -> None:
+    (exchange,) = Langfuse().read(observation(prompt, text))
+    assert exchange.output == (text if prompt == "7" else {"role": "assistant", "content": text})
+
+
+@pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
+def test_reasoning_is_part_of_an_answer(name: str) -> None:
+    answer = ANSWER | {"reasoning_content": "hm, so"}
+    (exchange,) = LiteLLM().read(
+        {"messages": MESSAGES, "response": {"choices": [{"message": ANSWER | {name: "hm, so"}}]}}
+    )
+    assert exchange.output == answer
+    (exchange,) = AIPerf().read(record(event({name: "hm, "}), event({name: "so"}), event({"content": "b"})))
+    assert exchange.output == answer
+
+
+def test_litellm_may_log_plain_text() -> None:
+    row = {"id": "l", "messages": "a", "response": {"choices": [{"text": "b"}]}}
+    assert list(LiteLLM().read(row)) == [Exchange("a", "b", "l")]
+    row = {"id": "l", "messages": MESSAGES, "response": "b"}
+    assert list(LiteLLM().read(row)) == [Exchange(MESSAGES, ANSWER, "l")]
+
+
+def record(*responses: Any, **more: Any) -> dict[str, Any]:
+    return {"metadata": {"x_request_id": "q"}, "payload": {"messages": MESSAGES}, "responses": list(responses)} | more
+
+
+def event(delta: Any, **more: Any) -> dict[str, Any]:
+    return {"perf_ns": 1, "packets": [{"name": "data", "value": json.dumps({"choices": [{"delta": delta}], **more})}]}
+
+
+def test_aiperf_may_log_streamed_token_ids() -> None:
+    first = event({"content": ""}, prompt_token_ids=[1, 2])
+    chunk = {"choices": [{"delta": {"content": "b"}, "token_ids": [3]}]}
+    second = {"perf_ns": 2, "packets": [{"name": "data", "value": json.dumps(chunk)}]}
+    assert list(AIPerf().read(record(first, second))) == [Exchange((1, 2), (3,), "q")]
+
+
+@pytest.mark.parametrize(
+    ("reader", "row", "reason"),
+    [
+        (LiteLLM(), {"messages": MESSAGES, "response": BODY, "status": "failure"}, "the request failed"),
+        (LiteLLM(), {"messages": None, "response": BODY}, "messages is not a list"),
+        (Langfuse(), observation(None, "b"), "the prompt is not in the observation"),
+        (AIPerf(), record(error={"code": 500}), "the request failed"),
+        (AIPerf(), record(), "export with --export-level raw"),
+        (AIPerf(), record(event({"tool_calls": [{}]})), "name of a tool call is empty"),
+        (AIPerf(), record({"text": "oops"}), "a response is not an object"),
+    ],
+)
+def test_an_unreadable_row_is_reported(reader: Any, row: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        list(reader.read(row))
+
+
+def test_langfuse_may_quote_an_answer_with_escapes() -> None:
+    (exchange,) = Langfuse().read(observation(json.dumps(MESSAGES), json.dumps("b\nc")))
+    assert exchange.output == {"role": "assistant", "content": "b\nc"}
+
+
+def test_the_instructions_of_a_litellm_response_are_its_system_prompt() -> None:
+    output = [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "b"}]}]
+    row = {"call_type": "aresponses", "messages": "a", "response": {"object": "response", "output": output}}
+    (exchange,) = LiteLLM().read(row | {"model_parameters": {"instructions": "s"}})
+    assert exchange.prompt == [{"role": "system", "content": "s"}, *MESSAGES]

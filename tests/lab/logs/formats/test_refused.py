@@ -1,0 +1,42 @@
+"""Logs that are known and not read are named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specrace.core.errors import InputError
+from specrace.lab.logs.formats.refused import refused_title
+from specrace.lab.logs.transcripts import TranscriptFile
+from tests.lab.logs.formats.written import SHAPES
+from tests.lab.parts import write
+
+
+@pytest.mark.parametrize(
+    ("row", "title"),
+    [
+        ({"sessionId": "s", "projectHash": "h", "startTime": "t", "kind": "main"}, "Gemini CLI"),
+        ({"sessionId": "s", "projectHash": "h", "messages": [{"type": "user", "content": "a"}]}, "Gemini CLI"),
+        ({"role": "user", "message": {"content": [{"type": "text", "text": "a"}]}}, "Cursor"),
+        ({"type": "session.start", "data": {"sessionId": "s"}, "id": "1", "timestamp": "t"}, "Copilot"),
+        ({"id": 1, "timestamp": "t", "source": "agent", "action": "run", "args": {"command": "ls"}}, "OpenHands"),
+        ({"id": "1", "timestamp": "t", "source": "user", "kind": "MessageEvent", "llm_message": {}}, "OpenHands"),
+        ({"ts": 1, "type": "say", "say": "text", "text": "a"}, "api_conversation_history"),
+        ({"info": {"id": "m", "role": "user"}, "parts": []}, "opencode"),
+        ({"title": "t", "mapping": {}, "current_node": "n"}, "ChatGPT"),
+        ({"uuid": "u", "name": "n", "chat_messages": []}, "Claude's export"),
+    ],
+)
+def test_a_log_without_the_requests_is_named_and_refused(row: dict[str, Any], title: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=rf"t\.jsonl is .*{title}.*does not keep the requests .* give the log of"):
+        list(TranscriptFile(write(tmp_path / "t.jsonl", row), skip_bad=True))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_format_that_is_read_is_refused(shape: str, tmp_path: Path) -> None:
+    for path in SHAPES[shape](tmp_path):
+        if path.suffix == ".jsonl":
+            read = TranscriptFile(path, skip_bad=True)
+            assert not any(refused_title(row) for _, row in read.rows)

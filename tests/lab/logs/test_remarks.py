@@ -1,0 +1,74 @@
+"""Doubts about a log: its own counts of tokens, warnings, unread fields, repeated answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from specrace.lab.logs.formats.base import Exchange, Usage
+from specrace.lab.logs.remarks import Remarks
+
+MESSAGES = [{"role": "user", "content": "a"}]
+ANSWER = {"role": "assistant", "content": "b"}
+
+
+def remarks_of(usage: Usage, prompt_tokens: int, output_tokens: int, answer: dict[str, str] = ANSWER) -> list[str]:
+    remarks = Remarks()
+    remarks.add(Exchange(MESSAGES, answer, usage=usage), (), prompt_tokens, output_tokens)
+    return remarks.sentences()
+
+
+@pytest.mark.parametrize(
+    ("usage", "part"),
+    [
+        (Usage(output=1500), "counts 1,500 output tokens, and the log holds 40"),
+        (Usage(output=7), "counts only 7 output tokens, and the log holds 40"),
+        (Usage(prompt=900), "counts 900 prompt tokens, and the log holds 30"),
+        (Usage(prompt=6), ""),
+        (Usage(reasoning=300), "counts 300 tokens of reasoning"),
+    ],
+)
+def test_counts_that_no_tokenizer_explains_are_told(usage: Usage, part: str) -> None:
+    told = remarks_of(usage, 30, 40)
+    assert [part in sentence for sentence in told] == ([True] if part else [])
+    assert all(sentence.startswith("1 of 1 requests (100 %)") for sentence in told)
+
+
+@pytest.mark.parametrize("usage", [Usage(), Usage(prompt=30, output=40), Usage(prompt=44, output=60, reasoning=3)])
+def test_counts_near_the_logs_own_are_not_told(usage: Usage) -> None:
+    assert remarks_of(usage, 30, 40) == []
+
+
+def test_reasoning_that_is_in_the_log_is_not_missed() -> None:
+    assert remarks_of(Usage(reasoning=300), 30, 40, ANSWER | {"reasoning_content": "c"}) == []
+
+
+def test_warnings_are_counted_with_their_share() -> None:
+    remarks = Remarks()
+    for number in range(4):
+        warnings = ("the template is old",) if number else ()
+        remarks.add(Exchange(MESSAGES, ANSWER, warnings=warnings), warnings, 1, 1)
+    assert remarks.sentences() == ["3 of 4 requests (75 %): the template is old."]
+
+
+def test_many_different_warnings_do_not_fill_the_memory() -> None:
+    remarks = Remarks()
+    for number in range(500):
+        remarks.add(Exchange(MESSAGES, ANSWER), (f"reason {number}",), 1, 1)
+    assert len(remarks.warnings) < 50
+    assert sum(remarks.warnings.values()) == 500
+
+
+@pytest.mark.parametrize(
+    ("prompt", "output", "is_told"),
+    [
+        ("one two three four five six seven eight:", "one two three four five six seven eight: nine", True),
+        ("one two three four five six seven eight:", "nine", False),
+        ("one two:", "one two: three", False),
+        (tuple(range(20)), tuple(range(25)), True),
+        (tuple(range(20)), tuple(range(1, 25)), False),
+    ],
+)
+def test_an_output_that_repeats_its_prompt_is_told(prompt: object, output: object, is_told: bool) -> None:
+    remarks = Remarks()
+    remarks.add(Exchange(prompt, output), (), 20, 25)  # type: ignore[arg-type]
+    assert any("begins with the whole prompt" in sentence for sentence in remarks.sentences()) is is_told

@@ -1,0 +1,316 @@
+"""Forwards replayed as TorchScript, with plain and with packed weights: they score like the eager model."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import random
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
+from transformers import LlamaForCausalLM
+
+from specrace.core.events import Finished
+from specrace.core.sampling_params import SamplingParams
+from specrace.core.tree import TokenTree
+from specrace.drafters import native_methods
+from specrace.engine.race import race
+from specrace.engine.spec import RaceSpec
+from specrace.lab.bench.peers import make_peers
+from specrace.model.capture import trace_forwards
+from specrace.model.forward import packed
+from specrace.model.forward.packed import PackedLinear, pack_linears
+from specrace.model.forward.traced import copy_modules
+from specrace.model.loading import load_target
+from specrace.model.machine import memory as machine
+from specrace.model.target import Target
+from tests.models import tiny_model, tiny_target
+from tests.parts import VOCAB, random_prompt, random_tree
+
+PACKED = [False, True]
+
+
+def traced_target(name: str, *, packed: bool = False, **changes: Any) -> Target:
+    """A small target whose forwards are replayed."""
+    target = tiny_target(name, **changes)
+    trace_forwards(target, packed=packed, fused=False)
+    assert target.describe()["engine"] == ("TorchScript, packed weights" if packed else "TorchScript")
+    return target
+
+
+# Shared by tests that do not change the target, because capturing takes longer than a test.
+shared_target = cache(traced_target)
+
+
+@pytest.mark.parametrize(
+    ("name", "attention", "packed"),
+    [
+        ("llama", "sdpa", False),
+        ("llama", "eager", True),
+        ("qwen2", "sdpa", True),
+        ("qwen3", "eager", False),
+        ("mistral", "sdpa", True),
+        ("gpt2", "sdpa", True),
+        ("gpt2", "eager", False),
+        ("gpt-neox", "sdpa", False),
+        ("gpt-neox", "eager", True),
+    ],
+)
+def test_replayed_forwards_score_like_eager_forwards(name: str, attention: str, packed: bool) -> None:
+    """Over several steps with random trees, logits and caches are equal up to rounding."""
+    target, eager = shared_target(name, packed=packed, attention=attention), tiny_target(name, attention=attention)
+    rng = random.Random(name)
+    text = list(random_prompt(rng))
+    store, plain = target.prefill(text).store.clone(400), eager.prefill(text).store.clone(400)
+    for step in range(14):
+        tree = random_tree(rng, text[-1], (0, 1, 6, 2, 0, 15, 20, 40)[step % 8])
+        logits, expected = target.logits(store, tree), eager.logits(plain, tree)
+        assert logits.shape == expected.shape == (len(tree), VOCAB)
+        torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-3)
+        assert torch.equal(logits.argmax(-1), expected.argmax(-1))
+        path = tree.path_to(rng.randrange(len(tree)))
+        store.keep(path)
+        plain.keep(path)
+        assert store.data is not None and plain.data is not None
+        caches = (store.data[..., : store.length, :], plain.data[..., : store.length, :])
+        torch.testing.assert_close(*caches, rtol=1e-4, atol=1e-3)
+        text += [tree.tokens[node] for node in path[1:]] + [rng.randrange(VOCAB)]
+
+
+@pytest.mark.parametrize(("name", "temperature"), [("llama", 0.8), ("gpt2", 0.0)])
+def test_a_replayed_race_prints_the_tokens_of_an_eager_race(name: str, temperature: float) -> None:
+    spec = RaceSpec(tuple(native_methods()), max_new_tokens=20, temperature=temperature, seed=5)
+    prompt = random_prompt(random.Random(3))
+    texts = []
+    for target in (
+        tiny_target(name),
+        *(shared_target(name, packed=with_packed, attention="sdpa") for with_packed in PACKED),
+    ):
+        events = list(race(target, prompt, spec))
+        assert isinstance(events[-1], Finished) and all(lane.identical for lane in events[-1].lanes)
+        texts.append([event.emitted for event in events[1:-1] if event.lane == "vanilla"])  # type: ignore[union-attr]
+    assert texts[0] == texts[1] == texts[2]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_replays_with_plain_16_bit_weights_are_bit_identical(dtype: torch.dtype) -> None:
+    eager, replayed = (Target(tiny_model("llama").to(dtype), name="llama") for _ in range(2))
+    trace_forwards(replayed, packed=False, fused=False)
+    assert replayed.traced is not None
+    prompt = [3, 4, 5, 6, 7]
+    for size in (1, 2, 9):
+        tree = TokenTree.chain(7, [8] * (size - 1))
+        logits = [model.logits(model.prefill(prompt).store.clone(40), tree) for model in (eager, replayed)]
+        assert torch.equal(*logits)
+
+
+def test_a_prompt_of_one_token_is_replayed_from_its_second_step() -> None:
+    target, eager = traced_target("llama"), tiny_target("llama")
+    sessions = [model.session(model.prefill([5]), 10) for model in (target, eager)]
+    for tree in (TokenTree.chain(5, [6]), TokenTree.chain(7), TokenTree((8, 9, 2), (-1, 0, 0))):
+        targets = [session.score(tree).targets for session in sessions]
+        assert targets[0] == targets[1]
+        for session in sessions:
+            session.keep((0,))
+
+
+# What cannot be replayed stays eager.
+
+
+class _TokenDependent(LlamaForCausalLM):
+    """Negates its logits if the first token is odd."""
+
+    def forward(self, input_ids: Any = None, **kwargs: Any) -> Any:
+        output = super().forward(input_ids=input_ids, **kwargs)
+        if int(input_ids[0, 0]) % 2:
+            output.logits = -output.logits
+        return output
+
+
+class _PositionDependent(LlamaForCausalLM):
+    """Turns its positions into a Python number, which a trace would freeze."""
+
+    def forward(self, position_ids: Any = None, **kwargs: Any) -> Any:
+        output = super().forward(position_ids=position_ids, **kwargs)
+        output.logits[..., 5] += 0.0 if position_ids is None else float(position_ids.max())
+        return output
+
+
+class _Untraceable(LlamaForCausalLM):
+    """Cannot be traced."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if torch.jit.is_tracing():
+            raise KeyError("no tracing here")
+        return super().forward(*args, **kwargs)
+
+
+class _NotFinite(LlamaForCausalLM):
+    """Returns logits that are NaN."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        output = super().forward(*args, **kwargs)
+        output.logits = output.logits * float("nan")
+        return output
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (_TokenDependent, "the model's operations depend on its tokens"),
+        (_PositionDependent, "a replay differs from the eager forward by"),
+        (_Untraceable, "not traced: KeyError: 'no tracing here'"),
+        (_NotFinite, "a replay differs from the eager forward by nan"),
+    ],
+)
+def test_a_model_that_cannot_be_traced_correctly_stays_eager(kind: Any, reason: str) -> None:
+    model = tiny_model("llama")
+    target = Target(kind(model.config).eval(), name="odd")
+    trace_forwards(target)
+    engine = target.describe()["engine"]
+    assert target.traced is None and engine.startswith("eager (not traced: ") and reason in engine
+    assert len(target.session(target.prefill([3, 4]), 9).score(TokenTree.chain(4, [5])).targets) == 2
+
+
+@pytest.mark.parametrize("packed", PACKED)
+def test_a_dropped_target_frees_its_weights(packed: bool) -> None:
+    target = traced_target("llama", packed=packed)
+    target.session(target.prefill([3, 4]), 9).score(TokenTree.chain(4, [5]))
+    weights = [StorageWeakRef(parameter.untyped_storage()) for parameter in target.model.parameters()]
+    assert not any(storage.expired() for storage in weights)
+    del target
+    gc.collect()
+    assert all(storage.expired() for storage in weights)
+
+
+def test_the_bundled_model_is_replayed_unless_graphs_is_false() -> None:
+    assert load_target().forward_kind.startswith("fused TorchScript")
+    assert load_target(graphs=False).forward_kind == "eager"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (RuntimeError("TorchScript was removed\nin this version"), "RuntimeError: TorchScript was removed"),
+        (AttributeError(), "AttributeError"),
+        (TypeError("x" * 300), "TypeError: " + "x" * 29 + "…" + "x" * 40),
+    ],
+)
+def test_if_torch_cannot_trace_the_reason_is_recorded_and_nothing_is_printed(
+    error: Exception,
+    reason: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        warnings.warn("TorchScript is not supported in Python 3.14+ and may break.", DeprecationWarning, stacklevel=2)
+        raise error
+
+    monkeypatch.setattr(torch._C, "_create_graph_by_tracing", fail)
+    monkeypatch.setattr(torch.jit, "script", fail)
+    caplog.set_level(logging.INFO, "specrace")
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        target = tiny_target("llama")
+        trace_forwards(target)
+    assert target.forward_kind == f"eager (not traced: {reason})"
+    assert not warned and capfd.readouterr() == ("", "")
+    assert {record.levelname for record in caplog.records} == {"INFO"} and reason in caplog.text
+    events = list(race(target, [3, 4, 5, 3, 4], RaceSpec(("trie",), max_new_tokens=6)))
+    assert isinstance(events[-1], Finished) and events[-1].lanes[1].identical
+
+
+def test_the_kernel_for_packed_weights_is_created_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    compilation_unit = torch.jit.CompilationUnit
+
+    def warning(source: str) -> Any:
+        warnings.warn("TorchScript is going", FutureWarning, stacklevel=2)
+        return compilation_unit(source)
+
+    monkeypatch.setattr(torch.jit, "CompilationUnit", warning)
+    packed._kernel.cache_clear()
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        trace_forwards(target := tiny_target("llama"), packed=True, fused=False)
+    assert not warned and target.forward_kind == "TorchScript, packed weights"
+
+
+# Packed weights.
+
+
+def assert_packed_alike(layer: nn.Linear, rtol: float) -> None:
+    """Assert that the packed layer has the layer's outputs, for any number of rows."""
+    with torch.inference_mode():
+        packed_layer = PackedLinear(layer)
+        for rows in (1, 2, 3, 16, 33, 70):
+            inputs = torch.randn(1, rows, 48).to(layer.weight.dtype)
+            torch.testing.assert_close(packed_layer(inputs), layer(inputs), rtol=rtol, atol=1e-5)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_packed_layer_equals_the_layer(bias: bool) -> None:
+    torch.manual_seed(0)
+    assert_packed_alike(nn.Linear(48, 80, bias=bias), rtol=1e-5)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_16_bit_weights_are_packed_or_refused(bias: bool) -> None:
+    """oneDNN packs bfloat16 on processors with AVX-512 or AMX only; elsewhere `trace_forwards` does not pack."""
+    torch.manual_seed(0)
+    try:
+        assert_packed_alike(nn.Linear(48, 80, bias=bias).to(torch.bfloat16), rtol=1e-2)
+    except RuntimeError as error:
+        if "needs the cpu support" not in str(error):
+            raise
+
+
+def test_packing_does_not_change_the_model() -> None:
+    model = tiny_model("llama", tie_word_embeddings=True)
+    modules, weights = list(model.modules()), [parameter.data_ptr() for parameter in model.parameters()]
+    copied = copy_modules(model)
+    assert sum(parameter.numel() for parameter in copied.parameters()) == sum(
+        parameter.numel() for parameter in model.parameters()
+    )
+    assert [parameter.data_ptr() for parameter in copied.parameters()] == weights
+    assert len(pack_linears(copied)) == sum(type(module) is nn.Linear for module in modules)
+    assert not any(type(module) is nn.Linear for module in copied.modules())
+    assert list(model.modules()) == modules and [parameter.data_ptr() for parameter in model.parameters()] == weights
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_peers_run_the_models_original_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = traced_target("llama", packed=True)
+    monkeypatch.setattr(target, "traced", None)
+    (peer,) = make_peers(["transformers"], target, SamplingParams(), 5)
+    ran: list[Any] = []
+    target.model.lm_head.register_forward_hook(lambda module, *_: ran.append(module))
+    assert len(peer.run([3, 4, 5], 4).tokens) == len(ran) and all(type(module) is nn.Linear for module in ran)
+
+
+def test_weights_are_not_packed_without_memory_for_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engines = []
+    for kilobytes in (10**7, 10):
+        meminfo = tmp_path / "meminfo"
+        meminfo.write_text(f"MemTotal: 99999999 kB\nMemAvailable:   {kilobytes} kB\n")
+        monkeypatch.setattr(machine, "_MEMORY", meminfo)
+        target = tiny_target("llama")
+        trace_forwards(target, fused=False)
+        engines.append(target.forward_kind)
+    assert engines == ["TorchScript, packed weights", "TorchScript"]
+
+
+def test_weights_are_not_packed_without_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: Any) -> Any:
+        raise RuntimeError("mkldnn: no such kernel")
+
+    monkeypatch.setattr(packed, "PackedLinear", missing)
+    target = tiny_target("llama")
+    trace_forwards(target, fused=False)
+    assert target.forward_kind == "TorchScript"

@@ -1,0 +1,56 @@
+"""Short names of models: what they stand for, and which models are on this machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specrace import load_target
+from specrace.cli.app import check, parse
+from specrace.core.bundled import BUNDLED_MODEL
+from specrace.model.weights.names import NAMES, is_complete, must_fetch, resolve
+
+
+def test_a_short_name_stands_for_a_folder_or_a_hub_id() -> None:
+    assert resolve("tiny") == BUNDLED_MODEL and resolve("smollm2-135m") == "HuggingFaceTB/SmolLM2-135M-Instruct"
+    assert resolve("someone/model") == "someone/model" and resolve(Path("x" * 5000)) == Path("x" * 5000)
+    assert all(name == name.lower() and "/" not in name for name in NAMES)
+
+
+def test_a_folder_takes_precedence_over_a_short_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny").mkdir()
+    assert resolve("tiny") == "tiny"
+
+
+def test_a_complete_model_has_a_config_a_tokenizer_and_all_weight_files(tmp_path: Path) -> None:
+    index, shards = tmp_path / "pytorch_model.bin.index.json", [tmp_path / "a.bin", tmp_path / "b.bin"]
+    index.write_text(json.dumps({"weight_map": {"one": "a.bin", "two": "b.bin", "three": "b.bin"}}))
+    for file in (*shards, tmp_path / "config.json", tmp_path / "vocab.json"):
+        assert not is_complete(tmp_path)
+        file.write_text("{}")
+    assert is_complete(tmp_path) and not is_complete(None)
+    for damaged in ("{", "{}", "[]", '{"weight_map": {"one": 1}}'):
+        index.write_text(damaged)
+        assert not is_complete(tmp_path)
+
+
+def test_an_unreadable_cache_counts_as_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For instance another user's cache folder: the page must start nevertheless, with the bundled model."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(Path, "is_file", refuse)
+    assert must_fetch("smollm2-135m") and not is_complete(tmp_path)
+
+
+def test_library_and_page_accept_short_names() -> None:
+    assert load_target("tiny", graphs=False).name == "tiny"
+    options = parse(["--model", "tiny"])
+    check(options)
+    assert Path(options.model) == BUNDLED_MODEL

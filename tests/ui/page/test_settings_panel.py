@@ -1,0 +1,223 @@
+"""The settings panel: every lane option has a field, and a race gets the fields' values."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import gradio as gr
+import pytest
+
+from specrace.core.errors import InputError
+from specrace.drafters import METHODS, find_method, native_methods
+from specrace.drafters.base import Bounds
+from specrace.ui.page import settings_panel
+from specrace.ui.page.page import build_page
+from specrace.ui.page.settings_panel import (
+    COMMON,
+    DEFAULTS,
+    PRESETS,
+    Panel,
+    build_panel,
+    lane_style,
+    preset_values,
+    read_options,
+)
+from specrace.ui.races import race_request
+from specrace.ui.races.model_choices import ModelChoices
+from specrace.ui.races.worker import Worker
+from specrace.ui.server.visitors import VisitorLimits, Visitors
+from specrace.workbench import Workbench
+
+OPTIONS = [(lane, option) for lane, method in native_methods().items() for option in method.options]
+
+
+@pytest.fixture
+def panel() -> Panel:
+    with gr.Blocks():
+        return build_panel(["tiny"], ["float32"])
+
+
+def test_every_lane_option_has_a_field_that_states_its_bounds(panel: Panel) -> None:
+    assert list(panel.options) == [(lane, option.name) for lane, option in OPTIONS]
+    for (_, option), field in zip(OPTIONS, panel.options.values(), strict=True):
+        info = cast(str, cast(Any, field).info)
+        assert option.bounds.help.lower() in info.lower()
+        if isinstance(option.bounds, Bounds):
+            assert f"{option.bounds.low} to {option.bounds.high}" in info
+    assert all(cast(Any, field).info for field in panel.common)
+
+
+def test_untouched_fields_set_no_option() -> None:
+    empty = [("" if isinstance(option.bounds, Bounds) else option.default) for _, option in OPTIONS]
+    assert read_options(empty) == {}
+    assert read_options([None if value == "" else value for value in empty]) == {}
+
+
+@pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.name)
+def test_every_preset_is_a_valid_request(preset: Any) -> None:
+    values = preset_values(preset)
+    common = dict(zip(COMMON, values, strict=False))
+    assert {name: common[name] for name in preset.common} == preset.common
+    assert all(common[name] == DEFAULTS[name] for name in COMMON if name not in preset.common)
+    options = read_options(values[len(COMMON) :])
+    request = race_request.parse_request("Why?", common.pop("lanes"), common, options)
+    checked = {lane: find_method(lane).check(options) for lane, options in preset.options.items()}
+    assert {lane: find_method(lane).check(options) for lane, options in request.spec.options.items()} == checked
+
+
+def test_the_panel_opens_with_a_settings_file() -> None:
+    preset = settings_panel.recommended_preset({"method": "trie", "num_draft": 6, "n": 5, "prefix": 2, "static": True})
+    with gr.Blocks():
+        panel = build_panel(["tiny"], ["float32"], opening_preset=preset)
+    values = dict(zip(COMMON, [field.value for field in panel.common], strict=True))
+    assert (values["lanes"], values["num_draft"]) == (["vanilla", "trie"], "6")
+    options = read_options([field.value for field in panel.options.values()])
+    assert METHODS["trie"].check(options["trie"]) == {"n": 5, "prefix": 2, "static": True}
+
+
+def omitted_values(preset: settings_panel.Preset | None = None, limits: VisitorLimits | None = None) -> Any:
+    """Return the values that the page omits from its address."""
+    page = build_page(Worker(lambda _: cast(Workbench, None)), [], visitors=Visitors(limits), opening_preset=preset)
+    (script,) = {str(function.js) for function in page.fns.values() if "updateAddress" in str(function.js)}
+    return json.loads(script[script.index("{") : script.rindex("}") + 1])
+
+
+def test_the_address_omits_the_pages_defaults() -> None:
+    """Values from a settings file are defaults only of that page: a plain reload would lose them."""
+    plain = omitted_values()
+    assert plain == {key: DEFAULTS.get(name, "") for key, name in race_request.LINK.items()}
+    preset = settings_panel.recommended_preset({"method": "trie", "num_draft": 6})
+    assert omitted_values(preset) == plain | {"draft": "6", "lanes": ["vanilla", "trie"]}
+    assert omitted_values(limits=VisitorLimits(race_tokens=100)) == plain | {"tokens": 100}
+
+
+def test_options_of_unchosen_lanes_are_dropped() -> None:
+    request = race_request.parse_request("Why?", ["trie"], {}, options={"trie": {"n": 5.0}, "suffix": {"depth": "9"}})
+    assert request.spec.options == {"trie": {"n": 5}}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ([], "not lanes with options"),
+        ("trie", "not lanes with options"),
+        ({"trie": [1]}, "not lanes with options"),
+        ({"turbo": {}}, "no lane 'turbo'"),
+        ({"trie": {"n": None}}, "not a number"),
+        ({"trie": {"n": "9" * 41}}, "not a number"),
+        ({"trie": {"n": 10**300}}, "not a number"),
+        ({"trie": {"n": float("nan")}}, "trie.n"),
+        ({"trie": {"n": 2.5}}, "trie.n"),
+        ({"trie": {"n": "<b>"}}, "trie.n"),
+        ({"trie": {"static": 7}}, "true or false"),
+        ({"trie": {"x" * 500: 1}}, "no option"),
+        ({"lookahead": {"n": 16, "window": 64, "guesses": 64}}, "stay below 512"),
+    ],
+)
+def test_invalid_options_get_one_sentence(options: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        race_request.parse_request("Why?", ["trie", "lookahead"], {}, options=options)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 800
+
+
+@pytest.mark.parametrize("names", [{"model": 3}, {"model": ["tiny"]}, {"dtype": {}}])
+def test_model_and_dtype_names_must_be_strings(names: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="not a name"):
+        race_request.parse_request("Why?", ["trie"], {}, **names)
+
+
+class Bench:
+    """Stands in for a workbench with the model /m/big; `loaded` gets what it loads, `runs_in` is the target's dtype."""
+
+    def __init__(self, loaded: list[Any], dtype: str | None = None, runs_in: str = "float32") -> None:
+        self.loaded, self.dtype, self.runs_in = loaded, dtype, runs_in
+        self.model, self.num_passages = "/m/big", 2
+
+    @property
+    def target(self) -> Any:
+        return self
+
+    def describe(self) -> dict[str, str]:
+        return {"model": "big", "dtype": self.runs_in, "device": "cpu"}
+
+    def has_model(self, model: Any) -> bool:
+        return str(model) == self.model
+
+    def with_model(self, model: Any, dtype: str | None) -> Bench:
+        self.loaded.append((model, dtype))
+        return Bench(self.loaded, self.dtype, dtype or self.runs_in)
+
+    def with_target(self, target: Bench) -> VisitorsBench:
+        return VisitorsBench(self.loaded, self.dtype, target.runs_in)
+
+
+class VisitorsBench(Bench):
+    """A workbench on a visitor's documents."""
+
+
+def choices() -> ModelChoices:
+    return ModelChoices({"big": "/m/big", "small": Path("/m/small")}, ["float32", "bfloat16"])
+
+
+def test_only_offered_models_are_loaded_and_each_only_once() -> None:
+    loaded: list[Any] = []
+    models, workbench = choices(), cast(Workbench, Bench(loaded))
+    assert (
+        models.choose(workbench, workbench, "", "") is workbench
+        and models.choose(workbench, workbench, "", "float32") is workbench
+        and loaded == []
+    )
+    first = models.choose(workbench, workbench, "small", "")
+    assert models.choose(workbench, workbench, "small", "") is first and loaded == [(Path("/m/small"), None)]
+    assert models.choose(workbench, workbench, "", "bfloat16").target.describe()["dtype"] == "bfloat16"
+    assert loaded[1:] == [("/m/big", "bfloat16")]
+    for model, dtype in (("other", ""), ("/etc", ""), ("", "float64")):
+        with pytest.raises(InputError, match="here; choose from"):
+            models.choose(workbench, workbench, model, dtype)
+    with pytest.raises(InputError, match="choose from none"):
+        ModelChoices().check("tiny", "")
+
+
+def test_the_servers_own_model_is_not_loaded_again_by_its_name() -> None:
+    loaded: list[Any] = []
+    models, workbench = choices(), cast(Workbench, Bench(loaded))
+    assert (
+        models.choose(workbench, workbench, "big", "") is workbench
+        and models.choose(workbench, workbench, "big", "float32") is workbench
+    )
+    assert loaded == [] and models.describe_ready(workbench, "big", "") == models.describe_ready(workbench)
+    assert models.choose(workbench, workbench, "big", "bfloat16") is models.choose(workbench, workbench, "", "bfloat16")
+    assert loaded == [("/m/big", "bfloat16")]
+
+
+def test_a_chosen_model_is_cached_without_the_visitors_documents() -> None:
+    loaded: list[Any] = []
+    models, shared, visitors = choices(), cast(Workbench, Bench(loaded)), cast(Workbench, VisitorsBench(loaded))
+    assert isinstance(models.choose(shared, visitors, "small", ""), VisitorsBench)
+    shared_bench = models.choose(shared, shared, "small", "")
+    assert not isinstance(shared_bench, VisitorsBench) and models.choose(shared, shared, "small", "") is shared_bench
+    assert len(loaded) == 1 and models.choose(shared, visitors, "", "") is visitors
+
+
+def test_a_chosen_model_defaults_to_the_servers_dtype() -> None:
+    loaded: list[Any] = []
+    models, workbench = choices(), cast(Workbench, Bench(loaded, dtype="bfloat16", runs_in="bfloat16"))
+    assert models.describe_ready(workbench, "small").startswith("Ready: small, bfloat16, cpu, 2 passages")
+    assert models.choose(workbench, workbench, "small", "") is models.choose(workbench, workbench, "small", "bfloat16")
+    assert loaded == [(Path("/m/small"), "bfloat16")]
+
+
+def test_twins_are_not_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    twin = replace(find_method("trie"), name="twin", title="Twin", twin_of="Engine")
+    monkeypatch.setitem(METHODS, "twin", twin)
+    assert find_method("twin") is twin and "twin" not in native_methods()
+    with gr.Blocks():
+        panel = build_panel(["tiny"], ["float32"])
+    lanes = cast(gr.CheckboxGroup, panel.common[0])
+    assert [value for _, value in lanes.choices] == list(native_methods())
+    assert not [option for lane, option in panel.options if lane == "twin"] and "twin" not in lane_style()
+    with pytest.raises(InputError, match="The page has no lane 'twin'; race it on the command line"):
+        race_request.read_link({"lanes": "trie,twin"})

@@ -1,0 +1,478 @@
+"""Races on the worker's thread, and their messages to the page."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from starlette.applications import Starlette
+
+from specrace.core.errors import InputError
+from specrace.core.events import (
+    Event,
+    Finished,
+    LaneInfo,
+    LaneResult,
+    LaneSpread,
+    Pace,
+    Repeated,
+    Started,
+    Step,
+    Timing,
+)
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Scores, Verdict
+from specrace.ui.helper.process import OUR_FAULT
+from specrace.ui.races import stream as streaming
+from specrace.ui.races.job import RACE_LIMIT_S, Job, RunRace
+from specrace.ui.races.stream import HOLD_S, PERIOD_S, describe_wait, messages, race_report, watch_route
+from specrace.ui.races.worker import FETCHED, OTHER_WORK, SCORED, Worker
+from specrace.ui.server.telemetry import Telemetry
+from specrace.ui.server.visitors import VisitorLimits
+from specrace.views.reel import make_reel
+from specrace.workbench import Workbench
+from tests.ui.waiting import LONG_S, wait_until
+
+BENCH = cast(Workbench, object())
+Stop = Callable[[], bool]
+
+
+def begin() -> Started:
+    """The first event of a race with one lane."""
+    return Started((LaneInfo("vanilla", "Vanilla", 0),), 3, 1.0)
+
+
+def end(stopped: bool = False) -> Finished:
+    """The last event of that race."""
+    lane = LaneResult("vanilla", 1, 1, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0, True, None, "eos", 0, "a")
+    return Finished((lane,), stopped)
+
+
+def one_step(index: int) -> Step:
+    verdict = Verdict((0,), 1, Scores((1,)))
+    return Step("vanilla", index, float(index), TokenTree.chain(1), verdict, (1,), Timing(0, 1, 0), texts=("a",))
+
+
+def short(_bench: Workbench, _stop: Stop) -> Iterator[Event]:
+    """A race of one step."""
+    yield from (begin(), one_step(0), end())
+
+
+def endless(_bench: Workbench, stop: Stop) -> Iterator[Event]:
+    """A race that runs until it is stopped."""
+    yield begin()
+    for index in range(10**9):
+        if stop():
+            break
+        time.sleep(0.002)
+        yield one_step(index)
+    yield end(stopped=True)
+
+
+def ready_worker(limits: VisitorLimits | None = None) -> Worker:
+    """Start a worker, and wait until it has loaded its workbench."""
+    worker = Worker(lambda _report: BENCH, limits)
+    worker.start()
+    wait_until(lambda: worker.settled)
+    return worker
+
+
+async def collect(
+    worker: Worker, job: Job, limit: int = 10**6, react: Callable[[dict[str, Any]], object] | None = None
+) -> list[dict[str, Any]]:
+    """Return the job's messages, at most `limit`; calls `react` with each message when it arrives."""
+    received: list[dict[str, Any]] = []
+    stream = messages(worker, job)
+    async for message in stream:
+        received.append(json.loads(message))
+        if react is not None:
+            react(received[-1])
+        if len(received) == limit:
+            break
+    await cast(Any, stream).aclose()
+    return received
+
+
+def parts_of(received: list[dict[str, Any]], kind: str) -> list[Any]:
+    """Return the parts in all messages of one kind."""
+    return [part for message in received if message["kind"] == kind for part in message["parts"]]
+
+
+def test_a_races_messages_add_up_to_its_reel() -> None:
+    worker = ready_worker()
+    job = worker.submit("a", short)
+    received = asyncio.run(collect(worker, job))
+    assert [message["kind"] for message in received if message["kind"] != "note"] == ["head", "step", "end"]
+    reel = {
+        "race": job.number,
+        "steps": parts_of(received, "step"),
+        **parts_of(received, "head")[0],
+        **parts_of(received, "end")[0],
+    }
+    assert reel == json.loads(json.dumps(make_reel(job.events, job.number)))
+
+
+def test_messages_are_sent_at_a_steady_rate_however_fast_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that stalls for a second gets no burst. Sleeping advances the clock; seven steps arrive in each sleep."""
+    worker = Worker(lambda _report: BENCH)
+    worker.workbench = BENCH
+    job = worker.submit("a", short)
+    job.parts.append(("head", "{}"))
+    now, times = 50.0, list[float]()
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        job.parts.extend([("step", "{}")] * 7)
+
+    def read(_: Any) -> None:
+        nonlocal now
+        times.append(now)
+        now += len(times) == 10
+
+    monkeypatch.setattr(streaming, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(streaming, "asyncio", SimpleNamespace(sleep=sleep))
+    received = asyncio.run(collect(worker, job, limit=20, react=read))
+    head, first, *later_gaps = [end_of_gap - before for before, end_of_gap in itertools.pairwise([50.0, *times])]
+    assert (head, first) == (0.0, pytest.approx(HOLD_S, abs=PERIOD_S)), "a race that is soon over is sent whole"
+    assert later_gaps == pytest.approx([*[PERIOD_S] * 8, 1.0, *[PERIOD_S] * 9]) and 10 < 1 / PERIOD_S < 22
+    sizes = [len(message["parts"]) for message in received[2:]]
+    assert sizes == [7] * len(sizes) and len(received[1]["parts"]) > 7
+
+
+def test_closing_the_stream_stops_the_race() -> None:
+    worker = ready_worker()
+    job = worker.submit("a", endless)
+    asyncio.run(collect(worker, job, limit=3))
+    assert job.wait(LONG_S)
+
+
+async def request(worker: Worker, key: str, *, leaves: bool = False) -> tuple[int, bytes]:
+    """Return the status and body that a page gets; with `leaves`, it disconnects after the first frame."""
+    sent: list[dict[str, Any]] = []
+    gone = asyncio.Event()
+
+    async def receive() -> dict[str, Any]:
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+        if leaves and message.get("body"):
+            gone.set()
+
+    path = f"/gradio_api/race/{key}"
+    scope = {"type": "http", "method": "GET", "path": path, "root_path": "", "headers": [], "query_string": b""}
+    await Starlette(routes=[watch_route(worker)])(scope, receive, send)
+    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
+
+
+def test_a_race_can_be_watched_once_with_its_key() -> None:
+    worker = ready_worker()
+    job = worker.submit("a", short)
+    worker.offer(job)
+    assert asyncio.run(request(worker, "x" * 22))[0] == 404
+    status, body = asyncio.run(request(worker, job.key))
+    *events, end, remainder = body.decode().split("\n\n")
+    assert (status, end, remainder) == (200, "event: end\ndata:", "")
+    kinds = [json.loads(event.removeprefix("data: "))["kind"] for event in events]
+    assert kinds[-3:] == ["head", "step", "end"]
+    assert asyncio.run(request(worker, job.key))[0] == 404
+
+
+def test_a_race_stops_when_its_page_disconnects() -> None:
+    worker = ready_worker()
+    job = worker.submit("a", endless)
+    worker.offer(job)
+    assert asyncio.run(request(worker, job.key, leaves=True))[0] == 200
+    assert job.wait(LONG_S)
+
+
+def test_a_race_that_nobody_watches_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specrace.ui.races.worker.CLAIM_LIMIT_S", 0.1)
+    worker = ready_worker()
+    job = worker.submit("a", endless)
+    worker.offer(job)
+    assert job.wait(LONG_S) and worker.claim(job.key) is None
+
+
+def test_a_stopped_race_still_returns_results() -> None:
+    worker = ready_worker()
+    job = worker.submit("a", endless)
+    received = asyncio.run(collect(worker, job, react=lambda message: message["kind"] == "note" or worker.stop("a")))
+    assert parts_of(received, "end")[0]["phase"] == "stopped" and parts_of(received, "end")[0]["results"]
+
+
+def test_races_run_one_at_a_time_and_waiting_ones_show_their_position() -> None:
+    worker = ready_worker()
+    first, second = worker.submit("a", endless), worker.submit("b", short)
+    received = asyncio.run(collect(worker, second, react=lambda _: first.stop()))
+    assert first.done
+    assert (received[0]["phase"], received[0]["message"]) == ("waiting", "You're next.")
+    assert parts_of(received, "end")[0]["phase"] == "finished"
+
+
+def test_a_visits_new_race_stops_its_old_one() -> None:
+    worker = ready_worker()
+    old = worker.submit("a", endless)
+    new = worker.submit("a", short)
+    assert new.wait(LONG_S) and old.done
+    assert new.number > old.number
+
+
+def test_a_race_stopped_in_the_queue_never_starts() -> None:
+    worker = ready_worker()
+    first, second = worker.submit("a", endless), worker.submit("b", short)
+    worker.stop("b")
+    first.stop()
+    received = asyncio.run(collect(worker, second))
+    assert not second.events
+    assert [message["phase"] for message in received][-1] == "stopped"
+
+
+def test_one_pages_races_occupy_one_slot_in_the_queue() -> None:
+    """Replaced races leave the queue immediately, so nobody is refused or waits because of them."""
+    worker = ready_worker()
+    first = worker.submit("a", endless)
+    clicks = [worker.submit("b", short) for _ in range(2 * VisitorLimits.queue)]
+    assert all(job.done and not job.events for job in clicks[:-1])
+    next_job = worker.submit("c", short)
+    assert worker.num_ahead(next_job) == 2
+    first.stop()
+    assert next_job.wait(LONG_S) and clicks[-1].events
+
+
+def test_a_stopped_or_unwatched_race_leaves_the_queue_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = ready_worker()
+    first, second, third, last = (worker.submit(name, endless) for name in "abcd")
+    worker.stop("b")
+    assert second.done and worker.num_ahead(last) == 2
+    monkeypatch.setattr("specrace.ui.races.worker.CLAIM_LIMIT_S", -1.0)
+    worker.offer(third)
+    assert worker.num_ahead(last) == 1 and third.done and worker.claim(third.key) is None
+    last.stop()
+    first.stop()
+    assert first.wait(LONG_S)
+
+
+def test_an_api_clients_queued_races_are_limited() -> None:
+    worker = ready_worker()
+    jobs = [worker.submit("api", endless, for_page=False) for _ in range(VisitorLimits.races_at_once)]
+    with pytest.raises(InputError, match="in line already"):
+        worker.submit("api", short, for_page=False)
+    next_job = worker.submit("b", short)
+    worker.stop("api")
+    assert next_job.wait(LONG_S) and next_job.parts and not any(job.parts for job in jobs)
+
+
+def preparing(released: threading.Event) -> RunRace:
+    """Return a race whose preparation lasts until `released` is set."""
+
+    def run(bench: Workbench, stop: Stop) -> Iterator[Event | str]:
+        while not released.is_set():
+            yield "Indexing your documents …"
+        yield from short(bench, stop)
+
+    return run
+
+
+def test_repeated_runs_stop_when_another_race_waits() -> None:
+    def repeating(_bench: Workbench, stop: Stop) -> Iterator[Event]:
+        yield from short(_bench, stop)
+        for runs in itertools.count(2):
+            if stop():
+                return
+            time.sleep(0.002)
+            yield Repeated(runs, (LaneSpread("vanilla", 1.0, 1.0, 1.0, 1.0),), False, "Medians.")
+
+    worker = ready_worker()
+    first = worker.submit("a", repeating)
+    wait_until(lambda: len(first.events) >= 5)
+    assert first.finished and not first.done
+    assert worker.submit("b", short).wait(LONG_S) and first.done
+    kinds = [kind for kind, _ in first.parts]
+    assert kinds[:3] == ["head", "step", "end"] and set(kinds[3:]) == {"again"}
+    assert json.loads(first.parts[-1][1])["repeated"]["runs"] == len(kinds) - 2
+
+
+def test_others_race_while_one_is_being_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specrace.ui.races.job.TURN_S", 0.0)
+    worker, released = ready_worker(), threading.Event()
+    slow = worker.submit("a", preparing(released))
+    for name in "bcd":
+        assert worker.submit(name, short).wait(LONG_S)
+    assert not slow.done and describe_wait(worker, slow) == "Indexing your documents …"
+    released.set()
+    assert slow.wait(LONG_S) and len(slow.events) == 3
+
+
+def test_waiting_does_not_count_toward_a_races_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The race's time limit ends it after two turns, with a wait between them that is longer than the limit."""
+    now, stops = [50.0], list[bool]()
+
+    def describe_nothing(_moment: float) -> str:
+        return ""
+
+    monkeypatch.setattr("specrace.ui.races.job.time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def run(_bench: Workbench, stop: Stop) -> Iterator[Event | str]:
+        now[0] += RACE_LIMIT_S / 2
+        yield "Indexing your documents …"
+        for _ in range(2):
+            stops.append(stop())
+            now[0] += RACE_LIMIT_S / 3
+        stops.append(stop())
+        yield from short(_bench, stop)
+
+    job = Job(1, "a", run, Telemetry())
+    job.work(BENCH, lambda: True, describe_nothing)
+    assert not job.done and job.message
+    now[0] += 2 * RACE_LIMIT_S
+    job.work(BENCH, lambda: True, describe_nothing)
+    assert job.done and stops == [False, False, True]
+
+
+@pytest.mark.parametrize("turn", [0.0, LONG_S])
+def test_a_race_can_be_stopped_during_preparation(monkeypatch: pytest.MonkeyPatch, turn: float) -> None:
+    """The race can be stopped during its turn and between two turns."""
+    monkeypatch.setattr("specrace.ui.races.job.TURN_S", turn)
+    worker = ready_worker()
+    slow = worker.submit("a", preparing(threading.Event()))
+    wait_until(lambda: slow.message)
+    next_job = worker.submit("b", endless)
+    worker.stop("a")
+    assert slow.wait(LONG_S) and not slow.events
+    wait_until(lambda: next_job.events)
+    worker.stop("b")
+    assert next_job.wait(LONG_S)
+
+
+def test_a_race_that_is_never_ready_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specrace.ui.races.job.RACE_LIMIT_S", 0.0)
+    worker = ready_worker()
+    with pytest.raises(InputError, match="not ready within 0 seconds"):
+        asyncio.run(race_report(worker.submit("a", preparing(threading.Event()))))
+
+
+def test_a_race_that_cannot_be_replayed_says_so() -> None:
+    odd = replace(begin(), about={"roofline": float("nan")})
+
+    def run(_bench: Workbench, _stop: Stop) -> Iterator[Event]:
+        yield from (odd, one_step(0), end())
+
+    worker = ready_worker()
+    received = asyncio.run(collect(worker, worker.submit("a", run)))
+    assert received[-1]["phase"] == "failed" and "finite" in received[-1]["message"]
+
+
+@pytest.mark.parametrize(
+    ("disturbed", "note"), [(True, f"Steady. {OTHER_WORK} {SCORED} {FETCHED}"), (False, "Steady.")]
+)
+def test_a_race_reports_other_work_on_the_server(disturbed: bool, note: str) -> None:
+    pace = Pace(9, 1.0, 1.0, 1.0, 0.0, 0.0, 1, False, "Steady.")
+
+    def measured(_bench: Workbench, _stop: Stop) -> Iterator[Event]:
+        yield from (begin(), one_step(0), replace(end(), pace=pace))
+
+    worker = ready_worker()
+    since: list[float] = []
+    helper: Any = SimpleNamespace(worked_since=lambda moment: since.append(moment) or disturbed)
+    worker.helper = worker.scorer = worker.fetcher = helper
+    before = time.monotonic()
+    reported = asyncio.run(race_report(worker.submit("a", measured)))["pace"]
+    assert reported["note"] == note and not reported["disturbed"]
+    assert len(since) == 3 and before <= min(since) <= time.monotonic(), "each process is asked about the race's time"
+
+
+def test_the_queue_is_bounded() -> None:
+    worker = ready_worker()
+    # One runs, and the others fill the queue.
+    jobs = [worker.submit(str(number), endless) for number in range(VisitorLimits.queue + 1)]
+    with pytest.raises(InputError, match="20 races are waiting already"):
+        worker.submit("one more", short)
+    for job in jobs:
+        job.stop()
+    assert jobs[-1].wait(LONG_S)
+
+
+def test_while_the_model_loads_all_races_wait() -> None:
+    worker = Worker(lambda _report: BENCH, VisitorLimits(queue=2))
+    for name in "ab":
+        worker.submit(name, short)
+    with pytest.raises(InputError, match="2 races are waiting already"):
+        worker.submit("c", short)
+
+
+def test_in_a_full_queue_a_pages_new_race_replaces_its_old_one() -> None:
+    worker = ready_worker(VisitorLimits(queue=1, races_at_once=1))
+    first = worker.submit("a", endless)
+    replacement = worker.submit("a", endless)
+    assert first.wait(LONG_S) and not replacement.done
+    second = worker.submit("b", endless)
+    with pytest.raises(InputError, match=r"^1 race is waiting already; try again in a minute\.$"):
+        worker.submit("c", short)
+    assert not replacement.stopped and not second.stopped
+    last = worker.submit("a", short)
+    worker.stop("b")
+    assert last.wait(LONG_S) and last.finished and replacement.done
+
+
+def test_an_abandoned_api_race_no_longer_counts_toward_the_limit() -> None:
+    worker = ready_worker(VisitorLimits(races_at_once=1))
+    first = worker.submit("api", endless, for_page=False)
+    with pytest.raises(InputError, match=r"^1 race of yours is in line already; wait for it\.$"):
+        worker.submit("api", short, for_page=False)
+    assert not first.stopped
+    first.leave()
+    assert worker.submit("api", short, for_page=False).wait(LONG_S)
+
+
+def test_a_race_requested_while_the_model_loads_waits_with_a_message() -> None:
+    loaded = threading.Event()
+
+    def load(report: Callable[[str], None]) -> Workbench:
+        report("Loading the model")
+        loaded.wait(LONG_S)
+        return BENCH
+
+    worker = Worker(load)
+    worker.start()
+    received = asyncio.run(collect(worker, worker.submit("a", short), react=lambda _: loaded.set()))
+    assert received[0]["phase"] == "waiting" and "model" in received[0]["message"]
+    assert parts_of(received, "end")[0]["phase"] == "finished"
+
+
+def test_a_model_that_fails_to_load_is_reported_to_every_race() -> None:
+    def load(_report: Callable[[str], None]) -> Workbench:
+        raise InputError("There is no such model.")
+
+    worker = Worker(load)
+    worker.start()
+    with pytest.raises(InputError, match="no such model"):
+        asyncio.run(race_report(worker.submit("a", short)))
+    assert worker.settled and worker.failure == worker.status == "There is no such model."
+
+
+def test_input_errors_are_shown_and_other_errors_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(_bench: Workbench, _stop: Stop) -> Iterator[Event]:
+        raise InputError("Too long.")
+        yield
+
+    def crash(_bench: Workbench, _stop: Stop) -> Iterator[Event]:
+        yield begin()
+        raise RuntimeError("secret")
+
+    worker = ready_worker()
+    for run, words in ((refuse, "Too long."), (crash, OUR_FAULT)):
+        received = asyncio.run(collect(worker, worker.submit("a", run)))
+        assert (received[-1]["phase"], received[-1]["message"]) == ("failed", words)
+    assert "secret" in caplog.text
+    assert asyncio.run(race_report(worker.submit("a", short)))["lanes"][0]["text"] == "a"

@@ -1,0 +1,227 @@
+"""What one visitor does to keep others waiting, to fill the memory or to sign others out, tried on a served app.
+
+Nothing here is timed: a busy machine only makes it slower. `python -m tests.measure.attacks` prints seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from http.cookies import SimpleCookie
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specrace.ui.helper.pool import HelperPool
+from specrace.ui.limits import MAX_LOG_BYTES
+from specrace.ui.server import visitors as visitors_module
+from specrace.ui.server.guard import LOGS, RECORDING, UPLOAD
+from specrace.ui.server.visitors import LOGINS_PER_MINUTE, MAX_VISITOR_BODIES
+from tests import processes
+from tests.ui.served import Answer, Served, serving
+from tests.ui.server.test_limits import PASSWORD, sign_in
+from tests.ui.waiting import LONG_S, wait_until
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other visitors come from 127.0.0.2, and /proc is read")
+RETRIEVE = "/gradio_api/call/v2/retrieve"
+ATTACKER = "127.0.0.2"
+SERVER = """
+import signal, sys
+from tests.ui.served import serving
+with serving(*sys.argv[1:]) as app:
+    print(app.port, flush=True)
+    signal.pause()
+"""
+# Far below what the attack needed: 1.5 GB.
+MAX_GROWTH_BYTES = 200_000_000
+HELD = 80
+
+
+@contextmanager
+def server(folder: Path, *arguments: str) -> Iterator[tuple[Served, processes.Process]]:
+    """The app in a process of its own, whose memory is measured."""
+    process = processes.start(["-c", SERVER, *arguments], env={**os.environ, "TMPDIR": str(folder)})
+    try:
+        yield Served(int(process.stdout.readline()), folder), process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def peak_memory(process: processes.Process) -> int:
+    """The most memory that the process has had, in bytes."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
+
+
+def retrieve(app: Served, paths: list[str]) -> str:
+    """Ask for passages of uploaded files as a program does; returns the answer's event and data."""
+    files = [{"path": path, "meta": {"_type": "gradio.FileData"}} for path in paths]
+    event = app.ask("POST", RETRIEVE, {"question": "Why?", "files": files}).json()["event_id"]
+    return app.ask("GET", f"{RETRIEVE}/{event}").text
+
+
+def test_another_visitors_document_is_answered_while_slow_ones_are_pending(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attacker's helpers are stopped as they begin, and so take longer than any file could."""
+    stopped: list[int] = []
+    begin = HelperPool._begin
+
+    def begin_and_stop(pool: HelperPool, turn: Any) -> None:
+        begin(pool, turn)
+        if turn.visitor == ATTACKER:
+            turn.process._connect()
+            stopped.append(turn.process._process.pid)
+            os.kill(stopped[-1], signal.SIGSTOP)
+
+    monkeypatch.setattr(HelperPool, "_begin", begin_and_stop)
+    with serving() as app:
+        assert app.worker is not None
+        helper, attacker = app.worker.helper, replace(app, source=ATTACKER)
+        paths = attacker.upload({f"{number}.html": b"<a " * 10_000 for number in range(20)}).json()
+        answers: list[str] = []
+        threads = [threading.Thread(target=lambda: answers.append(retrieve(attacker, paths))) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: len(helper._waiting) == 1 and len(helper._running) == 2)
+        (mine,) = app.upload({"owls.md": b"Owls hear."}).json()
+        assert retrieve(app, [mine]).startswith("event: complete")
+        assert answers == [] and len(helper._running) == 2
+        monkeypatch.setattr(HelperPool, "_begin", begin)
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+        for thread in threads:
+            thread.join(LONG_S)
+        assert len(answers) == 3
+
+
+def hold(app: Served, path: str, length: int) -> socket.socket:
+    """Send a request up to its last byte, which is held back, or until the server answers."""
+    connection = app.connect_raw()
+    connection.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n".encode())
+    left, piece = length - 1, b"x" * 500_000
+    while left:
+        if select.select([connection], [], [], 0)[0]:
+            break
+        try:
+            left -= connection.send(piece[:left])
+        except OSError:
+            break
+    return connection
+
+
+def statuses(connections: list[socket.socket], num_answers: int) -> Counter[int]:
+    """The statuses of the connections, of which this number have been answered."""
+    found: dict[socket.socket, int] = {}
+    while len(found) < num_answers:
+        ready, _, _ = select.select([held for held in connections if held not in found], [], [], LONG_S)
+        assert ready, "the server did not answer"
+        for connection in ready:
+            found[connection] = int(connection.recv(1000).split()[1])
+    return Counter(found.values())
+
+
+@pytest.mark.parametrize("locked", [False, True])
+def test_bodies_that_are_held_back_fill_neither_the_memory_nor_the_server(tmp_path: Path, locked: bool) -> None:
+    arguments = ["--auth", f"ann:{PASSWORD}"] if locked else []
+    with server(tmp_path, *arguments) as (app, process), ExitStack() as stack:
+        app.ask("GET", "/config")
+        before = peak_memory(process)
+        attacker = replace(app, source=ATTACKER)
+        connections = [stack.enter_context(hold(attacker, LOGS, MAX_LOG_BYTES)) for _ in range(HELD)]
+        expected = {401: HELD} if locked else {429: HELD - MAX_VISITOR_BODIES}
+        assert statuses(connections, sum(expected.values())) == expected
+        assert app.ask("GET", "/healthz").status == 200
+        assert locked or app.ask("POST", LOGS, b"hello").status == 200
+        assert peak_memory(process) - before < MAX_GROWTH_BYTES
+
+
+def test_an_arrived_body_makes_room_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(visitors_module, "MAX_VISITOR_BODIES", 1)
+    with serving() as app, ExitStack() as stack:
+        held = stack.enter_context(hold(app, LOGS, 100_000))
+        wait_until(lambda: app.ask("POST", LOGS, b"x" * 100_000).status == 429)
+        assert app.ask("POST", LOGS, b"small").status == 200
+        assert replace(app, source=ATTACKER).ask("POST", LOGS, b"x" * 100_000).status == 200
+        held.sendall(b"x")
+        assert b" 200 " in held.recv(100)
+        assert app.ask("POST", LOGS, b"x" * 100_000).status == 200
+
+
+@pytest.mark.parametrize("path", [UPLOAD, LOGS, RECORDING])
+def test_files_beyond_the_hourly_limit_are_refused_before_they_arrive(path: str) -> None:
+    with serving("--uploads-per-hour", "1") as app:
+        if path == UPLOAD:
+            assert app.upload({"a.md": b"A."}).status == 200
+        else:
+            assert app.ask("POST", path, b"x").status in (200, 400)
+        with app.connect_raw() as connection:
+            head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=x"
+            connection.sendall(f"{head}\r\nContent-Length: 9000000\r\n\r\n".encode())
+            assert b" 429 " in connection.recv(100)
+
+
+def test_refused_uploads_count_so_that_they_cannot_be_repeated_forever() -> None:
+    with serving("--uploads-per-hour", "2") as app:
+        files = {f"{number}.md": b"A." for number in range(3)}
+        assert [app.upload(files).text for _ in range(3)] == [
+            "More than 2 files came from you within an hour; try later."
+        ] * 3
+        with app.connect_raw() as connection:
+            head = f"POST {UPLOAD} HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=x"
+            connection.sendall(f"{head}\r\nContent-Length: 9000000\r\n\r\n".encode())
+            assert b" 429 " in connection.recv(100)
+
+
+def cookies(answer: Answer) -> str:
+    return "; ".join(f"{morsel.key}={morsel.value}" for morsel in SimpleCookie(answer.headers["set-cookie"]).values())
+
+
+def test_signing_out_takes_a_press_and_ends_one_session() -> None:
+    with serving("--auth", f"ann:{PASSWORD}") as app:
+        first, second = (cookies(sign_in(app, "ann", PASSWORD)) for _ in range(2))
+        linked = app.ask("GET", "/logout", Cookie=first, Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate")
+        assert linked.status == 200 and "set-cookie" not in linked.headers and "Sign out</button>" in linked.text
+        for headers in ({"Origin": "http://evil.example"}, {"Sec_Fetch_Site": "cross-site"}):
+            assert app.ask("POST", "/logout", b"", Cookie=first, **headers).status == 403
+        assert app.ask("GET", "/config", Cookie=first).status == 200
+        own = {"Origin": f"http://127.0.0.1:{app.port}", "Sec_Fetch_Site": "same-origin"}
+        assert app.ask("POST", "/logout", b"", Cookie=first, **own).status == 200
+        assert app.ask("GET", "/config", Cookie=first).status == 401
+        assert app.ask("GET", "/config", Cookie=second).status == 200
+
+
+def test_a_made_up_address_does_not_lift_the_limit_on_sign_ins() -> None:
+    with serving("--auth", f"ann:{PASSWORD}") as app:
+        answers = [
+            app.ask("POST", "/login", b"username=a&password=b", X_Forwarded_For=f"192.0.2.{number}").status
+            for number in range(LOGINS_PER_MINUTE + 1)
+        ]
+        assert answers[-1] == 429 and 429 not in answers[:-1]
+
+
+@pytest.mark.parametrize("arguments", [(), ("--proxies", "127.0.0.1", "--allowed-hosts", "demo.example.com")])
+def test_a_visitor_cannot_name_another_address_for_the_page(arguments: tuple[str, ...]) -> None:
+    with serving(*arguments) as app:
+
+        def root(**headers: str) -> str:
+            return str(app.ask("GET", "/config", **headers).json()["root"])
+
+        own = f"http://127.0.0.1:{app.port}"
+        for headers in (
+            {"X_Forwarded_Host": "evil.example"},
+            {"X_Forwarded_Host": "demo.example.com, evil.example"},
+            {"X_Gradio_Server": "http://evil.example"},
+        ):
+            assert root(**headers) == own
+        # A proxy on a Space, and one that --proxies names, gives the address that the visitor sees.
+        named = root(X_Forwarded_Host="demo.example.com", X_Forwarded_Proto="https")
+        assert named == ("https://demo.example.com" if arguments else own)
