@@ -78,7 +78,7 @@ def test_the_page_and_the_server_make_equal_frames(page: Page) -> None:
     """A reel is a race as it is sent to the page, without the parts of a frame that the page can compute."""
     events = read_recording(SIX_LANES)
     read = "async ([path, wire]) => (await import(path)).readReel(JSON.parse(wire)).steps"
-    steps = page.evaluate(read, [f"/{(STATIC / 'reel.js').relative_to(ROOT)}", reel_json(events)])
+    steps = page.evaluate(read, [f"/{(STATIC / 'stage/reel.js').relative_to(ROOT)}", reel_json(events)])
     view, started = RaceView(), events[0]
     assert isinstance(started, Started)
     lane_numbers = {info.lane: number for number, info in enumerate(started.lanes)}
@@ -93,7 +93,7 @@ def test_the_page_and_the_server_make_equal_frames(page: Page) -> None:
 
 def draw(page: Page, **props: object) -> None:
     """Let the page's scripts draw the page's HTML with these properties."""
-    html = "".join((STATIC / name).read_text(encoding="utf-8") for name in ("menu.html", "stage.html"))
+    html = "".join((STATIC / name).read_text(encoding="utf-8") for name in ("menu.html", "stage/stage.html"))
     page.goto(HOME)
     page.evaluate("window.names = [...Object.getOwnPropertyNames(window), 'names']")
     page.evaluate(
@@ -130,7 +130,7 @@ def test_a_pasted_link_to_a_race_opens_the_race(page: Page) -> None:
     When the page itself changes that part, as `dropRace` does, it must open nothing.
     """
     draw(page, gallery=[])
-    share, reel = f"/{(STATIC / 'share.js').relative_to(ROOT)}", json.loads(reel_json(read_recording(TIDES)))
+    share, reel = f"/{(STATIC / 'lib/share.js').relative_to(ROOT)}", json.loads(reel_json(read_recording(TIDES)))
     link = page.evaluate("async ([path, reel]) => (await import(path)).packRace(reel)", [share, reel])
     page.evaluate(
         """() => {
@@ -171,7 +171,7 @@ def test_a_batch_that_the_page_zips_is_scored_as_its_two_files(page: Page, tmp_p
           return [...new Uint8Array(await body.arrayBuffer())];
         }""",
         [
-            f"/{(STATIC / 'scoring.js').relative_to(ROOT)}",
+            f"/{(STATIC / 'lib/scoring.js').relative_to(ROOT)}",
             [[path.name.removesuffix(".jsonl"), path.read_text(encoding="utf-8")] for path in (responses, requests)],
         ],
     )
