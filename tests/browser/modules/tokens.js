@@ -1,4 +1,10 @@
-import { drawAccepted, drawOwn, drawProposed, drawRejected, drawVerified } from "../../../specrace/ui/static/lib/tokens.js";
+import {
+  drawAccepted,
+  drawOwn,
+  drawProposed,
+  drawRejected,
+  drawVerified,
+} from "../../../specrace/ui/static/lib/tokens.js";
 
 const HOSTILE = "<img src=x>";
 
