@@ -38,7 +38,7 @@ SLOW_FILES = (
     "tests/paths/test_paste.py",
     "tests/paths/test_rejection.py",
     "tests/model/test_tensor_parallel.py",
-    "tests/model/forward/test_traced.py",
+    "tests/model/forward/test_scripted.py",
     "tests/model/forward/test_compiled.py",
     "tests/tiny/test_training.py",
     "tests/test_workbench.py",

@@ -14,13 +14,11 @@ from specrace.core.cost_curve import row_counts
 from specrace.core.errors import shorten
 from specrace.core.memory import return_memory
 from specrace.core.tree import TokenTree
-from specrace.model.forward.fused import FusedForward
 from specrace.model.forward.graphs import Capturer, CudaCapturer, GraphPool
 from specrace.model.forward.kv import KVStore
-from specrace.model.forward.packed import fits_twice
-from specrace.model.forward.products import PackedProduct, plain_product
-from specrace.model.forward.traced import TracedForward, run_tree
-from specrace.model.machine.memory import release_threads
+from specrace.model.forward.scripted import FusedForward, script_forward
+from specrace.model.forward.tree_inputs import run_tree
+from specrace.model.machine.memory import free_memory, release_threads
 from specrace.model.scorer import Replay
 from specrace.model.target import Target
 
@@ -86,11 +84,9 @@ def trace_forwards(
     - The compiled decoder, if it supports the family; with `compiled=None`, only if the model is large enough; True and
       False force it. Its vectors hold `vector_width` float32: 8 or 16; 0 means no decoder, and None what suits this
       processor. 8-bit weights need the decoder.
-    - A hand-fused TorchScript forward (`FusedForward`), if it supports the family and `fused` is true.
-    - A TorchScript trace of the model's own modules (`TracedForward`).
-
-    Both kinds of TorchScript use weights laid out for products of a few rows; with `packed=None`, only if memory allows
-    it; True and False force it.
+    - TorchScript (`script_forward`): our fused decoder, if it supports the family and `fused` is true, else a trace of
+      the model's own modules. Both use weights laid out for products of a few rows; with `packed=None`, only if memory
+      allows it; True and False force it.
 
     If none works, the target stays eager and records why. It also records why the compiled decoder could not run.
     """
@@ -154,21 +150,18 @@ def _replay_makers(
         yield _NOT_COMPILED, partial(_compiled, model, target.int8, vector_width)
     if target.int8:
         return
-    choices: tuple[bool, ...]
-    if packed is not None:
-        choices = (packed,)
-    elif fits_twice(model):
-        choices = (True, False)
-    else:
-        choices = (False,)
-    if fused:
-        for pack in choices:
-            product = PackedProduct if pack else plain_product(target.dtype)
-            name = "fused TorchScript, packed weights" if pack else "fused TorchScript"
-            yield "not fused", partial(FusedForward, model, product, name)
-    for pack in choices:
-        failure = "not packed" if pack else "not traced"
-        yield failure, partial(TracedForward, model, store, target.dtype, packed=pack)
+    packings = ((True, False) if _fits_twice(model) else (False,)) if packed is None else (packed,)
+    for fuse in (True, False) if fused else (False,):
+        for pack in packings:
+            failure = "not fused" if fuse else "not packed" if pack else "not traced"
+            yield failure, partial(script_forward, model, store, target.dtype, fused=fuse, packed=pack)
+
+
+def _fits_twice(model: nn.Module) -> bool:
+    """Whether free memory has room for two more copies of the weights; False if it is not known how much is free."""
+    free = free_memory()
+    needed = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    return free is not None and free > 2 * needed
 
 
 def _compiled(model: Any, int8: bool, vector_width: int | None) -> Replay:

@@ -19,11 +19,10 @@ from specrace.core.errors import InputError, shorten
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores
-from specrace.model.forward.fused import FusedForward
 from specrace.model.forward.graphs import GraphedStore, GraphPool
 from specrace.model.forward.kv import KVStore, Prefix
-from specrace.model.forward.traced import run_tree
-from specrace.model.forward.tree_inputs import TreeInputs, TreeTensors
+from specrace.model.forward.scripted import FusedForward
+from specrace.model.forward.tree_inputs import TreeInputs, TreeTensors, run_tree
 from specrace.model.limits import max_context
 from specrace.model.machine.device_map import distinct, layer_devices
 from specrace.model.sampling import Sampler, warp

@@ -7,12 +7,14 @@ once (a CUDA graph) and replayed after any prefix, for any tree that fits into t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from specrace.core.tree import TokenTree
+from specrace.model.forward.kv import KVStore
 
 
 @dataclass(frozen=True)
@@ -91,3 +93,21 @@ class TreeInputs:
             self._masked[:size, :size] = self._chain[:size, :size] if tree.is_chain else ~tree.ancestor_mask()
         if self._device is not self._host:
             self._device.copy_(self._host, non_blocking=True)
+
+
+def run_tree(model: Any, store: KVStore, tree: TreeTensors, end: int) -> Tensor:
+    """Logits [N, V] of a tree that sees the first `end` columns of `store`; uses tensor operations only."""
+    slots = tree.slots()
+    store.set_slots(slots, end)
+    try:
+        output = model(
+            input_ids=tree.ids,
+            position_ids=tree.positions(),
+            attention_mask=tree.mask(end, slots),
+            past_key_values=store.cache,
+            use_cache=True,
+        )
+    finally:
+        store.set_slots(None)
+    logits: Tensor = output.logits[0]
+    return logits

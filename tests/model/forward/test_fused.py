@@ -21,8 +21,8 @@ from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.model import capture as replays
 from specrace.model.capture import drop_layers, trace_forwards
-from specrace.model.forward.fused import FusedForward
 from specrace.model.forward.products import PackedProduct, PlainProduct, WidenedProduct, plain_product
+from specrace.model.forward.scripted import FusedForward
 from specrace.model.loading import load_target, make_ready
 from specrace.model.machine.roofline import weight_bytes
 from specrace.model.target import Target

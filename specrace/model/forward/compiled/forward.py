@@ -13,8 +13,8 @@ from specrace.model.forward.compiled.jit import source_checksum
 from specrace.model.forward.compiled.records import LAYER, buffer_sizes
 from specrace.model.forward.compiled.vectors import BFLOAT16, FLOAT32, INT8
 from specrace.model.forward.compiled.workers import Workers
-from specrace.model.forward.fused import FusedForward, check_family
 from specrace.model.forward.products import plain_product, quantized
+from specrace.model.forward.scripted import FusedForward, check_family
 from specrace.model.forward.tree_inputs import TreeTensors
 
 _KINDS = {torch.float32: FLOAT32, torch.bfloat16: BFLOAT16}

@@ -1,24 +1,27 @@
-"""A hand-fused TorchScript forward on a CPU, for models of the Llama family.
+"""A model's forward over a tree as TorchScript, on a CPU: the same operations, or fewer, without Python.
 
-A forward of one row through transformers' modules runs about sixty operations per layer, whose overhead in a small
-model takes as long as reading the weights. Here one matrix product computes queries, keys and values, and another
-computes the MLP's gate and up projections. An RMS norm is one layer norm, a rotation is three operations, and grouped
-queries share their keys without copies. The script runs without Python, for any number of rows and any cache length.
+On a CPU a small model's forward spends about as long in transformers' Python as in arithmetic. A script runs for any
+number of rows and any cache length, unlike a CUDA graph. Two switches make its four kinds (`script_forward`): the
+model's own modules, traced, or our decoder for the Llama family, which joins what transformers keeps apart; and
+linear layers with the model's weights, or with copies that are laid out for a few rows (`products`).
 """
 
 from __future__ import annotations
 
+import copy
 import warnings
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from specrace.model.forward.kv import KVStore
-from specrace.model.forward.products import PlainProduct, WidenedProduct
-from specrace.model.forward.tree_inputs import TreeTensors
+from specrace.model.forward.products import MakeLinear, PackedProduct, PlainProduct, WidenedProduct, plain_product
+from specrace.model.forward.tree_inputs import TreeTensors, run_tree
 
+# How many rows the trace for several rows is recorded with.
+_ROWS = 3
 # Models whose layers have pre-norm, rotary positions on all dimensions, grouped queries, and a gated MLP with SiLU.
 FAMILIES = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 
@@ -27,11 +30,99 @@ ROTATIONS = {"default", "linear", "llama3", "yarn"}
 # How many positions' rotations are computed at first; a longer text gets twice as many as it needs.
 _FIRST_POSITIONS = 1024
 
-MakeLinear = Callable[[Tensor, Tensor | None], nn.Module]
+
+def script_forward(
+    model: Any, store: KVStore, dtype: torch.dtype, *, fused: bool, packed: bool
+) -> FusedForward | TracedForward:
+    """The forward of one of the four kinds. Raises whatever making it raises; see the classes."""
+    kind = f"{'fused ' if fused else ''}TorchScript{', packed weights' if packed else ''}"
+    if fused:
+        return FusedForward(model, PackedProduct if packed else plain_product(dtype), kind)
+    return TracedForward(model, store, dtype, kind, packed=packed)
+
+
+class TracedForward:
+    """`run_tree` as two TorchScript functions, for one row and for several: attention chooses its kernel by the number.
+
+    `store` gives the shape of the cache and is written to. With `packed`, linear layers use reordered copies of their
+    weights. Raises whatever the model raises if it cannot be traced, and ValueError if its operations
+    depend on the tokens.
+    """
+
+    reader = None
+    version = ""
+    own_threads = False
+    keeps_float32 = False
+
+    def __init__(self, model: nn.Module, store: KVStore, dtype: torch.dtype, name: str, *, packed: bool) -> None:
+        self.name, self._dtype = name, dtype
+        traced = copy_modules(model)
+        self._layers = pack_linears(traced) if packed else []
+        self._weights = [layer.weight for layer in self._layers]
+        self._one_row = self._record(traced, store, range(1))
+        self._several_rows = self._record(traced, store, range(_ROWS))
+        # A model that branches on values is detected by tracing it with other tokens.
+        other = self._record(traced, store, range(_ROWS, 2 * _ROWS))
+        if str(other.graph) != str(self._several_rows.graph):
+            raise ValueError("the model's operations depend on its tokens")
+
+    def __call__(self, tree: TreeTensors, data: Tensor) -> Tensor:
+        """Logits [N, V] of a tree; `data` [L, 2, 1, H, end, D] is the cache up to the tree's last column."""
+        step = self._one_row if tree.ids.shape[1] == 1 else self._several_rows
+        logits: Tensor = step(tree.base, tree.ids, tree.depths, tree.masked, data, *self._weights)
+        return logits
+
+    def _record(self, model: nn.Module, store: KVStore, tokens: Sequence[int]) -> Any:
+        """Trace the model over a chain of `tokens` after the store's; returns a function of the tree's tensors."""
+
+        def step(base: Tensor, ids: Tensor, depths: Tensor, masked: Tensor, data: Tensor, *weights: Tensor) -> Tensor:
+            # Packed weights are opaque and cannot be constants of a trace, so they become arguments.
+            for layer, weight in zip(self._layers, weights, strict=True):
+                layer.weight = weight
+            tree = TreeTensors(base, ids, depths, masked, self._dtype)
+            return run_tree(model, KVStore.over(data), tree, data.shape[4])
+
+        assert store.data is not None, "a store that was written to"
+        rows = len(tokens)
+        base, ids, depths = torch.tensor([store.length]), torch.tensor([list(tokens)]), torch.arange(rows)[None]
+        masked = torch.ones(rows, rows, dtype=torch.int64).triu(1)
+        data = store.data[..., : store.length + rows, :]
+        with warnings.catch_warnings():
+            # Tracing warns about every value that becomes a Python number. For shapes that is harmless; any other such
+            # value makes the check against the eager forward fail.
+            warnings.simplefilter("ignore")
+            # `torch.jit.trace` would keep the weights in a compilation unit until the process exits.
+            inputs = (base, ids, depths, masked, data, *self._weights)
+            graph, _ = torch._C._create_graph_by_tracing(step, inputs, lambda _: "", True, False)
+            return torch._C._create_function_from_graph("step", graph)
+
+
+def copy_modules(model: nn.Module) -> nn.Module:
+    """A copy of a model's modules that shares its weights, so that layers of the copy can be replaced."""
+    shared: dict[int, Any] = {id(buffer): buffer for buffer in model.buffers()}
+    # A trace must not contain tensors that require gradients.
+    for parameter in model.parameters():
+        shared[id(parameter)] = nn.Parameter(parameter.detach(), requires_grad=False)
+    return copy.deepcopy(model, shared)
+
+
+def pack_linears(model: nn.Module) -> list[PackedProduct]:
+    """Replace every plain linear layer of `model`; returns the new ones. Raises RuntimeError like `PackedProduct`."""
+    packed = []
+    for parent in list(model.modules()):
+        for name, layer in list(parent.named_children()):
+            if type(layer) is nn.Linear:
+                packed.append(PackedProduct(layer.weight, layer.bias))
+                setattr(parent, name, packed[-1])
+    return packed
 
 
 class FusedForward:
-    """A model's forward over a tree as a fused TorchScript module; it is called like a `traced.TracedForward`.
+    """A model's forward over a tree as a fused TorchScript module; it is called like a `TracedForward`.
+
+    One product computes queries, keys and values, another the MLP's gate and up projections; an RMS norm is one layer
+    norm, a rotation is three operations, and grouped queries share their keys without copies. Of the sixty operations
+    that transformers runs for a layer, their overhead in a small model takes as long as reading the weights.
 
     `make_linear` makes a layer from a weight [out, in] and a bias (`products`). Raises ValueError for a model
     whose layers this module does not implement.
@@ -53,7 +144,7 @@ class FusedForward:
         # PlainProduct and WidenedProduct multiply with the model's own weights; every other product copies them.
         self.copies_weights = not any(isinstance(part, (PlainProduct, WidenedProduct)) for part in decoder.modules())
         with warnings.catch_warnings():
-            # TorchScript is deprecated. Once it is gone, this line raises, and `replays` leaves the model eager.
+            # TorchScript is deprecated. Once it is gone, this line raises, and `capture` leaves the model eager.
             warnings.simplefilter("ignore")
             self._decoder = torch.jit.script(decoder.eval())
 

@@ -24,9 +24,9 @@ from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.lab.bench.peers import make_peers
 from specrace.model.capture import trace_forwards
-from specrace.model.forward import packed
-from specrace.model.forward.packed import PackedLinear, pack_linears
-from specrace.model.forward.traced import copy_modules
+from specrace.model.forward import products, scripted
+from specrace.model.forward.products import PackedProduct
+from specrace.model.forward.scripted import copy_modules, pack_linears
 from specrace.model.loading import load_target
 from specrace.model.machine import memory as machine
 from specrace.model.target import Target
@@ -235,7 +235,7 @@ def test_the_kernel_for_packed_weights_is_created_without_a_warning(monkeypatch:
         return compilation_unit(source)
 
     monkeypatch.setattr(torch.jit, "CompilationUnit", warning)
-    packed._kernel.cache_clear()
+    products._packed_product.cache_clear()
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         trace_forwards(target := tiny_target("llama"), packed=True, fused=False)
@@ -248,7 +248,7 @@ def test_the_kernel_for_packed_weights_is_created_without_a_warning(monkeypatch:
 def assert_packed_alike(layer: nn.Linear, rtol: float) -> None:
     """Assert that the packed layer has the layer's outputs, for any number of rows."""
     with torch.inference_mode():
-        packed_layer = PackedLinear(layer)
+        packed_layer = PackedProduct(layer.weight, layer.bias)
         for rows in (1, 2, 3, 16, 33, 70):
             inputs = torch.randn(1, rows, 48).to(layer.weight.dtype)
             torch.testing.assert_close(packed_layer(inputs), layer(inputs), rtol=rtol, atol=1e-5)
@@ -310,7 +310,7 @@ def test_weights_are_not_packed_without_a_kernel(monkeypatch: pytest.MonkeyPatch
     def missing(*_: Any) -> Any:
         raise RuntimeError("mkldnn: no such kernel")
 
-    monkeypatch.setattr(packed, "PackedLinear", missing)
+    monkeypatch.setattr(scripted, "PackedProduct", missing)
     target = tiny_target("llama")
     trace_forwards(target, fused=False)
     assert target.forward_kind == "TorchScript"
