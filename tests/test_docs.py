@@ -352,6 +352,17 @@ def test_the_documented_import_table_is_the_tested_one() -> None:
     assert documented == {name: allowed for name, allowed in MAY_IMPORT.items() if name not in doors}
 
 
+def test_every_handshake_is_in_its_file_and_has_a_test() -> None:
+    """In docs/handshakes.md the second column names what we touch, the third the file, the others the tests."""
+    names = {name for file in (ROOT / "tests").rglob("*.py") for name in re.findall(r"def (test_\w+)", read(file))}
+    rows = [line.split(" | ") for line in read(DOCS / "handshakes.md").splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 15
+    for row in rows:
+        touched, file = re.findall(r"`([^`]+)`", row[1])[0], row[2].strip("`")
+        assert touched in read(ROOT / file), f"{file} has no {touched}"
+        assert set(re.findall(r"`(test_\w+)`", " ".join(row[3:]))) <= names
+
+
 def files_below(name: str) -> list[Path]:
     path = ROOT / name
     static = [file for file in path.glob("**/static/**/*") if file.is_file() and file.suffix != ".png"]
