@@ -81,6 +81,7 @@ GROUPS = {
             "tests/engine/test_repeats.py",
             "tests/engine/test_pace.py",
             "tests/engine/test_refit.py",
+            "tests/engine/test_setup.py",
             *_QUICK_RACES,
         ),
     ),
