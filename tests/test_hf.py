@@ -12,6 +12,7 @@ import pytest
 import torch
 from transformers import (
     AutoTokenizer,
+    DynamicCache,
     LlamaConfig,
     LlamaForCausalLM,
     LogitNormalization,
@@ -331,6 +332,8 @@ def test_inputs_that_are_not_one_plain_sequence_are_refused(model: Any, our_gene
     filled = model(ids[:, :2], use_cache=True).past_key_values
     with pytest.raises(ValueError, match="past_key_values"):
         our_generate(ids, past_key_values=filled, **arguments)
+    with pytest.raises(ValueError, match="past_key_values"):
+        our_generate(ids, past_key_values=DynamicCache(config=model.config), **arguments)
     with pytest.raises(ValueError, match="position ids"):
         our_generate(ids, position_ids=torch.tensor([[1, 2, 3, 4]]), **arguments)
     whole = torch.ones_like(ids)
