@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from specrace.cli.main import COMMANDS
 from tests import processes
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,9 +31,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "views": {"core", "engine"},
     "workbench": LOWER_FOLDERS,
     "hf": LOWER_FOLDERS,
+    "answers": {*LOWER_FOLDERS, "workbench"},
     "integrations": {"core", "ngrams", "drafters"},
     "ui": {*LOWER_FOLDERS, "workbench", "hf"},
-    "cli": {*LOWER_FOLDERS, "workbench", "hf", "ui"},
+    "cli": {*LOWER_FOLDERS, "workbench", "answers", "hf", "ui"},
     "tiny": {*LOWER_FOLDERS, "workbench", "hf"},
     # The entry points: `import specrace`, `python -m specrace` and app.py.
     "": {"drafters", "engine", "model", "ngrams", "hf"},
@@ -143,6 +145,19 @@ def test_a_module_imports_what_the_table_allows_its_folder(name: str) -> None:
         assert _folder(imported) in allowed, f"{name} imports {imported}"
     # The package itself holds only the version, which the command line and the page show.
     assert "specrace" not in _package_imports(name) or folder in ("cli", "ui"), f"{name} imports the package"
+
+
+def test_no_command_imports_another() -> None:
+    """What commands share lies beside them or below them, so that a command can be read, changed or removed alone."""
+    parser_makers = {
+        name
+        for name, tree in MODULES.items()
+        if any(isinstance(node, ast.FunctionDef) and node.name == "add_parser" for node in tree.body)
+    }
+    assert parser_makers == {run.__module__ for run in COMMANDS.values()}
+    for name in parser_makers:
+        others = _package_imports(name, for_types=True) & parser_makers - {name}
+        assert not others, f"{name} imports {sorted(others)}"
 
 
 @pytest.mark.parametrize("folder", ROOMS)

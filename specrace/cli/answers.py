@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from specrace.cli.arguments import (
@@ -15,60 +11,23 @@ from specrace.cli.arguments import (
     add_json_argument,
     add_model_arguments,
     add_setting,
+    add_transcripts_argument,
     open_workbench,
 )
-from specrace.cli.bench import add_transcripts_argument
 from specrace.cli.questions import AUTO, FORMS, auto_count, draw_questions, read_questions, report_cuts
 from specrace.cli.terminal import clean, console, print_json
 from specrace.core.bundled import OPEN_QUESTIONS, QUESTIONS
-from specrace.core.errors import InputError
 from specrace.core.files import check_destination
 from specrace.core.metrics import loop_tokens
 from specrace.core.settings import SETTINGS
-from specrace.engine.generate import generate
-from specrace.engine.spec import RaceSpec, largest_draft
+from specrace.engine.spec import RaceSpec
 from specrace.lab.logs.transcripts import write_transcripts
-from specrace.retrieval.grounding import GROUNDED, groundedness
-from specrace.retrieval.passages import count_words
-from specrace.retrieval.prompt import Prompt
-from specrace.retrieval.retriever import Hit
-from specrace.retrieval.sentences import split_sentences
 
 if TYPE_CHECKING:
-    from specrace.workbench import Workbench
+    from specrace.answers import Answer
 
 # The file of each question set, and how many passages go into a prompt; None lets the model's style decide.
 SETS: dict[str, tuple[Path, int | None]] = {"documents": (QUESTIONS, None), "open": (OPEN_QUESTIONS, 0)}
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A greedy answer. `end` is "eos" or "length"; `grounded` is the groundedness, None without passages.
-
-    `documents` says which tokens of the prompt come from which document: (start, end, document's name).
-    """
-
-    id: str
-    question: str
-    prompt: tuple[int, ...]
-    output: tuple[int, ...]
-    end: str
-    grounded: float | None
-    text: str
-    documents: tuple[tuple[int, int, str], ...] = ()
-
-    @property
-    def repeats(self) -> bool:
-        """Whether a sentence of four words or more occurs twice. `loop_tokens` misses loops of long paragraphs."""
-        sentences = [self.text[start:end] for start, end in split_sentences(self.text)]
-        long_sentences = [sentence for sentence in sentences if count_words(sentence) >= 4]
-        return len(set(long_sentences)) < len(long_sentences)
-
-    def as_json(self) -> dict[str, Any]:
-        """The answer, with the numbers of tokens instead of their ids."""
-        facts = {name: getattr(self, name) for name in ("id", "question", "end", "grounded", "repeats", "text")}
-        counts = {"prompt_tokens": len(self.prompt), "tokens": len(self.output)}
-        return facts | counts | {"loop_tokens": loop_tokens(self.output)}
 
 
 def add_parser(commands: Any) -> None:
@@ -91,6 +50,9 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Answer every question greedily; show the answers and a summary. Raises InputError."""
+    # Imported here, because it imports torch, which other commands do not need.
+    from specrace.answers import answer_question, prepare, summarise
+
     source = options.questions or (AUTO if options.docs or options.index else "documents")
     file, passages = SETS.get(source, (Path(source), None))
     passages = SETTINGS["passages"].check(passages if options.passages is None else options.passages)
@@ -102,10 +64,11 @@ def run(options: argparse.Namespace) -> int:
         check_destination(options.save_transcripts)
     workbench = open_workbench(options)
     lines = lines or draw_questions(workbench.documents, count or 0)
-    out, answers = console(), list[Answer]()
+    out = console()
+    answers: list[Answer] = []
     out.quiet = options.json
     # All prompts are built first, so that a bad question ends the command before the model has worked for long.
-    prepared = [prepare(workbench, line["id"], line["question"], spec, passages, noise) for line in lines]
+    prepared = [prepare(workbench, line, spec, passages, noise, on_cuts=report_cuts) for line in lines]
     for question in prepared:
         answers.append(answer_question(workbench, question, spec))
         _show(out, answers[-1])
@@ -118,76 +81,6 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(about | {"questions": file.name, **summary, "answers": [answer.as_json() for answer in answers]})
     return 0
-
-
-@dataclass(frozen=True)
-class PreparedQuestion:
-    """A question with its prompt, and the passages in it."""
-
-    id: str
-    question: str
-    prompt: Prompt
-    hits: list[Hit]
-
-
-def prepare(
-    workbench: Workbench, question_id: str, question: str, spec: RaceSpec, passages: int | None, noise: float = 0.0
-) -> PreparedQuestion:
-    """Retrieve passages for a question, and build its prompt. Raises InputError that names `question_id`."""
-    try:
-        hits = workbench.retrieve(question, passages, noise, spec.seed)
-        prompt, hits = workbench.fitting_prompt(question, hits, spec, top=passages, noise=noise)
-        report_cuts(question_id, hits)
-        largest = largest_draft(spec, workbench.target.device_type, workbench.curve)
-        workbench.target.check_length(len(prompt.tokens), spec.max_new_tokens, largest)
-    except InputError as error:
-        raise InputError(f"Question {question_id}: {error}") from error
-    return PreparedQuestion(question_id, question, prompt, hits)
-
-
-def answer_question(workbench: Workbench, prepared: PreparedQuestion, spec: RaceSpec) -> Answer:
-    """Answer a question greedily.
-
-    In 32 bits the lane `trie` decodes, which gives vanilla's text faster. In 16 bits vanilla decodes, because near ties
-    might change the text of other lanes.
-    """
-    target = workbench.target
-    question, prompt, hits = prepared.question, prepared.prompt, prepared.hits
-    lane = "trie" if target.dtype.itemsize == 4 else "vanilla"
-    steps = list(generate(target, lane, prompt.tokens, max_new_tokens=spec.max_new_tokens, curve=workbench.curve))
-    output = tuple(token for step in steps for token in step.emitted)
-    text = target.tokenizer.decode(list(output), skip_special_tokens=True).strip()
-    texts = [f"{hit.passage.title} {hit.passage.text}" for hit in hits]
-    grounded = groundedness(text, question, texts) if hits else None
-    documents = document_spans(prompt, hits)
-    return Answer(prepared.id, question, prompt.tokens, output, steps[-1].end, grounded, text, documents)
-
-
-def document_spans(prompt: Prompt, hits: Sequence[Hit]) -> tuple[tuple[int, int, str], ...]:
-    """(start, end, document's name) of the runs of a prompt's tokens that come from one document, in order."""
-    documents = [None if origin is None else hits[origin.passage].passage.document for origin in prompt.origins]
-    spans = list[tuple[int, int, str]]()
-    start = 0
-    for document, run in groupby(documents):
-        end = start + sum(1 for _ in run)
-        if document is not None:
-            spans.append((start, end, document))
-        start = end
-    return tuple(spans)
-
-
-def summarise(answers: Sequence[Answer]) -> dict[str, Any]:
-    """Shares (0 to 1) and means over the answers; `grounded` is None without passages."""
-    grounded = [answer.grounded >= GROUNDED for answer in answers if answer.grounded is not None]
-    return {
-        "count": len(answers),
-        "loops": fmean(loop_tokens(answer.output) > 0 for answer in answers),
-        "repeats": fmean(answer.repeats for answer in answers),
-        "stops": fmean(answer.end == "eos" for answer in answers),
-        "grounded": fmean(grounded) if grounded else None,
-        "mean_tokens": fmean(len(answer.output) for answer in answers),
-        "mean_prompt_tokens": fmean(len(answer.prompt) for answer in answers),
-    }
 
 
 def _show(out: Any, answer: Answer) -> None:

@@ -1,22 +1,29 @@
-"""Arguments that several commands share, and what they describe: a race's spec and a workbench."""
+"""Arguments that several commands share, and what they describe: a race's spec, a workbench, a log."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from specrace.cli.models import fetch_if_missing
-from specrace.cli.terminal import complain, console, quiet_model_library
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+
+from specrace.cli.terminal import CleanConsole, complain, console, quiet_model_library
 from specrace.core.bundled import BUNDLED_MODEL, CORPUS
 from specrace.core.errors import InputError
 from specrace.core.settings import SETTINGS
 from specrace.drafters import METHODS, find_method
 from specrace.engine.spec import SPEC_SETTINGS, RaceSpec
 from specrace.lab.advice.exports.specrace import read_settings
-from specrace.model.weights.names import NAMES
+from specrace.lab.logs.files.tables import read_columns
+from specrace.lab.logs.formats import FORMATS
+from specrace.lab.logs.transcripts import TranscriptFile
+from specrace.model.chat.tokenizer import ChatTokenizer, load_tokenizer
+from specrace.model.weights.names import NAMES, must_fetch, resolve
 from specrace.retrieval.rerank import LIGHT
 
 if TYPE_CHECKING:
@@ -30,6 +37,8 @@ RERANKER_HELP = (
     "default): their exact vectors, in an approximate index; none: nothing"
 )
 OPTION_HELP = "an option of a lane, such as trie.n=5; the command lanes lists them; may be repeated"
+KEEP_OUTPUTS_HELP = "let lanes also draft from the outputs of earlier requests"
+FORMAT_HELP = f"the log's format: {', '.join(FORMATS)}; default: recognised from the log"
 DEVICES = ("cpu", "cuda", "auto")
 DEVICES_HELP = "auto: the GPU if there is one, or all of them; default: %(default)s"
 
@@ -158,3 +167,91 @@ def open_workbench(options: argparse.Namespace) -> Workbench:
         on_progress=lambda message: notes.print(f"{message} ...", style="dim"),
         skip=lambda sentence: complain(f"Left out: {sentence}"),
     )
+
+
+def add_transcripts_argument(parser: argparse.ArgumentParser) -> None:
+    """Add `--save-transcripts`."""
+    parser.add_argument(
+        "--save-transcripts",
+        type=Path,
+        metavar="FILE.jsonl",
+        help="write the token ids of the prompts and of vanilla's outputs there, for score",
+    )
+
+
+def add_log_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say how logs are read."""
+    parser.add_argument("--format", default="", choices=("", *FORMATS), metavar="NAME", help=FORMAT_HELP)
+    parser.add_argument(
+        "--columns",
+        metavar="prompt=COLUMN,output=COLUMN",
+        help="which columns of a table, or fields of a line, to read; in objects by dotted names, as "
+        "prompt=request.body.messages,output=response.choices.0.message",
+    )
+    parser.add_argument(
+        "--tokenizer", metavar="NAME_OR_PATH", help="for logs of text: a model's short name, folder, or tokenizer.json"
+    )
+    parser.add_argument("--vocab-size", type=int, help="token ids must be below this; default: no bound")
+    parser.add_argument("--skip-bad", action="store_true", help="leave bad lines out instead of refusing the file")
+
+
+def open_log(
+    options: argparse.Namespace, path: Path, requests: Path | None = None, seen: set[str] | None = None
+) -> TranscriptFile:
+    """Open a log as the arguments of `add_log_arguments` say. Raises InputError.
+
+    `seen`: the answers of other logs, which are not read again.
+    """
+    if options.vocab_size is not None and options.vocab_size < 1:
+        raise InputError(f"--vocab-size is {options.vocab_size}; give at least 1.")
+    tokenizer = None if options.tokenizer is None else find_tokenizer(options.tokenizer, quiet=options.json)
+    return TranscriptFile(
+        path,
+        tokenize=tokenizer,
+        chat=None if tokenizer is None else tokenizer.chat,
+        vocab_size=options.vocab_size,
+        skip_bad=options.skip_bad,
+        format=options.format,
+        columns=None if options.columns is None else read_columns(options.columns),
+        requests=requests,
+        seen=seen,
+    )
+
+
+def find_tokenizer(name: str, *, quiet: bool) -> ChatTokenizer:
+    """Load a model's tokenizer by short name, folder or hub id. Raises InputError.
+
+    If a model with a short name is not on this machine, only its tokenizer is fetched; if that fails, the whole model.
+    """
+    if must_fetch(name):
+        with suppress(InputError):
+            return load_tokenizer(NAMES[name].source)
+        fetch_if_missing(name, quiet=quiet)
+    return load_tokenizer(resolve(name))
+
+
+def fetch_if_missing(name: str | None, *, quiet: bool) -> str | None:
+    """Fetch the model if `name` is a short name and the model is not here yet; return `name`. Raises InputError."""
+    if name is not None and must_fetch(name):
+        fetch_model(name, quiet=quiet)
+    return name
+
+
+def fetch_model(name: str, *, quiet: bool = False) -> str | Path:
+    """Fetch a model, with a progress bar on standard error; return its folder or hub id. Raises InputError."""
+    from specrace.model.forward.compiled.ahead import prepare
+    from specrace.model.weights.fetching import fetch
+
+    # Bound to the current stream, because `sys.stderr` is redirected while a library is silenced.
+    out = CleanConsole(file=sys.stderr, markup=False, emoji=False, highlight=False, quiet=quiet)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=out) as progress:
+        task = progress.add_task(name, total=None)
+
+        def show_progress(what: str, done: int, total: int) -> None:
+            # None leaves a value of the bar unchanged.
+            progress.update(task, description=f"{name}: {what}", completed=done if total else None, total=total or None)
+
+        model = fetch(name, show_progress)
+        prepare(show_progress)
+        return model

@@ -20,7 +20,7 @@ from typing import Any
 from rich.progress import Progress
 
 import specrace
-from specrace.cli.arguments import add_race_arguments, open_workbench, race_spec
+from specrace.cli.arguments import add_race_arguments, add_transcripts_argument, open_workbench, race_spec
 from specrace.cli.questions import AUTO, FORMS, auto_count, draw_questions, read_prompts, report_cuts
 from specrace.cli.tables import csv_rows, markdown, show
 from specrace.cli.terminal import clean, console, print_json, quiet_model_library
@@ -68,16 +68,6 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--shape", choices=SHAPES, help="with --scripted: the model's published shape")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write bench.json, bench.csv and bench.md there")
     add_transcripts_argument(parser)
-
-
-def add_transcripts_argument(parser: argparse.ArgumentParser) -> None:
-    """Add `--save-transcripts`."""
-    parser.add_argument(
-        "--save-transcripts",
-        type=Path,
-        metavar="FILE.jsonl",
-        help="write the token ids of the prompts and of vanilla's outputs there, for score",
-    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from specrace.cli.terminal import CleanConsole, console, print_json
-from specrace.model.weights.names import NAMES, NamedModel, must_fetch
+from specrace.cli.arguments import fetch_model
+from specrace.cli.terminal import console, print_json
+from specrace.model.weights.names import NAMES, NamedModel
 
 BYTES_PER_PARAMETER = {"float32": 4, "bfloat16": 2}
 
@@ -29,7 +28,7 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """List the models, or fetch one."""
     if options.action == "get":
-        model = get(options.name, quiet=options.json)
+        model = fetch_model(options.name, quiet=options.json)
         if options.json:
             print_json({"name": options.name, "model": str(model)})
         else:
@@ -41,33 +40,6 @@ def run(options: argparse.Namespace) -> int:
     else:
         _show(rows)
     return 0
-
-
-def fetch_if_missing(name: str | None, *, quiet: bool) -> str | None:
-    """Fetch the model if `name` is a short name and the model is not here yet; return `name`. Raises InputError."""
-    if name is not None and must_fetch(name):
-        get(name, quiet=quiet)
-    return name
-
-
-def get(name: str, *, quiet: bool = False) -> str | Path:
-    """Fetch a model, with a progress bar on standard error; return its folder or hub id. Raises InputError."""
-    from specrace.model.forward.compiled.ahead import prepare
-    from specrace.model.weights.fetching import fetch
-
-    # Bound to the current stream, because `sys.stderr` is redirected while a library is silenced.
-    out = CleanConsole(file=sys.stderr, markup=False, emoji=False, highlight=False, quiet=quiet)
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=out) as progress:
-        task = progress.add_task(name, total=None)
-
-        def show_progress(what: str, done: int, total: int) -> None:
-            # None leaves a value of the bar unchanged.
-            progress.update(task, description=f"{name}: {what}", completed=done if total else None, total=total or None)
-
-        model = fetch(name, show_progress)
-        prepare(show_progress)
-        return model
 
 
 def _describe(model: NamedModel) -> dict[str, Any]:

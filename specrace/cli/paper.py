@@ -10,10 +10,14 @@ from typing import Any
 
 from rich.table import Table as RichTable
 
-from specrace.cli.arguments import add_documents_arguments, add_json_argument, add_model_arguments, add_setting
-from specrace.cli.plots import draw_table
-from specrace.cli.score import add_log_arguments
-from specrace.cli.sweep import TABLE_WIDTH, answer_questions, read_logs, sweep_transcripts
+from specrace.cli.arguments import (
+    add_documents_arguments,
+    add_json_argument,
+    add_log_arguments,
+    add_model_arguments,
+    add_setting,
+)
+from specrace.cli.sweeps import TABLE_WIDTH, answer_questions, draw_table, read_logs, sweep_transcripts
 from specrace.cli.terminal import clean, console, print_json
 from specrace.core.bundled import QUESTIONS
 from specrace.core.errors import InputError

@@ -7,7 +7,7 @@ import csv
 import platform
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +15,24 @@ from rich.progress import Progress
 from rich.table import Table
 
 import specrace
-from specrace.cli.arguments import OPTION_HELP, add_json_argument, lane_names, lane_options
-from specrace.cli.models import fetch_if_missing
+from specrace.cli.arguments import (
+    KEEP_OUTPUTS_HELP,
+    OPTION_HELP,
+    add_json_argument,
+    add_log_arguments,
+    lane_names,
+    lane_options,
+    open_log,
+)
+from specrace.cli.sweeps import COLUMNS, TABLE_WIDTH
 from specrace.cli.terminal import clean, console, print_json
 from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
 from specrace.core.files import as_input_error
 from specrace.core.settings import SETTINGS
 from specrace.drafters import METHODS
-from specrace.lab.logs.files.tables import read_columns
-from specrace.lab.logs.formats import FORMATS
 from specrace.lab.logs.transcripts import TranscriptFile
 from specrace.lab.scoring.score import Scoreboard, ScoredLane, needs_target, scorable_lanes
-from specrace.model.chat.tokenizer import ChatTokenizer, load_tokenizer
-from specrace.model.weights.names import NAMES, must_fetch, resolve
-
-# The width of the table in a file or a pipe, in characters.
-TABLE_WIDTH = 140
-KEEP_OUTPUTS_HELP = "let lanes also draft from the outputs of earlier requests"
-FORMAT_HELP = f"the log's format: {', '.join(FORMATS)}; default: recognised from the log"
 
 
 def add_parser(commands: Any) -> None:
@@ -67,22 +66,6 @@ def add_parser(commands: Any) -> None:
     add_json_argument(parser)
 
 
-def add_log_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that say how logs are read."""
-    parser.add_argument("--format", default="", choices=("", *FORMATS), metavar="NAME", help=FORMAT_HELP)
-    parser.add_argument(
-        "--columns",
-        metavar="prompt=COLUMN,output=COLUMN",
-        help="which columns of a table, or fields of a line, to read; in objects by dotted names, as "
-        "prompt=request.body.messages,output=response.choices.0.message",
-    )
-    parser.add_argument(
-        "--tokenizer", metavar="NAME_OR_PATH", help="for logs of text: a model's short name, folder, or tokenizer.json"
-    )
-    parser.add_argument("--vocab-size", type=int, help="token ids must be below this; default: no bound")
-    parser.add_argument("--skip-bad", action="store_true", help="leave bad lines out instead of refusing the file")
-
-
 def run(options: argparse.Namespace) -> int:
     """Score a file and show the result. Raises InputError."""
     lanes = scored_lanes(options)
@@ -110,41 +93,6 @@ def run(options: argparse.Namespace) -> int:
     else:
         _show(result)
     return 0
-
-
-def open_log(
-    options: argparse.Namespace, path: Path, requests: Path | None = None, seen: set[str] | None = None
-) -> TranscriptFile:
-    """Open a log as the arguments of `add_log_arguments` say. Raises InputError.
-
-    `seen`: the answers of other logs, which are not read again.
-    """
-    if options.vocab_size is not None and options.vocab_size < 1:
-        raise InputError(f"--vocab-size is {options.vocab_size}; give at least 1.")
-    tokenizer = None if options.tokenizer is None else find_tokenizer(options.tokenizer, quiet=options.json)
-    return TranscriptFile(
-        path,
-        tokenize=tokenizer,
-        chat=None if tokenizer is None else tokenizer.chat,
-        vocab_size=options.vocab_size,
-        skip_bad=options.skip_bad,
-        format=options.format,
-        columns=None if options.columns is None else read_columns(options.columns),
-        requests=requests,
-        seen=seen,
-    )
-
-
-def find_tokenizer(name: str, *, quiet: bool) -> ChatTokenizer:
-    """Load a model's tokenizer by short name, folder or hub id. Raises InputError.
-
-    If a model with a short name is not on this machine, only its tokenizer is fetched; if that fails, the whole model.
-    """
-    if must_fetch(name):
-        with suppress(InputError):
-            return load_tokenizer(NAMES[name].source)
-        fetch_if_missing(name, quiet=quiet)
-    return load_tokenizer(resolve(name))
 
 
 def scored_lanes(options: argparse.Namespace) -> list[ScoredLane]:
@@ -200,22 +148,6 @@ def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
         writer = csv.DictWriter(handle, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
-
-
-# Figure -> its column's title and number format.
-COLUMNS = {
-    "outputs": ("outputs", "d"),
-    "looping": ("looping", "d"),
-    "tokens": ("tokens", "d"),
-    "steps": ("steps", "d"),
-    "tau": ("tokens/step", ".3f"),
-    "drafted_per_step": ("drafted/step", ".1f"),
-    "acceptance_rate": ("accepted", ".1%"),
-    "draft_ms_per_step": ("draft ms/step", ".3f"),
-    "build_ms_per_output": ("build ms", ".2f"),
-    "shared_ms": ("shared ms", ".1f"),
-    "expected_speedup": ("expected speedup", ".2f"),
-}
 
 
 def _show(result: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from specrace.cli import models
+from specrace.cli import arguments
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.model.weights.names import NAMES
 from tests import processes
@@ -79,7 +79,7 @@ def test_a_model_that_cannot_be_fetched_prints_one_sentence(tmp_path: Path) -> N
 
 def test_only_a_missing_model_with_a_short_name_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     fetched: list[str] = []
-    monkeypatch.setattr(models, "get", lambda name, **_: fetched.append(name))
+    monkeypatch.setattr(arguments, "fetch_model", lambda name, **_: fetched.append(name))
     for name in (None, "tiny", "someone/model", "smollm2-360m"):
-        assert models.fetch_if_missing(name, quiet=True) == name
+        assert arguments.fetch_if_missing(name, quiet=True) == name
     assert fetched == ["smollm2-360m"]

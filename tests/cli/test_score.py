@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from specrace.cli import score
+from specrace.cli import arguments
 from specrace.core.errors import InputError
 from specrace.lab.scoring.score import scorable_lanes
 from tests.lab.parts import COPYING, FRESH, run, write
@@ -120,12 +120,12 @@ def test_only_the_tokenizer_is_fetched_unless_the_hub_fails(monkeypatch: pytest.
             raise InputError("no hub")
         return name
 
-    monkeypatch.setattr(score, "must_fetch", lambda _: True)
-    monkeypatch.setattr(score, "load_tokenizer", load)
-    monkeypatch.setattr(score, "fetch_if_missing", lambda name, *, quiet: calls.append(f"fetched {name} {quiet}"))
-    assert score.find_tokenizer("qwen3-8b", quiet=True) == "Qwen/Qwen3-8B"
-    monkeypatch.setattr(score, "resolve", lambda _: "folder")
-    assert score.find_tokenizer("qwen3-8b", quiet=True) == "folder"
+    monkeypatch.setattr(arguments, "must_fetch", lambda _: True)
+    monkeypatch.setattr(arguments, "load_tokenizer", load)
+    monkeypatch.setattr(arguments, "fetch_if_missing", lambda name, *, quiet: calls.append(f"fetched {name} {quiet}"))
+    assert arguments.find_tokenizer("qwen3-8b", quiet=True) == "Qwen/Qwen3-8B"
+    monkeypatch.setattr(arguments, "resolve", lambda _: "folder")
+    assert arguments.find_tokenizer("qwen3-8b", quiet=True) == "folder"
     assert calls == ["Qwen/Qwen3-8B", "Qwen/Qwen3-8B", "fetched qwen3-8b True", "folder"]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from specrace.cli.answers import answer_question, prepare
+from specrace.answers import answer_question, prepare
 from specrace.engine.spec import RaceSpec
 from specrace.lab.scoring.sweep import CELLS
 from specrace.retrieval.documents import Document
@@ -89,7 +89,7 @@ def test_the_table_shows_only_the_settings_that_vary(call_main: Run, log: Path) 
 def test_a_resumed_sweep_reuses_the_models_answers(
     call_main: Run, tmp_path: Path, bundled: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("specrace.cli.sweep.open_workbench", lambda _: bundled)
+    monkeypatch.setattr("specrace.cli.sweeps.open_workbench", lambda _: bundled)
     questions = tmp_path / "q.jsonl"
     questions.write_text('{"question": "What is a trie?", "category": "words"}\n{"question": "What is RAG?"}\n')
     arguments = ("--questions", questions, "--max-new-tokens", "6", "--lanes", "trie", "--out", tmp_path / "out")
@@ -99,14 +99,14 @@ def test_a_resumed_sweep_reuses_the_models_answers(
     ]
     refused = call_main("sweep", *arguments)
     assert refused.returncode == 2 and "add --resume" in refused.stderr
-    monkeypatch.setattr("specrace.cli.answers.generate", lambda *_, **__: pytest.fail("an answer is made again"))
+    monkeypatch.setattr("specrace.answers.generate", lambda *_, **__: pytest.fail("an answer is made again"))
     answers = (tmp_path / "out" / "answers.jsonl").read_text()
     (tmp_path / "out" / "answers.jsonl").write_text(answers + '{"key": "cut o')
     assert groups(call_main, *arguments, "--by", "category", "--resume") == first
     assert (tmp_path / "out" / "answers.jsonl").read_text() == answers
     # With other documents the answers are generated again.
     extended = replace(bundled, documents=[*bundled.documents, Document("new.md", "New", "More.")])
-    monkeypatch.setattr("specrace.cli.sweep.open_workbench", lambda _: extended)
+    monkeypatch.setattr("specrace.cli.sweeps.open_workbench", lambda _: extended)
     with pytest.raises(pytest.fail.Exception, match="made again"):
         call_main("sweep", *arguments, "--resume")
 
@@ -133,7 +133,7 @@ def test_documents_that_are_searched_otherwise_get_their_own_answers(
     arguments = ("--questions", questions, "--max-new-tokens", "4", "--lanes", "trie", "--out", tmp_path / "out")
     answers = tmp_path / "out" / "answers.jsonl"
     for workbench, count in ((first, 1), (other, 2), (first, 2)):
-        monkeypatch.setattr("specrace.cli.sweep.open_workbench", lambda _, workbench=workbench: workbench)
+        monkeypatch.setattr("specrace.cli.sweeps.open_workbench", lambda _, workbench=workbench: workbench)
         call_main("sweep", *arguments, *(["--resume"] if answers.exists() else []))
         assert len({json.loads(line)["key"] for line in answers.read_text().splitlines()}) == count
 
@@ -150,7 +150,8 @@ def test_plots_are_written_into_the_output_folder(call_main: Run, log: Path, tmp
 
 def test_an_answer_has_the_spans_of_documents_in_its_prompt(bundled: Workbench) -> None:
     spec = RaceSpec(("trie",), max_new_tokens=4)
-    answered = answer_question(bundled, prepare(bundled, "a", "What is the n-gram trie built from?", spec, None), spec)
+    line = {"id": "a", "question": "What is the n-gram trie built from?"}
+    answered = answer_question(bundled, prepare(bundled, line, spec, None), spec)
     assert "ngram-trie.md" in {name for *_, name in answered.documents}
     ends = [0, *(end for _, end, _ in answered.documents), len(answered.prompt)]
     assert all(before <= start < end for before, (start, end, _) in zip(ends, answered.documents, strict=False))

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from specrace.cli.answers import SETS
-from specrace.cli.models import fetch_if_missing
+from specrace.cli.arguments import fetch_if_missing
 from specrace.cli.questions import read_prompts
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.cost_curve import CostCurve

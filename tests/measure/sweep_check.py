@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from specrace.cli.sweep import ANSWERS
+from specrace.answers import ANSWERS
 from specrace.core.bundled import BUNDLED_MODEL, QUESTIONS
 from specrace.lab.scoring.sweep import CELLS
 

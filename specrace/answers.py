@@ -1,0 +1,224 @@
+"""A model's greedy answers to questions about documents: made, judged, and kept in a file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from specrace.core.errors import InputError, shorten
+from specrace.core.files import as_input_error, read_text
+from specrace.core.metrics import loop_tokens
+from specrace.engine.generate import generate
+from specrace.engine.spec import RaceSpec, largest_draft
+from specrace.lab.logs.transcripts import Transcript
+from specrace.retrieval.grounding import GROUNDED, groundedness
+from specrace.retrieval.passages import count_words
+from specrace.retrieval.prompt import Prompt
+from specrace.retrieval.retriever import Hit
+from specrace.retrieval.sentences import split_sentences
+from specrace.retrieval.store import Head
+from specrace.workbench import Workbench
+
+# Receives a question's id and its passages, some of which may be cut.
+OnCuts = Callable[[str, Sequence[Hit]], object]
+
+ANSWERS = "answers.jsonl"
+_MAX_ANSWERS_BYTES = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A greedy answer. `end` is "eos" or "length"; `grounded` is the groundedness, None without passages.
+
+    `documents` says which tokens of the prompt come from which document: (start, end, document's name).
+    """
+
+    id: str
+    question: str
+    prompt: tuple[int, ...]
+    output: tuple[int, ...]
+    end: str
+    grounded: float | None
+    text: str
+    documents: tuple[tuple[int, int, str], ...] = ()
+
+    @property
+    def repeats(self) -> bool:
+        """Whether a sentence of four words or more occurs twice. `loop_tokens` misses loops of long paragraphs."""
+        sentences = [self.text[start:end] for start, end in split_sentences(self.text)]
+        long_sentences = [sentence for sentence in sentences if count_words(sentence) >= 4]
+        return len(set(long_sentences)) < len(long_sentences)
+
+    def as_json(self) -> dict[str, Any]:
+        """The answer, with the numbers of tokens instead of their ids."""
+        facts = {name: getattr(self, name) for name in ("id", "question", "end", "grounded", "repeats", "text")}
+        counts = {"prompt_tokens": len(self.prompt), "tokens": len(self.output)}
+        return facts | counts | {"loop_tokens": loop_tokens(self.output)}
+
+
+@dataclass(frozen=True)
+class PreparedQuestion:
+    """A question with its prompt, and the passages in it."""
+
+    id: str
+    question: str
+    prompt: Prompt
+    hits: list[Hit]
+
+
+def ignore_cuts(question_id: str, hits: Sequence[Hit]) -> None:
+    """Do nothing with passages that were cut."""
+
+
+def prepare(
+    workbench: Workbench,
+    line: Mapping[str, Any],
+    spec: RaceSpec,
+    passages: int | None,
+    noise: float = 0.0,
+    *,
+    on_cuts: OnCuts = ignore_cuts,
+) -> PreparedQuestion:
+    """Retrieve passages for a question {id, question}, and build its prompt. Raises InputError that names the id."""
+    question_id, question = line["id"], line["question"]
+    try:
+        hits = workbench.retrieve(question, passages, noise, spec.seed)
+        prompt, hits = workbench.fitting_prompt(question, hits, spec, top=passages, noise=noise)
+        on_cuts(question_id, hits)
+        largest = largest_draft(spec, workbench.target.device_type, workbench.curve)
+        workbench.target.check_length(len(prompt.tokens), spec.max_new_tokens, largest)
+    except InputError as error:
+        raise InputError(f"Question {question_id}: {error}") from error
+    return PreparedQuestion(question_id, question, prompt, hits)
+
+
+def answer_question(workbench: Workbench, prepared: PreparedQuestion, spec: RaceSpec) -> Answer:
+    """Answer a question greedily.
+
+    In 32 bits the lane `trie` decodes, which gives vanilla's text faster. In 16 bits vanilla decodes, because near ties
+    might change the text of other lanes.
+    """
+    target = workbench.target
+    question, prompt, hits = prepared.question, prepared.prompt, prepared.hits
+    lane = "trie" if target.dtype.itemsize == 4 else "vanilla"
+    steps = list(generate(target, lane, prompt.tokens, max_new_tokens=spec.max_new_tokens, curve=workbench.curve))
+    output = tuple(token for step in steps for token in step.emitted)
+    text = target.tokenizer.decode(list(output), skip_special_tokens=True).strip()
+    texts = [f"{hit.passage.title} {hit.passage.text}" for hit in hits]
+    grounded = groundedness(text, question, texts) if hits else None
+    documents = document_spans(prompt, hits)
+    return Answer(prepared.id, question, prompt.tokens, output, steps[-1].end, grounded, text, documents)
+
+
+def document_spans(prompt: Prompt, hits: Sequence[Hit]) -> tuple[tuple[int, int, str], ...]:
+    """(start, end, document's name) of the runs of a prompt's tokens that come from one document, in order."""
+    documents = [None if origin is None else hits[origin.passage].passage.document for origin in prompt.origins]
+    spans = list[tuple[int, int, str]]()
+    start = 0
+    for document, run in groupby(documents):
+        end = start + sum(1 for _ in run)
+        if document is not None:
+            spans.append((start, end, document))
+        start = end
+    return tuple(spans)
+
+
+def summarise(answers: Sequence[Answer]) -> dict[str, Any]:
+    """Shares (0 to 1) and means over the answers; `grounded` is None without passages."""
+    grounded = [answer.grounded >= GROUNDED for answer in answers if answer.grounded is not None]
+    return {
+        "count": len(answers),
+        "loops": fmean(loop_tokens(answer.output) > 0 for answer in answers),
+        "repeats": fmean(answer.repeats for answer in answers),
+        "stops": fmean(answer.end == "eos" for answer in answers),
+        "grounded": fmean(grounded) if grounded else None,
+        "mean_tokens": fmean(len(answer.output) for answer in answers),
+        "mean_prompt_tokens": fmean(len(answer.prompt) for answer in answers),
+    }
+
+
+def answer_once(
+    workbench: Workbench,
+    lines: Sequence[Mapping[str, Any]],
+    spec: RaceSpec,
+    passages: int | None,
+    noise: float,
+    *,
+    about: Mapping[str, Any],
+    out: Path | None,
+    resume: bool,
+    on_cuts: OnCuts,
+) -> list[Transcript]:
+    """The answers to questions {id, question, category}, in their order. Raises InputError.
+
+    Every answer is written into the folder `out`; with `resume`, those written there under the same `about` are reused.
+    """
+    file = None if out is None else out / ANSWERS
+    rows = _read_answers(file) if file is not None and resume else {}
+    keys = [json.dumps([line["question"], (passages, noise), about]) for line in lines]
+    # All prompts are built first, so that a bad question ends the work before the model has worked for long.
+    prepared = {
+        key: prepare(workbench, line, spec, passages, noise, on_cuts=on_cuts)
+        for key, line in zip(keys, lines, strict=True)
+        if key not in rows
+    }
+    for key, line in zip(keys, lines, strict=True):
+        if key not in rows:
+            answer = answer_question(workbench, prepared[key], spec)
+            rows[key] = {
+                "id": line["id"],
+                "category": str(line.get("category", "none")),
+                "prompt_ids": answer.prompt,
+                "output_ids": answer.output,
+                "documents": answer.documents,
+            }
+            if file is not None:
+                with as_input_error(file, "--out"), file.open("a", encoding="utf-8") as stream:
+                    stream.write(json.dumps({"key": key, **rows[key]}) + "\n")
+    return [_transcript(rows[key], workbench.target.vocab_size) for key in keys]
+
+
+def _transcript(row: Mapping[str, Any], vocab_size: int) -> Transcript:
+    """The transcript in a row of ANSWERS."""
+    prompt, output = tuple(row["prompt_ids"]), tuple(row["output_ids"])
+    documents = tuple((start, end, str(name)) for start, end, name in row.get("documents", ()))
+    return Transcript(row["id"], row["category"], prompt, output, vocab_size, documents)
+
+
+def documents_digest(workbench: Workbench, stored: Head | None) -> str:
+    """A digest of what decides which passages a question finds: documents, their cut into passages, and embedder.
+
+    The head of a `stored` index stands for its cut. It has the index's date, too: it may have been built again.
+    """
+    digest = hashlib.sha256(workbench.embedder.name.encode())
+    for document in workbench.documents:
+        digest.update(f"\0{document.name}\0{document.text}".encode("utf-8", "surrogatepass"))
+    if stored is not None:
+        digest.update(json.dumps(asdict(stored)).encode())
+    else:
+        for passage in workbench.retriever.index.passages:
+            digest.update(f"\0{passage.start} {passage.end} {passage.document}".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def _read_answers(file: Path) -> dict[str, dict[str, Any]]:
+    """Read the answers of an earlier sweep, by question and settings; an incomplete last line is cut off."""
+    if not file.exists():
+        return {}
+    text = read_text(file, _MAX_ANSWERS_BYTES, "give another --out")
+    complete = text[: text.rfind("\n") + 1]
+    if complete != text:
+        with as_input_error(file, "--out"):
+            os.truncate(file, len(complete.encode()))
+    try:
+        rows = [json.loads(line) for line in complete.splitlines()]
+        return {row.pop("key"): row for row in rows}
+    except (ValueError, AttributeError, KeyError) as error:
+        raise InputError(f"{shorten(file)} holds no answers of a sweep; give another --out.") from error
