@@ -19,6 +19,7 @@ from starlette.testclient import TestClient
 
 from specrace.core.events import Started, Step
 from specrace.lab.logs.transcripts import TranscriptFile
+from specrace.ui.page.constants import Constants
 from specrace.ui.server.scripts import STATIC
 from specrace.views.frames import RaceView
 from specrace.views.recording_check import read_recording
@@ -47,7 +48,9 @@ def page(browser: Browser) -> Iterator[Page]:
 
     def answer(route: Route) -> None:
         if route.request.url == HOME:
-            return route.fulfill(content_type="text/html", body="<!doctype html><title>Modules</title>")
+            return route.fulfill(
+                content_type="text/html", body=f"<!doctype html><title>Modules</title>{Constants().tag()}"
+            )
         file = client.get(route.request.url)
         return route.fulfill(status=file.status_code, content_type="text/javascript", body=file.content)
 

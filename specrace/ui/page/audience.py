@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import os
 import re
 import secrets
@@ -24,6 +23,7 @@ from specrace.core.settings import MAX_PAGE_LANES
 from specrace.ui.server.guard import Hosts
 from specrace.ui.server.visitors import HOUR_S, Rate, TooManyError, address_of, visitor_key
 
+AUDIENCE = "/audience"
 COOKIE = "specrace_voter"
 CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")
 MAX_POLLS, MAX_VOTERS = 100, 5000
@@ -99,13 +99,9 @@ class Audience:
         root_path: str = "",
     ) -> None:
         self._hosts, self.root_path = hosts, root_path
-        self._network_address = network_address
+        self.network_address = network_address
         self._polls: OrderedDict[str, Poll] = OrderedDict()
         self._rate = Rate(POLLS_PER_HOUR, HOUR_S, clock)
-
-    def meta_tag(self) -> str:
-        """The HTML that tells the page where phones reach this server."""
-        return f'<meta name="specrace-reach" content="{html.escape(self._network_address)}">'
 
     def open(self, address: str | None, origin: Any) -> dict[str, Any]:
         """Open a poll. Returns its code, the key that controls it, its link, and the link's QR code as rows of 0 and 1.
@@ -122,7 +118,7 @@ class Audience:
         self._polls[code] = poll
         while len(self._polls) > MAX_POLLS:
             self._polls.popitem(last=False)
-        link = f"{parts.scheme}://{parts.netloc}{self.root_path}/audience/{code}"
+        link = f"{parts.scheme}://{parts.netloc}{self.root_path}{AUDIENCE}/{code}"
         rows = ["".join(map(str, row)) for row in segno.make(link, error="m", micro=False).matrix]
         return {"code": code, "key": poll.key, "link": link, "qr": rows}
 
@@ -162,7 +158,7 @@ def audience_routes(audience: Audience, phone: str) -> list[Route]:
         answer = HTMLResponse(phone, headers={"Content-Security-Policy": POLICY, "Cache-Control": "no-store"})
         if not _voter(request):
             secure = request.url.scheme == "https"
-            path = f"{audience.root_path}/audience"
+            path = f"{audience.root_path}{AUDIENCE}"
             answer.set_cookie(
                 COOKIE, secrets.token_urlsafe(), path=path, httponly=True, secure=secure, samesite="strict"
             )
@@ -185,11 +181,11 @@ def audience_routes(audience: Audience, phone: str) -> list[Route]:
         return JSONResponse(poll.state(voter))
 
     return [
-        Route("/audience", _with_json_errors(create), methods=["POST"]),
-        Route("/audience/{code}", show, methods=["GET"]),
-        Route("/audience/{code}", _with_json_errors(control), methods=["POST"]),
-        Route("/audience/{code}/state", _with_json_errors(state)),
-        Route("/audience/{code}/vote", _with_json_errors(cast_vote), methods=["POST"]),
+        Route(AUDIENCE, _with_json_errors(create), methods=["POST"]),
+        Route(f"{AUDIENCE}/{{code}}", show, methods=["GET"]),
+        Route(f"{AUDIENCE}/{{code}}", _with_json_errors(control), methods=["POST"]),
+        Route(f"{AUDIENCE}/{{code}}/state", _with_json_errors(state)),
+        Route(f"{AUDIENCE}/{{code}}/vote", _with_json_errors(cast_vote), methods=["POST"]),
     ]
 
 

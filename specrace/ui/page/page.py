@@ -24,6 +24,7 @@ from specrace.ui.helper.pool import HelperPool
 from specrace.ui.limits import MAX_UPLOAD_BYTES, MAX_UPLOAD_FILES
 from specrace.ui.page import fetch_line, settings_panel
 from specrace.ui.page.audience import Audience, audience_routes
+from specrace.ui.page.constants import Constants
 from specrace.ui.page.events import PageEvents, read_link, shown_examples
 from specrace.ui.page.gradio_page import CatchErrors, Page, explain_bad_body, upload_routes
 from specrace.ui.page.gradio_private import EarlyHead, SignedIn, limit_overhead
@@ -202,7 +203,7 @@ def mount_options(
     return {
         "root_path": root_path or None,
         "theme": _theme(),
-        "head": page_style() + audience.meta_tag(),
+        "head": page_style() + Constants(audience.network_address).tag(),
         "footer_links": ["api"],
         "run_history": False,
         # Gradio rejects a whole upload above this size. The page never sends so much (limitUploads in gradio.js).

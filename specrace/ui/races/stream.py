@@ -28,7 +28,7 @@ from specrace.core.events import Finished, Started
 from specrace.ui.helper.pool import CLOSING, HelperPool
 from specrace.ui.races.job import Job
 from specrace.ui.races.worker import Worker
-from specrace.ui.server.guard import RECORDING
+from specrace.ui.server.guard import RACE, RECORDING
 from specrace.ui.server.stored_body import stored_body
 from specrace.ui.server.visitors import TooManyError, Visitors, address_of, visitor_key
 from specrace.views.frames import report
@@ -69,7 +69,7 @@ def watch_route(worker: Worker) -> Route:
         return Response(status_code=404) if job is None else RaceStream(worker, job)
 
     # Under Gradio's own prefix, which proxies pass on.
-    return Route("/gradio_api/race/{key}", watch)
+    return Route(f"{RACE}/{{key}}", watch)
 
 
 def recording_route(helper: HelperPool, visitors: Visitors) -> Route:

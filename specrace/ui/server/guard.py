@@ -29,6 +29,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 API = "/gradio_api"
 UPLOAD = f"{API}/upload"
 RECORDING = f"{API}/recording"
+RACE = f"{API}/race"
 LOGS = f"{API}/logs"
 ADVICE = f"{API}/advice"
 MCP = f"{API}/mcp"

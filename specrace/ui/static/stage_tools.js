@@ -1,4 +1,5 @@
 // The tools around the stage (step inspector, plots, explain mode, logs and others), and how they are opened.
+import { CONSTANTS } from "./lib/constants.js";
 import { Audience } from "./audience/audience.js";
 import { Explainer } from "./shows/explain.js";
 import { Inspector } from "./inspector/inspector.js";
@@ -21,7 +22,7 @@ export class Tools {
     this.slow = new SlowMotion(node, say);
     this.proof = new Proof(node, say);
     this.tour = new Tour(stage, this);
-    this.audience = new Audience(stage, document.querySelector("meta[name=specrace-reach]")?.content ?? "");
+    this.audience = new Audience(stage, CONSTANTS.network_origin);
     this.logs = new Logs(node, { pause: () => stage.pause(), openRace: (file) => stage.gallery.open(file) });
     stage.gallery.openLogs = (files) => this.logs.take(files);
     stage.find(".panes").before(this.explainer.node);

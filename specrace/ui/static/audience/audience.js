@@ -1,5 +1,6 @@
 // The audience's poll: phones that follow a link or its QR code guess who wins. The stage opens the poll, closes each
 // round when the first lane finishes, and shows how many voted and how many were right.
+import { ROUTES } from "../lib/constants.js";
 import { make, svg, write } from "../lib/dom.js";
 
 const POLL_MS = 1000;
@@ -76,7 +77,7 @@ export class Audience {
   }
 
   async begin() {
-    this.poll = await request("audience", { origin: this.origin });
+    this.poll = await request(ROUTES.audience, { origin: this.origin });
     this.dialog.querySelector(".code").replaceChildren(drawCode(this.poll.qr));
     this.dialog.querySelector(".link").replaceChildren(make("b", "", this.poll.link.replace(/^https?:\/\//, "")));
     await this.setRound(true);
@@ -89,7 +90,7 @@ export class Audience {
     const lanes = this.stage.panes.map((pane) => pane.method.title);
     const round = { key: this.poll.key, lanes, open, winner };
     await this.pending;
-    this.pending = request(`audience/${this.poll.code}`, round).catch((error) => this.lose(error));
+    this.pending = request(`${ROUTES.audience}/${this.poll.code}`, round).catch((error) => this.lose(error));
     this.take(await this.pending);
   }
 
@@ -101,7 +102,7 @@ export class Audience {
 
   async update() {
     if (!this.state?.open) return;
-    this.take(await request(`audience/${this.poll.code}/state`).catch((error) => this.lose(error)));
+    this.take(await request(`${ROUTES.audience}/${this.poll.code}/state`).catch((error) => this.lose(error)));
   }
 
   // Ends a poll that the server no longer knows, because it was restarted. After any other failure the poll goes on.

@@ -1,4 +1,6 @@
 // Receives live races from the server. Messages of an earlier race, or of one that the page has left, are dropped.
+import { ROUTES } from "./constants.js";
+
 const LOST = "The connection was lost, and the race with it; press Race to begin another.";
 
 export class Feed {
@@ -27,7 +29,7 @@ export class Feed {
   listen(key) {
     this.source?.close();
     this.complete = false;
-    const source = (this.source = new EventSource(`gradio_api/race/${key}`));
+    const source = (this.source = new EventSource(`${ROUTES.race}/${key}`));
     source.addEventListener("message", ({ data }) => this.take(JSON.parse(data)));
     source.addEventListener("end", () => source.close());
     source.addEventListener("error", () => {

@@ -1,9 +1,8 @@
 // All that the page's scripts know about Gradio's part of the page: its elements, its theme, its timer.
+import { CONSTANTS } from "./constants.js";
 import { hasFolder, listDropped } from "./drops.js";
 
-// The limits of ui/helper/uploads.py.
-const MAX_FILES = 20;
-const MAX_BYTES = 2e6;
+const { max_documents: MAX_FILES, max_document_bytes: MAX_BYTES } = CONSTANTS;
 const DOCUMENTS = "#files input[type=file]";
 const CLOCK = /performance\.now\(\)-[^;]*\/1e3/;
 

@@ -1,8 +1,7 @@
 // Sends a log to the server: recognises logs, joins several into one, and reads the answer as it arrives.
+import { ROUTES } from "./constants.js";
 import { writeZip } from "./zip.js";
 
-const URL_OF_LOGS = "gradio_api/logs";
-const URL_OF_ADVICE = "gradio_api/advice";
 const LOG_NAME = /\.(jsonl|ndjson)(\.(gz|zst|xz|bz2))?$|\.(parquet|arrow)$/i;
 // Names that may be those of lines of JSON, which the server tells by their ending.
 const LINES_NAME = /\.(txt|log)$|^[^.]*$/i;
@@ -47,7 +46,7 @@ function memberName(name) {
 
 // Fetches the tokenizers, lanes and limits on offer. Throws an Error with a sentence.
 export async function askChoices() {
-  const answer = await fetch(URL_OF_LOGS).catch(() => undefined);
+  const answer = await fetch(ROUTES.logs).catch(() => undefined);
   if (!answer?.ok) throw new Error((await readRefusal(answer)) || GONE);
   return answer.json();
 }
@@ -60,12 +59,12 @@ async function readRefusal(answer) {
 // Gets the scores of a log, and calls `onProgress` meanwhile. Throws an Error with a sentence or, if `signal` aborts the
 // request, the signal's reason.
 export function scoreLog(log, choice, onProgress, signal) {
-  return send(URL_OF_LOGS, log, choice, onProgress, signal).then(({ scores }) => scores);
+  return send(ROUTES.logs, log, choice, onProgress, signal).then(({ scores }) => scores);
 }
 
 // Gets the recommendation for a log, with the parameters and errors of `scoreLog`.
 export function adviseLog(log, choice, onProgress, signal) {
-  return send(URL_OF_ADVICE, log, choice, onProgress, signal).then(({ advice }) => advice);
+  return send(ROUTES.advice, log, choice, onProgress, signal).then(({ advice }) => advice);
 }
 
 async function send(url, { name, body }, choice, onProgress, signal) {

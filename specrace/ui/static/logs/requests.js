@@ -1,12 +1,13 @@
 // The requests of a scored log: lists of those that draft best and worst in a lane, and one request in panes like those of
 // a race, but without times.
+import { CONSTANTS } from "../lib/constants.js";
 import { button, make } from "../lib/dom.js";
 import { countOf } from "../lib/format.js";
 import { describeLane, hueOf } from "../lib/lanes.js";
 import { Pane } from "../stage/panes.js";
 
 const MAX_LISTED = 5;
-const ACCEPTED_SHOWN = 16;
+const ACCEPTED_SHOWN = CONSTANTS.accepted_shown;
 
 export function nameRequest({ id, number, category }) {
   return `${id || `request ${number}`}${category === "none" ? "" : ` · ${category}`}`;

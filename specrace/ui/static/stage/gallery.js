@@ -1,10 +1,11 @@
 // Recorded races: the cards of the bundled ones, and files that a visitor opens or drops. The server checks both.
+import { CONSTANTS, ROUTES } from "../lib/constants.js";
 import { make } from "../lib/dom.js";
 import { describeRecording, seconds, times } from "../lib/format.js";
 import { isUpload, uploadDocuments, uploadFolders } from "../lib/gradio.js";
 import { isLog } from "../lib/scoring.js";
 
-const MAX_FILE_BYTES = 16e6;
+const MAX_FILE_BYTES = CONSTANTS.max_recording_bytes;
 const GONE = "The server does not answer; reload the page.";
 
 // Requests a recording: {reel}, or {error}, a sentence.
@@ -70,7 +71,7 @@ export class Gallery {
     if (file.size > MAX_FILE_BYTES)
       return this.complain(`${file.name} is larger than ${MAX_FILE_BYTES / 1e6} MB; open a shorter race.`);
     await this.receive(async () => {
-      const url = `gradio_api/recording?name=${encodeURIComponent(file.name)}`;
+      const url = `${ROUTES.recording}?name=${encodeURIComponent(file.name)}`;
       const response = await fetch(url, { method: "POST", body: file });
       return { [response.ok ? "reel" : "error"]: await response.text() };
     });

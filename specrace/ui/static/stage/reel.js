@@ -1,7 +1,8 @@
 // Reads a race into the steps that are played: {lane, index, at, frame, event}. The server leaves out of a step's frame
 // what follows from its event, and what is unchanged since the lane's previous frame.
-const ACCEPTED_SHOWN = 16;
-const REJECTED_SHOWN = 8;
+import { CONSTANTS } from "../lib/constants.js";
+
+const { accepted_shown: ACCEPTED_SHOWN, rejected_shown: REJECTED_SHOWN } = CONSTANTS;
 
 // Reads steps one by one, as they arrive.
 export class StepReader {

@@ -12,6 +12,7 @@
 //   lost     a live race will not be finished
 //   refused  the settings in the page's address are wrong
 // It listens for "seek" ({lane, step}), "complain" (a sentence) and "lanes" (names).
+import { CONSTANTS } from "../lib/constants.js";
 import { describeRange, describeRecording } from "../lib/format.js";
 import { Feed } from "../lib/event_stream.js";
 import { Gallery } from "./gallery.js";
@@ -31,7 +32,6 @@ import { Track } from "./track.js";
 // Time from the arrival of the first steps to the start of the show.
 const LEAD_MS = 2000;
 const MODES = { idle: "", waiting: "Waiting", live: "Live", replay: "Replay", result: "Finished" };
-const MAX_TOKENS = 160;
 const FEW_TOKENS = 8;
 // A step over a draft tree costs at least as much as one over a token, but the clock may vary by this factor.
 const SLACK = 1.1;
@@ -90,7 +90,7 @@ export class Stage {
     };
   }
 
-  setLanes(lanes, total = MAX_TOKENS) {
+  setLanes(lanes, total = CONSTANTS.max_new_tokens) {
     this.panes = lanes.map((lane) => new Pane(describeLane(lane)));
     this.panes.forEach((pane, index) => pane.solo.addEventListener("click", () => this.setSolo(index)));
     this.find(".panes").replaceChildren(...this.panes.map((pane) => pane.node));
@@ -188,7 +188,7 @@ export class Stage {
 
   // A live race begins.
   takeHead({ head, started }) {
-    const forecast = new Forecast(head.lanes.length, head.settings?.max_new_tokens ?? MAX_TOKENS);
+    const forecast = new Forecast(head.lanes.length, head.settings?.max_new_tokens ?? CONSTANTS.max_new_tokens);
     this.reader = new StepReader(head.lanes);
     this.reel = { race: this.feed.race, head, started, steps: [] };
     this.node.dataset.phase = "running";

@@ -1,0 +1,43 @@
+"""The server's bounds and routes that the scripts use, written once into the page (`static/lib/constants.js`)."""
+
+from __future__ import annotations
+
+import html
+import json
+from dataclasses import asdict, dataclass
+
+from specrace.core.settings import SETTINGS
+from specrace.ui.limits import MAX_UPLOAD_BYTES, MAX_UPLOAD_FILES
+from specrace.ui.page.audience import AUDIENCE
+from specrace.ui.server.guard import ADVICE, LOGS, RACE, RECORDING
+from specrace.views.frames import ACCEPTED_SHOWN, REJECTED_SHOWN
+from specrace.views.recording_check import PAGE
+
+
+@dataclass(frozen=True)
+class Routes:
+    """Routes relative to the page, which a proxy may serve below a path."""
+
+    race: str = RACE[1:]
+    recording: str = RECORDING[1:]
+    logs: str = LOGS[1:]
+    advice: str = ADVICE[1:]
+    audience: str = AUDIENCE[1:]
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What the scripts know of the server before a race. `network_origin` is its URL on its network, or ""."""
+
+    network_origin: str = ""
+    routes: Routes = Routes()
+    max_documents: int = MAX_UPLOAD_FILES
+    max_document_bytes: int = MAX_UPLOAD_BYTES
+    max_recording_bytes: int = PAGE.size
+    max_new_tokens: int = SETTINGS["max_new_tokens"].default
+    accepted_shown: int = ACCEPTED_SHOWN
+    rejected_shown: int = REJECTED_SHOWN
+
+    def tag(self) -> str:
+        """The HTML element that holds the constants as JSON."""
+        return f'<meta name="specrace-constants" content="{html.escape(json.dumps(asdict(self)))}">'
