@@ -92,9 +92,10 @@ def test_the_app_starts_from_the_copied_files_and_no_others_are_copied(tmp_path:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     script = (
-        "import app, specrace; from specrace.cli import app as command; options = command.parse(['--model', 'tiny']); "
-        "command.check(options); from specrace.ui.serve import example_questions, offered_models; "
-        "assert example_questions(options) and len(offered_models(options)) > 2; print(specrace.__file__)"
+        "import app, specrace; from specrace.cli import app as command; "
+        "config = command.check(command.parse(['--model', 'tiny'])); "
+        "from specrace.ui.offers import example_questions, offered_models; "
+        "assert example_questions(config) and len(offered_models(config)) > 2; print(specrace.__file__)"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, env={"PATH": ""}, capture_output=True, text=True, check=False

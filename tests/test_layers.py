@@ -160,6 +160,12 @@ def test_no_command_imports_another() -> None:
         assert not others, f"{name} imports {sorted(others)}"
 
 
+def test_only_commands_parse_arguments() -> None:
+    """Below the command line, options are typed."""
+    parsing = {name for name in MODULES if "argparse" in _library_imports(name, for_types=True)}
+    assert {name for name in parsing if _folder(name) != "cli"} == {"specrace.tiny.__main__"}
+
+
 @pytest.mark.parametrize("folder", ROOMS)
 def test_a_room_imports_only_rooms_below_it(folder: str) -> None:
     rooms = ROOMS[folder]

@@ -14,7 +14,7 @@ from specrace.ngrams.past import MAX_INDEXES, PastOutputs
 from specrace.ngrams.sources import Sources
 from specrace.ngrams.suffix_index import END
 from specrace.retrieval.documents import Document
-from specrace.ui.serve import loader
+from specrace.ui.loading import loader
 from specrace.workbench import Workbench
 from tests.models import tiny_target
 
@@ -116,9 +116,8 @@ def test_generate_drafts_from_past_outputs(method: str) -> None:
 
 def test_the_flag_keep_outputs_makes_the_page_keep_answers() -> None:
     assert not app.parse([]).keep_outputs
-    options = app.parse(["--keep-outputs", "--model", "tiny"])
-    app.check(options)
-    assert options.draft_model is None and loader(options)(str).keep_outputs
+    config = app.check(app.parse(["--keep-outputs", "--model", "tiny"]))
+    assert config.draft_model is None and loader(config)(str).keep_outputs
 
 
 def test_the_indexes_used_longest_ago_are_dropped() -> None:

@@ -7,10 +7,11 @@ import ipaddress
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from specrace.cli import space
 from specrace.cli.arguments import (
@@ -31,7 +32,9 @@ from specrace.lab.advice.forecast import is_twin
 from specrace.model.weights.names import NAMES, PREFERRED, must_fetch, resolve
 from specrace.retrieval.documents import read_documents
 from specrace.retrieval.store import StoredIndex
-from specrace.ui.serve import DTYPES, serve
+from specrace.ui.config import DTYPES, ServerConfig
+from specrace.ui.races import zero_gpu
+from specrace.ui.serve import serve
 from specrace.ui.server.visitors import THIS_MACHINE, VisitorLimits
 
 MAX_THREADS = 1024
@@ -52,6 +55,14 @@ LIMITS = {
     "races_per_minute": ("--races-per-minute", 10_000, "races that one visitor may start in a minute"),
     "races_at_once": ("--races-at-once", 1000, "races that one program (IP address) may have in the queue"),
 }
+
+
+class ChosenModel(NamedTuple):
+    """The model that the page starts with, whether it is a default, and the one to fetch in the background, if any."""
+
+    name: str
+    is_default: bool = False
+    to_fetch: str | None = None
 
 
 def add_parser(commands: Any) -> None:
@@ -77,8 +88,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def run(options: argparse.Namespace) -> int:
     """Serve the page until the process is interrupted. Raises InputError."""
-    check(options)
-    return serve(options)
+    return serve(check(options))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -87,8 +97,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_model_arguments(parser)
     _add_server_arguments(parser)
     _add_visitor_arguments(parser)
-    # These are not command-line options. `check` sets the first two.
-    parser.set_defaults(is_default_model=False, model_to_fetch=None, offline=os.environ.get("HF_HUB_OFFLINE", ""))
     if space.is_here():
         parser.set_defaults(**{name: value for name, value in space.DEFAULTS.items() if name != "log"})
 
@@ -207,27 +215,76 @@ def _add_visitor_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(flag, dest=name, type=int, default=default, metavar="N", help=help_text)
 
 
-def check(options: argparse.Namespace) -> None:
+def check(options: argparse.Namespace) -> ServerConfig:
     """Check the arguments as far as possible without loading a model, and choose the models. Raises InputError."""
     if under_torchrun():
         raise InputError("The page runs in one process: start it without torchrun; --device auto takes all GPUs.")
     _check_server(options)
-    space.configure_zero_gpu(options)
+    space.check_zero_gpu(options)
     if options.mcp and find_spec("mcp") is None:
         raise InputError("--mcp needs the package mcp; install specrace[mcp], or leave it out.")
-    if options.mcp and options.replay is not None:
+    if options.replay is None:
+        return _check_race(options)
+    if options.mcp:
         raise InputError("--mcp offers nothing with --replay, which loads no model; leave out one of the two.")
-    if options.replay is not None:
-        return
-    if options.settings is not None and is_twin(name := read_settings(options.settings)["method"]):
-        raise InputError(f"The page has no lane {name}; race it on the command line.")
-    choose_model(options)
-    check_models(options)
+    return _config(options, ChosenModel(options.model or str(BUNDLED_MODEL)), options.draft_model, options.models)
+
+
+def _check_race(options: argparse.Namespace) -> ServerConfig:
+    """Check the arguments of a page that races: its settings, models and documents. Raises InputError."""
+    settings = None if options.settings is None else read_settings(options.settings)
+    if settings is not None and is_twin(settings["method"]):
+        raise InputError(f"The page has no lane {settings['method']}; race it on the command line.")
+    model = choose_model(options)
+    draft_model = None if options.draft_model is None else find_or_fetch(options.draft_model, options)
+    models = () if zero_gpu.is_enabled() else options.models
+    models = None if models is None else [find_model(name) for name in models]
     if options.index is None:
         check_corpus(options.corpus)
     else:
         # Raises InputError for a folder that is no index.
         StoredIndex(options.index)
+    return _config(options, model, draft_model, models, settings)
+
+
+def _config(
+    options: argparse.Namespace,
+    model: ChosenModel,
+    draft_model: str | None,
+    models: Sequence[str] | None,
+    settings: Mapping[str, Any] | None = None,
+) -> ServerConfig:
+    """The checked arguments, with the models that were chosen and the content of the settings file."""
+    return ServerConfig(
+        model=model.name,
+        is_default_model=model.is_default,
+        model_to_fetch=model.to_fetch,
+        models=models,
+        draft_model=draft_model,
+        adapter=options.adapter,
+        device=options.device,
+        dtype=options.dtype,
+        threads=options.threads,
+        no_fetch=options.no_fetch,
+        offline=os.environ.get("HF_HUB_OFFLINE", ""),
+        corpus=options.corpus,
+        index=options.index,
+        reranker=options.reranker,
+        keep_outputs=options.keep_outputs,
+        settings=settings,
+        replay=options.replay,
+        host=options.host,
+        port=options.port,
+        allowed_hosts=options.allowed_hosts,
+        root_path=read_root_path(options.root_path),
+        frame_ancestors=options.frame_ancestors,
+        proxies=options.proxies,
+        metrics=options.metrics,
+        log=options.log,
+        auth=options.auth,
+        limits=VisitorLimits(**{limit.name: getattr(options, limit.name) for limit in fields(VisitorLimits)}),
+        mcp=options.mcp,
+    )
 
 
 def _check_server(options: argparse.Namespace) -> None:
@@ -244,7 +301,7 @@ def _check_server(options: argparse.Namespace) -> None:
             raise InputError(
                 f"--allowed-hosts has {name!r}; give names only, such as demo.example.com, without a port."
             )
-    options.root_path = read_root_path(options.root_path)
+    read_root_path(options.root_path)
     for name in options.frame_ancestors:
         if not FRAME_ANCESTOR.fullmatch(name):
             raise InputError(
@@ -273,20 +330,37 @@ def check_networks(flag: str, names: Sequence[str]) -> None:
             raise InputError(f"{flag} has {name!r}; give addresses or networks, such as 10.0.0.0/8.") from None
 
 
-def check_models(options: argparse.Namespace) -> None:
-    """Replace models' short names by their folders or hub ids. Raises InputError for a model that cannot be used."""
-    for option in ("model", "draft_model"):
-        name = getattr(options, option)
-        if name is not None and must_fetch(name):
-            if options.no_fetch:
-                raise InputError(
-                    f"{name} is not on this machine; leave out --no-fetch, or run: python -m specrace models get "
-                    f"{name}."
-                )
-        elif name is not None:
-            setattr(options, option, find_model(name))
-    if options.models is not None:
-        options.models = [find_model(name) for name in options.models]
+def choose_model(options: argparse.Namespace) -> ChosenModel:
+    """The model of --model; without it the preferred model if it is on this machine, else the bundled one.
+
+    In the latter case the preferred model is fetched in the background. With --draft-model the bundled model is chosen,
+    which has the draft model's vocabulary. On ZeroGPU the preferred model is fetched before the page is served. Raises
+    InputError for a model that cannot be used, and for an adapter whose model is not named.
+    """
+    if options.model is not None:
+        return ChosenModel(find_or_fetch(options.model, options))
+    may_fetch = options.draft_model is None and not options.no_fetch
+    if zero_gpu.is_enabled() and may_fetch and must_fetch(PREFERRED):
+        return ChosenModel(PREFERRED, is_default=True)
+    if options.adapter not in ("auto", "none"):
+        raise InputError(f"--adapter {options.adapter} was made for one model; name it with --model.")
+    # Not `resolve`, which would prefer a folder of that name in the current folder.
+    preferred = NAMES[PREFERRED].find() if options.draft_model is None else None
+    if preferred is not None:
+        return ChosenModel(find_model(str(preferred)), is_default=True)
+    fetches = may_fetch and options.models is None and not zero_gpu.is_enabled()
+    return ChosenModel(find_model(str(BUNDLED_MODEL)), is_default=True, to_fetch=PREFERRED if fetches else None)
+
+
+def find_or_fetch(name: str, options: argparse.Namespace) -> str:
+    """A model's folder or hub id; its short name if it must be fetched, which --no-fetch forbids. Raises InputError."""
+    if not must_fetch(name):
+        return find_model(name)
+    if options.no_fetch:
+        raise InputError(
+            f"{name} is not on this machine; leave out --no-fetch, or run: python -m specrace models get {name}."
+        )
+    return name
 
 
 def find_model(name: str) -> str:
@@ -296,24 +370,6 @@ def find_model(name: str) -> str:
     model = str(resolve(name))
     check_model(model)
     return model
-
-
-def choose_model(options: argparse.Namespace) -> None:
-    """Choose a model if --model is not given: the preferred model if it is on this machine, else the bundled one.
-
-    In the latter case, `options.model_to_fetch` is the preferred model, which is fetched in the background. With
-    --draft-model the bundled model is chosen, which has the draft model's vocabulary. Raises InputError for an adapter
-    whose model is not named.
-    """
-    if options.model is not None:
-        return
-    if options.adapter not in ("auto", "none"):
-        raise InputError(f"--adapter {options.adapter} was made for one model; name it with --model.")
-    # Not `resolve`, which would prefer a folder of that name in the current folder.
-    preferred = NAMES[PREFERRED].find() if options.draft_model is None else None
-    options.model, options.is_default_model = str(preferred or BUNDLED_MODEL), True
-    if preferred is None and options.draft_model is None and not options.no_fetch and options.models is None:
-        options.model_to_fetch = PREFERRED
 
 
 def check_model(name: str) -> None:

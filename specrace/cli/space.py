@@ -8,7 +8,6 @@ import shlex
 from collections.abc import Sequence
 
 from specrace.core.errors import InputError
-from specrace.model.weights.names import PREFERRED, must_fetch
 from specrace.retrieval.rerank import LIGHT, NONE
 from specrace.ui.races import zero_gpu
 
@@ -39,11 +38,8 @@ def with_environment(arguments: Sequence[str]) -> list[str]:
         raise InputError(f"{FLAGS} cannot be read ({error}); write it as on a command line.") from None
 
 
-def configure_zero_gpu(options: argparse.Namespace) -> None:
-    """On ZeroGPU, choose the one model, which is loaded before the page is served; elsewhere do nothing.
-
-    Raises InputError for options that ZeroGPU rules out.
-    """
+def check_zero_gpu(options: argparse.Namespace) -> None:
+    """Raise InputError for options that ZeroGPU rules out, where one model is loaded before the page is served."""
     if not zero_gpu.is_enabled():
         return
     if options.replay is not None:
@@ -54,6 +50,3 @@ def configure_zero_gpu(options: argparse.Namespace) -> None:
         raise InputError("On ZeroGPU passages are ranked without a GPU; give --reranker light or none.")
     if options.keep_outputs:
         raise InputError("--keep-outputs does not work on ZeroGPU, whose processes keep nothing; leave it out.")
-    options.models = []
-    if options.model is None and options.draft_model is None and not options.no_fetch and must_fetch(PREFERRED):
-        options.model, options.is_default_model = PREFERRED, True

@@ -39,7 +39,7 @@ def parser() -> argparse.ArgumentParser:
     argument("--minutes", type=float)
     argument("--seed", type=int, default=0)
     argument("--threads", type=int, default=torch.get_num_threads())
-    argument = add("evaluate", evaluate.main, "measure on held-out text")
+    argument = add("evaluate", _evaluate, "measure on held-out text")
     argument("--model", type=Path, help="a model folder; default: the checkpoint in --work")
     argument("--samples", type=int, default=60)
     argument("--seed", type=int, default=0, help="for the random passages and questions")
@@ -48,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
         "export", lambda options: export(options.work, options.out), "write an ordinary Hugging Face model folder"
     )
     argument("--out", type=Path, required=True)
-    argument = add("characters", characters.main, "train the character-level example into a model folder")
+    argument = add("characters", _characters, "train the character-level example into a model folder")
     argument("--text", type=Path, required=True, help="a folder of .md and .txt files")
     argument("--out", type=Path, required=True)
     argument("--minutes", type=float, default=3.0)
@@ -86,6 +86,16 @@ def _train(options: argparse.Namespace) -> None:
     recipe = replace(recipe, minutes=options.minutes or recipe.minutes)
     training, _ = split_titles(read_sources(options.text))
     train(training, options.work, recipe, "cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _evaluate(options: argparse.Namespace) -> None:
+    evaluate.main(
+        options.model, options.work, options.text, samples=options.samples, seed=options.seed, as_json=options.json
+    )
+
+
+def _characters(options: argparse.Namespace) -> None:
+    characters.main(options.text, options.out, minutes=options.minutes, seed=options.seed)
 
 
 def _adapter(options: argparse.Namespace) -> None:

@@ -6,7 +6,6 @@ compared. With 65 characters the trigram table is dense, and smoothing keeps its
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import string
@@ -21,6 +20,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from torch import Tensor
 from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from pathlib import Path
 
 from specrace.core.errors import InputError
 from specrace.retrieval.documents import read_documents
@@ -153,22 +154,25 @@ def loss_on(model: LlamaForCausalLM, documents: Sequence[Tensor]) -> float:
     return total / count
 
 
-def main(options: argparse.Namespace) -> None:
-    """Train, write the tokenizer and the bfloat16 model to `options.out`, and print the loss on held-out documents."""
-    texts = [document.text for document in read_documents([options.text])]
-    training = [text for number, text in enumerate(texts) if number % HELD_OUT_EVERY]
+def main(text: Path, out: Path, *, minutes: float, seed: int) -> None:
+    """Train on the documents in `text`; write the tokenizer and the bfloat16 model to `out`.
+
+    Prints the loss on held-out documents. Raises InputError for too little text.
+    """
+    texts = [document.text for document in read_documents([text])]
+    training = [content for number, content in enumerate(texts) if number % HELD_OUT_EVERY]
     held_out = texts[::HELD_OUT_EVERY]
     if sum(map(len, training)) < 1000:
-        raise InputError(f"{options.text} holds too little text to train on; give a folder of two documents or more.")
+        raise InputError(f"{text} holds too little text to train on; give a folder of two documents or more.")
     tokenizer = character_tokenizer(texts)
     training_ids, held_out_ids = (
-        [torch.tensor(tokenizer(f"{text}{END}")["input_ids"]) for text in part] for part in (training, held_out)
+        [torch.tensor(tokenizer(f"{content}{END}")["input_ids"]) for content in part] for part in (training, held_out)
     )
-    recipe = Recipe(minutes=options.minutes, seed=options.seed)
+    recipe = Recipe(minutes=minutes, seed=seed)
     model = character_model(len(tokenizer), tokenizer.eos_token_id, recipe)
     summary: dict[str, Any] = train(training_ids, model, recipe)
-    model.to(torch.bfloat16).save_pretrained(options.out)
-    tokenizer.save_pretrained(options.out)
+    model.to(torch.bfloat16).save_pretrained(out)
+    tokenizer.save_pretrained(out)
     held_out_loss = round(loss_on(model.float(), held_out_ids), 4)
     summary |= {"parameters": model.num_parameters(), "symbols": len(tokenizer), "held_out_loss": held_out_loss}
     print(json.dumps(summary))

@@ -6,7 +6,6 @@ questions are made from a sentence, and the retriever marks the evidence.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,6 +13,8 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from pathlib import Path
 
 from specrace.core.errors import InputError
 from specrace.core.metrics import loop_tokens
@@ -151,27 +152,30 @@ def lane_taus(target: Target, sources: Sequence[Source], seed: int) -> dict[str,
     return {lane: _mean([decode(target, prompt, lane)[2] for prompt in prompts]) for lane in LANES}
 
 
-def main(options: argparse.Namespace) -> None:
-    """Evaluate the model of `options`; print a summary, and the first answers that differ from the ideal ones."""
-    folder = options.model or options.work
+def main(model_folder: Path | None, work: Path, text: Path, *, samples: int, seed: int, as_json: bool) -> None:
+    """Evaluate a model; print a summary, and the first answers that differ from the ideal ones.
+
+    Without `model_folder` it is the checkpoint in `work`. `text` is what `read_sources` reads. Raises InputError.
+    """
+    folder = model_folder or work
     if not (folder / "tokenizer.json").exists():
         raise InputError(f"{folder} holds no tokenizer; give the folder of a trained model.")
-    _, held_out = split_titles(read_sources(options.text))
+    _, held_out = split_titles(read_sources(text))
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    if options.model:
+    if model_folder:
         model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=False)
     else:
         model = load_checkpoint(folder)
     target = Target(model.float(), tokenizer, str(folder))
-    cases = make_cases(held_out, options.samples, options.seed)
+    cases = make_cases(held_out, samples, seed)
     answers = {
-        "marked": list(marked_answers(target, held_out, options.samples, options.seed)),
+        "marked": list(marked_answers(target, held_out, samples, seed)),
         "asked": list(asked_answers(target, cases, paraphrased=False)),
         "paraphrased": list(asked_answers(target, cases, paraphrased=True)),
     }
     groups = {name: summarise(group) for name, group in answers.items()}
-    groups["tau"] = lane_taus(target, held_out, options.seed)
-    if options.json:
+    groups["tau"] = lane_taus(target, held_out, seed)
+    if as_json:
         print(json.dumps(groups))
         return
     for name, values in groups.items():

@@ -184,18 +184,17 @@ def component_value(config: Any, number: int, files: list[str] | None, changes: 
 def serving(*arguments: str, bench: Bench | None = None) -> Iterator[Served]:
     """Serve the app from a thread of this process."""
     bench = bench or Bench()
-    options = front_door.parse(["--model", "tiny", *arguments])
-    front_door.check(options)
+    config = front_door.check(front_door.parse(["--model", "tiny", *arguments]))
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setenv("GRADIO_TEMP_DIR", folder)
         patch.setenv("GRADIO_ANALYTICS_ENABLED", "False")
         patch.setattr(serve, "loader", lambda _: lambda _report: bench)
         patch.setattr(gallery.Gallery, "in_folder", GALLERY)
         sockets = open_sockets("127.0.0.1", None)
-        app, worker, end_work = serve.build_app(options, Hosts(allowed=options.allowed_hosts))
+        app, worker, end_work = serve.build_app(config, Hosts(allowed=config.allowed_hosts))
         assert worker is not None
         worker.start()
-        server = Server(app, end_work, options.proxies)
+        server = Server(app, end_work, config.proxies)
         thread = threading.Thread(target=run, args=[server, sockets])
         thread.start()
         try:

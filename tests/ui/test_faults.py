@@ -17,8 +17,8 @@ import pytest
 from specrace.cli import app as front_door
 from specrace.core.errors import DeviceError
 from specrace.core.events import Event
-from specrace.ui import serve
 from specrace.ui.helper.process import OUR_FAULT
+from specrace.ui.loading import loader
 from specrace.ui.page import gradio_page
 from specrace.ui.races.job import NO_MEMORY
 from specrace.ui.races.worker import SMALL, Worker
@@ -162,8 +162,7 @@ def test_without_the_requested_device_the_server_races_on_the_cpu_and_says_so(mo
     monkeypatch.setattr(Workbench, "open", open_bench)
     monkeypatch.setattr("specrace.model.machine.memory.use_processors", lambda *_, **__: None)
     reports: list[str] = []
-    options = front_door.parse(["--device", "cuda", "--model", "tiny", "--no-fetch"])
-    front_door.check(options)
-    serve.loader(options)(reports.append)
+    config = front_door.check(front_door.parse(["--device", "cuda", "--model", "tiny", "--no-fetch"]))
+    loader(config)(reports.append)
     assert opened == ["cuda", "cpu"]
     assert reports[-1].startswith("Ready: tiny, float32, cpu, 3 passages. No CUDA device was found")

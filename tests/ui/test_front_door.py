@@ -12,7 +12,7 @@ from specrace.cli import app, main
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.errors import InputError
 from specrace.model.weights.names import PREFERRED
-from specrace.ui import serve
+from specrace.ui import greeting, loading, offers
 from specrace.ui.page import audience
 
 
@@ -68,9 +68,7 @@ def test_a_folder_with_a_models_name_does_not_change_the_default(
     monkeypatch.chdir(tmp_path)
     for name in ("tiny", PREFERRED):
         (tmp_path / name).mkdir()
-    options = app.parse(["--no-fetch"])
-    app.choose_model(options)
-    assert options.model == str(BUNDLED_MODEL)
+    assert app.choose_model(app.parse(["--no-fetch"])).name == str(BUNDLED_MODEL)
 
 
 def test_offline_applies_to_a_library_that_is_already_imported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +76,7 @@ def test_offline_applies_to_a_library_that_is_already_imported(monkeypatch: pyte
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
-    serve.stay_offline()
+    loading.stay_offline()
     assert constants.HF_HUB_OFFLINE and constants.is_offline_mode()
 
 
@@ -124,10 +122,11 @@ def test_auto_is_accepted_as_a_device(model: str) -> None:
 
 
 def test_example_questions_are_offered_only_for_the_bundled_documents(model: str, tmp_path: Path) -> None:
-    questions = serve.example_questions(app.parse(["--model", model]))
-    assert questions[: len(serve.FIRST_QUESTIONS)] == list(serve.FIRST_QUESTIONS)
+    questions = offers.example_questions(app.check(app.parse(["--model", model])))
+    assert questions[: len(offers.FIRST_QUESTIONS)] == list(offers.FIRST_QUESTIONS)
     (tmp_path / "own.md").write_text("Something else.")
-    assert serve.example_questions(app.parse(["--model", model, "--corpus", str(tmp_path)])) == []
+    config = app.check(app.parse(["--model", model, "--corpus", str(tmp_path)]))
+    assert offers.example_questions(config) == []
 
 
 def test_a_recording_that_cannot_be_played_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,15 +154,14 @@ def test_the_bundled_model_replaces_a_fetched_one_that_does_not_load(
     (folder / "model.safetensors").write_bytes(b"cut")
     for arguments, loads in (([], True), (["--model", PREFERRED], False)):
         # One document, since this new cache holds no embedded passages.
-        options = app.parse(["--no-fetch", "--corpus", str(tmp_path / "owls.md"), *arguments])
-        app.check(options)
-        assert Path(options.model) == folder
+        config = app.check(app.parse(["--no-fetch", "--corpus", str(tmp_path / "owls.md"), *arguments]))
+        assert Path(config.model) == folder
         if not loads:
             with pytest.raises(InputError, match="could not be loaded"):
-                serve.loader(options)([].append)
+                loading.loader(config)([].append)
             continue
         status: list[str] = []
-        workbench = serve.loader(options)(status.append)
+        workbench = loading.loader(config)(status.append)
         assert workbench.target.name == "tiny" and status[-1].startswith("Ready: tiny") and "could not be" in status[-1]
 
 
@@ -172,9 +170,9 @@ def test_a_server_on_all_interfaces_prints_the_address_that_others_use(monkeypat
     monkeypatch.setattr(audience, "_local_address", lambda: "192.168.1.7")
     for host, others in (("0.0.0.0", ["Others on this network open http://192.168.1.7:7860"]), ("127.0.0.1", [])):
         network_address = audience.find_network_address([host], 7860)
-        assert serve.greeting("http://localhost:7860", network_address) == [
+        assert greeting.greeting("http://localhost:7860", network_address) == [
             "specrace serves http://localhost:7860",
             *others,
         ]
     own = "http://192.168.1.7:7860"
-    assert serve.greeting(own, audience.find_network_address(["192.168.1.7"], 7860)) == [f"specrace serves {own}"]
+    assert greeting.greeting(own, audience.find_network_address(["192.168.1.7"], 7860)) == [f"specrace serves {own}"]

@@ -51,6 +51,4 @@ def test_an_unreadable_cache_counts_as_empty(tmp_path: Path, monkeypatch: pytest
 
 def test_library_and_page_accept_short_names() -> None:
     assert load_target("tiny", graphs=False).name == "tiny"
-    options = parse(["--model", "tiny"])
-    check(options)
-    assert Path(options.model) == BUNDLED_MODEL
+    assert Path(check(parse(["--model", "tiny"])).model) == BUNDLED_MODEL

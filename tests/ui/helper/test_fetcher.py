@@ -37,9 +37,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def chosen_models(*arguments: str) -> tuple[str, str | None]:
     """Return the model that the page starts with, and the one that it fetches."""
-    options = parse(arguments)
-    check(options)
-    return options.model, options.model_to_fetch
+    config = check(parse(arguments))
+    return config.model, config.model_to_fetch
 
 
 def test_the_page_starts_with_the_bundled_model_and_fetches_the_preferred_one(cache: Path) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from specrace.cli import app as front_door
 from specrace.core.bundled import BUNDLED_DRAFT_MODEL, BUNDLED_MODEL
-from specrace.ui import serve
+from specrace.ui.config import ServerConfig
+from specrace.ui.offers import offered_models
 from specrace.ui.page.gradio_private import password_check
 from specrace.ui.server.visitors import LOGINS_PER_MINUTE
 from tests.ui.api.test_endpoints import refused
@@ -146,23 +147,20 @@ def test_folders_with_equal_names_are_all_offered(tmp_path: Path, monkeypatch: p
     for name in ("run1/final", "run2/final", "other/tiny"):
         Path(name).mkdir(parents=True)
     arguments = ["--model", "other/tiny", "--models", "run1/final", str(tmp_path / "run2" / "final"), "org/final"]
-    offered = serve.offered_models(front_door.parse(arguments))
+    offered = offered_models(ServerConfig(model=arguments[1], models=arguments[3:]))
     assert [*offered] == ["tiny", "run1/final", "run2/final", "org/final"]
     assert [Path(path) for path in offered.values()] == [Path(name) for name in arguments[1:2] + arguments[3:]]
     # A bundled model is also called "tiny".
-    with_bundled = serve.offered_models(front_door.parse(arguments[:2]))
+    with_bundled = offered_models(ServerConfig(model=arguments[1]))
     assert next(iter(with_bundled)) == "other/tiny" and with_bundled["assets/tiny"] == str(BUNDLED_MODEL)
-    duplicates = serve.offered_models(
-        front_door.parse(["--model", "other/tiny", "--models", str(tmp_path / "other/tiny")])
-    )
+    duplicates = offered_models(ServerConfig(model="other/tiny", models=[str(tmp_path / "other/tiny")]))
     assert duplicates == {"tiny": "other/tiny"}
 
 
 def test_no_model_is_fetched_when_models_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path))
-        options = front_door.parse(["--models"])
-        front_door.check(options)
-        assert options.model_to_fetch is None and list(serve.offered_models(options)) == ["tiny"]
+        config = front_door.check(front_door.parse(["--models"]))
+        assert config.model_to_fetch is None and list(offered_models(config)) == ["tiny"]
         assert "not on this machine" in refusal(["--models", "smollm2-135m"], capsys)
         assert "no model at" in refusal(["--models", str(tmp_path)], capsys)

@@ -192,6 +192,4 @@ def test_a_malformed_place_is_refused(arguments: list[str], words: str) -> None:
 
 def test_gradios_variable_sets_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRADIO_ROOT_PATH", f"{ROOT}/")
-    options = front_door.parse(["--model", "tiny"])
-    front_door.check(options)
-    assert options.root_path == ROOT
+    assert front_door.check(front_door.parse(["--model", "tiny"])).root_path == ROOT

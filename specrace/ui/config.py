@@ -1,0 +1,54 @@
+"""What the page's server needs to know, typed: the command line makes it once, from checked arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from specrace.core.bundled import BUNDLED_MODEL, CORPUS
+from specrace.retrieval.rerank import LIGHT
+from specrace.ui.server.visitors import THIS_MACHINE, VisitorLimits
+
+DTYPES = ("float32", "bfloat16", "float16", "int8")
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    """A server of the page: what it races on, where it is served, and to whom.
+
+    Models are folders, hub ids or, if they must be fetched first, short names. `is_default_model`: the user named none,
+    so the bundled model may replace it. `model_to_fetch`: a short name, fetched in the background. `models`: further
+    models on offer; None for the bundled ones. `offline`: the user's value of HF_HUB_OFFLINE. `settings`: what
+    `recommend` wrote. `replay`: a recording, which is played without a model.
+    """
+
+    model: str = str(BUNDLED_MODEL)
+    is_default_model: bool = False
+    model_to_fetch: str | None = None
+    models: Sequence[str] | None = None
+    draft_model: str | None = None
+    adapter: str = "auto"
+    device: str = "cpu"
+    dtype: str | None = None
+    threads: int | None = None
+    no_fetch: bool = False
+    offline: str = ""
+    corpus: Path = CORPUS
+    index: Path | None = None
+    reranker: str = LIGHT
+    keep_outputs: bool = False
+    settings: Mapping[str, Any] | None = None
+    replay: Path | None = None
+    host: str | None = None
+    port: int | None = None
+    allowed_hosts: Sequence[str] = ()
+    root_path: str = ""
+    frame_ancestors: Sequence[str] = ()
+    proxies: Sequence[str] = ()
+    metrics: Sequence[str] = THIS_MACHINE
+    log: str = "text"
+    auth: str | None = None
+    limits: VisitorLimits = field(default_factory=VisitorLimits)
+    mcp: bool = False

@@ -1,0 +1,117 @@
+"""Opens the server's workbench behind the page, or a substitute, and says which models that needs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specrace.core.bundled import BUNDLED_MODEL
+from specrace.core.errors import DeviceError, InputError
+from specrace.model.weights.names import must_fetch
+from specrace.retrieval.embedder import DEFAULT_EMBEDDER
+from specrace.retrieval.rerank import LIGHT, NONE
+from specrace.retrieval.store import read_head
+from specrace.ui.config import ServerConfig
+from specrace.ui.races import zero_gpu
+
+if TYPE_CHECKING:
+    from specrace.workbench import Workbench
+
+FETCH_POLL_S = 0.5
+
+
+def models_to_load(config: ServerConfig) -> list[str]:
+    """The folders or hub names of all models that may be loaded."""
+    reranker = None if config.reranker in (NONE, LIGHT) else config.reranker
+    embedder = None if config.index is None else read_head(config.index).embedder
+    if embedder == DEFAULT_EMBEDDER:
+        embedder = None
+    names = (config.model, config.draft_model, reranker, embedder, *(config.models or ()))
+    return [name for name in names if name is not None]
+
+
+def stay_offline() -> None:
+    """Make the Hugging Face library offline, even if it has been imported already."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    if (constants := sys.modules.get("huggingface_hub.constants")) is not None:
+        constants.HF_HUB_OFFLINE = True  # type: ignore[attr-defined]
+
+
+def loader(config: ServerConfig) -> Callable[[Callable[[str], None]], Workbench]:
+    """The function with which the worker loads its workbench; its argument is a callback for the progress.
+
+    It imports torch itself, so that the page is served before this slow import.
+    """
+
+    def load(on_progress: Callable[[str], None]) -> Workbench:
+        on_progress("Loading the model")
+        import transformers.utils.logging
+
+        from specrace.model.machine.memory import use_processors
+        from specrace.ui.races.model_choices import ModelChoices
+
+        transformers.utils.logging.set_verbosity_error()
+        transformers.utils.logging.disable_progress_bar()
+        # One processor stays free for the page, and for a browser on this machine.
+        use_processors(config.threads, spare=1)
+        workbench, problem = _open_workbench(config, on_progress)
+        if zero_gpu.is_enabled():
+            workbench.runner = zero_gpu.make_runner(workbench.target)
+        on_progress(ModelChoices().describe_ready(workbench) + problem)
+        return workbench
+
+    return load
+
+
+def _open_workbench(config: ServerConfig, on_progress: Callable[[str], None]) -> tuple[Workbench, str]:
+    """Open the workbench; if that fails on the device, or with a default model, open a substitute.
+
+    Returns the workbench and what to add to the status: "" or the reason for the substitute.
+    """
+    from specrace.workbench import Workbench
+
+    open_default = partial(
+        Workbench.open,
+        documents=[config.corpus],
+        index=config.index,
+        reranker=config.reranker,
+        dtype=config.dtype,
+        adapter=config.adapter,
+        draft_model=config.draft_model,
+        keep_outputs=config.keep_outputs,
+        ready=not zero_gpu.is_enabled(),
+        lean=True,
+        on_progress=on_progress,
+    )
+    try:
+        for name in (config.model, config.draft_model):
+            if name is not None and must_fetch(name):
+                fetch(name, config.offline, on_progress)
+        return open_default(model=config.model, device=config.device), ""
+    except DeviceError as error:
+        # Races are slower on the CPU, but the page works.
+        return open_default(model=config.model, device="cpu"), f". {error} It races on the CPU meanwhile."
+    except InputError as error:
+        # A model that the user named is never replaced by the bundled one.
+        if not config.is_default_model or Path(config.model) == BUNDLED_MODEL:
+            raise
+        return open_default(device=config.device), f". {error}"
+
+
+def fetch(name: str, offline: str, on_progress: Callable[[str], None]) -> None:
+    """Fetch a model, and wait until it is there. Raises InputError."""
+    from specrace.ui.helper.fetcher import Fetcher
+
+    fetcher = Fetcher(name, offline=offline)
+    fetcher.start()
+    try:
+        while not fetcher.wait(FETCH_POLL_S):
+            on_progress(fetcher.text)
+        if not fetcher.ready:
+            raise InputError(fetcher.text)
+    finally:
+        fetcher.close()
