@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from specrace.core.bundled import BUNDLED_MODEL, CORPUS
 from specrace.core.cost_curve import CostCurve
@@ -22,9 +22,7 @@ from specrace.lab.bench.calibrate import load_cached
 from specrace.model.loading import load_target
 from specrace.model.target import Target
 from specrace.model.tensor_parallel import Followers
-from specrace.model.weights.adapter import AUTO
-from specrace.model.weights.adapter import NONE as NO_ADAPTER
-from specrace.model.weights.names import resolve
+from specrace.model.weights.source import ModelChoice, ModelSettings, ModelSource, choose_model, find_source
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.sources import CorpusTables, Sources
 from specrace.retrieval.documents import Document, ignore, read_documents
@@ -82,7 +80,7 @@ class Workbench:
 
     `curve` is the cached cost curve of this machine, if any; it determines the lanes' draft sizes. With `keep_outputs`,
     drafters may draft from earlier answers, but never from an answer to the same question. A `runner` runs races in
-    another process, on that process's copy of the target. `lean` is as in `load_target`.
+    another process, on that process's copy of the target. `choice` is the target as asked for.
     """
 
     target: Target
@@ -92,14 +90,7 @@ class Workbench:
     curve: CostCurve | None = None
     keep_outputs: bool = False
     outputs: PastOutputs = field(default_factory=PastOutputs)
-    # These are stored as requested, for loading another model: "auto" may place it on another device, and a dtype of
-    # None is the device's default.
-    model: str | Path = BUNDLED_MODEL
-    device: str = "cpu"
-    dtype: str | None = None
-    draft_model: str | Path | None = None
-    adapter: str | Path = AUTO
-    lean: bool = False
+    choice: ModelChoice = field(default_factory=partial(choose_model, BUNDLED_MODEL))
     runner: Runner | None = None
     tables: CorpusTables = field(init=False)
 
@@ -110,22 +101,18 @@ class Workbench:
     @classmethod
     def open(
         cls,
+        model: str | Path | ModelChoice = BUNDLED_MODEL,
         *,
-        model: str | Path = BUNDLED_MODEL,
         documents: Sequence[Path] = (CORPUS,),
         index: Path | None = None,
         reranker: str = LIGHT,
-        device: str = "cpu",
-        dtype: str | None = None,
-        draft_model: str | Path | None = None,
-        adapter: str | Path = AUTO,
         keep_outputs: bool = False,
         cache_dir: Path | None = None,
         ready: bool = True,
-        lean: bool = False,
         followers: Followers | None = None,
         on_progress: Callable[[str], object] = ignore,
         skip: Callable[[str], object] = ignore,
+        **settings: Unpack[ModelSettings],
     ) -> Workbench:
         """Load everything; `on_progress` receives a line before each part. Raises InputError.
 
@@ -141,8 +128,8 @@ class Workbench:
         on_progress("Loading the embedder")
         embedder = load_embedder(DEFAULT_EMBEDDER if stored is None else stored.head.embedder)
         on_progress("Loading the model")
-        request: dict[str, Any] = {"device": device, "dtype": dtype, "draft_model": draft_model, "adapter": adapter}
-        target = load_target(model, **request, lean=lean, ready=ready, followers=followers)
+        choice = choose_model(model, **settings)
+        target = load_target(choice, ready=ready, followers=followers)
         cross_encoder = load_reranker(reranker, device=target.device_type)
         if stored is None:
             on_progress("Indexing the documents")
@@ -152,30 +139,23 @@ class Workbench:
             passages = stored.open(embedder, reranker != NONE)
         retriever, curve = Retriever(passages, embedder, cross_encoder), load_cached(target.describe())
         _freeze_garbage()
-        return cls(target, texts, retriever, embedder, curve, keep_outputs, model=model, **request, lean=lean)
+        return cls(target, texts, retriever, embedder, curve, keep_outputs, choice=choice)
 
     def with_documents(self, documents: list[Document], index: SearchIndex) -> Workbench:
         """A workbench with other documents, but the same models and embedder; earlier answers are left out."""
         retriever = Retriever(index, self.embedder, self.retriever.reranker)
         return replace(self, documents=documents, retriever=retriever, outputs=PastOutputs())
 
-    def with_model(self, model: str | Path, dtype: str | None = None) -> Workbench:
+    def with_model(self, model: str | Path | ModelSource, dtype: str | None = None) -> Workbench:
         """A workbench on the same documents and device with another model, or with the same model in another dtype.
 
         If `dtype` is None, this workbench's dtype is used. The draft model, and an adapter in a folder, are loaded only
         with the model that this workbench was opened with. Raises InputError.
         """
-        is_same = self.has_model(model)
+        choice = self.choice.with_model(find_source(model), dtype)
         # Collect before loading, because a replaced model in a reference cycle still occupies memory.
         _freeze_garbage()
-        target = load_target(
-            model,
-            device=self.device,
-            dtype=dtype or self.dtype,
-            draft_model=self.draft_model if is_same else None,
-            adapter=self.adapter if is_same or self.adapter == NO_ADAPTER else AUTO,
-            lean=self.lean,
-        )
+        target = load_target(choice)
         _freeze_garbage()
         return self.with_target(target)
 
@@ -183,9 +163,9 @@ class Workbench:
         """A workbench on the same documents with another target, which may have another tokenizer."""
         return replace(self, target=target, curve=load_cached(target.describe()), outputs=PastOutputs())
 
-    def has_model(self, model: str | Path) -> bool:
+    def has_model(self, model: str | Path | ModelSource) -> bool:
         """Whether the workbench was opened with this model: a folder, a hub id or a short name."""
-        return Path(resolve(model)).resolve() == Path(resolve(self.model)).resolve()
+        return self.choice.source.is_same(find_source(model))
 
     @property
     def token_limits(self) -> list[TokenLimit]:

@@ -17,6 +17,7 @@ from specrace.core.events import Finished, Started
 from specrace.engine.spec import RaceSpec
 from specrace.model.loading import load_target
 from specrace.model.target import Target
+from specrace.model.weights.source import ModelChoice
 from specrace.ngrams.suffix_index import END
 from specrace.retrieval.documents import Document
 from specrace.views.recording_check import check
@@ -74,8 +75,9 @@ def test_another_model_gets_the_dtype_but_neither_draft_model_nor_adapter(
 ) -> None:
     loaded: list[Any] = []
 
-    def load(model: Any, *, dtype: Any, draft_model: Any, adapter: Any, **_: Any) -> Target:
-        loaded.append((str(model), dtype, draft_model, adapter))
+    def load(choice: ModelChoice, **_: Any) -> Target:
+        draft = None if choice.draft is None else choice.draft.name
+        loaded.append((choice.source.name, choice.dtype, draft, choice.adapter))
         return tiny_target("llama")
 
     monkeypatch.setattr(workbench_module, "load_target", load)

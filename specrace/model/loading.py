@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from huggingface_hub import HfApi
@@ -25,26 +25,23 @@ from specrace.model.machine.memory import free_memory
 from specrace.model.scorer import DTYPES, INT8
 from specrace.model.target import Target
 from specrace.model.tensor_parallel import Followers, LeadingTarget, check_num_devices, check_splits, load_part
-from specrace.model.weights.adapter import AUTO, NONE, adapt
+from specrace.model.weights.adapter import adapt
 from specrace.model.weights.checkpoint import check_weights, refuse_large_numbers, refuse_own_code
-from specrace.model.weights.names import hub_snapshot, is_complete, resolve, weight_files
+from specrace.model.weights.names import hub_snapshot, is_complete, weight_files
+from specrace.model.weights.source import AUTO, NONE, ModelChoice, ModelSettings, ModelSource, choose_model
 
 
 def load_target(
-    name: str | Path = BUNDLED_MODEL,
+    model: str | Path | ModelSource | ModelChoice = BUNDLED_MODEL,
     *,
-    device: str = "cpu",
-    dtype: str | None = None,
     attention: str = "sdpa",
-    draft_model: str | Path | None = None,
     graphs: bool = True,
     device_map: DeviceMap | None = None,
     followers: Followers | None = None,
-    adapter: str | Path = AUTO,
     ready: bool = True,
-    lean: bool = False,
+    **settings: Unpack[ModelSettings],
 ) -> Target:
-    """Load a Hugging Face model by short name, path or hub id, and check that it scores trees as it decodes.
+    """Load a model by short name, path or hub id, or as chosen, and check that it scores trees as it decodes.
 
     - `device`: "cpu", "cuda", "cuda:1", or "auto": the GPU, or the CPU if there is none; several GPUs get the layers
       that transformers' `device_map="auto"` gives them. An explicit `device_map` takes precedence.
@@ -59,18 +56,19 @@ def load_target(
     Raises InputError for a model that does not exist, is no causal language model, cannot verify trees, cannot be
     spread or split as requested, or whose draft model has a different vocabulary.
     """
-    check_device(device, dtype)
-    name = resolve(name)
-    target = _load(name, attention, _place(device, dtype, adapter, device_map, followers))
+    choice = choose_model(model, **settings)
+    check_device(choice.device, choice.dtype)
+    location = choice.source.location
+    target = _load(location, attention, _place(choice, device_map, followers))
     if ready:
         check_trees(target)
-    if draft_model is not None:
-        target.drafting = load_draft_model(draft_model, target, graphs=graphs, ready=ready, lean=lean)
-    elif Path(name).resolve() == BUNDLED_MODEL:
+    if choice.draft is not None:
+        target.drafting = load_draft_model(choice.draft, target, graphs=graphs, ready=ready, lean=choice.lean)
+    elif Path(location).resolve() == BUNDLED_MODEL:
         target.drafting = partial(load_draft_model, BUNDLED_DRAFT_MODEL, graphs=graphs)
     if ready and graphs and followers is None:
         capture(target)
-        if lean:
+        if choice.lean:
             drop_layers(target)
     if ready and graphs:
         check_int8(target)
@@ -88,23 +86,19 @@ class _Placement:
     followers: Followers | None
 
 
-def _place(
-    device: str,
-    dtype: str | None,
-    adapter: str | Path,
-    device_map: DeviceMap | None,
-    followers: Followers | None,
-) -> _Placement:
+def _place(choice: ModelChoice, device_map: DeviceMap | None, followers: Followers | None) -> _Placement:
     """Replace "auto" and None by this machine's choices. Raises InputError for settings that cannot be combined."""
+    adapter = choice.adapter
     if followers is not None:
-        _check_split(device, dtype, adapter, followers.size)
+        _check_split(choice, followers.size)
         adapter, device_map = NONE, None
     else:
-        device_map = device_map or choose_map(device)
-    device = one_device(device)
+        device_map = device_map or choose_map(choice.device)
+    device = one_device(choice.device)
     if device_map is not None:
         require_accelerate(device_map)
-    return _Placement(device, dtype or ("float32" if device == "cpu" else "bfloat16"), adapter, device_map, followers)
+    dtype = choice.dtype or ("float32" if device == "cpu" else "bfloat16")
+    return _Placement(device, dtype, adapter, device_map, followers)
 
 
 def make_ready(target: Target) -> None:
@@ -128,12 +122,12 @@ def check_int8(target: Target) -> None:
         raise InputError(f"{target.name} cannot run in int8 ({target.eager_because}); use --dtype float32.")
 
 
-def _check_split(device: str, dtype: str | None, adapter: str | Path, size: int) -> None:
+def _check_split(choice: ModelChoice, size: int) -> None:
     """Raises InputError for settings that a model split over `size` processes cannot have."""
-    if dtype == INT8:
+    if choice.dtype == INT8:
         raise InputError("int8 weights are for one process; use --dtype float32, or start without torchrun.")
-    check_num_devices(device, size)
-    if str(adapter) not in (AUTO, NONE):
+    check_num_devices(choice.device, size)
+    if str(choice.adapter) not in (AUTO, NONE):
         raise InputError("An adapter cannot be merged into a model split over several processes; use --adapter none.")
 
 
@@ -178,7 +172,12 @@ def _too_little_memory(device: str, name: str) -> InputError:
 
 
 def load_draft_model(
-    name: str | Path, target: Target, *, graphs: bool = True, ready: bool = True, lean: bool = False
+    source: str | Path | ModelSource,
+    target: Target,
+    *,
+    graphs: bool = True,
+    ready: bool = True,
+    lean: bool = False,
 ) -> DraftModel:
     """Load a Hugging Face model by path or hub id to draft for `target`, on its (first) device and in its dtype.
 
@@ -187,7 +186,7 @@ def load_draft_model(
     """
     dtype = str(target.dtype).removeprefix("torch.")
     model = load_target(
-        name, device=str(target.device), dtype=dtype, adapter=NONE, graphs=graphs, ready=ready, lean=lean
+        source, device=str(target.device), dtype=dtype, adapter=NONE, graphs=graphs, ready=ready, lean=lean
     )
     check_vocabulary(model, target)
     return DraftModel(model, target.vocab_size)

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from specrace.cli.main import main
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.model.machine import roofline
 from specrace.model.target import Target
+from specrace.model.weights.source import ModelChoice
 from tests import processes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,7 +41,11 @@ def run() -> Run:
 def load_once(load: Callable[..., Target]) -> Callable[..., Target]:
     """A loader that caches the bundled model for each set of options, and loads any other model each time."""
     cached = functools.cache(load)
-    return lambda name, **options: (cached if name == BUNDLED_MODEL else load)(name, **options)
+
+    def load_chosen(choice: ModelChoice, **options: Any) -> Target:
+        return (cached if choice.source.location == BUNDLED_MODEL else load)(choice, **options)
+
+    return load_chosen
 
 
 LOADERS = {"load_target": load_once(workbench.load_target), "load_embedder": functools.cache(workbench.load_embedder)}

@@ -17,9 +17,9 @@ from torch import Tensor
 from specrace.core.bundled import SHIPPED_ADAPTER
 from specrace.core.errors import InputError, shorten
 from specrace.core.files import read_text
+from specrace.model.weights.source import AUTO, NONE
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-AUTO, NONE = "auto", "none"
 # The config entries that together identify the model that an adapter was trained for.
 SIZES = ("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
 # PEFT settings that change what is added to the weights; they are not supported here.

@@ -66,7 +66,7 @@ class ModelChoices:
         if self._chosen is None or self._choice != choice:
             # Free the previous choice first: both may not fit in memory.
             self._chosen = None
-            self._chosen = shared.with_model(self.offered[model] if model else shared.model, dtype or None)
+            self._chosen = shared.with_model(self.offered[model] if model else shared.choice.source, dtype or None)
             self._choice = choice
         # A visitor's documents never enter the workbench that stays loaded.
         return self._chosen if workbench is shared else workbench.with_target(self._chosen.target)
@@ -76,7 +76,7 @@ class ModelChoices:
         if model in self.offered and shared.has_model(self.offered[model]):
             model = ""
         if model:
-            return model, dtype or shared.dtype or ""
+            return model, dtype or shared.choice.dtype or ""
         if dtype and dtype == shared.target.describe()["dtype"]:
             dtype = ""
         return "", dtype

@@ -13,6 +13,7 @@ import pytest
 from specrace.core.errors import InputError
 from specrace.drafters import METHODS, find_method, native_methods
 from specrace.drafters.base import Bounds
+from specrace.model.weights.source import choose_model
 from specrace.ui.page import settings_panel
 from specrace.ui.page.page import build_page
 from specrace.ui.page.settings_panel import (
@@ -133,8 +134,8 @@ class Bench:
     """Stands in for a workbench with the model /m/big; `loaded` gets what it loads, `runs_in` is the target's dtype."""
 
     def __init__(self, loaded: list[Any], dtype: str | None = None, runs_in: str = "float32") -> None:
-        self.loaded, self.dtype, self.runs_in = loaded, dtype, runs_in
-        self.model, self.num_passages = "/m/big", 2
+        self.loaded, self.runs_in, self.num_passages = loaded, runs_in, 2
+        self.choice = choose_model("/m/big", dtype=dtype)
 
     @property
     def target(self) -> Any:
@@ -144,14 +145,14 @@ class Bench:
         return {"model": "big", "dtype": self.runs_in, "device": "cpu"}
 
     def has_model(self, model: Any) -> bool:
-        return str(model) == self.model
+        return str(model) == self.choice.source.location
 
     def with_model(self, model: Any, dtype: str | None) -> Bench:
         self.loaded.append((model, dtype))
-        return Bench(self.loaded, self.dtype, dtype or self.runs_in)
+        return Bench(self.loaded, self.choice.dtype, dtype or self.runs_in)
 
     def with_target(self, target: Bench) -> VisitorsBench:
-        return VisitorsBench(self.loaded, self.dtype, target.runs_in)
+        return VisitorsBench(self.loaded, self.choice.dtype, target.runs_in)
 
 
 class VisitorsBench(Bench):
@@ -173,7 +174,7 @@ def test_only_offered_models_are_loaded_and_each_only_once() -> None:
     first = models.choose(workbench, workbench, "small", "")
     assert models.choose(workbench, workbench, "small", "") is first and loaded == [(Path("/m/small"), None)]
     assert models.choose(workbench, workbench, "", "bfloat16").target.describe()["dtype"] == "bfloat16"
-    assert loaded[1:] == [("/m/big", "bfloat16")]
+    assert loaded[1:] == [(workbench.choice.source, "bfloat16")]
     for model, dtype in (("other", ""), ("/etc", ""), ("", "float64")):
         with pytest.raises(InputError, match="here; choose from"):
             models.choose(workbench, workbench, model, dtype)
@@ -190,7 +191,7 @@ def test_the_servers_own_model_is_not_loaded_again_by_its_name() -> None:
     )
     assert loaded == [] and models.describe_ready(workbench, "big", "") == models.describe_ready(workbench)
     assert models.choose(workbench, workbench, "big", "bfloat16") is models.choose(workbench, workbench, "", "bfloat16")
-    assert loaded == [("/m/big", "bfloat16")]
+    assert loaded == [(workbench.choice.source, "bfloat16")]
 
 
 def test_a_chosen_model_is_cached_without_the_visitors_documents() -> None:

@@ -1,0 +1,52 @@
+"""Models as asked for: names are looked up once, and a choice keeps what belongs to its model only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specrace.core.bundled import BUNDLED_MODEL
+from specrace.model.weights.source import ModelSource, choose_model, find_source
+
+HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
+
+
+@pytest.fixture(autouse=True)
+def empty_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without any fetched model."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+
+
+def test_a_short_name_stands_for_a_folder_or_a_hub_id() -> None:
+    assert find_source("tiny") == ModelSource("tiny", BUNDLED_MODEL)
+    assert find_source("smollm2-135m") == ModelSource("smollm2-135m", HUB, is_missing=True)
+    assert find_source("someone/model").location == "someone/model"
+    long = Path("x" * 5000)
+    assert find_source(long).location == long and not find_source(long).is_missing
+
+
+def test_a_folder_takes_precedence_over_a_short_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "smollm2-135m").mkdir()
+    assert find_source("smollm2-135m") == ModelSource("smollm2-135m", "smollm2-135m")
+
+
+def test_a_model_is_the_same_under_every_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert find_source("tiny").is_same(find_source(BUNDLED_MODEL))
+    assert find_source("model").is_same(find_source(tmp_path / "model"))
+    assert not find_source("tiny").is_same(find_source("tiny-draft"))
+    before = find_source("smollm2-135m")
+    (tmp_path / "smollm2-135m").mkdir()
+    assert before.is_same(find_source("smollm2-135m")), "the model was fetched meanwhile"
+
+
+def test_a_choice_of_another_model_keeps_its_settings_but_not_the_draft_model() -> None:
+    choice = choose_model("own/model", draft_model="tiny-draft", device="cuda", lean=True, adapter="none")
+    other = choice.with_model(find_source("other"), "bfloat16")
+    assert other == choose_model("other", device="cuda", dtype="bfloat16", lean=True, adapter="none")
+    assert choose_model("a", adapter="folder").with_model(find_source("b")).adapter == "auto"
+    assert choose_model(choice, dtype="float32").with_model(choice.source).dtype == "float32"
+    assert choose_model(choice, draft_model=None).draft is None and choice.draft == find_source("tiny-draft")
