@@ -10,11 +10,10 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
 
 from transformers import AutoModelForCausalLM, AutoTokenizer
-
-from pathlib import Path
 
 from specrace.core.errors import InputError
 from specrace.core.metrics import loop_tokens
