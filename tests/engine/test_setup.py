@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
-from specrace.core.cost_curve import ASSUMED_CPU, ContextCost, CostCurve, row_counts
+from specrace.core.cost_curve import ASSUMED_CPU, ContextCost, CostCurve, assumed_curve, row_counts
 from specrace.core.errors import InputError
 from specrace.core.events import LaneInfo, Started
 from specrace.core.sampling_params import SamplingParams
 from specrace.drafters import METHODS, Drafter, DrafterInputs
 from specrace.engine import refit as refit_module
 from specrace.engine import setup as preparing
+from specrace.engine.generate import generate
 from specrace.engine.pace import PaceKeeper
 from specrace.engine.race import race
-from specrace.engine.setup import prepare
+from specrace.engine.setup import prepare, warm_up_rows
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.sources import Sources
@@ -191,6 +192,47 @@ def test_a_length_that_does_not_fit_counts_the_largest_draft() -> None:
                     started(target, spec, curve=curve)
             else:
                 started(target, spec, curve=curve)
+
+
+def test_the_warm_up_runs_trees_of_the_sizes_that_the_curve_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparing, "WARM_UP_S", float("inf"))
+    dear = CostCurve(ROWS, DEAR)
+    spec = RaceSpec(("vanilla", "trie"), max_new_tokens=4)
+    for curve in (None, dear):
+        target = RecordingTarget()
+        started(target, spec, curve=curve)
+        assert max(target.scored) == plan_lane(spec, "trie", "cpu", curve).num_draft + 1
+
+
+def test_the_sizes_of_all_trees_up_to_the_largest_are_warmed_up() -> None:
+    assert warm_up_rows([3]) == [4, 3, 2, 1]
+    assert warm_up_rows([0, 2, 4]) == [5, 3, 1, 4, 2]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_lane_reports_its_options_on_the_device(device: str) -> None:
+    spec = RaceSpec(("vanilla", "fusion", "recycling"), max_new_tokens=4)
+    for name, info in lane_infos(started(RecordingTarget(device), spec)).items():
+        assert info.options == dict(plan_lane(spec, name, device).options)
+
+
+@pytest.mark.parametrize(("device", "curve"), [("cpu", None), ("cuda", None), ("cpu", BY_CONTEXT)])
+def test_generating_without_a_race_drafts_by_the_same_curve(
+    device: str, curve: CostCurve | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method, curves = METHODS["trie"], []
+
+    def build(inputs: DrafterInputs, **options: Any) -> Drafter:
+        curves.append(inputs.curve)
+        return method.build(inputs, **options)
+
+    monkeypatch.setitem(METHODS, "trie", replace(method, build=build))
+    target, near = RecordingTarget(device), None if curve is None else curve.near(len(PROMPT))
+    steps = list(generate(target, "trie", PROMPT, max_new_tokens=4, curve=curve))
+    num_draft = plan_lane(RaceSpec(("trie",)), "trie", device, near).num_draft
+    assert sum(len(step.emitted) for step in steps) == 4
+    assert target.opened[-1] == (4 + num_draft + 1, 0, row_counts(num_draft + 1))
+    assert curves == [near or assumed_curve(device)]
 
 
 class SlowlyReadingModel(CopyingModel):

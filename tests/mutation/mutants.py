@@ -82,6 +82,7 @@ GROUPS = {
             "tests/engine/test_pace.py",
             "tests/engine/test_refit.py",
             "tests/engine/test_setup.py",
+            "tests/test_shared_work.py",
             *_QUICK_RACES,
         ),
     ),
