@@ -25,6 +25,7 @@ from specrace.model.forward.kv import KVStore
 from specrace.model.loading import load_target
 from specrace.model.machine import device_map
 from specrace.model.target import Target
+from specrace.model.weights.source import ModelChoice, choose_model
 from tests.model.two_devices import FIRST, SECOND, TwoDevices, spread_model
 from tests.models import ARCHITECTURES, tiny_model, tiny_target
 from tests.parts import CopyingModel, random_prompt, random_tree
@@ -179,12 +180,13 @@ def test_without_a_gpu_auto_is_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_another_model_is_loaded_on_the_requested_device(monkeypatch: pytest.MonkeyPatch) -> None:
     devices: list[str] = []
 
-    def load(_: Any, *, device: str, **__: Any) -> Target:
-        devices.append(device)
+    def load(choice: ModelChoice, **_: Any) -> Target:
+        devices.append(choice.device)
         return tiny_target("llama")
 
     monkeypatch.setattr(workbench_module, "load_target", load)
-    workbench = workbench_module.Workbench(tiny_target("llama"), [], None, None, device="auto")  # type: ignore[arg-type]
+    choice = choose_model("first", device="auto")
+    workbench = workbench_module.Workbench(tiny_target("llama"), [], None, None, choice=choice)  # type: ignore[arg-type]
     workbench.with_model("other").with_model("another")
     assert devices == ["auto", "auto"]
 
