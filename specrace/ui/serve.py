@@ -105,7 +105,6 @@ def build_app(
         worker,
         models,
         mcp=config.mcp,
-        root_path=config.root_path,
         frame_ancestors=config.frame_ancestors,
     )
     gr.mount_gradio_app(app, page, "/", auth=password_check(config.auth), **mounting)  # type: ignore[arg-type]

@@ -184,15 +184,14 @@ def mount_options(
     models: ModelChoices | None = None,
     *,
     mcp: bool = False,
-    root_path: str = "",
     frame_ancestors: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The arguments of `mount_gradio_app` for `page`. Without a `worker` the page shows recorded races only.
 
-    The tokenizers of `models` are offered for visitors' logs. The proxy serves the page below `root_path`, and pages of
-    the sites `frame_ancestors` may show it in a frame.
+    The tokenizers of `models` are offered for visitors' logs, and pages of the sites `frame_ancestors` may show
+    the page in a frame.
     """
-    scripts, head, phone = serve_scripts()
+    scripts, script_tags, phone = serve_scripts()
     routes = [
         *upload_routes(page, visitors, telemetry),
         scripts,
@@ -201,9 +200,9 @@ def mount_options(
         picture_route(),
     ]
     return {
-        "root_path": root_path or None,
+        "root_path": audience.root_path or None,
         "theme": _theme(),
-        "head": page_style() + Constants(audience.network_address).tag(),
+        "head": page_style(),
         "footer_links": ["api"],
         "run_history": False,
         # Gradio rejects a whole upload above this size. The page never sends so much (limitUploads in gradio.js).
@@ -217,18 +216,22 @@ def mount_options(
         "app_kwargs": {
             "routes": routes,
             "exception_handlers": {RequestValidationError: explain_bad_body},
-            "middleware": _middleware(visitors, head, root_path, frame_ancestors),
+            "middleware": _middleware(visitors, audience, script_tags, frame_ancestors),
         },
     }
 
 
-def _middleware(visitors: Visitors, head: str, root_path: str, frame_ancestors: Sequence[str]) -> list[Middleware]:
+def _middleware(
+    visitors: Visitors, audience: Audience, script_tags: str, frame_ancestors: Sequence[str]
+) -> list[Middleware]:
     """What every request to the page passes through, the outermost first."""
+    # The scripts read the constants as they run, before Gradio adds its own `head`.
+    head = Constants(audience.network_address).tag() + script_tags
     return [
         Middleware(SignedIn, visitors=visitors),
         Middleware(WholeBody),
         Middleware(PagePolicy, ancestors=frame_ancestors),
-        Middleware(EarlyHead, html=head, root_path=root_path),
+        Middleware(EarlyHead, html=head, root_path=audience.root_path),
         Middleware(CatchErrors),
     ]
 

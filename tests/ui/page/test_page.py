@@ -10,10 +10,12 @@ import pytest
 
 from specrace.engine.spec import RaceSpec
 from specrace.ui.page import page, settings_panel
+from specrace.ui.page.audience import Audience
 from specrace.ui.page.events import PageEvents
 from specrace.ui.races import race_request
 from specrace.ui.races.job import Job
 from specrace.ui.races.worker import Worker
+from specrace.ui.server.guard import Hosts
 from specrace.ui.server.telemetry import Telemetry
 from specrace.ui.server.visitors import Visitors
 
@@ -41,5 +43,5 @@ def test_a_stop_is_not_lost_while_documents_are_being_read(monkeypatch: pytest.M
 def test_a_spaces_request_for_a_node_server_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gradio would start a Node server, and wait for that server before it answers requests."""
     monkeypatch.setenv("GRADIO_SSR_MODE", "true")
-    mounting = page.mount_options(MagicMock(), Visitors(), MagicMock(), Telemetry())
+    mounting = page.mount_options(MagicMock(), Visitors(), Audience(Hosts()), Telemetry())
     assert mounting["ssr_mode"] is False
