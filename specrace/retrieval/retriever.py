@@ -46,7 +46,7 @@ _COMMON_WORDS = word_set(
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence of a passage: `text` is the passage's `text[start:end]`; `evidence` is its rank, 0 if not marked.
+    """A sentence of a passage: `text` is the passage's `text[start:end]`; `evidence` is its rank as evidence, or 0.
 
     `score` is the cosine to the question, plus a bonus of at most SHARED_WORDS_WEIGHT for words they share.
     """
@@ -201,7 +201,7 @@ class Retriever:
 def cut_to_fit(hit: Hit, fits: Callable[[Hit], bool]) -> Hit:
     """The hit with as much of its passage as fits, from the best evidence on; its place says so.
 
-    If not even one character fits, the hit as it is.
+    If not even one character fits, the hit unchanged.
     """
     text = hit.passage.text
     ranks = {sentence.evidence: sentence.start for sentence in hit.sentences if sentence.evidence}

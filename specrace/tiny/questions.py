@@ -1,7 +1,7 @@
 """Makes questions about held-out sentences, for which the retriever marks the evidence, as on the page.
 
 Each case has four passages, and two questions about a sentence in one of them. One question uses the rarer half of the
-sentence's words; its paraphrase uses the commoner half and the title.
+sentence's words; its paraphrase uses the more common half and the title.
 """
 
 from __future__ import annotations

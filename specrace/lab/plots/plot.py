@@ -18,7 +18,7 @@ class Kind(Enum):
 
     DOTS = "a row for each series, with a dot and its interval in every panel"
     HEAT = "rows of series, columns of x"
-    LINES = "a line for each series over numbers x, with its interval as a band"
+    LINES = "a line for each series over a numeric x axis, with its interval as a band"
     BARS = "a panel of bars over x"
     RANKS = "a horizontal bar for each series"
     MULTIPLES = "a panel for each line, with the others in grey"

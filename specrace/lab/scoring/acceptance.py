@@ -36,7 +36,7 @@ class Acceptance:
     def summary(self) -> dict[str, Any]:
         """The counts as lists.
 
-        `emitted`[i]: steps that emitted i tokens. `drafted`[i]: steps whose draft was longer than i tokens.
+        `emitted`[i]: steps that emitted i tokens. `drafted`[i]: steps whose draft was deeper than i tokens.
         `accepted`[i]: steps that accepted more than i draft tokens.
         """
         max_depth = max(self._depths, default=0)

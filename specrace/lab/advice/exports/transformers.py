@@ -38,7 +38,7 @@ EFFECTS = (
     # configuration_utils.py, get_generation_mode.
     Effect(("use_beam_search",), NOT_DRAFTED, "decodes beams without drafts, with a warning"),
     # utils.py, _assisted_decoding: torch.multinomial draws for all positions of a step.
-    Effect(("seed",), OTHER_TEXT, "draws for rejected positions, too: the same seed gives another text"),
+    Effect(("seed",), OTHER_TEXT, "draws for rejected positions, too, so the same seed gives another text"),
     # utils.py, _assisted_decoding; candidate_generator.py, PromptLookupCandidateGenerator: once a draft token, each.
     Effect(
         (
