@@ -49,6 +49,7 @@ class ServerConfig:
     proxies: Sequence[str] = ()
     metrics: Sequence[str] = THIS_MACHINE
     log: str = "text"
-    auth: str | None = None
+    # A password, which no message may show.
+    auth: str | None = field(default=None, repr=False)
     limits: VisitorLimits = field(default_factory=VisitorLimits)
     mcp: bool = False
