@@ -73,10 +73,6 @@ class PreparedQuestion:
     hits: list[Hit]
 
 
-def ignore_cuts(question_id: str, hits: Sequence[Hit]) -> None:
-    """Do nothing with passages that were cut."""
-
-
 def prepare(
     workbench: Workbench,
     line: Mapping[str, Any],
@@ -84,7 +80,7 @@ def prepare(
     passages: int | None,
     noise: float = 0.0,
     *,
-    on_cuts: OnCuts = ignore_cuts,
+    on_cuts: OnCuts,
 ) -> PreparedQuestion:
     """Retrieve passages for a question {id, question}, and build its prompt. Raises InputError that names the id."""
     question_id, question = line["id"], line["question"]

@@ -81,6 +81,12 @@ def test_a_file_with_a_prompt_but_no_question_is_refused(call_main, tmp_path: Pa
 
 def test_the_error_names_the_question_that_does_not_fit_the_context(bundled: Workbench) -> None:
     with pytest.raises(InputError, match=r"^Question q7: "):
-        prepare(bundled, {"id": "q7", "question": "why " * 2000}, RaceSpec(("trie",)), None)
+        prepare(bundled, {"id": "q7", "question": "why " * 2000}, RaceSpec(("trie",)), None, on_cuts=lambda *_: None)
     with pytest.raises(InputError, match=r"^Question q8: .*takes 2048"):
-        prepare(bundled, {"id": "q8", "question": "Why?"}, RaceSpec(("trie",), max_new_tokens=4096), None)
+        prepare(
+            bundled,
+            {"id": "q8", "question": "Why?"},
+            RaceSpec(("trie",), max_new_tokens=4096),
+            None,
+            on_cuts=lambda *_: None,
+        )

@@ -151,7 +151,7 @@ def test_plots_are_written_into_the_output_folder(call_main: Run, log: Path, tmp
 def test_an_answer_has_the_spans_of_documents_in_its_prompt(bundled: Workbench) -> None:
     spec = RaceSpec(("trie",), max_new_tokens=4)
     line = {"id": "a", "question": "What is the n-gram trie built from?"}
-    answered = answer_question(bundled, prepare(bundled, line, spec, None), spec)
+    answered = answer_question(bundled, prepare(bundled, line, spec, None, on_cuts=lambda *_: None), spec)
     assert "ngram-trie.md" in {name for *_, name in answered.documents}
     ends = [0, *(end for _, end, _ in answered.documents), len(answered.prompt)]
     assert all(before <= start < end for before, (start, end, _) in zip(ends, answered.documents, strict=False))
