@@ -301,6 +301,7 @@ def _check_server(options: argparse.Namespace) -> None:
             raise InputError(
                 f"--allowed-hosts has {name!r}; give names only, such as demo.example.com, without a port."
             )
+    # Checked here, so that the first wrong flag is the one that is named.
     read_root_path(options.root_path)
     for name in options.frame_ancestors:
         if not FRAME_ANCESTOR.fullmatch(name):

@@ -45,8 +45,8 @@ class TracedForward:
     """`run_tree` as two TorchScript functions, for one row and for several: attention chooses its kernel by the number.
 
     `store` gives the shape of the cache and is written to. With `packed`, linear layers use reordered copies of their
-    weights. Raises whatever the model raises if it cannot be traced, and ValueError if its operations
-    depend on the tokens.
+    weights. Raises whatever the model raises if it cannot be traced, and ValueError if its operations depend on the
+    tokens.
     """
 
     reader = None
@@ -121,8 +121,8 @@ class FusedForward:
     """A model's forward over a tree as a fused TorchScript module; it is called like a `TracedForward`.
 
     One product computes queries, keys and values, another the MLP's gate and up projections; an RMS norm is one layer
-    norm, a rotation is three operations, and grouped queries share their keys without copies. Of the sixty operations
-    that transformers runs for a layer, their overhead in a small model takes as long as reading the weights.
+    norm, a rotation is three operations, and grouped queries share their keys without copies. transformers runs about
+    sixty operations a layer, whose overhead in a small model takes as long as reading the weights.
 
     `make_linear` makes a layer from a weight [out, in] and a bias (`products`). Raises ValueError for a model
     whose layers this module does not implement.

@@ -90,7 +90,7 @@ def _mode(choice: Choice) -> tuple[str, dict[str, Any]]:
 
 # From ggml-org/llama.cpp at 0c1e57098; each entry names its file.
 EFFECTS = (
-    # tools/server/server-context.cpp, where accepted tokens get `prob = 1.0f` and no alternatives (a TODO there).
+    # tools/server/server-context.cpp, where accepted tokens get `prob = 1.0f` without alternatives: llama.cpp has none.
     Effect(
         ("logprobs",),
         LESS_OUTPUT,
