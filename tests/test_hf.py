@@ -381,6 +381,16 @@ def test_training_flags_and_gradients_do_not_change() -> None:
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
+def test_a_model_is_checked_again_when_its_attention_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model's trees are checked once, and again for another way of computing attention."""
+    model, checked = random_model(), []
+    monkeypatch.setattr(hf, "check_trees", lambda target: checked.append(target.model.config._attn_implementation))
+    for attention in ("sdpa", "sdpa", "eager"):
+        model.set_attn_implementation(attention)
+        model.generate(torch.tensor([[3, 4, 5]]), max_new_tokens=2, custom_generate=hf.custom_generate)
+    assert checked == ["sdpa", "eager"]
+
+
 def test_a_prompt_beyond_the_sliding_window_is_refused() -> None:
     from transformers import MistralConfig, MistralForCausalLM
 

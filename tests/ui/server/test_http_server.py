@@ -14,9 +14,10 @@ import pytest
 
 from specrace.cli import app as front_door
 from specrace.core.errors import InputError
+from specrace.ui.server import http_server
 from specrace.ui.server.http_server import ForwardedHeaders, known_proxies, open_sockets
 from tests import processes
-from tests.ui.served import Served, read_until
+from tests.ui.served import Served, read_until, serving
 from tests.ui.waiting import LONG_S
 
 
@@ -45,6 +46,18 @@ def test_a_signal_ends_races_with_a_message_and_leaves_no_files(number: int, cod
         process.kill()
         process.wait()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_that_shuts_down_ends_the_pages_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page keeps this stream open as long as it is shown. uvicorn would wait for it, here longer than the test."""
+    monkeypatch.setattr(http_server, "CLOSE_LIMIT_S", 2 * LONG_S)
+    with serving() as served:
+        connection = served.connect()
+        connection.request("GET", "/gradio_api/heartbeat/a-session")
+        heartbeat = connection.getresponse()
+        assert heartbeat.readline() == b"data: ALIVE\n"
+    assert heartbeat.read() == b"\n"
+    connection.close()
 
 
 def test_the_first_free_port_is_used() -> None:

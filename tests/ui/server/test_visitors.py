@@ -10,7 +10,11 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import gradio as gr
 import pytest
+from gradio.context import LocalContext
+from gradio.exceptions import InvalidPathError
+from gradio.processing_utils import move_files_to_cache
 
 from specrace.core.errors import InputError
 from specrace.ui.server import visitors as visitors_module
@@ -92,6 +96,18 @@ def test_a_race_reads_only_uploaded_files(served: Served, path: str) -> None:
     assert refusal == "A file must be uploaded before it is used."
     assert not served.bench.begun.is_set()
     assert served.ask("GET", f"/gradio_api/file={file}").status in (403, 404)
+
+
+def test_gradio_also_checks_the_paths_of_files(served: Served) -> None:
+    """Our own check comes first; Gradio's only runs for a page that it takes to be launched."""
+    assert served.app is not None
+    file = {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}
+    before = LocalContext.blocks.set(served.app.state.page)
+    try:
+        with pytest.raises(InvalidPathError, match="/etc/passwd"):
+            move_files_to_cache([file], gr.Files(), check_in_upload_folder=True)
+    finally:
+        LocalContext.blocks.reset(before)
 
 
 def test_a_visitor_cannot_use_another_visitors_file(served: Served) -> None:
