@@ -31,11 +31,12 @@ LINTERS = {
     "ruff": "python -m ruff check .",
     "the page's scripts": "oxlint --deny-warnings specrace/ui/static tests/browser/modules",
     "the scripts' format": "oxfmt --check specrace/ui/static/**/*.js tests/browser/modules/*.js",
+    "the scripts' types": "deno check --quiet --no-remote --no-npm --config .deno.json specrace/ui/static",
     "the container file": "hadolint Dockerfile",
     "mypy": "python -m mypy",
 }
 TESTS = "python -m pytest -p tests.schedule -n 5 --no-loadscope-reorder --durations=50 tests"
-PROGRAMS = ("python", "pip", "uv", "oxlint", "oxfmt", "hadolint")
+PROGRAMS = ("python", "pip", "uv", "oxlint", "oxfmt", "deno", "hadolint")
 
 
 def run(folder: Path, fails: str, *arguments: str) -> tuple[int, list[str], list[str]]:
@@ -66,6 +67,7 @@ def test_every_group_runs_in_parallel_with_the_tests_and_is_announced(tmp_path: 
         ("ruff", "ruff"),
         ("oxlint", "the page's scripts"),
         ("oxfmt", "the scripts' format"),
+        ("deno", "the scripts' types"),
         ("hadolint", "the container file"),
         ("mypy", "mypy"),
         ("-m pytest", "tests"),

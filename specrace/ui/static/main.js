@@ -73,12 +73,14 @@ function followLink(failed) {
 silenceClock();
 redirectToasts();
 limitUploads();
-window.specrace = Object.freeze({
-  drawStage,
-  drawStatus,
-  followLink,
-  updateAddress,
-  limitLanes,
-  showLanes,
-  toggleSettings,
+Object.assign(window, {
+  specrace: Object.freeze({
+    drawStage,
+    drawStatus,
+    followLink,
+    updateAddress,
+    limitLanes,
+    showLanes,
+    toggleSettings,
+  }),
 });

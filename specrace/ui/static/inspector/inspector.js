@@ -1,5 +1,5 @@
 // The step inspector: the draft tree of one step, its attention mask, its times, and its drafter's details.
-import { button, make, table } from "../lib/dom.js";
+import { button, closest, make, table } from "../lib/dom.js";
 import { countOf, seconds } from "../lib/format.js";
 import { hueOf } from "../lib/lanes.js";
 import { drawMask } from "./mask.js";
@@ -16,7 +16,7 @@ function drawSplit(timing) {
   const keys = make("p", "split-keys");
   for (const [part, name, title] of TIME_PARTS) {
     const segment = make("i", part, undefined, `${name}: ${timing[part].toFixed(3)} ms. ${title}`);
-    segment.style.flexGrow = total ? timing[part] / total : 0;
+    segment.style.flexGrow = String(total ? timing[part] / total : 0);
     bar.append(segment);
     const key = make("span", "", undefined, title);
     key.append(make("i", part), `${name} ${timing[part].toFixed(2)} ms`);
@@ -77,7 +77,7 @@ export class Inspector {
     this.tree.setAttribute("role", "region");
     this.tree.setAttribute("aria-label", "Draft tree of the step");
     this.node.append(head, this.words, this.tree, this.more, this.legend(), this.rest);
-    this.node.addEventListener("pointerover", (event) => this.point(event.target.closest?.("[data-node]")));
+    this.node.addEventListener("pointerover", (event) => this.point(closest(event.target, "[data-node]")));
     stage.addEventListener("opened", ({ detail }) => this.setLanes(detail));
     stage.addEventListener("steps", ({ detail }) => this.add(detail));
     stage.addEventListener("reel", ({ detail }) => (this.results = detail.results));
@@ -185,7 +185,7 @@ export class Inspector {
     const { lane, step } = this.at;
     const { steps, title } = this.lanes[lane];
     const { event, at } = steps[step];
-    this.node.dataset.step = step;
+    this.node.dataset.step = String(step);
     this.markTab();
     this.back.disabled = !step;
     this.next.disabled = step === steps.length - 1;
@@ -269,11 +269,10 @@ export class Inspector {
 
   // Highlights the node under the pointer in the tree and in the mask.
   point(node) {
-    const number = node?.dataset.node;
+    const number = node?.getAttribute("data-node");
     if (number === this.pointed) return;
     this.pointed = number;
-    this.node
-      .querySelectorAll("[data-node]")
-      .forEach((element) => element.classList.toggle("pointed", element.dataset.node === number));
+    for (const element of this.node.querySelectorAll("[data-node]"))
+      element.classList.toggle("pointed", element.getAttribute("data-node") === number);
   }
 }

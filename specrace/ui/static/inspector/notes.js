@@ -85,6 +85,7 @@ export function drawTrajectory(steps, index) {
   const first = shown[0].base;
   const lines = shown.map(({ event, base }) => {
     const kinds = judge(event);
+    /** @type {(string | HTMLElement)[]} */
     const cells = Array.from({ length: base - first }, () => "");
     for (let node = 1; node < event.pieces.length; node++) cells.push(chip(event.pieces[node], kinds[node]));
     return [`step ${event.index + 1}`, ...cells];

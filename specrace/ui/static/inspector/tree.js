@@ -55,6 +55,14 @@ function textWidth(text, font) {
   return ruler.measureText(text).width;
 }
 
+/**
+ * A node as it is drawn. `small` is the text under its token: `count`, how often the drafter had seen it, or `prob`.
+ * @typedef {{
+ *   node: number | "bonus", parent: number, kind: string, piece: string, small: string, prob: string, count: string,
+ *   children?: DrawnNode[], depth?: number, text?: string, mark?: string, width?: number, x?: number, y?: number,
+ * }} DrawnNode
+ */
+
 export class Tree {
   // `following`: the lane's next step, whose pending token is this step's bonus.
   constructor(event, following) {
@@ -62,6 +70,7 @@ export class Tree {
     const { probs, parents } = event.tree;
     const counts = countNodes(event);
     const hasProbs = probs?.some((prob, node) => node && prob !== 1);
+    /** @type {DrawnNode[]} */
     this.nodes = chooseNodes(event, TREE_NODES).map((node) => {
       const count = node && counts[node] !== undefined ? `${counts[node]}×` : "";
       const prob = hasProbs && node && !(count && !event.note.counts.length) ? percent(probs[node]) : "";

@@ -1,4 +1,11 @@
 // Makes elements of the page. Text from outside is always inserted as text, never as markup.
+/**
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {string} [className]
+ * @param {string} [text]
+ * @param {string} [title]
+ */
 export function make(tag, className, text, title) {
   const node = document.createElement(tag);
   if (className) node.className = className;
@@ -7,9 +14,15 @@ export function make(tag, className, text, title) {
   return node;
 }
 
+/**
+ * @template {keyof SVGElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {Record<string, string | number>} attributes
+ * @param {string} [text]
+ */
 export function svg(tag, attributes = {}, text) {
   const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, String(value));
   if (text !== undefined) node.textContent = text;
   return node;
 }
@@ -43,6 +56,16 @@ export function table(names, rows, className) {
   }
   node.append(section, body);
   return node;
+}
+
+/**
+ * The closest element around an event's target that matches; null for a target without a place, such as the document.
+ * @param {EventTarget} target
+ * @param {string} selector
+ * @returns {HTMLElement | null}
+ */
+export function closest(target, selector) {
+  return target instanceof Element ? target.closest(selector) : null;
 }
 
 // Sets a node's text, unless it is the same, which saves the browser a layout.

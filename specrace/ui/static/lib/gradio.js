@@ -4,6 +4,7 @@ import { hasFolder, listDropped } from "./drops.js";
 
 const { max_documents: MAX_FILES, max_document_bytes: MAX_BYTES } = CONSTANTS;
 const DOCUMENTS = "#files input[type=file]";
+const QUESTION = "#question textarea, #question input";
 const CLOCK = /performance\.now\(\)-[^;]*\/1e3/;
 
 // Gradio (seen in 6.31) never stops the timer of its loading screen, which requests every animation frame, so that an idle
@@ -36,16 +37,20 @@ export function isRaceControlFocused() {
   return Boolean(document.activeElement?.closest("#race, .example"));
 }
 
+function findField(selector) {
+  return /** @type {HTMLInputElement} */ (document.querySelector(selector));
+}
+
 // Sets the question. Gradio's text fields notice a new value only after an input event.
 export function setQuestion(question) {
-  const field = document.querySelector("#question textarea, #question input");
+  const field = findField(QUESTION);
   if (!field || !question) return;
   field.value = question;
   field.dispatchEvent(new Event("input", { bubbles: true }));
 }
 
 export function focusQuestion() {
-  document.querySelector("#question textarea, #question input")?.focus();
+  findField(QUESTION)?.focus();
 }
 
 export function openSettings(open) {
@@ -88,9 +93,10 @@ export function limitLanes(names, max) {
 export function redirectToasts() {
   new MutationObserver((changes) => {
     // A race adds many nodes to the stage, and none is a toast.
-    const others = changes.filter(({ target }) => !target.closest?.(".stage"));
+    const others = changes.filter(({ target }) => !(target instanceof Element && target.closest(".stage")));
     for (const node of others.flatMap((change) => [...change.addedNodes])) {
-      const message = node.querySelector?.("[data-testid=toast-text]")?.textContent.trim();
+      if (!(node instanceof Element)) continue;
+      const message = node.querySelector("[data-testid=toast-text]")?.textContent.trim();
       if (message) tellStage("complain", message.replace(/^HTTP \d+: /, ""));
     }
   }).observe(document, { childList: true, subtree: true });
@@ -103,7 +109,7 @@ export function isUpload(target) {
 
 // Passes files to Gradio's upload. Returns false if the page accepts no documents.
 export function uploadDocuments(files) {
-  const field = document.querySelector(DOCUMENTS);
+  const field = findField(DOCUMENTS);
   if (!field) return false;
   field.files = limitFiles(files);
   field.dispatchEvent(new Event("change", { bubbles: true }));
@@ -133,7 +139,7 @@ export function limitUploads() {
   document.addEventListener(
     "change",
     ({ target }) => {
-      if (target.matches(DOCUMENTS)) target.files = limitFiles(target.files);
+      if (target instanceof HTMLInputElement && target.matches(DOCUMENTS)) target.files = limitFiles(target.files);
     },
     true,
   );

@@ -20,7 +20,12 @@ export async function isRecordedRace(file) {
   return RECORDED.test(head.split("\n", 1)[0]);
 }
 
-// Joins several logs, for instance the requests and the responses of a batch: {name, body}, or {error} with a sentence.
+/**
+ * Joins several logs, for instance the requests and the responses of a batch.
+ * @param {Iterable<File>} files
+ * @param {number} maxBytes
+ * @returns {Promise<{name?: string, body?: Blob, error?: string}>} the log, or an error as a sentence
+ */
 export async function joinLogs(files, maxBytes) {
   const list = [...files];
   const name = list.map((file) => file.name).join(" and ");

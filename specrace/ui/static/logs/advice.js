@@ -99,15 +99,19 @@ export class Costs {
   // `onChange` is called after every choice.
   constructor(onChange) {
     this.node = make("div", "advice-costs");
-    [this.curve, this.size, this.batch] = ["Your GPU", "Model size", "Requests at a time"].map((words) => {
-      const field = make("select");
-      field.addEventListener("change", () => {
-        this.size.disabled = !this.gpus.includes(this.curve.value);
-        onChange();
-      });
-      this.node.append(labelled(words, field));
-      return field;
+    this.curve = this.addField("Your GPU", onChange);
+    this.size = this.addField("Model size", onChange);
+    this.batch = this.addField("Requests at a time", onChange);
+  }
+
+  addField(words, onChange) {
+    const field = make("select");
+    field.addEventListener("change", () => {
+      this.size.disabled = !this.gpus.includes(this.curve.value);
+      onChange();
     });
+    this.node.append(labelled(words, field));
+    return field;
   }
 
   // Fills the fields. Later calls change nothing, so that the visitor's choice stays.
@@ -117,7 +121,7 @@ export class Costs {
     const gpuOption = (name) => new Option(name.toUpperCase().replace("RTX", "RTX "), name);
     this.curve.replaceChildren(...curves.map(([name, words]) => new Option(words, name)), ...gpus.map(gpuOption));
     this.size.replaceChildren(...sizes.map((size) => new Option(`${size} billion parameters, 16 bits`, size)));
-    this.size.value = sizes.includes(8) ? 8 : sizes[0];
+    this.size.value = String(sizes.includes(8) ? 8 : sizes[0]);
     this.size.disabled = true;
     this.batch.replaceChildren(...batches.map((batch) => new Option(batch, batch)));
   }
@@ -175,7 +179,8 @@ export class Advice {
 
   showEngine(engine) {
     this.engine = engine;
-    for (const tab of this.tabs.children) tab.setAttribute("aria-pressed", String(tab.dataset.engine === engine));
+    for (const tab of this.tabs.querySelectorAll("button"))
+      tab.setAttribute("aria-pressed", String(tab.dataset.engine === engine));
     const advice = this.advice.engines.find((row) => row.engine === engine);
     const [what, why] = describeVerdict(advice);
     const verdict = make("p", "advice-verdict");

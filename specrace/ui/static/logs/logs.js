@@ -27,7 +27,8 @@ function labelled(text, field) {
 export class Logs {
   // `pause` is called when the dialog covers the page; `openRace` opens a recorded race that was dropped as a log.
   constructor(host, { pause, openRace }) {
-    Object.assign(this, { pause, openRace });
+    this.pause = pause;
+    this.openRace = openRace;
     this.node = make("dialog", "logs");
     this.node.setAttribute("aria-label", "Your logs");
     const head = make("header");
@@ -150,7 +151,7 @@ export class Logs {
   }
 
   ticked() {
-    return [...this.lanes.querySelectorAll("input:checked")].map((box) => box.value);
+    return [...this.lanes.querySelectorAll("input")].filter((box) => box.checked).map((box) => box.value);
   }
 
   choice() {
@@ -175,8 +176,8 @@ export class Logs {
     }
     if (!this.node.open || !this.known) await this.open();
     if (!this.known) return;
-    const { error, ...log } = await joinLogs(files, this.known.bytes);
-    if (error) return this.say(error, "bad");
+    const log = await joinLogs(files, this.known.bytes);
+    if (log.error) return this.say(log.error, "bad");
     this.log = log;
     // The recommendation and figures of another log must not be mistaken for this log's.
     this.advice.node.hidden = this.scores.node.hidden = true;

@@ -1,7 +1,7 @@
 // The requests of a scored log: lists of those that draft best and worst in a lane, and one request in panes like those of
 // a race, but without times.
 import { CONSTANTS } from "../lib/constants.js";
-import { button, make } from "../lib/dom.js";
+import { button, closest, make } from "../lib/dom.js";
 import { countOf } from "../lib/format.js";
 import { describeLane, hueOf } from "../lib/lanes.js";
 import { Pane } from "../stage/panes.js";
@@ -70,7 +70,9 @@ export class Requests {
 
   // `laneIndex`: the lane by which requests are ranked at first.
   load({ requests, lanes, outputs }, laneIndex) {
-    Object.assign(this, { requests, lanes, outputs });
+    this.requests = requests;
+    this.lanes = lanes;
+    this.outputs = outputs;
     this.tabs.replaceChildren(
       ...lanes.map((lane, index) => {
         const { title } = describeLane(lane);
@@ -96,7 +98,7 @@ export class Requests {
     for (const request of requests) {
       const name = nameRequest(request);
       const open = button("", `Show ${name}`, () => this.show(request, true));
-      open.dataset.number = request.number;
+      open.dataset.number = String(request.number);
       open.append(make("span", "name", name), make("b", "", request.tau[laneIndex].toFixed(2)));
       const line = make("li");
       line.append(open);
@@ -156,7 +158,7 @@ export class Requests {
       pane.last = frames[step].draft;
       pane.settle();
     };
-    pane.text.addEventListener("click", ({ target }) => point(Number(target.closest("[data-step]")?.dataset.step)));
+    pane.text.addEventListener("click", ({ target }) => point(Number(closest(target, "[data-step]")?.dataset.step)));
     pane.text.addEventListener("keydown", (event) => {
       if (!["ArrowLeft", "ArrowRight"].includes(event.key)) return;
       event.preventDefault();

@@ -18,7 +18,13 @@ const SVG_STYLES = [
 
 export class Plot {
   constructor({ name, title, words, columns, rows, draw }) {
-    Object.assign(this, { name, columns, rows, paint: draw, width: 0 });
+    this.name = name;
+    this.columns = columns;
+    this.rows = rows;
+    this.paint = draw;
+    this.width = 0;
+    // Marks a moment of the race; set by a plot over time once it is drawn.
+    this.point = undefined;
     this.node = make("figure", "plot");
     this.node.dataset.plot = name;
     const head = make("figcaption");
@@ -42,7 +48,7 @@ export class Plot {
     this.width = width;
     const picture = svg("svg", { width, height: PLOT.height, role: "img", "aria-label": this.title });
     const height = this.paint(picture, width) ?? PLOT.height;
-    picture.setAttribute("height", height);
+    picture.setAttribute("height", String(height));
     picture.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.canvas.replaceChildren(picture);
   }
@@ -55,14 +61,18 @@ export class Plot {
   // The drawing as it looks now, on the page's background, as SVG text that needs no style sheet.
   asFile() {
     const shown = this.canvas.firstElementChild;
-    const copy = shown.cloneNode(true);
+    const copy = /** @type {Element} */ (shown.cloneNode(true));
+    /** @type {NodeListOf<SVGElement>} */
     const originals = shown.querySelectorAll("*");
-    copy.querySelectorAll("*").forEach((node, index) => {
-      const style = getComputedStyle(originals[index]);
+    /** @type {NodeListOf<SVGElement>} */
+    const copies = copy.querySelectorAll("*");
+    copies.forEach((node, index) => {
+      const original = originals[index];
+      const style = getComputedStyle(original);
       for (const name of SVG_STYLES) node.style.setProperty(name, style.getPropertyValue(name));
       // The file has no font. The text of a substitute font is stretched to this width, so that it fits.
-      if (node.tagName !== "text" || !node.textContent) return;
-      node.setAttribute("textLength", originals[index].getComputedTextLength());
+      if (!(original instanceof SVGTextElement) || !node.textContent) return;
+      node.setAttribute("textLength", String(original.getComputedTextLength()));
       node.setAttribute("lengthAdjust", "spacingAndGlyphs");
     });
     const background = getComputedStyle(this.node).backgroundColor;

@@ -32,6 +32,7 @@ function plotProgress(lanes) {
     rows,
     words:
       "Every step is a stair, as high as what it wrote. Steeper is faster; at the right, the order in which they finished.",
+    /** @this {Plot} */
     draw(picture, width) {
       const marks = ticks(Math.max(...lanes.map((lane) => (lane.steps.at(-1)?.at ?? 0) / 1000)), width < 420 ? 3 : 6);
       const [toX, toY] = drawAxes(

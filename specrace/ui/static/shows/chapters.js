@@ -5,9 +5,20 @@ import { chooseFailed, inMs, makeScene, chooseBest, rankLanes, timeSingle } from
 const WIDE_ROWS = 8;
 const SCENES = { source: 0, draft: 1, verify: 2, accept: 3, cost: 4 };
 
-// Returns [{title, shots: [{words, ms, show, ...}]}] for a race in which drafting pays, `win`, and one in which it does
-// not, `lose`. `show` is "race", "stay", "figure", "scene", "result", "proof" or "end". Returns [] if `win` has no
-// accepted draft or no figures of its model, or if no lane of `lose` is slower than vanilla.
+/**
+ * A part of a chapter. `show` is "race" or "proof" (of `reel`), "figure" (of `bars`), "scene" (its phases `from` to
+ * `to`), "result", "end", or "stay": what was shown before stays.
+ * @typedef {{
+ *   words: string, ms: number, show: string, reel?: any, soloLane?: string, bars?: [string, number][],
+ *   scene?: any, from?: number, to?: number,
+ * }} Shot
+ */
+
+/**
+ * The chapters for a race in which drafting pays, `win`, and one in which it does not, `lose`. Returns [] if `win` has no
+ * accepted draft or no figures of its model, or if no lane of `lose` is slower than vanilla.
+ * @returns {{title: string, shots: Shot[]}[]}
+ */
 export function writeChapters(win, lose) {
   const step = chooseBest(win, rankLanes(win)[0]);
   const worst = lose.results.toSorted((a, b) => a.speedup - b.speedup)[0];

@@ -10,6 +10,7 @@ const REPEATED = new Set(["accepted", "all", "copied"]);
 
 // [key, describe]: `describe` gets what was seen of a lane, and returns a caption, or a falsy value if the caption does not
 // apply. Of two captions that apply, the earlier one is preferred.
+/** @type {[string, (seen: Record<string, any>) => any][]} */
 const CAPTIONS = [
   [
     "end",

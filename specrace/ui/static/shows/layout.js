@@ -174,7 +174,7 @@ function setRows(nodes) {
   const setRow = (node, row) => {
     node.row = row;
     const children = nodes.filter(({ parent }) => parent === node.node);
-    children.sort((a, b) => (b.kind === "accepted") - (a.kind === "accepted"));
+    children.sort((a, b) => Number(b.kind === "accepted") - Number(a.kind === "accepted"));
     children.forEach((child, index) => setRow(child, index ? ++rows : row));
   };
   setRow(nodes[0], 0);

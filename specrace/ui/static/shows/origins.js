@@ -127,7 +127,9 @@ function listNodes({ pieces }, nodes) {
 function rowsFromNotes(event, nodes) {
   const { tokens, parents } = event.tree;
   const unlinked = new Set(nodes);
-  const rows = [...(event.note?.rows ?? [])].sort((a, b) => (a.group === "Window") - (b.group === "Window"));
+  const rows = [...(event.note?.rows ?? [])].sort(
+    (a, b) => Number(a.group === "Window") - Number(b.group === "Window"),
+  );
   const shown = [];
   for (const row of rows) {
     const list = row.tokens.slice(0, MAX_WORDS).map((token, index) => {

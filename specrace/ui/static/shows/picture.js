@@ -7,6 +7,7 @@ import { between, layer, ramp, TINT, write } from "./draw_svg.js";
 import { captionsOf, compareTimes } from "./scenes.js";
 
 // [name, length in ms].
+/** @type {[string, number][]} */
 export const PHASES = [
   ["source", 2600],
   ["draft", 2400],
@@ -57,11 +58,9 @@ export function placeScene(scene, width, height) {
   const inner = width - 2 * SIDE;
   const captions = captionsOf(scene).map((caption) => breakLines(caption, inner, CAPTION, 700));
   const captionLines = Math.max(...captions.map((lines) => lines.length));
-  const strip = {
-    ...chooseStrip(scene, inner - 28, width < NARROW ? 2 : 1),
-    y: TOP + captionLines * CAPTION_LINE,
-  };
-  strip.bottom = strip.y + strip.lines * LINE + 12;
+  const flowed = chooseStrip(scene, inner - 28, width < NARROW ? 2 : 1);
+  const y = TOP + captionLines * CAPTION_LINE;
+  const strip = { ...flowed, y, bottom: y + flowed.lines * LINE + 12 };
   const source = placeSource(scene.source, inner - 24);
   // A source with several short rows is a table, not a text. It is drawn beside the tree, which is then high.
   const beside = width >= NARROW && source.words.some(({ line }) => line > 1) && source.width <= MAX_BESIDE * inner;

@@ -27,6 +27,7 @@ export class SlowMotion {
     this.say = say;
     this.scenes = [];
     this.playing = 0;
+    this.fonts = undefined;
     this.node = make("dialog", "slow");
     this.node.setAttribute("aria-label", "A step in slow motion");
     this.node.tabIndex = -1;
@@ -104,7 +105,7 @@ export class SlowMotion {
     this.canvas.replaceChildren(picture);
     this.drawn = performance.now();
     this.node.dataset.phase = PHASES[readTime(this.time).phase][0];
-    this.node.dataset.scene = this.scenes.indexOf(this.scene);
+    this.node.dataset.scene = String(this.number);
   }
 
   play() {

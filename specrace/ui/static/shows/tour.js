@@ -94,9 +94,9 @@ export class Tour {
     this.time = 0;
     this.closeProof();
     this.title.textContent = shot.title;
-    document.body.dataset.tour = shot.chapter;
+    document.body.dataset.tour = String(shot.chapter);
     this.words.textContent = shot.words;
-    this.node.dataset.shot = number;
+    this.node.dataset.shot = String(number);
     if (shot.show !== "stay") this.canvas.hidden = !["scene", "figure"].includes(shot.show);
     this.show(shot);
     this.playButton.textContent = this.paused ? "Play" : "Pause";

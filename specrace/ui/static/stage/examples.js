@@ -9,7 +9,9 @@ export function hasDefaultSettings(search) {
 export class Examples {
   // `cards` are recorded races; `play` plays one and returns whether it arrived; `say` shows a sentence.
   constructor(cards, { play, say }) {
-    Object.assign(this, { cards, play, say });
+    this.cards = cards;
+    this.play = play;
+    this.say = say;
     this.played = new Set();
   }
 

@@ -22,7 +22,13 @@ export class Gallery {
   // `server` checks and reads recordings; `openReel` receives a reel, `complain` a sentence; `takesFiles` is whether
   // visitors may open their own files. `openLogs`, set later, receives files that may be logs or races.
   constructor(dialog, cards, { server, openReel, complain, takesFiles = true }) {
-    Object.assign(this, { dialog, cards, server, openReel, complain, takesFiles });
+    this.dialog = dialog;
+    this.cards = cards;
+    this.server = server;
+    this.openReel = openReel;
+    this.complain = complain;
+    this.takesFiles = takesFiles;
+    this.openLogs = undefined;
     this.requests = 0;
     this.file = dialog.querySelector(".file");
     this.file.addEventListener("change", () => this.open(this.file.files[0]));

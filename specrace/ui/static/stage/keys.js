@@ -1,5 +1,5 @@
 // What the page's keys and buttons do.
-import { make } from "../lib/dom.js";
+import { closest, make } from "../lib/dom.js";
 import { pressRace, pressStop, toggleDark } from "../lib/gradio.js";
 import { copyText, linkTo, packRace, saveReel } from "../lib/share.js";
 
@@ -7,7 +7,10 @@ import { copyText, linkTo, packRace, saveReel } from "../lib/share.js";
 const LEFT_OUT = "It leaves out lanes' options, model, dtype and top-k; Save keeps them.";
 const NAMES = { " ": "space", ArrowLeft: "←", ArrowRight: "→", Escape: "Esc", 1: "1 – 6" };
 
-// [key, its description, its action].
+/**
+ * [key, its description, its action].
+ * @returns {[string, string, (key: string) => void][]}
+ */
 function listKeys(stage, tools) {
   const { player } = stage;
   return [
@@ -152,8 +155,8 @@ export function bindKeys(stage, tools) {
     action(key);
   });
   document.addEventListener("click", ({ target }) => {
-    if (target.closest?.("#stop")) player.result();
-    const button = target.closest?.(".stage [data-do], .menu [data-do]");
+    if (closest(target, "#stop")) player.result();
+    const button = closest(target, ".stage [data-do], .menu [data-do]");
     const action = actions[button?.dataset.do];
     if (action && !(button.closest(".player") && !stage.reel)) action();
   });

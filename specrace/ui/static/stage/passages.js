@@ -1,10 +1,16 @@
 // The retrieved passages, and links between their words and the words of answers that were drafted from them. Offsets
 // count code points, as in Python, hence the arrays of characters.
-import { make } from "../lib/dom.js";
+import { closest, make } from "../lib/dom.js";
 import { Sources } from "./sources.js";
 
 const REDRAW_MS = 250;
 const WORDS = ".passage mark.drafted";
+
+/**
+ * For each mark: its offsets in the passage, and the accepted runs that were drafted from it.
+ * @type {WeakMap<Element, {start: number, end: number, runs: HTMLElement[]}>}
+ */
+const STRETCHES = new WeakMap();
 
 // The offsets at which to cut a text, so that all characters of a piece have the same links, and all or none are evidence.
 export function findEdges(evidence, links) {
@@ -56,13 +62,16 @@ class Passage {
     const names = [this.evidence[start] && "evidence", runs.length && "drafted"].filter(Boolean);
     if (!names.length) return document.createTextNode(text);
     const mark = make("mark", names.join(" "), text);
-    Object.assign(mark, { start, end, runs });
+    STRETCHES.set(mark, { start, end, runs });
     if (runs.length) mark.tabIndex = -1;
     return mark;
   }
 
   marks(start, end) {
-    return [...this.text.querySelectorAll("mark.drafted")].filter((mark) => mark.start < end && start < mark.end);
+    return [...this.text.querySelectorAll("mark.drafted")].filter((mark) => {
+      const stretch = STRETCHES.get(mark);
+      return stretch.start < end && start < stretch.end;
+    });
   }
 }
 
@@ -73,12 +82,13 @@ export class Passages {
     this.spans = new WeakMap();
     this.lit = [];
     this.sources = new Sources();
+    this.live = false;
     host.querySelector(".cards").before(this.sources.node);
     for (const name of ["pointerover", "focusin"])
-      host.addEventListener(name, ({ target }) => this.pointAtWords(target.closest?.(WORDS)));
+      host.addEventListener(name, ({ target }) => this.pointAtWords(closest(target, WORDS)));
     for (const name of ["pointerleave", "focusout"]) host.addEventListener(name, () => this.point());
     host.addEventListener("keydown", (event) =>
-      this.moveFocus(event, WORDS, (mark) => mark.runs?.find((run) => run.isConnected)),
+      this.moveFocus(event, WORDS, (mark) => STRETCHES.get(mark).runs.find((run) => run.isConnected)),
     );
     new IntersectionObserver(([{ isIntersecting }]) => {
       this.visible = isIntersecting;
@@ -89,7 +99,7 @@ export class Passages {
   // Pointing at a run in the panes lights up its words here; pointing at the words lights up the run.
   watch(panes) {
     for (const name of ["pointerover", "focusin"])
-      panes.addEventListener(name, ({ target }) => this.pointAtRun(target.closest?.(".run")));
+      panes.addEventListener(name, ({ target }) => this.pointAtRun(closest(target, ".run")));
     for (const name of ["pointerleave", "focusout"]) panes.addEventListener(name, () => this.point());
     panes.addEventListener("keydown", (event) => this.moveFocus(event, ".run.linked", (run) => this.marks(run)[0]));
   }
@@ -164,7 +174,7 @@ export class Passages {
 
   pointAtWords(mark) {
     if (!mark) return this.point();
-    return this.point([mark, ...mark.runs.filter((run) => run.isConnected)]);
+    return this.point([mark, ...STRETCHES.get(mark).runs.filter((run) => run.isConnected)]);
   }
 
   // Scrolls the column of passages to a mark if the column has its own scroll bar. Never scrolls the page.
@@ -178,7 +188,7 @@ export class Passages {
 
   // Moves the focus: an arrow key moves it to the next or previous linked words, Enter to the other end of the link.
   moveFocus(event, selector, findOtherEnd) {
-    const node = event.target.closest?.(selector);
+    const node = closest(event.target, selector);
     if (!node) return;
     const list = [...event.currentTarget.querySelectorAll(selector)];
     const offset = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }[event.key];

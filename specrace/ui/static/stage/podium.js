@@ -15,7 +15,7 @@ export function showPodium(host, rows, repeated) {
   host.replaceChildren(
     ...findFastest(rows).map((row, index) => {
       const item = make("li");
-      item.dataset.place = index + 1;
+      item.dataset.place = String(index + 1);
       item.dataset.hue = hueOf(row);
       item.append(
         make("b", "", times(row.speedup), TOOLTIPS.speedup),

@@ -3,6 +3,7 @@ import { make } from "../lib/dom.js";
 import { seconds, rankingSpeedup, times } from "../lib/format.js";
 import { TOOLTIPS } from "../lib/tooltips.js";
 
+/** @type {[string, (row: Record<string, any>) => string, string][]} */
 const COLUMNS = [
   ["Lane", (row) => row.title, ""],
   ["Speedup", (row) => times(row.speedup), TOOLTIPS.speedup],

@@ -8,5 +8,5 @@ export function showStatus(line, value) {
 
 // The state; "failed" on a page without the line, which has no model and waits for none.
 export function readStatus() {
-  return document.querySelector(".status")?.dataset.state ?? "failed";
+  return document.querySelector(".status")?.getAttribute("data-state") ?? "failed";
 }

@@ -118,7 +118,7 @@ export class Track {
       const progress = end ? `${tokens} tok in ${seconds(ms)}` : countOf(tokens, "token");
       write(runner.words, tokens ? progress : "");
       write(runner.place, place < 0 || this.rows.length === 1 ? "" : PLACES[place]);
-      runner.row.dataset.place = place + 1;
+      runner.row.dataset.place = String(place + 1);
     }
     write(this.clock, seconds(time));
     write(this.pace, pace);
