@@ -211,7 +211,7 @@ def test_a_command_runs(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for name in ("answers", "race", "bench", "sweeps"):
+    for name in ("answers", "race", "bench", "shared.sweeps"):
         monkeypatch.setattr(f"specrace.cli.{name}.open_workbench", lambda _: small_workbench)
     monkeypatch.setattr(time, "sleep", lambda _: None)  # a replay's
     monkeypatch.setattr("sys.argv", ["specrace"])

@@ -46,6 +46,7 @@ ROOMS = {
     "model": ("machine", "forward", "weights", "chat"),
     "lab": ("logs", "scoring", "advice", "bench", "plots"),
     "ui": ("server", "helper", "races", "api", "page"),
+    "cli": ("shared",),
 }
 BELOW = {"specrace.ui.limits"}
 # What a single module may import in addition to its folder's row: peers run on a target's model.

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specrace.cli.arguments import (
+from specrace.cli.shared.arguments import (
     add_documents_arguments,
     add_json_argument,
     add_model_arguments,
@@ -14,8 +14,8 @@ from specrace.cli.arguments import (
     add_transcripts_argument,
     open_workbench,
 )
-from specrace.cli.questions import AUTO, FORMS, auto_count, draw_questions, read_questions, report_cuts
-from specrace.cli.terminal import clean, console, print_json
+from specrace.cli.shared.questions import AUTO, FORMS, auto_count, draw_questions, read_questions, report_cuts
+from specrace.cli.shared.terminal import clean, console, print_json
 from specrace.core.bundled import OPEN_QUESTIONS, QUESTIONS
 from specrace.core.files import check_destination
 from specrace.core.metrics import loop_tokens

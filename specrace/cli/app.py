@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from specrace.cli import space
-from specrace.cli.arguments import (
+from specrace.cli.shared.arguments import (
     ADAPTER_HELP,
     DEVICES,
     DEVICES_HELP,
@@ -23,7 +23,7 @@ from specrace.cli.arguments import (
     add_search_arguments,
     under_torchrun,
 )
-from specrace.cli.terminal import complain, exit_code, standard_streams
+from specrace.cli.shared.terminal import complain, exit_code, standard_streams
 from specrace.core.bundled import BUNDLED_MODEL, CORPUS
 from specrace.core.errors import InputError, shorten
 from specrace.core.settings import SETTINGS

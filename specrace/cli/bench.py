@@ -20,10 +20,10 @@ from typing import Any
 from rich.progress import Progress
 
 import specrace
-from specrace.cli.arguments import add_race_arguments, add_transcripts_argument, open_workbench, race_spec
-from specrace.cli.questions import AUTO, FORMS, auto_count, draw_questions, read_prompts, report_cuts
-from specrace.cli.tables import csv_rows, markdown, show
-from specrace.cli.terminal import clean, console, print_json, quiet_model_library
+from specrace.cli.shared.arguments import add_race_arguments, add_transcripts_argument, open_workbench, race_spec
+from specrace.cli.shared.questions import AUTO, FORMS, auto_count, draw_questions, read_prompts, report_cuts
+from specrace.cli.shared.tables import csv_rows, markdown, show
+from specrace.cli.shared.terminal import clean, console, print_json, quiet_model_library
 from specrace.core.bundled import QUESTIONS
 from specrace.core.errors import InputError
 from specrace.core.files import as_input_error, check_destination

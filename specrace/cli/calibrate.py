@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.table import Table
 
-from specrace.cli.arguments import add_json_argument, add_model_arguments, fetch_if_missing
-from specrace.cli.terminal import clean, console, print_json, quiet_model_library
+from specrace.cli.shared.arguments import add_json_argument, add_model_arguments, fetch_if_missing
+from specrace.cli.shared.terminal import clean, console, print_json, quiet_model_library
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.cost_curve import CostCurve, pad_rows
 from specrace.core.errors import InputError

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from specrace.cli.arguments import DEVICES, DEVICES_HELP, add_json_argument
-from specrace.cli.terminal import complain, console, print_json, quiet_model_library
+from specrace.cli.shared.arguments import DEVICES, DEVICES_HELP, add_json_argument
+from specrace.cli.shared.terminal import complain, console, print_json, quiet_model_library
 from specrace.core.errors import InputError
 from specrace.core.settings import Setting
 from specrace.retrieval.build import Split, add_to_index, build_index, require_absent

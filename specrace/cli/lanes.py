@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from specrace.cli.arguments import add_json_argument
+from specrace.cli.shared.arguments import add_json_argument
 from specrace.drafters import METHODS
 from specrace.drafters.base import Flag, Option
 

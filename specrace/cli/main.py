@@ -27,8 +27,8 @@ from specrace.cli import (
     space,
     sweep,
 )
-from specrace.cli.arguments import Parser, under_torchrun
-from specrace.cli.terminal import exit_code, quiet_model_library, standard_streams
+from specrace.cli.shared.arguments import Parser, under_torchrun
+from specrace.cli.shared.terminal import exit_code, quiet_model_library, standard_streams
 
 if TYPE_CHECKING:
     from specrace.model.tensor_parallel import Followers

@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.table import Table
 
-from specrace.cli.arguments import fetch_model
-from specrace.cli.terminal import console, print_json
+from specrace.cli.shared.arguments import fetch_model
+from specrace.cli.shared.terminal import console, print_json
 from specrace.model.weights.names import NAMES, NamedModel
 
 BYTES_PER_PARAMETER = {"float32": 4, "bfloat16": 2}

@@ -10,15 +10,15 @@ from typing import Any
 
 from rich.table import Table as RichTable
 
-from specrace.cli.arguments import (
+from specrace.cli.shared.arguments import (
     add_documents_arguments,
     add_json_argument,
     add_log_arguments,
     add_model_arguments,
     add_setting,
 )
-from specrace.cli.sweeps import TABLE_WIDTH, answer_questions, draw_table, read_logs, sweep_transcripts
-from specrace.cli.terminal import clean, console, print_json
+from specrace.cli.shared.sweeps import TABLE_WIDTH, answer_questions, draw_table, read_logs, sweep_transcripts
+from specrace.cli.shared.terminal import clean, console, print_json
 from specrace.core.bundled import QUESTIONS
 from specrace.core.errors import InputError
 from specrace.lab.advice.presets import NAMES, describe_curve, find_curve

@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from specrace.cli.arguments import add_race_arguments, open_workbench, race_spec
-from specrace.cli.terminal import show
+from specrace.cli.shared.arguments import add_race_arguments, open_workbench, race_spec
+from specrace.cli.shared.terminal import show
 from specrace.core.errors import InputError
 from specrace.core.events import Repeated
 from specrace.core.files import check_destination

@@ -12,9 +12,9 @@ from typing import Any
 from rich.table import Table
 
 import specrace
-from specrace.cli.arguments import find_tokenizer
-from specrace.cli.sweeps import add_sweep_arguments, checked_processes, read_logs, sweep_transcripts, swept_lanes
-from specrace.cli.terminal import clean, console, print_json
+from specrace.cli.shared.arguments import find_tokenizer
+from specrace.cli.shared.sweeps import add_sweep_arguments, checked_processes, read_logs, sweep_transcripts, swept_lanes
+from specrace.cli.shared.terminal import clean, console, print_json
 from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError, shorten
 from specrace.core.files import as_input_error

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from specrace.cli.terminal import show
+from specrace.cli.shared.terminal import show
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Step
 

@@ -15,7 +15,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 import specrace
-from specrace.cli.arguments import (
+from specrace.cli.shared.arguments import (
     KEEP_OUTPUTS_HELP,
     OPTION_HELP,
     add_json_argument,
@@ -24,8 +24,8 @@ from specrace.cli.arguments import (
     lane_options,
     open_log,
 )
-from specrace.cli.sweeps import COLUMNS, TABLE_WIDTH
-from specrace.cli.terminal import clean, console, print_json
+from specrace.cli.shared.sweeps import COLUMNS, TABLE_WIDTH
+from specrace.cli.shared.terminal import clean, console, print_json
 from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
 from specrace.core.files import as_input_error

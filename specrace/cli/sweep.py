@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from specrace.cli.arguments import add_documents_arguments, add_model_arguments, add_setting
-from specrace.cli.sweeps import (
+from specrace.cli.shared.arguments import add_documents_arguments, add_model_arguments, add_setting
+from specrace.cli.shared.sweeps import (
     PLOTS,
     TABLE_WIDTH,
     add_sweep_arguments,
@@ -22,7 +22,7 @@ from specrace.cli.sweeps import (
     sweep_transcripts,
     swept_lanes,
 )
-from specrace.cli.terminal import clean, console, print_json
+from specrace.cli.shared.terminal import clean, console, print_json
 from specrace.core.errors import InputError
 from specrace.core.files import as_input_error
 from specrace.lab.advice.forecast import forecast_sweep

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from specrace.cli import arguments
+from specrace.cli.shared import arguments
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.model.weights.names import NAMES
 from tests import processes

@@ -26,7 +26,7 @@ def test_tables_and_figures_are_made_from_logs(call_main: Run, tmp_path: Path) -
 def test_table_4_compares_clean_and_noisy_retrieval(
     call_main: Run, tmp_path: Path, bundled: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("specrace.cli.sweeps.open_workbench", lambda _: bundled)
+    monkeypatch.setattr("specrace.cli.shared.sweeps.open_workbench", lambda _: bundled)
     questions = tmp_path / "q.jsonl"
     questions.write_text('{"question": "What is a trie?"}\n{"question": "What causes the tides?"}\n')
     done = call_main("paper", "table4", "--questions", questions, "--max-new-tokens", "6", "--json")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from specrace.cli.questions import auto_count, draw_questions, read_prompts
+from specrace.cli.shared.questions import auto_count, draw_questions, read_prompts
 from specrace.core.errors import InputError
 from specrace.retrieval.documents import Document
 

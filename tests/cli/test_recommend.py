@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from specrace.cli.arguments import race_spec
 from specrace.cli.main import build_parser
+from specrace.cli.shared.arguments import race_spec
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.lab.advice.exports import ENGINES
 from tests.cli.conftest import Run

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from specrace.cli.terminal import CleanConsole, Terminal
+from specrace.cli.shared.terminal import CleanConsole, Terminal
 from specrace.core.events import Event
 from specrace.core.metrics import format_speedup
 from specrace.drafters import METHODS

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from specrace.cli import arguments
+from specrace.cli.shared import arguments
 from specrace.core.errors import InputError
 from specrace.lab.scoring.score import scorable_lanes
 from tests.lab.parts import COPYING, FRESH, run, write

@@ -89,7 +89,7 @@ def test_the_table_shows_only_the_settings_that_vary(call_main: Run, log: Path) 
 def test_a_resumed_sweep_reuses_the_models_answers(
     call_main: Run, tmp_path: Path, bundled: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("specrace.cli.sweeps.open_workbench", lambda _: bundled)
+    monkeypatch.setattr("specrace.cli.shared.sweeps.open_workbench", lambda _: bundled)
     questions = tmp_path / "q.jsonl"
     questions.write_text('{"question": "What is a trie?", "category": "words"}\n{"question": "What is RAG?"}\n')
     arguments = ("--questions", questions, "--max-new-tokens", "6", "--lanes", "trie", "--out", tmp_path / "out")
@@ -106,7 +106,7 @@ def test_a_resumed_sweep_reuses_the_models_answers(
     assert (tmp_path / "out" / "answers.jsonl").read_text() == answers
     # With other documents the answers are generated again.
     extended = replace(bundled, documents=[*bundled.documents, Document("new.md", "New", "More.")])
-    monkeypatch.setattr("specrace.cli.sweeps.open_workbench", lambda _: extended)
+    monkeypatch.setattr("specrace.cli.shared.sweeps.open_workbench", lambda _: extended)
     with pytest.raises(pytest.fail.Exception, match="made again"):
         call_main("sweep", *arguments, "--resume")
 
@@ -133,7 +133,7 @@ def test_documents_that_are_searched_otherwise_get_their_own_answers(
     arguments = ("--questions", questions, "--max-new-tokens", "4", "--lanes", "trie", "--out", tmp_path / "out")
     answers = tmp_path / "out" / "answers.jsonl"
     for workbench, count in ((first, 1), (other, 2), (first, 2)):
-        monkeypatch.setattr("specrace.cli.sweeps.open_workbench", lambda _, workbench=workbench: workbench)
+        monkeypatch.setattr("specrace.cli.shared.sweeps.open_workbench", lambda _, workbench=workbench: workbench)
         call_main("sweep", *arguments, *(["--resume"] if answers.exists() else []))
         assert len({json.loads(line)["key"] for line in answers.read_text().splitlines()}) == count
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from specrace.cli import tables
-from specrace.cli.terminal import CleanConsole
+from specrace.cli.shared import tables
+from specrace.cli.shared.terminal import CleanConsole
 from specrace.lab.bench.benchmark import COUNTERPARTS
 
 NOTE = "A sentence about the machine's pace that is long enough for two lines of a terminal with eighty columns."

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from specrace.cli.arguments import race_spec
 from specrace.cli.main import build_parser, main
+from specrace.cli.shared.arguments import race_spec
 from specrace.core.errors import InputError
 from specrace.ui.races.race_request import parse_request
 

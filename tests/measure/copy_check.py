@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from specrace.cli.answers import SETS
-from specrace.cli.arguments import fetch_if_missing
-from specrace.cli.questions import read_prompts
+from specrace.cli.shared.arguments import fetch_if_missing
+from specrace.cli.shared.questions import read_prompts
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.cost_curve import CostCurve
 from specrace.drafters.fusion.payoff import step_costs

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from specrace.cli.answers import SETS
-from specrace.cli.questions import read_prompts
+from specrace.cli.shared.questions import read_prompts
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.cost_curve import CostCurve
 from specrace.engine.spec import RaceSpec

@@ -26,7 +26,7 @@ from transformers import GenerationConfig
 
 from specrace.cli.answers import SETS
 from specrace.cli.main import main as specrace
-from specrace.cli.questions import read_prompts
+from specrace.cli.shared.questions import read_prompts
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.sampling_params import SamplingParams
 from specrace.engine.generate import generate

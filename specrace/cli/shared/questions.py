@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from specrace.cli.terminal import complain
+from specrace.cli.shared.terminal import complain
 from specrace.core.errors import InputError
 from specrace.core.files import read_text
 from specrace.retrieval.documents import Document

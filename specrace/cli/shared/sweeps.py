@@ -12,7 +12,7 @@ from typing import Any
 from rich.live import Live
 from rich.table import Table
 
-from specrace.cli.arguments import (
+from specrace.cli.shared.arguments import (
     KEEP_OUTPUTS_HELP,
     add_json_argument,
     add_log_arguments,
@@ -20,8 +20,8 @@ from specrace.cli.arguments import (
     open_log,
     open_workbench,
 )
-from specrace.cli.questions import read_questions, report_cuts
-from specrace.cli.terminal import clean, console
+from specrace.cli.shared.questions import read_questions, report_cuts
+from specrace.cli.shared.terminal import clean, console
 from specrace.core.cost_curve import ASSUMED_GPU, CostCurve
 from specrace.core.errors import InputError, shorten
 from specrace.core.files import as_input_error

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
-from specrace.cli.terminal import CleanConsole, complain, console, quiet_model_library
+from specrace.cli.shared.terminal import CleanConsole, complain, console, quiet_model_library
 from specrace.core.bundled import BUNDLED_MODEL, CORPUS
 from specrace.core.errors import InputError
 from specrace.core.settings import SETTINGS

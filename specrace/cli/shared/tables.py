@@ -8,7 +8,7 @@ from typing import Any
 from rich.measure import Measurement
 from rich.table import Table
 
-from specrace.cli.terminal import clean, console
+from specrace.cli.shared.terminal import clean, console
 from specrace.lab.bench.benchmark import PromptResult
 
 

@@ -1,0 +1,1 @@
+"""What several commands share: arguments and what they describe, the terminal, tables, questions."""
