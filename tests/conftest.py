@@ -13,8 +13,12 @@ from filelock import FileLock
 from huggingface_hub.constants import HF_HOME
 from hypothesis import HealthCheck, settings
 
+from tests import processes
+
 if TYPE_CHECKING:
     from specrace.workbench import Workbench
+
+pytest_plugins = ["tests.workers"]
 
 BROWSER = Path(__file__).resolve().parent / "browser"
 # These wait for the page's helper process, whose low priority leaves it no processor time while other tests run.
@@ -30,22 +34,26 @@ settings.load_profile("specrace")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Make the quick run, which is pytest without a path, skip the slow tests and use two processes.
-
-    `-m`, `-n` and `--pdb` override this. xdist's workers get the same arguments and must not start more workers.
-    """
+    """Make the quick run skip the slow tests and use two processes, unless `-m` and `--workers` say otherwise."""
     options = config.option
-    if config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
-        return
-    options.markexpr = options.markexpr or "not slow"
-    is_worker = hasattr(config, "workerinput")
-    if options.numprocesses is None and not (is_worker or options.usepdb or options.collectonly):
-        options.numprocesses = 2
+    if is_quick(config):
+        options.markexpr = options.markexpr or "not slow"
+        options.workers = 2 if options.workers is None else options.workers
 
 
-def pytest_configure() -> None:
-    """Collect garbage less often: with Python's thresholds, it takes a seventh of the run's processor time."""
+def is_quick(config: pytest.Config) -> bool:
+    """Whether this is the quick run, which is pytest without a path."""
+    return config.args_source is pytest.Config.ArgsSource.TESTPATHS
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Collect garbage less often: with Python's thresholds, it takes a seventh of the run's processor time.
+
+    If several processes run the tests, start one parent for the processes that tests start. The quick run starts none.
+    """
     gc.set_threshold(20_000, 10, 10)
+    if config.option.workers and not is_quick(config):
+        os.environ[processes.PARENT] = processes.start_parent()
 
 
 @pytest.hookimpl(trylast=True)

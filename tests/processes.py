@@ -1,6 +1,6 @@
 """Starts Python processes that need not import the libraries again, which would cost seconds of processor time each.
 
-The first call starts a parent process that imports the libraries, unless `tests/schedule.py` has started one for the
+The first call starts a parent process that imports the libraries, unless `tests/conftest.py` has started one for the
 whole run; each call makes the parent fork. A fork has its own arguments, folder, environment, signals and exit code,
 and imports `specrace` itself. Only what the libraries read from the environment at import comes from the parent. A test
 of that, of imports or of interpreter flags must start `sys.executable` instead.

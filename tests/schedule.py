@@ -1,25 +1,23 @@
-"""A pytest plugin for the whole run, `-p tests.schedule`: decides which process runs which files, and in what order.
-All processes share one parent of the processes that tests start, which imports the libraries only once.
+"""Which tests run in the same process, and in what order.
 
-The browser tests go to two processes, each with one app, one browser and one set of recorded races. These processes run
-no other tests, because the app's patches stay in place until the process ends. The other processes share the other
-files, the slowest first: if a slow file came last, the other processes would be idle while it runs.
+All tests of a file run in one process, and the slowest files come first: if a slow file came last, the other processes
+would be idle while it runs.
+
+The browser tests are two groups, each with one app, one browser and one set of recorded races. A process that runs a
+group runs nothing else, because the app's patches stay in place until the process ends.
 """
 
 from __future__ import annotations
 
-import os
-from typing import Any
+from collections import deque
+from collections.abc import Iterable, Sequence
 
 import pytest
-from xdist.scheduler import LoadFileScheduling
-
-from tests import processes
 
 BROWSER = "tests/browser/"
 # Half of the browser tests by time; most of them race live or score logs.
 LIVE = ("advice", "audience", "explain", "fetching", "logs", "monkey", "page", "settings", "show", "stage_replay")
-BROWSER_SCOPES = (f"{BROWSER}live", f"{BROWSER}still")
+BROWSER_GROUPS = (f"{BROWSER}live", f"{BROWSER}still")
 # The slowest other files, by the durations that `tests/run` prints; the slowest first.
 SLOW_FILES = (
     "tests/model/weights/test_fetching.py",
@@ -54,36 +52,41 @@ SLOW_FILES = (
 )
 
 
-class Scheduling(LoadFileScheduling):
-    """Assigns whole files to processes; all browser tests together count as two files."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        file: str = super()._split_scope(nodeid)
-        if not file.startswith(BROWSER):
-            return file
-        live, still = BROWSER_SCOPES
-        return live if file.removeprefix(f"{BROWSER}test_").removesuffix(".py") in LIVE else still
-
-    def _assign_work_unit(self, node: Any) -> None:
-        for scope in reversed((*BROWSER_SCOPES, *SLOW_FILES)):
-            if scope in self.workqueue:
-                self.workqueue.move_to_end(scope, last=False)
-        super()._assign_work_unit(node)
-
-    def _reschedule(self, node: Any) -> None:
-        if not self.assigned_work[node].keys() & set(BROWSER_SCOPES):
-            super()._reschedule(node)
-        elif not node.shutting_down:
-            # A process with browser tests gets no more files: it finishes those that it has, and ends.
-            node.shutdown()
+def group_of(nodeid: str) -> str:
+    """The group of a test, which one process runs: its file, or one of the two groups of browser tests."""
+    file = nodeid.partition("::")[0]
+    if not file.startswith(BROWSER):
+        return file
+    return BROWSER_GROUPS[file.removeprefix(f"{BROWSER}test_").removesuffix(".py") not in LIVE]
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Start the parent of the processes that tests start, unless this process is a worker, which inherits its name."""
-    if not hasattr(config, "workerinput"):
-        os.environ[processes.PARENT] = processes.start_parent()
+class Schedule:
+    """The groups that no process has begun, each as the positions of its tests among all tests."""
+
+    def __init__(self, items: Sequence[pytest.Item]) -> None:
+        groups: dict[str, list[int]] = {}
+        for position, item in enumerate(items):
+            groups.setdefault(group_of(item.nodeid), []).append(position)
+        self._alone = _take(groups, BROWSER_GROUPS)
+        self._shared = _take(groups, (*SLOW_FILES, *groups))
+
+    def __bool__(self) -> bool:
+        return bool(self._alone or self._shared)
+
+    def first(self) -> tuple[list[int], bool]:
+        """The next group for a process that has run nothing, and whether the process may run others after it."""
+        if self._alone:
+            return self._alone.popleft(), False
+        return self._shared.popleft(), True
+
+    def following(self) -> list[int]:
+        """The next group for a process that has run others; empty if there is none."""
+        return self._shared.popleft() if self._shared else []
+
+    def put_back(self, positions: list[int], *, shared: bool) -> None:
+        """Schedule tests again whose process has ended before it ran them."""
+        (self._shared if shared else self._alone).appendleft(positions)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
-    """The scheduler of this run; xdist calls this hook."""
-    return Scheduling(config, log)
+def _take(groups: dict[str, list[int]], names: Iterable[str]) -> deque[list[int]]:
+    return deque(groups.pop(name) for name in [*names] if name in groups)

@@ -1,21 +1,55 @@
-"""The schedule of the whole run: it replaces parts of xdist's scheduler, and names files."""
+"""The schedule of the whole run: which tests share a process, and in what order they begin."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from xdist.scheduler import LoadFileScheduling
-
-from tests.schedule import SLOW_FILES, Scheduling
+from tests.schedule import LIVE, SLOW_FILES, Schedule
 
 ROOT = Path(__file__).parents[1]
+LAST_SLOW, FIRST_SLOW = SLOW_FILES[-1], SLOW_FILES[0]
+FILES = (
+    "tests/core/test_tree.py",
+    "tests/browser/test_plots.py",
+    f"tests/browser/test_{LIVE[0]}.py",
+    LAST_SLOW,
+    "tests/browser/test_readable.py",
+    FIRST_SLOW,
+)
 
 
-def test_every_part_of_the_schedule_replaces_one_of_xdist() -> None:
-    """xdist calls these by name; after a change of names it would ignore ours, and start the slowest files last."""
-    replaced = {name for name, part in vars(Scheduling).items() if callable(part)}
-    assert len(replaced) == 3 and replaced <= set(dir(LoadFileScheduling))
+def items(*files: str) -> list[Any]:
+    """Two tests of each file, in an order that mixes the files."""
+    return [SimpleNamespace(nodeid=f"{file}::test_{number}") for number in range(2) for file in files]
 
 
-def test_the_slow_files_exist() -> None:
-    assert [file for file in SLOW_FILES if not (ROOT / file).is_file()] == []
+def test_the_files_that_the_schedule_names_exist() -> None:
+    files = [*SLOW_FILES, *(f"tests/browser/test_{name}.py" for name in LIVE)]
+    assert [file for file in files if not (ROOT / file).is_file()] == []
+
+
+def test_slow_files_come_first_and_browser_tests_are_two_groups_that_run_alone() -> None:
+    tests = items(*FILES)
+    schedule = Schedule(tests)
+
+    def files(positions: list[int]) -> list[str]:
+        return [tests[position].nodeid.partition("::")[0] for position in positions]
+
+    groups = [schedule.first() for _ in range(3)]
+    assert [shared for _, shared in groups] == [False, False, True]
+    assert files(groups[0][0]) == [FILES[2]] * 2
+    assert files(groups[1][0]) == [FILES[1], FILES[4]] * 2
+    assert files(groups[2][0]) == [FIRST_SLOW] * 2 and schedule
+    assert [files(schedule.following()) for _ in range(2)] == [[LAST_SLOW] * 2, [FILES[0]] * 2]
+    assert schedule.following() == [] and not schedule
+
+
+def test_tests_that_were_not_run_are_the_next_of_their_kind() -> None:
+    schedule = Schedule(items(*FILES))
+    (alone, _), _, (shared, _) = (schedule.first() for _ in range(3))
+    schedule.put_back(shared[1:], shared=True)
+    assert schedule.following() == shared[1:]
+    schedule.put_back(alone[1:], shared=False)
+    assert schedule.first() == (alone[1:], False)
