@@ -45,7 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 ROOMS = {
     "model": ("machine", "forward", "weights", "chat"),
     "lab": ("logs", "scoring", "advice", "bench", "plots"),
-    "ui": ("server", "helper", "races", "api", "page"),
+    "ui": ("server", "helper", "races", "api", "stage", "page"),
     "cli": ("shared",),
 }
 BELOW = {"specrace.ui.limits"}

@@ -101,10 +101,11 @@ def _kind(mode: int) -> str:
     return "a symbolic link" if stat.S_ISLNK(mode) else "a device or a pipe"
 
 
-def write_atomically(file: Path, content: bytes) -> None:
+def write_atomically(file: Path, content: bytes, mode: int = 0o600) -> None:
     """Write to a temporary file in the same folder and rename it, so that no reader ever sees half of the content.
 
-    Raises OSError, also if `file` is not a regular file; then no temporary file is left.
+    By its `mode` only the user may read the file. Raises OSError, also if `file` is not a regular file; then no
+    temporary file is left.
     """
     require_regular(file)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -112,6 +113,7 @@ def write_atomically(file: Path, content: bytes) -> None:
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(content)
+        Path(temporary).chmod(mode)
         Path(temporary).replace(file)
     except BaseException:
         Path(temporary).unlink()

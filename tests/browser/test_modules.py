@@ -19,8 +19,8 @@ from starlette.testclient import TestClient
 
 from specrace.core.events import Started, Step
 from specrace.lab.logs.transcripts import TranscriptFile
-from specrace.ui.page.constants import Constants
 from specrace.ui.server.scripts import STATIC
+from specrace.ui.stage.constants import Constants
 from specrace.views.frames import RaceView
 from specrace.views.recording_check import read_recording
 from specrace.views.reel import reel_json
@@ -37,7 +37,7 @@ TIDES = RECORDINGS / "tides.jsonl"
 CARD = {"name": "race", "fastest": "Trie", "speedup": 2, "lanes": [], "ms": 1}
 CASES = Path(__file__).parent / "modules"
 # Scripts that only combine others; the tests of the whole page cover them.
-COMBINING = {"main.js", "stage_tools.js"}
+COMBINING = {"main.js", "stage_tools.js", "draw_stage.js", "exported_race.js"}
 SCRIPTS = sorted(path.name for path in STATIC.rglob("*.js") if path.name not in COMBINING)
 
 

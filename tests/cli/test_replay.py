@@ -17,7 +17,7 @@ from specrace.cli.shared.terminal import CleanConsole, Terminal
 from specrace.core.events import Event
 from specrace.core.metrics import format_speedup
 from specrace.drafters import METHODS
-from specrace.ui.page import page
+from specrace.ui.stage import parts
 from specrace.views.colours import HUES, lane_hues
 from specrace.views.frames import RaceView
 from specrace.views.recording_check import read_recording
@@ -144,9 +144,8 @@ def test_the_live_picture_shows_the_frame_that_the_page_shows() -> None:
 
 
 def test_a_lane_has_the_same_colour_on_the_page_and_in_the_terminal() -> None:
-    style, hues = page.page_style(), lane_hues(METHODS)
-    for number in range(len(METHODS)):
-        method = page._describe_method(number)
+    style, hues = parts.stage_style(), lane_hues(METHODS)
+    for method in parts.describe_methods():
         assert f'[data-hue="{method["hue"]}"] {{ --hue: {hues[method["lane"]]}; }}' in style
     assert hues["an unknown lane"] == HUES[-1] and style.count("--hue: #") == len(HUES)
 

@@ -20,10 +20,9 @@ from starlette.routing import Route
 
 from specrace.core.errors import InputError
 from specrace.core.settings import MAX_PAGE_LANES
-from specrace.ui.server.guard import Hosts
+from specrace.ui.server.guard import AUDIENCE, Hosts
 from specrace.ui.server.visitors import HOUR_S, Rate, TooManyError, address_of, visitor_key
 
-AUDIENCE = "/audience"
 COOKIE = "specrace_voter"
 CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")
 MAX_POLLS, MAX_VOTERS = 100, 5000

@@ -14,7 +14,6 @@ from starlette.routing import Route
 
 from specrace.core.cost_curve import CostCurve
 from specrace.core.settings import MAX_QUESTION_CHARACTERS
-from specrace.drafters import METHODS
 from specrace.engine.spec import DEFAULT_LANES
 from specrace.ui.api.endpoints import Endpoints
 from specrace.ui.api.log_routes import log_routes
@@ -24,7 +23,6 @@ from specrace.ui.helper.pool import HelperPool
 from specrace.ui.limits import MAX_UPLOAD_BYTES, MAX_UPLOAD_FILES
 from specrace.ui.page import fetch_line, settings_panel
 from specrace.ui.page.audience import Audience, audience_routes
-from specrace.ui.page.constants import Constants
 from specrace.ui.page.events import PageEvents, read_link, shown_examples
 from specrace.ui.page.gradio_page import CatchErrors, Page, explain_bad_body, upload_routes
 from specrace.ui.page.gradio_private import EarlyHead, SignedIn, limit_overhead
@@ -34,22 +32,13 @@ from specrace.ui.races.stream import recording_route, watch_route
 from specrace.ui.races.worker import SCORING_TURN_S, Worker
 from specrace.ui.server.guard import PagePolicy, WholeBody
 from specrace.ui.server.proxy_path import picture_route
-from specrace.ui.server.scripts import STATIC, serve_scripts
+from specrace.ui.server.scripts import serve_scripts
 from specrace.ui.server.telemetry import Telemetry
 from specrace.ui.server.visitors import Visitors, visitor_key
-from specrace.views.colours import hue_number, hue_style
+from specrace.ui.stage.constants import Constants
+from specrace.ui.stage.html_file import export_route
+from specrace.ui.stage.parts import BRAND, describe_methods, read_static, stage_style
 
-# The order matters: of two rules with equal selectors, the later one wins.
-STYLES = (
-    "page.css",
-    "stage/stage.css",
-    "inspector/inspector.css",
-    "shows/show.css",
-    "stage/present.css",
-    "phone.css",
-    "logs/logs.css",
-    "logs/advice.css",
-)
 STATUS_PERIOD_S = 0.5
 # JavaScript for Gradio's hooks, which calls functions of main.js.
 DRAW_STAGE = "specrace.drawStage({ element, props, server, watch })"
@@ -59,7 +48,6 @@ FOLLOW_LINK = "(failed) => specrace.followLink(failed)"
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 # Without Gradio's preprocessing, which would copy each upload to a temporary file.
 UNLIMITED: dict[str, Any] = {**QUIET, "concurrency_limit": None, "preprocess": False}
-TAGLINE = "Draft-and-verify decoders, raced on your documents"
 
 
 @dataclass(frozen=True)
@@ -101,8 +89,10 @@ def build_page(
         panel = settings_panel.build_panel(list(models.offered), models.dtypes, visitors.limits, opening_preset)
         with gr.Row(elem_id="second-row"):
             example_buttons = _examples(examples)
-            gr.HTML(_read("menu.html"), elem_id="menu")
-            status = gr.HTML(html_template=_read("stage/status.html"), js_on_load=DRAW_STATUS, elem_id="status-host")
+            gr.HTML(read_static("menu.html"), elem_id="menu")
+            status = gr.HTML(
+                html_template=read_static("stage/status.html"), js_on_load=DRAW_STATUS, elem_id="status-host"
+            )
             fetching = fetch_line.build_line()
         stage = _stage(gallery or Gallery(), takes_files=visitors.limits.uploads)
         parts = Components(question, race, stop, settings, panel, example_buttons, status, fetching, stage)
@@ -163,16 +153,15 @@ def build_replay(gallery: Gallery, visitors: Visitors) -> gr.Blocks:
     """A page without a model, which plays the first race of the gallery and can open other recordings."""
     with Page(title="specrace", fill_width=True, analytics_enabled=False) as page:
         with gr.Row(elem_id="top-bar"):
-            gr.HTML(f"<h1>specrace</h1><p>{TAGLINE}</p>", elem_id="brand")
-            gr.HTML(_read("menu.html"), elem_id="menu")
+            gr.HTML(BRAND, elem_id="brand")
+            gr.HTML(read_static("menu.html"), elem_id="menu")
         _stage(gallery, takes_files=visitors.limits.uploads, only_replay=True)
     return page
 
 
 def page_style() -> str:
     """The page's style element. Gradio's own css option would rewrite selectors and drop container queries."""
-    files = "".join(map(_read, STYLES))
-    return f"<style>{files}{hue_style('#stage-host')}{settings_panel.lane_style()}</style>"
+    return f"<style>{stage_style()}{settings_panel.lane_style()}</style>"
 
 
 def mount_options(
@@ -198,6 +187,7 @@ def mount_options(
         *_worker_routes(worker, models or ModelChoices(), visitors),
         *audience_routes(audience, phone),
         picture_route(),
+        export_route(),
     ]
     return {
         "root_path": audience.root_path or None,
@@ -263,7 +253,7 @@ def _worker_routes(worker: Worker | None, models: ModelChoices, visitors: Visito
 
 def _top_bar() -> tuple[gr.Textbox, gr.Button, gr.Button, gr.Button]:
     with gr.Row(elem_id="top-bar"):
-        gr.HTML(f"<h1>specrace</h1><p>{TAGLINE}</p>", elem_id="brand")
+        gr.HTML(BRAND, elem_id="brand")
         question = gr.Textbox(
             label="Question",
             placeholder="Ask about the documents, then race",
@@ -290,10 +280,10 @@ def _examples(examples: Sequence[str]) -> list[gr.Button]:
 
 def _stage(gallery: Gallery, *, takes_files: bool, only_replay: bool = False) -> gr.HTML:
     return gr.HTML(
-        html_template=_read("stage/stage.html"),
+        html_template=read_static("stage/stage.html"),
         js_on_load=DRAW_STAGE,
         elem_id="stage-host",
-        methods=[_describe_method(index) for index in range(len(METHODS))],
+        methods=describe_methods(),
         lanes=list(DEFAULT_LANES),
         gallery=gallery.cards,
         only_replay=only_replay,
@@ -308,13 +298,3 @@ def _player(gallery: Gallery) -> Callable[[Any], Answer]:
         return gallery.play_recorded(name)
 
     return play_recorded
-
-
-def _describe_method(index: int) -> dict[str, Any]:
-    """What the stage knows about a method before a race. The method's index in the registry determines its colour."""
-    method = list(METHODS.values())[index]
-    return {"lane": method.name, "title": method.title, "summary": method.summary, "hue": hue_number(index)}
-
-
-def _read(name: str) -> str:
-    return (STATIC / name).read_text(encoding="utf-8")

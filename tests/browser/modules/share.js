@@ -11,7 +11,7 @@ import { HOSTILE, LANES } from "./fixtures.js";
 
 export const cases = {
   "a file's name has letters and digits only": () => [
-    ["What is <b>a trie?", undefined, "../../etc"].map(nameFile),
+    ["What is <b>a trie?", undefined, "../../etc"].map((question) => nameFile(question)),
     ["race-what-is-b-a-trie.jsonl", "race.jsonl", "race-etc.jsonl"],
   ],
   "the address has only settings that differ from the defaults, and starts no race": () => {

@@ -1,4 +1,4 @@
-// The server's bounds and routes, which `ui/page/constants.py` writes into the page's head.
+// The server's bounds and routes, which `ui/stage/constants.py` writes into the page's head.
 const META = /** @type {HTMLMetaElement} */ (document.querySelector("meta[name=specrace-constants]"));
 export const CONSTANTS = Object.freeze(JSON.parse(META.content));
 export const ROUTES = CONSTANTS.routes;

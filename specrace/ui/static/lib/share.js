@@ -1,4 +1,5 @@
 // A race as a file and as a link, and the settings in the page's address.
+import { ROUTES } from "./constants.js";
 import { make } from "./dom.js";
 import { downloadBlob } from "./files.js";
 
@@ -9,13 +10,15 @@ let addressTimer;
 const PACKED = "#race=";
 // Browsers, mail and chats accept links of some ten thousand characters.
 const MAX_PACKED_BYTES = 48_000;
+// The place of the races in an exported file (ui/stage/html_file.py).
+const RACES = "<!-- races -->";
 
-export function nameFile(question) {
+export function nameFile(question, ending = "jsonl") {
   const words =
     String(question ?? "")
       .toLowerCase()
       .match(/[a-z0-9]+/g) ?? [];
-  return `${["race", ...words].join("-").slice(0, 60)}.jsonl`;
+  return `${["race", ...words].join("-").slice(0, 60)}.${ending}`;
 }
 
 function recordingOf(reel) {
@@ -28,14 +31,31 @@ export function saveReel(reel) {
   downloadBlob(recordingOf(reel), nameFile(reel.head.question));
 }
 
+// Bytes compressed, as text in base64, and how many bytes these are.
+async function pack(blob, format) {
+  const packed = blob.stream().pipeThrough(new CompressionStream(format));
+  const bytes = new Uint8Array(await new Response(packed).arrayBuffer());
+  const letters = Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
+  return { code: btoa(letters), size: bytes.length };
+}
+
 // A link that contains the whole race, or "" if it would be too long. What follows "#" is never sent to a server.
 export async function packRace(reel) {
-  const packed = recordingOf(reel).stream().pipeThrough(new CompressionStream("deflate-raw"));
-  const bytes = new Uint8Array(await new Response(packed).arrayBuffer());
-  if (bytes.length > MAX_PACKED_BYTES) return "";
-  const letters = Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
-  const code = btoa(letters).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
-  return `${new URL(location.pathname, location.href).href}${PACKED}${code}`;
+  const { code, size } = await pack(recordingOf(reel), "deflate-raw");
+  if (size > MAX_PACKED_BYTES) return "";
+  const safe = code.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+  return `${new URL(location.pathname, location.href).href}${PACKED}${safe}`;
+}
+
+// Saves a race as an HTML file that plays it without a server: the server's empty file, with the race put into it.
+export async function exportRace(reel) {
+  const response = await fetch(ROUTES.export);
+  if (!response.ok) throw new Error(await response.text());
+  const empty = await response.text();
+  const steps = reel.steps.map(({ event, sent }) => ({ event, frame: sent }));
+  const { code } = await pack(new Blob([JSON.stringify({ ...reel, steps })]), "gzip");
+  const file = empty.replace(RACES, () => `<script type="application/octet-stream" data-reel="race">${code}</script>`);
+  downloadBlob(new Blob([file], { type: "text/html" }), nameFile(reel.head.question, "html"));
 }
 
 export function holdsRace(hash) {

@@ -1,7 +1,7 @@
 // What the page's keys and buttons do.
 import { closest, make } from "../lib/dom.js";
 import { pressRace, pressStop, toggleDark } from "../lib/gradio.js";
-import { copyText, linkTo, packRace, saveReel } from "../lib/share.js";
+import { copyText, exportRace, linkTo, packRace, saveReel } from "../lib/share.js";
 
 // A link's parameters are those of ui/races/race_request.py.
 const LEFT_OUT = "It leaves out lanes' options, model, dtype and top-k; Save keeps them.";
@@ -47,6 +47,7 @@ function listActions(stage, tools) {
     save: () => saveReel(stage.reel),
     link: () => copyLink(stage),
     pack: () => copyRace(stage),
+    export: () => saveRace(stage),
     gallery: () => stage.find(".gallery").showModal(),
     help: () => stage.find(".help").showModal(),
     dark: toggleDark,
@@ -61,19 +62,21 @@ function listActions(stage, tools) {
   };
 }
 
-// [button's data-do, key] of each function that this page lacks. Logs are files, and the tour needs its recorded races.
-function listMissing(stage, tools) {
-  const missing = [];
-  if (!stage.gallery.takesFiles) missing.push(["logs", "l"]);
-  if (!tools.tour.offered) missing.push(["tour", "o"]);
-  return missing;
-}
+// The key of each function that a page may lack; a link to the settings has none.
+const KEYS = { race: "r", audience: "a", gallery: "g", logs: "l", tour: "o" };
 
 function copyLink(stage) {
   const link = linkTo(stage.reel);
   return copyText(link).then(
     () => stage.say(`The link is copied. ${LEFT_OUT}`),
     () => stage.say(link),
+  );
+}
+
+function saveRace(stage) {
+  return exportRace(stage.reel).then(
+    () => stage.say("The race is saved as an HTML file, which plays in any browser, without a server."),
+    () => stage.complain("The server does not answer, so the race was not exported; press Save for its recording."),
   );
 }
 
@@ -138,13 +141,15 @@ export function nameOf(key) {
   return /^[1-6]$/.test(key) ? "1" : key;
 }
 
-export function bindKeys(stage, tools) {
+// `missing` names the functions that this page lacks, besides a tour without its recorded races.
+export function bindKeys(stage, tools, missing = []) {
   const { player } = stage;
-  const missing = listMissing(stage, tools);
-  const keys = listKeys(stage, tools).filter(([key]) => !missing.some(([, missingKey]) => missingKey === key));
+  const lacks = tools.tour.offered ? missing : [...missing, "tour"];
+  const unused = lacks.map((name) => KEYS[name]);
+  const keys = listKeys(stage, tools).filter(([key]) => !unused.includes(key));
   const actions = listActions(stage, tools);
   // The style sheet hides the buttons of these functions, because the menu may not be on the page yet.
-  document.body.dataset.missing = missing.map(([name]) => name).join(" ");
+  document.body.dataset.missing = lacks.join(" ");
   document.addEventListener("keydown", (event) => {
     const { key } = event;
     if (event.ctrlKey || event.metaKey || event.altKey || stage.find("dialog[open]") || isTaken(event)) return;

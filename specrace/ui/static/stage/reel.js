@@ -1,4 +1,5 @@
-// Reads a race into the steps that are played: {lane, index, at, frame, event}. The server leaves out of a step's frame
+// Reads a race into the steps that are played: {lane, index, at, frame, event, sent}, where `sent` is the
+// frame as the server sent it. The server leaves out of a step's frame
 // what follows from its event, and what is unchanged since the lane's previous frame.
 import { CONSTANTS } from "../lib/constants.js";
 
@@ -14,7 +15,7 @@ export class StepReader {
   read({ event, frame }) {
     const lane = this.indices.get(event.lane);
     this.last[lane] = readFrame(lane, event, frame, this.last[lane]);
-    return { lane, index: event.index, at: event.at_ms, frame: this.last[lane], event };
+    return { lane, index: event.index, at: event.at_ms, frame: this.last[lane], event, sent: frame };
   }
 }
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from specrace.ui.page.constants import Constants, Routes
 from specrace.ui.server.scripts import STATIC
+from specrace.ui.stage.constants import Constants, Routes
 
 SCRIPTS = sorted(STATIC.rglob("*.js"))
 

@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass
 
 from specrace.core.settings import SETTINGS
 from specrace.ui.limits import MAX_UPLOAD_BYTES, MAX_UPLOAD_FILES
-from specrace.ui.page.audience import AUDIENCE
-from specrace.ui.server.guard import ADVICE, LOGS, RACE, RECORDING
+from specrace.ui.server.guard import ADVICE, AUDIENCE, EXPORT, LOGS, RACE, RECORDING
 from specrace.views.frames import ACCEPTED_SHOWN, REJECTED_SHOWN
 from specrace.views.recording_check import PAGE
 
@@ -20,6 +19,7 @@ class Routes:
 
     race: str = RACE[1:]
     recording: str = RECORDING[1:]
+    export: str = EXPORT[1:]
     logs: str = LOGS[1:]
     advice: str = ADVICE[1:]
     audience: str = AUDIENCE[1:]

@@ -1,0 +1,171 @@
+"""Writes recorded races as one HTML file that plays them from a disk, without a server and without a network."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import html
+import importlib.util
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from anyio import to_thread
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from specrace.core.bundled import RECORDINGS
+from specrace.core.events import Event
+from specrace.engine.spec import DEFAULT_LANES
+from specrace.ui.server.guard import EXPORT
+from specrace.ui.server.scripts import STATIC
+from specrace.ui.stage.bundle import bundle
+from specrace.ui.stage.constants import Constants
+from specrace.ui.stage.parts import BRAND, describe_methods, read_static, stage_style
+from specrace.views.recording_check import PAGE, read_recording
+from specrace.views.reel import reel_json
+
+# The recorded races of the tour (static/shows/tour.js).
+TOUR = ("smollm2-copying", "smollm2-losing")
+# The fonts of the page, which ship with Gradio: family -> folder, weight -> file.
+FONTS = {"Source Sans Pro": "SourceSansPro", "IBM Plex Mono": "IBMPlexMono"}
+WEIGHTS = {400: "Regular", 700: "Bold"}
+# The place of the races in the page.
+RACES = "<!-- races -->"
+# Everybody may read what was written to be shown.
+PUBLIC = 0o644
+# Only the file's own script runs, whatever texts a recording holds; nothing is loaded, and nothing is sent.
+POLICY = (
+    "default-src 'none'; script-src '{script}'; style-src 'unsafe-inline'; font-src data:; img-src data: blob:; "
+    "media-src blob:; connect-src data:; base-uri 'none'; form-action 'none'"
+)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A recorded race, which was checked when it was read, and its name in the file."""
+
+    name: str
+    events: Sequence[Event]
+
+
+def read_recordings(paths: Sequence[Path], taken: Sequence[str] = TOUR) -> list[Recording]:
+    """The recordings in files, each under a name of its own that is not `taken`.
+
+    Raises InputError for a recording that the page cannot play.
+    """
+    recordings: list[Recording] = []
+    for path in paths:
+        name = unused_name(path.stem, [*taken, *(recording.name for recording in recordings)])
+        recordings.append(Recording(name, read_recording(path, PAGE)))
+    return recordings
+
+
+def unused_name(name: str, names: Sequence[str]) -> str:
+    """`name`, with a number if it is among the `names`: race, race-2, race-3."""
+    numbered = (f"{name}-{number}" for number in itertools.count(2))
+    return next(choice for choice in itertools.chain([name], numbered) if choice not in names)
+
+
+def write_html(recordings: Sequence[Recording], *, tour: bool = False) -> str:
+    """An HTML page that plays `recordings`, the first one at once; with `tour`, it holds the tour's two races too.
+
+    Raises InputError for a figure that JSON cannot hold.
+    """
+    extra = _tour_recordings() if tour else []
+    return _fill(empty_html(num_offered=len(recordings)), [*recordings, *extra])
+
+
+def tour_html() -> str:
+    """An HTML page that plays the tour."""
+    return _fill(empty_html(opens_tour=True), _tour_recordings())
+
+
+def export_route() -> Route:
+    """The route of a page without a race, into which the stage puts its own (static/lib/share.js)."""
+
+    async def show(_: Request) -> Response:
+        return HTMLResponse(await to_thread.run_sync(empty_html))
+
+    return Route(EXPORT, show)
+
+
+def _tour_recordings() -> list[Recording]:
+    return read_recordings([RECORDINGS / f"{name}.jsonl" for name in TOUR], taken=())
+
+
+def _fill(page: str, recordings: Sequence[Recording]) -> str:
+    return page.replace(RACES, "\n".join(map(_reel, recordings)))
+
+
+def _reel(recording: Recording) -> str:
+    """The recording as the page plays it, packed: its text is then a sixth as long, and holds no markup."""
+    packed = gzip.compress(reel_json(recording.events).encode(), mtime=0)
+    code = base64.b64encode(packed).decode()
+    return f'<script type="application/octet-stream" data-reel="{html.escape(recording.name)}">{code}</script>'
+
+
+@cache
+def empty_html(num_offered: int = 1, *, opens_tour: bool = False) -> str:
+    """The page, with RACES where its races belong. The first `num_offered` play by themselves, unless it `opens_tour`.
+
+    Its script fills in the title and where the race was recorded.
+    """
+    script = _script()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    props = {
+        "methods": describe_methods(),
+        "lanes": list(DEFAULT_LANES),
+        "num_offered": num_offered,
+        "opens_tour": opens_tour,
+    }
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{POLICY.format(script=f"sha256-{digest}")}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>A race · specrace</title>
+{Constants().tag()}
+<style>{"".join(_font_faces())}{read_static("exported_race.css")}{stage_style()}</style>
+</head>
+<body>
+<div class="gradio-container">
+<header id="top-bar"><div id="brand">{BRAND}</div><div id="menu">{read_static("menu.html")}</div></header>
+<main id="stage-host">{read_static("stage/stage.html")}</main>
+<footer id="provenance"></footer>
+</div>
+<script type="application/json" id="specrace-props">{json.dumps(props)}</script>
+{RACES}
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def _script() -> str:
+    """The file's script. Its texts may hold neither the end of its element nor the place of the races."""
+    script = bundle(STATIC, "exported_race.js")
+    return script.replace("</script", "<\\/script").replace("<!--", "<\\u0021--")
+
+
+def _font_faces() -> Iterator[str]:
+    """CSS with the page's fonts in it; nothing without Gradio, whose files they are."""
+    gradio = importlib.util.find_spec("gradio")
+    if gradio is None or gradio.origin is None:
+        return
+    fonts = Path(gradio.origin).parent / "templates" / "frontend" / "static" / "fonts"
+    for family, folder in FONTS.items():
+        for weight, style in WEIGHTS.items():
+            path = fonts / folder / f"{folder}-{style}.woff2"
+            if path.is_file():
+                code = base64.b64encode(path.read_bytes()).decode()
+                yield (
+                    f'@font-face {{ font-family: "{family}"; font-weight: {weight}; '
+                    f"src: url(data:font/woff2;base64,{code}); }}\n"
+                )

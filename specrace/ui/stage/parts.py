@@ -1,0 +1,41 @@
+"""What the page and an exported race share: style sheets, templates, and what the stage knows of the methods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specrace.drafters import METHODS
+from specrace.ui.server.scripts import STATIC
+from specrace.views.colours import hue_number, hue_style
+
+TAGLINE = "Draft-and-verify decoders, raced on your documents"
+BRAND = f"<h1>specrace</h1><p>{TAGLINE}</p>"
+# The order matters: of two rules with equal selectors, the later one wins.
+STYLES = (
+    "page.css",
+    "stage/stage.css",
+    "inspector/inspector.css",
+    "shows/show.css",
+    "stage/present.css",
+    "phone.css",
+    "logs/logs.css",
+    "logs/advice.css",
+)
+
+
+def read_static(name: str) -> str:
+    """The text of a file in `ui/static`."""
+    return (STATIC / name).read_text(encoding="utf-8")
+
+
+def stage_style() -> str:
+    """The CSS of the stage and of all around it."""
+    return "".join(map(read_static, STYLES)) + hue_style("#stage-host")
+
+
+def describe_methods() -> list[dict[str, Any]]:
+    """What the stage knows about each method before a race. A method's index in the registry determines its colour."""
+    return [
+        {"lane": method.name, "title": method.title, "summary": method.summary, "hue": hue_number(index)}
+        for index, method in enumerate(METHODS.values())
+    ]

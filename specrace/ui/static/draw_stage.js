@@ -1,0 +1,66 @@
+// Draws the stage: on the page, in an exported file, or wherever else a race is shown.
+import { Attract } from "./stage/attract.js";
+import { Examples } from "./stage/examples.js";
+import { markDefaultLanes } from "./lib/gradio.js";
+import { bindKeys } from "./stage/keys.js";
+import { learnMethods } from "./lib/lanes.js";
+import { REDUCED_MOTION } from "./lib/motion.js";
+import { Stage } from "./stage/stage.js";
+import { dropRace, holdsRace, unpackRace } from "./lib/share.js";
+import { Tools } from "./stage_tools.js";
+
+// Whether the address asks for a race to be started immediately.
+export function asksForRace() {
+  return new URLSearchParams(location.search).get("autorun") === "1";
+}
+
+// Opens the race that the address contains, if it contains one.
+async function openLinked(stage) {
+  if (!holdsRace(location.hash)) return;
+  const file = await unpackRace(location.hash);
+  if (file) stage.gallery.open(file);
+  else stage.complain("The race in this link is damaged; ask for a new link.");
+}
+
+// Plays recorded races until the visitor acts.
+function offerRecording(stage, cards) {
+  if (asksForRace() || holdsRace(location.hash) || stage.node.dataset.mode !== "idle") return;
+  if (!REDUCED_MOTION.matches) new Attract(stage, cards).play();
+  else if (cards.length) stage.say("Press “Recorded races” to watch one, or ask a question.");
+}
+
+// The functions that a page lacks: logs are files, a page that only replays cannot race, and an exported race has no
+// server, on which phones could vote.
+function listMissing({ takes_files: takesFiles, only_replay: onlyReplay, exported, gallery }) {
+  const lacks = {
+    logs: !takesFiles,
+    race: onlyReplay,
+    link: onlyReplay,
+    audience: exported,
+    export: exported,
+    gallery: exported && gallery.length < 2,
+  };
+  return Object.keys(lacks).filter((name) => lacks[name]);
+}
+
+// Called once the stage's HTML is in `element`. `props` come from the server; `watch` reports changes.
+export function drawStage({ element, props, server, watch }) {
+  learnMethods(props.methods);
+  const lanes = props.lanes.map((lane) => ({ lane }));
+  const node = element.querySelector(".stage");
+  const stage = new Stage(node, { lanes, cards: props.gallery, server, takesFiles: props.takes_files });
+  const tools = new Tools(stage);
+  bindKeys(stage, tools, listMissing(props));
+  node.addEventListener("begun", ({ detail }) => detail.live && dropRace());
+  markDefaultLanes(props.lanes);
+  watch("value", () => props.value && stage.feed.take(JSON.parse(props.value)));
+  openLinked(stage);
+  // A link may be pasted into this page's address. When the page changes the address itself, this event is not sent.
+  addEventListener("hashchange", () => openLinked(stage));
+  const actions = { play: (name) => stage.gallery.play(name), say: (text) => stage.say(text) };
+  new Examples(props.gallery, actions).listen();
+  if (props.opens_tour) tools.tour.begin();
+  else if (props.only_replay && REDUCED_MOTION.matches && props.gallery.length)
+    stage.gallery.play(props.gallery[0].name, true);
+  else offerRecording(stage, props.gallery.slice(0, props.num_offered));
+}
