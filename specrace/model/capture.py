@@ -154,7 +154,7 @@ def _replay_makers(
     for fuse in (True, False) if fused else (False,):
         for pack in packings:
             failure = "not fused" if fuse else "not packed" if pack else "not traced"
-            yield failure, partial(script_forward, model, store, target.dtype, fused=fuse, packed=pack)
+            yield failure, partial(script_forward, model, store, target.dtype, target.reaches, fused=fuse, packed=pack)
 
 
 def _fits_twice(model: nn.Module) -> bool:
@@ -203,7 +203,7 @@ def _replay_gap(target: Target, replay: Replay, store: KVStore) -> float:
         inputs = target.inputs(rows)
         inputs.fill(tree, length)
         assert eager_store.data is not None and replay_store.data is not None
-        expected = run_tree(target.model, eager_store, inputs.tensors, length + rows)
+        expected = run_tree(target.model, eager_store, inputs.tensors, length + rows, target.reaches)
         logits = replay(inputs.tensors, replay_store.data[..., : length + rows, :])
         gaps += [gap(logits, expected.float()), _cache_gap(replay_store.data, eager_store.data)]
     # Unlike Python's `max`, this is NaN if any gap is NaN.

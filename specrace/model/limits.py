@@ -9,20 +9,17 @@ _DEFAULT_CONTEXT = 1 << 20
 
 
 def max_context(config: Any) -> int:
-    """How many tokens the model can attend to. A sliding window is the limit, because attention is full within it."""
+    """How many tokens the model can attend to; windows and chunks of its layers do not limit it (`layer_reaches`)."""
     length = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
     length = length or _DEFAULT_CONTEXT
-    layer_types = getattr(config, "layer_types", None) or getattr(config, "attention_layers", None)
-    if layer_types:
-        uses_window = bool({"sliding_attention", "local"} & set(layer_types))
-    else:
-        uses_window = getattr(config, "use_sliding_window", True)
-    window = getattr(config, "sliding_window", None) or getattr(config, "window_size", None)
     rope = getattr(config, "rope_parameters", None) or {}
     if rope.get("rope_type") == "longrope":
         # Beyond the original length every key is rotated differently, which would change a draft's scores.
         length = min(length, rope.get("original_max_position_embeddings") or length)
-    return min(length, window) if window and uses_window else int(length)
+    if "local" in (getattr(config, "attention_layers", None) or ()):
+        # GPT-Neo counts the window of its local layers in columns of the cache, not in positions.
+        length = min(length, config.window_size)
+    return int(length)
 
 
 def eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:

@@ -11,7 +11,13 @@ from typing import Any, Unpack
 
 import torch
 from huggingface_hub import HfApi
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PretrainedConfig
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PretrainedConfig,
+)
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
 from specrace.core.bundled import BUNDLED_DRAFT_MODEL, BUNDLED_MODEL
@@ -20,6 +26,7 @@ from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.model.capture import TOLERANCE, capture, drop_layers, gap
 from specrace.model.draft_model import DraftModel, check_vocabulary
 from specrace.model.forward.products import round_weights
+from specrace.model.forward.reach import CHUNKED, FULL, SLIDING
 from specrace.model.machine.device_map import DeviceMap, choose_map, one_device, prepare_mapped, require_accelerate
 from specrace.model.machine.memory import free_memory
 from specrace.model.scorer import DTYPES, INT8
@@ -232,7 +239,7 @@ def _load_parts(name: str | Path, label: str, attention: str, placement: _Placem
         model, report = AutoModelForCausalLM.from_pretrained(
             name,
             dtype=dtype,
-            attn_implementation=attention,
+            attn_implementation=supported_attention(config, attention),
             device_map=placement.device_map,
             local_files_only=local,
             trust_remote_code=False,
@@ -241,6 +248,16 @@ def _load_parts(name: str | Path, label: str, attention: str, placement: _Placem
         )
     check_weights(report, str(name))
     return model, tokenizer
+
+
+def supported_attention(config: Any, attention: str) -> str:
+    """`attention`, or "eager" for "sdpa" if transformers' code of this kind of model has no sdpa.
+
+    Those kinds cap their scores or add sinks or biases to them, which torch's fused attention does not do.
+    """
+    model_class = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    has_sdpa = model_class is None or model_class._supports_sdpa
+    return attention if has_sdpa or attention != "sdpa" else "eager"
 
 
 def _local_folder(name: str | Path) -> Path | None:
@@ -266,7 +283,7 @@ def refuse_unsupported(config: Any, name: str) -> None:
     """Raises InputError for models whose cache cannot hold branches: linear, state-space, recurrent, encoders."""
     text = config.get_text_config()
     layer_types = set(getattr(text, "layer_types", None) or ())
-    unsupported = layer_types - {"full_attention", "sliding_attention", "attention"}
+    unsupported = layer_types - {FULL, SLIDING, CHUNKED, "attention"}
     if unsupported or getattr(config, "is_encoder_decoder", False):
         reason = ", ".join(sorted(unsupported)) or "an encoder and a decoder"
         raise InputError(
@@ -278,7 +295,8 @@ def refuse_unsupported(config: Any, name: str) -> None:
 def check_trees(target: Target) -> None:
     """Raises InputError unless a small tree, and a token after a kept branch, score as in a plain forward.
 
-    This distinguishes a model with full attention from one that merely accepts a mask and positions.
+    This distinguishes a model that attends by mask and position from one that merely accepts them. Windows and chunks
+    are three tokens long meanwhile, so that the tree reaches beyond them.
     """
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(0, target.vocab_size, (12,), generator=generator).tolist()
@@ -287,12 +305,13 @@ def check_trees(target: Target) -> None:
     branch = builder.add_path([(tokens[4] + 1) % target.vocab_size, tokens[7]])
     tree = builder.build()
     try:
-        store = target.prefill(tokens[:4]).store.clone(12)
-        first = target.logits(store, tree)[branch[-1]]
-        store.keep(tree.path_to(branch[-1]))
-        second = target.logits(store, TokenTree.chain(tokens[8]))[0]
-        path = [*tokens[:3], *(tree.tokens[node] for node in tree.path_to(branch[-1]))]
-        plain = target.plain_logits([*path, tokens[8]]).float()
+        with target.with_reach(3):
+            store = target.prefill(tokens[:4]).store.clone(12)
+            first = target.logits(store, tree)[branch[-1]]
+            store.keep(tree.path_to(branch[-1]))
+            second = target.logits(store, TokenTree.chain(tokens[8]))[0]
+            path = [*tokens[:3], *(tree.tokens[node] for node in tree.path_to(branch[-1]))]
+            plain = target.plain_logits([*path, tokens[8]]).float()
         largest_gap = max(gap(first, plain[-2]), gap(second, plain[-1]))
     except (RuntimeError, ValueError, TypeError, AttributeError, KeyError, IndexError, NotImplementedError) as error:
         if lacks_memory(error):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +21,7 @@ from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores
 from specrace.model.forward.graphs import GraphedStore, GraphPool
 from specrace.model.forward.kv import KVStore, Prefix
+from specrace.model.forward.reach import REACH_SETTINGS, layer_reaches
 from specrace.model.forward.scripted import FusedForward
 from specrace.model.forward.tree_inputs import TreeInputs, TreeTensors, run_tree
 from specrace.model.limits import max_context
@@ -75,6 +76,7 @@ class Scorer:
         self.dtype: torch.dtype = model.dtype
         self.vocab_size: int = self.config.vocab_size
         self.max_context = max_context(self.config)
+        self.reaches = layer_reaches(self.config)
         self.num_layers: int = self.config.num_hidden_layers
         self.layer_devices = layer_devices(model, self.num_layers)
         self.device: torch.device = model.get_input_embeddings().weight.device if self.layer_devices else model.device
@@ -187,7 +189,25 @@ class Scorer:
         """Logits [N, V] of `inputs`, which see the first `end` columns of `store`; uses tensor operations only."""
         if self.traced is not None and store.data is not None:
             return self.traced(inputs.tensors, store.data[..., :end, :])
-        return run_tree(self.model, store, inputs.tensors, end)
+        return run_tree(self.model, store, inputs.tensors, end, self.reaches)
+
+    @contextmanager
+    def with_reach(self, positions: int) -> Iterator[None]:
+        """Shorten the windows and chunks of all layers to at most `positions` for a while, in the model's config.
+
+        A check of the masks then needs a few tokens instead of thousands.
+        """
+        lengths = {name: getattr(self.config, name, None) for name in REACH_SETTINGS}
+        try:
+            self._set_reach({name: min(length, positions) for name, length in lengths.items() if length})
+            yield
+        finally:
+            self._set_reach({name: length for name, length in lengths.items() if length})
+
+    def _set_reach(self, lengths: Mapping[str, int]) -> None:
+        for name, length in lengths.items():
+            setattr(self.config, name, length)
+        self.reaches = layer_reaches(self.config)
 
     @contextmanager
     def between_forwards(self) -> Iterator[None]:

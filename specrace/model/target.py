@@ -19,7 +19,7 @@ from specrace.model.draft_model import DraftModel
 from specrace.model.limits import eos_ids
 from specrace.model.machine.device_map import device_names
 from specrace.model.machine.memory import peak_memory, reset_peak_memory
-from specrace.model.machine.roofline import Roofline, copy_bandwidth, token_bytes, weight_bytes
+from specrace.model.machine.roofline import Roofline, copy_bandwidth, weight_bytes
 from specrace.model.sampling import Sampler
 from specrace.model.scorer import INT8, Scorer
 
@@ -127,9 +127,9 @@ class Target(Scorer):
 
         With several devices the first one is measured: a step visits them in turn, so bandwidths do not add up.
         """
-        kv = token_bytes(self.config, self.dtype.itemsize)
         weights = weight_bytes(self.model) // (self.dtype.itemsize if self.int8 else 1)
-        return Roofline(weights, kv, copy_bandwidth(self.device))
+        # Read from a store, because layers may differ in their heads or share keys, which configs say in many ways.
+        return Roofline(weights, self.prefill([0, 0]).store.token_bytes, copy_bandwidth(self.device))
 
     def measure_bandwidth(self) -> None:
         """Measure the bandwidth of a CPU again, because other work may share it; a GPU's does not change."""

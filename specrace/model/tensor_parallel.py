@@ -15,9 +15,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from datetime import timedelta
-from functools import cached_property
 from typing import Any
 from weakref import finalize
 
@@ -30,7 +28,6 @@ from specrace.core.errors import InputError
 from specrace.core.tree import TokenTree
 from specrace.model.forward.kv import KVStore
 from specrace.model.machine.device_map import count_accelerators, one_device
-from specrace.model.machine.roofline import Roofline
 from specrace.model.scorer import DTYPES
 from specrace.model.target import Target
 
@@ -241,13 +238,6 @@ class LeadingTarget(Target):
         """Logits [N, V] by a plain forward of all processes, without a store."""
         with self.followers.joining("plain_logits", list(tokens)):
             return super().plain_logits(tokens)
-
-    @cached_property
-    def roofline(self) -> Roofline:
-        """The shortest time of a step for this process's weights and heads; other processes work at the same time."""
-        with torch.inference_mode():
-            columns = [block[..., 0, :] for block in self.prefill([0, 0]).store.blocks]
-        return replace(super().roofline, token_bytes=sum(column.numel() * column.element_size() for column in columns))
 
     def describe(self) -> dict[str, Any]:
         """The facts of `Target.describe`; the device names all processes and says that the model is split over them."""

@@ -18,10 +18,11 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 
 class KVStore:
-    """Keys and values of one lane: `blocks` of layers, each [l, 2, 1, H, T, D]; the first `length` of T are committed.
+    """Keys and values of one lane: `blocks` of layers, [l, 2, 1, H, T, D]; the first `length` of T are committed.
 
-    The storage is allocated at the first write, in the shape of its keys, which every layer must share. `devices` are
-    the devices of the layers in order; if empty, all layers are on the device of the first write.
+    The storage is allocated at the first write, in the shape of its keys: one block for each run of layers on one
+    device. A layer whose keys or values have another shape gets two blocks of its own, [1, 1, 1, H, T, D]. `devices`
+    are the devices of the layers in order; if empty, all layers are on the device of the first write.
     """
 
     def __init__(self, num_layers: int, capacity: int, devices: Sequence[torch.device] = ()) -> None:
@@ -30,7 +31,9 @@ class KVStore:
         self.devices = tuple(devices)
         self.length = 0
         self._blocks: list[Tensor] = []
-        self._layers: list[tuple[Tensor, Tensor]] = []
+        # Where each layer's keys and values are.
+        self._places: list[tuple[_Place, _Place] | None] = []
+        self._layers: list[tuple[Tensor, Tensor] | None] = []
         self._slots: Tensor | None = None
         self._placed_slots: dict[torch.device, Tensor] = {}
         self._end = 0
@@ -45,18 +48,35 @@ class KVStore:
 
     @property
     def blocks(self) -> list[Tensor]:
-        """The storage: one block for each run of layers on one device; empty before the first write."""
+        """The storage; empty before the first write."""
         return self._blocks
 
     @blocks.setter
     def blocks(self, blocks: list[Tensor]) -> None:
-        self._blocks = blocks
-        self._layers = [(layer[0], layer[1]) for block in blocks for layer in block]
+        """Use blocks that hold keys and values of all layers in order."""
+        self._use(
+            blocks,
+            [
+                (_Place(number, row, 0), _Place(number, row, 1))
+                for number, block in enumerate(blocks)
+                for row in range(len(block))
+            ],
+        )
+
+    def _use(self, blocks: list[Tensor], places: list[tuple[_Place, _Place] | None]) -> None:
+        self._blocks, self._places = blocks, places
+        self._layers = [place and (place[0].view(blocks), place[1].view(blocks)) for place in places]
 
     @property
     def data(self) -> Tensor | None:
         """The storage of all layers, [L, 2, 1, H, T, D]; None before the first write or if there are several blocks."""
         return self._blocks[0] if len(self._blocks) == 1 else None
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of one token's keys and values in all layers that have been written to."""
+        parts = [part[:, :, 0] for stored in self._layers if stored is not None for part in stored]
+        return sum(part.numel() * part.element_size() for part in parts)
 
     def set_slots(self, slots: Tensor | None, end: int = 0) -> None:
         """Let the next writes go to the columns `slots` [N] and read back the first `end` columns; None: append."""
@@ -65,35 +85,59 @@ class KVStore:
         self._placed_slots = {} if slots is None else {device: slots.to(device) for device in set(self.devices)}
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Write keys and values [1, H, N, D] to the set slots, or after the committed part.
+        """Write keys and values, each [1, H, N, D], to the set slots, or after the committed part.
 
-        Returns the keys and values up to and including them, [1, H, end, D]. Raises ValueError if the layer's shape or
-        device differs from the storage's, and if the cache is full.
+        Returns the keys and values up to and including them, [1, H, end, D]. Raises ValueError if the cache is full, if
+        the layer wrote another shape before, or if its device is not that of the storage.
         """
-        if not self._blocks:
-            self._allocate(keys)
-        layer_keys, layer_values = self._layers[layer]
-        shape = keys.shape
-        if values.shape != shape or shape[1::2] != layer_keys.shape[1::2] or keys.device != layer_keys.device:
-            raise ValueError("keys and values must have one shape in all layers, and be on the device of their layer")
+        if not self._layers:
+            self._allocate(keys, values)
+        stored = self._layers[layer]
+        if stored is None or not _fits(stored[0], keys) or not _fits(stored[1], values):
+            stored = self._allocate_layer(layer, keys, values)
+        layer_keys, layer_values = stored
+        if keys.device != layer_keys.device:
+            raise ValueError("keys and values must be on the device of their layer")
         if self._slots is not None:
             slots = self._placed_slots.get(keys.device, self._slots)
             layer_keys.index_copy_(2, slots, keys)
             layer_values.index_copy_(2, slots, values)
             return layer_keys[:, :, : self._end], layer_values[:, :, : self._end]
-        end = self.length + shape[2]
-        self.check_room(shape[2])
+        count = keys.shape[2]
+        end = self.length + count
+        self.check_room(count)
         layer_keys[:, :, self.length : end] = keys
         layer_values[:, :, self.length : end] = values
         return layer_keys[:, :, :end], layer_values[:, :, :end]
 
-    def _allocate(self, keys: Tensor) -> None:
-        """Allocate the storage for keys and values like `keys`, [1, H, N, D]."""
+    def _allocate(self, keys: Tensor, values: Tensor) -> None:
+        """Allocate the storage for keys and values like these, [1, H, N, D]; none yet if they differ in shape."""
+        if keys.shape != values.shape:
+            self._use([], [None] * self.num_layers)
+            return
         shape = (2, 1, keys.shape[1], self.capacity, keys.shape[3])
         devices = self.devices or (keys.device,) * self.num_layers
         self.blocks = [
             torch.zeros((len(list(run)), *shape), dtype=keys.dtype, device=device) for device, run in groupby(devices)
         ]
+
+    def _allocate_layer(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Give a layer blocks in the shapes of its own keys and values, [1, H, N, D]; returns its storage.
+
+        Raises ValueError if anything is committed already, because the layer's other tokens would be lost.
+        """
+        if self.length:
+            raise ValueError("a layer's keys and values must keep their shape")
+        blocks, places = list(self._blocks), list(self._places)
+        places[layer] = _Place(len(blocks), 0, 0), _Place(len(blocks) + 1, 0, 0)
+        blocks += [
+            torch.zeros((1, 1, 1, part.shape[1], self.capacity, part.shape[3]), dtype=part.dtype, device=part.device)
+            for part in (keys, values)
+        ]
+        self._use(blocks, places)
+        stored = self._layers[layer]
+        assert stored is not None
+        return stored
 
     def check_room(self, count: int) -> None:
         """Raises ValueError unless `count` more tokens fit."""
@@ -141,9 +185,28 @@ class KVStore:
         """Replace the content by what `source` has committed; the storage keeps its address."""
         self.length = source.length
         if source.blocks and not self._blocks:
-            self._allocate(source.blocks[0][0, 0])
+            blocks = [block.new_zeros((*block.shape[:4], self.capacity, block.shape[5])) for block in source.blocks]
+            self._use(blocks, source._places)
         for block, source_block in zip(self._blocks, source.blocks, strict=False):
             block[..., : self.length, :] = source_block[..., : self.length, :]
+
+
+def _fits(storage: Tensor, tokens: Tensor) -> bool:
+    """Whether the storage is for tokens of this shape, both [1, H, N, D] with any N."""
+    return storage.shape[1::2] == tokens.shape[1::2]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where one layer's keys, or its values, are in a store's blocks."""
+
+    block: int
+    row: int
+    part: int
+
+    def view(self, blocks: Sequence[Tensor]) -> Tensor:
+        """The storage at this place, [1, H, T, D]."""
+        return blocks[self.block][self.row, self.part]
 
 
 @dataclass(frozen=True)

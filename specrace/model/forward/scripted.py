@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from specrace.model.forward.kv import KVStore
 from specrace.model.forward.products import MakeLinear, PackedProduct, PlainProduct, WidenedProduct, plain_product
+from specrace.model.forward.reach import ALL_LAYERS, EVERYTHING, Reach, layer_reaches
 from specrace.model.forward.tree_inputs import TreeTensors, run_tree
 
 # How many rows the trace for several rows is recorded with.
@@ -32,13 +33,13 @@ _FIRST_POSITIONS = 1024
 
 
 def script_forward(
-    model: Any, store: KVStore, dtype: torch.dtype, *, fused: bool, packed: bool
+    model: Any, store: KVStore, dtype: torch.dtype, reaches: Mapping[str, Reach], *, fused: bool, packed: bool
 ) -> FusedForward | TracedForward:
     """The forward of one of the four kinds. Raises whatever making it raises; see the classes."""
     kind = f"{'fused ' if fused else ''}TorchScript{', packed weights' if packed else ''}"
     if fused:
         return FusedForward(model, PackedProduct if packed else plain_product(dtype), kind)
-    return TracedForward(model, store, dtype, kind, packed=packed)
+    return TracedForward(model, store, dtype, reaches, kind, packed=packed)
 
 
 class TracedForward:
@@ -54,8 +55,19 @@ class TracedForward:
     own_threads = False
     keeps_float32 = False
 
-    def __init__(self, model: nn.Module, store: KVStore, dtype: torch.dtype, name: str, *, packed: bool) -> None:
-        self.name, self._dtype = name, dtype
+    def __init__(
+        self,
+        model: nn.Module,
+        store: KVStore,
+        dtype: torch.dtype,
+        reaches: Mapping[str, Reach],
+        name: str,
+        *,
+        packed: bool,
+    ) -> None:
+        self.name, self._dtype, self._reaches = name, dtype, reaches
+        if store.data is None:
+            raise ValueError("its layers' keys and values differ in shape")
         traced = copy_modules(model)
         self._layers = pack_linears(traced) if packed else []
         self._weights = [layer.weight for layer in self._layers]
@@ -80,9 +92,9 @@ class TracedForward:
             for layer, weight in zip(self._layers, weights, strict=True):
                 layer.weight = weight
             tree = TreeTensors(base, ids, depths, masked, self._dtype)
-            return run_tree(model, KVStore.over(data), tree, data.shape[4])
+            return run_tree(model, KVStore.over(data), tree, data.shape[4], self._reaches)
 
-        assert store.data is not None, "a store that was written to"
+        assert store.data is not None, "checked by the constructor"
         rows = len(tokens)
         base, ids, depths = torch.tensor([store.length]), torch.tensor([list(tokens)]), torch.arange(rows)[None]
         masked = torch.ones(rows, rows, dtype=torch.int64).triu(1)
@@ -186,7 +198,7 @@ def check_family(model: Any) -> None:
     config = model.config
     is_supported = (
         type(model).__name__ in FAMILIES
-        and set(getattr(config, "layer_types", None) or ()) <= {"full_attention"}
+        and layer_reaches(config) == {ALL_LAYERS: EVERYTHING}
         and config.hidden_act == "silu"
         and (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default") in ROTATIONS
     )

@@ -6,6 +6,7 @@ once (a CUDA graph) and replayed after any prefix, for any tree that fits into t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from specrace.core.tree import TokenTree
 from specrace.model.forward.kv import KVStore
+from specrace.model.forward.reach import ALL_LAYERS, EVERYTHING, Reach
 
 
 @dataclass(frozen=True)
@@ -39,17 +41,29 @@ class TreeTensors:
         """The cache columns of the rows, int64 [N]: they follow the committed columns."""
         return torch.arange(self.ids.shape[1], device=self.ids.device) + self.base
 
-    def mask(self, end: int, slots: Tensor) -> Tensor:
-        """The additive mask over the cache's first `end` columns, [1, 1, N, end].
+    def mask(self, end: int, slots: Tensor, reach: Reach = EVERYTHING) -> Tensor:
+        """The additive mask over the cache's first `end` columns, [1, 1, N, end], for layers with this reach.
 
         It has the model's dtype, because eager attention would add a bool mask to its scores as 0 and 1.
         """
         lowest = torch.finfo(self.dtype).min
         columns = torch.arange(end, device=slots.device)
-        visible = torch.where(columns < self.base, 0.0, lowest).to(self.dtype)
-        mask = visible.expand(self.masked.shape[0], -1).contiguous()
-        mask.index_copy_(1, slots, self.masked.to(self.dtype) * lowest)
+        hidden, masked = columns >= self.base, self.masked
+        if reach.is_limited:
+            # A committed column's number is its position; a node's position is base + depth.
+            rows = self.positions().view(-1, 1)
+            hidden = hidden | reach.hides(rows, columns)
+            masked = masked.bool() | reach.hides(rows, rows.view(1, -1))
+        mask = torch.where(hidden, lowest, 0.0).to(self.dtype)
+        mask = mask.expand(self.masked.shape[0], -1).contiguous()
+        mask.index_copy_(1, slots, masked.to(self.dtype) * lowest)
         return mask[None, None]
+
+    def masks(self, end: int, slots: Tensor, reaches: Mapping[str, Reach]) -> Tensor | dict[str, Tensor]:
+        """The mask of all layers, or those of each kind of layer (`layer_reaches`), as the model's forward takes it."""
+        if ALL_LAYERS in reaches:
+            return self.mask(end, slots, reaches[ALL_LAYERS])
+        return {kind: self.mask(end, slots, reach) for kind, reach in reaches.items()}
 
 
 class TreeInputs:
@@ -95,15 +109,18 @@ class TreeInputs:
             self._device.copy_(self._host, non_blocking=True)
 
 
-def run_tree(model: Any, store: KVStore, tree: TreeTensors, end: int) -> Tensor:
-    """Logits [N, V] of a tree that sees the first `end` columns of `store`; uses tensor operations only."""
+def run_tree(model: Any, store: KVStore, tree: TreeTensors, end: int, reaches: Mapping[str, Reach]) -> Tensor:
+    """Logits [N, V] of a tree that sees the first `end` columns of `store`, as far as its layers' `reaches` go.
+
+    Uses tensor operations only.
+    """
     slots = tree.slots()
     store.set_slots(slots, end)
     try:
         output = model(
             input_ids=tree.ids,
             position_ids=tree.positions(),
-            attention_mask=tree.mask(end, slots),
+            attention_mask=tree.masks(end, slots, reaches),
             past_key_values=store.cache,
             use_cache=True,
         )

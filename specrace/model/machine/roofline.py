@@ -69,13 +69,6 @@ def _local_bytes(parameter: Any) -> int:
     return int(local.numel() * local.element_size())
 
 
-def token_bytes(config: Any, itemsize: int) -> int:
-    """Bytes of the keys and values of one token in all layers."""
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return int(2 * config.num_hidden_layers * heads * size * itemsize)
-
-
 def copy_bandwidth(device: torch.device) -> float:
     """Bytes per second that a large copy on the device reads and writes: the median of several copies.
 

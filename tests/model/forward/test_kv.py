@@ -135,11 +135,11 @@ def test_keep_moves_the_path_behind_the_committed_tokens(path: tuple[int, ...]) 
 
 def test_layers_of_another_shape_are_refused() -> None:
     store = _numbered_store()
-    with pytest.raises(ValueError, match="one shape"):
+    with pytest.raises(ValueError, match="keep their shape"):
         store.write(1, torch.zeros(1, 2, 1, 5), torch.zeros(1, 2, 1, 5))
-    with pytest.raises(ValueError, match="one shape"):
+    with pytest.raises(ValueError, match="keep their shape"):
         store.write(1, torch.zeros(1, 3, 1, 5), torch.zeros(1, 3, 1, 4))
-    with pytest.raises(ValueError, match="one shape"):
+    with pytest.raises(ValueError, match="keep their shape"):
         store.write(1, torch.zeros(1, 3, 1, 7), torch.zeros(1, 3, 1, 7))
 
 

@@ -1,0 +1,58 @@
+"""What each kind of a model's layers may see of a tree: everything before a row, a window, or a chunk, by position.
+
+Windows and chunks are counted in positions. A node's position is base + depth, so siblings see equally far, and a tree
+sees exactly what its paths would see as plain text. The cache keeps every column; only the masks differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
+
+# The names under which a config gives the length of windows and of chunks.
+REACH_SETTINGS = ("sliding_window", "attention_chunk_size")
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far back a row sees: `window` positions, itself included, or from its chunk's start on; 0: no limit."""
+
+    window: int = 0
+    chunk: int = 0
+
+    def hides(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """Where a row is too far from a column, bool; `rows` and `columns` are positions that broadcast."""
+        if self.window:
+            return columns <= rows - self.window
+        return rows.div(self.chunk, rounding_mode="floor") != columns.div(self.chunk, rounding_mode="floor")
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is anything that a row does not see although it comes before."""
+        return bool(self.window or self.chunk)
+
+
+EVERYTHING = Reach()
+# The name under which one reach serves all layers.
+ALL_LAYERS = ""
+
+
+def layer_reaches(config: Any) -> Mapping[str, Reach]:
+    """The reach of each kind of layer of a text model, by the names that its forward takes masks under.
+
+    Under ALL_LAYERS if all kinds see equally far; the model's forward then takes one mask. The rules are those by
+    which transformers makes its own masks (`masking_utils.create_masks_for_generate`, 5.23).
+    """
+    window, chunk = (int(getattr(config, name, None) or 0) for name in REACH_SETTINGS)
+    kinds = set(getattr(config, "layer_types", None) or ())
+    if not kinds & {SLIDING, CHUNKED}:
+        if kinds:
+            return {ALL_LAYERS: EVERYTHING}
+        return {ALL_LAYERS: Reach(window=window) if window else Reach(chunk=chunk)}
+    reaches = {FULL: EVERYTHING, SLIDING: Reach(window=window), CHUNKED: Reach(chunk=chunk)}
+    return {kind: reaches.get(kind, EVERYTHING) for kind in sorted(kinds)}

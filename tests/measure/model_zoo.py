@@ -1,0 +1,218 @@
+"""Which decoder-only models of the installed transformers race: `python -m tests.measure.model_zoo [--only KIND ...]`.
+
+For each kind, a tiny model with random weights is saved, loaded as a user's model would be, and raced in float32 with
+the default lanes. Each lane's text is compared with what plain `generate` writes, over `--tokens` tokens that run past
+the model's window, on `--prompts` prompts at temperature 0 and 0.8. At 0.8 `generate` gets this project's noise.
+
+`--docs FILE` writes docs/models.md from the results. The command ends with 1 if any text differs from generate's or
+if anything but an InputError is raised.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+import transformers
+from transformers import LogitsProcessor, LogitsProcessorList
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from specrace.core.errors import InputError
+from specrace.core.sampling_params import SamplingParams
+from specrace.engine.generate import generate
+from specrace.engine.spec import DEFAULT_LANES
+from specrace.model.loading import load_target
+from specrace.model.sampling import Sampler
+from specrace.model.target import Target
+from tests.measure.tiny_configs import VOCABULARY, tiny_config
+from tests.models import byte_tokenizer
+
+PROMPT_TOKENS = 40
+TEMPERATURES = (0.0, 0.8)
+# More than any default lane drafts in a step.
+MAX_DRAFT = 64
+TREES, CHAINS, REFUSED, SHORT, DIFFERS, RAISED, NOT_MADE = (
+    "trees", "chains", "refused", "short", "differs", "raised", "not made"
+)  # fmt: skip
+FAULTS = (SHORT, DIFFERS, RAISED)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What became of one kind: `outcome`, and `reason` where it does not race; `layers` lists its kinds of layers."""
+
+    kind: str
+    model: str
+    outcome: str
+    reason: str = ""
+    layers: tuple[str, ...] = ()
+    context: int = 0
+    window: int = 0
+    forward: str = ""
+    seconds: float = 0.0
+
+
+class Noise(LogitsProcessor):
+    """Makes greedy decoding by transformers draw the tokens that a lane draws."""
+
+    def __init__(self, params: SamplingParams) -> None:
+        self.sampler = Sampler(params)
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        return self.sampler.perturbed(scores, [input_ids.shape[1]])
+
+
+# Decoders whose configs say, as those of encoders do, that they are none.
+UNMARKED = ("gpt_neox", "gpt_neox_japanese")
+
+
+def decoder_kinds() -> Iterator[tuple[str, type[Any]]]:
+    """Each decoder-only kind's name and class; a name that only stands for another kind is left out.
+
+    Left out are encoders that can be used as decoders, encoders with a decoder, and models that also read images or
+    sound, whose text part is a kind of its own.
+    """
+    for kind, name in sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.items()):
+        is_part = f"{kind}_text" in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or name.endswith("ForConditionalGeneration")
+        if is_part or kind not in CONFIG_MAPPING or not hasattr(transformers, name):
+            continue
+        config = CONFIG_MAPPING[kind]
+        if config.model_type != kind:
+            continue
+        # Models that read images or sound too, and whose text part is no kind of its own.
+        is_composite = bool(getattr(config, "sub_configs", None)) and kind != "dbrx"
+        if kind in UNMARKED or not (is_composite or _is_encoder(kind)):
+            yield kind, getattr(transformers, name)
+
+
+def _is_encoder(kind: str) -> bool:
+    """Whether the default model of this kind reads its whole input at once."""
+    try:
+        config = CONFIG_MAPPING[kind]()
+    except Exception:
+        return False
+    # Configs of such models carry `is_decoder`, which is off unless the model is used as a decoder.
+    return bool(getattr(config, "is_encoder_decoder", False)) or getattr(config, "is_decoder", True) is False
+
+
+def prompts(count: int) -> list[tuple[int, ...]]:
+    """Random prompts whose phrases repeat, so that drafters find something to copy."""
+    rng = random.Random(0)
+    texts = []
+    for _ in range(count):
+        phrases = [[rng.randrange(3, VOCABULARY - 60) for _ in range(rng.randint(2, 6))] for _ in range(4)]
+        tokens: list[int] = []
+        while len(tokens) < PROMPT_TOKENS:
+            tokens += rng.choice(phrases)
+        texts.append(tuple(tokens[:PROMPT_TOKENS]))
+    return texts
+
+
+def plain_text(model: Any, prompt: Sequence[int], params: SamplingParams, count: int) -> list[int]:
+    """The `count` tokens that transformers' own `generate` writes after `prompt`."""
+    ids = torch.tensor([prompt])
+    processors = LogitsProcessorList([Noise(params)])
+    written = model.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=count,
+        min_new_tokens=count,
+        do_sample=False,
+        logits_processor=processors,
+        eos_token_id=-1,
+        pad_token_id=0,
+    )
+    return list(written[0, len(prompt) :].tolist())
+
+
+def race_difference(target: Target, lanes: Sequence[str], num_prompts: int, count: int) -> str:
+    """ "", or the first difference between a lane's text and generate's, in words."""
+    for temperature in TEMPERATURES:
+        params = SamplingParams(temperature, seed=7)
+        for number, prompt in enumerate(prompts(num_prompts)):
+            expected = plain_text(target.model, prompt, params, count)
+            for lane in lanes:
+                steps = generate(target, lane, prompt, max_new_tokens=count, temperature=temperature, seed=7)
+                tokens = [token for step in steps for token in step.emitted]
+                if tokens != expected:
+                    pairs = zip(tokens, expected, strict=True)
+                    same = next(index for index, (token, plain) in enumerate(pairs) if token != plain)
+                    return f"{lane}, prompt {number}, temperature {temperature}: token {same} of {count}"
+    return ""
+
+
+def examine(kind: str, model_class: type[Any], num_prompts: int, count: int) -> Row:
+    """Make a tiny model of this kind, load it and race it."""
+    began = perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            config = tiny_config(kind)
+            torch.manual_seed(0)
+            model = model_class(config).eval()
+            model.save_pretrained(folder)
+            byte_tokenizer().save_pretrained(folder)
+        except Exception as error:
+            return Row(kind, model_class.__name__, NOT_MADE, _first_line(error))
+        text = config.get_text_config()
+        layers = tuple(dict.fromkeys(getattr(text, "layer_types", None) or ()))
+        about: dict[str, Any] = {"kind": kind, "model": model_class.__name__, "layers": layers}
+        try:
+            target = load_target(folder, dtype="float32", adapter="none")
+            target.eos_ids = frozenset()
+            about |= {"context": target.max_context, "forward": target.forward_kind}
+            if target.max_context < PROMPT_TOKENS + count + MAX_DRAFT:
+                return Row(**about, outcome=SHORT, reason="the context ends at the window")
+            difference = race_difference(target, DEFAULT_LANES, num_prompts, count)
+        except InputError as error:
+            return Row(**about, outcome=REFUSED, reason=str(error).replace(folder, "FOLDER"))
+        except Exception as error:
+            traceback.print_exc()
+            return Row(**about, outcome=RAISED, reason=_first_line(error))
+    outcome = DIFFERS if difference else TREES
+    return Row(**about, outcome=outcome, reason=difference, seconds=perf_counter() - began)
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0][:160]}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", default=[], metavar="KIND")
+    parser.add_argument("--prompts", type=int, default=10)
+    parser.add_argument("--tokens", type=int, default=200)
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    transformers.logging.set_verbosity_error()
+    rows = []
+    for kind, model_class in decoder_kinds():
+        if arguments.only and kind not in arguments.only:
+            continue
+        row = examine(kind, model_class, arguments.prompts, arguments.tokens)
+        rows.append(row)
+        print(f"{row.kind:24} {row.outcome:9} {row.context:6} {row.forward[:34]:34} {row.reason}", flush=True)
+        if arguments.json:
+            arguments.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
+    counts = Counter(row.outcome for row in rows)
+    print(", ".join(f"{count} {outcome}" for outcome, count in counts.most_common()))
+    return int(any(row.outcome in FAULTS for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
