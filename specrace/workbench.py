@@ -101,7 +101,7 @@ class Workbench:
     @classmethod
     def open(
         cls,
-        model: str | Path | ModelChoice = BUNDLED_MODEL,
+        model: str | Path | ModelSource | ModelChoice = BUNDLED_MODEL,
         *,
         documents: Sequence[Path] = (CORPUS,),
         index: Path | None = None,

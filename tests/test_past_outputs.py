@@ -117,7 +117,7 @@ def test_generate_drafts_from_past_outputs(method: str) -> None:
 def test_the_flag_keep_outputs_makes_the_page_keep_answers() -> None:
     assert not app.parse([]).keep_outputs
     config = app.check(app.parse(["--keep-outputs", "--model", "tiny"]))
-    assert config.draft_model is None and loader(config)(str).keep_outputs
+    assert config.model.draft is None and loader(config)(str).keep_outputs
 
 
 def test_the_indexes_used_longest_ago_are_dropped() -> None:

@@ -12,8 +12,8 @@ from specrace.cli.shared.arguments import (
     add_model_arguments,
     add_setting,
     add_transcripts_argument,
-    open_workbench,
 )
+from specrace.cli.shared.opening import open_workbench
 from specrace.cli.shared.questions import AUTO, FORMS, auto_count, draw_questions, read_questions, report_cuts
 from specrace.cli.shared.terminal import clean, console, print_json
 from specrace.core.bundled import OPEN_QUESTIONS, QUESTIONS

@@ -29,7 +29,8 @@ from specrace.core.errors import InputError, shorten
 from specrace.core.settings import SETTINGS
 from specrace.lab.advice.exports.specrace import read_settings
 from specrace.lab.advice.forecast import is_twin
-from specrace.model.weights.names import NAMES, PREFERRED, must_fetch, resolve
+from specrace.model.weights.names import PREFERRED
+from specrace.model.weights.source import ModelChoice, ModelSource, find_source, named_source
 from specrace.retrieval.documents import read_documents
 from specrace.retrieval.store import StoredIndex
 from specrace.ui.config import DTYPES, ServerConfig
@@ -57,10 +58,10 @@ LIMITS = {
 }
 
 
-class ChosenModel(NamedTuple):
+class StartingModel(NamedTuple):
     """The model that the page starts with, whether it is a default, and the one to fetch in the background, if any."""
 
-    name: str
+    source: ModelSource
     is_default: bool = False
     to_fetch: str | None = None
 
@@ -227,7 +228,8 @@ def check(options: argparse.Namespace) -> ServerConfig:
         return _check_race(options)
     if options.mcp:
         raise InputError("--mcp offers nothing with --replay, which loads no model; leave out one of the two.")
-    return _config(options, ChosenModel(options.model or str(BUNDLED_MODEL)), options.draft_model, options.models)
+    # A recording is played without a model.
+    return _config(options, StartingModel(find_source(BUNDLED_MODEL)))
 
 
 def _check_race(options: argparse.Namespace) -> ServerConfig:
@@ -235,35 +237,31 @@ def _check_race(options: argparse.Namespace) -> ServerConfig:
     settings = None if options.settings is None else read_settings(options.settings)
     if settings is not None and is_twin(settings["method"]):
         raise InputError(f"The page has no lane {settings['method']}; race it on the command line.")
-    model = choose_model(options)
-    draft_model = None if options.draft_model is None else find_or_fetch(options.draft_model, options)
-    models = () if zero_gpu.is_enabled() else options.models
-    models = None if models is None else [find_model(name) for name in models]
+    model = choose_starting_model(options)
+    draft = None if options.draft_model is None else find_or_allow(options.draft_model, options)
+    names = () if zero_gpu.is_enabled() else options.models
+    models = None if names is None else [str(find_present(name).location) for name in names]
     if options.index is None:
         check_corpus(options.corpus)
     else:
         # Raises InputError for a folder that is no index.
         StoredIndex(options.index)
-    return _config(options, model, draft_model, models, settings)
+    return _config(options, model, draft, models, settings)
 
 
 def _config(
     options: argparse.Namespace,
-    model: ChosenModel,
-    draft_model: str | None,
-    models: Sequence[str] | None,
+    model: StartingModel,
+    draft: ModelSource | None = None,
+    models: Sequence[str] | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> ServerConfig:
     """The checked arguments, with the models that were chosen and the content of the settings file."""
     return ServerConfig(
-        model=model.name,
+        model=ModelChoice(model.source, options.device, options.dtype, draft, options.adapter, lean=True),
         is_default_model=model.is_default,
         model_to_fetch=model.to_fetch,
         models=models,
-        draft_model=draft_model,
-        adapter=options.adapter,
-        device=options.device,
-        dtype=options.dtype,
         threads=options.threads,
         no_fetch=options.no_fetch,
         offline=os.environ.get("HF_HUB_OFFLINE", ""),
@@ -331,7 +329,7 @@ def check_networks(flag: str, names: Sequence[str]) -> None:
             raise InputError(f"{flag} has {name!r}; give addresses or networks, such as 10.0.0.0/8.") from None
 
 
-def choose_model(options: argparse.Namespace) -> ChosenModel:
+def choose_starting_model(options: argparse.Namespace) -> StartingModel:
     """The model of --model; without it the preferred model if it is on this machine, else the bundled one.
 
     In the latter case the preferred model is fetched in the background. With --draft-model the bundled model is chosen,
@@ -339,46 +337,46 @@ def choose_model(options: argparse.Namespace) -> ChosenModel:
     InputError for a model that cannot be used, and for an adapter whose model is not named.
     """
     if options.model is not None:
-        return ChosenModel(find_or_fetch(options.model, options))
+        return StartingModel(find_or_allow(options.model, options))
     may_fetch = options.draft_model is None and not options.no_fetch
-    if zero_gpu.is_enabled() and may_fetch and must_fetch(PREFERRED):
-        return ChosenModel(PREFERRED, is_default=True)
+    # Not `find_source`, which would prefer a folder of that name in the current folder.
+    preferred = named_source(PREFERRED)
+    if zero_gpu.is_enabled() and may_fetch and preferred.is_missing:
+        return StartingModel(preferred, is_default=True)
     if options.adapter not in ("auto", "none"):
         raise InputError(f"--adapter {options.adapter} was made for one model; name it with --model.")
-    # Not `resolve`, which would prefer a folder of that name in the current folder.
-    preferred = NAMES[PREFERRED].find() if options.draft_model is None else None
-    if preferred is not None:
-        return ChosenModel(find_model(str(preferred)), is_default=True)
+    if options.draft_model is None and not preferred.is_missing:
+        return StartingModel(check_files(preferred), is_default=True)
     fetches = may_fetch and options.models is None and not zero_gpu.is_enabled()
-    return ChosenModel(find_model(str(BUNDLED_MODEL)), is_default=True, to_fetch=PREFERRED if fetches else None)
+    bundled = check_files(find_source(BUNDLED_MODEL))
+    return StartingModel(bundled, is_default=True, to_fetch=PREFERRED if fetches else None)
 
 
-def find_or_fetch(name: str, options: argparse.Namespace) -> str:
-    """A model's folder or hub id; its short name if it must be fetched, which --no-fetch forbids. Raises InputError."""
-    if not must_fetch(name):
-        return find_model(name)
+def find_or_allow(name: str, options: argparse.Namespace) -> ModelSource:
+    """Look up a model; one that must be fetched is allowed unless --no-fetch is given. Raises InputError."""
+    source = find_source(name)
+    if not source.is_missing:
+        return check_files(source)
     if options.no_fetch:
         raise InputError(
             f"{name} is not on this machine; leave out --no-fetch, or run: python -m specrace models get {name}."
         )
-    return name
+    return source
 
 
-def find_model(name: str) -> str:
-    """A model's folder or hub id, by its short name, folder or hub id. Raises InputError."""
-    if must_fetch(name):
+def find_present(name: str) -> ModelSource:
+    """Look up a model by short name, folder or hub id. Raises InputError if it must be fetched first."""
+    source = find_source(name)
+    if source.is_missing:
         raise InputError(f"{name} is not on this machine; run: python -m specrace models get {name}.")
-    model = str(resolve(name))
-    check_model(model)
-    return model
+    return check_files(source)
 
 
-def check_model(name: str) -> None:
-    """Raise InputError for a path without a model. A hub id is checked only when its model is loaded."""
-    path = Path(name)
-    looks_like_path = path.is_absolute() or name.startswith(".") or name.count("/") > 1
-    if (path.exists() or looks_like_path) and not (path / "config.json").is_file():
-        raise InputError(f"There is no model at {name}; give a folder with config.json, or a hub id.")
+def check_files(source: ModelSource) -> ModelSource:
+    """Return the source. Raises InputError for a path without a model; a hub id is checked when its model is loaded."""
+    if source.is_folder and not (Path(source.location) / "config.json").is_file():
+        raise InputError(f"There is no model at {source.location}; give a folder with config.json, or a hub id.")
+    return source
 
 
 def check_corpus(folder: Path) -> None:

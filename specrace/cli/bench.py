@@ -20,7 +20,8 @@ from typing import Any
 from rich.progress import Progress
 
 import specrace
-from specrace.cli.shared.arguments import add_race_arguments, add_transcripts_argument, open_workbench, race_spec
+from specrace.cli.shared.arguments import add_race_arguments, add_transcripts_argument, race_spec
+from specrace.cli.shared.opening import open_workbench
 from specrace.cli.shared.questions import AUTO, FORMS, auto_count, draw_questions, read_prompts, report_cuts
 from specrace.cli.shared.tables import csv_rows, markdown, show
 from specrace.cli.shared.terminal import clean, console, print_json, quiet_model_library

@@ -8,9 +8,9 @@ from typing import Any
 
 from rich.table import Table
 
-from specrace.cli.shared.arguments import add_json_argument, add_model_arguments, fetch_if_missing
+from specrace.cli.shared.arguments import add_json_argument, add_model_arguments
+from specrace.cli.shared.opening import read_model_choice
 from specrace.cli.shared.terminal import clean, console, print_json, quiet_model_library
-from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.cost_curve import CostCurve, pad_rows
 from specrace.core.errors import InputError
 from specrace.core.files import as_input_error, check_destination
@@ -29,6 +29,8 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--refresh", action="store_true", help="measure again even if the curve is cached")
     parser.add_argument("--out", type=Path, metavar="FILE.json", help="also write the curve to this file, for score")
     add_json_argument(parser)
+    # Nothing is raced, so no lane needs a draft model.
+    parser.set_defaults(draft_model=None)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -42,10 +44,7 @@ def run(options: argparse.Namespace) -> int:
     quiet_model_library()
     from specrace.model.loading import load_target
 
-    model = fetch_if_missing(options.model, quiet=options.json) or BUNDLED_MODEL
-    target = load_target(
-        model, device=options.device, dtype=options.dtype, followers=options.followers, adapter=options.adapter
-    )
+    target = load_target(read_model_choice(options), followers=options.followers)
 
     def show_progress(message: str) -> None:
         notes.print(f"{message} ...", style="dim")

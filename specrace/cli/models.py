@@ -8,9 +8,10 @@ from typing import Any
 
 from rich.table import Table
 
-from specrace.cli.shared.arguments import fetch_model
+from specrace.cli.shared.opening import fetch_model
 from specrace.cli.shared.terminal import console, print_json
 from specrace.model.weights.names import NAMES, NamedModel
+from specrace.model.weights.source import named_source
 
 BYTES_PER_PARAMETER = {"float32": 4, "bfloat16": 2}
 
@@ -28,11 +29,11 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """List the models, or fetch one."""
     if options.action == "get":
-        model = fetch_model(options.name, quiet=options.json)
+        location = fetch_model(named_source(options.name), quiet=options.json).location
         if options.json:
-            print_json({"name": options.name, "model": str(model)})
+            print_json({"name": options.name, "model": str(location)})
         else:
-            print(f"{options.name} is ready: {model}")
+            print(f"{options.name} is ready: {location}")
         return 0
     rows = [_describe(model) for model in NAMES.values()]
     if options.json:

@@ -8,7 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from specrace.cli.shared.arguments import add_race_arguments, open_workbench, race_spec
+from specrace.cli.shared.arguments import add_race_arguments, race_spec
+from specrace.cli.shared.opening import open_workbench
 from specrace.cli.shared.terminal import show
 from specrace.core.errors import InputError
 from specrace.core.events import Repeated

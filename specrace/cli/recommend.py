@@ -12,7 +12,7 @@ from typing import Any
 from rich.table import Table
 
 import specrace
-from specrace.cli.shared.arguments import find_tokenizer
+from specrace.cli.shared.opening import find_tokenizer
 from specrace.cli.shared.sweeps import add_sweep_arguments, checked_processes, read_logs, sweep_transcripts, swept_lanes
 from specrace.cli.shared.terminal import clean, console, print_json
 from specrace.core.cost_curve import CostCurve

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from specrace.core.bundled import BUNDLED_MODEL, CORPUS
+from specrace.model.weights.source import ModelChoice, choose_model
 from specrace.retrieval.rerank import LIGHT
 from specrace.ui.server.visitors import THIS_MACHINE, VisitorLimits
 
@@ -18,20 +20,16 @@ DTYPES = ("float32", "bfloat16", "float16", "int8")
 class ServerConfig:
     """A server of the page: what it races on, where it is served, and to whom.
 
-    Models are folders, hub ids or, if they must be fetched first, short names. `is_default_model`: the user named none,
-    so the bundled model may replace it. `model_to_fetch`: a short name, fetched in the background. `models`: further
-    models on offer; None for the bundled ones. `offline`: the user's value of HF_HUB_OFFLINE. `settings`: what
+    `model` may have to be fetched first. `is_default_model`: the user named none, so the bundled model may replace it.
+    `model_to_fetch`: a short name, fetched in the background. `models`: the folders or hub ids of further models on
+    offer; None for the bundled ones. `offline`: the user's value of HF_HUB_OFFLINE. `settings`: what
     `recommend` wrote. `replay`: a recording, which is played without a model.
     """
 
-    model: str = str(BUNDLED_MODEL)
+    model: ModelChoice = field(default_factory=partial(choose_model, BUNDLED_MODEL))
     is_default_model: bool = False
     model_to_fetch: str | None = None
     models: Sequence[str] | None = None
-    draft_model: str | None = None
-    adapter: str = "auto"
-    device: str = "cpu"
-    dtype: str | None = None
     threads: int | None = None
     no_fetch: bool = False
     offline: str = ""

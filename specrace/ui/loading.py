@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.errors import DeviceError, InputError
-from specrace.model.weights.names import must_fetch
+from specrace.model.weights.source import find_source
 from specrace.retrieval.embedder import DEFAULT_EMBEDDER
 from specrace.retrieval.rerank import LIGHT, NONE
 from specrace.retrieval.store import read_head
@@ -30,8 +30,9 @@ def models_to_load(config: ServerConfig) -> list[str]:
     embedder = None if config.index is None else read_head(config.index).embedder
     if embedder == DEFAULT_EMBEDDER:
         embedder = None
-    names = (config.model, config.draft_model, reranker, embedder, *(config.models or ()))
-    return [name for name in names if name is not None]
+    sources = [source for source in (config.model.source, config.model.draft) if source is not None]
+    names = (reranker, embedder, *(config.models or ()))
+    return [str(source.location) for source in sources] + [name for name in names if name is not None]
 
 
 def stay_offline() -> None:
@@ -79,27 +80,25 @@ def _open_workbench(config: ServerConfig, on_progress: Callable[[str], None]) ->
         documents=[config.corpus],
         index=config.index,
         reranker=config.reranker,
-        dtype=config.dtype,
-        adapter=config.adapter,
-        draft_model=config.draft_model,
         keep_outputs=config.keep_outputs,
         ready=not zero_gpu.is_enabled(),
-        lean=True,
         on_progress=on_progress,
     )
+    choice = config.model
     try:
-        for name in (config.model, config.draft_model):
-            if name is not None and must_fetch(name):
-                fetch(name, config.offline, on_progress)
-        return open_default(model=config.model, device=config.device), ""
+        for source in (choice.source, choice.draft):
+            if source is not None and source.is_missing:
+                fetch(source.name, config.offline, on_progress)
+        choice = choice.refresh()
+        return open_default(choice), ""
     except DeviceError as error:
         # Races are slower on the CPU, but the page works.
-        return open_default(model=config.model, device="cpu"), f". {error} It races on the CPU meanwhile."
+        return open_default(choice, device="cpu"), f". {error} It races on the CPU meanwhile."
     except InputError as error:
         # A model that the user named is never replaced by the bundled one.
-        if not config.is_default_model or Path(config.model) == BUNDLED_MODEL:
+        if not config.is_default_model or choice.source.location == BUNDLED_MODEL:
             raise
-        return open_default(device=config.device), f". {error}"
+        return open_default(replace(choice, source=find_source(BUNDLED_MODEL))), f". {error}"
 
 
 def fetch(name: str, offline: str, on_progress: Callable[[str], None]) -> None:

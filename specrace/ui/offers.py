@@ -23,7 +23,10 @@ def offered_models(config: ServerConfig) -> dict[str, str | Path]:
     A folder is offered under its name, preceded by as many parent folders as make it differ from the others.
     """
     bundled = [str(path.parent) for path in sorted(ASSETS.glob("*/config.json"))]
-    models = [config.model, *(bundled if config.models is None else config.models)]
+    source = config.model.source
+    # A model that is still to be fetched has no other name than its short one.
+    default = source.name if source.is_missing else str(source.location)
+    models = [default, *(bundled if config.models is None else config.models)]
     unique: dict[Path, str] = {}
     for model in models:
         # The same folder may be written in several ways.

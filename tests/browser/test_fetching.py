@@ -35,12 +35,13 @@ def fetching() -> Iterator[tuple[str, Fetcher]]:
     with pytest.MonkeyPatch.context() as patch:
         model = names.NamedModel(NAME, "maker/SmolLM2-135M-Instruct", 1)
         patch.setitem(names.NAMES, NAME, model)
+        find = names.NamedModel.find
         patch.setattr(
-            names.NamedModel, "find", lambda named: BUNDLED_DRAFT_MODEL if fetchers and named is model else None
+            names.NamedModel,
+            "find",
+            lambda named: find(named) if named is not model else BUNDLED_DRAFT_MODEL if fetchers else None,
         )
         patch.setattr("specrace.cli.app.PREFERRED", NAME)
-        patch.setattr("specrace.cli.app.resolve", lambda name: names.BUNDLED_MODEL if name == "tiny" else name)
-        patch.setattr("specrace.cli.app.must_fetch", lambda name: name == NAME)
         patch.setattr(Fetcher, "start", begin)
         patch.setattr(Worker, "start", start_and_keep)
         url = open_front_door(fetch=True)

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from specrace.cli.shared import arguments
+from specrace.cli.shared import opening
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.model.weights.names import NAMES
+from specrace.model.weights.source import find_source
 from tests import processes
 from tests.cli.conftest import REFUSING_PROXY, Run
 
@@ -79,7 +80,7 @@ def test_a_model_that_cannot_be_fetched_prints_one_sentence(tmp_path: Path) -> N
 
 def test_only_a_missing_model_with_a_short_name_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     fetched: list[str] = []
-    monkeypatch.setattr(arguments, "fetch_model", lambda name, **_: fetched.append(name))
-    for name in (None, "tiny", "someone/model", "smollm2-360m"):
-        assert arguments.fetch_if_missing(name, quiet=True) == name
+    monkeypatch.setattr(opening, "fetch_model", lambda source, **_: fetched.append(source.name))
+    for name in ("tiny", "someone/model", "smollm2-360m"):
+        opening.fetch_if_missing(find_source(name), quiet=True)
     assert fetched == ["smollm2-360m"]

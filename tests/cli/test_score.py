@@ -6,14 +6,16 @@ import csv
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from specrace.cli.shared import arguments
+from specrace.cli.shared import opening
 from specrace.core.errors import InputError
 from specrace.lab.scoring.score import scorable_lanes
+from specrace.model.weights.source import ModelSource, named_source
 from tests.lab.parts import COPYING, FRESH, run, write
 
 
@@ -120,12 +122,16 @@ def test_only_the_tokenizer_is_fetched_unless_the_hub_fails(monkeypatch: pytest.
             raise InputError("no hub")
         return name
 
-    monkeypatch.setattr(arguments, "must_fetch", lambda _: True)
-    monkeypatch.setattr(arguments, "load_tokenizer", load)
-    monkeypatch.setattr(arguments, "fetch_if_missing", lambda name, *, quiet: calls.append(f"fetched {name} {quiet}"))
-    assert arguments.find_tokenizer("qwen3-8b", quiet=True) == "Qwen/Qwen3-8B"
-    monkeypatch.setattr(arguments, "resolve", lambda _: "folder")
-    assert arguments.find_tokenizer("qwen3-8b", quiet=True) == "folder"
+    def fetch(source: ModelSource, *, quiet: bool) -> ModelSource:
+        calls.append(f"fetched {source.name} {quiet}")
+        return replace(source, location="folder", is_missing=False)
+
+    missing = replace(named_source("qwen3-8b"), location="Qwen/Qwen3-8B", is_missing=True)
+    monkeypatch.setattr(opening, "find_source", lambda _: missing)
+    monkeypatch.setattr(opening, "load_tokenizer", load)
+    monkeypatch.setattr(opening, "fetch_model", fetch)
+    assert opening.find_tokenizer("qwen3-8b", quiet=True) == "Qwen/Qwen3-8B"
+    assert opening.find_tokenizer("qwen3-8b", quiet=True) == "folder"
     assert calls == ["Qwen/Qwen3-8B", "Qwen/Qwen3-8B", "fetched qwen3-8b True", "folder"]
 
 

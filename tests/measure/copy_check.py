@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from specrace.cli.answers import SETS
-from specrace.cli.shared.arguments import fetch_if_missing
+from specrace.cli.shared.opening import fetch_if_missing
 from specrace.cli.shared.questions import read_prompts
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.cost_curve import CostCurve
@@ -23,6 +23,7 @@ from specrace.engine.lane import Lane
 from specrace.engine.setup import make_drafter_inputs, make_lane
 from specrace.engine.spec import RaceSpec
 from specrace.lab.advice.presets import NAMES, find_curve
+from specrace.model.weights.source import find_source
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.sources import Sources
 from specrace.workbench import Workbench
@@ -46,7 +47,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--limit", type=int, help="maximum questions of a set")
     parser.add_argument("--max-new-tokens", type=int, default=96)
     options = parser.parse_args(arguments)
-    workbench = Workbench.open(model=fetch_if_missing(options.model, quiet=True), dtype="float32")
+    workbench = Workbench.open(model=fetch_if_missing(find_source(options.model), quiet=True), dtype="float32")
     curve, num_differing = find_curve(options.cost_curve), 0
     for name in ("documents", "open"):
         sums = {setting: dict.fromkeys(FIELDS, 0.0) for setting in SETTINGS}

@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from specrace.cli.shared.arguments import find_tokenizer
+from specrace.cli.shared.opening import find_tokenizer
 from specrace.lab.logs.transcripts import Transcript, TranscriptFile
 
 N, PREFIX, NUM_DRAFT = 13, 3, 64

@@ -68,7 +68,7 @@ def test_a_folder_with_a_models_name_does_not_change_the_default(
     monkeypatch.chdir(tmp_path)
     for name in ("tiny", PREFERRED):
         (tmp_path / name).mkdir()
-    assert app.choose_model(app.parse(["--no-fetch"])).name == str(BUNDLED_MODEL)
+    assert app.choose_starting_model(app.parse(["--no-fetch"])).source.location == BUNDLED_MODEL
 
 
 def test_offline_applies_to_a_library_that_is_already_imported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +155,7 @@ def test_the_bundled_model_replaces_a_fetched_one_that_does_not_load(
     for arguments, loads in (([], True), (["--model", PREFERRED], False)):
         # One document, since this new cache holds no embedded passages.
         config = app.check(app.parse(["--no-fetch", "--corpus", str(tmp_path / "owls.md"), *arguments]))
-        assert Path(config.model) == folder
+        assert Path(config.model.source.location) == folder
         if not loads:
             with pytest.raises(InputError, match="could not be loaded"):
                 loading.loader(config)([].append)

@@ -1,19 +1,15 @@
-"""Arguments that several commands share, and what they describe: a race's spec, a workbench, a log."""
+"""Arguments that several commands share, and what they describe: a race's spec, a log."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
-
-from specrace.cli.shared.terminal import CleanConsole, complain, console, quiet_model_library
-from specrace.core.bundled import BUNDLED_MODEL, CORPUS
+from specrace.cli.shared.opening import find_tokenizer
+from specrace.cli.shared.terminal import complain
 from specrace.core.errors import InputError
 from specrace.core.settings import SETTINGS
 from specrace.drafters import METHODS, find_method
@@ -22,12 +18,8 @@ from specrace.lab.advice.exports.specrace import read_settings
 from specrace.lab.logs.files.tables import read_columns
 from specrace.lab.logs.formats import FORMATS
 from specrace.lab.logs.transcripts import TranscriptFile
-from specrace.model.chat.tokenizer import ChatTokenizer, load_tokenizer
-from specrace.model.weights.names import NAMES, must_fetch, resolve
+from specrace.model.weights.names import NAMES
 from specrace.retrieval.rerank import LIGHT
-
-if TYPE_CHECKING:
-    from specrace.workbench import Workbench
 
 LaneOptions = dict[str, dict[str, str]]
 MODEL_HELP = f"a folder, a hub id, or one of {', '.join(NAMES)}; default: tiny, the bundled model"
@@ -146,29 +138,6 @@ def race_spec(options: argparse.Namespace) -> RaceSpec:
     return RaceSpec((name,), options={name: lane_settings}, **values | {"num_draft": num_draft})
 
 
-def open_workbench(options: argparse.Namespace) -> Workbench:
-    """Open the workbench that a command's arguments describe. Raises InputError."""
-    # Imported here, because it imports torch, which other commands do not need.
-    from specrace.workbench import Workbench
-
-    quiet_model_library()
-    notes = console(stderr=True)
-    notes.quiet = options.json
-    return Workbench.open(
-        model=fetch_if_missing(options.model, quiet=options.json) or BUNDLED_MODEL,
-        documents=options.docs or (CORPUS,),
-        index=options.index,
-        reranker=options.reranker,
-        device=options.device,
-        dtype=options.dtype,
-        draft_model=fetch_if_missing(options.draft_model, quiet=options.json),
-        adapter=options.adapter,
-        followers=options.followers,
-        on_progress=lambda message: notes.print(f"{message} ...", style="dim"),
-        skip=lambda sentence: complain(f"Left out: {sentence}"),
-    )
-
-
 def add_transcripts_argument(parser: argparse.ArgumentParser) -> None:
     """Add `--save-transcripts`."""
     parser.add_argument(
@@ -216,42 +185,3 @@ def open_log(
         requests=requests,
         seen=seen,
     )
-
-
-def find_tokenizer(name: str, *, quiet: bool) -> ChatTokenizer:
-    """Load a model's tokenizer by short name, folder or hub id. Raises InputError.
-
-    If a model with a short name is not on this machine, only its tokenizer is fetched; if that fails, the whole model.
-    """
-    if must_fetch(name):
-        with suppress(InputError):
-            return load_tokenizer(NAMES[name].source)
-        fetch_if_missing(name, quiet=quiet)
-    return load_tokenizer(resolve(name))
-
-
-def fetch_if_missing(name: str | None, *, quiet: bool) -> str | None:
-    """Fetch the model if `name` is a short name and the model is not here yet; return `name`. Raises InputError."""
-    if name is not None and must_fetch(name):
-        fetch_model(name, quiet=quiet)
-    return name
-
-
-def fetch_model(name: str, *, quiet: bool = False) -> str | Path:
-    """Fetch a model, with a progress bar on standard error; return its folder or hub id. Raises InputError."""
-    from specrace.model.forward.compiled.ahead import prepare
-    from specrace.model.weights.fetching import fetch
-
-    # Bound to the current stream, because `sys.stderr` is redirected while a library is silenced.
-    out = CleanConsole(file=sys.stderr, markup=False, emoji=False, highlight=False, quiet=quiet)
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=out) as progress:
-        task = progress.add_task(name, total=None)
-
-        def show_progress(what: str, done: int, total: int) -> None:
-            # None leaves a value of the bar unchanged.
-            progress.update(task, description=f"{name}: {what}", completed=done if total else None, total=total or None)
-
-        model = fetch(name, show_progress)
-        prepare(show_progress)
-        return model

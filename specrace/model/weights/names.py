@@ -111,23 +111,6 @@ NAMES = {model.name: model for model in _TABLE}
 PREFERRED = "smollm2-135m"
 
 
-def resolve(name: str | Path) -> str | Path:
-    """The folder or hub id of a short name; any other name unchanged.
-
-    A folder of that name in the working directory takes precedence.
-    """
-    model = NAMES.get(str(name))
-    if model is None or Path(name).is_dir():
-        return name
-    return model.find() or model.source
-
-
-def must_fetch(name: str | Path) -> bool:
-    """Whether this is a short name whose model is not on this machine."""
-    model = NAMES.get(str(name))
-    return model is not None and not Path(model.name).is_dir() and model.find() is None
-
-
 def is_complete(folder: Path | None) -> bool:
     """Whether a folder has a config, a tokenizer and every weight file; False if it cannot be read."""
     if folder is None:

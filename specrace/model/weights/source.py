@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from specrace.model.weights.names import NAMES
+from specrace.core.errors import InputError, shorten
+from specrace.model.weights.names import NAMES, NamedModel, hub_snapshot, is_complete
 
 # Values of `ModelChoice.adapter` that are no folders.
 AUTO, NONE = "auto", "none"
@@ -14,18 +16,44 @@ AUTO, NONE = "auto", "none"
 
 @dataclass(frozen=True)
 class ModelSource:
-    """Where a model's files are: `location` is a folder or a hub id.
+    """What the name of a model stands for on this machine: `location` is a folder or a hub id.
 
-    `is_missing` is True for a short name whose model must be fetched first; `location` is then its hub id.
+    `entry` is the row of a short name in the table of models. `is_missing` is True for a short name whose model must be
+    fetched first; `location` is then its hub id.
     """
 
     name: str
     location: str | Path
+    entry: NamedModel | None = None
     is_missing: bool = False
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether `location` is a folder, or a path at which a folder is missing; otherwise it is a hub id."""
+        path, text = Path(self.location), str(self.location)
+        exists = os.path.exists(text)  # noqa: PTH110 (Path.exists raises for a name that is too long)
+        return exists or path.is_absolute() or text.startswith(".") or text.count("/") > 1
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the model's files, perhaps in the hub's cache; None if the hub must be asked for them."""
+        if self.is_folder:
+            return Path(self.location)
+        snapshot = hub_snapshot(str(self.location))
+        return snapshot if is_complete(snapshot) else None
+
+    @property
+    def title(self) -> str:
+        """The model's name in messages: its folder's name, or its hub id."""
+        return Path(self.location).name if self.is_folder else shorten(self.location)
 
     def is_same(self, other: ModelSource) -> bool:
         """Whether both are one model; a folder may be written in several ways, and a model may have been fetched."""
         return self.name == other.name or Path(self.location).resolve() == Path(other.location).resolve()
+
+    def refresh(self) -> ModelSource:
+        """The source as it is now: a missing model is looked up again, because it may have been fetched."""
+        return named_source(self.name) if self.is_missing else self
 
 
 @dataclass(frozen=True)
@@ -41,6 +69,10 @@ class ModelChoice:
     draft: ModelSource | None = None
     adapter: str | Path = AUTO
     lean: bool = False
+
+    def refresh(self) -> ModelChoice:
+        """The choice as it is now: missing models are looked up again, because they may have been fetched."""
+        return replace(self, source=self.source.refresh(), draft=self.draft and self.draft.refresh())
 
     def with_model(self, source: ModelSource, dtype: str | None = None) -> ModelChoice:
         """Another model, or this one in another dtype; a dtype of None keeps it.
@@ -67,15 +99,22 @@ def find_source(name: str | Path | ModelSource) -> ModelSource:
     """Look up a short name, a folder or a hub id. A folder in the working directory precedes a short name."""
     if isinstance(name, ModelSource):
         return name
-    model = NAMES.get(str(name))
-    if model is None or Path(name).is_dir():
-        return ModelSource(str(name), name)
-    location = model.find()
-    return ModelSource(model.name, location or model.source, is_missing=location is None)
+    if str(name) in NAMES and not Path(name).is_dir():
+        return named_source(str(name))
+    return ModelSource(str(name), name)
+
+
+def named_source(name: str) -> ModelSource:
+    """Look up a short name, even if there is a folder of that name. Raises InputError for an unknown name."""
+    entry = NAMES.get(name)
+    if entry is None:
+        raise InputError(f"There is no model named {shorten(repr(name))}; choose from {', '.join(NAMES)}.")
+    location = entry.find()
+    return ModelSource(name, location or entry.source, entry, is_missing=location is None)
 
 
 def choose_model(model: str | Path | ModelSource | ModelChoice, **settings: Unpack[ModelSettings]) -> ModelChoice:
-    """The choice of a model by name, or a choice with other settings."""
+    """The choice of a model by name or source, or a choice with other settings."""
     values: dict[str, Any] = dict(settings)
     if "draft_model" in values:
         draft = values.pop("draft_model")

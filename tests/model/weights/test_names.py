@@ -11,19 +11,12 @@ import pytest
 from specrace import load_target
 from specrace.cli.app import check, parse
 from specrace.core.bundled import BUNDLED_MODEL
-from specrace.model.weights.names import NAMES, is_complete, must_fetch, resolve
+from specrace.model.weights.names import NAMES, is_complete
+from specrace.model.weights.source import find_source
 
 
-def test_a_short_name_stands_for_a_folder_or_a_hub_id() -> None:
-    assert resolve("tiny") == BUNDLED_MODEL and resolve("smollm2-135m") == "HuggingFaceTB/SmolLM2-135M-Instruct"
-    assert resolve("someone/model") == "someone/model" and resolve(Path("x" * 5000)) == Path("x" * 5000)
+def test_a_short_name_is_lower_case_and_no_path() -> None:
     assert all(name == name.lower() and "/" not in name for name in NAMES)
-
-
-def test_a_folder_takes_precedence_over_a_short_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "tiny").mkdir()
-    assert resolve("tiny") == "tiny"
 
 
 def test_a_complete_model_has_a_config_a_tokenizer_and_all_weight_files(tmp_path: Path) -> None:
@@ -46,9 +39,9 @@ def test_an_unreadable_cache_counts_as_empty(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(Path, "is_file", refuse)
-    assert must_fetch("smollm2-135m") and not is_complete(tmp_path)
+    assert find_source("smollm2-135m").is_missing and not is_complete(tmp_path)
 
 
 def test_library_and_page_accept_short_names() -> None:
     assert load_target("tiny", graphs=False).name == "tiny"
-    assert Path(check(parse(["--model", "tiny"])).model) == BUNDLED_MODEL
+    assert check(parse(["--model", "tiny"])).model.source.location == BUNDLED_MODEL

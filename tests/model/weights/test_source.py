@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from specrace.core.bundled import BUNDLED_MODEL
-from specrace.model.weights.source import ModelSource, choose_model, find_source
+from specrace.model.weights.names import NAMES
+from specrace.model.weights.source import ModelSource, choose_model, find_source, named_source
 
 HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
 
@@ -20,8 +21,8 @@ def empty_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_short_name_stands_for_a_folder_or_a_hub_id() -> None:
-    assert find_source("tiny") == ModelSource("tiny", BUNDLED_MODEL)
-    assert find_source("smollm2-135m") == ModelSource("smollm2-135m", HUB, is_missing=True)
+    assert find_source("tiny") == ModelSource("tiny", BUNDLED_MODEL, NAMES["tiny"])
+    assert find_source("smollm2-135m") == ModelSource("smollm2-135m", HUB, NAMES["smollm2-135m"], is_missing=True)
     assert find_source("someone/model").location == "someone/model"
     long = Path("x" * 5000)
     assert find_source(long).location == long and not find_source(long).is_missing
@@ -50,3 +51,28 @@ def test_a_choice_of_another_model_keeps_its_settings_but_not_the_draft_model() 
     assert choose_model("a", adapter="folder").with_model(find_source("b")).adapter == "auto"
     assert choose_model(choice, dtype="float32").with_model(choice.source).dtype == "float32"
     assert choose_model(choice, draft_model=None).draft is None and choice.draft == find_source("tiny-draft")
+
+
+def test_a_source_says_where_its_files_are_and_how_messages_call_it(tmp_path: Path) -> None:
+    assert find_source(tmp_path).is_folder and find_source("./nowhere").is_folder and find_source("a/b/c").is_folder
+    hub, long = find_source(HUB), find_source("x" * 5000)
+    assert not hub.is_folder and hub.folder is None and not long.is_folder and len(long.title) < 300
+    assert find_source("tiny").title == BUNDLED_MODEL.name and hub.title == HUB
+    snapshot = tmp_path / "hub" / f"models--{HUB.replace('/', '--')}" / "snapshots" / "1"
+    snapshot.mkdir(parents=True)
+    (snapshot.parents[1] / "refs").mkdir()
+    (snapshot.parents[1] / "refs" / "main").write_text("1")
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        (snapshot / name).write_text("{}")
+    assert hub.folder == snapshot
+
+
+def test_a_missing_model_is_looked_up_again(tmp_path: Path) -> None:
+    choice = choose_model("smollm2-135m", draft_model="tiny-draft")
+    assert choice.source.is_missing and choice.refresh() == choice
+    folder = tmp_path / "specrace" / "models" / "smollm2-135m"
+    folder.mkdir(parents=True)
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        (folder / name).write_text("{}")
+    assert choice.refresh().source == named_source("smollm2-135m") == find_source(choice.source).refresh()
+    assert choice.refresh().source.location == folder and choice.refresh().draft == choice.draft

@@ -38,7 +38,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def chosen_models(*arguments: str) -> tuple[str, str | None]:
     """Return the model that the page starts with, and the one that it fetches."""
     config = check(parse(arguments))
-    return config.model, config.model_to_fetch
+    source = config.model.source
+    return source.name if source.is_missing else str(source.location), config.model_to_fetch
 
 
 def test_the_page_starts_with_the_bundled_model_and_fetches_the_preferred_one(cache: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from specrace.cli import app as front_door
 from specrace.core.bundled import BUNDLED_DRAFT_MODEL, BUNDLED_MODEL
+from specrace.model.weights.source import choose_model
 from specrace.ui.config import ServerConfig
 from specrace.ui.offers import offered_models
 from specrace.ui.page.gradio_private import password_check
@@ -147,13 +148,13 @@ def test_folders_with_equal_names_are_all_offered(tmp_path: Path, monkeypatch: p
     for name in ("run1/final", "run2/final", "other/tiny"):
         Path(name).mkdir(parents=True)
     arguments = ["--model", "other/tiny", "--models", "run1/final", str(tmp_path / "run2" / "final"), "org/final"]
-    offered = offered_models(ServerConfig(model=arguments[1], models=arguments[3:]))
+    offered = offered_models(ServerConfig(model=choose_model(arguments[1]), models=arguments[3:]))
     assert [*offered] == ["tiny", "run1/final", "run2/final", "org/final"]
     assert [Path(path) for path in offered.values()] == [Path(name) for name in arguments[1:2] + arguments[3:]]
     # A bundled model is also called "tiny".
-    with_bundled = offered_models(ServerConfig(model=arguments[1]))
+    with_bundled = offered_models(ServerConfig(model=choose_model(arguments[1])))
     assert next(iter(with_bundled)) == "other/tiny" and with_bundled["assets/tiny"] == str(BUNDLED_MODEL)
-    duplicates = offered_models(ServerConfig(model="other/tiny", models=[str(tmp_path / "other/tiny")]))
+    duplicates = offered_models(ServerConfig(model=choose_model("other/tiny"), models=[str(tmp_path / "other/tiny")]))
     assert duplicates == {"tiny": "other/tiny"}
 
 

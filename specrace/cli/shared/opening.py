@@ -1,0 +1,93 @@
+"""What a command's arguments name, opened: models, which are looked up once and fetched if missing; the workbench."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+
+from specrace.cli.shared.terminal import CleanConsole, complain, console, quiet_model_library
+from specrace.core.bundled import BUNDLED_MODEL, CORPUS
+from specrace.core.errors import InputError
+from specrace.model.chat.tokenizer import ChatTokenizer, load_tokenizer
+from specrace.model.weights.source import ModelChoice, ModelSource, find_source
+
+if TYPE_CHECKING:
+    from specrace.workbench import Workbench
+
+
+def open_workbench(options: argparse.Namespace) -> Workbench:
+    """Open the workbench that a command's arguments describe. Raises InputError."""
+    # Imported here, because it imports torch, which other commands do not need.
+    from specrace.workbench import Workbench
+
+    quiet_model_library()
+    notes = console(stderr=True)
+    notes.quiet = options.json
+    return Workbench.open(
+        read_model_choice(options),
+        documents=options.docs or (CORPUS,),
+        index=options.index,
+        reranker=options.reranker,
+        followers=options.followers,
+        on_progress=lambda message: notes.print(f"{message} ...", style="dim"),
+        skip=lambda sentence: complain(f"Left out: {sentence}"),
+    )
+
+
+def read_model_choice(options: argparse.Namespace) -> ModelChoice:
+    """The model and draft model that a command's arguments name, and how to load them. Raises InputError.
+
+    Models that are missing are fetched.
+    """
+    source = fetch_if_missing(find_source(options.model or BUNDLED_MODEL), quiet=options.json)
+    draft = options.draft_model
+    return ModelChoice(
+        source,
+        device=options.device,
+        dtype=options.dtype,
+        draft=None if draft is None else fetch_if_missing(find_source(draft), quiet=options.json),
+        adapter=options.adapter,
+    )
+
+
+def find_tokenizer(name: str, *, quiet: bool) -> ChatTokenizer:
+    """Load a model's tokenizer by short name, folder or hub id. Raises InputError.
+
+    If a model with a short name is not on this machine, only its tokenizer is fetched; if that fails, the whole model.
+    """
+    source = find_source(name)
+    if source.is_missing:
+        with suppress(InputError):
+            return load_tokenizer(source.location)
+        source = fetch_if_missing(source, quiet=quiet)
+    return load_tokenizer(source.location)
+
+
+def fetch_if_missing(source: ModelSource, *, quiet: bool) -> ModelSource:
+    """Fetch the model if it is missing; returns its source after that. Raises InputError."""
+    return fetch_model(source, quiet=quiet) if source.is_missing else source
+
+
+def fetch_model(source: ModelSource, *, quiet: bool) -> ModelSource:
+    """Fetch a model, with a progress bar on standard error; returns its source after that. Raises InputError."""
+    from specrace.model.forward.compiled.ahead import prepare
+    from specrace.model.weights.fetching import fetch
+
+    # Bound to the current stream, because `sys.stderr` is redirected while a library is silenced.
+    out = CleanConsole(file=sys.stderr, markup=False, emoji=False, highlight=False, quiet=quiet)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=out) as progress:
+        task = progress.add_task(source.name, total=None)
+
+        def show_progress(what: str, done: int, total: int) -> None:
+            # None leaves a value of the bar unchanged.
+            description = f"{source.name}: {what}"
+            progress.update(task, description=description, completed=done if total else None, total=total or None)
+
+        fetched = fetch(source, show_progress)
+        prepare(show_progress)
+        return fetched
