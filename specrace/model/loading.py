@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
@@ -27,15 +25,16 @@ from specrace.model.capture import TOLERANCE, capture, drop_layers, gap
 from specrace.model.draft_model import DraftModel, check_vocabulary
 from specrace.model.forward.products import round_weights
 from specrace.model.forward.reach import CHUNKED, FULL, SLIDING
-from specrace.model.machine.device_map import DeviceMap, choose_map, one_device, prepare_mapped, require_accelerate
+from specrace.model.machine.device_map import DeviceMap, prepare_mapped
 from specrace.model.machine.memory import free_memory
+from specrace.model.placement import Placement, place
 from specrace.model.scorer import DTYPES, INT8
 from specrace.model.target import Target
-from specrace.model.tensor_parallel import Followers, LeadingTarget, check_num_devices, check_splits, load_part
+from specrace.model.tensor_parallel import Followers, LeadingTarget, check_splits, load_part
 from specrace.model.weights.adapter import adapt
 from specrace.model.weights.checkpoint import check_weights, refuse_large_numbers, refuse_own_code
-from specrace.model.weights.names import hub_snapshot, is_complete, weight_files
-from specrace.model.weights.source import AUTO, NONE, ModelChoice, ModelSettings, ModelSource, choose_model
+from specrace.model.weights.names import weight_files
+from specrace.model.weights.source import NONE, ModelChoice, ModelSettings, ModelSource, choose_model
 
 
 def load_target(
@@ -64,14 +63,13 @@ def load_target(
     spread or split as requested, or whose draft model has a different vocabulary.
     """
     choice = choose_model(model, **settings)
-    check_device(choice.device, choice.dtype)
-    location = choice.source.location
-    target = _load(location, attention, _place(choice, device_map, followers))
+    placement = place(choice, device_map, followers)
+    target = _load(choice.source, attention, placement)
     if ready:
         check_trees(target)
     if choice.draft is not None:
         target.drafting = load_draft_model(choice.draft, target, graphs=graphs, ready=ready, lean=choice.lean)
-    elif Path(location).resolve() == BUNDLED_MODEL:
+    elif Path(choice.source.location).resolve() == BUNDLED_MODEL:
         target.drafting = partial(load_draft_model, BUNDLED_DRAFT_MODEL, graphs=graphs)
     if ready and graphs and followers is None:
         capture(target)
@@ -80,32 +78,6 @@ def load_target(
     if ready and graphs:
         check_int8(target)
     return target
-
-
-@dataclass(frozen=True)
-class _Placement:
-    """Where a model's weights go, and in which dtype; `followers` hold the other parts of a split model."""
-
-    device: str
-    dtype: str
-    adapter: str | Path
-    device_map: DeviceMap | None
-    followers: Followers | None
-
-
-def _place(choice: ModelChoice, device_map: DeviceMap | None, followers: Followers | None) -> _Placement:
-    """Replace "auto" and None by this machine's choices. Raises InputError for settings that cannot be combined."""
-    adapter = choice.adapter
-    if followers is not None:
-        _check_split(choice, followers.size)
-        adapter, device_map = NONE, None
-    else:
-        device_map = device_map or choose_map(choice.device)
-    device = one_device(choice.device)
-    if device_map is not None:
-        require_accelerate(device_map)
-    dtype = choice.dtype or ("float32" if device == "cpu" else "bfloat16")
-    return _Placement(device, dtype, adapter, device_map, followers)
 
 
 def make_ready(target: Target) -> None:
@@ -129,26 +101,16 @@ def check_int8(target: Target) -> None:
         raise InputError(f"{target.name} cannot run in int8 ({target.eager_because}); use --dtype float32.")
 
 
-def _check_split(choice: ModelChoice, size: int) -> None:
-    """Raises InputError for settings that a model split over `size` processes cannot have."""
-    if choice.dtype == INT8:
-        raise InputError("int8 weights are for one process; use --dtype float32, or start without torchrun.")
-    check_num_devices(choice.device, size)
-    if str(choice.adapter) not in (AUTO, NONE):
-        raise InputError("An adapter cannot be merged into a model split over several processes; use --adapter none.")
-
-
-def _load(name: str | Path, attention: str, placement: _Placement) -> Target:
+def _load(source: ModelSource, attention: str, placement: Placement) -> Target:
     """Load a target onto its devices, neither checked nor captured. Raises InputError."""
-    path, short_name = Path(name), shorten(name)
+    short_name = shorten(source.location)
     device_map, followers, is_int8 = placement.device_map, placement.followers, placement.dtype == INT8
-    exists = os.path.exists(name)  # noqa: PTH110 (Path.exists raises for a name that is too long)
-    if not exists and (path.is_absolute() or str(name).startswith(".") or str(name).count("/") > 1):
+    exists = os.path.exists(source.location)  # noqa: PTH110 (Path.exists raises for a name that is too long)
+    if source.is_folder and not exists:
         raise InputError(f"There is no model at {short_name}; give a folder with config.json, or a hub id.")
-    label = path.name if exists else short_name
     try:
-        model, tokenizer = _load_parts(name, label, attention, placement)
-        label, style = adapt(model, tokenizer, label, placement.adapter)
+        model, tokenizer = _load_parts(source, attention, placement)
+        label, style = adapt(model, tokenizer, source.title, placement.adapter)
         if is_int8:
             round_weights(model)
         if device_map is None and followers is None:
@@ -199,22 +161,9 @@ def load_draft_model(
     return DraftModel(model, target.vocab_size)
 
 
-def check_device(device: str, dtype: str | None) -> None:
-    """Raises InputError for a device or a dtype that does not exist here."""
-    if dtype is not None and dtype not in (*DTYPES, INT8):
-        raise InputError(f"There is no dtype {shorten(repr(dtype))}; choose from {', '.join((*DTYPES, INT8))}.")
-    if dtype == INT8 and one_device(device) != "cpu":
-        raise InputError("int8 weights are for one CPU; use --device cpu, or --dtype bfloat16.")
-    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
-        raise InputError(f"There is no device {shorten(repr(device))}; choose cpu, cuda or auto.")
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise DeviceError("No CUDA device was found; use --device cpu.")
-
-
-def _load_parts(name: str | Path, label: str, attention: str, placement: _Placement) -> tuple[Any, Any]:
+def _load_parts(source: ModelSource, attention: str, placement: Placement) -> tuple[Any, Any]:
     """Model and tokenizer. Raises InputError for a model that is refused, and whatever transformers raises."""
-    followers = placement.followers
-    folder = _local_folder(name)
+    name, label, folder, followers = source.location, source.title, source.folder, placement.followers
     local = folder is not None
     if not local:
         # Ask the hub once, briefly, before the loaders below, which would retry for half a minute.
@@ -258,14 +207,6 @@ def supported_attention(config: Any, attention: str) -> str:
     model_class = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
     has_sdpa = model_class is None or model_class._supports_sdpa
     return attention if has_sdpa or attention != "sdpa" else "eager"
-
-
-def _local_folder(name: str | Path) -> Path | None:
-    """The folder `name`, or else the model's complete snapshot in the hub's cache; None if there is neither."""
-    if Path(name).exists():
-        return Path(name)
-    snapshot = hub_snapshot(str(name))
-    return snapshot if is_complete(snapshot) else None
 
 
 def refuse_too_large(folder: Path, name: str, stored: torch.dtype | None, dtype: torch.dtype) -> None:

@@ -21,8 +21,8 @@ from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores
 from specrace.model.capture import capture
 from specrace.model.forward.kv import Prefix
-from specrace.model.loading import check_device
 from specrace.model.machine.device_map import one_device
+from specrace.model.placement import check_device
 from specrace.model.scorer import DTYPES, ModelSession
 from specrace.model.target import Target
 

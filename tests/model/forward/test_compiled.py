@@ -41,9 +41,10 @@ from specrace.model.forward.compiled.numbers import exp, softmax, store
 from specrace.model.forward.compiled.vectors import BFLOAT16
 from specrace.model.forward.products import quantized, round_weights
 from specrace.model.forward.tree_inputs import TreeInputs
-from specrace.model.loading import check_device, load_target, make_ready
+from specrace.model.loading import load_target, make_ready
 from specrace.model.machine import device_map
 from specrace.model.machine.roofline import weight_bytes
+from specrace.model.placement import check_device
 from specrace.model.target import Target
 from tests.models import WIDE, assert_same_scores, tiny_model
 from tests.parts import VOCAB, random_prompt, random_tree

@@ -1,0 +1,69 @@
+"""Where a model's weights go, and in which dtype: a choice's settings, checked and made definite on this machine."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from specrace.core.errors import DeviceError, InputError, shorten
+from specrace.model.machine.device_map import DeviceMap, choose_map, one_device, require_accelerate
+from specrace.model.scorer import DTYPES, INT8
+from specrace.model.tensor_parallel import Followers, check_num_devices
+from specrace.model.weights.source import AUTO, NONE, ModelChoice
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The (first) device and the dtype of a model's weights, and the adapter to merge into them.
+
+    `device_map` spreads the layers over several devices. `followers` are processes that each hold a part of the model.
+    """
+
+    device: str
+    dtype: str
+    adapter: str | Path
+    device_map: DeviceMap | None
+    followers: Followers | None
+
+
+def place(choice: ModelChoice, device_map: DeviceMap | None, followers: Followers | None) -> Placement:
+    """Replace "auto" and None by this machine's choices.
+
+    Raises InputError for a device or dtype that does not exist here, and for settings that cannot be combined.
+    """
+    check_device(choice.device, choice.dtype)
+    adapter = choice.adapter
+    if followers is not None:
+        _check_split(choice, followers.size)
+        adapter, device_map = NONE, None
+    else:
+        device_map = device_map or choose_map(choice.device)
+    if device_map is not None:
+        require_accelerate(device_map)
+    device = one_device(choice.device)
+    dtype = choice.dtype or ("float32" if device == "cpu" else "bfloat16")
+    return Placement(device, dtype, adapter, device_map, followers)
+
+
+def check_device(device: str, dtype: str | None) -> None:
+    """Raises InputError for a device or a dtype that does not exist here."""
+    if dtype is not None and dtype not in (*DTYPES, INT8):
+        raise InputError(f"There is no dtype {shorten(repr(dtype))}; choose from {', '.join((*DTYPES, INT8))}.")
+    if dtype == INT8 and one_device(device) != "cpu":
+        raise InputError("int8 weights are for one CPU; use --device cpu, or --dtype bfloat16.")
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
+        raise InputError(f"There is no device {shorten(repr(device))}; choose cpu, cuda or auto.")
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise DeviceError("No CUDA device was found; use --device cpu.")
+
+
+def _check_split(choice: ModelChoice, size: int) -> None:
+    """Raises InputError for settings that a model split over `size` processes cannot have."""
+    if choice.dtype == INT8:
+        raise InputError("int8 weights are for one process; use --dtype float32, or start without torchrun.")
+    check_num_devices(choice.device, size)
+    if str(choice.adapter) not in (AUTO, NONE):
+        raise InputError("An adapter cannot be merged into a model split over several processes; use --adapter none.")
