@@ -19,6 +19,7 @@ from specrace.core.errors import InputError, shorten
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores
+from specrace.model.forward.alibi import bias_by_position
 from specrace.model.forward.graphs import GraphedStore, GraphPool
 from specrace.model.forward.kv import KVStore, Prefix
 from specrace.model.forward.reach import REACH_SETTINGS, layer_reaches
@@ -77,6 +78,7 @@ class Scorer:
         self.vocab_size: int = self.config.vocab_size
         self.max_context = max_context(self.config)
         self.reaches = layer_reaches(self.config)
+        bias_by_position(model)
         self.num_layers: int = self.config.num_hidden_layers
         self.layer_devices = layer_devices(model, self.num_layers)
         self.device: torch.device = model.get_input_embeddings().weight.device if self.layer_devices else model.device

@@ -93,7 +93,7 @@ def decoder_kinds() -> Iterator[tuple[str, type[Any]]]:
         if config.model_type != kind:
             continue
         # Models that read images or sound too, and whose text part is no kind of its own.
-        is_composite = bool(getattr(config, "sub_configs", None)) and kind != "dbrx"
+        is_composite = any(f"{part}_config" in config.sub_configs for part in ("text", "vision", "audio"))
         if kind in UNMARKED or not (is_composite or _is_encoder(kind)):
             yield kind, getattr(transformers, name)
 

@@ -74,6 +74,7 @@ _CHANGES: dict[str, dict[str, Any]] = {
     "mamba": {"layer_types": None},
     "mamba2": {"layer_types": None, "num_heads": 8, "head_dim": 16},
     "mellum": _FULL_AND_SLIDING,
+    "mpt": {"attn_config": {"attn_type": "multihead_attention"}},
     "recurrent_gemma": {"layer_types": None, "lru_width": 64},
     "smollm3": {"num_hidden_layers": 4, "layer_types": ["full_attention"] * 4},
     "xlm": {"emb_dim": 64, "causal": True},

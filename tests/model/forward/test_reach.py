@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 from typing import Any
 
@@ -23,8 +24,11 @@ from tests.models import tiny_model
 from tests.parts import random_tree
 
 WINDOW = 6
-# Windows in all layers, in some, with sinks, with capped scores; chunks; latent attention; heads of several widths.
-KINDS = ("mistral", "gemma3_text", "gpt_oss", "gemma2", "llama4_text", "deepseek_v3", "gemma4_text")
+# Windows in all layers, in some, with sinks, with capped scores; chunks; latent attention; heads of several widths;
+# biases by position in two ways; learned positions.
+KINDS = (
+    "mistral", "gemma3_text", "gpt_oss", "gemma2", "llama4_text", "deepseek_v3", "gemma4_text", "bloom", "mpt", "opt",
+)  # fmt: skip
 
 
 def make_target(kind: str) -> Target:
@@ -58,8 +62,27 @@ def test_each_node_scores_as_its_path_beyond_the_window(kind: str) -> None:
         text += [tree.tokens[node] for node in path[1:]] + random_tokens(rng, 1)
 
 
-@pytest.mark.parametrize("kind", ["gemma3_text", "llama4_text"])
+@pytest.mark.parametrize("kind", ["bloom", "mpt"])
+def test_biases_by_position_leave_a_plain_forward_alone(kind: str) -> None:
+    """A second target on the same model wraps nothing twice."""
+    config = tiny_config(kind)
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    tokens = random_tokens(random.Random(kind), 12)
+    with torch.inference_mode():
+        expected = model(input_ids=torch.tensor([tokens])).logits[0]
+    targets = [Target(model), Target(model)]
+    names = ("build_alibi_tensor", "build_mpt_alibi_tensor")
+    biases = [getattr(model.transformer, name) for name in names if hasattr(model.transformer, name)]
+    assert len(biases) == 1 and inspect.ismethod(biases[0]._original)
+    for target in targets:
+        check_trees(target)
+        torch.testing.assert_close(target.plain_logits(tokens), expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("kind", ["gemma3_text", "llama4_text", "mpt"])
 def test_a_captured_forward_sees_as_far_as_the_eager_one(kind: str) -> None:
+    """Also after the text that it was traced with."""
     target, rng = make_target(kind), random.Random(kind)
     text = random_tokens(rng, 25)
     tree = random_tree(rng, text[-1], 10)

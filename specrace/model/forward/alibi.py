@@ -1,0 +1,76 @@
+"""ALiBi for a tree: attention biases by a node's position, where BLOOM and MPT take them from the cache's columns.
+
+transformers builds these biases from a mask of two dimensions (BLOOM), or for a fixed length (MPT), and so gives every
+column the bias of its number. A tree's column is later than its position if other branches lie before it. The model's
+own function keeps its job for every other mask. Other models with such biases are left alone, and are refused at load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def bias_by_position(model: Any) -> None:
+    """Let a model that builds ALiBi biases build them by position if its mask is a tree's; no effect on others.
+
+    A model may come here again, for another target.
+    """
+    for module in model.modules():
+        bloom, mpt = getattr(module, "build_alibi_tensor", None), getattr(module, "build_mpt_alibi_tensor", None)
+        if bloom is not None and not isinstance(bloom, _BloomBiases):
+            module.build_alibi_tensor = _BloomBiases(bloom)
+        elif mpt is not None and not isinstance(mpt, _MptBiases):
+            module.build_mpt_alibi_tensor = _MptBiases(mpt)
+            module.register_forward_pre_hook(module.build_mpt_alibi_tensor.remember, with_kwargs=True)
+
+
+def column_positions(mask: Tensor) -> Tensor:
+    """The positions of the columns of an additive mask [1, 1, N, T] over a tree, int64 [T].
+
+    A committed column's position is its number. A node sees what comes before it on its path, and itself last; so the
+    count of what it sees gives its position, and the last column that it sees is its own.
+    """
+    visible = mask[0, 0] == 0
+    columns = torch.arange(visible.shape[1], device=mask.device)
+    own = (visible * columns).amax(-1)
+    return columns.index_copy(0, own, visible.sum(-1) - 1)
+
+
+class _BloomBiases:
+    """BLOOM's biases, [H, 1, T], from the mask that its forward was given."""
+
+    def __init__(self, original: Callable[..., Tensor]) -> None:
+        self._original = original
+
+    def __call__(self, attention_mask: Tensor, num_heads: int, dtype: torch.dtype) -> Tensor:
+        if attention_mask.ndim != 4:
+            return self._original(attention_mask, num_heads, dtype=dtype)
+        # The biases of two tokens are zero and the slopes.
+        two = torch.ones(1, 2, dtype=torch.int64, device=attention_mask.device)
+        slopes = self._original(two, num_heads, dtype=torch.float32)[:, :, 1:]
+        return (slopes * column_positions(attention_mask)).to(dtype)
+
+
+class _MptBiases:
+    """MPT's biases, [H, 1, T]; its forward does not hand them the mask, so a hook does."""
+
+    def __init__(self, original: Callable[..., Tensor]) -> None:
+        self._original = original
+        self._mask: Tensor | None = None
+
+    def remember(self, _: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Keep the mask of the forward that begins."""
+        self._mask = named.get("attention_mask")
+
+    def __call__(self, num_heads: int, sequence_length: int, *arguments: Any, **named: Any) -> Tensor:
+        mask, self._mask = self._mask, None
+        if mask is None or mask.ndim != 4:
+            return self._original(num_heads, sequence_length, *arguments, **named)
+        # The biases of two tokens are minus the slopes, and zero.
+        slopes = -self._original(num_heads, 2, *arguments, **named)[:, :, :1]
+        # MPT counts from the last column; the softmax of a row takes no notice of the difference.
+        return slopes * (column_positions(mask) + 1 - mask.shape[-1])
