@@ -92,7 +92,7 @@ def short_warm_up() -> Iterator[None]:
     of other processes use the usual warm-up.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("specrace.engine.setup.WARM_UP_S", 0.0)
+        patch.setattr("specrace.engine.prepare.WARM_UP_S", 0.0)
         yield
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from specrace.core.cost_curve import CostCurve, assumed_curve
+from specrace.core.cost_curve import CostCurve
 from specrace.core.events import Step
 from specrace.core.settings import MATCH
-from specrace.engine.setup import RaceTarget, make_drafter_inputs, make_lane
+from specrace.engine.setup import RaceSetup, RaceTarget
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.ngrams.sources import Sources
 
@@ -40,7 +40,7 @@ def generate(
     prompt_curve = None if curve is None else curve.near(len(prompt))
     plan = plan_lane(spec, method, target.device_type, prompt_curve)
     target.check_length(len(prompt), spec.max_new_tokens, plan.num_draft)
-    inputs = make_drafter_inputs(target, prompt, spec, prompt_curve or assumed_curve(target.device_type), sources)
-    lane = make_lane(target, method, target.prefill(prompt), inputs, spec, prompt_curve)
+    setup = RaceSetup(target, tuple(prompt), target.prefill(prompt), spec, prompt_curve, sources)
+    lane = setup.make_lane(method)
     while not lane.end:
         yield lane.step()

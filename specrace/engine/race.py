@@ -12,9 +12,10 @@ from specrace.core.metrics import LaneMetrics
 from specrace.engine.badge import lane_result
 from specrace.engine.lane import Lane
 from specrace.engine.pace import PaceKeeper
+from specrace.engine.prepare import prepare
 from specrace.engine.repeats import Run, summarise
-from specrace.engine.setup import RaceSetup, RaceTarget, lane_info, prepare
-from specrace.engine.spec import RaceSpec, largest_draft, plan_lanes
+from specrace.engine.setup import RaceSetup, RaceTarget, lane_info
+from specrace.engine.spec import RaceSpec, largest_draft
 from specrace.ngrams.sources import Sources
 
 
@@ -47,9 +48,10 @@ def race(
     target.check_length(len(prompt), spec.max_new_tokens, largest_draft(spec, target.device_type, prompt_curve))
     pace = PaceKeeper.for_target(target, target.prefill(prompt), prompt[-1])
     try:
-        setup = prepare(target, prompt, spec, sources, prompt_curve, pace)
-        plans = plan_lanes(spec, target.device_type, setup.curve)
-        lanes = setup.make_lanes(spec.lanes)
+        pace.choose_threads()
+        setup = prepare(target, prompt, spec, sources, prompt_curve)
+        plans = setup.plans
+        lanes = setup.make_lanes(spec.lanes, pace)
         infos = tuple(lane_info(lane, plans[lane.name], setup) for lane in lanes)
         # The whole curve is reported unless it was refitted for this prompt. An assumed curve is not reported.
         reported = curve if curve is None or setup.curve is prompt_curve else setup.curve
@@ -65,7 +67,7 @@ def race(
     del lanes  # to free their KV caches
     yield Finished(results, stopped, steadiness)
     if not stopped:
-        yield from repeat(setup, Run(metrics, steadiness.disturbed), outputs, stop, again)
+        yield from repeat(setup, pace, Run(metrics, steadiness.disturbed), outputs, stop, again)
 
 
 def _describe(target: RaceTarget, spec: RaceSpec, curve: CostCurve | None) -> dict[str, Any]:
@@ -75,6 +77,7 @@ def _describe(target: RaceTarget, spec: RaceSpec, curve: CostCurve | None) -> di
 
 def repeat(
     setup: RaceSetup,
+    pace: PaceKeeper,
     first: Run,
     outputs: Mapping[str, list[int]],
     stop: Callable[[], bool],
@@ -89,7 +92,7 @@ def repeat(
     names = list(first.lanes)
     while again(summarise(runs)):
         start = len(runs) % len(names)
-        latest = run_without_steps(setup, [*names[start:], *names[:start]], outputs, stop)
+        latest = run_without_steps(setup, pace, [*names[start:], *names[:start]], outputs, stop)
         if latest is None:
             return
         runs.append(latest)
@@ -107,13 +110,16 @@ def run(
 
 
 def run_without_steps(
-    setup: RaceSetup, names: Sequence[str], outputs: Mapping[str, list[int]], stop: Callable[[], bool]
+    setup: RaceSetup,
+    pace: PaceKeeper,
+    names: Sequence[str],
+    outputs: Mapping[str, list[int]],
+    stop: Callable[[], bool],
 ) -> Run | None:
     """Run these lanes once and return the totals, without yielding the steps; None if the run was stopped."""
-    pace = setup.pace
     try:
         pace.choose_threads()
-        lanes = setup.make_lanes(names)
+        lanes = setup.make_lanes(names, pace)
         metrics = start_metrics(lanes)
         for _ in run(lanes, metrics, pace, stop):
             pass

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import median
-from typing import Any, Protocol
 
 import numpy as np
 
 from specrace.core.cost_curve import CostCurve, assumed_curve
 from specrace.core.tree import TokenTree
 from specrace.engine.pace import timed
-from specrace.engine.spec import RaceSpec, largest_draft
+from specrace.engine.setup import RaceSetup, RaceTarget
+from specrace.engine.spec import largest_draft
 
 # Forwards of smaller models are too short to be distinguished from noise, and cost little.
 MIN_PARAMETERS = 50_000_000
@@ -32,33 +32,18 @@ ROUNDS, MIN_ROUNDS, LIMIT_S = 5, 2, 0.7
 MIN_SCALE = 1.1
 
 
-class MeasuredTarget(Protocol):
-    """The part of a target that `refit` uses."""
+def refit(setup: RaceSetup) -> CostCurve | None:
+    """The setup's curve, raised where forwards after its prompt cost more now, but never lowered.
 
-    @property
-    def device_type(self) -> str:
-        """ "cpu" or "cuda"."""
-
-    def describe(self) -> dict[str, Any]:
-        """Model, number of parameters, dtype, device, versions."""
-
-    def session(self, prefix: Any, room: int, *, rows: Sequence[int] = (1,)) -> Any:
-        """A session on a clone of the prefix, for forwards over `rows`."""
-
-
-def refit(
-    target: MeasuredTarget, prefix: Any, prompt: Sequence[int], spec: RaceSpec, curve: CostCurve | None
-) -> CostCurve | None:
-    """The `curve`, raised where forwards after this prompt cost more now, but never lowered.
-
-    If `curve` is None, the assumed curve is fitted to what forwards cost now. On a GPU, for small models, and if the
-    spec has a `num_draft`, nothing is measured and `curve` is returned unchanged.
+    If it has none, the assumed curve is fitted to what forwards cost now. On a GPU, for small models, and if the spec
+    has a `num_draft`, nothing is measured and the curve is returned unchanged.
     """
+    target, spec, curve = setup.target, setup.spec, setup.curve
     max_rows = largest_draft(spec, target.device_type, curve) + 1
     rows = [count for count in (ROWS if curve else ROWS_WITHOUT_CURVE) if count <= max_rows]
     if spec.num_draft is not None or not rows or not _worth_measuring(target):
         return curve
-    measured = [max(1.0, ratio) for ratio in measure(target, prefix, prompt, rows)]
+    measured = [max(1.0, ratio) for ratio in measure(setup, rows)]
     base = curve or assumed_curve(target.device_type)
     scales = [ratio / base.at(count) for count, ratio in zip(rows, measured, strict=True)]
     if curve is None:
@@ -67,14 +52,15 @@ def refit(
     return curve if max(scales) < MIN_SCALE else scaled(base, rows, scales)
 
 
-def _worth_measuring(target: MeasuredTarget) -> bool:
+def _worth_measuring(target: RaceTarget) -> bool:
     return target.device_type == "cpu" and target.describe().get("parameters", 0) >= MIN_PARAMETERS
 
 
-def measure(target: MeasuredTarget, prefix: Any, prompt: Sequence[int], rows: Sequence[int]) -> list[float]:
+def measure(setup: RaceSetup, rows: Sequence[int]) -> list[float]:
     """For each row count in `rows`, the time of a forward relative to one over a single row; the median of rounds."""
-    session = target.session(prefix, max(rows) + 1, rows=(1, *rows))
-    trees = [TokenTree.chain(prompt[-1], [prompt[-1]] * (count - 1)) for count in (1, *rows)]
+    session = setup.target.session(setup.prefix, max(rows) + 1, rows=(1, *rows))
+    token = setup.prompt[-1]
+    trees = [TokenTree.chain(token, [token] * (count - 1)) for count in (1, *rows)]
     rounds: list[list[float]] = []
     end_s = time.monotonic() + LIMIT_S
     while len(rounds) < MIN_ROUNDS or (len(rounds) < ROUNDS and time.monotonic() < end_s):

@@ -1,10 +1,10 @@
-"""Prepares a race: reads the prompt, warms everything up, and makes the lanes."""
+"""What the lanes of a race share, and the lanes made from it."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 from specrace.core.cost_curve import CostCurve, assumed_curve, row_counts
@@ -12,18 +12,13 @@ from specrace.core.events import LaneInfo
 from specrace.core.rejection import Coins
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.settings import REJECTION
-from specrace.core.tree import TokenTree
 from specrace.drafters import Drafter, DrafterInputs
 from specrace.drafters.base import DraftModel
 from specrace.engine.lane import Lane, TargetSession
 from specrace.engine.pace import PaceKeeper, PaceTarget, timed
-from specrace.engine.refit import refit
 from specrace.engine.spec import LanePlan, RaceSpec, plan_lane, plan_lanes
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.sources import Sources
-
-# After this time only the lanes' largest trees are still warmed up.
-WARM_UP_S = 2.0
 
 
 class Prefix(Protocol):
@@ -79,47 +74,78 @@ class RaceTarget(PaceTarget, Protocol):
 
 @dataclass(frozen=True)
 class RaceSetup:
-    """What all runs of a race share."""
+    """What all lanes and runs of a race share.
+
+    `prefix`: the target's KV cache of the `prompt`. `curve`: the cost of forwards on this machine after this prompt;
+    None if nothing was measured.
+    """
 
     target: RaceTarget
-    spec: RaceSpec
+    prompt: tuple[int, ...]
     prefix: Prefix
-    inputs: DrafterInputs
-    # Refitted to the machine as it is now.
-    curve: CostCurve | None
-    pace: PaceKeeper
-    sources: Sources
+    spec: RaceSpec
+    curve: CostCurve | None = None
+    sources: Sources = field(default_factory=Sources)
 
-    def make_lanes(self, names: Iterable[str]) -> list[Lane]:
+    @property
+    def plans(self) -> dict[str, LanePlan]:
+        """Lane -> what the settings mean for it on this device."""
+        return plan_lanes(self.spec, self.target.device_type, self.curve)
+
+    @property
+    def needs_draft_model(self) -> bool:
+        """Whether a lane drafts with a model."""
+        return any(plan.method.needs_draft_model for plan in self.plans.values())
+
+    @cached_property
+    def inputs(self) -> DrafterInputs:
+        """The inputs of the lanes' drafters. If a lane drafts with a model, the draft model reads the prompt here."""
+        draft_model = self.target.draft_model() if self.needs_draft_model else None
+        return DrafterInputs(
+            self.prompt,
+            self.target.vocab_size,
+            self.spec.seed,
+            self.sources.corpus,
+            self.sources.corpus_index,
+            PastOutputs.of(self.sources.past),
+            self.spec.sampling_params(),
+            None if draft_model is None else draft_model.after(self.prompt),
+            self.curve or assumed_curve(self.target.device_type),
+        )
+
+    def make_lanes(self, names: Iterable[str], pace: PaceKeeper | None = None) -> list[Lane]:
         """New lanes, in this order."""
-        shared = (self.prefix, self.inputs, self.spec, self.curve, self.pace)
-        return [make_lane(self.target, name, *shared) for name in names]
+        return [self.make_lane(name, pace) for name in names]
 
+    def make_lane(self, name: str, pace: PaceKeeper | None = None) -> Lane:
+        """A lane with a new drafter, and a session on a clone of the prefix; `pace`, if given, corrects its times.
 
-def prepare(
-    target: RaceTarget,
-    prompt: Sequence[int],
-    spec: RaceSpec,
-    sources: Sources,
-    curve: CostCurve | None,
-    pace: PaceKeeper,
-) -> RaceSetup:
-    """Choose the number of threads, read the prompt, and warm up everything that the lanes will use."""
-    pace.choose_threads()
-    # The race has read the prompt before, for the probe. The time of this second, warm prefill is reported.
-    prefix = target.prefill(prompt)
-    warm_up(target, prefix, prompt, spec, curve)
-    curve = refit(target, prefix, prompt, spec, curve)
-    inputs = make_drafter_inputs(target, prompt, spec, curve or assumed_curve(target.device_type), sources)
-    for name, plan in plan_lanes(spec, target.device_type, curve).items():
-        if plan.method.needs_draft_model:
-            warm_up_draft_model(make_lane(target, name, prefix, inputs, spec, curve))
-    return RaceSetup(target, spec, prefix, inputs, curve, pace, sources)
-
-
-def needs_draft_model(spec: RaceSpec) -> bool:
-    """Whether a lane drafts with a model."""
-    return any(plan.method.needs_draft_model for plan in plan_lanes(spec, "cpu").values())
+        The time to build the drafter is on the lane's clock, except that of indexes of earlier answers
+        (`Lane.shared_ms`).
+        """
+        target, spec = self.target, self.spec
+        plan = plan_lane(spec, name, target.device_type, self.curve)
+        room = spec.max_new_tokens + plan.num_draft + 1
+        past = PastOutputs.of(self.inputs.past).metered()
+        inputs = replace(self.inputs, room=room, past=past)
+        built: list[Drafter] = []
+        _, build_ms = timed(lambda: built.append(plan.method.build(inputs, **plan.options)))
+        num_top = plan.method.num_top_with(plan.options)
+        rows = row_counts(plan.num_draft + 1)
+        return Lane(
+            name,
+            built[0],
+            target.session(self.prefix, room, spec.sampling_params(), num_top, rows),
+            self.prompt,
+            max_new_tokens=spec.max_new_tokens,
+            num_draft=plan.num_draft,
+            eos_ids=target.eos_ids,
+            build_ms=max(0.0, build_ms - past.meter.built_ms),
+            shared_ms=sum(past.meter.used_ms.values()),
+            coins=Coins(spec.seed, name) if plan.verifier == REJECTION else None,
+            curve=self.curve,
+            pace=pace,
+        )
 
 
 def lane_info(lane: Lane, plan: LanePlan, setup: RaceSetup) -> LaneInfo:
@@ -141,102 +167,3 @@ def shared_ms(lane: Lane, plan: LanePlan, sources: Sources) -> float:
     """The time spent on what the lane reads and a server builds once for all requests; on no lane's clock."""
     tables = {"": 0.0, "corpus": sources.corpus_ms, "corpus_index": sources.corpus_index_ms}
     return lane.shared_ms + tables[plan.method.corpus_part_with(plan.options)]
-
-
-def make_drafter_inputs(
-    target: RaceTarget, prompt: Sequence[int], spec: RaceSpec, curve: CostCurve, sources: Sources
-) -> DrafterInputs:
-    """The inputs of the lanes' drafters. If a lane drafts with a model, the draft model reads the prompt here."""
-    draft_model = target.draft_model() if needs_draft_model(spec) else None
-    return DrafterInputs(
-        tuple(prompt),
-        target.vocab_size,
-        spec.seed,
-        sources.corpus,
-        sources.corpus_index,
-        PastOutputs.of(sources.past),
-        spec.sampling_params(),
-        None if draft_model is None else draft_model.after(prompt),
-        curve,
-    )
-
-
-def make_lane(
-    target: RaceTarget,
-    name: str,
-    prefix: Prefix,
-    inputs: DrafterInputs,
-    spec: RaceSpec,
-    curve: CostCurve | None = None,
-    pace: PaceKeeper | None = None,
-) -> Lane:
-    """A lane with a new drafter, and a session on a clone of the prefix.
-
-    The time to build the drafter is on the lane's clock, except that of indexes of earlier answers (`Lane.shared_ms`).
-    """
-    plan = plan_lane(spec, name, target.device_type, curve)
-    room = spec.max_new_tokens + plan.num_draft + 1
-    past = PastOutputs.of(inputs.past).metered()
-    inputs = replace(inputs, room=room, past=past)
-    built: list[Drafter] = []
-    _, build_ms = timed(lambda: built.append(plan.method.build(inputs, **plan.options)))
-    drafter = built[0]
-    num_top = plan.method.num_top_with(plan.options)
-    session = target.session(prefix, room, spec.sampling_params(), num_top, row_counts(plan.num_draft + 1))
-    coins = Coins(spec.seed, name) if plan.verifier == REJECTION else None
-    return Lane(
-        name,
-        drafter,
-        session,
-        inputs.prompt,
-        max_new_tokens=spec.max_new_tokens,
-        num_draft=plan.num_draft,
-        eos_ids=target.eos_ids,
-        build_ms=max(0.0, build_ms - past.meter.built_ms),
-        shared_ms=sum(past.meter.used_ms.values()),
-        coins=coins,
-        curve=curve,
-        pace=pace,
-    )
-
-
-def warm_up(target: RaceTarget, prefix: Prefix, prompt: Sequence[int], spec: RaceSpec, curve: CostCurve | None) -> None:
-    """Run everything that the lanes will use before any clock starts, because a first use takes longer.
-
-    That is a forward for every tree size up to the largest, with the sampler, and the draft model if a lane needs it.
-    After `WARM_UP_S`, only the lanes' largest trees are still run: the slower the model, the less a first use matters.
-    """
-    plans = plan_lanes(spec, target.device_type, curve).values()
-    num_top = max(plan.method.num_top_with(plan.options) for plan in plans)
-    budgets = [plan.num_draft for plan in plans]
-    session = target.session(prefix, max(budgets) + 2, spec.sampling_params(), num_top, row_counts(max(budgets) + 1))
-    rejects = any(plan.verifier == REJECTION for plan in plans)
-    end_s = time.monotonic() + WARM_UP_S
-    for rows in warm_up_rows(budgets):
-        tree = TokenTree.chain(prompt[-1], [prompt[-1]] * (rows - 1))
-        for _ in range(2):
-            session.score(tree)
-            if rejects:
-                session.score_distributions(tree)
-        if time.monotonic() > end_s and rows - 1 not in budgets:
-            break
-    session.keep((0,))
-    draft_model = target.draft_model() if needs_draft_model(spec) else None
-    if draft_model is not None:
-        draft_model.after(prompt)
-
-
-def warm_up_rows(budgets: Sequence[int]) -> list[int]:
-    """The sizes of the lanes' largest trees in descending order, then all other sizes in descending order."""
-    largest = {budget + 1 for budget in budgets}
-    return [*sorted(largest, reverse=True), *sorted(set(range(1, max(largest))) - largest, reverse=True)]
-
-
-def warm_up_draft_model(lane: Lane) -> None:
-    """Draft twice with a lane that is not used afterwards: after the prompt, and after a fully accepted draft.
-
-    After a fully accepted draft, the draft model has two tokens to read: its last draft token and the bonus.
-    """
-    for _ in range(2):
-        tree = lane.drafter.propose(lane.context, lane.num_draft)
-        lane.context += [*tree.tokens[1:], tree.tokens[-1]]

@@ -14,10 +14,9 @@ from specrace.core.errors import InputError
 from specrace.core.events import Finished, Started
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
-from specrace.drafters import DrafterInputs
 from specrace.drafters.draft_model import DraftModelDrafter
 from specrace.engine.race import race
-from specrace.engine.setup import make_lane
+from specrace.engine.setup import RaceSetup
 from specrace.engine.spec import RaceSpec
 from specrace.lab.scoring.score import ScoredLane, scorable_lanes
 from specrace.views.frames import report
@@ -124,14 +123,17 @@ def test_the_draft_models_time_is_on_the_lanes_clock(monkeypatch: pytest.MonkeyP
     class SlowModel:
         prefill_ms = 0.0
 
+        def after(self, _: Sequence[int]) -> SlowModel:
+            return self
+
         def session(self, *arguments: Any) -> CopyingSession:
             time.sleep(0.02)
             return SlowSession(PROMPT[:-1], 1 << 20)
 
     target = FunctionTarget(markov(3))
     spec = RaceSpec(("draft-model",), max_new_tokens=9, num_draft=3)
-    drafter_inputs = DrafterInputs(PROMPT, VOCAB, draft_model=SlowModel())
-    lane = make_lane(target, "draft-model", target.prefill(PROMPT), drafter_inputs, spec)
+    target.drafting = SlowModel()  # type: ignore[assignment]
+    lane = RaceSetup(target, PROMPT, target.prefill(PROMPT), spec).make_lane("draft-model")
     assert lane.at_ms >= 20
     while not lane.end:
         step = lane.step()

@@ -15,11 +15,12 @@ from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Pace, Re
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores
-from specrace.engine import pace, setup
+from specrace.engine import pace, prepare
 from specrace.engine.lane import Lane
 from specrace.engine.pace import PaceKeeper, jump_share, long_step_share, pace_range
 from specrace.engine.race import race
 from specrace.engine.recording import from_json, to_json
+from specrace.engine.setup import RaceSetup
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.views.frames import RaceView, report
 from tests.engine.test_race import PROMPT
@@ -54,12 +55,12 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     """A simulated machine whose clocks the engine reads."""
     simulated = Machine()
     clocks = SimpleNamespace(perf_counter=lambda: simulated.now_s, monotonic=lambda: simulated.now_s)
-    for module in (clock, pace, setup):
+    for module in (clock, pace, prepare):
         monkeypatch.setattr(module, "time", clocks)
     for module in (clock, pace):
         monkeypatch.setattr(module, "waited_ms", lambda: simulated.waited_ms)
     # The usual limit, which `tests/conftest.py` lowers for other tests.
-    monkeypatch.setattr(setup, "WARM_UP_S", 2.0)
+    monkeypatch.setattr(prepare, "WARM_UP_S", 2.0)
     return simulated
 
 
@@ -267,7 +268,7 @@ def test_a_slow_model_is_warmed_up_with_the_largest_trees(machine: Machine) -> N
     machine.slowdown = lambda _: 100.0
     target = WorkingTarget(machine)
     spec = RaceSpec(LANES)
-    setup.warm_up(target, target.prefill(PROMPT), PROMPT, spec, None)
+    prepare.warm_up(RaceSetup(target, PROMPT, target.prefill(PROMPT), spec))
     largest = {plan_lane(spec, name, "cpu").num_draft + 1 for name in LANES}
     assert largest <= {rows for rows, _ in target.warm} < set(range(1, 34))
 

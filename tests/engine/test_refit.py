@@ -10,6 +10,7 @@ import pytest
 from specrace.core.cost_curve import ASSUMED_CPU, ContextCost, CostCurve
 from specrace.engine import refit as refit_module
 from specrace.engine.refit import MIN_PARAMETERS, MIN_ROUNDS, ROUNDS, measure, refit, scaled
+from specrace.engine.setup import RaceSetup
 from specrace.engine.spec import RaceSpec, plan_lane
 
 CURVE = CostCurve((1, 2, 4, 8, 16), (1.0, 1.1, 1.2, 1.3, 1.8), (ContextCost(64, 5.0, (1.0, 1.1, 1.2, 1.3, 1.8)),))
@@ -17,14 +18,20 @@ SPEC = RaceSpec(("vanilla", "trie"))
 LARGE: Any = SimpleNamespace(device_type="cpu", describe=lambda: {"parameters": MIN_PARAMETERS})
 
 
+def setup_of(target: Any, spec: RaceSpec, curve: CostCurve | None = None) -> RaceSetup:
+    """A setup after a prompt of one token; nothing here reads the prefix."""
+    prefix: Any = None
+    return RaceSetup(target, (7,), prefix, spec, curve)
+
+
 def set_ratios(monkeypatch: pytest.MonkeyPatch, *ratios: float) -> None:
     """Make `measure` return these ratios."""
-    monkeypatch.setattr(refit_module, "measure", lambda _target, _prefix, _prompt, rows: list(ratios[: len(rows)]))
+    monkeypatch.setattr(refit_module, "measure", lambda _setup, rows: list(ratios[: len(rows)]))
 
 
 def test_higher_costs_raise_the_curve_and_shrink_the_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
     set_ratios(monkeypatch, 1.2, 2.6)
-    curve = refit(LARGE, Any, (1,), SPEC, CURVE)
+    curve = refit(setup_of(LARGE, SPEC, CURVE))
     assert curve is not None and curve.ratio == pytest.approx((1.0, 1.1, 1.2, 2.6, 3.6))
     assert curve.contexts[0].ratio == curve.ratio and curve.contexts[0].row_ms == 5.0
     assert plan_lane(SPEC, "trie", "cpu", curve).num_draft < plan_lane(SPEC, "trie", "cpu", CURVE).num_draft
@@ -35,14 +42,14 @@ def test_without_a_curve_the_assumed_one_is_fitted_to_the_measured_costs(
     monkeypatch: pytest.MonkeyPatch, measured: tuple[float, ...]
 ) -> None:
     set_ratios(monkeypatch, *measured)
-    curve = refit(LARGE, Any, (1,), RaceSpec(("vanilla", "fusion")), None)
+    curve = refit(setup_of(LARGE, RaceSpec(("vanilla", "fusion"))))
     assert curve is not None and [curve.at(rows) for rows in (4, 8, 16)] == pytest.approx(measured)
     assert curve.at(64) == pytest.approx(measured[2] / ASSUMED_CPU.at(16) * ASSUMED_CPU.at(64))
 
 
 def test_ratios_below_1_are_raised_to_1(monkeypatch: pytest.MonkeyPatch) -> None:
     set_ratios(monkeypatch, 0.9, 0.95, 1.2)
-    curve = refit(LARGE, Any, (1,), RaceSpec(("vanilla", "fusion")), None)
+    curve = refit(setup_of(LARGE, RaceSpec(("vanilla", "fusion"))))
     assert curve is not None and curve.at(4) == curve.at(8) == 1.0
 
 
@@ -51,7 +58,7 @@ def test_the_curve_is_unchanged_unless_costs_rise_by_a_tenth(
     monkeypatch: pytest.MonkeyPatch, ratios: tuple[float, ...]
 ) -> None:
     set_ratios(monkeypatch, *ratios)
-    assert refit(LARGE, Any, (1,), SPEC, CURVE) is CURVE
+    assert refit(setup_of(LARGE, SPEC, CURVE)) is CURVE
 
 
 @pytest.mark.parametrize(
@@ -69,7 +76,7 @@ def test_nothing_is_measured_for_fixed_draft_sizes_gpus_and_small_models(
 ) -> None:
     monkeypatch.setattr(refit_module, "measure", pytest.fail)
     target: Any = SimpleNamespace(device_type=device, describe=lambda: {"parameters": parameters})
-    assert refit(target, Any, (1,), spec, CURVE) is CURVE
+    assert refit(setup_of(target, spec, CURVE)) is CURVE
 
 
 @pytest.mark.parametrize(("limit_s", "rounds"), [(3600.0, ROUNDS), (-1.0, MIN_ROUNDS)])
@@ -88,7 +95,7 @@ def test_measured_ratios_are_medians_over_rounds(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(refit_module, "timed", timed)
     monkeypatch.setattr(refit_module, "LIMIT_S", limit_s)
-    assert measure(target, None, (7,), (4, 8)) == [1.5, 2.5]  # type: ignore[arg-type]
+    assert measure(setup_of(target, SPEC), (4, 8)) == [1.5, 2.5]
     assert scored_sizes == [1, 4, 8] * rounds and kept_paths == [(0,)]
 
 

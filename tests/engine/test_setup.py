@@ -13,12 +13,13 @@ from specrace.core.errors import InputError
 from specrace.core.events import LaneInfo, Started
 from specrace.core.sampling_params import SamplingParams
 from specrace.drafters import METHODS, Drafter, DrafterInputs
+from specrace.engine import prepare as preparing
 from specrace.engine import refit as refit_module
-from specrace.engine import setup as preparing
 from specrace.engine.generate import generate
 from specrace.engine.pace import PaceKeeper
+from specrace.engine.prepare import prepare, warm_up_rows
 from specrace.engine.race import race
-from specrace.engine.setup import prepare, warm_up_rows
+from specrace.engine.setup import RaceSetup
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.sources import Sources
@@ -99,7 +100,7 @@ def test_the_whole_curve_is_reported_unless_it_was_refitted(monkeypatch: pytest.
     spec = RaceSpec(LANES, max_new_tokens=4)
     assert started(RecordingTarget(), spec).about["cost_curve"] is None
     assert started(RecordingTarget(), spec, curve=BY_CONTEXT).about["cost_curve"] == BY_CONTEXT.as_json()
-    monkeypatch.setattr(refit_module, "measure", lambda _target, _prefix, _prompt, rows: [40.0] * len(rows))
+    monkeypatch.setattr(refit_module, "measure", lambda _setup, rows: [40.0] * len(rows))
     large = RecordingTarget(parameters=refit_module.MIN_PARAMETERS)
     event = started(large, spec, curve=BY_CONTEXT)
     reported = event.about["cost_curve"]
@@ -112,8 +113,9 @@ def test_the_whole_curve_is_reported_unless_it_was_refitted(monkeypatch: pytest.
 def test_refitting_measures_after_this_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     measured = []
 
-    def measure(_: Any, prefix: Any, prompt: Sequence[int], rows: Sequence[int]) -> list[float]:
-        measured.append((prefix.tokens, tuple(prompt)))
+    def measure(setup: RaceSetup, rows: Sequence[int]) -> list[float]:
+        prefix: Any = setup.prefix
+        measured.append((prefix.tokens, setup.prompt))
         return [1.0] * len(rows)
 
     monkeypatch.setattr(refit_module, "measure", measure)
@@ -122,11 +124,10 @@ def test_refitting_measures_after_this_prompt(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_setup_holds_the_refitted_curve_and_lanes_draft_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refit_module, "measure", lambda _target, _prefix, _prompt, rows: [40.0] * len(rows))
+    monkeypatch.setattr(refit_module, "measure", lambda _setup, rows: [40.0] * len(rows))
     target, spec = RecordingTarget(parameters=refit_module.MIN_PARAMETERS), RaceSpec(LANES, max_new_tokens=4)
-    pace = PaceKeeper.for_target(target, target.prefill(PROMPT), PROMPT[-1])
     curve = BY_CONTEXT.near(len(PROMPT))
-    setup = prepare(target, PROMPT, spec, Sources(), curve, pace)
+    setup = prepare(target, PROMPT, spec, Sources(), curve)
     assert setup.curve is not None and setup.curve.at(16) > curve.at(16)
     assert setup.inputs.curve is setup.curve
     for lane in setup.make_lanes(LANES):
@@ -135,9 +136,7 @@ def test_the_setup_holds_the_refitted_curve_and_lanes_draft_by_it(monkeypatch: p
 
 
 def test_without_a_curve_drafters_get_the_assumed_one() -> None:
-    target = RecordingTarget()
-    pace = PaceKeeper.for_target(target, target.prefill(PROMPT), PROMPT[-1])
-    assert prepare(target, PROMPT, RaceSpec(LANES), Sources(), None, pace).inputs.curve is ASSUMED_CPU
+    assert prepare(RecordingTarget(), PROMPT, RaceSpec(LANES), Sources(), None).inputs.curve is ASSUMED_CPU
 
 
 @pytest.mark.parametrize("num_draft", [5, 12])
@@ -280,8 +279,5 @@ def test_a_session_keeps_what_a_warm_up_scored() -> None:
             session.keep = lambda path: (kept.append(tuple(path)), keep(path))[1]  # type: ignore[method-assign,func-returns-value]
             return session
 
-    target = Target(1, order=1)
-    pace = PaceKeeper.for_target(target, target.prefill(PROMPT), PROMPT[-1])
-    kept.clear()
-    prepare(target, PROMPT, RaceSpec(("vanilla",), max_new_tokens=2), Sources(), None, pace)
+    prepare(Target(1, order=1), PROMPT, RaceSpec(("vanilla",), max_new_tokens=2), Sources(), None)
     assert kept == [(0,)]

@@ -20,7 +20,7 @@ from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.cost_curve import CostCurve
 from specrace.drafters.fusion.payoff import step_costs
 from specrace.engine.lane import Lane
-from specrace.engine.setup import make_drafter_inputs, make_lane
+from specrace.engine.setup import RaceSetup
 from specrace.engine.spec import RaceSpec
 from specrace.lab.advice.presets import NAMES, find_curve
 from specrace.model.weights.source import find_source
@@ -82,8 +82,8 @@ def run(
     prefix = target.prefill(prompt)
     for setting, (lane, lane_options) in SETTINGS.items():
         spec = RaceSpec((lane,), max_new_tokens=max_new_tokens, options={lane: lane_options})
-        inputs = make_drafter_inputs(target, prompt, spec, curve, Sources(past=past.excluding(prompt)))
-        lanes[setting] = make_lane(target, lane, prefix, inputs, spec)
+        sources = Sources(past=past.excluding(prompt))
+        lanes[setting] = RaceSetup(target, tuple(prompt), prefix, spec, curve, sources).make_lane(lane)
     while any(not lane.end for lane in lanes.values()):
         for setting, lane in lanes.items():
             if not lane.end:

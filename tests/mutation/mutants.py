@@ -73,7 +73,7 @@ GROUPS = {
         ),
     ),
     "race": Group(
-        ("engine/race.py", "engine/setup.py", "engine/badge.py", "engine/generate.py"),
+        ("engine/race.py", "engine/setup.py", "engine/prepare.py", "engine/badge.py", "engine/generate.py"),
         (
             "tests/engine/test_generate.py",
             "tests/engine/test_race.py",

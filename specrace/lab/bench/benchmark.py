@@ -26,7 +26,7 @@ from statistics import median
 from typing import Any, Protocol, TypeVar
 
 from specrace.core.clock import since_ms, thread_ms
-from specrace.core.cost_curve import CostCurve, assumed_curve
+from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
 from specrace.core.events import Difference, Pace
 from specrace.core.metrics import LaneMetrics, first_difference, loop_tokens
@@ -35,9 +35,10 @@ from specrace.drafters import find_method
 from specrace.engine.badge import explain_difference
 from specrace.engine.lane import Lane
 from specrace.engine.pace import PaceKeeper, timed
+from specrace.engine.prepare import warm_up, warm_up_draft_model
 from specrace.engine.race import in_race_time
 from specrace.engine.refit import refit
-from specrace.engine.setup import RaceTarget, make_drafter_inputs, make_lane, shared_ms, warm_up, warm_up_draft_model
+from specrace.engine.setup import RaceSetup, RaceTarget, shared_ms
 from specrace.engine.spec import RaceSpec, largest_draft, plan_lane, plan_lanes
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.sources import Sources
@@ -249,9 +250,9 @@ class Bench:
         """Run every shape that this prompt needs; before the first prompt also run every lane and peer once."""
         on_progress(f"{prompt.id}: warming up")
         prefix = self.target.prefill(prompt.tokens)
-        spec, near = self._spec_of(prompt), self._curve_near(prompt)
-        warm_up(self.target, prefix, prompt.tokens, spec, near)
-        self._refitted = refit(self.target, prefix, prompt.tokens, spec, near)
+        setup = RaceSetup(self.target, prompt.tokens, prefix, self._spec_of(prompt), self._curve_near(prompt))
+        warm_up(setup)
+        self._refitted = refit(setup)
         self._open_lanes(prompt, prefix)
         if not self._warm:
             for name in self.spec.lanes:
@@ -268,11 +269,10 @@ class Bench:
                 warm_up_draft_model(lane)
 
     def _make_lane(self, name: str, prompt: BenchPrompt, prefix: Any) -> Lane:
-        near = self._refitted
-        curve, sources = near or assumed_curve(self.target.device_type), replace(self._sources, past=self._past)
-        # Make inputs for this lane alone, so that a draft model reads the prompt only for lanes that use it.
-        inputs = make_drafter_inputs(self.target, prompt.tokens, replace(self.spec, lanes=(name,)), curve, sources)
-        return make_lane(self.target, name, prefix, inputs, self._spec_of(prompt), near, self._pace)
+        # The setup is for this lane alone, so that a draft model reads the prompt only for lanes that use it.
+        spec = replace(self._spec_of(prompt), lanes=(name,))
+        sources = replace(self._sources, past=self._past)
+        return RaceSetup(self.target, prompt.tokens, prefix, spec, self._refitted, sources).make_lane(name, self._pace)
 
     def _run_lane(self, name: str, prompt: BenchPrompt) -> LaneRun:
         """Run a lane once, solo: prefill, build, decode."""

@@ -21,7 +21,7 @@ from specrace.drafters.fusion.payoff import CoolDown, StepCosts
 from specrace.drafters.fusion.sources import NUM_TOP
 from specrace.engine.generate import generate
 from specrace.engine.race import race
-from specrace.engine.setup import make_lane
+from specrace.engine.setup import RaceSetup
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.ngrams.automaton import NO_STATE, ROOT
 from specrace.ngrams.counts import NGramCounts
@@ -384,7 +384,7 @@ def test_likely_tokens_are_requested_only_with_recycling() -> None:
     prefix = target.prefill([2, 3, 4])
     for value, num_top in ((False, 0), (True, NUM_TOP)):
         spec = RaceSpec(("fusion",), options={"fusion": {"recycling": value}})
-        lane = make_lane(target, "fusion", prefix, inputs([2, 3, 4]), spec)
+        lane = RaceSetup(target, (2, 3, 4), prefix, spec).make_lane("fusion")
         assert lane.session.num_top == num_top  # type: ignore[attr-defined]
 
 

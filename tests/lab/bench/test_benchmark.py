@@ -13,7 +13,7 @@ from specrace.core.errors import InputError
 from specrace.core.events import Difference
 from specrace.core.metrics import LaneMetrics
 from specrace.engine.badge import explain_difference
-from specrace.engine.setup import make_drafter_inputs
+from specrace.engine.setup import RaceSetup
 from specrace.engine.spec import RaceSpec
 from specrace.lab.bench.benchmark import Bench, BenchPrompt, LaneRun, PeerRun, PromptResult
 from specrace.lab.bench.summary import summarise
@@ -66,9 +66,9 @@ def test_lanes_know_the_earlier_outputs_of_other_prompts_only(keep: bool, monkey
     bench = Bench(TableTarget(), RaceSpec(("suffix", "fusion"), max_new_tokens=9), repetitions=2, keep_outputs=keep)
     upcoming = iter(bench_prompts)
 
-    def remember(*values: Any) -> Any:
-        pasts_seen[current[0].id].append(list(values[-1].past))
-        return make_drafter_inputs(*values)
+    def remember(setup: RaceSetup, *values: Any) -> Any:
+        pasts_seen[current[0].id].append(list(setup.sources.past))
+        return make_lane(setup, *values)
 
     def on_progress(what: str) -> None:
         if what.endswith("warming up"):
@@ -76,7 +76,8 @@ def test_lanes_know_the_earlier_outputs_of_other_prompts_only(keep: bool, monkey
             pasts_seen[current[0].id] = []
 
     current: list[BenchPrompt] = []
-    monkeypatch.setattr("specrace.lab.bench.benchmark.make_drafter_inputs", remember)
+    make_lane = RaceSetup.make_lane
+    monkeypatch.setattr(RaceSetup, "make_lane", remember)
     text_of = {result.prompt.id: result.runs["vanilla"][0].tokens for result in bench.run(bench_prompts, on_progress)}
     expected = {"one": [], "other": ["one"], "one again": ["other"], "last": ["one", "other", "one again"]}
     for name, pasts in pasts_seen.items():
@@ -179,15 +180,16 @@ def test_a_prompt_may_have_its_own_output_length() -> None:
 
 
 def test_a_lane_does_not_pay_for_another_lanes_draft_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    lanes_of_inputs: list[tuple[str, ...]] = []
+    make_lane = RaceSetup.make_lane
+    lanes_of_setups: list[tuple[str, ...]] = []
 
-    def remember(*values: Any) -> Any:
-        lanes_of_inputs.append(values[2].lanes)
-        return make_drafter_inputs(*values)
+    def remember(setup: RaceSetup, *values: Any) -> Any:
+        lanes_of_setups.append(setup.spec.lanes)
+        return make_lane(setup, *values)
 
-    monkeypatch.setattr("specrace.lab.bench.benchmark.make_drafter_inputs", remember)
+    monkeypatch.setattr(RaceSetup, "make_lane", remember)
     Bench(TableTarget(), RaceSpec(("trie", "suffix"), max_new_tokens=4), repetitions=1).run(prompts(1))
-    assert set(lanes_of_inputs) == {("vanilla",), ("vanilla", "trie"), ("vanilla", "suffix")}
+    assert set(lanes_of_setups) == {("vanilla",), ("vanilla", "trie"), ("vanilla", "suffix")}
 
 
 def test_prefill_and_tables_are_corrected_for_the_machines_pace(monkeypatch: pytest.MonkeyPatch) -> None:

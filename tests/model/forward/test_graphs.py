@@ -14,14 +14,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from specrace.core.cost_curve import assumed_curve, row_counts
+from specrace.core.cost_curve import row_counts
 from specrace.core.events import Finished
 from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS, DrafterInputs, native_methods
 from specrace.drafters.draft_model import DraftModelDrafter
 from specrace.engine.pace import PaceKeeper
 from specrace.engine.race import race
-from specrace.engine.setup import make_drafter_inputs, make_lane
+from specrace.engine.setup import RaceSetup
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.lab.bench.benchmark import Bench, BenchPrompt, LaneRun
 from specrace.model.capture import capture_graphs
@@ -121,8 +121,8 @@ def test_every_step_of_every_lane_is_replayed_with_a_gpus_defaults(name: str, te
     prompt, rng = (2, 3, 4, 5, 6) * 8, random.Random(1)
     index = SuffixIndex([[*prompt, *(rng.randrange(2, VOCAB) for _ in range(200))] for _ in range(9)])
     spec = RaceSpec((name,), max_new_tokens=70, temperature=temperature, seed=3)
-    inputs = make_drafter_inputs(target, prompt, spec, assumed_curve("cuda"), Sources(corpus_index=index))
-    lane, max_size = make_lane(target, name, target.prefill(prompt), inputs, spec), 0
+    setup = RaceSetup(target, prompt, target.prefill(prompt), spec, sources=Sources(corpus_index=index))
+    lane, max_size = setup.make_lane(name), 0
     buckets = row_counts(plan_lane(spec, name, "cuda").num_draft + 1)
     small.forwards.clear()
     while not lane.end:
