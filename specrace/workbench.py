@@ -193,7 +193,7 @@ class Workbench:
             raise InputError(f"The question has {size} characters; ask one of at most {MAX_QUESTION_CHARACTERS}.")
         num_passages = SETTINGS["passages"].check(top)
         if num_passages is None:
-            num_passages = self.style.passages
+            num_passages = self.style.num_passages
         if not num_passages:
             return []
         num_irrelevant = min(num_passages - 1, round(SETTINGS["noise"].check(noise) * num_passages))

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 _SCHEDSTAT = Path("/proc/thread-self/schedstat")
-_LINE = 96
+# Longer than the file's only line: three numbers.
+_MAX_LINE_BYTES = 96
 
 
 class _Schedstat(threading.local):
@@ -32,7 +33,7 @@ _schedstat = _Schedstat()
 def waited_ms() -> float:
     """Milliseconds this thread has waited for a processor since it started; 0.0 where the system does not count."""
     file = _schedstat.file
-    return 0.0 if file is None else int(os.pread(file.fileno(), _LINE, 0).split()[1]) / 1e6
+    return 0.0 if file is None else int(os.pread(file.fileno(), _MAX_LINE_BYTES, 0).split()[1]) / 1e6
 
 
 def waits_ms() -> dict[str, float]:
@@ -59,5 +60,5 @@ def thread_ms() -> float:
 
 
 def since_ms(began: float, clock: Callable[[], float] = thread_ms) -> float:
-    """Milliseconds on this thread's clock since it read `began`; never negative, though the two counts may drift."""
+    """Milliseconds on this thread's clock since it read `began`, at least 0.0: its two counts drift apart a little."""
     return max(0.0, clock() - began)

@@ -13,7 +13,7 @@ from typing import Any
 from specrace.core.errors import InputError, shorten
 from specrace.core.files import read_text, write_atomically
 
-# Several times the largest draft. A race times and pads trees of up to its curve's last row count.
+# Several times the largest draft. A limit is needed because a race times forwards over as many rows as its curve has.
 MAX_ROWS = 4096
 _MAX_BYTES = 4_000_000
 _HINT = "give a file that calibrate wrote"

@@ -31,10 +31,10 @@ class Timing:
 class LaneInfo:
     """A lane before its first step; `verifier` is "match" or "rejection".
 
-    `build_ms`: the time to build the drafter's tables for this request, which is on the lane's clock. On no clock, like
-    the target's prefill: `shared_ms`, the time spent so far on what the lane reads and a server builds once for all
-    requests (tables of the documents, indexes of earlier answers), and `prefill_ms`, the time a draft model took to
-    read the prompt.
+    `build_ms`: the time to build the drafter's tables for this request, which is on the lane's clock. Two times are on
+    no clock, like the target's prefill: `shared_ms`, the time spent so far on tables that the lane reads but a server
+    would build once for all requests (of the documents and of earlier answers), and `prefill_ms`, the time in which a
+    draft model read the prompt.
     """
 
     lane: str
@@ -63,7 +63,8 @@ class Step:
 
     `emitted`: the accepted path and the bonus token, cut at the end-of-text token and at the length limit. `end`: why
     the lane ends with this step ("eos" or "length"); "" if it does not. `texts` has one entry for each emitted token
-    (joined, they are the printed text) and `pieces` one for each node; a caller that has the tokenizer adds both.
+    (joined, they are the printed text), `pieces` the text of each node's token by itself; both are added by a caller
+    that has the tokenizer.
     `checks`, under rejection sampling only: p, q and the coin of each draft token up to the first rejected one. `note`:
     the drafter's details.
     """
@@ -142,7 +143,7 @@ class Pace:
     `probes` forwards were timed between steps. `probe_ms` is the latency of one before the first step, and `low` and
     `high` are the range of the slowdown relative to it. `jumps`: the share of probes that no steady pace explains.
     `waited_ms`: the time lanes waited for a processor, which is on no clock. `threads`: the number of threads of a
-    forward at the end. `disturbed`: the metrics do not count.
+    forward at the end. `disturbed`: the machine was too unsteady for the metrics to be used.
     """
 
     probes: int

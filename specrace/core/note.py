@@ -17,8 +17,8 @@ Fact = int | float | str
 class NoteRow:
     """Tokens under the heading `group`, for example a row of a window or the likeliest continuations.
 
-    `counts` has one entry for each token or is empty; `after` is the context that the row was looked up by. `pieces`
-    and `after_text`, the texts of `tokens` and `after`, are filled in by a caller that has the tokenizer.
+    `counts` has one entry for each token or is empty; `after` is the context under which the row was found. `pieces`,
+    the text of each token, and `after_text`, that of `after`, are filled in by a caller that has the tokenizer.
     """
 
     group: str

@@ -111,7 +111,7 @@ def _passages(document: Document, spans: Iterable[Span]) -> list[Passage]:
 
 @dataclass(frozen=True)
 class TokenLimit:
-    """The most tokens that a passage and its title may have together; `count` returns the number in each text."""
+    """The maximum number of tokens of a passage and its title together; `count` returns the number in each text."""
 
     count: Callable[[Sequence[str]], Sequence[int]]
     max_tokens: int

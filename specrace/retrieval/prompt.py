@@ -16,10 +16,11 @@ from specrace.core.errors import InputError, shorten
 from specrace.retrieval.retriever import Hit, Sentence
 
 MAX_PROMPT_CHARACTERS = 1_000_000
-# Cuts a long text into pieces. A cut before whitespace, if possible, leaves every word whole and its tokens the same.
-_PIECE = re.compile(r".{1,100000}(?=\s|\Z)|.{1,100000}", re.DOTALL)
+# Matches up to 100,000 characters, and ends before whitespace if possible: then no word is cut in two.
+_PART = re.compile(r".{1,100000}(?=\s|\Z)|.{1,100000}", re.DOTALL)
 
-# Replaces missing evidence. A small model repeats a sentence more reliably than it notices that evidence is missing.
+# Stands in the place of evidence if there is none: a small model repeats a sentence that it is given more reliably than
+# it notices that the documents do not answer the question.
 NO_EVIDENCE = "The documents do not answer this question."
 
 
@@ -27,14 +28,14 @@ NO_EVIDENCE = "The documents do not answer this question."
 class PromptStyle:
     """The wording of the message to a chat model, and its default number of passages.
 
-    `request` is a format string with {documents} and {question}. If `evidence` is set, that line and the best
-    `max_evidence` sentences follow the passages; otherwise the passages are numbered. With `cites`, passages and
+    `request` is a format string with {documents} and {question}. If there is an `evidence_heading`, that line and the
+    best `max_evidence` sentences follow the passages; otherwise the passages are numbered. With `cites`, passages and
     sentences are both numbered, and a prompt without evidence ends with NO_EVIDENCE.
     """
 
-    passages: int
+    num_passages: int
     request: str
-    evidence: str = ""
+    evidence_heading: str = ""
     cites: bool = False
     max_evidence: int = 3
 
@@ -58,19 +59,20 @@ GROUNDED = PromptStyle(
     cites=True,
     max_evidence=1,
 )
-# Models with a smaller hidden size count as small: those of a billion parameters or more are at least this wide.
-MIN_WIDTH = 1536
+# A chat model with a smaller hidden size counts as small. Models of a billion parameters or more have at least this.
+MIN_HIDDEN_SIZE = 1536
 
 
-def choose_style(tokenizer: Any, config: Any, trained: str = "") -> PromptStyle:
-    """GROUNDED if the model's adapter was `trained` on it; BRIEF for a small chat model; DETAILED for any other.
+def choose_style(tokenizer: Any, config: Any, adapter_style: str = "") -> PromptStyle:
+    """The style for a model: GROUNDED for an adapter trained on it, BRIEF for a small chat model, else DETAILED.
 
-    The bundled model's template reads `sentences`, so of its style, DETAILED, only the number of passages matters.
+    `adapter_style`: the style that the adapter names, or "". The bundled model gets DETAILED, but uses only its number
+    of passages, because its chat template words the message itself.
     """
-    if trained == "grounded":
+    if adapter_style == "grounded":
         return GROUNDED
     template = tokenizer.chat_template or ""
-    is_small_chat_model = template and not _reads_sentences(template) and config.hidden_size < MIN_WIDTH
+    is_small_chat_model = template and not _reads_sentences(template) and config.hidden_size < MIN_HIDDEN_SIZE
     return BRIEF if is_small_chat_model else DETAILED
 
 
@@ -88,8 +90,8 @@ class Origin:
     end: int
 
 
-# A text in the prompt, and its origin if it was copied from a passage.
-Piece = tuple[str, Origin | None]
+# A text that the prompt contains, and its origin if it was copied from a passage.
+Excerpt = tuple[str, Origin | None]
 
 
 @dataclass(frozen=True)
@@ -112,36 +114,36 @@ def build_prompt(tokenizer: Any, question: str, hits: Sequence[Hit], style: Prom
         raise InputError("Type a question first.")
     template = tokenizer.chat_template or ""
     if _reads_sentences(template):
-        pieces = list[Piece]()
+        excerpts = list[Excerpt]()
         for number, hit in enumerate(hits):
-            pieces.append((plain(hit.passage.title), None))
-            pieces += [_piece(number, sentence, plain) for sentence in hit.sentences]
+            excerpts.append((plain(hit.passage.title), None))
+            excerpts += [_excerpt(number, sentence, plain) for sentence in hit.sentences]
         text = _render(tokenizer, question, [_with_sentences(hit, plain) for hit in hits])
         add_special_tokens = False
     else:
-        documents, pieces = _documents(hits, plain, style)
+        documents, excerpts = _documents(hits, plain, style)
         request = style.request.format(documents=documents, question=question) if hits else question
         if style.cites and hits and not any(sentence.evidence for hit in hits for sentence in hit.sentences):
-            # Below the question: if this line is above it, a small model still answers seven of nine such questions.
-            request += f"\n\n{style.evidence}\n{NO_EVIDENCE}"
+            # It follows the question: if it comes first, a small model still answers seven of nine such questions.
+            request += f"\n\n{style.evidence_heading}\n{NO_EVIDENCE}"
         add_special_tokens = not template
         text = _render(tokenizer, request, None) if template else f"{request}\nAnswer:"
     tokens, offsets = _tokenize(tokenizer, text, add_special_tokens)
-    located = _locate(text, pieces)
+    located = _locate(text, excerpts)
     return Prompt(tuple(tokens), text, tuple(_origin(located, start, end) for start, end in offsets))
 
 
 class PlainText:
     """Changes strings that the tokenizer would read as control tokens. The text keeps its length.
 
-    A document that contains "<|end|>" must not end the answer, so the first character of such a string is replaced; of
-    a citation such as "[1]", both brackets. Whitespace, NUL and lone surrogates become spaces.
+    A document that contains "<|end|>" must not end the answer, so the first character of such a string is replaced. In
+    a citation such as "[1]", both brackets are. Whitespace, NUL and lone surrogates become spaces.
     """
 
     def __init__(self, tokenizer: Any) -> None:
-        # The tokens that DeepSeek adds to its vocabularies include letters such as "ü", which control nothing.
+        # DeepSeek adds tokens for letters such as "ü", which are not control tokens.
         added = {text for text in tokenizer.get_added_vocab() if not (len(text) == 1 and text.isalpha())}
-        # Stripped, because the token " [1]" also matches where a template puts a space before a text with "[1]".
+        # Stripped, because a template may put a space before the text, and then "[1]" would become the token " [1]".
         added = {text.strip() for text in (*added, *tokenizer.all_special_tokens)} - {""}
         longest_first = sorted(added, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if added else None
@@ -155,35 +157,35 @@ class PlainText:
 
     @staticmethod
     def _disarm(match: re.Match[str]) -> str:
-        """A string of the same length that is no control token."""
+        """A string of the same length that is not a control token."""
         text = match.group()
         if text.startswith("[") and text.endswith("]"):
             return text.replace("[", "(").replace("]", ")")
         return f"{' ' if text.startswith('‹') else '‹'}{text[1:]}"
 
 
-def _documents(hits: Sequence[Hit], plain: PlainText, style: PromptStyle) -> tuple[str, list[Piece]]:
-    """The text of the passages, with the evidence below them if the style repeats it, and its pieces in order."""
-    texts, pieces = [], list[Piece]()
-    numbered = style.cites or not style.evidence
+def _documents(hits: Sequence[Hit], plain: PlainText, style: PromptStyle) -> tuple[str, list[Excerpt]]:
+    """The text of the passages, with the evidence below them if the style repeats it, and its excerpts in order."""
+    texts, excerpts = [], list[Excerpt]()
+    numbered = style.cites or not style.evidence_heading
     for number, hit in enumerate(hits):
         title, text = plain(hit.passage.title), plain(hit.passage.text)
         texts.append(f"[{number + 1}] {title}\n{text}" if numbered else f"{title}\n{text}")
-        pieces += [(title, None), (text, Origin(number, 0, len(text)))]
+        excerpts += [(title, None), (text, Origin(number, 0, len(text)))]
     marked = [(number, sentence) for number, hit in enumerate(hits) for sentence in hit.sentences if sentence.evidence]
     marked = sorted(marked, key=lambda pair: pair[1].evidence)[: style.max_evidence]
-    if style.evidence and marked:
-        evidence = [_piece(number, sentence, plain) for number, sentence in marked]
+    if style.evidence_heading and marked:
+        evidence = [_excerpt(number, sentence, plain) for number, sentence in marked]
         quotes = [
             f"[{number + 1}] {text}\n" if style.cites else f"{text} "
             for (number, _), (text, _) in zip(marked, evidence, strict=True)
         ]
-        texts.append(f"{style.evidence}\n{''.join(quotes)[:-1]}")
-        pieces += evidence
-    return "\n\n".join(texts), pieces
+        texts.append(f"{style.evidence_heading}\n{''.join(quotes)[:-1]}")
+        excerpts += evidence
+    return "\n\n".join(texts), excerpts
 
 
-def _piece(passage: int, sentence: Sentence, plain: PlainText) -> Piece:
+def _excerpt(passage: int, sentence: Sentence, plain: PlainText) -> Excerpt:
     """A sentence of passage number `passage`, and its origin."""
     return plain(sentence.text), Origin(passage, sentence.start, sentence.end)
 
@@ -232,20 +234,20 @@ def _tokenize(tokenizer: Any, text: str, add_special_tokens: bool) -> tuple[list
 def tokenize_document(tokenizer: Any, text: str) -> list[int]:
     """Token ids of a document of any length.
 
-    The document is cut into pieces, because a tokenizer needs hundreds of bytes of memory for each character.
+    It is cut into parts, because a tokenizer needs hundreds of bytes of memory for each character.
     """
-    pieces = (tokenizer(piece[0], add_special_tokens=False, verbose=False) for piece in _PIECE.finditer(text))
-    return [token for piece in pieces for token in piece["input_ids"]]
+    parts = (tokenizer(part[0], add_special_tokens=False, verbose=False) for part in _PART.finditer(text))
+    return [token for part in parts for token in part["input_ids"]]
 
 
-def _locate(text: str, pieces: Sequence[Piece]) -> list[tuple[int, Origin]]:
-    """Where in the rendered prompt each piece with an origin begins; the prompt holds all pieces in this order."""
+def _locate(text: str, excerpts: Sequence[Excerpt]) -> list[tuple[int, Origin]]:
+    """Where in the rendered prompt each excerpt with an origin begins; the prompt has all excerpts in this order."""
     located: list[tuple[int, Origin]] = []
     cursor = 0
-    for piece, origin in pieces:
-        offset = text.find(piece, cursor) if piece else -1
+    for excerpt, origin in excerpts:
+        offset = text.find(excerpt, cursor) if excerpt else -1
         if offset >= 0:
-            cursor = offset + len(piece)
+            cursor = offset + len(excerpt)
             if origin is not None:
                 located.append((offset, origin))
     return located

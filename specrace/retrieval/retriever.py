@@ -23,7 +23,7 @@ from specrace.retrieval.sentences import is_heading, word_set
 MIN_EVIDENCE_WORDS = 4
 MAX_EVIDENCE_WORDS = 60
 MIN_EVIDENCE_SCORE = 0.45
-# Two sentences that share at least this fraction of their words are duplicates: only the better one is marked.
+# Of two sentences that share at least this fraction of their words, only the better one is marked.
 DUPLICATE_SHARE = 0.8
 SHARED_WORDS_WEIGHT = 0.35
 MAX_CACHED_PASSAGES = 512
@@ -199,9 +199,9 @@ class Retriever:
 
 
 def cut_to_fit(hit: Hit, fits: Callable[[Hit], bool]) -> Hit:
-    """The hit with as much of its passage as fits, from the best evidence on; its place says so.
+    """The hit with as much of its passage as fits, starting at the best evidence; the passage's `place` says so.
 
-    If not even one character fits, the hit unchanged.
+    If not even one character fits, the hit is returned unchanged.
     """
     text = hit.passage.text
     ranks = {sentence.evidence: sentence.start for sentence in hit.sentences if sentence.evidence}
@@ -262,7 +262,7 @@ def _score(question: str, question_vector: Vectors, passage: Passage, split: _Sp
 
 
 def content_words(text: str) -> set[str]:
-    """The words that say what a text is about, roughly stemmed; in a script without spaces, pairs of characters."""
+    """The words of a text without common ones, cut to their first letters; in a script without spaces, letter pairs."""
     words = set[str]()
     for match in _WORD.finditer(text.lower()):
         word = match.group()
@@ -274,7 +274,7 @@ def content_words(text: str) -> set[str]:
 
 
 def _headings(passage: Passage, sentences: Sequence[Sentence]) -> set[int]:
-    """The indices of the sentences that are headings; a comment in code is none."""
+    """The indices of the sentences that are headings; comments in code do not count."""
     return {
         index
         for index, sentence in enumerate(sentences)
@@ -287,7 +287,7 @@ def _mark_evidence(
 ) -> list[tuple[Sentence, ...]]:
     """Rank the best sentences of all passages 1, 2, ..., `max_evidence`; return every passage's sentences.
 
-    `headings` has the indices of each passage's headings, which are no evidence.
+    `headings` has the indices of each passage's headings, which are never evidence.
     """
     relevant = [
         (i, j, sentence)

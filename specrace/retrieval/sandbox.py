@@ -159,8 +159,8 @@ def _answers(file: Path, limits: ReadingLimits) -> Iterator[dict[str, Any]]:
             if isinstance(reading, str):
                 yield {"member": member, "problem": reading}
             else:
-                content_found = {"title": reading.title, "text": reading.text, "marks": reading.marks}
-                yield {"member": member, **content_found, "code": reading.code}
+                fields = {"title": reading.title, "text": reading.text, "marks": reading.marks, "code": reading.code}
+                yield {"member": member, **fields}
     except MemoryError:
         yield {"member": "", "problem": TOO_MUCH_MEMORY}
     except InputError as error:

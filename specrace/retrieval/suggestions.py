@@ -36,11 +36,11 @@ def _questions(document: Document) -> Iterator[str]:
     """
     sections, sentences = list[str](), list[str]()
     for start, end in split_sentences(document.text):
-        piece = document.text[start:end]
-        if is_heading(piece) and not is_inside(document.code, start):
-            sections.append(piece.lstrip("# \t"))
+        sentence = document.text[start:end]
+        if is_heading(sentence) and not is_inside(document.code, start):
+            sections.append(sentence.lstrip("# \t"))
         else:
-            sentences.append(piece)
+            sentences.append(sentence)
     has_title = document.title != Path(document.name).stem
     headings = [document.title, *sections] if has_title else sections
     yield from (_make_question("What do the documents say about “{}”?", heading) for heading in headings if heading)

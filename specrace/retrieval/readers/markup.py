@@ -21,7 +21,7 @@ _INLINE = word_set(
     "a abbr b bdi bdo cite code data dfn em font i kbd mark q s samp small span strong sub sup time tt u var wbr img "
     "label ins del big"
 )
-# What opens a comment or a marked section, and what html.parser takes as its end.
+# What opens a comment or a marked section, and what closes it for html.parser.
 _SECTIONS = (
     (re.compile("<(?=!--)"), re.compile(r"--\s*>")),
     (re.compile(r"<(?=!\[(?:if|else|endif))", re.IGNORECASE), re.compile(r"\]\s*>")),
@@ -53,8 +53,8 @@ def _decode(content: bytes) -> str:
 def _split_unfinished(text: str) -> tuple[str, str]:
     """Split a page into what html.parser reads in linear time, and a rest without tags.
 
-    It looks for the end of everything that begins with "<". Without an end it would look as far as the end of the text,
-    again and again, as in "<a <a <a".
+    html.parser searches for the end of everything that begins with "<". In "<a <a <a", where none has an end, it would
+    search the rest of the text once for each, in quadratic time.
     """
     for opener, end in _SECTIONS:
         last_end = max((match.start() for match in end.finditer(text)), default=0)

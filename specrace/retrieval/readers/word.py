@@ -96,7 +96,7 @@ def _take_off_wrappers(root: Any) -> None:
     for element in list(root.iter(f"{_W}sdt")):
         held = element.find(f"{_W}sdtContent")
         if held is not None and element.find(f"{_W}sdtPr/{_W}showingPlcHdr") is not None:
-            # A placeholder asks for a text, and is none. Its paragraph or cell stays, so that no row loses a column.
+            # A placeholder ("Click to enter text") is not content. Its cell stays, so that no row loses a column.
             for words in list(held.iter(f"{_W}t")):
                 _replace(words, ())
         _replace(element, () if held is None else held)
@@ -108,7 +108,7 @@ def _take_off_wrappers(root: Any) -> None:
 
 
 def _choose_branches(root: Any) -> None:
-    """Keep the first branch of alternative contents, which hold the same in different ways; the first is the newest."""
+    """Of alternative contents, made for different versions of Word, keep the first, which is the newest."""
     for element in list(root.iter(f"{_MC}AlternateContent")):
         branch = next(iter(element), None)
         _replace(element, () if branch is None else branch)
