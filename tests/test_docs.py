@@ -308,7 +308,7 @@ def all_text() -> str:
 
 def test_every_lane_and_option_is_documented_with_its_bounds() -> None:
     text = all_text()
-    lines = [line for name in ("drafters.md", "engines.md") for line in read(DOCS / name).splitlines()]
+    lines = [line for name in ("drafters.md", "twins.md") for line in read(DOCS / name).splitlines()]
     for lane, method in METHODS.items():
         assert f"`{lane}`" in text, lane
         for option in method.options:

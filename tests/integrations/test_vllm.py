@@ -192,7 +192,7 @@ def test_a_cost_curve_cuts_drafts() -> None:
 
 def test_the_class_that_the_docs_name_is_fusion() -> None:
     """vLLM imports the class by its dotted name, and passes on --additional-config."""
-    page = (Path(__file__).resolve().parents[2] / "docs" / "engines.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parents[2] / "docs" / "library.md").read_text(encoding="utf-8")
     lines = [shlex.split(line) for line in page.splitlines() if line.startswith("vllm serve")]
     assert len(lines) == 2
     for line in lines:

@@ -1,7 +1,7 @@
 """llama.cpp's drafters without a model: `ngram-simple`, `-map-k`, `-map-k4v`, `-mod` and `-cache`.
 
 Source: ggml-org/llama.cpp, common/speculative.cpp, ngram-map.cpp, ngram-mod.cpp and ngram-cache.cpp, as in build 11549.
-As in llama.cpp, a drafter makes its whole draft, which is then cut to the budget. See docs/engines.md for what is not
+As in llama.cpp, a drafter makes its whole draft, which is then cut to the budget. See docs/twins.md for what is not
 modelled.
 """
 

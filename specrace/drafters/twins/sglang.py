@@ -3,7 +3,7 @@
 Source: sgl-project/sglang 0.5.23, python/sglang/srt/speculative/ngram_worker.py and the C++ of its n-gram corpus. The
 prompt is not entered into the trie. After each draft, the last `max_trie_depth` tokens of its context are entered with
 all their suffixes, and later drafts see them. The first token comes with the prompt's forward, without a draft. See
-docs/engines.md for what is not modelled.
+docs/twins.md for what is not modelled.
 """
 
 from __future__ import annotations
