@@ -353,7 +353,7 @@ def test_the_documented_import_table_is_the_tested_one() -> None:
 
 
 def test_every_handshake_is_in_its_file_and_has_a_test() -> None:
-    """In docs/handshakes.md the second column names what we touch, the third the file, the fourth a test that fails."""
+    """In docs/handshakes.md the second column names what we use, the third the file, the fourth a test that fails."""
     tests = {name for file in (ROOT / "tests").rglob("*.py") for name in re.findall(r"def (test_\w+)", read(file))}
     rows = [line.split(" | ") for line in read(DOCS / "handshakes.md").splitlines() if line.startswith("| ")][1:]
     assert len(rows) > 15
