@@ -159,6 +159,13 @@ def test_too_many_positions_are_sampled_evenly() -> None:
     assert len(SuffixIndex([]).positions_after([1], 10)) == 0
 
 
+@pytest.mark.parametrize(("longest", "expected"), [(1, [2, 4, 7]), (2, [4, 7]), (3, [7]), (4, [7])])
+def test_earlier_matches_are_those_of_the_longest_suffix(longest: int, expected: list[int]) -> None:
+    """3 ends the text and occurs three times before, 2 3 twice, 1 2 3 once."""
+    text = np.array([5, 3, 2, 3, 1, 2, 3, 8, 1, 2, 3])
+    assert earlier_matches(text, 1, longest).tolist() == expected
+
+
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=40), st.integers(1, 4), st.integers(0, 8))
 def test_earlier_matches_equal_a_brute_force_search(text: list[int], shortest: int, more: int) -> None:
     query = match_by_scan([text], text, shortest, shortest + more)

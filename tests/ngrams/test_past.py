@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+
+import pytest
 
 from specrace.ngrams.automaton import SuffixAutomaton
 from specrace.ngrams.past import MAX_INDEXES, PROMPT_TAIL, PastOutputs
@@ -119,6 +122,32 @@ def test_indexes_of_another_class_or_prompt_tail_are_separate() -> None:
     past.add([6], prompt=[7])
     assert whole.tokens[-3:] == [7, 6, END] and bare.tokens == [5, END, 6, END]
     assert past.excluding([7]).index(OtherAutomaton, 3, prompt_tail=99).tokens == [*range(10), 5, END]
+
+
+def test_a_meter_counts_the_time_of_the_indexes_that_were_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time to build an index is also counted as built, but only by the meter that made it necessary."""
+    clock = SimpleNamespace(ms=0.0)
+    monkeypatch.setattr("specrace.ngrams.past.thread_ms", lambda: clock.ms)
+    monkeypatch.setattr("specrace.ngrams.past.since_ms", lambda began: clock.ms - began)
+
+    class SlowIndex:
+        def __init__(self, ms_per_token: float) -> None:
+            self.ms_per_token = ms_per_token
+
+        def extend(self, tokens: Sequence[int]) -> None:
+            clock.ms += self.ms_per_token * len(tokens)
+
+    past = PastOutputs([[1, 2], [3]], max_outputs=7)  # five tokens with their ENDs
+    first = past.metered()
+    first.index(SlowIndex, 1.0)
+    first.index(SlowIndex, 10.0)
+    assert list(first.meter.used_ms.values()) == [5.0, 50.0] and first.meter.built_ms == 55.0
+    past.add([4])
+    past.add([5])
+    second = past.metered()
+    second.index(SlowIndex, 10.0)
+    assert list(second.meter.used_ms.values()) == [90.0] and second.meter.built_ms == 0.0
+    assert second.max_outputs == 7 and second.latest(1).meter is second.meter
 
 
 def test_latest_returns_that_many_outputs_or_all() -> None:
