@@ -54,8 +54,8 @@ def _tree_size(n: int, window: int, guesses: int) -> int:
 def fitting_window(n: int, window: int, guesses: int, budget: int) -> int:
     """The largest number of columns, up to `window`, whose tree fits into `budget` draft nodes; 0 if none does.
 
-    The size assumes as many n-grams as columns, but at most `guesses`. `propose` adds all n-grams that the pool holds
-    for the token, and the lane cuts the tree to the budget.
+    The size assumes as many n-grams as columns, but at most `guesses`. `propose` adds all n-grams that the pool has
+    for the pending token, and the lane cuts the tree to the budget.
     """
     fitting = (columns for columns in range(1, window + 1) if _tree_size(n, columns, min(guesses, columns)) <= budget)
     return max(fitting, default=0)
@@ -65,8 +65,8 @@ def fitting_window(n: int, window: int, guesses: int, budget: int) -> int:
 def fitting_size(n: int, window: int, guesses: int, budget: int) -> tuple[int, int]:
     """N and the number of columns of the largest window that fits into `budget` draft nodes; no columns for budget 0.
 
-    If not even one column fits, N falls to the largest value with a column that fits. With N = 3 a column is one node,
-    beside which n-grams get what is left of the budget.
+    If not even one column fits, N is reduced to the largest value with a column that fits. With N = 3 a column is one
+    node, and n-grams get the rest of the budget.
     """
     if n == JACOBI:
         return n, min(window, budget + 1) if budget > 0 else 0

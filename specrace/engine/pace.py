@@ -155,7 +155,7 @@ class PaceKeeper:
     def summary(self, lanes: Mapping[str, LaneMetrics] | None = None) -> Pace:
         """How steady the machine was, and whether the race's figures count.
 
-        They do not count either if one of the `lanes` was faster than its tokens per step allow.
+        They also do not count if one of the `lanes` was faster than its tokens per step allow.
         """
         low, high = pace_range(self._probes, self.reference_ms)
         jumps = jump_share(self._probes)

@@ -50,7 +50,7 @@ class Fusion:
         self.curve = _read_curve(settings.pop(CURVE, None))
         method = find_method(LANE)
         self.options = method.defaults("cuda") | method.check(settings) | FIXED
-        # Ordered by when they were last drafted for.
+        # In the order in which they last got a draft.
         self.requests: list[Request] = []
 
     def propose(
@@ -62,9 +62,10 @@ class Fusion:
     ) -> list[list[int]]:
         """Draft for each row at most `num_speculative_tokens` tokens that fit into `max_model_len`.
 
-        `sampled_token_ids`: the tokens that each row's last step emitted; none while its prompt is read, when it gets
-        no draft. `token_ids_cpu` [rows, max_model_len]: prompt and output, of which the first `num_tokens_no_spec`
-        [rows] are valid, including the tokens sampled last. Both may have more rows, left over from earlier requests.
+        `sampled_token_ids`: the tokens that each row's last step emitted; none while its prompt is still being read.
+        Such a row gets no draft. `token_ids_cpu` [rows, max_model_len]: prompt and output, of which the first
+        `num_tokens_no_spec` [rows] are valid, including the tokens sampled last. Both may have more rows, left over
+        from earlier requests.
         """
         waiting: dict[int, list[Request]] = {}
         for request in self.requests:
@@ -84,7 +85,7 @@ class Fusion:
         return drafts
 
     def _new_request(self, tokens: np.ndarray) -> Request:
-        """Start a request that is new, or of which we missed a step."""
+        """A request that is new, or of which a step was missed."""
         inputs = DrafterInputs(tuple(tokens.tolist()), self.vocab_size, curve=self.curve.near(len(tokens)))
         drafter = find_method(LANE).build(inputs, **self.options)
         return Request(tokens, drafter, TokenTree.chain(int(tokens[-1])))
@@ -132,7 +133,7 @@ class Request:
 
 
 def _take_continued(waiting: Mapping[int, list[Request]], tokens: np.ndarray, sampled: list[int]) -> Request | None:
-    """Take the request that `tokens` continue out of `waiting`, and let it observe `sampled`; None if there is none.
+    """Remove the request that `tokens` continue from `waiting`, and let it observe `sampled`; None if there is none.
 
     `waiting`: length -> requests. Requests with equal tokens are interchangeable.
     """

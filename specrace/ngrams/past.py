@@ -32,8 +32,8 @@ class AnswerIndex(Protocol):
 
 I = TypeVar("I", bound=Index)  # noqa: E741
 A = TypeVar("A", bound=AnswerIndex)
-# The constructor of an index, its settings, and how many of the prompt's last tokens go in before each output; None for
-# an `AnswerIndex`, which gets the whole prompt separately.
+# Identifies an index: its constructor, its settings, and how many of the prompt's last tokens are added before each
+# output; None for an `AnswerIndex`, which gets the whole prompt as an argument of its own.
 _Key = tuple[Callable[..., Any], tuple[Any, ...], int | None]
 
 
@@ -50,8 +50,8 @@ class PastOutputs:
 
     An index of the outputs is built when a drafter first asks for it, and then shared; the `MAX_INDEXES` most recently
     used are kept. New outputs are added to these, too, between requests, as on a server, and never during a race.
-    All this work is done once for all requests, so it is on no lane's clock: a lane gets `metered` outputs, and what
-    these measure is left out of its build time and reported beside it.
+    All this work is done once for all requests, so it is on no lane's clock: a lane gets `metered` outputs, whose
+    measured time is subtracted from its build time and reported separately.
     """
 
     def __init__(self, outputs: Iterable[Sequence[int]] = (), max_outputs: int = 64) -> None:

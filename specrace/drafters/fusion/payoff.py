@@ -35,7 +35,7 @@ class StepCosts:
         self.floor = max(self.MIN_FLOOR, min(((self.costs[count] - 1.0) / count for count in self.knots), default=1.0))
 
     def may_pay(self, count: int, tokens: float, prob: float, best: float) -> bool:
-        """Whether a step with more than `count` draft tokens could yield more than `best` tokens per cost.
+        """Whether a step with more than `count` draft tokens could yield more than `best` tokens per unit of cost.
 
         A step with the first `count` draft tokens yields `tokens`. No further token is likelier than `prob`.
         """
@@ -57,8 +57,8 @@ class CoolDown:
 
     The balance of gains and losses is the sum of tokens minus cost, in units of a step without a draft. It is capped at
     `MAX_BALANCE`, so that a change of the text shows soon. At the longest pause, drafts that are never accepted cost
-    2 % of the speed. A pause ends early once the predicted token came in half as many consecutive steps as the pause
-    is long, because then the output copies again.
+    2 % of the speed. A pause of k steps ends early once the predicted token came in k / 2 consecutive steps, because
+    then the output copies again.
     """
 
     MAX_BALANCE, MIN_BALANCE = 1.0, -1.5
