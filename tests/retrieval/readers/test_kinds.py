@@ -153,7 +153,7 @@ def test_the_docs_state_the_limits() -> None:
         ),
         "| characters of all documents | {:,} | {:,} |".format(*limits["characters"]),
         "| pages of a PDF, slides | {:,} | {:,} |".format(*limits["pages"]),
-        "| time a file | {:g} s | {:g} s |".format(*limits["seconds"]),
+        "| time for a file | {:g} s | {:g} s |".format(*limits["seconds"]),
         f"| memory of the parsers' process | {memory[0] / 2**30:g} GiB | {memory[1] / 2**20:g} MiB |",
     ):
         assert row in page
