@@ -21,7 +21,7 @@ GROWTH = 256
 
 
 class DraftModel:
-    """A model that drafts for a target with `vocab_size` tokens in its vocabulary; None: as many as the model has."""
+    """A model that drafts for a target whose vocabulary has `vocab_size` tokens, by default the model's own number."""
 
     def __init__(self, model: Scorer, vocab_size: int | None = None) -> None:
         self.model = model
@@ -53,7 +53,7 @@ class PromptedDraftModel:
 
 
 class DraftSession:
-    """One sequence that a draft model reads. Its cache has room for `room` more tokens, and grows when it is full."""
+    """A sequence that a draft model reads; its cache has room for `room` tokens after the prefix, and then grows."""
 
     def __init__(
         self, drafting: DraftModel, prefix: Prefix, params: SamplingParams, room: int, rows: Sequence[int]

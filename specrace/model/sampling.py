@@ -17,7 +17,7 @@ from torch import Tensor
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.settings import SETTINGS
 
-# 50 MB for a vocabulary of 49,152 tokens; noise beyond this many positions is drawn again.
+# The noise of this many positions takes 50 MB for a vocabulary of 49,152 tokens; any other noise is not kept.
 _CACHED_POSITIONS = 256
 
 
@@ -46,7 +46,7 @@ class Sampler:
         return warp(logits, self.params) + noise
 
     def _noise_at(self, position: int, logits: Tensor) -> Tensor:
-        """Gumbel noise [V] for one position and logits [N, V]; every call returns the same."""
+        """Gumbel noise [V] for one position, on the device of logits [N, V]; the same at every call."""
         noise = self._noise.get(position)
         if noise is None:
             uniform = _uniform(_mix(self.params.seed, position), logits.shape[-1], logits.device)

@@ -85,7 +85,7 @@ class Followers:
 
     @contextmanager
     def joining(self, name: str, *arguments: Any) -> Iterator[None]:
-        """Send an order; the block runs the same operation here, in which the processes all-reduce."""
+        """Send an order; the caller's block runs the same operation on this process's part, with all-reduces."""
         dropped = [self._dropped.pop() for _ in range(len(self._dropped))]
         order = json.dumps([name, arguments, dropped]).encode()
         with self._lockstep():
@@ -96,7 +96,10 @@ class Followers:
 
     @contextmanager
     def _lockstep(self) -> Iterator[None]:
-        """Record whether the block failed, with followers still in it. Raises RuntimeError if a follower has ended."""
+        """Remember if the block fails, because followers are then still in it.
+
+        Raises RuntimeError if a follower has ended.
+        """
         self._in_block = True
         try:
             yield
@@ -137,7 +140,7 @@ class Follower:
 
     @torch.inference_mode()
     def obey(self, name: str, arguments: Sequence[Any], dropped: Sequence[int]) -> bool:
-        """Drop the stores `dropped`, then carry out an order; returns whether another one will follow."""
+        """Drop the stores `dropped`, then carry out an order; returns False if it is the last one."""
         for number in dropped:
             # A store and its layers refer to each other. Without its storage it can wait for the garbage collector.
             self.stores.pop(number).blocks = []
@@ -299,8 +302,8 @@ def _is_lost(error: Exception) -> bool:
 
 
 def _number(store: KVStore) -> int:
-    """The number of a store in orders."""
-    assert isinstance(store, LeadingStore), "a store that the followers have as well"
+    """The number by which orders refer to a store."""
+    assert isinstance(store, LeadingStore), "only a store that the followers also have has a number"
     return store.number
 
 

@@ -28,7 +28,8 @@ from specrace.model.target import Target
 
 Tokens = tuple[int, ...]
 
-# Copied from the models' published configs, for machines that cannot reach the hub.
+# Name of a shape -> a model that has it, its config class, its sizes. Copied from the models' published configs, for
+# machines that cannot reach the hub.
 SHAPES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "tiny": (
         "the bundled model",

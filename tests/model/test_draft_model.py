@@ -100,7 +100,7 @@ def test_q_is_the_warped_distribution_that_drafts_are_drawn_from(params: Samplin
     first, drawn = max(second_tokens.items(), key=lambda pair: len(pair[1]))
     frequencies = np.bincount(drawn, minlength=VOCAB) / len(drawn)
     expected = second_distributions[first]
-    # About the mean distance between a distribution and the frequencies of so many draws from it.
+    # About the mean distance between a distribution and the frequencies of `len(drawn)` draws from it.
     typical_distance = np.sqrt(2 * expected / np.pi / len(drawn)).sum() / 2
     assert np.abs(frequencies - expected).sum() / 2 < 1.6 * typical_distance + 0.01
 

@@ -17,9 +17,9 @@ NO_CALL_SHOWN = "the chat template does not show the answer's tool call; give a 
 
 
 class Marks(NamedTuple):
-    """The texts around a model's reasoning, with the white space that models write beside them.
+    """The marks that begin and end a model's reasoning, with the white space that models write beside them.
 
-    `after`: what the model writes between the end of its reasoning and its answer.
+    `after`: what the model writes between the end mark and its answer.
     """
 
     begin: str
@@ -34,41 +34,42 @@ class Marks(NamedTuple):
         """Whether a prompt ends with a finished block of reasoning."""
         return bool(self.end) and prompt.rstrip().endswith(self.end.strip())
 
-    def are_all(self, text: str) -> bool:
-        """Whether a text has nothing but marks and white space."""
+    def make_up(self, text: str) -> bool:
+        """Whether a text consists of these marks and white space only."""
         for mark in (self.begin.strip(), self.end.strip()):
             text = text.replace(mark, "") if mark else text
         return not text.strip()
 
     def split(self, text: str) -> tuple[str, str]:
-        """The reasoning that stands in an answer's text, and the rest."""
+        """Split an answer's text into the reasoning at its beginning ("" if there is none) and the rest."""
         if not self.end or self.end.strip() not in text:
             return "", text
         reasoning, _, rest = text.partition(self.end.strip())
         return reasoning.strip().removeprefix(self.begin.strip()), rest
 
     def insert(self, prompt: str, turn: str, reasoning: str) -> str:
-        """The model's turn with the reasoning at its beginning; an empty block in the turn is filled."""
+        """The model's turn with `reasoning` at its beginning, in place of an empty block of reasoning if it has one."""
         begin = "" if self.opened(prompt) else self.begin
         rest = self.without_empty(turn)
         return f"{begin}{reasoning.strip()}{self.end}{rest if rest != turn else self.after + turn}"
 
     def without_repeated(self, prompt: str, turn: str) -> str:
-        """The turn without the mark with which the prompt ends."""
+        """The turn without the mark at its beginning, if the prompt already ends with that mark."""
         for ends, mark in ((self.opened(prompt), self.begin.strip()), (self.closed(prompt), self.end.strip())):
             if ends and turn.lstrip().startswith(mark):
                 return turn.lstrip().removeprefix(mark)
         return turn
 
     def without_empty(self, turn: str) -> str:
-        """The turn without a block of reasoning that is empty, or of which only the end is there."""
+        """The turn without an empty block of reasoning at its beginning, or without a mere end mark there."""
         if not self.end:
             return turn
         empty = re.match(rf"\s*({re.escape(self.begin.strip())})?\s*{re.escape(self.end.strip())}", turn)
         return turn[empty.end() :] if empty else turn
 
 
-# The marks of published templates, the rarer first; a template may name <think> in an example.
+# The marks of published templates. The rarer ones come first: a template that uses them may also print <think> in an
+# example.
 _MARKS = (
     Marks("<seed:think>", "</seed:think>", "\n"),  # ByteDance Seed-OSS
     Marks("<|START_THINKING|>", "<|END_THINKING|>"),  # Cohere Command R7B, A
@@ -84,8 +85,12 @@ _NO_MARKS = Marks("", "", "\n\n")
 
 
 def find_marks(source: str, is_token: Callable[[str], bool]) -> Marks:
-    """The marks of a template's source, or else of the vocabulary; two line breaks if neither has any."""
+    """The marks that a template's source contains, or else those whose begin mark is one token of the vocabulary.
+
+    If there are none, an answer without marks, two line breaks after its reasoning.
+    """
     for marks in _MARKS:
+        # An end mark alone identifies a template, except gpt-oss's, which ends messages of every kind.
         if marks.begin.strip() in source or (marks.end.strip() in source and not marks.after.strip()):
             return marks
     return next((marks for marks in _MARKS if is_token(marks.begin.strip())), _NO_MARKS)
@@ -93,7 +98,10 @@ def find_marks(source: str, is_token: Callable[[str], bool]) -> Marks:
 
 @dataclass(frozen=True)
 class Turn:
-    """The text that the model wrote. `continues`: whether it is in the template's form, and so follows the prompt."""
+    """The text that the model wrote after the prompt.
+
+    `continues`: whether the template formatted it, so that it continues the prompt directly; else it is plain text.
+    """
 
     text: str
     continues: bool
@@ -101,9 +109,9 @@ class Turn:
 
 
 def write_turn(rendering: Rendering, answer: dict[str, Any], marks: Marks, ends: Sequence[str] = ()) -> Turn:
-    """The model's turn after the prompt, with the first of the end tokens `ends` that follows what the model wrote.
+    """The model's turn after the prompt, up to and including the first of the end tokens `ends` after the answer.
 
-    Raises ValueError if the template does not show the answer's calls.
+    Raises LostError if the template does not show the answer's calls.
     """
     prompt, warnings = rendering.prompt, []
     content, reasoning = answer["content"], answer.get("reasoning_content") or ""
@@ -117,7 +125,7 @@ def write_turn(rendering: Rendering, answer: dict[str, Any], marks: Marks, ends:
     if not reasoning and not shows(squeeze(turn), content):
         reasoning, content = marks.split(content)
     elif marks.split(content)[0]:
-        # The reasoning stands in the text, after the empty block of an answer without reasoning.
+        # The answer's text begins with its reasoning, so the template put an empty block of reasoning before it.
         turn = marks.without_repeated(prompt, marks.without_empty(turn))
     if not shows(squeeze(turn), content):
         if calls:
@@ -132,10 +140,11 @@ def write_turn(rendering: Rendering, answer: dict[str, Any], marks: Marks, ends:
 
 
 def _turn(rendering: Rendering, content: str, marks: Marks) -> str | None:
-    """What the template writes after the prompt's beginning of the model's turn; None if it cannot be told.
+    """The model's turn as the template writes it, without the beginning that the prompt already has.
 
-    Some templates begin the turn otherwise for an answer than for the model: without the block of reasoning that the
-    model's turn opens. The turn then starts where the two part.
+    None if it cannot be determined. Some templates begin the turn of a given answer differently from the turn that the
+    model is to write, for instance without opening a block of reasoning. The turn then starts where the two renderings
+    differ.
     """
     prompt, history, whole = rendering.prompt, rendering.history, rendering.whole
     if whole.startswith(prompt):
@@ -143,9 +152,9 @@ def _turn(rendering: Rendering, content: str, marks: Marks) -> str | None:
     known = prompt.startswith(history) and prompt != history
     begin = prompt[len(history) :] if known else ""
     start = len(history) if known and whole.startswith(history) else 0
-    rest, turn = _part(prompt[start:], whole[start:])
-    if len(rest) > len(begin) and not marks.are_all(rest):
-        # An earlier message is rendered otherwise, too.
+    rest, turn = _without_common_beginning(prompt[start:], whole[start:])
+    if len(rest) > len(begin) and not marks.make_up(rest):
+        # An earlier message is rendered differently, too: search for the last beginning of a turn.
         place = whole.rfind(begin) if begin.strip() else -1
         if place < 0:
             return None
@@ -155,7 +164,7 @@ def _turn(rendering: Rendering, content: str, marks: Marks) -> str | None:
 
 
 def _until_end(turn: str, content: str, calls: Sequence[dict[str, Any]], ends: Sequence[str]) -> str:
-    """The turn up to the end token where the model stopped; what follows it was added by the template."""
+    """The turn up to the end token at which the model stopped; the template added what follows."""
     written = max(turn.find(content.strip()), 0) + len(content.strip())
     for call in calls:
         place = turn.find(call["function"]["name"], min(written, len(turn)))
@@ -165,8 +174,11 @@ def _until_end(turn: str, content: str, calls: Sequence[dict[str, Any]], ends: S
     return turn[: min(stops)] if stops else turn
 
 
-def _part(first: str, second: str) -> tuple[str, str]:
-    """What follows the beginning that two texts share but for white space; the second is not cut within a mark."""
+def _without_common_beginning(first: str, second: str) -> tuple[str, str]:
+    """The rests of two texts after their common beginning, which is compared without white space.
+
+    The second text is not cut within a mark.
+    """
     at = end = 0
     while at < len(first) and end < len(second):
         if first[at] == second[end]:

@@ -11,27 +11,29 @@ from typing import Any
 
 Message = dict[str, Any]
 
-# Flags within a message that templates read as a setting and leave out (SmolLM3, Qwen3, Nemotron).
+# By such flags in a message users switch reasoning on and off; templates obey them, and do not print them (SmolLM3,
+# Qwen3, Nemotron).
 _FLAGS = re.compile(r"/(no_)?think\b")
-# Letters up to which a text may stand in a prompt by chance, as "be" does in "maybe".
+# A text of fewer letters may occur in a prompt by chance, as "be" does in "maybe".
 _SHORT = 10
 _ROLES = {"system": "the system message", "developer": "the developer message", "tool": "a tool's result"}
+# The marks that end the reasoning in an assistant's text.
 _CLOSE_MARKS = ("</think>", "</seed:think>", "[/THINK]", "<|END_THINKING|>", "<channel|>", "</thinking>", "</thought>")
-# The names under which a document may hold its text.
+# The keys under which a document may hold its text.
 DOCUMENT_TEXTS = ("text", "content", "contents", "snippet")
 
 
 class LostError(ValueError):
-    """The template renders the request, but not all of it."""
+    """The template renders the request, but leaves out a part of it."""
 
 
 def squeeze(text: str) -> str:
-    """The text without white space, which templates trim, and without the flags that they take out."""
+    """The text without white space and without flags such as /no_think, both of which templates may take out."""
     return "".join(_FLAGS.sub("", text).split())
 
 
 def shows(rendered: str, text: str, times: int = 1) -> bool:
-    """Whether a squeezed rendering shows a text so many times: as it is, escaped, or at least each of its lines."""
+    """Whether a squeezed rendering has a text at least `times` times: as it is, escaped, or else line by line."""
     needle = squeeze(text)
     if not needle or rendered.count(needle) >= times:
         return True
@@ -42,21 +44,22 @@ def shows(rendered: str, text: str, times: int = 1) -> bool:
 
 
 def _escaped(text: str) -> Iterator[str]:
+    """The forms in which a template may print a text: as JSON, as JSON in JSON, as Python, as HTML."""
     quoted = json.dumps(text, ensure_ascii=False)[1:-1]
     yield quoted
     yield json.dumps(text)[1:-1]
     yield json.dumps(quoted, ensure_ascii=False)[1:-1]
     yield repr(text)[1:-1]
-    # As Jinja2 escapes quotes (markupsafe).
+    # Jinja2 escapes quotes by number, unlike Python's `html`.
     yield html.escape(text).replace("&quot;", "&#34;").replace("&#x27;", "&#39;")
 
 
 def find_loss(
     rendered: str, messages: Sequence[Message], tools: Sequence[Any] | None, documents: Sequence[Any] | None
 ) -> str:
-    """What of the request a rendered prompt does not show, in words; "" if it shows everything.
+    """The first part of a request that a rendered prompt leaves out, in words; "" if it shows everything.
 
-    The reasoning of earlier turns may be left out: a server's template leaves it out, too.
+    The reasoning of earlier turns may be missing, because the templates that servers use leave it out.
     """
     rendered = squeeze(rendered)
     texts = Counter(squeeze(_visible(message)) for message in messages)
@@ -78,7 +81,7 @@ def find_loss(
 
 
 def mark_short(messages: Sequence[Message]) -> list[Message]:
-    """The messages with a word of its own in place of each short text; [] if there is none."""
+    """The messages with a unique word in place of each text that is too short to search for; [] if no text is."""
     marked = [
         message | {"content": f"zqx{index}xqz"} if 0 < len(squeeze(_visible(message))) < _SHORT else message
         for index, message in enumerate(messages)
@@ -87,7 +90,7 @@ def mark_short(messages: Sequence[Message]) -> list[Message]:
 
 
 def drops_beside_calls(rendered: str, messages: Sequence[Message]) -> bool:
-    """Whether a prompt leaves out the text beside an earlier tool call."""
+    """Whether a prompt leaves out what the assistant wrote in the same message as an earlier tool call."""
     rendered = squeeze(rendered)
     return any(message.get("tool_calls") and not shows(rendered, _visible(message)) for message in messages)
 
@@ -95,7 +98,7 @@ def drops_beside_calls(rendered: str, messages: Sequence[Message]) -> bool:
 def shows_calls(rendered: str, calls: Sequence[Mapping[str, Any]], listed: Mapping[str, int] | None = None) -> bool:
     """Whether a squeezed rendering shows each of the calls: its name and the texts and numbers in its arguments.
 
-    `listed`: how often each name stands in it besides, among the tools.
+    `listed`: how often the list of tools has each name, which the rendering must show in addition.
     """
     names = Counter(call["function"]["name"] for call in calls)
     names.update({name: listed[name] for name in names if listed and name in listed})
@@ -105,7 +108,7 @@ def shows_calls(rendered: str, calls: Sequence[Mapping[str, Any]], listed: Mappi
 
 
 def prints_python(rendered: str, messages: Sequence[Message]) -> bool:
-    """Whether a rendering holds a call's arguments, or a message's parts, as Python writes objects."""
+    """Whether a rendering prints a call's arguments, or a message's parts, in Python's notation instead of JSON's."""
     objects = [message["content"] for message in messages if isinstance(message.get("content"), list)]
     objects += [call["function"].get("arguments") for message in messages for call in message.get("tool_calls", ())]
     texts = [str(value) for value in objects if isinstance(value, dict | list) and value]
@@ -114,7 +117,7 @@ def prints_python(rendered: str, messages: Sequence[Message]) -> bool:
 
 
 def _visible(message: Message) -> str:
-    """A message's text; of the assistant's only what follows reasoning that stands in the text."""
+    """The text of a message that a prompt must show: an assistant's without the reasoning at its beginning."""
     text = str(message.get("content") or "")
     if message["role"] == "assistant":
         for mark in _CLOSE_MARKS:
@@ -145,7 +148,7 @@ def _tool_names(tools: Sequence[Any] | None) -> Iterator[str]:
 
 
 def _document_texts(document: Any) -> list[str]:
-    """The texts of a document: by the usual names, or else every text in it."""
+    """The texts of a document: those under the usual keys, or else every text in it."""
     if isinstance(document, str):
         return [document]
     if not isinstance(document, Mapping):

