@@ -45,7 +45,7 @@ def capture(target: Target) -> None:
     if target.device.type == "cuda":
         capture_graphs(target, CudaCapturer(target.device))
     else:
-        trace_forwards(target)
+        capture_replay(target)
         return_memory()
         release_threads()
 
@@ -71,7 +71,7 @@ def capture_graphs(target: Target, capturer: Capturer) -> None:
 
 
 @torch.inference_mode()
-def trace_forwards(
+def capture_replay(
     target: Target,
     *,
     compiled: bool | None = None,
@@ -102,7 +102,7 @@ def trace_forwards(
                 not_compiled = f" ({target.eager_because})"
         else:
             replayed.name += not_compiled
-            target.traced, target.eager_because = replayed, ""
+            target.replay, target.eager_because = replayed, ""
             if replayed.reader is not None:
                 target.min_rows = 1
             return
@@ -120,7 +120,7 @@ def drop_layers(target: Target) -> None:
 
     Afterwards memory holds the weights once instead of twice, and calling the model raises RuntimeError.
     """
-    if not (isinstance(target.traced, FusedForward) and target.traced.copies_weights):
+    if not (isinstance(target.replay, FusedForward) and target.replay.copies_weights):
         return
     embedding = target.model.get_input_embeddings().weight
     for layer in target.model.modules():

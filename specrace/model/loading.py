@@ -85,7 +85,7 @@ def make_ready(target: Target) -> None:
 
     Raises InputError if a model cannot verify trees or cannot run in its dtype.
     """
-    if target.graphs is None and target.traced is None:
+    if target.graphs is None and target.replay is None:
         check_trees(target)
         capture(target)
         check_int8(target)
@@ -97,7 +97,7 @@ def make_ready(target: Target) -> None:
 
 def check_int8(target: Target) -> None:
     """Raises InputError for a target with 8-bit weights if no captured forward computes with them."""
-    if target.int8 and target.traced is None:
+    if target.int8 and target.replay is None:
         raise InputError(f"{target.name} cannot run in int8 ({target.eager_because}); use --dtype float32.")
 
 

@@ -61,7 +61,7 @@ class Replay(Protocol):
 class Scorer:
     """A model and its tokenizer (None for a bare model).
 
-    With `graphs` (GPU) or `traced` (CPU), forwards are replayed without Python. `specrace.model.capture` sets and
+    With `graphs` (GPU) or `replay` (CPU), forwards are replayed without Python. `specrace.model.capture` sets and
     checks these, or records in `eager_because` why not. A model may be on several devices (`layer_devices`):
     tokens enter on the first one, `device`; keys and values stay with their layer; logits are read on the device that
     computes them. Raises InputError for a model on several devices whose layers are not found.
@@ -92,7 +92,7 @@ class Scorer:
         self.min_rows = 2 if self.device.type == "cpu" and self.dtype.itemsize == 2 else 1
         self._inputs: dict[int, TreeInputs] = {}
         self.graphs: GraphPool | None = None
-        self.traced: Replay | None = None
+        self.replay: Replay | None = None
         self.eager_because = "on several devices" if self.layer_devices else ""
 
     @torch.inference_mode()
@@ -135,7 +135,7 @@ class Scorer:
     @property
     def _reader(self) -> FusedForward | None:
         """The captured forward that reads prompts, if there is one."""
-        return None if self.traced is None else self.traced.reader
+        return None if self.replay is None else self.replay.reader
 
     @torch.inference_mode()
     def plain_logits(self, tokens: Sequence[int]) -> Tensor:
@@ -189,8 +189,8 @@ class Scorer:
 
     def forward(self, store: KVStore, inputs: TreeInputs, end: int) -> Tensor:
         """Logits [N, V] of `inputs`, which see the first `end` columns of `store`; uses tensor operations only."""
-        if self.traced is not None and store.data is not None:
-            return self.traced(inputs.tensors, store.data[..., :end, :])
+        if self.replay is not None and store.data is not None:
+            return self.replay(inputs.tensors, store.data[..., :end, :])
         return run_tree(self.model, store, inputs.tensors, end, self.reaches)
 
     @contextmanager
@@ -219,7 +219,7 @@ class Scorer:
         needs.
         """
         threads = torch.get_num_threads()
-        if threads == 1 or self.traced is None or not self.traced.own_threads:
+        if threads == 1 or self.replay is None or not self.replay.own_threads:
             yield
             return
         try:

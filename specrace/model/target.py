@@ -95,14 +95,14 @@ class Target(Scorer):
         """How forwards run: "CUDA graphs", "compiled decoder", "TorchScript" (perhaps packed), or "eager" and why."""
         if self.graphs is not None:
             return "CUDA graphs"
-        if self.traced is not None:
-            return self.traced.name
+        if self.replay is not None:
+            return self.replay.name
         return f"eager ({self.eager_because})" if self.eager_because else "eager"
 
     def describe(self) -> dict[str, Any]:
         """The facts to state with any measurement: model, size, dtype, device, processor, versions."""
         # The compiled decoder is not part of torch; without it torch's version says what runs.
-        decoder = {"decoder": self.traced.version} if self.traced is not None and self.traced.version else {}
+        decoder = {"decoder": self.replay.version} if self.replay is not None and self.replay.version else {}
         return {
             "model": self.name,
             "parameters": sum(parameter.numel() for parameter in self.model.parameters()),

@@ -19,7 +19,7 @@ from specrace.drafters import METHODS
 from specrace.drafters.draft_model import DraftModelDrafter
 from specrace.engine.generate import generate
 from specrace.engine.spec import RaceSpec
-from specrace.model.capture import trace_forwards
+from specrace.model.capture import capture_replay
 from specrace.model.draft_model import GROWTH, DraftModel
 from specrace.model.loading import load_draft_model, load_target
 from specrace.model.sampling import warp
@@ -49,7 +49,7 @@ def plain_row(target: Target, tokens: Sequence[int]) -> torch.Tensor:
 def replayed_target(name: str, seed: int = 0) -> Target:
     """A target with replayed forwards, which are faster."""
     target = tiny_target(name, seed=seed)
-    trace_forwards(target, packed=False)
+    capture_replay(target, packed=False)
     return target
 
 
@@ -83,7 +83,7 @@ def test_drafts_are_the_models_greedy_continuation(name: str) -> None:
 @pytest.mark.parametrize("params", [SamplingParams(0.7), SamplingParams(1.3, top_p=0.8, top_k=9)])
 def test_q_is_the_warped_distribution_that_drafts_are_drawn_from(params: SamplingParams) -> None:
     small = tiny_target("qwen3", seed=1, initializer_range=0.2)
-    trace_forwards(small, packed=False)
+    capture_replay(small, packed=False)
     second_tokens: dict[int, list[int]] = {}
     second_distributions: dict[int, np.ndarray] = {}
     drafter = METHODS["draft-model"].build(inputs(PROMPT, params=params, draft_model=DraftModel(small)), sampled=True)

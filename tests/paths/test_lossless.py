@@ -20,7 +20,7 @@ from specrace.core.sampling_params import SamplingParams
 from specrace.drafters import METHODS, native_methods
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
-from specrace.model.capture import trace_forwards
+from specrace.model.capture import capture_replay
 from specrace.model.forward.kv import Prefix
 from specrace.model.target import Target
 from specrace.workbench import Workbench
@@ -39,8 +39,8 @@ def target_of(name: str, forward: str = "eager") -> Target:
     """A target of this architecture with eager forwards, or with replayed ones as `load_target` makes them on a CPU."""
     target = tiny_target(name)
     if forward != "eager":
-        trace_forwards(target, packed=forward == "packed")
-        assert target.traced is not None
+        capture_replay(target, packed=forward == "packed")
+        assert target.replay is not None
     return target
 
 

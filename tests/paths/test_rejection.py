@@ -12,7 +12,7 @@ from specrace.drafters import METHODS, DrafterInputs
 from specrace.engine.lane import Lane
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
-from specrace.model.capture import trace_forwards
+from specrace.model.capture import capture_replay
 from specrace.model.draft_model import DraftModel
 from specrace.model.sampling import warp
 from specrace.model.target import Target
@@ -43,8 +43,8 @@ def test_two_tokens_of_a_lane_are_distributed_as_in_ancestral_sampling() -> None
     small = tiny_target("llama", seed=3, vocab_size=6, num_hidden_layers=1, initializer_range=0.4)
     smaller = tiny_target("gpt2", seed=1, vocab_size=6, num_hidden_layers=1, initializer_range=0.4)
     for target in (small, smaller):
-        trace_forwards(target, packed=False)
-        assert target.traced is not None
+        capture_replay(target, packed=False)
+        assert target.replay is not None
     params, count, prefix = SamplingParams(0.7, top_p=0.95), 900, small.prefill(PROMPT)
     drafting, expected = DraftModel(smaller), joint_distribution(small, params)
     counts = np.zeros_like(expected)

@@ -32,7 +32,7 @@ from specrace.drafters import native_methods
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.model import capture as replays
-from specrace.model.capture import trace_forwards
+from specrace.model.capture import capture_replay
 from specrace.model.forward.compiled import decoder, jit, processor
 from specrace.model.forward.compiled.ahead import prepare
 from specrace.model.forward.compiled.decoder import compile_ahead, compiled_step
@@ -88,7 +88,7 @@ def make_model(name: str, kind: str) -> Any:
 @cache
 def compiled_target(name: str, kind: str = "float32", vector_width: int = 8) -> Target:
     target = Target(make_model(name, kind), name=name, int8=kind == "int8")
-    trace_forwards(target, compiled=True, vector_width=vector_width)
+    capture_replay(target, compiled=True, vector_width=vector_width)
     assert target.forward_kind == "compiled decoder" + (", int8 weights" if kind == "int8" else "")
     return target
 
@@ -180,7 +180,7 @@ def test_every_lane_prints_vanillas_text(name: str, kind: str, vector_width: int
 def test_models_of_other_shapes_are_scored(changes: dict[str, Any], vector_width: int) -> None:
     model = tiny_model("llama", **WIDE, **changes)
     target, tree = Target(model), random_tree(random.Random(3), 5, 20)
-    trace_forwards(target, compiled=True, vector_width=vector_width)
+    capture_replay(target, compiled=True, vector_width=vector_width)
     assert target.forward_kind == "compiled decoder"
     logits, expected = (
         scorer.logits(scorer.prefill([3, 4, 5]).store.clone(90), tree) for scorer in (target, Target(model))
@@ -196,7 +196,7 @@ def test_torchs_default_dtype_changes_nothing() -> None:
     fresh = Target(make_model("llama", "float32"))
     torch.set_default_dtype(torch.bfloat16)
     try:
-        trace_forwards(fresh, compiled=True)
+        capture_replay(fresh, compiled=True)
         logits = fresh.logits(fresh.prefill([3, 4, 5]).store.clone(90), tree)
     finally:
         torch.set_default_dtype(before)
@@ -205,7 +205,7 @@ def test_torchs_default_dtype_changes_nothing() -> None:
 
 def test_a_step_that_runs_out_of_memory_does_not_affect_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     target = Target(make_model("llama", "float32"))
-    trace_forwards(target, compiled=True)
+    capture_replay(target, compiled=True)
     store = target.prefill([3, 4, 5]).store.clone(300)
     small, large = TokenTree.chain(5, [6]), TokenTree.chain(5, [6] * 200)
     expected, reference = target.logits(store, small), compiled_target("llama")
@@ -225,7 +225,7 @@ def test_a_step_that_runs_out_of_memory_does_not_affect_the_next_one(monkeypatch
 def test_simultaneous_forwards_of_two_threads_do_not_affect_each_other() -> None:
     target, before = compiled_target("llama"), torch.get_num_threads()
     trees = [random_tree(random.Random(size), 5, size) for size in (3, 30)]
-    forward = target.traced
+    forward = target.replay
     assert forward is not None
 
     def score(tree: TokenTree) -> torch.Tensor:
@@ -299,7 +299,7 @@ def test_a_dropped_forward_ends_its_threads() -> None:
     before, target = torch.get_num_threads(), Target(tiny_model("llama", **WIDE))
     torch.set_num_threads(3)
     num_before = num_helper_threads()
-    trace_forwards(target, compiled=True)
+    capture_replay(target, compiled=True)
     torch.set_num_threads(before)
     workers = [thread for thread in threading.enumerate() if thread.name == "compiled-decoder"][num_before:]
     assert len(workers) == 2
@@ -460,21 +460,21 @@ def test_unsupported_models_and_processors_run_torchscript(
     name: str, changes: dict[str, Any], vector_width: int, reason: str
 ) -> None:
     target = Target(tiny_model(name, **changes))
-    trace_forwards(target, compiled=True, vector_width=vector_width)
+    capture_replay(target, compiled=True, vector_width=vector_width)
     assert "TorchScript" in target.forward_kind and "(not compiled: ValueError: " in target.forward_kind
     assert reason in target.forward_kind
 
 
 def test_widths_that_8_divides_run_in_vectors_of_8() -> None:
     target = Target(tiny_model("llama"))
-    trace_forwards(target, compiled=True, vector_width=8)
+    capture_replay(target, compiled=True, vector_width=8)
     assert target.forward_kind == "compiled decoder"
 
 
 def test_small_models_and_machines_without_numba_run_torchscript(monkeypatch: pytest.MonkeyPatch) -> None:
     def engine() -> str:
         target = Target(tiny_model("llama", **WIDE))
-        trace_forwards(target, packed=False)
+        capture_replay(target, packed=False)
         return target.forward_kind
 
     assert engine() == "fused TorchScript"
@@ -505,7 +505,7 @@ def test_a_head_may_have_fewer_rows_than_the_embedding() -> None:
     model.lm_head = torch.nn.Linear(64, VOCAB - 6, bias=False)
     target, tree = Target(model), random_tree(random.Random(3), 5, 9)
     expected = target.logits(target.prefill([3, 4, 5]).store.clone(90), tree)
-    target.traced = CompiledForward(model, 8)
+    target.replay = CompiledForward(model, 8)
     logits = target.logits(target.prefill([3, 4, 5]).store.clone(90), tree)
     torch.testing.assert_close(logits, expected, rtol=1e-4, atol=5e-3)
 
@@ -573,7 +573,7 @@ def test_int8_with_device_auto_is_refused_on_a_machine_with_a_gpu(monkeypatch: p
 
 def test_an_int8_target_that_was_loaded_unready_is_checked_when_made_ready(tmp_path: Path) -> None:
     target = load_target(BUNDLED_MODEL, dtype="int8", ready=False)
-    assert target.traced is None
+    assert target.replay is None
     make_ready(target)
     assert target.forward_kind == "compiled decoder, int8 weights"
     tiny_model("gpt2").save_pretrained(tmp_path)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from specrace.model.capture import trace_forwards
+from specrace.model.capture import capture_replay
 from specrace.model.forward import products
 from specrace.model.forward.products import PackedProduct, PlainProduct, WidenedProduct, plain_product
 from tests.models import tiny_target
@@ -32,7 +32,7 @@ def test_a_packed_layer_equals_the_layer(bias: bool) -> None:
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_16_bit_weights_are_packed_or_refused(bias: bool) -> None:
-    """oneDNN packs bfloat16 on processors with AVX-512 or AMX only; elsewhere `trace_forwards` does not pack."""
+    """oneDNN packs bfloat16 on processors with AVX-512 or AMX only; elsewhere `capture_replay` does not pack."""
     torch.manual_seed(0)
     try:
         assert_packed_alike(nn.Linear(48, 80, bias=bias).to(torch.bfloat16), rtol=1e-2)
@@ -52,7 +52,7 @@ def test_the_kernel_for_packed_weights_is_created_without_a_warning(monkeypatch:
     products._packed_product.cache_clear()
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        trace_forwards(target := tiny_target("llama"), packed=True, fused=False)
+        capture_replay(target := tiny_target("llama"), packed=True, fused=False)
     assert not warned and target.forward_kind == "TorchScript, packed weights"
 
 

@@ -15,7 +15,7 @@ from specrace.core.events import Finished
 from specrace.core.tree import TokenTree
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
-from specrace.model.capture import trace_forwards
+from specrace.model.capture import capture_replay
 from specrace.model.forward.reach import ALL_LAYERS, EVERYTHING, Reach, layer_reaches
 from specrace.model.loading import check_trees, supported_attention
 from specrace.model.target import Target
@@ -87,16 +87,16 @@ def test_a_captured_forward_sees_as_far_as_the_eager_one(kind: str) -> None:
     text = random_tokens(rng, 25)
     tree = random_tree(rng, text[-1], 10)
     expected = target.logits(target.prefill(text).store.clone(60), tree)
-    trace_forwards(target, packed=False)
-    assert target.traced is not None and "fused" not in target.traced.name
+    capture_replay(target, packed=False)
+    assert target.replay is not None and "fused" not in target.replay.name
     logits = target.logits(target.prefill(text).store.clone(60), tree)
     torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_the_fused_decoder_refuses_windows() -> None:
     target = Target(tiny_model("mistral", sliding_window=WINDOW))
-    trace_forwards(target)
-    assert target.traced is not None and "fused" not in target.traced.name
+    capture_replay(target)
+    assert target.replay is not None and "fused" not in target.replay.name
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

@@ -26,7 +26,7 @@ from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.lab.bench.peers import make_peers
 from specrace.model import capture as replays
-from specrace.model.capture import drop_layers, trace_forwards
+from specrace.model.capture import capture_replay, drop_layers
 from specrace.model.forward import scripted
 from specrace.model.forward.products import PlainProduct
 from specrace.model.forward.scripted import FusedForward, copy_modules, pack_linears
@@ -43,7 +43,7 @@ PACKED = [False, True]
 def traced_target(name: str, *, packed: bool = False, **changes: Any) -> Target:
     """A small target whose forwards are replayed."""
     target = tiny_target(name, **changes)
-    trace_forwards(target, packed=packed, fused=False)
+    capture_replay(target, packed=packed, fused=False)
     assert target.describe()["engine"] == ("TorchScript, packed weights" if packed else "TorchScript")
     return target
 
@@ -105,8 +105,8 @@ def test_a_replayed_race_prints_the_tokens_of_an_eager_race(name: str, temperatu
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_replays_with_plain_16_bit_weights_are_bit_identical(dtype: torch.dtype) -> None:
     eager, replayed = (Target(tiny_model("llama").to(dtype), name="llama") for _ in range(2))
-    trace_forwards(replayed, packed=False, fused=False)
-    assert replayed.traced is not None
+    capture_replay(replayed, packed=False, fused=False)
+    assert replayed.replay is not None
     prompt = [3, 4, 5, 6, 7]
     for size in (1, 2, 9):
         tree = TokenTree.chain(7, [8] * (size - 1))
@@ -176,16 +176,16 @@ class _NotFinite(LlamaForCausalLM):
 def test_a_model_that_cannot_be_traced_correctly_stays_eager(kind: Any, reason: str) -> None:
     model = tiny_model("llama")
     target = Target(kind(model.config).eval(), name="odd")
-    trace_forwards(target)
+    capture_replay(target)
     engine = target.describe()["engine"]
-    assert target.traced is None and engine.startswith("eager (not traced: ") and reason in engine
+    assert target.replay is None and engine.startswith("eager (not traced: ") and reason in engine
     assert len(target.session(target.prefill([3, 4]), 9).score(TokenTree.chain(4, [5])).targets) == 2
 
 
 @pytest.mark.parametrize(("fused", "packed"), [(False, False), (False, True), (True, False)])
 def test_a_dropped_target_frees_its_weights(fused: bool, packed: bool) -> None:
     target = tiny_target("llama")
-    trace_forwards(target, packed=packed, fused=fused)
+    capture_replay(target, packed=packed, fused=fused)
     assert target.forward_kind.startswith("fused") == fused and target.forward_kind.endswith("weights") == packed
     target.session(target.prefill([3, 4]), 9).score(TokenTree.chain(4, [5]))
     weights = [StorageWeakRef(parameter.untyped_storage()) for parameter in target.model.parameters()]
@@ -225,7 +225,7 @@ def test_if_torch_cannot_trace_the_reason_is_recorded_and_nothing_is_printed(
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         target = tiny_target("llama")
-        trace_forwards(target)
+        capture_replay(target)
     assert target.forward_kind == f"eager (not traced: {reason})"
     assert not warned and capfd.readouterr() == ("", "")
     assert {record.levelname for record in caplog.records} == {"INFO"} and reason in caplog.text
@@ -266,7 +266,7 @@ def test_weights_are_not_packed_without_memory_for_a_copy(tmp_path: Path, monkey
         meminfo.write_text(f"MemTotal: 99999999 kB\nMemAvailable:   {kilobytes} kB\n")
         monkeypatch.setattr(machine, "_MEMORY", meminfo)
         target = tiny_target("llama")
-        trace_forwards(target, fused=False)
+        capture_replay(target, fused=False)
         engines.append(target.forward_kind)
     assert engines == ["TorchScript, packed weights", "TorchScript"]
 
@@ -277,7 +277,7 @@ def test_weights_are_not_packed_without_a_kernel(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(scripted, "PackedProduct", missing)
     target = tiny_target("llama")
-    trace_forwards(target, fused=False)
+    capture_replay(target, fused=False)
     assert target.forward_kind == "TorchScript"
 
 
@@ -291,7 +291,7 @@ KINDS = {"plain": "fused TorchScript", "packed": "fused TorchScript, packed weig
 def fused_target(name: str, kind: str = "plain") -> Target:
     """A small target that runs the fused forward."""
     target = Target(tiny_model(name), name=name)
-    trace_forwards(target, packed=kind == "packed")
+    capture_replay(target, packed=kind == "packed")
     assert target.forward_kind == KINDS[kind]
     return target
 
@@ -367,7 +367,7 @@ def test_dropping_the_modules_weights_does_not_change_a_race(name: str) -> None:
         embedding.weight.data, layer.weight.data = joined.split([len(embedding.weight), len(layer.weight)])
     storage = StorageWeakRef(joined.untyped_storage())
     del joined, embedding, layer
-    trace_forwards(target, packed=True)
+    capture_replay(target, packed=True)
     prompt, spec = random_prompt(random.Random(3)), RaceSpec(("vanilla", "trie"), max_new_tokens=24)
     before, about, num_bytes = race_outputs(target, prompt, spec), target.describe(), weight_bytes(target.model)
     drop_layers(target)
@@ -382,7 +382,7 @@ def test_dropping_the_modules_weights_does_not_change_a_race(name: str) -> None:
 def test_a_prompt_of_one_token_needs_no_modules() -> None:
     """Such a prompt writes nothing to the cache, but the first step must not run the modules without weights."""
     target, spec = tiny_target("llama"), RaceSpec(("vanilla", "trie"), max_new_tokens=12)
-    trace_forwards(target, packed=True)
+    capture_replay(target, packed=True)
     drop_layers(target)
     assert race_outputs(target, (5,), spec) == race_outputs(eager_target("llama"), (5,), spec)
 
@@ -390,7 +390,7 @@ def test_a_prompt_of_one_token_needs_no_modules() -> None:
 @pytest.mark.parametrize("compiled", [False, True])
 def test_weights_that_the_forward_uses_in_place_are_not_dropped(compiled: bool) -> None:
     target = tiny_target("llama", **WIDE)
-    trace_forwards(target, packed=False, compiled=compiled, vector_width=8)
+    capture_replay(target, packed=False, compiled=compiled, vector_width=8)
     weights = [parameter.data_ptr() for parameter in target.model.parameters()]
     drop_layers(target)
     assert [parameter.data_ptr() for parameter in target.model.parameters()] == weights

@@ -109,7 +109,7 @@ def test_a_target_on_several_devices_stays_eager_and_its_description_says_why() 
     with TwoDevices():
         capture(target)
     about = target.describe()
-    assert target.traced is None and target.graphs is None and about["graphs"] is False
+    assert target.replay is None and target.graphs is None and about["graphs"] is False
     assert about["engine"] == "eager (on several devices)" and about["device"] == "2 x cpu"
 
 
