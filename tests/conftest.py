@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from filelock import FileLock
 from huggingface_hub.constants import HF_HOME
 from hypothesis import HealthCheck, settings
 
@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from specrace.workbench import Workbench
 
 pytest_plugins = ["tests.workers"]
+
+# The environment variable with the folder in which all processes of a run keep their caches.
+CACHE = "SPECRACE_TEST_CACHE"
+# Embedding the bundled documents takes 12 s of processor time; their vectors are cached.
+EMBED = "from specrace.workbench import Workbench; Workbench.open()"
+EMBEDDING = pytest.StashKey[processes.Process]()
 
 BROWSER = Path(__file__).resolve().parent / "browser"
 # These wait for the page's helper process, whose low priority leaves it no processor time while other tests run.
@@ -49,11 +55,25 @@ def is_quick(config: pytest.Config) -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     """Collect garbage less often: with Python's thresholds, it takes a seventh of the run's processor time.
 
-    If several processes run the tests, start one parent for the processes that tests start. The quick run starts none.
+    If several processes run the tests, start one parent for the processes that tests start, and a first such process,
+    which embeds the bundled documents while this one collects the tests. The quick run needs neither.
     """
     gc.set_threshold(20_000, 10, 10)
+    folder = os.environ.get(CACHE)
     if config.option.workers and not is_quick(config):
         os.environ[processes.PARENT] = processes.start_parent()
+        if folder:
+            config.stash[EMBEDDING] = processes.start(["-c", EMBED], env={**os.environ, "XDG_CACHE_HOME": folder})
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Do what each process that runs tests would do first: import the libraries, and embed the bundled documents."""
+    embedding = session.config.stash.get(EMBEDDING, None)
+    if embedding is not None:
+        for name in processes.LIBRARIES:
+            importlib.import_module(name)
+        assert embedding.wait() == 0, embedding.stdout.read()
 
 
 @pytest.hookimpl(trylast=True)
@@ -77,7 +97,7 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     `tests/run` gives one folder to all its processes, so that the bundled documents are embedded only once.
     """
     with pytest.MonkeyPatch.context() as patch:
-        folder = Path(os.environ.get("SPECRACE_TEST_CACHE") or tmp_path_factory.mktemp("cache"))
+        folder = Path(os.environ.get(CACHE) or tmp_path_factory.mktemp("cache"))
         # The model library keeps its own cache folder.
         patch.setenv("HF_HOME", HF_HOME)
         patch.setenv("XDG_CACHE_HOME", str(folder))
@@ -110,10 +130,8 @@ def frozen_libraries() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def bundled(cache_folder: Path) -> Workbench:
+def bundled(cache_folder: Path) -> Workbench:  # noqa: ARG001  the cache holds the documents' vectors
     """The bundled model on the bundled documents, loaded once per process; no test may change it."""
     from specrace.workbench import Workbench
 
-    # Embedding the documents takes 15 s of a processor, so only the first process does it.
-    with FileLock(cache_folder / "bundled.lock"):
-        return Workbench.open()
+    return Workbench.open()

@@ -28,7 +28,17 @@ from pathlib import Path
 from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parents[1]
-LIBRARIES = ("numpy", "torch", "transformers", "transformers.models.llama", "gradio", "numba", "faiss", "gguf")
+LIBRARIES = (
+    "numpy",
+    "torch",
+    "transformers",
+    "transformers.models.llama",
+    "sentence_transformers",
+    "gradio",
+    "numba",
+    "faiss",
+    "gguf",
+)
 MAX_REQUEST = 1 << 20
 # The environment variable with the name of the parent process's socket.
 PARENT = "SPECRACE_TEST_PARENT"
@@ -39,12 +49,16 @@ class Process:
 
     def __init__(self, status: int, stdout: IO[str]) -> None:
         self._status, self.stdout = os.fdopen(status), stdout
-        self.pid = int(self._status.readline())
         self.returncode: int | None = None
+
+    @functools.cached_property
+    def pid(self) -> int:
+        """The process's id. Waits until the process has started, which takes seconds while its parent starts."""
+        return int(self._status.readline())
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait until the process has ended; return its exit code, negative after a signal."""
-        if self.returncode is None:
+        if self.pid and self.returncode is None:
             if not select.select([self._status], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
             self.returncode = int(self._status.readline())
