@@ -21,7 +21,7 @@ from specrace.ngrams.suffix_index import END
 
 # (parent, token, probability given the parent, position)
 DraftNode = tuple[int, int, float, int]
-# The sum of the path probabilities (the expected tokens), the number of tokens matched, and the nodes.
+# The sum of the path probabilities, the number of tokens matched, and the nodes.
 Draft = tuple[float, int, list[DraftNode]]
 NO_DRAFT: Draft = (0.0, 0, [])
 
@@ -82,7 +82,7 @@ class SuffixDrafter:
         counts = automaton.counts
         has_positions = automaton is self.text
         nodes: list[DraftNode] = []
-        expected, prob, matched = 0.0, 1.0, 0
+        score, prob, matched = 0.0, 1.0, 0
         while (size := len(nodes)) < budget:
             length = min(lengths.start, self.depth - 1 - size)
             if length <= lengths.stop or length * self.factor <= size:
@@ -96,9 +96,9 @@ class SuffixDrafter:
                 break
             first = automaton.firsts[target]
             nodes.append((size, automaton.tokens[first], share, first if has_positions else -1))
-            expected += prob
+            score += prob
             state, matched = target, length
-        return expected, matched, nodes
+        return score, matched, nodes
 
     def _likeliest_tree(self, automaton: SuffixAutomaton, state: int, lengths: range, budget: int) -> Draft:
         """The best of the trees after `state`, one for each match length in `lengths`, the longest first."""
@@ -107,9 +107,9 @@ class SuffixDrafter:
             limit, max_depth = min(budget, length * self.factor), self.depth - length
             if limit <= best[0]:
                 break
-            expected, deepest, nodes = self._best_first(automaton, state, limit, max_depth)
-            if expected > best[0]:
-                best = expected, length, nodes
+            score, deepest, nodes = self._best_first(automaton, state, limit, max_depth)
+            if score > best[0]:
+                best = score, length, nodes
             if deepest < max_depth:
                 # The depth did not limit this tree, and the factor lets a shorter match draft no more.
                 break
@@ -125,7 +125,7 @@ class SuffixDrafter:
         counts, firsts = automaton.counts, automaton.firsts
         has_positions = automaton is self.text
         nodes: list[DraftNode] = []
-        expected = 0.0
+        score = 0.0
         deepest = 0
         # The node whose continuations come next; at first the root.
         node, depth, prob = 0, 0, 1.0
@@ -137,13 +137,13 @@ class SuffixDrafter:
                 if token != END and prob * share >= self.min_prob:
                     heapq.heappush(frontier, (-prob * share, depth + 1, firsts[target], node, token, share, target))
             if not frontier or node == limit:
-                return expected, deepest, nodes
+                return score, deepest, nodes
             negative_prob, depth, first, parent, token, share, state = heapq.heappop(frontier)
             nodes.append((parent, token, share, first if has_positions else -1))
             node += 1
             deepest = max(deepest, depth)
             prob = -negative_prob
-            expected += prob
+            score += prob
 
     def note(self, tree: TokenTree) -> Note:
         """The number of last tokens that matched, and the sum of the path probabilities."""

@@ -8,9 +8,10 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from tests import processes
 
 ROOT = Path(__file__).resolve().parents[2]
 # No encoding but Unicode's has all of these letters.
@@ -24,14 +25,13 @@ SHORT = ("--lanes", "trie", "--max-new-tokens", "4")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a log, a document and questions about it."""
+    """A folder with a log and a document."""
     folder = tmp_path_factory.mktemp("streams")
     (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LINES))
     (folder / "docs").mkdir()
     (folder / "docs" / "a.md").write_text(
         f"# {WORDS}\n\n{WORDS} is the harbour's name. Ferries leave at six.\n", "utf-8"
     )
-    (folder / "questions.jsonl").write_text(json.dumps({"id": WORDS, "question": f"What is {WORDS}?"}) + "\n")
     return folder
 
 
@@ -46,23 +46,18 @@ LIGHT = [
     ("replay", ROOT / "assets" / "recordings" / "tides.jsonl"),
     ("--help",),
 ]
-HEAVY = [
-    ("race", f"What is {WORDS}?", "--docs", "docs", *SHORT),
-    ("bench", "--prompts", "questions.jsonl", "--docs", "docs", "--repetitions", "1", *SHORT),
-    ("answers", "--questions", "questions.jsonl", "--docs", "docs", "--max-new-tokens", "4"),
-    ("index", "docs", "--out", WORDS),
-]
-# `bench` and `answers` print through what `race` and `score` print through.
-PRINTING_LIKE_OTHERS = ("bench", "answers")
+# `bench` and `answers` are left out: they print through what `race` and `score` print through.
+HEAVY = [("race", f"What is {WORDS}?", "--docs", "docs", *SHORT), ("index", "docs", "--out", WORDS)]
+COMMANDS = [*LIGHT, *(pytest.param(command, marks=pytest.mark.slow) for command in HEAVY)]
 
 
-def slow(commands: list[tuple[object, ...]]) -> list[Any]:
-    """The commands as parameters that the quick run leaves out."""
-    return [pytest.param(command, marks=pytest.mark.slow) for command in commands]
-
-
-COMMANDS = [*LIGHT, *slow(HEAVY)]
-ENCODED = [*LIGHT, *slow([command for command in HEAVY if command[0] not in PRINTING_LIKE_OTHERS])]
+# Runs a command as if the process had started with PYTHONIOENCODING=ascii.
+ASCII = """
+import sys
+sys.stdout, sys.stderr = (open(file, "w", encoding="ascii", closefd=False) for file in (1, 2))
+from specrace.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
 
 
 def run(
@@ -76,16 +71,21 @@ def run(
     )
 
 
-@pytest.mark.parametrize("command", ENCODED, ids=lambda command: command[0])
+def placed(command: tuple[object, ...], folder: Path) -> list[object]:
+    """The arguments of a command that writes into this folder, if it writes."""
+    return [folder / "index" if word == WORDS else word for word in command]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 def test_a_stream_of_another_encoding_gets_escapes(folder: Path, tmp_path: Path, command: tuple[object, ...]) -> None:
-    command = tuple(tmp_path / "index" if word == WORDS else word for word in command)
-    done = run(folder, command, subprocess.PIPE, PYTHONIOENCODING="ascii")
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = processes.run(["-c", ASCII, *placed(command, tmp_path)], cwd=folder, env=env)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.isascii() and b"failed" not in done.stderr
+    assert done.stdout.isascii() and "failed" not in done.stderr
     if "--json" in command:
         assert {group["category"] for group in json.loads(done.stdout)["groups"]} >= {WORDS, "b"}
     elif command[0] == "score":
-        assert rb"r\xe9sum\xe9 \u65e5\u672c \u03a9" in done.stdout
+        assert r"r\xe9sum\xe9 \u65e5\u672c \u03a9" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -103,24 +103,38 @@ def test_what_a_stream_can_encode_is_not_escaped(folder: Path, environment: Mapp
     assert (done.returncode, done.stderr) == (0, b"") and shown in done.stdout
 
 
+def run_unread(folder: Path, command: list[object]) -> tuple[int, str]:
+    """Run a command whose output is a pipe that nobody reads; return its exit code and its errors."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    with os.fdopen(os.memfd_create("stderr"), "r+") as errors:
+        process = processes.start(
+            ["-m", "specrace", *command], cwd=folder, env=env, output=writing, errors=errors.fileno()
+        )
+        os.close(writing)
+        code = process.wait()
+        errors.seek(0)
+        return code, errors.read()
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 def test_a_closed_pipe_ends_a_command_quietly(folder: Path, tmp_path: Path, command: tuple[object, ...]) -> None:
-    command = tuple(tmp_path / "index" if word == WORDS else word for word in command)
+    code, errors = run_unread(folder, placed(command, tmp_path))
+    assert code == 0, errors
+    assert not [word for word in ("failed", "Exception", "Traceback", "Broken") if word in errors]
+
+
+def test_a_closed_pipe_ends_a_new_interpreter_quietly(folder: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     try:
-        done = run(folder, command, writing)
+        done = run(folder, LIGHT[0], writing)
     finally:
         os.close(writing)
-    assert done.returncode == 0, done.stderr
-    assert not [word for word in (b"failed", b"Exception", b"Traceback", b"Broken") if word in done.stderr]
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_bad_input_still_ends_with_two_when_nobody_reads_the_output(folder: Path) -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    try:
-        done = run(folder, ("score", "none.jsonl"), writing)
-    finally:
-        os.close(writing)
-    assert done.returncode == 2 and done.stderr.startswith(b"none.jsonl")
+    code, errors = run_unread(folder, ["score", "none.jsonl"])
+    assert code == 2 and errors.startswith("none.jsonl")

@@ -226,11 +226,10 @@ class GlobalPool:
         self.match = self.automaton.follow(self.match, tokens)
 
     def draft(self, context: Sequence[int], matched: int, max_draft: int) -> list[int]:
-        """Up to `max_draft` tokens after the longest suffix of `context` in the pool.
+        """Up to `max_draft` tokens after the longest suffix of `context` in the pool; none up to `matched` tokens.
 
-        There are none if that suffix is not longer than `matched` tokens, the request's own match. If several requests
-        contain the suffix, the draft comes from the request with the most tokens after its first occurrence; ties go to
-        the latest request.
+        If several requests contain the suffix, the draft comes from the request with the most tokens after its first
+        occurrence; ties go to the latest request.
         """
         for length in range(self.match[1], matched, -1):
             positions = _occurrences(self.text, context[-length:]) + length
