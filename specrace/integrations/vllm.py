@@ -53,6 +53,9 @@ class Fusion:
         # In the order in which they last got a draft.
         self.requests: list[Request] = []
 
+    def load_model(self, target_model: Any) -> None:
+        """Do nothing: there is no model to load. vLLM's runner for CPUs calls this without asking (0.32.0)."""
+
     def propose(
         self,
         sampled_token_ids: Sequence[Sequence[int]],
