@@ -12,6 +12,9 @@ from specrace.core.settings import MATCH
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Verdict
 
+# The key in a race's description: why servers were left out, a sentence each.
+LEFT_OUT = "servers_left_out"
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -28,13 +31,33 @@ class Timing:
 
 
 @dataclass(frozen=True)
+class Served:
+    """What is known about a lane that a server decoded; its times are those that the client saw, network included.
+
+    `engine` and `model`: software with its version, and the model's name, as the server gave them. `chunks_are_steps`:
+    each streamed chunk held the tokens of one step. If not, `note` says why, and only `steps`, `drafted` and
+    `accepted`, the server's own totals, are known; each is None where the server did not report it. `first_tokens`: the
+    number of tokens in the first chunk, which arrived before the lane's clock started.
+    """
+
+    engine: str
+    model: str
+    chunks_are_steps: bool
+    first_tokens: int
+    steps: int | None = None
+    drafted: int | None = None
+    accepted: int | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
 class LaneInfo:
     """A lane before its first step; `verifier` is "match" or "rejection".
 
     `build_ms`: the time to build the drafter's tables for this request, which is on the lane's clock. Two times are on
     no clock, like the target's prefill: `shared_ms`, the time spent so far on tables that the lane reads but a server
     would build once for all requests (of the documents and of earlier answers), and `prefill_ms`, the time in which a
-    draft model read the prompt.
+    draft model read the prompt, or a server answered with its first token. `served`: not None if a server decoded it.
     """
 
     lane: str
@@ -45,6 +68,7 @@ class LaneInfo:
     verifier: str = MATCH
     prefill_ms: float = 0.0
     shared_ms: float = 0.0
+    served: Served | None = None
 
 
 @dataclass(frozen=True)
@@ -65,6 +89,8 @@ class Step:
     the lane ends with this step ("eos" or "length"); "" if it does not. `texts` has one entry for each emitted token
     (joined, they are the printed text), `pieces` the text of each node's token by itself; both are added by a caller
     that has the tokenizer.
+    `drafted`: the number of draft tokens, where a server reports it without the rejected tokens, which the tree then
+    lacks; None if the tree has all of them.
     `checks`, under rejection sampling only: p, q and the coin of each draft token up to the first rejected one. `note`:
     the drafter's details.
     """
@@ -81,6 +107,12 @@ class Step:
     pieces: tuple[str, ...] = ()
     checks: tuple[Check, ...] | None = None
     note: Note | None = None
+    drafted: int | None = None
+
+    @property
+    def num_draft(self) -> int:
+        """The number of draft tokens, including those that the tree lacks."""
+        return self.tree.num_draft if self.drafted is None else self.drafted
 
     @property
     def accepted_nodes(self) -> tuple[int, ...]:
@@ -117,7 +149,11 @@ class Difference:
 
 @dataclass(frozen=True)
 class LaneResult:
-    """A lane's final metrics. `note`: why the lane was not compared with vanilla."""
+    """A lane's final metrics. `note`: why the lane was not compared with vanilla.
+
+    Of a lane that a server decoded, `speedup` is 0, because its time is not race time; so are figures that the server
+    did not report.
+    """
 
     lane: str
     tokens: int
@@ -172,13 +208,18 @@ class Finished:
 
 @dataclass(frozen=True)
 class LaneSpread:
-    """A lane's speedup over several runs: median, minimum (`low`) and maximum (`high`); `tokens_per_s` is a median."""
+    """A lane's speedup over several runs: median, minimum (`low`) and maximum (`high`); `tokens_per_s` is a median.
+
+    `slowest` and `fastest`: the range of the tokens per second of a lane that a server decoded, which has no speedup.
+    """
 
     lane: str
     speedup: float
     low: float
     high: float
     tokens_per_s: float
+    slowest: float = 0.0
+    fastest: float = 0.0
 
 
 @dataclass(frozen=True)

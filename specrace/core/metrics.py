@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
-from specrace.core.events import Difference, Step
+from specrace.core.events import Difference, LaneInfo, Served, Step
 
 # Repetition flatters every drafter that copies. An output loops if it ends in a sequence of up to 48 tokens that comes
 # at least three times in a row, 36 tokens or more in all.
@@ -37,7 +37,7 @@ class LaneMetrics:
         """Count one step."""
         self.tokens += len(step.emitted)
         self.steps += 1
-        self.drafted += step.tree.num_draft
+        self.drafted += step.num_draft
         self.accepted += step.accepted
         self.draft_ms += step.timing.draft_ms
         self.target_ms += step.timing.target_ms
@@ -79,8 +79,49 @@ class LaneMetrics:
 
     def merge(self, other: LaneMetrics) -> None:
         """Add the totals of another run."""
-        for field in fields(self):
-            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+        for total in fields(LaneMetrics):
+            setattr(self, total.name, getattr(self, total.name) + getattr(other, total.name))
+
+
+@dataclass
+class ServedMetrics(LaneMetrics):
+    """The totals of a lane that a server decoded: the time from its first chunk to its last, network included.
+
+    Its tokens per second leave out the tokens of the first chunk, which arrived when the clock started. If its chunks
+    are not steps, the number of steps and draft tokens is known only at the end, if the server reports it.
+    """
+
+    # keyword-only, because the totals before it have defaults
+    served: Served = field(kw_only=True)
+
+    def add(self, step: Step) -> None:
+        """Count one step, or one token of a chunk that is not a step."""
+        super().add(step)
+        served = self.served
+        if served.drafted is None:
+            self.drafted = 0
+        if not served.chunks_are_steps:
+            self.steps = self.drafted = self.accepted = 0
+        if step.end:
+            self.drafted = served.drafted or 0
+            if not served.chunks_are_steps:
+                self.steps, self.accepted = served.steps or 0, served.accepted or 0
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens per second after the first chunk; 0.0 until a second one arrived."""
+        return 1000.0 * (self.tokens - self.served.first_tokens) / self.decode_ms if self.decode_ms else 0.0
+
+    def speedup(self, vanilla: LaneMetrics) -> float:
+        """0.0: a server's time is not race time, so it is not divided by vanilla's."""
+        return 0.0
+
+
+def start_metrics(info: LaneInfo) -> LaneMetrics:
+    """A lane's totals before its first step, which hold only the time to build its tables."""
+    if info.served is not None:
+        return ServedMetrics(served=info.served)
+    return LaneMetrics(draft_ms=info.build_ms)
 
 
 def too_fast(lanes: Mapping[str, LaneMetrics], first_run: Mapping[str, LaneMetrics] | None = None) -> bool:

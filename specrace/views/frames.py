@@ -23,6 +23,7 @@ from specrace.core.metrics import (
     LaneMetrics,
     first_difference,
     loop_tokens,
+    start_metrics,
 )
 from specrace.core.rejection import NOTE
 from specrace.core.settings import REJECTION
@@ -112,7 +113,7 @@ class RaceView:
         """Add one event."""
         if isinstance(event, Started):
             self.started, self.phase = event, "running"
-            self._lanes = {info.lane: _LaneView(info, LaneMetrics(draft_ms=info.build_ms)) for info in event.lanes}
+            self._lanes = {info.lane: _LaneView(info, start_metrics(info)) for info in event.lanes}
             self._origins = read_origins(event.about)
         elif isinstance(event, Step):
             self.clock_ms = max(self.clock_ms, event.at_ms)
@@ -216,7 +217,7 @@ def describe_draft(step: Step) -> Frame:
     pieces = step.pieces or ("",) * len(step.tree)
     return {
         "step": step.index,
-        "drafted": step.tree.num_draft,
+        "drafted": step.num_draft,
         "accepted": step.accepted,
         "yes": "".join(pieces[node] for node in step.accepted_nodes[-ACCEPTED_SHOWN:]),
         "no": [pieces[node] for node in step.rejected_branch[:REJECTED_SHOWN]],
@@ -288,6 +289,7 @@ def describe_race(started: Started) -> Frame:
                 "build_ms": round(info.build_ms, 2),
                 "shared_ms": round(info.shared_ms, 2),
                 "prefill_ms": round(info.prefill_ms, 1),
+                "served": info.served is not None,
             }
             for info in started.lanes
         ],
@@ -352,6 +354,10 @@ def report(started: Started, finished: Finished, repeated: Repeated | None = Non
         spread = find_spread(lane.lane, repeated)
         bounds = {"speedup_low": spread and spread.low, "speedup_high": spread and spread.high}
         metrics = asdict(with_medians(lane, repeated)) | bounds
+        if info.served is not None:
+            # Its time is not race time, so it has no speedup, rather than one of 0.
+            metrics |= {"speedup": None, "speedup_low": None, "speedup_high": None, "served": asdict(info.served)}
+            metrics |= {"first_token_ms": info.prefill_ms}
         times = {"draft_prefill_ms": info.prefill_ms, "build_ms": info.build_ms, "shared_ms": info.shared_ms}
         lanes.append(metrics | {"options": options} | times)
     return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from specrace.core.events import Finished, LaneResult, LaneSpread, Repeated, Started
+from specrace.core.events import Finished, LaneInfo, LaneResult, LaneSpread, Repeated, Served, Started
 from specrace.core.metrics import describe_difference, format_speedup
 
 CUT = "The recording is cut off here; the figures are those of the steps that it has."
@@ -61,8 +61,27 @@ def headline(started: Started, finished: Finished, repeated: Repeated | None = N
     if len(finished.lanes) == 1:
         return f"{titles[fastest.lane]} wrote {fastest.tokens} tokens at {fastest.tokens_per_s:.0f} a second."
     sentences = f"{_result(finished, repeated, fastest, titles)} {_comparison(finished, titles)}"
+    served = {info.lane for info in started.lanes if info.served is not None}
+    if served:
+        rates = [f"{lane.tokens_per_s:.0f} on {lane.lane}" for lane in finished.lanes if lane.lane in served]
+        sentences += f" Measured tokens per second: {', '.join(rates)}; a server's time is not race time."
     looping = any(lane.loop_tokens for lane in finished.lanes)
     return f"{sentences} The text repeats itself, which flatters copying." if looping else sentences
+
+
+def describe_served(info: LaneInfo, served: Served, result: LaneResult, spread: LaneSpread | None) -> str:
+    """How a server's lane was measured, in a sentence or two: by whom, until the first token, and what is not known."""
+    rates = "" if spread is None else f", {spread.slowest:.0f} to {spread.fastest:.0f} in its runs"
+    counts = ""
+    if served.drafted is not None and served.accepted is not None:
+        counts = f"; it counts {served.accepted} of {served.drafted} draft tokens as accepted"
+    boxes = "" if served.chunks_are_steps else f" Its drafts are not marked: {served.note}."
+    remark = f" Of its drafts {served.note}." if served.chunks_are_steps and served.note else ""
+    return (
+        f"Measured on {info.lane} ({served.engine}, {served.model}): {result.tokens_per_s:.1f} tokens/s{rates}, the "
+        f"first token after {info.prefill_ms:.0f} ms, network included; this is not race time, so it has no "
+        f"speedup{counts}.{boxes}{remark}"
+    )
 
 
 def _result(finished: Finished, repeated: Repeated | None, fastest: LaneResult, titles: Mapping[str, str]) -> str:

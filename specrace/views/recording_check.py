@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from specrace.core.errors import InputError
-from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Pace, Repeated, Started, Step
-from specrace.core.metrics import MAX_PER_TAU, LaneMetrics, compare, loop_tokens, too_fast
+from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Pace, Repeated, Served, Started, Step
+from specrace.core.metrics import MAX_PER_TAU, LaneMetrics, compare, loop_tokens, start_metrics, too_fast
 from specrace.core.note import MAX_FACTS, MAX_ROWS, NoteRow
 from specrace.core.rejection import NOTE
 from specrace.core.settings import MATCH, MAX_PAGE_LANES, VERIFIERS
@@ -41,14 +41,19 @@ _CONTROL = re.compile(r"<\|[^|<>]{1,40}\|>|</?s>")
 
 @dataclass(frozen=True)
 class RecordingLimits:
-    """The largest size in bytes, number of lanes and number of steps of a recording that is opened."""
+    """The largest size in bytes, number of lanes and number of steps of a recording that is opened.
+
+    `servers`: whether it may have lanes that servers decoded.
+    """
 
     size: int
     lanes: int
     steps: int
+    servers: bool = True
 
 
-PAGE = RecordingLimits(16_000_000, MAX_PAGE_LANES, 20_000)
+# The page would divide a server's time by vanilla's race time.
+PAGE = RecordingLimits(16_000_000, MAX_PAGE_LANES, 20_000, servers=False)
 TERMINAL = RecordingLimits(200_000_000, 64, 1_000_000)
 
 
@@ -85,6 +90,7 @@ class _About:
     settings: Mapping[str, bool | int | float | str | None] | None = None
     passages: tuple[_Passage, ...] | None = None
     origins: tuple[tuple[int, int, int] | None, ...] | None = None
+    servers_left_out: tuple[str, ...] | None = None
 
 
 @dataclass
@@ -177,7 +183,7 @@ def check(events: Sequence[Event], limits: RecordingLimits = PAGE) -> list[Event
     assert isinstance(started, Started)
     check_start(started, limits)
     require(len(steps) <= limits.steps, f"it has more than {limits.steps} steps")
-    lanes = {info.lane: _Lane(info, LaneMetrics(draft_ms=info.build_ms)) for info in started.lanes}
+    lanes = {info.lane: _Lane(info, start_metrics(info)) for info in started.lanes}
     last_ms = 0.0
     for step in steps:
         if not isinstance(step, Step) or step.lane not in lanes or lanes[step.lane].end:
@@ -233,8 +239,20 @@ def check_start(started: Started, limits: RecordingLimits) -> None:
             is_duration(info.build_ms, info.prefill_ms, info.shared_ms), f"{where} took an impossible time to build"
         )
         require(0 <= info.num_draft < MAX_NODES, f"{where} has an impossible number of draft tokens")
+        if info.served is not None:
+            require(limits.servers, f"{where} was decoded by a server, which only the command replay shows")
+            check_served(info.served, where)
     require(started.lanes[0].verifier == MATCH, "vanilla has another verifier")
+    require(started.lanes[0].served is None, "vanilla was decoded by a server")
     check_about(convert(started.about, _About))
+
+
+def check_served(served: Served, where: str) -> None:
+    """Check what a recording says about a server. Raises ValueError."""
+    texts = (served.engine, served.model, served.note)
+    require(all(len(text) <= MAX_NOTE for text in texts), f"{where} has a description that is too long")
+    counts = (served.first_tokens, served.steps or 0, served.drafted or 0, served.accepted or 0)
+    require(all(0 <= count <= MAX_TOKEN for count in counts), f"{where} has an impossible count")
 
 
 def check_about(about: _About) -> None:
@@ -264,6 +282,7 @@ def check_step(step: Step, index: int, last_ms: float) -> None:
     require(is_duration(step.at_ms) and last_ms <= step.at_ms, f"{where} has an impossible race time")
     require(is_duration(*asdict(step.timing).values()), f"{where} has an impossible duration")
     require(len(tree) <= MAX_NODES, f"{where} has more than {MAX_NODES} nodes")
+    require(tree.num_draft <= step.num_draft < MAX_NODES, f"{where} has an impossible number of draft tokens")
     tokens = (*tree.tokens, *step.emitted, *step.verdict.scores.targets)
     require(all(0 <= token <= MAX_TOKEN for token in tokens), f"{where} has an impossible token")
     fits = len(step.verdict.scores.targets) == len(tree) and len(path) > 0 and 0 <= path[-1] < len(tree)
@@ -312,7 +331,8 @@ def check_repeated(repeated: Repeated, lanes: Mapping[str, LaneMetrics], pace: P
         metrics = lanes[spread.lane]
         speedup = metrics.speedup(lanes["vanilla"])
         require(0 <= spread.low <= spread.speedup <= spread.high < math.inf, f"{where} have an impossible range")
-        require(0 <= spread.tokens_per_s < math.inf, f"{where} have an impossible rate")
+        rates = (spread.slowest, spread.tokens_per_s, spread.fastest or spread.tokens_per_s)
+        require(0 <= rates[0] <= rates[1] <= rates[2] < math.inf, f"{where} have an impossible rate")
         inside = spread.low - TOLERANCE <= speedup <= spread.high + TOLERANCE
         require(inside or not first_counts, f"{where} do not include the first")
         # As in `too_fast`, a lane with fewer tokens than vanilla is not judged.

@@ -19,12 +19,12 @@ from rich.table import Table
 from rich.text import Text
 
 from specrace.core.errors import MAX_MESSAGE, InputError, shorten
-from specrace.core.events import Event, Finished, Repeated, Started, ending
+from specrace.core.events import LEFT_OUT, Event, Finished, LaneInfo, Repeated, Started, ending
 from specrace.core.metrics import format_speedup
 from specrace.drafters import METHODS
 from specrace.views.colours import lane_hues
 from specrace.views.frames import ACCEPTED, Frame, RaceView, report
-from specrace.views.headlines import CUT, final_badge, format_range, with_medians
+from specrace.views.headlines import CUT, describe_served, final_badge, find_spread, format_range, with_medians
 
 STYLES = {ACCEPTED: "bold underline #56b4e9"}
 REJECTED = "dim strike #ff9a5c"
@@ -200,8 +200,11 @@ class Terminal:
     def _lane_header(self, info: Frame, meters: Frame) -> Text:
         """A lane's name and meters."""
         header = Text(f"{info['title'][:HEADER_COLUMNS]}\n", style=f"bold {self.hues[info['lane']]}")
-        header.append(f"{format_speedup(meters['speedup']):>5}  {meters['tokens_per_s']:5.0f} tokens/s\n", style="bold")
-        header.append(f"{meters['tau']:5.2f} tokens/step  {meters['accepted']}/{meters['drafted']}", style="dim")
+        speedup = "–" if info["served"] else format_speedup(meters["speedup"])
+        tau = f"{meters['tau']:5.2f}" if meters["tau"] else "    –"
+        drafts = f"{meters['accepted']}/{meters['drafted']}" if meters["drafted"] or not info["served"] else ""
+        header.append(f"{speedup:>5}  {meters['tokens_per_s']:5.0f} tokens/s\n", style="bold")
+        header.append(f"{tau} tokens/step  {drafts}", style="dim")
         return header
 
     def _lane_text(self, lane: Frame, lines: int) -> Text:
@@ -249,10 +252,28 @@ class Terminal:
             self.console.print(Text(repeated.note, style="bold" if repeated.disturbed else "dim"))
         elif event.pace is not None:
             self.console.print(Text(event.pace.note, style="bold" if event.pace.disturbed else "dim"))
+        self._print_servers(event, repeated)
         if event.stopped:
             words = CUT if event.cut else "The race was stopped before every lane had ended."
             self.console.print(Text(words, style="bold" if event.cut else "dim"))
         sys.stdout.flush()
+
+    @property
+    def _served(self) -> dict[str, LaneInfo]:
+        """The lanes that servers decoded, by name."""
+        started = self.view.started
+        return {} if started is None else {info.lane: info for info in started.lanes if info.served is not None}
+
+    def _print_servers(self, event: Finished, repeated: Repeated | None) -> None:
+        """Print how each server was measured, and which servers were left out."""
+        assert self.view.started is not None, "a race that has finished has started"
+        results = {result.lane: with_medians(result, repeated) for result in event.lanes}
+        for name, info in self._served.items():
+            if info.served is not None:
+                sentence = describe_served(info, info.served, results[name], find_spread(name, repeated))
+                self.console.print(Text(sentence, style="dim"))
+        for sentence in self.view.started.about.get(LEFT_OUT) or ():
+            self.console.print(Text(f"Left out: {sentence}", style="bold"))
 
     def _result_table(self, event: Finished, repeated: Repeated | None) -> Table:
         table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
@@ -263,14 +284,15 @@ class Terminal:
         dtype = str(self.view.started.about.get("dtype", "")) if self.view.started else ""
         for result in event.lanes:
             lane = with_medians(result, repeated)
-            _, words = final_badge(lane, event.stopped, dtype)
+            served = lane.lane in self._served
+            _, words = final_badge(lane, event.stopped, "" if served else dtype)
             table.add_row(
                 lane.lane,
-                format_speedup(lane.speedup) + format_range(lane.lane, repeated),
+                "–" if served else format_speedup(lane.speedup) + format_range(lane.lane, repeated),
                 f"{lane.tokens_per_s:.0f}",
-                f"{lane.tau:.2f}",
-                f"{lane.drafted_per_step:.1f}",
-                f"{lane.acceptance_rate:.0%}",
+                f"{lane.tau:.2f}" if lane.tau else "–",
+                f"{lane.drafted_per_step:.1f}" if lane.drafted_per_step or not served else "–",
+                f"{lane.acceptance_rate:.0%}" if lane.drafted_per_step or not served else "–",
                 f"{lane.tokens} (limit)" if lane.end == "length" else str(lane.tokens),
                 f"{words}; repeats itself" if lane.loop_tokens else words,
             )
