@@ -33,8 +33,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "hf": LOWER_FOLDERS,
     "answers": {*LOWER_FOLDERS, "workbench"},
     "integrations": {"core", "ngrams", "drafters"},
+    "servers": {"core", "engine"},
     "ui": {*LOWER_FOLDERS, "workbench", "hf"},
-    "cli": {*LOWER_FOLDERS, "workbench", "answers", "hf", "ui"},
+    "cli": {*LOWER_FOLDERS, "workbench", "answers", "servers", "hf", "ui"},
     "tiny": {*LOWER_FOLDERS, "workbench", "hf"},
     # The entry points: `import specrace`, `python -m specrace` and app.py.
     "": {"drafters", "engine", "model", "ngrams", "hf"},
@@ -66,7 +67,7 @@ LIBRARIES: dict[str, set[str]] = {
 CODEC = {"specrace.engine.recording": {"msgspec"}}
 MAX_FILES = 20
 # Folders whose modules work without a model or a page, so importing them must load no heavy library.
-LIGHT_FOLDERS = ("core", "ngrams", "retrieval", "drafters", "engine", "lab", "views", "integrations")
+LIGHT_FOLDERS = ("core", "ngrams", "retrieval", "drafters", "engine", "lab", "views", "integrations", "servers")
 
 
 def _read_modules() -> dict[str, ast.Module]:
@@ -197,6 +198,7 @@ def test_heavy_libraries_stay_where_they_belong(name: str) -> None:
     if folder in ("core", "ngrams", "drafters", "engine", "integrations"):
         small = SMALL | CODEC.get(name, set())
         assert libraries <= small, f"{name} imports {sorted(libraries - small)}"
+    assert "httpx" not in libraries or folder == "servers", f"{name} imports httpx"
     if folder == "retrieval":
         assert not _library_imports(name, at_top_only=True) & HEAVY, f"{name} imports one outside its functions"
 

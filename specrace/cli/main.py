@@ -19,6 +19,7 @@ from specrace.cli import (
     export,
     index,
     lanes,
+    metrics,
     models,
     paper,
     race,
@@ -51,6 +52,7 @@ COMMANDS = {
     "calibrate": calibrate.run,
     "lanes": lanes.run,
     "models": models.run,
+    "metrics": metrics.run,
 }
 
 
@@ -75,6 +77,7 @@ def build_parser() -> argparse.ArgumentParser:
         calibrate,
         lanes,
         models,
+        metrics,
     ):
         module.add_parser(commands)
     return parser

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specrace.cli.shared.arguments import add_race_arguments, race_spec
 from specrace.cli.shared.opening import open_workbench
 from specrace.cli.shared.terminal import show
 from specrace.core.errors import InputError
-from specrace.core.events import Repeated
+from specrace.core.events import Event, Repeated
 from specrace.core.files import check_destination
 from specrace.core.settings import SETTINGS, Setting
+from specrace.drafters import METHODS
 from specrace.engine.repeats import RepeatUntilNarrow
 from specrace.engine.spec import DEFAULT_LANES
+from specrace.servers.address import KEY_VARIABLE, ServerAddress, check_spec, parse_server
+
+if TYPE_CHECKING:
+    from specrace.model.target import Target
+    from specrace.workbench import PreparedRace, Runner
 
 # The time limit of "--repeat auto".
 AUTO_S = 20.0
@@ -37,6 +43,13 @@ def add_parser(commands: Any) -> None:
     add_race_arguments(parser, DEFAULT_LANES)
     repeat_help = f"{REPEAT.help} ({REPEAT.range()}; default 1)"
     parser.add_argument("--repeat", default=1, metavar="N|auto", help=repeat_help.replace("%", "%%"))
+    parser.add_argument(
+        "--server",
+        action="append",
+        default=[],
+        metavar="NAME=URL",
+        help=f"a running vLLM, SGLang or llama.cpp server as one more lane; may be repeated; its key in {KEY_VARIABLE}",
+    )
     parser.add_argument("--save", type=Path, metavar="FILE.jsonl", help="record the race")
 
 
@@ -49,7 +62,12 @@ def run(options: argparse.Namespace) -> int:
         raise InputError("Type a question first, in quotes after 'race'.")
     if options.save is not None:
         check_recorder(options.save)
+    addresses = [parse_server(text) for text in options.server]
+    if addresses:
+        check_spec(spec, addresses, METHODS.__contains__)
     workbench = open_workbench(options)
+    if addresses:
+        workbench.runner = beside_servers(workbench.target, addresses)
     events = workbench.ask(options.question, spec, top=options.passages, noise=noise, again=run_again)
     recorded = show(events, as_json=options.json)
     if options.save is not None:
@@ -57,6 +75,24 @@ def run(options: argparse.Namespace) -> int:
 
         save(recorded, options.save)
     return 0
+
+
+def beside_servers(target: Target, addresses: Sequence[ServerAddress]) -> Runner:
+    """A runner that adds a lane for each server to a race on `target`."""
+    # Imported here: most races need no HTTP, and this module is imported for every command.
+    from specrace.servers.race import ServedRace
+    from specrace.workbench import run_prepared
+
+    def decode(tokens: Sequence[int]) -> str:
+        return str(target.tokenizer.decode(list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+    def run_with_servers(
+        prepared: PreparedRace, stop: Callable[[], bool], again: Callable[[Repeated], bool]
+    ) -> Iterator[Event]:
+        served = ServedRace(target, prepared.prompt, prepared.spec, addresses, decode)
+        return served.run(run_prepared(target, prepared, stop, again))
+
+    return run_with_servers
 
 
 def read_repeat(text: Any) -> Callable[[Repeated], bool]:

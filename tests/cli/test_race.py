@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+
+from specrace import load_target
+from tests.servers.replies import serving, vllm_answering, vllm_routes
 
 FIELDS = {
     "lane", "tokens", "steps", "tau", "drafted_per_step", "acceptance_rate", "decode_ms", "tokens_per_s", "speedup",
@@ -158,3 +162,41 @@ def test_names_in_messages_are_shortened_and_have_no_control_characters(call_mai
 def test_save_without_msgspec_is_refused_before_the_race(call_main, tmp_path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "msgspec", None)
     assert_one_sentence(call_main("race", "Why?", "--save", tmp_path / "race.jsonl"), "msgspec")
+
+
+def test_a_server_races_beside_our_lanes_and_replays_without_it(call_main, tmp_path: Path) -> None:
+    """The server speaks vLLM's protocol and decodes with our target and the twin of vLLM's n-gram drafter."""
+    target, file = load_target(), tmp_path / "race.jsonl"
+
+    def decode(tokens: Sequence[int]) -> str:
+        return str(target.tokenizer.decode(list(tokens), skip_special_tokens=True))
+
+    answer = vllm_answering(target, decode, prompt_lookup_min=2, prompt_lookup_max=4)
+    settings = ("--lanes", "trie", "--max-new-tokens", "24", "--save", file)
+    with serving(vllm_routes(answer)) as address:
+        servers = ("--server", f"fast={address.url}", "--server", f"slow={address.url}/nowhere")
+        done = call_main("race", "Why does bread rise?", *settings, *servers, "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    vanilla, _, fast = result["lanes"]
+    assert fast["lane"] == "fast" and fast["identical"] is True and fast["text"] == vanilla["text"]
+    assert fast["speedup"] is None and fast["served"]["engine"] == "vLLM 0.32.0" and fast["tau"] > 1
+    assert result["servers_left_out"][0].startswith("The server slow lists no models")
+    replayed = call_main("replay", file, "--json")
+    assert replayed.returncode == 0 and json.loads(replayed.stdout) == result
+    shown = " ".join(call_main("replay", file, "--speed", "1000").stdout.split())
+    assert "Measured on fast (vLLM 0.32.0, m)" in shown and "this is not race time" in shown
+    assert "Left out: The server slow" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--server", "127.0.0.1:8000"), "is not of the form NAME=URL"),
+        (("--server", "trie=http://127.0.0.1:9"), "a lane has this name already"),
+        (("--server", "a=http://127.0.0.1:9", "--temperature", "1"), "needs --temperature 0"),
+    ],
+)
+def test_a_server_that_cannot_race_is_refused_before_a_model_is_loaded(call_main, arguments, words: str) -> None:
+    done = call_main("race", "Why?", "--model", "no-such-folder", *arguments)
+    assert done.returncode == 2 and words in done.stderr

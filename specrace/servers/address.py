@@ -1,0 +1,75 @@
+"""The address of a server, as its operator names it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from specrace.core.errors import InputError, shorten
+from specrace.engine.spec import RaceSpec
+
+# The environment variable with the key of every server that needs one; a key in an argument would be in process lists.
+KEY_VARIABLE = "SPECRACE_SERVER_KEY"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
+
+
+@dataclass(frozen=True)
+class ServerAddress:
+    """A server's name in a race, its base URL without a final slash or "/v1", and the key that it is sent, if any.
+
+    `model`: the one to ask for, if the server has several.
+    """
+
+    name: str
+    url: str
+    key: str = field(default="", repr=False)
+    model: str = ""
+
+
+def parse_server(text: str) -> ServerAddress:
+    """Parse "NAME=URL" or "NAME=URL#MODEL". Raises InputError.
+
+    >>> server = parse_server("fast=http://127.0.0.1:8000/v1#llama")
+    >>> server.url, server.model
+    ('http://127.0.0.1:8000', 'llama')
+    """
+    name, equals, place = text.partition("=")
+    url, _, model = place.partition("#")
+    if not equals or not _NAME.fullmatch(name):
+        raise InputError(
+            f"--server {shorten(text)!r} is not of the form NAME=URL, for instance vllm=http://127.0.0.1:8000; "
+            "a name has letters, digits, dots and hyphens."
+        )
+    return ServerAddress(name, check_url(url), os.environ.get(KEY_VARIABLE, ""), model)
+
+
+def check_url(url: str) -> str:
+    """The base URL of a server, without "/v1" and without a final slash. Raises InputError."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises ValueError for a port that is no port
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InputError(f"{shorten(url)!r} is no address of a server; give one such as http://127.0.0.1:8000.")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise InputError(
+            f"The address of {shorten(parts.hostname)} holds a password or a query; give only scheme, host, "
+            f"port and path, and a key in {KEY_VARIABLE}."
+        )
+    return f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/").removesuffix("/v1")
+
+
+def check_spec(spec: RaceSpec, addresses: Sequence[ServerAddress], taken: Callable[[str], bool]) -> None:
+    """Raise InputError unless servers can take part: greedily, and under names that no lane has."""
+    if spec.temperature:
+        raise InputError(
+            "--server needs --temperature 0: at a higher one a server draws other tokens, and nothing can be compared."
+        )
+    names = [address.name for address in addresses]
+    for name in names:
+        if taken(name) or names.count(name) > 1:
+            raise InputError(f"--server {name}: a lane has this name already; choose another, for instance my-{name}.")

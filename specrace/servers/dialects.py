@@ -1,0 +1,200 @@
+"""The protocols that servers speak, and which one a server speaks, by what it answers.
+
+vLLM 0.32 and llama.cpp's server were recorded (tests/servers/exchanges). SGLang follows its documentation, and is held
+to the same checks. Servers that stream text without token ids cannot be raced: their text would have to be tokenized
+again, and the same text can have other tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from specrace.servers.connection import Connection
+from specrace.servers.reply import Chunk, Reply, Request, field_of, read_count, read_counts, read_tokens
+
+# `owned_by` in a list of models -> the name of software that streams no token ids.
+WITHOUT_IDS = {"library": "Ollama", "organization_owner": "LM Studio", "tensorrt_llm": "TensorRT-LLM"}
+ENDS = {"stop": "eos", "eos": "eos", "length": "length", "limit": "length"}
+
+
+class Dialect(Protocol):
+    """How one kind of server is asked, and how its stream is read.
+
+    `engine`: the software, with its version if it tells. `model`: the name by which the server knows its model. `path`:
+    where requests go. `no_steps`: why its chunks are not steps; "" if each chunk should be one.
+    """
+
+    engine: str
+    model: str
+    path: str
+    no_steps: str
+
+    def body(self, request: Request) -> dict[str, Any]:
+        """The JSON of a request."""
+
+    def read(self, at_ms: float, event: Mapping[str, Any], reply: Reply) -> None:
+        """Add one event of the stream to the reply."""
+
+
+@dataclass
+class Vllm:
+    """vLLM. With --per-request-spec-decode-metrics its last event lists each step's draft tokens."""
+
+    engine: str
+    model: str
+    path: str = "/v1/completions"
+    no_steps: str = ""
+
+    def body(self, request: Request) -> dict[str, Any]:
+        """Ask for token ids, and undo what the model's generation_config.json sets."""
+        return {
+            "model": self.model,
+            "prompt": list(request.prompt),
+            "max_tokens": request.max_new_tokens,
+            "temperature": 0.0,
+            "repetition_penalty": 1.0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "return_token_ids": True,
+            "add_special_tokens": False,
+            "skip_special_tokens": True,
+        }
+
+    def read(self, at_ms: float, event: Mapping[str, Any], reply: Reply) -> None:
+        """Read a chunk of a completion."""
+        choice = field_of(event, "choices", 0)
+        text, tokens = str(field_of(choice, "text") or ""), read_tokens(field_of(choice, "token_ids"))
+        if tokens or text:
+            reply.chunks.append(Chunk(at_ms, text, tokens))
+        reply.end = ENDS.get(str(field_of(choice, "finish_reason")), reply.end)
+        prompt = read_tokens(field_of(choice, "prompt_token_ids"))
+        reply.prompt = reply.prompt if prompt is None else prompt
+        num_tokens = read_count(field_of(event, "usage", "completion_tokens"))
+        reply.num_tokens = reply.num_tokens if num_tokens is None else num_tokens
+        metrics = field_of(event, "metrics", "speculative_decoding")
+        if metrics is not None:
+            reply.accepted = read_counts(field_of(metrics, "per_step_accepted"))
+            reply.drafted = read_counts(field_of(metrics, "per_step_drafted"))
+            reply.num_accepted = read_count(field_of(metrics, "num_accepted_draft_tokens"))
+            reply.num_drafted = read_count(field_of(metrics, "num_draft_tokens"))
+
+
+@dataclass
+class LlamaCpp:
+    """llama.cpp's server, by its own route, which has token ids; it streams tokens one by one, also accepted ones."""
+
+    engine: str
+    model: str
+    path: str = "/completion"
+    no_steps: str = "llama.cpp streams token by token, so the stream does not show its steps"
+
+    def body(self, request: Request) -> dict[str, Any]:
+        """Greedy decoding is a top-k of 1; the cache of an earlier request would hide the time of the prompt."""
+        return {
+            "prompt": list(request.prompt),
+            "n_predict": request.max_new_tokens,
+            "samplers": ["top_k"],
+            "top_k": 1,
+            "repeat_penalty": 1.0,
+            "cache_prompt": False,
+            "return_tokens": True,
+            "stream": True,
+        }
+
+    def read(self, at_ms: float, event: Mapping[str, Any], reply: Reply) -> None:
+        """Read one token, or the last event, which has the totals."""
+        tokens = read_tokens(event.get("tokens"))
+        if tokens or event.get("content"):
+            reply.chunks.append(Chunk(at_ms, str(event.get("content") or ""), tokens))
+        if event.get("stop") is True:
+            reply.end = ENDS.get(str(event.get("stop_type")), "")
+            reply.num_tokens = read_count(event.get("tokens_predicted"))
+            reply.num_drafted = read_count(field_of(event, "timings", "draft_n"))
+            reply.num_accepted = read_count(field_of(event, "timings", "draft_n_accepted"))
+            if reply.num_tokens is not None and reply.num_accepted is not None:
+                # A step prints its accepted tokens and one more, so every token that was not drafted is a step.
+                reply.num_steps = reply.num_tokens - reply.num_accepted
+
+
+@dataclass
+class SGLang:
+    """SGLang, by its own route, whose `output_ids` are either the new tokens or all tokens so far."""
+
+    engine: str
+    model: str
+    path: str = "/generate"
+    no_steps: str = ""
+
+    def body(self, request: Request) -> dict[str, Any]:
+        """Ask for the ids of the answer."""
+        sampling = {"temperature": 0.0, "max_new_tokens": request.max_new_tokens, "repetition_penalty": 1.0}
+        return {"input_ids": list(request.prompt), "sampling_params": sampling, "stream": True}
+
+    def read(self, at_ms: float, event: Mapping[str, Any], reply: Reply) -> None:
+        """Read a chunk; its text and ids may repeat what came before, and only what is new counts."""
+        tokens, text = read_tokens(event.get("output_ids")), str(event.get("text") or "")
+        before, said = tuple(token for chunk in reply.chunks for token in chunk.tokens or ()), reply.text
+        if before and tokens is not None and tokens[: len(before)] == before and len(tokens) >= len(before):
+            tokens = tokens[len(before) :]
+        if said and text.startswith(said):
+            text = text[len(said) :]
+        if tokens or (tokens is None and text):
+            reply.chunks.append(Chunk(at_ms, text, tokens))
+        about = event.get("meta_info")
+        reply.end = ENDS.get(str(field_of(about, "finish_reason", "type")), reply.end)
+        reply.num_tokens = read_count(field_of(about, "completion_tokens"))
+        reply.num_steps = read_count(field_of(about, "spec_verify_ct"))
+
+
+def recognise(connection: Connection, model: str = "") -> Dialect:
+    """The dialect of a server. `model`: the one to ask for; by default the server's only one. Raises InputError."""
+    listed = connection.find_json("/v1/models")
+    rows = field_of(listed, "data")
+    models = [str(field_of(row, "id")) for row in rows if field_of(row, "id")] if isinstance(rows, list) else []
+    if model and models and model not in models:
+        raise connection.fault(f"has no model {model!r}; it has {', '.join(models[:5])}")
+    if not model and len(models) > 1:
+        raise connection.fault(f"has {len(models)} models; add one to its address, for instance #{models[0]}")
+    name = model or (models[0] if models else "")
+    owner = str(field_of(rows, 0, "owned_by") or "")
+    if owner in SPECIAL:
+        return SPECIAL[owner](connection, name)
+    if not models:
+        raise connection.fault("lists no models at /v1/models, so it is no server of a kind that can be raced")
+    kind = WITHOUT_IDS.get(owner, "a server of an unknown kind")
+    raise connection.fault(
+        f"is {kind}, whose stream has no token ids; vLLM, SGLang and llama.cpp's server can be raced"
+    )
+
+
+def _vllm(connection: Connection, model: str) -> Dialect:
+    version = field_of(connection.find_json("/version"), "version")
+    return Vllm(_with_version("vLLM", version), model)
+
+
+def _llama_cpp(connection: Connection, model: str) -> Dialect:
+    build = field_of(connection.find_json("/props"), "build_info")
+    # The name is the path of a file on the server's disk.
+    return LlamaCpp(_with_version("llama.cpp", build), model.rpartition("/")[2])
+
+
+def _sglang(connection: Connection, model: str) -> Dialect:
+    info = connection.find_json("/server_info") or connection.find_json("/get_server_info")
+    interval = field_of(info, "stream_interval")
+    dialect = SGLang(_with_version("SGLang", field_of(info, "version")), model)
+    if type(interval) is int and interval > 1:
+        dialect.no_steps = f"it streams every {interval} steps (--stream-interval), so a chunk is not one step"
+    return dialect
+
+
+def _with_version(engine: str, version: object) -> str:
+    return f"{engine} {version[:40]}" if isinstance(version, str) and version else engine
+
+
+SPECIAL: dict[str, Callable[[Connection, str], Dialect]] = {
+    "vllm": _vllm,
+    "llamacpp": _llama_cpp,
+    "sglang": _sglang,
+}

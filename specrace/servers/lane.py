@@ -1,0 +1,154 @@
+"""A server's answer as a lane: its steps, where the chunks are steps, or else its tokens one by one.
+
+The tree of a step holds the accepted draft tokens only, because a server does not stream the rejected ones. A chunk
+counts as a step only if that can be checked: each chunk has one token, or the server lists how many tokens each step
+accepted and the chunks agree. vLLM, for one, joins the chunks of several steps for a client that is slow to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from specrace.core.events import LaneInfo, Served, Step, Timing
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Scores, Verdict
+from specrace.servers.dialects import Dialect
+from specrace.servers.reply import Reply
+
+
+@dataclass(frozen=True)
+class ServedLane:
+    """What a race shows of one answer. `tokens`: the output."""
+
+    info: LaneInfo
+    steps: tuple[Step, ...]
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """The output."""
+        return tuple(token for step in self.steps for token in step.emitted)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The draft of the step that a chunk shows: its size, and how many of its tokens were accepted.
+
+    `drafted` is None if the server does not say which of several steps that accepted nothing had a draft.
+    """
+
+    drafted: int | None
+    accepted: int
+
+
+def served_lane(name: str, dialect: Dialect, reply: Reply, root: int) -> ServedLane:
+    """The lane `name` from a checked reply. `root`: the last token of the prompt."""
+    placed, note = read_steps(dialect, reply)
+    total = sum(reply.drafted) if reply.drafted is not None else reply.num_drafted
+    accepted = sum(reply.accepted) if reply.accepted is not None else reply.num_accepted
+    served = Served(
+        engine=dialect.engine,
+        model=dialect.model,
+        chunks_are_steps=placed is not None,
+        first_tokens=len(reply.chunks[0].tokens or ()),
+        steps=reply.num_steps if placed is None else len(placed),
+        drafted=total,
+        accepted=accepted,
+        note=note,
+    )
+    steps = tuple(_steps(name, reply, placed, root))
+    info = LaneInfo(name, f"{name} ({dialect.engine})", 0, prefill_ms=reply.chunks[0].at_ms, served=served)
+    return ServedLane(info, steps)
+
+
+def read_steps(dialect: Dialect, reply: Reply) -> tuple[list[Placed] | None, str]:
+    """(the draft of each chunk, None if the chunks are not steps; what to say about it)."""
+    if dialect.no_steps:
+        return None, dialect.no_steps
+    sizes = [len(chunk.tokens or ()) for chunk in reply.chunks]
+    if reply.accepted is None and max(sizes) == 1:
+        drafted = None if reply.num_drafted else 0
+        note = "it does not say which steps had a draft" if reply.num_drafted else ""
+        return [Placed(drafted, 0) for _ in sizes], note
+    if reply.accepted is None:
+        return None, "it does not say how many tokens each step accepted, so its chunks cannot be checked"
+    placed = place_drafts(sizes, reply.accepted, reply.drafted)
+    if placed is None:
+        return None, "its chunks do not agree with the accepted tokens that it lists, so they hold several steps"
+    unknown = sum(draft.drafted is None for draft in placed)
+    return placed, f"it does not say which of {unknown} steps had a draft that was rejected" if unknown else ""
+
+
+def place_drafts(sizes: Sequence[int], accepted: Sequence[int], drafted: Sequence[int] | None) -> list[Placed] | None:
+    """The draft of each chunk of `sizes` tokens; None if the chunks are not the steps.
+
+    `accepted` and `drafted` have an entry for each step with a draft, and a chunk has one token more than its step
+    accepted, the last one perhaps fewer. A chunk of one token may be a step without a draft, or with one that was
+    rejected; between two chunks of several tokens, the number of rejected drafts decides, unless it leaves a choice.
+    """
+    sizes_left = list(sizes)
+    numbers = list(enumerate(accepted))
+    placed = list[Placed]()
+    short: list[int] = []
+    for index, size in enumerate(sizes_left):
+        is_last = index == len(sizes_left) - 1
+        rest_accepts = any(count for _, count in numbers)
+        if size == 1 and not (is_last and rest_accepts):
+            short.append(index)
+            continue
+        rejected = []
+        while numbers and not numbers[0][1]:
+            rejected.append(numbers.pop(0)[0])
+        if not numbers:
+            return None
+        number, count = numbers.pop(0)
+        if not (count == size - 1 or (is_last and count >= size - 1)):
+            return None
+        between = _place_rejected(len(short), rejected, drafted)
+        if between is None:
+            return None
+        placed += between
+        short = []
+        placed.append(Placed(None if drafted is None else drafted[number], min(count, size)))
+    between = _place_rejected(len(short), [number for number, _ in numbers], drafted)
+    if between is None or any(count for _, count in numbers):
+        return None
+    return placed + between
+
+
+def _place_rejected(chunks: int, rejected: Sequence[int], drafted: Sequence[int] | None) -> list[Placed] | None:
+    """The drafts of `chunks` chunks of one token, of which the steps numbered `rejected` had one; None if too many."""
+    if len(rejected) > chunks:
+        return None
+    if not rejected:
+        return [Placed(0, 0)] * chunks
+    if len(rejected) == chunks and drafted is not None:
+        return [Placed(drafted[number], 0) for number in rejected]
+    return [Placed(None, 0)] * chunks
+
+
+def _steps(name: str, reply: Reply, placed: Sequence[Placed] | None, root: int) -> Iterator[Step]:
+    """The steps of a lane, or one for each token if the chunks are not steps."""
+    first_ms = before_ms = reply.chunks[0].at_ms
+    index, last = 0, sum(len(chunk.tokens or ()) for chunk in reply.chunks)
+    for number, chunk in enumerate(reply.chunks):
+        tokens = chunk.tokens or ()
+        parts = [(token,) for token in tokens] if placed is None else [tokens]
+        for part in parts:
+            last -= len(part)
+            draft = Placed(0, 0) if placed is None else placed[number]
+            tree = TokenTree.chain(root, part[: draft.accepted])
+            verdict = Verdict(tuple(range(len(tree))), part[-1], Scores((*part[: draft.accepted], part[-1])))
+            timing = Timing(0.0, chunk.at_ms - before_ms, 0.0)
+            yield Step(
+                name,
+                index,
+                chunk.at_ms - first_ms,
+                tree,
+                verdict,
+                part,
+                timing,
+                "" if last else reply.end,
+                drafted=draft.drafted or None,
+            )
+            before_ms, index, root = chunk.at_ms, index + 1, part[-1]

@@ -1,0 +1,168 @@
+"""A race with servers: each answers alone, before our lanes' first step, and its steps are shown in race time.
+
+A server that fails is left out, with a sentence in the race's description; the other lanes race on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+from specrace.core.errors import InputError
+from specrace.core.events import LEFT_OUT, Event, Finished, LaneResult, LaneSpread, Repeated, Started, Step
+from specrace.core.metrics import compare, loop_tokens, start_metrics
+from specrace.engine.badge import explain_difference
+from specrace.engine.setup import RaceTarget
+from specrace.engine.spec import RaceSpec
+from specrace.servers.address import ServerAddress
+from specrace.servers.client import Decode, ask
+from specrace.servers.connection import Connection, Waits
+from specrace.servers.dialects import Dialect, recognise
+from specrace.servers.lane import ServedLane, served_lane
+from specrace.servers.reply import Request
+
+
+@dataclass
+class Server:
+    """A server that answers; `lane` is its answer in the first run, `rates` its tokens per second in each run."""
+
+    connection: Connection
+    dialect: Dialect
+    lane: ServedLane
+    rates: list[float] = field(default_factory=list)
+    # Later runs whose text was not that of the first, and those that failed.
+    num_other_texts: int = 0
+    num_failed: int = 0
+
+
+class ServedRace:
+    """Adds lanes of servers to the events of a race. `decode`: the text of token ids, without control tokens."""
+
+    def __init__(
+        self,
+        target: RaceTarget,
+        prompt: Sequence[int],
+        spec: RaceSpec,
+        addresses: Sequence[ServerAddress],
+        decode: Decode,
+        waits: Waits = Waits(),  # noqa: B008  Waits is frozen
+    ) -> None:
+        self.target = target
+        self.prompt = tuple(prompt)
+        self.spec = spec
+        self.addresses = addresses
+        self.decode = decode
+        self.waits = waits
+        self.servers: list[Server] = []
+        self.left_out: list[str] = []
+        self._vanilla: list[int] = []
+        self._vanilla_end = ""
+        # Steps of servers that were not shown yet, the latest first.
+        self._waiting: list[Step] = []
+        self._shown: list[Step] = []
+
+    def run(self, events: Iterator[Event]) -> Iterator[Event]:
+        """The events of the race with those of the servers, which are asked when the race has started."""
+        with ExitStack() as connections:
+            for event in events:
+                if isinstance(event, Started):
+                    yield self._start(event, connections)
+                elif isinstance(event, Step):
+                    yield from self._show_until(event.at_ms)
+                    if event.lane == "vanilla":
+                        self._vanilla += event.emitted
+                        self._vanilla_end = event.end
+                    yield event
+                elif isinstance(event, Finished):
+                    if not event.stopped:
+                        yield from self._show_until(float("inf"))
+                    yield replace(event, lanes=(*event.lanes, *map(self._result, self.servers)))
+                else:
+                    yield self._repeat(event)
+
+    def _start(self, started: Started, connections: ExitStack) -> Started:
+        """Ask each server once, alone, and add its lane."""
+        for address in self.addresses:
+            try:
+                connection = connections.enter_context(Connection(address, self.waits))
+                dialect = recognise(connection, address.model)
+                lane = self._answer(connection, dialect)
+            except InputError as error:
+                self.left_out.append(str(error))
+                continue
+            self.servers.append(Server(connection, dialect, lane, [rate(lane)]))
+        steps = [step for server in self.servers for step in server.lane.steps]
+        self._waiting = sorted(steps, key=lambda step: step.at_ms, reverse=True)
+        about = started.about if not self.left_out else {**started.about, LEFT_OUT: tuple(self.left_out)}
+        return replace(started, lanes=(*started.lanes, *(server.lane.info for server in self.servers)), about=about)
+
+    def _answer(self, connection: Connection, dialect: Dialect) -> ServedLane:
+        request = Request(self.prompt, self.spec.max_new_tokens)
+        reply = ask(connection, dialect, request, self.decode, self.target.vocab_size)
+        return served_lane(connection.name, dialect, reply, self.prompt[-1])
+
+    def _show_until(self, at_ms: float) -> Iterator[Step]:
+        while self._waiting and self._waiting[-1].at_ms <= at_ms:
+            self._shown.append(self._waiting.pop())
+            yield self._shown[-1]
+
+    def _result(self, server: Server) -> LaneResult:
+        """The result from the steps that were shown; the text is compared with vanilla's token by token."""
+        info = server.lane.info
+        steps = [step for step in self._shown if step.lane == info.lane]
+        metrics = start_metrics(info)
+        for step in steps:
+            metrics.add(step)
+        tokens = [token for step in steps for token in step.emitted]
+        end = steps[-1].end if steps else ""
+        identical, position = compare(tokens, self._vanilla, ended=bool(end and self._vanilla_end))
+        difference = None
+        if position is not None:
+            before = [*self.prompt, *self._vanilla[:position]]
+            difference = explain_difference(self.target, before, position, self.spec.sampling_params())
+        return LaneResult(
+            lane=info.lane,
+            **metrics.summary(),
+            speedup=0.0,
+            identical=identical,
+            first_difference=difference,
+            end=end or "stopped",
+            loop_tokens=loop_tokens(tokens),
+        )
+
+    def _repeat(self, repeated: Repeated) -> Repeated:
+        """Ask each server again, alone, and add the median and the range of its rates."""
+        for server in self.servers:
+            try:
+                lane = self._answer(server.connection, server.dialect)
+            except InputError:
+                server.num_failed += 1
+                continue
+            server.rates.append(rate(lane))
+            server.num_other_texts += lane.tokens != server.lane.tokens
+        spreads = [
+            LaneSpread(server.lane.info.lane, 0.0, 0.0, 0.0, median(server.rates), min(server.rates), max(server.rates))
+            for server in self.servers
+        ]
+        notes = [repeated.note, *filter(None, map(_note, self.servers))]
+        return replace(repeated, lanes=(*repeated.lanes, *spreads), note=" ".join(notes))
+
+
+def _note(server: Server) -> str:
+    """What is said about a server's later runs; "" if nothing is."""
+    name, parts = server.lane.info.lane, []
+    if server.num_other_texts:
+        parts.append(f"{name} printed another text in {server.num_other_texts} of its runs")
+    if server.num_failed:
+        parts.append(f"{name} failed in {server.num_failed} of its runs, which do not count")
+    return f"{'; '.join(parts)}." if parts else ""
+
+
+def rate(lane: ServedLane) -> float:
+    """The tokens per second of a server's answer, as the client saw them."""
+    metrics = start_metrics(lane.info)
+    for step in lane.steps:
+        metrics.add(step)
+    return metrics.tokens_per_s

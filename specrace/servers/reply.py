@@ -1,0 +1,78 @@
+"""A server's answer as the client saw it: chunks with their times, and what the server counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """One streamed chunk: when it arrived, in ms since the request was sent, its text, and its token ids if given."""
+
+    at_ms: float
+    text: str
+    tokens: tuple[int, ...] | None = None
+
+
+@dataclass
+class Reply:
+    """An answer. `end` is "eos" or "length".
+
+    `accepted` and `drafted`: the numbers of draft tokens of each step, in the order of the steps that had a draft, if
+    the server reports them; `num_accepted` and `num_drafted` are its totals. `num_tokens`: the tokens that the server
+    counted in its answer. Each is None if it was not reported. `prompt`: the prompt's token ids, if the server reports
+    which it read.
+    """
+
+    chunks: list[Chunk] = field(default_factory=list)
+    end: str = ""
+    prompt: tuple[int, ...] | None = None
+    num_tokens: int | None = None
+    accepted: tuple[int, ...] | None = None
+    drafted: tuple[int, ...] | None = None
+    num_accepted: int | None = None
+    num_drafted: int | None = None
+    num_steps: int | None = None
+
+    @property
+    def text(self) -> str:
+        """The whole text."""
+        return "".join(chunk.text for chunk in self.chunks)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a server is asked: to continue a prompt, given as token ids, greedily."""
+
+    prompt: tuple[int, ...]
+    max_new_tokens: int
+
+
+def read_tokens(value: object) -> tuple[int, ...] | None:
+    """Token ids from JSON; None if it is no list of ids. Booleans and negative numbers are no ids."""
+    if not isinstance(value, list) or not all(type(token) is int and 0 <= token < 2**31 for token in value):
+        return None
+    return tuple(value)
+
+
+def read_count(value: object) -> int | None:
+    """A count from JSON; None if it is not one."""
+    return value if type(value) is int and 0 <= value < 2**53 else None
+
+
+def read_counts(value: object) -> tuple[int, ...] | None:
+    """A list of counts from JSON; None if it is not one."""
+    return read_tokens(value)
+
+
+def field_of(value: object, *path: str | int) -> object:
+    """The value at `path` in nested JSON; None where a part is missing or of another type."""
+    for key in path:
+        if isinstance(key, str) and isinstance(value, dict):
+            value = value.get(key)
+        elif isinstance(key, int) and isinstance(value, Sequence) and not isinstance(value, str):
+            value = value[key] if -len(value) <= key < len(value) else None
+        else:
+            return None
+    return value

@@ -1,0 +1,202 @@
+"""Races with servers: their lanes beside ours, compared, recorded, repeated, and left out if they fail."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specrace.core.errors import InputError
+from specrace.core.events import LEFT_OUT, Event, Finished, Repeated, Started, Step, ending
+from specrace.engine.generate import generate
+from specrace.engine.race import never, race
+from specrace.engine.recording import save, to_json
+from specrace.engine.spec import RaceSpec
+from specrace.servers.connection import Waits
+from specrace.servers.race import ServedRace
+from specrace.views.frames import RaceView, report
+from specrace.views.headlines import headline
+from specrace.views.recording_check import PAGE, TERMINAL, read_recording
+from tests.parts import FunctionTarget, continuation, markov
+from tests.servers.replies import (
+    Answer,
+    Route,
+    as_json,
+    serving,
+    stream,
+    vllm_answering,
+    vllm_chunk,
+    vllm_end,
+    vllm_routes,
+)
+
+PROMPT = (2, 3, 4, 5, 2, 3, 4, 5, 2, 3)
+SPEC = RaceSpec(("trie",), max_new_tokens=24)
+WAITS = Waits(connect_s=2.0, read_s=5.0, pause_s=0.0)
+NGRAM = {"prompt_lookup_min": 1, "prompt_lookup_max": 2}
+
+
+def decode(tokens: Sequence[int]) -> str:
+    """The text of the tests' tokens."""
+    return "".join(chr(97 + token) for token in tokens)
+
+
+def make_target(**values: Any) -> FunctionTarget:
+    """A target over eight tokens, whose text soon repeats itself."""
+    return FunctionTarget(markov(1, vocab=8), **values)
+
+
+def run(target: FunctionTarget, *routes: Route, stop: Any = never, again: Any = never) -> list[Event]:
+    """The events of a race beside servers called s0, s1, ... with these answers to completions."""
+    with ExitStack() as servers:
+        addresses = [
+            replace(servers.enter_context(serving(vllm_routes(route))), name=f"s{number}")
+            for number, route in enumerate(routes)
+        ]
+        served = ServedRace(target, PROMPT, SPEC, addresses, decode, WAITS)
+        return list(served.run(race(target, PROMPT, SPEC, stop=stop, again=again)))
+
+
+def started_of(events: list[Event]) -> Started:
+    assert isinstance(events[0], Started)
+    return events[0]
+
+
+def steps_of(events: list[Event], lane: str) -> list[Step]:
+    return [event for event in events if isinstance(event, Step) and event.lane == lane]
+
+
+def finished_of(events: list[Event]) -> Finished:
+    return ending(events)[0]
+
+
+def test_the_boxes_of_a_served_lane_are_the_servers_steps() -> None:
+    target = make_target()
+    events = run(target, vllm_answering(target, decode, **NGRAM))
+    ours = list(generate(target, "vllm-ngram", PROMPT, max_new_tokens=24, **NGRAM))
+    theirs = steps_of(events, "s0")
+    assert sum(step.tree.num_draft for step in ours) > 8, "the test has drafts"
+    assert [step.emitted for step in theirs] == [step.emitted for step in ours]
+    assert [step.accepted for step in theirs] == [step.accepted for step in ours]
+    result = finished_of(events).lanes[-1]
+    assert result.lane == "s0" and result.identical is True and result.first_difference is None
+    assert result.tokens == 24 and result.tau == 24 / len(ours) and result.speedup == 0.0
+
+
+def test_steps_come_in_race_time_and_our_lanes_are_those_of_a_race_without_servers() -> None:
+    target = make_target()
+    events = run(target, vllm_answering(target, decode, **NGRAM))
+    times = [event.at_ms for event in events if isinstance(event, Step)]
+    assert times == sorted(times)
+    alone = list(race(target, PROMPT, SPEC))
+    for lane in ("vanilla", "trie"):
+        assert [s.emitted for s in steps_of(events, lane)] == [s.emitted for s in steps_of(alone, lane)]
+
+
+def test_another_text_is_compared_up_to_the_first_difference() -> None:
+    target = make_target()
+    text = continuation(PROMPT, target.next_token, 24)
+    text[5] = (text[5] + 1) % 8
+    chunks = [vllm_chunk([token], decode([token]), "length" if n == 23 else None) for n, token in enumerate(text)]
+    result = finished_of(run(target, stream(*chunks, vllm_end(24)))).lanes[-1]
+    assert result.identical is False and result.first_difference is not None
+    assert result.first_difference.position == 5
+    assert target.used_params, "the target was asked for its two best tokens there"
+
+
+def test_a_server_that_fails_is_left_out_with_a_sentence_and_the_others_race_on() -> None:
+    target = make_target()
+    broken = as_json({"error": {"message": "out of memory"}}, 500)
+    cut = stream(vllm_chunk([2], decode([2])), end="abort")
+    events = run(target, broken, vllm_answering(target, decode), cut)
+    assert [info.lane for info in started_of(events).lanes] == ["vanilla", "trie", "s1"]
+    assert [lane.lane for lane in finished_of(events).lanes] == ["vanilla", "trie", "s1"]
+    first, second = started_of(events).about[LEFT_OUT]
+    assert first == "The server s0 answers with status 500: out of memory."
+    assert second.startswith("The server s2 ") and second.endswith("(after 1 chunk).")
+
+
+def test_a_race_that_is_stopped_shows_no_later_steps_of_a_server() -> None:
+    target = make_target()
+    asked = iter(range(100))
+    events = run(target, vllm_answering(target, decode), stop=lambda: next(asked) >= 6)
+    finished = finished_of(events)
+    assert finished.stopped
+    result = finished.lanes[-1]
+    assert result.lane == "s0" and result.tokens == sum(len(step.emitted) for step in steps_of(events, "s0"))
+    assert result.end == ("stopped" if result.tokens < 24 else "length")
+
+
+def test_a_repeated_race_asks_the_server_again_and_has_the_range_of_its_rates() -> None:
+    target = make_target()
+    answers: Iterator[Route] = iter([vllm_answering(target, decode)] * 2 + [as_json({}, 500)])
+
+    def answer(body: dict[str, Any]) -> Answer:
+        route = next(answers)
+        return route(body) if callable(route) else route
+
+    runs_left = iter([True, True, False])
+    events = run(target, answer, again=lambda _: next(runs_left))
+    repeated = [event for event in events if isinstance(event, Repeated)]
+    assert len(repeated) == 2
+    spread = repeated[0].lanes[-1]
+    assert spread.lane == "s0" and (spread.speedup, spread.low, spread.high) == (0.0, 0.0, 0.0)
+    assert 0 < spread.slowest <= spread.tokens_per_s <= spread.fastest
+    assert "s0 failed in 1 of its runs, which do not count" in repeated[1].note
+    assert repeated[1].lanes[-1].fastest == spread.fastest
+
+
+def test_a_recorded_race_is_read_without_a_server_and_refused_by_the_page(tmp_path: Path) -> None:
+    target = make_target()
+    events = run(target, vllm_answering(target, decode, **NGRAM))
+    file = tmp_path / "race.jsonl"
+    save(events, file)
+    assert "127.0.0.1" not in file.read_text(), "no address is recorded"
+    read = read_recording(file, TERMINAL)
+    assert [to_json(event) for event in read] == [to_json(event) for event in events]
+    with pytest.raises(InputError, match="decoded by a server, which only the command replay shows"):
+        read_recording(file, PAGE)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ('"drafted": 5', '"drafted": -5', "impossible"),
+        ('"speedup": 0.0', '"speedup": 9.0', "speedup is 9"),
+        ('"first_tokens": 1', '"first_tokens": -1', "impossible count"),
+        ('"lane": "s0", "tokens": 24', '"lane": "s0", "tokens": 25', "tokens contradicts"),
+    ],
+)
+def test_a_forged_recording_of_a_server_is_refused(tmp_path: Path, old: str, new: str, fault: str) -> None:
+    target = make_target()
+    file = tmp_path / "race.jsonl"
+    save(run(target, vllm_answering(target, decode, **NGRAM)), file)
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+    with pytest.raises(InputError, match=fault):
+        read_recording(file, TERMINAL)
+
+
+def test_a_servers_seconds_are_never_ranked_with_race_time() -> None:
+    target = make_target()
+    events = run(target, vllm_answering(target, decode))
+    finished, repeated = ending(events)
+    fast = replace(finished.lanes[-1], tokens_per_s=1e9)
+    finished = replace(finished, lanes=(*finished.lanes[:-1], fast))
+    words = headline(started_of(events), finished, repeated)
+    assert "s0 (vLLM 0.32.0) is fastest" not in words
+    assert "1000000000 on s0; a server's time is not race time" in words
+    lane = report(started_of(events), finished, repeated)["lanes"][-1]
+    assert lane["speedup"] is None and lane["served"]["engine"] == "vLLM 0.32.0"
+    json.dumps(lane)
+    view = RaceView()
+    for event in events:
+        view.add(event)
+    frame = view.keyframe()
+    assert frame["lanes"][-1]["meters"]["speedup"] == 0.0 and frame["head"]["lanes"][-1]["served"] is True
