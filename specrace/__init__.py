@@ -1,5 +1,6 @@
 """specrace: see and measure what draft-and-verify decoding does on your own documents.
 
+>>> specrace.race("What causes the tides?", documents="notes/").export("race.html")  # doctest: +SKIP
 >>> from specrace import METHODS, generate, load_target, race
 >>> model.generate(ids, custom_generate=specrace.hf.custom_generate, method="trie")  # doctest: +SKIP
 """
@@ -11,13 +12,13 @@ from typing import Any
 
 from specrace.drafters import METHODS
 
-# The function `race` hides the module of the same name. None of these imports loads a model library.
+# None of these imports loads a model library.
 from specrace.engine.generate import generate
-from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.ngrams.sources import Sources
+from specrace.notebook import RecordedRace, race, show
 
-__all__ = ["METHODS", "RaceSpec", "Sources", "generate", "load_target", "race"]
+__all__ = ["METHODS", "RaceSpec", "RecordedRace", "Sources", "generate", "load_target", "race", "show"]
 __version__ = "0.1.0"
 
 

@@ -32,13 +32,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "workbench": LOWER_FOLDERS,
     "hf": LOWER_FOLDERS,
     "answers": {*LOWER_FOLDERS, "workbench"},
+    "notebook": {*LOWER_FOLDERS, "workbench", "ui"},
     "integrations": {"core", "ngrams", "drafters"},
     "servers": {"core", "engine"},
     "ui": {*LOWER_FOLDERS, "workbench", "hf"},
     "cli": {*LOWER_FOLDERS, "workbench", "answers", "servers", "hf", "ui"},
     "tiny": {*LOWER_FOLDERS, "workbench", "hf"},
     # The entry points: `import specrace`, `python -m specrace` and app.py.
-    "": {"drafters", "engine", "model", "ngrams", "hf"},
+    "": {"drafters", "engine", "model", "ngrams", "hf", "notebook"},
     "__main__": {"cli"},
     "app": {"cli"},
 }
@@ -59,6 +60,7 @@ LIBRARIES: dict[str, set[str]] = {
     "hf": {"torch", "transformers"},
     "tiny": {"torch", "transformers", "tokenizers", "safetensors"},
     "cli": {"transformers"},
+    "notebook": {"pandas"},
     "ui": {"gradio", "transformers"},
     "specrace.lab.bench.peers": {"torch", "transformers"},
     "specrace.lab.bench.llama_cpp": {"torch"},

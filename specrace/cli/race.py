@@ -16,7 +16,7 @@ from specrace.core.events import Event, Repeated
 from specrace.core.files import check_destination
 from specrace.core.settings import SETTINGS, Setting
 from specrace.drafters import METHODS
-from specrace.engine.repeats import RepeatUntilNarrow
+from specrace.engine.repeats import RepeatUntilNarrow, repeat_times
 from specrace.engine.spec import DEFAULT_LANES
 from specrace.servers.address import KEY_VARIABLE, ServerAddress, check_spec, parse_server
 
@@ -100,14 +100,7 @@ def read_repeat(text: Any) -> Callable[[Repeated], bool]:
     runs: int | None = REPEAT.check(text)
     if runs is None:
         return RepeatUntilNarrow(AUTO_S, REPEAT.high)
-    runs_left = runs
-
-    def run_again(_: Repeated) -> bool:
-        nonlocal runs_left
-        runs_left -= 1
-        return runs_left > 0
-
-    return run_again
+    return repeat_times(runs)
 
 
 def check_recorder(file: Path) -> None:

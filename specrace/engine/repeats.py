@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -25,6 +25,18 @@ class Run:
     lanes: Mapping[str, LaneMetrics]
     disturbed: bool
     text_differs: bool = False
+
+
+def repeat_times(runs: int) -> Callable[[Repeated], bool]:
+    """The `again` of a race whose lanes run `runs` times in all."""
+    left = runs
+
+    def run_again(_: Repeated) -> bool:
+        nonlocal left
+        left -= 1
+        return left > 0
+
+    return run_again
 
 
 def summarise(runs: Sequence[Run]) -> Repeated:
