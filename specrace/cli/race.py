@@ -55,13 +55,13 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Race the lanes on a question, show the race and save it. Raises InputError."""
-    spec = race_spec(options)
     run_again = read_repeat(options.repeat)
     noise = SETTINGS["noise"].check(options.noise)
     if not options.question.strip():
         raise InputError("Type a question first, in quotes after 'race'.")
     if options.save is not None:
         check_recorder(options.save)
+    spec = race_spec(options)
     addresses = [parse_server(text) for text in options.server]
     if addresses:
         check_spec(spec, addresses, METHODS.__contains__)

@@ -27,8 +27,9 @@ def open_workbench(options: argparse.Namespace) -> Workbench:
     quiet_model_library()
     notes = console(stderr=True)
     notes.quiet = options.json
+    choice = read_model_choice(options)
     return Workbench.open(
-        read_model_choice(options),
+        choice,
         documents=options.docs or (CORPUS,),
         index=options.index,
         reranker=options.reranker,
