@@ -13,7 +13,7 @@ import pytest
 from specrace.core.events import Event, Started, Step
 from specrace.engine.spec import RaceSpec
 from specrace.views.frames import RaceView, find_spans, read_origins
-from specrace.views.reel import make_reel
+from specrace.views.reel import reel_json
 from specrace.workbench import Workbench
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -76,7 +76,7 @@ def test_no_step_lights_words_that_it_did_not_accept(races: list[list[Event]]) -
 
 def test_replay_frames_light_accepted_words(races: list[list[Event]]) -> None:
     for race in races:
-        reel, lit = make_reel(race), 0
+        reel, lit = json.loads(reel_json(race)), 0
         for step in reel["steps"]:
             if "spans" in step["frame"]:
                 lit += 1
@@ -91,11 +91,11 @@ def test_every_token_is_counted_under_one_source(races: list[list[Event]]) -> No
         view = RaceView()
         for event in race:
             view.add(event)
-        last = view.keyframe()["lanes"]
+        last = view.keyframe().lanes
         assert len(last) == len(LANES)
         for frame in last:
-            assert sum(frame["sources"]) == frame["meters"]["tokens"]
+            assert sum(frame.sources) == frame.meters.tokens
             # Tokens that were not drafted come from the target, which is source 0.
-            assert frame["sources"][0] >= frame["meters"]["tokens"] - frame["meters"]["accepted"]
+            assert frame.sources[0] >= frame.meters.tokens - frame.meters.accepted
         # The bundled model quotes, so most of a copying lane's answer comes from the passages, which are sources 4 on.
-        assert sum(last[1]["sources"][4:]) > 0.5 * last[1]["meters"]["tokens"]
+        assert sum(last[1].sources[4:]) > 0.5 * last[1].meters.tokens

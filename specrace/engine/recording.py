@@ -66,11 +66,11 @@ def to_json(event: Event) -> dict[str, Any]:
     """The event as a JSON object for `from_json`. Fields that are None are left out."""
     kind = type(event).__name__.lower()
     head: dict[str, Any] = {"type": kind, "format": FORMAT} if kind == "started" else {"type": kind}
-    fields = msgspec.to_builtins(event, enc_hook=_plain)
+    fields = msgspec.to_builtins(event, enc_hook=plain)
     return head | {name: value for name, value in fields.items() if value is not None}
 
 
-def _plain(value: Any) -> str | int | float:
+def plain(value: Any) -> str | int | float:
     """Convert a value of a subclass of str, int or float, such as `torch.__version__`, to the base type."""
     return next(kind(value) for kind in (str, int, float) if isinstance(value, kind))
 

@@ -1,4 +1,4 @@
-"""Turns a race's events into small JSON frames, which a page or a terminal shows.
+"""Turns a race's events into small frames (`specrace.views.shown`), which a page or a terminal shows.
 
 A lane's text is a list of pieces, `[kind, text, number of tokens]` or `[kind, text, number of tokens, spans]`. A piece
 of the kind "own" holds tokens that the target chose, one of the kind "accepted" accepted draft tokens. `spans` are the
@@ -10,7 +10,7 @@ output, from the prompt outside the passages, and from each passage.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
 
@@ -27,10 +27,27 @@ from specrace.core.metrics import (
 )
 from specrace.core.rejection import NOTE
 from specrace.core.settings import REJECTION
-from specrace.views.headlines import CUT, Badge, final_badge, find_spread, headline, with_medians
+from specrace.views.headlines import CUT, final_badge, find_spread, headline, with_medians
+from specrace.views.shown import (
+    Badge,
+    Ending,
+    Keyframe,
+    LaneFrame,
+    LaneMeters,
+    Piece,
+    RaceHead,
+    ResultRow,
+    ShownCurve,
+    ShownDraft,
+    ShownLane,
+    ShownPace,
+    ShownPassage,
+    ShownRepeated,
+    Span,
+)
 
 OWN, ACCEPTED = "own", "accepted"
-# The parts of a race's description that a keyframe repeats.
+# The facts of a recording that a race's description repeats.
 ABOUT = ["question", "date", "model", "parameters", "dtype", "device", "engine", "threads", "retrieve_ms", "settings"]
 # The numbers of draft tokens that a pane has room for.
 ACCEPTED_SHOWN = 16
@@ -38,9 +55,6 @@ REJECTED_SHOWN = 8
 # Enough tokens to recognise any loop that the metrics know.
 LOOP_TAIL = LOOP_PERIOD * LOOP_REPEATS
 
-Frame = dict[str, Any]
-Piece = list[Any]
-Span = list[int]
 Origins = Sequence[Span | None]
 
 
@@ -58,7 +72,7 @@ class _LaneView:
     sent: int = 0
     agreed: int = 0
     sources: list[int] = field(default_factory=list)
-    draft: Frame | None = None
+    draft: ShownDraft | None = None
     end: str = ""
     result: LaneResult | None = None
 
@@ -125,43 +139,47 @@ class RaceView:
             for result in event.lanes:
                 self._lanes[result.lane].result = result
 
-    def keyframe(self) -> Frame:
+    def keyframe(self) -> Keyframe:
         """The whole race so far."""
-        frame: Frame = {"race": self.race, "phase": self.phase, "clock": round(self.clock_ms, 1)}
-        frame["lanes"] = [
-            self.lane_frame(number) | {"runs": lane.pieces} for number, lane in enumerate(self._lane_views())
-        ]
-        frame["head"] = describe_race(self.started) if self.started else None
-        if self.started and self.finished:
-            frame["headline"] = headline(self.started, self.finished, self.repeated)
-            frame["results"] = [self._row(lane) for lane in self._lane_views()]
-            frame["pace"] = describe_pace(self.finished)
-            frame["repeated"] = describe_repeated(self.repeated)
-        return frame
+        lanes = [replace(self.lane_frame(number), runs=lane.pieces) for number, lane in enumerate(self._lane_views())]
+        head = describe_race(self.started) if self.started else None
+        ending = self.ending() if self.finished else None
+        return Keyframe(self.race, self.phase, round(self.clock_ms, 1), lanes, head, ending)
+
+    def ending(self) -> Ending:
+        """The end of a race that is over."""
+        assert self.started is not None and self.finished is not None, "the race is over"
+        return Ending(
+            phase=self.phase,
+            headline=headline(self.started, self.finished, self.repeated),
+            results=[self._row(lane) for lane in self._lane_views()],
+            pace=describe_pace(self.finished),
+            repeated=describe_repeated(self.repeated),
+        )
 
     def _lane_views(self) -> list[_LaneView]:
         return list(self._lanes.values())
 
-    def lane_frame(self, number: int) -> Frame:
+    def lane_frame(self, number: int) -> LaneFrame:
         """A lane's state, and its text since its last frame."""
         lane = self._lane_views()[number]
-        return {"lane": number, "runs": lane.take_unsent(), **self._state(lane)}
+        return LaneFrame(
+            lane=number,
+            runs=lane.take_unsent(),
+            meters=self._meters(lane),
+            badge=self._badge(lane),
+            draft=lane.draft,
+            sources=lane.sources,
+            loops=loop_tokens(lane.tokens[-LOOP_TAIL:]) > 0,
+            end=lane.end,
+        )
 
-    def _state(self, lane: _LaneView) -> Frame:
-        return {
-            "meters": self._meters(lane),
-            "badge": self._badge(lane),
-            "draft": lane.draft,
-            "sources": lane.sources,
-            "loops": loop_tokens(lane.tokens[-LOOP_TAIL:]) > 0,
-            "end": lane.end,
-        }
-
-    def _meters(self, lane: _LaneView) -> Frame:
+    def _meters(self, lane: _LaneView) -> LaneMeters:
         """The lane's metrics so far, by its clock."""
         metrics = lane.metrics
         speedup = metrics.speedup(self._lane_views()[0].metrics)
-        return {**_meters(metrics, speedup), "accepted": metrics.accepted, "drafted": metrics.drafted}
+        # Six decimals, so that rounding again gives the figure in the headline.
+        return LaneMeters(speedup=round(speedup, 6), **_figures(metrics), **_draft_counts(lane))
 
     def _badge(self, lane: _LaneView) -> Badge:
         """Whether the lane's text equals vanilla's: finally, or so far."""
@@ -180,30 +198,27 @@ class RaceView:
             return "same", "identical so far"
         return "differs", f"differs at token {position}"
 
-    def _row(self, lane: _LaneView) -> Frame:
+    def _row(self, lane: _LaneView) -> ResultRow:
         """A row of the results table."""
-        metrics = lane.metrics
         assert lane.result is not None, "the race is finished"
         result = with_medians(lane.result, self.repeated)
-        return {
-            "lane": lane.info.lane,
-            "title": lane.info.title,
-            **_meters(result, result.speedup),
+        return ResultRow(
             # Unrounded, because the page rounds it to the figure in the headline.
-            "speedup": result.speedup,
-            "accepted": metrics.accepted,
-            "drafted": metrics.drafted,
-            "drafted_per_step": round(result.drafted_per_step, 2),
-            "end": result.end,
-            "loops": result.loop_tokens > 0,
-            "badge": self._badge(lane),
-        }
+            speedup=result.speedup,
+            **_figures(result),
+            **_draft_counts(lane),
+            lane=lane.info.lane,
+            title=lane.info.title,
+            drafted_per_step=round(result.drafted_per_step, 2),
+            end=result.end,
+            loops=result.loop_tokens > 0,
+            badge=self._badge(lane),
+        )
 
 
-def _meters(metrics: LaneMetrics | LaneResult, speedup: float) -> Frame:
+def _figures(metrics: LaneMetrics | LaneResult) -> dict[str, Any]:
+    """The rounded fields of LaneMeters that results have too."""
     return {
-        # Six decimals, so that rounding again gives the figure in the headline.
-        "speedup": round(speedup, 6),
         "tokens_per_s": round(metrics.tokens_per_s, 1),
         "tau": round(metrics.tau, 3),
         "tokens": metrics.tokens,
@@ -212,16 +227,20 @@ def _meters(metrics: LaneMetrics | LaneResult, speedup: float) -> Frame:
     }
 
 
-def describe_draft(step: Step) -> Frame:
-    """A step's draft as a pane shows it: its size, the accepted text, and the first rejected branch after it."""
+def _draft_counts(lane: _LaneView) -> dict[str, Any]:
+    return {"accepted": lane.metrics.accepted, "drafted": lane.metrics.drafted}
+
+
+def describe_draft(step: Step) -> ShownDraft:
+    """A step's draft as a pane shows it."""
     pieces = step.pieces or ("",) * len(step.tree)
-    return {
-        "step": step.index,
-        "drafted": step.num_draft,
-        "accepted": step.accepted,
-        "yes": "".join(pieces[node] for node in step.accepted_nodes[-ACCEPTED_SHOWN:]),
-        "no": [pieces[node] for node in step.rejected_branch[:REJECTED_SHOWN]],
-    }
+    return ShownDraft(
+        step=step.index,
+        drafted=step.num_draft,
+        accepted=step.accepted,
+        accepted_text="".join(pieces[node] for node in step.accepted_nodes[-ACCEPTED_SHOWN:]),
+        rejected=[pieces[node] for node in step.rejected_branch[:REJECTED_SHOWN]],
+    )
 
 
 def read_origins(about: Mapping[str, Any]) -> Origins:
@@ -231,7 +250,7 @@ def read_origins(about: Mapping[str, Any]) -> Origins:
 
 def find_spans(step: Step, origins: Origins) -> list[Span]:
     """The spans in the passages from which the accepted tokens were copied; adjacent spans are joined."""
-    spans: list[Span] = []
+    spans: list[list[int]] = []
     for _, origin in _copied_from(step, origins):
         if origin is None:
             continue
@@ -240,7 +259,7 @@ def find_spans(step: Step, origins: Origins) -> list[Span]:
             spans[-1][2] = end
         else:
             spans.append([passage, start, end])
-    return spans
+    return list(spans)
 
 
 def count_sources(step: Step, origins: Origins) -> list[int]:
@@ -273,74 +292,74 @@ def _copied_from(step: Step, origins: Origins) -> list[tuple[int, Span | None]]:
     return [(position, origins[position] if 0 <= position < len(origins) else None) for position in positions]
 
 
-def describe_race(started: Started) -> Frame:
-    """A race's description for a keyframe: the lanes, the model, the passages."""
+def describe_race(started: Started) -> RaceHead:
+    """A race's description: the lanes, the model, the passages."""
     about = started.about
-    return {
+    return RaceHead(
         **{name: about.get(name) for name in ABOUT},
-        "prompt_tokens": started.prompt_tokens,
-        "prefill_ms": round(started.prefill_ms, 1),
-        "cost_curve": describe_curve(about.get("cost_curve"), started.prompt_tokens),
-        "lanes": [
-            {
-                "lane": info.lane,
-                "title": info.title,
-                "num_draft": info.num_draft,
-                "build_ms": round(info.build_ms, 2),
-                "shared_ms": round(info.shared_ms, 2),
-                "prefill_ms": round(info.prefill_ms, 1),
-                "served": info.served is not None,
-            }
-            for info in started.lanes
-        ],
-        "passages": [describe_passage(passage) for passage in about.get("passages") or ()],
-    }
+        prompt_tokens=started.prompt_tokens,
+        prefill_ms=round(started.prefill_ms, 1),
+        cost_curve=describe_curve(about.get("cost_curve"), started.prompt_tokens),
+        lanes=[_describe_lane(info) for info in started.lanes],
+        passages=[describe_passage(passage) for passage in about.get("passages") or ()],
+    )
 
 
-def describe_pace(finished: Finished) -> Frame | None:
+def _describe_lane(info: LaneInfo) -> ShownLane:
+    return ShownLane(
+        lane=info.lane,
+        title=info.title,
+        num_draft=info.num_draft,
+        build_ms=round(info.build_ms, 2),
+        shared_ms=round(info.shared_ms, 2),
+        prefill_ms=round(info.prefill_ms, 1),
+        served=info.served is not None,
+    )
+
+
+def describe_pace(finished: Finished) -> ShownPace | None:
     """Whether the machine was disturbed, or a note that the recording is cut off; None if neither was recorded."""
     if finished.cut:
-        return {"disturbed": False, "note": CUT}
+        return ShownPace(disturbed=False, note=CUT)
     pace = finished.pace
-    return None if pace is None else {"disturbed": pace.disturbed, "note": pace.note}
+    return None if pace is None else ShownPace(pace.disturbed, pace.note)
 
 
-def describe_repeated(repeated: Repeated | None) -> Frame | None:
-    """The speedups over several runs, each lane's as [median, minimum, maximum]; None if the race was run once."""
+def describe_repeated(repeated: Repeated | None) -> ShownRepeated | None:
+    """The speedups over several runs; None if the race was run once."""
     if repeated is None:
         return None
-    lanes = [[round(value, 6) for value in (spread.speedup, spread.low, spread.high)] for spread in repeated.lanes]
-    return {"runs": repeated.runs, "disturbed": repeated.disturbed, "note": repeated.note, "lanes": lanes}
+    lanes = [(round(spread.speedup, 6), round(spread.low, 6), round(spread.high, 6)) for spread in repeated.lanes]
+    return ShownRepeated(repeated.disturbed, repeated.note, repeated.runs, lanes)
 
 
-def describe_curve(recorded: Any, prompt_tokens: int) -> Frame | None:
+def describe_curve(recorded: Any, prompt_tokens: int) -> ShownCurve | None:
     """The machine's recorded cost curve for this prompt; None if it is not a curve."""
     try:
         curve = CostCurve.from_json(recorded).near(prompt_tokens)
     except (InputError, ValueError, TypeError, KeyError, AttributeError, OverflowError):
         return None
     context = curve.contexts[0].context if curve.contexts else None
-    return {"rows": list(curve.rows), "ratio": [round(ratio, 3) for ratio in curve.ratio], "context": context}
+    return ShownCurve(list(curve.rows), [round(ratio, 3) for ratio in curve.ratio], context)
 
 
-def describe_passage(passage: Mapping[str, Any]) -> Frame:
-    """A retrieved passage: its text, its score, and its evidence as [start, end, rank]."""
-    sentences = passage.get("sentences") or ()
-    return {
-        "title": passage["title"],
-        "document": passage["document"],
-        "place": str(passage.get("place") or ""),
-        "score": round(float(passage["score"]), 3),
-        "text": passage["text"],
-        "evidence": [
-            [sentence["start"], sentence["end"], sentence["evidence"]]
-            for sentence in sentences
+def describe_passage(passage: Mapping[str, Any]) -> ShownPassage:
+    """A retrieved passage for the page."""
+    return ShownPassage(
+        title=passage["title"],
+        document=passage["document"],
+        place=str(passage.get("place") or ""),
+        score=round(float(passage["score"]), 3),
+        text=passage["text"],
+        evidence=[
+            (sentence["start"], sentence["end"], sentence["evidence"])
+            for sentence in passage.get("sentences") or ()
             if sentence.get("evidence")
         ],
-    }
+    )
 
 
-def report(started: Started, finished: Finished, repeated: Repeated | None = None) -> Frame:
+def report(started: Started, finished: Finished, repeated: Repeated | None = None) -> dict[str, Any]:
     """A finished race as one JSON object: its description, and every lane's metrics.
 
     If the race was `repeated`, speedups and tokens per second are medians; other metrics are those of the first run.

@@ -7,11 +7,9 @@ from dataclasses import replace
 
 from specrace.core.events import Finished, LaneInfo, LaneResult, LaneSpread, Repeated, Served, Started
 from specrace.core.metrics import describe_difference, format_speedup
+from specrace.views.shown import Badge
 
 CUT = "The recording is cut off here; the figures are those of the steps that it has."
-
-# (state, text); the page styles a badge by its state (`data-badge`).
-Badge = tuple[str, str]
 
 
 def final_badge(result: LaneResult, stopped: bool, dtype: str = "") -> Badge:

@@ -135,18 +135,19 @@ def test_the_live_picture_shows_the_frame_that_the_page_shows() -> None:
     out.truncate(0)
     screen.console.print(screen.render())
     picture, frame = out.getvalue(), view.keyframe()
-    for info, lane in zip(frame["head"]["lanes"], frame["lanes"], strict=True):
-        meters = lane["meters"]
-        assert info["title"] in picture
-        assert f"{format_speedup(meters['speedup']):>5}  {meters['tokens_per_s']:5.0f} tokens/s" in picture
-        assert f"{meters['accepted']}/{meters['drafted']}" in picture
-        assert "".join(run[1] for run in lane["runs"]).split()[-2] in picture
+    assert frame.head is not None
+    for info, lane in zip(frame.head.lanes, frame.lanes, strict=True):
+        meters = lane.meters
+        assert info.title in picture
+        assert f"{format_speedup(meters.speedup):>5}  {meters.tokens_per_s:5.0f} tokens/s" in picture
+        assert f"{meters.accepted}/{meters.drafted}" in picture
+        assert "".join(run[1] for run in lane.runs).split()[-2] in picture
 
 
 def test_a_lane_has_the_same_colour_on_the_page_and_in_the_terminal() -> None:
     style, hues = parts.stage_style(), lane_hues(METHODS)
     for method in parts.describe_methods():
-        assert f'[data-hue="{method["hue"]}"] {{ --hue: {hues[method["lane"]]}; }}' in style
+        assert f'[data-hue="{method.hue}"] {{ --hue: {hues[method.lane]}; }}' in style
     assert hues["an unknown lane"] == HUES[-1] and style.count("--hue: #") == len(HUES)
 
 

@@ -23,6 +23,7 @@ from specrace.engine.recording import from_json, to_json
 from specrace.engine.setup import RaceSetup
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.views.frames import RaceView, report
+from specrace.views.shown import ShownPace
 from tests.engine.test_race import PROMPT
 from tests.parts import FunctionSession, FunctionTarget, Scripted, markov
 
@@ -522,10 +523,10 @@ def test_frames_and_report_say_whether_the_race_was_disturbed(machine: Machine, 
     view = RaceView()
     for event in (*events[:-1], Finished(finished.lanes, False, race_pace)):
         view.add(event)
-    frame = view.keyframe()
-    assert frame["pace"] == {"disturbed": disturbed, "note": note}
-    assert ("Race again" in frame["headline"]) == disturbed == ("fastest" not in frame["headline"])
-    assert "printed the same text" in frame["headline"]
+    end = view.ending()
+    assert end.pace == ShownPace(disturbed, note)
+    assert ("Race again" in end.headline) == disturbed == ("fastest" not in end.headline)
+    assert "printed the same text" in end.headline
     assert report(started, Finished(finished.lanes, False, race_pace))["pace"]["disturbed"] == disturbed
 
 
@@ -535,4 +536,4 @@ def test_a_recording_from_before_the_pace_was_measured_has_no_pace() -> None:
     view = RaceView()
     view.add(Started((LaneInfo("vanilla", "Vanilla", 0),), 3, 1.0))
     view.add(from_json(to_json(Finished((result,))) | {"pace": None}))
-    assert view.keyframe()["pace"] is None
+    assert view.ending().pace is None

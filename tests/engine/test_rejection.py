@@ -137,13 +137,13 @@ def test_badges_and_headline_tell_sampled_lanes_from_identical_ones(events: list
     view = RaceView()
     for event in events[:-1]:
         view.add(event)
-    badges = [lane["badge"] for lane in view.keyframe()["lanes"]]
+    badges = [lane.badge for lane in view.keyframe().lanes]
     assert badges[1] == badges[2] == ("law", NOTE) and badges[3][0] == "same"
     view.add(events[-1])
-    frame = view.keyframe()
-    assert [row["badge"] for row in frame["results"]][1] == ("law", NOTE)
-    assert "Bigram and Trigram sampled from vanilla's distribution" in frame["headline"]
-    assert "Every other lane printed the same text." in frame["headline"]
+    end = view.ending()
+    assert [row.badge for row in end.results][1] == ("law", NOTE)
+    assert "Bigram and Trigram sampled from vanilla's distribution" in end.headline
+    assert "Every other lane printed the same text." in end.headline
     finished = events[-1]
     assert isinstance(finished, Finished)
     assert final_badge(finished.lanes[1], finished.stopped) == ("law", NOTE)

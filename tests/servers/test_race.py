@@ -199,4 +199,4 @@ def test_a_servers_seconds_are_never_ranked_with_race_time() -> None:
     for event in events:
         view.add(event)
     frame = view.keyframe()
-    assert frame["lanes"][-1]["meters"]["speedup"] == 0.0 and frame["head"]["lanes"][-1]["served"] is True
+    assert frame.lanes[-1].meters.speedup == 0.0 and frame.head is not None and frame.head.lanes[-1].served is True

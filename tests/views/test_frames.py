@@ -35,6 +35,7 @@ from specrace.views.frames import (
     report,
 )
 from specrace.views.headlines import final_badge, headline
+from specrace.views.shown import LaneMeters, ShownCurve, ShownDraft, ShownRepeated
 
 LANES = ("vanilla", "trigram", "trie")
 PASSAGES = [{"title": "t", "document": "d", "text": "0123456789", "score": 0.5} for _ in range(2)]
@@ -106,12 +107,12 @@ def test_the_pieces_of_lane_frames_are_those_of_the_keyframe(race: list[Step]) -
     view.add(started())
     for event in race:
         view.add(event)
-        pieces[event.lane] += view.lane_frame(LANES.index(event.lane))["runs"]
+        pieces[event.lane] += view.lane_frame(LANES.index(event.lane)).runs
     whole = RaceView()
     for event in (started(), *race):
         whole.add(event)
-    for lane, frame in zip(LANES, whole.keyframe()["lanes"], strict=True):
-        assert join_own(pieces[lane]) == join_own(frame["runs"])
+    for lane, frame in zip(LANES, whole.keyframe().lanes, strict=True):
+        assert join_own(pieces[lane]) == join_own(frame.runs)
 
 
 def join_own(pieces: list[Any]) -> list[Any]:
@@ -135,7 +136,7 @@ def test_the_pieces_have_every_token_and_text_once(race: list[Step]) -> None:
         view.add(event)
     for number, lane in enumerate(LANES):
         lane_steps = [event for event in race if event.lane == lane]
-        pieces = view.keyframe()["lanes"][number]["runs"]
+        pieces = view.keyframe().lanes[number].runs
         assert sum(piece[2] for piece in pieces) == sum(len(event.emitted) for event in lane_steps)
         assert "".join(piece[1] for piece in pieces) == "".join("".join(event.texts) for event in lane_steps)
         accepted = sum(min(event.verdict.accepted, len(event.emitted)) for event in lane_steps)
@@ -143,26 +144,22 @@ def test_the_pieces_have_every_token_and_text_once(race: list[Step]) -> None:
 
 
 def test_a_draft_frame_has_the_accepted_and_the_rejected_texts() -> None:
-    assert describe_draft(step((), 0))["drafted"] == 0
-    assert describe_draft(step((1, 2, 3), 0)) == {
-        "step": 0, "drafted": 3, "accepted": 0, "yes": "", "no": ["p1", "p2", "p3"],
-    }  # fmt: skip
-    assert describe_draft(step((1, 2, 3), 2)) | {"step": 0} == {
-        "step": 0, "drafted": 3, "accepted": 2, "yes": "p1p2", "no": ["p3"],
-    }  # fmt: skip
+    assert describe_draft(step((), 0)).drafted == 0
+    assert describe_draft(step((1, 2, 3), 0)) == ShownDraft(0, 3, 0, accepted_text="", rejected=["p1", "p2", "p3"])
+    assert describe_draft(step((1, 2, 3), 2)) == ShownDraft(0, 3, 2, accepted_text="p1p2", rejected=["p3"])
 
 
 def test_an_end_inside_the_accepted_path_cuts_the_text() -> None:
     view = RaceView()
     view.add(started(("vanilla", "trie")))
     view.add(step((1, 2, 3), 3, emitted=2, end="eos"))
-    lane = view.keyframe()["lanes"][1]
-    assert lane["runs"] == [["accepted", " 1 2", 2]]
-    assert (lane["end"], lane["draft"]["accepted"], lane["draft"]["no"]) == ("eos", 2, [])
+    lane = view.keyframe().lanes[1]
+    assert lane.runs == [["accepted", " 1 2", 2]] and lane.end == "eos"
+    assert lane.draft is not None and (lane.draft.accepted, lane.draft.rejected) == (2, [])
 
 
 def test_a_draft_frame_has_at_most_eight_rejected_tokens() -> None:
-    assert len(describe_draft(step(tuple(range(40)), 0))["no"]) == 8
+    assert len(describe_draft(step(tuple(range(40)), 0)).rejected) == 8
 
 
 def test_spans_are_where_the_accepted_tokens_are_in_the_passages() -> None:
@@ -189,10 +186,10 @@ def test_every_token_is_counted_under_one_origin(race: list[Step]) -> None:
     view.add(started())
     for event in race:
         view.add(event)
-    for lane in view.keyframe()["lanes"]:
-        assert sum(lane["sources"]) == lane["meters"]["tokens"]
-        has_spans = any(len(piece) > 3 for piece in lane["runs"])
-        assert has_spans == (sum(lane["sources"][4:]) > 0)
+    for lane in view.keyframe().lanes:
+        assert sum(lane.sources) == lane.meters.tokens
+        has_spans = any(len(piece) > 3 for piece in lane.runs)
+        assert has_spans == (sum(lane.sources[4:]) > 0)
 
 
 def test_a_race_without_passages_has_no_origins() -> None:
@@ -218,7 +215,7 @@ def test_an_invalid_cost_curve_is_not_shown(curve: Any) -> None:
 def test_the_cost_curve_for_the_nearest_context_is_shown() -> None:
     contexts = [{"context": size, "row_ms": 1.0, "ratio": [1.0, ratio]} for size, ratio in ((100, 1.5), (900, 3.0))]
     curve = {"rows": [1, 4], "ratio": [1.0, 2.0], "contexts": contexts}
-    assert describe_curve(curve, 800) == {"rows": [1, 4], "ratio": [1.0, 3.0], "context": 900}
+    assert describe_curve(curve, 800) == ShownCurve([1, 4], [1.0, 3.0], 900)
 
 
 def test_a_running_lanes_badge_compares_its_tokens_with_vanillas() -> None:
@@ -227,7 +224,7 @@ def test_a_running_lanes_badge_compares_its_tokens_with_vanillas() -> None:
     badges = []
     for event in (step((1,), 1), step((), 0, lane="vanilla"), step((), 0, lane="vanilla")):
         view.add(event)
-        badges.append(view.keyframe()["lanes"][1]["badge"])
+        badges.append(view.keyframe().lanes[1].badge)
     assert badges[0] == ("same", "identical so far")
     assert badges[1] == badges[2] == ("differs", "differs at token 0")
 
@@ -282,13 +279,11 @@ def test_frames_and_report_have_the_median_speedups_of_repeated_runs() -> None:
     view = RaceView()
     for event in (race, step((), 0, lane="vanilla"), step((1,), 1), finished, repeated(3.1), repeated(2.4)):
         view.add(event)
-    frame = view.keyframe()
-    assert frame["headline"].startswith("Trie is fastest: 2.4× vanilla (2.2 to 2.7 over 5 runs), with 2.0 tokens per")
-    assert [(row["speedup"], row["tokens_per_s"]) for row in frame["results"]] == [(1.0, 500.0), (2.4, 900.0)]
-    assert frame["repeated"] == {
-        "runs": 5, "disturbed": False, "note": "Speedups are medians of 5 runs.",
-        "lanes": [[1.0, 1.0, 1.0], [2.4, 2.2, 2.65]],
-    }  # fmt: skip
+    end = view.ending()
+    assert end.headline.startswith("Trie is fastest: 2.4× vanilla (2.2 to 2.7 over 5 runs), with 2.0 tokens per")
+    assert [(row.speedup, row.tokens_per_s) for row in end.results] == [(1.0, 500.0), (2.4, 900.0)]
+    spreads = [(1.0, 1.0, 1.0), (2.4, 2.2, 2.65)]
+    assert end.repeated == ShownRepeated(False, "Speedups are medians of 5 runs.", 5, spreads)
     lanes = report(race, finished, repeated(2.4))["lanes"]
     assert [lanes[1][name] for name in ("speedup", "speedup_low", "speedup_high")] == pytest.approx([2.4, 2.2, 2.65])
 
@@ -305,7 +300,7 @@ def test_a_race_that_was_run_once_has_no_range() -> None:
     view = RaceView()
     view.add(race)
     view.add(finished)
-    assert view.keyframe()["repeated"] is None
+    assert view.ending().repeated is None
     race_report = report(race, finished)
     assert (race_report["runs"], race_report["repeated"], race_report["lanes"][1]["speedup_low"]) == (1, None, None)
 
@@ -315,15 +310,15 @@ def test_the_results_and_the_headline_show_the_same_speedup() -> None:
     view = RaceView()
     for event in (started(("vanilla", "trie")), Finished((result("vanilla"), result("trie", speedup=2.4496)))):
         view.add(event)
-    frame = view.keyframe()
-    assert format_speedup(frame["results"][1]["speedup"]) == "2.4×" and "2.4× vanilla" in frame["headline"]
+    end = view.ending()
+    assert format_speedup(end.results[1].speedup) == "2.4×" and "2.4× vanilla" in end.headline
 
 
 def test_a_lane_that_repeats_a_token_is_shown_as_looping() -> None:
     view = RaceView()
     view.add(started(("vanilla", "trie")))
     view.add(step((9,) * 50, 50))
-    assert view.keyframe()["lanes"][1]["loops"] is True
+    assert view.keyframe().lanes[1].loops is True
 
 
 def test_a_lanes_meters_are_computed_from_its_steps() -> None:
@@ -331,11 +326,9 @@ def test_a_lanes_meters_are_computed_from_its_steps() -> None:
     view.add(started(("vanilla", "trie")))
     view.add(step((), 0, lane="vanilla"))
     view.add(step((1, 2, 3), 2))
-    meters = view.keyframe()["lanes"][1]["meters"]
-    assert meters == {
-        "speedup": 3.0, "tokens_per_s": 1500.0, "tau": 3.0, "accepted": 2, "drafted": 3, "tokens": 3, "steps": 1,
-        "ms": 2.0,
-    }  # fmt: skip
+    assert view.keyframe().lanes[1].meters == LaneMeters(
+        speedup=3.0, tokens_per_s=1500.0, tau=3.0, tokens=3, steps=1, ms=2.0, accepted=2, drafted=3
+    )
 
 
 def test_the_report_is_json_without_the_origins() -> None:

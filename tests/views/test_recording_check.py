@@ -74,7 +74,7 @@ def test_passages_without_evidence_ranks_pass(rows: Rows) -> None:
     ranks = [sentence.pop("evidence") for sentence in sentences]
     assert any(ranks)
     reel = make_reel(open_recording(text_of(rows).encode(), "x"))
-    assert [passage["evidence"] for passage in reel["head"]["passages"]] == [[]] * len(rows[0]["about"]["passages"])
+    assert [passage.evidence for passage in reel.head.passages] == [[]] * len(rows[0]["about"]["passages"])
 
 
 def test_unicode_line_separators_in_a_text_do_not_end_the_line(rows: Rows) -> None:

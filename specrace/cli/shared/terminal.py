@@ -23,8 +23,9 @@ from specrace.core.events import LEFT_OUT, Event, Finished, LaneInfo, Repeated, 
 from specrace.core.metrics import format_speedup
 from specrace.drafters import METHODS
 from specrace.views.colours import lane_hues
-from specrace.views.frames import ACCEPTED, Frame, RaceView, report
+from specrace.views.frames import ACCEPTED, RaceView, report
 from specrace.views.headlines import CUT, describe_served, final_badge, find_spread, format_range, with_medians
+from specrace.views.shown import LaneFrame, LaneMeters, ShownLane
 
 STYLES = {ACCEPTED: "bold underline #56b4e9"}
 REJECTED = "dim strike #ff9a5c"
@@ -188,39 +189,38 @@ class Terminal:
         table.add_column(width=HEADER_COLUMNS)
         table.add_column(ratio=1)
         # Lanes share the screen equally; each has a blank line below it.
-        lines = max(3, (self.console.height - 3) // max(1, len(frame["lanes"])) - 1)
-        for lane in frame["lanes"]:
-            info = frame["head"]["lanes"][lane["lane"]]
-            table.add_row(self._lane_header(info, lane["meters"]), self._lane_text(lane, lines))
+        lines = max(3, (self.console.height - 3) // max(1, len(frame.lanes)) - 1)
+        for info, lane in zip(frame.head.lanes if frame.head else (), frame.lanes, strict=True):
+            table.add_row(self._lane_header(info, lane.meters), self._lane_text(lane, lines))
             table.add_row("", "")
-        clock = f"race time {frame['clock'] / 1000:6.2f} s; each lane is timed as if it had the device to itself"
+        clock = f"race time {frame.clock / 1000:6.2f} s; each lane is timed as if it had the device to itself"
         repeats = self.view.repeated.note if self.view.repeated else ""
         return Group(table, Text(f"{clock}; repeated: {repeats}" if repeats else clock, style="dim"))
 
-    def _lane_header(self, info: Frame, meters: Frame) -> Text:
+    def _lane_header(self, info: ShownLane, meters: LaneMeters) -> Text:
         """A lane's name and meters."""
-        header = Text(f"{info['title'][:HEADER_COLUMNS]}\n", style=f"bold {self.hues[info['lane']]}")
-        speedup = "–" if info["served"] else format_speedup(meters["speedup"])
-        tau = f"{meters['tau']:5.2f}" if meters["tau"] else "    –"
-        drafts = f"{meters['accepted']}/{meters['drafted']}" if meters["drafted"] or not info["served"] else ""
-        header.append(f"{speedup:>5}  {meters['tokens_per_s']:5.0f} tokens/s\n", style="bold")
+        header = Text(f"{info.title[:HEADER_COLUMNS]}\n", style=f"bold {self.hues[info.lane]}")
+        speedup = "–" if info.served else format_speedup(meters.speedup)
+        tau = f"{meters.tau:5.2f}" if meters.tau else "    –"
+        drafts = f"{meters.accepted}/{meters.drafted}" if meters.drafted or not info.served else ""
+        header.append(f"{speedup:>5}  {meters.tokens_per_s:5.0f} tokens/s\n", style="bold")
         header.append(f"{tau} tokens/step  {drafts}", style="dim")
         return header
 
-    def _lane_text(self, lane: Frame, lines: int) -> Text:
+    def _lane_text(self, lane: LaneFrame, lines: int) -> Text:
         """The last `lines` lines of a lane's text and its rejected draft tokens; accepted draft tokens are marked."""
         width = max(10, self.console.width - HEADER_COLUMNS - 2)
         runs: list[tuple[str, str]] = []
         columns_left = lines * width
-        for kind, text, *_ in reversed(lane["runs"]):
+        for kind, text, *_ in reversed(lane.runs):
             if columns_left <= 0:
                 break
             # Each character takes at least one column, so this many are enough.
             runs.append((clean(text[-columns_left:]), STYLES.get(kind, "")))
             columns_left -= len(text)
         words = Text.assemble(*reversed(runs), overflow="fold")
-        if lane["draft"] and not lane["end"]:
-            words.append(clean("".join(lane["draft"]["no"])), REJECTED)
+        if lane.draft and not lane.end:
+            words.append(clean("".join(lane.draft.rejected)), REJECTED)
         return Text("\n").join(words.wrap(self.console, width)[-lines:])
 
     def _print_header(self, event: Started) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -37,6 +37,7 @@ from specrace.ui.races.model_choices import ModelChoices
 from specrace.ui.server.guard import ADVICE, LOGS
 from specrace.ui.server.stored_body import safe_name, stored_body, visitors_folder
 from specrace.ui.server.visitors import TooManyError, Visitors, address_of, visitor_key
+from specrace.ui.wire import LogChoices, LogLimits, LogLine, to_json
 
 # Lanes that draft from the request itself.
 DEFAULT_LANES = ("trigram", "lookahead", "trie", "prompt-lookup", "suffix", "fusion")
@@ -52,13 +53,13 @@ def log_routes(
 ) -> list[Route]:
     """The routes LOGS and ADVICE. `measured_curve` returns this machine's cost curve, or None if it was not measured.
 
-    GET LOGS returns the choices for scoring a log. POST of a log returns lines of JSON: {"progress"} any number of
-    times, then {"error"}, or {"scores"} from LOGS and {"advice"} from ADVICE.
+    GET LOGS returns the choices for scoring a log (`LogChoices`). POST of a log returns lines of JSON (`LogLine`): the
+    progress any number of times, then an error, or the scores from LOGS and the advice from ADVICE.
     """
 
     async def answer(request: Request) -> Response:
         if request.method != "POST":
-            return JSONResponse(describe(models) | {"advice": describe_advice(measured_curve())})
+            return Response(to_json(describe(models, measured_curve())), media_type="application/json")
         try:
             log_request = parse_log_request(request.query_params, models)
             task, limit_s = "log", log_scores.TIME_LIMIT_S
@@ -80,22 +81,18 @@ def log_routes(
     return [Route(LOGS, answer, methods=["GET", "POST"]), Route(ADVICE, answer, methods=["POST"])]
 
 
-def describe(models: ModelChoices) -> dict[str, Any]:
-    """The choices for scoring a log: tokenizers (the server's own first), lanes (ours, engines', default), limits."""
+def describe(models: ModelChoices, measured: CostCurve | None) -> LogChoices:
+    """The choices for scoring a log; the server's own tokenizer is the first. `measured`: this machine's cost curve."""
     lanes = [lane for lane in scorable_lanes() if lane != "vanilla"]
-    return {
-        "tokenizers": list(_tokenizers(models)),
-        "lanes": [lane for lane in lanes if not METHODS[lane].twin_of],
-        "engines": [lane for lane in lanes if METHODS[lane].twin_of],
-        "chosen": DEFAULT_LANES,
-        "formats": [*(log_format.title for log_format in FORMATS.values()), *TABLES],
-        "limits": {
-            "bytes": MAX_LOG_BYTES,
-            "requests": MAX_REQUESTS,
-            "seconds": log_scores.TIME_LIMIT_S,
-            "lanes": MAX_PAGE_LANES,
-        },
-    }
+    return LogChoices(
+        tokenizers=list(_tokenizers(models)),
+        lanes=[lane for lane in lanes if not METHODS[lane].twin_of],
+        engines=[lane for lane in lanes if METHODS[lane].twin_of],
+        chosen=DEFAULT_LANES,
+        formats=[*(log_format.title for log_format in FORMATS.values()), *TABLES],
+        limits=LogLimits(MAX_LOG_BYTES, MAX_REQUESTS, log_scores.TIME_LIMIT_S, MAX_PAGE_LANES),
+        advice=describe_advice(measured),
+    )
 
 
 def parse_log_request(query: Mapping[str, str], models: ModelChoices) -> dict[str, Any]:
@@ -162,7 +159,7 @@ def _answer(run: Callable[..., bytes], log_request: dict[str, Any], path: Path) 
     try:
         return read_file(run, log_request, path)
     except InputError as error:
-        return json.dumps({"error": str(error)}).encode()
+        return to_json(LogLine(error=str(error))).encode()
 
 
 def read_content(run: Callable[..., bytes], log_request: Mapping[str, Any], name: str, content: bytes) -> bytes:

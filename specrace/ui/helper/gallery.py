@@ -9,13 +9,13 @@ from typing import Any
 
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Started, Step, ending
+from specrace.ui.wire import RaceCard, RecordedAnswer
 from specrace.views.headlines import with_medians
 from specrace.views.recording_check import open_recording, read_recording
 from specrace.views.reel import reel_json
 
 MAX_NAME = 80
 CARD_FACTS = ("question", "date", "model", "parameters", "dtype", "device")
-Answer = dict[str, str]
 
 log = logging.getLogger(__name__)
 
@@ -25,26 +25,28 @@ class Gallery:
 
     def __init__(self, files: Sequence[Path] = ()) -> None:
         # Largest model first, then highest speedup: the page plays the first ones while no visitor acts.
-        self.cards: list[dict[str, Any]] = []
+        self.cards: list[RaceCard] = []
         self._reels: dict[str, str] = {}
         for file in files:
             try:
                 events = read_recording(file)
                 self._reels[file.stem] = reel_json(events)
-                self.cards.append({"name": file.stem, **describe_card(events)})
+                self.cards.append(describe_card(file.stem, events))
             except InputError as error:
                 log.warning("left out of the gallery: %s", error)
-        self.cards.sort(key=lambda card: (-(card["parameters"] or 0), -card["speedup"]))
+        self.cards.sort(key=lambda card: (-(card.parameters or 0), -card.speedup))
 
     @classmethod
     def in_folder(cls, folder: Path) -> Gallery:
         """The recordings in a folder, sorted by file name."""
         return cls(sorted(folder.glob("*.jsonl")))
 
-    def play_recorded(self, name: Any) -> Answer:
-        """Answer a call from the page: {"reel"} of the recording `name`, or {"error"} with a sentence."""
+    def play_recorded(self, name: Any) -> RecordedAnswer:
+        """Answer a call from the page for the recording `name`."""
         reel = self._reels.get(name) if isinstance(name, str) else None
-        return {"error": "There is no such recording; reload the page."} if reel is None else {"reel": reel}
+        if reel is None:
+            return RecordedAnswer(error="There is no such recording; reload the page.")
+        return RecordedAnswer(reel=reel)
 
 
 def open_recorded(name: str, content: bytes) -> bytes:
@@ -52,18 +54,19 @@ def open_recorded(name: str, content: bytes) -> bytes:
     return reel_json(open_recording(content, name[:MAX_NAME] or "This file")).encode()
 
 
-def describe_card(events: Sequence[Event]) -> dict[str, Any]:
-    """The facts on a race's card, all from the recording."""
+def describe_card(name: str, events: Sequence[Event]) -> RaceCard:
+    """The card of the recording `name`."""
     started = events[0]
     assert isinstance(started, Started), "read_recording checks this"
     finished, repeated = ending(events)
     fastest = max((with_medians(lane, repeated) for lane in finished.lanes), key=lambda lane: lane.speedup)
     title = next(info.title for info in started.lanes if info.lane == fastest.lane)
-    return {
-        **{name: started.about.get(name) for name in CARD_FACTS},
-        "lanes": [info.title for info in started.lanes],
-        "fastest": title,
-        "speedup": fastest.speedup,
-        "temperature": (started.about.get("settings") or {}).get("temperature", 0.0),
-        "ms": max((event.at_ms for event in events if isinstance(event, Step)), default=0.0),
-    }
+    return RaceCard(
+        name=name,
+        **{fact: started.about.get(fact) for fact in CARD_FACTS},
+        lanes=[info.title for info in started.lanes],
+        fastest=title,
+        speedup=fastest.speedup,
+        temperature=(started.about.get("settings") or {}).get("temperature", 0.0),
+        ms=max((event.at_ms for event in events if isinstance(event, Step)), default=0.0),
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,18 @@ from specrace.ui.helper.log_scores import (
     limit_categories,
     open_log,
 )
+from specrace.ui.wire import (
+    AdviceChoices,
+    AdviceGroup,
+    EngineAdvice,
+    EngineExport,
+    LogAdvice,
+    LogLine,
+    LogProgress,
+    Recommendation,
+    RequestEffect,
+    to_json,
+)
 
 # 500 requests take a fifth of this on two processors. If the time runs out, fewer requests are tried, and the answer
 # says so.
@@ -48,16 +60,16 @@ CURVES = {ASSUMED: "a GPU (assumed, not measured)", "assumed-cpu": "a CPU (assum
 _ROOFLINE = re.compile(rf"({'|'.join(GPUS)})-({'|'.join(map(str, SIZES))})b")
 
 
-def describe_advice(measured: CostCurve | None) -> dict[str, Any]:
+def describe_advice(measured: CostCurve | None) -> AdviceChoices:
     """The choices: engines, GPUs, model sizes, batch sizes and cost curves, among them this machine's if `measured`."""
     measured_curve = {} if measured is None else {MEASURED: f"this machine, measured: {describe_curve(measured)}"}
-    return {
-        "engines": list(TITLES.items()),
-        "gpus": list(GPUS),
-        "sizes": SIZES,
-        "curves": [*measured_curve.items(), *CURVES.items()],
-        "batches": BATCHES,
-    }
+    return AdviceChoices(
+        engines=list(TITLES.items()),
+        gpus=list(GPUS),
+        sizes=SIZES,
+        curves=[*measured_curve.items(), *CURVES.items()],
+        batches=BATCHES,
+    )
 
 
 def read_costs(query: Mapping[str, str], measured: CostCurve | None) -> dict[str, Any]:
@@ -94,19 +106,19 @@ def _advise(path: Path, settings: Mapping[str, Any]) -> Generator[bytes, None, b
     for status in halving.run(processes=processors(), until=began + TIME_LIMIT_S):
         if time.monotonic() > due:
             due = time.monotonic() + PROGRESS_PERIOD_S
-            yield json.dumps({"progress": _round_progress(status)}).encode()
+            yield to_json(LogLine(progress=_round_progress(status))).encode()
     if not halving.tried:
         raise InputError(f"{path.name} is too long to try settings on; use python -m specrace recommend.")
-    advice = {
-        "engines": [_engine_advice(halving, engine, path.name) for engine in TITLES],
-        "requests": len(transcripts),
-        "scored": len(halving.all_finalists().requests),
-        "looping": halving.sweep.num_left_out,
-        "left_out": left_out,
-        "remarks": remarks,
-        "tried": [_tried_row(tried) for tried in halving.tried.values()],
-    }
-    return json.dumps({"advice": advice}, separators=(",", ":")).encode()
+    advice = LogAdvice(
+        engines=[_engine_advice(halving, engine, path.name) for engine in TITLES],
+        requests=len(transcripts),
+        scored=len(halving.all_finalists().requests),
+        looping=halving.sweep.num_left_out,
+        left_out=left_out,
+        remarks=remarks,
+        tried=[_tried_row(tried) for tried in halving.tried.values()],
+    )
+    return to_json(LogLine(advice=advice)).encode()
 
 
 def _read(
@@ -125,34 +137,43 @@ def _read(
         transcripts.append(limit_category(transcript))
         if time.monotonic() > due:
             due = time.monotonic() + PROGRESS_PERIOD_S
-            yield json.dumps({"progress": {"requests": len(transcripts)}}).encode()
+            yield to_json(LogLine(progress=LogProgress(len(transcripts)))).encode()
     if not transcripts:
         raise InputError(explain_no_requests(path, file, left_out))
     return transcripts, left_out, file.remarks.sentences()
 
 
-def _round_progress(status: Round) -> dict[str, int]:
-    return {"settings": status.settings, "requests": status.requests, "done": status.done, "cells": status.cells}
+def _round_progress(status: Round) -> LogProgress:
+    return LogProgress(status.requests, settings=status.settings, done=status.done, cells=status.cells)
 
 
-def _engine_advice(halving: Halving, engine: str, log_name: str) -> dict[str, Any]:
-    """The advice for one engine, as JSON values."""
+def _engine_advice(halving: Halving, engine: str, log_name: str) -> EngineAdvice:
+    """The advice for one engine."""
     lanes = () if engine == OUR_ENGINE else engine_lanes(engine)
     make_recommender = partial(Recommender, curve=halving.curve, names=lanes, batch=halving.batch)
     recommender = make_recommender(halving.finalists(engine))
     sample = make_recommender(halving.sample(engine))
     advice = report(recommender, list(sentences(recommender, describe_curve(halving.curve), sample)), engine)
-    shown_keys = ("recommendation", "groups", "text", "not_tested", "batches")
-    export = dict(advice["exports"][engine])
-    export["files"] = {
+    export = advice["exports"][engine]
+    files = {
         **export["files"],
         PROFILE_FILE: json.dumps(profile_file(recommender, log_name), indent=1),
         SIMULATORS_FILE: simulators_text(advice["simulators"]),
     }
-    return {"engine": engine, "title": TITLES[engine], "export": export, **{key: advice[key] for key in shown_keys}}
+    effects = [RequestEffect(**row) for row in export["requests"]]
+    return EngineAdvice(
+        engine=engine,
+        title=TITLES[engine],
+        export=EngineExport(**{**export, "files": files, "requests": effects}),
+        recommendation=Recommendation(**advice["recommendation"]),
+        groups=[AdviceGroup(**{**row, "best": Recommendation(**row["best"])}) for row in advice["groups"]],
+        text=advice["text"],
+        not_tested=advice["not_tested"],
+        batches=advice["batches"],
+    )
 
 
-def _tried_row(tried: Tried) -> Sequence[Any]:
-    """A tried setting as [lane, options, draft tokens, requests, tokens per step, speedup]."""
+def _tried_row(tried: Tried) -> tuple[str, Mapping[str, Any], int, int, float, float]:
+    """A tried setting, as a row of `LogAdvice.tried`."""
     lane = tried.lane
-    return [lane.name, dict(lane.options), lane.num_draft, tried.requests, tried.tau, tried.speedup]
+    return lane.name, dict(lane.options), lane.num_draft, tried.requests, tried.tau, tried.speedup

@@ -26,6 +26,7 @@ from specrace.lab.logs.transcripts import Transcript, TranscriptFile
 from specrace.lab.scoring.acceptance import Acceptance
 from specrace.lab.scoring.score import Scoreboard, ScoredLane
 from specrace.model.chat.tokenizer import ChatTokenizer, load_tokenizer
+from specrace.ui.wire import LogGroup, LogLane, LogLine, LogProgress, LogRequest, ScoredLog, to_json
 from specrace.views.detokenize import Detokenizer
 from specrace.views.frames import REJECTED_SHOWN
 
@@ -129,12 +130,12 @@ class KeptRequest:
         """The request's number among the scored requests, counted from 1."""
         return int(self.about["number"])
 
-    def to_json(self, tokenizer: LogTokenizer) -> dict[str, Any]:
+    def shown(self, tokenizer: LogTokenizer) -> LogRequest:
         """The request as the page shows it. Its output is halved until the JSON fits into MAX_SHOWN_BYTES."""
         num_tokens = len(self.output)
         while len(json.dumps(texts := self._texts(tokenizer, num_tokens))) > MAX_SHOWN_BYTES and num_tokens > 1:
             num_tokens //= 2
-        return {**self.about, "tau": self.tau, **texts}
+        return LogRequest(**self.about, tau=self.tau, **texts)
 
     def _texts(self, tokenizer: LogTokenizer, num_tokens: int) -> dict[str, Any]:
         lanes = []
@@ -222,15 +223,22 @@ class LogScores:
         return [request for request in self._held if request.number in numbers]
 
     def summary(self) -> dict[str, Any]:
-        """The metrics of all requests so far."""
+        """The metrics of all requests so far, as fields of ScoredLog."""
         lanes = [
-            {"lane": lane.name, "num_draft": lane.num_draft, "scored": lane.part or "whole"}
-            | self._acceptance[lane.name].summary()
-            | {"tau_low": low, "tau_high": high, "tenths": self._tenths[lane.name].tolist()}
+            LogLane(
+                lane=lane.name,
+                num_draft=lane.num_draft,
+                scored=lane.part or "whole",
+                **self._acceptance[lane.name].summary(),
+                tau_low=low,
+                tau_high=high,
+                tenths=[(steps, rejected, none) for steps, rejected, none in self._tenths[lane.name].tolist()],
+            )
             for lane, (low, high) in zip(self.board.lanes, self._intervals(), strict=True)
         ]
         board = self.board
-        return {"groups": board.groups(), "outputs": board.outputs, "looping": board.looping, "lanes": lanes}
+        groups = [LogGroup(**row) for row in board.groups()]
+        return {"groups": groups, "outputs": board.outputs, "looping": board.looping, "lanes": lanes}
 
     def _intervals(self) -> list[tuple[float | None, float | None]]:
         """Each lane's tokens per step as a bootstrap interval over requests; (None, None) if there is only one."""
@@ -328,22 +336,22 @@ def _score(path: Path, settings: dict[str, Any]) -> Generator[bytes, None, bytes
         if time.monotonic() > due:
             due = time.monotonic() + PROGRESS_PERIOD_S
             share = file.bytes_read / size if size else 0.0
-            yield json.dumps({"progress": {"requests": scores.board.outputs, "share": share}}).encode()
+            yield to_json(LogLine(progress=LogProgress(scores.board.outputs, share))).encode()
     if not scores.board.outputs:
         raise InputError(explain_no_requests(path, file, left_out))
     name, title = file.describe()
-    result = {
-        "format": name,
-        "title": title,
-        "tokenizer": settings["name"] if tokenizer.used else "",
-        "left_out": left_out,
-        "skipped": file.skipped,
-        "skipped_by_reason": file.faults.most_common(),
-        "remarks": file.remarks.sentences(),
+    result = ScoredLog(
+        format=name,
+        title=title,
+        tokenizer=settings["name"] if tokenizer.used else "",
+        left_out=left_out,
+        skipped=file.skipped,
+        skipped_by_reason=file.faults.most_common(),
+        remarks=file.remarks.sentences(),
         **scores.summary(),
-        "requests": [request.to_json(tokenizer) for request in scores.kept()] if settings.get("shown", True) else [],
-    }
-    return json.dumps({"scores": result}, separators=(",", ":")).encode()
+        requests=[request.shown(tokenizer) for request in scores.kept()] if settings.get("shown", True) else [],
+    )
+    return to_json(LogLine(scores=result)).encode()
 
 
 def explain_no_requests(path: Path, file: TranscriptFile, left_out: str) -> str:

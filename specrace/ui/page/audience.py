@@ -14,14 +14,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import segno
+from msgspec import Struct
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from specrace.core.errors import InputError
 from specrace.core.settings import MAX_PAGE_LANES
-from specrace.ui.server.guard import AUDIENCE, Hosts
+from specrace.ui.server.guard import AUDIENCE, POLL_STATE, POLL_VOTE, Hosts
 from specrace.ui.server.visitors import HOUR_S, Rate, TooManyError, address_of, visitor_key
+from specrace.ui.wire import OpenedPoll, PollError, PollState, to_json
 
 COOKIE = "specrace_voter"
 CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")
@@ -69,18 +71,18 @@ class Poll:
             raise InputError("This poll is full.")
         self.votes[voter] = choice
 
-    def state(self, voter: str = "") -> dict[str, Any]:
+    def state(self, voter: str = "") -> PollState:
         """What the stage and the `voter`'s phone show; after `wait_ms` they should request the state again."""
         counts = Counter(self.votes.values())
-        return {
-            "round": self.round,
-            "lanes": self.lanes,
-            "open": self.open,
-            "winner": self.winner,
-            "counts": [counts[index] for index in range(len(self.lanes))],
-            "mine": self.votes.get(voter),
-            "wait_ms": max(MIN_WAIT_MS, 1000 * len(self.votes) // STATES_PER_S),
-        }
+        return PollState(
+            round=self.round,
+            lanes=self.lanes,
+            open=self.open,
+            winner=self.winner,
+            counts=[counts[index] for index in range(len(self.lanes))],
+            mine=self.votes.get(voter),
+            wait_ms=max(MIN_WAIT_MS, 1000 * len(self.votes) // STATES_PER_S),
+        )
 
 
 class Audience:
@@ -102,11 +104,8 @@ class Audience:
         self._polls: OrderedDict[str, Poll] = OrderedDict()
         self._rate = Rate(POLLS_PER_HOUR, HOUR_S, clock)
 
-    def open(self, address: str | None, origin: Any) -> dict[str, Any]:
-        """Open a poll. Returns its code, the key that controls it, its link, and the link's QR code as rows of 0 and 1.
-
-        `origin` is the URL at which phones reach this server. Raises InputError.
-        """
+    def open(self, address: str | None, origin: Any) -> OpenedPoll:
+        """Open a poll. `origin` is the URL at which phones reach this server. Raises InputError."""
         parts = urlsplit(origin) if isinstance(origin, str) and len(origin) <= 300 else urlsplit("")
         if parts.scheme not in ("http", "https") or parts.netloc not in self._hosts:
             raise InputError("Phones do not reach this server under that address.")
@@ -119,7 +118,7 @@ class Audience:
             self._polls.popitem(last=False)
         link = f"{parts.scheme}://{parts.netloc}{self.root_path}{AUDIENCE}/{code}"
         rows = ["".join(map(str, row)) for row in segno.make(link, error="m", micro=False).matrix]
-        return {"code": code, "key": poll.key, "link": link, "qr": rows}
+        return OpenedPoll(code, poll.key, link, rows)
 
     def __getitem__(self, code: str) -> Poll:
         """The poll with this code. Raises InputError."""
@@ -128,7 +127,7 @@ class Audience:
         self._polls.move_to_end(code)
         return self._polls[code]
 
-    def control(self, code: str, body: Any) -> dict[str, Any]:
+    def control(self, code: str, body: Any) -> PollState:
         """Open or close a round; `body` is the stage's request. Raises InputError."""
         poll = self[code]
         if not isinstance(body, dict) or not secrets.compare_digest(str(body.get("key")).encode(), poll.key.encode()):
@@ -148,10 +147,10 @@ def audience_routes(audience: Audience, phone: str) -> list[Route]:
     async def create(request: Request) -> Response:
         body = await request.json()
         origin = body.get("origin") if isinstance(body, dict) else None
-        return JSONResponse(audience.open(address_of(request), origin))
+        return _json(audience.open(address_of(request), origin))
 
     async def control(request: Request) -> Response:
-        return JSONResponse(audience.control(request.path_params["code"], await request.json()))
+        return _json(audience.control(request.path_params["code"], await request.json()))
 
     async def show(request: Request) -> Response:
         answer = HTMLResponse(phone, headers={"Content-Security-Policy": POLICY, "Cache-Control": "no-store"})
@@ -164,7 +163,7 @@ def audience_routes(audience: Audience, phone: str) -> list[Route]:
         return answer
 
     async def state(request: Request) -> Response:
-        return JSONResponse(audience[request.path_params["code"]].state(_voter(request)))
+        return _json(audience[request.path_params["code"]].state(_voter(request)))
 
     async def cast_vote(request: Request) -> Response:
         poll = audience[request.path_params["code"]]
@@ -177,14 +176,14 @@ def audience_routes(audience: Audience, phone: str) -> list[Route]:
         if type(round_number) is not int or type(choice) is not int:
             raise InputError("A vote has a round and a choice.")
         poll.vote(voter, round_number, choice)
-        return JSONResponse(poll.state(voter))
+        return _json(poll.state(voter))
 
     return [
         Route(AUDIENCE, _with_json_errors(create), methods=["POST"]),
         Route(f"{AUDIENCE}/{{code}}", show, methods=["GET"]),
         Route(f"{AUDIENCE}/{{code}}", _with_json_errors(control), methods=["POST"]),
-        Route(f"{AUDIENCE}/{{code}}/state", _with_json_errors(state)),
-        Route(f"{AUDIENCE}/{{code}}/vote", _with_json_errors(cast_vote), methods=["POST"]),
+        Route(f"{AUDIENCE}/{{code}}{POLL_STATE}", _with_json_errors(state)),
+        Route(f"{AUDIENCE}/{{code}}{POLL_VOTE}", _with_json_errors(cast_vote), methods=["POST"]),
     ]
 
 
@@ -224,13 +223,17 @@ def _with_json_errors(handle: Callable[[Request], Any]) -> Callable[[Request], A
         try:
             return await handle(request)  # type: ignore[no-any-return]
         except TooManyError as error:
-            return JSONResponse({"error": str(error)}, 429)
+            return _json(PollError(str(error)), 429)
         except InputError as error:
-            return JSONResponse({"error": str(error)}, 400)
+            return _json(PollError(str(error)), 400)
         except (ValueError, RecursionError):
-            return JSONResponse({"error": "This is not JSON."}, 400)
+            return _json(PollError("This is not JSON."), 400)
 
     return answer
+
+
+def _json(content: Struct, status: int = 200) -> Response:
+    return Response(to_json(content), status, media_type="application/json")
 
 
 def _voter(request: Request) -> str:

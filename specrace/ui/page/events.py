@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from specrace.ui.races.model_choices import ModelChoices
 from specrace.ui.races.tasks import race_task
 from specrace.ui.races.worker import Worker
 from specrace.ui.server.visitors import Visitors, address_of
+from specrace.ui.wire import NoteMessage, Status, WatchMessage, to_json
 
 NUM_EXAMPLES = 4
 # While the page shows a race, the server repeats it until its speedups are stable or one of these limits is reached.
@@ -72,7 +72,7 @@ class PageEvents:
             if starting.stopped:
                 job.stop()
         self.worker.offer(job)
-        return json.dumps({"race": job.number, "kind": "watch", "key": job.key, "server": self.worker.name})
+        return to_json(WatchMessage(job.number, job.key, self.worker.name))
 
     def _read(self, visit: str, files: list[dict[str, Any]] | None, request: gr.Request) -> uploads.Upload | None:
         """Read the visit's files. Raises InputError."""
@@ -119,11 +119,11 @@ class PageEvents:
         workbench, text = self.worker.workbench, self.worker.status
         if workbench is None:
             if self.worker.failure:
-                return json.dumps({"state": "failed", "text": text})
-            return json.dumps({"state": "loading", "text": f"{text} …"})
+                return to_json(Status("failed", text))
+            return to_json(Status("loading", f"{text} …"))
         if num_passages is not None or model or dtype:
             text = self.models.describe_ready(workbench, model, dtype, num_passages)
-        return json.dumps({"state": "ready", "text": text})
+        return to_json(Status("ready", text))
 
 
 def read_link(request: gr.Request) -> list[Any]:
@@ -132,8 +132,8 @@ def read_link(request: gr.Request) -> list[Any]:
     try:
         values = race_request.read_link(dict(request.query_params))
     except InputError as error:
-        note = {"race": 0, "kind": "note", "phase": "failed", "message": str(error)}
-        return [*(skip for _ in race_request.LINK), json.dumps(note)]
+        note = NoteMessage(0, "failed", str(error))
+        return [*(skip for _ in race_request.LINK), to_json(note)]
     return [*(values.get(name, skip) for name in race_request.LINK.values()), skip]
 
 

@@ -18,7 +18,7 @@ from specrace.engine.spec import DEFAULT_LANES
 from specrace.ui.api.endpoints import Endpoints
 from specrace.ui.api.log_routes import log_routes
 from specrace.ui.helper import uploads
-from specrace.ui.helper.gallery import Answer, Gallery
+from specrace.ui.helper.gallery import Gallery
 from specrace.ui.helper.pool import HelperPool
 from specrace.ui.limits import MAX_UPLOAD_BYTES, MAX_UPLOAD_FILES
 from specrace.ui.page import fetch_line, settings_panel
@@ -38,6 +38,7 @@ from specrace.ui.server.visitors import Visitors, visitor_key
 from specrace.ui.stage.constants import Constants
 from specrace.ui.stage.html_file import export_route
 from specrace.ui.stage.parts import BRAND, describe_methods, read_static, stage_style
+from specrace.ui.wire import StageSettings, to_values
 
 STATUS_PERIOD_S = 0.5
 # JavaScript for Gradio's hooks, which calls functions of main.js.
@@ -177,15 +178,15 @@ def mount_options(
 ) -> dict[str, Any]:
     """The arguments of `mount_gradio_app` for `page`. Without a `worker` the page shows recorded races only.
 
-    The tokenizers of `models` are offered for visitors' logs, and pages of the sites `frame_ancestors` may show
-    the page in a frame.
+    The tokenizers of `models` are for visitors' logs. Pages of `frame_ancestors` may show the page in a frame.
     """
     scripts, script_tags, phone = serve_scripts()
+    constants = Constants(audience.network_address).tag()
     routes = [
         *upload_routes(page, visitors, telemetry),
         scripts,
         *_worker_routes(worker, models or ModelChoices(), visitors),
-        *audience_routes(audience, phone),
+        *audience_routes(audience, phone.replace("{constants}", constants)),
         picture_route(),
         export_route(),
     ]
@@ -206,17 +207,14 @@ def mount_options(
         "app_kwargs": {
             "routes": routes,
             "exception_handlers": {RequestValidationError: explain_bad_body},
-            "middleware": _middleware(visitors, audience, script_tags, frame_ancestors),
+            # The scripts read the constants as they run, before Gradio adds its own `head`.
+            "middleware": _middleware(visitors, audience, constants + script_tags, frame_ancestors),
         },
     }
 
 
-def _middleware(
-    visitors: Visitors, audience: Audience, script_tags: str, frame_ancestors: Sequence[str]
-) -> list[Middleware]:
-    """What every request to the page passes through, the outermost first."""
-    # The scripts read the constants as they run, before Gradio adds its own `head`.
-    head = Constants(audience.network_address).tag() + script_tags
+def _middleware(visitors: Visitors, audience: Audience, head: str, frame_ancestors: Sequence[str]) -> list[Middleware]:
+    """What every request to the page passes through, the outermost first. `head` is HTML for the page's head."""
     return [
         Middleware(SignedIn, visitors=visitors),
         Middleware(WholeBody),
@@ -279,22 +277,19 @@ def _examples(examples: Sequence[str]) -> list[gr.Button]:
 
 
 def _stage(gallery: Gallery, *, takes_files: bool, only_replay: bool = False) -> gr.HTML:
+    settings = StageSettings(describe_methods(), list(DEFAULT_LANES), gallery.cards, only_replay, takes_files)
     return gr.HTML(
         html_template=read_static("stage/stage.html"),
         js_on_load=DRAW_STAGE,
         elem_id="stage-host",
-        methods=describe_methods(),
-        lanes=list(DEFAULT_LANES),
-        gallery=gallery.cards,
-        only_replay=only_replay,
-        takes_files=takes_files,
+        **to_values(settings),
         server_functions=[_player(gallery)],
     )
 
 
-def _player(gallery: Gallery) -> Callable[[Any], Answer]:
+def _player(gallery: Gallery) -> Callable[[Any], dict[str, str]]:
     # Gradio sets an attribute on functions that the page may call, which fails for a bound method.
-    def play_recorded(name: Any) -> Answer:
-        return gallery.play_recorded(name)
+    def play_recorded(name: Any) -> dict[str, str]:
+        return to_values(gallery.play_recorded(name))  # type: ignore[no-any-return]
 
     return play_recorded

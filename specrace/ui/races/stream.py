@@ -7,7 +7,6 @@ and the browser about ten times as much, and slow down a race on the same machin
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 import time
 from collections.abc import AsyncGenerator, Iterator
@@ -17,6 +16,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
@@ -31,12 +31,15 @@ from specrace.ui.races.worker import Worker
 from specrace.ui.server.guard import RACE, RECORDING
 from specrace.ui.server.stored_body import stored_body
 from specrace.ui.server.visitors import TooManyError, Visitors, address_of, visitor_key
+from specrace.ui.wire import AgainMessage, EndMessage, HeadMessage, NoteMessage, StepMessage, to_json
 from specrace.views.frames import report
 
 PERIOD_S = 1 / 18
 # Steps are held back this long: a race that ends sooner is sent whole, so its page knows its length from the start.
 HOLD_S = 1.0
 DISCONNECT_PERIOD_S = 0.25
+# The message for parts of a kind (`Job.parts`).
+MESSAGES = {"head": HeadMessage, "step": StepMessage, "end": EndMessage, "again": AgainMessage}
 
 
 class RaceStream(StreamingResponse):
@@ -109,8 +112,7 @@ def recording_route(helper: HelperPool, visitors: Visitors) -> Route:
 async def messages(worker: Worker, job: Job) -> AsyncGenerator[str]:
     """Yield a job as JSON messages, from its wait in line to its end. Closing the generator stops the race.
 
-    {"race", "kind": "note", "message", "phase"} says why the race has not started, or why it did not finish.
-    {"race", "kind", "parts"} has parts of the reel, all of one kind: "head", "step", "end" or "again".
+    A NoteMessage says why the race has not started, or why it did not finish; the others have parts of its reel.
     """
     last_note, held_until = "", inf
     due = time.monotonic()
@@ -147,8 +149,8 @@ def take_messages(job: Job, *, held: bool) -> Iterator[str]:
             return
         parts = []
         while job.parts and job.parts[0][0] == kind:
-            parts.append(job.parts.popleft()[1])
-        yield f'{{"race":{job.number},"kind":"{kind}","parts":[{",".join(parts)}]}}'
+            parts.append(msgspec.Raw(job.parts.popleft()[1]))
+        yield msgspec.json.encode(MESSAGES[kind](job.number, parts)).decode()
 
 
 async def race_report(job: Job) -> dict[str, Any]:
@@ -182,4 +184,4 @@ def describe_wait(worker: Worker, job: Job) -> str:
 
 def note(job: Job, phase: str, message: str) -> str:
     """The JSON of a note: a sentence for the page."""
-    return json.dumps({"race": job.number, "kind": "note", "phase": phase, "message": message})
+    return to_json(NoteMessage(job.number, phase, message))

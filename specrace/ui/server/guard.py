@@ -34,6 +34,8 @@ EXPORT = f"{API}/export"
 LOGS = f"{API}/logs"
 ADVICE = f"{API}/advice"
 AUDIENCE = "/audience"
+# Below the route of a poll.
+POLL_STATE, POLL_VOTE = "/state", "/vote"
 MCP = f"{API}/mcp"
 # The key in an ASGI scope under which the request's reader is stored (see `reader_of`).
 READER = "specrace.reader"

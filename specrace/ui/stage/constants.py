@@ -6,9 +6,11 @@ import html
 import json
 from dataclasses import asdict, dataclass
 
-from specrace.core.settings import SETTINGS
+from specrace.core.metrics import MAX_PER_TAU
+from specrace.core.settings import MAX_PAGE_LANES, SETTINGS
 from specrace.ui.limits import MAX_UPLOAD_BYTES, MAX_UPLOAD_FILES
-from specrace.ui.server.guard import ADVICE, AUDIENCE, EXPORT, LOGS, RACE, RECORDING
+from specrace.ui.server.guard import ADVICE, AUDIENCE, EXPORT, LOGS, POLL_STATE, POLL_VOTE, RACE, RECORDING
+from specrace.views.colours import HUES
 from specrace.views.frames import ACCEPTED_SHOWN, REJECTED_SHOWN
 from specrace.views.recording_check import PAGE
 
@@ -23,6 +25,9 @@ class Routes:
     logs: str = LOGS[1:]
     advice: str = ADVICE[1:]
     audience: str = AUDIENCE[1:]
+    # Below the route of a poll.
+    poll_state: str = POLL_STATE
+    poll_vote: str = POLL_VOTE
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,10 @@ class Constants:
     max_new_tokens: int = SETTINGS["max_new_tokens"].default
     accepted_shown: int = ACCEPTED_SHOWN
     rejected_shown: int = REJECTED_SHOWN
+    max_lanes: int = MAX_PAGE_LANES
+    max_speedup_per_tau: float = MAX_PER_TAU
+    # The number of the colour of a lane that is not in the registry.
+    other_hue: int = len(HUES) - 1
 
     def tag(self) -> str:
         """The HTML element that holds the constants as JSON."""

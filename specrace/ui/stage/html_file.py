@@ -8,7 +8,6 @@ import hashlib
 import html
 import importlib.util
 import itertools
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -27,6 +26,7 @@ from specrace.ui.server.scripts import STATIC
 from specrace.ui.stage.bundle import bundle
 from specrace.ui.stage.constants import Constants
 from specrace.ui.stage.parts import BRAND, describe_methods, read_static, stage_style
+from specrace.ui.wire import ExportSettings, to_json
 from specrace.views.recording_check import PAGE, read_recording
 from specrace.views.reel import reel_json
 
@@ -118,12 +118,7 @@ def empty_html(num_offered: int = 1, *, opens_tour: bool = False) -> str:
     """
     script = _script()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    props = {
-        "methods": describe_methods(),
-        "lanes": list(DEFAULT_LANES),
-        "num_offered": num_offered,
-        "opens_tour": opens_tour,
-    }
+    settings = ExportSettings(describe_methods(), list(DEFAULT_LANES), num_offered, opens_tour)
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -140,7 +135,7 @@ def empty_html(num_offered: int = 1, *, opens_tour: bool = False) -> str:
 <main id="stage-host">{read_static("stage/stage.html")}</main>
 <footer id="provenance"></footer>
 </div>
-<script type="application/json" id="specrace-props">{json.dumps(props)}</script>
+<script type="application/json" id="specrace-props">{to_json(settings)}</script>
 {RACES}
 <script>{script}</script>
 </body>

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from specrace.drafters import METHODS
 from specrace.ui.server.scripts import STATIC
+from specrace.ui.wire import MethodCard
 from specrace.views.colours import hue_number, hue_style
 
 TAGLINE = "Draft-and-verify decoders, raced on your documents"
@@ -33,9 +32,9 @@ def stage_style() -> str:
     return "".join(map(read_static, STYLES)) + hue_style("#stage-host")
 
 
-def describe_methods() -> list[dict[str, Any]]:
+def describe_methods() -> list[MethodCard]:
     """What the stage knows about each method before a race. A method's index in the registry determines its colour."""
     return [
-        {"lane": method.name, "title": method.title, "summary": method.summary, "hue": hue_number(index)}
+        MethodCard(method.name, method.title, method.summary, hue_number(index))
         for index, method in enumerate(METHODS.values())
     ]

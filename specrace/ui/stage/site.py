@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from specrace.core.errors import InputError, shorten
@@ -14,6 +13,7 @@ from specrace.core.metrics import format_speedup
 from specrace.ui.helper.gallery import describe_card
 from specrace.ui.stage.html_file import PUBLIC, Recording, tour_html, unused_name, write_html
 from specrace.ui.stage.parts import BRAND, read_static
+from specrace.ui.wire import RaceCard
 
 # The names of pages that are no race's.
 RESERVED = ("index", "tour")
@@ -75,20 +75,20 @@ def _index(title: str, recordings: Sequence[Recording], reports: Sequence[str]) 
 
 
 def _card(recording: Recording) -> str:
-    card = describe_card(recording.events)
-    seconds = f"{card['ms'] / 1000:.2f} s"
-    facts = f"{card['fastest']}: {format_speedup(card['speedup'])} vanilla · {len(card['lanes'])} lanes · {seconds}"
+    card = describe_card(recording.name, recording.events)
+    seconds = f"{card.ms / 1000:.2f} s"
+    facts = f"{card.fastest}: {format_speedup(card.speedup)} vanilla · {len(card.lanes)} lanes · {seconds}"
     about = " · ".join(_facts(card))
     return (
-        f'<li><a href="{_link(recording.name + ".html")}"><b>{html.escape(card["question"] or recording.name)}</b>'
+        f'<li><a href="{_link(recording.name + ".html")}"><b>{html.escape(card.question or card.name)}</b>'
         f"<span>{html.escape(facts)}</span><small>{html.escape(about)}</small></a></li>"
     )
 
 
-def _facts(card: dict[str, Any]) -> list[str]:
+def _facts(card: RaceCard) -> list[str]:
     """The model, dtype, device and day of a race, as far as it has them."""
-    day = f"recorded {str(card['date'])[:10]}" if card.get("date") else ""
-    return [str(fact) for fact in (card.get("model"), card.get("dtype"), card.get("device"), day) if fact]
+    day = f"recorded {str(card.date)[:10]}" if card.date else ""
+    return [str(fact) for fact in (card.model, card.dtype, card.device, day) if fact]
 
 
 def _link(name: str) -> str:

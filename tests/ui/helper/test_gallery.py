@@ -11,6 +11,7 @@ import pytest
 from specrace.cli import app
 from specrace.core.errors import InputError
 from specrace.ui.helper.gallery import Gallery, open_recorded
+from specrace.ui.wire import to_values
 from specrace.views.recording_check import TERMINAL, read_recording
 
 RECORDINGS = Path(__file__).resolve().parents[3] / "assets" / "recordings"
@@ -19,20 +20,20 @@ FILES = sorted(RECORDINGS.glob("*.jsonl"))
 
 def test_each_bundled_recording_has_a_card_that_names_its_machine() -> None:
     gallery = Gallery.in_folder(RECORDINGS)
-    assert sorted(card["name"] for card in gallery.cards) == [file.stem for file in FILES]
-    sizes = [card["parameters"] for card in gallery.cards]
+    assert sorted(card.name for card in gallery.cards) == [file.stem for file in FILES]
+    sizes = [card.parameters for card in gallery.cards]
     assert sizes == sorted(sizes, reverse=True), "the largest models first"
     for card in gallery.cards:
-        assert all(card[fact] for fact in ("question", "date", "model", "dtype", "device"))
-        assert card["speedup"] >= 1.0 and card["fastest"] in card["lanes"] and card["ms"] > 0
+        assert all(getattr(card, fact) for fact in ("question", "date", "model", "dtype", "device"))
+        assert card.speedup >= 1.0 and card.fastest in card.lanes and card.ms > 0
 
 
 def test_recordings_are_found_by_name_not_by_path() -> None:
     gallery = Gallery.in_folder(RECORDINGS)
-    reel = json.loads(gallery.play_recorded(FILES[0].stem)["reel"])
-    assert reel["kind"] == "reel" and reel["steps"] and reel["results"]
+    reel = json.loads(str(gallery.play_recorded(FILES[0].stem).reel))
+    assert reel["steps"] and reel["results"]
     for name in ("ghost", "../tiny/config", str(FILES[0]), "", None, ["x"], {"a": 1}, 7):
-        assert set(gallery.play_recorded(name)) == {"error"}
+        assert set(to_values(gallery.play_recorded(name))) == {"error"}
 
 
 def test_unusable_recordings_are_skipped_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -41,7 +42,7 @@ def test_unusable_recordings_are_skipped_and_logged(tmp_path: Path, caplog: pyte
     (tmp_path / "c.jsonl").write_bytes(FILES[0].read_bytes())
     with caplog.at_level(logging.WARNING):
         gallery = Gallery.in_folder(tmp_path)
-    assert [card["name"] for card in gallery.cards] == ["c"]
+    assert [card.name for card in gallery.cards] == ["c"]
     assert "a.jsonl" in caplog.text and "b.jsonl" in caplog.text
     assert Gallery.in_folder(tmp_path / "nothing").cards == []
 

@@ -85,12 +85,12 @@ def test_when_costs_outweigh_the_gain_vanilla_is_recommended(log: Path) -> None:
 
 def test_every_offered_cost_curve_is_accepted() -> None:
     offered = describe_advice(MEASURED_CURVE)
-    assert offered["curves"][0] == (MEASURED, "this machine, measured: tiny, cpu")
-    assert MEASURED not in dict(describe_advice(None)["curves"])
+    assert offered.curves[0] == (MEASURED, "this machine, measured: tiny, cpu")
+    assert MEASURED not in dict(describe_advice(None).curves)
     assert read_costs({}, None) == {"curve": ASSUMED_GPU.as_json(), "batch": 1}
     assert read_costs({"curve": MEASURED}, MEASURED_CURVE)["curve"] == MEASURED_CURVE.as_json()
-    for gpu in offered["gpus"]:
-        for size in offered["sizes"]:
+    for gpu in offered.gpus:
+        for size in offered.sizes:
             name = f"{gpu}-{size}b"
             assert read_costs({"curve": name, "batch": "16"}, None) == {
                 "curve": find_curve(name).as_json(), "batch": 16,

@@ -37,7 +37,7 @@ from specrace.ui.races.stream import HOLD_S, PERIOD_S, describe_wait, messages, 
 from specrace.ui.races.worker import FETCHED, OTHER_WORK, SCORED, Worker
 from specrace.ui.server.telemetry import Telemetry
 from specrace.ui.server.visitors import VisitorLimits
-from specrace.views.reel import make_reel
+from specrace.views.reel import reel_json
 from specrace.workbench import Workbench
 from tests.ui.waiting import LONG_S, wait_until
 
@@ -117,7 +117,7 @@ def test_a_races_messages_add_up_to_its_reel() -> None:
         **parts_of(received, "head")[0],
         **parts_of(received, "end")[0],
     }
-    assert reel == json.loads(json.dumps(make_reel(job.events, job.number)))
+    assert reel == json.loads(reel_json(job.events, job.number))
 
 
 def test_messages_are_sent_at_a_steady_rate_however_fast_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
