@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,7 @@ def test_the_page_and_the_server_make_equal_frames(page: Page) -> None:
         if isinstance(event, Step):
             number, step = lane_numbers[event.lane], steps.pop(0)
             assert (step["lane"], step["index"], step["at"]) == (number, event.index, event.at_ms)
-            assert step["frame"] == json.loads(json.dumps(view.lane_frame(number)))
+            assert step["frame"] == json.loads(json.dumps(asdict(view.lane_frame(number))))
     assert not steps
 
 

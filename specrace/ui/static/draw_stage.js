@@ -1,4 +1,5 @@
 // Draws the stage: on the page, in an exported file, or wherever else a race is shown.
+/** @import { ExportSettings, RaceCard, RecordedAnswer, StageSettings } from "./lib/wire.d.ts" */
 import { Attract } from "./stage/attract.js";
 import { Examples } from "./stage/examples.js";
 import { markDefaultLanes } from "./lib/gradio.js";
@@ -7,6 +8,7 @@ import { learnMethods } from "./lib/lanes.js";
 import { REDUCED_MOTION } from "./lib/motion.js";
 import { Stage } from "./stage/stage.js";
 import { dropRace, holdsRace, unpackRace } from "./lib/share.js";
+import { listen } from "./lib/stage_events.js";
 import { Tools } from "./stage_tools.js";
 
 // Whether the address asks for a race to be started immediately.
@@ -15,6 +17,7 @@ export function asksForRace() {
 }
 
 // Opens the race that the address contains, if it contains one.
+/** @param {Stage} stage */
 async function openLinked(stage) {
   if (!holdsRace(location.hash)) return;
   const file = await unpackRace(location.hash);
@@ -23,6 +26,10 @@ async function openLinked(stage) {
 }
 
 // Plays recorded races until the visitor acts.
+/**
+ * @param {Stage} stage
+ * @param {RaceCard[]} cards
+ */
 function offerRecording(stage, cards) {
   if (asksForRace() || holdsRace(location.hash) || stage.node.dataset.mode !== "idle") return;
   if (!REDUCED_MOTION.matches) new Attract(stage, cards).play();
@@ -31,6 +38,7 @@ function offerRecording(stage, cards) {
 
 // The functions that a page lacks: logs are files, a page that only replays cannot race, and an exported race has no
 // server, on which phones could vote.
+/** @param {Props} props */
 function listMissing({ takes_files: takesFiles, only_replay: onlyReplay, exported, gallery }) {
   const lacks = {
     logs: !takesFiles,
@@ -43,7 +51,18 @@ function listMissing({ takes_files: takesFiles, only_replay: onlyReplay, exporte
   return Object.keys(lacks).filter((name) => lacks[name]);
 }
 
-// Called once the stage's HTML is in `element`. `props` come from the server; `watch` reports changes.
+/**
+ * What the stage is drawn with. `value` is a message about a live race as JSON; `exported`: this is a file.
+ * @typedef {StageSettings & Partial<ExportSettings> & { value?: string, exported?: boolean }} Props
+ */
+
+/**
+ * Called once the stage's HTML is in `element`. `watch` reports changes of the props, `server` has the recorded races.
+ * @param {{
+ *   element: HTMLElement, props: Props, server: { play_recorded: (name: string) => Promise<RecordedAnswer> },
+ *   watch: (name: string, act: () => void) => void,
+ * }} hook
+ */
 export function drawStage({ element, props, server, watch }) {
   learnMethods(props.methods);
   const lanes = props.lanes.map((lane) => ({ lane }));
@@ -51,7 +70,7 @@ export function drawStage({ element, props, server, watch }) {
   const stage = new Stage(node, { lanes, cards: props.gallery, server, takesFiles: props.takes_files });
   const tools = new Tools(stage);
   bindKeys(stage, tools, listMissing(props));
-  node.addEventListener("begun", ({ detail }) => detail.live && dropRace());
+  listen(node, "begun", ({ live }) => live && dropRace());
   markDefaultLanes(props.lanes);
   watch("value", () => props.value && stage.feed.take(JSON.parse(props.value)));
   openLinked(stage);

@@ -1,4 +1,5 @@
 // The entry point of an exported race: an HTML file that holds everything, for which no server answers.
+/** @import { ExportSettings, RaceCard, Reel } from "./lib/wire.d.ts" */
 import { drawStage } from "./draw_stage.js";
 import { describeRecording } from "./lib/format.js";
 import { findFastest } from "./stage/podium.js";
@@ -10,7 +11,12 @@ async function unpack({ textContent }) {
   return new Response(unpacked).text();
 }
 
-// What the gallery shows of a race.
+/**
+ * What the gallery shows of a race.
+ * @param {string} name
+ * @param {Reel} reel
+ * @returns {RaceCard}
+ */
 function describeCard(name, { head, results, steps }) {
   const [fastest] = findFastest(results);
   return {
@@ -19,6 +25,7 @@ function describeCard(name, { head, results, steps }) {
     lanes: head.lanes.map((lane) => lane.title),
     fastest: fastest.title,
     speedup: fastest.speedup,
+    temperature: head.settings?.temperature ?? 0,
     ms: Math.max(0, ...steps.map(({ event }) => event.at_ms)),
   };
 }
@@ -30,6 +37,7 @@ async function openFile() {
     if (name !== undefined) reels.set(name, await unpack(script));
   }
   const gallery = [...reels].map(([name, reel]) => describeCard(name, JSON.parse(reel)));
+  /** @type {ExportSettings} */
   const props = JSON.parse(document.getElementById("specrace-props").textContent);
   const [first] = gallery;
   document.title = `${props.opens_tour ? "The tour" : (first.question ?? "A race")} · specrace`;

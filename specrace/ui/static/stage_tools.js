@@ -7,6 +7,7 @@ import { Logs } from "./logs/logs.js";
 import { REDUCED_MOTION } from "./lib/motion.js";
 import { Plots } from "./plots/plots.js";
 import { Proof } from "./shows/proof.js";
+import { listen } from "./lib/stage_events.js";
 import { SlowMotion } from "./shows/slow.js";
 import { Tour } from "./shows/tour.js";
 
@@ -27,16 +28,16 @@ export class Tools {
     stage.gallery.openLogs = (files) => this.logs.take(files);
     stage.find(".panes").before(this.explainer.node);
     stage.find(".passages").before(this.inspector.node, new Plots(node).node);
-    node.addEventListener("moved", ({ detail }) => this.explainer.take(detail, stage.panes[detail.lane].method));
-    node.addEventListener("begun", ({ detail }) => this.explainer.begin(detail.live));
-    for (const name of ["result", "figures"])
-      node.addEventListener(name, ({ detail }) => this.explainer.conclude(detail));
+    listen(node, "moved", (frame) => this.explainer.take(frame, stage.panes[frame.lane].method));
+    listen(node, "begun", ({ live }) => this.explainer.begin(live));
+    listen(node, "result", (rows) => this.explainer.conclude(rows));
+    listen(node, "figures", (rows) => this.explainer.conclude(rows));
     // In stage view the proof follows the finish.
-    node.addEventListener("finish", ({ detail }) => {
-      if (document.body.dataset.view === "stage") setTimeout(() => this.prove(stage, detail), FINISH_MS);
+    listen(node, "finish", (reel) => {
+      if (document.body.dataset.view === "stage") setTimeout(() => this.prove(stage, reel), FINISH_MS);
     });
     // The step under the cursor shows where its words came from.
-    node.addEventListener("cursor", ({ detail: { lane, step } }) => {
+    listen(node, "cursor", ({ lane, step }) => {
       if (!player.playing) passages.pointAtRun(stage.panes[lane]?.body.querySelector(`.run[data-step="${step}"]`));
     });
     passages.watch(stage.find(".panes"));

@@ -5,13 +5,13 @@ const METHOD = { lane: "trie", title: "Trie", hue: 3 };
 export const cases = {
   "an unknown lane has the last hue and no title": () => [
     [hueOf({ lane: "own" }), describeLane({ lane: "own" })],
-    [7, { lane: "own" }],
+    ["7", { lane: "own" }],
   ],
   "a lane gets its method's title and hue": () => {
     learnMethods([METHOD]);
     return [
       [hueOf({ lane: "trie" }), describeLane({ lane: "trie", options: 1 })],
-      [3, { ...METHOD, options: 1 }],
+      ["3", { ...METHOD, options: 1 }],
     ];
   },
   "lanes in the order of the registry": () => {

@@ -8,7 +8,7 @@ const FRAME = {
   ],
   meters: { tokens: 5, speedup: 1.5, tokens_per_s: 99.6, tau: 2.5, drafted: 4, accepted: 3 },
   badge: ["same", "identical to vanilla so far"],
-  draft: { step: 0, drafted: 4, accepted: 3, yes: " and so on", no: [HOSTILE] },
+  draft: { step: 0, drafted: 4, accepted: 3, accepted_text: " and so on", rejected: [HOSTILE] },
 };
 
 function drawPane(...frames) {

@@ -36,7 +36,7 @@ const numbers = ({ best, worst }) => [best, worst].map((list) => list.map(({ num
 export const cases = {
   "a request has a name": () => [SCORES.requests.map(nameRequest), [`${HOSTILE} · ${HOSTILE}`, "request 2"]],
   "the runs and drafts of a lane": () => [
-    readFrames(REQUEST, 1).map(({ runs, draft }) => [runs, draft.drafted, draft.accepted, draft.no]),
+    readFrames(REQUEST, 1).map(({ runs, draft }) => [runs, draft.drafted, draft.accepted, draft.rejected]),
     [
       [
         [

@@ -1,7 +1,9 @@
 // The audience's poll: phones that follow a link or its QR code guess who wins. The stage opens the poll, closes each
 // round when the first lane finishes, and shows how many voted and how many were right.
+/** @import { OpenedPoll, PollState } from "../lib/wire.d.ts" */
 import { ROUTES } from "../lib/constants.js";
 import { make, svg, write } from "../lib/dom.js";
+import { listen } from "../lib/stage_events.js";
 
 const POLL_MS = 1000;
 // Width of the light border that scanners need, in modules.
@@ -26,6 +28,7 @@ export function drawCode(rows) {
 }
 
 // What the stage says about a round. How the votes are split stays secret until the round is closed.
+/** @param {Pick<PollState, "lanes" | "open" | "counts" | "winner">} state */
 export function describeRound({ lanes, open, counts, winner }) {
   const total = counts.reduce((sum, count) => sum + count, 0);
   if (!total) return open ? "Audience: no votes yet." : "";
@@ -52,13 +55,17 @@ export class Audience {
     this.origin = originFor(location, networkOrigin);
     this.dialog = stage.find(".audience");
     this.line = stage.find(".room");
+    /** @type {OpenedPoll | undefined} */
+    this.poll = undefined;
+    /** @type {PollState | undefined} */
+    this.state = undefined;
     this.dialog.querySelector("[data-do=close]").addEventListener("click", () => this.dialog.close());
     const { node } = stage;
-    node.addEventListener("opened", () => this.setRound(true));
-    node.addEventListener("lanes", () => node.dataset.mode === "idle" && this.setRound(true));
-    node.addEventListener("moved", ({ detail }) => detail.end && this.state?.open && this.setRound(false));
-    node.addEventListener("result", ({ detail }) => this.conclude(detail));
-    node.addEventListener("lost", () => this.state?.open && this.setRound(false));
+    listen(node, "opened", () => this.setRound(true));
+    listen(node, "lanes", () => node.dataset.mode === "idle" && this.setRound(true));
+    listen(node, "moved", ({ end }) => end && this.state?.open && this.setRound(false));
+    listen(node, "result", (rows) => this.conclude(rows));
+    listen(node, "lost", () => this.state?.open && this.setRound(false));
   }
 
   async show() {
@@ -102,7 +109,9 @@ export class Audience {
 
   async update() {
     if (!this.state?.open) return;
-    this.take(await request(`${ROUTES.audience}/${this.poll.code}/state`).catch((error) => this.lose(error)));
+    this.take(
+      await request(`${ROUTES.audience}/${this.poll.code}${ROUTES.poll_state}`).catch((error) => this.lose(error)),
+    );
   }
 
   // Ends a poll that the server no longer knows, because it was restarted. After any other failure the poll goes on.
@@ -115,6 +124,7 @@ export class Audience {
     this.stage.warn("The server no longer has the audience's poll; open it again for a new code.");
   }
 
+  /** @param {PollState | undefined} state */
   take(state) {
     if (!state) return;
     this.state = state;

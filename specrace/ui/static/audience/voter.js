@@ -1,9 +1,13 @@
 // The audience's page on a phone: one button for each lane, and whether the vote was right.
+/** @import { PollError, PollState } from "../lib/wire.d.ts" */
+import { ROUTES } from "../lib/constants.js";
 import { write } from "../lib/dom.js";
 
+const { poll_state: STATE, poll_vote: VOTE } = ROUTES;
 const PAGE = location.pathname.replace(/\/$/, "");
 const RETRY_MS = 4000;
 
+/** @param {Omit<PollState, "counts" | "wait_ms">} state */
 export function describe({ open, mine, winner, lanes, round }) {
   if (!round) return "Wait for the race on the stage.";
   if (open) return mine === null ? "Who wins?" : `You say: ${lanes[mine]}. Another tap changes it.`;
@@ -23,6 +27,7 @@ export class Voter {
     const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
     try {
       const answer = await fetch(PAGE + path, body && options);
+      /** @type {PollState & Partial<PollError>} */
       const state = await answer.json();
       this.problem.textContent = state.error ?? "";
       if (answer.ok) this.draw(state);
@@ -31,6 +36,7 @@ export class Voter {
     }
   }
 
+  /** @param {PollState} state */
   draw(state) {
     this.state = state;
     write(this.words, describe(state));
@@ -43,7 +49,7 @@ export class Voter {
 
   choice(lane) {
     const node = document.createElement("button");
-    node.addEventListener("click", () => this.ask("/vote", { round: this.state.round, choice: lane }));
+    node.addEventListener("click", () => this.ask(VOTE, { round: this.state.round, choice: lane }));
     return node;
   }
 
@@ -56,7 +62,7 @@ export class Voter {
   }
 
   async follow() {
-    await this.ask("/state");
+    await this.ask(STATE);
     setTimeout(() => this.follow(), this.state?.wait_ms ?? RETRY_MS);
   }
 }

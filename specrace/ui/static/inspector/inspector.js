@@ -1,7 +1,10 @@
 // The step inspector: the draft tree of one step, its attention mask, its times, and its drafter's details.
+/** @import { NoteRow, ResultRow, ShownLane, Step, Timing } from "../lib/wire.d.ts" */
+/** @import { ReadStep } from "../stage/reel.js" */
 import { button, closest, make, table } from "../lib/dom.js";
 import { countOf, seconds } from "../lib/format.js";
 import { hueOf } from "../lib/lanes.js";
+import { listen, send } from "../lib/stage_events.js";
 import { drawMask } from "./mask.js";
 import { TIME_PARTS } from "../lib/tooltips.js";
 import { chip, drawChecks, drawNoteRows, drawTrajectory, GROUP_WORDS } from "./notes.js";
@@ -9,7 +12,13 @@ import { NODE_PX, NODE_WORDS, Tree } from "./tree.js";
 
 const TREE_PERIOD_MS = 250;
 
+/**
+ * A lane and its steps: the event, the race time at its end, and the number of tokens before it.
+ * @typedef {ShownLane & { tokens: number, steps: { event: Step, at: number, base: number }[] }} LaneSteps
+ */
+
 // A bar that shows how a step's time is divided, and its legend.
+/** @param {Timing} timing */
 function drawSplit(timing) {
   const total = TIME_PARTS.reduce((sum, [part]) => sum + timing[part], 0);
   const bar = make("div", "split");
@@ -27,7 +36,12 @@ function drawSplit(timing) {
   return node;
 }
 
-// Two sentences about what happened in a step.
+/**
+ * Two sentences about what happened in a step.
+ * @param {Step} event
+ * @param {string} title
+ * @param {number} at the race time at its end, in ms
+ */
 export function describeStep(event, title, at) {
   const drafted = event.tree.tokens.length - 1;
   const accepted = Math.min(event.verdict.path.length - 1, event.emitted.length);
@@ -37,7 +51,11 @@ export function describeStep(event, title, at) {
   return `${draft}: ${wrote} in ${took.toFixed(1)} ms. Race time ${seconds(at)}.`;
 }
 
-// The step to show first: the fastest lane's step that wrote the most tokens.
+/**
+ * The step to show first: the fastest lane's step that wrote the most tokens.
+ * @param {LaneSteps[]} lanes
+ * @param {ResultRow[]} results
+ */
 export function findLongest(lanes, results) {
   const indexOfMax = (list, sizeOf) =>
     list.reduce((best, item, index) => (sizeOf(item) > sizeOf(list[best]) ? index : best), 0);
@@ -50,7 +68,10 @@ export class Inspector {
   constructor(stage, player) {
     this.stage = stage;
     this.player = player;
+    /** @type {LaneSteps[]} */
     this.lanes = [];
+    /** @type {ResultRow[]} */
+    this.results = [];
     this.at = { lane: 0, step: 0 };
     this.node = make("section", "inspector");
     this.node.setAttribute("aria-label", "Step inspector");
@@ -78,11 +99,11 @@ export class Inspector {
     this.tree.setAttribute("aria-label", "Draft tree of the step");
     this.node.append(head, this.words, this.tree, this.more, this.legend(), this.rest);
     this.node.addEventListener("pointerover", (event) => this.point(closest(event.target, "[data-node]")));
-    stage.addEventListener("opened", ({ detail }) => this.setLanes(detail));
-    stage.addEventListener("steps", ({ detail }) => this.add(detail));
-    stage.addEventListener("reel", ({ detail }) => (this.results = detail.results));
-    stage.addEventListener("result", () => this.choose());
-    stage.addEventListener("cursor", ({ detail }) => this.follow(detail));
+    listen(stage, "opened", (lanes) => this.setLanes(lanes));
+    listen(stage, "steps", (steps) => this.add(steps));
+    listen(stage, "reel", ({ results }) => (this.results = results));
+    listen(stage, "result", () => this.choose());
+    listen(stage, "cursor", ({ lane, step }) => this.follow(lane, step));
     new IntersectionObserver(([{ isIntersecting }]) => (this.visible = isIntersecting)).observe(this.node);
   }
 
@@ -101,6 +122,7 @@ export class Inspector {
   }
 
   // Begins a race. Shows the same lane as before if it takes part, else the last one.
+  /** @param {ShownLane[]} lanes */
   setLanes(lanes) {
     // A step of the previous race may still wait to be drawn.
     clearTimeout(this.timer);
@@ -118,6 +140,7 @@ export class Inspector {
     this.node.dataset.empty = "false";
   }
 
+  /** @param {ReadStep[]} steps */
   add(steps) {
     for (const { lane: index, at, event } of steps) {
       const lane = this.lanes[index];
@@ -143,7 +166,7 @@ export class Inspector {
 
   // Shows the step under the cursor. While a race plays, shows the current lane's latest step instead: if the lane changed
   // with every step, no tree could be read.
-  follow({ lane, step }) {
+  follow(lane, step) {
     if (!this.player.playing && !this.player.live) return this.show(lane, step);
     if (!this.visible) return undefined;
     const { steps } = this.lanes[this.at.lane];
@@ -166,7 +189,7 @@ export class Inspector {
     const { lane } = this.at;
     if (!this.lanes[lane]?.steps[step]) return;
     this.show(lane, step, true);
-    this.stage.dispatchEvent(new CustomEvent("seek", { detail: { lane, step } }));
+    send(this.stage, "seek", { lane, step });
   }
 
   // Shows a step. Draws it `now`, or at most four times a second, because a replay calls this often; the last step that it
@@ -194,6 +217,11 @@ export class Inspector {
     this.rest.replaceChildren(...this.parts(event, steps, step));
   }
 
+  /**
+   * @param {Step} event
+   * @param {Step | undefined} nextEvent
+   * @param {string} words
+   */
   drawTree(event, nextEvent, words) {
     this.words.textContent = words;
     const tree = new Tree(event, nextEvent);
@@ -202,10 +230,16 @@ export class Inspector {
     this.more.textContent = tree.omitted ? `+${countOf(tree.omitted, "more node")}` : "";
   }
 
+  /** @param {Step} event */
   split(event) {
     return this.part("Time of this step", drawSplit(event.timing), "On the lane's own clock.");
   }
 
+  /**
+   * @param {Step} event
+   * @param {LaneSteps["steps"]} steps
+   * @param {number} step
+   */
   parts(event, steps, step) {
     const parts = [this.split(event)];
     if (event.tree.tokens.length > 1) {
@@ -239,6 +273,7 @@ export class Inspector {
         ),
       );
     }
+    /** @type {Map<string, NoteRow[]>} */
     const groups = new Map();
     for (const row of event.note?.rows ?? []) groups.set(row.group, [...(groups.get(row.group) ?? []), row]);
     for (const [group, rows] of groups) {

@@ -1,9 +1,11 @@
 // The attention mask of one step.
+/** @import { Step } from "../lib/wire.d.ts" */
 import { svg } from "../lib/dom.js";
 import { shorten } from "../lib/format.js";
 import { chooseNodes, judge, TREE_NODES } from "./tree.js";
 
 // Draws the mask: row i is filled at the nodes that node i attends to, itself and its ancestors.
+/** @param {Step} event */
 export function drawMask(event) {
   const nodes = chooseNodes(event, TREE_NODES);
   const columns = new Map(nodes.map((node, index) => [node, index]));

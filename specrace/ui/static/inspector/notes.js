@@ -1,4 +1,5 @@
 // Tables of tokens: the drafter's note on a step, and how the step's draft tokens were verified.
+/** @import { Check, NoteRow, Step } from "../lib/wire.d.ts" */
 import { make, table } from "../lib/dom.js";
 import { shorten } from "../lib/format.js";
 import { judge } from "./tree.js";
@@ -20,11 +21,13 @@ export function chip(piece, kind, small, title) {
 }
 
 // Whether rejection sampling accepts a draft token, `stays`, and the probability of that, `limit`: min(1, p/q).
+/** @param {Check} check */
 export function judgeCheck({ p, q, coin }) {
   return { stays: coin * q < p, limit: Math.min(1, q ? p / q : 1) };
 }
 
 // A table of how rejection sampling verified each draft token up to the first rejected one.
+/** @param {Step} event */
 export function drawChecks(event) {
   const rows = event.checks.map((check, index) => {
     const { stays, limit } = judgeCheck(check);
@@ -35,7 +38,11 @@ export function drawChecks(event) {
   return table(["draft token", "p, model", "q, drafter", "min(1, p/q)", "coin", ""], rows, "coins");
 }
 
-// How many of a row's first tokens are on the accepted path; 0 unless the row follows the pending token.
+/**
+ * How many of a row's first tokens are on the accepted path; 0 unless the row follows the pending token.
+ * @param {Step} event
+ * @param {NoteRow} row
+ */
 export function countFollowed(event, row) {
   const { path } = event.verdict;
   const { tokens } = event.tree;
@@ -46,6 +53,10 @@ export function countFollowed(event, row) {
   return length;
 }
 
+/**
+ * @param {Step} event
+ * @param {NoteRow[]} rows
+ */
 export function drawNoteRows(event, rows) {
   const chain = event.tree.parents.every((parent, node) => parent === node - 1);
   const hasAfter = rows.some((row) => row.after_text);
@@ -78,7 +89,11 @@ export function drawNoteRows(event, rows) {
   return table(["", ...(hasAfter ? ["after"] : []), ...Array(width).fill("")], lines, "note-rows");
 }
 
-// A table of the drafts of several steps by position in the answer; a column is final once its token is accepted.
+/**
+ * A table of the drafts of several steps by position in the answer; a column is final once its token is accepted.
+ * @param {{ event: Step, base: number }[]} steps
+ * @param {number} index
+ */
 export function drawTrajectory(steps, index) {
   const recent = steps.slice(Math.max(0, index - TRAJECTORY_STEPS + 1), index + 1);
   const shown = recent.filter((step) => step.base > steps[index].base - TRAJECTORY_POSITIONS);

@@ -1,4 +1,5 @@
 // Draws the draft tree of one step, from left to right.
+/** @import { Step } from "../lib/wire.d.ts" */
 import { svg } from "../lib/dom.js";
 import { percent, shorten } from "../lib/format.js";
 
@@ -18,6 +19,7 @@ export const NODE_WORDS = {
 };
 
 // For every node of a step's tree, its kind: a key of NODE_WORDS.
+/** @param {Step} event */
 export function judge(event) {
   const { parents } = event.tree;
   const path = new Set(event.verdict.path);
@@ -29,7 +31,11 @@ export function judge(event) {
   });
 }
 
-// Chooses at most `maxNodes` nodes, beginning with the accepted path. The parent of a chosen node is always chosen too.
+/**
+ * Chooses at most `maxNodes` nodes, beginning with the accepted path. The parent of a chosen node is always chosen too.
+ * @param {Step} event
+ * @param {number} maxNodes
+ */
 export function chooseNodes(event, maxNodes) {
   const path = event.verdict.path.slice(0, maxNodes);
   const chosen = new Set(path);
@@ -41,6 +47,7 @@ export function chooseNodes(event, maxNodes) {
 
 // How often the drafter had seen each node, from its note or, for a chain, from the rows of its table. Sampled nodes have
 // a probability instead.
+/** @param {Step} event */
 export function countNodes({ tree, note, checks }) {
   if (note?.counts?.length) return note.counts;
   const rows = (note?.rows ?? []).filter((row) => row.counts?.length);
@@ -65,6 +72,10 @@ function textWidth(text, font) {
 
 export class Tree {
   // `following`: the lane's next step, whose pending token is this step's bonus.
+  /**
+   * @param {Step} event
+   * @param {Step | undefined} following
+   */
   constructor(event, following) {
     const kinds = judge(event);
     const { probs, parents } = event.tree;
@@ -82,6 +93,10 @@ export class Tree {
     this.place();
   }
 
+  /**
+   * @param {Step} event
+   * @param {Step | undefined} following
+   */
   addBonus(event, following) {
     const { path } = event.verdict;
     // The end of a very long path is not drawn, and neither is the bonus token after it.

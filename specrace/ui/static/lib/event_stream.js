@@ -1,4 +1,5 @@
 // Receives live races from the server. Messages of an earlier race, or of one that the page has left, are dropped.
+/** @import { AgainMessage, EndMessage, EndPart, HeadMessage, NoteMessage, StepMessage, WatchMessage } from "./wire.d.ts" */
 import { ROUTES } from "./constants.js";
 
 const LOST = "The connection was lost, and the race with it; press Race to begin another.";
@@ -38,29 +39,32 @@ export class Feed {
     });
   }
 
+  /** @param {EndPart} part */
   end(part) {
     this.complete = true;
     this.screen.takeEnd(part);
   }
 
-  take({ race, kind, key, server, parts, phase, message }) {
+  /** @param {WatchMessage | NoteMessage | HeadMessage | StepMessage | EndMessage | AgainMessage} message */
+  take(message) {
+    const { race, kind } = message;
     // Race numbers grow while one server runs. After a restart they may be smaller, if the clock was set back.
-    if (kind === "watch" && server !== this.server) {
-      this.server = server;
+    if (kind === "watch" && message.server !== this.server) {
+      this.server = message.server;
       this.forget();
     }
     // A note that belongs to no race says that the settings in the page's address cannot be read.
-    if (!race && kind === "note") return this.screen.refuse(message);
+    if (!race && kind === "note") return this.screen.refuse(message.message);
     if (race < this.race || race <= this.abandonedRace) return;
     if (race > this.race) {
       this.race = race;
-      this.screen.wait(race, key);
+      this.screen.wait(race, kind === "watch" ? message.key : undefined);
     }
-    if (kind === "watch") this.listen(key);
-    else if (kind === "note") this.screen.note(phase, message);
-    else if (kind === "head") this.screen.takeHead(parts[0]);
-    else if (kind === "step") this.screen.takeSteps(parts);
-    else if (kind === "end") this.end(parts[0]);
-    else if (kind === "again") this.screen.takeAgain(parts.at(-1));
+    if (kind === "watch") this.listen(message.key);
+    else if (kind === "note") this.screen.note(message.phase, message.message);
+    else if (kind === "head") this.screen.takeHead(message.parts[0]);
+    else if (kind === "step") this.screen.takeSteps(message.parts);
+    else if (kind === "end") this.end(message.parts[0]);
+    else this.screen.takeAgain(message.parts.at(-1));
   }
 }

@@ -1,4 +1,5 @@
 // Formats numbers and tokens for the page.
+/** @import { RaceCard, RaceHead, ResultRow, ShownRepeated } from "./wire.d.ts" */
 const PIECE_LETTERS = 14;
 
 export function seconds(ms) {
@@ -11,11 +12,16 @@ export function times(speedup) {
 }
 
 // The speedup by which lanes are ranked. A speedup that is shown as 1.0× counts as 1, like vanilla's.
+/** @param {Pick<ResultRow, "speedup">} row */
 export function rankingSpeedup({ speedup }) {
   return times(speedup) === times(1) ? 1 : speedup;
 }
 
-// The range of lane `index`'s speedup over several runs: "2.2 to 2.6, 5 runs"; `repeated` is null after one run.
+/**
+ * The range of lane `index`'s speedup over several runs: "2.2 to 2.6, 5 runs"; `repeated` is null after one run.
+ * @param {ShownRepeated | null} repeated
+ * @param {number} index
+ */
 export function describeRange(repeated, index) {
   if (!repeated || !index) return "";
   const [, low, high] = repeated.lanes[index];
@@ -45,8 +51,17 @@ export function shorten(piece, letters = PIECE_LETTERS) {
 }
 
 // The model of a race, and where and when it ran.
+/** @param {Pick<RaceCard, "model" | "parameters" | "dtype" | "device" | "date">} about */
 export function describeRecording(about) {
   const size = about.parameters ? `${(about.parameters / 1e6).toFixed(about.parameters < 1e8 ? 1 : 0)}M` : "";
   const day = about.date ? `recorded ${String(about.date).slice(0, 10)}` : "";
   return [about.model, size, about.dtype, about.device, day].filter(Boolean).join(" · ");
+}
+
+// What a race's model ran on, and how long it took to read the prompt: goes on after `describeRecording`.
+/** @param {RaceHead} head */
+export function describePrompt({ engine, prompt_tokens: tokens, prefill_ms: ms, lanes }) {
+  const read = lanes.filter((lane) => lane.prefill_ms);
+  const own = read.map((lane) => ` ${lane.title}: its model read it in ${lane.prefill_ms} ms.`).join("");
+  return `${engine ? ` · ${engine}` : ""}. Prompt: ${tokens} tokens, read in ${ms} ms, once for all lanes.${own}`;
 }

@@ -1,6 +1,8 @@
 // All that the page's scripts know about Gradio's part of the page: its elements, its theme, its timer.
+/** @import { StageEvents } from "./stage_events.js" */
 import { CONSTANTS } from "./constants.js";
 import { hasFolder, listDropped } from "./drops.js";
+import { send } from "./stage_events.js";
 
 const { max_documents: MAX_FILES, max_document_bytes: MAX_BYTES } = CONSTANTS;
 const DOCUMENTS = "#files input[type=file]";
@@ -69,8 +71,14 @@ export function markDefaultLanes(lanes) {
   if (panel) panel.dataset.lanes ??= lanes.join(" ");
 }
 
+/**
+ * @template {"complain" | "lanes"} Name
+ * @param {Name} name
+ * @param {StageEvents[Name]} detail
+ */
 function tellStage(name, detail) {
-  document.querySelector(".stage")?.dispatchEvent(new CustomEvent(name, { detail }));
+  const stage = document.querySelector(".stage");
+  if (stage) send(stage, name, detail);
 }
 
 // Marks the lanes that are chosen now, so that the style sheet shows their options, and an idle stage their panes.

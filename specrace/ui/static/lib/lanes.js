@@ -1,11 +1,20 @@
 // What the page knows about a lane before a race: its method's title, summary and hue.
-const NO_HUE = 7;
+/** @import { MethodCard } from "./wire.d.ts" */
+import { CONSTANTS } from "./constants.js";
+
+/** @type {Map<string, MethodCard>} */
 const methods = new Map();
 
+/** @param {MethodCard[]} list */
 export function learnMethods(list) {
   for (const method of list) methods.set(method.lane, method);
 }
 
+/**
+ * @template {{ lane: string }} Lane
+ * @param {Lane} lane
+ * @returns {Lane & Partial<MethodCard>}
+ */
 export function describeLane(lane) {
   return { ...lane, ...methods.get(lane.lane) };
 }
@@ -15,6 +24,7 @@ export function inOrder(names) {
   return [...methods.keys()].filter((lane) => names.includes(lane)).map((lane) => ({ lane }));
 }
 
+/** @param {{ lane: string }} lane */
 export function hueOf(lane) {
-  return methods.get(lane.lane)?.hue ?? NO_HUE;
+  return String(methods.get(lane.lane)?.hue ?? CONSTANTS.other_hue);
 }

@@ -1,4 +1,5 @@
 // Sends a log to the server: recognises logs, joins several into one, and reads the answer as it arrives.
+/** @import { LogAdvice, LogChoices, LogLine, LogProgress, ScoredLog } from "./wire.d.ts" */
 import { ROUTES } from "./constants.js";
 import { writeZip } from "./zip.js";
 
@@ -49,7 +50,10 @@ function memberName(name) {
   return LINES_NAME.test(name) ? `${name}.jsonl` : name;
 }
 
-// Fetches the tokenizers, lanes and limits on offer. Throws an Error with a sentence.
+/**
+ * Fetches the tokenizers, lanes and limits on offer. Throws an Error with a sentence.
+ * @returns {Promise<LogChoices>}
+ */
 export async function askChoices() {
   const answer = await fetch(ROUTES.logs).catch(() => undefined);
   if (!answer?.ok) throw new Error((await readRefusal(answer)) || GONE);
@@ -61,19 +65,30 @@ async function readRefusal(answer) {
   return answer?.headers.get("content-type")?.startsWith("text/plain") ? answer.text() : "";
 }
 
-// Gets the scores of a log, and calls `onProgress` meanwhile. Throws an Error with a sentence or, if `signal` aborts the
-// request, the signal's reason.
+/**
+ * Gets the scores of a log, and calls `onProgress` meanwhile. Throws an Error with a sentence or, if `signal` aborts the
+ * request, the signal's reason.
+ * @param {(progress: LogProgress) => void} onProgress
+ * @param {AbortSignal} signal
+ * @returns {Promise<ScoredLog>}
+ */
 export function scoreLog(log, choice, onProgress, signal) {
   return send(ROUTES.logs, log, choice, onProgress, signal).then(({ scores }) => scores);
 }
 
-// Gets the recommendation for a log, with the parameters and errors of `scoreLog`.
+/**
+ * Gets the recommendation for a log, with the parameters and errors of `scoreLog`.
+ * @param {(progress: LogProgress) => void} onProgress
+ * @param {AbortSignal} signal
+ * @returns {Promise<LogAdvice>}
+ */
 export function adviseLog(log, choice, onProgress, signal) {
   return send(ROUTES.advice, log, choice, onProgress, signal).then(({ advice }) => advice);
 }
 
 async function send(url, { name, body }, choice, onProgress, signal) {
   const query = new URLSearchParams({ name: name.slice(-200), ...choice });
+  /** @type {LogLine} */
   let last;
   try {
     const answer = await fetch(`${url}?${query}`, { method: "POST", body, signal });

@@ -1,4 +1,5 @@
 // A race as a file and as a link, and the settings in the page's address.
+/** @import { PlayedReel } from "../stage/reel.js" */
 import { ROUTES } from "./constants.js";
 import { make } from "./dom.js";
 import { downloadBlob } from "./files.js";
@@ -21,12 +22,14 @@ export function nameFile(question, ending = "jsonl") {
   return `${["race", ...words].join("-").slice(0, 60)}.${ending}`;
 }
 
+/** @param {PlayedReel} reel */
 function recordingOf(reel) {
   const again = reel.again ? [reel.again] : [];
   const events = [reel.started, ...reel.steps.map((step) => step.event), reel.finished, ...again];
   return new Blob([events.map((event) => `${JSON.stringify(event)}\n`).join("")], { type: "application/jsonl" });
 }
 
+/** @param {PlayedReel} reel */
 export function saveReel(reel) {
   downloadBlob(recordingOf(reel), nameFile(reel.head.question));
 }
@@ -40,6 +43,7 @@ async function pack(blob, format) {
 }
 
 // A link that contains the whole race, or "" if it would be too long. What follows "#" is never sent to a server.
+/** @param {PlayedReel} reel */
 export async function packRace(reel) {
   const { code, size } = await pack(recordingOf(reel), "deflate-raw");
   if (size > MAX_PACKED_BYTES) return "";
@@ -82,6 +86,7 @@ export async function unpackRace(hash) {
 }
 
 // A link that asks the same question with the same settings.
+/** @param {PlayedReel} reel */
 export function linkTo(reel) {
   const url = new URL(location.pathname, location.href);
   const settings = reel.head.settings ?? {};
@@ -99,7 +104,7 @@ export function linkTo(reel) {
     autorun: 1,
   };
   for (const [name, value] of Object.entries(parameters))
-    if (value !== undefined && value !== null) url.searchParams.set(name, value);
+    if (value !== undefined && value !== null) url.searchParams.set(name, String(value));
   return url.href;
 }
 

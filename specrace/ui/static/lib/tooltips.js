@@ -1,4 +1,5 @@
 // Tooltips of lanes, of the page's figures, and of the parts of a step's time.
+/** @import { Timing } from "./wire.d.ts" */
 export const TOOLTIPS = {
   speedup: "Speedup: tokens per second over vanilla's, both on their own clocks in this race.",
   range: "The lowest and the highest speedup of several runs; the figure is their median.",
@@ -9,6 +10,7 @@ export const TOOLTIPS = {
   loops: "The text repeats itself, which flatters every drafter that copies.",
 };
 
+/** @type {[keyof Timing, string, string][]} */
 export const TIME_PARTS = [
   ["draft_ms", "draft", "The drafter's own work: proposing and learning."],
   ["target_ms", "model", "One forward pass over the whole tree."],

@@ -1,4 +1,5 @@
 // Shows what a log recommends: for each engine the lane and its settings, ready to paste, and the evidence.
+/** @import { AdviceChoices, AdviceGroup, EngineAdvice, LogAdvice, LogProgress, Recommendation } from "../lib/wire.d.ts" */
 import { button, make, table } from "../lib/dom.js";
 import { downloadBlob } from "../lib/files.js";
 import { countOf, percent } from "../lib/format.js";
@@ -14,17 +15,24 @@ const FIRST_ENGINE = "vllm";
 const FORECAST =
   "A forecast for decoding, from this log and the costs chosen above: no model has run. Prefill is left out.";
 
+/** @param {LogProgress} progress */
 export function describeRound({ settings, requests, done, cells }) {
   return settings === undefined
     ? `Reading: ${countOf(requests, "request")}`
     : `Trying ${countOf(settings, "setting")} on ${countOf(requests, "request")}, ${Math.round((100 * done) / cells)} %`;
 }
 
-const describeForecast = ({ speedup, speedup_low: low, speedup_high: high }) =>
-  `${speedup.toFixed(2)}× as fast (${low.toFixed(2)} to ${high.toFixed(2)})`;
+/** @param {Recommendation} recommendation */
+function describeForecast({ speedup, speedup_low: low, speedup_high: high }) {
+  return `${speedup.toFixed(2)}× as fast (${low.toFixed(2)} to ${high.toFixed(2)})`;
+}
+
 const titleOf = (lane) => describeLane({ lane }).title ?? lane;
 
-// Returns [what to do, why] for an engine.
+/**
+ * What to do for an engine, and why.
+ * @param {Pick<EngineAdvice, "title" | "recommendation">} advice
+ */
 export function describeVerdict({ title, recommendation }) {
   const { lane, num_draft: numDraft } = recommendation;
   if (lane === "vanilla")
@@ -35,7 +43,10 @@ export function describeVerdict({ title, recommendation }) {
   ];
 }
 
-// What to do for a category of requests.
+/**
+ * What to do for a category of requests.
+ * @param {Pick<AdviceGroup, "advice" | "best" | "lane">} group
+ */
 export function describeGroup({ advice, best, lane }) {
   if (advice === OFF) return lane === "vanilla" ? "no draft pays" : OFF;
   if (advice === "draft" || advice === "not certain") return advice;
@@ -43,7 +54,10 @@ export function describeGroup({ advice, best, lane }) {
   return `use ${titleOf(best.lane)}${settings} there: ${best.speedup.toFixed(2)}×`;
 }
 
-// The files that an engine's export can be saved as: {name: text}.
+/**
+ * The files that an engine's export can be saved as: {name: text}.
+ * @param {Pick<EngineAdvice, "engine" | "export">} advice
+ */
 export function listFiles({ engine, export: { settings, synthetic, convention, notes, requests, files } }) {
   const loadTest = synthetic ? [`# The same acceptance, for load tests:\n# ${convention}\n${synthetic}`] : [];
   const remarks = [...notes, ...requests.map(({ sentence }) => sentence)];
@@ -51,8 +65,11 @@ export function listFiles({ engine, export: { settings, synthetic, convention, n
   return { [`${engine}.${settings.trimEnd().includes("\n") ? "yaml" : "txt"}`]: `${lines.join("\n")}\n`, ...files };
 }
 
-// A row for each setting that was tried: the lane, those of its options that differ between its settings, draft tokens,
-// requests, tokens per step and speedup.
+/**
+ * A row for each setting that was tried: the lane, those of its options that differ between its settings, draft tokens,
+ * requests, tokens per step and speedup.
+ * @param {LogAdvice["tried"]} tried
+ */
 export function listTried(tried) {
   const differs = (lane, key) => new Set(tried.filter((row) => row[0] === lane).map((row) => row[1][key])).size > 1;
   return tried
@@ -114,16 +131,19 @@ export class Costs {
     return field;
   }
 
-  // Fills the fields. Later calls change nothing, so that the visitor's choice stays.
+  /**
+   * Fills the fields. Later calls change nothing, so that the visitor's choice stays.
+   * @param {Omit<AdviceChoices, "engines">} choices
+   */
   offer({ gpus, sizes, curves, batches }) {
     if (this.gpus) return;
     this.gpus = gpus;
     const gpuOption = (name) => new Option(name.toUpperCase().replace("RTX", "RTX "), name);
     this.curve.replaceChildren(...curves.map(([name, words]) => new Option(words, name)), ...gpus.map(gpuOption));
-    this.size.replaceChildren(...sizes.map((size) => new Option(`${size} billion parameters, 16 bits`, size)));
+    this.size.replaceChildren(...sizes.map((size) => new Option(`${size} billion parameters, 16 bits`, String(size))));
     this.size.value = String(sizes.includes(8) ? 8 : sizes[0]);
     this.size.disabled = true;
-    this.batch.replaceChildren(...batches.map((batch) => new Option(batch, batch)));
+    this.batch.replaceChildren(...batches.map((batch) => new Option(String(batch), String(batch))));
   }
 
   chosen() {
@@ -205,6 +225,7 @@ export class Advice {
   }
 
   // The settings to paste into an engine, the files to save, and notes on them.
+  /** @param {EngineAdvice} advice */
   export(advice) {
     const { settings, synthetic, convention, notes } = advice.export;
     const off = advice.recommendation.lane === "vanilla" ? ` The best setting, if you still want to draft:` : "";
@@ -248,6 +269,7 @@ export class Advice {
   }
 
   // A table of the advice by category, if there are several.
+  /** @param {EngineAdvice} advice */
   groups(advice) {
     if (advice.groups.length < 2) return [];
     const total = advice.groups.reduce((sum, { requests }) => sum + requests, 0);

@@ -1,4 +1,5 @@
 // The dialog "Your logs": receives a log of requests, lets the server score it without a model, and shows the scores.
+/** @import { LogChoices, LogLimits, LogProgress } from "../lib/wire.d.ts" */
 import { Advice, Costs, describeRound } from "./advice.js";
 import { button, make } from "../lib/dom.js";
 import { describeLane } from "../lib/lanes.js";
@@ -10,10 +11,12 @@ const DROP = "Drop a log of requests: chat transcripts, batch files, sessions of
 const STOPPED = "Stopped.";
 const STEPS = "Drop a log, see which settings pay on it, copy them into your engine.";
 
+/** @param {Omit<LogLimits, "lanes">} limits */
 export function tellLimits({ bytes, requests, seconds }) {
   return `At most ${bytes / 1e6} MB, ${requests.toLocaleString("en")} requests and ${seconds} seconds. On the command line, python -m specrace score takes logs of any size, and any tokenizer.`;
 }
 
+/** @param {LogProgress} progress */
 export function tellProgress({ requests, share }) {
   return `${requests} requests${share ? `, ${Math.min(99, Math.round(100 * share))} % of the file` : ""}`;
 }
@@ -114,7 +117,10 @@ export class Logs {
     }
   }
 
-  // Shows the server's choices. What the visitor chose before stays chosen.
+  /**
+   * Shows the server's choices. What the visitor chose before stays chosen.
+   * @param {LogChoices} choices
+   */
   offer({ tokenizers, lanes, engines, chosen, limits, formats, advice }) {
     const before = this.known && this.choice();
     this.known = limits;

@@ -1,5 +1,6 @@
 // The requests of a scored log: lists of those that draft best and worst in a lane, and one request in panes like those of
 // a race, but without times.
+/** @import { LogRequest, ScoredLog } from "../lib/wire.d.ts" */
 import { CONSTANTS } from "../lib/constants.js";
 import { button, closest, make } from "../lib/dom.js";
 import { countOf } from "../lib/format.js";
@@ -9,14 +10,19 @@ import { Pane } from "../stage/panes.js";
 const MAX_LISTED = 5;
 const ACCEPTED_SHOWN = CONSTANTS.accepted_shown;
 
+/** @param {Pick<LogRequest, "id" | "number" | "category">} request */
 export function nameRequest({ id, number, category }) {
   return `${id || `request ${number}`}${category === "none" ? "" : ` · ${category}`}`;
 }
 
-// The frames that a pane shows for a lane on a request.
+/**
+ * The frames that a pane shows for a lane on a request.
+ * @param {Pick<LogRequest, "lanes" | "texts" | "tokens" | "looping">} request
+ * @param {number} laneIndex
+ */
 export function readFrames({ lanes, texts, tokens, looping }, laneIndex) {
   const sums = { accepted: 0, drafted: 0, tokens: 0, tau: 0, tokens_per_s: 0 };
-  return lanes[laneIndex].map(([accepted, drafted, no], step) => {
+  return lanes[laneIndex].map(([accepted, drafted, rejected], step) => {
     const start = sums.tokens;
     const hasOwn = start + accepted < tokens;
     const words = texts.slice(start, start + accepted);
@@ -26,12 +32,16 @@ export function readFrames({ lanes, texts, tokens, looping }, laneIndex) {
     sums.tau = sums.tokens / (step + 1);
     const runs = accepted ? [["accepted", words.join(""), accepted]] : [];
     if (hasOwn) runs.push(["own", texts[start + accepted] ?? "", 1]);
-    const draft = { step, drafted, accepted, yes: words.slice(-ACCEPTED_SHOWN).join(""), no };
+    const draft = { step, drafted, accepted, accepted_text: words.slice(-ACCEPTED_SHOWN).join(""), rejected };
     return { runs, meters: { ...sums }, badge: ["none", ""], draft, loops: looping, end: "" };
   });
 }
 
-// The requests with the most and the fewest tokens per step in a lane.
+/**
+ * The requests with the most and the fewest tokens per step in a lane.
+ * @param {LogRequest[]} requests
+ * @param {number} laneIndex
+ */
 export function rankRequests(requests, laneIndex) {
   const ranked = [...requests].sort((a, b) => b.tau[laneIndex] - a.tau[laneIndex] || a.number - b.number);
   const best = ranked.slice(0, Math.min(MAX_LISTED, Math.ceil(ranked.length / 2)));
@@ -69,6 +79,10 @@ export class Requests {
   }
 
   // `laneIndex`: the lane by which requests are ranked at first.
+  /**
+   * @param {ScoredLog} scores
+   * @param {number} laneIndex
+   */
   load({ requests, lanes, outputs }, laneIndex) {
     this.requests = requests;
     this.lanes = lanes;
@@ -92,6 +106,11 @@ export class Requests {
     this.mark();
   }
 
+  /**
+   * @param {string} title
+   * @param {LogRequest[]} requests
+   * @param {number} laneIndex
+   */
   list(title, requests, laneIndex) {
     const node = make("div");
     const list = make("ol");
@@ -119,6 +138,10 @@ export class Requests {
   }
 
   // Shows a request. `scroll`: also scrolls to it, because the visitor chose it from a list.
+  /**
+   * @param {LogRequest} request
+   * @param {boolean} [scroll]
+   */
   show(request, scroll) {
     this.shown = request;
     this.mark();
@@ -138,12 +161,18 @@ export class Requests {
     if (scroll) this.bar.scrollIntoView({ block: "start" });
   }
 
+  /** @param {LogRequest} request */
   describe({ number, prompt_tokens: prompt, tokens, texts }) {
     const kept = this.requests.length < this.outputs ? `; ${this.requests.length} of them are kept for this view` : "";
     const cut = texts.length < tokens ? ` The first ${texts.length} tokens are shown.` : "";
     return `Request ${number} of ${this.outputs}${kept}. ${countOf(prompt, "prompt token")}, of which the last are below, and ${countOf(tokens, "output token")}.${cut} Press words to see that step's draft.`;
   }
 
+  /**
+   * @param {{ lane: string }} lane
+   * @param {LogRequest} request
+   * @param {number} laneIndex
+   */
   pane(lane, request, laneIndex) {
     const pane = new Pane(describeLane(lane));
     const frames = readFrames(request, laneIndex);

@@ -1,4 +1,5 @@
 // Shows what drafting would have yielded on a log: figures by lane and category, charts, and what was left out.
+/** @import { ScoredLog } from "../lib/wire.d.ts" */
 import { Charts } from "../plots/charts.js";
 import { button, make, table } from "../lib/dom.js";
 import { downloadBlob, toCsv } from "../lib/files.js";
@@ -11,12 +12,17 @@ const BOUND =
   "Tokens per step are the most that drafting can speed up decoding: a step costs at least one token's time.";
 
 // The index of the lane with the most tokens per step over all requests.
+/** @param {Pick<ScoredLog, "lanes" | "groups">} scores */
 export function findBestLane({ lanes, groups }) {
   const tau = lanes.map(({ lane }) => groups.find((row) => row.lane === lane && row.category === ALL).tau);
   return tau.indexOf(Math.max(...tau));
 }
 
-// Rows of [category, requests, tokens per step of each lane].
+/**
+ * The rows of the table: a category, its requests, the tokens per step of each lane.
+ * @param {Pick<ScoredLog, "lanes" | "groups">} scores
+ * @returns {[string, number, number[]][]}
+ */
 export function readTable({ lanes, groups }) {
   const categories = [...new Set(groups.map((row) => row.category))];
   return categories.map((category) => {
@@ -25,13 +31,18 @@ export function readTable({ lanes, groups }) {
   });
 }
 
+/** @param {ScoredLog} scores */
 export function tellBest(scores) {
   const { lane } = scores.lanes[findBestLane(scores)];
   const row = scores.groups.find((group) => group.lane === lane && group.category === ALL);
   return `${describeLane({ lane }).title} drafts best: ${row.tau.toFixed(2)} tokens per step over ${countOf(row.outputs, "request")}.`;
 }
 
-// Sentences on what was scored.
+/**
+ * Sentences on what was scored.
+ * @param {ScoredLog} scores
+ * @param {string} name
+ */
 export function tellFacts(scores, name) {
   const { title, tokenizer, outputs, skipped, looping, left_out: limit, lanes } = scores;
   const facts = [`${name}: ${title}${tokenizer ? `, with the tokenizer of ${tokenizer}` : ""}.`];
@@ -43,6 +54,7 @@ export function tellFacts(scores, name) {
   return facts;
 }
 
+/** @param {ScoredLog} scores */
 function drawTable(scores) {
   const names = scores.lanes.map((lane) => describeLane(lane).title);
   const rows = readTable(scores).map(([category, outputs, tau]) => {
@@ -58,6 +70,7 @@ function drawTable(scores) {
   return box;
 }
 
+/** @param {ScoredLog} scores */
 export function saveCsv({ groups }) {
   const columns = Object.keys(groups[0]);
   const rows = groups.map((row) => columns.map((column) => row[column] ?? ""));
@@ -71,6 +84,10 @@ export class Scores {
     this.requests = new Requests();
   }
 
+  /**
+   * @param {ScoredLog} scores
+   * @param {string} name
+   */
   show(scores, name) {
     const lanes = scores.lanes.map((lane, number) => ({ ...describeLane(lane), number }));
     this.charts.load(scores, lanes);

@@ -1,4 +1,5 @@
 // The plots of a scored log: tokens per step with intervals, accepted lengths, acceptance by position, failures.
+/** @import { LogLane, ScoredLog } from "../lib/wire.d.ts" */
 import { drawAxes, drawRows, PLOT, ticks, wholeTicks } from "./axes.js";
 import { make, svg } from "../lib/dom.js";
 import { percent, shorten } from "../lib/format.js";
@@ -6,11 +7,17 @@ import { hueOf } from "../lib/lanes.js";
 import { Plot } from "./plot.js";
 import { plotLengths } from "./plots.js";
 
+/** @typedef {LogLane & { title?: string, number?: number }} ChartLane */
+
 const ROW_PX = 42;
 const NAME_PX = 116;
 const FIGURES_PX = 128;
 
-// Tokens per step of each lane over all requests, with their interval; a single request has none.
+/**
+ * Tokens per step of each lane over all requests, with their interval; a single request has none.
+ * @param {ScoredLog} scores
+ * @param {ChartLane[]} lanes
+ */
 export function readTau({ groups }, lanes) {
   return lanes.map(({ lane, title, tau_low: low, tau_high: high }) => {
     const { tau } = groups.find((row) => row.lane === lane && row.category === "all");
@@ -22,6 +29,10 @@ export function describeInterval({ low, high }) {
   return typeof low !== "number" ? "" : `${low.toFixed(2)}–${high.toFixed(2)}`;
 }
 
+/**
+ * @param {ScoredLog} scores
+ * @param {ChartLane[]} lanes
+ */
 export function plotTau(scores, lanes) {
   const rows = readTau(scores, lanes);
   const max = Math.max(...rows.map(({ tau, high }) => high ?? tau));
@@ -70,12 +81,14 @@ function drawTau(row, y, toX, right) {
 }
 
 // How often each position of a draft was accepted; `steps` counts the steps whose draft reaches that position.
+/** @param {ChartLane[]} lanes */
 export function readPositions(lanes) {
   return lanes.flatMap(({ lane, title, drafted, accepted }) =>
     drafted.map((steps, index) => ({ lane, title, position: index + 1, steps, accepted: accepted[index] })),
   );
 }
 
+/** @param {ChartLane[]} lanes */
 function plotPositions(lanes) {
   const rows = readPositions(lanes);
   const maxPosition = Math.max(2, ...lanes.map(({ drafted }) => drafted.length));
@@ -111,12 +124,14 @@ function plotPositions(lanes) {
 
 // For each tenth of the answers that has steps: the number of steps, of steps whose whole draft was rejected, and of steps
 // without a draft.
+/** @param {ChartLane} lane */
 export function readFailures({ tenths }) {
   return tenths
     .map(([steps, rejected, none], index) => ({ tenth: index + 1, steps, rejected, none }))
     .filter(({ steps }) => steps);
 }
 
+/** @param {ChartLane[]} lanes */
 function plotFailures(lanes) {
   const rows = lanes.flatMap((lane) =>
     readFailures(lane).map(({ tenth, steps, rejected, none }) => [lane.title, tenth, steps, rejected, none]),
@@ -165,6 +180,10 @@ export class Charts {
     new ResizeObserver(() => this.draw()).observe(this.cards);
   }
 
+  /**
+   * @param {ScoredLog} scores
+   * @param {ChartLane[]} lanes
+   */
   load(scores, lanes) {
     const emitted = lanes.map((lane) => lane.emitted);
     this.plots = [

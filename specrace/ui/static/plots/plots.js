@@ -1,15 +1,30 @@
 // Plots of a finished race, computed from its steps. Lanes are labelled by name, so that no plot depends on colours.
+/** @import { RaceHead, ShownLane, Timing } from "../lib/wire.d.ts" */
+/** @import { PlayedReel } from "../stage/reel.js" */
 import { drawAxes, drawRows, PLOT, ticks, wholeTicks } from "./axes.js";
 import { make, svg } from "../lib/dom.js";
 import { countOf, percent, shorten } from "../lib/format.js";
 import { hueOf } from "../lib/lanes.js";
+import { listen, send } from "../lib/stage_events.js";
 import { TIME_PARTS } from "../lib/tooltips.js";
 import { Plot } from "./plot.js";
 
 const DASHES = ["", "7 4", "2 4", "12 4", "9 3 2 3", "4 2"];
 const KEY_PX = 142;
 
-// Steps by lane, as the plots use them.
+/**
+ * A lane and its steps, as the plots use them.
+ * @typedef {ShownLane & {
+ *   number: number, tokens: number,
+ *   steps: { step: number, at: number, from: number, emitted: number, timing: Timing }[],
+ * }} PlotLane
+ */
+
+/**
+ * The steps of a race by lane.
+ * @param {PlayedReel} reel
+ * @returns {PlotLane[]}
+ */
 export function readLanes(reel) {
   const lanes = reel.head.lanes.map((lane, number) => ({ ...lane, number, steps: [], tokens: 0 }));
   for (const { lane, index, at, event } of reel.steps) {
@@ -21,6 +36,7 @@ export function readLanes(reel) {
   return lanes;
 }
 
+/** @param {PlotLane[]} lanes */
 function plotProgress(lanes) {
   const rows = lanes.flatMap((lane) =>
     lane.steps.map((step) => [lane.title, step.step, step.at / 1000, step.from + step.emitted]),
@@ -113,6 +129,7 @@ export function plotLengths(lanes, counts, name = "accept-length") {
   });
 }
 
+/** @param {PlotLane[]} lanes */
 function plotSplit(lanes) {
   const means = lanes.map((lane) =>
     TIME_PARTS.map(([part]) => lane.steps.reduce((sum, step) => sum + step.timing[part], 0) / (lane.steps.length || 1)),
@@ -170,6 +187,10 @@ function addPatterns(picture) {
   picture.append(defs);
 }
 
+/**
+ * @param {PlotLane[]} lanes
+ * @param {(lane: number, step: number) => void} seek
+ */
 function plotAlong(lanes, seek) {
   const rows = lanes.flatMap((lane) => lane.steps.map((step) => [lane.title, step.step, step.from, step.emitted]));
   const maxEmitted = Math.max(1, ...lanes.flatMap((lane) => lane.steps.map((step) => step.emitted)));
@@ -215,6 +236,7 @@ export function costAt(sizes, ratio, size) {
   return ratio[right - 1] + ((ratio[right] - ratio[right - 1]) * (size - x0)) / (x1 - x0);
 }
 
+/** @param {RaceHead} head */
 function plotCost(head) {
   const { rows: sizes, ratio, context } = head.cost_curve;
   const longest = sizes.at(-1);
@@ -264,10 +286,10 @@ export class Plots {
     this.cards = make("div", "plot-cards");
     this.node.append(make("h2", "", "Plots"), this.cards);
     this.list = [];
-    const seek = (lane, step) => stage.dispatchEvent(new CustomEvent("seek", { detail: { lane, step } }));
-    stage.addEventListener("opened", () => this.close());
-    stage.addEventListener("reel", (event) => this.load(event.detail, seek));
-    stage.addEventListener("cursor", (event) => this.point(event.detail));
+    const seek = (lane, step) => send(stage, "seek", { lane, step });
+    listen(stage, "opened", () => this.close());
+    listen(stage, "reel", (reel) => this.load(reel, seek));
+    listen(stage, "cursor", ({ lane, step }) => this.point(lane, step));
     new ResizeObserver(() => this.list.forEach((plot) => plot.draw())).observe(this.cards);
   }
 
@@ -278,6 +300,10 @@ export class Plots {
     this.lanes = [];
   }
 
+  /**
+   * @param {PlayedReel} reel
+   * @param {(lane: number, step: number) => void} seek
+   */
   load(reel, seek) {
     this.lanes = readLanes(reel);
     const lengths = this.lanes.map((lane) => countLengths(lane.steps));
@@ -295,6 +321,7 @@ export class Plots {
   }
 
   // A note in place of the cost curve if it was not measured. The lanes then have their methods' default draft sizes.
+  /** @param {RaceHead} head */
   uncalibrated(head) {
     const node = make("div", "plot no-curve");
     const sizes = head.lanes.filter((lane) => lane.num_draft);
@@ -316,8 +343,8 @@ export class Plots {
     return node;
   }
 
-  point(detail) {
-    const at = this.lanes?.[detail?.lane]?.steps[detail.step]?.at;
+  point(lane, step) {
+    const at = this.lanes?.[lane]?.steps[step]?.at;
     if (at !== undefined) this.list[0].point?.(at);
   }
 }

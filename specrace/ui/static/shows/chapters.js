@@ -1,4 +1,6 @@
 // The tour's chapters, made from two recorded races: one in which drafting pays, and one in which it does not.
+/** @import { PlayedReel } from "../stage/reel.js" */
+/** @import { ResultRow } from "../lib/wire.d.ts" */
 import { times } from "../lib/format.js";
 import { chooseFailed, inMs, makeScene, chooseBest, rankLanes, timeSingle } from "./scenes.js";
 
@@ -9,7 +11,7 @@ const SCENES = { source: 0, draft: 1, verify: 2, accept: 3, cost: 4 };
  * A part of a chapter. `show` is "race" or "proof" (of `reel`), "figure" (of `bars`), "scene" (its phases `from` to
  * `to`), "result", "end", or "stay": what was shown before stays.
  * @typedef {{
- *   words: string, ms: number, show: string, reel?: any, soloLane?: string, bars?: [string, number][],
+ *   words: string, ms: number, show: string, reel?: PlayedReel, soloLane?: string, bars?: [string, number][],
  *   scene?: any, from?: number, to?: number,
  * }} Shot
  */
@@ -17,6 +19,8 @@ const SCENES = { source: 0, draft: 1, verify: 2, accept: 3, cost: 4 };
 /**
  * The chapters for a race in which drafting pays, `win`, and one in which it does not, `lose`. Returns [] if `win` has no
  * accepted draft or no figures of its model, or if no lane of `lose` is slower than vanilla.
+ * @param {PlayedReel} win
+ * @param {PlayedReel} lose
  * @returns {{title: string, shots: Shot[]}[]}
  */
 export function writeChapters(win, lose) {
@@ -28,6 +32,7 @@ export function writeChapters(win, lose) {
   return [writeIdle(win), writeGuess(best), writeCheck(best), writeWin(win), writeLose(lose, worst)];
 }
 
+/** @param {PlayedReel} win */
 function writeIdle(win) {
   const single = timeSingle(win);
   const wideMs = single * costOf(win, WIDE_ROWS);
@@ -103,6 +108,7 @@ function writeCheck(scene) {
   };
 }
 
+/** @param {PlayedReel} reel */
 function writeWin(reel) {
   const [lane] = rankLanes(reel);
   const row = reel.results[lane];
@@ -126,6 +132,10 @@ function writeWin(reel) {
   };
 }
 
+/**
+ * @param {PlayedReel} reel
+ * @param {ResultRow} worst
+ */
 function writeLose(reel, worst) {
   const failed = chooseFailed(reel, [reel.results.indexOf(worst), ...rankLanes(reel)]);
   return {
@@ -159,7 +169,11 @@ function writeLose(reel, worst) {
 const onePhase = (scene, phase) => ({ show: "scene", scene, from: SCENES[phase], to: SCENES[phase] });
 const allPhases = (scene) => ({ show: "scene", scene, from: SCENES.source, to: SCENES.cost });
 
-// The time of a pass over `rows` rows, relative to a pass over one row, from the recording's cost curve; 1 without one.
+/**
+ * The time of a pass over `rows` rows, relative to a pass over one row, from the recording's cost curve; 1 without one.
+ * @param {PlayedReel} reel
+ * @param {number} rows
+ */
 function costOf({ head }, rows) {
   const { rows: sizes, ratio } = head.cost_curve ?? { rows: [1], ratio: [1] };
   const index = sizes.findIndex((size) => size >= rows);

@@ -1,5 +1,6 @@
 // Explain mode: a caption says in plain words what has just happened, and stays long enough to be read. Each caption is
 // shown once a race, except that a few that fit many steps are repeated after a while.
+/** @import { LaneFrame, ResultRow } from "../lib/wire.d.ts" */
 import { make } from "../lib/dom.js";
 import { countOf, times } from "../lib/format.js";
 import { findBest } from "../stage/results.js";
@@ -137,6 +138,10 @@ export class Explainer {
   }
 
   // Receives a lane's latest frame, live or replayed, and may show a caption about it.
+  /**
+   * @param {LaneFrame} lane
+   * @param {{ lane: string, title?: string }} method
+   */
   take(lane, method) {
     if (lane.end) this.finished.add(method.lane);
     if (this.node.hidden || performance.now() < this.until) return;
@@ -157,6 +162,7 @@ export class Explainer {
   }
 
   // The race is over: says which lane is fastest, and why.
+  /** @param {ResultRow[]} rows */
   conclude(rows) {
     const best = findBest(rows);
     if (!best) return;

@@ -1,5 +1,7 @@
 // Finds where the draft tokens of one step come from. A token's position in `tree.positions` points to a word of a passage,
 // of the prompt or of the output. For a drafter that copies from no text, the rows in its note are shown instead.
+/** @import { Step } from "../lib/wire.d.ts" */
+/** @import { PlayedReel } from "../stage/reel.js" */
 import { readPiece } from "../lib/pieces.js";
 
 // Two tokens whose positions differ by more than this belong to two excerpts.
@@ -21,8 +23,13 @@ const OWN_SOURCES = {
   rest: "an index of the documents",
 };
 
-// The prompt and the output before step `before`. `textAt` returns the text at a position, `placeAt` says where that is,
-// for instance "passage 2".
+/**
+ * The prompt and the output before step `before`. `textAt` returns the text at a position, `placeAt` says where that is,
+ * for instance "passage 2".
+ * @param {PlayedReel} reel
+ * @param {number} lane
+ * @param {number} before
+ */
 export function readText(reel, lane, before) {
   const origins = reel.started.about.origins ?? [];
   const passages = reel.head.passages.map(({ title, text }) => ({ title, letters: Array.from(text) }));
@@ -52,8 +59,13 @@ function namePassage(passage, index) {
   return shortTitle ? `passage ${index + 1}, “${shortTitle}”` : `passage ${index + 1}`;
 }
 
-// The source of a draft as {name, rows}. A row has `words`, {text, nodes}, where `nodes` are the draft tokens copied from
-// this text. A row from another source has a `name` too.
+/**
+ * The source of a draft as {name, rows}. A row has `words`, {text, nodes}, where `nodes` are the draft tokens copied from
+ * this text. A row from another source has a `name` too.
+ * @param {Step} event
+ * @param {ReturnType<typeof readText>} text
+ * @param {string} lane
+ */
 export function findSource(event, text, lane) {
   const groups = groupNodes(event, text);
   const noted = rowsFromNotes(event, groups.unplaced);
@@ -73,8 +85,12 @@ export function findSource(event, text, lane) {
   return { name: first.place, rows: visible.slice(0, MAX_ROWS) };
 }
 
-// Groups draft tokens by the stretch of text they were copied from. The stretch with most tokens of the accepted path comes
-// first.
+/**
+ * Groups draft tokens by the stretch of text they were copied from. The stretch with most tokens of the accepted path comes
+ * first.
+ * @param {Step} event
+ * @param {ReturnType<typeof readText>} text
+ */
 function groupNodes({ tree, verdict }, text) {
   const path = new Set(verdict.path);
   const placed = [];
@@ -118,12 +134,20 @@ function excerpt({ place, nodes }, event, text) {
   return words;
 }
 
+/**
+ * @param {Step} event
+ * @param {number[]} nodes
+ */
 function listNodes({ pieces }, nodes) {
   return [{ words: nodes.map((node) => ({ text: ` ${readPiece(pieces[node]).trim()}`, nodes: [node] })) }];
 }
 
-// The rows in the drafter's note. A row's token is linked to the first node that has the same token and the same token
-// before it, and that is not linked yet.
+/**
+ * The rows in the drafter's note. A row's token is linked to the first node that has the same token and the same token
+ * before it, and that is not linked yet.
+ * @param {Step} event
+ * @param {number[]} nodes
+ */
 function rowsFromNotes(event, nodes) {
   const { tokens, parents } = event.tree;
   const unlinked = new Set(nodes);

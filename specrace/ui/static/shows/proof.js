@@ -1,5 +1,6 @@
 // The proof: the lanes' texts merged into one, token by token, with a mark for each lane that printed the token. Where a
 // lane differs, the text splits.
+/** @import { PlayedReel } from "../stage/reel.js" */
 import { button, make } from "../lib/dom.js";
 import { hueOf } from "../lib/lanes.js";
 import { REDUCED_MOTION } from "../lib/motion.js";
@@ -18,14 +19,15 @@ const ALONE = "There is nothing to compare: no other lane is meant to print vani
 // Compares the texts of a race's lanes. Returns {lanes, others, tokens, splits, same, total}: `lanes` are compared, vanilla
 // first; `others` are the titles of those that are not. `tokens` are vanilla's, each with the lanes that agree up to it.
 // `splits` says where lanes leave vanilla's text. The first `same` of `total` tokens are the same in all lanes.
+/** @param {PlayedReel} reel */
 export function readProof(reel) {
   const lanes = reel.head.lanes.map((lane, index) => ({ ...lane, badge: reel.results[index].badge, tokens: [] }));
   for (const { lane, event } of reel.steps)
     event.emitted.forEach((id, index) => lanes[lane].tokens.push({ id, text: readPiece(event.texts[index]) }));
   const others = lanes.filter(({ badge }) => badge[0] === "law").map(({ title }) => title);
-  const compared = lanes.filter(({ badge }) => badge[0] !== "law");
-  const base = compared[0].tokens;
-  for (const lane of compared) lane.same = countAgreeing(base, lane.tokens);
+  const eligible = lanes.filter(({ badge }) => badge[0] !== "law");
+  const base = eligible[0].tokens;
+  const compared = eligible.map((lane) => ({ ...lane, same: countAgreeing(base, lane.tokens) }));
   const same = Math.min(...compared.map((lane) => lane.same));
   // The lanes of a stopped race have different lengths, and are compared up to the shortest.
   const stopped = reel.phase === "stopped";

@@ -1,4 +1,6 @@
 // Chooses the steps that the slow motion shows, the winner's best one and a failed one, and describes them in sentences.
+/** @import { Step } from "../lib/wire.d.ts" */
+/** @import { PlayedReel, ReadStep } from "../stage/reel.js" */
 import { countOf } from "../lib/format.js";
 import { findSource, readText } from "./origins.js";
 import { isControl, readPiece } from "../lib/pieces.js";
@@ -9,18 +11,27 @@ const CHEAP = 0.1;
 // A failed step should have at least this many draft tokens.
 const SEVERAL = 3;
 
+/** @param {Step} event */
 export function countAccepted({ verdict, emitted }) {
   return Math.min(verdict.path.length - 1, emitted.length);
 }
 
+/** @param {Step} event */
 export function timeOf({ timing }) {
   return TIME_PARTS.reduce((sum, [part]) => sum + timing[part], 0);
 }
 
+/** @param {Step} event */
 const countDrafted = ({ tree }) => tree.tokens.length - 1;
+/** @param {Step} event */
 const isPlain = ({ pieces }) => !pieces.some(isControl) && Boolean(readPiece(pieces[0]).trim());
 
-// The step with the largest first measure; ties are decided by the next measure, then by order.
+/**
+ * The step with the largest first measure; ties are decided by the next measure, then by order.
+ * @param {ReadStep[]} steps
+ * @param {((step: ReadStep) => number)[]} measures
+ * @returns {ReadStep | undefined}
+ */
 function maxBy(steps, ...measures) {
   return steps.reduce((best, step) => {
     if (!best) return step;
@@ -30,6 +41,7 @@ function maxBy(steps, ...measures) {
 }
 
 // The indices of the lanes that drafted, the fastest first.
+/** @param {PlayedReel} reel */
 export function rankLanes(reel) {
   return (reel.results ?? [])
     .map((row, lane) => ({ ...row, lane }))
@@ -38,9 +50,14 @@ export function rankLanes(reel) {
     .map((row) => row.lane);
 }
 
-// A lane's step with the most accepted tokens, preferably one that copied from a passage.
+/**
+ * A lane's step with the most accepted tokens, preferably one that copied from a passage.
+ * @param {PlayedReel} reel
+ * @param {number} lane
+ */
 export function chooseBest(reel, lane) {
   const steps = reel.steps.filter((step) => step.lane === lane && countAccepted(step.event));
+  /** @param {ReadStep} step */
   const copied = ({ frame }) => Number(frame.runs.some(([, , , spans]) => spans?.length));
   return maxBy(
     steps,
@@ -50,9 +67,14 @@ export function chooseBest(reel, lane) {
   );
 }
 
-// A step whose whole draft was rejected, preferably not the first step: from the first of `lanes` where such a draft has
-// SEVERAL tokens, or else from the first lane that has one.
+/**
+ * A step whose whole draft was rejected, preferably not the first step: from the first of `lanes` where such a draft has
+ * SEVERAL tokens, or else from the first lane that has one.
+ * @param {PlayedReel} reel
+ * @param {number[]} lanes
+ */
 export function chooseFailed(reel, lanes) {
+  /** @param {ReadStep} step */
   const hasFailed = ({ event }) => countDrafted(event) && !countAccepted(event) && event.emitted.length;
   const failed = lanes.map((lane) =>
     maxBy(
@@ -66,6 +88,7 @@ export function chooseFailed(reel, lanes) {
 }
 
 // The mean time of vanilla's steps in the same race, in ms; 0 without any.
+/** @param {PlayedReel} reel */
 export function timeSingle(reel) {
   const vanilla = reel.head.lanes.findIndex(({ lane }) => lane === "vanilla");
   const times = reel.steps.filter(({ lane }) => lane === vanilla).map(({ event }) => timeOf(event));
@@ -73,6 +96,7 @@ export function timeSingle(reel) {
 }
 
 // One or two scenes; none if no lane drafted anything.
+/** @param {PlayedReel} reel */
 export function makeScenes(reel) {
   const lanes = rankLanes(reel);
   const best = lanes.map((lane) => chooseBest(reel, lane)).find(Boolean);
@@ -80,7 +104,11 @@ export function makeScenes(reel) {
   return [best, failed].filter(Boolean).map((step) => makeScene(reel, step));
 }
 
-// Collects what the pictures of a step show.
+/**
+ * Collects what the pictures of a step show.
+ * @param {PlayedReel} reel
+ * @param {ReadStep} step
+ */
 export function makeScene(reel, { lane, index, event }) {
   const { title, lane: name } = reel.head.lanes[lane];
   const text = readText(reel, lane, index);

@@ -1,18 +1,21 @@
 // Plays the recorded races in turn until the visitor does something.
+/** @import { RaceCard } from "../lib/wire.d.ts" */
 import { canRace } from "../lib/gradio.js";
+import { listen } from "../lib/stage_events.js";
 
 const PAUSE_MS = 7000;
 const ACTIONS = ["pointerdown", "keydown", "focusin", "drop", "hashchange"];
 
 export class Attract {
+  /** @param {RaceCard[]} cards */
   constructor(stage, cards) {
     this.stage = stage;
     this.cards = cards;
     this.next = 0;
     this.stop = this.stop.bind(this);
     for (const action of ACTIONS) window.addEventListener(action, this.stop, { once: true, capture: true });
-    stage.node.addEventListener("refused", this.stop);
-    stage.node.addEventListener("result", () => this.wait());
+    listen(stage.node, "refused", this.stop);
+    listen(stage.node, "result", () => this.wait());
   }
 
   async play() {

@@ -1,4 +1,5 @@
 // An example with a recorded race plays it at the first press; the next press races live.
+/** @import { RaceCard } from "../lib/wire.d.ts" */
 const NOT_SETTINGS = ["q", "autorun"];
 
 // Whether the page has its default settings, with which the recordings were made, because its address changes none.
@@ -7,7 +8,11 @@ export function hasDefaultSettings(search) {
 }
 
 export class Examples {
-  // `cards` are recorded races; `play` plays one and returns whether it arrived; `say` shows a sentence.
+  /**
+   * @param {RaceCard[]} cards recorded races
+   * @param {{ play: (name: string) => Promise<boolean>, say: (sentence: string) => void }} actions `play` plays a recorded
+   *   race, and returns whether it arrived
+   */
   constructor(cards, { play, say }) {
     this.cards = cards;
     this.play = play;

@@ -1,4 +1,5 @@
 // Recorded races: the cards of the bundled ones, and files that a visitor opens or drops. The server checks both.
+/** @import { RaceCard, RecordedAnswer, Reel } from "../lib/wire.d.ts" */
 import { CONSTANTS, ROUTES } from "../lib/constants.js";
 import { make } from "../lib/dom.js";
 import { describeRecording, seconds, times } from "../lib/format.js";
@@ -8,7 +9,11 @@ import { isLog } from "../lib/scoring.js";
 const MAX_FILE_BYTES = CONSTANTS.max_recording_bytes;
 const GONE = "The server does not answer; reload the page.";
 
-// Requests a recording: {reel}, or {error}, a sentence.
+/**
+ * Requests a recording.
+ * @param {() => Promise<RecordedAnswer>} request
+ * @returns {Promise<{ reel?: Reel, error?: string }>} the recording, or what is wrong as a sentence
+ */
 async function load(request) {
   try {
     const { reel, error } = await request();
@@ -19,8 +24,16 @@ async function load(request) {
 }
 
 export class Gallery {
-  // `server` checks and reads recordings; `openReel` receives a reel, `complain` a sentence; `takesFiles` is whether
-  // visitors may open their own files. `openLogs`, set later, receives files that may be logs or races.
+  /**
+   * `server` checks and reads recordings; `openReel` receives a reel, `complain` a sentence; `takesFiles` is whether
+   * visitors may open their own files. `openLogs`, set later, receives files that may be logs or races.
+   * @param {HTMLDialogElement} dialog
+   * @param {RaceCard[]} cards
+   * @param {{
+   *   server: { play_recorded: (name: string) => Promise<RecordedAnswer> },
+   *   openReel: (reel: Reel, offered: boolean) => void, complain: (sentence: string) => void, takesFiles?: boolean,
+   * }} actions
+   */
   constructor(dialog, cards, { server, openReel, complain, takesFiles = true }) {
     this.dialog = dialog;
     this.cards = cards;
@@ -30,17 +43,18 @@ export class Gallery {
     this.takesFiles = takesFiles;
     this.openLogs = undefined;
     this.requests = 0;
-    this.file = dialog.querySelector(".file");
+    this.file = /** @type {HTMLInputElement} */ (dialog.querySelector(".file"));
     this.file.addEventListener("change", () => this.open(this.file.files[0]));
     dialog.querySelector("[data-do=open]").addEventListener("click", () => this.file.click());
     dialog.querySelector("[data-do=close]").addEventListener("click", () => dialog.close());
-    dialog.querySelector(".opener").hidden = !takesFiles;
+    dialog.querySelector(".opener").toggleAttribute("hidden", !takesFiles);
     dialog.querySelector(".shelf").append(...cards.map((card) => this.card(card)));
     document.addEventListener("dragover", (event) => this.drag(event));
     document.addEventListener("dragleave", (event) => event.relatedTarget || delete document.body.dataset.drop);
     document.addEventListener("drop", (event) => this.drop(event));
   }
 
+  /** @param {RaceCard} card */
   card(card) {
     const node = make("button", "card");
     node.type = "button";

@@ -1,4 +1,5 @@
 // Asks the visitor which lane wins. One guess a race, until the first lane finishes; counts this visit's right guesses.
+/** @import { ShownLane } from "../lib/wire.d.ts" */
 import { button, make } from "../lib/dom.js";
 import { hueOf } from "../lib/lanes.js";
 
@@ -27,6 +28,7 @@ export class Guess {
     this.close();
   }
 
+  /** @param {ShownLane[]} lanes */
   ask(lanes) {
     this.lanes = lanes;
     this.open = true;

@@ -1,11 +1,12 @@
 // What the page's keys and buttons do.
+import { CONSTANTS } from "../lib/constants.js";
 import { closest, make } from "../lib/dom.js";
 import { pressRace, pressStop, toggleDark } from "../lib/gradio.js";
 import { copyText, exportRace, linkTo, packRace, saveReel } from "../lib/share.js";
 
 // A link's parameters are those of ui/races/race_request.py.
 const LEFT_OUT = "It leaves out lanes' options, model, dtype and top-k; Save keeps them.";
-const NAMES = { " ": "space", ArrowLeft: "←", ArrowRight: "→", Escape: "Esc", 1: "1 – 6" };
+const NAMES = { " ": "space", ArrowLeft: "←", ArrowRight: "→", Escape: "Esc", 1: `1 – ${CONSTANTS.max_lanes}` };
 
 /**
  * [key, its description, its action].
@@ -138,7 +139,7 @@ function takesArrows(target) {
 }
 
 export function nameOf(key) {
-  return /^[1-6]$/.test(key) ? "1" : key;
+  return Number(key) >= 1 && Number(key) <= CONSTANTS.max_lanes ? "1" : key;
 }
 
 // `missing` names the functions that this page lacks, besides a tour without its recorded races.

@@ -1,5 +1,6 @@
 // A pane: one lane's figures, its text, and a row for the draft of its latest step. The row has a fixed place and height,
 // so that a changing draft never moves the text.
+/** @import { LaneFrame, ShownDraft } from "../lib/wire.d.ts" */
 import { make, write } from "../lib/dom.js";
 import { times } from "../lib/format.js";
 import { hueOf } from "../lib/lanes.js";
@@ -20,6 +21,7 @@ export function shortBadge(text) {
 }
 
 // What became of a draft. A step without a draft is distinguished from one whose draft was rejected.
+/** @param {Pick<ShownDraft, "drafted" | "accepted">} draft */
 export function judgeDraft({ drafted, accepted }) {
   if (!drafted) return { kind: "none", words: "no draft" };
   if (!accepted) return { kind: "refused", words: `× 0 of ${drafted}` };
@@ -27,6 +29,7 @@ export function judgeDraft({ drafted, accepted }) {
 }
 
 // Why an answer ends although the model did not end it; "" if the model did.
+/** @param {Pick<LaneFrame, "end" | "loops" | "meters">} frame */
 export function describeEnd({ end, loops, meters }) {
   return end === "length"
     ? `Stopped at the limit of ${meters.tokens} tokens${loops ? "; the text repeats itself" : ""}.`
@@ -174,6 +177,10 @@ export class Pane {
     for (const node of this.body.querySelectorAll(`[data-step="${step}"]`)) node.classList.add("at");
   }
 
+  /**
+   * @param {ShownDraft} draft
+   * @param {boolean} still
+   */
   take(draft, still) {
     if (draft.step <= this.step) return;
     this.step = draft.step;
@@ -211,18 +218,20 @@ export class Pane {
     this.nextTask = schedule(() => this.play(), calm ? CALM_DRAFT_MS : DRAFT_MS);
   }
 
+  /** @param {ShownDraft} draft */
   showProposed(draft) {
     this.label.textContent = `drafted ${draft.drafted}`;
     this.label.dataset.kind = "proposed";
-    this.draft.replaceChildren(drawProposed(draft.yes + draft.no.join("")));
+    this.draft.replaceChildren(drawProposed(draft.accepted_text + draft.rejected.join("")));
   }
 
+  /** @param {ShownDraft} draft */
   showVerdict(draft) {
     const { kind, words } = judgeDraft(draft);
     this.label.dataset.kind = kind;
     this.label.textContent = words;
-    const rejected = draft.no.map(drawRejected);
-    this.draft.replaceChildren(...(draft.yes ? [drawVerified(draft.yes)] : []), ...rejected);
+    const rejected = draft.rejected.map(drawRejected);
+    this.draft.replaceChildren(...(draft.accepted_text ? [drawVerified(draft.accepted_text)] : []), ...rejected);
     this.clearTask = schedule(() => rejected.forEach((node) => node.remove()), REJECTED_MS);
   }
 }

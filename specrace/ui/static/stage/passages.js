@@ -1,5 +1,6 @@
 // The retrieved passages, and links between their words and the words of answers that were drafted from them. Offsets
 // count code points, as in Python, hence the arrays of characters.
+/** @import { FrameChanges, LaneFrame, ShownPassage } from "../lib/wire.d.ts" */
 import { closest, make } from "../lib/dom.js";
 import { Sources } from "./sources.js";
 
@@ -22,6 +23,10 @@ export function findEdges(evidence, links) {
 }
 
 class Passage {
+  /**
+   * @param {ShownPassage} passage
+   * @param {number} number
+   */
   constructor(passage, number) {
     this.characters = Array.from(passage.text);
     this.evidence = new Uint8Array(this.characters.length);
@@ -104,6 +109,10 @@ export class Passages {
     panes.addEventListener("keydown", (event) => this.moveFocus(event, ".run.linked", (run) => this.marks(run)[0]));
   }
 
+  /**
+   * @param {ShownPassage[]} passages
+   * @param {{ lane: string, title?: string }[]} lanes
+   */
   show(passages, lanes = []) {
     this.list = passages.map((passage, index) => new Passage(passage, index + 1));
     this.host.querySelector(".cards").replaceChildren(...this.list.map((passage) => passage.node));

@@ -1,5 +1,6 @@
 // Plays a race in race time: a live race as far as its steps have arrived, or a whole race any number of times. The player
 // knows which steps are shown, and the screen draws them.
+/** @import { PlayedReel, ReadStep } from "./reel.js" */
 import { seconds } from "../lib/format.js";
 import { describeSpeed, showSpeed } from "./show.js";
 
@@ -43,6 +44,7 @@ export class Player {
     this.speedField.value = SHOW;
   }
 
+  /** @param {ReadStep[]} steps */
   add(steps) {
     this.steps.push(...steps);
     this.length = this.steps.at(-1).at;
@@ -58,6 +60,7 @@ export class Player {
   }
 
   // Loads a whole race, of which the screen shows nothing yet.
+  /** @param {PlayedReel} reel */
   load(reel) {
     this.unload();
     this.steps = reel.steps;

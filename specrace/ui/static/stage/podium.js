@@ -1,4 +1,5 @@
 // The three fastest lanes, once the race is over.
+/** @import { ResultRow, ShownRepeated } from "../lib/wire.d.ts" */
 import { make } from "../lib/dom.js";
 import { describeRange, rankingSpeedup, times } from "../lib/format.js";
 import { hueOf } from "../lib/lanes.js";
@@ -6,11 +7,17 @@ import { TOOLTIPS } from "../lib/tooltips.js";
 
 const PODIUM = 3;
 
+/** @param {ResultRow[]} rows */
 export function findFastest(rows) {
   return [...rows].sort((a, b) => rankingSpeedup(b) - rankingSpeedup(a)).slice(0, PODIUM);
 }
 
-// `repeated`: the figures over several runs, or null after a single run.
+/**
+ * `repeated`: the figures over several runs, or null after a single run.
+ * @param {HTMLElement} host
+ * @param {ResultRow[]} rows
+ * @param {ShownRepeated | null} repeated
+ */
 export function showPodium(host, rows, repeated) {
   host.replaceChildren(
     ...findFastest(rows).map((row, index) => {

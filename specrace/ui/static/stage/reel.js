@@ -1,30 +1,66 @@
-// Reads a race into the steps that are played: {lane, index, at, frame, event, sent}, where `sent` is the
-// frame as the server sent it. The server leaves out of a step's frame
-// what follows from its event, and what is unchanged since the lane's previous frame.
+// Reads a race into the steps that are played. The server leaves out of a step's frame what follows from its event, and
+// what is unchanged since the lane's previous frame.
+/** @import { EndPart, FrameChanges, LaneFrame, LaneMeters, Reel, ShownDraft, Step, StepPart } from "../lib/wire.d.ts" */
 import { CONSTANTS } from "../lib/constants.js";
 
 const { accepted_shown: ACCEPTED_SHOWN, rejected_shown: REJECTED_SHOWN } = CONSTANTS;
 
+/**
+ * A step of lane number `lane`: its number in that lane, the race time at its end, the lane's frame after it, and that
+ * frame as the server sent it.
+ * @typedef {{ lane: number, index: number, at: number, frame: LaneFrame, event: Step, sent: FrameChanges }} ReadStep
+ */
+
+/**
+ * A race that can be played. A live race has no ending yet.
+ * @typedef {Pick<Reel, "race" | "head" | "started"> & Partial<EndPart> & { steps: ReadStep[] }} PlayedReel
+ */
+
+/**
+ * What a lane's next frame is computed from: its last frame or, at first, counts of 0.
+ * @typedef {Partial<Pick<LaneFrame, "badge" | "sources" | "loops">> & {
+ *   meters: Pick<LaneMeters, "accepted" | "drafted" | "tokens" | "steps">,
+ * }} Before
+ */
+
 // Reads steps one by one, as they arrive.
 export class StepReader {
+  /** @param {{ lane: string }[]} lanes */
   constructor(lanes) {
     this.indices = new Map(lanes.map(({ lane }, index) => [lane, index]));
+    /** @type {Before[]} */
     this.last = lanes.map(() => ({ meters: { accepted: 0, drafted: 0, tokens: 0, steps: 0 } }));
   }
 
-  read({ event, frame }) {
+  /**
+   * @param {StepPart} part
+   * @returns {ReadStep}
+   */
+  read({ event, frame: changes }) {
     const lane = this.indices.get(event.lane);
-    this.last[lane] = readFrame(lane, event, frame, this.last[lane]);
-    return { lane, index: event.index, at: event.at_ms, frame: this.last[lane], event, sent: frame };
+    const frame = readFrame(lane, event, changes, this.last[lane]);
+    this.last[lane] = frame;
+    return { lane, index: event.index, at: event.at_ms, frame, event, sent: changes };
   }
 }
 
-// Reads a whole reel as the server sent it.
+/**
+ * Reads a whole reel as the server sent it.
+ * @param {Reel} sent
+ * @returns {PlayedReel}
+ */
 export function readReel(sent) {
   const reader = new StepReader(sent.head.lanes);
   return { ...sent, steps: sent.steps.map((step) => reader.read(step)) };
 }
 
+/**
+ * @param {number} lane
+ * @param {Step} event
+ * @param {FrameChanges} changes
+ * @param {Before} before
+ * @returns {LaneFrame}
+ */
 function readFrame(lane, event, { spans, meters, ...changes }, before) {
   const { tree, verdict, emitted } = event;
   const accepted = Math.min(verdict.path.length - 1, emitted.length);
@@ -36,9 +72,10 @@ function readFrame(lane, event, { spans, meters, ...changes }, before) {
     steps: before.meters.steps + 1,
   };
   return {
-    ...before,
-    ...changes,
     lane,
+    badge: changes.badge ?? before.badge,
+    sources: changes.sources ?? before.sources,
+    loops: changes.loops ?? before.loops,
     runs: readRuns(event, accepted, spans),
     meters: { ...meters, ...counts },
     draft: { step: event.index, drafted, accepted, ...readDraft(event, accepted) },
@@ -46,7 +83,12 @@ function readFrame(lane, event, { spans, meters, ...changes }, before) {
   };
 }
 
-// A step's text as runs [kind, text, tokens]; an accepted run also has the spans it was drafted from.
+/**
+ * A step's text as runs [kind, text, tokens]; an accepted run also has the spans it was drafted from.
+ * @param {Step} event
+ * @param {number} accepted
+ * @param {FrameChanges["spans"]} spans
+ */
 function readRuns({ texts, emitted }, accepted, spans) {
   const numOwn = emitted.length - accepted;
   const runs = [];
@@ -55,22 +97,27 @@ function readRuns({ texts, emitted }, accepted, spans) {
   return runs;
 }
 
-// The draft as it is shown: `yes`, the text of the last accepted tokens, and `no`, the pieces of the first rejected branch.
+/**
+ * The draft's texts: that of the last accepted tokens, and those of the first rejected branch's tokens.
+ * @param {Step} event
+ * @param {number} accepted
+ * @returns {Pick<ShownDraft, "accepted_text" | "rejected">}
+ */
 function readDraft({ tree, verdict, pieces }, accepted) {
   const pieceOf = (node) => pieces[node] ?? "";
-  const yes = verdict.path
+  const accepted_text = verdict.path
     .slice(1, accepted + 1)
     .slice(-ACCEPTED_SHOWN)
     .map(pieceOf)
     .join("");
-  const no = [];
+  const rejected = [];
   let node = verdict.path.at(-1);
   // An answer that ends inside its path has no rejected branch.
-  if (accepted < verdict.path.length - 1) return { yes, no };
-  for (let child = node + 1; child < tree.parents.length && no.length < REJECTED_SHOWN; child++) {
+  if (accepted < verdict.path.length - 1) return { accepted_text, rejected };
+  for (let child = node + 1; child < tree.parents.length && rejected.length < REJECTED_SHOWN; child++) {
     if (tree.parents[child] !== node) continue;
-    no.push(pieceOf(child));
+    rejected.push(pieceOf(child));
     node = child;
   }
-  return { yes, no };
+  return { accepted_text, rejected };
 }

@@ -1,9 +1,11 @@
 // The results table of a race, and a sentence on why the fastest lane is fastest.
+/** @import { LaneMeters, ResultRow } from "../lib/wire.d.ts" */
+import { CONSTANTS } from "../lib/constants.js";
 import { make } from "../lib/dom.js";
 import { seconds, rankingSpeedup, times } from "../lib/format.js";
 import { TOOLTIPS } from "../lib/tooltips.js";
 
-/** @type {[string, (row: Record<string, any>) => string, string][]} */
+/** @type {[string, (row: ResultRow) => string, string][]} */
 const COLUMNS = [
   ["Lane", (row) => row.title, ""],
   ["Speedup", (row) => times(row.speedup), TOOLTIPS.speedup],
@@ -17,15 +19,30 @@ const COLUMNS = [
   ["Compared with vanilla", (row) => row.badge[1] + (row.loops ? " · repeats itself" : ""), TOOLTIPS.badge],
 ];
 
+// Figures of fewer tokens say nothing.
+const FEW_TOKENS = 8;
+
+/**
+ * The speedup over vanilla so far; 0 if there are too few tokens, or if it is more than the tokens per step allow.
+ * @param {LaneMeters | undefined} meters
+ * @param {LaneMeters | undefined} base
+ */
+export function speedupSoFar(meters, base) {
+  if (!base || !meters || Math.min(meters.tokens, base.tokens) < FEW_TOKENS) return 0;
+  const speedup = meters.tokens_per_s / base.tokens_per_s;
+  return speedup <= CONSTANTS.max_speedup_per_tau * meters.tau ? speedup : 0;
+}
+
 // The fastest lane; undefined if that is vanilla, which drafts nothing.
+/** @param {ResultRow[]} rows */
 export function findBest(rows) {
-  const best = rows.reduce((fastest, row) => (rankingSpeedup(row) > rankingSpeedup(fastest) ? row : fastest), {
-    speedup: 0,
-  });
-  return rows.length > 1 && best.drafted ? best : undefined;
+  if (rows.length < 2) return undefined;
+  const best = rows.reduce((fastest, row) => (rankingSpeedup(row) > rankingSpeedup(fastest) ? row : fastest));
+  return best.drafted ? best : undefined;
 }
 
 // A sentence on which lane is fastest, and why.
+/** @param {ResultRow[]} rows */
 export function tellWhy(rows) {
   const best = findBest(rows);
   if (!best) return "";
@@ -33,6 +50,11 @@ export function tellWhy(rows) {
   return `Why ${best.title} is fastest: it prints ${best.tau.toFixed(1)} tokens per step, vanilla 1. The model accepted ${share} % of its drafts, and a step took ${(best.tau / best.speedup).toFixed(2)} times as long as one of vanilla's.`;
 }
 
+/**
+ * @param {HTMLElement} host
+ * @param {ResultRow[]} rows
+ * @param {string} why
+ */
 export function showResults(host, rows, why) {
   const table = make("table");
   const head = make("tr");

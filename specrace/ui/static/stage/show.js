@@ -1,4 +1,5 @@
 // How fast a race is shown: slowed down or sped up, so that people can follow it.
+/** @import { ReadStep } from "./reel.js" */
 
 // The shortest and the longest time for which a race is shown.
 const SHOW_MS = 12_000;
@@ -31,6 +32,7 @@ export class Forecast {
     this.maxTokens = maxTokens;
   }
 
+  /** @param {ReadStep} step */
   add({ lane, at, frame }) {
     this.lanes[lane] = { tokens: frame.meters.tokens, ms: at, end: frame.end };
   }

@@ -1,53 +1,36 @@
 // The stage: receives a race, live or whole, and shows each lane's steps as the player reaches them. Text from outside is
-// set as textContent only. Events that it sends on the .stage element, with `detail` in brackets:
-//   opened   another race is on the stage (its lanes)
-//   steps    steps of the race have arrived (the steps)
-//   reel     the race is complete (the reel)
-//   begun    the race starts, live or as a replay ({live})
-//   moved    a lane has moved on (its frame)
-//   cursor   a step is shown ({lane, step})
-//   result   the race has ended (its rows; none if the figures do not count)
-//   figures  figures over several runs have arrived (the rows; none if the figures do not count)
-//   finish   the end of a live race was shown (the reel)
-//   lost     a live race will not be finished
-//   refused  the settings in the page's address are wrong
-// It listens for "seek" ({lane, step}), "complain" (a sentence) and "lanes" (names).
+// set as textContent only.
+/** @import { EndPart, HeadPart, LaneFrame, RaceHead, Reel, ResultRow, ShownRepeated, StepPart } from "../lib/wire.d.ts" */
+/** @import { PlayedReel, ReadStep } from "./reel.js" */
 import { CONSTANTS } from "../lib/constants.js";
-import { describeRange, describeRecording } from "../lib/format.js";
+import { describePrompt, describeRange, describeRecording } from "../lib/format.js";
 import { Feed } from "../lib/event_stream.js";
 import { Gallery } from "./gallery.js";
 import { canRace, isRaceControlFocused, markStop, openSettings, setQuestion } from "../lib/gradio.js";
 import { Guess } from "./guess.js";
 import { describeLane, inOrder } from "../lib/lanes.js";
 import { REDUCED_MOTION, runDue } from "../lib/motion.js";
+import { listen, send } from "../lib/stage_events.js";
 import { Pane } from "./panes.js";
 import { Passages } from "./passages.js";
 import { Player } from "./player.js";
 import { findFastest, showPodium } from "./podium.js";
 import { readReel, StepReader } from "./reel.js";
-import { showResults, tellWhy } from "./results.js";
+import { showResults, speedupSoFar, tellWhy } from "./results.js";
 import { Forecast } from "./show.js";
 import { Track } from "./track.js";
 
 // Time from the arrival of the first steps to the start of the show.
 const LEAD_MS = 2000;
 const MODES = { idle: "", waiting: "Waiting", live: "Live", replay: "Replay", result: "Finished" };
-const FEW_TOKENS = 8;
-// A step over a draft tree costs at least as much as one over a token, but the clock may vary by this factor.
-const SLACK = 1.1;
-
-// The speedup over vanilla so far; 0 if there are too few tokens, or if it is more than the tokens per step allow.
-function speedupSoFar(meters, base) {
-  if (!base || !meters || Math.min(meters.tokens, base.tokens) < FEW_TOKENS) return 0;
-  const speedup = meters.tokens_per_s / base.tokens_per_s;
-  return speedup <= SLACK * meters.tau ? speedup : 0;
-}
 
 export class Stage {
   // `node`: the .stage element; `lanes`: shown before the first race; `cards`: recorded races; `server` loads them.
   constructor(node, { lanes, cards, server, takesFiles = true }) {
     this.node = node;
     this.panes = [];
+    /** @type {PlayedReel | undefined} */
+    this.reel = undefined;
     this.passages = new Passages(this.find(".passages"));
     this.track = new Track(this.find(".track"));
     this.guess = new Guess(this.find(".guess"));
@@ -59,10 +42,10 @@ export class Stage {
       openReel: (reel, offered) => this.openReel(reel, offered),
       complain: (text) => this.complain(text),
     });
-    node.addEventListener("seek", ({ detail }) => this.player.goTo(this.player.find(detail.lane, detail.step)));
+    listen(node, "seek", ({ lane, step }) => this.player.goTo(this.player.find(lane, step)));
     this.find(".panes").addEventListener("click", ({ target }) => this.pick(target));
-    node.addEventListener("complain", ({ detail }) => this.warn(detail));
-    node.addEventListener("lanes", ({ detail }) => node.dataset.mode === "idle" && this.setLanes(inOrder(detail)));
+    listen(node, "complain", (sentence) => this.warn(sentence));
+    listen(node, "lanes", (names) => node.dataset.mode === "idle" && this.setLanes(inOrder(names)));
     // A link with a race in it is opened as a file, which this server may not accept.
     this.find("[data-do=pack]").hidden = !takesFiles;
     this.setLanes(lanes);
@@ -71,10 +54,6 @@ export class Stage {
 
   find(name) {
     return this.node.querySelector(name);
-  }
-
-  emit(name, detail) {
-    this.node.dispatchEvent(new CustomEvent(name, { detail }));
   }
 
   // The screen that the player draws on.
@@ -145,7 +124,7 @@ export class Stage {
 
   // Says what is wrong with the settings in the address. Nothing plays until the visitor acts.
   refuse(text) {
-    this.emit("refused");
+    send(this.node, "refused");
     this.gallery.cancelOffered();
     this.note("failed", text);
   }
@@ -180,13 +159,14 @@ export class Stage {
     if (this.player.live) {
       this.player.unload();
       this.guess.close();
-      this.emit("lost");
+      send(this.node, "lost");
     }
     if (this.node.dataset.mode === "live" && !this.player.loaded) this.setMode("idle");
     markStop(false);
   }
 
   // A live race begins.
+  /** @param {HeadPart} part */
   takeHead({ head, started }) {
     const forecast = new Forecast(head.lanes.length, head.settings?.max_new_tokens ?? CONSTANTS.max_new_tokens);
     this.reader = new StepReader(head.lanes);
@@ -197,11 +177,12 @@ export class Stage {
     this.drawHead(head, forecast.tokens);
     this.setMode("live");
     if (head.lanes.length > 1 && !REDUCED_MOTION.matches) this.guess.ask(head.lanes);
-    this.emit("opened", head.lanes);
-    this.emit("begun", { live: true });
+    send(this.node, "opened", head.lanes);
+    send(this.node, "begun", { live: true });
     this.say(`Racing: ${head.lanes.map((lane) => lane.title).join(", ")}.`);
   }
 
+  /** @param {StepPart[]} parts */
   takeSteps(parts) {
     const { player, reel } = this;
     const steps = parts.map((part) => this.reader.read(part));
@@ -211,35 +192,39 @@ export class Stage {
     steps.forEach((step) => player.forecast.add(step));
     player.add(steps);
     this.track.aim(player.forecast.tokens, player.forecast.known);
-    this.emit("steps", steps);
+    send(this.node, "steps", steps);
     if (REDUCED_MOTION.matches) player.catchUpSoon();
     else if (first) this.starts = setTimeout(() => player.play(), LEAD_MS);
   }
 
   // A live race is over. Its show continues to the end, unless the race was stopped.
+  /** @param {EndPart} end */
   takeEnd(end) {
     Object.assign(this.reel, end);
     this.node.dataset.phase = end.phase;
     this.player.close();
     this.find(".mode").textContent = "Just raced";
     this.aimAtEnd();
-    this.emit("reel", this.reel);
+    send(this.node, "reel", this.reel);
     if (REDUCED_MOTION.matches || end.phase === "stopped" || !this.player.loaded) this.showWhole();
   }
 
   // Receives the figures over several runs, which the server makes while the race is shown.
+  /** @param {EndPart} part */
   takeAgain(part) {
     Object.assign(this.reel, part);
     if (this.node.dataset.mode !== "result") return;
-    this.emit("figures", this.showFigures(this.reel));
+    send(this.node, "figures", this.showFigures(this.reel));
     this.say(this.reel.headline);
   }
 
   aimAtEnd() {
-    this.track.aim(
-      this.reel.results.map((row) => row.tokens),
-      true,
-    );
+    this.track.aim(this.lengths, true);
+  }
+
+  // The number of tokens of each lane's whole answer.
+  get lengths() {
+    return this.reel.results.map((row) => row.tokens);
   }
 
   // Shows the race at its end.
@@ -253,31 +238,33 @@ export class Stage {
   }
 
   // `date` is the date of a recorded race.
+  /**
+   * @param {RaceHead} head
+   * @param {number} total
+   * @param {string} [date]
+   */
   drawHead(head, total, date) {
     this.setLanes(head.lanes, total);
-    this.passages.show(
-      head.passages,
-      this.panes.map((pane) => pane.method),
-    );
+    const methods = this.panes.map((pane) => pane.method);
+    this.passages.show(head.passages, methods);
     const machine = this.find(".machine");
-    machine.textContent = machine.title = describeRecording({ ...head, date });
-    if (head.engine) machine.title += ` · ${head.engine}`;
-    machine.title += `. Prompt: ${head.prompt_tokens} tokens, read in ${head.prefill_ms} ms, once for all lanes.`;
-    for (const lane of head.lanes)
-      if (lane.prefill_ms) machine.title += ` ${lane.title}: its model read it in ${lane.prefill_ms} ms.`;
+    machine.textContent = describeRecording({ ...head, date });
+    machine.title = machine.textContent + describePrompt(head);
     openSettings(false);
   }
 
+  /** @param {PlayedReel} reel */
   showResult(reel) {
     const first = this.node.dataset.mode === "live";
     this.setMode("result");
     const counted = this.showFigures(reel);
     this.judgeGuess(counted);
-    this.emit("result", counted);
-    if (first && counted.length && !REDUCED_MOTION.matches) this.emit("finish", reel);
+    send(this.node, "result", counted);
+    if (first && counted.length && !REDUCED_MOTION.matches) send(this.node, "finish", reel);
   }
 
   // Shows the figures; returns the rows if they count, and none for a race that was stopped or disturbed.
+  /** @param {PlayedReel} reel */
   showFigures({ results: rows, phase, pace, repeated }) {
     const stopped = phase === "stopped";
     const disturbed = Boolean((repeated ?? pace)?.disturbed);
@@ -294,6 +281,7 @@ export class Stage {
   }
 
   // Compares the guess with the race that was shown, whatever the medians of all runs say.
+  /** @param {ResultRow[]} rows */
   judgeGuess(rows) {
     if (!rows.length) this.guess.close();
     const line = this.find(".tally");
@@ -301,6 +289,11 @@ export class Stage {
     line.hidden = !line.textContent;
   }
 
+  /**
+   * @param {ResultRow[]} rows
+   * @param {ShownRepeated | null} repeated
+   * @param {ResultRow[]} counted
+   */
   concludePanes(rows, repeated, counted) {
     const [winner] = findFastest(counted);
     rows.forEach((row, index) => {
@@ -315,8 +308,12 @@ export class Stage {
   }
 
   // Opens a recorded race as the server sent it. `offered`: the visitor did not ask for it.
-  openReel(wire, offered) {
-    const reel = readReel(wire);
+  /**
+   * @param {Reel} sent
+   * @param {boolean} offered
+   */
+  openReel(sent, offered) {
+    const reel = readReel(sent);
     const { head } = reel;
     this.openRead(reel);
     if (!offered) setQuestion(head.question);
@@ -324,6 +321,7 @@ export class Stage {
   }
 
   // Opens a whole race, and gives up a live one.
+  /** @param {PlayedReel} reel */
   openRead(reel) {
     this.cancelStart();
     this.feed.leave();
@@ -335,10 +333,10 @@ export class Stage {
     this.player.load(reel);
     this.guess.close();
     this.find(".results").hidden = true;
-    this.emit("opened", reel.head.lanes);
-    this.emit("steps", reel.steps);
-    this.emit("begun", { live: false });
-    this.emit("reel", reel);
+    send(this.node, "opened", reel.head.lanes);
+    send(this.node, "steps", reel.steps);
+    send(this.node, "begun", { live: false });
+    send(this.node, "reel", reel);
     this.sayQuestion();
     if (REDUCED_MOTION.matches) this.showWhole();
     else this.player.play();
@@ -357,20 +355,21 @@ export class Stage {
   }
 
   clear() {
-    this.emit("begun", { live: false });
+    send(this.node, "begun", { live: false });
     this.panes.forEach((pane) => pane.clear());
-    this.track.show(
-      this.reel.head.lanes.map(describeLane),
-      this.reel.results.map((row) => row.tokens),
-    );
+    this.track.show(this.reel.head.lanes.map(describeLane), this.lengths);
     this.passages.dim();
   }
 
+  /**
+   * @param {ReadStep} step
+   * @param {boolean} still
+   */
   show(step, still) {
     const pane = this.panes[step.lane];
     pane.apply(step.frame, (spans, run) => this.passages.light(spans, run), step.index, still);
     this.passages.count(step.lane, step.frame.sources);
-    if (!still) this.emit("moved", step.frame);
+    if (!still) send(this.node, "moved", step.frame);
     this.track.apply(step.frame);
     if (step.frame.end) this.guess.end();
     // A step of vanilla, lane 0, changes every lane's speedup; another step changes only its lane's.
@@ -386,7 +385,7 @@ export class Stage {
 
   point(step) {
     if (!this.player.playing) this.panes.forEach((pane, index) => pane.point(index === step.lane ? step.index : -1));
-    this.emit("cursor", { lane: step.lane, step: step.index });
+    send(this.node, "cursor", { lane: step.lane, step: step.index });
   }
 
   // Shows the step that wrote the words on which the visitor clicked.

@@ -1,4 +1,5 @@
 // The race track: each lane runs from its first token to the end of the answer, and the first lane there wins.
+/** @import { LaneFrame } from "../lib/wire.d.ts" */
 import { make, write } from "../lib/dom.js";
 import { countOf, seconds } from "../lib/format.js";
 import { hueOf } from "../lib/lanes.js";
@@ -84,6 +85,7 @@ export class Track {
     this.rows.forEach((_, lane) => this.move(lane));
   }
 
+  /** @param {LaneFrame} frame */
   apply({ lane, meters, end }) {
     const runner = this.rows[lane];
     Object.assign(runner, { tokens: meters.tokens, ms: meters.ms, end });

@@ -1,0 +1,742 @@
+// The JSON that the page gets from the server. Made by: python -m tests.measure.wire_types
+
+/** The costs to choose from for a forecast: GPUs and model sizes, other cost curves (name, title), batch sizes. */
+export interface AdviceChoices {
+  engines: [string, string][];
+  gpus: string[];
+  sizes: number[];
+  curves: [string, string][];
+  batches: number[];
+}
+
+/** The recommendation's figures on a category of requests, the best lane there, and what to do there. */
+export interface AdviceGroup {
+  lane: string;
+  options: Record<string, any>;
+  num_draft: number;
+  tau: number;
+  tau_low: number;
+  tau_high: number;
+  speedup: number;
+  speedup_low: number;
+  speedup_high: number;
+  category: string;
+  requests: number;
+  advice: string;
+  best: Recommendation;
+}
+
+/** The figures of a race that was run again, as JSON; the last part counts. */
+export interface AgainMessage {
+  kind: "again";
+  race: number;
+  parts: EndPart[];
+}
+
+/** The test of one draft token: its probabilities under the target (p) and the drafter (q), and a coin in [0, 1). */
+export interface Check {
+  p: number;
+  q: number;
+  coin: number;
+}
+
+/** What the scripts know of the server before a race. `network_origin` is its URL on its network, or "". */
+export interface Constants {
+  network_origin: string;
+  routes: Routes;
+  max_documents: number;
+  max_document_bytes: number;
+  max_recording_bytes: number;
+  max_new_tokens: number;
+  accepted_shown: number;
+  rejected_shown: number;
+  max_lanes: number;
+  max_speedup_per_tau: number;
+  other_hue: number;
+}
+
+/**
+ * Where a lane first differs from vanilla: the target's two best tokens there, and the gap between them.
+ * The gap is in logits; under sampling it is in logits over temperature, plus noise.
+ */
+export interface Difference {
+  position: number;
+  best: [string, string];
+  gap: number;
+}
+
+/** The end of a race, as JSON. */
+export interface EndMessage {
+  kind: "end";
+  race: number;
+  parts: EndPart[];
+}
+
+/** The end of a race (`finished`), or its figures after another run (`again`). */
+export interface EndPart {
+  phase: string;
+  headline: string;
+  results: ResultRow[];
+  pace: ShownPace | null;
+  repeated: ShownRepeated | null;
+  finished?: Finished;
+  again?: Repeated;
+}
+
+/** The advice for an engine, in figures and in words (`text`). */
+export interface EngineAdvice {
+  engine: string;
+  title: string;
+  export: EngineExport;
+  recommendation: Recommendation;
+  groups: AdviceGroup[];
+  text: string[];
+  not_tested: string[];
+  batches: Record<string, any>[];
+}
+
+/** What to paste into an engine (`lab.advice.exports.base.Export`), and the figures of the lane that it is for. */
+export interface EngineExport {
+  lane: string;
+  options: Record<string, any>;
+  num_draft: number;
+  tau: number;
+  speedup: number;
+  version: string;
+  settings: string;
+  synthetic: string;
+  convention: string;
+  files: Record<string, string>;
+  notes: string[];
+  requests: RequestEffect[];
+}
+
+/** What the stage of an exported file is drawn with: its first `num_offered` races play, or the tour opens. */
+export interface ExportSettings {
+  methods: MethodCard[];
+  lanes: string[];
+  num_offered: number;
+  opens_tour: boolean;
+}
+
+/**
+ * The end of a race: every lane has ended, or the race was `stopped`. `pace` is None in older recordings.
+ * `cut`: the recording was truncated here, and the results were computed from the steps that it has.
+ */
+export interface Finished {
+  type: "finished";
+  lanes: LaneResult[];
+  stopped: boolean;
+  pace?: Pace | null;
+  cut: boolean;
+}
+
+/**
+ * A lane's frame after a step, without what the step's event has, and what is unchanged since the frame before.
+ * `spans`: the parts of the passages that the accepted tokens were copied from, as (passage, start, end).
+ */
+export interface FrameChanges {
+  meters: StepMeters;
+  badge?: [string, string];
+  sources?: number[];
+  loops?: boolean;
+  spans?: [number, number, number][];
+}
+
+/** The start of a race, as JSON. */
+export interface HeadMessage {
+  kind: "head";
+  race: number;
+  parts: HeadPart[];
+}
+
+/** The start of a race. */
+export interface HeadPart {
+  head: RaceHead;
+  started: Started;
+}
+
+/** A lane's state, and its text since its last frame (`runs`). `sources` counts its tokens by origin. */
+export interface LaneFrame {
+  lane: number;
+  runs: any[][];
+  meters: LaneMeters;
+  badge: [string, string];
+  draft: ShownDraft | null;
+  sources: number[];
+  loops: boolean;
+  end: string;
+}
+
+/**
+ * A lane before its first step; `verifier` is "match" or "rejection".
+ * `build_ms`: the time to build the drafter's tables for this request, which is on the lane's clock. Two times are on
+ * no clock, like the target's prefill: `shared_ms`, the time spent so far on tables that the lane reads but a server
+ * would build once for all requests (of the documents and of earlier answers), and `prefill_ms`, the time in which a
+ * draft model read the prompt, or a server answered with its first token. `served`: not None if a server decoded it.
+ */
+export interface LaneInfo {
+  lane: string;
+  title: string;
+  num_draft: number;
+  options: Record<string, any>;
+  build_ms: number;
+  verifier: string;
+  prefill_ms: number;
+  shared_ms: number;
+  served: Served | null;
+}
+
+/** A lane's figures so far, or at the end; `ms` is the time on the lane's own clock. */
+export interface LaneMeters {
+  speedup: number;
+  tokens_per_s: number;
+  tau: number;
+  tokens: number;
+  steps: number;
+  ms: number;
+  accepted: number;
+  drafted: number;
+}
+
+/**
+ * A lane's final metrics. `note`: why the lane was not compared with vanilla.
+ * Of a lane that a server decoded, `speedup` is 0, because its time is not race time; so are figures that the server
+ * did not report.
+ */
+export interface LaneResult {
+  lane: string;
+  tokens: number;
+  steps: number;
+  tau: number;
+  drafted_per_step: number;
+  acceptance_rate: number;
+  decode_ms: number;
+  tokens_per_s: number;
+  speedup: number;
+  identical: boolean | null;
+  first_difference: Difference | null;
+  end: string;
+  loop_tokens: number;
+  text: string;
+  note: string;
+}
+
+/**
+ * A lane's speedup over several runs: median, minimum (`low`) and maximum (`high`); `tokens_per_s` is a median.
+ * `slowest` and `fastest`: the range of the tokens per second of a lane that a server decoded, which has no speedup.
+ */
+export interface LaneSpread {
+  lane: string;
+  speedup: number;
+  low: number;
+  high: number;
+  tokens_per_s: number;
+  slowest: number;
+  fastest: number;
+}
+
+/** What a log recommends. `tried`: a setting's (lane, options, draft tokens, requests, tokens per step, speedup). */
+export interface LogAdvice {
+  engines: EngineAdvice[];
+  requests: number;
+  scored: number;
+  looping: number;
+  left_out: string;
+  remarks: string[];
+  tried: [string, Record<string, any>, number, number, number, number][];
+}
+
+/** The choices for scoring a log: tokenizers, lanes (ours, engines', those ticked at first), formats and limits. */
+export interface LogChoices {
+  tokenizers: string[];
+  lanes: string[];
+  engines: string[];
+  chosen: string[];
+  formats: string[];
+  limits: LogLimits;
+  advice: AdviceChoices;
+}
+
+/** A lane's figures on a category of requests, as `score --json` prints them; `category` "all" has every request. */
+export interface LogGroup {
+  lane: string;
+  category: string;
+  outputs: number;
+  looping: number;
+  tokens: number;
+  steps: number;
+  tau: number;
+  tau_without_looping: number | null;
+  drafted_per_step: number;
+  acceptance_rate: number;
+  draft_ms_per_step: number;
+  build_ms_per_output: number;
+  num_draft: number;
+  scored: string;
+}
+
+/**
+ * A lane's figures on a log.
+ * `emitted`[i]: steps that emitted i tokens. `drafted`[i]: steps whose draft was deeper than i tokens. `accepted`[i]:
+ * steps that accepted more than i. `tau_low` to `tau_high`: the interval of the tokens per step. `tenths`: for each
+ * tenth of the outputs its steps, those whose draft was rejected at its first token, and those without a draft.
+ */
+export interface LogLane {
+  lane: string;
+  num_draft: number;
+  scored: string;
+  emitted: number[];
+  drafted: number[];
+  accepted: number[];
+  tau_low: number | null;
+  tau_high: number | null;
+  tenths: [number, number, number][];
+}
+
+/** Bounds on a log that the page scores: bytes of the file, requests, seconds, lanes. */
+export interface LogLimits {
+  bytes: number;
+  requests: number;
+  seconds: number;
+  lanes: number;
+}
+
+/** A line of the answer to a log: the progress, then the scores, the advice, or an error as a sentence. */
+export interface LogLine {
+  progress?: LogProgress;
+  scores?: ScoredLog;
+  advice?: LogAdvice;
+  error?: string;
+}
+
+/**
+ * How far the work on a log is.
+ * While it is read: its requests so far, and perhaps the share of the file. While settings are tried: `done` of
+ * `cells`, each of which is one of the `settings` on one of the `requests`.
+ */
+export interface LogProgress {
+  requests: number;
+  share?: number;
+  settings?: number;
+  done?: number;
+  cells?: number;
+}
+
+/** A request of a log, token by token. `lanes`: each lane's steps, (accepted, drafted, texts of rejected tokens). */
+export interface LogRequest {
+  number: number;
+  id: string;
+  category: string;
+  looping: boolean;
+  tokens: number;
+  prompt_tokens: number;
+  tau: number[];
+  prompt: string;
+  texts: string[];
+  lanes: [number, number, string[]][][];
+}
+
+/** What the page knows of a method before a race. `hue` is the number of its colour. */
+export interface MethodCard {
+  lane: string;
+  title: string;
+  summary: string;
+  hue: number;
+}
+
+/** `facts` by name, `rows` of tokens, and `counts`: one for each node of the tree (0 for the root), or none. */
+export interface Note {
+  facts: Record<string, number | string>;
+  rows: NoteRow[];
+  counts: number[];
+}
+
+/** Why a race has not started yet, or why it did not finish. Race 0: what is wrong with the page's address. */
+export interface NoteMessage {
+  kind: "note";
+  race: number;
+  phase: string;
+  message: string;
+}
+
+/**
+ * Tokens under the heading `group`, for example a row of a window or the likeliest continuations.
+ * `counts` has one entry for each token or is empty; `after` is the context under which the row was found. `pieces`,
+ * the text of each token, and `after_text`, that of `after`, are filled in by a caller that has the tokenizer.
+ */
+export interface NoteRow {
+  group: string;
+  label: string;
+  tokens: number[];
+  counts: number[];
+  after: number[];
+  pieces: string[];
+  after_text: string;
+}
+
+/** A poll of the audience: its code, the key that controls it, its link, and the link's QR code, rows of 0 and 1. */
+export interface OpenedPoll {
+  code: string;
+  key: string;
+  link: string;
+  qr: string[];
+}
+
+/**
+ * How steady the machine was (`specrace.engine.pace`); `note` is the summary in a sentence.
+ * `probes` forwards were timed between steps. `probe_ms` is the latency of one before the first step, and `low` and
+ * `high` are the range of the slowdown relative to it. `jumps`: the share of probes that no steady pace explains.
+ * `waited_ms`: the time lanes waited for a processor, which is on no clock. `threads`: the number of threads of a
+ * forward at the end. `disturbed`: the machine was too unsteady for the metrics to be used.
+ */
+export interface Pace {
+  probes: number;
+  probe_ms: number;
+  low: number;
+  high: number;
+  jumps: number;
+  waited_ms: number;
+  threads: number;
+  disturbed: boolean;
+  note: string;
+}
+
+/** Why a poll's request is refused, in a sentence. */
+export interface PollError {
+  error: string;
+}
+
+/** What the stage and a phone show of a poll. `mine` is this phone's vote; `wait_ms`: when to ask again. */
+export interface PollState {
+  round: number;
+  lanes: string[];
+  open: boolean;
+  winner: number | null;
+  counts: number[];
+  mine: number | null;
+  wait_ms: number;
+}
+
+/** A recorded race that the page offers; all facts are the recording's. */
+export interface RaceCard {
+  name: string;
+  question: string | null;
+  date: string | null;
+  model: string | null;
+  parameters: number | null;
+  dtype: string | null;
+  device: string | null;
+  lanes: string[];
+  fastest: string;
+  speedup: number;
+  temperature: number;
+  ms: number;
+}
+
+/** A race's description: the question, the model, the lanes, the passages. A fact that was not recorded is None. */
+export interface RaceHead {
+  question: string | null;
+  date: string | null;
+  model: string | null;
+  parameters: number | null;
+  dtype: string | null;
+  device: string | null;
+  engine: string | null;
+  threads: number | null;
+  retrieve_ms: number | null;
+  settings: Record<string, any> | null;
+  prompt_tokens: number;
+  prefill_ms: number;
+  cost_curve: ShownCurve | null;
+  lanes: ShownLane[];
+  passages: ShownPassage[];
+}
+
+/** A lane and its settings, with the forecast of its tokens per step and its speedup, and their intervals. */
+export interface Recommendation {
+  lane: string;
+  options: Record<string, any>;
+  num_draft: number;
+  tau: number;
+  tau_low: number;
+  tau_high: number;
+  speedup: number;
+  speedup_low: number;
+  speedup_high: number;
+}
+
+/** A recorded race as the JSON of its reel, or why there is none. */
+export interface RecordedAnswer {
+  reel?: string;
+  error?: string;
+}
+
+/** A whole race: the fields of its parts, with `steps` in race time. `race` is its number on its page. */
+export interface Reel {
+  phase: string;
+  headline: string;
+  results: ResultRow[];
+  pace: ShownPace | null;
+  repeated: ShownRepeated | null;
+  finished?: Finished;
+  again?: Repeated;
+  race: number;
+  head: RaceHead;
+  started: Started;
+  steps: StepPart[];
+}
+
+/**
+ * The metrics of a race that was run several times; each such event replaces the one before it.
+ * `runs`: the number of runs that these metrics come from, the first included. Only undisturbed runs count, unless all
+ * were disturbed. `disturbed`: too few runs were undisturbed, so the metrics do not count. `note`: the summary in a
+ * sentence.
+ */
+export interface Repeated {
+  type: "repeated";
+  runs: number;
+  lanes: LaneSpread[];
+  disturbed: boolean;
+  note: string;
+}
+
+/** What an engine does otherwise with the requests that have one of some options, and how many these are. */
+export interface RequestEffect {
+  options: string[];
+  requests: number;
+  share: number;
+  effect: string;
+  sentence: string;
+}
+
+/** A row of the results table. `speedup` is not rounded: the page rounds it to the figure in the headline. */
+export interface ResultRow {
+  speedup: number;
+  tokens_per_s: number;
+  tau: number;
+  tokens: number;
+  steps: number;
+  ms: number;
+  accepted: number;
+  drafted: number;
+  lane: string;
+  title: string;
+  drafted_per_step: number;
+  end: string;
+  loops: boolean;
+  badge: [string, string];
+}
+
+/** Routes relative to the page, which a proxy may serve below a path. */
+export interface Routes {
+  race: string;
+  recording: string;
+  export: string;
+  logs: string;
+  advice: string;
+  audience: string;
+  poll_state: string;
+  poll_vote: string;
+}
+
+/** The scores of a log, and some of its requests. `left_out`: why the rest was not scored, or "". */
+export interface ScoredLog {
+  format: string;
+  title: string;
+  tokenizer: string;
+  left_out: string;
+  skipped: number;
+  skipped_by_reason: [string, number][];
+  remarks: string[];
+  groups: LogGroup[];
+  outputs: number;
+  looping: number;
+  lanes: LogLane[];
+  requests: LogRequest[];
+}
+
+/** One forward's output: `targets` [N], the target's token at every node; `top` [N, k], the k likeliest, or None. */
+export interface Scores {
+  targets: number[];
+  top: number[][] | null;
+}
+
+/**
+ * What is known about a lane that a server decoded; its times are those that the client saw, network included.
+ * `engine` and `model`: software with its version, and the model's name, as the server gave them. `chunks_are_steps`:
+ * each streamed chunk held the tokens of one step. If not, `note` says why, and only `steps`, `drafted` and
+ * `accepted`, the server's own totals, are known; each is None where the server did not report it. `first_tokens`: the
+ * number of tokens in the first chunk, which arrived before the lane's clock started.
+ */
+export interface Served {
+  engine: string;
+  model: string;
+  chunks_are_steps: boolean;
+  first_tokens: number;
+  steps: number | null;
+  drafted: number | null;
+  accepted: number | null;
+  note: string;
+}
+
+/** The machine's cost curve: the cost `ratio` of a forward over so many `rows`, after `context` tokens of text. */
+export interface ShownCurve {
+  rows: number[];
+  ratio: number[];
+  context: number | null;
+}
+
+/** A step's draft: its size, the accepted text, and the texts of the first rejected branch's tokens after it. */
+export interface ShownDraft {
+  step: number;
+  drafted: number;
+  accepted: number;
+  accepted_text: string;
+  rejected: string[];
+}
+
+/** A lane before its first step; the times are those of `LaneInfo`, rounded. `served`: a server decoded it. */
+export interface ShownLane {
+  lane: string;
+  title: string;
+  num_draft: number;
+  build_ms: number;
+  shared_ms: number;
+  prefill_ms: number;
+  served: boolean;
+}
+
+/** Whether the machine was disturbed, or a note that the recording is cut off. */
+export interface ShownPace {
+  disturbed: boolean;
+  note: string;
+}
+
+/** A retrieved passage: its text, its score, and its evidence as (start, end, rank). */
+export interface ShownPassage {
+  title: string;
+  document: string;
+  place: string;
+  score: number;
+  text: string;
+  evidence: [number, number, number][];
+}
+
+/** The speedups over several runs, each lane's as (median, minimum, maximum). */
+export interface ShownRepeated {
+  disturbed: boolean;
+  note: string;
+  runs: number;
+  lanes: [number, number, number][];
+}
+
+/** What the stage is drawn with. `lanes` are shown before a race; `takes_files`: whether visitors may open files. */
+export interface StageSettings {
+  methods: MethodCard[];
+  lanes: string[];
+  gallery: RaceCard[];
+  only_replay: boolean;
+  takes_files: boolean;
+}
+
+/** The start of a race; `about` holds the question, model, dtype, device, versions, settings and passages. */
+export interface Started {
+  type: "started";
+  format: 1;
+  lanes: LaneInfo[];
+  prompt_tokens: number;
+  prefill_ms: number;
+  about: Record<string, any>;
+}
+
+/** The line about the model; `state` is "loading", "ready" or "failed". */
+export interface Status {
+  state: string;
+  text: string;
+}
+
+/**
+ * One step of one lane; `at_ms` is the race time at its end.
+ * `emitted`: the accepted path and the bonus token, cut at the end-of-text token and at the length limit. `end`: why
+ * the lane ends with this step ("eos" or "length"); "" if it does not. `texts` has one entry for each emitted token
+ * (joined, they are the printed text), `pieces` the text of each node's token by itself; both are added by a caller
+ * that has the tokenizer.
+ * `drafted`: the number of draft tokens, where a server reports it without the rejected tokens, which the tree then
+ * lacks; None if the tree has all of them.
+ * `checks`, under rejection sampling only: p, q and the coin of each draft token up to the first rejected one. `note`:
+ * the drafter's details.
+ */
+export interface Step {
+  type: "step";
+  lane: string;
+  index: number;
+  at_ms: number;
+  tree: TokenTree;
+  verdict: Verdict;
+  emitted: number[];
+  timing: Timing;
+  end: string;
+  texts: string[];
+  pieces: string[];
+  checks?: Check[] | null;
+  note?: Note | null;
+  drafted?: number | null;
+}
+
+/** Steps of a race, as JSON. */
+export interface StepMessage {
+  kind: "step";
+  race: number;
+  parts: StepPart[];
+}
+
+/** The figures of LaneMeters that the page cannot count itself. */
+export interface StepMeters {
+  speedup: number;
+  tokens_per_s: number;
+  tau: number;
+  ms: number;
+}
+
+/** A step of a race. */
+export interface StepPart {
+  event: Step;
+  frame: FrameChanges;
+}
+
+/** The parts of a step's time, in milliseconds. */
+export interface Timing {
+  draft_ms: number;
+  target_ms: number;
+  keep_ms: number;
+}
+
+/**
+ * N nodes, parents before their children. Node 0 is the root, the pending token; the others are the draft.
+ * `tokens` and `parents` have N entries; `parents[0] == -1` and `parents[i] < i`; siblings have distinct tokens.
+ * `probs`, optional: the drafter's estimate of each node's probability given its parent. `positions`, optional: the
+ * index in prompt and output that each node's token was copied from, -1 for none. Raises ValueError if one of these
+ * rules is broken.
+ */
+export interface TokenTree {
+  tokens: number[];
+  parents: number[];
+  probs: number[] | null;
+  positions: number[] | null;
+}
+
+/** `path`: the accepted nodes, the root first; `bonus`: the target's token after them. */
+export interface Verdict {
+  path: number[];
+  bonus: number;
+  scores: Scores;
+}
+
+/** A race of this page is in line: the page can watch it by its key. `server` is a name that each start changes. */
+export interface WatchMessage {
+  kind: "watch";
+  race: number;
+  key: string;
+  server: string;
+}
