@@ -12,7 +12,7 @@ from specrace.core.note import Note, NoteRow
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, verify
-from specrace.drafters import METHODS, Method
+from specrace.drafters import METHODS, Method, native_methods
 from specrace.drafters.base import COPYING, MODEL, NGRAM, Bounds, DrafterInputs, Flag, Option, Profile, Scoring
 from specrace.drafters.draft_model import DraftModelDrafter
 from specrace.drafters.fusion.drafter import FusionDrafter
@@ -212,6 +212,12 @@ def test_a_method_that_samples_needs_the_option_and_the_distributions() -> None:
     for build in (OptionOnly, DistributionsOnly):
         with pytest.raises(ValueError, match="one samples, but lacks"):
             Method("one", "One", "", build, 3, samples=True)
+    assert Method("one", "One", "", BigramDrafter, 3, samples=True).samples
+
+
+def test_native_methods_are_all_but_the_twins() -> None:
+    names = [name for name in METHODS if not name.startswith(("vllm-", "sglang-", "trtllm-", "llamacpp-"))]
+    assert list(native_methods()) == names and len(names) < len(METHODS)
 
 
 def test_defaults_of_options_that_a_drafter_lacks_fail_at_registration() -> None:
