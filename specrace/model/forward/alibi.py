@@ -17,7 +17,7 @@ from torch import Tensor
 def bias_by_position(model: Any) -> None:
     """Let a model that builds ALiBi biases build them by position if its mask is a tree's; no effect on others.
 
-    A model may come here again, for another target.
+    A model that was changed already, for another target, stays as it is.
     """
     for module in model.modules():
         bloom, mpt = getattr(module, "build_alibi_tensor", None), getattr(module, "build_mpt_alibi_tensor", None)
@@ -72,5 +72,5 @@ class _MptBiases:
             return self._original(num_heads, sequence_length, *arguments, **named)
         # The biases of two tokens are minus the slopes, and zero.
         slopes = -self._original(num_heads, 2, *arguments, **named)[:, :, :1]
-        # MPT counts from the last column; the softmax of a row takes no notice of the difference.
+        # MPT counts from the last column. That adds a constant to a row, which does not change its softmax.
         return slopes * (column_positions(mask) + 1 - mask.shape[-1])

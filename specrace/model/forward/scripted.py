@@ -147,7 +147,7 @@ class FusedForward:
     def __init__(self, model: Any, make_linear: MakeLinear, name: str) -> None:
         check_family(model)
         self.name = name
-        # It reads prompts itself.
+        # This forward reads prompts itself.
         self.reader = self
         self._rotary, self._embed = model.model.rotary_emb, model.get_input_embeddings().weight
         self._dtype = self._embed.dtype

@@ -21,7 +21,7 @@ _KINDS = {torch.float32: FLOAT32, torch.bfloat16: BFLOAT16}
 
 
 class CompiledForward:
-    """A forward in the compiled decoder, called like a `traced.TracedForward`: float32 logits [N, V].
+    """A forward in the compiled decoder, called like a `scripted.TracedForward`; its logits [N, V] are float32.
 
     A row's logits do not depend on the other rows. `FusedForward` reads prompts. With `int8`, the weights of linear
     layers, already rounded by `products.round_weights`, are stored in 8 bits. `vector_width` is how many float32 a
