@@ -18,13 +18,13 @@ from specrace.workbench import Workbench
 
 ROOT = Path(__file__).resolve().parents[1]
 LANES = ("vanilla", "trie", "suffix")
-NUM_QUESTIONS = 4
-NUM_STEPS = 100
+NUM_QUESTIONS = 2
+NUM_STEPS = 50
 
 
 @pytest.fixture(scope="module")
 def races(bundled: Workbench) -> list[list[Event]]:
-    """Four questions on our own documents, with the bundled model."""
+    """Two questions on our own documents, with the bundled model."""
     lines = (ROOT / "assets" / "questions.jsonl").read_text(encoding="utf-8").splitlines()
     questions = [json.loads(line)["question"] for line in lines][:NUM_QUESTIONS]
     return [list(bundled.ask(question, RaceSpec(LANES, max_new_tokens=120))) for question in questions]
