@@ -36,7 +36,7 @@ def test_export_writes_the_races_and_the_tour(call_main: Any, tmp_path: Path) ->
     page = file.read_text(encoding="utf-8")
     assert list(reels(page)) == ["tides", "tides-2", *html_file.TOUR]
     assert reels(page)["tides"] == json.loads(reel_json(read_recordings([TIDES])[0].events))
-    assert '"num_offered": 2' in page and file.stat().st_mode & 0o777 == 0o644
+    assert '"num_offered":2' in page and file.stat().st_mode & 0o777 == 0o644
 
 
 def test_a_file_runs_only_its_own_script_and_loads_nothing() -> None:

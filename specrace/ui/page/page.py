@@ -207,14 +207,16 @@ def mount_options(
         "app_kwargs": {
             "routes": routes,
             "exception_handlers": {RequestValidationError: explain_bad_body},
-            # The scripts read the constants as they run, before Gradio adds its own `head`.
             "middleware": _middleware(visitors, audience, constants + script_tags, frame_ancestors),
         },
     }
 
 
 def _middleware(visitors: Visitors, audience: Audience, head: str, frame_ancestors: Sequence[str]) -> list[Middleware]:
-    """What every request to the page passes through, the outermost first. `head` is HTML for the page's head."""
+    """What every request to the page passes through, the outermost first. `head` is HTML for the page's head.
+
+    The page's scripts read constants from it as they run, which is before Gradio adds its own `head`.
+    """
     return [
         Middleware(SignedIn, visitors=visitors),
         Middleware(WholeBody),
