@@ -1,4 +1,4 @@
-"""Which fields of a log's line hold text that was not read, and which could be read."""
+"""Which fields of a log's line hold text that was not read, and which fields --columns might name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specrace.lab.logs.formats.paths import MAX_DEPTH, leaves
 # Fewer words are a name, a date or a status, not text that a model read or wrote.
 MIN_WORDS = 4
 MAX_NAMED = 8
-# A name of more words is the text of a table that lacks a first row of names.
+# A column's name with more words is text: the table lacks a first row with names.
 MAX_NAME_WORDS = 8
 _NUMBER = re.compile(r"[-+]?\d*\.?\d+(?:e[-+]?\d+)?", re.IGNORECASE)
 # Fields with text that no model reads.
@@ -57,7 +57,7 @@ _NOT_READ = {
     "openai_moderation",
     "detoxify_moderation",
 }
-# Parts of the names under which a prompt or an output stands.
+# Parts of the names of fields that hold a prompt, and of those that hold an output, the likeliest first.
 _PROMPT_NAMES = ("messages", "prompt", "question", "query", "instruction", "user", "input", "request", "context")
 _OUTPUT_NAMES = ("output", "answer", "completion", "response", "reply", "assistant", "generated", "message", "text")
 
@@ -69,8 +69,8 @@ def unread_fields(row: Row, exchanges: Iterable[Exchange]) -> list[str]:
         return []
     candidates = {}
     for name, text in leaves(row):
-        is_known_name = not _NOT_READ.isdisjoint(name.lower().split("."))
-        if not is_known_name and len(text.split(None, MIN_WORDS)) >= MIN_WORDS:
+        is_ignored = not _NOT_READ.isdisjoint(name.lower().split("."))
+        if not is_ignored and len(text.split(None, MIN_WORDS)) >= MIN_WORDS:
             candidates[text] = name
     if not candidates:
         return []
@@ -89,7 +89,7 @@ def _normal(text: str) -> str:
 
 
 def describe_row(row: Row) -> str:
-    """Why a row is of no known format, and how to name its fields, as the reason of a bad line."""
+    """The reason why a row is a bad line: what it is or lacks, and how to name its fields."""
     if reason := explain_row(row):
         return reason
     if any(len(str(name).split()) > MAX_NAME_WORDS for name in row):
@@ -112,7 +112,7 @@ def _is_number(value: object) -> bool:
 
 
 def _guess(row: Row, names: tuple[str, ...], not_names: tuple[str, ...]) -> str:
-    """The dotted name of the field that most likely holds what `names` stand for; "" if none does."""
+    """The dotted name of a field whose last part contains one of `names` and none of `not_names`; "" for none."""
     paths = list(_paths(row))
     for wanted in names:
         for path in paths:
@@ -123,7 +123,7 @@ def _guess(row: Row, names: tuple[str, ...], not_names: tuple[str, ...]) -> str:
 
 
 def _paths(value: Any, name: str = "", depth: int = 0) -> Iterator[str]:
-    """The dotted names of all texts, lists and objects that `value_at` would find, outer ones first."""
+    """The dotted names of all texts and lists that `value_at` would find, outer ones first."""
     if not isinstance(value, dict) or depth >= MAX_DEPTH:
         return
     for key, inner in value.items():
@@ -139,7 +139,7 @@ def _paths(value: Any, name: str = "", depth: int = 0) -> Iterator[str]:
 
 
 class UnknownFormat(Format):
-    """A file whose first rows look like no format."""
+    """Stands for the format of a file whose first rows look like none; every row is a bad line."""
 
     name = "unknown"
     title = "no known format"

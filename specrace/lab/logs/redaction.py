@@ -1,4 +1,4 @@
-"""Recognises texts that a logger put in place of the real ones, or cut.
+"""Recognises texts that a logger replaced or truncated.
 
 - LiteLLM: "redacted-by-litellm" (litellm/litellm_core_utils/redact_messages.py), and in the spend log
   "litellm_truncated" (litellm/proxy/spend_tracking/spend_tracking_utils.py).
@@ -23,7 +23,7 @@ _IN_PLACE = re.compile(
     r"redacted(?:[- ]by[- ][\w.-]+)?|\*{3,}|x{6,}|█+",
     re.IGNORECASE,
 )
-# These stand inside or at the end of a text of which the rest is missing.
+# Marks inside a text, and at its end, that say that a part of it is missing.
 _CUT = re.compile(r"litellm_truncated|\[\.\.\.\s*truncated|<truncated (?:due to|by) ", re.IGNORECASE)
 _CUT_END = re.compile(
     r"(?:\[(?:\.\.\.|…)?\s*truncated[^\]\n]{0,60}\]|\((?:\.\.\.)?\s*truncated[^)\n]{0,60}\)|<truncated>|"
@@ -34,10 +34,10 @@ _CUT_END = re.compile(
 
 
 def explain_redaction(exchange: Exchange, *, own_record: bool = False) -> str:
-    """Why an exchange does not have the texts that the model read and wrote; "" if nothing shows that it has not.
+    """Why an exchange lacks the texts that the model read or wrote; "" if no mark says so.
 
-    `own_record`: the log is that of the program that asked the model, such as an agent's session. Marks in its prompts
-    are what the model read, and texts that it cut itself.
+    `own_record`: the program that asked the model wrote the log, as coding agents do. Then the model read the marks in
+    the prompts, because the program truncated the texts before it sent them.
     """
     output = exchange.output
     answer = output.get("content", "") if isinstance(output, dict) else output

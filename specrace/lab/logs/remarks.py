@@ -1,4 +1,4 @@
-"""What is to be said about the requests of a log that were scored: counted as they come, told in sentences."""
+"""Counts what makes the figures of a log doubtful, request by request, and says it in sentences."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from specrace.lab.logs.formats.base import Exchange
 from specrace.lab.logs.request_options import ignores_end, request_options
 
 MAX_KINDS = 30
-# A tokenizer that did not write the log makes up to this many times as many tokens of a text, or as few.
+# A complete log may hold this many times fewer, or more, tokens than its usage counts, because the tokenizer that the
+# user gave may be another model's.
 FEWER, MORE = 1.5, 2.5
-# Tokens by which a short text may be off, because of special tokens and of the chat template.
+# By how many tokens a short text may differ, because of special tokens and the chat template.
 SLACK = 16
 # A prompt of fewer words may begin an answer by chance.
 MIN_REPEATED = 8
@@ -20,7 +21,7 @@ MIN_REPEATED = 8
 
 @dataclass
 class Gap:
-    """Requests whose usage counts another number of tokens than the log holds, and the tokens of these requests."""
+    """Requests of which the log holds more or fewer tokens than the usage counts, and both sums of tokens."""
 
     requests: int = 0
     counted: int = 0
@@ -38,8 +39,9 @@ class Remarks:
     """Counts of what makes the figures of a log doubtful. `requests`: how many were scored.
 
     `warnings`: reason -> number of requests. `left_out`: reason -> number of answers not scored. `unread`: name of a
-    field whose text was not read -> number of lines. `options`: option that engines may treat otherwise when they draft
-    -> number of requests. `other_files`: names of files in the log's folder or zip that are no logs.
+    field whose text was not read -> number of lines. `options`: option with which an engine may draft differently ->
+    number of requests. `gaps`: kind -> requests whose tokens and usage differ. `other_files`: names of files in the
+    log's folder or zip that are no logs.
     """
 
     requests: int = 0
@@ -61,7 +63,7 @@ class Remarks:
         self._compare(exchange, prompt_tokens, output_tokens)
 
     def count(self, reasons: dict[str, None]) -> None:
-        """Count a request under each reason; only the first MAX_KINDS reasons are told apart."""
+        """Count a request under each reason; reasons after the first MAX_KINDS are counted together."""
         for reason in reasons:
             known = reason in self.warnings or len(self.warnings) < MAX_KINDS
             self.warnings[reason if known else "other remarks"] += 1
@@ -94,7 +96,7 @@ class Remarks:
         told += [f"Left out ({count:,} answers): {reason}." for reason, count in self.left_out.most_common()]
         if self.options:
             counts = ", ".join(f"{name} in {self._share(count)}" for name, count in self.options.most_common())
-            told.append(f"Engines may treat these options otherwise when they draft: {counts}.")
+            told.append(f"Engines may treat these options differently when they draft: {counts}.")
         if self.repeated:
             told.append(f"{self.repeated:,} answers repeat earlier ones, as history or in a copy, and count once.")
         if self.other_files:

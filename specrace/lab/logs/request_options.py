@@ -1,4 +1,4 @@
-"""The options of a logged request that an engine may treat otherwise when it drafts, by one name for all APIs.
+"""The options of a logged request with which an engine may draft differently, under one name for all APIs.
 
 The names are those of vLLM's API. Other names are from OpenAI's, Anthropic's, Gemini's (generateContent), Bedrock's
 (Converse) and Ollama's API references, from SGLang's and Text Generation Inference's request schemas, from the README
@@ -69,7 +69,7 @@ def request_options(parameters: Mapping[str, Any]) -> tuple[str, ...]:
     names |= {name for name, keys in _SWITCHES.items() if any(_is_true(parameters.get(key)) for key in keys)}
     if _samples_by_default(parameters):
         names.add("temperature")
-    # OpenAI's chats switch it on and off; in completions, and in vLLM, it is a number, of which 0 is one, too.
+    # In OpenAI's chats it is a switch; in completions, and in vLLM, a number, and 0 switches it on, too.
     if _is_true(parameters.get("logprobs")) or _number(parameters.get("logprobs")) is not None:
         names.add("logprobs")
     if _forces_tool(parameters):
@@ -94,8 +94,8 @@ def _forces_tool(parameters: Mapping[str, Any]) -> bool:
     choice = parameters.get("tool_choice")
     if isinstance(choice, dict):
         choice = choice.get("type", "tool")
-    # Before OpenAI's API had tools.
-    named = parameters.get("function_call")
+    # The field of OpenAI's API before it had tools.
+    function_call = parameters.get("function_call")
     config = parameters.get("toolConfig", parameters.get("tool_config"))
     config = config if isinstance(config, dict) else {}
     calling = config.get("functionCallingConfig", config.get("function_calling_config"))
@@ -103,14 +103,14 @@ def _forces_tool(parameters: Mapping[str, Any]) -> bool:
     bedrock = config.get("toolChoice")
     return (
         choice in _FORCED
-        or isinstance(named, dict)
+        or isinstance(function_call, dict)
         or str(gemini).upper() == "ANY"
         or (isinstance(bedrock, dict) and not bedrock.keys().isdisjoint(_FORCED))
     )
 
 
 def _structures(parameters: Mapping[str, Any]) -> bool:
-    """Whether the answer has to be of a format other than plain text."""
+    """Whether the answer has to have a format, such as JSON."""
     # OpenAI's Responses API and Anthropic's Messages API put the format one level deeper.
     nested = [parameters.get(name) for name in ("text", "output_config")]
     formats = [config.get("format") for config in nested if isinstance(config, dict)]
@@ -123,13 +123,13 @@ def _structures(parameters: Mapping[str, Any]) -> bool:
 
 
 def _numbers(parameters: Mapping[str, Any], keys: tuple[str, ...]) -> set[float]:
-    """The numbers under these names."""
+    """The numbers that the parameters have under these names."""
     numbers = (_number(parameters.get(key)) for key in keys)
     return {number for number in numbers if number is not None}
 
 
 def _number(value: Any) -> float | None:
-    """A finite number, which tables hold as text; None for anything else."""
+    """The value as a finite number, also if it is text, as in tables; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from specrace.core.errors import InputError
-from specrace.lab.logs import transcripts as module
+from specrace.lab.logs import bad_lines
 from specrace.lab.logs.files import containers, sources
-from specrace.lab.logs.transcripts import Transcript, TranscriptFile, split_tokens
+from specrace.lab.logs.tokenizing import split_tokens
+from specrace.lab.logs.transcripts import Transcript, TranscriptFile
 from tests.lab.parts import COPYING, FRESH, write
 
 
@@ -167,7 +168,7 @@ def test_a_missing_file_is_reported(tmp_path: Path) -> None:
 
 def test_only_the_first_reasons_are_kept(tmp_path: Path) -> None:
     lenient = TranscriptFile(write(tmp_path / "t", *[b"?"] * 9), skip_bad=True)
-    assert list(lenient) == [] and lenient.skipped == 9 and len(lenient.reasons) == module.MAX_REASONS
+    assert list(lenient) == [] and lenient.skipped == 9 and len(lenient.reasons) == bad_lines.MAX_SENTENCES
 
 
 class _Endless(io.RawIOBase):
@@ -206,11 +207,11 @@ def test_transcripts_may_come_through_a_pipe(tmp_path: Path) -> None:
 
 
 def test_bad_lines_are_counted_by_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_FAULTS", 2)
+    monkeypatch.setattr(bad_lines, "MAX_REASONS", 2)
     lines = [b"{", {"prompt_ids": [1]}, {"prompt_ids": [1]}, {"output_ids": [1]}, {"prompt_ids": 1, "output_ids": 1}]
     file = TranscriptFile(write(tmp_path / "t", FRESH, *lines), skip_bad=True)
     assert len(list(file)) == 1 and file.skipped == 5
-    assert sorted(file.faults.values()) == [1, 2, 2] and file.faults[module.OTHER_FAULTS] == 2
+    assert sorted(file.faults.values()) == [1, 2, 2] and file.faults[bad_lines.OTHER_REASONS] == 2
 
 
 @pytest.mark.parametrize("data", [b"", b"\n \n"])

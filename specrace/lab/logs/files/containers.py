@@ -10,20 +10,19 @@ import json
 import re
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
 from typing import BinaryIO
 
 from specrace.core.errors import InputError, shorten
 from specrace.lab.logs.files.documents import (
     BrokenError,
-    Found,
     IsRow,
+    RowOrReason,
     conversation_row,
     find_rows,
     is_message,
     read_document,
 )
+from specrace.lab.logs.files.kinds import HEAD_BYTES, READ_KINDS
 from specrace.lab.logs.files.packing import DamagedError, open_text
 from specrace.lab.logs.files.sources import Source
 from specrace.lab.logs.files.tables import (
@@ -39,17 +38,16 @@ from specrace.lab.logs.files.tables import (
 from specrace.lab.logs.formats import recognise
 from specrace.lab.logs.formats.base import MAX_LINE_BYTES, Row, parse_line
 
-# (number of the line, why it cannot be used). It may raise, which ends the reading.
+# Called with (number of a line, why it cannot be used). It may raise, which ends the reading.
 ReportBad = Callable[[int, str], None]
 
-# A Python object's text, which is no JSON.
+# The text of a Python object, which is no JSON.
 _PYTHON_LITERAL = re.compile(rb"\s*\[?\s*\{\s*'")
-# The beginning of a log's line, or a part of it, before its JSON.
+# Text such as a date and a level, which a logger writes before the JSON.
 _PREFIX = re.compile(rb"\s*[^{\[\"]{1,200}\{\s*[\"']")
 _EVENT = re.compile(rb"\s*(?:data|event): ?")
-_KINDS = "give JSON lines, CSV or Parquet with the requests and outputs"
-_PEEKED = 512
-# Unpacked bytes that a file may have that must be on the disk to be read.
+_GIVE = f"give {READ_KINDS} with the requests and outputs"
+# How many bytes a file may unpack to if it has to be unpacked to the disk.
 MAX_ON_DISK = 4 << 30
 _COPIED = 1 << 20
 
@@ -60,11 +58,11 @@ def known_row(row: Row) -> bool:
 
 
 class Rows:
-    """The (number, row) of every row of a file that can be read, in order; the others go to `report_bad`.
+    """Every row of a file with its number, in order; lines that cannot be read go to `report_bad`.
 
     `columns`: our name -> the table's column. `pipes`: whether the file may be a pipe, which can be read only once.
-    `is_row` tells the rows in a larger JSON document. Raises InputError for a file that cannot be read at all. A packed
-    file ends where it is cut off or damaged, which counts as one bad line.
+    `is_row`: whether an object in a larger JSON document is a row. Raises InputError for a file that cannot be read at
+    all. A compressed file ends where it is cut off or damaged, which counts as one bad line.
     """
 
     def __init__(
@@ -81,9 +79,9 @@ class Rows:
         self.report_bad = report_bad
         self.pipes = pipes
         self.is_row = is_row
-        # The kind of table that the file is, "csv", "parquet" or "arrow"; "" for JSON. Known once a row is read.
+        # "csv", "parquet" or "arrow" if the file is a table, "" for JSON. Known once a row is read.
         self.table = ""
-        # Bytes read so far of the file on disk, which may be packed.
+        # Bytes read so far of the file on disk, before they are unpacked.
         self.bytes_read = 0
 
     def __iter__(self) -> Iterator[tuple[int, Row]]:
@@ -95,7 +93,7 @@ class Rows:
             raise InputError(f"{shorten(self.source)} cannot be read ({reason}); check the path of the log.") from error
 
     def _rows(self, raw: io.BufferedReader) -> Iterator[tuple[int, Row]]:
-        for number, row in self._found(raw):
+        for number, row in self._rows_or_reasons(raw):
             if raw.seekable():
                 self.bytes_read = raw.tell()
             if isinstance(row, str):
@@ -111,19 +109,19 @@ class Rows:
                     continue
             yield number, unpack(row) if self.table else row
 
-    def _found(self, raw: io.BufferedReader) -> Iterator[tuple[int, Found]]:
-        """(number, row or the reason why it cannot be used) of every row."""
+    def _rows_or_reasons(self, raw: io.BufferedReader) -> Iterator[tuple[int, RowOrReason]]:
+        """(number, row) of every row, with the reason in place of a row that cannot be read."""
         number = 0
         try:
             stream = open_text(raw, self.source.name)
             head = stream.peek(8)[:8]
             if is_parquet(head) or is_arrow(head):
                 self.table = "parquet" if is_parquet(head) else "arrow"
-                yield from self._columnar(stream, is_plain=stream is raw and not self.source.member)
+                yield from self._columnar(stream, is_plain=stream is raw and raw.seekable())
                 return
-            # A log that was cut in place may begin with zeros.
-            if b"\0" in stream.peek(_PEEKED)[:_PEEKED].lstrip(b"\0"):
-                raise InputError(f"{shorten(self.source)} is a binary file, not a log; {_KINDS}.")
+            # A log that was truncated while its writer had it open begins with zeros.
+            if b"\0" in stream.peek(HEAD_BYTES)[:HEAD_BYTES].lstrip(b"\0"):
+                raise InputError(f"{shorten(self.source)} is a binary file, not a log; {_GIVE}.")
             if is_csv(self.source.name):
                 self.table = "csv"
                 rows = csv_rows(self.source.name, stream)
@@ -134,13 +132,15 @@ class Rows:
         except DamagedError as error:
             yield number + 1, str(error)
 
-    def _columnar(self, stream: io.BufferedReader, *, is_plain: bool) -> Iterator[tuple[int, Found]]:
+    def _columnar(self, stream: io.BufferedReader, *, is_plain: bool) -> Iterator[tuple[int, RowOrReason]]:
+        """The rows of a Parquet or Arrow file. Unless `is_plain`, it is unpacked to the disk first, to be seekable."""
         read = parquet_rows if self.table == "parquet" else arrow_rows
-        with ExitStack() as stack:
-            file: Path | BinaryIO = self.source.path
-            if not is_plain:
-                file = stack.enter_context(tempfile.TemporaryFile())
-                copy_to(stream, file, self.source)
+        if is_plain:
+            stream.seek(0)
+            yield from read(stream, str(self.source))
+            return
+        with tempfile.TemporaryFile() as file:
+            copy_to(stream, file, self.source)
             yield from read(file, str(self.source))
 
     def _check_columns(self, row: Row) -> None:
@@ -151,30 +151,30 @@ class Rows:
                     f"{shorten(self.source)} has no column {shorten(column)!r}, but {shorten(', '.join(row))}."
                 )
 
-    def _json(self, stream: io.BufferedReader) -> Iterator[tuple[int, Found]]:
-        """The rows of lines of JSON, or of a JSON document that its first lines begin."""
-        begun, is_document = _first_lines(stream)
+    def _json(self, stream: io.BufferedReader) -> Iterator[tuple[int, RowOrReason]]:
+        """The rows of JSON lines, or of a larger JSON document; the first lines tell which it is."""
+        start, is_document = _first_lines(stream)
         if is_document:
             try:
-                yield from read_document(stream, begun, self.is_row)
+                yield from read_document(stream, start, self.is_row)
             except BrokenError as error:
                 yield error.line, str(error)
             return
         holds_rows: bool | None = None
-        for number, line in _lines(begun, stream):
+        for number, line in _lines(start, stream):
             parsed = line if isinstance(line, str) else _parse(line)
             if isinstance(parsed, str):
                 yield number, parsed
                 continue
             if holds_rows is None:
-                # Told by the first line, because a line of a known format may hold anything.
+                # The first line decides for all, because a line of a known format may hold anything, even rows.
                 holds_rows = not self.is_row(parsed) and any(find_rows(parsed, self.is_row))
             rows = list(find_rows(parsed, self.is_row)) if holds_rows else []
             yield from ((number, row) for row in rows or [parsed])
 
 
-def _parse(line: bytes) -> Found:
-    """The row in a line of JSON, or why there is none."""
+def _parse(line: bytes) -> RowOrReason:
+    """The row in a line of JSON, or why it has none."""
     try:
         return parse_line(line)
     except ValueError as error:
@@ -185,9 +185,9 @@ def _parse(line: bytes) -> Found:
 
 
 def _explain(line: bytes) -> str:
-    """What a line is that is no JSON, if that is known, and what to do; "" for others."""
+    """What a line that is not JSON is, and what to do; "" if it looks like nothing known."""
     if line.lstrip().startswith(b"<"):
-        return f"this is HTML or XML, such as a login or an error page, not JSON; {_KINDS}"
+        return f"this is HTML or XML, such as a login or an error page, not JSON; {_GIVE}"
     if _EVENT.match(line):
         return "this is a raw stream of events, not JSON; log each request with its whole response as one line"
     if _PREFIX.match(line):
@@ -196,7 +196,7 @@ def _explain(line: bytes) -> str:
 
 
 def _messages(line: bytes) -> list[Row]:
-    """The messages of a line that is a list of them; empty for any other line."""
+    """The messages of a line that is a list of messages; none for any other line."""
     try:
         value = json.loads(line) if line.lstrip().startswith(b"[") else None
     except (ValueError, RecursionError):
@@ -205,29 +205,29 @@ def _messages(line: bytes) -> list[Row]:
 
 
 def _first_lines(stream: io.BufferedReader) -> tuple[bytes, bool]:
-    """The first one or two lines that are not blank with what is before them, and whether a JSON document begins there.
+    """(the first bytes, up to the first or second line that is not blank, whether they begin a larger JSON document).
 
-    A document's first line is a part of a value or an array; lines of JSON have an object each.
+    In JSON lines the first line is a whole object. A larger document begins with an array or with part of an object.
     """
-    begun = b""
+    start = b""
     for _ in range(2):
         line = b"\n"
         while line and not line.strip(b"\xef\xbb\xbf \t\r\n"):
             line = stream.readline(MAX_LINE_BYTES + 1)
-            begun += line
-        state = _completeness(begun)
-        if state != "part" or not line or len(line) > MAX_LINE_BYTES:
-            return begun, state == "array" or (state == "part" and bool(line))
-    return begun, state == "part"
+            start += line
+        kind = _kind_of_start(start)
+        if kind != "part" or not line or len(line) > MAX_LINE_BYTES:
+            return start, kind == "array" or (kind == "part" and bool(line))
+    return start, kind == "part"
 
 
-def _completeness(begun: bytes) -> str:
-    """Whether a text begins an "array", or is a "part" of an object, or is an object or no JSON ("")."""
+def _kind_of_start(start: bytes) -> str:
+    """What a text begins with: "array" for an array of rows, "part" for part of an object, "" for anything else."""
     try:
-        text = begun.decode("utf-8-sig", errors="replace").strip()
+        text = start.decode("utf-8-sig", errors="replace").strip()
         value, _ = json.JSONDecoder().raw_decode(text)
     except json.JSONDecodeError as error:
-        if text[:1] not in ("{", "[") or (error.pos < len(text) and len(begun) <= MAX_LINE_BYTES):
+        if text[:1] not in ("{", "[") or (error.pos < len(text) and len(start) <= MAX_LINE_BYTES):
             return ""
         return "array" if text[0] == "[" else "part"
     except (ValueError, RecursionError):
@@ -237,13 +237,13 @@ def _completeness(begun: bytes) -> str:
     return "array" if any(isinstance(element, dict | list) for element in value) else ""
 
 
-def _lines(begun: bytes, stream: io.BufferedReader) -> Iterator[tuple[int, bytes | str]]:
-    """(number, line) of every line that is not blank, with the reason instead of a line that is too long.
+def _lines(start: bytes, stream: io.BufferedReader) -> Iterator[tuple[int, bytes | str]]:
+    """(number, line) of every line that is not blank; a line that is too long is replaced by a reason, as text.
 
-    `begun`: what was read of the stream before.
+    `start`: the bytes that were already read from the stream.
     """
     number = 0
-    for reader in (io.BytesIO(begun), stream):
+    for reader in (io.BytesIO(start), stream):
         while line := reader.readline(MAX_LINE_BYTES + 1):
             number += 1
             if len(line) > MAX_LINE_BYTES:
@@ -257,7 +257,7 @@ def _lines(begun: bytes, stream: io.BufferedReader) -> Iterator[tuple[int, bytes
 
 
 def copy_to(stream: io.BufferedReader, file: BinaryIO, source: Source) -> None:
-    """Write a file's bytes to a temporary one. Raises InputError if there are too many, DamagedError."""
+    """Copy a stream to a temporary file. Raises InputError if it is too long, and DamagedError."""
     size = 0
     while data := stream.read(_COPIED):
         size += len(data)
@@ -268,7 +268,7 @@ def copy_to(stream: io.BufferedReader, file: BinaryIO, source: Source) -> None:
 
 
 def is_lines(source: Source) -> bool:
-    """Whether a file holds lines of JSON, plain and in UTF-8, so that it can be read from any line's offset on.
+    """Whether a file holds JSON lines, uncompressed and in UTF-8, so that reading can start at any line's offset.
 
     Raises OSError.
     """

@@ -1,11 +1,11 @@
-"""Finds a log's rows in JSON that is not one object a line, while it is read.
+"""Finds the rows of a log in JSON other than one object per line, reading the file piece by piece.
 
-- An array, as ShareGPT is distributed, and objects after each other; both may be pretty-printed.
+- An array, as ShareGPT is distributed, or objects one after another; both may be pretty-printed.
 - An object that holds lists of rows somewhere, such as a page of an API's results.
 - guidellm's report, {"benchmarks": [{"requests": {"successful": [...], "errored": [...], "incomplete": [...]}}]}
   (vllm-project/guidellm, src/guidellm/schemas/request_stats.py: GenerativeRequestStats).
 
-A row is smaller than `MAX_LINE_BYTES`; what is larger is descended into, so memory is bounded.
+A value larger than `MAX_LINE_BYTES` is no row. Its parts are searched one by one, so memory is bounded.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ from specrace.lab.logs.formats.base import MAX_LINE_BYTES, Row
 
 # Whether an object is a row of a known format.
 IsRow = Callable[[Row], bool]
-# A row, or why something is none.
-Found = Row | str
-Path = tuple[str, ...]
+# A row, or the reason why a value is no row.
+RowOrReason = Row | str
+# The keys that lead to a value, with _ELEMENT for an element of an array.
+KeyPath = tuple[str, ...]
 
 _CHUNK = 1 << 16
-# Characters of a token that may be cut at the end of a buffer, such as -Infinity and an escaped pair of surrogates.
-_TOKEN = 12
+# The longest JSON tokens that the end of the buffer may cut: -Infinity and an escaped pair of surrogates.
+_MAX_TOKEN_CHARACTERS = 12
 _MAX_DEPTH = 12
 _BLANK = re.compile(r"[ \t\n\r\ufeff]*")
 _DECODER = json.JSONDecoder()
 _MB = MAX_LINE_BYTES // 1_000_000
 _ELEMENT = "*"
-_CONTENTS = {"content", "tool_calls", "parts"}
-# guidellm's lists of requests that have no whole answer.
+_CONTENT_FIELDS = {"content", "tool_calls", "parts"}
+# guidellm's lists of requests without a complete answer.
 _UNFINISHED = ("errored", "incomplete")
 
 
@@ -43,7 +44,7 @@ class _TooLargeError(Exception):
 
 
 class BrokenError(Exception):
-    """The document cannot be read on; `line` says from where, the message why."""
+    """The document cannot be read beyond `line`; the message says why."""
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(reason)
@@ -51,20 +52,21 @@ class BrokenError(Exception):
 
 
 class _Cursor:
-    """A position in the text of a stream, of which a part is kept."""
+    """A position in the text of a stream; only text from there on is kept."""
 
-    def __init__(self, stream: io.BufferedReader, begun: bytes) -> None:
+    def __init__(self, stream: io.BufferedReader, start: bytes) -> None:
         self._stream = stream
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._text = ""
         self._at = 0
         self._ended = False
+        # A position in the text whose line number is known, and that number.
         self._counted = (0, 1)
-        self._decode(begun, ended=False)
+        self._decode(start, ended=False)
 
     @property
     def line(self) -> int:
-        """The number of the line."""
+        """The number of the line at the position, from 1."""
         at, line = self._counted
         line += self._text.count("\n", at, self._at)
         self._counted = (self._at, line)
@@ -85,12 +87,12 @@ class _Cursor:
         return is_next
 
     def value(self) -> Any:
-        """Decode the value here and move past it. Raises _TooLargeError, BrokenError."""
+        """Decode the value at the position and move past it. Raises _TooLargeError, BrokenError."""
         while True:
             try:
                 value, end = _DECODER.raw_decode(self._text, self._at)
             except json.JSONDecodeError as error:
-                is_cut = error.msg.startswith("Unterminated") or error.pos >= len(self._text) - _TOKEN
+                is_cut = error.msg.startswith("Unterminated") or error.pos >= len(self._text) - _MAX_TOKEN_CHARACTERS
                 if is_cut and len(self._text) - self._at > MAX_LINE_BYTES:
                     raise _TooLargeError from error
                 if not is_cut or not self._more():
@@ -113,7 +115,7 @@ class _Cursor:
             raise self.broken()
 
     def broken(self, error: json.JSONDecodeError | None = None) -> BrokenError:
-        """The error that the text is no JSON here, or where the decoder stopped."""
+        """The error for text that is no JSON at the position, or where the decoder stopped."""
         if error is not None:
             self._at = min(error.pos, len(self._text))
         what = (
@@ -123,14 +125,15 @@ class _Cursor:
         return BrokenError(self.line, reason)
 
     def _more(self) -> bool:
-        """Read more of the stream; False at its end. What is behind the position is dropped."""
+        """Read on; False at the end of the stream. The text before the position is dropped."""
         if self._ended:
             return False
         line = self.line
         self._text = self._text[self._at :]
         self._at = 0
         self._counted = (0, line)
-        # As much as there is, so that decoding a long value again and again takes twice its time at most.
+        # Doubling the text bounds the time: decoding a long value from its start after each reading costs twice as
+        # much as decoding it once.
         data = self._stream.read(max(_CHUNK, len(self._text)))
         self._decode(data, ended=not data)
         return True
@@ -143,12 +146,12 @@ class _Cursor:
             raise BrokenError(self.line, "this is not UTF-8 text; write the file as UTF-8") from error
 
 
-def read_document(stream: io.BufferedReader, begun: bytes, is_row: IsRow) -> Iterator[tuple[int, Found]]:
-    """Yield (line, row) of the rows in JSON values after each other, or (line, reason) for what is no row.
+def read_document(stream: io.BufferedReader, start: bytes, is_row: IsRow) -> Iterator[tuple[int, RowOrReason]]:
+    """Yield (line, row) for each row in a series of JSON values, and (line, reason) for what is no row.
 
-    `begun`: what was read of the stream before. Raises BrokenError where the JSON cannot be read on.
+    `start`: the bytes that were already read from the stream. Raises BrokenError where the JSON breaks off or is wrong.
     """
-    cursor = _Cursor(stream, begun)
+    cursor = _Cursor(stream, start)
     while mark := cursor.peek():
         if mark not in ("{", "["):
             raise cursor.broken()
@@ -156,7 +159,7 @@ def read_document(stream: io.BufferedReader, begun: bytes, is_row: IsRow) -> Ite
         cursor.take(",")
 
 
-def _array(cursor: _Cursor, is_row: IsRow) -> Iterator[tuple[int, Found]]:
+def _array(cursor: _Cursor, is_row: IsRow) -> Iterator[tuple[int, RowOrReason]]:
     """The rows of an outermost array: its elements, or a conversation that is the array itself."""
     line = cursor.line
     conversation: list[Row] = []
@@ -176,8 +179,8 @@ def _array(cursor: _Cursor, is_row: IsRow) -> Iterator[tuple[int, Found]]:
         yield line, conversation_row(conversation)
 
 
-def _outermost(cursor: _Cursor, is_row: IsRow) -> Iterator[tuple[int, Found]]:
-    """The rows in the value here, which is the document or an element of an outermost array."""
+def _outermost(cursor: _Cursor, is_row: IsRow) -> Iterator[tuple[int, RowOrReason]]:
+    """The rows in the value at the position: a whole document, or an element of the outermost array."""
     cursor.peek()
     line = cursor.line
     try:
@@ -201,8 +204,8 @@ def _outermost(cursor: _Cursor, is_row: IsRow) -> Iterator[tuple[int, Found]]:
         yield line, "this is an element of a list but not an object; write objects"
 
 
-def _large(cursor: _Cursor, path: Path, is_row: IsRow) -> Iterator[tuple[int, Found]]:
-    """The rows in an object or array that is too large to be one; `path` are the keys and _ELEMENTs that led to it."""
+def _large(cursor: _Cursor, path: KeyPath, is_row: IsRow) -> Iterator[tuple[int, RowOrReason]]:
+    """The rows in an object or array that is too large to be a row itself; `path` leads to it."""
     if len(path) > _MAX_DEPTH:
         raise BrokenError(cursor.line, "this JSON is nested too deeply; write plain objects")
     if cursor.take("{"):
@@ -220,7 +223,8 @@ def _large(cursor: _Cursor, path: Path, is_row: IsRow) -> Iterator[tuple[int, Fo
         raise BrokenError(cursor.line, f"a text of more than {_MB} MB, and nothing after it was read; leave it out")
 
 
-def _member(cursor: _Cursor, path: Path, is_row: IsRow) -> Iterator[tuple[int, Found]]:
+def _member(cursor: _Cursor, path: KeyPath, is_row: IsRow) -> Iterator[tuple[int, RowOrReason]]:
+    """The rows in the value at the position, which is part of a large object or array; `path` leads to it."""
     cursor.peek()
     line = cursor.line
     try:
@@ -228,20 +232,20 @@ def _member(cursor: _Cursor, path: Path, is_row: IsRow) -> Iterator[tuple[int, F
     except _TooLargeError:
         yield from _large(cursor, path, is_row)
     else:
-        yield from ((line, item) for item in _found(value, path, is_row))
+        yield from ((line, item) for item in _rows_in(value, path, is_row))
 
 
-def find_rows(document: Row, is_row: IsRow) -> Iterator[Found]:
-    """The rows in an object: itself, or elements of lists in it, or reasons why they are none."""
-    yield from _found(document, (), is_row)
+def find_rows(document: Row, is_row: IsRow) -> Iterator[RowOrReason]:
+    """The rows in an object: the object itself, or elements of lists in it; for some elements why they are no rows."""
+    yield from _rows_in(document, (), is_row)
 
 
-def _found(value: Any, path: Path, is_row: IsRow) -> Iterator[Found]:
+def _rows_in(value: Any, path: KeyPath, is_row: IsRow) -> Iterator[RowOrReason]:
     if len(path) > _MAX_DEPTH:
         return
     if isinstance(value, list):
         for element in value:
-            yield from _found(element, (*path, _ELEMENT), is_row)
+            yield from _rows_in(element, (*path, _ELEMENT), is_row)
     elif isinstance(value, dict):
         if "benchmarks" in path and path[-3:-2] == ("requests",) and path[-1] == _ELEMENT:
             yield f"guidellm counts this request as {path[-2]}; it has no output" if path[-2] in _UNFINISHED else value
@@ -249,14 +253,14 @@ def _found(value: Any, path: Path, is_row: IsRow) -> Iterator[Found]:
             yield value
         else:
             for key, child in value.items():
-                yield from _found(child, (*path, key), is_row)
+                yield from _rows_in(child, (*path, key), is_row)
 
 
 def is_message(value: object) -> bool:
     """Whether a value is a message of a conversation, by the names of its fields."""
     if not isinstance(value, dict):
         return False
-    return {"from", "value"} <= value.keys() or ("role" in value and bool(_CONTENTS & value.keys()))
+    return {"from", "value"} <= value.keys() or ("role" in value and bool(_CONTENT_FIELDS & value.keys()))
 
 
 def conversation_row(messages: list[Row]) -> Row:

@@ -1,7 +1,7 @@
 """Unpacks a compressed file and turns its text into UTF-8 while it is read, in bounded memory.
 
-Kinds are told by their first bytes, not by names: gzip, Zstandard (RFC 8878), xz, bzip2; UTF-16 and UTF-32 by their
-byte order marks, and UTF-16 without one by the zeros between its first letters.
+The first bytes decide, not the name. They tell gzip, Zstandard (RFC 8878), xz and bzip2 apart, and UTF-16 and UTF-32 by
+their byte order marks; UTF-16 without a mark has zeros between its first letters.
 """
 
 from __future__ import annotations
@@ -19,41 +19,16 @@ from typing import Any, BinaryIO, Protocol
 import zstandard
 
 from specrace.core.errors import InputError, shorten
+from specrace.lab.logs.files.kinds import HEAD_BYTES, PACKED_SUFFIXES, refuse_unreadable
 
 _GZIP_MAGIC = b"\x1f\x8b"
-# A zip, and one without members.
-ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
-# Endings of names that say how a file is packed.
-PACKED_SUFFIXES = {".gz": "gzip", ".zst": "Zstandard", ".xz": "xz", ".bz2": "bzip2"}
-# Packed files that are not read: (offset, magic) -> kind.
-_UNREAD = {
-    (0, b"7z\xbc\xaf\x27\x1c"): "a 7z archive",
-    (0, b"Rar!\x1a\x07"): "a RAR archive",
-    (0, b"\x04\x22\x4d\x18"): "packed by lz4",
-    (257, b"ustar"): "a tar archive",
-}
-# Files without text, by their first bytes.
-_NO_TEXT = {
-    b"%PDF-": "a PDF",
-    b"\x89PNG": "a PNG image",
-    b"\xff\xd8\xff": "a JPEG image",
-    b"SQLite format 3\0": "an SQLite database",
-    b"\xd0\xcf\x11\xe0": "an old or encrypted Office file",
-    b"\x93NUMPY": "a NumPy array",
-    b"\x80\x04\x95": "a Python pickle",
-    b"\x80\x05\x95": "a Python pickle",
-    b"GGUF": "a model in GGUF",
-    b"Obj\x01": "an Avro file",
-    b"\x89HDF": "an HDF5 file",
-}
-_PEEKED = 512
-# Bytes that are unpacked at once. A block of Zstandard has 128 KiB and may be packed into four bytes, so this number of
-# them unpacks to 16 MiB at most.
+# How many compressed bytes are unpacked at once. Four bytes may hold a Zstandard block of 128 KiB, so 512 bytes unpack
+# to at most 16 MiB.
 _CHUNK = 512
-# The decoder's memory: `xz -9` needs 65 MiB, `zstd --long=27` 128 MiB.
+# The memory that a decompressor may take: `xz -9` needs 65 MiB, `zstd --long=27` 128 MiB.
 _MAX_MEMORY = 256 << 20
 _MAX_WINDOW = 128 << 20
-# Up to this size any ratio is harmless. Text of a log seldom reaches 50; gzip has a limit, 1,032.
+# Up to this size any ratio is harmless. A log rarely unpacks to 50 times its size; gzip cannot exceed 1,032 times.
 _HARMLESS_BYTES = 1 << 30
 _MAX_RATIO = 1000
 _AGAIN = "copy or write it again"
@@ -67,7 +42,7 @@ _MARKS = {
 
 
 class DamagedError(Exception):
-    """A packed or encoded file cannot be read on; the message says why, and what to do."""
+    """A compressed or encoded file is damaged at this point; the message says how, and what to do."""
 
 
 class _Decompressor(Protocol):
@@ -86,7 +61,7 @@ class _Decompressor(Protocol):
 
 
 class _Zstd:
-    """A frame's decompressor, whose output is bounded by the size of what it is fed."""
+    """Decompresses one frame. It has no limit for its output, so the input's size has to bound it."""
 
     needs_input = True
 
@@ -112,7 +87,7 @@ def _xz() -> _Decompressor:
 # Magic -> (kind, its decompressor).
 _KINDS: dict[bytes, tuple[str, Callable[[], _Decompressor]]] = {
     b"\x28\xb5\x2f\xfd": ("Zstandard", _Zstd),
-    # zstd's frames that are skipped begin with 50 to 5f.
+    # Zstandard's skippable frames begin with 50 to 5f.
     **{bytes([first]) + b"\x2a\x4d\x18": ("Zstandard", _Zstd) for first in range(0x50, 0x60)},
     b"\xfd7zXZ\0": ("xz", _xz),
     b"BZh": ("bzip2", bz2.BZ2Decompressor),
@@ -193,7 +168,7 @@ class _Gzip(io.RawIOBase):
 
 
 def check_ratio(sizes: list[int], num_bytes: int) -> None:
-    """Add a number of unpacked bytes to `sizes`, [packed, unpacked]. Raises DamagedError for what only bombs reach."""
+    """Add unpacked bytes to `sizes`, [packed, unpacked]. Raises DamagedError for a ratio that only a zip bomb has."""
     sizes[1] += num_bytes
     if sizes[1] > _HARMLESS_BYTES and sizes[1] > _MAX_RATIO * sizes[0]:
         raise DamagedError(f"this unpacks to more than {_MAX_RATIO:,} times its size; give the file itself")
@@ -227,19 +202,19 @@ class _Transcoded(io.RawIOBase):
 
 
 def open_text(raw: io.BufferedReader, name: PurePath) -> io.BufferedReader:
-    """A reader of the file's unpacked bytes, as UTF-8 if they begin as UTF-16 or UTF-32.
+    """A reader of the file's unpacked bytes; UTF-16 and UTF-32 are turned into UTF-8.
 
-    Raises InputError for what cannot be unpacked or has no text, and for a file that is not packed as its `name` says.
-    Reading raises DamagedError.
+    Raises InputError for a file that cannot be unpacked or has no text, and for one that is not compressed as its
+    `name` says. Reading raises DamagedError.
     """
-    head = raw.peek(_PEEKED)
-    _refuse(head, name)
+    head = raw.peek(HEAD_BYTES)
+    refuse_unreadable(head, name)
     stream = raw
     kind = next((_KINDS[magic] for magic in _KINDS if head.startswith(magic)), None)
     if kind is not None or head.startswith(_GZIP_MAGIC):
         stream = io.BufferedReader(_Gzip(raw) if kind is None else _Unpacked(raw, *kind))
-        head = stream.peek(_PEEKED)
-        _refuse(head, name)
+        head = stream.peek(HEAD_BYTES)
+        refuse_unreadable(head, name)
     elif head and name.suffix in PACKED_SUFFIXES:
         raise InputError(
             f"{shorten(name)}, line 1: this is not {PACKED_SUFFIXES[name.suffix]}, though the name ends in "
@@ -250,23 +225,10 @@ def open_text(raw: io.BufferedReader, name: PurePath) -> io.BufferedReader:
 
 
 def _unmarked(head: bytes) -> str | None:
-    """The encoding of a text in UTF-16 without a byte order mark; a log begins with ASCII, so every other byte is 0."""
+    """The encoding of UTF-16 text without a byte order mark, None for others; logs begin with ASCII, so every other
+    byte is 0."""
     for order, first in (("le", 0), ("be", 1)):
         letters, zeros = head[first:8:2], head[1 - first : 8 : 2]
         if len(head) >= 8 and not any(zeros) and all(32 <= letter < 127 or letter in b"\t\r\n" for letter in letters):
             return f"utf-16-{order}"
     return None
-
-
-def _refuse(head: bytes, name: PurePath) -> None:
-    """Raises InputError for a kind of archive that is not read, and for a kind of file that has no text."""
-    if head.startswith(ZIP_MAGICS):
-        raise InputError(f"{shorten(name)} is a zip within another file or a pipe; unpack it.")
-    for (offset, magic), kind in _UNREAD.items():
-        if head[offset:].startswith(magic):
-            raise InputError(f"{shorten(name)} is {kind}; unpack it, and give the file or the folder.")
-    for magic, kind in _NO_TEXT.items():
-        if head.startswith(magic):
-            raise InputError(
-                f"{shorten(name)} is {kind}; write the requests and outputs as JSON lines, CSV or Parquet."
-            )

@@ -7,15 +7,15 @@ import json
 import tempfile
 from array import array
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
 from specrace.core.errors import InputError, shorten
-from specrace.core.files import open_regular
 from specrace.lab.logs.files.containers import MAX_ON_DISK, Rows, first_row, is_lines
-from specrace.lab.logs.files.sources import Source
+from specrace.lab.logs.files.sources import OpenFile, Source
 from specrace.lab.logs.formats.base import MAX_LINE_BYTES, Row, parse_line
 
 _REQUEST = ("body", "params", "request")
@@ -23,14 +23,16 @@ _RESPONSE = ("response", "result", "error")
 
 
 class RequestIndex:
-    """Where each request of a file begins: 16 bytes each, for a hash of its custom_id and its offset.
+    """Finds requests in a file by their custom_id; memory holds 16 bytes per request, a hash of the id and the offset.
 
-    A file that is not plain lines of JSON, for example a packed one, is written to a temporary file first. Raises
-    InputError for a file that cannot be read.
+    A file that is not plain JSON lines, such as a compressed one, is first written to a temporary file as JSON lines.
+    Raises InputError for a file that cannot be read.
     """
 
     def __init__(self, source: Source) -> None:
-        self.source = source
+        # A handle of its own, because the responses may be in the same file, which is being read.
+        self._kept = OpenFile()
+        self.source = replace(source, kept=self._kept)
         hashes = array("Q")
         offsets = array("Q")
         self._file = self._open()
@@ -60,10 +62,12 @@ class RequestIndex:
     def close(self) -> None:
         """Close the file of requests."""
         self._file.close()
+        self._kept.close()
 
     def _open(self) -> BinaryIO:
+        """The file of requests, as plain lines of JSON, at its beginning."""
         try:
-            return open_regular(self.source.path) if is_lines(self.source) else self._as_lines()
+            return self._kept.open(self.source.path) if is_lines(self.source) else self._as_lines()
         except OSError as error:
             reason = error.strerror or error
             raise InputError(f"{shorten(self.source)} cannot be read ({reason}); give the file of requests.") from error
@@ -105,15 +109,15 @@ def order_pair(first: Source, second: Source) -> tuple[Source, Source]:
 def find_pairs(sources: Sequence[Source]) -> list[tuple[Source, Source | None]]:
     """Each file with the file of its requests, None for one that has no such file; in the files' order.
 
-    Requests and responses are a pair if the first response's request is there.
+    A file of requests and one of responses are a pair if the requests have the one of the first response.
     """
-    rows = [_first_or_none(source) for source in sources]
+    rows = [_first_row_or_empty(source) for source in sources]
     requests_of: dict[Source, Source] = {}
     requests = [source for source, row in zip(sources, rows, strict=True) if role(row) == "request"]
     responses = [(source, row) for source, row in zip(sources, rows, strict=True) if role(row) == "response"]
-    for asked in requests if responses else ():
-        index = RequestIndex(asked)
-        requests_of |= {source: asked for source, row in responses if index(_name(row) or "") is not None}
+    for request_file in requests if responses else ():
+        index = RequestIndex(request_file)
+        requests_of |= {source: request_file for source, row in responses if index(_name(row) or "") is not None}
         index.close()
     return [(source, requests_of.get(source)) for source in sources if source not in requests_of.values()]
 
@@ -126,8 +130,8 @@ def pair_files(paths: Sequence[Path]) -> list[tuple[Path, Path | None]]:
     return [(source.path, None if requests is None else requests.path) for source, requests in pairs]
 
 
-def _first_or_none(source: Source) -> Row:
-    """The first row; empty if there is none, for a pipe, and for what cannot be read, which is reported later."""
+def _first_row_or_empty(source: Source) -> Row:
+    """The first row; empty for a file without rows, for a pipe, and for a file whose reading will fail, and say so."""
     try:
         return first_row(source) if source.path.is_file() else {}
     except InputError:
@@ -145,6 +149,7 @@ def _name(row: Row) -> str | None:
 
 
 def _row_name(row: Row) -> str | None:
+    """The custom_id of a row with a request; None for any other row."""
     return _name(row) if any(name in row for name in _REQUEST) else None
 
 

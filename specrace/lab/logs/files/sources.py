@@ -8,53 +8,98 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
 from specrace.core.errors import InputError, shorten
 from specrace.core.files import open_regular
-from specrace.lab.logs.files.packing import PACKED_SUFFIXES, ZIP_MAGICS, DamagedError, check_ratio
+from specrace.lab.logs.files.kinds import LOG_SUFFIXES, ZIP_MAGICS, is_log_name
+from specrace.lab.logs.files.packing import DamagedError, check_ratio
 
-_LOG_SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow")
 _MAX_MEMBERS = 20_000
-# How many names of files that were skipped a sentence tells.
-_NAMED = 3
+# How many names of skipped files a sentence lists.
+_MAX_NAMES = 3
+
+
+class OpenFile:
+    """Keeps one file open between readings, so that a log is opened once; opening another file closes it.
+
+    A zip's directory is read again whenever the zip is opened: doing that for each member of a zip of 2,000 took 30 s.
+    Two readers that take turns need an `OpenFile` each.
+    """
+
+    def __init__(self) -> None:
+        self._path: Path | None = None
+        self._raw: io.BufferedReader | None = None
+        self._archive: zipfile.ZipFile | None = None
+
+    def open(self, path: Path, *, pipes: bool = False) -> io.BufferedReader:
+        """The file at its beginning, or a pipe where it was left. Raises OSError, also for a pipe without `pipes`."""
+        if self._raw is None or path != self._path:
+            self.close()
+            self._raw = open_regular(path, pipes=pipes)
+            self._path = path
+        elif self._raw.seekable():
+            self._raw.seek(0)
+        return self._raw
+
+    def archive(self, path: Path) -> zipfile.ZipFile:
+        """The zip at this path. Raises OSError, BadZipFile, NotImplementedError or ValueError."""
+        if self._archive is None or path != self._path:
+            self._archive = zipfile.ZipFile(self.open(path))
+        return self._archive
+
+    def close(self) -> None:
+        """Close the file, if one is open."""
+        if self._archive is not None:
+            self._archive.close()
+        if self._raw is not None:
+            self._raw.close()
+        self._path = self._raw = self._archive = None
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file of a log; `member` is its name in the zip at `path`, "" for the file at `path` itself."""
+    """A file of a log; `member` is its name in the zip at `path`, "" for the file at `path` itself.
+
+    `kept`: keeps the file open after it was read; None to close it.
+    """
 
     path: Path
     member: str = ""
+    kept: OpenFile | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"{self.path}: {self.member}" if self.member else str(self.path)
 
     @property
     def name(self) -> PurePath:
-        """The file's own name, whose endings may say what it is."""
+        """The file's own name, whose end may say what it is."""
         return PurePosixPath(self.member) if self.member else self.path
 
     @contextmanager
     def open(self, *, pipes: bool = False) -> Iterator[io.BufferedReader]:
         """Open for reading. Raises OSError if that fails; reading a zip's member raises DamagedError."""
-        with ExitStack() as opened:
-            raw = opened.enter_context(open_regular(self.path, pipes=pipes))
-            if self.member:
-                try:
-                    archive = opened.enter_context(zipfile.ZipFile(raw))
-                    size = archive.getinfo(self.member).compress_size
-                    packed = opened.enter_context(archive.open(self.member))
-                except (zipfile.BadZipFile, NotImplementedError, RuntimeError, KeyError) as error:
-                    raise OSError(f"the zip file is damaged or packed unusually: {error}") from error
-                raw = io.BufferedReader(_Member(packed, size))
-            yield raw
+        with ExitStack() as stack:
+            file = self.kept
+            if file is None:
+                file = OpenFile()
+                stack.callback(file.close)
+            if not self.member:
+                yield file.open(self.path, pipes=pipes)
+                return
+            try:
+                archive = file.archive(self.path)
+                size = archive.getinfo(self.member).compress_size
+                packed = stack.enter_context(archive.open(self.member))
+            except (zipfile.BadZipFile, NotImplementedError, RuntimeError, KeyError) as error:
+                raise OSError(f"the zip file is damaged or packed unusually: {error}") from error
+            yield io.BufferedReader(_Member(packed, size))
 
 
 class _Member(io.RawIOBase):
-    """The bytes of a zip's member. Raises DamagedError."""
+    """The bytes of a zip's member. Reading raises DamagedError."""
 
     def __init__(self, packed: Any, compressed_size: int) -> None:
         self._packed = packed
@@ -73,38 +118,32 @@ class _Member(io.RawIOBase):
         return len(data)
 
 
-def is_log_name(name: PurePath) -> bool:
-    """Whether a file's name is one of a log."""
-    if name.suffix in PACKED_SUFFIXES:
-        name = name.with_suffix("")
-    return name.suffix.lower() in _LOG_SUFFIXES
+def find_sources(path: Path, kept: OpenFile | None = None) -> tuple[list[Source], list[str]]:
+    """A log's files, sorted by name, and the names of the files beside them in its folder or zip that are no logs.
 
-
-def find_sources(path: Path) -> tuple[list[Source], list[str]]:
-    """The files of a log in the order of their names, and the names of those in its folder or zip that are no logs.
-
-    Raises InputError for a folder or a zip that cannot be read or has no log.
+    `kept`: what keeps a file open from here on, until the caller closes it. Raises InputError for a folder or a zip
+    that cannot be read or has no log.
     """
     if path.is_dir():
-        sources, skipped = _in_folder(path)
-    elif _is_zip(path):
-        sources, skipped = _in_zip(path)
+        sources, skipped = _in_folder(path, kept)
+    elif _is_zip(path, kept):
+        sources, skipped = _in_zip(path, kept)
     else:
-        return [Source(path)], []
+        return [Source(path, kept=kept)], []
     if not sources:
         others = f", but {count_files(skipped)}" if skipped else ""
-        raise InputError(f"{shorten(path)} holds no log{others}; logs have names in {', '.join(_LOG_SUFFIXES)}.")
+        raise InputError(f"{shorten(path)} holds no log{others}; logs have names in {', '.join(LOG_SUFFIXES)}.")
     return sources, skipped
 
 
 def count_files(names: Sequence[str]) -> str:
-    """How many files these are, and the first few names."""
-    shown = ", ".join(shorten(name, 40) for name in names[:_NAMED])
-    more = ", ..." if len(names) > _NAMED else ""
+    """The number of these files and the first few names, as text."""
+    shown = ", ".join(shorten(name, 40) for name in names[:_MAX_NAMES])
+    more = ", ..." if len(names) > _MAX_NAMES else ""
     return f"{len(names):,} {'file' if len(names) == 1 else 'files'} ({shown}{more})"
 
 
-def _in_folder(folder: Path) -> tuple[list[Source], list[str]]:
+def _in_folder(folder: Path, kept: OpenFile | None) -> tuple[list[Source], list[str]]:
     sources: list[Source] = []
     skipped: list[str] = []
 
@@ -116,42 +155,46 @@ def _in_folder(folder: Path) -> tuple[list[Source], list[str]]:
         folders[:] = [name for name in folders if not name.startswith(".")]
         files += [Path(parent, name) for name in names if not name.startswith(".")]
     for file in sorted(files, key=lambda file: file.parts):
-        if file.suffix.lower() == ".zip" and _is_zip(file):
-            members, others = _in_zip(file)
+        if file.suffix.lower() == ".zip" and _is_zip(file, kept):
+            members, others = _in_zip(file, kept)
             sources += members
             skipped += [f"{file.name}: {name}" for name in others]
         elif is_log_name(file) and file.is_file():
-            sources.append(Source(file))
+            sources.append(Source(file, kept=kept))
         else:
             skipped.append(str(file.relative_to(folder)))
     return sources, skipped
 
 
-def _is_zip(path: Path) -> bool:
-    # Opening a pipe and closing it again would end whoever writes to it.
+def _is_zip(path: Path, kept: OpenFile | None) -> bool:
+    # A pipe is left alone: closing it again would end the program that writes to it.
     if not path.is_file():
         return False
     try:
-        with open_regular(path) as raw:
+        with Source(path, kept=kept).open() as raw:
             return raw.peek(4).startswith(ZIP_MAGICS)
     except OSError:
-        # The error is reported where the file is read.
+        # Reading the file will fail in the same way, and say so.
         return False
 
 
-def _in_zip(path: Path) -> tuple[list[Source], list[str]]:
+def _in_zip(path: Path, kept: OpenFile | None) -> tuple[list[Source], list[str]]:
+    file = kept or OpenFile()
     try:
-        with open_regular(path) as raw, zipfile.ZipFile(raw) as archive:
-            names = sorted(info.filename for info in archive.infolist() if not info.is_dir())
-            locked = next((info.filename for info in archive.infolist() if info.flag_bits & 1), "")
+        members = file.archive(path).infolist()
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError) as error:
         raise InputError(f"{shorten(path)}: the zip file breaks off or is damaged; copy or write it again.") from error
+    finally:
+        if kept is None:
+            file.close()
+    names = sorted(info.filename for info in members if not info.is_dir())
     if "xl/workbook.xml" in names:
         raise InputError(f"{shorten(path)} is an Excel workbook; save the sheet with the log as CSV.")
-    if locked:
+    if any(info.flag_bits & 1 for info in members):
         raise InputError(f"{shorten(path)} is encrypted; pack it without a password.")
     if len(names) > _MAX_MEMBERS:
         raise InputError(f"{shorten(path)} holds more than {_MAX_MEMBERS:,} files; unpack it, and give the folder.")
     names = [name for name in names if not any(part.startswith((".", "__MACOSX")) for part in PurePath(name).parts)]
     logs = [name for name in names if is_log_name(PurePath(name)) or len(names) == 1]
-    return [Source(path, name) for name in logs], [name for name in names if name not in set(logs)]
+    known = set(logs)
+    return [Source(path, name, kept) for name in logs], [name for name in names if name not in known]

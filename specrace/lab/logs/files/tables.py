@@ -8,12 +8,12 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any, BinaryIO
 
 from specrace.core.errors import InputError, shorten
 from specrace.lab.logs.files.documents import is_message
-from specrace.lab.logs.files.packing import PACKED_SUFFIXES
+from specrace.lab.logs.files.kinds import unpacked_name
 from specrace.lab.logs.formats.base import MAX_LINE_BYTES, Row, parse_nested
 from specrace.lab.logs.formats.paths import leaves, value_at
 
@@ -34,19 +34,15 @@ _TEXT_COLUMNS = {
 }
 # Lists that a request or a response has.
 _LISTS = ("messages", "choices", "contents", "candidates", "generations")
-# Columns that are read under their own names, even if --columns maps the prompt and the output.
+# Columns that keep their own names, even if --columns renames the prompt and the output.
 _EXTRA_COLUMNS = ("id", "category", "tools")
 # Rows read at once from a Parquet file.
 _BATCH = 256
 
 
 def is_csv(name: PurePath) -> bool:
-    """Whether a file's name ends in .csv or .tsv, perhaps followed by how it is packed."""
-    return _plain(name).suffix.lower() in (".csv", ".tsv")
-
-
-def _plain(name: PurePath) -> PurePath:
-    return name.with_suffix("") if name.suffix in PACKED_SUFFIXES else name
+    """Whether a file's name ends in .csv or .tsv, or in one of them and the end of a compressed file."""
+    return unpacked_name(name).suffix.lower() in (".csv", ".tsv")
 
 
 class _Lines:
@@ -72,7 +68,7 @@ class _Lines:
 def csv_rows(name: PurePath, stream: io.BufferedReader) -> Iterator[tuple[int, Row | str]]:
     """Yield (line, row) of a CSV file with a header, or (line, reason) for a row that cannot be used.
 
-    The head tells what separates the cells, the name if that is in doubt.
+    The first line decides which delimiter separates the cells; in a tie the file's name does.
     """
     # An unclosed quotation mark must not fill the memory; csv has one limit for the whole process.
     csv.field_size_limit(MAX_LINE_BYTES)
@@ -81,12 +77,14 @@ def csv_rows(name: PurePath, stream: io.BufferedReader) -> Iterator[tuple[int, R
     lines = _Lines(text)
     try:
         head = next(lines, "")
-        # Excel's own line, which says what separates the cells.
+        # Excel may write a line before the header that names the delimiter, such as sep=;
         first = [] if _SEPARATOR_LINE.fullmatch(head) else [head]
     except csv.Error as error:
         yield 1, f"this is not CSV ({error})"
         return
-    table = csv.DictReader(chain(first, lines), delimiter=find_delimiter(head, is_tsv=_plain(name).suffix == ".tsv"))
+    table = csv.DictReader(
+        chain(first, lines), delimiter=find_delimiter(head, is_tsv=unpacked_name(name).suffix == ".tsv")
+    )
     skipped = 1 - len(first)
     while True:
         try:
@@ -101,9 +99,9 @@ def csv_rows(name: PurePath, stream: io.BufferedReader) -> Iterator[tuple[int, R
 
 
 def find_delimiter(head: str, *, is_tsv: bool) -> str:
-    """What separates the cells of a table with this first line: a comma, tab, semicolon or bar that is not quoted."""
-    if said := _SEPARATOR_LINE.fullmatch(head):
-        return said[1]
+    """The delimiter of a table with this first line: the commonest outside quotes of comma, tab, semicolon and bar."""
+    if separator_line := _SEPARATOR_LINE.fullmatch(head):
+        return separator_line[1]
     usual = "\t" if is_tsv else ","
     unquoted = _QUOTED.sub("", head)
     # The usual one is first, and so wins a tie.
@@ -120,7 +118,7 @@ def is_arrow(head: bytes) -> bool:
     return head.startswith((_ARROW_MAGIC, _ARROW_CONTINUATION))
 
 
-def parquet_rows(file: Path | BinaryIO, name: str) -> Iterator[tuple[int, Row]]:
+def parquet_rows(file: BinaryIO, name: str) -> Iterator[tuple[int, Row]]:
     """Yield (number, row) of a Parquet file, from 1 on. Raises InputError without pyarrow and for a broken file."""
     with _explained(name, "a Parquet file") as count:
         from pyarrow.parquet import ParquetFile
@@ -130,19 +128,18 @@ def parquet_rows(file: Path | BinaryIO, name: str) -> Iterator[tuple[int, Row]]:
             yield from _numbered(table.iter_batches(batch_size=_BATCH), count)
 
 
-def arrow_rows(file: Path | BinaryIO, name: str) -> Iterator[tuple[int, Row]]:
+def arrow_rows(file: BinaryIO, name: str) -> Iterator[tuple[int, Row]]:
     """Yield (number, row) of an Arrow file or stream, from 1 on. Raises InputError as for Parquet."""
     with _explained(name, "an Arrow file") as count:
-        from pyarrow import OSFile, PythonFile, ipc
+        from pyarrow import ipc
 
-        with OSFile(str(file)) if isinstance(file, Path) else PythonFile(file) as source:
-            is_stream = source.read(4) == _ARROW_CONTINUATION
-            source.seek(0)
-            if is_stream:
-                yield from _numbered(ipc.open_stream(source), count)
-            else:
-                table = ipc.open_file(source)
-                yield from _numbered(map(table.get_batch, range(table.num_record_batches)), count)
+        is_stream = file.read(4) == _ARROW_CONTINUATION
+        file.seek(0)
+        if is_stream:
+            yield from _numbered(ipc.open_stream(file), count)
+        else:
+            table = ipc.open_file(file)
+            yield from _numbered(map(table.get_batch, range(table.num_record_batches)), count)
 
 
 @contextmanager
@@ -189,7 +186,7 @@ def plain(value: Any) -> Any:
 
 
 def unpack(row: Row) -> Row:
-    """The row, with the cells parsed that hold JSON."""
+    """The row with its JSON cells parsed."""
     return {name: _unpack_cell(name, cell) if isinstance(cell, str) else cell for name, cell in row.items()}
 
 

@@ -11,8 +11,9 @@ import pytest
 import zstandard
 
 from specrace.core.errors import InputError
+from specrace.lab.logs.bad_lines import OTHER_REASONS
 from specrace.lab.logs.files import packing
-from specrace.lab.logs.transcripts import OTHER_FAULTS, TranscriptFile
+from specrace.lab.logs.transcripts import TranscriptFile
 from tests.lab.parts import COPYING, FRESH, pack
 
 ENDINGS = (".gz", ".zst", ".xz", ".bz2", ".zip")
@@ -53,7 +54,7 @@ def test_a_packed_log_that_is_damaged_says_so(tmp_path: Path, ending: str) -> No
     file = TranscriptFile(path, skip_bad=True)
     assert len(list(file)) < 20_000
     # Bytes that are unpacked wrongly may be many lines that are no JSON, before the damage is noticed.
-    assert sum("is damaged here" in reason or reason == OTHER_FAULTS for reason in file.faults) == 1
+    assert sum("is damaged here" in reason or reason == OTHER_REASONS for reason in file.faults) == 1
 
 
 @pytest.mark.parametrize("ending", ENDINGS[:-1])

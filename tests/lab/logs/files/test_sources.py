@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import zipfile
 from pathlib import Path
 
+import pyarrow
 import pytest
+from pyarrow.parquet import write_table
 
 from specrace.core.errors import InputError
 from specrace.lab.logs.files import sources
@@ -117,6 +120,80 @@ def test_a_pipe_is_opened_once_only_because_closing_it_ends_its_writer(
     assert pair_files([pipe, log]) == [(pipe, None), (log, None)]
     assert find_sources(pipe) == ([Source(pipe)], [])
     assert pipe not in opened
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files that are opened, in order."""
+    names: list[str] = []
+    open_regular = sources.open_regular
+
+    def note(path: Path, **how: bool) -> io.BufferedReader:
+        names.append(path.name)
+        return open_regular(path, **how)
+
+    monkeypatch.setattr(sources, "open_regular", note)
+    return names
+
+
+@pytest.mark.parametrize("name", ["t.jsonl", "t.jsonl.gz", "t.csv", "t.parquet", "t.arrow", "t.parquet.zst", "t.zip"])
+def test_a_log_is_opened_once(tmp_path: Path, opened: list[str], name: str) -> None:
+    path = tmp_path / name
+    rows = [{"id": str(number), "prompt_ids": [1], "output_ids": [number]} for number in range(600)]
+    table = pyarrow.Table.from_pylist(rows)
+    if name == "t.csv":
+        path.write_text("id,prompt_ids,output_ids\n" + "".join(f"{n},[1],[{n}]\n" for n in range(600)))
+    elif name == "t.arrow":
+        with pyarrow.OSFile(str(path), "wb") as file, pyarrow.ipc.new_stream(file, table.schema) as stream:
+            stream.write_table(table)
+    elif "parquet" in name:
+        write_table(table, tmp_path / "table", row_group_size=200)
+        pack(path, (tmp_path / "table").read_bytes()) if name.endswith(".zst") else (tmp_path / "table").rename(path)
+    elif name == "t.zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            for row in rows:
+                archive.writestr(f"{row['id']:>03}.jsonl", json.dumps(row))
+    else:
+        lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        pack(path, lines) if name.endswith(".gz") else path.write_bytes(lines)
+    file = TranscriptFile(path)
+    assert [transcript.id for transcript in file] == [str(number) for number in range(600)]
+    assert opened == [name]
+    assert name == "t.zip" or 0 < file.bytes_read <= path.stat().st_size
+    # A second reading opens it anew, because the first one closed it.
+    assert len(list(file)) == 600 and opened == [name, name]
+
+
+def test_the_two_files_of_a_batch_are_opened_once_each_and_the_requests_once_more_for_their_index(
+    tmp_path: Path, opened: list[str]
+) -> None:
+    requests, responses = batch_pair(tmp_path)
+    opened.clear()
+    assert list(TranscriptFile(requests, requests=responses, chat=by_letter))
+    assert sorted(opened) == sorted([requests.name, requests.name, responses.name])
+
+
+def test_no_file_stays_open_after_a_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    handles = []
+    open_regular = sources.open_regular
+
+    def keep(path: Path, **how: bool) -> io.BufferedReader:
+        handles.append(open_regular(path, **how))
+        return handles[-1]
+
+    monkeypatch.setattr(sources, "open_regular", keep)
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    batch_pair(folder)
+    write(folder / "other.jsonl", COPYING, FRESH)
+    with zipfile.ZipFile(folder / "t.zip", "w") as archive:
+        archive.writestr("a.jsonl", json.dumps(FRESH))
+    rest = iter(TranscriptFile(folder, chat=by_letter))
+    next(rest)
+    rest.close()  # type: ignore[attr-defined]
+    assert handles and all(handle.closed for handle in handles)
+    list(TranscriptFile(folder, chat=by_letter))
+    assert all(handle.closed for handle in handles)
 
 
 def test_one_of_many_files_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:

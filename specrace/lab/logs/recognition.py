@@ -1,0 +1,85 @@
+"""Recognises the format of a log by the first rows of its file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+
+from specrace.core.errors import shorten
+from specrace.lab.logs.files.sources import Source
+from specrace.lab.logs.formats import Format, is_trace, recognise
+from specrace.lab.logs.formats.base import Row
+from specrace.lab.logs.formats.refused import refused_title
+
+# A format is recognised by one of this many first rows.
+MAX_HEAD_ROWS = 20
+
+
+@dataclass(frozen=True)
+class RecognisedRows:
+    """All rows of a file, with their numbers, and what its first rows tell.
+
+    `format`: None if no row tells it. `refusal`: why a file of a kind that is known cannot be scored, "" for others.
+    """
+
+    rows: Iterator[tuple[int, Row]]
+    format: type[Format] | None
+    refusal: str = ""
+
+
+@dataclass(frozen=True)
+class Recogniser:
+    """Tells rows of a log from other JSON, and the format of a file.
+
+    `chosen`: the format that the user named, if any. `columns`: if the user named the fields, our name -> the row's.
+    """
+
+    chosen: type[Format] | None
+    columns: Mapping[str, str] | None
+
+    @property
+    def follows_user(self) -> bool:
+        """Whether every file is read as the user says, whatever its rows look like."""
+        return self.chosen is not None or bool(self.columns)
+
+    def is_row(self, row: Row) -> bool:
+        """Whether an object in a larger JSON document is a row of a log."""
+        if self.columns:
+            return any(column in row or column.split(".")[0] in row for column in self.columns.values())
+        return recognise(row) is not None if self.chosen is None else self.chosen.looks_like(row)
+
+    def read_head(self, rows: Iterator[tuple[int, Row]], source: Source, *, one_of_many: bool) -> RecognisedRows:
+        """Recognise a file by its first rows.
+
+        `one_of_many`: the file may be no log at all, so a row that has to be refused does not end the search.
+        """
+        if self.chosen is not None:
+            return RecognisedRows(rows, self.chosen)
+        head = []
+        format = None
+        refusal = ""
+        for number, row in rows:
+            head.append((number, row))
+            format = recognise(row)
+            refusal = refusal or _refusal(row, format, source)
+            if format is not None or len(head) == MAX_HEAD_ROWS:
+                break
+            if refusal and (self.follows_user or not one_of_many):
+                break
+        return RecognisedRows(chain(head, rows), format, refusal)
+
+
+def _refusal(row: Row, format: type[Format] | None, source: Source) -> str:
+    """Why a file with this row cannot be scored; "" if nothing in the row speaks against it."""
+    if title := refused_title(row):
+        return (
+            f"{shorten(source)} is {title}: it does not keep the requests as the model got them, so nothing can be "
+            "scored; give the log of the server or of a proxy, such as LiteLLM's."
+        )
+    if format is None and is_trace(row):
+        return (
+            f"{shorten(source)} is a trace of lengths and block hashes, like Mooncake's: without tokens or text "
+            "nothing can be drafted or compared; give a log that keeps the requests and outputs."
+        )
+    return ""
