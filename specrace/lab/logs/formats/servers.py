@@ -17,13 +17,13 @@ from specrace.lab.logs.formats.apis import read_exchanges
 from specrace.lab.logs.formats.apis.answers import read_usage
 from specrace.lab.logs.formats.base import NO_USAGE, Exchange, Format, Row, read_label, require_object
 
-# Stands between the two halves that SGLang leaves of a value, and the length of both together.
+# SGLang keeps the two ends of a long value with this text between them, and this many characters of both together.
 _CUT = "..."
 _KEPT = 2048
 
 
 class SGLangLog(Format):
-    """A line for each event of a request; the one of its end has the request, too."""
+    """One event of a request per line; the event request.finished has the request, too."""
 
     name = "sglang"
     title = "SGLang request log"
@@ -44,11 +44,11 @@ class SGLangLog(Format):
         request = require_object(row.get("obj"), "obj")
         response = require_object(row.get("out"), "out")
         for fields, ids in ((request, "input_ids"), (response, "output_ids")):
-            name = ids if fields.get(ids) else "text"
-            if fields.get(name) is None:
-                raise ValueError(f"{name} is not in the log; log with --log-requests-level 3")
-            if _is_cut(fields[name]):
-                raise ValueError(f"{name} is cut in the middle; log with --log-requests-level 3")
+            key = ids if fields.get(ids) else "text"
+            if fields.get(key) is None:
+                raise ValueError(f"{key} is not in the log; log with --log-requests-level 3")
+            if _is_cut(fields[key]):
+                raise ValueError(f"{key} is cut in the middle; log with --log-requests-level 3")
         return read_exchanges(request, response, name)
 
     def end(self) -> Iterable[Exchange]:
