@@ -156,8 +156,8 @@ def option_notes(recommender: Recommender, engine: str | None) -> Iterator[str]:
     if counts:
         told = ", ".join(f"{name} in {count:,}" for name, count in counts)
         yield (
-            f"Of {len(recommender.options):,} requests, engines may treat those with these options otherwise when they "
-            f"draft: {told}. --engine NAME says what yours does."
+            f"Of {len(recommender.options):,} requests, engines may treat those with these options differently when "
+            f"they draft: {told}. --engine NAME says what yours does."
         )
 
 

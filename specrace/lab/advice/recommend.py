@@ -69,7 +69,7 @@ class Recommender:
 
     @cached_property
     def options(self) -> list[tuple[str, ...]]:
-        """The options of each included request that an engine may treat otherwise when it drafts."""
+        """For each included request, its options that an engine may treat differently when it drafts."""
         return [self.sweep.requests[number].options for number in self.included]
 
     @cached_property

@@ -28,7 +28,7 @@ def recommendation_report(recommender: Recommender, result: Mapping[str, Any], l
         Section("Remarks on the log", [Bullets(result["remarks"] or ["None."])]),
     ]
     if result["option_notes"]:
-        sections.append(Section("Requests that an engine treats otherwise", [Bullets(result["option_notes"])]))
+        sections.append(Section("Requests that an engine treats differently", [Bullets(result["option_notes"])]))
     sections += [
         Section("To paste", list(_exports(result["exports"]))),
         Section("Not tested", [Bullets(result["not_tested"])]),

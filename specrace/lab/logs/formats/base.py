@@ -39,11 +39,11 @@ class Exchange:
 
     `tools` and `documents`: what the request offered, as in OpenAI's and Cohere's APIs. `template_options`: the
     request's arguments for the chat template, such as enable_thinking. `parameters`: the request's other fields, such
-    as temperature. `warnings`: what the reader of the format left out of this exchange, as reasons to be counted.
-    `prefill`: the beginning of the answer, which the request wrote and the model continued.
-    `key`: what identifies the answer; "" if nothing does. An exchange with a key that came before is a repetition,
-    and is counted instead of scored, unless it is `repeatable`. `left_out`: why an answer is counted instead of scored,
-    "" for all others; such an exchange has neither prompt nor output.
+    as temperature. `warnings`: reasons why this exchange lacks something that the model read or wrote.
+    `prefill`: the beginning of the answer, if the request wrote it and the model continued it.
+    `key`: identifies the answer; "" if nothing does. A second exchange with the same key repeats the first, and is
+    counted instead of scored, unless it is `repeatable`. `left_out`: why an answer is counted instead of scored, "" if
+    it is scored; an exchange that is left out has neither prompt nor output.
     """
 
     prompt: Tokens | str | list[Message]
@@ -82,7 +82,7 @@ class Format(ABC):
         """The exchanges that this row completes."""
 
     def missed(self) -> None:  # noqa: B027 - most formats have nothing to note
-        """Note that a line of the file could not be parsed, so that `read` did not get it."""
+        """Note that the file has a line here that could not be parsed, so `read` was not called with it."""
 
     def end(self) -> Iterable[Exchange]:
         """The exchanges that the end of the file completes."""
@@ -92,7 +92,7 @@ class Format(ABC):
 def parse_line(line: bytes) -> Row:
     """Parse a line of JSON that holds an object. Raises ValueError."""
     try:
-        # Some editors begin a file with a byte order mark. With the newline, json may place an error in the next line.
+        # Some editors begin a file with a byte order mark. Without rstrip, json may report an error in the next line.
         row = json.loads(line.rstrip().decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise ValueError("this is not UTF-8 text; write the file as UTF-8") from error
@@ -175,6 +175,6 @@ def parse_nested(value: Any, accept: Callable[[Any], bool]) -> Any:
     for _ in range(MAX_NESTED):
         if not isinstance(parsed, str):
             break
-        # A text that begins otherwise is no JSON object, list or string.
+        # Any other first character begins no JSON object, list or string.
         parsed = json_or_text(parsed) if parsed.lstrip()[:1] in ("{", "[", '"') else None
     return parsed if isinstance(parsed, dict | list) and accept(parsed) else value

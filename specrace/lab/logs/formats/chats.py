@@ -36,8 +36,10 @@ from specrace.lab.logs.formats.base import (
 )
 from specrace.lab.logs.formats.turns import assistant_turns
 
-_CONVERSATIONS = ("conversations", "conversation", "conversation_a", "conversation_b", "items", "data")
-# Fields beside a conversation that the model read, too.
+# Fields that hold a conversation, and fields that hold one in some data sets and anything else in others.
+_CONVERSATIONS = ("conversations", "conversation", "conversation_a", "conversation_b")
+_MAYBE_CONVERSATIONS = ("items", "data")
+# Fields beside a conversation with what else the model read.
 _MEDIA = ("images", "image", "videos", "video", "audios", "audio")
 _HUMAN, _ASSISTANT = "\n\nHuman:", "\n\nAssistant:"
 
@@ -64,11 +66,11 @@ class ShareGPT(Format):
 
     @staticmethod
     def looks_like(row: Row) -> bool:
-        return any(_is_conversation(name, row.get(name)) for name in _CONVERSATIONS)
+        return any(_is_conversation(name, row.get(name)) for name in (*_CONVERSATIONS, *_MAYBE_CONVERSATIONS))
 
     def read(self, row: Row) -> Iterable[Exchange]:
-        names = [name for name in _CONVERSATIONS if row.get(name) is not None and (name in _CONVERSATIONS[:4])]
-        names = names or [name for name in _CONVERSATIONS[4:] if _is_conversation(name, row.get(name))]
+        names = [name for name in _CONVERSATIONS if row.get(name) is not None]
+        names = names or [name for name in _MAYBE_CONVERSATIONS if _is_conversation(name, row.get(name))]
         for name in names or _CONVERSATIONS[:1]:
             turns = [require_object(turn, "a turn") for turn in _unpacked(require_list(row.get(name), name))]
             for turn in turns:
@@ -79,8 +81,8 @@ class ShareGPT(Format):
 
 
 def _is_conversation(name: str, value: Any) -> bool:
-    """Whether a field has a conversation; `items` and `data` are names of much else."""
-    if not isinstance(value, list) or name in _CONVERSATIONS[:4]:
+    """Whether a field holds a conversation, by its name, or by its value if the name alone does not say."""
+    if not isinstance(value, list) or name in _CONVERSATIONS:
         return isinstance(value, list)
     if name == "data":
         return len(value) > 1 and all(isinstance(text, str) for text in value)
@@ -88,7 +90,7 @@ def _is_conversation(name: str, value: Any) -> bool:
 
 
 def _unpacked(logged: list[Any]) -> list[Any]:
-    """The turns of a conversation, which may be in lists of a question and an answer, or texts that take turns."""
+    """The turns of a conversation, also if it is a list of [question, answer], or of texts of alternating speakers."""
     turns = [
         turn
         for turns_or_turn in logged
@@ -104,7 +106,7 @@ def _is_known(turn: Row) -> bool:
 
 
 def _turns(row: Row, logged: list[Any]) -> Iterable[Exchange]:
-    """The exchanges of a conversation, with the `system` and the `tools` that may stand beside it."""
+    """The exchanges of a conversation, with the system prompt, tools and documents that may stand beside it."""
     if media := next((name for name in _MEDIA if row.get(name)), ""):
         raise ValueError(f"{media} stands beside the conversation; only text can be scored")
     system = row.get("system") or row.get("system_prompt")
@@ -117,7 +119,9 @@ def _turns(row: Row, logged: list[Any]) -> Iterable[Exchange]:
         category=read_label(row, "category"),
         tools=tools_of(row),
         documents=documents if isinstance(documents, list) else None,
-        parameters=parameters_of({key: value for key, value in row.items() if key not in _CONVERSATIONS}),
+        parameters=parameters_of(
+            {key: value for key, value in row.items() if key not in (*_CONVERSATIONS, *_MAYBE_CONVERSATIONS)}
+        ),
     )
 
 
@@ -162,7 +166,7 @@ class Completions(Format):
             and len(answer) > 1
             and role_of(require_object(answer[0], "a message")) != "assistant"
         ):
-            # Both answers are whole conversations, of which the last turn differs.
+            # Both answers are whole conversations that differ in the last turn.
             return read_exchanges(_with_tools(row, answer[:-1]), answer[-1:], *about)
         prompt = next(
             (row[key] for key in ("prompt", *_CONVERSATIONS[:2], "messages") if row.get(key) is not None), None
@@ -181,7 +185,8 @@ def _with_tools(row: Row, messages: list[Any]) -> Row:
 
 
 def _split(text: str, name: str, category: str) -> Exchange:
-    """A conversation in one text, as Anthropic's hh-rlhf has it (huggingface.co/datasets/Anthropic/hh-rlhf)."""
+    """The exchange in one text with Human: and Assistant: before each turn, as in Anthropic's hh-rlhf
+    (huggingface.co/datasets/Anthropic/hh-rlhf)."""
     start = text.rfind(_ASSISTANT) + len(_ASSISTANT)
     if _HUMAN not in text or start < len(_ASSISTANT) or _HUMAN in text[start:]:
         raise ValueError(

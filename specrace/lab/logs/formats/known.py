@@ -1,4 +1,4 @@
-"""Lines that are known to have no request with its output, and what to give instead of their file.
+"""Kinds of lines that lack the request or its output, and what to give instead of a file with such lines.
 
 - `vllm bench serve --save-detailed` and SGLang's bench_serving: input_lens, output_lens, generated_texts
   (vllm-project/vllm, vllm/benchmarks/serve.py; sgl-project/sglang, python/sglang/bench_serving.py).
@@ -18,7 +18,7 @@ from typing import Any
 
 from specrace.lab.logs.formats.base import Row
 
-# Field of the elements of a response's list -> what the request asked for.
+# A field of the elements in a response's list -> what the response holds instead of text.
 _NOT_TEXT = {
     "embedding": "embeddings",
     "relevance_score": "a ranking of documents",
@@ -78,7 +78,7 @@ _KNOWN: tuple[tuple[frozenset[str], str], ...] = (
 
 
 def explain_row(row: Row) -> str:
-    """What a line is and what to give instead, if it is known; "" for others."""
+    """What a line is and what to give instead; "" if it is of no kind known to lack something."""
     known = next((reason for names, reason in _KNOWN if names <= row.keys()), "")
     kind = next((kind for value in (row, *row.values()) if (kind := _without_text(value))), "")
     return known or (f"the response is {kind}, and no text was generated; leave such requests out" if kind else "")

@@ -1,4 +1,4 @@
-"""Lines that hold a request and its response, in whatever fields: what gateways, tracers and engines write.
+"""Lines with a request and its response under any of many names, as gateways, tracers and engines write them.
 
 - Helicone: request_body, response_body (docs.helicone.ai/features/reports/export); LangSmith: inputs, outputs of a run
   (docs.langchain.com/langsmith/export-traces); Gemini on Vertex AI: request, response.
@@ -22,7 +22,7 @@ from specrace.lab.logs.formats.apis.answers import is_error
 from specrace.lab.logs.formats.base import Exchange, Format, Row, parse_nested, read_label
 from specrace.lab.logs.formats.known import explain_row
 
-# Names of fields, without underscores and in lower case, that hold a request, and those that hold a response.
+# Names of fields that hold a request, and of those that hold a response, in lower case without underscores.
 _REQUESTS = (
     "requestbody",
     "fullrequest",
@@ -70,7 +70,7 @@ _RESPONSES = (
     "reply",
     "text",
 )
-# A field with one of these names is part of the body in the line itself.
+# If the request, or the response, has a field of one of these names, the line itself may be its body.
 _OWN_REQUEST = ("messages", "contents", "prompt", "prompttokenids", "inputids", "input", "inputs", "question", "query")
 _OWN_RESPONSE = ("choices", "candidates", "message", "outputs", "generatedtext", "response", "output")
 _IDS = ("id", "request_id", "requestId", "uuid", "trace_id", "run_id")
@@ -143,7 +143,7 @@ def _has_failed(response: Any) -> bool:
 
 
 def _levels(row: Row) -> Iterator[Row]:
-    """The line, and the objects in its fields."""
+    """The line, then the objects in its fields."""
     yield row
     for value in row.values():
         if isinstance(value, dict):
@@ -151,10 +151,11 @@ def _levels(row: Row) -> Iterator[Row]:
 
 
 def _pair(fields: Row) -> tuple[Any, Any] | None:
+    """(request, response) of one object, each either the object itself or the value of a field."""
     names = {name.replace("_", "").replace("-", "").lower(): name for name in fields if isinstance(name, str)}
     holder = next((name for name in _REQUESTS if name in names and looks_like_request(fields[names[name]])), None)
     if holder is None:
-        # Plain text is a request only under a name that says so, with the body's other fields beside it.
+        # Plain text is a request only if the name of its field and the fields beside it say so.
         holder = next((name for name in _OWN_REQUEST if name in names and looks_like_request(fields)), None)
     if holder is None:
         return None

@@ -6,7 +6,7 @@
 - Langfuse's exported observations: type, input, output; input and output are JSON or text
   (langfuse.com/docs/api-and-data-platform/features/blob-storage-export-fields); only the type GENERATION counts.
 - LangSmith's runs: run_type, inputs, outputs (docs.langchain.com/langsmith/run-data-format); only the type llm counts.
-- Braintrust's, Datadog's and Weave's spans; only those of a model count, for the others repeat what is in them
+- Braintrust's, Datadog's and Weave's spans; only those of a model count, because the others repeat their texts
   (braintrust.dev/docs/annotate/export: span_attributes.type; docs.datadoghq.com/llm_observability/instrumentation/api:
   meta.kind; docs.wandb.ai/weave: op_name).
 - PostHog's events: event, properties (posthog.com/docs/llm-analytics/generations); only $ai_generation counts.
@@ -40,12 +40,15 @@ from specrace.lab.logs.formats.base import (
 
 
 class Traced(Format):
-    """Rows of which only some are requests to a model; the others repeat what is in them, or are something else."""
+    """Rows of which only some are requests to a model; the others repeat the texts of those, or are something else.
+
+    `wanted`: what those rows are, for the user.
+    """
 
     wanted: ClassVar[str]
 
     def __init__(self) -> None:
-        self._others = self._found = 0
+        self._num_others = self._num_generations = 0
 
     @staticmethod
     @abstractmethod
@@ -58,13 +61,13 @@ class Traced(Format):
 
     def read(self, row: Row) -> Iterable[Exchange]:
         if not self.is_generation(row):
-            self._others += 1
+            self._num_others += 1
             return ()
-        self._found += 1
+        self._num_generations += 1
         return self.read_generation(row)
 
     def end(self) -> Iterable[Exchange]:
-        if self._others and not self._found:
+        if self._num_others and not self._num_generations:
             yield Exchange("", "", left_out=f"no row of the file is {self.wanted}; export those, too")
 
 
@@ -159,7 +162,7 @@ class Langfuse(Traced):
             request = json_or_text(request)
             output = json_or_text(str(output)) if _is_quoted(output) else output
         elif isinstance(output, str) and _is_quoted(output) and "\\" in output:
-            # A model may write a text in quotes, but not one in which JSON's escapes stand for every line's end.
+            # A model may write a text in quotes, but would not write its line ends as JSON's escapes.
             output = json_or_text(output)
         parameters = _parsed(row.get("model_parameters") or row.get("modelParameters"))
         usage = read_usage({"usage": _langfuse_usage(row)})
@@ -340,7 +343,8 @@ class Weave(Traced):
 
 
 def _traced(row: Row, request: Any, response: Any, parameters: Any, counted: Any) -> Iterable[Exchange]:
-    """The exchanges of a span, with the request's other fields and the tokens that the tracer keeps beside it."""
+    """The exchanges of a span. `parameters` and `counted`: the request's other fields and the numbers of tokens, which
+    some tracers keep beside the request and the response."""
     if row.get("error"):
         raise ValueError("the request failed; there is no output")
     request, parameters, usage = _parsed(request), _parsed(parameters), read_usage({"usage": _parsed(counted)})

@@ -1,4 +1,4 @@
-"""Fields of a log's line by their dotted names, as request.body.messages.0.content."""
+"""Fields of a log's line by their dotted names, such as request.body.messages.0.content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs that are known and not read, because they do not keep the requests as the model got them.
+"""Kinds of logs that are refused, because they do not keep the requests as the model got them.
 
 - Gemini CLI, ~/.gemini/tmp/*/chats/session-*: one record may hold the calls of several answers with their results
   (google-gemini/gemini-cli, packages/core/src/services/chatRecordingService.ts, recordToolCalls).
@@ -22,7 +22,7 @@ _COPILOT = re.compile(r"(?:session|user|assistant|tool|hook)\.\w+")
 
 
 def refused_title(row: Row) -> str:
-    """What a file with this row is, if it is known and not read; "" for others."""
+    """What a file with this row is, if logs of its kind are refused; "" for others."""
     return next((title for looks_like, title in _REFUSED if looks_like(row)), "")
 
 

@@ -3,9 +3,9 @@
 - The two files of OpenAI's Batch API and of vLLM's `run-batch`: requests {"custom_id", "method", "url", "body"} and
   responses {"id", "custom_id", "response": {"status_code", "request_id", "body"}, "error"}
   (vllm-project/vllm, vllm/entrypoints/openai/run_batch.py: BatchRequestInput, BatchRequestOutput).
-- Those of Anthropic's Message Batches: {"custom_id", "params"} and {"custom_id", "result": {"type", "message"}}
+- The two files of Anthropic's Message Batches: {"custom_id", "params"} and {"custom_id", "result": {"type", "message"}}
   (docs.anthropic.com/en/api/creating-message-batches).
-- Those of Gemini's batches: {"key", "request"} and {"key", "response" | "error"}
+- The two files of Gemini's batches: {"key", "request"} and {"key", "response" | "error"}
   (ai.google.dev/gemini-api/docs/batch-api).
 - vLLM's `return_token_ids`: a chat completion has prompt_token_ids and choices[].token_ids, a completion has both in
   choices[] (vllm-project/vllm, vllm/entrypoints/openai/chat_completion/protocol.py and completion/protocol.py).
@@ -43,32 +43,35 @@ class Response(Format):
 class Batch(Format):
     """Responses whose requests are in the other file, in another line, or in the same line.
 
-    `find_request`: custom_id -> its request, None if there is none.
+    `find_request`: gets the line of a request by the id that it shares with its response, None if there is none.
     """
 
     name = "openai-batch"
     title = "OpenAI Batch or vLLM run-batch requests and responses"
+    # The field of that id.
+    key = "custom_id"
     find_request: FindRequest | None = None
 
     def __init__(self) -> None:
-        self._asked = self._answered = False
+        self._has_requests = self._has_responses = False
 
     @staticmethod
     def looks_like(row: Row) -> bool:
         return "custom_id" in row and ("response" in row or "body" in row)
 
     def end(self) -> Iterable[Exchange]:
-        if self._asked and not self._answered:
+        if self._has_requests and not self._has_responses:
             yield Exchange("", "", left_out="the file has a batch's requests only; give the file of responses, too")
 
-    def _answers(self, row: Row, *names: str) -> bool:
-        """Whether a row has a response, or the error in its place."""
-        answers = any(name in row for name in names)
-        self._asked, self._answered = self._asked or not answers, self._answered or answers
-        return answers
+    def _is_response(self, row: Row, *names: str) -> bool:
+        """Whether a row has a response, or an error in its place, under one of these names; noted for `end`."""
+        is_response = any(name in row for name in names)
+        self._has_requests |= not is_response
+        self._has_responses |= is_response
+        return is_response
 
     def read(self, row: Row) -> Iterable[Exchange]:
-        if not self._answers(row, "response"):
+        if not self._is_response(row, "response"):
             return ()
         name = read_text(row.get("custom_id"), "custom_id")
         response = row.get("response")
@@ -87,14 +90,11 @@ class Batch(Format):
         return require_object(row.get("body"), "the body of the request")
 
     def _other_line(self, name: str) -> Row:
-        """The line of a request, by the name that it shares with its response. Raises ValueError if there is none."""
+        """The line of the request with this id. Raises ValueError if there is none."""
         request = self.find_request(name) if self.find_request is not None else None
         if request is None:
             raise ValueError(f"no request has the {self.key} {shorten(name, 60)}; give the file of requests, too")
         return request
-
-    # The field that a request shares with its response.
-    key = "custom_id"
 
 
 class AnthropicBatch(Batch):
@@ -108,7 +108,7 @@ class AnthropicBatch(Batch):
         return "custom_id" in row and (isinstance(row.get("result"), dict) or isinstance(row.get("params"), dict))
 
     def read(self, row: Row) -> Iterable[Exchange]:
-        if not self._answers(row, "result"):
+        if not self._is_response(row, "result"):
             return ()
         name = read_text(row.get("custom_id"), "custom_id")
         result = require_object(row["result"], "result")
@@ -136,7 +136,7 @@ class GeminiBatch(Batch):
         )
 
     def read(self, row: Row) -> Iterable[Exchange]:
-        if not self._answers(row, "response", "error"):
+        if not self._is_response(row, "response", "error"):
             return ()
         name = read_label(row, "key")
         if not row.get("response"):

@@ -27,7 +27,7 @@ from specrace.lab.logs.formats.apis import read_exchanges
 from specrace.lab.logs.formats.apis.answers import read_usage
 from specrace.lab.logs.formats.base import Exchange, Format, Row, json_or_text, read_label
 
-# The attributes of the messages that the model read, and of those that it wrote.
+# A span with one of these attributes has the messages that a model read.
 _MARKS = (
     "gen_ai.input.messages",
     "gen_ai.prompt",
@@ -39,6 +39,7 @@ _MARKS = (
     "ai.prompt.messages",
     "mlflow.spanInputs",
 )
+# The attributes of the messages that the model read, and of those that it wrote.
 _READ = ("gen_ai.input.messages", "gen_ai.prompt", "llm.input_messages", "llm.prompts", "ai.prompt.messages")
 _WRITTEN = ("gen_ai.output.messages", "gen_ai.completion", "llm.output_messages", "llm.completions")
 _COUNTS = {
@@ -61,15 +62,15 @@ class Spans(Format):
         return any(mark in attributes for attributes in _attribute_sets(row) for mark in _MARKS)
 
     def __init__(self) -> None:
-        self._found = False
+        self._has_messages = False
 
     def read(self, row: Row) -> Iterable[Exchange]:
         for exchange in self._exchanges(row):
-            self._found = True
+            self._has_messages = True
             yield exchange
 
     def end(self) -> Iterable[Exchange]:
-        if not self._found:
+        if not self._has_messages:
             yield Exchange("", "", left_out="no span has the messages that a model read and wrote; record its content")
 
     @staticmethod
@@ -95,15 +96,13 @@ def _exchanges(attributes: Row, name: str) -> Iterator[Exchange]:
     body: Row = {
         key.removeprefix(_PARAMETERS): value for key, value in attributes.items() if key.startswith(_PARAMETERS)
     }
-    # OpenInference writes them as JSON text.
+    # OpenInference writes the parameters as JSON text.
     invocation = _value(attributes.get("llm.invocation_parameters"))
     body |= invocation if isinstance(invocation, dict) else {}
     if attributes.get("gen_ai.output.type") == "json":
         body["response_format"] = {"type": "json_object"}
     system = _value(attributes.get("gen_ai.system_instructions"))
     body |= {"messages": request} if isinstance(request, list) else {"prompt": request}
-    invocation = _value(attributes.get("llm.invocation_parameters"))
-    body = (invocation if isinstance(invocation, dict) else {}) | body
     body |= {"system": system, "tools": _tools(attributes)}
     counts = {
         ours: next((attributes[key] for key in keys if key in attributes), None) for ours, keys in _COUNTS.items()
@@ -155,11 +154,11 @@ def _spans(row: Row) -> Iterator[Row]:
 
 
 def _attribute_sets(span: Row) -> Iterator[Row]:
-    """The attributes of a span and of its events, each as a flat object; those of the span may be its own fields."""
+    """The flat attributes of a span and of its events; those of a request that is spread over events come as one."""
     events = span.get("events")
     events = [event for event in events if isinstance(event, dict)] if isinstance(events, list) else []
-    if told := _told_by_events(events):
-        yield (_attributes(span) or {}) | told
+    if request_and_answer := _from_events(events):
+        yield (_attributes(span) or {}) | request_and_answer
         return
     for holder in (span, *events):
         attributes = _attributes(holder)
@@ -168,7 +167,7 @@ def _attribute_sets(span: Row) -> Iterator[Row]:
 
 
 def _attributes(holder: Row) -> Row | None:
-    """The flat attributes of a span or an event, which a table has as columns of their own; None if it has none."""
+    """The flat attributes of a span or an event, None if it has none. A table may have them as columns."""
     attributes = holder.get("attributes")
     if isinstance(attributes, list):
         attributes = {
@@ -182,28 +181,28 @@ def _attributes(holder: Row) -> Row | None:
     return columns or (holder if any(key in holder for key in _MARKS) else None)
 
 
-def _told_by_events(events: list[Row]) -> Row:
-    """Prompt and answer as attributes, if a span has them in several events; empty if it has not."""
-    told: Row = {}
+def _from_events(events: list[Row]) -> Row:
+    """The attributes of the prompt and the answer, if the span's events hold one message each; empty if not."""
+    collected: Row = {}
     for event in events:
         kind, attributes = str(event.get("name")), _attributes(event) or {}
         role = kind.removeprefix("gen_ai.").removesuffix(".message")
         if kind in ("gen_ai.content.prompt", "gen_ai.content.completion"):
-            told |= attributes
+            collected |= attributes
         elif kind == "gen_ai.choice":
             message = _value(attributes.get("message"))
             message = message if isinstance(message, dict) else {"content": attributes.get("content", message)}
-            told.setdefault("gen_ai.output.messages", []).append({"role": "assistant"} | message)
+            collected.setdefault("gen_ai.output.messages", []).append({"role": "assistant"} | message)
         elif kind == f"gen_ai.{role}.message":
             message = {key: _value(value) if key == "tool_calls" else value for key, value in attributes.items()}
-            told.setdefault("gen_ai.input.messages", []).append(
+            collected.setdefault("gen_ai.input.messages", []).append(
                 {"role": role, "tool_call_id": message.get("id")} | message
             )
-    return told
+    return collected
 
 
 def _flat(attributes: Row, prefix: str = "") -> Row:
-    """Attributes of nested objects under their dotted names; lists and JSON text stay as they are."""
+    """The attributes with those of nested objects under their dotted names; lists and JSON text stay as they are."""
     flat: Row = {}
     for key, value in attributes.items():
         nested = isinstance(value, dict) and not {"role", "content", "parts"} & value.keys()
@@ -212,7 +211,7 @@ def _flat(attributes: Row, prefix: str = "") -> Row:
 
 
 def _typed(value: Any) -> Any:
-    """The value of an attribute in OTLP, {"stringValue": ...} and so on."""
+    """The plain value of an attribute, which OTLP writes as {"stringValue": ...}, {"arrayValue": ...} and so on."""
     if not isinstance(value, dict) or len(value) != 1:
         return value
     kind, inner = next(iter(value.items()))
@@ -224,11 +223,13 @@ def _typed(value: Any) -> Any:
 
 
 def _value(value: Any) -> Any:
+    """JSON text parsed; any other value as it is."""
     return json_or_text(value) if isinstance(value, str) else value
 
 
 def _messages(attributes: Row, name: str) -> Any:
-    """The messages under a name: a list, JSON text, plain text, or attributes with numbered names; None for none."""
+    """The messages of an attribute, which may be a list, JSON text, plain text, or spread over attributes with numbers
+    in their names; None if there are none."""
     default = "assistant" if name in _WRITTEN else "user"
     if name in attributes:
         value = _value(attributes[name])
@@ -247,13 +248,14 @@ def _from_table(fields: Row) -> Row:
     for key, value in (inner if isinstance(inner, dict) else _flat(fields)).items():
         if value is not None:
             _put(message, key.removeprefix("message.").split("."), value)
-    for calls in [message.get("tool_calls")]:
-        if isinstance(calls, list):
-            message["tool_calls"] = [_call_from_table(call) for call in calls]
+    calls = message.get("tool_calls")
+    if isinstance(calls, list):
+        message["tool_calls"] = [_call_from_table(call) for call in calls]
     return _message(message)
 
 
 def _call_from_table(call: Any) -> Any:
+    """A call of a tool with dotted names as a nested object; any other value as it is."""
     nested: Row = {}
     for key, value in _flat(call).items() if isinstance(call, dict) else ():
         _put(nested, key.split("."), value)
@@ -272,7 +274,7 @@ def _numbered(attributes: Row, name: str) -> list[Row]:
 
 
 def _put(into: Row, path: list[str], value: Any) -> None:
-    """Set a value at a path, whose numbers index objects that `_message` turns into lists."""
+    """Set the value at a path. Steps that are numbers become keys of objects, which `_message` turns into lists."""
     for step in path[:-1]:
         inner = into.setdefault(step, {})
         if not isinstance(inner, dict):

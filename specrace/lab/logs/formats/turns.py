@@ -1,4 +1,4 @@
-"""Makes exchanges of a conversation: each turn of the assistant is the output of a request."""
+"""Splits a conversation into exchanges: each turn of the assistant is the output of a request."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from specrace.lab.logs.formats.base import Exchange, Message
 
 
 def assistant_turns(logged: Sequence[Any], **about: Any) -> Iterable[Exchange]:
-    """Yield an exchange of each of the assistant's messages and the messages before it; `about` are its other fields.
+    """Yield an exchange for each of the assistant's messages, whose prompt is all messages before it.
 
-    A message that opens the conversation has no prompt, so it is only history. Logs that repeat a conversation's
-    history with each request have the earlier answers several times, so a key identifies each; the last one is new.
-    Raises ValueError, after the turns before it, for a message that cannot be read, and if the assistant never answers.
+    `about`: the other fields of every exchange. A message that opens the conversation has no prompt, so it is only
+    history. A log may repeat the history with each request, so every answer has a key by which repetitions are known;
+    the last answer is new. Raises ValueError for a message that cannot be read, once the turns before it were yielded,
+    and if the assistant never answers.
     """
     if not logged:
         raise ValueError("messages is empty; every transcript needs a prompt and an output")

@@ -7,9 +7,11 @@ jsonl-format; michaelschleiss/claude-convos; docs.rs/skiagram-core, adapters/cla
 - Lines are linked by parentUuid. Going back in a session, or resuming it, starts another branch; compacting it starts
   with another first line (compact_boundary), whose logicalParentUuid is not in the prompt.
 - A response is spread over several lines with one message.id, and the result of each of its calls is in a line of its
-  own, whose parent is the line of the call. So results hang beside the chain of the next answer, and are in its prompt.
-- What was read instead of long results is in lines of type content-replacement and subtype microcompact_boundary.
-- The usage in the first lines of a response may be what was counted when the response began.
+  own, whose parent is the line of the call. So a result may lie on a branch beside the next answer's chain, and yet be
+  in its prompt.
+- Lines of type content-replacement and of subtype microcompact_boundary hold what the model read in place of long
+  results.
+- The usage in the first lines of a response may have been counted when the response began.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ _API_ERRORS = ("API Error: ", "API Error (")
 class ClaudeCode(AgentSession):
     """One or more sessions, their lines in any order in which parents come first.
 
-    Each answer is scored after its own chain of parents: also those of branches that were left, and of subagents.
+    The prompt of each answer is its own chain of parents, also on abandoned branches and for subagents.
     """
 
     name = "claude-code"
@@ -64,9 +66,9 @@ class ClaudeCode(AgentSession):
     def __init__(self) -> None:
         super().__init__()
         self._links = Links(sessions.MAX_HISTORY, self._complete)
-        # (session, uuid) -> the first and the last of the lines that a compaction keeps behind that one.
+        # (session, uuid) of a line -> the first and the last of the lines that a compaction moved behind it.
         self._kept: dict[tuple[str, str], tuple[str, str]] = {}
-        # What the model read instead of a tool's result that was too long, by the id of the call.
+        # The texts that the model read in place of tools' results that were too long, by the ids of the calls.
         self._replaced: dict[str, str] = {}
         # The last turn of each conversation whose lines do not name their parents.
         self._last: dict[tuple[str, str], Turn] = {}
@@ -81,7 +83,7 @@ class ClaudeCode(AgentSession):
             self._link(row, self._boundary(row))
             return
         before = self._before(row)
-        turn = self._assistant(row, before) if kind == "assistant" else _other(row, before)
+        turn = self._assistant(row, before) if kind == "assistant" else _read_other(row, before)
         if kind == "user" and before is not None and turn is not None and turn is not before:
             _note(before, turn)
         self._link(row, turn or Turn(None))
@@ -133,7 +135,7 @@ class ClaudeCode(AgentSession):
         return Turn(None)
 
     def _behind_summary(self, session: str, anchor: str) -> Turn:
-        """The turn of a summary, or of what is before it, with the turns that the compaction kept behind it."""
+        """The last of the turns that a compaction moved behind its summary, or behind what is before that."""
         head, tail = self._kept[session, anchor]
         turn = self._links.find(session, anchor) or Turn(None, fault=LOST)
         first, last = self._links.find(session, head), self._links.find(session, tail)
@@ -149,7 +151,7 @@ class ClaudeCode(AgentSession):
         return turn
 
     def _replace(self, row: Row) -> None:
-        """Note what stands for results from their first request on; the lines keep the whole results."""
+        """Note the texts that replace results in every prompt; the results' own lines keep them whole."""
         for record in require_list(row.get("replacements"), "replacements"):
             replacement = require_object(record, "a replacement")
             text = replacement.get("replacement")
@@ -175,10 +177,10 @@ class ClaudeCode(AgentSession):
         """The turn of a line of an answer. Raises ValueError."""
         logged = require_object(row.get("message"), "message")
         part, hidden = _read_answer(logged.get("content"))
-        if error := _is_own(row, logged, part):
+        if writer := _written_by_tool(row, logged, part):
             key = digest_of([read_label(row, "uuid"), part]).hex()
             self._completed.append(left_out(_session(row), TOOL_WROTE, key))
-            return before if error == "API" else Turn(before, [part])
+            return before if writer == "API" else Turn(before, [part])
         response = self._response(row, before)
         if response is None:
             before = before or Turn(None, fault=LOST)
@@ -200,7 +202,7 @@ class ClaudeCode(AgentSession):
         message_id = read_label(logged, "id") if isinstance(logged, dict) else ""
         if before is None:
             return None
-        # Its parent is another line of the response, the result of one of its calls, or the line before it.
+        # The line's parent is another line of the response, the result of one of its calls, or the line before it.
         turn: Turn | None = before
         while isinstance(turn, Results) and message_id:
             turn = turn.before
@@ -209,7 +211,7 @@ class ClaudeCode(AgentSession):
         return before.conversation.open.get((_session(row), message_id or read_label(row, "uuid"), before))
 
     def _complete(self, response: Response) -> None:
-        """Append the exchange of a response to which no line will be added."""
+        """Append the exchange of a response that no longer grows."""
         if response.complete or response.before is None:
             return
         response.complete = True
@@ -221,7 +223,7 @@ class ClaudeCode(AgentSession):
         if reason:
             self._completed.append(left_out(response.session, reason, key))
         elif any(answer.get(name) for name in ("content", "reasoning_content", "tool_calls")):
-            usage, warnings = _final(response), tuple(response.warnings)
+            usage, warnings = _final_usage(response), tuple(response.warnings)
             self._completed.append(Exchange(prompt, answer, response.session, usage=usage, warnings=warnings, key=key))
 
 
@@ -230,12 +232,12 @@ def _session(row: Row) -> str:
 
 
 def _branch(row: Row) -> str:
-    """What tells a subagent's lines from the others where lines do not name their parents."""
+    """A name for the agent that wrote a line, to tell subagents' lines apart where lines do not name their parents."""
     return read_label(row, "agentId") or read_label(row, "parent_tool_use_id") or str(row.get("isSidechain") is True)
 
 
-def _is_own(row: Row, logged: Row, part: Message) -> str:
-    """Whether Claude Code wrote this answer: "API" for an error of the API, "text" for others, "" if it did not."""
+def _written_by_tool(row: Row, logged: Row, part: Message) -> str:
+    """Who wrote an answer: "API" if it is an error of the API, "text" if Claude Code wrote it, "" if the model did."""
     text = part["content"]
     alone = not part.get("tool_calls") and not part.get("reasoning_content")
     if row.get("isApiErrorMessage") is True or (alone and text.startswith(_API_ERRORS)):
@@ -244,7 +246,7 @@ def _is_own(row: Row, logged: Row, part: Message) -> str:
 
 
 def _read_answer(content: object) -> tuple[Message, bool]:
-    """A line of an answer as a message, and whether it has thinking that the log does not hold. Raises ValueError."""
+    """(a line of an answer as a message, whether it has thinking that the log lacks). Raises ValueError."""
     message: Message = {"role": "assistant", "content": ""}
     hidden = False
     if isinstance(content, str):
@@ -268,7 +270,7 @@ def _read_answer(content: object) -> tuple[Message, bool]:
     return message, hidden
 
 
-def _other(row: Row, before: Turn | None) -> Turn | None:
+def _read_other(row: Row, before: Turn | None) -> Turn | None:
     """The turn of a line of the user or of Claude Code; `before` itself if the model does not see the line.
 
     Raises ValueError.
@@ -287,7 +289,7 @@ def _other(row: Row, before: Turn | None) -> Turn | None:
     if row.get("subtype") == "local_command":
         content = row.get("content")
     elif row["type"] == "attachment" and isinstance(row.get("attachment"), dict):
-        # What the model read; older versions keep only what the user typed while it worked.
+        # `rendered` is what the model read; older versions have only what the user typed while the model worked.
         rendered = row.get("rendered")
         queued = row["attachment"].get("type") == "queued_command"
         content = row["attachment"].get("prompt") if queued else None
@@ -320,7 +322,7 @@ def _read_user(content: object, before: Turn | None) -> Turn:
 
 
 def _note(before: Turn, turn: Turn) -> None:
-    """Note at the response before a user's line what the line tells of it: a call's result, or that it was cut."""
+    """Add what a user's line tells about the response before it: results of its calls, or that it was interrupted."""
     response = before.response
     if response is None:
         return
@@ -332,15 +334,15 @@ def _note(before: Turn, turn: Turn) -> None:
 
 
 def _read_usage(usage: object, earlier: Usage) -> Usage:
-    """What the API counted for a response, which the last of its lines tells best."""
+    """What the API counted for a response; a later line's count replaces the `earlier` one."""
     if not isinstance(usage, dict):
         return earlier
     prompt = read_count(usage, "input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
     return Usage(prompt=prompt, output=read_count(usage, "output_tokens"))
 
 
-def _final(response: Response) -> Usage:
-    """The usage of a response, without an output that was counted when it began: too few tokens for its text."""
+def _final_usage(response: Response) -> Usage:
+    """The usage of a response; without its output if that was counted too early, and is too small for the text."""
     usage = response.usage
     message = response.message
     calls = json.dumps(message["tool_calls"], ensure_ascii=False) if "tool_calls" in message else ""

@@ -1,4 +1,4 @@
-"""The tree of a Claude Code session's turns, from which each answer's prompt is read."""
+"""The turns of a Claude Code session as a tree: an answer's prompt is the chain of turns before it."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any
 from specrace.lab.logs.formats.agents.sessions import digest_of, extend, size_of
 from specrace.lab.logs.formats.base import Message, Usage
 
-# What the link to a line costs in memory, in characters of text.
-_LINK = 300
+# The memory that the link to a line takes, in characters of text.
+_LINK_SIZE = 300
 _CLEARED = "[Old tool result content cleared]"
-# How many conversations may have a response to which lines may still be added.
+# How many conversations may have a response that still grows.
 _MAX_GROWING = 64
 
-
-# (session, id, the turn before it)
+# What identifies a response: (session, message id, the turn before it).
 ResponseKey = tuple[str, str, "Turn | None"]
 
 
 class Turn:
-    """A message and the turn before it, so that branches share the turns that they have in common.
+    """The messages of a line and the turn before it; branches share the turns before they part.
 
-    `fault`: why no answer after it can be scored, "" for none. `size`: of the whole chain, in characters of JSON.
-    `response`: the last response up to here. `cleared`: the ids of the calls whose results are cleared from here on.
+    `fault`: why no answer after this turn can be scored, "" if it can. `size`: that of the chain up to this turn, in
+    characters of JSON. `response`: the last response up to this turn. `cleared`: the ids of the calls whose results the
+    model no longer reads after this turn.
     """
 
     def __init__(self, before: Turn | None, messages: list[Message] | None = None, fault: str = "") -> None:
@@ -33,7 +33,7 @@ class Turn:
         self.own_size = size_of(self.messages)
         self.size: int = self.own_size + (before.size if before else 0)
         self.cleared: tuple[str, ...] = ()
-        # How much of `own_size` the links have counted.
+        # The part of `own_size` that `Links` has counted.
         self.counted = 0
         self.conversation: Conversation = before.conversation if before else Conversation()
         self.response: Response | None = before.response if before else None
@@ -53,14 +53,14 @@ class Turn:
         self.size += added
 
     def moved(self, before: Turn) -> Turn:
-        """This turn behind another one."""
+        """A copy of this turn that follows another one."""
         copy = Turn(before, self.messages, self.fault)
         copy.cleared = self.cleared
         return copy
 
 
 class Results(Turn):
-    """The results of tools in one line, by the ids of their calls; `messages` is what else the line says."""
+    """The results of tools in one line, by the ids of their calls; `messages`: what else the line says."""
 
     def __init__(self, before: Turn | None, results: dict[str, Message], messages: list[Message], fault: str) -> None:
         super().__init__(before, messages, fault)
@@ -90,7 +90,7 @@ class Response(Turn):
         self._lines: set[bytes] = set()
 
     def add(self, content: Any, part: Message) -> None:
-        """Add a line, unless it is the copy of one that was added before."""
+        """Append a line's part of the answer, unless the line is a copy of an earlier one."""
         digest = digest_of(content)
         if digest not in self._lines:
             self._lines.add(digest)
@@ -99,7 +99,7 @@ class Response(Turn):
 
     @property
     def key(self) -> ResponseKey:
-        """What the lines have in common that begin a response: their parent is the turn before it."""
+        """Identifies the response for further lines whose parent is the turn before it."""
         return self.session, self.message_id or self.uuid, self.before
 
     def moved(self, before: Turn) -> Turn:
@@ -111,7 +111,7 @@ class Response(Turn):
 
 
 class Conversation:
-    """All turns that have one first turn: the lines that are linked to them, and the responses that may still grow."""
+    """All turns with the same first turn: the lines that are linked to them, and the responses that still grow."""
 
     def __init__(self) -> None:
         self.links: list[tuple[str, str]] = []
@@ -119,13 +119,13 @@ class Conversation:
 
 
 def read_chain(last: Turn, replaced: Mapping[str, str]) -> tuple[list[Message], str]:
-    """The messages of a chain as the model read them, and the chain's first fault.
+    """(the messages of a chain as the model read them, the chain's first fault or "").
 
-    The results of a response's calls follow it in the order of the calls, also those that hang beside the chain.
-    `replaced`: what the model read instead of results that were too long, by the ids of the calls.
+    The results of a response's calls follow it in the order of the calls, also those on a branch beside the chain.
+    `replaced`: the texts that the model read in place of results that were too long, by the ids of the calls.
     """
     parts: list[list[Message]] = []
-    # The results of the turns that follow, each with the list that has it.
+    # The results in the turns after this one, up to the next response, each with the list that holds it.
     results: dict[str, tuple[Message, list[Message]]] = {}
     instead = dict(replaced)
     fault = ""
@@ -163,9 +163,10 @@ def _as_read(call: str, result: Message, instead: Mapping[str, str]) -> Message:
 
 
 class Links:
-    """The last turn at each line, by the line's session and id, for as many lines as the memory may hold.
+    """The turn of each line, by the line's session and id; those used least recently are forgotten to bound memory.
 
-    `close` gets each response that can no longer grow, because its conversation is too old or too large.
+    `max_size`: in characters of JSON; twice as much is kept before anything is forgotten. `close`: called with each
+    response that can no longer grow, because its conversation is too old or too large.
     """
 
     def __init__(self, max_size: int, close: Callable[[Response], None]) -> None:
@@ -178,7 +179,7 @@ class Links:
         self._size = 0
 
     def find(self, session: str, uuid: str) -> Turn | None:
-        """The turn of a line; of another session, which this one goes on from, if this one has no such line."""
+        """The turn of a line. If this session lacks the line, it continues another session, which has it."""
         by_session = self._turns.get(uuid)
         return None if by_session is None else by_session.get(session) or next(reversed(by_session.values()))
 
@@ -188,7 +189,7 @@ class Links:
         if uuid:
             self._turns.setdefault(uuid, {})[session] = turn
             conversation.links.append((session, uuid))
-            self._size += _LINK
+            self._size += _LINK_SIZE
         self._size += turn.own_size - turn.counted
         turn.counted = turn.own_size
         _touch(self._conversations, conversation)
@@ -210,7 +211,7 @@ class Links:
             self._close(response)
 
     def _shrink(self, turn: Turn) -> None:
-        """Forget the conversations that were extended least recently, and else what is not on the turn's chain."""
+        """Forget the conversations extended least recently; if that is too little, all turns but this turn's chain."""
         for conversation in list(self._conversations):
             if conversation is turn.conversation or self._size <= self._max_size:
                 break
@@ -226,14 +227,14 @@ class Links:
         for session, uuid in links:
             turn = self._turns.get(uuid, {}).get(session)
             if turn is None or turn.conversation is not conversation:
-                # A copy of the line was linked to another turn.
-                self._size -= _LINK
+                # A copy of the line was linked to another turn since.
+                self._size -= _LINK_SIZE
             elif turn in kept:
                 conversation.links.append((session, uuid))
             else:
                 forgotten[turn] = None
                 del self._turns[uuid][session]
-                self._size -= _LINK
+                self._size -= _LINK_SIZE
                 if not self._turns[uuid]:
                     del self._turns[uuid]
         self._size -= sum(turn.counted for turn in forgotten)

@@ -6,9 +6,9 @@ codex-rs/protocol/src/protocol.rs: RolloutLine, RolloutItem; models.rs: Response
 without an envelope, after a first line {"id", "timestamp", "instructions"}.
 
 The history is built as Codex builds it to resume a session (codex-rs/core/src/session/rollout_reconstruction.rs and
-context_manager/history.rs): thread_rolled_back takes back the last turns of the user; a compaction replaces the history
-by its replacement_history, or else by the user's messages and the summary. A fork begins with a copy of its parent's
-lines.
+context_manager/history.rs): thread_rolled_back removes the last turns of the user; a compaction replaces the history
+with its replacement_history, or, if it has none, with the user's messages and a summary. A fork begins with a copy of
+its parent's lines.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from specrace.lab.logs.formats.agents.codex_items import (
     WRITTEN,
     Answer,
     Item,
+    has_call_ids,
     is_written,
-    names_calls,
-    read_given,
+    read_agent_message,
     read_history,
-    read_told,
+    read_input,
     read_written,
     summarised,
     without_turns,
@@ -54,7 +54,7 @@ from specrace.lab.logs.formats.base import (
     require_object,
 )
 
-_LINES = (
+_LINE_TYPES = (
     "session_meta",
     "response_item",
     "compacted",
@@ -76,7 +76,7 @@ class Codex(AgentSession):
     @staticmethod
     def looks_like(row: Row) -> bool:
         if "payload" in row:
-            return row.get("type") in _LINES
+            return row.get("type") in _LINE_TYPES
         # Without an envelope.
         if {"id", "timestamp", "instructions"} <= row.keys() or row.get("record_type") == "state":
             return True
@@ -101,7 +101,7 @@ class Codex(AgentSession):
         self._answer: Answer | None = None
         self._size = 0
         self._line = 0
-        # The usage that was told before the answer of which it is, and the last total, by which repetitions are known.
+        # A usage that came before its answer, and the last total: an event with the same total repeats the last one.
         self._usage: Usage | None = None
         self._total: Any = None
 
@@ -115,7 +115,7 @@ class Codex(AgentSession):
         elif kind == "compacted":
             self._compact(payload)
         elif kind == "inter_agent_communication":
-            self._append(read_told(payload, self._line))
+            self._append(read_agent_message(payload, self._line))
         elif kind == "token_usage_record":
             self._count(payload.get("usage"))
         elif kind == "event_msg":
@@ -167,8 +167,8 @@ class Codex(AgentSession):
             part = read_written(item, self._line)
             self._grow([part.message])
             self._answer.add(part)
-        elif (read := read_given(item, self._line)) is not None:
-            self._append(read)
+        elif (history_item := read_input(item, self._line)) is not None:
+            self._append(history_item)
 
     def _append(self, item: Item) -> None:
         """Add an item that the model did not write. Raises ValueError for a session that is too long."""
@@ -204,9 +204,10 @@ class Codex(AgentSession):
         prompt = [item.message for item in self._history if item.message is not None]
         last = self._history[-1] if self._history else START
         reason = last.first_fault or answer.fault or ("" if prompt else LOST)
-        # A copy has the same conversation before it. The ids of its calls tell it from other sessions', or else the
-        # session that was forked first: when Codex resumed a session in 2025, it copied it without saying from where.
-        has_ids = last.has_ids or names_calls(message)
+        # An answer and its copy in a fork get the same key, from the conversation before them. Unrelated sessions with
+        # the same texts differ in the ids of their calls; without ids, the name of the session that was forked first
+        # tells them apart. It is not used otherwise, because in 2025 Codex copied a resumed session without its name.
+        has_ids = last.has_ids or has_call_ids(message)
         key = digest_of([last.digest.hex(), message, "" if has_ids else self._root]).hex()
         if reason and (written or answer.fault):
             self._completed.append(left_out(self._name, reason, key))
@@ -215,7 +216,7 @@ class Codex(AgentSession):
             usage, warnings = answer.usage or Usage(), tuple(answer.warnings)
             self._completed.append(Exchange(prompt, message, self._name, usage=usage, warnings=warnings, key=key))
         if written or answer.fault:
-            # What the model answers with may be what makes the later prompts unusable.
+            # The answer's fault, such as an image, is in all later prompts.
             self._push(Item(message if written else None, answer.line, answer.fault))
 
     def _set_history(self, items: list[Item]) -> None:
@@ -242,7 +243,7 @@ class Codex(AgentSession):
         if kind == "token_count":
             info = event.get("info")
             total = info.get("total_token_usage") if isinstance(info, dict) else self._total
-            # The event is repeated when only the limits of the account change.
+            # The event comes again when only the limits of the account change.
             if total is None or total != self._total:
                 self._total = total
                 self._count(info.get("last_token_usage") if isinstance(info, dict) else None)
@@ -253,7 +254,7 @@ class Codex(AgentSession):
             self._complete()
 
     def _count(self, usage: object) -> None:
-        """Note a usage: of the answer that was just written, or else, in rollouts of 2025, of the next one."""
+        """Note the usage of the answer that was just written, or, in rollouts of 2025, of the next one."""
         if not isinstance(usage, dict):
             return
         counted = Usage(
@@ -267,7 +268,7 @@ class Codex(AgentSession):
             self._usage = counted
 
     def _roll_back(self, event: Row) -> None:
-        """Take back the last turns of the user. Raises ValueError."""
+        """Remove the last turns of the user. Raises ValueError."""
         self._complete()
         start, count = event.get("rollback_start_index"), event.get("num_turns")
         if type(start) is int:
@@ -299,6 +300,6 @@ def _unwrapped(row: Row) -> tuple[object, Row]:
     kind = row.get("type")
     if "payload" in row:
         return kind, require_object(row["payload"], "payload")
-    if kind in _LINES or row.get("record_type") is not None:
+    if kind in _LINE_TYPES or row.get("record_type") is not None:
         return kind, row
     return ("session_meta" if kind is None and "id" in row else "response_item"), row

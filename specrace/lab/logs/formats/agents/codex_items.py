@@ -1,4 +1,4 @@
-"""The items of a Codex session, and the history that they make (openai/codex, codex-rs/protocol/src/models.rs).
+"""The items of a Codex session, and the history that they add up to (openai/codex, codex-rs/protocol/src/models.rs).
 
 How a rollback and a compaction change the history is in codex-rs/core/src: context_manager/history.rs and compact.rs.
 """
@@ -33,7 +33,7 @@ WRITTEN = (
     "web_search_call",
     "image_generation_call",
 )
-# How the texts begin that Codex itself puts before a turn of the user (codex-rs/core/src: event_mapping.rs, context/).
+# The beginnings of texts that Codex adds before a turn of the user (codex-rs/core/src: event_mapping.rs, context/).
 _CONTEXT = {
     "user": (
         "# agents.md instructions",
@@ -62,18 +62,18 @@ _CONTEXT = {
         "<token_budget>",
     ),
 }
-# How many characters of the user's messages a compaction without replacement_history keeps: 20,000 tokens of 4
+# How many characters of the user's messages a compaction without replacement_history keeps: 20,000 tokens of 4 each
 # (codex-rs/core/src/compact.rs, COMPACT_USER_MESSAGE_MAX_TOKENS; utils/string, APPROX_BYTES_PER_TOKEN).
 _KEPT_CHARACTERS = 80_000
 
 
 @dataclass
 class Item:
-    """A message of the history, or an item that is only a fault: why no answer after it can be scored.
+    """A message of the history, or None with a `fault`: why no answer after this item can be scored.
 
-    `line`: its line in the rollout. `starts_turn`: whether a rollback may go back to it. `is_context`: whether it goes
-    with the turn after it. `is_summary`: whether it is a compaction's. Of the history up to it: `digest`, `has_ids`,
-    whether calls have ids, and `first_fault`.
+    `line`: the item's line in the rollout. `starts_turn`: whether a rollback may go back to it. `is_context`: whether a
+    rollback removes it with the turn after it. `is_summary`: whether it is a compaction's summary. About the history
+    up to and including it: its `digest`, whether its calls have ids (`has_ids`), and its `first_fault`.
     """
 
     message: Message | None
@@ -87,10 +87,10 @@ class Item:
     first_fault: str = ""
 
     def follow(self, before: Item | None) -> None:
-        """Note what the history up to this item is, which `before` ends."""
+        """Fill in the fields about the history, of which `before` is the item before this one."""
         before = before or START
         self.digest = digest_of([before.digest.hex(), self.message])
-        self.has_ids = before.has_ids or names_calls(self.message or {})
+        self.has_ids = before.has_ids or has_call_ids(self.message or {})
         self.first_fault = before.first_fault or self.fault
 
 
@@ -99,7 +99,7 @@ START = Item(None, 0)
 
 @dataclass
 class Answer:
-    """What the model has written since the last item that it did not write; `line` is the first."""
+    """What the model wrote since the last item that it did not write; `line`: the first line of it."""
 
     line: int
     message: Message = field(default_factory=lambda: {"role": "assistant", "content": ""})
@@ -108,12 +108,13 @@ class Answer:
     usage: Usage | None = None
 
     def add(self, other: Answer) -> None:
+        """Append what the model wrote next."""
         extend(self.message, other.message)
         self.warnings |= other.warnings
         self.fault = self.fault or other.fault
 
 
-def names_calls(message: Message) -> bool:
+def has_call_ids(message: Message) -> bool:
     """Whether a call in a message has an id."""
     return any("id" in call for call in message.get("tool_calls", ()))
 
@@ -141,7 +142,7 @@ def read_written(item: Row, line: int) -> Answer:
     elif kind == "image_generation_call":
         part.fault = OWN_MEDIA
     elif kind == "web_search_call":
-        # The server searches and gives the results to the model, which writes on.
+        # The server searches, and the model continues with the results, which the log lacks.
         part.message["tool_calls"] = [_call(call, "web_search", item.get("action"))]
         part.warnings[HIDDEN_RESULTS] = None
     else:
@@ -158,7 +159,7 @@ def _call(identifier: object, name: object, arguments: Any) -> Row:
     return tool_call({"id": identifier, "function": {"name": name, "arguments": arguments}})
 
 
-def read_given(item: Row, line: int) -> Item | None:
+def read_input(item: Row, line: int) -> Item | None:
     """An item that the model did not write; None for one that it does not see. Raises ValueError."""
     kind = item.get("type")
     if kind == "message":
@@ -168,7 +169,7 @@ def read_given(item: Row, line: int) -> Item | None:
         starts = role == "user" and not context
         return Item({"role": role, "content": text}, line, fault, starts, context)
     if kind == "agent_message":
-        return read_told(item, line)
+        return read_agent_message(item, line)
     if kind in _OUTPUTS:
         output = item.get("output")
         text, fault = read_content(output.get("content") if isinstance(output, dict) else output)
@@ -178,7 +179,7 @@ def read_given(item: Row, line: int) -> Item | None:
     return None
 
 
-def read_told(item: Row, line: int) -> Item:
+def read_agent_message(item: Row, line: int) -> Item:
     """What another agent told this one. Raises ValueError."""
     text, fault = read_content(item.get("content"))
     return Item({"role": "user", "content": text}, line, fault, starts_turn=True)
@@ -191,7 +192,7 @@ def _is_context(role: str, content: object) -> bool:
 
 
 def read_history(items: Iterable[Any], line: int) -> list[Item]:
-    """The items that a compaction leaves, the assistant's joined. Raises ValueError."""
+    """The history that a compaction leaves, with the assistant's consecutive items joined. Raises ValueError."""
     history: list[Item] = []
     answer: Answer | None = None
     for value in items:
@@ -200,7 +201,7 @@ def read_history(items: Iterable[Any], line: int) -> list[Item]:
             answer = answer or Answer(line)
             answer.add(read_written(item, line))
             continue
-        given = read_given(item, line)
+        given = read_input(item, line)
         if given is not None:
             history += [*_answered(answer), given]
             answer = None
@@ -208,11 +209,15 @@ def read_history(items: Iterable[Any], line: int) -> list[Item]:
 
 
 def _answered(answer: Answer | None) -> list[Item]:
+    """The item of an answer; none without an answer."""
     return [] if answer is None else [Item(answer.message, answer.line, answer.fault)]
 
 
 def summarised(history: list[Item], payload: Row, line: int) -> list[Item]:
-    """The user's last messages and the summary. Raises ValueError."""
+    """The history that a compaction without replacement_history leaves: the user's last messages and its summary.
+
+    Raises ValueError.
+    """
     kept: list[Item] = []
     left = _KEPT_CHARACTERS
     for item in reversed(history):
@@ -224,13 +229,13 @@ def summarised(history: list[Item], payload: Row, line: int) -> list[Item]:
         kept.insert(0, Item(item.message, line, item.fault, starts_turn=True))
     summary = read_text(payload.get("message"), "the summary")
     kept.append(Item({"role": "user", "content": summary}, line, starts_turn=True, is_summary=True))
-    # A line that was lost may have been one of the user's messages.
+    # A line that could not be read may have been one of the user's messages.
     lost = [item for item in history if item.message is None and item.fault]
     return lost[:1] + kept
 
 
 def without_turns(history: list[Item], count: int) -> list[Item]:
-    """The history without the last turns of the user, and without what Codex put before them."""
+    """The history without the last `count` turns of the user, and without what Codex put before them."""
     starts = [position for position, item in enumerate(history) if item.starts_turn]
     if not starts or count <= 0:
         return history

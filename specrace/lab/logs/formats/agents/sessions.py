@@ -1,8 +1,8 @@
 """What the sessions of coding agents share: one conversation is spread over many lines, with the results of tools.
 
 The files have neither the tools that the model was offered nor, in Claude Code, the system prompt, so prompts are
-shorter here than the model's were. What a file shows not to be in it makes the answers after it unusable: they are left
-out, and counted with the reason.
+shorter here than the model's were. Where a file shows that a part of the conversation is missing, the answers after it
+cannot be scored: they are left out, and counted with the reason.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LOST = "its prompt begins in another file, or a line of it is missing"
 ENCRYPTED = "its prompt has a part that the log has encrypted"
 TOO_LONG = "its session is too long"
 OWN_MEDIA = "the model answered with an image"
-# What is said of an answer that is scored.
+# Warnings about an answer that is scored.
 HIDDEN_RESULTS = "the results of its search are not in the log"
 INTERRUPTED = "the user interrupted it"
 
@@ -43,7 +43,7 @@ _MEDIA_PARTS = ("image", "input_image", "image_url", "local_image", "document", 
 
 
 class AgentSession(Format):
-    """Reads the lines of sessions; a line that cannot be read makes the answers whose prompt has it unusable."""
+    """Reads the lines of sessions; answers whose prompt has a line that cannot be read are left out."""
 
     def __init__(self) -> None:
         # The exchanges that the line being read completes.
@@ -72,7 +72,7 @@ class AgentSession(Format):
 
     @abstractmethod
     def _lose(self, row: Row) -> None:
-        """Put an empty turn in the place of a line that could not be read."""
+        """Put an empty turn, with a fault, in place of a line that could not be read."""
 
     @abstractmethod
     def _end(self) -> None:
@@ -89,7 +89,7 @@ def left_out(name: str, reason: str, key: str = "") -> Exchange:
 
 
 class TooLong(ValueError):
-    """A session is longer than `MAX_HISTORY`; what it needs no more is already forgotten."""
+    """A session is longer than `MAX_HISTORY`; its history was dropped."""
 
     def __init__(self) -> None:
         super().__init__(f"the session is longer than {MAX_HISTORY // 1_000_000} MB of text; it is left here")
@@ -101,12 +101,12 @@ def size_of(messages: Iterable[Message]) -> int:
 
 
 def digest_of(value: Any) -> bytes:
-    """What identifies a value of JSON."""
+    """A hash that identifies a JSON value."""
     return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=12).digest()
 
 
 def read_content(content: object) -> tuple[str, str]:
-    """The text of a content, and why no prompt with it can be scored, "" if it can. Raises ValueError."""
+    """(text of a message's content, why no prompt with it can be scored or ""). Raises ValueError."""
     if content is None:
         return "", ""
     if isinstance(content, str):
@@ -120,7 +120,7 @@ def read_content(content: object) -> tuple[str, str]:
 
 
 def read_part(part: Row) -> tuple[str, str]:
-    """The text of a part of a content, and why no prompt with it can be scored. Raises ValueError."""
+    """(text of one part of a message's content, why no prompt with it can be scored or ""). Raises ValueError."""
     kind = part.get("type")
     if kind in _TEXT_PARTS and isinstance(part.get("text"), str):
         return require_unicode("a message", part["text"]), ""
@@ -130,7 +130,7 @@ def read_part(part: Row) -> tuple[str, str]:
         return (require_unicode("a document", source["data"]), "") if plain else ("", MEDIA)  # type: ignore[index]
     if kind == "encrypted_content":
         return "", ENCRYPTED
-    # The name of a tool whose description the model read; the log lacks those of all tools.
+    # It names a tool whose description the model read; the log lacks the descriptions of all tools anyway.
     if kind == "tool_reference":
         return "", ""
     raise ValueError(f"a message has a part of type {shorten(kind, 40)}; only text can be scored")
@@ -143,7 +143,7 @@ def tool_result(identifier: object, text: str) -> Message:
 
 
 def extend(answer: Message, part: Message) -> None:
-    """Add a part of the assistant's message to it."""
+    """Append a part to the assistant's message."""
     answer["content"] += part["content"]
     for key in ("reasoning_content", "tool_calls"):
         if part.get(key):
@@ -151,6 +151,6 @@ def extend(answer: Message, part: Message) -> None:
 
 
 def read_count(usage: Row, *names: str) -> int | None:
-    """The sum of the counts that a record of usage has under these names; None if it has none of them."""
+    """The sum of a usage's counts under these names; None if it has none of them."""
     counts = [usage[name] for name in names if type(usage.get(name)) is int]
     return sum(counts) if counts else None

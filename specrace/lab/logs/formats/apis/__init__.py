@@ -14,9 +14,10 @@ __all__ = ["looks_like_answers", "looks_like_request", "read_exchanges"]
 
 
 def read_exchanges(request: Any, response: Any, name: str, category: str = "") -> Iterable[Exchange]:
-    """An exchange for each answer in a response: by its token ids, else with the request. Raises ValueError.
+    """An exchange for each answer in a response. Raises ValueError.
 
-    `request` is None if the log does not have it.
+    `request`: None if the log lacks it; then the response must have the prompt's token ids, which also count more than
+    the request's text if both are there.
     """
     answers = read_answers(response)
     if all(answer.prompt is not None for answer in answers):
@@ -32,7 +33,7 @@ def read_exchanges(request: Any, response: Any, name: str, category: str = "") -
 
 
 def _parameters_only(request: Any) -> Request:
-    """A request whose prompt is known by its ids, so that its text does not have to be readable."""
+    """The request without its text, which need not be readable if the prompt's ids are known."""
     try:
         return replace(read_request(request), tools=None, documents=None, warnings=(), prefill="")
     except ValueError:
@@ -76,7 +77,7 @@ def _exchange(request: Request, answer: Answer, name: str, category: str) -> Exc
 
 
 def _without_echo(prompt: str, output: str, request: Request) -> str:
-    """The output without the prompt, with which some APIs let it begin on request. Raises ValueError."""
+    """The output without the prompt, if the request asked the API to repeat the prompt first. Raises ValueError."""
     echoes = request.parameters.get("echo") or request.parameters.get("return_full_text")
     if not echoes:
         return output

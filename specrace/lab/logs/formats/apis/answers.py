@@ -1,8 +1,9 @@
-"""Reads what a model answered, in the shapes of the APIs that serve models, which `messages` and `requests` name.
+"""Reads what a model answered, in the shapes of the APIs that serve models.
 
-Besides these: vLLM's RequestOutput {"outputs": [{"text", "token_ids"}]} (vllm-project/vllm, vllm/outputs.py), SGLang's
-{"text", "output_ids", "meta_info"} (python/sglang/srt/managers/tokenizer_manager.py), TGI's {"generated_text",
-"details"}, llama.cpp's {"content", "tokens_predicted"}, and LangChain's {"generations": [[{"text", "message"}]]}.
+Besides the shapes that `messages` and `requests` name: vLLM's RequestOutput {"outputs": [{"text", "token_ids"}]}
+(vllm-project/vllm, vllm/outputs.py), SGLang's {"text", "output_ids", "meta_info"}
+(python/sglang/srt/managers/tokenizer_manager.py), TGI's {"generated_text", "details"}, llama.cpp's {"content",
+"tokens_predicted"}, and LangChain's {"generations": [[{"text", "message"}]]}.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 from specrace.core.errors import shorten
 from specrace.lab.logs.formats.apis.messages import (
     MessageReader,
-    is_assistants,
+    is_assistant_message,
     is_message,
     merge_answer,
     reasoning_text,
@@ -34,20 +35,21 @@ from specrace.lab.logs.formats.base import (
 )
 
 _WRAPPERS = ("body", "response", "response_body", "result", "json", "data", "raw", "out")
-# Names of a message without a role.
+# Fields of a message without a role.
 _MESSAGE = {"content", "tool_calls", "reasoning", "reasoning_content", "refusal", "thinking", "function_call"}
 _TEXTS = ("generated_text", "generation", "completion", "outputText", "output_text", "response", "text", "answer")
 _LISTS = ("choices", "candidates", "generations", "outputs", "results")
-# Types of the parts of a response of Anthropic's or the Responses API.
+# Types of Anthropic's responses and of items of the Responses API.
 _ITEMS = ("message", "function_call", "custom_tool_call", "reasoning")
 _MAX_WRAPPERS = 4
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model wrote, as text, as a message or as nothing but ids; other fields are those of `base.Exchange`.
+    """What a model wrote, as text or as a message; "" if the response has only its ids.
 
-    `ids`, `prompt`: the token ids of the output and of the prompt, if the response has them.
+    `ids`, `prompt`: the token ids of the output and of the prompt, if the response has them. The other fields are those
+    of `base.Exchange`.
     """
 
     output: str | Message
@@ -67,7 +69,7 @@ def looks_like_answers(value: Any) -> bool:
         return False
     if any(isinstance(value.get(name), list) for name in _LISTS) or is_bare_message(value):
         return True
-    if is_assistants(value) or is_assistants(value.get("message")):
+    if is_assistant_message(value) or is_assistant_message(value.get("message")):
         return True
     if value.get("type") in _ITEMS or isinstance(value.get("output"), list | dict):
         return True
@@ -90,19 +92,19 @@ def _is_llama_cpp(body: Row) -> bool:
 
 
 def _written_messages(body: Row) -> list[Any]:
-    """The messages in a response that has nothing but messages of the assistant under `messages`, as tracers do."""
+    """The messages under `messages` if all are the assistant's, as in some tracers' responses; none otherwise."""
     messages = body.get("messages")
-    return messages if isinstance(messages, list) and all(map(is_assistants, messages)) else []
+    return messages if isinstance(messages, list) and all(map(is_assistant_message, messages)) else []
 
 
 def is_error(value: object) -> bool:
-    """Whether a value is the error that an API answers with; a model itself may write JSON with an `error`."""
+    """Whether a value is an API's error; an `error` without a message may be JSON that a model wrote."""
     error = value.get("error") if isinstance(value, dict) else None
     return isinstance(error, dict) and isinstance(error.get("message"), str)
 
 
 def is_anthropic(response: object) -> bool:
-    """Whether a response is a message of Anthropic's API, which continues a message that ends the request."""
+    """Whether a response is Anthropic's: these models continue a message of the assistant that ends the request."""
     response = parse_nested(response, lambda parsed: isinstance(parsed, dict))
     if not isinstance(response, dict):
         return False
@@ -112,7 +114,7 @@ def is_anthropic(response: object) -> bool:
 
 
 def read_answers(value: object) -> list[Answer]:
-    """The answers of a response: one for each of its choices. Raises ValueError."""
+    """The answers in a response, one for each of its choices. Raises ValueError."""
     for _ in range(_MAX_WRAPPERS):
         events = parse_events(value) if isinstance(value, str) else None
         value = (
@@ -132,13 +134,13 @@ def read_answers(value: object) -> list[Answer]:
     answers = list(_from_body(body))
     if len(answers) == 1:
         return [replace(answers[0], usage=_together(answers[0].usage, usage))]
-    # The usage counts the tokens of all choices together, so no choice can be compared with it.
+    # The usage counts the output of all choices together, so no single choice can be compared with it.
     counts = [Usage(usage.prompt, None, None if number else usage.reasoning) for number in range(len(answers))]
     return [replace(answer, usage=_together(answer.usage, of)) for answer, of in zip(answers, counts, strict=True)]
 
 
 def _is_answer(body: Row) -> bool:
-    """Whether the answer is in this object, and not in another one that it wraps."""
+    """Whether the answer is in this object itself, and not in an object that it wraps."""
     if any(name in body for name in (*_LISTS, "output", "content", "message", "output_ids")):
         return True
     return any(isinstance(body.get(name), str) and not looks_like_answers(body[name]) for name in _TEXTS)
@@ -236,7 +238,7 @@ def _single(body: Row) -> Answer:
 def _last_turn(messages: list[Any]) -> list[Any]:
     """The assistant's messages that end a conversation, as transformers' pipelines return it."""
     first = len(messages)
-    while first and is_assistants(messages[first - 1]):
+    while first and is_assistant_message(messages[first - 1]):
         first -= 1
     if first == len(messages):
         raise ValueError("generated_text does not end with a message of the assistant")
@@ -294,7 +296,7 @@ def _message_answer(logged: list[Any]) -> Answer:
 
 
 def _as_message(logged_message: Any) -> Any:
-    """An output of the Responses API is a message, a call or reasoning; text stands for a message."""
+    """A message with its role, from text or from an item of the Responses API; any other value as it is."""
     if isinstance(logged_message, dict) and logged_message.get("type") == "message":
         return {"role": "assistant"} | logged_message
     return {"role": "assistant", "content": logged_message} if isinstance(logged_message, str) else logged_message
@@ -351,4 +353,5 @@ def _count(logged: Row, names: Iterable[str]) -> int | None:
 
 
 def _together(own: Usage, whole: Usage) -> Usage:
+    """The usage of an answer, or that of the whole response if the answer has none."""
     return whole if own == NO_USAGE else own

@@ -1,4 +1,4 @@
-"""Reads one message of a conversation, in the shapes of all the APIs, as chat templates expect it.
+"""Turns one message of a conversation, in the shape of any API, into the shape that chat templates expect.
 
 - OpenAI's chat completions: {"role", "content": text or parts, "tool_calls"?, "function_call"?, "refusal"?}
   (openai/openai-python, src/openai/types/chat); vLLM, SGLang and DeepSeek add `reasoning_content` or `reasoning`, and
@@ -40,6 +40,7 @@ HIDDEN_REASONING = "its reasoning is encrypted or left out of the log"
 SUMMARISED_REASONING = "the log has a summary of its reasoning only"
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
+# Other names of these roles.
 _ROLES = {
     "human": "user",
     "prompter": "user",
@@ -58,12 +59,12 @@ _ROLES = {
 _CALL_PARTS = {"tool_use", "toolUse", "functionCall", "function_call", "tool_call"}
 _RESULT_PARTS = {"tool_result", "toolResult", "functionResponse", "function_response", "tool_call_response"}
 _REASONING_PARTS = {"thinking", "reasoning", "reasoningContent", "reasoning_text"}
-# Parts that no model reads or writes as tokens of text.
+# Parts that are no text for the model.
 _EMPTY_PARTS = {"cachePoint", "guardContent"}
 
 
 def role_of(logged: Row) -> str:
-    """The role of a message in a chat template's words. Raises ValueError if it has none."""
+    """The role of a message: one of ROLES, "function_call", or the log's own word. Raises ValueError if it has none."""
     logged = _plain(logged)
     role = logged.get("role") or logged.get("from")
     if role is None and logged.get("type") in ("human", "ai", "system", "tool", "function", "AIMessageChunk"):
@@ -83,7 +84,7 @@ def is_message(value: object) -> bool:
     return speaks and bool({"content", "value", "parts", "text", "tool_calls", "function_call"} & value.keys())
 
 
-def is_assistants(value: object) -> bool:
+def is_assistant_message(value: object) -> bool:
     """Whether a value is a message of the assistant."""
     try:
         return isinstance(value, dict) and is_message(value) and role_of(value) == "assistant"
@@ -92,14 +93,14 @@ def is_assistants(value: object) -> bool:
 
 
 def is_langchain(value: Row) -> bool:
-    """Whether this is a message that LangChain serialised."""
+    """Whether a value is one of LangChain's messages, as an object or serialised."""
     if value.get("lc") and isinstance(value.get("kwargs"), dict):
         return True
     return value.get("type") in ("human", "ai", "AIMessageChunk", "system", "tool") and "content" in value
 
 
 class MessageReader:
-    """Reads the messages of one conversation; `warnings` are the reasons of what was left out of them."""
+    """Reads the messages of one conversation; `warnings`: why parts of them are missing."""
 
     def __init__(self) -> None:
         self.warnings: dict[str, None] = {}
@@ -124,7 +125,7 @@ class MessageReader:
         return [*results, message]
 
     def _add_fields(self, logged: Row, message: Message) -> None:
-        """Add what stands beside the content: reasoning, a refusal, calls of tools."""
+        """Add what the message has beside its content: reasoning, a refusal, calls of tools."""
         if reasoning := reasoning_text(logged):
             message["reasoning_content"] = reasoning
         if not message["content"] and isinstance(logged.get("refusal"), str):
@@ -290,7 +291,7 @@ def _content(logged: Row) -> Any:
 
 
 def _inner(part: Row, kind: str) -> Row:
-    """The object in which Gemini and Bedrock put a part; the part itself for other APIs."""
+    """The object into which Gemini and Bedrock put a part's fields; the part itself for other APIs."""
     inner = part.get(kind)
     return inner if isinstance(inner, dict) else part
 
@@ -316,7 +317,7 @@ def _part_call(part: Row) -> Row:
 
 
 def _written_call(logged: Row) -> Message:
-    """The call that LLaMA-Factory writes as JSON text in a turn of its own."""
+    """The message of a call that LLaMA-Factory writes as JSON text in a turn of its own."""
     written = _content(logged)
     call = json_or_text(written) if isinstance(written, str) else written
     calls = call if isinstance(call, list) else [call]

@@ -56,7 +56,7 @@ _NESTED_PARAMETERS = (
 )
 _NO_PARAMETERS = {*_PROMPTS, *_NESTED_PARAMETERS, "tools", "functions", "system", "instructions", "systemInstruction"}
 _MAX_WRAPPERS = 4
-# Fields of a body that hold, or point to, what the model read besides the text.
+# Fields of a body with, or instead of, something that the model read and that is no text in the log.
 _ELSEWHERE = {
     "cachedContent": "the model read a cached prompt that is not in the log",
     "cached_content": "the model read a cached prompt that is not in the log",
@@ -138,7 +138,7 @@ def _from_list(value: list[Any]) -> Request:
 
 
 def _require_whole(body: Row) -> None:
-    """Raise ValueError if the model read what the body only points to, or what is no text."""
+    """Raise ValueError if the model read something that the log lacks or that is no text."""
     for name, what in _ELSEWHERE.items():
         if body.get(name):
             raise ValueError(f"the request has {name}: {what}")
@@ -153,7 +153,7 @@ def _from_body(body: Row) -> Request:
         messages = body["messages"]
         return _chat(body, messages[0] if len(messages) == 1 and isinstance(messages[0], list) else messages)
     if isinstance(body.get("contents"), list):
-        # Gemini's API takes a content without a role for the user's.
+        # In Gemini's API a content without a role is the user's.
         return _chat(
             body, [{"role": "user"} | content if isinstance(content, dict) else content for content in body["contents"]]
         )
@@ -173,7 +173,8 @@ def _from_body(body: Row) -> Request:
 
 
 def _completion(body: Row, prompt: Any, name: str) -> Request:
-    """A request with a plain prompt, to which Ollama and others put their chat template if there is a `system`."""
+    """A request with a plain prompt. If it also has a system prompt, it is a chat: Ollama and others then apply the
+    model's chat template."""
     prompt = parse_nested(prompt, looks_like_request)
     if isinstance(prompt, list):
         if len(prompt) > 1 and not all(type(token) is int for token in prompt) and not all(map(is_message, prompt)):
@@ -252,7 +253,7 @@ def _continues(body: Row) -> bool:
 
 
 def _system(body: Row) -> Any:
-    """The system prompt that stands beside the messages."""
+    """The system prompt that a body has beside its messages."""
     names = ("system", "systemInstruction", "system_instruction", "system_prompt", "instructions")
     system = next((body[name] for name in names if body.get(name)), None)
     if isinstance(system, dict):
@@ -261,7 +262,7 @@ def _system(body: Row) -> Any:
 
 
 def _joined(messages: list[Message]) -> list[Message]:
-    """The messages, with those of the assistant that follow one another as one: the Responses API splits them."""
+    """The messages, with consecutive ones of the assistant joined, because the Responses API splits an answer."""
     joined: list[Message] = []
     for message in messages:
         if joined and message["role"] == joined[-1]["role"] == "assistant":

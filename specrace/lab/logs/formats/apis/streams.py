@@ -1,4 +1,4 @@
-"""Joins the chunks of a streamed response to the response that would have come without streaming.
+"""Joins the chunks of a streamed response into the response that would have come without streaming.
 
 - OpenAI's chat completions and completions: chunks with choices[].delta or choices[].text; a choice's chunks share its
   `index`, and a call's fragments share theirs (openai/openai-python, src/openai/types/chat/chat_completion_chunk.py).
@@ -17,7 +17,7 @@ from typing import Any
 
 from specrace.lab.logs.formats.base import Row, json_or_text, require_list, require_object
 
-# Names of a piece of text, and of a field that stands beside it in a chunk and not in a whole response.
+# A field with a piece of text -> a field that is beside it in chunks only, not in a whole response.
 _TEXT_CHUNKS = {"generation": "generation_token_count", "outputText": "totalOutputTextTokenCount", "content": "stop"}
 _TEXT_FIELDS = ("content", "reasoning_content", "reasoning", "refusal", "thinking")
 
@@ -41,14 +41,14 @@ def _is_chunk(chunk: Row) -> bool:
 
 
 def _is_text(chunk: Row) -> bool:
-    """Whether a chunk has a piece of plain text under a name that only streams have with these fields beside it."""
+    """Whether a chunk is a piece of plain text, as llama.cpp, TGI and Bedrock stream it."""
     if isinstance(chunk.get("token"), dict) and "generated_text" in chunk:
         return True
     return any(isinstance(chunk.get(text), str) and beside in chunk for text, beside in _TEXT_CHUNKS.items())
 
 
 def parse_events(text: str) -> list[Row] | None:
-    """The chunks in the text of a stream; None for any other text, also for a single object."""
+    """The chunks in a stream that was logged as text; None for any other text, also for a single object."""
     start = text.lstrip()[:6]
     if not start.startswith(("data:", "event:", ":", "{")):
         return None
