@@ -1,4 +1,4 @@
-"""A model's greedy answers to questions about documents: made, judged, and kept in a file."""
+"""Answers questions about documents with a model, judges the answers, and keeps them in a file."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _MAX_ANSWERS_BYTES = 1_000_000_000
 
 @dataclass(frozen=True)
 class Answer:
-    """A greedy answer. `end` is "eos" or "length"; `grounded` is the groundedness, None without passages.
+    """A greedy answer. `end`: "eos" or "length". `grounded`: the groundedness (0 to 1), None without passages.
 
-    `documents` says which tokens of the prompt come from which document: (start, end, document's name).
+    `documents`: which tokens of the prompt come from which document, as (start, end, document's name).
     """
 
     id: str
@@ -98,8 +98,8 @@ def prepare(
 def answer_question(workbench: Workbench, prepared: PreparedQuestion, spec: RaceSpec) -> Answer:
     """Answer a question greedily.
 
-    In 32 bits the lane `trie` decodes, which gives vanilla's text faster. In 16 bits vanilla decodes, because near ties
-    might change the text of other lanes.
+    In 32 bits the lane `trie` decodes, because it prints vanilla's text and is faster. In 16 bits vanilla decodes,
+    because near ties might change the text of other lanes.
     """
     target = workbench.target
     question, prompt, hits = prepared.question, prepared.prompt, prepared.hits
@@ -114,12 +114,12 @@ def answer_question(workbench: Workbench, prepared: PreparedQuestion, spec: Race
 
 
 def document_spans(prompt: Prompt, hits: Sequence[Hit]) -> tuple[tuple[int, int, str], ...]:
-    """(start, end, document's name) of the runs of a prompt's tokens that come from one document, in order."""
+    """(start, end, document's name) of each stretch of a prompt's tokens that comes from one document, in order."""
     documents = [None if origin is None else hits[origin.passage].passage.document for origin in prompt.origins]
     spans = list[tuple[int, int, str]]()
     start = 0
-    for document, run in groupby(documents):
-        end = start + sum(1 for _ in run)
+    for document, stretch in groupby(documents):
+        end = start + sum(1 for _ in stretch)
         if document is not None:
             spans.append((start, end, document))
         start = end
@@ -154,7 +154,8 @@ def answer_once(
 ) -> list[Transcript]:
     """The answers to questions {id, question, category}, in their order. Raises InputError.
 
-    Every answer is written into the folder `out`; with `resume`, those written there under the same `about` are reused.
+    `about`: what else decides the answers: the model, the settings, the documents. Every answer is written into the
+    folder `out`, if given; with `resume` answers that were written there with the same `about` are reused.
     """
     file = None if out is None else out / ANSWERS
     rows = _read_answers(file) if file is not None and resume else {}
@@ -189,9 +190,10 @@ def _transcript(row: Mapping[str, Any], vocab_size: int) -> Transcript:
 
 
 def documents_digest(workbench: Workbench, stored: Head | None) -> str:
-    """A digest of what decides which passages a question finds: documents, their cut into passages, and embedder.
+    """A digest of what decides which passages are retrieved: documents, how they are cut, and the embedder.
 
-    The head of a `stored` index stands for its cut. It has the index's date, too: it may have been built again.
+    `stored`: the head of an index on the disk, if one is used. It stands for the cut into passages, and also has the
+    index's date, because the index may have been built again.
     """
     digest = hashlib.sha256(workbench.embedder.name.encode())
     for document in workbench.documents:

@@ -26,7 +26,7 @@ from specrace.lab.logs.transcripts import Transcript
 from specrace.lab.plots.drawing import require_matplotlib
 from specrace.lab.plots.paper import Table, make_tables, swept_lanes
 
-TABLES = (*(f"table{number}" for number in range(1, 7)), "figure4", "figure5")
+TABLES_AND_FIGURES = (*(f"table{number}" for number in range(1, 7)), "figure4", "figure5")
 
 # The share of irrelevant passages in table 4.
 NOISE = 0.5
@@ -35,7 +35,9 @@ NOISE = 0.5
 def add_parser(commands: Any) -> None:
     """Add `paper` and its arguments to the subparsers `commands`."""
     parser = commands.add_parser("paper", help="the n-gram trie paper's tables, on your model or logs")
-    parser.add_argument("table", nargs="?", choices=TABLES, default=TABLES[0], help="default: table1")
+    parser.add_argument(
+        "table_or_figure", nargs="?", choices=TABLES_AND_FIGURES, default=TABLES_AND_FIGURES[0], help="default: table1"
+    )
     parser.add_argument(
         "logs", type=Path, nargs="*", metavar="LOG", help="without logs the model answers the questions"
     )
@@ -52,28 +54,28 @@ def add_parser(commands: Any) -> None:
     add_setting(parser, "max_new_tokens")
     parser.add_argument("--cost-curve", default="assumed-gpu", metavar="NAME|FILE", help=NAMES)
     parser.add_argument("--processes", type=int, help="default: one for each processor")
-    parser.add_argument(
-        "--out", dest="plots", type=Path, metavar="DIR", help="also draw it: CSV, SVG and PNG in this folder"
-    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="also draw it: CSV, SVG and PNG in this folder")
     add_json_argument(parser)
-    parser.set_defaults(draft_model=None, out=None, resume=False, keep_outputs=False)
+    parser.set_defaults(draft_model=None, keep_outputs=False)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Make, draw and show a table. Raises InputError."""
+    """Make a table or figure, draw it and show its numbers. Raises InputError."""
+    name = options.table_or_figure
     curve = find_curve(options.cost_curve)
-    if options.plots is not None:
+    if options.out is not None:
         require_matplotlib()
     transcripts = read_logs(options) if options.logs else answer_questions(options)
-    if options.table == "table4":
-        transcripts = [*(replace(transcript, category="clean") for transcript in transcripts), *answer_noisy(options)]
-    sweep = sweep_transcripts(options, swept_lanes(options.table), transcripts, curve)
-    tables = make_tables(options.table, sweep, transcripts, curve)
-    if options.plots is not None:
-        draw_table(options.plots, options.table, sweep, tables, curve)
+    if name == "table4":
+        clean_answers = (replace(transcript, category="clean") for transcript in transcripts)
+        transcripts = [*clean_answers, *answer_noisy(options)]
+    sweep = sweep_transcripts(options, swept_lanes(name), transcripts, curve)
+    tables = make_tables(name, sweep, transcripts, curve)
+    if options.out is not None:
+        draw_table(options.out, name, sweep, tables, curve)
     source = f"{len(transcripts)} requests; costs: {describe_curve(curve)}."
     if options.json:
-        print_json({"table": options.table, "source": source, "tables": [asdict(table) for table in tables]})
+        print_json({"table": name, "source": source, "tables": [asdict(table) for table in tables]})
     else:
         _show(tables, source)
     return 0
@@ -83,8 +85,7 @@ def answer_noisy(options: argparse.Namespace) -> list[Transcript]:
     """The model's answers to the questions with half of the passages irrelevant. Raises InputError for logs."""
     if options.logs:
         raise InputError("table4 compares two retrievals, which logs do not have: leave out the logs.")
-    options.noise = NOISE
-    return [replace(transcript, category="noisy") for transcript in answer_questions(options)]
+    return [replace(transcript, category="noisy") for transcript in answer_questions(options, noise=NOISE)]
 
 
 def _show(tables: Sequence[Table], source: str) -> None:

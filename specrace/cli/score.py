@@ -105,7 +105,10 @@ def scored_lanes(options: argparse.Namespace) -> list[ScoredLane]:
 
 @contextmanager
 def _progress(file: TranscriptFile) -> Iterator[Any]:
-    """Show a progress bar over the file's bytes, if standard error is a terminal; yield a function to update it."""
+    """Show a progress bar over the file's bytes, if standard error is a terminal.
+
+    Yields a function that updates it, called with the number of outputs.
+    """
     notes = console(stderr=True)
     size = file.path.stat().st_size if file.path.is_file() else 0
     with Progress(console=notes, transient=True, disable=not notes.is_terminal) as bar:
@@ -116,7 +119,7 @@ def _progress(file: TranscriptFile) -> Iterator[Any]:
 def report(
     options: argparse.Namespace, board: Scoreboard, file: TranscriptFile, curve: CostCurve | None
 ) -> dict[str, Any]:
-    """What `--json` prints: all figures, and the settings under which they hold."""
+    """What `--json` prints: all metrics, and the settings under which they hold."""
     not_scored = {name: reason for name, method in METHODS.items() if (reason := needs_target(method))}
     return {
         "groups": board.groups(curve),

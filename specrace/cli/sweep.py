@@ -43,7 +43,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--out", type=Path, metavar="DIR", help="write every finished cell there, for --resume")
     parser.add_argument("--ray", default="", metavar="local|ADDRESS", help="score on a Ray cluster")
     parser.add_argument("--plots", action="store_true", help="also draw it, into the folder plots of --out")
-    # What --plots was called in version 0.1.
+    # The name of --plots in version 0.1.
     parser.add_argument("--pictures", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--resume", action="store_true", help="score only the cells that --out lacks")
     parser.add_argument("--by", choices=("category",), help="also show a row for each category")
@@ -68,11 +68,14 @@ def run(options: argparse.Namespace) -> int:
             options.out.mkdir(exist_ok=True)
         # Checked before the model spends time on answers.
         SweepFolder(options.out).exists(resume=options.resume)
-    transcripts = read_logs(options) if options.logs else answer_questions(options)
+    if options.logs:
+        transcripts = read_logs(options)
+    else:
+        transcripts = answer_questions(options, out=options.out, resume=options.resume)
     sweep = sweep_transcripts(options, lanes, transcripts, curve, options.out, resume=options.resume, ray=options.ray)
     result = report(sweep, by_category=options.by == "category")
     if plots:
-        # "pictures" is what version 0.1 called it.
+        # "pictures" is the name of version 0.1.
         result["plots"] = result["pictures"] = list(map(str, draw_sweep(options.out, sweep, transcripts)))
     if options.json:
         print_json(result)

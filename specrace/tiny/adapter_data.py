@@ -144,7 +144,7 @@ class GroundedTask:
         return self.random.choices(self.prose, cum_weights=self.weights)[0]
 
     def _cut(self, source: Source) -> Source:
-        """Whole sentences of the source, of at most 110 words in total, or less; sometimes not from its beginning."""
+        """Whole sentences of the source, together at most 60 to 110 words; sometimes not from its beginning."""
         max_words = self.random.choice((60, 85, MAX_PASSAGE_WORDS, MAX_PASSAGE_WORDS))
         is_long = sum(map(count_words, source.sentences)) > max_words and len(source.sentences) > 4
         start = self.random.randrange(len(source.sentences) - 3) if is_long and self.random.random() < 0.5 else 0
@@ -290,9 +290,9 @@ def _is_fact(source: Source) -> bool:
 
 
 def _plainness(source: Source) -> float:
-    """The weight of a passage in the draw: plain prose is preferred to text full of code, names and numbers.
+    """The weight of a passage in a random draw: plain prose is preferred to text full of code, names and numbers.
 
-    Words other than plain ones, if they are a tenth of all words or more, reduce it to the minimum.
+    A passage gets the minimum weight if a tenth of its words or more are not plain words.
     """
     words = " ".join(source.sentences).split()
     num_odd = sum(re.fullmatch(r"[\"'“(]*[A-Za-z]?[a-z’'-]+[.,;:?!)\"'”]*", word) is None for word in words)

@@ -118,7 +118,7 @@ def marked_quotes(hits: Sequence[Hit]) -> list[Quote]:
 
 
 def summarise(answers: Sequence[Answer]) -> dict[str, float]:
-    """Figures by name: numbers, shares (0 to 1) of quotes and of answers, and means over answers."""
+    """Metrics by name: counts, shares (0 to 1) of quotes and of answers, and means over answers."""
     quotes = [(quote, answer.sentences) for answer in answers for quote in answer.quotes]
     verbatim = [any(text == sentence for sentence, _ in sentences) for (text, _), sentences in quotes]
     # Only the citation of a verbatim quote can be right.

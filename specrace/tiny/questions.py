@@ -35,18 +35,18 @@ class Case:
 def make_cases(sources: Sequence[Source], count: int, seed: int) -> list[Case]:
     """`count` random cases from the sources that have two or more sentences."""
     rng = random.Random(seed)
-    prose = [source for source in sources if len(source.sentences) > 1]
+    with_several = [source for source in sources if len(source.sentences) > 1]
     frequency = Counter(word.lower() for source in sources for text in source.sentences for word in _WORD.findall(text))
     cases: list[Case] = []
     while len(cases) < count:
-        source = rng.choice(prose)
+        source = rng.choice(with_several)
         fitting = [text for text in source.sentences if MIN_WORDS <= len(text.split()) <= MAX_WORDS]
         words = _content_words(rng.choice(fitting), frequency) if fitting else []
         if len(words) < 4:
             continue
         sentence = next(text for text in fitting if words == _content_words(text, frequency))
-        others = rng.sample([other for other in prose if other is not source], PASSAGES - 1)
-        documents = [_document(number, passage) for number, passage in enumerate((source, *others))]
+        others = rng.sample([other for other in with_several if other is not source], PASSAGES - 1)
+        documents = [_document(number, chosen) for number, chosen in enumerate((source, *others))]
         rng.shuffle(documents)
         form = rng.choice(FORMS)
         half = len(words) // 2

@@ -120,6 +120,7 @@ class QuotingTask:
         if len(sources) < 8:
             raise InputError(f"The training text has {len(sources)} passages; give at least 8.")
         self.random = random.Random(seed)
+        # Passages of several sentences, and single sentences, such as entries of a table.
         prose = [source for source in sources if len(source.sentences) > 1]
         facts = [source for source in sources if len(source.sentences) == 1]
         self.pools = [pool for pool in (prose, facts) if pool]
@@ -170,7 +171,7 @@ class QuotingTask:
         return passages
 
     def _source(self, family: Sequence[Source] | None = None) -> Source:
-        """A random source: from `family` if given, else mostly prose."""
+        """A random source: from `family` if given, else mostly a passage of several sentences."""
         if family:
             return self.random.choice(family)
         return self.random.choice(self.pools[0 if self.random.random() < 0.7 else -1])

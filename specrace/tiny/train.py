@@ -35,7 +35,7 @@ MAX_SHARD = "15500KB"
 
 @dataclass(frozen=True)
 class Recipe:
-    """The settings of a training run. A stage is (share of the run at which it starts, maximum of words)."""
+    """The settings of a training run. A stage is (share of the run at which it starts, maximum number of words)."""
 
     minutes: float = 75.0
     tokens_per_batch: int = 4096
@@ -85,7 +85,7 @@ def batches(
     rng = random.Random(recipe.seed + progress.step)
     while True:
         done = progress.seconds / limit_s
-        # The maximum of the last stage that has started.
+        # The maximum number of words of the last stage that has started.
         max_words = [words for start, words in recipe.stages if start <= done][-1]
         rows: list[tuple[list[int], list[float]]] = []
         longest = 0

@@ -49,14 +49,14 @@ def test_a_batch_gives_the_same_figures_however_it_is_stored(
     call_main: Run, ways: dict[str, list[Path]], tmp_path: Path
 ) -> None:
     tokenizer = ("--tokenizer", str(chat_folder(tmp_path / "chat")))
-    found = {
+    results = {
         (command, way): figures(call_main(command, *map(str, paths), *tokenizer, *LANES, *more))
         for command, more in (("score", ()), ("sweep", ("--processes", "1")))
         for way, paths in ways.items()
     }
-    tokens, steps = found["score", "pair"]
+    tokens, steps = results["score", "pair"]
     assert tokens > steps > 20
-    assert set(found.values()) == {(tokens, steps)}, found
+    assert set(results.values()) == {(tokens, steps)}, results
 
 
 @pytest.mark.parametrize("command", ["recommend", "paper"])

@@ -31,7 +31,7 @@ def lengths(output: tuple[int, ...]) -> list[int]:
 
 
 def test_a_copy_is_accepted_ten_tokens_at_a_time() -> None:
-    # 12 ends the first prefix of three tokens, and 13 to 22 are behind it. After 23, 24 is drafted, but the text ends.
+    # 12 ends the first prefix of three tokens, and 13 to 22 follow it. After 23, 24 is drafted, but the text ends.
     assert lengths((12, *range(13, 24), END)) == [1, 10, 1, 1]
     # No prefix ends with 11. The token of the prefill is counted by the 1 at the beginning.
     assert lengths((11, 61, END)) == [1, 0, 1, 1]

@@ -134,7 +134,7 @@ def sampled_log(tmp_path: Path) -> Path:
     return write(tmp_path / "sampled.jsonl", *lines)
 
 
-def test_what_an_engine_does_with_the_requests_options_is_told(
+def test_what_an_engine_does_with_the_requests_options_is_said(
     call_main: Run, sampled_log: Path, tmp_path: Path
 ) -> None:
     sweep, out = tmp_path / "sweep", tmp_path / "out"
@@ -147,9 +147,9 @@ def test_what_an_engine_does_with_the_requests_options_is_told(
         ]  # fmt: skip
         assert done["option_notes"][0].startswith("10 of 30 requests (33 %) have presence_penalty: vLLM 0.32.0 applies")
     shown = call_main("recommend", sampled_log, *TWINS, "--engine", "sglang", "--out", out).stdout
-    told = "10 of 30 requests (33 %) have presence_penalty: SGLang 0.5.23 applies the same penalty"
-    assert told in " ".join(shown.split())
-    assert told in (out / "sglang.txt").read_text()
+    sentence = "10 of 30 requests (33 %) have presence_penalty: SGLang 0.5.23 applies the same penalty"
+    assert sentence in " ".join(shown.split())
+    assert sentence in (out / "sglang.txt").read_text()
     everywhere = call_main("recommend", sampled_log, *TWINS).stdout
     assert "temperature in 30, presence_penalty in 10" in " ".join(everywhere.split())
 
@@ -170,8 +170,8 @@ def test_a_report_has_the_figures_the_remarks_and_the_text_to_paste(
     assert json.loads(done[1].stdout)["recommendation"] == result["recommendation"]
     page, text = (file.read_text() for file in files)
     shown = [html.unescape(page), text.replace("\\", "")]
-    told = [*result["text"], *result["remarks"], *result["option_notes"], *result["not_tested"]]
-    for sentence in [*told, result["exports"]["vllm"]["settings"], result["exports"]["vllm"]["synthetic"]]:
+    sentences = [*result["text"], *result["remarks"], *result["option_notes"], *result["not_tested"]]
+    for sentence in [*sentences, result["exports"]["vllm"]["settings"], result["exports"]["vllm"]["synthetic"]]:
         assert [sentence in words for words in shown] == [True, True], sentence
     figures = f"{result['recommendation']['tau']:.2f} ({result['recommendation']['tau_low']:.2f} to"
     assert all(figures in words and "sampled.jsonl: 30 requests" in words for words in shown)

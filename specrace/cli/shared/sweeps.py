@@ -1,4 +1,4 @@
-"""What commands share that sweep: the arguments, logs or a model's answers, the live table, plots."""
+"""What the commands that sweep share: arguments, logs or a model's answers, the live table, plots."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ MAX_PROCESSES = 1024
 # The folder of --out that holds the plots.
 PLOTS = "plots"
 TABLE_COLUMNS = ("outputs", "tau", "drafted_per_step", "acceptance_rate", "draft_ms_per_step", "expected_speedup")
-# Figure -> its column's title and number format.
+# Metric -> its column's title and number format.
 COLUMNS = {
     "outputs": ("outputs", "d"),
     "looping": ("looping", "d"),
@@ -107,13 +107,13 @@ def read_grid(texts: Sequence[str]) -> tuple[list[int], dict[str, dict[str, list
     return num_drafts, grid
 
 
-def read_logs(options: argparse.Namespace, told: list[str] | None = None) -> list[Transcript]:
+def read_logs(options: argparse.Namespace, all_remarks: list[str] | None = None) -> list[Transcript]:
     """Read all transcripts of the logs. Raises InputError, also if there are none or too many categories.
 
-    The requests and the responses of a batch are one log. An answer that stands in several logs, as resumed sessions'
-    do, is read once. The remarks on the logs are also appended to `told`.
+    The requests and the responses of a batch are one log. An answer in several logs, such as those of a session and of
+    its resumption, is read once. The remarks on the logs are printed, and appended to `all_remarks`.
     """
-    told = [] if told is None else told
+    all_remarks = [] if all_remarks is None else all_remarks
     transcripts: list[Transcript] = []
     seen = set[str]()
     for path, requests in pair_files(options.logs):
@@ -122,7 +122,7 @@ def read_logs(options: argparse.Namespace, told: list[str] | None = None) -> lis
         for reason in file.reasons:
             print(f"Left out: {clean(reason)}", file=sys.stderr)
         remarks = [f"{shorten(path.name)}: {clean(remark)}" for remark in file.remarks.sentences()]
-        told += remarks
+        all_remarks += remarks
         for remark in remarks:
             print(remark, file=sys.stderr)
     if not transcripts:
@@ -132,10 +132,13 @@ def read_logs(options: argparse.Namespace, told: list[str] | None = None) -> lis
     return transcripts
 
 
-def answer_questions(options: argparse.Namespace) -> list[Transcript]:
+def answer_questions(
+    options: argparse.Namespace, *, noise: float | None = None, out: Path | None = None, resume: bool = False
+) -> list[Transcript]:
     """The model's greedy answers to the questions. Raises InputError.
 
-    With --out, every answer is written there; with --resume, the answers written there are reused.
+    `noise`: the share of irrelevant passages, by default that of --noise. Every answer is written into the folder
+    `out`, if given; with `resume` the answers that are there already are reused.
     """
     # Imported here, because it imports torch, which other commands do not need.
     from specrace.answers import answer_once, documents_digest
@@ -143,7 +146,8 @@ def answer_questions(options: argparse.Namespace) -> list[Transcript]:
 
     lines = read_questions(options.questions)
     spec = RaceSpec(("trie",), max_new_tokens=options.max_new_tokens)
-    passages, noise = SETTINGS["passages"].check(options.passages), SETTINGS["noise"].check(options.noise)
+    passages = SETTINGS["passages"].check(options.passages)
+    noise = SETTINGS["noise"].check(options.noise if noise is None else noise)
     workbench = open_workbench(options)
     about = {name: workbench.target.describe()[name] for name in ("model", "dtype")} | spec.as_json()
     stored = None if options.index is None else read_head(options.index)
@@ -155,8 +159,8 @@ def answer_questions(options: argparse.Namespace) -> list[Transcript]:
         passages,
         noise,
         about=about,
-        out=options.out,
-        resume=options.resume,
+        out=out,
+        resume=resume,
         on_cuts=report_cuts,
     )
 
@@ -213,7 +217,7 @@ def _live(sweep: Sweep, *, quiet: bool) -> Iterator[Callable[[Cell], None]]:
 
 
 def metrics_row(sweep: Sweep, lane: int, group: str, total: Tally) -> dict[str, Any]:
-    """A lane's settings and its figures for a group."""
+    """A lane's settings and its metrics for a group."""
     return sweep.lanes[lane].describe() | {"settings": sweep.varied_settings(lane), "category": group} | total.row()
 
 
@@ -250,7 +254,7 @@ def draw_sweep(out: Path, sweep: Sweep, transcripts: Sequence[Transcript]) -> li
 def draw_table(out: Path, name: str, sweep: Sweep, tables: Sequence[paper.Table], curve: CostCurve) -> list[Path]:
     """Draw the plot of the paper's table or figure `name` into `out`, and return the files. Raises InputError.
 
-    Figure 5 takes its times from `tables`, those that `paper` prints.
+    `tables`: those that `paper` prints; figure 5 is drawn from their times, all others from the sweep.
     """
     return _write(out, [paper_plot(name, _view(sweep, curve), tables)])
 

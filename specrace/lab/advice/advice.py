@@ -23,7 +23,7 @@ MINIMUM = re.compile(r"min|match$|size_n$|shortest")
 def sentences(recommender: Recommender, curve_words: str, sample: Recommender | None = None) -> Iterator[str]:
     """The recommendation, sentence by sentence; `curve_words` say where the cost curve comes from.
 
-    `sample`: all settings on a sample of the requests, if `recommender` has only the best of them.
+    `sample`: if `recommender` has only the best settings, the recommender of all settings on a sample of the requests.
     """
     num_requests = len(recommender.included)
     row = recommender.recommendation()
@@ -56,7 +56,7 @@ def sentences(recommender: Recommender, curve_words: str, sample: Recommender | 
 
 
 def _idle_lanes(recommender: Recommender, where: str = "") -> Iterator[str]:
-    """Yield a sentence for each lane that hardly ever drafts; it describes its first such settings."""
+    """Yield a sentence for each lane with settings that hardly ever draft; it describes the first such settings."""
     rows = [(recommender.lane(number), number, drafting) for number, drafting in idle_lanes(recommender)]
     for name in dict.fromkeys(lane.name for lane, *_ in rows):
         (lane, number, drafting), *others = (row for row in rows if row[0].name == name)
@@ -82,7 +82,7 @@ def _batches(recommender: Recommender) -> Iterator[str]:
 
 
 def _groups(recommender: Recommender) -> Iterator[str]:
-    """Yield a sentence for each category where the recommendation is not the right choice."""
+    """Yield a sentence for each category for which the recommendation is not the right choice."""
     if len(recommender.groups) < 2:
         return
     for group in recommender.groups:
@@ -145,7 +145,9 @@ def report(recommender: Recommender, text: Sequence[str], engine: str | None) ->
 
 
 def option_notes(recommender: Recommender, engine: str | None) -> Iterator[str]:
-    """Yield a sentence for each thing that an engine does otherwise with some requests; which they are if it is None.
+    """Yield a sentence for each thing that an engine does differently with some requests.
+
+    Without an `engine`, the one sentence counts the requests with options that some engine treats differently.
 
     Options are those of `specrace.lab.logs.request_options`.
     """
@@ -154,10 +156,10 @@ def option_notes(recommender: Recommender, engine: str | None) -> Iterator[str]:
         return
     counts = Counter(name for names in recommender.options for name in names).most_common()
     if counts:
-        told = ", ".join(f"{name} in {count:,}" for name, count in counts)
+        options = ", ".join(f"{name} in {count:,}" for name, count in counts)
         yield (
             f"Of {len(recommender.options):,} requests, engines may treat those with these options differently when "
-            f"they draft: {told}. --engine NAME says what yours does."
+            f"they draft: {options}. --engine NAME says what yours does."
         )
 
 

@@ -23,7 +23,8 @@ GRID: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "llamacpp-map-k4v": {"size_n": (3, 12)},
     "llamacpp-mod": {"n_match": (3, 24), "n_min": (1,)},
 }
-# Of llama.cpp's lists only pairs are tried: the three n-gram maps look up the same n-grams, so longer lists add little.
+# Lists of llama.cpp's drafters that are tried. Only pairs: the three n-gram maps look up the same n-grams, so longer
+# lists add little.
 _PAIRS = (("simple", "cache"), ("map_k", "cache"), ("map_k4v", "cache"), ("mod", "cache"), ("map_k4v", "mod"))
 
 
@@ -50,12 +51,12 @@ def candidates(names: Iterable[str]) -> list[ScoredLane]:
 
 
 def _list_lanes() -> Iterator[ScoredLane]:
-    """Yield the lists of llama.cpp's drafters that are tried, with short n-grams and several draft sizes."""
+    """Yield a lane for each of _PAIRS and each of NUM_DRAFTS, with short n-grams."""
     for pair in _PAIRS:
-        asked = {name: name in pair for name in LISTED}
+        drafters = {name: name in pair for name in LISTED}
         for size in NUM_DRAFTS:
             sizes = {"size_n": 3, "size_m": size, "n_match": 3, "n_min": 1, "n_max": size}
-            yield ScoredLane.of(LIST, asked | sizes)
+            yield ScoredLane.of(LIST, drafters | sizes)
 
 
 def pools(lanes: Sequence[ScoredLane], engines: Iterable[str]) -> dict[str, list[int]]:

@@ -1,8 +1,8 @@
-"""Predicts the speedup that scored steps would have on a machine, from its cost curve; with intervals over requests.
+"""Forecasts the speedup of scored lanes on a machine, from its cost curve, with intervals over requests.
 
 A step with d draft tokens costs one forward over 1 + d rows and the drafter's own time; a drafter's tables are built
-once per request. Vanilla pays a forward over one row for every token. The unit of all costs is a forward over one row.
-An engine that pads short drafts pays for a full draft in every step except the first, which reads the prompt.
+once per request. Vanilla costs a forward over one row for every token. The unit of all costs is a forward over one row.
+An engine that pads short drafts verifies a full draft in every step except the first, which reads the prompt.
 
 In a batch of B requests a step's forward has B (1 + d) rows, and all requests draft at the same time. The curve was
 measured on the rows of one request, so it lacks what a batch adds to attention.
@@ -57,11 +57,11 @@ def forecast_sweep(sweep: Sweep, curve: CostCurve, batches: Sequence[int] = (1,)
 
 @dataclass(frozen=True)
 class Forecast:
-    """Totals of n requests, from which speedups and their intervals follow.
+    """The totals of n requests in every lane, from which speedups and their intervals follow.
 
-    `tokens` [n]: output tokens. Of each lane and request, [lanes, n]: `steps`, `idle` steps (those without a draft),
-    verified `rows`, and `cost` in forwards over one row. An engine that pads short drafts verifies the padding, too;
-    rows that our lanes add only where that is cheaper do not count.
+    `tokens` [n]: output tokens. The others are [lanes, n]: `steps`, `idle` steps (those without a draft), verified
+    `rows`, and `cost` in forwards over one row. Rows include the padding of an engine that pads short drafts, but not
+    the rows that our own lanes add where more rows cost less.
     """
 
     tokens: np.ndarray
@@ -107,7 +107,7 @@ class Forecast:
         return np.asarray((self.tokens - self.speedup[lane] * cost) / cost.mean())
 
     def intervals(self, lane: int, seed: int) -> dict[str, tuple[float, float]]:
-        """Bootstrap intervals over requests, at LEVEL, of a lane's "tau" and "speedup"."""
+        """Bootstrap intervals over requests, at LEVEL, for a lane's "tau" and "speedup"."""
         draws = resamples(len(self.tokens), seed)
         totals = {"tau": self.steps[lane], "speedup": self.cost[lane]}
         return {name: ratio_interval(draws, self.tokens, total) for name, total in totals.items()}

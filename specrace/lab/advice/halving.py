@@ -2,8 +2,8 @@
 
 First, all settings are scored on a sample of the requests; then those that may still be the best, on a larger sample;
 then the finalists, on all requests. Settings compete within pools, one for each engine: a setting survives while it is
-within two standard errors of the pool's fastest, measured by differences on the same requests. The sample has the
-log's mix of categories. Outputs that loop are left out, as in `recommend`.
+within two standard errors of the pool's fastest, measured by differences on the same requests. The samples have the
+log's mix of categories. Requests whose output loops are left out, because loops flatter drafters that copy.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from specrace.lab.scoring.sweep import SHARD_SIZE, Cell, Request, RequestScore, 
 
 # The number of shards in each round but the last, which uses all of them.
 ROUNDS = (1, 4)
-# How many of a pool's fastest settings survive each of these rounds; so does the thriftiest one that is as good.
+# How many of a pool's fastest settings survive each of these rounds. The one that verifies the fewest rows, among those
+# about as fast, survives, too.
 SURVIVORS = (6, 1)
-# Standard errors within which a setting may still be the fastest.
+# A setting within this many standard errors of the fastest may still be the best.
 ERRORS = 2.0
 
 
@@ -53,10 +54,10 @@ class Round:
 
 
 class Halving:
-    """Successive halving over a new sweep, whose first lane is vanilla, on its cost curve and at a batch size.
+    """Successive halving over the lanes of an empty sweep, the first of which is vanilla, by its cost curve.
 
-    `pools`: name -> the numbers of the lanes that compete. `left`: the lanes that have survived so far.
-    `tried`: lane -> its metrics in the last round that scored it.
+    `pools`: name -> the numbers of the lanes that compete. `batch`: the batch size of the forecast. `left`: the numbers
+    of the lanes that have survived so far. `tried`: number of a lane -> its metrics in the last round that scored it.
     """
 
     def __init__(
@@ -116,7 +117,8 @@ class Halving:
         return part_of_sweep(self.sweep, [0, *self.pools[pool]], min(ROUNDS[0], self._num_shards))
 
     def _score(self, shards: range, processes: int, until: float) -> Iterator[Round]:
-        # Every other shard is scored in reverse order, so that the costly lanes alternate between two processes.
+        # Two processes take turns at the cells. In every other shard the lanes are in reverse order, so that neither
+        # process gets all the costly ones.
         cells = [(lane, shard) for shard in shards for lane in (self.left, self.left[::-1])[shard % 2]]
         num_requests = min(shards.stop * SHARD_SIZE, len(self.sweep.requests))
         results = in_forks(cells, partial(self._score_cell), processes)
@@ -159,7 +161,7 @@ class Halving:
 
 
 def contenders(forecast: Forecast, lanes: Sequence[int], num_fastest: int) -> list[int]:
-    """Up to `num_fastest` of the lanes that may still be the best, and the thriftiest one close to the best."""
+    """Up to `num_fastest` lanes that may still be the best, and of those close to the best the one with fewest rows."""
     ranked = sorted(lanes, key=lambda lane: -forecast.speedup[lane])
     best = ranked[0]
     possible = [

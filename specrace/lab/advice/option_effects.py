@@ -1,4 +1,4 @@
-"""What an engine that drafts does with the requests of a log, by the options that they have."""
+"""What an engine that drafts does differently with requests that have certain options."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ NOT_KNOWN = "not known"
 
 
 def option_effects(options: Sequence[tuple[str, ...]], engine: Engine) -> list[dict[str, Any]]:
-    """A row for each thing that the engine does otherwise, the worst first, with its share of the requests.
+    """A row for each thing that the engine does differently, the worst first, with the share of requests.
 
-    `options`: those of each request (`Request.options`). A row's `options` are those of its requests, by their number;
-    its `sentence` says it all.
+    `options`: those of each request (`Request.options`). A row's `options`: those that cause the effect, the commonest
+    first; its `sentence` puts all of the row into words.
     """
     effects = sorted(engine.effects, key=lambda effect: EFFECTS.index(effect.kind))
     known = {name for effect in effects for name in effect.options}
@@ -27,9 +27,9 @@ def option_effects(options: Sequence[tuple[str, ...]], engine: Engine) -> list[d
 def _row(options: Sequence[tuple[str, ...]], effect: Effect, engine: Engine) -> dict[str, Any]:
     counts = Counter(name for names in options for name in names if name in effect.options)
     names = [name for name, _ in counts.most_common()]
-    requests = sum(not set(names).isdisjoint(of_request) for of_request in options)
+    requests = sum(not set(names).isdisjoint(request_options) for request_options in options)
     share = requests / len(options) if options else 0.0
-    subject = f"{engine.title} {engine.effects_of}".rstrip()
+    subject = f"{engine.title} {engine.effects_version}".rstrip()
     return {
         "options": names,
         "requests": requests,

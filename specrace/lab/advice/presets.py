@@ -1,4 +1,4 @@
-"""Cost curves of GPUs from a roofline: a bound from data sheets, not a measurement.
+"""Cost curves by name, for GPUs by the roofline model: bounds from data sheets, not measurements.
 
 A forward reads all weights once and does two operations for each parameter and row (Williams et al. 2009):
 
@@ -49,7 +49,7 @@ def find_curve(name_or_file: str) -> CostCurve:
 def roofline_curve(gpu: str, billions: float) -> CostCurve:
     """The roofline of a model with `billions` of 16-bit parameters on a GPU.
 
-    It is flat up to the number of rows where arithmetic takes as long as memory, and then a line through the origin.
+    It is flat while reading the weights takes longer than the arithmetic, and then proportional to the rows.
     """
     bandwidth, operations, sheet = GPUS[gpu]
     row_ms = 1000 * 2 * billions * 1e9 / bandwidth
@@ -64,10 +64,10 @@ def roofline_curve(gpu: str, billions: float) -> CostCurve:
 
 
 def describe_curve(curve: CostCurve) -> str:
-    """Where a curve comes from, as the end of a sentence."""
+    """Where a curve comes from, in words that end a sentence."""
     for name, assumed in ASSUMED.items():
         if curve == assumed:
             return f"the assumed curve of a {name.removeprefix('assumed-').upper()}, which was not measured"
     about = curve.about
     words = [str(about[name]) for name in ("model", "dtype", "device", "source") if name in about]
-    return ", ".join(words) or "a given curve that does not say where it was measured"
+    return ", ".join(words) or "a curve that does not say where it was measured"

@@ -1,9 +1,9 @@
 """Recommends a lane and its settings, from a sweep and a cost curve, with the evidence.
 
 The choice is deterministic. Among the settings within one standard error of the fastest, and within `CLOSE` of it, the
-one whose steps verify the fewest rows is chosen, because it loses least as batches grow. If even that one does not beat
-vanilla by its normal interval, the advice is not to draft. Requests whose output loops are left out, because loops
-flatter drafters that copy. The reported intervals are bootstrapped over requests (`Forecast.intervals`).
+one whose steps verify the fewest rows is chosen, because it loses least as batches grow. If the normal interval of its
+speedup includes 1, the advice is not to draft. Requests whose output loops are left out, because loops flatter drafters
+that copy. The reported intervals are bootstrapped over requests (`Forecast.intervals`).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from specrace.lab.advice.forecast import HALF_WIDTH, Forecast, forecast_sweep, i
 from specrace.lab.scoring.score import ScoredLane, needs_target
 from specrace.lab.scoring.sweep import Sweep
 
-# Relative to the fastest speedup.
+# A speedup this close to the fastest, relative to it, counts as equally good.
 CLOSE = 0.05
 BATCHES = (1, 4, 16, 64, 256)
-# Fewer requests are little evidence.
+# With fewer requests the advice says that they are little evidence.
 MIN_REQUESTS = 30
-# The advice names lanes that draft on a lower share of their steps.
+# The advice names lanes that draft in a smaller share of their steps.
 MIN_DRAFTING = 0.01
 
 
@@ -35,8 +35,8 @@ MIN_DRAFTING = 0.01
 class Recommender:
     """A recommendation from a finished sweep, among the lanes called `names` (all if empty), at a batch size.
 
-    Lanes, which include their settings, and requests are given by their number in the sweep. Raises InputError for a
-    sweep without requests, or without any of the named lanes.
+    Lanes, which include their settings, and requests are identified by their number in the sweep. Raises InputError for
+    a sweep without requests, or without any of the named lanes.
     """
 
     sweep: Sweep
@@ -94,7 +94,7 @@ class Recommender:
         return self.sweep.lanes[number]
 
     def recommendation(self, number: int | None = None, over: Forecast | None = None) -> dict[str, Any]:
-        """The metrics of a lane, by default the chosen one, `over` the requests of a forecast, by default all."""
+        """The metrics of a lane, by default the chosen one, `over` the requests of a forecast, by default the whole."""
         number = self.chosen if number is None else number
         over = over or self.forecast
         lane = self.lane(number)

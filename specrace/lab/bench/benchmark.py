@@ -77,9 +77,10 @@ class BenchTarget(RaceTarget, Protocol):
 
 @dataclass(frozen=True)
 class PeerRun:
-    """One run of a peer: the time of the whole call, the time to its first tokens, and the number of these.
+    """One run of a peer: the time of the whole call, the time to the first tokens, and how many came first.
 
-    `steps`: those after the first tokens, None if the peer does not report them. `drafted`, `accepted`: their totals.
+    `steps`: how many followed the first tokens, None if the peer does not report it. `drafted`, `accepted`: the totals
+    of draft tokens.
     """
 
     tokens: tuple[int, ...]

@@ -97,11 +97,11 @@ def measure_context(target: RaceTarget, context: int, rows: Sequence[int], round
 def cache_file(about: Mapping[str, Any]) -> Path | None:
     """The cache file for a target with this description; None if the user has no cache folder.
 
-    The folder may be on a disk that several machines share, hence the processor's name. The compiled decoder's version
-    is a part of the key beside torch's, because a forward in it takes another time after it was changed.
+    Several machines may share the folder's disk, so the processor's name is in the key. So are the versions of torch
+    and of the compiled decoder, because a change of either changes how long a forward takes.
     """
     names = ("model", "parameters", "dtype", "device", "processor", "threads")
-    # Drop the text in parentheses, which says why this engine was chosen.
+    # Without the text in parentheses, which says why this engine was chosen.
     engine = about["engine"].partition(" (")[0] if "engine" in about else None
     versions = [about.get("versions", {}).get(name) for name in ("torch", "decoder")]
     key = json.dumps([*(about.get(name) for name in names), engine, *versions, KIND])

@@ -42,7 +42,7 @@ OPTIONS: dict[str, dict[str, int]] = {
 TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "q8_0": None}
 # Architectures whose weights can be written as they are; only Llama's GGUF has the rows of Q and K in another order.
 _ARCHITECTURES = ("llama", "qwen2", "qwen3")
-# Tokens of context for drafts, beyond prompt and output.
+# Tokens of context for drafts, in addition to prompt and output.
 _ROOM = 128
 
 

@@ -18,9 +18,10 @@ MAX_HEAD_ROWS = 20
 
 @dataclass(frozen=True)
 class RecognisedRows:
-    """All rows of a file, with their numbers, and what its first rows tell.
+    """All rows of a file, with their numbers, and what the first of them show.
 
-    `format`: None if no row tells it. `refusal`: why a file of a kind that is known cannot be scored, "" for others.
+    `format`: None if they look like no format. `refusal`: why the file cannot be scored, if it is of a kind that is
+    refused; "" for others.
     """
 
     rows: Iterator[tuple[int, Row]]

@@ -1,7 +1,7 @@
 """Reads transcripts from a log of requests and their outputs, in any of the formats in `formats`.
 
-A file is read row by row (`files.containers`), so it may have any size. Its first rows tell its format (`recognition`),
-whose reader makes exchanges of the rows; `tokenizing` makes token ids of the exchanges.
+A file is read row by row (`files.containers`), so it may have any size. Its format is recognised by its first rows
+(`recognition`). The reader of the format turns rows into exchanges, and `tokenizing` turns exchanges into token ids.
 """
 
 from __future__ import annotations

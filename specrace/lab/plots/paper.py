@@ -95,14 +95,14 @@ def _mean_build_ms(sweep: Sweep, requests: Sequence[int]) -> list[float]:
 
 
 def _inference_times(sweep: Sweep, curve: CostCurve, forecast: Forecast, requests: Sequence[int]) -> Table:
-    """Each lane's mean time to decode one of these requests, of which the `forecast` is, drafting included.
+    """Each lane's mean time to decode one of the `requests`, drafting included, from the `forecast` for them.
 
     With a curve that has no times, such as an assumed one, the unit is a one-row forward, and drafting is left out.
     """
     if curve.row_ms is None:
         title = "Table 6: decoding a request, forecast, in forwards over one row"
         return _grid(title, sweep, forecast.cost.mean(axis=1))
-    # The forecast's unit is a forward over one row behind the request's own prompt.
+    # The forecast's unit is a forward over one row after the request's own prompt.
     row_ms = [curve.near(sweep.requests[number].prompt_tokens).row_ms or 0.0 for number in requests]
     title = "Table 6: ms to decode a request, forecast"
     return _grid(title, sweep, (forecast.cost * np.array(row_ms)).mean(axis=1))
@@ -111,7 +111,7 @@ def _inference_times(sweep: Sweep, curve: CostCurve, forecast: Forecast, request
 def _by_group(name: str, sweep: Sweep, forecasts: dict[str, Forecast]) -> Table:
     """A table of every lane's speedup in every group and, except for table 3, its tokens per step.
 
-    Table 1 also has the means over the categories, each of which counts the same; the group "all" pools the tokens.
+    Table 1 also has the unweighted means over the categories; the group "all" pools the tokens of all requests.
     """
     lanes = [f"{lane.name} {lane.num_draft}" for lane in sweep.lanes[1:]]
     if name == "table3":
@@ -154,7 +154,7 @@ def _lengths(sweep: Sweep, groups: dict[str, list[int]]) -> Table:
 
 
 class _Timed:
-    """A trie drafter that measures the parts of its work."""
+    """A trie drafter that times the parts of its work."""
 
     def __init__(self, drafter: Any) -> None:
         self.drafter = drafter

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-# A spreadsheet takes a cell that begins with one of these for a formula, and categories come from untrusted logs.
+# A spreadsheet treats a cell that begins with one of these as a formula, and categories come from untrusted logs.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -85,7 +85,7 @@ class Plot:
 
 
 def _cell(value: Any) -> Any:
-    """Escape a value that a spreadsheet would take for a formula."""
+    """Escape a value that a spreadsheet would treat as a formula."""
     if isinstance(value, str) and value.startswith(_FORMULA):
         return f"'{value}"
     return "" if value is None else value

@@ -25,7 +25,7 @@ MAX_PARTS, MIN_STEPS = 10, 30
 NO_DRAFT, REJECTED, SOME, FULL = "no draft", "rejected at once", "accepted in part", "accepted to its end"
 # In the page's colours for accepted and rejected tokens.
 OUTCOMES = {FULL: "#0072b2", SOME: "#56b4e9", REJECTED: "#b34700", NO_DRAFT: "#767676"}
-# What a token was copied from, where it is not a document.
+# Names for what a token was copied from if that is not a document.
 ANSWER, REST, UNKNOWN = "the answer so far", "the prompt outside the documents", "no known place"
 QUARTERS = ("the prompt's first quarter", "its second quarter", "its third quarter", "its last quarter")
 

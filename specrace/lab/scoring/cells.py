@@ -1,4 +1,9 @@
-"""Scores the missing cells of a sweep: in this process, in a pool of processes, or on a Ray cluster."""
+"""Scores the missing cells of a sweep: in this process, in a pool of processes, or on a Ray cluster.
+
+There are two pools, this one and `forks`, because each works where the other does not. This one starts new
+interpreters, which is safe on every system, whatever threads the process has, and its workers exit at once if the sweep
+is killed. `forks` runs in the process that reads visitors' files, which may not start interpreters.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +122,7 @@ def _in_ray(jobs: Iterable[Job], address: str, processes: int) -> Iterator[Score
 
 
 def _start_worker() -> None:
-    """Leave interrupts to the parent, and exit when it is killed; otherwise a worker would wait forever."""
+    """Ignore interrupts, which the parent handles, and exit when the parent is killed instead of waiting forever."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None

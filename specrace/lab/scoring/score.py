@@ -1,4 +1,4 @@
-"""Forced decoding: scores a drafter on an output that is known, without a model.
+"""Forced decoding: scores a drafter on a known output, without a model.
 
 The transcript is the ground truth. As in a race, the first step's root is the prompt's last token; each step accepts
 the longest tree path that matches the transcript and adds one bonus token; the last step ends where the output ends.
@@ -51,7 +51,7 @@ def scorable_lanes() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class ScoredLane:
-    """A method with its settings, ready to be scored; `part`: the part of it that is scored, "" for the whole."""
+    """A method with its settings, ready to be scored; `part`: which part of the method is scored, "" for the whole."""
 
     name: str
     num_draft: int
@@ -177,10 +177,11 @@ def longest_loop(tokens: Sequence[int]) -> int:
 
 @dataclass
 class Tally:
-    """Totals of one lane over some outputs; `looping` and `loops` count only those that loop.
+    """Totals of one lane over some outputs; `looping` and `loops` are the number and the metrics of those that loop.
 
     `steps`: (draft tokens, accepted tokens) -> number of such steps. `build_ms`: the time to build the requests' own
-    tables. `shared_ms`: that of the indexes of earlier outputs so far, which a server builds once for all requests.
+    tables. `shared_ms`: the time spent so far on indexes of earlier outputs, which a server builds once for all
+    requests.
     """
 
     metrics: LaneMetrics = field(default_factory=LaneMetrics)
@@ -210,7 +211,7 @@ class Tally:
     def row(self, curve: CostCurve | None = None, lane: ScoredLane | None = None) -> dict[str, Any]:
         """The metrics by name; times are the drafter's. A metric without data is None.
 
-        With a `curve` the expected speedup is one of them; the `lane` says how many rows its steps verify.
+        With a `curve` they include the expected speedup; the `lane` says how many rows a step verifies.
         """
         metrics = self.metrics
         steps_without_loops = metrics.steps - self.loops.steps
@@ -254,8 +255,8 @@ def score_output(
 ) -> Tally:
     """Score one transcript in one lane; `watch` is called with each step.
 
-    Drafters that size their own trees use the `curve` near the prompt's length, and may draft from the outputs `past`.
-    `looping`: whether the output loops.
+    `looping`: whether the output loops. `curve`: drafters that size their own trees use it, near the prompt's length.
+    `past`: outputs of earlier requests that drafters may draft from.
     """
     past = PastOutputs() if past is None else past.metered()
     began = thread_ms()
@@ -316,7 +317,7 @@ class Scoreboard:
         self.past = PastOutputs() if keep_outputs else None
         self.outputs = 0
         self.looping = 0
-        # An ordered set.
+        # The keys are an ordered set.
         self._categories: dict[str, None] = {}
         self._tallies: defaultdict[tuple[str, str], Tally] = defaultdict(Tally)
 

@@ -1,8 +1,8 @@
 """A sweep: requests x lanes x a grid of settings, scored by forced decoding; if it is killed, it can be resumed.
 
-A *cell* is a lane with its settings on a shard of the requests. In a sweep's folder `sweep.json` describes the sweep
-and is written first, as a whole; `cells.jsonl` grows by one line for each finished cell, synchronised with the disk. If
-a kill cuts a line off, the line is dropped and its cell is scored again.
+A *cell* is one lane, with its settings, on one shard of the requests. In a sweep's folder, `sweep.json` describes the
+sweep and is written first, as a whole; `cells.jsonl` grows by one line for each finished cell, which is flushed to the
+disk. If a kill cuts a line off, the line is dropped and its cell is scored again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from specrace.lab.scoring.score import ScoredLane, Tally, longest_loop
 
 SHARD_SIZE = 16
 MAX_LANES = 2000
-# Options that set the draft size of another engine's drafter -> by how much they exceed the number of draft tokens.
+# Options that set a twin's draft size -> by how much their value exceeds the number of draft tokens.
 DRAFT_SIZE_OPTIONS = {"num_speculative_tokens": 0, "max_draft_len": 0, "size_m": 0, "n_max": 0, "num_draft_tokens": 1}
 DESCRIPTION, CELLS = "sweep.json", "cells.jsonl"
 _MAX_BYTES = 4_000_000_000
@@ -40,7 +40,7 @@ Cell = tuple[int, int]
 
 @dataclass(frozen=True)
 class Request:
-    """What the metrics need to know of a request, and its options, which other versions' sweeps lack."""
+    """What the metrics need to know of a request. `options`: earlier versions' sweeps lack them."""
 
     category: str
     prompt_tokens: int
@@ -88,7 +88,8 @@ ScoredCell = tuple[Cell, tuple[RequestScore, ...]]
 class Sweep:
     """Lanes with their settings, requests, and the scores of the finished cells.
 
-    `num_left_out`: the number of requests that are not here because their output loops.
+    `fingerprint`: SHA-256 of the prompts and outputs. `num_left_out`: how many requests were left out of `requests`
+    because their output loops.
     """
 
     lanes: tuple[ScoredLane, ...]
@@ -170,7 +171,7 @@ class Sweep:
         }
 
     def is_of(self, other: Sweep) -> bool:
-        """Whether the two are of the same logs, lanes and settings."""
+        """Whether both sweeps have the same logs, lanes and settings."""
         first, second = (sweep.as_json() | {"requests": None} for sweep in (self, other))
         return first == second and self.requests == other.requests
 

@@ -78,7 +78,7 @@ def test_columns_name_fields_of_a_line_by_dotted_names(tmp_path: Path) -> None:
     row = {"call": {"in": [{"role": "user", "content": "a"}], "out": {"choices": [{"message": {"content": "b"}}]}}}
     columns = read_columns("prompt=call.in,output=call.out.choices.0.message")
     chat = [list(TranscriptFile(write(tmp_path / "t.jsonl", row), columns=columns, chat=lambda *_: ([1], [2], ())))]
-    assert [(each.prompt, each.output) for each in chat[0]] == [((1,), (2,))]
+    assert [(transcript.prompt, transcript.output) for transcript in chat[0]] == [((1,), (2,))]
 
 
 def test_a_line_without_a_named_field_says_what_it_has(tmp_path: Path) -> None:

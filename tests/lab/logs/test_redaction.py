@@ -1,4 +1,4 @@
-"""Texts that a logger put in place of the real ones, or cut."""
+"""Texts that a logger replaced or truncated."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_text_about_redaction_is_no_mark(text: str) -> None:
 @pytest.mark.parametrize(
     "end", ["... [truncated]", "[TRUNCATED]", "… 1,204 more characters", "...(truncated 90 bytes)", "<truncated>"]
 )
-def test_an_answer_that_the_logger_cut_is_told(end: str) -> None:
+def test_an_answer_that_the_logger_truncated_is_named(end: str) -> None:
     assert "truncated" in explain_redaction(Exchange(QUESTION, answer(f"At nine, and then {end}")))
     assert "truncated" in explain_redaction(Exchange("When?", f"At nine, and then {end}"))
 

@@ -27,14 +27,14 @@ def remarks_of(usage: Usage, prompt_tokens: int, output_tokens: int, answer: dic
         (Usage(reasoning=300), "counts 300 tokens of reasoning"),
     ],
 )
-def test_counts_that_no_tokenizer_explains_are_told(usage: Usage, part: str) -> None:
-    told = remarks_of(usage, 30, 40)
-    assert [part in sentence for sentence in told] == ([True] if part else [])
-    assert all(sentence.startswith("1 of 1 requests (100 %)") for sentence in told)
+def test_counts_that_no_tokenizer_explains_are_reported(usage: Usage, part: str) -> None:
+    sentences = remarks_of(usage, 30, 40)
+    assert [part in sentence for sentence in sentences] == ([True] if part else [])
+    assert all(sentence.startswith("1 of 1 requests (100 %)") for sentence in sentences)
 
 
 @pytest.mark.parametrize("usage", [Usage(), Usage(prompt=30, output=40), Usage(prompt=44, output=60, reasoning=3)])
-def test_counts_near_the_logs_own_are_not_told(usage: Usage) -> None:
+def test_counts_near_the_logs_own_are_not_reported(usage: Usage) -> None:
     assert remarks_of(usage, 30, 40) == []
 
 
@@ -59,7 +59,7 @@ def test_many_different_warnings_do_not_fill_the_memory() -> None:
 
 
 @pytest.mark.parametrize(
-    ("prompt", "output", "is_told"),
+    ("prompt", "output", "is_reported"),
     [
         ("one two three four five six seven eight:", "one two three four five six seven eight: nine", True),
         ("one two three four five six seven eight:", "nine", False),
@@ -68,7 +68,7 @@ def test_many_different_warnings_do_not_fill_the_memory() -> None:
         (tuple(range(20)), tuple(range(1, 25)), False),
     ],
 )
-def test_an_output_that_repeats_its_prompt_is_told(prompt: object, output: object, is_told: bool) -> None:
+def test_an_output_that_repeats_its_prompt_is_reported(prompt: object, output: object, is_reported: bool) -> None:
     remarks = Remarks()
     remarks.add(Exchange(prompt, output), (), 20, 25)  # type: ignore[arg-type]
-    assert any("begins with the whole prompt" in sentence for sentence in remarks.sentences()) is is_told
+    assert any("begins with the whole prompt" in sentence for sentence in remarks.sentences()) is is_reported

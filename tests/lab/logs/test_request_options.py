@@ -122,12 +122,12 @@ def test_formats_keep_the_options(row: dict[str, Any], options: str) -> None:
     assert " ".join(request_options(exchange.parameters)) == options
 
 
-def test_answers_past_their_end_are_told() -> None:
+def test_answers_past_their_end_are_reported() -> None:
     remarks = Remarks()
     remarks.add(Exchange("a", "b", parameters={"ignore_eos": True}), (), 1, 1)
     remarks.add(Exchange("a", "b", parameters={"ignore_eos": False}), (), 1, 1)
-    (told,) = remarks.sentences()
-    assert told.startswith("1 of 2 requests (50 %): the request ignores the end of the answer")
+    (sentence,) = remarks.sentences()
+    assert sentence.startswith("1 of 2 requests (50 %): the request ignores the end of the answer")
 
 
 def test_options_are_counted_with_their_share() -> None:
@@ -135,8 +135,8 @@ def test_options_are_counted_with_their_share() -> None:
     for parameters in ({"n": 2, "seed": 1}, {"n": 3}, {}):
         remarks.add(Exchange("a", "b", parameters=parameters), (), 1, 1)
     assert remarks.options == {"n": 2, "seed": 1}
-    (told,) = remarks.sentences()
-    assert "n in 2 of 3 requests (67 %), seed in 1 of 3 requests (33 %)" in told
+    (sentence,) = remarks.sentences()
+    assert "n in 2 of 3 requests (67 %), seed in 1 of 3 requests (33 %)" in sentence
 
 
 def test_score_counts_the_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

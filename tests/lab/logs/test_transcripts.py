@@ -129,7 +129,7 @@ def test_a_truncated_gzip_keeps_its_complete_lines(tmp_path: Path) -> None:
     assert [row.id for row in read] == [line["id"] for line in lines[: len(read)]]
 
 
-def test_a_damaged_gzip_is_told_from_a_truncated_one(tmp_path: Path) -> None:
+def test_a_damaged_gzip_is_distinguished_from_a_truncated_one(tmp_path: Path) -> None:
     path = write(tmp_path / "t.gz", FRESH)
     data = bytearray(path.read_bytes())
     data[-6] ^= 255  # in the checksum

@@ -90,7 +90,7 @@ def test_figure_5_has_the_parts_of_the_drafting_time() -> None:
 
 @pytest.mark.usefixtures("small")
 def test_table_6_has_the_time_to_decode_a_request() -> None:
-    """The forecast's cost of the requests that do not loop, times the curve's forward behind their prompts."""
+    """The forecast's cost of the requests that do not loop, times the curve's forward after their prompts."""
     curve = CostCurve((1, 33), (1.0, 1.5), (ContextCost(50, 2.0, (1.0, 1.5)),))
     sweep = Sweep.of(swept_lanes("table6"), TRANSCRIPTS, curve)
     run_sweep(sweep, TRANSCRIPTS)

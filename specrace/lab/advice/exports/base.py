@@ -1,4 +1,4 @@
-"""What every engine's export takes and returns."""
+"""The types that every engine's export shares."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Choice:
         return round(self.mean, 3)
 
 
-# How `acceptance_profile` counts the end of an output, as the end of a sentence.
+# The end of a sentence that says how `acceptance_profile` counts the end of an output.
 AT_THE_END = "draft tokens past an output's end are not counted, and the bonus token of its last step is"
 
 
@@ -42,8 +42,8 @@ class Export:
     """What to paste into an engine.
 
     `settings`: those of the lane. `synthetic`: settings that simulate the measured acceptance, for load tests.
-    `convention`: what its figures count, as a sentence.
-    `files`: name -> content of each file that the settings name. `notes`: what a reader must know.
+    `convention`: a sentence on what the numbers in `synthetic` count. `files`: name -> content of each file that the
+    settings name. `notes`: sentences that a reader must know.
     """
 
     settings: str
@@ -68,7 +68,7 @@ EFFECTS = (REFUSED, NOT_DRAFTED, IGNORED, OTHER_TEXT, LESS_OUTPUT, SLOWER, AS_ME
 class Effect:
     """What an engine that drafts does with a request that has one of some `options` (those of `request_options`).
 
-    `kind`: one of EFFECTS. `words`: they go on after "the engine".
+    `kind`: one of EFFECTS. `words`: the end of a sentence that begins with the engine's name.
     """
 
     options: tuple[str, ...]
@@ -80,10 +80,10 @@ class Effect:
 class Engine:
     """An engine to which lanes can be exported.
 
-    `title`: its name in sentences. `prefix`: the names of its twins begin with it. `nearest`: our lanes that are most
-    like its drafters. `version`: the version whose source has these option names. `plug_ins`: lane -> a function that
-    gives the settings that load our drafter into the engine, where it drafts chains by a cost curve. `effects`: what it
-    does with requests that have certain options, in the version `effects_of`.
+    `title`: its name in sentences. `prefix`: the beginning of its twins' names. `nearest`: our lanes that are most like
+    its drafters. `version`: the version whose source has these option names. `plug_ins`: lane -> a function that gives
+    the settings to load our drafter into the engine, where it drafts chains by a cost curve. `effects`: what the engine
+    does with requests that have certain options, in the version `effects_version`.
     """
 
     name: str
@@ -94,7 +94,7 @@ class Engine:
     export: Callable[[Choice], Export]
     plug_ins: Mapping[str, Callable[[Choice, CostCurve], str]] = field(default_factory=dict)
     effects: tuple[Effect, ...] = ()
-    effects_of: str = ""
+    effects_version: str = ""
 
     def has(self, lane: str) -> bool:
         """Whether a lane can be exported."""

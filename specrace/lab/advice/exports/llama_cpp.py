@@ -110,8 +110,8 @@ EFFECTS = (
         ),
         AS_MEASURED,
         "draws a token at each position by all its samplers, one draw for each token of the output, and keeps the "
-        "drafts that equal it: the output is as without drafts, and the forecast holds if the log's answers were drawn "
-        "with these options",
+        "drafts that equal it: the output is the same as without drafts, and the forecast holds if the log's answers "
+        "were drawn with these options",
     ),
     # tools/server/server-context.cpp: a slot for each child task.
     Effect(("n",), AS_MEASURED, "decodes each choice in a slot of its own: count them all in --batch"),
@@ -129,5 +129,5 @@ ENGINE = Engine(
     "b9682 and later",
     export,
     effects=EFFECTS,
-    effects_of="(0c1e57098)",
+    effects_version="(0c1e57098)",
 )

@@ -73,8 +73,8 @@ EFFECTS = (
     Effect(
         ("presence_penalty", "frequency_penalty", "repetition_penalty", "min_tokens"),
         OTHER_TEXT,
-        "applies the same penalty to all positions of a step, without the drafts before them: the output is another "
-        "than without drafts",
+        "applies the same penalty to all positions of a step, without the drafts before them: the output differs "
+        "from that without drafts",
     ),
     # speculative/spec_utils.py, generate_token_bitmask; managers/schedule_batch.py, grammar_needs_sync. A required or
     # named tool is a schema: entrypoints/openai/serving_chat.py.
@@ -90,7 +90,7 @@ EFFECTS = (
     Effect(
         ("seed",),
         OTHER_TEXT,
-        "uses it only with --enable-deterministic-inference, and then draws otherwise than without drafts",
+        "uses it only with --enable-deterministic-inference, and then draws differently than without drafts",
     ),
     # speculative/eagle_utils.py, tree_speculative_sampling_target_only and _verify_uses_greedy.
     Effect(
@@ -101,11 +101,11 @@ EFFECTS = (
         "Intel's and AMD's GPUs it takes the likeliest token instead, whatever the temperature",
     ),
     # speculative/eagle_utils.py, eagle_sample.
-    Effect(("logit_bias",), AS_MEASURED, "adds it at each draft position: the output is as without drafts"),
+    Effect(("logit_bias",), AS_MEASURED, "adds it at each draft position: the output is the same as without drafts"),
     # entrypoints/openai/protocol.py has the field, and nothing reads it.
     Effect(("best_of",), AS_MEASURED, "does not read it, with drafts or without"),
     # managers/tokenizer_manager.py, parallel_sample_num.
     Effect(("n",), AS_MEASURED, "decodes each choice as a request of its own: count them all in --batch"),
 )
 
-ENGINE = Engine("sglang", "SGLang", "sglang-", ("trie",), "0.5.23", export, effects=EFFECTS, effects_of="0.5.23")
+ENGINE = Engine("sglang", "SGLang", "sglang-", ("trie",), "0.5.23", export, effects=EFFECTS, effects_version="0.5.23")

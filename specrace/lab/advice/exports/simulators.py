@@ -1,4 +1,4 @@
-"""The measured acceptance as settings of simulators of capacity, which price a step and take the acceptance as given.
+"""The measured acceptance as settings of capacity simulators, which estimate a step's cost but not its acceptance.
 
 Names from ai-dynamo/aisimulate at 32b85123abc2, python/aisimulate/src/aiconfigurator_core/sdk/speculation/README.md,
 and from ai-dynamo/dynamo, whose mocker takes conditional rates of one to five positions (`aic_nextn`).

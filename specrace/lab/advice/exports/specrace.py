@@ -41,8 +41,8 @@ EFFECTS = (
     Effect(
         ("temperature", "seed"),
         AS_MEASURED,
-        "draws a token at each position and keeps the drafts that equal it: the output is as without drafts, and the "
-        "forecast holds on average, if the log's answers were sampled at this temperature",
+        "draws a token at each position and keeps the drafts that equal it: the output is the same as without drafts, "
+        "and the forecast holds on average, if the log's answers were sampled at this temperature",
     ),
     Effect(
         (

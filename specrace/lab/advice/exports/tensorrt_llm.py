@@ -83,5 +83,5 @@ ENGINE = Engine(
     "main, November 2026",
     export,
     effects=EFFECTS,
-    effects_of="(main, November 2026)",
+    effects_version="(main, November 2026)",
 )

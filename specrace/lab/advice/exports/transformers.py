@@ -47,7 +47,8 @@ EFFECTS = (
         ),
         SLOWER,
         "runs its processors one by one over the draft and again over each position, and cuts a draft at a token that "
-        "they forbid: the output is as without drafts, and each step does more work, which the forecast leaves out",
+        "they forbid: the output is the same as without drafts, and each step does more work, which the "
+        "forecast leaves out",
     ),
     # utils.py, _assisted_decoding: without the draft's probabilities, the tokens drawn are compared.
     Effect(
@@ -66,5 +67,5 @@ ENGINE = Engine(
     "5.23.0",
     export,
     effects=EFFECTS,
-    effects_of="5.23.0",
+    effects_version="5.23.0",
 )

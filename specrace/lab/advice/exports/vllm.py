@@ -1,7 +1,7 @@
 """vLLM: the JSON of `--speculative-config`.
 
-Names and bounds from vllm-project/vllm 0.33.0, `vllm/config/speculative.py`, class SpeculativeConfig. There
-are `num_speculative_tokens` synthetic rates, within [0, 1], none above the one before it.
+Names and bounds from vllm-project/vllm 0.33.0, `vllm/config/speculative.py`, class SpeculativeConfig. There are
+`num_speculative_tokens` synthetic rates, within [0, 1], which never rise.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _ARCTIC = "vLLM refuses suffix without the package arctic-inference."
 # vllm/v1/core/sched/scheduler.py counts a step with a draft only, and before it looks for the output's end;
 # vllm/v1/sample/rejection_sampler.py applies synthetic rates to draft tokens.
 _CONVENTION = (
-    "The rates are shares of all steps, with a draft or without, that accept at least so many draft tokens, without "
-    f"the bonus token; {AT_THE_END}. vLLM's own metrics count steps with a draft only, and tokens past the end; its "
+    "Rate i is the share of all steps, with a draft or without, that accept at least i draft tokens, without the bonus "
+    f"token; {AT_THE_END}. vLLM's own metrics count steps with a draft only, and tokens past the end; its "
     "synthetic acceptance needs a draft as well."
 )
 # Options that `specrace.integrations.vllm` does not take, because it sets them itself.
@@ -98,8 +98,8 @@ EFFECTS = (
     Effect(
         ("presence_penalty", "frequency_penalty", "repetition_penalty"),
         SLOWER,
-        "applies it at each draft position, with the drafts before it as history: the output is as without drafts, and "
-        "each step does more work, which the forecast leaves out",
+        "applies it at each draft position, with the drafts before it as history: the output is the same as without "
+        "drafts, and each step does more work, which the forecast leaves out",
     ),
     # v1/structured_output/__init__.py, validate_tokens and grammar_bitmask; v1/core/sched/scheduler.py,
     # update_draft_token_ids; v1/structured_output/backend_lm_format_enforcer.py. A required or named tool is a schema:
@@ -118,7 +118,7 @@ EFFECTS = (
         "computes them for the drafts, too, which the forecast leaves out, and does not promise the same values",
     ),
     # v1/worker/gpu/spec_decode/rejection_sampler_utils.py, _rejection_kernel: a draft's acceptance is a draw, too.
-    Effect(("seed",), OTHER_TEXT, "draws otherwise than without drafts: the same seed gives another text"),
+    Effect(("seed",), OTHER_TEXT, "draws differently than without drafts: the same seed gives another text"),
     # v1/sample/rejection_sampler.py, rejection_random_sample_kernel: without draft probabilities a draft token is
     # accepted with the target's probability.
     Effect(
@@ -131,7 +131,7 @@ EFFECTS = (
     Effect(
         ("min_tokens", "bad_words", "allowed_token_ids"),
         AS_MEASURED,
-        "applies it at each draft position: the output is as without drafts",
+        "applies it at each draft position: the output is the same as without drafts",
     ),
     # v1/engine/parallel_sampling.py: each choice is a request of its own.
     Effect(("n",), AS_MEASURED, "decodes each choice as a request of its own: count them all in --batch"),
@@ -152,5 +152,5 @@ ENGINE = Engine(
     export,
     {"fusion": plug_in},
     effects=EFFECTS,
-    effects_of="0.32.0",
+    effects_version="0.32.0",
 )

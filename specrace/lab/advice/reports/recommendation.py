@@ -100,18 +100,18 @@ def _exports(exports: Mapping[str, Mapping[str, Any] | None]) -> Iterator[Block]
         if export["synthetic"]:
             yield Paragraph(f"The same acceptance, for load tests. {export['convention']}")
             yield Code(export["synthetic"])
-        # With one engine a section says it.
-        treated = [row["sentence"] for row in export["requests"]] if len(exports) > 1 else []
-        if export["notes"] or treated:
-            yield Bullets([*export["notes"], *treated])
+        # With a single engine these sentences have a section of their own.
+        effects = [row["sentence"] for row in export["requests"]] if len(exports) > 1 else []
+        if export["notes"] or effects:
+            yield Bullets([*export["notes"], *effects])
 
 
 def _sources(exports: Mapping[str, Mapping[str, Any] | None]) -> Iterator[str]:
     for name, export in exports.items():
         engine = ENGINES[name]
-        if export is not None and engine.effects_of:
+        if export is not None and engine.effects_version:
             yield (
                 f"{engine.title}: names of settings as in {engine.version}; what it does with requests' options as in "
-                f"{engine.effects_of.strip('()')}. Both were read in its source."
+                f"{engine.effects_version.strip('()')}. Both were read in its source."
             )
     yield "How a log is scored and how costs are forecast: specrace's docs/measuring.md and docs/recommend.md."

@@ -95,7 +95,7 @@ def csv_rows(name: PurePath, stream: io.BufferedReader) -> Iterator[tuple[int, R
         if row is None:
             return
         wrong_length = None in row or None in row.values()
-        yield table.line_num + skipped, "the row has not as many cells as the head" if wrong_length else row
+        yield table.line_num + skipped, "the row has more or fewer cells than the head" if wrong_length else row
 
 
 def find_delimiter(head: str, *, is_tsv: bool) -> str:

@@ -4,8 +4,8 @@
   (docs.langchain.com/langsmith/export-traces); Gemini on Vertex AI: request, response.
 - Ollama's and vLLM's own answers beside the request's fields: messages, message; prompt, outputs.
 - guidellm's request_args, output, reasoning_output, tool_calls (vllm-project/guidellm,
-  src/guidellm/schemas/response.py), and its older reports' prompt and output, where the request_type
-  chat_completions tells a user's message.
+  src/guidellm/schemas/response.py), and its older reports' prompt and output; with the request_type
+  chat_completions the prompt is a user's message.
 - Vertex AI's logged requests: full_request, full_response (docs.cloud.google.com/vertex-ai, request-response logging);
   Bedrock's batches: modelInput, modelOutput; OpenAI's preference data: input, preferred_output.
 - genai-perf's requests: request_inputs.payload, response_outputs (triton-inference-server/perf_analyzer, genai-perf).

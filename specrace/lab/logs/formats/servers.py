@@ -79,7 +79,7 @@ class BedrockLog(Format):
         logged, written = (require_object(row.get(name), name) for name in ("input", "output"))
         for fields, name in ((logged, "inputBody"), (written, "outputBody")):
             if f"{name}Json" not in fields:
-                where = " but stands in another file of S3" if f"{name}S3Path" in fields else ""
+                where = " but in another file of S3" if f"{name}S3Path" in fields else ""
                 raise ValueError(f"{name}Json is not in the line{where}")
         request = logged["inputBodyJson"]
         if isinstance(request, dict) and "messages" in request:

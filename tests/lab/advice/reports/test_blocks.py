@@ -72,7 +72,7 @@ def test_markdown_has_no_markup_of_a_text(text: str) -> None:
         for words in (text, "x")
     ]
     # Escaped letters are tokens of their own.
-    made, plain = ([kind for kind in each if kind not in ("text", "text_special")] for each in kinds)
+    made, plain = ([kind for kind in token_kinds if kind not in ("text", "text_special")] for token_kinds in kinds)
     assert made == plain
 
 

@@ -1,4 +1,4 @@
-"""JSON that is not one object a line: arrays, pretty-printed objects, reports with requests in them."""
+"""JSON other than one object per line: arrays, pretty-printed objects, reports with requests in them."""
 
 from __future__ import annotations
 

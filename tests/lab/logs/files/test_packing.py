@@ -1,4 +1,4 @@
-"""Packed logs: every kind is told by its bytes, and one that is cut, damaged or a bomb ends in one sentence."""
+"""Packed logs: every kind is recognised by its bytes; a log that is cut, damaged or a bomb ends in one sentence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LINES = b"".join(
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_a_packed_log_is_told_by_its_bytes_and_not_by_its_name(tmp_path: Path, ending: str) -> None:
+def test_a_packed_log_is_recognised_by_its_bytes_and_not_by_its_name(tmp_path: Path, ending: str) -> None:
     data = b"".join(json.dumps(row).encode() + b"\n" for row in (COPYING, FRESH))
     path = pack(tmp_path / f"t.jsonl{ending}", data).rename(tmp_path / "t")
     assert [transcript.id for transcript in TranscriptFile(path)] == ["a", "2"]
@@ -39,7 +39,7 @@ def test_a_packed_log_that_is_cut_counts_one_bad_line(tmp_path: Path, ending: st
         list(TranscriptFile(path))
     file = TranscriptFile(path, skip_bad=True)
     count = len(list(file))
-    # bzip2 has blocks of 900 kB, of which the second is not whole.
+    # bzip2 has blocks of 900 kB; the second one is incomplete.
     assert 0 < count < 20_000 or ending == ".bz2"
     assert file.skipped == 1
 
@@ -53,12 +53,12 @@ def test_a_packed_log_that_is_damaged_says_so(tmp_path: Path, ending: str) -> No
     path.write_bytes(data)
     file = TranscriptFile(path, skip_bad=True)
     assert len(list(file)) < 20_000
-    # Bytes that are unpacked wrongly may be many lines that are no JSON, before the damage is noticed.
+    # Before the damage is noticed, wrongly unpacked bytes may look like many lines that are no JSON.
     assert sum("is damaged here" in reason or reason == OTHER_REASONS for reason in file.faults) == 1
 
 
 @pytest.mark.parametrize("ending", ENDINGS[:-1])
-def test_streams_after_each_other_are_one_log(tmp_path: Path, ending: str) -> None:
+def test_several_streams_in_one_file_are_one_log(tmp_path: Path, ending: str) -> None:
     first = pack(tmp_path / f"a{ending}", json.dumps(COPYING).encode() + b"\n").read_bytes()
     second = pack(tmp_path / f"b{ending}", json.dumps(FRESH).encode() + b"\n").read_bytes()
     (tmp_path / f"t.jsonl{ending}").write_bytes(first + second)

@@ -63,7 +63,7 @@ def test_unusable_rows_are_counted(tmp_path: Path) -> None:
     )
     assert [letter.output for letter in file] == [(99,)]
     assert file.skipped == 4
-    assert "line 2: the row has not as many cells as the head" in file.reasons[0]
+    assert "line 2: the row has more or fewer cells than the head" in file.reasons[0]
     assert "half a character" in file.reasons[2]
 
 

@@ -343,8 +343,8 @@ def test_a_response_is_joined_of_its_pieces(response: Any, text: str) -> None:
     ],
 )
 def test_reasoning_and_calls_have_many_names(message: Any, key: str, value: Any) -> None:
-    found = answer({"choices": [{"message": {"role": "assistant"} | message}]})[key]
-    assert (found if key == "reasoning_content" else found[0]["function"]["arguments"]) == value
+    answered = answer({"choices": [{"message": {"role": "assistant"} | message}]})[key]
+    assert (answered if key == "reasoning_content" else answered[0]["function"]["arguments"]) == value
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ ANY = st.recursive(
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The paths to every field and item in a row."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [place for key, each in inner for place in ((*path, key), *places(each, (*path, key)))]
+    return [place for key, field in inner for place in ((*path, key), *places(field, (*path, key)))]
 
 
 def replaced(row: Any, place: tuple[Any, ...], value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Files that cannot be read, because requests or outputs are not in them: each is told what it is and what to give."""
+"""Files without requests or outputs: the message says what the file is and what to give instead."""
 
 from __future__ import annotations
 

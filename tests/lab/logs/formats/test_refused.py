@@ -1,4 +1,4 @@
-"""Logs that are known and not read are named."""
+"""Logs of refused kinds are named."""
 
 from __future__ import annotations
 

@@ -256,7 +256,7 @@ def _each(name: str, row: Callable[[str, list[Message], str], Any]) -> Callable[
 
     def make(folder: Path) -> list[Path]:
         rows = [row(*request) for request in requests()]
-        flat = [each for made in rows for each in (made if isinstance(made, list) else [made])]
+        flat = [line for made in rows for line in (made if isinstance(made, list) else [made])]
         return [_lines(folder / f"{name}.jsonl", flat)]
 
     return make
@@ -268,7 +268,7 @@ def _reply(answer: str) -> dict[str, Any]:
 
 def _gemini_request(messages: list[Message]) -> dict[str, Any]:
     roles = {"user": "user", "assistant": "model"}
-    return {"contents": [{"role": roles[each["role"]], "parts": [{"text": each["content"]}]} for each in messages]}
+    return {"contents": [{"role": roles[turn["role"]], "parts": [{"text": turn["content"]}]} for turn in messages]}
 
 
 def _gemini_response(answer: str) -> dict[str, Any]:

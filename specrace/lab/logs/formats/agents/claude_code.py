@@ -66,7 +66,7 @@ class ClaudeCode(AgentSession):
     def __init__(self) -> None:
         super().__init__()
         self._links = Links(sessions.MAX_HISTORY, self._complete)
-        # (session, uuid) of a line -> the first and the last of the lines that a compaction moved behind it.
+        # (session, uuid) of a line -> the first and the last of the lines that a compaction put after it.
         self._kept: dict[tuple[str, str], tuple[str, str]] = {}
         # The texts that the model read in place of tools' results that were too long, by the ids of the calls.
         self._replaced: dict[str, str] = {}
@@ -135,7 +135,7 @@ class ClaudeCode(AgentSession):
         return Turn(None)
 
     def _behind_summary(self, session: str, anchor: str) -> Turn:
-        """The last of the turns that a compaction moved behind its summary, or behind what is before that."""
+        """The last of the turns that a compaction put after its summary, or after the line before the summary."""
         head, tail = self._kept[session, anchor]
         turn = self._links.find(session, anchor) or Turn(None, fault=LOST)
         first, last = self._links.find(session, head), self._links.find(session, tail)

@@ -180,7 +180,7 @@ def read_input(item: Row, line: int) -> Item | None:
 
 
 def read_agent_message(item: Row, line: int) -> Item:
-    """What another agent told this one. Raises ValueError."""
+    """A message from another agent. Raises ValueError."""
     text, fault = read_content(item.get("content"))
     return Item({"role": "user", "content": text}, line, fault, starts_turn=True)
 
@@ -201,9 +201,9 @@ def read_history(items: Iterable[Any], line: int) -> list[Item]:
             answer = answer or Answer(line)
             answer.add(read_written(item, line))
             continue
-        given = read_input(item, line)
-        if given is not None:
-            history += [*_answered(answer), given]
+        history_item = read_input(item, line)
+        if history_item is not None:
+            history += [*_answered(answer), history_item]
             answer = None
     return history + _answered(answer)
 

@@ -89,7 +89,7 @@ def test_each_branch_is_scored_after_its_own_chain() -> None:
         answer("4", "3", "L"),
         user("5", "2", "right"),
         answer("6", "5", "R"),
-        # Back once more, to the branch that was left.
+        # Back once more, to the abandoned branch.
         user("7", "4", "on"),
         answer("8", "7", "O"),
     ]
@@ -167,7 +167,7 @@ def test_a_resumed_sessions_copy_of_an_answer_has_the_key_of_the_original() -> N
         row["sessionId"] = "t"
     again = read(copied)
     assert [exchange.key == first[0].key for exchange in again] == [True, False]
-    # A session of its own may number its messages alike.
+    # Another session may use the same message ids.
     other = read([user("1", None, "a"), answer("2", "1", "e", id="m")])
     assert other[0].key != first[0].key
     without_id = [line("assistant", "9", "1", "b", id=None)]
@@ -314,7 +314,7 @@ def test_a_compaction_starts_a_new_conversation_with_its_summary() -> None:
     del rows[2]
     rows[2]["parentUuid"] = "2"
     assert scored(read(rows)) == [(["a"], "b"), (["They said a and b."], "c")]
-    # A line of another kind that sums a session up is not in it.
+    # A summary of another kind is not in the prompt.
     assert scored(read([{"type": "summary", "summary": "x", "leafUuid": "5"}, *rows])) == scored(read(rows))
 
 
@@ -438,7 +438,7 @@ def test_memory_does_not_grow_with_the_file(monkeypatch: pytest.MonkeyPatch) -> 
             *reader.read(answer(f"a{number}", f"u{number}", "b")),
         ]
         held.append(len(reader._links._turns))
-    # One session, whose branches are left again and again.
+    # One session with many abandoned branches.
     for number in range(500):
         parent = "a499" if number % 10 == 0 else f"y{number - 1}"
         exchanges += reader.read(user(f"x{number}", parent, "a" * 50))

@@ -60,7 +60,7 @@ def output(identifier: str, content: Any) -> dict[str, Any]:
 def scored(exchanges: list[Exchange]) -> list[tuple[list[str], str]]:
     """(texts of the prompt, text of the answer) of the exchanges that are scored."""
     return [
-        ([each["content"] for each in exchange.prompt], exchange.output["content"])  # type: ignore[index, call-overload, union-attr]
+        ([message["content"] for message in exchange.prompt], exchange.output["content"])  # type: ignore[index, call-overload, union-attr]
         for exchange in exchanges
         if not exchange.left_out
     ]
@@ -87,7 +87,7 @@ def test_a_turn_joins_text_and_calls_and_ends_with_their_results() -> None:
         answer("One file."),
     ]
     first, second = read(rows)
-    assert [(each["role"], each["content"]) for each in first.prompt] == [  # type: ignore[index, call-overload]
+    assert [(message["role"], message["content"]) for message in first.prompt] == [  # type: ignore[index, call-overload]
         ("system", "Be brief."),
         ("developer", "Be careful."),
         ("user", "list"),
@@ -129,7 +129,7 @@ def test_an_answer_without_its_reasoning_says_so(hidden: dict[str, Any]) -> None
     assert first.output == {"role": "assistant", "content": "b"}
 
 
-def test_a_rollback_takes_back_the_users_last_turns_and_what_codex_put_before_them() -> None:
+def test_a_rollback_removes_the_users_last_turns_and_what_codex_put_before_them() -> None:
     rows = [
         meta("s"),
         user("<environment_context>1</environment_context>"),
@@ -153,11 +153,11 @@ def test_a_rollback_takes_back_the_users_last_turns_and_what_codex_put_before_th
     prompts = {text: prompt for prompt, text in scored(read(rows))}
     assert prompts["D"] == [*context, "a", "A", "d"]
     assert prompts["E"] == [*context, "e"]
-    # What was taken back was written after what stood there then.
+    # A message that was rolled back follows what was in the history when it was written.
     assert prompts["C"][-4:] == ["", "out", "B", "c"]
 
 
-def test_a_rollback_by_line_takes_back_the_lines_from_there() -> None:
+def test_a_rollback_by_line_removes_the_lines_after_it() -> None:
     rows = [
         meta("s"),
         user("a"),
@@ -209,7 +209,7 @@ def test_a_compaction_with_a_replacement_is_the_whole_history() -> None:
         answer("E"),
     ]
     last = read(rows)[-1]
-    assert [(each["role"], each["content"]) for each in last.prompt] == [  # type: ignore[index, call-overload]
+    assert [(message["role"], message["content"]) for message in last.prompt] == [  # type: ignore[index, call-overload]
         ("system", "Be brief."),
         ("developer", "D"),
         ("user", "b"),
@@ -267,7 +267,9 @@ def test_a_forks_copies_have_the_keys_of_its_parents_answers() -> None:
     assert read([meta("c"), *turns])[0].key != parent[0].key
     # Codex resumed sessions by copies that do not say from where: calls have ids.
     tools = [user("a"), call("c1"), output("c1", "x"), answer("A")]
-    assert [each.key for each in read([meta("e"), *tools])] == [each.key for each in read([meta("f"), *tools])]
+    assert [exchange.key for exchange in read([meta("e"), *tools])] == [
+        exchange.key for exchange in read([meta("f"), *tools])
+    ]
 
 
 def test_a_fork_without_its_parents_lines_is_counted() -> None:
@@ -303,8 +305,10 @@ def test_a_rollout_without_envelopes_is_read() -> None:
 
 def test_the_users_instructions_are_read_once() -> None:
     first = line("session_meta", id="s", instructions="Use tabs.")
-    told = user("<user_instructions>\n\nUse tabs.\n\n</user_instructions>")
-    assert scored(read([first, told, user("a"), answer("A")])) == [([told["payload"]["content"][0]["text"], "a"], "A")]
+    instructions = user("<user_instructions>\n\nUse tabs.\n\n</user_instructions>")
+    assert scored(read([first, instructions, user("a"), answer("A")])) == [
+        ([instructions["payload"]["content"][0]["text"], "a"], "A")
+    ]
     assert scored(read([first, user("a"), answer("A")])) == [(["Use tabs.", "a"], "A")]
 
 
@@ -320,7 +324,7 @@ def usage(total: int, last: int) -> dict[str, Any]:
     return event("token_count", info=info, rate_limits={})
 
 
-def test_usage_is_that_of_the_answer_that_it_stands_at() -> None:
+def test_a_usage_belongs_to_the_answer_beside_it() -> None:
     answers = [[call("c")], [answer("A")]]
     after = [user("a"), *answers[0], usage(9, 2), output("c", "x"), usage(9, 2), *answers[1], usage(20, 3)]
     before = [user("a"), usage(9, 2), *answers[0], output("c", "x"), usage(20, 3), *answers[1]]
@@ -388,9 +392,9 @@ def test_answers_after_an_unreadable_line_are_counted() -> None:
 
 def test_answers_after_a_line_that_is_no_json_are_counted() -> None:
     reader = Codex()
-    exchanges = [each for row in (meta("s"), user("a"), answer("A"), user("b")) for each in reader.read(row)]
+    exchanges = [exchange for row in (meta("s"), user("a"), answer("A"), user("b")) for exchange in reader.read(row)]
     reader.missed()
-    exchanges += [each for row in (answer("B"), meta("t"), user("c"), answer("C")) for each in reader.read(row)]
+    exchanges += [exchange for row in (answer("B"), meta("t"), user("c"), answer("C")) for exchange in reader.read(row)]
     exchanges += reader.end()
     assert [text for _, text in scored(exchanges)] == ["A", "C"]
     assert reasons(exchanges) == [sessions.UNREADABLE]

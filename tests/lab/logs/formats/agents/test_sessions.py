@@ -63,8 +63,8 @@ def test_an_answer_that_cannot_be_rendered_leaves_the_others(tmp_path: Path) -> 
 
 
 def test_what_a_tool_tells_the_model_is_no_redaction(tmp_path: Path) -> None:
-    told = ("<local-command-stdout>Removed 3 files</local-command-stdout>", "see: [... truncated 3 lines]")
-    for number, text in enumerate(told):
+    outputs = ("<local-command-stdout>Removed 3 files</local-command-stdout>", "see: [... truncated 3 lines]")
+    for number, text in enumerate(outputs):
         path = write(tmp_path / f"{number}.jsonl", user("1", None, text), answer("2", "1", "b"))
         assert len(list(TranscriptFile(path, chat=chat))) == 1
     masked = write(tmp_path / "masked.jsonl", user("1", None, "a"), answer("2", "1", "[REDACTED]"))
