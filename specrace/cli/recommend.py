@@ -209,8 +209,8 @@ def write(
         files[CORPUS_FILE] = corpus_lines(_corpus(options, transcripts))
         if lane is not None and "sglang.txt" in files:
             flags = corpus_flags(choice(recommender, lane))
-            texts = " and ".join(["the documents"] * bool(options.docs) + ["the log's answers"] * options.answers)
-            files["sglang.txt"] += f"With {texts}, which was not tested: {flags}\n"
+            texts = (options.docs and "the documents", options.answers and "the log's answers")
+            files["sglang.txt"] += f"With {' and '.join(filter(None, texts))}, which was not tested: {flags}\n"
     with as_input_error(options.out, "--out"):
         options.out.mkdir(exist_ok=True)
         for name, text in files.items():

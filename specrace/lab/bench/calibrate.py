@@ -55,7 +55,7 @@ def measure(
     costs = []
     for context in sorted({min(context, target.max_context - rows[-1]) for context in contexts}):
         if on_progress is not None:
-            on_progress(f"Measuring {rows[0]} to {rows[-1]} rows behind {context} tokens")
+            on_progress(f"Measuring {rows[0]} to {rows[-1]} rows after {context} tokens")
         costs.append(measure_context(target, context, rows, rounds))
     ratio = tuple(fmean(ratios) for ratios in zip(*(cost.ratio for cost in costs), strict=True))
     about = {**target.describe(), "rounds": rounds, "date": datetime.now(UTC).isoformat(timespec="seconds")}
@@ -69,10 +69,10 @@ def measure_context(target: RaceTarget, context: int, rows: Sequence[int], round
     number of rows is timed right after a single row, and its ratio is over that row, which also cancels the machine's
     pace. The median of the rounds counts: the minimum would be luck, and the lucky size would be drafted too often.
     """
-    chance = random.Random(0)
+    rng = random.Random(0)
     # Use random tokens: with identical ones, a mixture of experts would run fewer experts.
-    prompt = [chance.randrange(target.vocab_size) for _ in range(context)]
-    draft = [chance.randrange(target.vocab_size) for _ in range(rows[-1])]
+    prompt = [rng.randrange(target.vocab_size) for _ in range(context)]
+    draft = [rng.randrange(target.vocab_size) for _ in range(rows[-1])]
     # Use the buckets of a lane: with CUDA graphs, a tree costs as much as its bucket.
     session = target.session(target.prefill(prompt), rows[-1], rows=row_counts(rows[-1]))
 
@@ -85,7 +85,7 @@ def measure_context(target: RaceTarget, context: int, rows: Sequence[int], round
     single: list[float] = []
     ratios: dict[int, list[float]] = {number: [] for number in rows}
     for round_number in range(WARM_UP_ROUNDS + rounds):
-        for number in chance.sample(list(rows), len(rows)):
+        for number in rng.sample(list(rows), len(rows)):
             one = timed(1)
             ratio = timed(number) / one if number > 1 else 1.0
             if round_number >= WARM_UP_ROUNDS:

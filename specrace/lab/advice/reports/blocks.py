@@ -144,7 +144,7 @@ def _cell(text: str) -> str:
 
 
 def _markdown(text: str) -> str:
-    """A line of text: at its start a number or a sign would begin a list, a heading or a rule."""
+    """A text, escaped and on one line; a number or a sign at its start would begin a list, a heading or a rule."""
     return re.sub(r"^(\d+)([.)])", r"\1\\\2", re.sub(r"^([#+=-])", r"\\\1", _escaped(text)))
 
 
@@ -157,5 +157,5 @@ def _line(text: str) -> str:
 
 
 def _printable(text: str) -> str:
-    """The text with blanks for characters that are not printed, such as those that turn the direction of writing."""
+    """The text with blanks for unprintable characters, such as those that reverse the direction of text."""
     return "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in text)

@@ -38,7 +38,7 @@ class RequestIndex:
         self._file = self._open()
         offset = 0
         while line := self._file.readline(MAX_LINE_BYTES):
-            name = _request_name(line)
+            name = _id_of_request_line(line)
             if name is not None:
                 hashes.append(_hash(name))
                 offsets.append(offset)
@@ -55,7 +55,7 @@ class RequestIndex:
         for offset in self._offsets[first:last]:
             self._file.seek(int(offset))
             row = parse_line(self._file.readline(MAX_LINE_BYTES))
-            if _name(row) == name:
+            if _shared_id(row) == name:
                 return row
         return None
 
@@ -77,7 +77,7 @@ class RequestIndex:
         file = tempfile.TemporaryFile()  # noqa: SIM115 - `close` closes it.
         try:
             for _, row in Rows(self.source, None, lambda *_: None, pipes=False, is_row=lambda row: bool(role(row))):
-                file.write(json.dumps(row).encode() + b"\n" if _row_name(row) is not None else b"")
+                file.write(json.dumps(row).encode() + b"\n" if _id_of_request_row(row) is not None else b"")
                 if file.tell() > MAX_ON_DISK:
                     raise InputError(f"{shorten(self.source)} unpacks to more than {MAX_ON_DISK >> 30} GB; unpack it.")
             file.seek(0)
@@ -89,7 +89,7 @@ class RequestIndex:
 
 def role(row: Row) -> str:
     """What a row is in a batch's two files, "request" or "response"; "" if it is neither, or both."""
-    if _name(row) is None:
+    if _shared_id(row) is None:
         return ""
     has_request, has_response = (any(name in row for name in names) for names in (_REQUEST, _RESPONSE))
     return "" if has_request == has_response else "request" if has_request else "response"
@@ -117,7 +117,7 @@ def find_pairs(sources: Sequence[Source]) -> list[tuple[Source, Source | None]]:
     responses = [(source, row) for source, row in zip(sources, rows, strict=True) if role(row) == "response"]
     for request_file in requests if responses else ():
         index = RequestIndex(request_file)
-        requests_of |= {source: request_file for source, row in responses if index(_name(row) or "") is not None}
+        requests_of |= {source: request_file for source, row in responses if index(_shared_id(row) or "") is not None}
         index.close()
     return [(source, requests_of.get(source)) for source in sources if source not in requests_of.values()]
 
@@ -142,20 +142,20 @@ def _hash(name: str) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode(errors="surrogatepass"), digest_size=8).digest(), "little")
 
 
-def _name(row: Row) -> str | None:
-    """What a request shares with its response: `custom_id`, Gemini's `key`."""
+def _shared_id(row: Row) -> str | None:
+    """The id that a request shares with its response: `custom_id`, or Gemini's `key`."""
     name = row.get("custom_id", row.get("key"))
     return name if isinstance(name, str) else None
 
 
-def _row_name(row: Row) -> str | None:
+def _id_of_request_row(row: Row) -> str | None:
     """The custom_id of a row with a request; None for any other row."""
-    return _name(row) if any(name in row for name in _REQUEST) else None
+    return _shared_id(row) if any(name in row for name in _REQUEST) else None
 
 
-def _request_name(line: bytes) -> str | None:
+def _id_of_request_line(line: bytes) -> str | None:
     """The custom_id of a line with a request; None for any other line."""
     try:
-        return _row_name(parse_line(line)) if line.strip() else None
+        return _id_of_request_row(parse_line(line)) if line.strip() else None
     except ValueError:
         return None

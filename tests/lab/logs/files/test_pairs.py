@@ -21,7 +21,7 @@ def index_of(path: Path) -> RequestIndex:
 
 
 def by_letter(*parts: Any) -> tuple[list[int], list[int], tuple[()]]:
-    """A conversation's ids, without a template: a letter's number for each letter."""
+    """Stands in for a chat template and its tokenizer: the code of each letter."""
     return [1, *map(ord, str(parts[0]))], list(map(ord, parts[1]["content"])), ()
 
 

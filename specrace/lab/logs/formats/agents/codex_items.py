@@ -219,12 +219,12 @@ def summarised(history: list[Item], payload: Row, line: int) -> list[Item]:
     Raises ValueError.
     """
     kept: list[Item] = []
-    left = _KEPT_CHARACTERS
+    characters_left = _KEPT_CHARACTERS
     for item in reversed(history):
         if item.message is None or item.is_summary or not item.starts_turn:
             continue
-        left -= len(item.message["content"])
-        if left < 0:
+        characters_left -= len(item.message["content"])
+        if characters_left < 0:
             break
         kept.insert(0, Item(item.message, line, item.fault, starts_turn=True))
     summary = read_text(payload.get("message"), "the summary")
