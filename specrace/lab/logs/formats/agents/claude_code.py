@@ -177,10 +177,10 @@ class ClaudeCode(AgentSession):
         """The turn of a line of an answer. Raises ValueError."""
         logged = require_object(row.get("message"), "message")
         part, hidden = _read_answer(logged.get("content"))
-        if writer := _written_by_tool(row, logged, part):
+        if kind := _kind_of_own_text(row, logged, part):
             key = digest_of([read_label(row, "uuid"), part]).hex()
             self._completed.append(left_out(_session(row), TOOL_WROTE, key))
-            return before if writer == "API" else Turn(before, [part])
+            return before if kind == "API" else Turn(before, [part])
         response = self._response(row, before)
         if response is None:
             before = before or Turn(None, fault=LOST)
@@ -236,8 +236,8 @@ def _branch(row: Row) -> str:
     return read_label(row, "agentId") or read_label(row, "parent_tool_use_id") or str(row.get("isSidechain") is True)
 
 
-def _written_by_tool(row: Row, logged: Row, part: Message) -> str:
-    """Who wrote an answer: "API" if it is an error of the API, "text" if Claude Code wrote it, "" if the model did."""
+def _kind_of_own_text(row: Row, logged: Row, part: Message) -> str:
+    """What Claude Code wrote itself: "API" for an error of the API, "text" for other text, "" if the model wrote it."""
     text = part["content"]
     alone = not part.get("tool_calls") and not part.get("reasoning_content")
     if row.get("isApiErrorMessage") is True or (alone and text.startswith(_API_ERRORS)):

@@ -20,7 +20,7 @@ def read(rows: Rows, reader: Format | None = None) -> list[Exchange]:
 
 
 def line(kind: str, uuid: str, parent: str | None, content: Any = None, **more: Any) -> dict[str, Any]:
-    """A line; an assistant's has the message id "m" and its uuid, unless `id` says another one."""
+    """A line of this type. The message id of an assistant's line is "m" and its uuid, unless `id` is given."""
     row: dict[str, Any] = {"type": kind, "sessionId": "s", "parentUuid": parent, "uuid": uuid, "isSidechain": False}
     identity = more.pop("id", f"m{uuid}")
     inner = {key: more.pop(key) for key in ("model", "usage", "stop_reason") if key in more}
