@@ -1,0 +1,60 @@
+"""What vLLM 0.32.0 and llama.cpp's server really streamed, read again: tokens, steps, counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from specrace.core.bundled import BUNDLED_MODEL
+from specrace.model.chat.tokenizer import load_tokenizer
+from specrace.servers.client import ask
+from specrace.servers.connection import Connection
+from specrace.servers.dialects import Dialect, LlamaCpp, Vllm, recognise
+from specrace.servers.lane import served_lane
+from specrace.servers.reply import Reply, Request
+from tests.servers.replies import recorded, recorded_routes, serving
+
+
+def read(name: str, decode: Callable[[Sequence[int]], str], limit: int, vocab: int) -> tuple[Dialect, Reply]:
+    """The recorded answer, asked for again."""
+    prompt = tuple(recorded(name)["post"]["request"]["prompt"])
+    with serving(recorded_routes(name)) as address, Connection(address) as connection:
+        dialect = recognise(connection)
+        return dialect, ask(connection, dialect, Request(prompt, limit), decode, vocab)
+
+
+def test_vllms_chunks_are_its_steps() -> None:
+    tokenizer = load_tokenizer(BUNDLED_MODEL)
+    dialect, reply = read("vllm", tokenizer.decode, 40, 4160)
+    assert isinstance(dialect, Vllm) and dialect.engine == "vLLM 0.32.0" and dialect.model == "tiny"
+    lane = served_lane("vllm", dialect, reply, reply.prompt[-1] if reply.prompt else 0)
+    served = lane.info.served
+    assert served is not None and served.chunks_are_steps and not served.note
+    assert (served.steps, served.drafted, served.accepted) == (len(reply.chunks), 25, 25)
+    assert [step.accepted for step in lane.steps if step.num_draft] == [5, 5, 5, 5, 4], (
+        "the last draft passes the limit"
+    )
+    assert len(lane.tokens) == 40 and lane.steps[-1].end == "length"
+    assert sum(len(step.emitted) for step in lane.steps if step.num_draft) == 28
+
+
+def test_the_request_is_the_one_that_vllm_answered() -> None:
+    request = recorded("vllm")["post"]["request"]
+    assert request == Vllm("", "tiny").body(Request(tuple(request["prompt"]), 40)) | {"model": request["model"]}
+
+
+def test_llama_cpp_streams_tokens_and_ends_with_its_totals() -> None:
+    exchange = recorded("llama-cpp")["post"]
+    texts = {504: "The", 2: ""}
+
+    def decode(tokens: Sequence[int]) -> str:
+        assert tokens[0] in texts and tokens[-1] in texts
+        return "The tide comes in twice a day at the harbour of Brest."
+
+    dialect, reply = read("llama-cpp", decode, 24, 49152)
+    assert isinstance(dialect, LlamaCpp) and dialect.engine == "llama.cpp b0-unknown"
+    assert len(reply.chunks) == len(exchange["events"]) - 1 == 15
+    lane = served_lane("cpp", dialect, reply, 1)
+    served = lane.info.served
+    assert served is not None and not served.chunks_are_steps and "token by token" in served.note
+    assert (served.steps, served.drafted, served.accepted) == (6, 16, 9)
+    assert all(not step.num_draft for step in lane.steps) and lane.steps[-1].end == "eos"
