@@ -53,6 +53,15 @@ def stream(*events: Any, end: str = "whole") -> Answer:
     return Answer([*blocks, *([b"data: [DONE]\n\n"] if end == "whole" else [])], end=end)
 
 
+class Server(ThreadingHTTPServer):
+    """A server whose clients may leave in the middle of an answer."""
+
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        """Say nothing: a client that has read enough closes its connection."""
+
+
 @contextmanager
 def serving(routes: Mapping[str, Route]) -> Iterator[ServerAddress]:
     """A server with these routes, called "tested", until the end of the block."""
@@ -94,8 +103,7 @@ def serving(routes: Mapping[str, Route]) -> Iterator[ServerAddress]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
