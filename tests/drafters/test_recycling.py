@@ -104,6 +104,13 @@ def test_worked_example_of_a_draft() -> None:
     assert tree.probs == (1.0, 0.5, 0.25, 0.125, 0.5, 0.25, 0.5)
 
 
+@pytest.mark.parametrize("copy", [True, False])
+def test_without_a_budget_nothing_is_drafted(copy: bool) -> None:
+    drafter = RecyclingDrafter(inputs((5, 6, 5, 6)), copy=copy)
+    drafter.successors = {6: (5, 7)}
+    assert [drafter.propose((5, 6, 5, 6), budget).tokens for budget in (-1, 0)] == [(6,), (6,)]
+
+
 def test_rejected_nodes_are_learned_too() -> None:
     drafter = without_copy((5,))
     drafter.successors = {5: (6, 7)}
