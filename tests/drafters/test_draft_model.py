@@ -106,6 +106,22 @@ def test_a_draft_ends_where_the_models_context_is_full(size: int) -> None:
     assert drafter.propose((5, 6, 7, *range(8, 8 + size)), 8).num_draft == 0
 
 
+def test_the_session_gets_the_races_parameters_and_room() -> None:
+    """It reads one token in a forward, or two after a draft that was accepted whole."""
+    calls: list[tuple[SamplingParams, int, Sequence[int]]] = []
+
+    class RecordingModel:
+        prefill_ms = 0.0
+
+        def session(self, params: SamplingParams, room: int = 0, rows: Sequence[int] = (1,)) -> CopyingSession:
+            calls.append((params, room, rows))
+            return CopyingSession(PROMPT[:-1], 1 << 20)
+
+    params = SamplingParams(temperature=0.5)
+    DraftModelDrafter(DrafterInputs(PROMPT, VOCAB, params=params, draft_model=RecordingModel(), room=17))
+    assert calls == [(params, 17, (1, 2))]
+
+
 def test_a_missing_draft_model_is_an_error() -> None:
     with pytest.raises(InputError, match="--draft-model"):
         DraftModelDrafter(inputs((5,), draft_model=None))

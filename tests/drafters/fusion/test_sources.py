@@ -90,8 +90,8 @@ def test_recycled_estimates_are_calibrated_by_match_length() -> None:
 def test_recycled_learns_from_a_target_without_top_tokens() -> None:
     recycled = Recycled()
     tree = TokenTree((5, 6, 7, 8), (-1, 0, 0, 0))
-    recycled.learn(tree, verify(tree, Scores((9, 0, 1, -1))))
-    assert recycled.rows == {(5,): (9,), (6,): (0,), (7,): (1,)}
+    recycled.learn(tree, verify(tree, Scores((9, 0, -1, 1))))
+    assert recycled.rows == {(5,): (9,), (6,): (0,), (8,): (1,)}
     recycled.learn(TokenTree.chain(5), verify(TokenTree.chain(5), Scores((1,), (tuple(range(12)),))))
     assert recycled.rows[(5,)] == tuple(range(NUM_TOP))
 
@@ -138,6 +138,16 @@ def test_losses_pause_drafting_and_gains_reset_the_pause() -> None:
     assert (cool_down.balance, cool_down.next_pause) == (0.5, 4)
     cool_down.record(9, 1.0)
     assert cool_down.balance == 1.0
+
+
+def test_a_pause_ends_early_after_half_its_length_in_hits() -> None:
+    cool_down = CoolDown()
+    cool_down.record(tokens=1, cost=4.0)
+    assert cool_down.pause == 4
+    cool_down.watch(hit=True)
+    assert cool_down.pause == 4
+    cool_down.watch(hit=True)
+    assert cool_down.pause == 0
 
 
 def test_a_curve_that_falls_and_rises_is_priced_by_its_cheapest_rows() -> None:
