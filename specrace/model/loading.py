@@ -28,6 +28,7 @@ from specrace.model.forward.reach import CHUNKED, FULL, SLIDING
 from specrace.model.machine.device_map import DeviceMap, prepare_mapped
 from specrace.model.machine.memory import free_memory
 from specrace.model.placement import Placement, place
+from specrace.model.refusals import advice
 from specrace.model.scorer import DTYPES, INT8
 from specrace.model.target import Target
 from specrace.model.tensor_parallel import Followers, LeadingTarget, check_splits, load_part
@@ -122,9 +123,8 @@ def _load(source: ModelSource, attention: str, placement: Placement) -> Target:
     ) as error:  # transformers raises many kinds of errors; a user needs to know which model failed to load
         if lacks_memory(error):
             raise _too_little_memory(placement.device, short_name) from error
-        reason = str(error).strip().splitlines() or [type(error).__name__]
         raise InputError(
-            f"The model {short_name} could not be loaded ({shorten(reason[0])}); "
+            f"The model {short_name} could not be loaded ({_reason(error)}); "
             "give a folder with config.json and weights, or the id of a hub model that this machine can reach."
         ) from error
     if followers is not None:
@@ -132,6 +132,12 @@ def _load(source: ModelSource, attention: str, placement: Placement) -> Target:
     if device_map is not None:
         prepare_mapped(model, label)
     return Target(model, tokenizer, label, style, int8=is_int8)
+
+
+def _reason(error: Exception) -> str:
+    """The first line of an error's message, shortened; its type if it has none."""
+    lines = str(error).strip().splitlines()
+    return shorten(lines[0]) if lines else type(error).__name__
 
 
 def _too_little_memory(device: str, name: str) -> InputError:
@@ -221,15 +227,20 @@ def refuse_too_large(folder: Path, name: str, stored: torch.dtype | None, dtype:
 
 
 def refuse_unsupported(config: Any, name: str) -> None:
-    """Raises InputError for models whose cache cannot hold branches: linear, state-space, recurrent, encoders."""
+    """Raises InputError for a model with an encoder, or with layers whose cache cannot hold branches.
+
+    Such layers keep a state of all tokens before (linear, state-space, recurrent, convolutional), or choose the columns
+    that they read. Layers without a cache do not matter.
+    """
+    if getattr(config, "is_encoder_decoder", False):
+        raise InputError(f"{name} has an encoder and a decoder; {advice(config.model_type)}.")
     text = config.get_text_config()
-    layer_types = set(getattr(text, "layer_types", None) or ())
-    unsupported = layer_types - {FULL, SLIDING, CHUNKED, "attention"}
-    if unsupported or getattr(config, "is_encoder_decoder", False):
-        reason = ", ".join(sorted(unsupported)) or "an encoder and a decoder"
+    unsupported = set(getattr(text, "layer_types", None) or ()) - {FULL, SLIDING, CHUNKED, "attention", "mlp", "moe"}
+    if unsupported:
+        kinds = " and ".join(sorted(unsupported))
         raise InputError(
-            f"{name} has {reason}: its cache cannot follow branches of a tree; "
-            "choose a decoder-only model with full attention."
+            f"{name} has layers of the kind {kinds}, which cannot follow the branches of a draft tree; "
+            f"{advice(text.model_type)}."
         )
 
 
@@ -254,14 +265,18 @@ def check_trees(target: Target) -> None:
             path = [*tokens[:3], *(tree.tokens[node] for node in tree.path_to(branch[-1]))]
             plain = target.plain_logits([*path, tokens[8]]).float()
         largest_gap = max(gap(first, plain[-2]), gap(second, plain[-1]))
-    except (RuntimeError, ValueError, TypeError, AttributeError, KeyError, IndexError, NotImplementedError) as error:
+    except InputError:
+        raise
+    # The model's code is not ours, and is given inputs that it may not be written for, so it may raise anything.
+    except Exception as error:
         if lacks_memory(error):
             raise _too_little_memory(str(target.device), target.name) from error
         raise InputError(
-            f"{target.name} cannot be scored with a tree of drafts ({error}); choose another model."
+            f"{target.name} cannot be scored with a tree of drafts ({_reason(error)}); "
+            f"{advice(target.config.model_type)}."
         ) from error
     if not largest_gap <= TOLERANCE[target.dtype]:
         raise InputError(
             f"{target.name} does not score a tree of drafts as it decodes (its logits differ by {largest_gap:.2g}); "
-            "choose a decoder-only model with full attention."
+            f"{advice(target.config.model_type)}."
         )

@@ -1,4 +1,4 @@
-"""The scorer: a Hugging Face decoder-only language model with full attention, which scores one token tree at a time."""
+"""The scorer: a Hugging Face decoder-only language model whose layers attend; it scores one token tree at a time."""
 
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ from specrace.engine.spec import RaceSpec
 from specrace.model.limits import eos_ids
 from specrace.model.loading import check_trees, load_target, refuse_unsupported
 from specrace.model.machine import memory as machine
+from specrace.model.refusals import advice
 from specrace.model.sampling import Sampler
 from specrace.model.target import Target
 from tests.models import byte_tokenizer, tiny_model, tiny_target
@@ -198,6 +199,30 @@ def test_an_invalid_device_name_is_refused(tmp_path: Path, tokenizer: PreTrained
 def test_hybrids_and_encoders_are_refused_by_their_config(config: str, values: dict[str, Any], named: str) -> None:
     with pytest.raises(InputError, match=named) as refused:
         refuse_unsupported(getattr(transformers, config)(**values), "this model")
+    assert_one_sentence(refused)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "relative"),
+    [
+        ("qwen3_5_text", "Qwen3"),
+        ("granitemoehybrid", "Granite 3.3"),
+        ("recurrent_gemma", "Gemma 3"),
+        ("mamba", "Qwen3"),
+    ],
+)
+def test_a_refusal_names_a_relative_that_races(model_type: str, relative: str) -> None:
+    assert f"such as {relative}" in advice(model_type)
+
+
+def test_a_model_whose_code_fails_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError
+
+    target = tiny_target("llama")
+    monkeypatch.setattr(target, "logits", fail)
+    with pytest.raises(InputError, match=r"tree of drafts \(AssertionError\); take a model") as refused:
+        check_trees(target)
     assert_one_sentence(refused)
 
 

@@ -1,0 +1,26 @@
+"""What a user is told to take instead of a model that cannot race."""
+
+from __future__ import annotations
+
+# A model that races, from the same makers where they have one, by the beginning of the refused model's type. The types
+# are transformers' names; the longest that fits counts.
+_RELATIVES = {
+    "bamba": "Granite 3.3",
+    "deepseek": "DeepSeek-V3",
+    "dots": "dots.llm1",
+    "falcon": "Falcon 3",
+    "glm": "GLM-4.5-Air",
+    "granite": "Granite 3.3",
+    "minimax": "MiniMax-M2",
+    "olmo": "OLMo 3",
+    "qwen": "Qwen3",
+    "recurrent_gemma": "Gemma 3",
+}
+_ANY = "Qwen3 or Gemma 3"
+
+
+def advice(model_type: str) -> str:
+    """What to take instead of a model of this type, as the end of a sentence."""
+    fitting = [prefix for prefix in _RELATIVES if model_type.startswith(prefix)]
+    relative = _RELATIVES[max(fitting, key=len)] if fitting else _ANY
+    return f"take a model whose layers all attend, such as {relative}"
