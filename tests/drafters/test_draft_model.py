@@ -14,6 +14,7 @@ from specrace.core.errors import InputError
 from specrace.core.events import Finished, Started
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
+from specrace.drafters.base import DrafterInputs
 from specrace.drafters.draft_model import DraftModelDrafter
 from specrace.engine.race import race
 from specrace.engine.setup import RaceSetup
