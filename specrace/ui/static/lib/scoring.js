@@ -105,7 +105,10 @@ async function send(url, { name, body }, choice, onProgress, signal) {
   throw new Error(last.error || GONE);
 }
 
-// Parses lines of JSON as they arrive.
+/**
+ * Parses lines of JSON as they arrive.
+ * @returns {AsyncGenerator<LogLine>}
+ */
 export async function* readLines(stream) {
   const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
   let incomplete = "";

@@ -167,6 +167,10 @@ export class Advice {
     this.node.hidden = false;
   }
 
+  /**
+   * @param {LogAdvice} advice
+   * @param {string} name
+   */
   show(advice, name) {
     this.advice = advice;
     const head = make("header");

@@ -41,8 +41,7 @@ class Passage {
     this.draw();
   }
 
-  // Removes all links.
-  dim() {
+  removeLinks() {
     this.links = [];
     this.stale = true;
   }
@@ -137,10 +136,10 @@ export class Passages {
     this.redraw();
   }
 
-  // Resets all links and counts, for a replay from the start.
-  dim() {
-    for (const passage of this.list) passage.dim();
-    this.sources.dim();
+  // Removes all links and counts, for a replay from the start.
+  reset() {
+    for (const passage of this.list) passage.removeLinks();
+    this.sources.reset();
     this.redraw();
   }
 

@@ -46,8 +46,7 @@ export class Sources {
     return key;
   }
 
-  // Resets all counts.
-  dim() {
+  reset() {
     for (const row of this.rows) row.counts = [];
   }
 

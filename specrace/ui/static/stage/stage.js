@@ -358,7 +358,7 @@ export class Stage {
     send(this.node, "begun", { live: false });
     this.panes.forEach((pane) => pane.clear());
     this.track.show(this.reel.head.lanes.map(describeLane), this.lengths);
-    this.passages.dim();
+    this.passages.reset();
   }
 
   /**
