@@ -1,7 +1,7 @@
 """What a running server counted: the speculative-decoding counters of its Prometheus page, without sending a request.
 
-Counters, as vLLM 0.32.0 and llama.cpp (xllamacpp 2026.10) name them; SGLang's page has averages, which cannot be
-subtracted or checked, so it is refused.
+The counters are named as in vLLM 0.32.0 and in llama.cpp's server (xllamacpp 2026.10), of which pages were recorded
+(tests/servers/exchanges). SGLang's page is not read: none was seen.
 """
 
 from __future__ import annotations
