@@ -391,13 +391,19 @@ def test_a_model_is_checked_again_when_its_attention_changes(monkeypatch: pytest
     assert checked == ["sdpa", "eager"]
 
 
-def test_a_prompt_beyond_the_sliding_window_is_refused() -> None:
+def test_a_prompt_beyond_the_sliding_window_is_decoded_and_one_beyond_the_context_refused() -> None:
     from transformers import MistralConfig, MistralForCausalLM
 
-    small = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-    model = MistralForCausalLM(MistralConfig(vocab_size=32, num_key_value_heads=2, sliding_window=8, **small)).eval()
-    with pytest.raises(ValueError, match="takes 8"):
-        model.generate(torch.tensor([[3, 4] * 5]), max_new_tokens=4, custom_generate=hf.custom_generate)
+    small = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    small |= {"vocab_size": 32, "num_key_value_heads": 2, "max_position_embeddings": 32, "initializer_range": 0.5}
+    torch.manual_seed(0)
+    model = MistralForCausalLM(MistralConfig(sliding_window=8, pad_token_id=0, eos_token_id=1, **small)).eval()
+    ids, arguments = torch.tensor([[3, 4, 5] * 4]), {"max_new_tokens": 9, "do_sample": False}
+    expected = model.generate(ids, **arguments)
+    assert torch.equal(model.generate(ids, custom_generate=hf.custom_generate, **arguments), expected)
+    assert model.config.sliding_window == 8
+    with pytest.raises(ValueError, match="takes 32"):
+        model.generate(torch.tensor([[3, 4] * 15]), custom_generate=hf.custom_generate, **arguments)
 
 
 def random_model(**changes: Any) -> Any:

@@ -13,9 +13,11 @@ def max_context(config: Any) -> int:
     length = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
     length = length or _DEFAULT_CONTEXT
     rope = getattr(config, "rope_parameters", None) or {}
-    if rope.get("rope_type") == "longrope":
-        # Beyond the original length every key is rotated differently, which would change a draft's scores.
-        length = min(length, rope.get("original_max_position_embeddings") or length)
+    # A config may give the rotary positions of each kind of layer.
+    for rotation in (rope, *(part for part in rope.values() if isinstance(part, dict))):
+        if rotation.get("rope_type") == "longrope":
+            # Beyond the original length every key is rotated differently, which would change a draft's scores.
+            length = min(length, rotation.get("original_max_position_embeddings") or length)
     if "local" in (getattr(config, "attention_layers", None) or ()):
         # GPT-Neo counts the window of its local layers in columns of the cache, not in positions.
         length = min(length, config.window_size)

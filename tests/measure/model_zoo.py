@@ -40,7 +40,6 @@ from specrace.model.target import Target
 from tests.measure.tiny_configs import VOCABULARY, tiny_config
 from tests.models import byte_tokenizer
 
-PROMPT_TOKENS = 40
 TEMPERATURES = (0.0, 0.8)
 MAX_PARAMETERS = 20_000_000
 # More than any default lane drafts in a step.
@@ -109,16 +108,16 @@ def _is_encoder(kind: str) -> bool:
     return bool(getattr(config, "is_encoder_decoder", False)) or getattr(config, "is_decoder", True) is False
 
 
-def prompts(count: int) -> list[tuple[int, ...]]:
-    """Random prompts whose phrases repeat, so that drafters find something to copy."""
+def prompts(count: int, length: int) -> list[tuple[int, ...]]:
+    """Random prompts of `length` tokens whose phrases repeat, so that drafters find something to copy."""
     rng = random.Random(0)
     texts = []
     for _ in range(count):
         phrases = [[rng.randrange(3, VOCABULARY - 60) for _ in range(rng.randint(2, 6))] for _ in range(4)]
         tokens: list[int] = []
-        while len(tokens) < PROMPT_TOKENS:
+        while len(tokens) < length:
             tokens += rng.choice(phrases)
-        texts.append(tuple(tokens[:PROMPT_TOKENS]))
+        texts.append(tuple(tokens[:length]))
     return texts
 
 
@@ -139,11 +138,11 @@ def plain_text(model: Any, prompt: Sequence[int], params: SamplingParams, count:
     return list(written[0, len(prompt) :].tolist())
 
 
-def race_difference(target: Target, lanes: Sequence[str], num_prompts: int, count: int) -> str:
+def race_difference(target: Target, lanes: Sequence[str], texts: Sequence[tuple[int, ...]], count: int) -> str:
     """ "", or the first difference between a lane's text and generate's, in words."""
     for temperature in TEMPERATURES:
         params = SamplingParams(temperature, seed=7)
-        for number, prompt in enumerate(prompts(num_prompts)):
+        for number, prompt in enumerate(texts):
             expected = plain_text(target.model, prompt, params, count)
             for lane in lanes:
                 steps = generate(target, lane, prompt, max_new_tokens=count, temperature=temperature, seed=7)
@@ -166,7 +165,7 @@ def tiny_model(kind: str, model_class: type[Any]) -> Any:
     return model_class(config).eval()
 
 
-def examine(kind: str, model_class: type[Any], num_prompts: int, count: int) -> Row:
+def examine(kind: str, model_class: type[Any], texts: Sequence[tuple[int, ...]], count: int) -> Row:
     """Make a tiny model of this kind, load it and race it."""
     began = perf_counter()
     with tempfile.TemporaryDirectory() as parent:
@@ -186,9 +185,9 @@ def examine(kind: str, model_class: type[Any], num_prompts: int, count: int) -> 
             target = load_target(folder, dtype="float32", adapter="none")
             target.eos_ids = frozenset()
             about |= {"context": target.max_context, "forward": target.forward_kind}
-            if target.max_context < PROMPT_TOKENS + count + MAX_DRAFT:
+            if target.max_context < len(texts[0]) + count + MAX_DRAFT:
                 return Row(**about, outcome=SHORT, reason="within its window only")
-            difference = race_difference(target, DEFAULT_LANES, num_prompts, count)
+            difference = race_difference(target, DEFAULT_LANES, texts, count)
         except InputError as error:
             return Row(**about, outcome=REFUSED, reason=str(error).replace(str(folder), kind))
         except Exception as error:
@@ -223,13 +222,13 @@ def write_docs(page: Path, rows: Sequence[Row]) -> None:
     page.write_text(f"{text[: text.index('| kind |')]}{table(rows)}\n", encoding="utf-8")
 
 
-def run(kinds: Sequence[str], num_prompts: int, count: int, kept: Path | None) -> list[Row]:
+def run(kinds: Sequence[str], texts: Sequence[tuple[int, ...]], count: int, kept: Path | None) -> list[Row]:
     """Examine the kinds, all if none is given, and print a line for each; after each the rows so far are kept."""
     rows: list[Row] = []
     for kind, model_class in decoder_kinds():
         if kinds and kind not in kinds:
             continue
-        row = examine(kind, model_class, num_prompts, count)
+        row = examine(kind, model_class, texts, count)
         rows.append(row)
         print(f"{row.kind:24} {row.outcome:9} {row.context:6} {row.forward[:34]:34} {row.reason}", flush=True)
         if kept:
@@ -250,6 +249,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=[], metavar="KIND")
     parser.add_argument("--prompts", type=int, default=10)
+    parser.add_argument("--prompt-tokens", type=int, default=40)
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--read", type=Path, nargs="+", metavar="FILE")
@@ -261,7 +261,9 @@ def main() -> int:
     if arguments.read:
         rows = read_rows(arguments.read)
     else:
-        rows = run(arguments.only, arguments.prompts, arguments.tokens, arguments.json)
+        rows = run(
+            arguments.only, prompts(arguments.prompts, arguments.prompt_tokens), arguments.tokens, arguments.json
+        )
     if arguments.docs:
         write_docs(arguments.docs, rows)
     counts = Counter(row.outcome for row in rows)

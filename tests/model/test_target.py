@@ -22,7 +22,7 @@ from specrace.engine.generate import generate
 from specrace.engine.race import race
 from specrace.engine.recording import from_json, to_json
 from specrace.engine.spec import RaceSpec
-from specrace.model.limits import eos_ids
+from specrace.model.limits import eos_ids, max_context
 from specrace.model.loading import check_trees, load_target, refuse_unsupported
 from specrace.model.machine import memory as machine
 from specrace.model.refusals import advice
@@ -347,6 +347,14 @@ def test_rope_that_changes_with_length_is_lossless_within_the_context_limit(kind
 
 
 # The context.
+
+
+def test_long_rotary_positions_of_one_kind_of_layer_limit_the_context() -> None:
+    rotations = {
+        "full_attention": {"rope_type": "longrope", "original_max_position_embeddings": 64},
+        "sliding_attention": {"rope_type": "default"},
+    }
+    assert max_context(SimpleNamespace(max_position_embeddings=512, rope_parameters=rotations)) == 64
 
 
 @pytest.mark.parametrize(
