@@ -57,7 +57,7 @@ def serve(config: ServerConfig) -> int:
         app, worker, end_work = build_app(config, Hosts(bound, config.allowed_hosts), network_address)
         if worker is not None:
             if zero_gpu.is_enabled():
-                worker.open()
+                worker.loading.run()
                 zero_gpu.report_started(app.state.page, sockets[0].getsockname()[1])
             worker.start()
         print("\n".join(greeting(address(sockets), network_address, config.root_path)), flush=True)
@@ -153,6 +153,7 @@ def _build_live(
     """A page that races, with the worker behind it and the models on offer."""
     from specrace.ui.helper.fetcher import Fetcher
     from specrace.ui.helper.gallery import Gallery
+    from specrace.ui.helper.other_work import OtherWork
     from specrace.ui.page.page import build_page
     from specrace.ui.page.settings_panel import recommended_preset
     from specrace.ui.races.model_choices import ModelChoices
@@ -160,7 +161,7 @@ def _build_live(
 
     models = ModelChoices(offered_models(config), () if zero_gpu.is_enabled() else DTYPES)
     fetcher = None if config.model_to_fetch is None else Fetcher(config.model_to_fetch, models.offer, config.offline)
-    worker = Worker(loader(config), visitors.limits, fetcher, telemetry)
+    worker = Worker(loader(config), visitors.limits, OtherWork(fetcher), telemetry)
     preset = None if config.settings is None else recommended_preset(config.settings)
     page = build_page(worker, example_questions(config), Gallery.in_folder(RECORDINGS), models, visitors, preset)
     return page, worker, models

@@ -61,7 +61,7 @@ def test_a_visitor_who_closes_the_tab_in_line_never_races(app: Any, open_page: A
     first, second = share_page(app.short_url), open_page(app.short_url)
     with app.hold.after(1):
         start_race_and_line(app, first, second)
-        begun, job = app.hold.begun, app.worker.find(stage(second)["key"])
+        begun, job = app.hold.begun, app.worker.queue.find(stage(second)["key"])
         second.close()
         # Chromium closes the connection a moment later; the server must notice before the line moves.
         wait_until(lambda: job.stopped)

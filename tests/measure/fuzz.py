@@ -86,7 +86,7 @@ class Fuzzer:
                     event = json.loads(exchange.answer)["event_id"]
                     self.judge(self.send("GET", f"/gradio_api/call/race/{event}", b"", ""))
         assert self.app.worker is not None
-        self.app.worker.stop(OTHER)
+        self.app.worker.queue.stop(OTHER)
         last = self.app.race("a-last-session")
         with self.app.watching(last["key"]) as frames:
             while b'"kind":"step' not in (line := frames.readline()):

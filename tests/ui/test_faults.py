@@ -21,7 +21,8 @@ from specrace.ui.helper.process import OUR_FAULT
 from specrace.ui.loading import loader
 from specrace.ui.page import gradio_page
 from specrace.ui.races.job import NO_MEMORY
-from specrace.ui.races.worker import SMALL, Worker
+from specrace.ui.races.load_state import TOO_LARGE
+from specrace.ui.races.worker import Worker
 from specrace.ui.server import folder as folder_module
 from specrace.ui.server.folder import PREFIX, upload_folder
 from specrace.workbench import Workbench
@@ -110,7 +111,7 @@ def test_setting_the_clock_back_affects_no_race_and_no_limit(monkeypatch: pytest
         for _ in range(3):
             race = app.race()
             numbers.append(race["race"])
-            assert app.worker is not None and race["server"] == app.worker.name != ready_worker().name
+            assert app.worker is not None and race["server"] == app.worker.server_id != ready_worker().server_id
             with app.watching(race["key"]) as frames:
                 read_until(frames, b"step")
         assert numbers == sorted(numbers)
@@ -130,14 +131,18 @@ def test_a_race_that_runs_out_of_memory_ends_with_a_sentence_and_the_next_one_ru
         yield
 
     worker = ready_worker()
-    job = worker.submit("a", run)
+    job = worker.queue.submit("a", run)
     assert job.wait(LONG_S) and job.error == NO_MEMORY
-    assert worker.submit("a", run).wait(LONG_S)
+    assert worker.queue.submit("a", run).wait(LONG_S)
 
 
 @pytest.mark.parametrize(
     ("error", "words"),
-    [(OutOfMemoryError("CUDA out of memory"), SMALL), (MemoryError(), SMALL), (RuntimeError("/a/path"), OUR_FAULT)],
+    [
+        (OutOfMemoryError("CUDA out of memory"), TOO_LARGE),
+        (MemoryError(), TOO_LARGE),
+        (RuntimeError("/a/path"), OUR_FAULT),
+    ],
 )
 def test_a_server_that_cannot_load_its_model_says_why(error: Exception, words: str) -> None:
     def load(_: Any) -> Any:
@@ -145,8 +150,8 @@ def test_a_server_that_cannot_load_its_model_says_why(error: Exception, words: s
 
     worker = Worker(load)
     worker.start()
-    job = worker.submit("a", lambda *_: iter(()))
-    assert job.wait(LONG_S) and job.error == worker.status == words and worker.state == "failed"
+    job = worker.queue.submit("a", lambda *_: iter(()))
+    assert job.wait(LONG_S) and job.error == worker.loading.status == words and worker.state == "failed"
 
 
 def test_without_the_requested_device_the_server_races_on_the_cpu_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

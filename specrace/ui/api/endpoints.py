@@ -162,7 +162,7 @@ class Endpoints:
         caller = _caller(request)
         upload = await self._upload(request, files)
         task = race_task(race, self._workbenches, self._models, caller, upload)
-        job = self._worker.submit(caller, task, for_page=False)
+        job = self._worker.queue.submit(caller, task, for_page=False)
         return await self._visitors.run_while_wanted(_call(request), race_report(job))
 
     @documented
@@ -182,7 +182,7 @@ class Endpoints:
         hits: list[Hit] = []
         upload = await self._upload(request, files)
         task = retrieval_task(question, top, self._workbenches, caller, upload, hits)
-        job = self._worker.submit(caller, task, for_page=False, is_race=False)
+        job = self._worker.queue.submit(caller, task, for_page=False, is_race=False)
         await self._visitors.run_while_wanted(_call(request), _wait_for_success(job))
         return [_passage(hit) for hit in hits]
 
@@ -237,7 +237,7 @@ class Endpoints:
         if engine not in ("", *log_advice.TITLES):
             raise InputError(f"There is no engine {shorten(engine, 40)!r}; choose from {', '.join(log_advice.TITLES)}.")
         _, log_request = self._parse_log_request(list(log_routes.DEFAULT_LANES), columns, tokenizer)
-        measured = self._worker.workbench.curve if self._worker.workbench is not None else None
+        measured = self._worker.loading.measured_curve
         log_request |= log_advice.read_costs({"curve": str(cost_curve), "batch": str(batch)}, measured)
         answer = await self._run_log_task(request, "advice", log_advice.TIME_LIMIT_S, log, text, log_request)
         advice = answer["advice"]
@@ -261,7 +261,7 @@ class Endpoints:
         source = self._log_source(request, log, text)
         self._visitors.count_upload(address_of(request), 1)
         caller_left = threading.Event()
-        scorer, visitor = self._worker.scorer, visitor_key(address_of(request))
+        scorer, visitor = self._worker.other_work.logs, visitor_key(address_of(request))
         run = partial(scorer.run, task, limit_s=limit_s + log_routes.GRACE_S, stop=caller_left.is_set)
         run = partial(run, visitor=visitor, visit=_call(request))
         if isinstance(source, Path):
@@ -298,7 +298,7 @@ class Endpoints:
         if not paths:
             return None
         read = partial(self._workbenches.read, _caller(request), paths, address, _call(request))
-        return await _in_thread(self._worker.helper, read)
+        return await _in_thread(self._worker.other_work.files, read)
 
 
 def schema(name: str, derived: Mapping[str, Any], lanes: Sequence[str]) -> dict[str, Any]:

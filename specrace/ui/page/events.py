@@ -57,22 +57,22 @@ class PageEvents:
         until_stable = RepeatUntilNarrow(REPEAT_S, REPEAT_RUNS)
 
         def repeat(repeated: Repeated) -> bool:
-            return not self.worker.has_waiting_jobs and until_stable(repeated)
+            return not self.worker.queue.others_wait() and until_stable(repeated)
 
         # Reading documents may take a minute, in which the visitor may stop the race.
-        with self.worker.starting(visit) as starting:
+        with self.worker.queue.starting(visit) as starting:
             try:
                 upload = self._read(visit, files, request)
             except InputError as error:
                 # The stage shows the error: the race must not run on the server's documents instead.
-                job = self.worker.refuse(visit, error)
+                job = self.worker.queue.refuse(visit, error)
             else:
                 task = race_task(race, self._workbenches, self.models, visit, upload, repeat)
-                job = self.worker.submit(visit, task)
+                job = self.worker.queue.submit(visit, task)
             if starting.stopped:
                 job.stop()
-        self.worker.offer(job)
-        return to_json(WatchMessage(job.number, job.key, self.worker.name))
+        self.worker.queue.offer(job)
+        return to_json(WatchMessage(job.number, job.key, self.worker.server_id))
 
     def _read(self, visit: str, files: list[dict[str, Any]] | None, request: gr.Request) -> uploads.Upload | None:
         """Read the visit's files. Raises InputError."""
@@ -81,11 +81,11 @@ class PageEvents:
 
     def stop(self, request: gr.Request) -> None:
         """Stop the visit's races."""
-        self.worker.stop(_visit(request))
+        self.worker.queue.stop(_visit(request))
 
     def leave(self, request: gr.Request) -> None:
         """Stop the visit's races, and forget its documents."""
-        self.worker.stop(_visit(request))
+        self.worker.queue.stop(_visit(request))
         self._workbenches.forget(_visit(request))
 
     def describe_choice(
@@ -108,7 +108,7 @@ class PageEvents:
     async def first_status(self, request: gr.Request) -> tuple[str, Any]:
         """The status line before a model is chosen, and the timer, which stops once the server's model is loaded."""
         # Checked before the status is read, so that the timer stops only after the last status was shown.
-        clock = gr.Timer(active=False) if self.worker.settled else gr.skip()
+        clock = gr.Timer(active=False) if self.worker.loading.settled else gr.skip()
         return self._status(self._workbenches.num_passages(_visit(request))), clock
 
     def _status(self, num_passages: int | None, model: str = "", dtype: str = "") -> str:
@@ -116,9 +116,9 @@ class PageEvents:
 
         `num_passages` is the number of the visitor's own passages, if there are any.
         """
-        workbench, text = self.worker.workbench, self.worker.status
+        workbench, text = self.worker.loading.workbench, self.worker.loading.status
         if workbench is None:
-            if self.worker.failure:
+            if self.worker.loading.failure:
                 return to_json(Status("failed", text))
             return to_json(Status("loading", f"{text} …"))
         if num_passages is not None or model or dtype:

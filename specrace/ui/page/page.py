@@ -19,7 +19,7 @@ from specrace.ui.api.endpoints import Endpoints
 from specrace.ui.api.log_routes import log_routes
 from specrace.ui.helper import uploads
 from specrace.ui.helper.gallery import Gallery
-from specrace.ui.helper.pool import HelperPool
+from specrace.ui.helper.other_work import OtherWork
 from specrace.ui.limits import MAX_UPLOAD_BYTES, MAX_UPLOAD_FILES
 from specrace.ui.page import fetch_line, settings_panel
 from specrace.ui.page.audience import Audience, audience_routes
@@ -29,7 +29,7 @@ from specrace.ui.page.gradio_private import EarlyHead, SignedIn, limit_overhead
 from specrace.ui.races import race_request
 from specrace.ui.races.model_choices import ModelChoices
 from specrace.ui.races.stream import recording_route, watch_route
-from specrace.ui.races.worker import SCORING_TURN_S, Worker
+from specrace.ui.races.worker import Worker
 from specrace.ui.server.guard import PagePolicy, WholeBody
 from specrace.ui.server.proxy_path import picture_route
 from specrace.ui.server.scripts import serve_scripts
@@ -81,7 +81,7 @@ def build_page(
     models, visitors = models or ModelChoices(), visitors or Visitors()
 
     def read(files: bytes, address: str | None, visit: str) -> bytes:
-        return worker.helper.run("uploads", "", files, visitor=visitor_key(address), visit=visit)
+        return worker.other_work.files.run("uploads", "", files, visitor=visitor_key(address), visit=visit)
 
     workbenches = uploads.VisitWorkbenches(read)
     events = PageEvents(worker, workbenches, models, visitors, examples)
@@ -117,7 +117,7 @@ def _connect_start(page: gr.Blocks, parts: Components, events: PageEvents) -> No
     for button in parts.examples:
         copied = button.click(None, button, parts.question, js="(example) => [example]", **QUIET)
         copied.then(events.start, inputs, parts.stage, **UNLIMITED)
-    fetcher = events.worker.fetcher
+    fetcher = events.worker.other_work.fetcher
     if fetcher is not None:
         fetch_line.show_progress(page, fetcher, events.models, [*parts.fetching, parts.panel.model])
         choose = fetch_line.choose_fetched(fetcher, next(iter(events.examples), ""))
@@ -242,10 +242,10 @@ def _worker_routes(worker: Worker | None, models: ModelChoices, visitors: Visito
     """Routes for recordings, logs and, with a worker, live races."""
 
     def measured_curve() -> CostCurve | None:
-        return worker.workbench.curve if worker and worker.workbench else None
+        return worker.loading.measured_curve if worker else None
 
-    helper, scorer = (worker.helper, worker.scorer) if worker else (HelperPool(), HelperPool(2, SCORING_TURN_S))
-    routes = [recording_route(helper, visitors), *log_routes(scorer, models, visitors, measured_curve)]
+    work = worker.other_work if worker else OtherWork()
+    routes = [recording_route(work.files, visitors), *log_routes(work.logs, models, visitors, measured_curve)]
     if worker:
         routes.append(watch_route(worker))
     return routes

@@ -68,7 +68,7 @@ def watch_route(worker: Worker) -> Route:
     """The route that streams the race which was offered under a key."""
 
     async def watch(request: Request) -> Response:
-        job = worker.claim(request.path_params["key"])
+        job = worker.queue.claim(request.path_params["key"])
         return Response(status_code=404) if job is None else RaceStream(worker, job)
 
     # Under Gradio's own prefix, which proxies pass on.
@@ -126,11 +126,11 @@ async def messages(worker: Worker, job: Job) -> AsyncGenerator[str]:
             if held_until == inf and not done and (text := describe_wait(worker, job)) != last_note:
                 last_note = text
                 yield note(job, "waiting", text)
-            if done or worker.closing:
+            if done or worker.queue.closing:
                 break
             due = max(due + PERIOD_S, time.monotonic())
             await asyncio.sleep(due - time.monotonic())
-        if worker.closing:
+        if worker.queue.closing:
             yield note(job, "failed", CLOSING)
         elif job.error or not job.finished:
             yield note(job, "failed" if job.error else "stopped", job.error or "Stopped.")
@@ -174,9 +174,9 @@ async def wait_until_done(job: Job) -> None:
 
 def describe_wait(worker: Worker, job: Job) -> str:
     """Why a race has not started yet, in a sentence."""
-    if not worker.settled:
-        return f"{worker.status} … The race starts when the model is ready."
-    ahead = worker.num_ahead(job)
+    if not worker.loading.settled:
+        return f"{worker.loading.status} … The race starts when the model is ready."
+    ahead = worker.queue.num_ahead(job)
     if ahead:
         return "You're next." if ahead == 1 else f"{ahead} races are before yours."
     return job.message or "Reading the documents and the question …"

@@ -14,9 +14,9 @@ from specrace.core.errors import InputError
 from specrace.core.settings import MAX_PAGE_LANES
 from specrace.lab.scoring.score import scorable_lanes
 from specrace.ui.api.log_routes import DEFAULT_LANES, parse_log_request
+from specrace.ui.helper.other_work import SCORED
 from specrace.ui.limits import MAX_LOG_BYTES
 from specrace.ui.races.model_choices import ModelChoices
-from specrace.ui.races.worker import SCORED
 from tests.lab.parts import COPYING, FRESH
 from tests.ui.served import Answer, Served, serving
 from tests.ui.waiting import LONG_S, wait_until
@@ -52,7 +52,7 @@ def test_a_scored_log_is_deleted_and_noted_in_races(served: Served) -> None:
     name = "..%2F..%2F%3Cb%3Elog.jsonl"
     (*_, last) = read_lines(served.ask("POST", f"{PATH}?name={name}&lanes=trie", LOG))
     assert last["scores"]["outputs"] == 1 and [lane["lane"] for lane in last["scores"]["lanes"]] == ["trie"]
-    assert SCORED in served.worker._describe_other_work(began)
+    assert SCORED in served.worker.other_work.describe_since(began)
     # The file goes when the answer has been sent.
     wait_until(lambda: served.files() == [])
     (bad,) = read_lines(served.ask("POST", f"{PATH}?name={name}", b"hello"))
@@ -109,7 +109,7 @@ def test_scoring_stops_when_the_page_disconnects(served: Served) -> None:
     assert served.worker is not None
     row = json.dumps({"prompt_ids": list(range(2000)), "output_ids": list(range(500_000))}).encode()
     head = f"POST {PATH}?lanes=fusion HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(row)}\r\n\r\n"
-    scorer = served.worker.scorer
+    scorer = served.worker.other_work.logs
     with socket.create_connection(("127.0.0.1", served.port), timeout=LONG_S) as connection:
         connection.sendall(head.encode() + row)
         wait_until(lambda: scorer.busy)

@@ -29,10 +29,10 @@ def test_a_stop_is_not_lost_while_documents_are_being_read(monkeypatch: pytest.M
     anything, request = MagicMock(), SimpleNamespace(session_hash="mine", client=None)
 
     def started(stopping: str) -> Job:
-        workbenches = SimpleNamespace(read=lambda *_: worker.stop(stopping))
+        workbenches = SimpleNamespace(read=lambda *_: worker.queue.stop(stopping))
         events = PageEvents(worker, workbenches, anything, anything, [])  # type: ignore[arg-type]
         answer = json.loads(events.start("q", None, "", "", request, []))  # type: ignore[arg-type]
-        job = worker.find(answer["key"])
+        job = worker.queue.find(answer["key"])
         assert job is not None
         return job
 

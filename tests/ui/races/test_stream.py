@@ -30,11 +30,12 @@ from specrace.core.events import (
 )
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, Verdict
+from specrace.ui.helper.other_work import FETCHED, READ_FILES, SCORED
 from specrace.ui.helper.process import OUR_FAULT
 from specrace.ui.races import stream as streaming
 from specrace.ui.races.job import RACE_LIMIT_S, Job, RunRace
 from specrace.ui.races.stream import HOLD_S, PERIOD_S, describe_wait, messages, race_report, watch_route
-from specrace.ui.races.worker import FETCHED, OTHER_WORK, SCORED, Worker
+from specrace.ui.races.worker import Worker
 from specrace.ui.server.telemetry import Telemetry
 from specrace.ui.server.visitors import VisitorLimits
 from specrace.views.reel import reel_json
@@ -81,7 +82,7 @@ def ready_worker(limits: VisitorLimits | None = None) -> Worker:
     """Start a worker, and wait until it has loaded its workbench."""
     worker = Worker(lambda _report: BENCH, limits)
     worker.start()
-    wait_until(lambda: worker.settled)
+    wait_until(lambda: worker.loading.settled)
     return worker
 
 
@@ -108,7 +109,7 @@ def parts_of(received: list[dict[str, Any]], kind: str) -> list[Any]:
 
 def test_a_races_messages_add_up_to_its_reel() -> None:
     worker = ready_worker()
-    job = worker.submit("a", short)
+    job = worker.queue.submit("a", short)
     received = asyncio.run(collect(worker, job))
     assert [message["kind"] for message in received if message["kind"] != "note"] == ["head", "step", "end"]
     reel = {
@@ -123,8 +124,8 @@ def test_a_races_messages_add_up_to_its_reel() -> None:
 def test_messages_are_sent_at_a_steady_rate_however_fast_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page that stalls for a second gets no burst. Sleeping advances the clock; seven steps arrive in each sleep."""
     worker = Worker(lambda _report: BENCH)
-    worker.workbench = BENCH
-    job = worker.submit("a", short)
+    worker.loading.workbench = BENCH
+    job = worker.queue.submit("a", short)
     job.parts.append(("head", "{}"))
     now, times = 50.0, list[float]()
 
@@ -150,7 +151,7 @@ def test_messages_are_sent_at_a_steady_rate_however_fast_the_steps(monkeypatch: 
 
 def test_closing_the_stream_stops_the_race() -> None:
     worker = ready_worker()
-    job = worker.submit("a", endless)
+    job = worker.queue.submit("a", endless)
     asyncio.run(collect(worker, job, limit=3))
     assert job.wait(LONG_S)
 
@@ -177,8 +178,8 @@ async def request(worker: Worker, key: str, *, leaves: bool = False) -> tuple[in
 
 def test_a_race_can_be_watched_once_with_its_key() -> None:
     worker = ready_worker()
-    job = worker.submit("a", short)
-    worker.offer(job)
+    job = worker.queue.submit("a", short)
+    worker.queue.offer(job)
     assert asyncio.run(request(worker, "x" * 22))[0] == 404
     status, body = asyncio.run(request(worker, job.key))
     *events, end, remainder = body.decode().split("\n\n")
@@ -190,30 +191,32 @@ def test_a_race_can_be_watched_once_with_its_key() -> None:
 
 def test_a_race_stops_when_its_page_disconnects() -> None:
     worker = ready_worker()
-    job = worker.submit("a", endless)
-    worker.offer(job)
+    job = worker.queue.submit("a", endless)
+    worker.queue.offer(job)
     assert asyncio.run(request(worker, job.key, leaves=True))[0] == 200
     assert job.wait(LONG_S)
 
 
 def test_a_race_that_nobody_watches_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specrace.ui.races.worker.CLAIM_LIMIT_S", 0.1)
+    monkeypatch.setattr("specrace.ui.races.job_queue.CLAIM_LIMIT_S", 0.1)
     worker = ready_worker()
-    job = worker.submit("a", endless)
-    worker.offer(job)
-    assert job.wait(LONG_S) and worker.claim(job.key) is None
+    job = worker.queue.submit("a", endless)
+    worker.queue.offer(job)
+    assert job.wait(LONG_S) and worker.queue.claim(job.key) is None
 
 
 def test_a_stopped_race_still_returns_results() -> None:
     worker = ready_worker()
-    job = worker.submit("a", endless)
-    received = asyncio.run(collect(worker, job, react=lambda message: message["kind"] == "note" or worker.stop("a")))
+    job = worker.queue.submit("a", endless)
+    received = asyncio.run(
+        collect(worker, job, react=lambda message: message["kind"] == "note" or worker.queue.stop("a"))
+    )
     assert parts_of(received, "end")[0]["phase"] == "stopped" and parts_of(received, "end")[0]["results"]
 
 
 def test_races_run_one_at_a_time_and_waiting_ones_show_their_position() -> None:
     worker = ready_worker()
-    first, second = worker.submit("a", endless), worker.submit("b", short)
+    first, second = worker.queue.submit("a", endless), worker.queue.submit("b", short)
     received = asyncio.run(collect(worker, second, react=lambda _: first.stop()))
     assert first.done
     assert (received[0]["phase"], received[0]["message"]) == ("waiting", "You're next.")
@@ -222,16 +225,16 @@ def test_races_run_one_at_a_time_and_waiting_ones_show_their_position() -> None:
 
 def test_a_visits_new_race_stops_its_old_one() -> None:
     worker = ready_worker()
-    old = worker.submit("a", endless)
-    new = worker.submit("a", short)
+    old = worker.queue.submit("a", endless)
+    new = worker.queue.submit("a", short)
     assert new.wait(LONG_S) and old.done
     assert new.number > old.number
 
 
 def test_a_race_stopped_in_the_queue_never_starts() -> None:
     worker = ready_worker()
-    first, second = worker.submit("a", endless), worker.submit("b", short)
-    worker.stop("b")
+    first, second = worker.queue.submit("a", endless), worker.queue.submit("b", short)
+    worker.queue.stop("b")
     first.stop()
     received = asyncio.run(collect(worker, second))
     assert not second.events
@@ -241,23 +244,23 @@ def test_a_race_stopped_in_the_queue_never_starts() -> None:
 def test_one_pages_races_occupy_one_slot_in_the_queue() -> None:
     """Replaced races leave the queue immediately, so nobody is refused or waits because of them."""
     worker = ready_worker()
-    first = worker.submit("a", endless)
-    clicks = [worker.submit("b", short) for _ in range(2 * VisitorLimits.queue)]
+    first = worker.queue.submit("a", endless)
+    clicks = [worker.queue.submit("b", short) for _ in range(2 * VisitorLimits.queue)]
     assert all(job.done and not job.events for job in clicks[:-1])
-    next_job = worker.submit("c", short)
-    assert worker.num_ahead(next_job) == 2
+    next_job = worker.queue.submit("c", short)
+    assert worker.queue.num_ahead(next_job) == 2
     first.stop()
     assert next_job.wait(LONG_S) and clicks[-1].events
 
 
 def test_a_stopped_or_unwatched_race_leaves_the_queue_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = ready_worker()
-    first, second, third, last = (worker.submit(name, endless) for name in "abcd")
-    worker.stop("b")
-    assert second.done and worker.num_ahead(last) == 2
-    monkeypatch.setattr("specrace.ui.races.worker.CLAIM_LIMIT_S", -1.0)
-    worker.offer(third)
-    assert worker.num_ahead(last) == 1 and third.done and worker.claim(third.key) is None
+    first, second, third, last = (worker.queue.submit(name, endless) for name in "abcd")
+    worker.queue.stop("b")
+    assert second.done and worker.queue.num_ahead(last) == 2
+    monkeypatch.setattr("specrace.ui.races.job_queue.CLAIM_LIMIT_S", -1.0)
+    worker.queue.offer(third)
+    assert worker.queue.num_ahead(last) == 1 and third.done and worker.queue.claim(third.key) is None
     last.stop()
     first.stop()
     assert first.wait(LONG_S)
@@ -265,11 +268,11 @@ def test_a_stopped_or_unwatched_race_leaves_the_queue_immediately(monkeypatch: p
 
 def test_an_api_clients_queued_races_are_limited() -> None:
     worker = ready_worker()
-    jobs = [worker.submit("api", endless, for_page=False) for _ in range(VisitorLimits.races_at_once)]
+    jobs = [worker.queue.submit("api", endless, for_page=False) for _ in range(VisitorLimits.races_at_once)]
     with pytest.raises(InputError, match="in line already"):
-        worker.submit("api", short, for_page=False)
-    next_job = worker.submit("b", short)
-    worker.stop("api")
+        worker.queue.submit("api", short, for_page=False)
+    next_job = worker.queue.submit("b", short)
+    worker.queue.stop("api")
     assert next_job.wait(LONG_S) and next_job.parts and not any(job.parts for job in jobs)
 
 
@@ -294,10 +297,10 @@ def test_repeated_runs_stop_when_another_race_waits() -> None:
             yield Repeated(runs, (LaneSpread("vanilla", 1.0, 1.0, 1.0, 1.0),), False, "Medians.")
 
     worker = ready_worker()
-    first = worker.submit("a", repeating)
+    first = worker.queue.submit("a", repeating)
     wait_until(lambda: len(first.events) >= 5)
     assert first.finished and not first.done
-    assert worker.submit("b", short).wait(LONG_S) and first.done
+    assert worker.queue.submit("b", short).wait(LONG_S) and first.done
     kinds = [kind for kind, _ in first.parts]
     assert kinds[:3] == ["head", "step", "end"] and set(kinds[3:]) == {"again"}
     assert json.loads(first.parts[-1][1])["repeated"]["runs"] == len(kinds) - 2
@@ -306,9 +309,9 @@ def test_repeated_runs_stop_when_another_race_waits() -> None:
 def test_others_race_while_one_is_being_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specrace.ui.races.job.TURN_S", 0.0)
     worker, released = ready_worker(), threading.Event()
-    slow = worker.submit("a", preparing(released))
+    slow = worker.queue.submit("a", preparing(released))
     for name in "bcd":
-        assert worker.submit(name, short).wait(LONG_S)
+        assert worker.queue.submit(name, short).wait(LONG_S)
     assert not slow.done and describe_wait(worker, slow) == "Indexing your documents …"
     released.set()
     assert slow.wait(LONG_S) and len(slow.events) == 3
@@ -345,13 +348,13 @@ def test_a_race_can_be_stopped_during_preparation(monkeypatch: pytest.MonkeyPatc
     """The race can be stopped during its turn and between two turns."""
     monkeypatch.setattr("specrace.ui.races.job.TURN_S", turn)
     worker = ready_worker()
-    slow = worker.submit("a", preparing(threading.Event()))
+    slow = worker.queue.submit("a", preparing(threading.Event()))
     wait_until(lambda: slow.message)
-    next_job = worker.submit("b", endless)
-    worker.stop("a")
+    next_job = worker.queue.submit("b", endless)
+    worker.queue.stop("a")
     assert slow.wait(LONG_S) and not slow.events
     wait_until(lambda: next_job.events)
-    worker.stop("b")
+    worker.queue.stop("b")
     assert next_job.wait(LONG_S)
 
 
@@ -359,7 +362,7 @@ def test_a_race_that_is_never_ready_times_out(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("specrace.ui.races.job.RACE_LIMIT_S", 0.0)
     worker = ready_worker()
     with pytest.raises(InputError, match="not ready within 0 seconds"):
-        asyncio.run(race_report(worker.submit("a", preparing(threading.Event()))))
+        asyncio.run(race_report(worker.queue.submit("a", preparing(threading.Event()))))
 
 
 def test_a_race_that_cannot_be_replayed_says_so() -> None:
@@ -369,12 +372,12 @@ def test_a_race_that_cannot_be_replayed_says_so() -> None:
         yield from (odd, one_step(0), end())
 
     worker = ready_worker()
-    received = asyncio.run(collect(worker, worker.submit("a", run)))
+    received = asyncio.run(collect(worker, worker.queue.submit("a", run)))
     assert received[-1]["phase"] == "failed" and "finite" in received[-1]["message"]
 
 
 @pytest.mark.parametrize(
-    ("disturbed", "note"), [(True, f"Steady. {OTHER_WORK} {SCORED} {FETCHED}"), (False, "Steady.")]
+    ("disturbed", "note"), [(True, f"Steady. {READ_FILES} {SCORED} {FETCHED}"), (False, "Steady.")]
 )
 def test_a_race_reports_other_work_on_the_server(disturbed: bool, note: str) -> None:
     pace = Pace(9, 1.0, 1.0, 1.0, 0.0, 0.0, 1, False, "Steady.")
@@ -385,9 +388,9 @@ def test_a_race_reports_other_work_on_the_server(disturbed: bool, note: str) -> 
     worker = ready_worker()
     since: list[float] = []
     helper: Any = SimpleNamespace(worked_since=lambda moment: since.append(moment) or disturbed)
-    worker.helper = worker.scorer = worker.fetcher = helper
+    worker.other_work.files = worker.other_work.logs = worker.other_work.fetcher = helper
     before = time.monotonic()
-    reported = asyncio.run(race_report(worker.submit("a", measured)))["pace"]
+    reported = asyncio.run(race_report(worker.queue.submit("a", measured)))["pace"]
     assert reported["note"] == note and not reported["disturbed"]
     assert len(since) == 3 and before <= min(since) <= time.monotonic(), "each process is asked about the race's time"
 
@@ -395,9 +398,9 @@ def test_a_race_reports_other_work_on_the_server(disturbed: bool, note: str) -> 
 def test_the_queue_is_bounded() -> None:
     worker = ready_worker()
     # One runs, and the others fill the queue.
-    jobs = [worker.submit(str(number), endless) for number in range(VisitorLimits.queue + 1)]
+    jobs = [worker.queue.submit(str(number), endless) for number in range(VisitorLimits.queue + 1)]
     with pytest.raises(InputError, match="20 races are waiting already"):
-        worker.submit("one more", short)
+        worker.queue.submit("one more", short)
     for job in jobs:
         job.stop()
     assert jobs[-1].wait(LONG_S)
@@ -406,33 +409,33 @@ def test_the_queue_is_bounded() -> None:
 def test_while_the_model_loads_all_races_wait() -> None:
     worker = Worker(lambda _report: BENCH, VisitorLimits(queue=2))
     for name in "ab":
-        worker.submit(name, short)
+        worker.queue.submit(name, short)
     with pytest.raises(InputError, match="2 races are waiting already"):
-        worker.submit("c", short)
+        worker.queue.submit("c", short)
 
 
 def test_in_a_full_queue_a_pages_new_race_replaces_its_old_one() -> None:
     worker = ready_worker(VisitorLimits(queue=1, races_at_once=1))
-    first = worker.submit("a", endless)
-    replacement = worker.submit("a", endless)
+    first = worker.queue.submit("a", endless)
+    replacement = worker.queue.submit("a", endless)
     assert first.wait(LONG_S) and not replacement.done
-    second = worker.submit("b", endless)
+    second = worker.queue.submit("b", endless)
     with pytest.raises(InputError, match=r"^1 race is waiting already; try again in a minute\.$"):
-        worker.submit("c", short)
+        worker.queue.submit("c", short)
     assert not replacement.stopped and not second.stopped
-    last = worker.submit("a", short)
-    worker.stop("b")
+    last = worker.queue.submit("a", short)
+    worker.queue.stop("b")
     assert last.wait(LONG_S) and last.finished and replacement.done
 
 
 def test_an_abandoned_api_race_no_longer_counts_toward_the_limit() -> None:
     worker = ready_worker(VisitorLimits(races_at_once=1))
-    first = worker.submit("api", endless, for_page=False)
+    first = worker.queue.submit("api", endless, for_page=False)
     with pytest.raises(InputError, match=r"^1 race of yours is in line already; wait for it\.$"):
-        worker.submit("api", short, for_page=False)
+        worker.queue.submit("api", short, for_page=False)
     assert not first.stopped
     first.leave()
-    assert worker.submit("api", short, for_page=False).wait(LONG_S)
+    assert worker.queue.submit("api", short, for_page=False).wait(LONG_S)
 
 
 def test_a_race_requested_while_the_model_loads_waits_with_a_message() -> None:
@@ -445,7 +448,7 @@ def test_a_race_requested_while_the_model_loads_waits_with_a_message() -> None:
 
     worker = Worker(load)
     worker.start()
-    received = asyncio.run(collect(worker, worker.submit("a", short), react=lambda _: loaded.set()))
+    received = asyncio.run(collect(worker, worker.queue.submit("a", short), react=lambda _: loaded.set()))
     assert received[0]["phase"] == "waiting" and "model" in received[0]["message"]
     assert parts_of(received, "end")[0]["phase"] == "finished"
 
@@ -457,8 +460,8 @@ def test_a_model_that_fails_to_load_is_reported_to_every_race() -> None:
     worker = Worker(load)
     worker.start()
     with pytest.raises(InputError, match="no such model"):
-        asyncio.run(race_report(worker.submit("a", short)))
-    assert worker.settled and worker.failure == worker.status == "There is no such model."
+        asyncio.run(race_report(worker.queue.submit("a", short)))
+    assert worker.loading.settled and worker.loading.failure == worker.loading.status == "There is no such model."
 
 
 def test_input_errors_are_shown_and_other_errors_are_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -472,7 +475,7 @@ def test_input_errors_are_shown_and_other_errors_are_logged(caplog: pytest.LogCa
 
     worker = ready_worker()
     for run, words in ((refuse, "Too long."), (crash, OUR_FAULT)):
-        received = asyncio.run(collect(worker, worker.submit("a", run)))
+        received = asyncio.run(collect(worker, worker.queue.submit("a", run)))
         assert (received[-1]["phase"], received[-1]["message"]) == ("failed", words)
     assert "secret" in caplog.text
-    assert asyncio.run(race_report(worker.submit("a", short)))["lanes"][0]["text"] == "a"
+    assert asyncio.run(race_report(worker.queue.submit("a", short)))["lanes"][0]["text"] == "a"

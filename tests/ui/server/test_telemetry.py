@@ -40,7 +40,7 @@ def test_health_reports_the_workers_state() -> None:
     assert loading.state == "loading"
     loading.start()
     failing.start()
-    assert loading.submit("a", short).wait(LONG_S) and failing.submit("a", short).wait(LONG_S)
+    assert all(worker.queue.submit("a", short).wait(LONG_S) for worker in (loading, failing))
     assert (loading.state, failing.state) == ("ready", "failed")
     loading.close()
     assert loading.state == "closing"
@@ -61,7 +61,7 @@ def test_metrics_count_races_tokens_steps_and_uploads(served: Served) -> None:
     assert served.bench.ended.wait(LONG_S)
     worker = served.worker
     assert worker is not None
-    last = worker.submit("b", short)
+    last = worker.queue.submit("b", short)
     assert last.wait(LONG_S)
     after = read_metrics(served)
     increase = {name: value - before.get(name, 0.0) for name, value in after.items()}
@@ -74,7 +74,7 @@ def test_metrics_count_races_tokens_steps_and_uploads(served: Served) -> None:
 
 def test_metrics_show_the_queue() -> None:
     worker = Worker(lambda _: BENCH)
-    jobs = [worker.submit(name, short) for name in "abc"]
+    jobs = [worker.queue.submit(name, short) for name in "abc"]
     registry = worker.telemetry.registry
     assert registry.get_sample_value("specrace_queue_length") == 3
     worker.start()
@@ -109,8 +109,8 @@ def test_metrics_contain_no_visitor_data(served: Served) -> None:
     assert SECRET not in text and "some-session" not in text and "127.0.0.1" not in text
     # Nobody watches the race of "some-session". Without this stop its end would appear in the next test's log.
     assert served.worker is not None
-    served.worker.stop("some-session")
-    assert served.worker.submit("b", short).wait(LONG_S)
+    served.worker.queue.stop("some-session")
+    assert served.worker.queue.submit("b", short).wait(LONG_S)
 
 
 def test_the_json_log_has_a_line_per_event_and_no_visitor_data(
@@ -126,7 +126,7 @@ def test_the_json_log_has_a_line_per_event_and_no_visitor_data(
             app.race(Lanes=[SECRET])
             with app.watching(app.race("some-session", Question=SECRET)["key"]) as frames:
                 read_until(frames, b"step")
-            assert app.worker is not None and app.worker.submit("b", short).wait(LONG_S)
+            assert app.worker is not None and app.worker.queue.submit("b", short).wait(LONG_S)
     finally:
         logger.removeHandler(handler)
         logger.setLevel(logging.NOTSET)

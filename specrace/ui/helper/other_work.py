@@ -1,0 +1,42 @@
+"""What the server does beside races, in other processes: it reads visitors' files, scores logs and fetches a model."""
+
+from __future__ import annotations
+
+from specrace.ui.helper.fetcher import Fetcher
+from specrace.ui.helper.pool import HelperPool
+
+READ_FILES = "The server also read other visitors' files during this race."
+SCORED = "The server also scored a log during this race."
+FETCHED = "The server also fetched a model during this race."
+# A log's turn, as TURN_S in `pool` is a file's: a large log takes longer than documents.
+LOG_TURN_S = 60.0
+MAX_LOG_PROCESSES = 2
+
+
+class OtherWork:
+    """The processes beside the race's: one pool for visitors' files, one for their logs, and a fetcher, if any.
+
+    Logs have a pool of their own because they take long, and other files must not wait for them.
+    """
+
+    def __init__(self, fetcher: Fetcher | None = None) -> None:
+        self.files = HelperPool()
+        self.logs = HelperPool(MAX_LOG_PROCESSES, LOG_TURN_S)
+        self.fetcher = fetcher
+
+    def start(self) -> None:
+        """Start fetching the model. The pools start their processes when they are needed."""
+        if self.fetcher is not None:
+            self.fetcher.start()
+
+    def close(self) -> None:
+        """End all processes."""
+        if self.fetcher is not None:
+            self.fetcher.close()
+        self.files.close()
+        self.logs.close()
+
+    def describe_since(self, moment: float) -> str:
+        """What was done since `moment` on the monotonic clock, in sentences; "" if nothing."""
+        kinds = ((READ_FILES, self.files), (SCORED, self.logs), (FETCHED, self.fetcher))
+        return " ".join(sentence for sentence, work in kinds if work is not None and work.worked_since(moment))
