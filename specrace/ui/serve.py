@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.routing import Route
 
-    from specrace.ui.races.model_choices import ModelChoices
+    from specrace.ui.races.backend import Backend
     from specrace.ui.races.worker import Worker
     from specrace.ui.server.guard import Hosts
     from specrace.ui.server.telemetry import Telemetry
@@ -80,7 +80,7 @@ def build_app(
     """
     import gradio as gr
 
-    from specrace.ui.api.endpoints import TOOL_TYPES
+    from specrace.ui.api.schema import TOOL_TYPES
     from specrace.ui.page.audience import Audience
     from specrace.ui.page.gradio_private import password_check, serve_tools
     from specrace.ui.page.page import mount_options
@@ -88,12 +88,12 @@ def build_app(
     from specrace.ui.server.visitors import Visitors
 
     visitors, telemetry = Visitors(config.limits), Telemetry()
-    worker: Worker | None = None
-    models: ModelChoices | None = None
+    backend: Backend | None = None
     if config.replay is not None:
         page = _build_replay(config.replay, visitors)
     else:
-        page, worker, models = _build_live(config, visitors, telemetry)
+        page, backend = _build_live(config, visitors, telemetry)
+    worker = None if backend is None else backend.worker
     routes = operator_routes(telemetry, lambda: "ready" if worker is None else worker.state, config.metrics)
     app = _guarded_app(config, hosts, visitors, routes)
     audience = Audience(hosts, network_address, root_path=config.root_path)
@@ -102,8 +102,7 @@ def build_app(
         visitors,
         audience,
         telemetry,
-        worker,
-        models,
+        backend,
         mcp=config.mcp,
         frame_ancestors=config.frame_ancestors,
     )
@@ -147,15 +146,14 @@ def _build_replay(recording: Path, visitors: Visitors) -> gr.Blocks:
     return build_replay(Gallery([recording]), visitors)
 
 
-def _build_live(
-    config: ServerConfig, visitors: Visitors, telemetry: Telemetry
-) -> tuple[gr.Blocks, Worker, ModelChoices]:
-    """A page that races, with the worker behind it and the models on offer."""
+def _build_live(config: ServerConfig, visitors: Visitors, telemetry: Telemetry) -> tuple[gr.Blocks, Backend]:
+    """A page that races, and what stands behind it."""
     from specrace.ui.helper.fetcher import Fetcher
     from specrace.ui.helper.gallery import Gallery
     from specrace.ui.helper.other_work import OtherWork
     from specrace.ui.page.page import build_page
     from specrace.ui.page.settings_panel import recommended_preset
+    from specrace.ui.races.backend import Backend
     from specrace.ui.races.model_choices import ModelChoices
     from specrace.ui.races.worker import Worker
 
@@ -163,5 +161,5 @@ def _build_live(
     fetcher = None if config.model_to_fetch is None else Fetcher(config.model_to_fetch, models.offer, config.offline)
     worker = Worker(loader(config), visitors.limits, OtherWork(fetcher), telemetry)
     preset = None if config.settings is None else recommended_preset(config.settings)
-    page = build_page(worker, example_questions(config), Gallery.in_folder(RECORDINGS), models, visitors, preset)
-    return page, worker, models
+    backend = Backend.of(worker, models, visitors)
+    return build_page(backend, example_questions(config), Gallery.in_folder(RECORDINGS), preset), backend

@@ -9,6 +9,7 @@ import pytest
 from specrace.cli.main import main
 from specrace.drafters import METHODS
 from specrace.ui.page.page import build_page
+from specrace.ui.races.backend import Backend
 from specrace.ui.races.race_request import parse_request
 from specrace.ui.races.worker import Worker
 from tests.drafters.test_new_drafter import ECHO
@@ -38,7 +39,8 @@ def test_the_new_drafter_is_lossless_on_every_architecture(params) -> None:
 
 
 def test_the_page_lists_the_new_drafter() -> None:
-    page = build_page(Worker(lambda _: pytest.fail("nothing loads before the worker starts")), ["Why?"])
+    worker = Worker(lambda _: pytest.fail("nothing loads before the worker starts"))
+    page = build_page(Backend.of(worker), ["Why?"])
     components = page.get_config_file()["components"]
     lanes = next(component["props"] for component in components if component["props"].get("label") == "Lanes")
     assert ["Echo", "echo"] in [list(choice) for choice in lanes["choices"]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from specrace.ui.helper.fetcher import Fetcher
 from specrace.ui.helper.pool import HelperPool
+from specrace.ui.server.visitors import visitor_key
 
 READ_FILES = "The server also read other visitors' files during this race."
 SCORED = "The server also scored a log during this race."
@@ -35,6 +36,10 @@ class OtherWork:
             self.fetcher.close()
         self.files.close()
         self.logs.close()
+
+    def read_uploads(self, files: bytes, address: str | None, visit: str) -> bytes:
+        """Run `uploads.read_uploads` on a visitor's files. Raises InputError."""
+        return self.files.run("uploads", "", files, visitor=visitor_key(address), visit=visit)
 
     def describe_since(self, moment: float) -> str:
         """What was done since `moment` on the monotonic clock, in sentences; "" if nothing."""

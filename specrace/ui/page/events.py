@@ -14,10 +14,9 @@ from specrace.engine.repeats import RepeatUntilNarrow
 from specrace.ui.helper import uploads
 from specrace.ui.page import settings_panel
 from specrace.ui.races import race_request
-from specrace.ui.races.model_choices import ModelChoices
+from specrace.ui.races.backend import Backend
 from specrace.ui.races.tasks import race_task
-from specrace.ui.races.worker import Worker
-from specrace.ui.server.visitors import Visitors, address_of
+from specrace.ui.server.visitors import address_of
 from specrace.ui.wire import NoteMessage, Status, WatchMessage, to_json
 
 NUM_EXAMPLES = 4
@@ -28,65 +27,51 @@ REPEAT_S, REPEAT_RUNS = 20.0, 12
 class PageEvents:
     """The handlers of a live page's events. Gradio's session hash identifies a visit."""
 
-    def __init__(
-        self,
-        worker: Worker,
-        workbenches: uploads.VisitWorkbenches,
-        models: ModelChoices,
-        visitors: Visitors,
-        examples: Sequence[str],
-    ) -> None:
-        self.worker = worker
-        self.models = models
-        self.examples = examples
-        self._workbenches = workbenches
-        self._visitors = visitors
+    def __init__(self, backend: Backend, examples: Sequence[str]) -> None:
+        self._backend = backend
+        self._examples = examples
 
     def start(
         self, question: Any, files: list[dict[str, Any]] | None, model: Any, dtype: Any, request: gr.Request,
         lanes: Any, *values: Any,
     ) -> str:  # fmt: skip
-        """Put the requested race in line. Returns JSON with the key by which the page can watch it."""
+        """Put the requested race in the queue. Returns JSON with the key by which the page can watch it."""
         settings = dict(zip(race_request.OFFERED, values, strict=False))
         options = settings_panel.read_options(values[len(settings) :])
-        with self.worker.telemetry.refusals():
-            race = race_request.parse_request(question, lanes, settings, options, model, dtype)
-            self.models.check(race.model, race.dtype)
-            self._visitors.count_race(address_of(request), race.spec.max_new_tokens)
-        visit = _visit(request)
+        race = self._backend.read_request(address_of(request), question, lanes, settings, options, model, dtype)
+        visit, queue = _visit(request), self._backend.worker.queue
         until_stable = RepeatUntilNarrow(REPEAT_S, REPEAT_RUNS)
 
         def repeat(repeated: Repeated) -> bool:
-            return not self.worker.queue.others_wait() and until_stable(repeated)
+            return not queue.others_wait() and until_stable(repeated)
 
         # Reading documents may take a minute, in which the visitor may stop the race.
-        with self.worker.queue.starting(visit) as starting:
+        with queue.starting(visit) as starting:
             try:
                 upload = self._read(visit, files, request)
             except InputError as error:
                 # The stage shows the error: the race must not run on the server's documents instead.
-                job = self.worker.queue.refuse(visit, error)
+                job = queue.refuse(visit, error)
             else:
-                task = race_task(race, self._workbenches, self.models, visit, upload, repeat)
-                job = self.worker.queue.submit(visit, task)
+                job = queue.submit(visit, race_task(race, self._backend, visit, upload, repeat))
             if starting.stopped:
                 job.stop()
-        self.worker.queue.offer(job)
-        return to_json(WatchMessage(job.number, job.key, self.worker.server_id))
+        queue.offer(job)
+        return to_json(WatchMessage(job.number, job.key, self._backend.worker.server_id))
 
     def _read(self, visit: str, files: list[dict[str, Any]] | None, request: gr.Request) -> uploads.Upload | None:
         """Read the visit's files. Raises InputError."""
         address = address_of(request)
-        return self._workbenches.read(visit, self._visitors.uploaded_paths(address, files), address)
+        return self._backend.workbenches.read(visit, self._backend.visitors.uploaded_paths(address, files), address)
 
     def stop(self, request: gr.Request) -> None:
         """Stop the visit's races."""
-        self.worker.queue.stop(_visit(request))
+        self._backend.worker.queue.stop(_visit(request))
 
     def leave(self, request: gr.Request) -> None:
         """Stop the visit's races, and forget its documents."""
-        self.worker.queue.stop(_visit(request))
-        self._workbenches.forget(_visit(request))
+        self._backend.worker.queue.stop(_visit(request))
+        self._backend.workbenches.forget(_visit(request))
 
     def describe_choice(
         self, files: list[dict[str, Any]] | None, model: Any, dtype: Any, request: gr.Request
@@ -100,29 +85,30 @@ class PageEvents:
             upload, problem = None, str(error)
         if problem:
             gr.Warning(html.escape(f"Left out: {problem}", quote=False))
-        examples = shown_examples(upload.examples if upload else self.examples)
+        examples = shown_examples(upload.examples if upload else self._examples)
         buttons = [gr.Button(text, visible=bool(text)) for text in examples]
-        num_passages = self._workbenches.num_passages(_visit(request)) if upload else None
+        num_passages = self._backend.workbenches.num_passages(_visit(request)) if upload else None
         return [self._status(num_passages, str(model or ""), str(dtype or "")), *buttons]
 
     async def first_status(self, request: gr.Request) -> tuple[str, Any]:
         """The status line before a model is chosen, and the timer, which stops once the server's model is loaded."""
         # Checked before the status is read, so that the timer stops only after the last status was shown.
-        clock = gr.Timer(active=False) if self.worker.loading.settled else gr.skip()
-        return self._status(self._workbenches.num_passages(_visit(request))), clock
+        clock = gr.Timer(active=False) if self._backend.worker.loading.settled else gr.skip()
+        return self._status(self._backend.workbenches.num_passages(_visit(request))), clock
 
     def _status(self, num_passages: int | None, model: str = "", dtype: str = "") -> str:
         """The status line's JSON: what is being loaded, or what the next race runs on.
 
         `num_passages` is the number of the visitor's own passages, if there are any.
         """
-        workbench, text = self.worker.loading.workbench, self.worker.loading.status
+        loading = self._backend.worker.loading
+        workbench, text = loading.workbench, loading.status
         if workbench is None:
-            if self.worker.loading.failure:
+            if loading.failure:
                 return to_json(Status("failed", text))
             return to_json(Status("loading", f"{text} …"))
         if num_passages is not None or model or dtype:
-            text = self.models.describe_ready(workbench, model, dtype, num_passages)
+            text = self._backend.models.describe_ready(workbench, model, dtype, num_passages)
         return to_json(Status("ready", text))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import gradio as gr
@@ -16,7 +15,6 @@ from specrace.ui.races.model_choices import ModelChoices
 PERIOD_S = 2.0
 # A longer text gets a separate row.
 MAX_SHORT_CHARACTERS = 60
-EVENT: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "queue": False}
 
 
 def build_line() -> tuple[gr.HTML, gr.Button]:
@@ -24,16 +22,17 @@ def build_line() -> tuple[gr.HTML, gr.Button]:
     return gr.HTML("", elem_id="fetch-host"), gr.Button(visible=False, size="sm", elem_id="race-fetched")
 
 
-def show_progress(
-    page: gr.Blocks, fetcher: Fetcher, models: ModelChoices, components: Sequence[gr.components.Component]
-) -> None:
-    """Show a fetch's progress until it ends. `components` are the line, its button, and the model field."""
-    clock = gr.Timer(PERIOD_S)
-    gr.on([page.load, clock.tick], _progress(fetcher, models), None, [*components, clock], **EVENT)
+class FetchLine:
+    """The handlers of the line's events. `example` is the question to race on if the visitor has typed none."""
 
+    def __init__(self, fetcher: Fetcher, models: ModelChoices, example: str) -> None:
+        self._fetcher = fetcher
+        self._models = models
+        self._example = example
 
-def _progress(fetcher: Fetcher, models: ModelChoices) -> Callable[[], list[Any]]:
-    def update() -> list[Any]:
+    def update(self) -> list[Any]:
+        """The line, its button, the model field, and the timer, which stops once the fetch has ended."""
+        fetcher = self._fetcher
         # `done` is read before the text, so that the timer stops only after the last text was shown.
         clock = gr.Timer(active=False) if fetcher.done else gr.skip()
         kind = "long" if len(fetcher.text) > MAX_SHORT_CHARACTERS else "short"
@@ -44,16 +43,9 @@ def _progress(fetcher: Fetcher, models: ModelChoices) -> Callable[[], list[Any]]
         if not fetcher.ready:
             return [line, gr.skip(), gr.skip(), clock]
         button = gr.Button(f"Race with {fetcher.title}", visible=True)
-        return [line, button, gr.Dropdown(choices=model_choices(list(models.offered))), clock]
+        return [line, button, gr.Dropdown(choices=model_choices(list(self._models.offered))), clock]
 
-    return update
-
-
-def choose_fetched(fetcher: Fetcher, example: str) -> Callable[[Any], list[Any]]:
-    """The button's handler: it sets the question (to `example` if the field is empty) and the model."""
-
-    def choose(question: Any) -> list[Any]:
+    def choose(self, question: Any) -> list[Any]:
+        """The question, the fetched model's name, an empty line and no button: the button has been pressed."""
         is_blank = not isinstance(question, str) or not question.strip()
-        return [example if is_blank else question, fetcher.name, "", gr.Button(visible=False)]
-
-    return choose
+        return [self._example if is_blank else question, self._fetcher.name, "", gr.Button(visible=False)]

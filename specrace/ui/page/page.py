@@ -12,29 +12,28 @@ from fastapi.exceptions import RequestValidationError
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
-from specrace.core.cost_curve import CostCurve
 from specrace.core.settings import MAX_QUESTION_CHARACTERS
 from specrace.engine.spec import DEFAULT_LANES
-from specrace.ui.api.endpoints import Endpoints
+from specrace.ui.api.endpoints import add_endpoints
 from specrace.ui.api.log_routes import log_routes
-from specrace.ui.helper import uploads
 from specrace.ui.helper.gallery import Gallery
 from specrace.ui.helper.other_work import OtherWork
 from specrace.ui.limits import MAX_UPLOAD_BYTES, MAX_UPLOAD_FILES
 from specrace.ui.page import fetch_line, settings_panel
 from specrace.ui.page.audience import Audience, audience_routes
 from specrace.ui.page.events import PageEvents, read_link, shown_examples
+from specrace.ui.page.fetch_line import FetchLine
 from specrace.ui.page.gradio_page import CatchErrors, Page, explain_bad_body, upload_routes
 from specrace.ui.page.gradio_private import EarlyHead, SignedIn, limit_overhead
 from specrace.ui.races import race_request
+from specrace.ui.races.backend import Backend
 from specrace.ui.races.model_choices import ModelChoices
 from specrace.ui.races.stream import recording_route, watch_route
-from specrace.ui.races.worker import Worker
 from specrace.ui.server.guard import PagePolicy, WholeBody
 from specrace.ui.server.proxy_path import picture_route
 from specrace.ui.server.scripts import serve_scripts
 from specrace.ui.server.telemetry import Telemetry
-from specrace.ui.server.visitors import Visitors, visitor_key
+from specrace.ui.server.visitors import Visitors
 from specrace.ui.stage.constants import Constants
 from specrace.ui.stage.html_file import export_route
 from specrace.ui.stage.parts import BRAND, describe_methods, read_static, stage_style
@@ -67,27 +66,20 @@ class Components:
 
 
 def build_page(
-    worker: Worker,
+    backend: Backend,
     examples: Sequence[str],
     gallery: Gallery | None = None,
-    models: ModelChoices | None = None,
-    visitors: Visitors | None = None,
     opening_preset: settings_panel.Preset | None = None,
 ) -> gr.Blocks:
-    """Build the page that races on `worker`, which may still be loading its model.
+    """Build the page that races on `backend`, which may still be loading its model.
 
-    `examples` are questions to try, `gallery` has recorded races to watch, and `models` those that may be chosen.
+    `examples` are questions to try, and `gallery` has recorded races to watch.
     """
-    models, visitors = models or ModelChoices(), visitors or Visitors()
-
-    def read(files: bytes, address: str | None, visit: str) -> bytes:
-        return worker.other_work.files.run("uploads", "", files, visitor=visitor_key(address), visit=visit)
-
-    workbenches = uploads.VisitWorkbenches(read)
-    events = PageEvents(worker, workbenches, models, visitors, examples)
+    models, limits = backend.models, backend.visitors.limits
+    events = PageEvents(backend, examples)
     with Page(title="specrace", fill_width=True, delete_cache=(600, 3600), analytics_enabled=False) as page:
         question, race, stop, settings = _top_bar()
-        panel = settings_panel.build_panel(list(models.offered), models.dtypes, visitors.limits, opening_preset)
+        panel = settings_panel.build_panel(list(models.offered), models.dtypes, limits, opening_preset)
         with gr.Row(elem_id="second-row"):
             example_buttons = _examples(examples)
             gr.HTML(read_static("menu.html"), elem_id="menu")
@@ -95,35 +87,42 @@ def build_page(
                 html_template=read_static("stage/status.html"), js_on_load=DRAW_STATUS, elem_id="status-host"
             )
             fetching = fetch_line.build_line()
-        stage = _stage(gallery or Gallery(), takes_files=visitors.limits.uploads)
+        stage = _stage(gallery or Gallery(), takes_files=limits.uploads)
         parts = Components(question, race, stop, settings, panel, example_buttons, status, fetching, stage)
-        _connect_start(page, parts, events)
+        _connect_start(parts, events)
+        fetcher = backend.worker.other_work.fetcher
+        if fetcher is not None:
+            line = FetchLine(fetcher, models, next(iter(examples), ""))
+            _connect_fetching(page, parts, line, events)
         # Gradio must not cancel the race's event: the last frame, with the results so far, has yet to arrive.
         stop.click(events.stop, None, None, queue=False, **QUIET)
         settings.click(None, None, None, js=TOGGLE_SETTINGS, **QUIET)
-        _connect_address(page, parts, settings_panel.opening_values(opening_preset, visitors.limits.race_tokens))
+        _connect_address(page, parts, settings_panel.opening_values(opening_preset, limits.race_tokens))
         _connect_status(page, parts, events)
         page.unload(events.leave)
-        Endpoints(worker, workbenches, models, visitors).add_to(page)
-    page.queue(max_size=visitors.limits.queue, api_open=False)
+        add_endpoints(page, backend)
+    page.queue(max_size=limits.queue, api_open=False)
     limit_overhead(page)
     return page
 
 
-def _connect_start(page: gr.Blocks, parts: Components, events: PageEvents) -> None:
-    """Let the race button, the question's Enter, the examples and a fetched model's button start a race."""
+def _connect_start(parts: Components, events: PageEvents) -> None:
+    """Let the race button, the question's Enter and the examples start a race."""
     inputs = [parts.question, *parts.panel.inputs]
     gr.on([parts.race.click, parts.question.submit], events.start, inputs, parts.stage, **UNLIMITED)
     for button in parts.examples:
         copied = button.click(None, button, parts.question, js="(example) => [example]", **QUIET)
         copied.then(events.start, inputs, parts.stage, **UNLIMITED)
-    fetcher = events.worker.other_work.fetcher
-    if fetcher is not None:
-        fetch_line.show_progress(page, fetcher, events.models, [*parts.fetching, parts.panel.model])
-        choose = fetch_line.choose_fetched(fetcher, next(iter(events.examples), ""))
-        outputs = [parts.question, parts.panel.model, *parts.fetching]
-        chosen = parts.fetching[1].click(choose, parts.question, outputs, queue=False, **QUIET)
-        chosen.then(events.start, inputs, parts.stage, **UNLIMITED)
+
+
+def _connect_fetching(page: gr.Blocks, parts: Components, line: FetchLine, events: PageEvents) -> None:
+    """Show a fetch's progress until it ends. Then let the line's button start a race with the fetched model."""
+    clock = gr.Timer(fetch_line.PERIOD_S)
+    shown = [*parts.fetching, parts.panel.model, clock]
+    gr.on([page.load, clock.tick], line.update, None, shown, queue=False, **QUIET)
+    outputs = [parts.question, parts.panel.model, *parts.fetching]
+    chosen = parts.fetching[1].click(line.choose, parts.question, outputs, queue=False, **QUIET)
+    chosen.then(events.start, [parts.question, *parts.panel.inputs], parts.stage, **UNLIMITED)
 
 
 def _connect_address(page: gr.Blocks, parts: Components, opening: Mapping[str, Any]) -> None:
@@ -170,22 +169,21 @@ def mount_options(
     visitors: Visitors,
     audience: Audience,
     telemetry: Telemetry,
-    worker: Worker | None = None,
-    models: ModelChoices | None = None,
+    backend: Backend | None = None,
     *,
     mcp: bool = False,
     frame_ancestors: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The arguments of `mount_gradio_app` for `page`. Without a `worker` the page shows recorded races only.
+    """The arguments of `mount_gradio_app` for `page`. Without a `backend` the page shows recorded races only.
 
-    The tokenizers of `models` are for visitors' logs. Pages of `frame_ancestors` may show the page in a frame.
+    Pages of the sites `frame_ancestors` may show the page in a frame.
     """
     scripts, script_tags, phone = serve_scripts()
     constants = Constants(audience.network_address).tag()
     routes = [
         *upload_routes(page, visitors, telemetry),
         scripts,
-        *_worker_routes(worker, models or ModelChoices(), visitors),
+        *(_replay_routes(visitors) if backend is None else _race_routes(backend)),
         *audience_routes(audience, phone.replace("{constants}", constants)),
         picture_route(),
         export_route(),
@@ -238,17 +236,17 @@ def _theme() -> gr.themes.Base:
     )
 
 
-def _worker_routes(worker: Worker | None, models: ModelChoices, visitors: Visitors) -> list[Route]:
-    """Routes for recordings, logs and, with a worker, live races."""
+def _race_routes(backend: Backend) -> list[Route]:
+    """Routes for live races, recordings and logs."""
+    worker, visitors = backend.worker, backend.visitors
+    scoring = log_routes(worker.other_work.logs, backend.models, visitors, worker.loading.measured_curve)
+    return [watch_route(worker), recording_route(worker.other_work.files, visitors), *scoring]
 
-    def measured_curve() -> CostCurve | None:
-        return worker.loading.measured_curve if worker else None
 
-    work = worker.other_work if worker else OtherWork()
-    routes = [recording_route(work.files, visitors), *log_routes(work.logs, models, visitors, measured_curve)]
-    if worker:
-        routes.append(watch_route(worker))
-    return routes
+def _replay_routes(visitors: Visitors) -> list[Route]:
+    """Routes for recordings and logs, on a server that has no model."""
+    work = OtherWork()
+    return [recording_route(work.files, visitors), *log_routes(work.logs, ModelChoices(), visitors, lambda: None)]
 
 
 def _top_bar() -> tuple[gr.Textbox, gr.Button, gr.Button, gr.Button]:

@@ -39,7 +39,6 @@ class LoadState:
         """Whether loading has ended, with success or not."""
         return self.workbench is not None or bool(self.failure)
 
-    @property
     def measured_curve(self) -> CostCurve | None:
         """The cost curve that was measured on this machine; None if it was not measured, or while loading."""
         return None if self.workbench is None else self.workbench.curve

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from specrace.core.events import Event, Repeated
 from specrace.ui.helper import uploads
 from specrace.ui.races import race_request
+from specrace.ui.races.backend import Backend
 from specrace.ui.races.job import RunRace
-from specrace.ui.races.model_choices import ModelChoices
 
 if TYPE_CHECKING:
     from specrace.retrieval.retriever import Hit
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 def race_task(
     request: race_request.RaceRequest,
-    workbenches: uploads.VisitWorkbenches,
-    models: ModelChoices,
+    backend: Backend,
     visit: str,
     upload: uploads.Upload | None = None,
     again: Callable[[Repeated], bool] = lambda _: False,
@@ -27,10 +26,10 @@ def race_task(
     """A task that runs the requested race; `again` decides after each run whether another run follows."""
 
     def run(workbench: Workbench, stop: Callable[[], bool]) -> Iterator[Event | str]:
-        visit_workbench = yield from workbenches.open(visit, workbench, upload)
+        visit_workbench = yield from backend.workbenches.open(visit, workbench, upload)
         if request.model:
             yield f"Loading {request.model} …"
-        chosen = models.choose(workbench, visit_workbench, request.model, request.dtype)
+        chosen = backend.models.choose(workbench, visit_workbench, request.model, request.dtype)
         yield from chosen.ask(request.question, request.spec, top=request.passages, stop=stop, again=again)
 
     return run
@@ -39,7 +38,7 @@ def race_task(
 def retrieval_task(
     question: str,
     passages: int | None,
-    workbenches: uploads.VisitWorkbenches,
+    backend: Backend,
     visit: str,
     upload: uploads.Upload | None,
     hits: list[Hit],
@@ -47,7 +46,7 @@ def retrieval_task(
     """A task that retrieves passages for a question, and appends them to `hits`."""
 
     def run(workbench: Workbench, _: Callable[[], bool]) -> Iterator[Event | str]:
-        visit_workbench = yield from workbenches.open(visit, workbench, upload)
+        visit_workbench = yield from backend.workbenches.open(visit, workbench, upload)
         hits.extend(visit_workbench.retrieve(question, passages))
 
     return run

@@ -19,7 +19,7 @@ from pydantic import AnyUrl
 from specrace.core.bundled import RECORDINGS
 from specrace.core.settings import SETTINGS
 from specrace.lab.scoring.score import scorable_lanes
-from specrace.ui.api.endpoints import HELP
+from specrace.ui.api.schema import HELP
 from specrace.ui.helper.log_advice import TITLES
 from specrace.ui.races.race_request import OFFERED
 from specrace.ui.server.guard import MAX_BODY

@@ -27,6 +27,7 @@ from specrace.ui.page.settings_panel import (
     read_options,
 )
 from specrace.ui.races import race_request
+from specrace.ui.races.backend import Backend
 from specrace.ui.races.model_choices import ModelChoices
 from specrace.ui.races.worker import Worker
 from specrace.ui.server.visitors import VisitorLimits, Visitors
@@ -81,7 +82,8 @@ def test_the_panel_opens_with_a_settings_file() -> None:
 
 def omitted_values(preset: settings_panel.Preset | None = None, limits: VisitorLimits | None = None) -> Any:
     """Return the values that the page omits from its address."""
-    page = build_page(Worker(lambda _: cast(Workbench, None)), [], visitors=Visitors(limits), opening_preset=preset)
+    backend = Backend.of(Worker(lambda _: cast(Workbench, None)), visitors=Visitors(limits))
+    page = build_page(backend, [], opening_preset=preset)
     (script,) = {str(function.js) for function in page.fns.values() if "updateAddress" in str(function.js)}
     return json.loads(script[script.index("{") : script.rindex("}") + 1])
 

@@ -1,0 +1,49 @@
+"""What stands behind a page that races: the page's events, its endpoints and its routes share it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from specrace.ui.helper.uploads import VisitWorkbenches
+from specrace.ui.races.model_choices import ModelChoices
+from specrace.ui.races.race_request import RaceRequest, parse_request
+from specrace.ui.races.worker import Worker
+from specrace.ui.server.visitors import Visitors
+
+
+@dataclass(frozen=True)
+class Backend:
+    """The worker that races, the models on offer, what visitors have used of their limits, and their documents."""
+
+    worker: Worker
+    models: ModelChoices
+    visitors: Visitors
+    workbenches: VisitWorkbenches
+
+    @classmethod
+    def of(cls, worker: Worker, models: ModelChoices | None = None, visitors: Visitors | None = None) -> Backend:
+        """A backend for a worker, without any visitor's documents yet."""
+        workbenches = VisitWorkbenches(worker.other_work.read_uploads)
+        return cls(worker, models or ModelChoices(), visitors or Visitors(), workbenches)
+
+    def read_request(
+        self,
+        address: str | None,
+        question: Any,
+        lanes: Any,
+        settings: Mapping[str, Any],
+        options: Any,
+        model: Any,
+        dtype: Any,
+    ) -> RaceRequest:
+        """Check a race as a client at `address` requested it (see `parse_request`), and count it.
+
+        Raises InputError for a wrong value or a model that is not offered, or if the visitor is over a limit.
+        """
+        with self.worker.telemetry.refusals():
+            request = parse_request(question, lanes, settings, options, model, dtype)
+            self.models.check(request.model, request.dtype)
+            self.visitors.count_race(address, request.spec.max_new_tokens)
+        return request
