@@ -16,6 +16,7 @@ from specrace.core.errors import InputError, shorten
 from specrace.core.files import as_input_error, read_text
 from specrace.core.metrics import loop_tokens
 from specrace.engine.generate import generate
+from specrace.engine.request import RaceRequest
 from specrace.engine.spec import RaceSpec, largest_draft
 from specrace.lab.logs.transcripts import Transcript
 from specrace.retrieval.grounding import GROUNDED, groundedness
@@ -85,8 +86,7 @@ def prepare(
     """Retrieve passages for a question {id, question}, and build its prompt. Raises InputError that names the id."""
     question_id, question = line["id"], line["question"]
     try:
-        hits = workbench.retrieve(question, passages, noise, spec.seed)
-        prompt, hits = workbench.fitting_prompt(question, hits, spec, top=passages, noise=noise)
+        prompt, hits = workbench.make_prompt(RaceRequest(question, spec, passages, noise))
         on_cuts(question_id, hits)
         largest = largest_draft(spec, workbench.target.device_type, workbench.curve)
         workbench.target.check_length(len(prompt.tokens), spec.max_new_tokens, largest)

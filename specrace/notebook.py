@@ -15,6 +15,7 @@ from specrace.core.events import Event, Started, Step, ending
 from specrace.core.files import as_input_error, check_destination, write_atomically
 from specrace.engine.race import race as race_events
 from specrace.engine.repeats import repeat_times
+from specrace.engine.request import RaceRequest
 from specrace.engine.setup import RaceTarget
 from specrace.engine.spec import DEFAULT_LANES, RaceSpec
 from specrace.views.frames import report
@@ -153,11 +154,10 @@ def _race_question(
 ) -> RecordedRace:
     if runs < 1:
         raise InputError(f"runs is {runs}; give 1 or more.")
-    spec = RaceSpec(lanes=tuple(lanes), **settings)
+    request = RaceRequest(question, RaceSpec(lanes=tuple(lanes), **settings), passages)
     given = (CORPUS,) if documents is None else (documents,) if isinstance(documents, str | Path) else documents
     workbench = _open_workbench(tuple(Path(path).resolve() for path in given), str(model), device, dtype)
-
-    events = workbench.ask(question, spec, top=passages, again=repeat_times(runs))
+    events = workbench.ask(request, again=repeat_times(runs))
     return RecordedRace(tuple(_with_progress(events) if progress else events))
 
 

@@ -13,10 +13,10 @@ from typing import Any, Unpack
 
 from specrace.core.bundled import BUNDLED_MODEL, CORPUS
 from specrace.core.cost_curve import CostCurve
-from specrace.core.errors import InputError
 from specrace.core.events import Event, Finished, Repeated, Step
-from specrace.core.settings import MAX_QUESTION_CHARACTERS, SETTINGS
+from specrace.core.settings import SETTINGS
 from specrace.engine.race import never, race
+from specrace.engine.request import RaceRequest, check_question
 from specrace.engine.spec import RaceSpec, largest_draft, plan_lanes
 from specrace.lab.bench.calibrate import load_cached
 from specrace.model.loading import load_target
@@ -182,16 +182,14 @@ class Workbench:
         """The prompt style for this model."""
         return choose_style(self.target.tokenizer, self.target.config, self.target.prompt_style)
 
-    def retrieve(self, question: str, top: int | None = None, noise: Any = 0.0, seed: int = 0) -> list[Hit]:
-        """The `top` passages for a question, or none for 0; if `top` is None, the number that suits the model.
+    def retrieve(self, question: str, passages: int | None = None, noise: float = 0.0, seed: int = 0) -> list[Hit]:
+        """The passages for a question, as many as `passages` says; if it is None, the number that suits the model.
 
         A share of `noise`, but never all of them, is replaced by irrelevant passages, which are drawn with `seed`.
-        Raises InputError for a blank or overlong question, and for `top` or `noise` out of bounds.
+        Raises InputError for a blank or overlong question, and for values out of bounds.
         """
-        if len(question) > MAX_QUESTION_CHARACTERS:
-            size = len(question)
-            raise InputError(f"The question has {size} characters; ask one of at most {MAX_QUESTION_CHARACTERS}.")
-        num_passages = SETTINGS["passages"].check(top)
+        check_question(question)
+        num_passages = SETTINGS["passages"].check(passages)
         if num_passages is None:
             num_passages = self.style.num_passages
         if not num_passages:
@@ -199,18 +197,19 @@ class Workbench:
         num_irrelevant = min(num_passages - 1, round(SETTINGS["noise"].check(noise) * num_passages))
         return self.retriever.retrieve(question, top=num_passages, noise=num_irrelevant, seed=seed)
 
+    def make_prompt(self, request: RaceRequest) -> tuple[Prompt, list[Hit]]:
+        """Retrieve passages for a question. Returns the prompt, and the passages that fit into it."""
+        return self._fit(request, self._hits(request))
+
     def ask(
         self,
-        question: str,
-        spec: RaceSpec,
+        request: RaceRequest,
         *,
-        top: int | None = None,
-        noise: float = 0.0,
         stop: Callable[[], bool] = never,
         again: Callable[[Repeated], bool] = never,
     ) -> Iterator[Event]:
         """Retrieve, build the prompt and race; yields events with texts. `stop` and `again` are as in `race`."""
-        prepared = self.prepare(question, spec, top=top, noise=noise)
+        prepared = self.prepare(request)
         narrate, output = Narrator(self.target.tokenizer), list[int]()
         run = self.runner or partial(run_prepared, self.target)
         ended = False
@@ -224,24 +223,25 @@ class Workbench:
             # Added after all runs, because repeated runs must not draft from this answer. In `finally`, because the
             # caller may close the iterator before its end.
             if self.keep_outputs and output and ended:
-                self.outputs.add(output, prepared.prompt, question)
+                self.outputs.add(output, prepared.prompt, request.question)
 
-    def prepare(self, question: str, spec: RaceSpec, *, top: int | None = None, noise: float = 0.0) -> PreparedRace:
-        """Do everything before a race that needs no forward. Raises InputError, like `retrieve`."""
+    def prepare(self, request: RaceRequest) -> PreparedRace:
+        """Do everything before a race that needs no forward."""
         began = time.perf_counter()
-        hits = self.retrieve(question, top, noise, spec.seed)
+        hits = self._hits(request)
         retrieve_ms = 1000.0 * (time.perf_counter() - began)
-        prompt, hits = self.fitting_prompt(question, hits, spec, top=top, noise=noise)
-        past = self.outputs.excluding(prompt.tokens, question)
+        prompt, hits = self._fit(request, hits)
+        past = self.outputs.excluding(prompt.tokens, request.question)
         about = {
-            "question": question.strip(),
+            "question": request.question.strip(),
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "retrieve_ms": retrieve_ms,
             **describe_prompt(prompt, hits),
-            **({"noise": noise} if noise else {}),
+            **({"noise": request.noise} if request.noise else {}),
             "past_outputs": len(past),
         }
-        return PreparedRace(tuple(prompt.tokens), spec, replace(self.sources(spec), past=past), about, self.curve)
+        sources = replace(self.sources(request.spec), past=past)
+        return PreparedRace(tuple(prompt.tokens), request.spec, sources, about, self.curve)
 
     def sources(self, spec: RaceSpec) -> Sources:
         """The n-gram counts and the suffix index of all documents; either is None unless a lane drafts from it."""
@@ -251,26 +251,32 @@ class Workbench:
         suffixes = self.tables.suffixes if "corpus_index" in parts else None
         return Sources(counts, suffixes, corpus_ms=self.tables.counts_ms, corpus_index_ms=self.tables.suffixes_ms)
 
-    def fitting_prompt(
-        self, question: str, hits: list[Hit], spec: RaceSpec, *, top: int | None = None, noise: Any = 0.0
-    ) -> tuple[Prompt, list[Hit]]:
+    def _hits(self, request: RaceRequest, passages: int | None = None) -> list[Hit]:
+        """The passages for a request; `passages` replaces the request's own number, unless it is None."""
+        num_passages = request.passages if passages is None else passages
+        return self.retrieve(request.question, num_passages, request.noise, request.spec.seed)
+
+    def _fit(self, request: RaceRequest, hits: list[Hit]) -> tuple[Prompt, list[Hit]]:
         """The prompt, and the passages in it: the best of `hits` that fit into the context, and at least one.
 
-        `hits` are what `retrieve` returned for `top` and `noise`. If `top` is set and the model has a chat template, no
-        passages are dropped: the models that tend to have a short context are those without a template. A passage that
-        does not even fit alone is cut, and its place says so.
+        If the request sets the number of passages and the model has a chat template, no passages are dropped: the
+        models that tend to have a short context are those without a template. A passage that does not even fit alone
+        is cut, and its place says so.
         """
-        tokenizer, style = self.target.tokenizer, self.style
-        prompt = build_prompt(tokenizer, question, hits, style)
-        may_drop = SETTINGS["passages"].check(top) is None or not tokenizer.chat_template
-        while may_drop and len(hits) > 1 and not self._fits(prompt, spec):
+        prompt = self._build_prompt(request, hits)
+        may_drop = request.passages is None or not self.target.tokenizer.chat_template
+        while may_drop and len(hits) > 1 and not self._fits(prompt, request.spec):
             # With noise, dropping the last passage could change the share of irrelevant ones, so retrieve again.
-            hits = self.retrieve(question, len(hits) - 1, noise, spec.seed) if noise else hits[:-1]
-            prompt = build_prompt(tokenizer, question, hits, style)
-        if len(hits) == 1 and not self._fits(prompt, spec):
-            hits = [cut_to_fit(hits[0], lambda cut: self._fits(build_prompt(tokenizer, question, [cut], style), spec))]
-            prompt = build_prompt(tokenizer, question, hits, style)
+            hits = self._hits(request, len(hits) - 1) if request.noise else hits[:-1]
+            prompt = self._build_prompt(request, hits)
+        if len(hits) == 1 and not self._fits(prompt, request.spec):
+            hits = [cut_to_fit(hits[0], lambda cut: self._fits(self._build_prompt(request, [cut]), request.spec))]
+            prompt = self._build_prompt(request, hits)
         return prompt, hits
+
+    def _build_prompt(self, request: RaceRequest, hits: Sequence[Hit]) -> Prompt:
+        """The prompt that asks the request's question about `hits`, in the model's style."""
+        return build_prompt(self.target.tokenizer, request.question, hits, self.style)
 
     def _fits(self, prompt: Prompt, spec: RaceSpec) -> bool:
         """Whether the prompt, an answer and the largest draft fit into the context."""

@@ -9,6 +9,7 @@ import pytest
 from specrace.cli import app
 from specrace.core.events import Finished, LaneResult, Repeated, Started, Step
 from specrace.engine.generate import generate
+from specrace.engine.request import RaceRequest
 from specrace.engine.spec import RaceSpec
 from specrace.ngrams.past import MAX_INDEXES, PastOutputs
 from specrace.ngrams.sources import Sources
@@ -24,7 +25,7 @@ QUESTION, OTHER_QUESTION = "Why does bread rise?", "What causes the tides?"
 
 def ask(workbench: Workbench, question: str = QUESTION) -> tuple[int, list[LaneResult], list[int]]:
     """Race once; return how many past outputs the race had, its results, and vanilla's tokens."""
-    started, *steps, finished = workbench.ask(question, SPEC, top=1)
+    started, *steps, finished = workbench.ask(RaceRequest(question, SPEC, 1))
     assert isinstance(started, Started) and isinstance(finished, Finished)
     tokens = [token for step in steps if isinstance(step, Step) and step.lane == "vanilla" for token in step.emitted]
     return started.about["past_outputs"], list(finished.lanes), tokens
@@ -57,14 +58,14 @@ def test_an_answer_is_kept_once_and_after_the_repeated_runs(bundled: Workbench) 
         num_kept.append(len(workbench.outputs))
         return len(num_kept) < 3
 
-    *_, last = workbench.ask(QUESTION, SPEC, top=1, again=again)
+    *_, last = workbench.ask(RaceRequest(QUESTION, SPEC, 1), again=again)
     assert isinstance(last, Repeated) and num_kept == [0, 0, 0] and len(workbench.outputs) == 1
-    events = workbench.ask(OTHER_QUESTION, SPEC, top=1, again=lambda _: True)
+    events = workbench.ask(RaceRequest(OTHER_QUESTION, SPEC, 1), again=lambda _: True)
     while not isinstance(next(events), Repeated):
         pass
     events.close()  # type: ignore[attr-defined]
     assert len(workbench.outputs) == 2
-    events = workbench.ask("Who built the first clock?", SPEC, top=1)
+    events = workbench.ask(RaceRequest("Who built the first clock?", SPEC, 1))
     assert isinstance(next(events), Started) and isinstance(next(events), Step)
     events.close()  # type: ignore[attr-defined]
     assert len(workbench.outputs) == 2
@@ -76,7 +77,7 @@ def test_no_answer_is_drafted_from_an_answer_to_the_same_question(bundled: Workb
     first, second = ask(workbench), ask(workbench)
     assert (first[0], second[0]) == (0, 0) and second[2] == first[2] and len(workbench.outputs) == 2
     assert [lane.steps for lane in second[1]] == [lane.steps for lane in first[1]]
-    started, *_ = workbench.ask(f"  {QUESTION.upper()} ", SPEC, top=2)
+    started, *_ = workbench.ask(RaceRequest(f"  {QUESTION.upper()} ", SPEC, 2))
     assert isinstance(started, Started) and started.about["past_outputs"] == 0
     assert ask(workbench, OTHER_QUESTION)[0] == 3 and ask(workbench)[0] == 1
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from specrace.core.events import Event, Started, Step
+from specrace.engine.request import RaceRequest
 from specrace.engine.spec import RaceSpec
 from specrace.views.frames import RaceView, find_spans, read_origins
 from specrace.views.reel import reel_json
@@ -27,7 +28,7 @@ def races(bundled: Workbench) -> list[list[Event]]:
     """Two questions on our own documents, with the bundled model."""
     lines = (ROOT / "assets" / "questions.jsonl").read_text(encoding="utf-8").splitlines()
     questions = [json.loads(line)["question"] for line in lines][:NUM_QUESTIONS]
-    return [list(bundled.ask(question, RaceSpec(LANES, max_new_tokens=120))) for question in questions]
+    return [list(bundled.ask(RaceRequest(question, RaceSpec(LANES, max_new_tokens=120)))) for question in questions]
 
 
 def started(race: Sequence[Event]) -> Started:

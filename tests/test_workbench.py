@@ -14,6 +14,7 @@ import pytest
 from specrace import workbench as workbench_module
 from specrace.core.errors import InputError
 from specrace.core.events import Finished, Started
+from specrace.engine.request import RaceRequest
 from specrace.engine.spec import RaceSpec
 from specrace.model.loading import load_target
 from specrace.model.target import Target
@@ -106,11 +107,11 @@ def test_a_workbench_is_freed_with_its_last_reference() -> None:
 def test_without_passages_the_prompt_has_only_the_question(bundled: Workbench) -> None:
     """The recording of such a race is valid, too."""
     spec = RaceSpec(("trie",), max_new_tokens=8)
-    events = list(bundled.ask("What is a trie?", spec, top=0))
+    events = list(bundled.ask(RaceRequest("What is a trie?", spec, passages=0)))
     started, finished = events[0], events[-1]
     assert isinstance(started, Started) and isinstance(finished, Finished)
     assert started.about["passages"] == [] and finished.lanes[1].identical
-    with_passages = bundled.fitting_prompt("What is a trie?", bundled.retrieve("What is a trie?"), spec)[0]
+    with_passages = bundled.make_prompt(RaceRequest("What is a trie?", spec))[0]
     assert started.prompt_tokens < len(with_passages.tokens) / 4
     assert check(events)[-1] == finished
 
@@ -118,16 +119,16 @@ def test_without_passages_the_prompt_has_only_the_question(bundled: Workbench) -
 @pytest.mark.parametrize("noise", [0.0, 0.5])
 def test_passages_are_dropped_to_fit_unless_their_number_is_given(bundled: Workbench, noise: float) -> None:
     question, spec = "What is a trie?", RaceSpec(("trie",), max_new_tokens=8)
-    hits = bundled.retrieve(question, 4, noise)
-    whole = len(bundled.fitting_prompt(question, hits, spec, top=4, noise=noise)[0].tokens)
+    four_passages = RaceRequest(question, spec, 4, noise)
+    whole = len(bundled.make_prompt(four_passages)[0].tokens)
     small_context = replace(bundled, target=copy(bundled.target), curve=None)
     small_context.target.max_context = whole - 1
-    prompt, kept = small_context.fitting_prompt(question, hits, spec, noise=noise)
+    prompt, kept = small_context.make_prompt(RaceRequest(question, spec, noise=noise))
     assert 1 <= len(kept) < 4 and len(prompt.tokens) + 8 < whole
     nearest = {hit.passage for hit in bundled.retrieve(question, 4)}
     assert sum(hit.passage not in nearest for hit in kept) == min(len(kept) - 1, round(noise * len(kept)))
     with pytest.raises(InputError, match="use fewer passages"):
-        list(small_context.ask(question, spec, top=4, noise=noise))
+        list(small_context.ask(four_passages))
 
 
 @pytest.mark.parametrize(

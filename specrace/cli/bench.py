@@ -31,6 +31,7 @@ from specrace.core.files import as_input_error, check_destination
 from specrace.core.processors import processor_name
 from specrace.core.settings import SETTINGS
 from specrace.drafters import find_method, native_methods
+from specrace.engine.request import RaceRequest
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.lab.bench.benchmark import COUNTERPARTS, MAX_REPETITIONS, Bench, BenchPrompt, PromptResult
 from specrace.lab.bench.summary import summarise
@@ -216,8 +217,7 @@ def _prompt(workbench: Any, line: Mapping[str, Any], spec: RaceSpec, options: ar
     if "prompt" in line:
         check_prompt(line["prompt"])
         return BenchPrompt(line["id"], tuple(workbench.target.tokenizer(line["prompt"])["input_ids"]), line["prompt"])
-    hits = workbench.retrieve(line["question"], options.passages, options.noise, spec.seed)
-    prompt, hits = workbench.fitting_prompt(line["question"], hits, spec, top=options.passages, noise=options.noise)
+    prompt, hits = workbench.make_prompt(RaceRequest(line["question"], spec, options.passages, options.noise))
     report_cuts(line["id"], hits)
     return BenchPrompt(line["id"], prompt.tokens, line["question"])
 

@@ -14,9 +14,10 @@ from specrace.cli.shared.terminal import show
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Repeated
 from specrace.core.files import check_destination
-from specrace.core.settings import SETTINGS, Setting
+from specrace.core.settings import Setting
 from specrace.drafters import METHODS
 from specrace.engine.repeats import RepeatUntilNarrow, repeat_times
+from specrace.engine.request import RaceRequest
 from specrace.engine.spec import DEFAULT_LANES
 from specrace.servers.address import KEY_VARIABLE, ServerAddress, check_spec, parse_server
 
@@ -56,19 +57,19 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Race the lanes on a question, show the race and save it. Raises InputError."""
     run_again = read_repeat(options.repeat)
-    noise = SETTINGS["noise"].check(options.noise)
     if not options.question.strip():
         raise InputError("Type a question first, in quotes after 'race'.")
     if options.save is not None:
         check_recorder(options.save)
     spec = race_spec(options)
+    request = RaceRequest(options.question, spec, options.passages, options.noise)
     addresses = [parse_server(text) for text in options.server]
     if addresses:
         check_spec(spec, addresses, METHODS.__contains__)
     workbench = open_workbench(options)
     if addresses:
         workbench.runner = beside_servers(workbench.target, addresses)
-    events = workbench.ask(options.question, spec, top=options.passages, noise=noise, again=run_again)
+    events = workbench.ask(request, again=run_again)
     recorded = show(events, as_json=options.json)
     if options.save is not None:
         from specrace.engine.recording import save

@@ -68,7 +68,7 @@ class Hold:
         """Wrap `Workbench.ask`, so that a race yields only the events that the test allows."""
 
         def held_ask(
-            bench: Any, question: str, spec: Any, *, stop: Callable[[], bool] = lambda: False, **how: Any
+            workbench: Any, request: Any, *, stop: Callable[[], bool] = lambda: False, **how: Any
         ) -> Iterator[Event]:
             self.begun += 1
             self.events, self._left = [], self._allowed
@@ -76,7 +76,7 @@ class Hold:
             self.running += 1
             if not self.repeats:
                 how.pop("again", None)
-            upcoming = ask(bench, question, spec, stop=stop, **how)
+            upcoming = ask(workbench, request, stop=stop, **how)
             try:
                 while True:
                     self._wait(stop)

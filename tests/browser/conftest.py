@@ -64,7 +64,7 @@ def app(request: pytest.FixtureRequest, bundled: Workbench) -> Iterator[App]:  #
         wait_until(lambda: workers)
         yield App(url, hold, workers[0])
         # The process must not end while its model computes.
-        wait_until(lambda: workers[0].settled and not hold.running)
+        wait_until(lambda: workers[0].loading.settled and not hold.running)
 
 
 @pytest.fixture(scope="session")

@@ -47,7 +47,7 @@ def fetching() -> Iterator[tuple[str, Fetcher]]:
         url = open_front_door(fetch=True)
         wait_until(lambda: fetchers)
         yield url, fetchers[0]
-        wait_until(lambda: workers[0].settled)
+        wait_until(lambda: workers[0].loading.settled)
 
 
 def test_the_page_shows_the_progress_and_one_click_races_with_the_model(

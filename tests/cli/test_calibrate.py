@@ -16,6 +16,7 @@ from specrace.core.events import Finished, Started
 from specrace.core.sampling_params import SamplingParams
 from specrace.drafters import METHODS
 from specrace.engine.race import race
+from specrace.engine.request import RaceRequest
 from specrace.engine.spec import RaceSpec
 from specrace.lab.bench import calibrate as calibrating
 from specrace.lab.bench.calibrate import cache_file, measure
@@ -96,7 +97,8 @@ def test_a_workbench_uses_the_cached_curve_of_its_model(bundled: Workbench, tmp_
     workbench = Workbench.open(documents=[tmp_path / "note.md"])
     assert workbench.curve == STEEP
     assert workbench.with_documents(workbench.documents, workbench.retriever.index).curve == STEEP
-    started = next(iter(workbench.ask("What is the trie built from?", RaceSpec(("trie",), max_new_tokens=1))))
+    request = RaceRequest("What is the trie built from?", RaceSpec(("trie",), max_new_tokens=1))
+    started = next(iter(workbench.ask(request)))
     assert isinstance(started, Started)
     assert started.lanes[1].num_draft <= 4
 

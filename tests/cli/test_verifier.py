@@ -26,8 +26,8 @@ def test_rejection_without_a_temperature_prints_one_sentence(capsys: pytest.Capt
 
 def test_the_page_chooses_the_verifier() -> None:
     request = parse_request("Why?", ["trigram"], {"temperature": 0.5, "verifier": "rejection"})
-    assert request.spec.verifier == "rejection"
-    assert parse_request("Why?", ["trigram"], {}).spec.verifier == "match"
+    assert request.race.spec.verifier == "rejection"
+    assert parse_request("Why?", ["trigram"], {}).race.spec.verifier == "match"
 
 
 @pytest.mark.parametrize("value", [None, 3, ["rejection"], "x" * 5000, "Match"])

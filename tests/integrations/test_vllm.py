@@ -15,6 +15,7 @@ import pytest
 
 from specrace.core.errors import InputError
 from specrace.engine.generate import generate
+from specrace.engine.request import RaceRequest
 from specrace.engine.spec import RaceSpec
 from specrace.integrations import vllm
 from specrace.integrations.vllm import Fusion
@@ -40,7 +41,7 @@ def transcripts(bundled: Workbench) -> list[Transcript]:
     answers = []
     for question in QUESTIONS:
         spec = RaceSpec(("fusion",), max_new_tokens=40)
-        prompt = bundled.fitting_prompt(question, bundled.retrieve(question), spec)[0].tokens
+        prompt = bundled.make_prompt(RaceRequest(question, spec))[0].tokens
         steps = generate(bundled.target, "vanilla", prompt, max_new_tokens=40)
         answers.append(transcript(prompt, [token for step in steps for token in step.emitted]))
     return answers

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from specrace.ui.helper.log_scores import MAX_BYTES
+from specrace.ui.limits import MAX_LOG_BYTES
 from specrace.ui.server.guard import LOGS
 from tests.ui.served import Served
 from tests.ui.server.test_attacks import ATTACKER, HELD, hold, peak_memory, retrieve, server
@@ -44,7 +44,7 @@ def main() -> None:
             thread.join()
         before = peak_memory(process)
         for _ in range(HELD):
-            stack.enter_context(hold(attacker, LOGS, MAX_BYTES))
+            stack.enter_context(hold(attacker, LOGS, MAX_LOG_BYTES))
         print(f"one line, beside {HELD} held bodies: {time_one_line(app):.1f} s")
         print(f"memory for {HELD} held bodies: {(peak_memory(process) - before) / 1e6:.0f} MB more at the peak")
 

@@ -20,6 +20,7 @@ from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.cost_curve import CostCurve
 from specrace.drafters.fusion.payoff import step_costs
 from specrace.engine.lane import Lane
+from specrace.engine.request import RaceRequest
 from specrace.engine.setup import RaceSetup
 from specrace.engine.spec import RaceSpec
 from specrace.lab.advice.presets import NAMES, find_curve
@@ -65,8 +66,7 @@ def prompts(workbench: Workbench, name: str, options: argparse.Namespace) -> Ite
     """The prompts of a set of questions; the open ones have no passages."""
     spec = RaceSpec(("fusion",), max_new_tokens=options.max_new_tokens)
     for line in read_prompts(SETS[name][0], options.limit):
-        hits = workbench.retrieve(line["question"], SETS[name][1])
-        yield tuple(workbench.fitting_prompt(line["question"], hits, spec)[0].tokens)
+        yield tuple(workbench.make_prompt(RaceRequest(line["question"], spec, SETS[name][1]))[0].tokens)
 
 
 def run(

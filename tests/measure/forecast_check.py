@@ -18,6 +18,7 @@ from specrace.cli.answers import SETS
 from specrace.cli.shared.questions import read_prompts
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.cost_curve import CostCurve
+from specrace.engine.request import RaceRequest
 from specrace.engine.spec import RaceSpec
 from specrace.lab.advice.forecast import Forecast, forecast_sweep
 from specrace.lab.bench.benchmark import Bench, BenchPrompt, PromptResult
@@ -74,7 +75,7 @@ def main(arguments: list[str]) -> int:
     prompts = []
     for line in read_prompts(SETS["documents"][0], options.limit):
         spec = RaceSpec(("trie",), max_new_tokens=options.max_new_tokens)
-        prompt, _ = workbench.fitting_prompt(line["question"], workbench.retrieve(line["question"]), spec)
+        prompt, _ = workbench.make_prompt(RaceRequest(line["question"], spec))
         prompts.append(BenchPrompt(line["id"], prompt.tokens))
     rows = []
     for num_draft, lanes in RACES:

@@ -30,6 +30,7 @@ from specrace.cli.shared.questions import read_prompts
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.sampling_params import SamplingParams
 from specrace.engine.generate import generate
+from specrace.engine.request import RaceRequest
 from specrace.engine.spec import RaceSpec
 from specrace.lab.advice.exports import ENGINES, Choice
 from specrace.lab.bench.llama_cpp import PREFIX, GgufWeights, LlamaCppPeer
@@ -111,7 +112,7 @@ def answers(workbench: Workbench, limit: int, max_new_tokens: int, passages: int
     """The model's answers to questions about the bundled documents, as transcripts."""
     for line in read_prompts(SETS["documents"][0], limit):
         spec, question = RaceSpec(("trie",), max_new_tokens=max_new_tokens), line["question"]
-        prompt, _ = workbench.fitting_prompt(question, workbench.retrieve(question, passages), spec)
+        prompt, _ = workbench.make_prompt(RaceRequest(question, spec, passages))
         steps = generate(workbench.target, "vanilla", prompt.tokens, max_new_tokens=max_new_tokens)
         yield transcript(prompt.tokens, [token for step in steps for token in step.emitted])
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from specrace.engine import recording
+from specrace.engine.request import RaceRequest
 from specrace.engine.spec import RaceSpec
 from specrace.workbench import Workbench
 from tests.browser.parts import QUESTION
@@ -21,7 +22,7 @@ def main() -> None:
     """Run each race and save its recording."""
     bench = Workbench.open()
     for name, spec in SPECS.items():
-        recording.save(list(bench.ask(QUESTION, spec)), Path(sys.argv[1]) / f"{name}.jsonl")
+        recording.save(list(bench.ask(RaceRequest(QUESTION, spec))), Path(sys.argv[1]) / f"{name}.jsonl")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from specrace.core.sampling_params import SamplingParams
 from specrace.drafters import METHODS
 from specrace.drafters.draft_model import DraftModelDrafter
 from specrace.engine.generate import generate
+from specrace.engine.request import RaceRequest
 from specrace.engine.spec import RaceSpec
 from specrace.model.capture import capture_replay
 from specrace.model.draft_model import GROWTH, DraftModel
@@ -158,7 +159,7 @@ def test_an_embedding_padded_to_another_size_still_drafts(rows: int) -> None:
 def test_a_race_without_a_draft_model_is_refused_with_a_hint(bundled: Workbench) -> None:
     workbench = bundled.with_model(ASSETS / "characters")
     with pytest.raises(InputError, match="--draft-model") as refused:
-        next(iter(workbench.ask("Why?", RaceSpec(("draft-model",), max_new_tokens=8))))
+        next(iter(workbench.ask(RaceRequest("Why?", RaceSpec(("draft-model",), max_new_tokens=8)))))
     assert "\n" not in str(refused.value)
 
 
@@ -212,7 +213,8 @@ def test_the_bundled_draft_model_is_small_and_has_the_targets_vocabulary(bundled
 def test_the_bundled_draft_model_gives_more_than_three_and_a_half_tokens_per_step(bundled: Workbench) -> None:
     tokens = steps = 0
     for question in ("Why does bread rise?", "What causes the tides?", "How far away is the Moon?"):
-        *_, finished = bundled.ask(question, RaceSpec(("draft-model",), max_new_tokens=48, num_draft=5), top=2)
+        spec = RaceSpec(("draft-model",), max_new_tokens=48, num_draft=5)
+        *_, finished = bundled.ask(RaceRequest(question, spec, 2))
         assert isinstance(finished, Finished) and finished.lanes[1].identical
         tokens, steps = tokens + finished.lanes[1].tokens, steps + finished.lanes[1].steps
     assert tokens / steps > 3.5
@@ -220,6 +222,6 @@ def test_the_bundled_draft_model_gives_more_than_three_and_a_half_tokens_per_ste
 
 def test_the_bundled_draft_model_races_with_rejection_sampling(bundled: Workbench) -> None:
     spec = RaceSpec(("draft-model",), 40, 4, temperature=0.8, verifier="rejection")
-    *_, finished = bundled.ask("Why does bread rise?", spec, top=1)
+    *_, finished = bundled.ask(RaceRequest("Why does bread rise?", spec, 1))
     assert isinstance(finished, Finished)
     assert finished.lanes[1].note and finished.lanes[1].acceptance_rate > 0.5

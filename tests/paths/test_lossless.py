@@ -19,6 +19,7 @@ from specrace.core.events import Finished, Step
 from specrace.core.sampling_params import SamplingParams
 from specrace.drafters import METHODS, native_methods
 from specrace.engine.race import race
+from specrace.engine.request import RaceRequest
 from specrace.engine.spec import RaceSpec
 from specrace.model.capture import capture_replay
 from specrace.model.forward.kv import Prefix
@@ -112,7 +113,7 @@ def test_end_to_end_every_lane_prints_vanillas_text(bundled: Workbench, temperat
     assert bundled.target.describe()["dtype"] == "float32"
     for seed, question in enumerate(questions):
         spec = RaceSpec(tuple(native_methods()), 14, num_draft=4, temperature=temperature, top_p=0.9, seed=seed)
-        *_, finished = bundled.ask(question, spec, top=1)
+        *_, finished = bundled.ask(RaceRequest(question, spec, 1))
         assert isinstance(finished, Finished)
         assert [lane.lane for lane in finished.lanes if not lane.identical] == [], question
         saved.update({lane.lane: lane.tokens - lane.steps for lane in finished.lanes})

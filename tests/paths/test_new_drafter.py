@@ -50,7 +50,7 @@ def test_the_page_lists_the_new_drafter() -> None:
         if "methods" in str(component["props"].get("props"))
     ]
     assert [method["title"] for method in methods[0]][-1] == "Echo" and len(methods[0]) == len(METHODS)
-    assert parse_request("Why?", ["echo", "trie"], {}).spec.lanes == ("vanilla", "trie", "echo")
+    assert parse_request("Why?", ["echo", "trie"], {}).race.spec.lanes == ("vanilla", "trie", "echo")
 
 
 def test_the_command_line_lists_the_new_drafter(capsys: pytest.CaptureFixture[str]) -> None:

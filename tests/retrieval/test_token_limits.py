@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from specrace.core.bundled import CORPUS
 from specrace.core.errors import InputError
 from specrace.core.events import Started
+from specrace.engine.request import RaceRequest
 from specrace.engine.spec import RaceSpec
 from specrace.retrieval.documents import Document, read_documents
 from specrace.retrieval.embedder import Embedder, SentenceEmbedder
@@ -109,9 +110,9 @@ def with_context(bundled: Workbench, max_context: int) -> Workbench:
 def test_a_passage_that_does_not_fit_alone_is_cut_and_its_place_says_so(bundled: Workbench) -> None:
     question, spec = "What is the n-gram trie built from?", RaceSpec(("trie",), max_new_tokens=8)
     whole = bundled.retrieve(question, 1)[0]
-    tokens = len(bundled.fitting_prompt(question, [whole], spec, top=1)[0].tokens)
+    tokens = len(bundled.make_prompt(RaceRequest(question, spec, 1))[0].tokens)
     small = with_context(bundled, tokens - 20)
-    events = list(small.ask(question, spec, top=1))
+    events = list(small.ask(RaceRequest(question, spec, 1)))
     started = events[0]
     assert isinstance(started, Started) and started.prompt_tokens < tokens
     (passage,) = started.about["passages"]
@@ -131,4 +132,4 @@ def test_a_passage_that_does_not_fit_alone_is_cut_and_its_place_says_so(bundled:
 def test_a_question_that_leaves_no_room_is_refused(bundled: Workbench) -> None:
     small = with_context(bundled, 20)
     with pytest.raises(InputError, match="use fewer passages"):
-        list(small.ask("What is the n-gram trie built from?", RaceSpec(("trie",), max_new_tokens=8), top=1))
+        list(small.ask(RaceRequest("What is the n-gram trie built from?", RaceSpec(("trie",), max_new_tokens=8), 1)))

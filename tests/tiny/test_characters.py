@@ -13,6 +13,7 @@ from transformers import AutoTokenizer
 from specrace.core.bundled import ASSETS
 from specrace.core.events import Finished, Started
 from specrace.drafters.sampled_rows import SampledRows
+from specrace.engine.request import RaceRequest
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.model.loading import load_target
 from specrace.ngrams.dense import MAX_VOCABULARY
@@ -80,7 +81,7 @@ def test_the_bundled_model_is_small_enough_for_dense_tables() -> None:
 def test_bigram_and_trigram_drafts_are_accepted_under_rejection_sampling(bundled: Workbench) -> None:
     workbench = bundled.with_model(SHIPPED)
     spec = RaceSpec(("bigram", "trigram"), 96, num_draft=4, temperature=0.8, verifier="rejection")
-    events = list(workbench.ask(QUESTION, spec, top=4))
+    events = list(workbench.ask(RaceRequest(QUESTION, spec, 4)))
     started, finished = events[0], events[-1]
     assert isinstance(started, Started) and isinstance(finished, Finished)
     assert 1 <= len(started.about["passages"]) < 4, "only the passages that fit into the context"

@@ -56,9 +56,7 @@ class Bench:
         """Return no passages."""
         return []
 
-    def ask(
-        self, _question: str, _spec: Any, *, top: int, stop: Callable[[], bool], again: Callable[[Any], bool]
-    ) -> Iterator[Event]:
+    def ask(self, _request: Any, *, stop: Callable[[], bool], again: Callable[[Any], bool]) -> Iterator[Event]:
         """Run a race that ends only when it is stopped."""
         self.begun.set()
         try:

@@ -9,11 +9,11 @@ import gradio as gr
 
 from specrace.core.errors import InputError
 from specrace.core.settings import SETTINGS
+from specrace.engine.request import check_question
 from specrace.engine.spec import DEFAULT_LANES
 from specrace.ui.api.callers import call_key, caller_key, run_in_thread
 from specrace.ui.api.schema import documented
 from specrace.ui.helper import uploads
-from specrace.ui.races import race_request
 from specrace.ui.races.backend import Backend
 from specrace.ui.races.job import Job
 from specrace.ui.races.stream import race_report, wait_until_done
@@ -77,7 +77,7 @@ class RaceEndpoints:
             Passages with document, title, place, start and end (characters in the document's text), score (cosine to
             the question), text, and evidence: start and end in that text of the sentences that answer.
         """
-        question = race_request.read_question(question)
+        check_question(question)
         top = SETTINGS["passages"].check(passages, shared=True)
         self._backend.visitors.count_retrieval(address_of(request))
         caller = caller_key(request)

@@ -8,7 +8,7 @@ from typing import Any
 
 from specrace.ui.helper.uploads import VisitWorkbenches
 from specrace.ui.races.model_choices import ModelChoices
-from specrace.ui.races.race_request import RaceRequest, parse_request
+from specrace.ui.races.race_request import VisitorRequest, parse_request
 from specrace.ui.races.worker import Worker
 from specrace.ui.server.visitors import Visitors
 
@@ -37,7 +37,7 @@ class Backend:
         options: Any,
         model: Any,
         dtype: Any,
-    ) -> RaceRequest:
+    ) -> VisitorRequest:
         """Check a race as a client at `address` requested it (see `parse_request`), and count it.
 
         Raises InputError for a wrong value or a model that is not offered, or if the visitor is over a limit.
@@ -45,5 +45,5 @@ class Backend:
         with self.worker.telemetry.refusals():
             request = parse_request(question, lanes, settings, options, model, dtype)
             self.models.check(request.model, request.dtype)
-            self.visitors.count_race(address, request.spec.max_new_tokens)
+            self.visitors.count_race(address, request.race.spec.max_new_tokens)
         return request

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from specrace.core.errors import InputError
-from specrace.core.settings import MAX_PAGE_LANES, MAX_QUESTION_CHARACTERS, SETTINGS
+from specrace.core.settings import MAX_PAGE_LANES, SETTINGS
 from specrace.drafters import METHODS, find_method
+from specrace.engine.request import RaceRequest, check_question
 from specrace.engine.spec import RaceSpec, plan_lane
 
 # Maximum number of characters of a lane's name or an option's value.
@@ -22,19 +23,17 @@ LINK = {"q": "question", "lanes": "lanes"} | {SETTINGS[name].link: name for name
 
 
 @dataclass(frozen=True)
-class RaceRequest:
-    """A question, its race, how many passages (None: auto), and the model and dtype ("": the server's own)."""
+class VisitorRequest:
+    """A race as a visitor requested it, and the names of the model and dtype to race with ("": the server's own)."""
 
-    question: str
-    spec: RaceSpec
-    passages: int | None
+    race: RaceRequest
     model: str = ""
     dtype: str = ""
 
 
 def parse_request(
     question: Any, lanes: Any, settings: Mapping[str, Any], options: Any = None, model: Any = "", dtype: Any = ""
-) -> RaceRequest:
+) -> VisitorRequest:
     """Check a race's values as a client sent them. `settings` maps names to values; missing ones get their defaults.
 
     Raises InputError that names the first value that is wrong.
@@ -44,7 +43,8 @@ def parse_request(
     passages = checked.pop("passages", SETTINGS["passages"].default)
     spec = RaceSpec(names, options=read_options(options, names), **checked)
     _check_trees(spec)
-    return RaceRequest(read_question(question), spec, passages, _name("The model", model), _name("The dtype", dtype))
+    race = RaceRequest(question, spec, passages)
+    return VisitorRequest(race, _name("The model", model), _name("The dtype", dtype))
 
 
 def read_link(query: Mapping[str, str]) -> dict[str, Any]:
@@ -58,21 +58,12 @@ def read_link(query: Mapping[str, str]) -> dict[str, Any]:
         value = SETTINGS[name].check(values[name], shared=True)
         values[name] = "auto" if value is None else value
     if "question" in values:
-        read_question(values["question"])
+        check_question(values["question"])
     if "lanes" in values:
         values["lanes"] = list(_lanes([name.strip() for name in values["lanes"].split(",") if name.strip()]))
         if twins := [name for name in values["lanes"] if METHODS[name].twin_of]:
             raise InputError(f"The page has no lane {twins[0]!r}; race it on the command line.")
     return values
-
-
-def read_question(value: Any) -> str:
-    """Check that a question is a string, not blank and not too long. Raises InputError."""
-    if not isinstance(value, str) or not value.strip():
-        raise InputError("Type a question first.")
-    if len(value) > MAX_QUESTION_CHARACTERS:
-        raise InputError(f"The question has {len(value)} characters; ask one of at most {MAX_QUESTION_CHARACTERS}.")
-    return value
 
 
 def _lanes(value: Any) -> tuple[str, ...]:

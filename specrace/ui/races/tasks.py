@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def race_task(
-    request: race_request.RaceRequest,
+    request: race_request.VisitorRequest,
     backend: Backend,
     visit: str,
     upload: uploads.Upload | None = None,
@@ -30,7 +30,7 @@ def race_task(
         if request.model:
             yield f"Loading {request.model} …"
         chosen = backend.models.choose(workbench, visit_workbench, request.model, request.dtype)
-        yield from chosen.ask(request.question, request.spec, top=request.passages, stop=stop, again=again)
+        yield from chosen.ask(request.race, stop=stop, again=again)
 
     return run
 

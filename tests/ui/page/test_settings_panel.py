@@ -67,7 +67,7 @@ def test_every_preset_is_a_valid_request(preset: Any) -> None:
     options = read_options(values[len(COMMON) :])
     request = race_request.parse_request("Why?", common.pop("lanes"), common, options)
     checked = {lane: find_method(lane).check(options) for lane, options in preset.options.items()}
-    assert {lane: find_method(lane).check(options) for lane, options in request.spec.options.items()} == checked
+    assert {lane: find_method(lane).check(options) for lane, options in request.race.spec.options.items()} == checked
 
 
 def test_the_panel_opens_with_a_settings_file() -> None:
@@ -99,7 +99,7 @@ def test_the_address_omits_the_pages_defaults() -> None:
 
 def test_options_of_unchosen_lanes_are_dropped() -> None:
     request = race_request.parse_request("Why?", ["trie"], {}, options={"trie": {"n": 5.0}, "suffix": {"depth": "9"}})
-    assert request.spec.options == {"trie": {"n": 5}}
+    assert request.race.spec.options == {"trie": {"n": 5}}
 
 
 @pytest.mark.parametrize(

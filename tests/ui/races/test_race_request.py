@@ -13,18 +13,18 @@ from specrace.ui.races.race_request import parse_request, read_link
 
 def test_the_pages_default_values_are_accepted() -> None:
     request = parse_request("Why?", ["trie", "vanilla"], {"max_new_tokens": 160, "num_draft": "auto", "passages": 4})
-    assert request.spec.lanes == ("vanilla", "trie")
-    assert (request.spec.num_draft, request.spec.max_new_tokens, request.passages) == (None, 160, 4)
+    assert request.race.spec.lanes == ("vanilla", "trie")
+    assert (request.race.spec.num_draft, request.race.spec.max_new_tokens, request.race.passages) == (None, 160, 4)
 
 
 def test_lanes_are_in_registry_order_and_include_vanilla() -> None:
     names = [name for name in METHODS if name != "vanilla"][:5]
-    assert parse_request("Why?", list(reversed(names)), {}).spec.lanes == ("vanilla", *names)
+    assert parse_request("Why?", list(reversed(names)), {}).race.spec.lanes == ("vanilla", *names)
 
 
 @pytest.mark.parametrize(("value", "expected"), [("8", 8), (8.0, 8), (0, 0), ("AUTO", None), ("", None), (None, None)])
 def test_draft_tokens_are_a_number_or_auto(value: Any, expected: int | None) -> None:
-    assert parse_request("Why?", ["trie"], {"num_draft": value}).spec.num_draft == expected
+    assert parse_request("Why?", ["trie"], {"num_draft": value}).race.spec.num_draft == expected
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import pytest
 from specrace.cli import app as front_door
 from specrace.core.errors import InputError
 from specrace.core.events import Finished, Step
+from specrace.engine.request import RaceRequest
 from specrace.engine.spec import RaceSpec
 from specrace.ui.races import zero_gpu
 from specrace.workbench import Workbench
@@ -89,7 +90,7 @@ def test_startup_is_reported_before_the_page_is_served(app: ZeroGpuApp) -> None:
 
 def test_a_race_on_zero_gpu_equals_one_without_it(app: ZeroGpuApp, bundled: Workbench) -> None:
     messages = app.race("first")
-    events = list(bundled.ask(QUESTION, RaceSpec(LANES, TOKENS)))
+    events = list(bundled.ask(RaceRequest(QUESTION, RaceSpec(LANES, TOKENS))))
     (end,) = parts_of(messages, "end")
     finished = next(event for event in events if isinstance(event, Finished))
     assert badges(end) == {"reference", "identical"}
@@ -186,7 +187,7 @@ def test_unsupported_flags_are_refused_at_startup(flags: list[str], monkeypatch:
 def test_outside_zero_gpu_the_decorator_has_no_effect(bundled: Workbench) -> None:
     """Outside ZeroGPU, with the real package, a race has the usual events."""
     runner = zero_gpu.make_runner(bundled.target)
-    prepared = bundled.prepare(QUESTION, RaceSpec(("vanilla", "trie"), 8))
+    prepared = bundled.prepare(RaceRequest(QUESTION, RaceSpec(("vanilla", "trie"), 8)))
     kinds = [type(event).__name__ for event in runner(prepared, lambda: False, lambda _: True)]
     assert kinds[0] == "Started" and kinds[-1] == "Finished" and "Repeated" not in kinds
     events = [event for event in runner(prepared, lambda: True, lambda _: True) if isinstance(event, Finished)]
@@ -207,7 +208,7 @@ def test_the_servers_process_computes_nothing_on_the_imitated_gpu(tmp_path: Path
 
 
 def test_an_input_error_in_the_forked_call_is_reported(bundled: Workbench) -> None:
-    prepared = bundled.prepare(QUESTION, RaceSpec(("vanilla",), 8))
+    prepared = bundled.prepare(RaceRequest(QUESTION, RaceSpec(("vanilla",), 8)))
     endless = replace(prepared, prompt=prepared.prompt * 1000)
     assert [type(event) for event in zero_gpu.race_in_call(bundled.target, endless, lambda: False)] == [
         zero_gpu.Refusal

@@ -1,0 +1,38 @@
+"""The request for a race: a question about documents, and how it is raced."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from specrace.core.errors import InputError
+from specrace.core.settings import MAX_QUESTION_CHARACTERS, SETTINGS
+from specrace.engine.spec import RaceSpec
+
+
+@dataclass(frozen=True)
+class RaceRequest:
+    """A question and how it is raced. It is made once, where the question enters the program.
+
+    `passages`: how many passages go into the prompt; None: the number that suits the model. `noise`: the share of them
+    that are irrelevant. Raises InputError for a blank or overlong question, and for values out of bounds.
+    """
+
+    question: str
+    spec: RaceSpec
+    passages: int | None = SETTINGS["passages"].default
+    noise: float = SETTINGS["noise"].default
+
+    def __post_init__(self) -> None:
+        check_question(self.question)
+        for name in ("passages", "noise"):
+            object.__setattr__(self, name, SETTINGS[name].check(getattr(self, name)))
+
+
+def check_question(value: Any) -> str:
+    """Return `value` if it is a question: a string, not blank and not too long. Raises InputError otherwise."""
+    if not isinstance(value, str) or not value.strip():
+        raise InputError("Type a question first.")
+    if len(value) > MAX_QUESTION_CHARACTERS:
+        raise InputError(f"The question has {len(value)} characters; ask one of at most {MAX_QUESTION_CHARACTERS}.")
+    return value
