@@ -1,4 +1,4 @@
-"""What the page's server needs to know, typed: the command line makes it once, from checked arguments."""
+"""The configuration of the page's server. The command line makes it once, from checked arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bounds on what a visitor may send, which several rooms of `ui` check or state."""
+"""Bounds on what a visitor may send. Several folders of `ui` check or state them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opens the server's workbench behind the page, or a substitute, and says which models that needs."""
+"""Opens the workbench that the page races on, or a substitute if that fails; fetches the models that it needs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FETCH_POLL_S = 0.5
 
 
 def models_to_load(config: ServerConfig) -> list[str]:
-    """The folders or hub names of all models that may be loaded."""
+    """The folders or hub ids of all models that the server may load."""
     reranker = None if config.reranker in (NONE, LIGHT) else config.reranker
     embedder = None if config.index is None else read_head(config.index).embedder
     if embedder == DEFAULT_EMBEDDER:
@@ -69,9 +69,9 @@ def loader(config: ServerConfig) -> Callable[[Callable[[str], None]], Workbench]
 
 
 def _open_workbench(config: ServerConfig, on_progress: Callable[[str], None]) -> tuple[Workbench, str]:
-    """Open the workbench; if that fails on the device, or with a default model, open a substitute.
+    """Open the workbench. If the device or the default model fails, open it on the CPU or with the bundled model.
 
-    Returns the workbench and what to add to the status: "" or the reason for the substitute.
+    Returns the workbench, and what to add to the status: the reason for such a substitute, or "".
     """
     from specrace.workbench import Workbench
 

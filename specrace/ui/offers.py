@@ -1,4 +1,4 @@
-"""What the page offers at its start: models to choose from, and questions to try."""
+"""What the page offers when it opens: models to choose from, and questions to try."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def offered_models(config: ServerConfig) -> dict[str, str | Path]:
 
 
 def _shortest_unique_end(path: tuple[str, ...], paths: Sequence[tuple[str, ...]]) -> str:
-    """The shortest end of a path that is not the end of another path."""
+    """The last folders of a path, as few as no other path ends with."""
     for count in range(1, len(path)):
         end = path[-count:]
         if sum(other[-count:] == end for other in paths) == 1:

@@ -1,4 +1,4 @@
-"""Serves the page immediately, and loads the model in the background."""
+"""Runs the server: it serves the page immediately, and loads the model in the background."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _guarded_app(config: ServerConfig, hosts: Hosts, visitors: Visitors, routes:
 
 
 def _end_work(mounted: Any, worker: Worker | None) -> None:
-    """End the work of the page's app, and of its worker."""
+    """End the work of the page's app (`mounted`), and of its worker."""
     mounted.stop_event.set()
     if worker is not None:
         worker.close()

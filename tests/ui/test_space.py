@@ -15,7 +15,7 @@ from specrace.cli import app as front_door
 from specrace.cli import main, space
 from specrace.core.errors import InputError
 from specrace.model.weights.names import NAMES, PREFERRED
-from specrace.ui.server.guard import EMBEDDER
+from specrace.ui.server.guard import SPACES_SITE
 from tests.measure import licences
 from tests.ui.served import serving
 
@@ -104,12 +104,12 @@ def test_only_hugging_face_may_frame_the_page(monkeypatch: pytest.MonkeyPatch) -
         framed = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "iframe"}
         answer = served.ask("GET", "/?__theme=light", Host=HOST, **framed)
         assert answer.status == 200 and "x-frame-options" not in answer.headers
-        assert answer.headers["content-security-policy"].endswith(f"frame-ancestors {EMBEDDER}")
+        assert answer.headers["content-security-policy"].endswith(f"frame-ancestors {SPACES_SITE}")
         assert "huggingface.co" not in answer.headers["content-security-policy"].partition("frame-ancestors")[0]
         join = {"data": [], "fn_index": 10**6, "session_hash": "a"}
         same_site = {"Host": HOST, "Origin": f"https://{HOST}", "Sec_Fetch_Site": "same-origin"}
         assert "no endpoint of this name" in served.ask("POST", "/gradio_api/queue/join", join, **same_site).text
-        for origin in (EMBEDDER, "https://someone-else.hf.space", "https://evil.example"):
+        for origin in (SPACES_SITE, "https://someone-else.hf.space", "https://evil.example"):
             foreign = {"Host": HOST, "Origin": origin, "Sec_Fetch_Site": "cross-site"}
             assert served.ask("POST", "/gradio_api/queue/join", join, **foreign).status == 403
         for host in ("someone-else.hf.space", "huggingface.co"):

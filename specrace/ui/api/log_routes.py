@@ -39,10 +39,10 @@ from specrace.ui.server.stored_body import safe_name, stored_body, visitors_fold
 from specrace.ui.server.visitors import TooManyError, Visitors, address_of, visitor_key
 from specrace.ui.wire import LogChoices, LogLimits, LogLine, to_json
 
-# Lanes that draft from the request itself.
+# The lanes that are scored if the visitor names none. They draft from the request itself, not from documents.
 DEFAULT_LANES = ("trigram", "lookahead", "trie", "prompt-lookup", "suffix", "fusion")
 TABLES = ("CSV, TSV and Parquet tables with named columns",)
-# Added to the task's time limit, to end the request being scored and to decode the texts.
+# Added to the task's own time limit, for the request that is being scored when it is reached, and for decoding texts.
 GRACE_S = 60.0
 POLL_PERIOD_S = 0.1
 MAX_COLUMNS = 500
@@ -82,7 +82,10 @@ def log_routes(
 
 
 def describe(models: ModelChoices, measured: CostCurve | None) -> LogChoices:
-    """The choices for scoring a log; the server's own tokenizer is the first. `measured`: this machine's cost curve."""
+    """The choices for scoring a log; the server's own tokenizer is the first. `measured`: this machine's cost curve.
+
+    `lanes` are our own methods, `engines` other engines' drafters, and `chosen` the default.
+    """
     lanes = [lane for lane in scorable_lanes() if lane != "vanilla"]
     return LogChoices(
         tokenizers=list(_tokenizers(models)),
@@ -96,9 +99,10 @@ def describe(models: ModelChoices, measured: CostCurve | None) -> LogChoices:
 
 
 def parse_log_request(query: Mapping[str, str], models: ModelChoices) -> dict[str, Any]:
-    """The request for `score_log`. Raises InputError that names the first wrong value.
+    """The request for `score_log`. Raises InputError about the first wrong value.
 
-    If no tokenizer was chosen, the server's own tokenizes texts, and token ids in the log are not decoded.
+    If no tokenizer was chosen, the server's own tokenizes texts. Token ids in the log are then not decoded, because it
+    is not known which tokenizer made them.
     """
     tokenizers, chosen = _tokenizers(models), query.get("tokenizer", "")
     name = chosen or next(iter(tokenizers))
@@ -122,9 +126,9 @@ def _tokenizers(models: ModelChoices) -> dict[str, str | Path]:
 
 
 class AnswerLines(StreamingResponse):
-    """A response of lines of JSON: the latest progress, then the answer. If the connection closes, the work ends.
+    """A response of lines of JSON: progress, then the answer. When the connection closes, the work ends.
 
-    `stack` is closed after the response, which removes the log.
+    `stack` is closed after the response; this removes the log.
     """
 
     def __init__(
@@ -146,6 +150,7 @@ class AnswerLines(StreamingResponse):
 async def _stream_lines(
     answer: Callable[..., bytes], run: Callable[..., bytes], threads: Executor
 ) -> AsyncGenerator[bytes]:
+    """Run `answer` in one of the threads. Yields the latest progress as it changes, then the answer."""
     progress: deque[bytes] = deque(maxlen=1)
     work = asyncio.get_running_loop().run_in_executor(threads, answer, partial(run, on_progress=progress.append))
     while not (await asyncio.wait({work}, timeout=POLL_PERIOD_S))[0]:

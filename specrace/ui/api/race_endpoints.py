@@ -86,7 +86,7 @@ class RaceEndpoints:
         task = retrieval_task(question, top, self._backend, caller, upload, hits)
         job = self._backend.worker.queue.submit(caller, task, for_page=False, is_race=False)
         await self._backend.visitors.run_while_wanted(call_key(request), _wait_for_success(job))
-        return [_passage(hit) for hit in hits]
+        return [_describe_hit(hit) for hit in hits]
 
     async def _upload(self, request: gr.Request, files: Any) -> uploads.Upload | None:
         """Read the caller's documents; returns None if there are none. Raises InputError."""
@@ -105,7 +105,8 @@ async def _wait_for_success(job: Job) -> None:
         raise InputError(job.error)
 
 
-def _passage(hit: Hit) -> dict[str, Any]:
+def _describe_hit(hit: Hit) -> dict[str, Any]:
+    """A retrieved passage as JSON values. Its evidence is in the order of the sentences' rank, the best first."""
     evidence = [sentence for sentence in hit.sentences if sentence.evidence]
     ranked = sorted(evidence, key=lambda sentence: sentence.evidence)
     passage = hit.passage

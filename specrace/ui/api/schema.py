@@ -1,4 +1,4 @@
-"""What the endpoints' listing says of each parameter: its JSON schema, its bounds and its help."""
+"""The parameters of the endpoints as their listing describes them: JSON schema, bounds and help."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ TYPES: dict[str, dict[str, Any]] = {
     "batch": {"enum": list(BATCHES)},
     "options": {"type": "object", "additionalProperties": {"type": "object"}},
 }
-# In a call of an agent's tool, a file is the path that its upload returned.
+# An agent's tool call (MCP) names a file by the path that its upload returned.
 TOOL_TYPES = {"files": {"type": "array", "items": {"type": "string"}}, "log": {"type": "string"}}
 
 
@@ -60,7 +60,7 @@ def documented(function: Callable[..., Any]) -> Callable[..., Any]:
     names = [name for name in inspect.signature(function).parameters if name in HELP or name in SETTINGS]
     lines = [f"    {name}: {describe(name)}" for name in names]
     head, _, returns = inspect.cleandoc(function.__doc__ or "").partition("Returns:")
-    # On one line, because Gradio puts commas between the lines of this section.
+    # "Returns" goes on one line, because Gradio puts commas between the lines of this section.
     function.__doc__ = "\n".join(
         [head.rstrip(), "", "Args:", *lines, "", "Returns:", f"    {' '.join(returns.split())}"]
     )
@@ -68,14 +68,14 @@ def documented(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def describe(name: str) -> str:
-    """A parameter's help. For a setting of a race it is the page's help and the valid values."""
+    """A parameter's help; for a setting of a race, the page's help text and the valid values."""
     if name in HELP:
         return HELP[name]
     return f"{SETTINGS[name].help} Give {SETTINGS[name].range(shared=True)}."
 
 
 def schema(name: str, derived: Mapping[str, Any], lanes: Sequence[str]) -> dict[str, Any]:
-    """A parameter's JSON schema: the one `derived` from its type, with its setting's bounds and help."""
+    """A parameter's JSON schema: the one that Gradio derived from its type, with bounds and help added."""
     json_schema = dict(TYPES.get(name, derived))
     if name == "lanes":
         json_schema["items"] = {"type": "string", "enum": list(lanes)}
@@ -85,7 +85,7 @@ def schema(name: str, derived: Mapping[str, Any], lanes: Sequence[str]) -> dict[
 
 
 def _bounded(setting: Setting, derived: dict[str, Any]) -> dict[str, Any]:
-    """The schema `derived` from a setting's type, with the setting's choices or bounds."""
+    """The schema of a setting: its choices, or the derived schema with the setting's bounds."""
     if setting.choices:
         return {"enum": list(setting.choices)}
     low, high = setting.bounds(shared=True)

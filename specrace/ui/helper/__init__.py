@@ -1,1 +1,1 @@
-"""Work on visitors' files, in processes of their own, and the files that the server keeps."""
+"""Work on visitors' files and logs in separate processes; the gallery of recordings; the fetching of models."""

@@ -1,6 +1,6 @@
-"""A process beside the server that fetches a named model while the page races with another one.
+"""A process that fetches a model while the page already races with another one.
 
-In a thread, reading and converting the weights would take the interpreter from the race under way.
+It is no thread, because reading and converting the weights would take the interpreter from the race under way.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BROKEN = "the process that fetched it ended; the next start tries again"
 
 
 class Fetcher:
-    """Fetches one model. `text` describes the progress; `on_ready` is called with the name when the model is ready.
+    """Fetches the model with a short name. `text` describes the progress; `on_ready` receives the name at the end.
 
     `offline` is the user's value of HF_HUB_OFFLINE, which the server overwrites in its own environment.
     """
@@ -127,13 +127,14 @@ def _work(connection: Connection, name: str, offline: str) -> None:
             send("ready", "")
         except InputError as error:
             send("failed", str(error))
-        # Whatever a library raises, the page shows the reason and keeps racing with the bundled model.
+        # Whatever a library raises: the page shows the reason and keeps racing with the bundled model.
         except Exception as error:
             log.exception("fetching %s failed", name)
             send("failed", f"{name} was not fetched ({shorten(str(error) or type(error).__name__)}).")
 
 
 def _end_with_server(connection: Connection) -> None:
+    """Wait until the server closes the connection, or dies, and then kill this process and those that it started."""
     with contextlib.suppress(EOFError, OSError):
         connection.recv_bytes()
     os.killpg(0, signal.SIGKILL)

@@ -24,7 +24,7 @@ class Gallery:
     """The races of some recordings. A recording that cannot be shown is left out and logged."""
 
     def __init__(self, files: Sequence[Path] = ()) -> None:
-        # Largest model first, then highest speedup: the page plays the first ones while no visitor acts.
+        # Largest model first, then highest speedup: the page plays the first cards' races while no visitor acts.
         self.cards: list[RaceCard] = []
         self._reels: dict[str, str] = {}
         for file in files:

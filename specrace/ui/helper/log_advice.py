@@ -1,7 +1,7 @@
-"""Recommends a lane and settings for each engine from a visitor's log, with the evidence and what to paste.
+"""Recommends a lane and settings for each engine from a visitor's log, with the measurements and what to paste.
 
-This runs in the helper process (`helper_process`), on all processors. Settings are tried by successive halving
-(`specrace.lab.advice.halving`).
+This runs in a helper process (`process`), which starts others to use all processors. Settings are tried by successive
+halving (`specrace.lab.advice.halving`).
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from specrace.ui.wire import (
     to_json,
 )
 
-# 500 requests take a fifth of this on two processors. If the time runs out, fewer requests are tried, and the answer
-# says so.
+# 500 requests take a fifth of this time on two processors. If it runs out, fewer are tried, and the
+# answer says so.
 TIME_LIMIT_S = 120.0
 TITLES = {name: engine.title for name, engine in ENGINES.items()}
 OUR_ENGINE = "specrace"
@@ -61,7 +61,7 @@ _ROOFLINE = re.compile(rf"({'|'.join(GPUS)})-({'|'.join(map(str, SIZES))})b")
 
 
 def describe_advice(measured: CostCurve | None) -> AdviceChoices:
-    """The choices: engines, GPUs, model sizes, batch sizes and cost curves, among them this machine's if `measured`."""
+    """The page's choices: engines, GPUs, model sizes, batch sizes, and cost curves, with the `measured` one if any."""
     measured_curve = {} if measured is None else {MEASURED: f"this machine, measured: {describe_curve(measured)}"}
     return AdviceChoices(
         engines=list(TITLES.items()),
@@ -91,13 +91,13 @@ def advise_log(_: str, log_request: bytes) -> Generator[bytes, None, bytes]:
     """
     settings = json.loads(log_request)
     with explain_to_visitor(settings):
-        return (yield from _advise(Path(settings["path"]), settings))
+        return (yield from _recommend(Path(settings["path"]), settings))
 
 
-def _advise(path: Path, settings: Mapping[str, Any]) -> Generator[bytes, None, bytes]:
+def _recommend(path: Path, settings: Mapping[str, Any]) -> Generator[bytes, None, bytes]:
     """Yield progress, then return the advice, both as JSON."""
     began = time.monotonic()
-    # Half of the time is for reading, the other half for trying settings.
+    # Reading may take half of the time, so that the other half is left for trying settings.
     transcripts, left_out, remarks = yield from _read(path, settings, began + TIME_LIMIT_S / 2)
     lanes = candidates(name for engine in TITLES for name in engine_lanes(engine))
     sweep = Sweep.of(lanes, transcripts, CostCurve.from_json(settings["curve"]))
@@ -124,7 +124,7 @@ def _advise(path: Path, settings: Mapping[str, Any]) -> Generator[bytes, None, b
 def _read(
     path: Path, settings: Mapping[str, Any], deadline: float
 ) -> Generator[bytes, None, tuple[list[Transcript], str, list[str]]]:
-    """Yield progress, then return the requests, why others are left out ("" if none are), and remarks on them."""
+    """Yield progress, then return the requests, why the rest is left out ("" if none is), and remarks on the log."""
     file, _ = open_log(path, settings)
     limit_category = limit_categories()
     transcripts: list[Transcript] = []
@@ -144,6 +144,7 @@ def _read(
 
 
 def _round_progress(status: Round) -> LogProgress:
+    """How far a round of the halving is."""
     return LogProgress(status.requests, settings=status.settings, done=status.done, cells=status.cells)
 
 

@@ -1,6 +1,6 @@
 """Scores a visitor's log without a model: every lane's metrics, and the drafts of some requests token by token.
 
-This runs in the helper process (`helper_process`).
+This runs in a helper process (`process`).
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from specrace.views.frames import REJECTED_SHOWN
 
 MAX_REQUESTS = 2000
 TIME_LIMIT_S = 120.0
-# Categories beyond this number are counted together, as OTHERS.
+# After this number of different categories, all others are counted together, as OTHERS.
 MAX_CATEGORIES = 20
 OTHERS = "other categories"
 MAX_NAME = 80
 # Requests whose drafts are kept: the first ones of the log, and each lane's best and worst.
 NUM_FIRST_KEPT = 20
 NUM_EXTREMES_KEPT = 5
-# Beyond this number of requests in memory, those that will not be kept are dropped.
+# Beyond this number of requests in memory, those that are not to be shown are dropped.
 MAX_HELD = 200
-# Bounds on a kept request: tokens of its output, bytes of its JSON, tokens at the end of its prompt.
+# Bounds on what is shown of a request: tokens of its output, bytes of its JSON, tokens at the end of its prompt.
 MAX_SHOWN_TOKENS = 2000
 MAX_SHOWN_BYTES = 160_000
 MAX_PROMPT_TOKENS = 400
@@ -64,7 +64,7 @@ class LogTokenizer:
     def __init__(self, source: str, *, decodes_ids: bool) -> None:
         self._source = source
         self._decodes_ids = decodes_ids
-        # Whether any text was tokenized, and whether a text of the latest request was.
+        # Whether it has tokenized any text, and whether it has tokenized one of the latest request.
         self.used = False
         self._used_for_latest = False
 
@@ -90,12 +90,12 @@ class LogTokenizer:
         return self._tokenizer.chat(messages, answer, tools, documents, options)
 
     def fits_latest(self) -> bool:
-        """Whether the tokenizer can decode the latest request's ids. Call this once, after each request."""
+        """Whether the latest request's ids are this tokenizer's. Call this exactly once after each request."""
         used, self._used_for_latest = self._used_for_latest, False
         return used or self._decodes_ids
 
     def texts(self, ids: Sequence[int], *, fits: bool) -> list[str]:
-        """The text that each of the ids contributes; " #id" for each unless the tokenizer `fits`."""
+        """The text that each of the ids adds; " #id" for each unless the ids are this tokenizer's (`fits`)."""
         if not fits:
             return [f" #{token}" for token in ids]
         detokenizer = Detokenizer(self._tokenizer.decode)
@@ -103,7 +103,7 @@ class LogTokenizer:
         return [*parts[:-1], parts[-1] + detokenizer.flush()] if parts else []
 
     def piece(self, token: int, *, fits: bool) -> str:
-        """The text of an id without its neighbours; " #id" unless the tokenizer `fits`."""
+        """The text of one id by itself; " #id" unless the ids are this tokenizer's (`fits`)."""
         return self._piece(token) if fits else f" #{token}"
 
     @cached_property
@@ -115,7 +115,7 @@ class LogTokenizer:
 class KeptRequest:
     """A request kept for viewing: the end of its prompt, the first tokens of its output, and each lane's steps.
 
-    `tau`: each lane's tokens per step. `fits`: whether the tokenizer can decode these ids.
+    `tau`: each lane's tokens per step. `fits`: whether the ids are the tokenizer's, which can then decode them.
     """
 
     about: dict[str, Any]
@@ -131,13 +131,14 @@ class KeptRequest:
         return int(self.about["number"])
 
     def shown(self, tokenizer: LogTokenizer) -> LogRequest:
-        """The request as the page shows it. Its output is halved until the JSON fits into MAX_SHOWN_BYTES."""
+        """The request as the page shows it. Its output is cut in half until the JSON fits into MAX_SHOWN_BYTES."""
         num_tokens = len(self.output)
         while len(json.dumps(texts := self._texts(tokenizer, num_tokens))) > MAX_SHOWN_BYTES and num_tokens > 1:
             num_tokens //= 2
         return LogRequest(**self.about, tau=self.tau, **texts)
 
     def _texts(self, tokenizer: LogTokenizer, num_tokens: int) -> dict[str, Any]:
+        """The texts of the prompt, of the first `num_tokens` of the output, and of every lane's drafts for these."""
         lanes = []
         for steps in self.lanes:
             position = 0
@@ -159,8 +160,8 @@ class KeptRequest:
 class _LaneSteps:
     """A lane's steps on one request with `num_tokens` output tokens.
 
-    `tenths` has three counts for each tenth of the output: steps, steps whose draft was rejected at its first token,
-    and steps without a draft.
+    `tenths` [10, 3] counts, for each tenth of the output: steps, steps whose whole draft was rejected, and steps
+    without a draft.
     """
 
     num_tokens: int
@@ -170,6 +171,7 @@ class _LaneSteps:
     acceptance: Acceptance = field(default_factory=Acceptance)
 
     def add(self, step: Step) -> None:
+        """Count a step."""
         self.acceptance.add(step)
         has_draft = step.tree.num_draft > 0
         all_rejected = has_draft and not step.accepted
@@ -241,7 +243,7 @@ class LogScores:
         return {"groups": groups, "outputs": board.outputs, "looping": board.looping, "lanes": lanes}
 
     def _intervals(self) -> list[tuple[float | None, float | None]]:
-        """Each lane's tokens per step as a bootstrap interval over requests; (None, None) if there is only one."""
+        """Each lane's bootstrap interval of tokens per step over requests; (None, None) for a single request."""
         if len(self._counts) < 2:
             return [(None, None)] * len(self.board.lanes)
         draws = resamples(len(self._counts), 0)
@@ -249,6 +251,7 @@ class LogScores:
         return [ratio_interval(draws, tokens, lane_steps) for lane_steps in steps]
 
     def _hold(self, transcript: Transcript, steps: list[_LaneSteps], *, looping: bool) -> None:
+        """Keep a request, which may be shown, in memory."""
         about = {
             "number": self.board.outputs,
             "id": transcript.id[:MAX_NAME],
@@ -266,7 +269,7 @@ class LogScores:
 
 
 def limit_categories() -> Callable[[Transcript], Transcript]:
-    """A function that shortens a request's category, and replaces it by OTHERS after MAX_CATEGORIES different ones."""
+    """A function that shortens a request's category, or replaces it by OTHERS after MAX_CATEGORIES different ones."""
     names: set[str] = set()
 
     def limit(transcript: Transcript) -> Transcript:
@@ -289,8 +292,8 @@ def score_log(_: str, log_request: bytes) -> Generator[bytes, None, bytes]:
     """Yield progress, then return the scores, both as JSON. Raises InputError, without this machine's paths.
 
     `log_request` is JSON: the log's "path", the "lanes" and their "options", a table's "columns", the "tokenizer" and
-    the "name" that visitors know it by, whether it "decodes_ids" of the log, and whether requests are "shown" (by
-    default they are).
+    the "name" that visitors know it by, whether it "decodes_ids" of the log, and whether some requests are "shown" (the
+    default).
     """
     settings = json.loads(log_request)
     with explain_to_visitor(settings):

@@ -1,4 +1,4 @@
-"""Shares a few helper processes among visitors, so that nobody's files keep everybody else waiting."""
+"""A pool of a few helper processes, shared fairly: one visitor's files do not keep the others waiting."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from specrace.ui.helper.process import LIMIT_S, HelperProcess, OnProgress
 from specrace.ui.server.visitors import MAX_VISITORS
 
 MAX_PROCESSES = 3
-# While others wait, a task of a visitor who has more processes than they have is ended after this time.
+# While others wait, the task of a visitor who has more processes than they have is ended after this time.
 TURN_S = 15.0
-# Tasks that run or wait: of one visit, of one visitor, and in all.
+# Maximum numbers of tasks that run or wait: of one visit, of one visitor, and in all.
 MAX_VISIT_TASKS, MAX_VISITOR_TASKS, MAX_TASKS = 4, 12, 24
 POLL_PERIOD_S = 0.05
 CLOSING = "The server is shutting down."
@@ -29,7 +29,7 @@ TOO_SLOW = "This takes more than {:g} seconds to read, and other visitors wait; 
 
 @dataclass(eq=False)
 class _Turn:
-    """A task that waits or runs."""
+    """A task's turn with a helper process, for which it waits or which it has."""
 
     visitor: str
     visit: str
@@ -39,11 +39,11 @@ class _Turn:
 
 
 class HelperPool:
-    """Runs tasks in helper processes: visitors and visits take turns.
+    """Runs tasks in helper processes; visitors take turns, and so do a visitor's visits.
 
     A visitor is a network address (`visitor_key`), which many people may share; a visit is one page or API call. A
-    visitor never has all the processes, and a visit has one at a time. They start when they are needed. `threads` are
-    for callers on an event loop, because `run` blocks.
+    visitor never has all the processes, and a visit has one at a time. Processes start when they are needed. `run`
+    blocks, so callers on an event loop use the pool's `threads`.
     """
 
     def __init__(self, max_processes: int = MAX_PROCESSES, turn_s: float = TURN_S) -> None:
@@ -53,11 +53,11 @@ class HelperPool:
         self._waiting: list[_Turn] = []
         self._running: list[_Turn] = []
         self._idle: list[HelperProcess] = []
-        # Who was served, and when: numbers of turns.
+        # The number of the latest turn of each visitor and of each visit.
         self._served: OrderedDict[tuple[str, ...], int] = OrderedDict()
         self._numbers = count(1)
         self._ended_at = -inf
-        # More threads than tasks, so that a task too many is refused instead of waiting for a thread.
+        # There are more threads than tasks, so that a task too many is refused instead of waiting for a thread.
         self.threads = ThreadPoolExecutor(2 * MAX_TASKS, thread_name_prefix="helper")
 
     @property
@@ -129,7 +129,7 @@ class HelperPool:
             with self._change:
                 self._running.remove(turn)
                 self._ended_at = time.monotonic()
-                # One process is kept: to start one takes a second.
+                # One process is kept for the next task, because starting one takes a second.
                 if self._idle or self._closing:
                     turn.process.close()
                 else:
@@ -147,10 +147,10 @@ class HelperPool:
             raise InputError("The server is reading other visitors' files; try again in a minute.")
 
     def _next(self) -> _Turn | None:
-        """The task that may run now, if any.
+        """The turn that may begin now, if any.
 
-        It is of the visitor with the fewest processes; among several, of the one whose last turn is longest ago; then
-        of the visit whose last turn is longest ago; then the first that came.
+        The visitor with the fewest processes comes first; among equals, the one whose last turn is longest ago; of
+        that visitor, the visit whose last turn is longest ago; of that visit, the turn that came first.
         """
         if self._closing or len(self._running) >= self._max_processes:
             return None
@@ -169,6 +169,7 @@ class HelperPool:
         return min(able, key=rank, default=None)
 
     def _begin(self, turn: _Turn) -> None:
+        """Give a turn its process."""
         if self._idle:
             turn.process = self._idle.pop()
         turn.began = time.monotonic()
@@ -181,15 +182,18 @@ class HelperPool:
             self._served.popitem(last=False)
 
     def _end_longest(self, waiting: _Turn) -> None:
-        """If all processes are taken, end the longest task of a visitor who has more of them than the waiting one."""
+        """If all processes are taken, end the longest task of a visitor who has more of them than the one who waits."""
         if len(self._running) < self._max_processes or any(turn.is_over for turn in self._running):
             return
         processes = self._count_processes()
-        late = time.monotonic() - self._turn_s
-        fair = processes[waiting.visitor]
-        slow = [turn for turn in self._running if turn.began <= late and processes[turn.visitor] > fair]
-        if slow:
-            min(slow, key=lambda turn: turn.began).is_over = True
+        latest_beginning = time.monotonic() - self._turn_s
+        num_processes = processes[waiting.visitor]
+        too_long = [
+            turn for turn in self._running if turn.began <= latest_beginning and processes[turn.visitor] > num_processes
+        ]
+        if too_long:
+            min(too_long, key=lambda turn: turn.began).is_over = True
 
     def _count_processes(self) -> Counter[str]:
+        """How many processes each visitor has."""
         return Counter(turn.visitor for turn in self._running)

@@ -2,7 +2,7 @@
 
 Reading and checking a large file takes seconds of pure Python. A thread would take the interpreter from the race under
 way, whose clocks count that wait; a process of low priority costs a race next to nothing. A file that takes too long or
-too much memory ends that process only. `helper_pool` shares such processes among visitors.
+too much memory ends only that process. `pool` shares such processes among visitors.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TASKS: dict[str, Callable[[str, bytes], bytes | RunningTask]] = {
     "advice": advise_log,
 }
 PROGRESS = b"progress"
-# Far more than any file takes, even at the lowest priority on a busy machine.
+# A task's time limit: far more than any file takes, even at the lowest priority on a busy machine.
 LIMIT_S = 120.0
 MEMORY_BYTES = 2**30
 POLL_PERIOD_S = 0.05
@@ -63,7 +63,7 @@ class HelperProcess:
         stop: Callable[[], bool] = lambda: False,
         on_progress: OnProgress | None = None,
     ) -> bytes:
-        """Run a task on `content`, or on that of a file, and return its result.
+        """Run a task on `content`, or on the content of a file, and return its result.
 
         Raises InputError if the task raises one, takes too much time or memory, or is stopped.
         """
@@ -134,7 +134,7 @@ class HelperProcess:
 def _single_threaded() -> Iterator[None]:
     """Let libraries use one thread in a process that is started inside the `with` block.
 
-    With a thread for each processor, stacks and buffers would use up the memory that the process may have.
+    With a thread for each processor, their stacks and buffers would use up the memory that the process may have.
     """
     former = {name: os.environ.get(name) for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")}
     os.environ.update(dict.fromkeys(former, "1"))
@@ -185,7 +185,7 @@ def _answer(task: str, name: str, content: bytes, on_progress: OnProgress) -> tu
 
 
 def _finish(running: RunningTask, on_progress: OnProgress) -> bytes:
-    """Run a task to its end, and return its result."""
+    """Run a task that reports progress to its end, and return its result."""
     while True:
         try:
             progress = next(running)

@@ -1,4 +1,4 @@
-"""Ends code in this process that takes too long, for what no parser's process of its own can be killed for."""
+"""A time limit for code that runs in this process, and so cannot be ended by killing a process of its own."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError after `seconds` of processor time inside the `with` block, also within a regular expression.
+    """Raise TimeoutError after `seconds` of processor time inside the `with` block, even within a regular expression.
 
-    Only in a process's main thread. On systems without such timers there is no limit.
+    This works only in a process's main thread. On systems without such timers there is no limit.
     """
     if not hasattr(signal, "setitimer"):
         yield

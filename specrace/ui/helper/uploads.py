@@ -34,7 +34,7 @@ BATCH_SIZE = 32
 
 @dataclass(frozen=True)
 class Upload:
-    """Uploaded files after reading.
+    """The documents that were read from a visit's uploaded files.
 
     `skipped` has a sentence for each file left out; `examples` are questions about the others. `content` is JSON:
     {"documents": [[name, title, text], ...], "passages": [[index of the document, start, end, place, code], ...]}.
@@ -127,7 +127,7 @@ class VisitWorkbenches:
     def __init__(self, read: Callable[[bytes, str | None, str], bytes]) -> None:
         self._read = read
         self._visits: OrderedDict[str, tuple[Upload, Workbench | None]] = OrderedDict()
-        # A token for each visit's latest reading, until it ends or the visitor leaves.
+        # An object that stands for each visit's latest reading, until this ends or the visitor leaves.
         self._reading: dict[str, object] = {}
         self._lock = threading.Lock()
 
@@ -139,7 +139,7 @@ class VisitWorkbenches:
     ) -> Upload | None:
         """Read the visit's files; returns None if there are none. Raises InputError if no file can be used.
 
-        Readings from one `address` take turns by visit or, for a program, whose calls share a visit, by `call`.
+        Readings from one `address` take turns by visit. A program's calls share a visit, and take turns by `call`.
         """
         upload = self.upload_of(visit)
         # Gradio names a file's folder after its content, so equal paths are equal files.
@@ -167,8 +167,8 @@ class VisitWorkbenches:
     def open(self, visit: str, shared: Workbench, upload: Upload | None) -> Generator[str, None, Workbench]:
         """The visit's workbench on its upload, or `shared` if there is none. Yields the progress before every batch.
 
-        The embedder runs on the caller's thread, which also races. In parallel it would take processors from a race,
-        and in the helper process it would need a second copy in memory. Other visitors may race between batches.
+        The embedder runs on the caller's thread, which also races: beside a race it would take processors from it, and
+        in a helper process it would need a second copy in memory. Other visitors may race between batches.
         """
         if upload is None:
             return shared
@@ -184,9 +184,9 @@ class VisitWorkbenches:
         return self._visits.get(visit, (None, None))[0]
 
     def num_passages(self, visit: str) -> int | None:
-        """How many passages the visit's documents have; None if it has none. Known for certain once it has raced.
+        """How many passages the visit's documents have; None if it has no documents.
 
-        Before, the passages are those of the reading, which has no embedder to count tokens with.
+        Before the first race this may be too low: passages that are too long for the embedder are split by then.
         """
         upload, workbench = self._visits.get(visit, (None, None))
         if workbench is not None:

@@ -1,4 +1,4 @@
-"""Polls of the audience: a stage opens a poll, and phones that follow its link or QR code vote for a lane to win."""
+"""Polls of the audience: the page on stage opens one, and phones that follow its link or QR code vote for a lane."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")
 MAX_POLLS, MAX_VOTERS = 100, 5000
 POLLS_PER_HOUR = 20
 MAX_TITLE = 60
-# All phones together request the poll's state this often, so that a full hall does not slow down the lanes.
+# How often all phones together may request the poll's state, so that a full hall does not slow down the race.
 STATES_PER_S = 20
 # The shortest time after which a phone requests the state again.
 MIN_WAIT_MS = 1500
@@ -43,7 +43,11 @@ TOKEN = re.compile(r"[\w-]{16,64}")
 
 @dataclass
 class Poll:
-    """A poll. `votes` maps a browser's random id to the index of a lane; nothing else about a voter is stored."""
+    """A poll: which lane will win? `winner` is the index of a lane, None until the race has ended.
+
+    `votes` maps a browser's random id to the index of a lane; nothing else about a voter is stored. `round` counts the
+    races that were voted on.
+    """
 
     key: str
     lanes: list[str] = field(default_factory=list)
@@ -72,7 +76,7 @@ class Poll:
         self.votes[voter] = choice
 
     def state(self, voter: str = "") -> PollState:
-        """What the stage and the `voter`'s phone show; after `wait_ms` they should request the state again."""
+        """What the stage and the `voter`'s phone show; they request it again after `wait_ms`."""
         counts = Counter(self.votes.values())
         return PollState(
             round=self.round,
@@ -128,7 +132,7 @@ class Audience:
         return self._polls[code]
 
     def control(self, code: str, body: Any) -> PollState:
-        """Open or close a round; `body` is the stage's request. Raises InputError."""
+        """Open or close a round of the poll, as the JSON `body` of the stage's request says. Raises InputError."""
         poll = self[code]
         if not isinstance(body, dict) or not secrets.compare_digest(str(body.get("key")).encode(), poll.key.encode()):
             raise InputError("Only the stage that opened this poll can control it.")
@@ -142,7 +146,7 @@ class Audience:
 
 
 def audience_routes(audience: Audience, phone: str) -> list[Route]:
-    """Routes by which the stage opens and controls polls, and phones vote. `phone` is the HTML of the phones' page."""
+    """The routes by which the stage controls polls and phones vote. `phone` is the HTML of the phones' page."""
 
     async def create(request: Request) -> Response:
         body = await request.json()
@@ -243,4 +247,5 @@ def _voter(request: Request) -> str:
 
 
 def _is_title(value: Any) -> bool:
+    """Whether a value can be a lane's title in a poll."""
     return isinstance(value, str) and 0 < len(value) <= MAX_TITLE

@@ -25,7 +25,7 @@ REPEAT_S, REPEAT_RUNS = 20.0, 12
 
 
 class PageEvents:
-    """The handlers of a live page's events. Gradio's session hash identifies a visit."""
+    """The handlers of the events of a page that races. Gradio's session hash identifies a visit."""
 
     def __init__(self, backend: Backend, examples: Sequence[str]) -> None:
         self._backend = backend
@@ -76,7 +76,7 @@ class PageEvents:
     def describe_choice(
         self, files: list[dict[str, Any]] | None, model: Any, dtype: Any, request: gr.Request
     ) -> list[Any]:
-        """The status line and the example buttons after the visitor has changed the files or the model."""
+        """The new status line and example buttons, after the visitor has changed the files or the model."""
         problem = ""
         try:
             upload = self._read(_visit(request), files, request)
@@ -91,13 +91,13 @@ class PageEvents:
         return [self._status(num_passages, str(model or ""), str(dtype or "")), *buttons]
 
     async def first_status(self, request: gr.Request) -> tuple[str, Any]:
-        """The status line before a model is chosen, and the timer, which stops once the server's model is loaded."""
-        # Checked before the status is read, so that the timer stops only after the last status was shown.
+        """The status line while the server's model loads, and the timer, which stops once it is loaded."""
+        # This is checked before the status is read, so that the timer stops only after the last status was shown.
         clock = gr.Timer(active=False) if self._backend.worker.loading.settled else gr.skip()
         return self._status(self._backend.workbenches.num_passages(_visit(request))), clock
 
     def _status(self, num_passages: int | None, model: str = "", dtype: str = "") -> str:
-        """The status line's JSON: what is being loaded, or what the next race runs on.
+        """The status line as JSON: what is being loaded, or what the next race runs on.
 
         `num_passages` is the number of the visitor's own passages, if there are any.
         """

@@ -1,4 +1,4 @@
-"""Shows on the page how far the fetch of a model is, then a button that races with the model."""
+"""The line that shows how far the fetching of a model is, and its button, which races with the fetched model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specrace.ui.helper.fetcher import Fetcher
 from specrace.ui.page.settings_panel import model_choices
 from specrace.ui.races.model_choices import ModelChoices
 
-# Long, because each request costs a race that is under way some time.
+# Long, because each request takes some time from the race under way.
 PERIOD_S = 2.0
 # A longer text gets a separate row.
 MAX_SHORT_CHARACTERS = 60
@@ -37,7 +37,7 @@ class FetchLine:
         clock = gr.Timer(active=False) if fetcher.done else gr.skip()
         kind = "long" if len(fetcher.text) > MAX_SHORT_CHARACTERS else "short"
         if fetcher.ready:
-            # CSS hides a line of this kind: the row has no room for it beside the button.
+            # CSS hides a line of the class "ready": the row has no room for it beside the button.
             kind = "ready"
         line = f'<p class="fetching {kind}" role="status">{html.escape(fetcher.text)}</p>'
         if not fetcher.ready:

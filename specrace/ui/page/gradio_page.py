@@ -1,4 +1,4 @@
-"""Replaces parts of Gradio's page: errors do not log what a visitor sent, and uploads have limits."""
+"""Replaces parts of Gradio's page, so that errors do not log what a visitor sent, and uploads have limits."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class Refusal(gr.Error):
 
 
 class Page(gr.Blocks):
-    """Gradio's page, except that it never logs a component's error (which quotes the input) and never fetches a URL.
+    """Gradio's page, but it never logs a component's error, which would quote the input, and never fetches a URL.
 
-    On a Space it does not request a header and fonts from Hugging Face.
+    On a Space it requests no header and no fonts from Hugging Face.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -77,7 +77,8 @@ class Page(gr.Blocks):
                 )
             return dict(await super().process_api(block_fn, inputs, *args, **kwargs))
         except InputError as error:
-            # The page shows errors as HTML, so a visitor's text in them is escaped; programs get plain text.
+            # The sentence may quote a visitor's text. It is escaped for the page, which shows it as HTML; programs get
+            # plain text.
             sentence = str(error) if block_fn.api_visibility == "public" else html.escape(str(error), quote=False)
             raise Refusal(sentence) from None
         except (ComponentProcessingError, ValidationError):
@@ -103,7 +104,7 @@ class CatchErrors:
 
         async def hold_start(message: Message) -> None:
             nonlocal body_sent
-            # Gradio looks for an event only after it has sent the start of its answer.
+            # Gradio sends the start of its answer before it looks for the event, which may not exist.
             if not body_sent and message["type"] == "http.response.start":
                 held.append(message)
                 return
@@ -173,7 +174,7 @@ def upload_routes(page: gr.Blocks, visitors: Visitors, telemetry: Telemetry) -> 
         return JSONResponse(paths)
 
     async def progress(_: Request) -> Response:
-        """Report completion: `receive` answers only once the files are stored."""
+        """Report that the upload is complete, since `receive` answers only once the files are stored."""
         return PlainTextResponse('data: {"msg": "done"}\n\n', media_type="text/event-stream")
 
     return [Route(UPLOAD, receive, methods=["POST"]), Route(f"{API}/upload_progress", progress)]
@@ -215,8 +216,8 @@ def _is_file(value: Any) -> bool:
 
 
 def _check_file(file: dict[str, Any]) -> dict[str, Any]:
-    # Without this, Gradio would download a URL, and read any file of the server, because the page is mounted and not
-    # launched.
+    # Otherwise Gradio would download a URL, and read any file of the server: it checks paths only on a page that was
+    # launched, and this one is mounted.
     is_valid = isinstance(file["path"], str) and isinstance(file["meta"], dict)
     if not is_valid or not Path(file["path"]).resolve().is_relative_to(Path(get_upload_folder()).resolve()):
         raise InputError(NOT_UPLOADED)

@@ -1,4 +1,4 @@
-"""All uses of Gradio's internals on the server: its queue's period, its HTML, sign-ins, tools.
+"""The server's uses of Gradio's private parts: its queue's period, its HTML, sign-ins, tools.
 
 The page's scripts use Gradio's DOM only through static/lib/gradio.js.
 """
@@ -47,9 +47,9 @@ def limit_overhead(page: gr.Blocks) -> None:
 def serve_tools(page: gr.Blocks, types: Mapping[str, Any]) -> None:
     """Make a page's MCP tools call its endpoints in this process and answer in JSON.
 
-    `types` maps a parameter's name to its schema. By default Gradio calls its own server over HTTP. It would then
-    upload any file of this machine that a caller names, and all callers would seem to be this machine. MCP's resources
-    and prompts always use HTTP, so they are refused.
+    `types` maps a parameter's name to its schema. By default Gradio calls its own server over HTTP: it would upload any
+    file of this machine that a caller names, and all callers would have this machine's address. MCP's resources and
+    prompts always use HTTP, so they are refused.
     """
     server: Any = page.mcp_server_obj
     if server is None:
@@ -118,7 +118,7 @@ def password_check(auth: str | None) -> Callable[[str, str], bool] | None:
         return None
 
     def check(user: str, password: str) -> bool:
-        # Compared as one string, so that the time does not reveal whether the user's name was right.
+        # Both are compared as one string, so that the time does not reveal whether the user's name was right.
         return hmac.compare_digest(f"{user}:{password}".encode(), auth.encode())
 
     return check
@@ -160,9 +160,9 @@ def _tokens(request: Request) -> dict[str, str | None]:
 
 
 def _sign_out(request: Request) -> Response:
-    """Sign this browser out on a POST, which another site's page cannot send (`Guard`); a GET asks for the POST.
+    """Sign this browser out on a POST; a GET gets a page whose button sends the POST.
 
-    Gradio's route, which this replaces, signs out all of a user's browsers on a GET.
+    Another site's page cannot send a POST (`Guard`). Gradio's own route signs out all of a user's browsers on a GET.
     """
     if request.method != "POST":
         return HTMLResponse(SIGN_OUT_PAGE, headers={"Content-Security-Policy": SIGN_OUT_POLICY})

@@ -52,7 +52,7 @@ UNLIMITED: dict[str, Any] = {**QUIET, "concurrency_limit": None, "preprocess": F
 
 @dataclass(frozen=True)
 class Components:
-    """The components of a live page that its events read and set."""
+    """The components that the events of a page that races read and set."""
 
     question: gr.Textbox
     race: gr.Button
@@ -78,23 +78,23 @@ def build_page(
     models, limits = backend.models, backend.visitors.limits
     events = PageEvents(backend, examples)
     with Page(title="specrace", fill_width=True, delete_cache=(600, 3600), analytics_enabled=False) as page:
-        question, race, stop, settings = _top_bar()
+        question, race, stop, settings = _build_top_bar()
         panel = settings_panel.build_panel(list(models.offered), models.dtypes, limits, opening_preset)
         with gr.Row(elem_id="second-row"):
-            example_buttons = _examples(examples)
+            example_buttons = _build_examples(examples)
             gr.HTML(read_static("menu.html"), elem_id="menu")
             status = gr.HTML(
                 html_template=read_static("stage/status.html"), js_on_load=DRAW_STATUS, elem_id="status-host"
             )
             fetching = fetch_line.build_line()
-        stage = _stage(gallery or Gallery(), takes_files=limits.uploads)
+        stage = _build_stage(gallery or Gallery(), takes_files=limits.uploads)
         parts = Components(question, race, stop, settings, panel, example_buttons, status, fetching, stage)
         _connect_start(parts, events)
         fetcher = backend.worker.other_work.fetcher
         if fetcher is not None:
             line = FetchLine(fetcher, models, next(iter(examples), ""))
             _connect_fetching(page, parts, line, events)
-        # Gradio must not cancel the race's event: the last frame, with the results so far, has yet to arrive.
+        # Gradio's own way to stop would cancel the race's event, but the results so far have yet to arrive.
         stop.click(events.stop, None, None, queue=False, **QUIET)
         settings.click(None, None, None, js=TOGGLE_SETTINGS, **QUIET)
         _connect_address(page, parts, settings_panel.opening_values(opening_preset, limits.race_tokens))
@@ -107,7 +107,7 @@ def build_page(
 
 
 def _connect_start(parts: Components, events: PageEvents) -> None:
-    """Let the race button, the question's Enter and the examples start a race."""
+    """Let the race button, the Enter key in the question and the examples start a race."""
     inputs = [parts.question, *parts.panel.inputs]
     gr.on([parts.race.click, parts.question.submit], events.start, inputs, parts.stage, **UNLIMITED)
     for button in parts.examples:
@@ -142,7 +142,7 @@ def _connect_address(page: gr.Blocks, parts: Components, opening: Mapping[str, A
 def _connect_status(page: gr.Blocks, parts: Components, events: PageEvents) -> None:
     """Ask for the status until the model is loaded, and again when the visitor's files or choice of model change."""
     clock = gr.Timer(STATUS_PERIOD_S)
-    # Without the queue, in which every visitor would occupy a slot until the model is loaded.
+    # Not through the queue, where every visitor would take a place until the model is loaded.
     gr.on([page.load, clock.tick], events.first_status, None, [parts.status, clock], queue=False, **QUIET)
     chosen = [parts.panel.files, parts.panel.model, parts.panel.dtype]
     changes = [component.change for component in chosen]  # type: ignore[attr-defined]
@@ -155,12 +155,12 @@ def build_replay(gallery: Gallery, visitors: Visitors) -> gr.Blocks:
         with gr.Row(elem_id="top-bar"):
             gr.HTML(BRAND, elem_id="brand")
             gr.HTML(read_static("menu.html"), elem_id="menu")
-        _stage(gallery, takes_files=visitors.limits.uploads, only_replay=True)
+        _build_stage(gallery, takes_files=visitors.limits.uploads, only_replay=True)
     return page
 
 
 def page_style() -> str:
-    """The page's style element. Gradio's own css option would rewrite selectors and drop container queries."""
+    """The page's style element, used because Gradio's option `css` rewrites selectors and drops container queries."""
     return f"<style>{stage_style()}{settings_panel.lane_style()}</style>"
 
 
@@ -197,7 +197,7 @@ def mount_options(
         # Gradio rejects a whole upload above this size. The page never sends so much (limitUploads in gradio.js).
         "max_file_size": MAX_UPLOAD_FILES * MAX_UPLOAD_BYTES,
         "pwa": False,
-        # A Space would turn this on, and a second server, of Node, would have to start before this one answers.
+        # A Space would turn this on: a second server, in Node, would have to start before this one answers.
         "ssr_mode": False,
         "enable_monitoring": False,
         "mcp_server": mcp,
@@ -211,7 +211,7 @@ def mount_options(
 
 
 def _middleware(visitors: Visitors, audience: Audience, head: str, frame_ancestors: Sequence[str]) -> list[Middleware]:
-    """What every request to the page passes through, the outermost first. `head` is HTML for the page's head.
+    """The middleware of the page, the outermost first. `head` is HTML for the page's head.
 
     The page's scripts read constants from it as they run, which is before Gradio adds its own `head`.
     """
@@ -249,7 +249,7 @@ def _replay_routes(visitors: Visitors) -> list[Route]:
     return [recording_route(work.files, visitors), *log_routes(work.logs, ModelChoices(), visitors, lambda: None)]
 
 
-def _top_bar() -> tuple[gr.Textbox, gr.Button, gr.Button, gr.Button]:
+def _build_top_bar() -> tuple[gr.Textbox, gr.Button, gr.Button, gr.Button]:
     with gr.Row(elem_id="top-bar"):
         gr.HTML(BRAND, elem_id="brand")
         question = gr.Textbox(
@@ -268,7 +268,7 @@ def _top_bar() -> tuple[gr.Textbox, gr.Button, gr.Button, gr.Button]:
     return question, race, stop, settings
 
 
-def _examples(examples: Sequence[str]) -> list[gr.Button]:
+def _build_examples(examples: Sequence[str]) -> list[gr.Button]:
     with gr.Row(elem_id="examples"):
         gr.HTML("<span>Try</span>", elem_id="examples-label")
         return [
@@ -276,7 +276,8 @@ def _examples(examples: Sequence[str]) -> list[gr.Button]:
         ]
 
 
-def _stage(gallery: Gallery, *, takes_files: bool, only_replay: bool = False) -> gr.HTML:
+def _build_stage(gallery: Gallery, *, takes_files: bool, only_replay: bool = False) -> gr.HTML:
+    """The stage. `takes_files`: whether visitors may open recordings; `only_replay`: whether there is no model."""
     settings = StageSettings(describe_methods(), list(DEFAULT_LANES), gallery.cards, only_replay, takes_files)
     return gr.HTML(
         html_template=read_static("stage/stage.html"),
@@ -288,7 +289,8 @@ def _stage(gallery: Gallery, *, takes_files: bool, only_replay: bool = False) ->
 
 
 def _player(gallery: Gallery) -> Callable[[Any], dict[str, str]]:
-    # Gradio sets an attribute on functions that the page may call, which fails for a bound method.
+    """`gallery.play_recorded` as a plain function: Gradio sets an attribute on it, which a bound method refuses."""
+
     def play_recorded(name: Any) -> dict[str, str]:
         return to_values(gallery.play_recorded(name))  # type: ignore[no-any-return]
 

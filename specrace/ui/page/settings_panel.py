@@ -76,7 +76,7 @@ class Panel:
 
     @property
     def inputs(self) -> list[gr.components.Component]:
-        """All components, in the order in which `PageEvents.start` expects their values."""
+        """All components, in the order in which `PageEvents.start` receives their values."""
         return [self.files, self.model, self.dtype, *self.common, *self.options.values()]
 
 
@@ -124,7 +124,7 @@ def lane_style() -> str:
 
 
 def preset_values(preset: Preset, max_tokens: int = 512) -> list[Any]:
-    """A preset's values of the common settings, then of every lane's options. Options it does not name get defaults."""
+    """The values of the common settings, then of every lane's options; the default where the preset names none."""
     common = DEFAULTS | preset.common
     common["max_new_tokens"] = min(common["max_new_tokens"], max_tokens)
     values = [common[name] for name in COMMON]
@@ -136,13 +136,13 @@ def preset_values(preset: Preset, max_tokens: int = 512) -> list[Any]:
 
 
 def read_options(values: Sequence[Any]) -> dict[str, dict[str, Any]]:
-    """Read lanes' options from the components' values. Leaves out empty fields and boxes at their defaults."""
+    """Read lanes' options from the components' values. Leaves out empty fields and checkboxes at their defaults."""
     options: dict[str, dict[str, Any]] = {}
     pairs = [(lane, option) for lane, method in native_methods().items() for option in method.options]
     for (lane, option), value in zip(pairs, values, strict=True):
         is_empty = value is None or not str(value).strip()
-        is_default_box = isinstance(value, bool) and value == option.default
-        if not is_empty and not is_default_box:
+        is_default_checkbox = isinstance(value, bool) and value == option.default
+        if not is_empty and not is_default_checkbox:
             options.setdefault(lane, {})[option.name] = value
     return options
 
@@ -172,7 +172,7 @@ def _common_fields(max_tokens: int) -> list[gr.components.Component]:
 
 
 def _setting_field(setting: Setting) -> gr.components.Component:
-    """Radio buttons for choices, a text field if "auto" is allowed, a number field for a long range, else a slider."""
+    """Radio buttons for choices, a text field if "auto" is allowed, a number field for a wide range, else a slider."""
     low, high = setting.bounds(shared=True)
     texts: dict[str, Any] = {"label": setting.label, "info": setting.help}
     if setting.choices:
@@ -254,5 +254,5 @@ def _field_value(value: Any) -> Any:
 
 
 def _default_value(option: Option) -> Any:
-    """The value of an option's field that leaves the option at its default: an empty text, or the box's default."""
+    """The value of an option's field that leaves the option at its default: "" or, for a checkbox, the default."""
     return "" if isinstance(option.bounds, Bounds) else bool(option.default)

@@ -1,4 +1,4 @@
-"""A race that waits or runs: its events, its time limits, and how it ends."""
+"""A job of the worker, usually a race: its events, its time limits, and how it ends."""
 
 from __future__ import annotations
 
@@ -23,26 +23,27 @@ if TYPE_CHECKING:
     from specrace.workbench import Workbench
 
 RACE_LIMIT_S = 600.0
-# After this time, a race that is still being prepared lets waiting races go first.
+# A race that is still being prepared after this time lets waiting races go first.
 TURN_S = 2.0
 NO_MEMORY = "The server has too little memory for this race; ask for fewer lanes, passages or new tokens."
 
 # The kind of reel part that each type of event becomes.
 PARTS: dict[type, str] = {Started: "head", Step: "step", Finished: "end", Repeated: "again"}
 
-# Called with a workbench, and with a function that returns True when the race should end. Yields the race's events;
-# while it prepares the race, yields a message at each point where other races may go first.
+# What a job runs. It is called with a workbench, and with a function that returns True when the race should end. It
+# yields the race's events. Before them, while it prepares the race, it yields a line about its progress wherever other
+# races may go first.
 RunRace = Callable[["Workbench", Callable[[], bool]], Iterator[Event | str]]
 
 log = logging.getLogger(__name__)
 
 
 class Job:
-    """A race that waits or runs. The worker's thread appends to `events`.
+    """A race that waits, runs or has ended. The worker's thread appends to `events`.
 
-    A page's race (`for_page`) also collects `parts` of its reel until the page's stream removes them. A part is a pair
-    of a kind ("head", "step", "end", "again") and JSON. The page claims its race by `key`. Without `is_race` the job is
-    other work for the worker's thread: it has no events, and telemetry does not count it.
+    A page's race (`for_page`) also collects `parts` of its reel (`specrace.views.reel`) until the page's stream removes
+    them. A part is a pair: its kind ("head", "step", "end", "again") and JSON. The page claims its race by `key`. With
+    `is_race` False the job is other work for the worker's thread: it has no events, and telemetry does not count it.
     """
 
     def __init__(
@@ -95,15 +96,15 @@ class Job:
 
     @property
     def stopped(self) -> bool:
-        """Whether the race should end."""
+        """Whether the race was told to stop, or was abandoned. It may still be in its last step."""
         return self._stop.is_set() or self.abandoned
 
     def stop(self) -> None:
-        """End the race after its current step; a race in line never begins."""
+        """End the race after its current step; a waiting race never begins."""
         self._stop.set()
 
     def leave(self) -> None:
-        """Stop, and make no more parts, because nobody watches the race any longer."""
+        """Stop the race, and make no more parts: nobody watches it any longer."""
         self._reel = None
         self.stop()
 
@@ -119,10 +120,10 @@ class Job:
     def work(
         self, workbench: Workbench, others_wait: Callable[[], bool], describe_other_work: Callable[[float], str]
     ) -> None:
-        """Run the race to its end on the worker's thread, or prepare it until the turn of other races comes.
+        """Run the race on the worker's thread until it ends, or until it has to let others go first.
 
-        Raises nothing: `error` says what went wrong. `describe_other_work` says what else the server has done since a
-        moment on the monotonic clock.
+        It lets others go first only while it is being prepared; another call continues it. Raises nothing: `error` says
+        what went wrong. `describe_other_work` says what else the server has done since a moment on the monotonic clock.
         """
         turn_began, outcome = time.monotonic(), ""
         self._deadline = turn_began + self._remaining_s
@@ -146,11 +147,11 @@ class Job:
             log.exception("a race failed")
             self.error = NO_MEMORY if lacks_memory(error) else OUR_FAULT
             outcome = "failed"
-        is_whole = self._result is not None and not self._result.stopped
-        self._end(outcome or ("finished" if is_whole else "stopped"))
+        is_complete = self._result is not None and not self._result.stopped
+        self._end(outcome or ("finished" if is_complete else "stopped"))
 
     def _should_end(self, others_wait: Callable[[], bool]) -> bool:
-        """Whether the race should end now. A finished race that is being repeated ends when others wait."""
+        """Whether the race should end now. A race that is only being repeated ends as soon as others wait."""
         return self.stopped or time.monotonic() > self._deadline or (self.finished and others_wait())
 
     def _end(self, outcome: str) -> None:
@@ -159,7 +160,7 @@ class Job:
         self._done.set()
 
     def _add(self, event: Event, describe_other_work: Callable[[float], str]) -> None:
-        """Store an event. Adds to the notes on the results what else the server did during the race."""
+        """Store an event. What else the server did during the race is added to the notes on the results."""
         if isinstance(event, Started):
             self._started_at = time.monotonic()
             self._telemetry.began(self.number, event, self._started_at - self._requested_at)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class ModelChoices:
     """The models and dtypes on offer. `offered` maps names to folders or hub ids; no other model is ever loaded.
 
-    The server's default model stays loaded. The model chosen last also stays loaded, with the server's documents, until
-    another choice replaces it.
+    The server's default model always stays loaded. The model that a visitor chose last also stays loaded, with the
+    server's documents, until another one is chosen.
     """
 
     def __init__(self, offered: Mapping[str, str | Path] | None = None, dtypes: Sequence[str] = ()) -> None:
@@ -38,9 +38,9 @@ class ModelChoices:
     def describe_ready(
         self, workbench: Workbench, model: str = "", dtype: str = "", uploaded_passages: int | None = None
     ) -> str:
-        """A sentence for the status line: the model of the next race, and the number of passages it searches.
+        """A sentence for the status line: the model of the next race, and the number of passages that it searches.
 
-        That is `uploaded_passages`, or the workbench's number if the visitor uploaded none.
+        `uploaded_passages` is the number of the visitor's own passages; None if the server's are searched.
         """
         about = workbench.target.describe()
         model, dtype = choice = self._normalize(workbench, model, dtype)
@@ -57,7 +57,7 @@ class ModelChoices:
     def choose(self, shared: Workbench, workbench: Workbench, model: str, dtype: str) -> Workbench:
         """Return `workbench` with the chosen model. Raises InputError if the model cannot be loaded.
 
-        `workbench` is `shared`, or a visitor's workbench on the same target.
+        `shared` is the server's workbench. `workbench` is the same one, or one on a visitor's documents.
         """
         self.check(model, dtype)
         model, dtype = choice = self._normalize(shared, model, dtype)
@@ -72,7 +72,7 @@ class ModelChoices:
         return self._chosen if workbench is shared else workbench.with_target(self._chosen.target)
 
     def _normalize(self, shared: Workbench, model: str, dtype: str) -> tuple[str, str]:
-        """The choice, with "" for the default model or dtype. Another model's default dtype is the server's --dtype."""
+        """The model and the dtype, each "" if it is the default. Without `dtype`, another model gets the server's."""
         if model in self.offered and shared.has_model(self.offered[model]):
             model = ""
         if model:

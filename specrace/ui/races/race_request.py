@@ -1,4 +1,4 @@
-"""Checks a visitor's request. The page's sliders stay within these bounds, but any client may post any JSON."""
+"""Checks a race that a visitor requested. The page keeps its fields within bounds, but a client may send any JSON."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from specrace.engine.spec import RaceSpec, plan_lane
 MAX_WORD = 40
 # Maximum number of draft tokens in a step. Options may ask for more: lookahead with N 16, W 64, G 64 drafts 1919.
 MAX_TREE = 512
-# The settings that a visitor may choose; and for each parameter of a link, the setting's name.
+# The settings that a visitor may choose.
 OFFERED = tuple(name for name, setting in SETTINGS.items() if setting.link)
+# The parameters of a link to the page, each with the name of the value that it sets.
 LINK = {"q": "question", "lanes": "lanes"} | {SETTINGS[name].link: name for name in OFFERED}
 
 
@@ -36,9 +37,9 @@ def parse_request(
 ) -> VisitorRequest:
     """Check a race's values as a client sent them. `settings` maps names to values; missing ones get their defaults.
 
-    Raises InputError that names the first value that is wrong.
+    Raises InputError about the first wrong value.
     """
-    names = _lanes(lanes)
+    names = _check_lanes(lanes)
     checked = {name: SETTINGS[name].check(value, shared=True) for name, value in settings.items()}
     passages = checked.pop("passages", SETTINGS["passages"].default)
     spec = RaceSpec(names, options=read_options(options, names), **checked)
@@ -48,7 +49,7 @@ def parse_request(
 
 
 def read_link(query: Mapping[str, str]) -> dict[str, Any]:
-    """The values that a link's parameters set on the page, by name. Raises InputError that names the first wrong one.
+    """The values that a link's parameters set on the page, by name. Raises InputError about the first wrong one.
 
     >>> read_link({"q": "Why?", "lanes": "trie", "seed": "3", "autorun": "1"})
     {'question': 'Why?', 'lanes': ['vanilla', 'trie'], 'seed': 3}
@@ -60,13 +61,13 @@ def read_link(query: Mapping[str, str]) -> dict[str, Any]:
     if "question" in values:
         check_question(values["question"])
     if "lanes" in values:
-        values["lanes"] = list(_lanes([name.strip() for name in values["lanes"].split(",") if name.strip()]))
+        values["lanes"] = list(_check_lanes([name.strip() for name in values["lanes"].split(",") if name.strip()]))
         if twins := [name for name in values["lanes"] if METHODS[name].twin_of]:
             raise InputError(f"The page has no lane {twins[0]!r}; race it on the command line.")
     return values
 
 
-def _lanes(value: Any) -> tuple[str, ...]:
+def _check_lanes(value: Any) -> tuple[str, ...]:
     """Check lane names. Returns them in the registry's order, always with vanilla."""
     if not isinstance(value, Sequence) or isinstance(value, str) or not all(isinstance(name, str) for name in value):
         raise InputError("The lanes are not a list of names; tick one to six of them.")
@@ -100,7 +101,7 @@ def _whole(number: Any) -> Any:
 
 
 def _check_trees(spec: RaceSpec) -> None:
-    """Raise InputError for options that make a lane draft more than a shared machine should verify."""
+    """Raise InputError if a lane would draft more tokens in a step than a shared machine should verify."""
     for lane in spec.lanes:
         size = plan_lane(spec, lane, "cuda").num_draft  # defaults are larger on a GPU than on a CPU
         if size > MAX_TREE:
@@ -109,6 +110,7 @@ def _check_trees(spec: RaceSpec) -> None:
 
 
 def _name(label: str, value: Any) -> str:
+    """Check that a model or a dtype is a string; None becomes "". `label` names it in the error."""
     if value is None:
         return ""
     if not isinstance(value, str):

@@ -1,7 +1,7 @@
-"""Streams a race to its page as the parts of its reel (`specrace.views.reel`), in batches at a steady rate.
+"""Streams a race to its page: the parts of its reel (`specrace.views.reel`), in batches at a steady rate.
 
-Messages are server-sent events on a separate route. Sent as values of a Gradio component, they would cost the server
-and the browser about ten times as much, and slow down a race on the same machine.
+The messages are server-sent events on a route of their own. As values of a Gradio component they would cost the server
+and the browser about ten times as much processor time, and slow down a race on the same machine.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from specrace.ui.wire import AgainMessage, EndMessage, HeadMessage, NoteMessage,
 from specrace.views.frames import report
 
 PERIOD_S = 1 / 18
-# Steps are held back this long: a race that ends sooner is sent whole, so its page knows its length from the start.
+# The steps of a race are held back for this long. A race that ends sooner is sent in one piece, so that the page knows
+# its length from the start.
 HOLD_S = 1.0
 DISCONNECT_PERIOD_S = 0.25
 # The message for parts of a kind (`Job.parts`).
@@ -43,7 +44,7 @@ MESSAGES = {"head": HeadMessage, "step": StepMessage, "end": EndMessage, "again"
 
 
 class RaceStream(StreamingResponse):
-    """A response with a job's messages as server-sent events. If the connection closes, the race is stopped."""
+    """A response with a job's messages as server-sent events. When the connection closes, the race is stopped."""
 
     def __init__(self, worker: Worker, job: Job) -> None:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -65,13 +66,13 @@ class RaceStream(StreamingResponse):
 
 
 def watch_route(worker: Worker) -> Route:
-    """The route that streams the race which was offered under a key."""
+    """The route by which a page claims the race that was offered under a key, and receives its messages."""
 
     async def watch(request: Request) -> Response:
         job = worker.queue.claim(request.path_params["key"])
         return Response(status_code=404) if job is None else RaceStream(worker, job)
 
-    # Under Gradio's own prefix, which proxies pass on.
+    # Below Gradio's own prefix, which proxies pass on.
     return Route(f"{RACE}/{{key}}", watch)
 
 
@@ -110,7 +111,7 @@ def recording_route(helper: HelperPool, visitors: Visitors) -> Route:
 
 
 async def messages(worker: Worker, job: Job) -> AsyncGenerator[str]:
-    """Yield a job as JSON messages, from its wait in line to its end. Closing the generator stops the race.
+    """Yield a job as JSON messages, from its wait in the queue to its end. Closing the generator stops the race.
 
     A NoteMessage says why the race has not started, or why it did not finish; the others have parts of its reel.
     """
@@ -139,7 +140,7 @@ async def messages(worker: Worker, job: Job) -> AsyncGenerator[str]:
 
 
 def take_messages(job: Job, *, held: bool) -> Iterator[str]:
-    """Remove the parts that have arrived from the job, and yield a message for each run of parts of one kind.
+    """Remove the parts that the job has so far, and yield them; neighbours of one kind share a message.
 
     If `held`, steps and the parts after them stay in the job until the race has finished.
     """

@@ -1,4 +1,4 @@
-"""What the worker runs for a visitor: a race or a retrieval, on the server's documents or the visitor's own."""
+"""What a job runs for a visitor: a race or a retrieval, on the server's documents or the visitor's own."""
 
 from __future__ import annotations
 

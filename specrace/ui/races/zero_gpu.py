@@ -1,7 +1,7 @@
-"""Races on Hugging Face's ZeroGPU, which lends a GPU for the length of a call, in a process forked for that call.
+"""Races on Hugging Face's ZeroGPU, which lends a GPU for one function call, in a process forked for that call.
 
-Everything before the model (retrieval, the prompt, limits) and after it (texts, the page) stays in the server's
-process, which has no GPU and where `spaces` imitates CUDA. A `PreparedRace` goes into the call, and events come out.
+Whatever needs no model (retrieval, the prompt, limits, texts, the page) stays in the server's process, which has no GPU
+and where the package `spaces` imitates CUDA. A `PreparedRace` goes into the call, and events come out.
 Written against `spaces` 0.51.3: zero/wrappers.py (the forked process), zero/client.py (the quota), zero/__init__.py
 (the start).
 """
@@ -26,11 +26,13 @@ if TYPE_CHECKING:
     from specrace.workbench import PreparedRace, Runner
 
 VARIABLE = "SPACES_ZERO_GPU"
-# Seconds to ask for: once, to move the weights, capture graphs and warm up; per step, the launches of an eager forward.
+# Seconds to ask for: START_S once, to move the weights, capture graphs and warm up; STEP_S for each step, to launch the
+# kernels of an eager forward.
 START_S, STEP_S = 10.0, 0.03
 # The rate at which weights are read: half of a small card's bandwidth.
 BYTES_PER_S = 3e11
-# A visitor without an account has two minutes a day, and may be charged one and a half times what is asked for.
+# The most seconds to ask for: a visitor without an account has two minutes a day, and may be charged one and a half
+# times what is asked for.
 MAX_S = 60
 # The race ends by itself this long before its time is up, and reports what it has.
 MARGIN_S = 3.0
@@ -39,7 +41,7 @@ QUOTA = "ZeroGPU quota exceeded"
 
 @dataclass(frozen=True)
 class Refusal:
-    """Carries an InputError's sentence out of the call. If an exception is raised there, only its type gets out."""
+    """Carries an InputError's sentence out of the call; of an exception raised there, only the type comes out."""
 
     sentence: str
 
@@ -109,7 +111,7 @@ def make_runner(target: Target) -> Runner:
 
 
 def race_in_call(target: Target, prepared: PreparedRace, stop: Callable[[], bool]) -> Iterator[Event | Refusal]:
-    """Run a race in the forked process, which has the GPU. Graphs that it captures are lost with that process."""
+    """Run a race in the forked process, which has the GPU. Graphs that it captures end with that process."""
     from specrace.model.loading import make_ready
     from specrace.model.machine.memory import use_processors
     from specrace.workbench import run_prepared
@@ -123,13 +125,13 @@ def race_in_call(target: Target, prepared: PreparedRace, stop: Callable[[], bool
         yield Refusal(str(error))
 
 
-def _events_of(items: Iterator[Event | Refusal], before_each: Callable[[], None]) -> Iterator[Event]:
-    """Yield a call's events; calls `before_each` before each. Raises InputError for a refusal, or without a GPU."""
+def _events_of(items: Iterator[Event | Refusal], before_event: Callable[[], None]) -> Iterator[Event]:
+    """Yield a call's events, and call `before_event` before each. Raises InputError for a refusal, or without a GPU."""
     import gradio as gr
 
     try:
         for item in items:
-            before_each()
+            before_event()
             if isinstance(item, Refusal):
                 raise InputError(item.sentence)
             yield item

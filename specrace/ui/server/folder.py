@@ -1,4 +1,4 @@
-"""The folder for what visitors send. It is removed when the server ends; if it was killed, when the next one starts."""
+"""The folder for visitors' files. It is removed when the server ends; after a kill, when the next one starts."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ MIN_AGE_S = 60.0
 
 @contextlib.contextmanager
 def upload_folder() -> Iterator[str]:
-    """A new folder, locked while this process lives. Removes folders left behind by servers that were killed.
+    """A new folder, locked while this process lives. Removes folders that killed servers have left behind.
 
-    The environment's GRADIO_TEMP_DIR, which names the server's folder, does not outlive it.
+    At the end GRADIO_TEMP_DIR, in which the caller may name the folder, is removed from the environment.
     """
     _remove_stale()
     with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
@@ -30,11 +30,12 @@ def upload_folder() -> Iterator[str]:
             yield folder
         finally:
             os.close(handle)
-            # Gradio and the stored bodies would look for it in the next server of this process.
+            # Otherwise another server in this process would store files in a folder that no longer exists.
             os.environ.pop("GRADIO_TEMP_DIR", None)
 
 
 def _remove_stale() -> None:
+    """Remove the folders of servers that no longer run."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         # An OSError means that the folder is another user's, or that a server has just locked or removed it.
         with contextlib.suppress(OSError):

@@ -37,7 +37,7 @@ AUDIENCE = "/audience"
 # Below the route of a poll.
 POLL_STATE, POLL_VOTE = "/state", "/vote"
 MCP = f"{API}/mcp"
-# The key in an ASGI scope under which the request's reader is stored (see `reader_of`).
+# The key in an ASGI scope under which the request's reader is stored (`reader_of`).
 READER = "specrace.reader"
 # Maximum number of bytes in a request's body, unless MAX_BODIES has another one for its path.
 MAX_BODY = 256_000
@@ -49,8 +49,9 @@ MAX_BODIES = {
 }
 # Maximum number of bytes in a request's path: Gradio looks for a file of this name, and systems refuse longer names.
 MAX_PATH = 255
-# Up to this number of bytes a body is small, and any number of them may be on their way. Seconds in which one arrives.
+# Up to this number of bytes a body is small. Any number of small bodies may be on their way to the server.
 SMALL_BODY = 64_000
+# The time in which a body must arrive.
 SMALL_BODY_LIMIT_S, BODY_LIMIT_S = 20.0, 120.0
 NO_FILES = "This server takes no files."
 FOREIGN = (
@@ -62,10 +63,10 @@ CLOSED = (
     "/monitoring",
     *(f"{API}/{name}" for name in ("process_recording", "proxy=", "vibe", "dev/", "deep_link", "file", "run-history")),
 )
-# MCP's older transports, which keep a connection open.
+# The routes of MCP's older transports, which keep a connection open.
 CLOSED_MCP = (f"{MCP}/sse", f"{MCP}/messages")
-# The site that shows a Space's page in a frame.
-EMBEDDER = "https://huggingface.co"
+# Hugging Face shows a Space's page in a frame on this site.
+SPACES_SITE = "https://huggingface.co"
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -84,8 +85,9 @@ INLINE_SCRIPT = re.compile(rb"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", re.DO
 class Hosts:
     """The host names that the server answers to.
 
-    A request with another name comes from a foreign page whose name was pointed at this address (DNS rebinding). This
-    attack needs a name, so a server on all interfaces answers to any IP address. `allowed` are the --allowed-hosts.
+    A request under another name may come from a hostile site that has pointed its own name at this server (DNS
+    rebinding). That attack needs a name, so a server on all interfaces answers to any IP address. `allowed` are the
+    names given with --allowed-hosts.
     """
 
     def __init__(self, bound: Sequence[str] = (), allowed: Sequence[str] = ()) -> None:
@@ -105,7 +107,10 @@ class Hosts:
 
 
 class Guard:
-    """The outermost ASGI middleware: it refuses foreign hosts and pages and large bodies, and adds security headers."""
+    """ASGI middleware that refuses unknown hosts, other sites' pages and large bodies, and adds security headers.
+
+    It is the outermost one.
+    """
 
     def __init__(self, app: ASGIApp, hosts: Hosts, visitors: Visitors, *, mcp: bool = False) -> None:
         self._app, self._hosts, self._visitors = app, hosts, visitors
@@ -116,7 +121,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        scope = {**scope, "headers": self._believed(scope["headers"])}
+        scope = {**scope, "headers": self._trusted(scope["headers"])}
         headers, send = Headers(scope=scope), _with_headers(send)
         try:
             self._check(scope, headers)
@@ -141,18 +146,19 @@ class Guard:
                 stack.enter_context(self._visitors.reading(reader))
             await self._app(scope, body.receive, send)
 
-    def _believed(self, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        """The headers, without those in which a visitor could name another address for the page.
+    def _trusted(self, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        """The headers without those that could give the page another address than this server's.
 
-        Proxies often pass on the visitor's own X-Forwarded-Host. X-Gradio-Server is between Gradio's own servers.
+        Proxies often pass on an X-Forwarded-Host from the visitor. X-Gradio-Server is a header that Gradio's own
+        servers send each other.
         """
 
-        def is_believed(name: bytes, value: bytes) -> bool:
+        def is_trusted(name: bytes, value: bytes) -> bool:
             if name == b"x-forwarded-host":
                 return all(host.strip() in self._hosts for host in value.decode("latin-1").split(","))
             return name != b"x-gradio-server"
 
-        return [(name, value) for name, value in headers if is_believed(name, value)]
+        return [(name, value) for name, value in headers if is_trusted(name, value)]
 
     def _check(self, scope: Scope, headers: Headers) -> None:
         """Raise HTTPException for a request that is refused."""
@@ -171,9 +177,9 @@ class Guard:
             raise HTTPException(403, FOREIGN)
 
     def _is_foreign(self, method: str, headers: Headers) -> bool:
-        """Whether another site's page sent the request. Following a link to this server is not counted.
+        """Whether another site's page sent the request. A visitor may follow a link from another site.
 
-        Programs send neither Origin nor Sec-Fetch-Site, and are never foreign.
+        Programs send neither Origin nor Sec-Fetch-Site, and are never refused.
         """
         if origin := headers.get("origin"):
             site = urlsplit(origin).netloc.lower()
@@ -184,7 +190,7 @@ class Guard:
 
 
 class Body:
-    """A request's body while it arrives. `on_end` is called when it has arrived."""
+    """A request's body while it arrives. `on_end` is called once it is complete."""
 
     def __init__(self, receive: Receive, limit: int, limit_s: float) -> None:
         self._receive, self._limit = receive, limit
@@ -207,9 +213,9 @@ class Body:
 
 
 class WholeBody:
-    """ASGI middleware that reads a body whole, unless its route stores it on the disk (MAX_BODIES).
+    """ASGI middleware that reads a body into memory, unless its route stores it on the disk (MAX_BODIES).
 
-    It comes after the check of the sign-in, because bodies are in memory from here on.
+    It comes after the check of the sign-in, so that nobody else can fill the memory.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -226,7 +232,7 @@ class WholeBody:
         await self._app(scope, receive, send)
 
     async def _read(self, receive: Receive) -> Receive:
-        """Read the body. Returns a `receive` that gives it in one message, then waits for the visitor to leave."""
+        """Read the body. Returns a `receive` that delivers it in one message, and then waits for a disconnect."""
         chunks: list[bytes] = []
         more = True
         while more:
@@ -244,12 +250,12 @@ class WholeBody:
 class PagePolicy:
     """ASGI middleware that adds a Content-Security-Policy to the page, so that only the page's own scripts run.
 
-    Pages of the sites `ancestors` may show the page in a frame; on a Space, so may Hugging Face's.
+    The sites `ancestors` may show the page in a frame and, on a Space, so may Hugging Face.
     """
 
     def __init__(self, app: ASGIApp, ancestors: Sequence[str] = ()) -> None:
         self._app = app
-        space = [EMBEDDER] if os.environ.get("SPACE_HOST") else []
+        space = [SPACES_SITE] if os.environ.get("SPACE_HOST") else []
         self._ancestors = " ".join([*space, *ancestors]) or "'none'"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -276,16 +282,17 @@ class PagePolicy:
 
 
 def page_policy(page: bytes, ancestors: str = "'none'") -> str:
-    """The Content-Security-Policy of a page. It allows only those inline scripts that the served HTML contains."""
+    """The Content-Security-Policy of a page, which allows only the inline scripts in the HTML that was served."""
     digests = {hashlib.sha256(script).digest() for script in INLINE_SCRIPT.findall(page)}
     hashes = " ".join(sorted(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests))
     return PAGE_POLICY.format(hashes=hashes, ancestors=ancestors)
 
 
 def reader_of(scope: Scope) -> str:
-    """The key of the client that reads an answer by this request: Gradio's session hash or event id; "" if none does.
+    """The key of the client that waits for an answer with this request; "" if none does.
 
-    A tool's call reads its answer in the same request, and gets a new key.
+    The key is Gradio's session hash or, for a plain API call, the event's id. A tool's call (MCP) gets its answer in
+    the same request, and therefore a new key.
     """
     path = scope["path"]
     if path.startswith(MCP):
@@ -298,6 +305,8 @@ def reader_of(scope: Scope) -> str:
 
 
 def _with_headers(send: Send) -> Send:
+    """`send` that adds the HEADERS which the response does not have."""
+
     async def add(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
@@ -309,6 +318,7 @@ def _with_headers(send: Send) -> Send:
 
 
 def _refuse(refusal: HTTPException) -> PlainTextResponse:
+    """The response to a refused request. The connection is closed, because the body may not have been read."""
     return PlainTextResponse(refusal.detail, refusal.status_code, {"Connection": "close"})
 
 

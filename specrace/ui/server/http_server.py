@@ -29,8 +29,9 @@ from specrace.core.errors import InputError
 # The names of the environment variable with the log's format, and of the logger for the server's events.
 LOG_FORMAT, EVENTS = "SPECRACE_LOG", "specrace.events"
 FIRST_PORT, NUM_PORTS = 7860, 100
-# Time for a request's head to arrive, and for open responses to end when the server shuts down.
+# The time in which a request's head must arrive.
 HEAD_LIMIT_S = 20.0
+# The time that open responses have to end when the server shuts down.
 CLOSE_LIMIT_S = 3
 MAX_CONNECTIONS = 500
 # The addresses of a Space's proxy, whose X-Forwarded-For header names the visitor.
@@ -59,7 +60,7 @@ def open_sockets(host: str, port: int | None) -> list[socket.socket]:
 
 
 def _bind(host: str, port: int) -> list[socket.socket]:
-    """Open sockets on the host's addresses. Skips addresses that this machine lacks, unless it lacks all of them."""
+    """Open sockets on the host's addresses. Skips those that this machine does not have, unless it has none."""
     opened: list[socket.socket] = []
     missing: OSError | None = None
     try:
@@ -82,12 +83,13 @@ def _bind(host: str, port: int) -> list[socket.socket]:
 
 
 def _listen(unbound: socket.socket, address: Any) -> socket.socket:
+    """Bind a socket to an address, and listen. Raises OSError, after closing the socket."""
     try:
         unbound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if unbound.family == socket.AF_INET6:
             unbound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         unbound.bind(address)
-        # From now on a browser waits for the page instead of being refused.
+        # From now on a browser waits until the page is served, and is not refused.
         unbound.listen()
     except OSError:
         unbound.close()
@@ -125,7 +127,7 @@ def _raise_system_exit(*_: Any) -> None:
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that calls `on_shutdown`, to end its work, before it waits for open responses."""
+    """A uvicorn server that first calls `on_shutdown`, to end its work, when it shuts down."""
 
     def __init__(self, app: ASGIApp, on_shutdown: Callable[[], None], proxies: Sequence[str] = ()) -> None:
         trusted = known_proxies(proxies)
@@ -151,16 +153,17 @@ class Server(uvicorn.Server):
 
 
 def known_proxies(proxies: Sequence[str] = ()) -> list[str]:
-    """The addresses and networks of proxies: a Space's, the given ones, and those in uvicorn's FORWARDED_ALLOW_IPS."""
+    """The addresses and networks of proxies: a Space's, `proxies`, and those in uvicorn's FORWARDED_ALLOW_IPS."""
     space_proxies = SPACE_PROXIES if "SPACE_ID" in os.environ else []
     named = [name.strip() for name in os.environ.get("FORWARDED_ALLOW_IPS", "").split(",") if name.strip()]
     return [*space_proxies, *proxies, *named]
 
 
 class ForwardedHeaders:
-    """ASGI middleware: from a known proxy X-Forwarded-For names the visitor; from others such headers say nothing.
+    """ASGI middleware that takes the visitor's address from X-Forwarded-For, but only from known proxies.
 
-    X-Forwarded-For itself stays in the request: it shows that there is a proxy (see `telemetry`).
+    It removes what unknown proxies say about the page's address (PROXY_HEADERS). X-Forwarded-For stays in the request
+    and shows that there is a proxy (`telemetry`).
     """
 
     def __init__(self, app: ASGIApp, proxies: Sequence[str]) -> None:
@@ -220,7 +223,7 @@ class PrivateFormatter(logging.Formatter):
     """Writes an exception's type and stack without its message, which may quote what a visitor sent."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as text, without the exception's text that another handler may have cached in the record."""
+        """The record as text. Ignores the exception's text, which another handler may have cached in the record."""
         record = copy.copy(record)
         record.exc_text = None
         return super().format(record)
@@ -256,9 +259,9 @@ class JsonFormatter(PrivateFormatter):
 
 
 def quotes_no_visitor(record: logging.LogRecord) -> bool:
-    """Whether a record's message is safe to log. Messages of the package mcp quote what a visitor sent.
+    """Whether a record's message is safe to log: messages of the package mcp are not, since they quote visitors.
 
-    They are recognised by their source file, because some of them come from the root logger.
+    They are recognised by their source file, because some of them are logged by the root logger.
     """
     return "mcp" not in Path(record.pathname).parts
 

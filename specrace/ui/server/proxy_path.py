@@ -1,4 +1,4 @@
-"""Serving the page below a proxy's path, and the description that other sites show where they link to it."""
+"""The page below a proxy's path, and the description that other sites show when they link to the page."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ TITLE = "specrace"
 DESCRIPTION = "Draft-and-verify decoders, raced on your documents: what is drafted, what is accepted, and how fast."
 PICTURE = "preview.png"
 PICTURE_SIZE = (1200, 630)
-# Gradio's own descriptions of the page, and its manifest, which lies outside the proxy's path.
-_FOREIGN_TAGS = re.compile(
+# The tags with which Gradio describes the page, and the tag of its manifest, which would be outside the proxy's path.
+_GRADIO_TAGS = re.compile(
     rb"<meta\s[^>]*?(?:property|name)=\"(?:og|twitter):[^>]*>\s*|<link\s[^>]*?href=\"/manifest\.json\"[^>]*>\s*"
 )
 
 
 class BelowPath:
-    """ASGI middleware that takes the proxy's path off a request, if the proxy has not done so.
+    """ASGI middleware that removes the proxy's path from a request, if the proxy has not done so.
 
-    The page's addresses are relative, so its bare path is redirected to the path with a slash at its end.
+    The page's addresses are relative, so the path without a final slash is redirected to the one with it.
     """
 
     def __init__(self, app: ASGIApp, root_path: str) -> None:
@@ -43,17 +43,17 @@ class BelowPath:
                 await RedirectResponse(f"{root}/{'?' if query else ''}{query}")(scope, receive, send)
                 return
             raw_path = scope.get("raw_path") or b""
-            # A name in the path may hold an encoded slash, which `path` does not show.
+            # A name in the path may contain an encoded slash, which is decoded in `path` but not in `raw_path`.
             is_plain = unquote(raw_path[: len(root)].decode("latin-1")) == root
             scope = {**scope, "path": path, "raw_path": raw_path[len(root) :] if is_plain else path.encode()}
         await self._app(scope, receive, send)
 
 
 def describe_link(page: bytes, scope: Scope, root_path: str = "") -> bytes:
-    """The page's HTML with our title, description and picture for sites that link to it, instead of Gradio's.
+    """The page's HTML with our title, description and picture, in place of Gradio's, for sites that link to it.
 
-    Their addresses are absolute, as the protocol (ogp.me) wants them: under the host that the request names, which the
-    guard has checked.
+    The protocol (ogp.me) wants absolute addresses. They have the host that the request names, which the guard has
+    checked.
     """
     address = f"{scope['scheme']}://{Headers(scope=scope).get('host', '')}{root_path}"
     picture = f"{address}/{PICTURE}"
@@ -76,7 +76,7 @@ def describe_link(page: bytes, scope: Scope, root_path: str = "") -> bytes:
     }
     tags = [f'<meta property="{name}" content="{html.escape(value)}">' for name, value in properties.items()]
     tags += [f'<meta name="{name}" content="{html.escape(value)}">' for name, value in names.items()]
-    return _FOREIGN_TAGS.sub(b"", page).replace(b"</head>", "".join(tags).encode() + b"</head>", 1)
+    return _GRADIO_TAGS.sub(b"", page).replace(b"</head>", "".join(tags).encode() + b"</head>", 1)
 
 
 def picture_route() -> Route:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 STATIC = Path(__file__).resolve().parents[1] / "static"
-# Runs on the audience's phones.
+# The script of the page on the audience's phones.
 VOTER = "audience/voter.js"
 FOREVER = "public, max-age=31536000, immutable"
 TYPES = {

@@ -1,4 +1,4 @@
-"""Stores a request's body in a file as it arrives, because large bodies in memory would add up."""
+"""Stores a request's body in a file while it arrives, because several large bodies might not fit in memory."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ def visitors_folder() -> str | None:
 
 
 def safe_name(name: str) -> str:
-    """A visitor's name for a file, as a file may be called on the disk: the end of it, without special characters."""
+    """A name for a file on the disk, made from a visitor's: its end, with special characters replaced."""
     return re.sub(r"[^\w.-]", "_", name)[-MAX_NAME:].lstrip(".") or "log"

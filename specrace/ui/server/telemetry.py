@@ -27,7 +27,7 @@ log = logging.getLogger(EVENTS)
 
 
 class Telemetry:
-    """The counters of one server, in a registry of their own."""
+    """The counters of one server. They have their own registry, because a process may run several servers."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -43,17 +43,17 @@ class Telemetry:
             self._races.labels(outcome)
 
     def watch_queue(self, length: Callable[[], int], running: Callable[[], bool]) -> None:
-        """Read the gauges' values from these functions: the queue's length, and whether a race is running."""
+        """Set the functions that return the gauges' values: the queue's length, and whether a race is running."""
         self._queue.set_function(length)
         self._running.set_function(running)
 
     def began(self, race: int, started: Started, waited_s: float) -> None:
-        """Log a race's beginning, `waited_s` seconds after the request."""
+        """Log that a race began, `waited_s` seconds after the request."""
         lanes = [info.lane for info in started.lanes]
         record("race began", race=race, lanes=lanes, prompt_tokens=started.prompt_tokens, waited_s=round(waited_s, 3))
 
     def ended(self, race: int, outcome: str, finished: Finished | None, seconds: float) -> None:
-        """Count and log a race's end, `seconds` after the request. `finished` is None if nothing was raced."""
+        """Count and log that a race ended, `seconds` after the request. `finished` is None if it never ran."""
         self._races.labels(outcome).inc()
         lanes = finished.lanes if finished is not None else ()
         for result in lanes:
@@ -79,7 +79,7 @@ class Telemetry:
 
 
 def record(event: str, **facts: Any) -> None:
-    """Log an event with its facts, which may be numbers and names from our code, but nothing from a visitor."""
+    """Log an event with facts about it: numbers, and names from our code, but nothing that a visitor sent."""
     log.info(event, extra={"facts": facts})
 
 
@@ -99,7 +99,7 @@ def operator_routes(telemetry: Telemetry, status: Callable[[], str], readers: Se
 
 
 def _may_read(request: Request, networks: Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]) -> bool:
-    """Whether a request comes from one of the networks without a proxy, which would hide the sender's address."""
+    """Whether a request comes from one of the networks directly: a proxy would hide the sender's address."""
     if "x-forwarded-for" in request.headers or "forwarded" in request.headers:
         return False
     try:

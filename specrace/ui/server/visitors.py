@@ -19,12 +19,12 @@ MINUTE_S = 60.0
 LOGINS_PER_MINUTE = 10
 HOUR_S = 3600.0
 MAX_VISITORS = 10_000
-# Time within which a page must claim its race, and an API client must begin to read its answer.
+# The time within which a page must claim its race, and an API client must begin to wait for its answer.
 CLAIM_LIMIT_S = 10.0
-# After an API client has begun to read, time for which it may be disconnected.
+# The time for which an API client that waits for its answer may be disconnected.
 RETURN_LIMIT_S = 1.0
 POLL_PERIOD_S = 0.1
-# Large bodies that may be on their way to the server at a time: one visitor's, and all.
+# Maximum numbers of large bodies that are on their way to the server at a time: from one visitor, and in all.
 MAX_VISITOR_BODIES, MAX_BODIES = 8, 64
 NOT_UPLOADED = "A file must be uploaded before it is used."
 
@@ -37,7 +37,7 @@ class TooManyError(InputError):
 
 @dataclass(frozen=True)
 class VisitorLimits:
-    """The operator's bounds on visitors.
+    """The bounds that the operator sets for visitors.
 
     `queue`: waiting races of all visitors. `race_tokens`: new tokens of a race. `races_at_once`: races that programs
     from one address may have in line. `uploads`: whether visitors may upload documents and open recordings.
@@ -78,9 +78,9 @@ class Rate:
 
 
 class Visitors:
-    """How much of the `limits` each visitor has used, and which clients are reading answers from Gradio's queue.
+    """How much of the `limits` each visitor has used, and which clients wait for answers from Gradio's queue.
 
-    A reader's key is the visit's id or, for a plain API call, the event's id.
+    Such a client is a reader. Its key is the visit's id or, for a plain API call, the event's id.
     """
 
     def __init__(self, limits: VisitorLimits | None = None) -> None:
@@ -137,7 +137,7 @@ class Visitors:
 
     @contextmanager
     def sending(self, address: str | None) -> Iterator[Callable[[], None]]:
-        """Count a large body that is on its way, at most inside the `with` block; the function ends the count earlier.
+        """Count a large body as on its way inside the `with` block, or until the yielded function is called.
 
         Raises TooManyError.
         """
@@ -204,6 +204,7 @@ class Visitors:
 
 
 def _as_list(files: Any) -> list[Any]:
+    """The files of an argument, which may be a list, one file or nothing."""
     if isinstance(files, list):
         return files
     return [files] if files else []
@@ -215,7 +216,7 @@ def address_of(request: Any) -> str | None:
 
 
 def visitor_key(address: str | None) -> str:
-    """A visitor's key: the IPv4 address, or the /64 network of an IPv6 address, because a visitor may own all of it."""
+    """A visitor's key: the IPv4 address, or an IPv6 address's /64 network, which one visitor may own as a whole."""
     try:
         parsed = ipaddress.ip_address(address or "")
     except ValueError:
