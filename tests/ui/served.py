@@ -37,8 +37,8 @@ LANES = ["vanilla", "trie"]
 GALLERY = functools.cache(gallery.Gallery.in_folder)
 
 
-class Bench:
-    """Stands in for a workbench. A race sets `begun` and `ended`; nothing is retrieved, no cost curve is measured."""
+class FakeWorkbench:
+    """A workbench without a model. A race sets `begun` and `ended`; nothing is retrieved, no cost curve is measured."""
 
     def __init__(self) -> None:
         self.begun, self.ended = threading.Event(), threading.Event()
@@ -47,7 +47,7 @@ class Bench:
         self.curve = None
         self.token_limits: list[Any] = []
 
-    def with_documents(self, documents: list[Any], _index: Any) -> Bench:
+    def with_documents(self, documents: list[Any], _index: Any) -> FakeWorkbench:
         """Return this workbench, and remember the visitor's documents."""
         self.documents = documents
         return self
@@ -89,7 +89,7 @@ class Served:
 
     port: int
     folder: Path
-    bench: Bench = field(default_factory=Bench)
+    workbench: FakeWorkbench = field(default_factory=FakeWorkbench)
     worker: Worker | None = None
     app: Starlette | None = None
     # The address of the visitor: any of 127.0.0.0/8, on Linux.
@@ -156,7 +156,7 @@ class Served:
 
     def files(self) -> list[str]:
         """List the names of all uploaded files on the server."""
-        # A folder may be removed while it is listed, which `os.walk` takes for an empty one.
+        # A folder may be removed while it is listed; `os.walk` then treats it as empty.
         return sorted(name for _, _, names in os.walk(self.folder) for name in names)
 
 
@@ -179,14 +179,14 @@ def component_value(config: Any, number: int, files: list[str] | None, changes: 
 
 
 @contextmanager
-def serving(*arguments: str, bench: Bench | None = None) -> Iterator[Served]:
+def serving(*arguments: str, workbench: FakeWorkbench | None = None) -> Iterator[Served]:
     """Serve the app from a thread of this process."""
-    bench = bench or Bench()
+    workbench = workbench or FakeWorkbench()
     config = front_door.check(front_door.parse(["--model", "tiny", *arguments]))
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setenv("GRADIO_TEMP_DIR", folder)
         patch.setenv("GRADIO_ANALYTICS_ENABLED", "False")
-        patch.setattr(serve, "loader", lambda _: lambda _report: bench)
+        patch.setattr(serve, "loader", lambda _: lambda _report: workbench)
         patch.setattr(gallery.Gallery, "in_folder", GALLERY)
         sockets = open_sockets("127.0.0.1", None)
         app, worker, end_work = serve.build_app(config, Hosts(allowed=config.allowed_hosts))
@@ -196,7 +196,7 @@ def serving(*arguments: str, bench: Bench | None = None) -> Iterator[Served]:
         thread = threading.Thread(target=run, args=[server, sockets])
         thread.start()
         try:
-            yield Served(sockets[0].getsockname()[1], Path(folder), bench, worker, app)
+            yield Served(sockets[0].getsockname()[1], Path(folder), workbench, worker, app)
         finally:
             server.should_exit = True
             thread.join(LONG_S)
@@ -207,7 +207,7 @@ def main() -> int:
     """Run `python app.py` on this workbench, without fetching models."""
     # SIGINT stays ignored if the tests were started in a shell's background.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    serve.loader = lambda _: lambda _report: Bench()  # type: ignore[assignment, return-value]
+    serve.loader = lambda _: lambda _report: FakeWorkbench()  # type: ignore[assignment, return-value]
     return front_door.main(["--model", "tiny", *sys.argv[1:]])
 
 

@@ -158,13 +158,13 @@ def test_without_the_requested_device_the_server_races_on_the_cpu_and_says_so(mo
     target = SimpleNamespace(describe=lambda: {"model": "tiny", "dtype": "float32", "device": "cpu"})
     opened: list[str] = []
 
-    def open_bench(*, device: str, **_: Any) -> Any:
+    def open_workbench(*, device: str, **_: Any) -> Any:
         opened.append(device)
         if device != "cpu":
             raise DeviceError("No CUDA device was found; use --device cpu.")
         return SimpleNamespace(target=target, num_passages=3)
 
-    monkeypatch.setattr(Workbench, "open", open_bench)
+    monkeypatch.setattr(Workbench, "open", open_workbench)
     monkeypatch.setattr("specrace.model.machine.memory.use_processors", lambda *_, **__: None)
     reports: list[str] = []
     config = front_door.check(front_door.parse(["--device", "cuda", "--model", "tiny", "--no-fetch"]))

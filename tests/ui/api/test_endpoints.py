@@ -41,7 +41,7 @@ LOG = "\n".join(json.dumps(row) for row in (COPYING, FRESH))
 @pytest.fixture(scope="module")
 def served(bundled: Workbench) -> Iterator[Served]:
     """The app with the bundled model and MCP enabled."""
-    with serving("--mcp", "--races-per-minute", "1000", "--uploads-per-hour", "1000", bench=bundled) as app:
+    with serving("--mcp", "--races-per-minute", "1000", "--uploads-per-hour", "1000", workbench=bundled) as app:
         yield app
 
 
@@ -192,7 +192,7 @@ def test_another_visitors_files_are_refused(served: Served) -> None:
 
 
 def test_endpoints_enforce_the_servers_limits(bundled: Workbench) -> None:
-    with serving("--races-per-minute", "1", "--uploads-per-hour", "1", bench=bundled) as app:
+    with serving("--races-per-minute", "1", "--uploads-per-hour", "1", workbench=bundled) as app:
         limited_client = Client(f"http://127.0.0.1:{app.port}", verbose=False, analytics_enabled=False)
         limited_client.predict(QUESTION, api_name="/retrieve")
         assert "started 1 retrievals within a minute" in refused(app, "retrieve", question=QUESTION)
@@ -300,8 +300,8 @@ def test_a_tool_call_stops_when_its_caller_disconnects() -> None:
         with app.connect_raw() as connection:
             body = json.dumps(call).encode()
             connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-            assert app.bench.begun.wait(LONG_S) and not app.bench.ended.is_set()
-        assert app.bench.ended.wait(LONG_S)
+            assert app.workbench.begun.wait(LONG_S) and not app.workbench.ended.is_set()
+        assert app.workbench.ended.wait(LONG_S)
 
 
 def test_mcp_is_refused_in_a_replay_or_without_its_package(

@@ -1,4 +1,4 @@
-"""How helper processes are shared: no visitor's files keep the others waiting."""
+"""The pool of helper processes: one visitor's files do not keep the others waiting."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_task_that_takes_long_is_ended_only_if_others_would_wait_for_it(caller
     callers.ask(pool, "a.2.1")
     callers.ask(pool, "b.1.1")
     wait_for(callers, "a.1.1", "b.1.1")
-    # The one who waits has a process already, and so has the other: nobody has more than a fair share.
+    # The waiting visitor b has one process already, and so has a: nobody has more than a fair share.
     callers.ask(pool, "b.2.1")
     assert callers.answers == {}
     callers.ask(pool, "c.1.1")

@@ -100,11 +100,11 @@ def test_a_recording_that_is_too_large_gets_one_sentence(helper: HelperPool) -> 
 
 def test_work_that_takes_too_long_or_is_stopped_ends_the_helper(helper: HelperPool) -> None:
     content = FILE.read_bytes()
-    # Helpers that belong to other tests' pages.
+    # The helpers of other tests' servers.
     before = {process.pid for process in multiprocessing.active_children()}
     for limits, words in (({"limit_s": 0.0}, "more than 0 seconds"), ({"stop": lambda: True}, "Stopped")):
         with pytest.raises(InputError, match=words):
-            # On any machine, this takes longer than the interval between two checks.
+            # On any machine this takes longer than the time between two checks of the limits.
             helper.run("recording", "", b"\n" * 10_000_000 + content, **limits)
         assert {process.pid for process in multiprocessing.active_children() if process.name == "helper"} <= before
     assert helper.run("recording", "", content).startswith(b'{"race":0,')

@@ -100,7 +100,7 @@ def test_bad_files_are_skipped_and_named_without_the_servers_paths(
 def test_a_file_that_takes_too_long_after_parsing_is_left_out_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A regular expression stands for the next one that takes exponential time."""
+    """A regular expression that takes exponential time slows down the splitting of one document."""
 
     def split_slowly(document: Document) -> Any:
         if document.name == "slow.txt":

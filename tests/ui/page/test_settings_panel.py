@@ -132,8 +132,8 @@ def test_model_and_dtype_names_must_be_strings(names: dict[str, Any]) -> None:
         race_request.parse_request("Why?", ["trie"], {}, **names)
 
 
-class Bench:
-    """Stands in for a workbench with the model /m/big; `loaded` gets what it loads, `runs_in` is the target's dtype."""
+class FakeWorkbench:
+    """A workbench whose model is /m/big. `loaded` lists what it loads; `runs_in` is the dtype of its target."""
 
     def __init__(self, loaded: list[Any], dtype: str | None = None, runs_in: str = "float32") -> None:
         self.loaded, self.runs_in, self.num_passages = loaded, runs_in, 2
@@ -149,15 +149,15 @@ class Bench:
     def has_model(self, model: Any) -> bool:
         return str(model) == self.choice.source.location
 
-    def with_model(self, model: Any, dtype: str | None) -> Bench:
+    def with_model(self, model: Any, dtype: str | None) -> FakeWorkbench:
         self.loaded.append((model, dtype))
-        return Bench(self.loaded, self.choice.dtype, dtype or self.runs_in)
+        return FakeWorkbench(self.loaded, self.choice.dtype, dtype or self.runs_in)
 
-    def with_target(self, target: Bench) -> VisitorsBench:
-        return VisitorsBench(self.loaded, self.choice.dtype, target.runs_in)
+    def with_target(self, target: FakeWorkbench) -> VisitorsWorkbench:
+        return VisitorsWorkbench(self.loaded, self.choice.dtype, target.runs_in)
 
 
-class VisitorsBench(Bench):
+class VisitorsWorkbench(FakeWorkbench):
     """A workbench on a visitor's documents."""
 
 
@@ -167,7 +167,7 @@ def choices() -> ModelChoices:
 
 def test_only_offered_models_are_loaded_and_each_only_once() -> None:
     loaded: list[Any] = []
-    models, workbench = choices(), cast(Workbench, Bench(loaded))
+    models, workbench = choices(), cast(Workbench, FakeWorkbench(loaded))
     assert (
         models.choose(workbench, workbench, "", "") is workbench
         and models.choose(workbench, workbench, "", "float32") is workbench
@@ -186,7 +186,7 @@ def test_only_offered_models_are_loaded_and_each_only_once() -> None:
 
 def test_the_servers_own_model_is_not_loaded_again_by_its_name() -> None:
     loaded: list[Any] = []
-    models, workbench = choices(), cast(Workbench, Bench(loaded))
+    models, workbench = choices(), cast(Workbench, FakeWorkbench(loaded))
     assert (
         models.choose(workbench, workbench, "big", "") is workbench
         and models.choose(workbench, workbench, "big", "float32") is workbench
@@ -198,16 +198,23 @@ def test_the_servers_own_model_is_not_loaded_again_by_its_name() -> None:
 
 def test_a_chosen_model_is_cached_without_the_visitors_documents() -> None:
     loaded: list[Any] = []
-    models, shared, visitors = choices(), cast(Workbench, Bench(loaded)), cast(Workbench, VisitorsBench(loaded))
-    assert isinstance(models.choose(shared, visitors, "small", ""), VisitorsBench)
-    shared_bench = models.choose(shared, shared, "small", "")
-    assert not isinstance(shared_bench, VisitorsBench) and models.choose(shared, shared, "small", "") is shared_bench
+    models, shared, visitors = (
+        choices(),
+        cast(Workbench, FakeWorkbench(loaded)),
+        cast(Workbench, VisitorsWorkbench(loaded)),
+    )
+    assert isinstance(models.choose(shared, visitors, "small", ""), VisitorsWorkbench)
+    shared_workbench = models.choose(shared, shared, "small", "")
+    assert (
+        not isinstance(shared_workbench, VisitorsWorkbench)
+        and models.choose(shared, shared, "small", "") is shared_workbench
+    )
     assert len(loaded) == 1 and models.choose(shared, visitors, "", "") is visitors
 
 
 def test_a_chosen_model_defaults_to_the_servers_dtype() -> None:
     loaded: list[Any] = []
-    models, workbench = choices(), cast(Workbench, Bench(loaded, dtype="bfloat16", runs_in="bfloat16"))
+    models, workbench = choices(), cast(Workbench, FakeWorkbench(loaded, dtype="bfloat16", runs_in="bfloat16"))
     assert models.describe_ready(workbench, "small").startswith("Ready: small, bfloat16, cpu, 2 passages")
     assert models.choose(workbench, workbench, "small", "") is models.choose(workbench, workbench, "small", "bfloat16")
     assert loaded == [(Path("/m/small"), "bfloat16")]

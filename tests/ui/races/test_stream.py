@@ -42,7 +42,7 @@ from specrace.views.reel import reel_json
 from specrace.workbench import Workbench
 from tests.ui.waiting import LONG_S, wait_until
 
-BENCH = cast(Workbench, object())
+WORKBENCH = cast(Workbench, object())
 Stop = Callable[[], bool]
 
 
@@ -62,12 +62,12 @@ def one_step(index: int) -> Step:
     return Step("vanilla", index, float(index), TokenTree.chain(1), verdict, (1,), Timing(0, 1, 0), texts=("a",))
 
 
-def short(_bench: Workbench, _stop: Stop) -> Iterator[Event]:
+def short(_workbench: Workbench, _stop: Stop) -> Iterator[Event]:
     """A race of one step."""
     yield from (begin(), one_step(0), end())
 
 
-def endless(_bench: Workbench, stop: Stop) -> Iterator[Event]:
+def endless(_workbench: Workbench, stop: Stop) -> Iterator[Event]:
     """A race that runs until it is stopped."""
     yield begin()
     for index in range(10**9):
@@ -80,7 +80,7 @@ def endless(_bench: Workbench, stop: Stop) -> Iterator[Event]:
 
 def ready_worker(limits: VisitorLimits | None = None) -> Worker:
     """Start a worker, and wait until it has loaded its workbench."""
-    worker = Worker(lambda _report: BENCH, limits)
+    worker = Worker(lambda _report: WORKBENCH, limits)
     worker.start()
     wait_until(lambda: worker.loading.settled)
     return worker
@@ -123,8 +123,8 @@ def test_a_races_messages_add_up_to_its_reel() -> None:
 
 def test_messages_are_sent_at_a_steady_rate_however_fast_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page that stalls for a second gets no burst. Sleeping advances the clock; seven steps arrive in each sleep."""
-    worker = Worker(lambda _report: BENCH)
-    worker.loading.workbench = BENCH
+    worker = Worker(lambda _report: WORKBENCH)
+    worker.loading.workbench = WORKBENCH
     job = worker.queue.submit("a", short)
     job.parts.append(("head", "{}"))
     now, times = 50.0, list[float]()
@@ -143,7 +143,7 @@ def test_messages_are_sent_at_a_steady_rate_however_fast_the_steps(monkeypatch: 
     monkeypatch.setattr(streaming, "asyncio", SimpleNamespace(sleep=sleep))
     received = asyncio.run(collect(worker, job, limit=20, react=read))
     head, first, *later_gaps = [end_of_gap - before for before, end_of_gap in itertools.pairwise([50.0, *times])]
-    assert (head, first) == (0.0, pytest.approx(HOLD_S, abs=PERIOD_S)), "a race that is soon over is sent whole"
+    assert (head, first) == (0.0, pytest.approx(HOLD_S, abs=PERIOD_S)), "a race that ends soon is sent in one piece"
     assert later_gaps == pytest.approx([*[PERIOD_S] * 8, 1.0, *[PERIOD_S] * 9]) and 10 < 1 / PERIOD_S < 22
     sizes = [len(message["parts"]) for message in received[2:]]
     assert sizes == [7] * len(sizes) and len(received[1]["parts"]) > 7
@@ -279,17 +279,17 @@ def test_an_api_clients_queued_races_are_limited() -> None:
 def preparing(released: threading.Event) -> RunRace:
     """Return a race whose preparation lasts until `released` is set."""
 
-    def run(bench: Workbench, stop: Stop) -> Iterator[Event | str]:
+    def run(workbench: Workbench, stop: Stop) -> Iterator[Event | str]:
         while not released.is_set():
             yield "Indexing your documents …"
-        yield from short(bench, stop)
+        yield from short(workbench, stop)
 
     return run
 
 
 def test_repeated_runs_stop_when_another_race_waits() -> None:
-    def repeating(_bench: Workbench, stop: Stop) -> Iterator[Event]:
-        yield from short(_bench, stop)
+    def repeating(_workbench: Workbench, stop: Stop) -> Iterator[Event]:
+        yield from short(_workbench, stop)
         for runs in itertools.count(2):
             if stop():
                 return
@@ -326,20 +326,20 @@ def test_waiting_does_not_count_toward_a_races_time_limit(monkeypatch: pytest.Mo
 
     monkeypatch.setattr("specrace.ui.races.job.time", SimpleNamespace(monotonic=lambda: now[0]))
 
-    def run(_bench: Workbench, stop: Stop) -> Iterator[Event | str]:
+    def run(_workbench: Workbench, stop: Stop) -> Iterator[Event | str]:
         now[0] += RACE_LIMIT_S / 2
         yield "Indexing your documents …"
         for _ in range(2):
             stops.append(stop())
             now[0] += RACE_LIMIT_S / 3
         stops.append(stop())
-        yield from short(_bench, stop)
+        yield from short(_workbench, stop)
 
     job = Job(1, "a", run, Telemetry())
-    job.work(BENCH, lambda: True, describe_nothing)
+    job.work(WORKBENCH, lambda: True, describe_nothing)
     assert not job.done and job.message
     now[0] += 2 * RACE_LIMIT_S
-    job.work(BENCH, lambda: True, describe_nothing)
+    job.work(WORKBENCH, lambda: True, describe_nothing)
     assert job.done and stops == [False, False, True]
 
 
@@ -368,7 +368,7 @@ def test_a_race_that_is_never_ready_times_out(monkeypatch: pytest.MonkeyPatch) -
 def test_a_race_that_cannot_be_replayed_says_so() -> None:
     odd = replace(begin(), about={"roofline": float("nan")})
 
-    def run(_bench: Workbench, _stop: Stop) -> Iterator[Event]:
+    def run(_workbench: Workbench, _stop: Stop) -> Iterator[Event]:
         yield from (odd, one_step(0), end())
 
     worker = ready_worker()
@@ -382,7 +382,7 @@ def test_a_race_that_cannot_be_replayed_says_so() -> None:
 def test_a_race_reports_other_work_on_the_server(disturbed: bool, note: str) -> None:
     pace = Pace(9, 1.0, 1.0, 1.0, 0.0, 0.0, 1, False, "Steady.")
 
-    def measured(_bench: Workbench, _stop: Stop) -> Iterator[Event]:
+    def measured(_workbench: Workbench, _stop: Stop) -> Iterator[Event]:
         yield from (begin(), one_step(0), replace(end(), pace=pace))
 
     worker = ready_worker()
@@ -407,7 +407,7 @@ def test_the_queue_is_bounded() -> None:
 
 
 def test_while_the_model_loads_all_races_wait() -> None:
-    worker = Worker(lambda _report: BENCH, VisitorLimits(queue=2))
+    worker = Worker(lambda _report: WORKBENCH, VisitorLimits(queue=2))
     for name in "ab":
         worker.queue.submit(name, short)
     with pytest.raises(InputError, match="2 races are waiting already"):
@@ -444,7 +444,7 @@ def test_a_race_requested_while_the_model_loads_waits_with_a_message() -> None:
     def load(report: Callable[[str], None]) -> Workbench:
         report("Loading the model")
         loaded.wait(LONG_S)
-        return BENCH
+        return WORKBENCH
 
     worker = Worker(load)
     worker.start()
@@ -465,11 +465,11 @@ def test_a_model_that_fails_to_load_is_reported_to_every_race() -> None:
 
 
 def test_input_errors_are_shown_and_other_errors_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    def refuse(_bench: Workbench, _stop: Stop) -> Iterator[Event]:
+    def refuse(_workbench: Workbench, _stop: Stop) -> Iterator[Event]:
         raise InputError("Too long.")
         yield
 
-    def crash(_bench: Workbench, _stop: Stop) -> Iterator[Event]:
+    def crash(_workbench: Workbench, _stop: Stop) -> Iterator[Event]:
         yield begin()
         raise RuntimeError("secret")
 

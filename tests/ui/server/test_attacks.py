@@ -1,4 +1,4 @@
-"""What one visitor does to keep others waiting, to fill the memory or to sign others out, tried on a served app.
+"""Attacks by one visitor on a served app: to keep others waiting, to fill the memory, to sign others out.
 
 Nothing here is timed: a busy machine only makes it slower. `python -m tests.measure.attacks` prints seconds.
 """
@@ -41,8 +41,9 @@ with serving(*sys.argv[1:]) as app:
     print(app.port, flush=True)
     signal.pause()
 """
-# Far below what the attack needed: 1.5 GB.
+# How much memory the server may take during the attack. It took 1.5 GB before there was a limit.
 MAX_GROWTH_BYTES = 200_000_000
+# How many requests the attacker holds back.
 HELD = 80
 
 
@@ -104,7 +105,7 @@ def test_another_visitors_document_is_answered_while_slow_ones_are_pending(monke
 
 
 def hold(app: Served, path: str, length: int) -> socket.socket:
-    """Send a request up to its last byte, which is held back, or until the server answers."""
+    """Send a request except for its last byte. Stops sending as soon as the server answers."""
     connection = app.connect_raw()
     connection.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n".encode())
     left, piece = length - 1, b"x" * 500_000
@@ -119,14 +120,14 @@ def hold(app: Served, path: str, length: int) -> socket.socket:
 
 
 def statuses(connections: list[socket.socket], num_answers: int) -> Counter[int]:
-    """The statuses of the connections, of which this number have been answered."""
-    found: dict[socket.socket, int] = {}
-    while len(found) < num_answers:
-        ready, _, _ = select.select([held for held in connections if held not in found], [], [], LONG_S)
+    """How often each status was answered, once this number of connections have an answer."""
+    answered: dict[socket.socket, int] = {}
+    while len(answered) < num_answers:
+        ready, _, _ = select.select([held for held in connections if held not in answered], [], [], LONG_S)
         assert ready, "the server did not answer"
         for connection in ready:
-            found[connection] = int(connection.recv(1000).split()[1])
-    return Counter(found.values())
+            answered[connection] = int(connection.recv(1000).split()[1])
+    return Counter(answered.values())
 
 
 @pytest.mark.parametrize("locked", [False, True])

@@ -1,4 +1,4 @@
-"""What the server refuses, over loopback: foreign hosts and pages, and endless bodies."""
+"""What the server refuses: unknown host names, other sites' pages, bodies without an end."""
 
 from __future__ import annotations
 

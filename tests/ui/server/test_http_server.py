@@ -49,7 +49,7 @@ def test_a_signal_ends_races_with_a_message_and_leaves_no_files(number: int, cod
 
 
 def test_a_server_that_shuts_down_ends_the_pages_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page keeps this stream open as long as it is shown. uvicorn would wait for it, here longer than the test."""
+    """A page keeps this stream open while it is shown. uvicorn would wait for its end, here longer than the test."""
     monkeypatch.setattr(http_server, "CLOSE_LIMIT_S", 2 * LONG_S)
     with serving() as served:
         connection = served.connect()
@@ -88,7 +88,7 @@ def address_infos(*addresses: str) -> list[tuple[Any, ...]]:
     ]
 
 
-def test_addresses_that_this_machine_lacks_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_addresses_that_this_machine_does_not_have_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     """A host name may resolve to ::1 on a machine without IPv6."""
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: address_infos("192.0.2.1", "127.0.0.1"))
     (opened,) = open_sockets("localhost", 7900)

@@ -43,7 +43,7 @@ class Forwarding(http.server.BaseHTTPRequestHandler):
             if name.lower() not in ("transfer-encoding", "connection", "date", "server"):
                 self.send_header(name, value)
         self.end_headers()
-        # A piece at a time, as a stream needs it.
+        # Passed on in pieces, because a stream must arrive while it is sent.
         while piece := answer.read1(65_536):
             self.wfile.write(piece)
             self.wfile.flush()
@@ -63,7 +63,7 @@ def proxied(served: Served, *, strips_path: bool) -> Iterator[Served]:
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        yield Served(server.server_address[1], served.folder, served.bench, served.worker, served.app)
+        yield Served(server.server_address[1], served.folder, served.workbench, served.worker, served.app)
     finally:
         server.shutdown()
         server.server_close()
@@ -81,21 +81,21 @@ class Links(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.base, self.found = "", list[str]()
+        self.base, self.addresses = "", list[str]()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = dict(attrs)
         if tag == "base":
             self.base = values.get("href") or ""
         elif tag in ("script", "link", "img"):
-            self.found += [value for name in ("src", "href") if (value := values.get(name))]
+            self.addresses += [value for name in ("src", "href") if (value := values.get(name))]
 
 
 def test_every_file_that_the_page_names_is_served_below_the_path(proxy: Served) -> None:
     links = Links()
     links.feed(proxy.ask("GET", f"{ROOT}/").text)
     base = urljoin(f"http://127.0.0.1:{proxy.port}{ROOT}/", links.base)
-    own = [address for name in links.found if (address := urlsplit(urljoin(base, name))).port == proxy.port]
+    own = [address for name in links.addresses if (address := urlsplit(urljoin(base, name))).port == proxy.port]
     assert len(own) > 20
     assert [address.path for address in own if not address.path.startswith(f"{ROOT}/")] == []
     missing = [address.path for address in own if proxy.ask("GET", address.path).status != 200]
@@ -109,14 +109,14 @@ def test_the_page_knows_its_own_address(proxy: Served) -> None:
 
 
 class Below(Served):
-    """The app, asked as its page asks it: every address is relative to the page's."""
+    """The app as its page asks it: below ROOT, because the page's addresses are relative."""
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
         return super().ask(method, f"{ROOT}{path}", body, **headers)
 
 
 def test_a_race_streams_and_an_upload_arrives(proxy: Served) -> None:
-    page = Below(proxy.port, proxy.folder, proxy.bench, proxy.worker, proxy.app)
+    page = Below(proxy.port, proxy.folder, proxy.workbench, proxy.worker, proxy.app)
     (path,) = page.upload({"owls.md": b"Owls hear well."}).json()
     assert path.endswith("owls.md") and page.files() == ["owls.md"]
     key = page.race()["key"]
@@ -152,7 +152,7 @@ def test_links_to_the_page_show_our_title_and_picture(proxy: Served) -> None:
     assert (picture.status, picture.headers["content-type"]) == (200, "image/png")
 
 
-def test_a_bare_path_is_redirected_and_other_paths_are_served_as_ever() -> None:
+def test_a_bare_path_is_redirected_and_other_paths_are_served_unchanged() -> None:
     with serving("--root-path", ROOT) as served:
         bare = served.ask("GET", f"{ROOT}?lanes=trie")
         assert (bare.status, bare.headers["location"]) == (307, f"{ROOT}/?lanes=trie")
@@ -185,7 +185,7 @@ def test_only_the_named_sites_may_show_the_page_in_a_frame() -> None:
         (["--frame-ancestors", "portal"], "give origins"),
     ],
 )
-def test_a_malformed_place_is_refused(arguments: list[str], words: str) -> None:
+def test_malformed_paths_and_sites_are_refused(arguments: list[str], words: str) -> None:
     with pytest.raises(InputError, match=re.escape(words)):
         front_door.check(front_door.parse(["--model", "tiny", *arguments]))
 

@@ -14,7 +14,7 @@ from specrace.cli import app as front_door
 from specrace.ui.races.worker import Worker
 from specrace.ui.server.http_server import EVENTS, JsonFormatter
 from specrace.ui.server.telemetry import OUTCOMES
-from tests.ui.races.test_stream import BENCH, short
+from tests.ui.races.test_stream import WORKBENCH, short
 from tests.ui.served import Served, read_until, serving
 from tests.ui.test_front_door import refusal
 from tests.ui.waiting import LONG_S
@@ -36,7 +36,7 @@ def read_metrics(app: Served) -> dict[str, float]:
 
 
 def test_health_reports_the_workers_state() -> None:
-    loading, failing = Worker(lambda _: BENCH), Worker(lambda _: 1 / 0)  # type: ignore[arg-type, return-value]
+    loading, failing = Worker(lambda _: WORKBENCH), Worker(lambda _: 1 / 0)  # type: ignore[arg-type, return-value]
     assert loading.state == "loading"
     loading.start()
     failing.start()
@@ -58,7 +58,7 @@ def test_metrics_count_races_tokens_steps_and_uploads(served: Served) -> None:
     assert "no lane" in served.race(Lanes=[SECRET]).lower()
     with served.watching(served.race()["key"]) as frames:
         read_until(frames, b"step")
-    assert served.bench.ended.wait(LONG_S)
+    assert served.workbench.ended.wait(LONG_S)
     worker = served.worker
     assert worker is not None
     last = worker.queue.submit("b", short)
@@ -73,7 +73,7 @@ def test_metrics_count_races_tokens_steps_and_uploads(served: Served) -> None:
 
 
 def test_metrics_show_the_queue() -> None:
-    worker = Worker(lambda _: BENCH)
+    worker = Worker(lambda _: WORKBENCH)
     jobs = [worker.queue.submit(name, short) for name in "abc"]
     registry = worker.telemetry.registry
     assert registry.get_sample_value("specrace_queue_length") == 3
@@ -83,7 +83,7 @@ def test_metrics_show_the_queue() -> None:
 
 
 def test_each_server_has_its_own_counters() -> None:
-    first, second = Worker(lambda _: BENCH), Worker(lambda _: BENCH)
+    first, second = Worker(lambda _: WORKBENCH), Worker(lambda _: WORKBENCH)
     first.telemetry.uploaded(3)
     assert second.telemetry.registry.get_sample_value("specrace_uploaded_files_total") == 0
 

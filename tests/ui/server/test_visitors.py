@@ -84,8 +84,8 @@ def test_a_race_on_uploads_leaves_no_other_files(served: Served) -> None:
     paths = served.upload({"owls.md": b"Owls hear."}).json()
     race = served.race(files=paths, **{"New tokens": 50})
     with served.watching(race["key"]):
-        assert served.bench.begun.wait(LONG_S)
-    assert [document.name for document in served.bench.documents] == ["owls.md"]
+        assert served.workbench.begun.wait(LONG_S)
+    assert [document.name for document in served.workbench.documents] == ["owls.md"]
     assert served.files() == ["owls.md"]
 
 
@@ -94,12 +94,12 @@ def test_a_race_reads_only_uploaded_files(served: Served, path: str) -> None:
     file = path.format(served.folder)
     refusal = served.race(files=[file], **{"New tokens": 50})
     assert refusal == "A file must be uploaded before it is used."
-    assert not served.bench.begun.is_set()
+    assert not served.workbench.begun.is_set()
     assert served.ask("GET", f"/gradio_api/file={file}").status in (403, 404)
 
 
 def test_gradio_also_checks_the_paths_of_files(served: Served) -> None:
-    """Our own check comes first; Gradio's only runs for a page that it takes to be launched."""
+    """Our own check comes first. Gradio's runs only if the page counts as launched."""
     assert served.app is not None
     file = {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}
     before = LocalContext.blocks.set(served.app.state.page)
@@ -118,16 +118,16 @@ def test_a_visitor_cannot_use_another_visitors_file(served: Served) -> None:
     refused = served.race(files=[path], **{"New tokens": 50})
     with served.watching(refused["key"]) as answer:
         assert b"A file must be uploaded before it is used." in answer.read()
-    assert not served.bench.begun.is_set()
+    assert not served.workbench.begun.is_set()
 
 
 def test_a_race_whose_result_nobody_reads_is_stopped(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     # The clock does not advance until the race has started, so that the race cannot time out earlier on a busy machine.
     ticks = itertools.count(1)
-    clock = SimpleNamespace(monotonic=lambda: 1000.0 * next(ticks) if served.bench.begun.is_set() else 0.0)
+    clock = SimpleNamespace(monotonic=lambda: 1000.0 * next(ticks) if served.workbench.begun.is_set() else 0.0)
     monkeypatch.setattr(visitors_module, "time", clock)
     served.ask("POST", CALL, QUESTION)
-    assert served.bench.begun.wait(LONG_S) and served.bench.ended.wait(LONG_S)
+    assert served.workbench.begun.wait(LONG_S) and served.workbench.ended.wait(LONG_S)
 
 
 def test_a_race_stops_when_its_reader_disconnects(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,8 +137,8 @@ def test_a_race_stops_when_its_reader_disconnects(served: Served, monkeypatch: p
     event = served.ask("POST", CALL, QUESTION).json()["event_id"]
     with served.connect_raw() as connection:
         connection.sendall(f"GET {CALL}/{event} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        assert connection.recv(1) and served.bench.begun.wait(LONG_S) and not served.bench.ended.is_set()
-    assert served.bench.ended.wait(LONG_S)
+        assert connection.recv(1) and served.workbench.begun.wait(LONG_S) and not served.workbench.ended.is_set()
+    assert served.workbench.ended.wait(LONG_S)
 
 
 def test_a_result_reaches_a_reader_that_connects_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
