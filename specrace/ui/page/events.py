@@ -11,7 +11,7 @@ import gradio as gr
 from specrace.core.errors import InputError
 from specrace.core.events import Repeated
 from specrace.engine.repeats import RepeatUntilNarrow
-from specrace.ui.helper import uploads
+from specrace.ui.helper.uploads import NUM_EXAMPLES, Upload
 from specrace.ui.page import settings_panel
 from specrace.ui.races import race_request
 from specrace.ui.races.backend import Backend
@@ -19,7 +19,6 @@ from specrace.ui.races.tasks import race_task
 from specrace.ui.server.visitors import address_of
 from specrace.ui.wire import NoteMessage, Status, WatchMessage, to_json
 
-NUM_EXAMPLES = 4
 # While the page shows a race, the server repeats it until its speedups are stable or one of these limits is reached.
 REPEAT_S, REPEAT_RUNS = 20.0, 12
 
@@ -59,7 +58,7 @@ class PageEvents:
         queue.offer(job)
         return to_json(WatchMessage(job.number, job.key, self._backend.worker.server_id))
 
-    def _read(self, visit: str, files: list[dict[str, Any]] | None, request: gr.Request) -> uploads.Upload | None:
+    def _read(self, visit: str, files: list[dict[str, Any]] | None, request: gr.Request) -> Upload | None:
         """Read the visit's files. Raises InputError."""
         address = address_of(request)
         return self._backend.workbenches.read(visit, self._backend.visitors.uploaded_paths(address, files), address)

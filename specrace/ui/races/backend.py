@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from specrace.ui.helper.uploads import VisitWorkbenches
+from specrace.ui.helper.visit_workbenches import VisitWorkbenches
 from specrace.ui.races.model_choices import ModelChoices
 from specrace.ui.races.race_request import VisitorRequest, parse_request
 from specrace.ui.races.worker import Worker

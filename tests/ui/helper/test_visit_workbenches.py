@@ -1,0 +1,129 @@
+"""The workbenches on visitors' documents: how they are indexed, remembered and forgotten."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer
+
+from specrace.core.bundled import BUNDLED_MODEL
+from specrace.retrieval.documents import Document
+from specrace.retrieval.embedder import SentenceEmbedder, load_embedder
+from specrace.retrieval.index import PassageIndex
+from specrace.retrieval.passages import embedded_text, split_passages
+from specrace.retrieval.retriever import Retriever
+from specrace.ui.helper.uploads import read_uploads
+from specrace.ui.helper.visit_workbenches import MAX_VISITS, VisitWorkbenches
+from specrace.workbench import Workbench
+from tests.ui.helper.test_uploads import write_file
+
+
+@pytest.fixture(scope="module")
+def shared() -> Workbench:
+    """The server's workbench, on one document."""
+    embedder = load_embedder()
+    documents = [Document("bread.md", "Bread", "Yeast makes bread rise.")]
+    passages = split_passages(documents[0])
+    index = PassageIndex(passages, embedder.embed([passage.text for passage in passages]))
+    tokenizer = AutoTokenizer.from_pretrained(BUNDLED_MODEL)
+    target: Any = SimpleNamespace(tokenizer=tokenizer, config=None, prompt_style="", max_context=2048)
+    return Workbench(target, documents, Retriever(index, embedder), embedder)
+
+
+def make_workbenches() -> VisitWorkbenches:
+    return VisitWorkbenches(lambda paths, *_: read_uploads("", paths))
+
+
+def open_workbench(
+    workbenches: VisitWorkbenches, visit: str, shared: Workbench, files: list[str]
+) -> tuple[Workbench, list[str]]:
+    """The visit's workbench, and the progress reported before each batch."""
+    reports: list[str] = []
+    opening = workbenches.open(visit, shared, workbenches.read(visit, files))
+    try:
+        while True:
+            reports.append(next(opening))
+    except StopIteration as finished:
+        return finished.value, reports
+
+
+def test_a_visits_documents_do_not_change_the_shared_index(tmp_path: Path, shared: Workbench) -> None:
+    workbenches = make_workbenches()
+    file = write_file(tmp_path, "owls.md", "Owls hear a mouse under the snow.")
+    workbench, _ = open_workbench(workbenches, "visit", shared, [file])
+    assert workbench.target is shared.target
+    assert [hit.passage.document for hit in workbench.retrieve("What do owls hear?")] == ["owls.md"]
+    assert [hit.passage.document for hit in shared.retrieve("What do owls hear?")] == ["bread.md"]
+    assert open_workbench(workbenches, "visit", shared, []) == (shared, [])
+
+
+def test_a_visit_is_reindexed_only_when_its_documents_change(tmp_path: Path, shared: Workbench) -> None:
+    workbenches = make_workbenches()
+    file, second_file = (
+        write_file(tmp_path, "owls.md", "Owls hear well."),
+        write_file(tmp_path, "more.md", "Owls see well."),
+    )
+    first, _ = open_workbench(workbenches, "visit", shared, [file])
+    assert open_workbench(workbenches, "visit", shared, [file]) == (first, [])
+    assert open_workbench(workbenches, "visit", shared, [file, second_file])[0] is not first
+
+
+def test_an_upload_is_embedded_in_batches_and_may_stop_after_any_of_them(tmp_path: Path, shared: Workbench) -> None:
+    """A stopped race requests no further batch; indexing again embeds all of them."""
+    sizes: list[int] = []
+
+    def embed(texts: list[str]) -> Any:
+        sizes.append(len(texts))
+        return shared.embedder.embed(texts)
+
+    embedder: Any = SimpleNamespace(embed=embed)
+    counting, workbenches = replace(shared, embedder=embedder), make_workbenches()
+    file = write_file(tmp_path, "many.txt", "\n\n".join(f"Fact {number}. " + "word " * 100 for number in range(70)))
+    opening = workbenches.open("visit", counting, workbenches.read("visit", [file]))
+    assert next(opening) == "Indexing your documents: 0 of 70 passages …" and sizes == []
+    assert next(opening) == "Indexing your documents: 32 of 70 passages …" and sizes == [32]
+    opening.close()
+    workbench, reports = open_workbench(workbenches, "visit", counting, [file])
+    assert sizes == [32, 32, 32, 6] and len(reports) == 3
+    assert workbench.num_passages == 70 and workbench.retrieve("Fact 66")[0].passage.text.startswith("Fact 66.")
+
+
+def test_a_document_without_blanks_is_indexed_within_the_embedders_reach(tmp_path: Path, shared: Workbench) -> None:
+    workbenches, embedder = make_workbenches(), shared.embedder
+    assert isinstance(embedder, SentenceEmbedder)
+    file = write_file(tmp_path, "key.md", "\n\n".join(("# Key", "0f3a9c7b21" * 200, "Keep it safe.")))
+    read = workbenches.read("visit", [file])
+    assert read and workbenches.num_passages("visit") == read.num_passages == 1
+    workbench, _ = open_workbench(workbenches, "visit", shared, [file])
+    passages = workbench.retriever.index.passages
+    assert max(embedder.count_covered([embedded_text(passage) for passage in passages])) <= embedder.room
+    assert "".join(passage.text for passage in passages) == "0f3a9c7b21" * 200 + "Keep it safe."
+    assert workbenches.num_passages("visit") == len(passages) > 8
+
+
+def test_the_number_of_remembered_visits_is_bounded(tmp_path: Path, shared: Workbench) -> None:
+    workbenches = make_workbenches()
+    file = write_file(tmp_path, "owls.md", "Owls hear well.")
+    for number in range(MAX_VISITS + 3):
+        open_workbench(workbenches, f"visit {number}", shared, [file])
+    assert len(workbenches) == MAX_VISITS
+    workbenches.forget(f"visit {MAX_VISITS}")
+    workbenches.forget("somebody else")
+    assert len(workbenches) == MAX_VISITS - 1
+
+
+def test_a_visitor_who_leaves_while_files_are_read_is_forgotten(tmp_path: Path, shared: Workbench) -> None:
+    def read(paths: bytes, *_: Any) -> bytes:
+        workbenches.forget("visit")
+        return read_uploads("", paths)
+
+    workbenches = VisitWorkbenches(read)
+    read_upload = workbenches.read("visit", [write_file(tmp_path, "owls.md", "Owls hear well.")])
+    assert read_upload is not None and len(workbenches) == 0
+    for _ in workbenches.open("visit", shared, read_upload):
+        pass
+    assert len(workbenches) == 0
