@@ -183,7 +183,7 @@ class Workbench:
         return choose_style(self.target.tokenizer, self.target.config, self.target.prompt_style)
 
     def retrieve(self, question: str, passages: int | None = None, noise: float = 0.0, seed: int = 0) -> list[Hit]:
-        """The passages for a question, as many as `passages` says; if it is None, the number that suits the model.
+        """The best `passages` for a question; if that is None, the number of them that suits the model.
 
         A share of `noise`, but never all of them, is replaced by irrelevant passages, which are drawn with `seed`.
         Raises InputError for a blank or overlong question, and for values out of bounds.

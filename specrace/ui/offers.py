@@ -20,7 +20,7 @@ FIRST_QUESTIONS = (
 def offered_models(config: ServerConfig) -> dict[str, str | Path]:
     """The models that a visitor may choose: the server's default, and those of --models or else the bundled ones.
 
-    A folder is offered under its name, preceded by as many parent folders as make it differ from the others.
+    A folder is offered under its name; if several have the same name, parent folders are put before it.
     """
     bundled = [str(path.parent) for path in sorted(ASSETS.glob("*/config.json"))]
     source = config.model.source

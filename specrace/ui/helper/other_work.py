@@ -1,4 +1,4 @@
-"""What the server does beside races, in other processes: it reads visitors' files, scores logs and fetches a model."""
+"""What the server does in other processes while it races: it reads visitors' files, scores logs, fetches a model."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from specrace.ui.server.visitors import visitor_key
 READ_FILES = "The server also read other visitors' files during this race."
 SCORED = "The server also scored a log during this race."
 FETCHED = "The server also fetched a model during this race."
-# A log's turn, as TURN_S in `pool` is a file's: a large log takes longer than documents.
+# A log's turn. It is longer than a file's (`pool.TURN_S`), because a large log takes longer than documents.
 LOG_TURN_S = 60.0
 MAX_LOG_PROCESSES = 2
 
 
 class OtherWork:
-    """The processes beside the race's: one pool for visitors' files, one for their logs, and a fetcher, if any.
+    """A pool of processes for visitors' files, another one for their logs, and the fetcher of a model, if any.
 
     Logs have a pool of their own because they take long, and other files must not wait for them.
     """

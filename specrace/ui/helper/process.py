@@ -1,4 +1,4 @@
-"""A process beside the server that reads what visitors open and upload.
+"""A helper process, which reads what visitors open and upload.
 
 Reading and checking a large file takes seconds of pure Python. A thread would take the interpreter from the race under
 way, whose clocks count that wait; a process of low priority costs a race next to nothing. A file that takes too long or

@@ -34,7 +34,7 @@ class VisitWorkbenches:
     def __init__(self, read: Callable[[bytes, str | None, str], bytes]) -> None:
         self._read = read
         self._visits: OrderedDict[str, tuple[Upload, Workbench | None]] = OrderedDict()
-        # An object that stands for each visit's latest reading, until this ends or the visitor leaves.
+        # A new object for each visit's latest reading, kept until the reading ends or the visitor leaves.
         self._reading: dict[str, object] = {}
         self._lock = threading.Lock()
 
@@ -74,7 +74,7 @@ class VisitWorkbenches:
     def open(self, visit: str, shared: Workbench, upload: Upload | None) -> Generator[str, None, Workbench]:
         """The visit's workbench on its upload, or `shared` if there is none. Yields the progress before every batch.
 
-        The embedder runs on the caller's thread, which also races: beside a race it would take processors from it, and
+        The embedder runs on the caller's thread, which also races. On another thread it would slow down the race, and
         in a helper process it would need a second copy in memory. Other visitors may race between batches.
         """
         if upload is None:

@@ -194,7 +194,7 @@ def mount_options(
         "head": page_style(),
         "footer_links": ["api"],
         "run_history": False,
-        # Gradio rejects a whole upload above this size. The page never sends so much (limitUploads in gradio.js).
+        # Gradio rejects an upload above this size. The page never sends one (limitUploads in gradio.js).
         "max_file_size": MAX_UPLOAD_FILES * MAX_UPLOAD_BYTES,
         "pwa": False,
         # A Space would turn this on: a second server, in Node, would have to start before this one answers.

@@ -92,10 +92,10 @@ def read_options(value: Any, lanes: Sequence[str]) -> dict[str, dict[str, Any]]:
                 raise InputError(
                     f"{lane}.{str(name)[:MAX_WORD]} is not a number; give a whole number, or true or false."
                 )
-    return {lane: {name: _whole(number) for name, number in value[lane].items()} for lane in lanes if lane in value}
+    return {lane: {name: _to_int(number) for name, number in value[lane].items()} for lane in lanes if lane in value}
 
 
-def _whole(number: Any) -> Any:
+def _to_int(number: Any) -> Any:
     """Turn 13.0 into 13, because pages send every number as a float. Other values are returned unchanged."""
     return int(number) if isinstance(number, float) and math.isfinite(number) and number == int(number) else number
 

@@ -34,7 +34,7 @@ BYTES_PER_S = 3e11
 # The most seconds to ask for: a visitor without an account has two minutes a day, and may be charged one and a half
 # times what is asked for.
 MAX_S = 60
-# The race ends by itself this long before its time is up, and reports what it has.
+# The race is stopped this long before its time is up, so that it can still report its results so far.
 MARGIN_S = 3.0
 QUOTA = "ZeroGPU quota exceeded"
 

@@ -14,15 +14,14 @@ from pathlib import Path
 
 IMPORT = re.compile(r'^import \{([^}]*)\} from "(\.[^"]+)";$', re.MULTILINE)
 EXPORT = re.compile(r"^export ((?:async )?function\*? ?|class |const )(\w+)", re.MULTILINE)
-# An import or export that is left after these two would be a syntax error in the joined script.
+# An import or export of any other form would be a syntax error in the joined script.
 LEFT_OVER = re.compile(r"^(?:import|export)\b.*$", re.MULTILINE)
 
 
 def bundle(folder: Path, entry: str) -> str:
-    """The script that does what the module `entry` of `folder` does, with all that it imports.
+    """One script with the module `entry` of `folder` and all modules that it imports, directly or not.
 
-    Raises ValueError for an import or export of another form, and `graphlib.CycleError` for modules that import each
-    other.
+    Raises ValueError for an import or export of another form, and `graphlib.CycleError` if modules import each other.
     """
     sources = dict(_read_modules(folder, entry))
     order = TopologicalSorter({name: _imported(name, text) for name, text in sources.items()}).static_order()
@@ -43,16 +42,17 @@ def _read_modules(folder: Path, entry: str) -> Iterator[tuple[str, str]]:
 
 
 def _imported(name: str, text: str) -> list[str]:
+    """The paths of the modules that the module `name`, whose source is `text`, imports."""
     return [_resolve(name, match[2]) for match in IMPORT.finditer(text)]
 
 
 def _resolve(name: str, path: str) -> str:
-    """("stage/stage.js", "../lib/dom.js") -> "lib/dom.js"."""
+    """The path of a module that the module `name` imports: ("stage/stage.js", "../lib/dom.js") -> "lib/dom.js"."""
     return posixpath.normpath(posixpath.join(posixpath.dirname(name), path))
 
 
 def _as_function(name: str, text: str) -> str:
-    """The module as a constant that holds its exports."""
+    """A module as a constant: the object of its exports, which a function returns."""
     exported = [match[2] for match in EXPORT.finditer(text)]
 
     def bind(match: re.Match[str]) -> str:

@@ -35,9 +35,9 @@ TOUR = ("smollm2-copying", "smollm2-losing")
 # The fonts of the page, which ship with Gradio: family -> folder, weight -> file.
 FONTS = {"Source Sans Pro": "SourceSansPro", "IBM Plex Mono": "IBMPlexMono"}
 WEIGHTS = {400: "Regular", 700: "Bold"}
-# The place of the races in the page.
+# The placeholder for the races in an empty page.
 RACES = "<!-- races -->"
-# Everybody may read what was written to be shown.
+# The mode of the files: everybody may read them.
 PUBLIC = 0o644
 # Only the file's own script runs, whatever texts a recording holds; nothing is loaded, and nothing is sent.
 POLICY = (
@@ -48,14 +48,14 @@ POLICY = (
 
 @dataclass(frozen=True)
 class Recording:
-    """A recorded race, which was checked when it was read, and its name in the file."""
+    """A recorded race, checked when it was read, and its name in the HTML file."""
 
     name: str
     events: Sequence[Event]
 
 
 def read_recordings(paths: Sequence[Path], taken: Sequence[str] = TOUR) -> list[Recording]:
-    """The recordings in files, each under a name of its own that is not `taken`.
+    """The recordings in files, each with a name that no other has and that is not `taken`.
 
     Raises InputError for a recording that the page cannot play.
     """
@@ -73,7 +73,7 @@ def unused_name(name: str, names: Sequence[str]) -> str:
 
 
 def write_html(recordings: Sequence[Recording], *, tour: bool = False) -> str:
-    """An HTML page that plays `recordings`, the first one at once; with `tour`, it holds the tour's two races too.
+    """An HTML page that plays `recordings`, beginning with the first; with `tour`, it also has the tour's two races.
 
     Raises InputError for a figure that JSON cannot hold.
     """
@@ -87,7 +87,7 @@ def tour_html() -> str:
 
 
 def export_route() -> Route:
-    """The route of a page without a race, into which the stage puts its own (static/lib/share.js)."""
+    """The route of a page without a race. The stage adds its own race, and saves the page (static/lib/share.js)."""
 
     async def show(_: Request) -> Response:
         return HTMLResponse(await to_thread.run_sync(empty_html))
@@ -104,7 +104,7 @@ def _fill(page: str, recordings: Sequence[Recording]) -> str:
 
 
 def _reel(recording: Recording) -> str:
-    """The recording as the page plays it, packed: its text is then a sixth as long, and holds no markup."""
+    """The element with a recording's reel, compressed to a sixth. In base64 it contains no markup."""
     packed = gzip.compress(reel_json(recording.events).encode(), mtime=0)
     code = base64.b64encode(packed).decode()
     return f'<script type="application/octet-stream" data-reel="{html.escape(recording.name)}">{code}</script>'
@@ -112,9 +112,9 @@ def _reel(recording: Recording) -> str:
 
 @cache
 def empty_html(num_offered: int = 1, *, opens_tour: bool = False) -> str:
-    """The page, with RACES where its races belong. The first `num_offered` play by themselves, unless it `opens_tour`.
+    """The page, with RACES in place of its races. It plays the first `num_offered`, unless it `opens_tour`.
 
-    Its script fills in the title and where the race was recorded.
+    Its script fills in the title, and where the race was recorded.
     """
     script = _script()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -144,13 +144,13 @@ def empty_html(num_offered: int = 1, *, opens_tour: bool = False) -> str:
 
 
 def _script() -> str:
-    """The file's script. Its texts may hold neither the end of its element nor the place of the races."""
+    """The file's script. It must contain neither "</script" nor "<!--", and so not the placeholder of the races."""
     script = bundle(STATIC, "exported_race.js")
     return script.replace("</script", "<\\/script").replace("<!--", "<\\u0021--")
 
 
 def _font_faces() -> Iterator[str]:
-    """CSS with the page's fonts in it; nothing without Gradio, whose files they are."""
+    """CSS with the page's fonts, which are files of Gradio's; nothing if Gradio is not installed."""
     gradio = importlib.util.find_spec("gradio")
     if gradio is None or gradio.origin is None:
         return

@@ -1,4 +1,4 @@
-"""What the page and an exported race share: style sheets, templates, and what the stage knows of the methods."""
+"""What the page and an exported race share: style sheets, templates, and descriptions of the methods."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specrace.views.colours import hue_number, hue_style
 
 TAGLINE = "Draft-and-verify decoders, raced on your documents"
 BRAND = f"<h1>specrace</h1><p>{TAGLINE}</p>"
-# The order matters: of two rules with equal selectors, the later one wins.
+# The order matters: of two rules with equally specific selectors, the later one wins.
 STYLES = (
     "page.css",
     "stage/stage.css",
@@ -28,7 +28,7 @@ def read_static(name: str) -> str:
 
 
 def stage_style() -> str:
-    """The CSS of the stage and of all around it."""
+    """The CSS of the stage and of everything around it."""
     return "".join(map(read_static, STYLES)) + hue_style("#stage-host")
 
 

@@ -15,7 +15,7 @@ from specrace.ui.stage.html_file import PUBLIC, Recording, tour_html, unused_nam
 from specrace.ui.stage.parts import BRAND, read_static
 from specrace.ui.wire import RaceCard
 
-# The names of pages that are no race's.
+# Names that no race's page may have.
 RESERVED = ("index", "tour")
 MAX_REPORT_BYTES = 20_000_000
 # The start of a report that `recommend --report` wrote.
@@ -86,7 +86,7 @@ def _card(recording: Recording) -> str:
 
 
 def _facts(card: RaceCard) -> list[str]:
-    """The model, dtype, device and day of a race, as far as it has them."""
+    """The model, dtype, device and day of a race, without those that the recording does not have."""
     day = f"recorded {str(card.date)[:10]}" if card.date else ""
     return [str(fact) for fact in (card.model, card.dtype, card.device, day) if fact]
 
