@@ -50,7 +50,7 @@ ROOMS = {
     "ui": ("server", "helper", "races", "api", "stage", "page"),
     "cli": ("shared",),
 }
-BELOW = {"specrace.ui.limits", "specrace.ui.wire"}
+BELOW = {"specrace.ui.visitor_limits", "specrace.ui.wire"}
 # What a single module may import in addition to its folder's row: peers run on a target's model.
 EXCEPTIONS = {"specrace.lab.bench.peers": {"model"}, "specrace.lab.bench.llama_cpp": {"model"}}
 # A folder or module -> the heavy libraries that it may import; other folders may import none.

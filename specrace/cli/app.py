@@ -36,7 +36,8 @@ from specrace.retrieval.store import StoredIndex
 from specrace.ui.config import DTYPES, ServerConfig
 from specrace.ui.races import zero_gpu
 from specrace.ui.serve import serve
-from specrace.ui.server.visitors import THIS_MACHINE, VisitorLimits
+from specrace.ui.server.visitors import THIS_MACHINE
+from specrace.ui.visitor_limits import VisitorLimits
 
 MAX_THREADS = 1024
 LOG_FORMATS = ("text", "json")

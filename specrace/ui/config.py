@@ -11,7 +11,8 @@ from typing import Any
 from specrace.core.bundled import BUNDLED_MODEL, CORPUS
 from specrace.model.weights.source import ModelChoice, choose_model
 from specrace.retrieval.rerank import LIGHT
-from specrace.ui.server.visitors import THIS_MACHINE, VisitorLimits
+from specrace.ui.server.visitors import THIS_MACHINE
+from specrace.ui.visitor_limits import VisitorLimits
 
 DTYPES = ("float32", "bfloat16", "float16", "int8")
 

@@ -14,8 +14,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from specrace.ui.limits import MAX_LOG_BYTES
 from specrace.ui.server.guard import LOGS
+from specrace.ui.visitor_limits import MAX_LOG_BYTES
 from tests.ui.served import Served
 from tests.ui.server.test_attacks import ATTACKER, HELD, hold, peak_memory, retrieve, server
 

@@ -9,7 +9,7 @@ from typing import Any
 from specrace.core.errors import shorten
 from specrace.lab.logs.formats import recognise
 from specrace.lab.logs.formats.base import Exchange, Format, Row
-from specrace.lab.logs.formats.known import explain_row
+from specrace.lab.logs.formats.incomplete import explain_row
 from specrace.lab.logs.formats.paths import MAX_DEPTH, leaves
 
 # Fewer words are a name, a date or a status, not text that a model read or wrote.

@@ -16,11 +16,11 @@ from specrace.ui.api import log_routes
 from specrace.ui.api.callers import call_key, run_in_thread
 from specrace.ui.api.schema import LOG_MB, documented
 from specrace.ui.helper import log_advice, log_scores
-from specrace.ui.limits import MAX_LOG_BYTES
 from specrace.ui.races import race_request
 from specrace.ui.races.backend import Backend
 from specrace.ui.server.guard import NO_FILES
 from specrace.ui.server.visitors import address_of, visitor_key
+from specrace.ui.visitor_limits import MAX_LOG_BYTES
 
 
 class LogEndpoints:

@@ -32,11 +32,11 @@ from specrace.ui.helper import log_advice, log_scores
 from specrace.ui.helper.log_advice import describe_advice, read_costs
 from specrace.ui.helper.log_scores import MAX_NAME, MAX_REQUESTS
 from specrace.ui.helper.pool import HelperPool
-from specrace.ui.limits import MAX_LOG_BYTES
 from specrace.ui.races.model_choices import ModelChoices
 from specrace.ui.server.guard import ADVICE, LOGS
 from specrace.ui.server.stored_body import safe_name, stored_body, visitors_folder
 from specrace.ui.server.visitors import TooManyError, Visitors, address_of, visitor_key
+from specrace.ui.visitor_limits import MAX_LOG_BYTES
 from specrace.ui.wire import LogChoices, LogLimits, LogLine, to_json
 
 # The lanes that are scored if the visitor names none. They draft from the request itself, not from documents.

@@ -10,7 +10,7 @@ from specrace.core.settings import MAX_PAGE_LANES, MAX_QUESTION_CHARACTERS, SETT
 from specrace.lab.advice.presets import GPUS
 from specrace.lab.advice.recommend import BATCHES
 from specrace.ui.helper import log_advice
-from specrace.ui.limits import MAX_LOG_BYTES, MAX_UPLOAD_FILES
+from specrace.ui.visitor_limits import MAX_LOG_BYTES, MAX_UPLOAD_FILES
 
 # The schema of Gradio's file components: Gradio's clients upload such a value, and show it as a path in their help.
 FILE = {

@@ -15,7 +15,7 @@ from specrace.core.errors import InputError
 from specrace.retrieval.index import PassageIndex
 from specrace.retrieval.passages import embedded_text, fit_passages
 from specrace.ui.helper.uploads import Upload
-from specrace.ui.limits import MAX_UPLOAD_FILES
+from specrace.ui.visitor_limits import MAX_UPLOAD_FILES
 
 if TYPE_CHECKING:
     from specrace.workbench import Workbench

@@ -27,11 +27,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from specrace.core.errors import InputError, shorten
 from specrace.ui.helper.process import OUR_FAULT
-from specrace.ui.limits import MAX_UPLOAD_FILES
 from specrace.ui.server.guard import API, READER, UPLOAD
 from specrace.ui.server.stored_body import NO_ROOM
 from specrace.ui.server.telemetry import Telemetry
 from specrace.ui.server.visitors import NOT_UPLOADED, TooManyError, Visitors, address_of
+from specrace.ui.visitor_limits import MAX_UPLOAD_FILES
 
 CALL_PATHS = tuple(f"{API}/{name}" for name in ("call/", "queue/join", "run/", "api/"))
 WHERE_LISTED = f"GET {API}/info lists endpoints and parameters."

@@ -18,7 +18,6 @@ from specrace.ui.api.endpoints import add_endpoints
 from specrace.ui.api.log_routes import log_routes
 from specrace.ui.helper.gallery import Gallery
 from specrace.ui.helper.other_work import OtherWork
-from specrace.ui.limits import MAX_UPLOAD_BYTES, MAX_UPLOAD_FILES
 from specrace.ui.page import fetch_line, settings_panel
 from specrace.ui.page.audience import Audience, audience_routes
 from specrace.ui.page.events import PageEvents, read_link, shown_examples
@@ -37,6 +36,7 @@ from specrace.ui.server.visitors import Visitors
 from specrace.ui.stage.constants import Constants
 from specrace.ui.stage.html_file import export_route
 from specrace.ui.stage.parts import BRAND, describe_methods, read_static, stage_style
+from specrace.ui.visitor_limits import MAX_UPLOAD_BYTES, MAX_UPLOAD_FILES
 from specrace.ui.wire import StageSettings, to_values
 
 STATUS_PERIOD_S = 0.5

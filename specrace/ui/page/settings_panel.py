@@ -13,9 +13,8 @@ from specrace.core.settings import MAX_PAGE_LANES, SETTINGS, Setting
 from specrace.drafters import native_methods
 from specrace.drafters.base import Bounds, Method, Option
 from specrace.engine.spec import DEFAULT_LANES
-from specrace.ui.limits import MAX_UPLOAD_FILES
 from specrace.ui.races import race_request
-from specrace.ui.server.visitors import VisitorLimits
+from specrace.ui.visitor_limits import MAX_UPLOAD_FILES, VisitorLimits
 
 # The names of the components in `Panel.common`, in its order.
 COMMON = ("lanes", *race_request.OFFERED)

@@ -15,7 +15,8 @@ from specrace.ui.helper.pool import CLOSING
 from specrace.ui.races.job import Job, RunRace
 from specrace.ui.races.load_state import LoadState
 from specrace.ui.server.telemetry import Telemetry
-from specrace.ui.server.visitors import CLAIM_LIMIT_S, VisitorLimits
+from specrace.ui.server.visitors import CLAIM_LIMIT_S
+from specrace.ui.visitor_limits import VisitorLimits
 
 
 @dataclass

@@ -10,7 +10,7 @@ from specrace.ui.helper.other_work import OtherWork
 from specrace.ui.races.job_queue import JobQueue
 from specrace.ui.races.load_state import Load, LoadState
 from specrace.ui.server.telemetry import Telemetry
-from specrace.ui.server.visitors import VisitorLimits
+from specrace.ui.visitor_limits import VisitorLimits
 
 
 class Worker:

@@ -21,8 +21,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from specrace.ui.limits import MAX_LOG_BYTES, MAX_UPLOAD_BYTES, MAX_UPLOAD_FILES
 from specrace.ui.server.visitors import TooManyError, Visitors
+from specrace.ui.visitor_limits import MAX_LOG_BYTES, MAX_UPLOAD_BYTES, MAX_UPLOAD_FILES
 from specrace.views import recording_check
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")

@@ -8,11 +8,11 @@ import time
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from specrace.core.errors import InputError
+from specrace.ui.visitor_limits import VisitorLimits
 
 THIS_MACHINE = ("127.0.0.0/8", "::1")
 MINUTE_S = 60.0
@@ -33,22 +33,6 @@ T = TypeVar("T")
 
 class TooManyError(InputError):
     """A visitor is over a rate limit and must wait."""
-
-
-@dataclass(frozen=True)
-class VisitorLimits:
-    """The bounds that the operator sets for visitors.
-
-    `queue`: waiting races of all visitors. `race_tokens`: new tokens of a race. `races_at_once`: races that programs
-    from one address may have in line. `uploads`: whether visitors may upload documents and open recordings.
-    """
-
-    queue: int = 20
-    race_tokens: int = 512
-    uploads_per_hour: int = 60
-    races_per_minute: int = 12
-    races_at_once: int = 4
-    uploads: bool = True
 
 
 class Rate:

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 
 from specrace.core.metrics import MAX_PER_TAU
 from specrace.core.settings import MAX_PAGE_LANES, SETTINGS
-from specrace.ui.limits import MAX_UPLOAD_BYTES, MAX_UPLOAD_FILES
 from specrace.ui.server.guard import ADVICE, AUDIENCE, EXPORT, LOGS, POLL_STATE, POLL_VOTE, RACE, RECORDING
+from specrace.ui.visitor_limits import MAX_UPLOAD_BYTES, MAX_UPLOAD_FILES
 from specrace.views.colours import HUES
 from specrace.views.frames import ACCEPTED_SHOWN, REJECTED_SHOWN
 from specrace.views.recording_check import PAGE

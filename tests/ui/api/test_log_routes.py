@@ -15,8 +15,8 @@ from specrace.core.settings import MAX_PAGE_LANES
 from specrace.lab.scoring.score import scorable_lanes
 from specrace.ui.api.log_routes import DEFAULT_LANES, parse_log_request
 from specrace.ui.helper.other_work import SCORED
-from specrace.ui.limits import MAX_LOG_BYTES
 from specrace.ui.races.model_choices import ModelChoices
+from specrace.ui.visitor_limits import MAX_LOG_BYTES
 from tests.lab.parts import COPYING, FRESH
 from tests.ui.served import Answer, Served, serving
 from tests.ui.waiting import LONG_S, wait_until

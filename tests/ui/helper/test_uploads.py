@@ -17,7 +17,7 @@ from specrace.ui.helper import uploads
 from specrace.ui.helper.time_limit import time_limit
 from specrace.ui.helper.uploads import Upload, read_uploads
 from specrace.ui.helper.visit_workbenches import VisitWorkbenches
-from specrace.ui.limits import MAX_UPLOAD_FILES
+from specrace.ui.visitor_limits import MAX_UPLOAD_FILES
 from tests.retrieval.readers import samples
 
 

@@ -30,7 +30,8 @@ from specrace.ui.races import race_request
 from specrace.ui.races.backend import Backend
 from specrace.ui.races.model_choices import ModelChoices
 from specrace.ui.races.worker import Worker
-from specrace.ui.server.visitors import VisitorLimits, Visitors
+from specrace.ui.server.visitors import Visitors
+from specrace.ui.visitor_limits import VisitorLimits
 from specrace.workbench import Workbench
 
 OPTIONS = [(lane, option) for lane, method in native_methods().items() for option in method.options]

@@ -37,7 +37,7 @@ from specrace.ui.races.job import RACE_LIMIT_S, Job, RunRace
 from specrace.ui.races.stream import HOLD_S, PERIOD_S, describe_wait, messages, race_report, watch_route
 from specrace.ui.races.worker import Worker
 from specrace.ui.server.telemetry import Telemetry
-from specrace.ui.server.visitors import VisitorLimits
+from specrace.ui.visitor_limits import VisitorLimits
 from specrace.views.reel import reel_json
 from specrace.workbench import Workbench
 from tests.ui.waiting import LONG_S, wait_until

@@ -22,10 +22,10 @@ from typing import Any
 import pytest
 
 from specrace.ui.helper.pool import HelperPool
-from specrace.ui.limits import MAX_LOG_BYTES
 from specrace.ui.server import visitors as visitors_module
 from specrace.ui.server.guard import LOGS, RECORDING, UPLOAD
 from specrace.ui.server.visitors import LOGINS_PER_MINUTE, MAX_VISITOR_BODIES
+from specrace.ui.visitor_limits import MAX_LOG_BYTES
 from tests import processes
 from tests.ui.served import Answer, Served, serving
 from tests.ui.server.test_limits import PASSWORD, sign_in

@@ -11,9 +11,9 @@ from contextlib import suppress
 
 import pytest
 
-from specrace.ui.limits import MAX_UPLOAD_FILES
 from specrace.ui.server import http_server
 from specrace.ui.server.guard import MAX_BODY, Hosts, page_policy
+from specrace.ui.visitor_limits import MAX_UPLOAD_FILES
 from tests.ui.served import Served, serving
 from tests.ui.waiting import LONG_S
 

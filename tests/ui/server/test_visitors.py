@@ -19,7 +19,8 @@ from gradio.processing_utils import move_files_to_cache
 from specrace.core.errors import InputError
 from specrace.ui.server import visitors as visitors_module
 from specrace.ui.server.http_server import PrivateFormatter
-from specrace.ui.server.visitors import Rate, VisitorLimits, Visitors, visitor_key
+from specrace.ui.server.visitors import Rate, Visitors, visitor_key
+from specrace.ui.visitor_limits import VisitorLimits
 from tests.ui.served import LANES, Served, serving
 from tests.ui.waiting import LONG_S
 

@@ -20,7 +20,7 @@ from typing import Any
 from specrace.lab.logs.formats.apis import looks_like_answers, looks_like_request, read_exchanges
 from specrace.lab.logs.formats.apis.answers import is_error
 from specrace.lab.logs.formats.base import Exchange, Format, Row, parse_nested, read_label
-from specrace.lab.logs.formats.known import explain_row
+from specrace.lab.logs.formats.incomplete import explain_row
 
 # Names of fields that hold a request, and of those that hold a response, in lower case without underscores.
 _REQUESTS = (
