@@ -1,7 +1,7 @@
-"""A clock that leaves out the time its thread was ready to run but had no processor.
+"""A thread's clock, which leaves out the time in which the thread was ready to run but had no processor.
 
 On a busy machine that wait is the main disturbance of a measurement. Linux counts it for every thread (the second
-number in `/proc/thread-self/schedstat`, in nanoseconds); on other systems this is the wall clock.
+number in `/proc/thread-self/schedstat`, in nanoseconds); on other systems the clock is the wall clock.
 """
 
 from __future__ import annotations

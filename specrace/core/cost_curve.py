@@ -116,16 +116,16 @@ class CostCurve:
             ) from error
 
 
-# Assumed until something is measured. A GPU verifies 32 draft tokens for about a sixth more than one.
+# Curves to assume until one is measured. A GPU verifies 32 draft tokens in about a sixth more time than one token.
 # On a CPU `calibrate` measured ratios of 1.3, 1.2, 1.4, 1.8, 2.6 and 4.4 for 2, 4, 8, 16, 32 and 64 rows. These are the
-# costliest context of three runs with the bundled model, in float32 on packed weights, on one thread of a busy 2-core
-# AMD EPYC without AVX-512. Up to 32 rows, a model of half a billion weights had no higher ratios. The assumed curve is
-# about a tenth higher, to allow for other machines.
+# ratios at the context where rows cost most, in three runs with the bundled model, in float32 with packed weights, on
+# one thread of a busy 2-core AMD EPYC without AVX-512. Up to 32 rows, a model of half a billion weights had no higher
+# ratios. The assumed curve is about a tenth higher, to allow for other machines.
 ASSUMED_GPU = CostCurve((1, 33), (1.0, 1.16))
 ASSUMED_CPU = CostCurve((1, 2, 4, 8, 16, 32, 64), (1.0, 1.35, 1.35, 1.5, 2.0, 2.9, 5.0))
-# For a float32 model on a CPU with unpacked weights and no captured forwards. On two threads of that machine
-# SmolLM2-135M took 1.7, 2.1, 1.8 and 2.8 times one row for 2, 3, 4 and 32 rows; on another machine 2.1 and 3.0 for 2
-# and 3 rows.
+# For a float32 model on a CPU with unpacked weights and no captured forwards. On two threads of the machine above,
+# SmolLM2-135M took 1.7, 2.1, 1.8 and 2.8 times as long for 2, 3, 4 and 32 rows as for one; on another machine, 2.1 and
+# 3.0 times as long for 2 and 3 rows.
 ASSUMED_EAGER_CPU = CostCurve((1, 2, 3, 4, 8, 16, 32, 64), (1.0, 2.1, 3.0, 2.0, 2.2, 2.4, 3.1, 5.2))
 
 
@@ -151,7 +151,7 @@ def best_budget(curve: CostCurve, expected: Sequence[float], min_draft: int = 0,
 
 
 def row_counts(max_rows: int) -> tuple[int, ...]:
-    """The row counts for which forwards are recorded if trees have up to `max_rows`: 1, 9, 17, 33, 65, ... `max_rows`.
+    """The row counts to capture forwards for if trees have up to `max_rows` rows: 1, 9, 17, 33, 65, ... `max_rows`.
 
     They are one above the powers of two because k draft tokens make k + 1 rows.
 

@@ -12,7 +12,7 @@ from specrace.core.settings import MATCH
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Verdict
 
-# The key in a race's description: why servers were left out, a sentence each.
+# The key in `Started.about` under which each server that was left out has a sentence that says why.
 LEFT_OUT = "servers_left_out"
 
 

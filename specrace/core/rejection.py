@@ -48,7 +48,9 @@ class Coins:
 
 
 def accepts(p: np.ndarray | float, q: np.ndarray | float, coins: np.ndarray | float) -> np.ndarray | bool:
-    """Whether coin < min(1, p / q), computed without a division. Strict, so a token with p = 0 is never accepted."""
+    """Whether coin < min(1, p / q), computed without a division. A token with p = 0 is never accepted, because `<` is
+    strict.
+    """
     return coins * q < p
 
 

@@ -39,7 +39,7 @@ class Setting:
     choices: Sequence[str] = ()
 
     def bounds(self, *, shared: bool = False) -> tuple[float, float]:
-        """The minimum and the maximum."""
+        """The minimum and the maximum; `shared`: on a public page."""
         low, high = self.shared_low if shared else None, self.shared_high if shared else None
         return self.low if low is None else low, self.high if high is None else high
 

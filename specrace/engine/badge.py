@@ -1,4 +1,4 @@
-"""A finished lane's result: its metrics, and whether its text is vanilla's."""
+"""A finished lane's result, which its badge shows: its metrics, and whether its text is vanilla's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replays: capture a target's forward once, check it against the eager forward, and then run it without Python."""
+"""Captures a target's forward once, checks it against the eager forward, and replays it from then on without Python."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from specrace.model.machine.memory import free_memory, release_threads
 from specrace.model.scorer import Replay
 from specrace.model.target import Target
 
-# The largest accepted `gap`: far above rounding errors in each dtype, and far below what a wrong mask or position
-# causes in a real model.
+# The largest accepted `gap`: far above rounding errors in each dtype, and far below the gap that a wrong mask or
+# position causes in a real model.
 TOLERANCE = {torch.float32: 2e-3, torch.bfloat16: 0.35, torch.float16: 0.1}
-# Replays that keep float32 between layers skip the eager forward's bfloat16 rounding, so they differ more. (A wrong
-# mask or position gives 1.7.)
+# The tolerance for replays that keep float32 between layers: they skip the eager forward's bfloat16 rounding, so their
+# gap is larger. (With a wrong mask or position it is 1.7.)
 _LOOSE_TOLERANCE = {torch.bfloat16: 0.6}
 _MAX_REASON_CHARACTERS = 80
-# Below this, steps are too short to be worth the ten seconds that the first compilation on a machine takes.
+# The steps of smaller models are too short to be worth the first compilation on a machine, which takes ten seconds.
 _MIN_COMPILED_PARAMETERS = 50_000_000
 _NOT_COMPILED = "not compiled"
 _log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ def capture(target: Target) -> None:
 def capture_graphs(target: Target, capturer: Capturer) -> None:
     """Let the target's sessions replay CUDA graphs.
 
-    The target stays eager, and records why, if the model cannot be captured or a replay scores differently.
+    If the model cannot be captured, or a replay gives other logits, the target stays eager and records why.
     """
     pool = GraphPool(target.forward, capturer, target.device, target.dtype)
     tree = TokenTree((0, 1 % target.vocab_size, 2 % target.vocab_size), (-1, 0, 0))
@@ -79,14 +79,14 @@ def capture_replay(
     fused: bool = True,
     vector_width: int | None = None,
 ) -> None:
-    """Let the target replay its forward in the first of these ways that scores like the eager forward.
+    """Let the target replay its forward in the first of these ways that gives the eager forward's logits.
 
-    - The compiled decoder, if it supports the family; with `compiled=None`, only if the model is large enough; True and
-      False force it. Its vectors hold `vector_width` float32: 8 or 16; 0 means no decoder, and None what suits this
+    - The compiled decoder, if it supports the family. `compiled`: whether to try it; None: only for a large model.
+      `vector_width`: how many float32 its vectors hold, 8 or 16; 0 means no decoder, None the width that suits this
       processor. 8-bit weights need the decoder.
     - TorchScript (`script_forward`): our fused decoder, if it supports the family and `fused` is true, else a trace of
-      the model's own modules. Both use weights laid out for products of a few rows; with `packed=None`, only if memory
-      allows it; True and False force it.
+      the model's own modules. `packed`: whether to copy the weights into a layout for products of a few rows; None:
+      only if memory allows it.
 
     If none works, the target stays eager and records why. It also records why the compiled decoder could not run.
     """
@@ -109,14 +109,14 @@ def capture_replay(
 
 
 def _make_checked(target: Target, make: Callable[[], Replay], store: KVStore) -> Replay:
-    """Make a replay. Raises ValueError unless it scores like the eager forward."""
+    """Make a replay. Raises ValueError unless its logits and its cache are those of the eager forward."""
     replayed = make()
     _check_gap(_replay_gap(target, replayed, store), target.dtype, loose=replayed.keeps_float32)
     return replayed
 
 
 def drop_layers(target: Target) -> None:
-    """Free the weights of the model's own linear layers if the captured forward has copies and also reads prompts.
+    """Free the weights of the model's own linear layers if the captured forward has copies of them and reads prompts.
 
     Afterwards memory holds the weights once instead of twice, and calling the model raises RuntimeError.
     """
@@ -131,7 +131,7 @@ def drop_layers(target: Target) -> None:
         if not parameter.is_meta:
             # A view of a memory-mapped file would keep the whole file in memory.
             parameter.data = parameter.data.clone()
-    # A product with freed weights would read whatever is in memory there.
+    # Calling the model with freed weights would give nonsense instead of an error.
     target.model.forward = _refuse_to_run
     return_memory()
 
@@ -143,7 +143,7 @@ def _refuse_to_run(*_: object, **__: object) -> None:
 def _replay_makers(
     target: Target, store: KVStore, compiled: bool | None, packed: bool | None, fused: bool, vector_width: int | None
 ) -> Iterator[tuple[str, Callable[[], Replay]]]:
-    """For each kind of replay, the fastest first: the words for its failure, and a function that makes the replay."""
+    """Yields the kinds of replay, the fastest first, as (what to report if it fails, a function that makes it)."""
     model = target.model
     is_large = sum(parameter.numel() for parameter in model.parameters()) >= _MIN_COMPILED_PARAMETERS
     if target.int8 or compiled or (compiled is None and is_large):
@@ -165,7 +165,7 @@ def _fits_twice(model: nn.Module) -> bool:
 
 
 def _compiled(model: Any, int8: bool, vector_width: int | None) -> Replay:
-    """The compiled decoder. Raises ImportError without numba."""
+    """Make the compiled decoder. Raises ImportError without numba."""
     # Imported here because the import takes half a second, which small models should not pay for.
     from specrace.model.forward.compiled.forward import CompiledForward
     from specrace.model.forward.compiled.processor import host_vector_width
@@ -223,10 +223,10 @@ def gap(logits: Tensor, expected: Tensor) -> float:
 
 
 def _cache_gap(cache: Tensor, expected: Tensor) -> float:
-    """The largest difference between a token's keys or values in any layer, relative to their size; [L, 2, 1, H, T, D].
+    """The largest difference between a token's keys or values in any layer, relative to their size.
 
-    We compare root mean squares, not single elements: a few elements are so large that their rounding error alone
-    exceeds the spread of all the others.
+    Both caches are [L, 2, 1, H, T, D]. We compare root mean squares, not single elements: a few elements are so large
+    that their rounding error alone exceeds the spread of all the others.
     """
     difference, size = (
         numbers.square().mean((2, 3, 5)).sqrt() for numbers in (cache.float() - expected.float(), expected.float())

@@ -21,7 +21,7 @@ GROWTH = 256
 
 
 class DraftModel:
-    """A model that drafts for a target whose vocabulary has `vocab_size` tokens, by default the model's own number."""
+    """A model that drafts for a target whose vocabulary has `vocab_size` tokens, by default as many as its own."""
 
     def __init__(self, model: Scorer, vocab_size: int | None = None) -> None:
         self.model = model
@@ -47,7 +47,7 @@ class PromptedDraftModel:
     def session(self, params: SamplingParams, room: int = 0, rows: Sequence[int] = (1,)) -> DraftSession:
         """A session on a clone of the cache with room for `room` more tokens.
 
-        If the model uses CUDA graphs, those that read `rows` tokens at a time are captured here.
+        If the model uses CUDA graphs, the graphs that read `rows` tokens at a time are captured here.
         """
         return DraftSession(self.drafting, self.prefix, params, room or GROWTH, rows)
 

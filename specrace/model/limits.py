@@ -27,7 +27,7 @@ def max_context(config: Any) -> int:
 def eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
     """Every token id that ends a text, from the generation config and the config.
 
-    The tokenizer's end token is added if it has a chat template: its turns may end with a token that the configs lack.
+    The tokenizer's end token is added if there is a chat template, whose turns may end with a token that no config has.
     """
     end_ids: set[int] = set()
     generation = getattr(model, "generation_config", None)

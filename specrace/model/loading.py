@@ -1,4 +1,4 @@
-"""Loading a model by path or hub id: the model is checked or refused, and its forward is captured to run fast."""
+"""Loads a model by path or hub id, refuses a model that cannot race, and captures its forward so that it runs fast."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ def load_target(
     ready: bool = True,
     **settings: Unpack[ModelSettings],
 ) -> Target:
-    """Load a model by short name, path or hub id, or as chosen, and check that it scores trees as it decodes.
+    """Load a model by short name, path or hub id, or from a `ModelChoice`, and check that it can score trees.
 
     - `device`: "cpu", "cuda", "cuda:1", or "auto": the GPU, or the CPU if there is none; several GPUs get the layers
       that transformers' `device_map="auto"` gives them. An explicit `device_map` takes precedence.
-    - `dtype`: by default "float32" on a CPU, "bfloat16" on a GPU; "int8" rounds Llama-like weights to 8 bits, on a CPU.
+    - `dtype`: by default "float32" on a CPU and "bfloat16" on a GPU; "int8" is for Llama-like models on a CPU.
     - `draft_model`: path or hub id of a smaller model for the lane draft-model; the bundled model has its own.
     - `graphs`: capture and replay forwards where possible: CUDA graphs, or on a CPU compiled code or TorchScript.
-    - `followers`: processes that each hold a part of the model, like this one (`specrace.model.tensor_parallel.run`).
+    - `followers`: the other processes that hold parts of this model (`specrace.model.tensor_parallel.run`).
     - `adapter`: the folder of a low-rank adapter to merge, "none", or "auto": the shipped adapter, if it fits.
-    - `ready`: False if the device is not available yet: nothing is computed, and `make_ready` is called later.
-    - `lean`: free the weights that a captured forward has copied. Not with `--peers`, which run the original modules.
+    - `ready`: False if the device is not available yet: nothing is computed until the caller calls `make_ready`.
+    - `lean`: free weights of which a captured forward has copies; not for `--peers`, which run the model's own layers.
 
-    Raises InputError for a model that does not exist, is no causal language model, cannot verify trees, cannot be
-    spread or split as requested, or whose draft model has a different vocabulary.
+    Raises InputError for a model that does not exist, is no causal language model, cannot score trees, or cannot be
+    spread over devices or split over processes as requested; and for a draft model with a different vocabulary.
     """
     choice = choose_model(model, **settings)
     placement = place(choice, device_map, followers)
@@ -82,9 +82,10 @@ def load_target(
 
 
 def make_ready(target: Target) -> None:
-    """Check a target that was loaded with `ready=False` and capture its forward; likewise its draft model, if loaded.
+    """Check a target that was loaded with `ready=False` and capture its forward; do the same for its draft model.
 
-    Raises InputError if a model cannot verify trees or cannot run in its dtype.
+    A draft model that is not loaded yet is left alone. Raises InputError if a model cannot score trees or cannot run
+    in its dtype.
     """
     if target.graphs is None and target.replay is None:
         check_trees(target)
@@ -103,15 +104,15 @@ def check_int8(target: Target) -> None:
 
 
 def _load(source: ModelSource, attention: str, placement: Placement) -> Target:
-    """Load a target onto its devices, neither checked nor captured. Raises InputError."""
-    short_name = shorten(source.location)
+    """Load a target onto its devices, without checking or capturing it. Raises InputError."""
+    location = shorten(source.location)
     device_map, followers, is_int8 = placement.device_map, placement.followers, placement.dtype == INT8
     exists = os.path.exists(source.location)  # noqa: PTH110 (Path.exists raises for a name that is too long)
     if source.is_folder and not exists:
-        raise InputError(f"There is no model at {short_name}; give a folder with config.json, or a hub id.")
+        raise InputError(f"There is no model at {location}; give a folder with config.json, or a hub id.")
     try:
         model, tokenizer = _load_parts(source, attention, placement)
-        label, style = adapt(model, tokenizer, source.title, placement.adapter)
+        title, prompt_style = adapt(model, tokenizer, source.title, placement.adapter)
         if is_int8:
             round_weights(model)
         if device_map is None and followers is None:
@@ -122,20 +123,20 @@ def _load(source: ModelSource, attention: str, placement: Placement) -> Target:
         Exception
     ) as error:  # transformers raises many kinds of errors; a user needs to know which model failed to load
         if lacks_memory(error):
-            raise _too_little_memory(placement.device, short_name) from error
+            raise _too_little_memory(placement.device, location) from error
         raise InputError(
-            f"The model {short_name} could not be loaded ({_reason(error)}); "
+            f"The model {location} could not be loaded ({_reason(error)}); "
             "give a folder with config.json and weights, or the id of a hub model that this machine can reach."
         ) from error
     if followers is not None:
-        return LeadingTarget(model, tokenizer, label, followers)
+        return LeadingTarget(model, tokenizer, title, followers)
     if device_map is not None:
-        prepare_mapped(model, label)
-    return Target(model, tokenizer, label, style, int8=is_int8)
+        prepare_mapped(model, title)
+    return Target(model, tokenizer, title, prompt_style, int8=is_int8)
 
 
 def _reason(error: Exception) -> str:
-    """The first line of an error's message, shortened; its type if it has none."""
+    """The first line of an error's message, shortened; the error's type if the message is empty."""
     lines = str(error).strip().splitlines()
     return shorten(lines[0]) if lines else type(error).__name__
 
@@ -154,10 +155,10 @@ def load_draft_model(
     ready: bool = True,
     lean: bool = False,
 ) -> DraftModel:
-    """Load a Hugging Face model by path or hub id to draft for `target`, on its (first) device and in its dtype.
+    """Load a model that drafts for `target`, by path or hub id, on the target's (first) device and in its dtype.
 
-    `graphs`, `ready` and `lean` are those of `load_target`. Raises InputError if the model cannot be loaded or has a
-    different vocabulary.
+    `graphs`, `ready` and `lean` have the same meaning as in `load_target`. Raises InputError if the model cannot be
+    loaded, or if its vocabulary differs from the target's.
     """
     dtype = str(target.dtype).removeprefix("torch.")
     model = load_target(
@@ -168,47 +169,47 @@ def load_draft_model(
 
 
 def _load_parts(source: ModelSource, attention: str, placement: Placement) -> tuple[Any, Any]:
-    """Model and tokenizer. Raises InputError for a model that is refused, and whatever transformers raises."""
-    name, label, folder, followers = source.location, source.title, source.folder, placement.followers
-    local = folder is not None
-    if not local:
-        # Ask the hub once, briefly, before the loaders below, which would retry for half a minute.
-        HfApi().model_info(str(name), timeout=10)
-    # Checked before transformers loads anything: it would ask on standard input whether to run the model's own code.
-    config_dict = PretrainedConfig.get_config_dict(name, local_files_only=local)[0]
-    refuse_own_code(config_dict, "config.json", str(name))
-    refuse_large_numbers(config_dict, label)
-    refuse_own_code(get_tokenizer_config(name, local_files_only=local), "tokenizer_config.json", str(name))
-    config = AutoConfig.from_pretrained(name, local_files_only=local, trust_remote_code=False)
-    refuse_unsupported(config, label)
-    tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=local, trust_remote_code=False)
+    """Load a model and its tokenizer. Raises InputError for a refused model, and whatever transformers raises."""
+    location, title, folder, followers = source.location, source.title, source.folder, placement.followers
+    is_local = folder is not None
+    if not is_local:
+        # Ask the hub once with a short timeout; the loaders below would retry for half a minute.
+        HfApi().model_info(str(location), timeout=10)
+    # These checks come first, because transformers would ask on standard input whether to run the model's own code.
+    config_dict = PretrainedConfig.get_config_dict(location, local_files_only=is_local)[0]
+    refuse_own_code(config_dict, "config.json", str(location))
+    refuse_large_numbers(config_dict, title)
+    refuse_own_code(get_tokenizer_config(location, local_files_only=is_local), "tokenizer_config.json", str(location))
+    config = AutoConfig.from_pretrained(location, local_files_only=is_local, trust_remote_code=False)
+    refuse_unsupported(config, title)
+    tokenizer = AutoTokenizer.from_pretrained(location, local_files_only=is_local, trust_remote_code=False)
     if followers is not None:
-        check_splits(config, label, followers.size)
-        arguments = (str(name), placement.dtype, attention, local)
-        with followers.joining("load", *arguments):
+        check_splits(config, title, followers.size)
+        arguments = (str(location), placement.dtype, attention, is_local)
+        with followers.repeating("load", *arguments):
             model, report = load_part(*arguments)
     else:
         dtype = DTYPES.get(placement.dtype, torch.float32)
         if folder is not None and placement.device_map is None:
-            refuse_too_large(folder, label, getattr(config, "dtype", None), dtype)
+            refuse_too_large(folder, title, getattr(config, "dtype", None), dtype)
         model, report = AutoModelForCausalLM.from_pretrained(
-            name,
+            location,
             dtype=dtype,
             attn_implementation=supported_attention(config, attention),
             device_map=placement.device_map,
-            local_files_only=local,
+            local_files_only=is_local,
             trust_remote_code=False,
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # they are listed in the report; `check_weights` raises and names them
+            ignore_mismatched_sizes=True,  # the report lists the mismatches, and `check_weights` refuses them by name
         )
-    check_weights(report, str(name))
+    check_weights(report, str(location))
     return model, tokenizer
 
 
 def supported_attention(config: Any, attention: str) -> str:
-    """`attention`, or "eager" for "sdpa" if transformers' code of this kind of model has no sdpa.
+    """The attention to load the model with: `attention`, but "eager" instead of "sdpa" if its class has no sdpa.
 
-    Those kinds cap their scores or add sinks or biases to them, which torch's fused attention does not do.
+    Such models cap their attention scores, or add sinks or biases to them, which torch's fused attention cannot do.
     """
     model_class = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
     has_sdpa = model_class is None or model_class._supports_sdpa
@@ -216,7 +217,10 @@ def supported_attention(config: Any, attention: str) -> str:
 
 
 def refuse_too_large(folder: Path, name: str, stored: torch.dtype | None, dtype: torch.dtype) -> None:
-    """Raises InputError if the weights in `folder` do not fit into memory, because Linux would kill the process."""
+    """Raises InputError if the weights in `folder` do not fit into memory; otherwise Linux would kill the process.
+
+    `stored` is the dtype of the weights on disk (None: float32), `dtype` the one that they are loaded in.
+    """
     size = sum(file.stat().st_size for file in weight_files(folder) if file.is_file())
     needed, free = size * dtype.itemsize // (stored or torch.float32).itemsize, free_memory()
     if free is not None and needed > free:
@@ -227,10 +231,10 @@ def refuse_too_large(folder: Path, name: str, stored: torch.dtype | None, dtype:
 
 
 def refuse_unsupported(config: Any, name: str) -> None:
-    """Raises InputError for a model with an encoder, or with layers whose cache cannot hold branches.
+    """Raises InputError for a model with an encoder, or with layers whose cache cannot hold a tree's branches.
 
-    Such layers keep a state of all tokens before (linear, state-space, recurrent, convolutional), or choose the columns
-    that they read. Layers without a cache do not matter.
+    Such layers keep one state for all earlier tokens (linear, state-space, recurrent, convolutional), or choose which
+    cached tokens they read. Layers without a cache are allowed.
     """
     if getattr(config, "is_encoder_decoder", False):
         raise InputError(f"{name} has an encoder and a decoder; {advice(config.model_type)}.")
@@ -245,10 +249,10 @@ def refuse_unsupported(config: Any, name: str) -> None:
 
 
 def check_trees(target: Target) -> None:
-    """Raises InputError unless a small tree, and a token after a kept branch, score as in a plain forward.
+    """Raises InputError unless a small tree, and a token after an accepted branch, get the logits of a plain forward.
 
-    This distinguishes a model that attends by mask and position from one that merely accepts them. Windows and chunks
-    are three tokens long meanwhile, so that the tree reaches beyond them.
+    A model may accept a mask and positions but not attend by them; its logits then differ. During the check, windows
+    and chunks are three tokens long, so that the tree reaches beyond them.
     """
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(0, target.vocab_size, (12,), generator=generator).tolist()
@@ -262,12 +266,12 @@ def check_trees(target: Target) -> None:
             first = target.logits(store, tree)[branch[-1]]
             store.keep(tree.path_to(branch[-1]))
             second = target.logits(store, TokenTree.chain(tokens[8]))[0]
-            path = [*tokens[:3], *(tree.tokens[node] for node in tree.path_to(branch[-1]))]
-            plain = target.plain_logits([*path, tokens[8]]).float()
+            text = [*tokens[:3], *(tree.tokens[node] for node in tree.path_to(branch[-1]))]
+            plain = target.plain_logits([*text, tokens[8]]).float()
         largest_gap = max(gap(first, plain[-2]), gap(second, plain[-1]))
     except InputError:
         raise
-    # The model's code is not ours, and is given inputs that it may not be written for, so it may raise anything.
+    # The model's code is not ours, and it may not be written for such inputs, so it may raise anything.
     except Exception as error:
         if lacks_memory(error):
             raise _too_little_memory(str(target.device), target.name) from error

@@ -1,4 +1,4 @@
-"""Where a model's weights go, and in which dtype: a choice's settings, checked and made definite on this machine."""
+"""Decides on which device and in which dtype a model is loaded, and checks that this machine allows the choice."""
 
 from __future__ import annotations
 

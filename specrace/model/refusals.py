@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-# A model that races, from the same makers where they have one, by the beginning of the refused model's type. The types
-# are transformers' names; the longest that fits counts.
+# By the beginning of the refused model's type: a model that can race, from the same makers if they have one. The types
+# are transformers' names; of several beginnings that fit, the longest counts.
 _RELATIVES = {
     "bamba": "Granite 3.3",
     "deepseek": "DeepSeek-V3",

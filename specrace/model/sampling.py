@@ -17,7 +17,7 @@ from torch import Tensor
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.settings import SETTINGS
 
-# The noise of this many positions takes 50 MB for a vocabulary of 49,152 tokens; any other noise is not kept.
+# The noise of this many positions takes 50 MB for a vocabulary of 49,152 tokens. Noise beyond it is computed each time.
 _CACHED_POSITIONS = 256
 
 
@@ -75,7 +75,7 @@ def warp(logits: Tensor, params: SamplingParams) -> Tensor:
 def _uniform(key: int, count: int, device: torch.device) -> Tensor:
     """Random float32 numbers in [0, 1), [count], which depend on all 63 bits of `key`.
 
-    torch's CPU generator uses only 32 bits of a seed, so numpy draws them on a CPU.
+    torch's CPU generator uses only 32 bits of a seed, so on a CPU numpy draws the numbers.
     """
     if device.type == "cpu":
         numbers = np.random.Generator(np.random.SFC64(key)).random(count, dtype=np.float32)

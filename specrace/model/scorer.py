@@ -32,7 +32,7 @@ from specrace.model.sampling import Sampler, warp
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 # Weights of 8 bits; everything else is float32.
 INT8 = "int8"
-# The maximum mask elements in all input buffers that are kept: a thousand large masks would take gigabytes.
+# How many mask elements all kept input buffers may have together: a thousand large masks would take gigabytes.
 MAX_CELLS = 8_000_000
 # The row counts that graphs are captured for by default.
 _ROWS = row_counts(65)
@@ -61,8 +61,8 @@ class Replay(Protocol):
 class Scorer:
     """A model and its tokenizer (None for a bare model).
 
-    With `graphs` (GPU) or `replay` (CPU), forwards are replayed without Python. `specrace.model.capture` sets and
-    checks these, or records in `eager_because` why not. A model may be on several devices (`layer_devices`):
+    With `graphs` (GPU) or `replay` (CPU), forwards are replayed without Python. `specrace.model.capture` sets one of
+    them, or records in `eager_because` why it could not. A model may be on several devices (`layer_devices`):
     tokens enter on the first one, `device`; keys and values stay with their layer; logits are read on the device that
     computes them. Raises InputError for a model on several devices whose layers are not found.
 
@@ -236,7 +236,7 @@ class Scorer:
 
 
 class ModelSession:
-    """One lane's side of the scorer: its cache and its sampler."""
+    """One lane's cache and sampler, and the forwards of the scorer that use them."""
 
     def __init__(self, scorer: Scorer, store: KVStore, sampler: Sampler, num_top: int = 0) -> None:
         self.scorer, self.store = scorer, store

@@ -1,4 +1,4 @@
-"""The target: the model that is accelerated, and what a race needs to know about it besides its scores."""
+"""The target: the model that is accelerated, and everything besides its scores that a race needs to know about it."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ class Target(Scorer):
     """A scorer with end tokens, a description of itself, and perhaps a draft model.
 
     `drafting` is the draft model, or a function that loads it at first use. `prompt_style` names the style that the
-    model's adapter was trained on, if it has an adapter. `int8` says that the weights were rounded to 8 bits, which
-    forwards then compute with.
+    model's adapter was trained on, if it has an adapter. `int8` says that the weights were rounded to 8 bits.
     """
 
     def __init__(

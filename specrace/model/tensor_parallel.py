@@ -31,8 +31,8 @@ from specrace.model.machine.device_map import count_accelerators, one_device
 from specrace.model.scorer import DTYPES
 from specrace.model.target import Target
 
-# How long a process may be busy between messages, for instance building an index. The end of a process is noticed
-# immediately.
+# How long a process may send no message, for instance because it builds an index. If a process ends, the others notice
+# it at once.
 _SILENCE_LIMIT = timedelta(hours=12)
 # The first message of an order: the digits of its size, and bytes of its content. A step's tree fits into it; a long
 # prompt needs a second message.
@@ -40,7 +40,7 @@ _SIZE_DIGITS, _FIRST_BYTES = 8, 1016
 
 
 def run(command: Callable[[Followers], int]) -> int:
-    """Join torchrun's processes: the first runs `command`, the others follow until it ends. Returns the exit code."""
+    """Join torchrun's group of processes: the first runs `command`, the others follow it. Returns the exit code."""
     dist.init_process_group(timeout=_SILENCE_LIMIT)
     size = dist.get_world_size()
     if dist.get_rank():
@@ -57,7 +57,7 @@ def run(command: Callable[[Followers], int]) -> int:
 
 
 class Followers:
-    """The leader's side: sends orders to the processes that hold the other parts of the model.
+    """The followers as the leader sees them: sends orders to the processes that hold the other parts of the model.
 
     `size` counts all processes, including the leader. Leaving the context ends the followers. Orders refer to a store
     by its number.
@@ -80,12 +80,15 @@ class Followers:
 
     def send(self, name: str, *arguments: Any) -> None:
         """Make every follower call its method `name`; `arguments` must be JSON values."""
-        with self.joining(name, *arguments):
+        with self.repeating(name, *arguments):
             pass
 
     @contextmanager
-    def joining(self, name: str, *arguments: Any) -> Iterator[None]:
-        """Send an order; the caller's block runs the same operation on this process's part, with all-reduces."""
+    def repeating(self, name: str, *arguments: Any) -> Iterator[None]:
+        """Send an order; meanwhile the caller's block runs the same operation on the leader's own part.
+
+        The two must run at the same time, because their forwards exchange partial sums (all-reduces).
+        """
         dropped = [self._dropped.pop() for _ in range(len(self._dropped))]
         order = json.dumps([name, arguments, dropped]).encode()
         with self._lockstep():
@@ -96,7 +99,7 @@ class Followers:
 
     @contextmanager
     def _lockstep(self) -> Iterator[None]:
-        """Remember if the block fails, because followers are then still in it.
+        """Remember that the block failed, because the followers are then still inside the operation.
 
         Raises RuntimeError if a follower has ended.
         """
@@ -110,9 +113,9 @@ class Followers:
         self._in_block = False
 
     def number(self, store: KVStore) -> int:
-        """A number for a new store; once the store is freed, the next order makes the followers drop their parts."""
+        """A number for a new store; once the store is freed, the next order tells the followers to drop their parts."""
         number = next(self._numbers)
-        # Wait for the next order, because objects may be freed at any time, even during a forward.
+        # Not sent at once, because Python may free an object at any time, even during a forward.
         finalize(store, self._dropped.append, number)
         return number
 
@@ -131,7 +134,7 @@ class Follower:
             while self.obey(*_receive()):
                 pass
         except Exception as error:
-            # If the leader is lost, it has reported why itself.
+            # A leader that has ended has reported the reason itself.
             if not _is_lost(error):
                 reason = str(error).strip().splitlines() or [type(error).__name__]
                 print(f"Process {dist.get_rank()} of {self.size} failed: {reason[0]}", file=sys.stderr)
@@ -173,7 +176,7 @@ class Follower:
     def run(self, number: int, length: int, tokens: list[int], parents: list[int]) -> None:
         """Run one forward over a tree."""
         self.target.run(self._at(number, length), TokenTree(tuple(tokens), tuple(parents)))
-        # Otherwise the next order could overwrite the buffers that this forward still reads.
+        # Without this, the next order could overwrite the buffers that this forward still reads.
         self.target.synchronize()
 
     def plain_logits(self, tokens: list[int]) -> None:
@@ -228,18 +231,18 @@ class LeadingTarget(Target):
 
     def read(self, store: KVStore, tokens: Sequence[int]) -> None:
         """Fill an empty `store` with `tokens` in one forward of all processes, and commit them."""
-        with self.followers.joining("read", _number(store), list(tokens)):
+        with self.followers.repeating("read", _number(store), list(tokens)):
             super().read(store, tokens)
 
     def run(self, store: KVStore, tree: TokenTree) -> Tensor:
         """Logits [N, V] by one forward of all processes over the tree after `store`; nothing is committed."""
         store.check_room(len(tree))
-        with self.followers.joining("run", _number(store), store.length, tree.tokens, tree.parents):
+        with self.followers.repeating("run", _number(store), store.length, tree.tokens, tree.parents):
             return super().run(store, tree)
 
     def plain_logits(self, tokens: Sequence[int]) -> Tensor:
         """Logits [N, V] by a plain forward of all processes, without a store."""
-        with self.followers.joining("plain_logits", list(tokens)):
+        with self.followers.repeating("plain_logits", list(tokens)):
             return super().plain_logits(tokens)
 
     def describe(self) -> dict[str, Any]:
@@ -296,7 +299,7 @@ def check_splits(config: Any, name: str, size: int) -> None:
 
 
 def _is_lost(error: Exception) -> bool:
-    """Whether another process has ended, for which gloo and NCCL raise only RuntimeErrors."""
+    """Whether an error says that another process has ended; gloo and NCCL have no error class for that."""
     messages = ("Connection closed", "Connection reset", "Broken pipe", "remote process exited")
     return any(message in str(error) for message in messages)
 

@@ -76,7 +76,7 @@ class ScriptedTarget(Target):
         self._scripts = scripts
 
     def prefill(self, prompt: Sequence[int]) -> ScriptedPrefix:
-        """Run the prompt without its last token; the prefix includes the prompt's script, if there is one."""
+        """Run the prompt without its last token; the returned prefix includes the prompt's script, if there is one."""
         prefix = super().prefill(prompt)
         prompt = tuple(prompt)
         return ScriptedPrefix(prefix.store, prefix.ms, prompt + self._scripts.get(prompt, ()))

@@ -117,7 +117,7 @@ def add_to_index(
 def _append(
     folder: Path, head: Head, documents: Iterable[Document], split: Split, embedder: Embedder, on_progress: OnProgress
 ) -> Head:
-    """Append the documents' passages to the index with this `head`, write its new head, and return that."""
+    """Append the documents' passages to the index whose head is `head`; write the new head and return it."""
     with _Files(folder, head) as files:
         passages, last_report = _new_passages(documents, split, files), time.monotonic()
         while batch := list(islice(passages, BATCH)):
@@ -128,7 +128,8 @@ def _append(
         new_head = replace(head, documents=files.documents, passages=files.passages, sizes=files.sizes())
         if not new_head.passages:
             raise InputError(f"The documents hold no text to index: give some with text; {HINT}.")
-        # Written before the `with` ends: once unlocked, another process could cut off passages that no head counts.
+        # The head is written before the `with` unlocks the files: afterwards another process could cut off passages
+        # that the head does not count.
         if new_head.passages > head.passages:
             new_head = replace(new_head, date=datetime.now(UTC).isoformat(timespec="seconds"))
             if new_head.passages >= EXACT_BELOW:

@@ -14,14 +14,14 @@ _FRONT_MATTER = re.compile(
     r"(?:---[ \t]*\n(?![ \t]*\n)(?P<yaml>.*?)^(?:---|\.\.\.)|\+\+\+[ \t]*\n(?P<toml>.*?)^\+\+\+)[ \t]*(?:\n|\Z)",
     re.DOTALL | re.MULTILINE,
 )
-# Front matter that is longer is a text with a line below its first paragraph.
+# What is longer is no front matter, but a text whose paragraphs are separated by rules.
 _MAX_FRONT_MATTER_CHARS = 100_000
 # The first line that is no comment sets a key; without this check, a text between two rules would be front matter.
 _FIRST_KEY = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*[\w\"'.-][^\n:=]{0,80}[:=](?:\s|\Z)")
 _TITLE = re.compile(r"^title[ \t]*[:=][ \t]*(?P<title>[^\n]*)$", re.MULTILINE | re.IGNORECASE)
 _QUOTED = re.compile(r"\"(?P<double>(?:[^\"\\]|\\.)*)\"|'(?P<single>(?:[^']|'')*)'")
 _COMMENT = re.compile(r"(?:\A|[ \t])#.*\Z")
-# A value that begins so goes on in the next lines, or is no string.
+# A value that begins with one of these characters continues in the next lines, or is no string.
 _NO_PLAIN_VALUE = tuple(">|[{&*!%@`")
 _FENCE = re.compile(r"[ \t]*(?P<marks>`{3,}|~{3,})(?P<rest>[^\n]*)")
 
@@ -34,7 +34,7 @@ def code_spans(text: str) -> Iterator[Span]:
     fence, fence_start = "", 0
     while start < len(text):
         end = text.find("\n", start) + 1 or len(text)
-        # Searched up to the line's end only.
+        # The match must not go beyond the line's end.
         match = _FENCE.match(text, start, end)
         if match and not fence:
             # A line such as "```x``` is code" is no fence.

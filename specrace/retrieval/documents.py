@@ -211,7 +211,7 @@ def _make_unique(name: str, taken: Container[str]) -> str:
 
 
 def _join(name: str, member: str) -> str:
-    """Join a zip's and a member's path as text. `Path` would drop the zip's if the member's begins with a slash."""
+    """Join a zip's path and a member's; `Path` would drop the zip's path if the member's begins with a slash."""
     return f"{name}/{member}" if member else name
 
 

@@ -69,9 +69,10 @@ class SentenceEmbedder:
             return [len(ids) for batch in batches for ids in self._tokenize(batch)]
 
     def count_covered(self, texts: Sequence[str]) -> list[int]:
-        """The number of tokens in each text, but each character of a word that the vocabulary does not know counts.
+        """The number of tokens in each text, where each character of a word without known tokens counts as one.
 
-        The tokenizer makes one token of such a word, or of a line without blanks, and the model would read nothing.
+        The tokenizer makes a single unknown token of such a word, for instance of a long line without blanks, and the
+        model would learn nothing from the token.
         """
         with self._lock:
             batches = (list(texts[first : first + COUNT_BATCH]) for first in range(0, len(texts), COUNT_BATCH))

@@ -15,10 +15,11 @@ _CITATION = re.compile(r"\s*\[\d{1,2}(?:\s*[,;]\s*\d{1,2})*\]")
 
 
 def groundedness(answer: str, question: str, passages: Sequence[str]) -> float:
-    """The share of the worst sentence's content words that occur in the passages; 0 for an empty answer.
+    """The lowest share, over the answer's sentences, of content words that occur in the passages; 0 without sentences.
 
-    Content words are those of `content_words` (roughly stemmed, without stop words), except the question's. A sentence
-    without any counts as 1. Citations are ignored. An answer that reaches GROUNDED is called grounded.
+    `content_words` finds the content words (roughly stemmed, without stop words); those of the question are left out.
+    The share of a sentence without content words is 1. Citations are ignored. An answer that reaches GROUNDED is called
+    grounded.
     """
     answer = _CITATION.sub("", answer)
     passage_words, question_words = content_words(" ".join(passages)), content_words(question)

@@ -61,9 +61,9 @@ class _Unit:
     start: int
     end: int
     words: int
-    # Whether it begins with a heading.
+    # Whether the unit begins with a heading.
     opens_section: bool
-    # Whether it is a heading and nothing else.
+    # Whether the unit is a heading and nothing else.
     is_bare_heading: bool
 
 
@@ -120,7 +120,7 @@ class TokenLimit:
 def fit_passages(document: Document, passages: Sequence[Passage], limits: Sequence[TokenLimit]) -> list[Passage]:
     """The document's passages; one with more tokens than a limit is cut near its middle, as often as necessary.
 
-    It is cut between paragraphs, else between sentences, words or characters. The pieces cover it, except whitespace.
+    It is cut between paragraphs, else between sentences, words or characters. The pieces leave out only whitespace.
     """
     too_long = set[int]()
     for limit in limits:

@@ -124,7 +124,8 @@ def build_prompt(tokenizer: Any, question: str, hits: Sequence[Hit], style: Prom
         documents, excerpts = _documents(hits, plain, style)
         request = style.request.format(documents=documents, question=question) if hits else question
         if style.cites and hits and not any(sentence.evidence for hit in hits for sentence in hit.sentences):
-            # It follows the question: if it comes first, a small model still answers seven of nine such questions.
+            # This sentence follows the question: if it comes first, a small model still answers seven of nine
+            # questions that the documents do not answer.
             request += f"\n\n{style.evidence_heading}\n{NO_EVIDENCE}"
         add_special_tokens = not template
         text = _render(tokenizer, request, None) if template else f"{request}\nAnswer:"
@@ -137,7 +138,7 @@ class PlainText:
     """Changes strings that the tokenizer would read as control tokens. The text keeps its length.
 
     A document that contains "<|end|>" must not end the answer, so the first character of such a string is replaced. In
-    a citation such as "[1]", both brackets are. Whitespace, NUL and lone surrogates become spaces.
+    a citation such as "[1]", both brackets are replaced. Whitespace, NUL and lone surrogates become spaces.
     """
 
     def __init__(self, tokenizer: Any) -> None:

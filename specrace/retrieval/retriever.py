@@ -214,7 +214,7 @@ def cut_to_fit(hit: Hit, fits: Callable[[Hit], bool]) -> Hit:
 
 
 def _cut(hit: Hit, begin: int, size: int) -> Hit:
-    """A hit with `size` characters of its passage: those from `begin` on, and before it if the passage ends earlier."""
+    """A hit with `size` characters of its passage, from `begin` on, or the last `size` if fewer follow `begin`."""
     passage = hit.passage
     first = max(0, min(begin, len(passage.text) - size))
     last = first + size

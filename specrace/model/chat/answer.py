@@ -1,4 +1,4 @@
-"""What a model wrote after a rendered prompt: its reasoning, its text and its calls, as its template writes them."""
+"""What a model wrote after a rendered prompt: its reasoning, text and tool calls, in the form of its template."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Marks(NamedTuple):
     end: str
     after: str = ""
 
-    def opened(self, prompt: str) -> bool:
+    def are_opened(self, prompt: str) -> bool:
         """Whether a prompt ends with the mark that opens a block of reasoning."""
         return bool(self.begin) and prompt.rstrip().endswith(self.begin.strip())
 
-    def closed(self, prompt: str) -> bool:
+    def are_closed(self, prompt: str) -> bool:
         """Whether a prompt ends with a finished block of reasoning."""
         return bool(self.end) and prompt.rstrip().endswith(self.end.strip())
 
@@ -49,13 +49,13 @@ class Marks(NamedTuple):
 
     def insert(self, prompt: str, turn: str, reasoning: str) -> str:
         """The model's turn with `reasoning` at its beginning, in place of an empty block of reasoning if it has one."""
-        begin = "" if self.opened(prompt) else self.begin
+        begin = "" if self.are_opened(prompt) else self.begin
         rest = self.without_empty(turn)
         return f"{begin}{reasoning.strip()}{self.end}{rest if rest != turn else self.after + turn}"
 
     def without_repeated(self, prompt: str, turn: str) -> str:
         """The turn without the mark at its beginning, if the prompt already ends with that mark."""
-        for ends, mark in ((self.opened(prompt), self.begin.strip()), (self.closed(prompt), self.end.strip())):
+        for ends, mark in ((self.are_opened(prompt), self.begin.strip()), (self.are_closed(prompt), self.end.strip())):
             if ends and turn.lstrip().startswith(mark):
                 return turn.lstrip().removeprefix(mark)
         return turn
@@ -87,7 +87,7 @@ _NO_MARKS = Marks("", "", "\n\n")
 def find_marks(source: str, is_token: Callable[[str], bool]) -> Marks:
     """The marks that a template's source contains, or else those whose begin mark is one token of the vocabulary.
 
-    If there are none, an answer without marks, two line breaks after its reasoning.
+    If no marks fit, empty marks are returned, with which an answer starts two line breaks after its reasoning.
     """
     for marks in _MARKS:
         # An end mark alone identifies a template, except gpt-oss's, which ends messages of every kind.
@@ -100,7 +100,8 @@ def find_marks(source: str, is_token: Callable[[str], bool]) -> Marks:
 class Turn:
     """The text that the model wrote after the prompt.
 
-    `continues`: whether the template formatted it, so that it continues the prompt directly; else it is plain text.
+    `continues`: True if the template formatted the text, so that it continues the prompt directly; False if the text
+    is plain.
     """
 
     text: str
@@ -134,7 +135,7 @@ def write_turn(rendering: Rendering, answer: dict[str, Any], marks: Marks, ends:
     if reasoning and not shows(squeeze(turn), reasoning):
         turn = marks.insert(prompt, turn, reasoning)
         warnings.append(NO_REASONING_SHOWN)
-    elif not reasoning and marks.opened(prompt) and not marks.split(content)[0]:
+    elif not reasoning and marks.are_opened(prompt) and not marks.split(content)[0]:
         warnings.append(NO_REASONING_LOGGED)
     return Turn(_until_end(turn, content, calls, ends) if continues else turn, continues, tuple(warnings))
 
@@ -142,9 +143,9 @@ def write_turn(rendering: Rendering, answer: dict[str, Any], marks: Marks, ends:
 def _turn(rendering: Rendering, content: str, marks: Marks) -> str | None:
     """The model's turn as the template writes it, without the beginning that the prompt already has.
 
-    None if it cannot be determined. Some templates begin the turn of a given answer differently from the turn that the
-    model is to write, for instance without opening a block of reasoning. The turn then starts where the two renderings
-    differ.
+    None if it cannot be determined. Some templates begin a finished turn differently from a turn that the model is
+    still to write, for instance without opening a block of reasoning. In that case the turn starts where the rendering
+    with the answer and the prompt begin to differ.
     """
     prompt, history, whole = rendering.prompt, rendering.history, rendering.whole
     if whole.startswith(prompt):
@@ -175,9 +176,9 @@ def _until_end(turn: str, content: str, calls: Sequence[dict[str, Any]], ends: S
 
 
 def _without_common_beginning(first: str, second: str) -> tuple[str, str]:
-    """The rests of two texts after their common beginning, which is compared without white space.
+    """What is left of two texts after their common beginning, which is compared without white space.
 
-    The second text is not cut within a mark.
+    The second text is not cut inside a mark.
     """
     at = end = 0
     while at < len(first) and end < len(second):

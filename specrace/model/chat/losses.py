@@ -1,4 +1,4 @@
-"""Whether a rendered prompt shows all of a request, however a template trims, escapes and formats it."""
+"""Checks that a rendered prompt shows all of a request, however the template trims, escapes and formats it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 Message = dict[str, Any]
 
-# By such flags in a message users switch reasoning on and off; templates obey them, and do not print them (SmolLM3,
+# Users switch reasoning on and off by such flags in a message. Templates obey the flags and do not print them (SmolLM3,
 # Qwen3, Nemotron).
 _FLAGS = re.compile(r"/(no_)?think\b")
-# A text of fewer letters may occur in a prompt by chance, as "be" does in "maybe".
-_SHORT = 10
+# A text with fewer characters may occur in a prompt by chance, like "be" in "maybe".
+_SEARCHABLE_LENGTH = 10
 _ROLES = {"system": "the system message", "developer": "the developer message", "tool": "a tool's result"}
 # The marks that end the reasoning in an assistant's text.
 _CLOSE_MARKS = ("</think>", "</seed:think>", "[/THINK]", "<|END_THINKING|>", "<channel|>", "</thinking>", "</thought>")
@@ -33,7 +33,7 @@ def squeeze(text: str) -> str:
 
 
 def shows(rendered: str, text: str, times: int = 1) -> bool:
-    """Whether a squeezed rendering has a text at least `times` times: as it is, escaped, or else line by line."""
+    """Whether a squeezed rendering contains a text at least `times` times: unchanged, escaped, or line by line."""
     needle = squeeze(text)
     if not needle or rendered.count(needle) >= times:
         return True
@@ -65,7 +65,7 @@ def find_loss(
     texts = Counter(squeeze(_visible(message)) for message in messages)
     for index, message in enumerate(messages):
         text = _visible(message)
-        # Llama's templates drop the text beside a call, which `dropped_beside_calls` reports.
+        # Llama's templates drop the text beside a tool call, which `drops_beside_calls` reports.
         if not message.get("tool_calls") and not shows(rendered, text, texts[squeeze(text)]):
             last = "the last message" if index == len(messages) - 1 else "an earlier message"
             return _ROLES.get(message["role"], last)
@@ -81,9 +81,9 @@ def find_loss(
 
 
 def mark_short(messages: Sequence[Message]) -> list[Message]:
-    """The messages with a unique word in place of each text that is too short to search for; [] if no text is."""
+    """The messages with a unique word in place of each text that is too short to search for; [] if there is none."""
     marked = [
-        message | {"content": f"zqx{index}xqz"} if 0 < len(squeeze(_visible(message))) < _SHORT else message
+        message | {"content": f"zqx{index}xqz"} if 0 < len(squeeze(_visible(message))) < _SEARCHABLE_LENGTH else message
         for index, message in enumerate(messages)
     ]
     return marked if marked != list(messages) else []
@@ -117,7 +117,7 @@ def prints_python(rendered: str, messages: Sequence[Message]) -> bool:
 
 
 def _visible(message: Message) -> str:
-    """The text of a message that a prompt must show: an assistant's without the reasoning at its beginning."""
+    """The text of a message that a prompt must show; for an assistant's message, without the reasoning before it."""
     text = str(message.get("content") or "")
     if message["role"] == "assistant":
         for mark in _CLOSE_MARKS:
@@ -148,7 +148,7 @@ def _tool_names(tools: Sequence[Any] | None) -> Iterator[str]:
 
 
 def _document_texts(document: Any) -> list[str]:
-    """The texts of a document: those under the usual keys, or else every text in it."""
+    """The texts of a document: its values under the usual keys, or else all its texts except ids."""
     if isinstance(document, str):
         return [document]
     if not isinstance(document, Mapping):

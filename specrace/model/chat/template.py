@@ -1,4 +1,4 @@
-"""Chat templates: a conversation rendered as transformers renders it, in a shape that the template accepts.
+"""Chat templates: renders a conversation exactly like transformers, in a shape that the template accepts.
 
 Published templates expect the same conversation in different shapes: a tool call's arguments as an object or as JSON
 text, content as text or as a list of parts, tool-call ids of nine letters. A shape is used only if the rendered prompt
@@ -38,12 +38,12 @@ OTHER_IDS = "the template wants tool-call ids of another form; ids in that form 
 RENAMED_DOCUMENTS = "the template knows documents by id, title and text; they are given to it by these names"
 TEXT_DROPPED = "the template drops the text beside an earlier tool call, as the model's server does"
 OWN_TEMPLATE = "the request brings a chat template of its own; the tokenizer's is used"
-# Arguments of a template that a request must not set, because `ChatTemplate` does.
+# Arguments of a template that a request must not set, because `ChatTemplate` sets them.
 _RESERVED = ("messages", "tools", "documents", "add_generation_prompt", "strftime_now", "chat_template")
 # Keys under which templates look for a message's reasoning; vLLM's server and transformers set all of them.
 _REASONING_NAMES = ("reasoning_content", "thinking", "reasoning")
-# Forms of tool-call ids: Mistral's templates demand nine letters and digits; Kimi's print a call's id instead of its
-# name, so that its id must contain the name.
+# Forms of tool-call ids: Mistral's templates demand nine letters and digits; Kimi's print a call's id instead of the
+# function's name, so the id must contain the name.
 LETTERS, FUNCTIONS = "letters", "functions"
 _ID_LENGTH = 9
 
@@ -90,7 +90,7 @@ class _Shape:
 
 
 class ChatTemplate:
-    """A template's source, and the special tokens that it may print. `name`: the tokenizer's, for messages."""
+    """A template's source, and the special tokens that it may print. `name`: the tokenizer's name in error messages."""
 
     def __init__(self, source: str, special_tokens: Mapping[str, Any], name: str) -> None:
         self.source, self.name = source, name
@@ -122,11 +122,11 @@ class ChatTemplate:
                 more = [OTHER_IDS] if shape.ids else []
                 more += [RENAMED_DOCUMENTS] if shape.plain_lists and roles.documents else []
                 return replace(rendering, warnings=(*own_warnings, *warnings, *rendering.warnings, *more)), used
-        # Rather a loss than a refusal: it comes from a shape that the template accepts.
+        # A loss says more than a refusal: it comes from a shape that the template accepts.
         raise next((error for error in failures if isinstance(error, LostError)), failures[0])
 
     def _cleaned(self, request: ChatRequest) -> tuple[ChatRequest, list[str]]:
-        """The request with reasoning under all keys and without arguments that it must not set, and warnings."""
+        """The request with its reasoning under all keys and without reserved arguments, and warnings."""
         warnings = []
         options = dict(request.options)
         nested = options.pop("chat_template_kwargs", None)
@@ -134,11 +134,13 @@ class ChatTemplate:
         if options.get("chat_template"):
             warnings.append(OWN_TEMPLATE)
         options = {name: value for name, value in options.items() if name not in _RESERVED}
-        messages = [_named(message) for message in request.messages]
-        return replace(request, messages=messages, answer=_named(request.answer), options=options), warnings
+        messages = [_with_reasoning_names(message) for message in request.messages]
+        return replace(
+            request, messages=messages, answer=_with_reasoning_names(request.answer), options=options
+        ), warnings
 
     def _roles(self, request: ChatRequest) -> Iterator[tuple[ChatRequest, list[str]]]:
-        """The requests to try, with warnings: one that the template knows, one without the role developer."""
+        """Yields the requests to try, with warnings: unchanged if all roles are known, and without "developer"."""
         has_developer = any(message["role"] == "developer" for message in request.messages)
         if not has_developer or re.search(r"['\"]developer['\"]", self.source):
             yield request, []
@@ -217,7 +219,7 @@ class ChatTemplate:
         return LOG_DATE.strftime(form)
 
 
-def _named(message: Message) -> Message:
+def _with_reasoning_names(message: Message) -> Message:
     """The message with its reasoning under all keys, and without keys whose value is None, as in transformers."""
     message = {key: value for key, value in message.items() if value is not None}
     if message.get("reasoning_content"):

@@ -40,8 +40,8 @@ class ChatTokenizer:
     """A tokenizer made of two functions, and its chat templates by name ("default", "tool_use", "rag").
 
     `encode(text, special)` returns a text's ids, with or without special tokens around them; `decode` returns the text
-    of ids, without special tokens. `special_tokens`: those that templates may print, such as `eos_token`. `ends`:
-    further tokens at which the model stops.
+    of ids, without special tokens. `special_tokens`: the special tokens that templates may print, such as `eos_token`.
+    `ends`: further tokens at which the model stops.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ChatTokenizer:
     ) -> None:
         self._encode, self.decode = encode, decode
         self._templates = {key: ChatTemplate(source, special_tokens, name) for key, source in templates.items()}
-        # What the tokenizer splits into several tokens is no end token.
+        # A text that the tokenizer splits into several tokens is no end token.
         self._ends = [
             end for end in dict.fromkeys([special_tokens.get("eos_token"), *ends]) if end and self._is_token(end)
         ]
@@ -93,14 +93,17 @@ class ChatTokenizer:
         rendering, turn = template.render(request, turn_after)
         warnings = [*rendering.warnings, *turn.warnings]
         reasoning = answer.get("reasoning_content") or marks.split(answer["content"])[0]
-        if reasoning and marks.closed(rendering.prompt) and not THINKING.keys() & request.options:
+        if reasoning and marks.are_closed(rendering.prompt) and not THINKING.keys() & request.options:
             rendering, turn = template.render(replace(request, options={**THINKING, **request.options}), turn_after)
             warnings = [*rendering.warnings, *turn.warnings, THINKING_ON]
         before = self._encode(rendering.prompt, False)
         return before, self._output(rendering.prompt, before, turn), tuple(dict.fromkeys(warnings))
 
     def _template(self, tools: list[Any] | None, documents: list[Any] | None) -> ChatTemplate:
-        """The template for a request with tools (as transformers chooses it), with documents (as Cohere's API does)."""
+        """The template for a request: "tool_use" if it has tools, "rag" if it has documents, or else "default".
+
+        transformers chooses a template for tools by this rule, and Cohere's API one for documents.
+        """
         wanted = ("tool_use",) if tools else ("rag",) if documents else ()
         for name in (*wanted, "default"):
             if name in self._templates:
@@ -139,7 +142,7 @@ def load_tokenizer(name: str | Path) -> ChatTokenizer:
 
 
 def _cause(path: Path) -> str:
-    """Why a tokenizer cannot be loaded, as far as its files tell, and what to do."""
+    """Why a tokenizer cannot be loaded, if its files tell, and what to do: the end of a message."""
     for pattern, kind in _OTHER_FILES.items():
         file = path if path.match(pattern) else next(path.glob(pattern), None) if path.is_dir() else None
         if file is not None:

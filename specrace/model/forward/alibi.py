@@ -1,8 +1,8 @@
-"""ALiBi for a tree: attention biases by a node's position, where BLOOM and MPT take them from the cache's columns.
+"""ALiBi for a tree: attention biases by a node's position; BLOOM and MPT themselves take them from the cache's columns.
 
 transformers builds these biases from a mask of two dimensions (BLOOM), or for a fixed length (MPT), and so gives every
-column the bias of its number. A tree's column is later than its position if other branches lie before it. The model's
-own function keeps its job for every other mask. Other models with such biases are left alone, and are refused at load.
+column the bias of its number. A tree's column is later than its position if other branches lie before it. For every
+other mask the model's own function is called. Other models with such biases are not changed; loading refuses them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 def bias_by_position(model: Any) -> None:
-    """Let a model that builds ALiBi biases build them by position if its mask is a tree's; no effect on others.
+    """Let a model that builds ALiBi biases build them by position if its mask is a tree's; no effect on other models.
 
     A model that was changed already, for another target, stays as it is.
     """

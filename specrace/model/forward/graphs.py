@@ -3,8 +3,8 @@
 The host takes longer to launch a small model's kernels than the GPU takes to run them; a replay is one launch. Its
 shapes and addresses are fixed, so a tree is padded to the next row count, and attention reads the cache up to a
 multiple of `COLUMN_STEP`. Stores and their graphs are pooled, and one session after another uses them. A session names
-its row counts. When the session is opened, before a race's clocks start, graphs that its store lacks are captured. The
-captured function is the eager forward.
+its row counts. When it is opened, before a race's clocks start, the graphs that its store lacks are captured from the
+eager forward.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Our own KV cache: one storage for all layers of a lane, so that keeping a path is one gather.
+"""Our own KV cache: one storage for all layers of a lane, so that committing an accepted path is one gather.
 
 The model writes through transformers' `Cache` interface and reads back views of the used part. A prompt is appended. A
 tree is written to columns whose numbers are in a tensor, so that a captured forward can be replayed on other columns.
@@ -111,7 +111,7 @@ class KVStore:
         return layer_keys[:, :, :end], layer_values[:, :, :end]
 
     def _allocate(self, keys: Tensor, values: Tensor) -> None:
-        """Allocate the storage for keys and values like these, [1, H, N, D]; none yet if they differ in shape."""
+        """Allocate the storage for keys and values of this shape, [1, H, N, D]; none yet if their shapes differ."""
         if keys.shape != values.shape:
             self._use([], [None] * self.num_layers)
             return
@@ -157,14 +157,14 @@ class KVStore:
         self.length = min(self.length, count)
 
     def keep(self, path: Sequence[int]) -> None:
-        """Commit those of the tokens written last that are at `path` (increasing, starting at 0), in that order."""
+        """Commit the accepted path of the tree written last; `path`: its nodes, in increasing order from the root 0."""
         if path[-1] != len(path) - 1:
             self.move(path)
         self.length += len(path)
 
     @torch.inference_mode()
     def move(self, path: Sequence[int]) -> None:
-        """Move the keys and values at `path` directly after the committed tokens: one gather for each block."""
+        """Move the keys and values of the nodes `path` directly after the committed tokens: one gather per block."""
         for block in self._blocks:
             index = torch.tensor(path[1:], device=block.device) + self.length
             block[..., self.length + 1 : self.length + len(path), :] = block.index_select(4, index)

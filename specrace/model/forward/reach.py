@@ -1,4 +1,4 @@
-"""What each kind of a model's layers may see of a tree: everything before a row, a window, or a chunk, by position.
+"""How far back each kind of a model's layers sees: everything, a window, or a chunk.
 
 Windows and chunks are counted in positions. A node's position is base + depth, so siblings see equally far, and a tree
 sees exactly what its paths would see as plain text. The cache keeps every column; only the masks differ.
@@ -20,7 +20,7 @@ REACH_SETTINGS = ("sliding_window", "attention_chunk_size")
 
 @dataclass(frozen=True)
 class Reach:
-    """How far back a row sees: `window` positions, itself included, or from its chunk's start on; 0: no limit."""
+    """How far back a row sees: `window` positions, itself included, or back to the start of its chunk; 0: no limit."""
 
     window: int = 0
     chunk: int = 0
@@ -43,10 +43,10 @@ ALL_LAYERS = ""
 
 
 def layer_reaches(config: Any) -> Mapping[str, Reach]:
-    """The reach of each kind of layer of a text model, by the names that its forward takes masks under.
+    """The reach of each kind of layer of a text model, under the names by which its forward takes masks.
 
-    Under ALL_LAYERS if all kinds see equally far; the model's forward then takes one mask. The rules are those by
-    which transformers makes its own masks (`masking_utils.create_masks_for_generate`, 5.23).
+    If all kinds see equally far, there is one reach, under ALL_LAYERS, and the forward takes one mask. The rules are
+    those by which transformers makes its own masks (`masking_utils.create_masks_for_generate`, 5.23).
     """
     window, chunk = (int(getattr(config, name, None) or 0) for name in REACH_SETTINGS)
     kinds = set(getattr(config, "layer_types", None) or ())

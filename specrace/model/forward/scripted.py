@@ -1,9 +1,9 @@
 """A model's forward over a tree as TorchScript, on a CPU: the same operations, or fewer, without Python.
 
 On a CPU a small model's forward spends about as long in transformers' Python as in arithmetic. A script runs for any
-number of rows and any cache length, unlike a CUDA graph. Two switches make its four kinds (`script_forward`): the
-model's own modules, traced, or our decoder for the Llama family, which joins what transformers keeps apart; and
-linear layers with the model's weights, or with copies that are laid out for a few rows (`products`).
+number of rows and any cache length, unlike a CUDA graph. `script_forward` makes four kinds by two switches: the model's
+own modules, traced, or our decoder for the Llama family, which computes several products at once; and linear layers
+with the model's weights, or with copies that are laid out for a few rows (`products`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FIRST_POSITIONS = 1024
 def script_forward(
     model: Any, store: KVStore, dtype: torch.dtype, reaches: Mapping[str, Reach], *, fused: bool, packed: bool
 ) -> FusedForward | TracedForward:
-    """The forward of one of the four kinds. Raises whatever making it raises; see the classes."""
+    """Make a forward of one of the four kinds. Raises the errors of `FusedForward` and `TracedForward`."""
     kind = f"{'fused ' if fused else ''}TorchScript{', packed weights' if packed else ''}"
     if fused:
         return FusedForward(model, PackedProduct if packed else plain_product(dtype), kind)
@@ -43,7 +43,7 @@ def script_forward(
 
 
 class TracedForward:
-    """`run_tree` as two TorchScript functions, for one row and for several: attention chooses its kernel by the number.
+    """`run_tree` as two TorchScript functions, for one row and for several rows, which use different attention kernels.
 
     `store` gives the shape of the cache and is written to. With `packed`, linear layers use reordered copies of their
     weights. Raises whatever the model raises if it cannot be traced, and ValueError if its operations depend on the

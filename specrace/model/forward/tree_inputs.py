@@ -1,7 +1,7 @@
 """A tree as the model's inputs: token ids, positions, cache columns and mask, in buffers that are made once.
 
-They are computed from one small block of integers by tensor operations only, so a forward over them can be captured
-once (a CUDA graph) and replayed after any prefix, for any tree that fits into the rows.
+Tensor operations compute them from one small block of integers, so a forward over them can be captured once (a CUDA
+graph) and replayed after any prefix, for any tree that fits into the rows.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class TreeTensors:
 
 
 class TreeInputs:
-    """Buffers for trees of up to `rows` nodes, N; padding rows are inert, because no other row sees them.
+    """Buffers for trees of up to N = `rows` nodes; padding rows have no effect, because no other row sees them.
 
     A padding row holds token 0 at the root's position and sees itself and the committed tokens. Its logits are dropped,
     and the next step overwrites its keys and values.

@@ -38,7 +38,7 @@ def choose_map(device: str) -> DeviceMap | None:
 
 
 def require_accelerate(device_map: DeviceMap) -> None:
-    """Raises InputError if accelerate is not installed, which a device map needs."""
+    """Raises InputError if the package accelerate is not installed; a device map needs it."""
     if find_spec("accelerate") is None:
         targets = f"{count_accelerators()} GPUs" if isinstance(device_map, str) else "several devices"
         raise InputError(
@@ -73,9 +73,8 @@ def distinct(devices: Iterable[torch.device]) -> tuple[torch.device, ...]:
 
 
 def prepare_mapped(model: Any, name: str) -> None:
-    """Prepare a model that was loaded with a device map. Raises InputError if a part of it is not on a GPU.
-
-    Every step would have to fetch that part from the host's memory or from disk.
+    """Prepare a model that was loaded with a device map. Raises InputError if a part of the model is not on a GPU:
+    every step would have to fetch that part from the host's memory or from disk.
     """
     devices = set((getattr(model, "hf_device_map", None) or {}).values())
     if len(devices) > 1 and devices & {"cpu", "disk"}:

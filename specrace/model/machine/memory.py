@@ -14,7 +14,8 @@ from specrace.core.processors import control_groups, processors
 
 _CLEAR_PEAK, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 _MEMORY, _MAPS = Path("/proc/meminfo"), Path("/proc/self/maps")
-# Files with a control group's limit and its use, and the prefix of the lines in its memory.stat; versions 2 and 1.
+# For version 2 and version 1 of control groups: the files with a group's limit and its use, and the prefix of the lines
+# in its memory.stat.
 _IN_GROUP_2 = ("memory.max", "memory.current", "")
 _IN_GROUP_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
 _PAUSE_SOFT = 1  # omp_pause_soft in omp.h: keeps the settings

@@ -35,7 +35,7 @@ class Roofline:
         return self.weight_bytes + self.token_bytes * (columns + rows)
 
     def limit_ms(self, columns: float, rows: float = 1.0) -> float:
-        """The shortest time of such a step: how long copying its bytes takes."""
+        """The shortest time of a step like in `step_bytes`: how long the device takes to copy its bytes."""
         return 1000.0 * self.step_bytes(columns, rows) / self.bandwidth
 
     def as_json(self, columns: float) -> dict[str, float]:
@@ -72,7 +72,8 @@ def _local_bytes(parameter: Any) -> int:
 def copy_bandwidth(device: torch.device) -> float:
     """Bytes per second that a large copy on the device reads and writes: the median of several copies.
 
-    Not the fastest: on a shared machine, that would compare a lane's typical step with the memory's best moment.
+    The fastest copy would be unfair: on a shared machine, a lane's typical step would be compared with the memory's
+    best moment.
     """
     source, copy = _two_blocks(device)
     times = []

