@@ -40,7 +40,7 @@ def test_a_phone_votes_and_learns_who_won(tmp_path: Path, open_page: Any) -> Non
 
         stage.keyboard.press("Escape")
         open_race(stage, RECORDING)
-        expect(stage.locator(".room")).to_have_text(f"Audience: {winner} 1. 1 of 1 guessed right.")
+        expect(stage.locator(".audience-line")).to_have_text(f"Audience: {winner} 1. 1 of 1 guessed right.")
         expect(phone.get_by_role("heading")).to_have_text(f"{winner} won. You were right.")
         assert buttons.all_inner_texts() == [f"{title}: {int(title == winner)}" for title in titles]
         phone.close()

@@ -131,7 +131,7 @@ def test_the_scripts_add_one_global_name(page: Page) -> None:
 def test_a_pasted_link_to_a_race_opens_the_race(page: Page) -> None:
     """The link changes only the part after "#", so the browser loads nothing; the page must notice the change.
 
-    When the page itself changes that part, as `dropRace` does, it must open nothing.
+    When the page itself changes that part, as `removeRaceFromAddress` does, it must open nothing.
     """
     draw(page, gallery=[])
     share, reel = f"/{(STATIC / 'lib/share.js').relative_to(ROOT)}", json.loads(reel_json(read_recording(TIDES)))
@@ -148,7 +148,7 @@ def test_a_pasted_link_to_a_race_opens_the_race(page: Page) -> None:
     for number in (1, 2):
         page.evaluate("link => location.assign(link)", link)
         page.wait_for_function("number => sent.length >= number", arg=number)
-        page.evaluate("async (path) => (await import(path)).dropRace()", share)
+        page.evaluate("async (path) => (await import(path)).removeRaceFromAddress()", share)
     assert page.evaluate("sent") == [["gradio_api/recording", reel["started"]]] * 2
 
 

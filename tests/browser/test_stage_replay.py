@@ -79,7 +79,7 @@ def result_page(open_recording: Any) -> Iterator[Page]:
     page.locator(".speed").select_option("1")
     run_clock(page, FRAME_MS - now(page) % FRAME_MS)
     yield page
-    page.locator(".speed").select_option("show")
+    page.locator(".speed").select_option("auto")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -229,7 +229,7 @@ def test_a_live_race_is_shown_slowed_and_can_be_replayed(app: Any, share_page: A
     run_clock(page, LEAD_MS)
     run_clock(page, SHOW_MS / 2)
     assert clock(page) == pytest.approx(length / 2, rel=0.01)
-    words = page.locator(".track .pace").inner_text()
+    words = page.locator(".track-speed").inner_text()
     assert float(words.removeprefix("slowed ").removesuffix("×")) == pytest.approx(SHOW_MS / length, rel=0.1)
     run_clock(page, SHOW_MS / 2 + 2 * FRAME_MS)
     assert modes(page)[-2:] == ["live", "result"]

@@ -30,7 +30,7 @@ from specrace.ui.wire import ExportSettings, to_json
 from specrace.views.recording_check import PAGE, read_recording
 from specrace.views.reel import reel_json
 
-# The recorded races of the tour (static/shows/tour.js).
+# The recorded races of the tour (static/explanations/tour.js).
 TOUR = ("smollm2-copying", "smollm2-losing")
 # The fonts of the page, which ship with Gradio: family -> folder, weight -> file.
 FONTS = {"Source Sans Pro": "SourceSansPro", "IBM Plex Mono": "IBMPlexMono"}

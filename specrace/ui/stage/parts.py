@@ -14,7 +14,7 @@ STYLES = (
     "page.css",
     "stage/stage.css",
     "inspector/inspector.css",
-    "shows/show.css",
+    "explanations/explanations.css",
     "stage/present.css",
     "phone.css",
     "logs/logs.css",

@@ -4,25 +4,25 @@ import { Attract } from "./stage/attract.js";
 import { Examples } from "./stage/examples.js";
 import { markDefaultLanes } from "./lib/gradio.js";
 import { bindKeys } from "./stage/keys.js";
-import { learnMethods } from "./lib/lanes.js";
+import { registerMethods } from "./lib/lanes.js";
 import { REDUCED_MOTION } from "./lib/motion.js";
 import { Stage } from "./stage/stage.js";
-import { dropRace, holdsRace, unpackRace } from "./lib/share.js";
+import { removeRaceFromAddress, containsRace, unpackRace } from "./lib/share.js";
 import { listen } from "./lib/stage_events.js";
 import { Tools } from "./stage_tools.js";
 
-// Whether the address asks for a race to be started immediately.
+// Whether the page's address asks for a race at once.
 export function asksForRace() {
   return new URLSearchParams(location.search).get("autorun") === "1";
 }
 
 // Opens the race that the address contains, if it contains one.
 /** @param {Stage} stage */
-async function openLinked(stage) {
-  if (!holdsRace(location.hash)) return;
+async function openLinkedRace(stage) {
+  if (!containsRace(location.hash)) return;
   const file = await unpackRace(location.hash);
   if (file) stage.gallery.open(file);
-  else stage.complain("The race in this link is damaged; ask for a new link.");
+  else stage.pauseWithError("The race in this link is damaged; ask for a new link.");
 }
 
 // Plays recorded races until the visitor acts.
@@ -30,14 +30,14 @@ async function openLinked(stage) {
  * @param {Stage} stage
  * @param {RaceCard[]} cards
  */
-function offerRecording(stage, cards) {
-  if (asksForRace() || holdsRace(location.hash) || stage.node.dataset.mode !== "idle") return;
+function playRecordings(stage, cards) {
+  if (asksForRace() || containsRace(location.hash) || stage.node.dataset.mode !== "idle") return;
   if (!REDUCED_MOTION.matches) new Attract(stage, cards).play();
-  else if (cards.length) stage.say("Press “Recorded races” to watch one, or ask a question.");
+  else if (cards.length) stage.announce("Press “Recorded races” to watch one, or ask a question.");
 }
 
-// The functions that a page lacks: logs are files, a page that only replays cannot race, and an exported race has no
-// server, on which phones could vote.
+// The functions that this page cannot have. Logs need a server that takes files, and races one that has a model; an exported
+// race has no server at all, so that phones cannot vote.
 /** @param {Props} props */
 function listMissing({ takes_files: takesFiles, only_replay: onlyReplay, exported, gallery }) {
   const lacks = {
@@ -64,22 +64,22 @@ function listMissing({ takes_files: takesFiles, only_replay: onlyReplay, exporte
  * }} hook
  */
 export function drawStage({ element, props, server, watch }) {
-  learnMethods(props.methods);
+  registerMethods(props.methods);
   const lanes = props.lanes.map((lane) => ({ lane }));
   const node = element.querySelector(".stage");
   const stage = new Stage(node, { lanes, cards: props.gallery, server, takesFiles: props.takes_files });
   const tools = new Tools(stage);
   bindKeys(stage, tools, listMissing(props));
-  listen(node, "begun", ({ live }) => live && dropRace());
+  listen(node, "begun", ({ live }) => live && removeRaceFromAddress());
   markDefaultLanes(props.lanes);
-  watch("value", () => props.value && stage.feed.take(JSON.parse(props.value)));
-  openLinked(stage);
+  watch("value", () => props.value && stage.receiver.receive(JSON.parse(props.value)));
+  openLinkedRace(stage);
   // A link may be pasted into this page's address. When the page changes the address itself, this event is not sent.
-  addEventListener("hashchange", () => openLinked(stage));
-  const actions = { play: (name) => stage.gallery.play(name), say: (text) => stage.say(text) };
+  addEventListener("hashchange", () => openLinkedRace(stage));
+  const actions = { play: (name) => stage.gallery.play(name), announce: (text) => stage.announce(text) };
   new Examples(props.gallery, actions).listen();
   if (props.opens_tour) tools.tour.begin();
   else if (props.only_replay && REDUCED_MOTION.matches && props.gallery.length)
-    stage.gallery.play(props.gallery[0].name, true);
-  else offerRecording(stage, props.gallery.slice(0, props.num_offered));
+    stage.gallery.play(props.gallery[0].name, { automatic: true });
+  else playRecordings(stage, props.gallery.slice(0, props.num_offered));
 }

@@ -6,7 +6,7 @@ import {
   limitLanes,
   pressRace,
   showLanes,
-  silenceClock,
+  ignoreLoadingTimer,
   toggleSettings,
 } from "./lib/gradio.js";
 import { startAddressUpdates, updateAddress } from "./lib/share.js";
@@ -17,13 +17,13 @@ function drawStatus({ element, props, watch }) {
   watch("value", () => showStatus(line, props.value));
 }
 
-// Called once the server has read the address. `failed` is a note about what is wrong with the address, or empty.
-function followLink(failed) {
-  if (!failed && asksForRace()) pressRace();
+// Called once the server has read the address. `problem` says what is wrong with the address, or is empty.
+function followLink(problem) {
+  if (!problem && asksForRace()) pressRace();
   startAddressUpdates();
 }
 
-silenceClock();
+ignoreLoadingTimer();
 redirectToasts();
 limitUploads();
 Object.assign(window, {

@@ -1,17 +1,18 @@
 // The tools around the stage (step inspector, plots, explain mode, logs and others), and how they are opened.
 import { CONSTANTS } from "./lib/constants.js";
 import { Audience } from "./audience/audience.js";
-import { Explainer } from "./shows/explain.js";
+import { Explainer } from "./explanations/explain.js";
 import { Inspector } from "./inspector/inspector.js";
 import { Logs } from "./logs/logs.js";
 import { REDUCED_MOTION } from "./lib/motion.js";
 import { Plots } from "./plots/plots.js";
-import { Proof } from "./shows/proof.js";
+import { Proof } from "./explanations/proof.js";
 import { listen } from "./lib/stage_events.js";
-import { SlowMotion } from "./shows/slow.js";
-import { Tour } from "./shows/tour.js";
+import { SlowMotion } from "./explanations/slow_motion.js";
+import { Tour } from "./explanations/tour.js";
 
-const FINISH_MS = 2500;
+// How long the result stays before the proof covers it.
+const PROOF_DELAY_MS = 2500;
 
 export class Tools {
   constructor(stage) {
@@ -19,31 +20,31 @@ export class Tools {
     this.inspector = new Inspector(node, player);
     this.explainer = new Explainer(node);
     this.inspector.node.dataset.open = "true";
-    const say = (text) => stage.say(text);
-    this.slow = new SlowMotion(node, say);
-    this.proof = new Proof(node, say);
+    const announce = (text) => stage.announce(text);
+    this.slowMotion = new SlowMotion(node, announce);
+    this.proof = new Proof(node, announce);
     this.tour = new Tour(stage, this);
     this.audience = new Audience(stage, CONSTANTS.network_origin);
     this.logs = new Logs(node, { pause: () => stage.pause(), openRace: (file) => stage.gallery.open(file) });
-    stage.gallery.openLogs = (files) => this.logs.take(files);
+    stage.gallery.openLogs = (files) => this.logs.openFiles(files);
     stage.find(".panes").before(this.explainer.node);
     stage.find(".passages").before(this.inspector.node, new Plots(node).node);
-    listen(node, "moved", (frame) => this.explainer.take(frame, stage.panes[frame.lane].method));
+    listen(node, "moved", (frame) => this.explainer.explain(frame, stage.panes[frame.lane].method));
     listen(node, "begun", ({ live }) => this.explainer.begin(live));
     listen(node, "result", (rows) => this.explainer.conclude(rows));
     listen(node, "figures", (rows) => this.explainer.conclude(rows));
-    // In stage view the proof follows the finish.
+    // In stage view the proof opens by itself after the finish.
     listen(node, "finish", (reel) => {
-      if (document.body.dataset.view === "stage") setTimeout(() => this.prove(stage, reel), FINISH_MS);
+      if (document.body.dataset.view === "stage") setTimeout(() => this.showProof(stage, reel), PROOF_DELAY_MS);
     });
-    // The step under the cursor shows where its words came from.
+    // For the step under the cursor, the passages show where its words were copied from.
     listen(node, "cursor", ({ lane, step }) => {
       if (!player.playing) passages.pointAtRun(stage.panes[lane]?.body.querySelector(`.run[data-step="${step}"]`));
     });
     passages.watch(stage.find(".panes"));
   }
 
-  prove(stage, reel) {
+  showProof(stage, reel) {
     if (stage.reel === reel && stage.node.dataset.mode === "result") this.proof.flash(reel);
   }
 
@@ -53,10 +54,10 @@ export class Tools {
     const overlay = document.body.dataset.view === "stage";
     const kind = overlay ? "overlay" : "open";
     // An inspector that is open but out of sight is scrolled to, not closed.
-    const shows = node.dataset[kind] !== "true" || (!overlay && !this.inspector.visible);
-    node.dataset[kind] = String(shows);
-    document.getElementById("inspector-toggle")?.setAttribute("aria-expanded", String(shows));
-    if (shows && !overlay)
+    const opens = node.dataset[kind] !== "true" || (!overlay && !this.inspector.visible);
+    node.dataset[kind] = String(opens);
+    document.getElementById("inspector-toggle")?.setAttribute("aria-expanded", String(opens));
+    if (opens && !overlay)
       node.scrollIntoView({ block: "start", behavior: REDUCED_MOTION.matches ? "auto" : "smooth" });
   }
 

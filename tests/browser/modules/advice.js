@@ -4,7 +4,7 @@ import {
   listFiles,
   listTried,
   describeGroup,
-  describeRound,
+  describeSearch,
   describeVerdict,
 } from "../../../specrace/ui/static/logs/advice.js";
 import { HOSTILE, put } from "./fixtures.js";
@@ -55,7 +55,7 @@ function showAdvice() {
 
 export const cases = {
   "rounds in words": () => [
-    [describeRound({ requests: 1 }), describeRound({ settings: 101, requests: 16, done: 1, cells: 4 })],
+    [describeSearch({ requests: 1 }), describeSearch({ settings: 101, requests: 16, done: 1, cells: 4 })],
     ["Reading: 1 request", "Trying 101 settings on 16 requests, 25 %"],
   ],
   "the verdict and its reason": () => [
@@ -151,17 +151,17 @@ export const cases = {
   },
   "the reason why there is no advice": () => {
     const { advice } = showAdvice();
-    advice.refuse(HOSTILE);
+    advice.showRefusal(HOSTILE);
     return [advice.node.textContent, HOSTILE];
   },
   "a model's size can be chosen only for a GPU": () => {
     let changes = 0;
     const costs = new Costs(() => changes++);
-    costs.offer({ gpus: ["h100", "rtx4090"], sizes: [1, 8], curves: [["assumed-gpu", "a GPU"]], batches: [1, 16] });
+    costs.fill({ gpus: ["h100", "rtx4090"], sizes: [1, 8], curves: [["assumed-gpu", "a GPU"]], batches: [1, 16] });
     const first = [costs.chosen(), costs.size.disabled];
     costs.curve.value = "h100";
     costs.curve.dispatchEvent(new Event("change"));
-    costs.offer({ gpus: [], sizes: [], curves: [], batches: [] });
+    costs.fill({ gpus: [], sizes: [], curves: [], batches: [] });
     return [
       [first, costs.chosen(), costs.size.disabled, changes, [...costs.curve.options].map((option) => option.text)],
       [

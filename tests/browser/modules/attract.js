@@ -5,8 +5,8 @@ function makeAttract() {
   const played = [];
   const node = put();
   const gallery = {
-    play: async (name, offered) => played.push(`${name} ${offered}`),
-    cancelOffered: () => played.push("cancelled"),
+    play: async (name, { automatic }) => played.push(`${name} ${automatic}`),
+    cancelAutomatic: () => played.push("cancelled"),
   };
   return { played, node, player: new Attract({ node, gallery }, [{ name: "a" }, { name: "b" }]) };
 }

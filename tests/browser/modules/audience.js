@@ -54,9 +54,9 @@ export const cases = {
     const closed = [];
     const dialog = Object.assign(host, { close: () => closed.push("closed") });
     const line = put();
-    const warnings = [];
-    const find = (name) => (name === ".room" ? line : dialog);
-    const stage = { node: put(), panes: [], track: {}, find, warn: (words) => warnings.push(words) };
+    const errors = [];
+    const find = (name) => (name === ".audience-line" ? line : dialog);
+    const stage = { node: put(), panes: [], track: {}, find, showError: (words) => errors.push(words) };
     const audience = new Audience(stage, "");
     const before = window.fetch;
     const answers = [500, 400];
@@ -67,7 +67,7 @@ export const cases = {
       const after = Boolean(audience.poll);
       await audience.setRound(true);
       return [
-        [after, audience.poll, warnings.length, closed, line.hidden],
+        [after, audience.poll, errors.length, closed, line.hidden],
         [true, undefined, 1, ["closed"], true],
       ];
     } finally {

@@ -1,4 +1,4 @@
-import { writeChapters } from "../../../specrace/ui/static/shows/chapters.js";
+import { writeChapters } from "../../../specrace/ui/static/explanations/chapters.js";
 import { REEL } from "./small_race.js";
 
 const reel = structuredClone(REEL);
@@ -30,7 +30,7 @@ export const cases = {
   "the last chapter shows no failed step if no draft fails": () => {
     const steps = reel.steps.filter(({ lane }) => lane < 2);
     const [, , , , lose] = writeChapters(reel, { ...reel, steps });
-    return [lose.shots.map(({ show }) => show), ["race", "result", "end"]];
+    return [lose.shots.map(({ view }) => view), ["race", "result", "end"]];
   },
   "unsuitable races have no chapters": () => {
     const about = { ...reel.started.about, roofline: undefined };

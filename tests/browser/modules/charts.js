@@ -89,7 +89,7 @@ export const cases = {
     put().append(charts.node);
     charts.load(SCORES, LANES);
     charts.draw();
-    const file = new DOMParser().parseFromString(charts.plots[0].asFile(), "image/svg+xml");
+    const file = new DOMParser().parseFromString(charts.plots[0].toSvgText(), "image/svg+xml");
     const unstyled = [...file.querySelectorAll("text, circle, path")].filter((node) => !node.style.fill);
     const texts = [...file.querySelectorAll("text")].map((node) => node.textContent).join(" ");
     return [

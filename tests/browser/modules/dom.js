@@ -1,4 +1,4 @@
-import { button, make, svg, table, write } from "../../../specrace/ui/static/lib/dom.js";
+import { button, make, svg, table, setText } from "../../../specrace/ui/static/lib/dom.js";
 import { HOSTILE, put } from "./fixtures.js";
 
 export const cases = {
@@ -28,11 +28,11 @@ export const cases = {
   },
   "an unchanged text is not written again": () => {
     const host = put();
-    write(host, "one");
+    setText(host, "one");
     const first = host.firstChild;
-    write(host, "one");
+    setText(host, "one");
     const kept = host.firstChild === first;
-    write(host, "two");
+    setText(host, "two");
     return [
       [kept, host.textContent],
       [true, "two"],

@@ -1,4 +1,4 @@
-import { between, layer, ramp, write } from "../../../specrace/ui/static/shows/draw_svg.js";
+import { between, layer, ramp, drawText } from "../../../specrace/ui/static/explanations/draw_svg.js";
 import { HOSTILE } from "./fixtures.js";
 
 export const cases = {
@@ -7,6 +7,6 @@ export const cases = {
     [0, 0, 0.5, 1, 1],
   ],
   "a value between two others": () => [between(10, 20, 0.25), 12.5],
-  "HTML in a text is not parsed": () => [write(HOSTILE, 0, 0, "red").childElementCount, 0],
+  "HTML in a text is not parsed": () => [drawText(HOSTILE, 0, 0, "red").childElementCount, 0],
   "a layer's opacity": () => [layer(1 / 3, "x").getAttribute("opacity"), "0.333"],
 };

@@ -1,20 +1,20 @@
-import { Feed } from "../../../specrace/ui/static/lib/event_stream.js";
+import { RaceReceiver } from "../../../specrace/ui/static/lib/event_stream.js";
 
-// The calls that a screen gets for these messages. A function among them acts on the feed.
+// The calls that a screen gets for these messages. A function among them acts on the receiver.
 function receive(...messages) {
   const calls = [];
-  const feed = new Feed({
-    refuse: (words) => calls.push(`refused: ${words}`),
-    wait: (race) => calls.push(`race ${race}`),
-    note: (phase, words) => calls.push(`${phase}: ${words}`),
-    takeHead: (part) => calls.push(`head ${part}`),
-    takeSteps: (parts) => calls.push(`steps ${parts}`),
-    takeEnd: (part) => calls.push(`end ${part}`),
-    takeAgain: (part) => calls.push(`again ${part}`),
+  const receiver = new RaceReceiver({
+    refuseAddress: (words) => calls.push(`refused: ${words}`),
+    awaitRace: (race) => calls.push(`race ${race}`),
+    showPhase: (phase, words) => calls.push(`${phase}: ${words}`),
+    startLiveRace: (part) => calls.push(`head ${part}`),
+    addLiveSteps: (parts) => calls.push(`steps ${parts}`),
+    endLiveRace: (part) => calls.push(`end ${part}`),
+    updateFigures: (part) => calls.push(`again ${part}`),
   });
   for (const message of messages) {
-    if (typeof message === "function") message(feed);
-    else feed.take(message);
+    if (typeof message === "function") message(receiver);
+    else receiver.receive(message);
   }
   return calls;
 }
@@ -37,7 +37,7 @@ export const cases = {
   "messages of a race that the page has left are ignored": () => [
     receive(
       { race: 1, kind: "head", parts: ["h"] },
-      (feed) => feed.leave(),
+      (receiver) => receiver.abandon(),
       { race: 1, kind: "step", parts: [1] },
       { race: 2, kind: "note", phase: "failed", message: "Too long." },
     ),
@@ -69,15 +69,15 @@ export const cases = {
     }
   },
   "race 0 stands for an invalid address, also after a race was left": () => [
-    receive((feed) => feed.leave(), { race: 0, kind: "note", phase: "failed", message: "No lane ghost." }),
+    receive((receiver) => receiver.abandon(), { race: 0, kind: "note", phase: "failed", message: "No lane ghost." }),
     ["refused: No lane ghost."],
   ],
   "a new server numbers its races from the start": () => [
     receive(
-      (feed) => (feed.listen = () => {}),
+      (receiver) => (receiver.listen = () => {}),
       { race: 9, kind: "watch", server: "a" },
       { race: 8, kind: "watch", server: "a" },
-      (feed) => feed.leave(),
+      (receiver) => receiver.abandon(),
       { race: 3, kind: "watch", server: "b" },
       { race: 3, kind: "head", parts: ["h"] },
       { race: 2, kind: "watch", server: "b" },

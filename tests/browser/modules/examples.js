@@ -13,12 +13,12 @@ function examples(question, arrives = true) {
   const actions = [];
   const host = put(["button", { className: "example", textContent: question }]);
   host.addEventListener("click", ({ target }) => actions.push(`live ${target.textContent}`));
-  const say = (sentence) => actions.push(sentence);
+  const announce = (sentence) => actions.push(sentence);
   const play = async (name) => {
     actions.push(`play ${name}`);
     return arrives;
   };
-  new Examples(CARDS, { play, say }).listen();
+  new Examples(CARDS, { play, announce }).listen();
   return { actions, example: host.firstChild };
 }
 

@@ -1,4 +1,4 @@
-import { chooseCaption } from "../../../specrace/ui/static/shows/explain.js";
+import { chooseCaption } from "../../../specrace/ui/static/explanations/explain.js";
 
 const SEEN = { name: "trie", title: "Trie", meters: { steps: 1, speedup: 1, tokens: 4, tau: 2 } };
 const ACCEPTED = { ...SEEN, draft: { drafted: 3, accepted: 2 }, spans: [[1, 0, 5]] };

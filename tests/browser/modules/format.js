@@ -2,23 +2,23 @@ import {
   countOf,
   describeRange,
   describeRecording,
-  figure,
-  percent,
-  seconds,
+  formatFigure,
+  formatPercent,
+  formatSeconds,
   shorten,
-  times,
+  formatSpeedup,
 } from "../../../specrace/ui/static/lib/format.js";
 
 const ABOUT = { model: "tiny", parameters: 7.6e6, dtype: "float32", device: "cpu", date: "2026-01-02T03:04" };
 
 export const cases = {
-  "a time": () => [seconds(1234), "1.23 s"],
+  "a time": () => [formatSeconds(1234), "1.23 s"],
   "a speedup has one decimal, rounded half up": () => [
-    [0, 1.04, 1.05, 1.25, 1.336, 2.4496, 12.95].map(times),
+    [0, 1.04, 1.05, 1.25, 1.336, 2.4496, 12.95].map(formatSpeedup),
     ["0.0×", "1.0×", "1.1×", "1.3×", "1.3×", "2.4×", "13.0×"],
   ],
-  "larger shares have fewer digits": () => [[0.5, 0.0123, 0.0001].map(percent), ["50 %", "1.2 %", "<0.1 %"]],
-  figures: () => [[123.4, 0.12345, 0].map(figure), ["123", "0.123", "0"]],
+  "larger shares have fewer digits": () => [[0.5, 0.0123, 0.0001].map(formatPercent), ["50 %", "1.2 %", "<0.1 %"]],
+  figures: () => [[123.4, 0.12345, 0].map(formatFigure), ["123", "0.123", "0"]],
   "the range and the runs of a figure": () => {
     const repeated = {
       runs: 5,

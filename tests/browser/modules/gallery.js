@@ -3,7 +3,7 @@ import { HOSTILE, put } from "./fixtures.js";
 
 const CARD = { name: "a", question: HOSTILE, fastest: HOSTILE, speedup: 2, lanes: [], ms: 10 };
 
-// A gallery with one card, on a page with all its elements. `calls` lists the reels and complaints that it passed on.
+// A gallery with one card, on a page with all its elements. `calls` lists the reels and errors that it passed on.
 function open(server, takesFiles = true) {
   const host = put(["dialog", {}]);
   for (const tag of ["input", "button", "button", "p", "p"]) host.firstChild.append(document.createElement(tag));
@@ -21,7 +21,7 @@ function open(server, takesFiles = true) {
       server,
       openReel,
       takesFiles,
-      complain: (words) => calls.push(words),
+      showError: (words) => calls.push(words),
     }),
     calls,
     shelf,
@@ -60,11 +60,11 @@ export const cases = {
     await Promise.all(both);
     return [calls, ["b"]];
   },
-  "recordings that arrive after a cancel are dropped without a complaint": async () => {
+  "recordings that arrive after a cancel are dropped without an error": async () => {
     const answers = [];
     const server = { play_recorded: () => new Promise((answer, fail) => answers.push({ answer, fail })) };
     const { gallery, calls } = open(server);
-    const all = [gallery.play("a"), gallery.play("b", true)];
+    const all = [gallery.play("a"), gallery.play("b", { automatic: true })];
     gallery.cancel();
     answers[0].answer({ reel: '"a"' });
     answers[1].fail(new Error("gone"));
@@ -75,12 +75,12 @@ export const cases = {
   },
   "only a recording that the visitor did not ask for is cancelled": async () => {
     const { gallery, calls } = open({ play_recorded: async (name) => ({ reel: `"${name}"` }) });
-    for (const [name, offered] of [
-      ["offered", true],
+    for (const [name, automatic] of [
+      ["automatic", true],
       ["asked", false],
     ]) {
-      const played = gallery.play(name, offered);
-      gallery.cancelOffered();
+      const played = gallery.play(name, { automatic });
+      gallery.cancelAutomatic();
       await played;
     }
     return [calls, ["asked"]];
@@ -88,10 +88,10 @@ export const cases = {
   "several recordings together, or an error": async () => {
     const server = { play_recorded: async (name) => (name === "c" ? { error: "no c" } : { reel: `"${name}"` }) };
     const { gallery, calls } = open(server);
-    const take = (reels) => calls.push(reels);
-    const taken = [await gallery.playAll(["a", "b"], take), await gallery.playAll(["a", "c"], take)];
+    const onReels = (reels) => calls.push(reels);
+    const played = [await gallery.playAll(["a", "b"], onReels), await gallery.playAll(["a", "c"], onReels)];
     return [
-      [taken, calls],
+      [played, calls],
       [
         [true, false],
         [["a", "b"], "no c"],
@@ -101,8 +101,8 @@ export const cases = {
   "files that may be logs are passed to the logs' view": async () => {
     const { gallery, calls } = open({});
     gallery.openLogs = (files) => calls.push(files.map((file) => file.name));
-    gallery.sort(["a.jsonl", "b.parquet", "c.md"].map((name) => new File(["{}"], name)));
-    gallery.sort([new File(["x"], "photo.png")]);
+    gallery.openDropped(["a.jsonl", "b.parquet", "c.md"].map((name) => new File(["{}"], name)));
+    gallery.openDropped([new File(["x"], "photo.png")]);
     return [
       calls,
       [["a.jsonl", "b.parquet"], "photo.png is neither a saved race nor a log; this page takes .jsonl files."],

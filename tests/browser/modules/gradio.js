@@ -7,7 +7,7 @@ import {
   openSettings,
   setQuestion,
   showLanes,
-  silenceClock,
+  ignoreLoadingTimer,
   toggleSettings,
   uploadDocuments,
 } from "../../../specrace/ui/static/lib/gradio.js";
@@ -16,7 +16,7 @@ import { HOSTILE, put } from "./fixtures.js";
 export const cases = {
   "only Gradio's timer gets no animation frame": () => {
     const originalRequest = window.requestAnimationFrame;
-    silenceClock();
+    ignoreLoadingTimer();
     // The timer's source in Gradio's minified script.
     const timer = { toString: () => "()=>{t=(performance.now()-e)/1e3}" };
     const frames = [requestAnimationFrame(timer), requestAnimationFrame(() => {})];
@@ -51,7 +51,7 @@ export const cases = {
   "vanilla always runs, and too many lanes are refused": () => {
     const host = put(["section", { className: "stage" }]);
     const details = [];
-    for (const name of ["complain", "lanes"])
+    for (const name of ["problem", "lanes"])
       host.firstChild.addEventListener(name, ({ detail }) => details.push(detail));
     const lanes = [limitLanes(["trie", "rest"], 3), limitLanes(["vanilla", "a", "b", "c"], 3)];
     showLanes(lanes[0]);
@@ -74,7 +74,7 @@ export const cases = {
   "the stage shows the text of a toast": async () => {
     const host = put(["section", { className: "stage" }]);
     const complaints = [];
-    host.firstChild.addEventListener("complain", ({ detail }) => complaints.push(detail));
+    host.firstChild.addEventListener("problem", ({ detail }) => complaints.push(detail));
     redirectToasts();
     const toast = document.createElement("div");
     toast.append(Object.assign(document.createElement("p"), { textContent: `HTTP 429: ${HOSTILE}` }));

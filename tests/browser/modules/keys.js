@@ -1,4 +1,4 @@
-import { isTaken, nameOf } from "../../../specrace/ui/static/stage/keys.js";
+import { usesKey, entryKey } from "../../../specrace/ui/static/stage/keys.js";
 import { put } from "./fixtures.js";
 
 const host = put(["input", {}], ["input", { type: "range" }], ["input", { type: "radio" }], ["button", {}], ["p", {}]);
@@ -21,7 +21,7 @@ function scroller(width) {
 // The elements that use a key themselves when they have the focus.
 function usersOf(key) {
   return Object.entries({ field, slider, choice, button, paragraph, time, wide, narrow }).flatMap(([name, target]) =>
-    isTaken({ target, key }) ? [name] : [],
+    usesKey({ target, key }) ? [name] : [],
   );
 }
 
@@ -33,5 +33,5 @@ export const cases = {
     usersOf("ArrowLeft"),
     ["field", "slider", "choice", "wide"],
   ],
-  "the keys of all lanes have one name": () => [["1", "6", "7", "r"].map(nameOf), ["1", "1", "7", "r"]],
+  "the keys of all lanes have one name": () => [["1", "6", "7", "r"].map(entryKey), ["1", "1", "7", "r"]],
 };

@@ -1,5 +1,5 @@
-import { breakLines, flow, flowStrip, labelOf, placeTree } from "../../../specrace/ui/static/shows/layout.js";
-import { makeScenes } from "../../../specrace/ui/static/shows/scenes.js";
+import { breakLines, flow, flowStrip, labelOf, placeTree } from "../../../specrace/ui/static/explanations/layout.js";
+import { makeScenes } from "../../../specrace/ui/static/explanations/scenes.js";
 import { EVENT } from "./fixtures.js";
 import { REEL } from "./small_race.js";
 

@@ -1,4 +1,4 @@
-import { Logs, tellLimits, tellProgress } from "../../../specrace/ui/static/logs/logs.js";
+import { Logs, describeLimits, describeProgress } from "../../../specrace/ui/static/logs/logs.js";
 import { put } from "./fixtures.js";
 
 const CHOICES = {
@@ -35,11 +35,11 @@ const LOG = new File(["{}"], "a.csv");
 
 export const cases = {
   "limits in words": () => [
-    tellLimits({ bytes: 2e7, requests: 2000, seconds: 60 }).split(". ")[0],
+    describeLimits({ bytes: 2e7, requests: 2000, seconds: 60 }).split(". ")[0],
     "At most 20 MB, 2,000 requests and 60 seconds",
   ],
   "progress in words": () => [
-    [tellProgress({ requests: 3, share: 0.5 }), tellProgress({ requests: 3, share: 0 })],
+    [describeProgress({ requests: 3, share: 0.5 }), describeProgress({ requests: 3, share: 0 })],
     ["3 requests, 50 % of the file", "3 requests"],
   ],
   "a choice stays when the dialog is opened again": () =>
@@ -60,21 +60,27 @@ export const cases = {
     open(undefined, (logs) => {
       logs.lanes.querySelector("[value=suffix]").click();
       return [
-        [logs.choice().lanes, logs.line.textContent],
+        [logs.choice().lanes, logs.statusLine.textContent],
         ["trie,fusion", "At most 2 lanes fit; untick one first."],
       ];
     }),
   "any file dropped on the dialog is sent": () =>
     open(refuse("a.csv is no log."), async (logs, requests) => {
-      await logs.take([LOG]);
+      await logs.openFiles([LOG]);
       return [
-        [requests.at(-1), logs.line.textContent, logs.line.dataset.kind, logs.stop.hidden, logs.again.hidden],
+        [
+          requests.at(-1),
+          logs.statusLine.textContent,
+          logs.statusLine.dataset.kind,
+          logs.stop.hidden,
+          logs.again.hidden,
+        ],
         ["gradio_api/logs?name=a.csv&tokenizer=&lanes=trie%2Cfusion&columns=", "a.csv is no log.", "bad", true, false],
       ];
     }),
   "advice is requested first, and again when the costs change": () =>
     open(refuse("too long."), async (logs, requests) => {
-      await logs.take([LOG]);
+      await logs.openFiles([LOG]);
       logs.costs.batch.value = "16";
       logs.costs.batch.dispatchEvent(new Event("change"));
       const { inert } = logs.advice.node;
@@ -98,7 +104,7 @@ export const cases = {
     let calls = 0;
     const answer = (signal) => (calls++ ? refuse("too long.")() : hang(signal));
     return open(answer, async (logs, requests) => {
-      logs.take([LOG]);
+      logs.openFiles([LOG]);
       while (requests.length < 2) await new Promise((done) => setTimeout(done));
       logs.costs.batch.dispatchEvent(new Event("change"));
       while (logs.task) await new Promise((done) => setTimeout(done));
@@ -108,7 +114,7 @@ export const cases = {
       ];
     });
   },
-  "another log's advice and figures are hidden while a log is tried": () => {
+  "another log's advice and figures are hidden while a log is scored": () => {
     let hidden;
     const answer = async () => {
       hidden ??= [logs.advice.node.hidden, logs.scores.node.hidden];
@@ -117,9 +123,9 @@ export const cases = {
     let logs;
     return open(answer, async (opened) => {
       logs = opened;
-      logs.advice.refuse("of another log");
+      logs.advice.showRefusal("of another log");
       logs.scores.node.hidden = false;
-      await logs.take([LOG]);
+      await logs.openFiles([LOG]);
       return [
         [hidden, logs.advice.node.hidden],
         [[true, true], false],
@@ -128,7 +134,7 @@ export const cases = {
   },
   "a recorded race is not a log": () =>
     open(undefined, async (logs, requests) => {
-      await logs.take([new File(['{"type":"started"}'], "race.jsonl")]);
+      await logs.openFiles([new File(['{"type":"started"}'], "race.jsonl")]);
       return [
         [requests.at(-1), logs.node.open],
         ["race.jsonl", false],
@@ -137,39 +143,39 @@ export const cases = {
   "a folder, which cannot be read, is refused in a sentence": () =>
     open(undefined, async (logs, requests) => {
       const folder = { name: "logs", slice: () => ({ text: () => Promise.reject(new DOMException("a folder")) }) };
-      await logs.take([folder]);
+      await logs.openFiles([folder]);
       return [
-        [requests.length, logs.line.textContent, logs.line.dataset.kind],
+        [requests.length, logs.statusLine.textContent, logs.statusLine.dataset.kind],
         [1, "logs cannot be read; give files.", "bad"],
       ];
     }),
   "a log that is too large is not sent": () =>
     open(undefined, async (logs, requests) => {
-      await logs.take([new File(["x".repeat(11)], "a.jsonl")]);
+      await logs.openFiles([new File(["x".repeat(11)], "a.jsonl")]);
       return [
-        [requests.length, logs.line.textContent.includes("more than 0.00001 MB"), logs.again.hidden],
+        [requests.length, logs.statusLine.textContent.includes("more than 0.00001 MB"), logs.again.hidden],
         [1, true, true],
       ];
     }),
   "after a stop only the stop is reported": () => {
     return open(hang, async (logs) => {
-      const taken = logs.take([LOG]);
+      const opened = logs.openFiles([LOG]);
       while (logs.stop.hidden) await new Promise((done) => setTimeout(done));
       logs.stop.click();
-      await taken;
+      await opened;
       return [
-        [logs.line.textContent, logs.line.dataset.kind, logs.stop.hidden],
+        [logs.statusLine.textContent, logs.statusLine.dataset.kind, logs.stop.hidden],
         ["Stopped.", "", true],
       ];
     });
   },
   "the dialog has a live region only while it is open": () =>
     open(undefined, async (logs) => {
-      const openRole = logs.line.getAttribute("role");
+      const openRole = logs.statusLine.getAttribute("role");
       logs.node.close();
       await new Promise((done) => logs.node.addEventListener("close", done, { once: true }));
       return [
-        [openRole, logs.line.getAttribute("role")],
+        [openRole, logs.statusLine.getAttribute("role")],
         ["status", null],
       ];
     }),

@@ -1,6 +1,6 @@
-import { drawTree, landing } from "../../../specrace/ui/static/shows/nodes.js";
-import { PHASES, placeScene, readTheme } from "../../../specrace/ui/static/shows/picture.js";
-import { makeScenes } from "../../../specrace/ui/static/shows/scenes.js";
+import { drawTree, landing } from "../../../specrace/ui/static/explanations/nodes.js";
+import { PHASES, placeScene, readTheme } from "../../../specrace/ui/static/explanations/picture.js";
+import { makeScenes } from "../../../specrace/ui/static/explanations/scenes.js";
 import { REEL } from "./small_race.js";
 
 const [best, failed] = makeScenes(REEL);

@@ -23,8 +23,8 @@ export const cases = {
   ],
   "drafts are shown at their position in the answer": () => {
     const steps = [
-      { event: { ...EVENT, index: 0 }, base: 0 },
-      { event: { ...EVENT, index: 1 }, base: 3 },
+      { event: { ...EVENT, index: 0 }, tokensBefore: 0 },
+      { event: { ...EVENT, index: 1 }, tokensBefore: 3 },
     ];
     const rows = [...drawTrajectory(steps, 1).querySelectorAll("tbody tr")];
     const cells = rows.map((row) => [...row.children].findIndex((cell) => cell.querySelector(".chip")));

@@ -1,4 +1,4 @@
-import { findSource, readText } from "../../../specrace/ui/static/shows/origins.js";
+import { findSource, readText } from "../../../specrace/ui/static/explanations/origins.js";
 import { REEL } from "./small_race.js";
 
 const [copied, failed] = [REEL.steps[5], REEL.steps[7]];

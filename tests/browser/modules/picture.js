@@ -6,8 +6,8 @@ import {
   readTheme,
   readTime,
   startOf,
-} from "../../../specrace/ui/static/shows/picture.js";
-import { makeScenes } from "../../../specrace/ui/static/shows/scenes.js";
+} from "../../../specrace/ui/static/explanations/picture.js";
+import { makeScenes } from "../../../specrace/ui/static/explanations/scenes.js";
 import { HOSTILE } from "./fixtures.js";
 import { REEL } from "./small_race.js";
 

@@ -1,18 +1,18 @@
-import { isControl, readPiece, withoutBidiControls } from "../../../specrace/ui/static/lib/pieces.js";
+import { isControlToken, visibleText, withoutBidiControls } from "../../../specrace/ui/static/lib/pieces.js";
 
 export const cases = {
   "control tokens are not part of the text": () => [
     ["<|im_end|>", "<|e2|>", " <|eot_id|>", "<s>", "</s>", "<pad>", "<｜end▁of▁sentence｜>", "<end_of_turn>"].filter(
-      (piece) => !isControl(piece),
+      (piece) => !isControlToken(piece),
     ),
     [],
   ],
   "text that looks like a control token is text": () => [
-    ["<b>", "a < b |> c", "s", "<|", " pad"].filter(isControl),
+    ["<b>", "a < b |> c", "s", "<|", " pad"].filter(isControlToken),
     [],
   ],
   "the text of a control token is empty": () => [
-    [readPiece("<|im_end|>"), readPiece(undefined), readPiece(" cat")],
+    [visibleText("<|im_end|>"), visibleText(undefined), visibleText(" cat")],
     ["", "", " cat"],
   ],
   "an answer loses control characters that change its direction": () => [
@@ -20,7 +20,7 @@ export const cases = {
     "ab אב\n",
   ],
   "a piece loses characters that reverse or break the line": () => [
-    readPiece("a\u202eb\u0000c\r\n\n\td\u2028"),
+    visibleText("a\u202eb\u0000c\r\n\n\td\u2028"),
     "abc\nd",
   ],
 };

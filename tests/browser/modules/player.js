@@ -10,19 +10,19 @@ function load() {
     ["select", { className: "speed" }],
   );
   host.firstChild.dataset.do = "play";
-  host.lastChild.append(new Option("show"), new Option("0.5"));
+  host.lastChild.append(new Option("auto"), new Option("0.5"));
   const screen = {
     begin: () => {},
     clear: () => shown.push("clear"),
-    show: ({ lane, index }) => shown.push(`${lane}.${index}`),
+    showStep: ({ lane, index }) => shown.push(`${lane}.${index}`),
     draw: () => {},
-    pace: () => {},
+    setSpeedText: () => {},
     cursor: ({ lane, index }) => shown.push(`at ${lane}.${index}`),
     end: () => shown.push("end"),
   };
   const player = new Player(host, screen);
   player.load({ steps: STEPS });
-  player.complete();
+  player.markAllShown();
   return { player, shown };
 }
 
@@ -34,7 +34,7 @@ function play(...actions) {
 
 export const cases = {
   "a step by its lane and number": () => [
-    [load().player.find(0, 1), load().player.find(1, 1)],
+    [load().player.findStep(0, 1), load().player.findStep(1, 1)],
     [2, -1],
   ],
   "going back starts over": () => [
@@ -69,16 +69,16 @@ export const cases = {
   "the result shows all remaining steps": () => [
     play(
       (player) => player.goTo(1),
-      (player) => player.result(),
+      (player) => player.skipToEnd(),
     ),
     ["clear", "0.0", "1.0", "at 1.0", "0.1", "end"],
   ],
   "a live race is shown as far as it has arrived": () => {
     const { player, shown } = load();
-    player.open({ ms: 24_000 });
+    player.openLive({ ms: 24_000 });
     player.add(STEPS.slice(0, 2));
     player.catchUp();
-    player.result();
+    player.skipToEnd();
     player.goTo(0);
     return [
       [shown, player.live, player.length, player.next],
@@ -87,11 +87,11 @@ export const cases = {
   },
   "a live race that has ended is shown to its end": () => {
     const { player, shown } = load();
-    player.open({ ms: 24_000 });
+    player.openLive({ ms: 24_000 });
     player.add(STEPS.slice(0, 2));
     player.add(STEPS.slice(2));
-    player.close();
-    player.result();
+    player.endLive();
+    player.skipToEnd();
     return [
       [shown, player.live],
       [["0.0", "1.0", "0.1", "end"], false],

@@ -1,4 +1,4 @@
-import { countWords, Proof, readProof } from "../../../specrace/ui/static/shows/proof.js";
+import { describeCount, Proof, readProof } from "../../../specrace/ui/static/explanations/proof.js";
 import { put } from "./fixtures.js";
 import { differ, REEL } from "./small_race.js";
 
@@ -18,13 +18,13 @@ export const cases = {
     ];
   },
   "the number of equal tokens in words": () => [
-    [countWords(readProof(REEL)), countWords(readProof(REEL), 2)],
+    [describeCount(readProof(REEL)), describeCount(readProof(REEL), 2)],
     ["4 of 4 tokens the same in all 3 lanes", "2 of 2 tokens the same in all 3 lanes so far"],
   ],
   "a difference splits the text": () => {
     const proof = readProof(differ());
     return [
-      [countWords(proof), proof.splits, proof.tokens.map(({ lanes }) => lanes)],
+      [describeCount(proof), proof.splits, proof.tokens.map(({ lanes }) => lanes)],
       [
         "2 of 4 tokens the same in all 3 lanes",
         [
@@ -50,7 +50,7 @@ export const cases = {
     reel.results[2].badge = ["law", "sampled from vanilla's distribution"];
     const proof = readProof(reel);
     return [
-      [proof.others, proof.lanes.length, countWords(proof)],
+      [proof.others, proof.lanes.length, describeCount(proof)],
       [["Lookahead"], 2, "4 of 4 tokens the same in all 2 lanes"],
     ];
   },
@@ -58,7 +58,7 @@ export const cases = {
     const reel = { ...REEL, phase: "stopped", steps: REEL.steps.slice(0, -1) };
     const proof = readProof(reel);
     return [
-      [countWords(proof), proof.splits],
+      [describeCount(proof), proof.splits],
       ["3 of 3 tokens the same in all 3 lanes", []],
     ];
   },

@@ -5,7 +5,7 @@ import {
   compareTimes,
   makeScenes,
   rankLanes,
-} from "../../../specrace/ui/static/shows/scenes.js";
+} from "../../../specrace/ui/static/explanations/scenes.js";
 import { REEL } from "./small_race.js";
 
 const [best, failed] = makeScenes(REEL);

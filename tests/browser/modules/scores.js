@@ -1,8 +1,14 @@
-import { findBestLane, readTable, Scores, tellBest, tellFacts } from "../../../specrace/ui/static/logs/scores.js";
-import { learnMethods } from "../../../specrace/ui/static/lib/lanes.js";
+import {
+  findBestLane,
+  readTable,
+  Scores,
+  describeBestLane,
+  describeFacts,
+} from "../../../specrace/ui/static/logs/scores.js";
+import { registerMethods } from "../../../specrace/ui/static/lib/lanes.js";
 import { HOSTILE, put } from "./fixtures.js";
 
-learnMethods([
+registerMethods([
   { lane: "trie", title: "Trie", hue: 1 },
   { lane: "suffix", title: "Suffix", hue: 2 },
 ]);
@@ -53,7 +59,7 @@ const SCORES = {
 
 export const cases = {
   "the best lane over all requests": () => [
-    [findBestLane(SCORES), tellBest(SCORES)],
+    [findBestLane(SCORES), describeBestLane(SCORES)],
     [1, "Suffix drafts best: 1.50 tokens per step over 3 requests."],
   ],
   "a row for each category": () => [
@@ -64,7 +70,7 @@ export const cases = {
     ],
   ],
   "facts in sentences": () => [
-    tellFacts(SCORES, "a.jsonl").slice(1),
+    describeFacts(SCORES, "a.jsonl").slice(1),
     [
       "3 requests scored, 2 lines left out.",
       "The rest was not: the page scores 3 requests. On the command line, python -m specrace score reads all.",

@@ -1,6 +1,6 @@
 import {
   adviseLog,
-  askChoices,
+  fetchChoices,
   isLog,
   isRecordedRace,
   joinLogs,
@@ -18,12 +18,12 @@ async function collect(lines) {
   return list;
 }
 
-// The error of `askChoices` for this answer of the server.
+// The error of `fetchChoices` for this answer of the server.
 async function refuse(answer) {
   const originalFetch = window.fetch;
   window.fetch = answer;
   try {
-    return await askChoices();
+    return await fetchChoices();
   } catch (error) {
     return error.message;
   } finally {

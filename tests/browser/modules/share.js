@@ -1,7 +1,7 @@
 import {
   addressOf,
-  dropRace,
-  holdsRace,
+  removeRaceFromAddress,
+  containsRace,
   linkTo,
   nameFile,
   packRace,
@@ -43,11 +43,11 @@ export const cases = {
     const { hash } = new URL(await packRace(words));
     const rows = await (await unpackRace(hash)).text();
     location.hash = hash;
-    const held = holdsRace(location.hash);
-    dropRace();
+    const held = containsRace(location.hash);
+    removeRaceFromAddress();
     const left = location.hash;
     location.hash = "#other";
-    dropRace();
+    removeRaceFromAddress();
     const other = location.hash;
     location.hash = "";
     return [

@@ -4,7 +4,7 @@ import { HOSTILE } from "./fixtures.js";
 export const cases = {
   "the share that was copied from passages": () => {
     const sources = new Sources();
-    sources.show([{ lane: "trie", title: HOSTILE }]);
+    sources.setUp([{ lane: "trie", title: HOSTILE }]);
     sources.rows[0].counts = [1, 0, 0, 0, 1, 2];
     sources.draw();
     const { row, bar, share } = sources.rows[0];
@@ -24,7 +24,7 @@ export const cases = {
   },
   "before the first token there is no share": () => {
     const sources = new Sources();
-    sources.show([{ lane: "trie", title: "Trie" }]);
+    sources.setUp([{ lane: "trie", title: "Trie" }]);
     return [
       [sources.rows[0].share.textContent, sources.rows[0].bar.children.length],
       ["–", 0],

@@ -74,11 +74,11 @@ export const cases = {
     const server = { play_recorded: () => new Promise((done) => (answer = done)) };
     return open(async (stage) => {
       const played = stage.gallery.play("a");
-      stage.feed.take({ race: 7, kind: "note", phase: "waiting", message: "" });
+      stage.receiver.receive({ race: 7, kind: "note", phase: "waiting", message: "" });
       answer({ reel: JSON.stringify(WIRE) });
       await played;
       return [
-        [stage.reel, stage.feed.abandonedRace, stage.node.dataset.phase],
+        [stage.reel, stage.receiver.abandonedRace, stage.node.dataset.phase],
         [undefined, -1, "waiting"],
       ];
     }, server);
@@ -95,10 +95,10 @@ export const cases = {
         ],
       ];
     }),
-  "a click on words does not change a live show": () =>
+  "a click on words changes nothing while a live race is played": () =>
     open((stage) => {
-      stage.takeHead(WIRE);
-      stage.panes[0].write([["own", "A"]], undefined, 0);
+      stage.startLiveRace(WIRE);
+      stage.panes[0].writeRuns([["own", "A"]], undefined, 0);
       const events = [];
       for (const name of ["cursor", "lost"]) stage.node.addEventListener(name, () => events.push(name));
       stage.node.querySelector("[data-step]").click();
@@ -109,11 +109,11 @@ export const cases = {
     }),
   "the guess ends when a race fails": () =>
     open((stage) => {
-      stage.takeHead(WIRE);
+      stage.startLiveRace(WIRE);
       stage.guess.ask(LANES);
       const events = [];
       stage.node.addEventListener("lost", () => events.push("lost"));
-      stage.note("failed", "Memory ran out.");
+      stage.showPhase("failed", "Memory ran out.");
       const { hidden } = stage.find(".guess");
       return [
         [events, hidden, stage.guess.open, stage.find(".announcer").textContent],
@@ -125,7 +125,7 @@ export const cases = {
       stage.openReel(WIRE);
       const events = [];
       stage.node.addEventListener("figures", ({ detail }) => events.push(detail.map(({ speedup }) => speedup)));
-      stage.takeAgain({ results: [row(0, 1, 50), row(1, 3, 150)] });
+      stage.updateFigures({ results: [row(0, 1, 50), row(1, 3, 150)] });
       return [events, [[1, 3]]];
     }),
   "a wrong address is explained, and nothing else plays": () =>
@@ -133,7 +133,7 @@ export const cases = {
       const events = [];
       stage.node.addEventListener("refused", () => events.push("refused"));
       stage.openReel(WIRE, true);
-      stage.feed.take({ race: 0, kind: "note", phase: "failed", message: "There is no lane ghost." });
+      stage.receiver.receive({ race: 0, kind: "note", phase: "failed", message: "There is no lane ghost." });
       return [
         [events, stage.find(".announcer").textContent],
         [["refused"], "There is no lane ghost."],

@@ -1,28 +1,28 @@
-import { Tour } from "../../../specrace/ui/static/shows/tour.js";
+import { Tour } from "../../../specrace/ui/static/explanations/tour.js";
 import { put } from "./fixtures.js";
 import { REEL } from "./small_race.js";
 
-// A tour on a page whose recorded races have these names and are all `wire`, and the page's warnings.
+// A tour on a page whose recorded races have these names and are all `wire`, and the errors that the page shows.
 function open(names, wire) {
-  const warnings = [];
+  const errors = [];
   const gallery = {
     cards: names.map((name) => ({ name })),
-    playAll: async (requested, take) => take(requested.map(() => wire)),
+    playAll: async (requested, onReels) => onReels(requested.map(() => wire)),
   };
-  const stage = { node: put(), gallery, warn: (text) => warnings.push(text) };
-  return { tour: new Tour(stage, { proof: {} }), warnings };
+  const stage = { node: put(), gallery, showError: (text) => errors.push(text) };
+  return { tour: new Tour(stage, { proof: {} }), errors };
 }
 
 export const cases = {
-  "the tour is offered if the page has both of its races": () => [
-    [["smollm2-copying", "a", "smollm2-losing"], ["smollm2-copying"], []].map((names) => open(names).tour.offered),
+  "the tour is available if the page has both of its races": () => [
+    [["smollm2-copying", "a", "smollm2-losing"], ["smollm2-copying"], []].map((names) => open(names).tour.available),
     [true, false, false],
   ],
   "for unsuitable races the page shows one sentence": async () => {
-    const { tour, warnings } = open([], { ...REEL, steps: [] });
+    const { tour, errors } = open([], { ...REEL, steps: [] });
     await tour.begin();
     return [
-      [warnings, tour.open],
+      [errors, tour.open],
       [["The recorded races of this server do not suit the tour."], false],
     ];
   },

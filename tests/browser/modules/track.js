@@ -3,12 +3,12 @@ import { LANES, put } from "./fixtures.js";
 
 const frame = (lane, tokens, ms, end = "") => ({ lane, meters: { tokens, ms }, end });
 
-// Draws a track for races of `total` tokens after these frames. `aims` are later totals, [tokens, whether they are known].
-function draw(total, frames, ...aims) {
+// Draws a track for races of `total` tokens after these frames. `finishes` are later totals, [tokens, whether they are known].
+function draw(total, frames, ...finishes) {
   const host = put();
   const track = new Track(host);
-  track.show(LANES, total);
-  for (const aim of aims) track.aim(...aim);
+  track.setUp(LANES, total);
+  for (const finish of finishes) track.setFinish(...finish);
   for (const shown of frames) track.apply(shown);
   track.draw(400, "slowed 2×");
   return host;
@@ -33,8 +33,8 @@ export const cases = {
   "a race that is shown again has the same ticks": () => {
     const host = put();
     const track = new Track(host);
-    track.show(LANES, 40);
-    track.show(LANES, 40);
+    track.setUp(LANES, 40);
+    track.setUp(LANES, 40);
     return [words(host, ".ticks i").length, 8];
   },
   "each lane has its own scale if texts differ in length": () => [
@@ -51,7 +51,7 @@ export const cases = {
   "the winner is known from its finish on": () => {
     const track = new Track(put());
     const winners = [0, 1, 2, 3].map((count) => {
-      track.show(LANES, 40);
+      track.setUp(LANES, 40);
       for (const shown of RACE.slice(0, count)) track.apply(shown);
       return track.winner;
     });
@@ -64,5 +64,5 @@ export const cases = {
       [false, "24.125%", true],
     ];
   },
-  "the clock and its pace": () => [words(draw(40, RACE), ".axis .side b"), ["0.40 s", "slowed 2×"]],
+  "the clock and the speed of the playback": () => [words(draw(40, RACE), ".axis .side b"), ["0.40 s", "slowed 2×"]],
 };

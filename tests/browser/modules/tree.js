@@ -1,9 +1,9 @@
-import { chooseNodes, countNodes, judge, Tree } from "../../../specrace/ui/static/inspector/tree.js";
+import { chooseNodes, countNodes, nodeKinds, Tree } from "../../../specrace/ui/static/inspector/tree.js";
 import { EVENT, SHORT_EVENT } from "./fixtures.js";
 
 export const cases = {
-  "the state of every node": () => [judge(EVENT), ["root", "accepted", "accepted", "rejected", "unverified"]],
-  "an accepted node after the end of the text is cut": () => [judge(SHORT_EVENT)[2], "cut"],
+  "the state of every node": () => [nodeKinds(EVENT), ["root", "accepted", "accepted", "rejected", "unverified"]],
+  "an accepted node after the end of the text is cut": () => [nodeKinds(SHORT_EVENT)[2], "cut"],
   "the accepted path is chosen first, and parents with their children": () => [
     [5, 4, 3, 2].map((maxNodes) => chooseNodes(EVENT, maxNodes)),
     [

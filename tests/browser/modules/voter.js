@@ -1,4 +1,4 @@
-import { describe, Voter } from "../../../specrace/ui/static/audience/voter.js";
+import { describeState, Voter } from "../../../specrace/ui/static/audience/voter.js";
 import { HOSTILE, put } from "./fixtures.js";
 
 const STATE = { round: 1, lanes: ["Vanilla", "Trie"], open: true, winner: null, counts: [0, 0], mine: null };
@@ -13,7 +13,7 @@ export const cases = {
       { ...STATE, open: false, winner: 0 },
       { ...STATE, open: false, winner: 0, mine: 0 },
       { ...STATE, open: false, winner: 0, mine: 1 },
-    ].map(describe),
+    ].map(describeState),
     [
       "Wait for the race on the stage.",
       "Who wins?",
@@ -40,7 +40,7 @@ export const cases = {
     const host = put(["h1", {}], ["div", {}], ["p", {}]);
     const voter = new Voter(host);
     const requests = [];
-    voter.ask = (path, body) => requests.push([path, body]);
+    voter.request = (path, body) => requests.push([path, body]);
     voter.draw(STATE);
     const before = [...host.querySelectorAll("button")];
     before[1].focus();

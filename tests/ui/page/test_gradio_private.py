@@ -111,7 +111,7 @@ def test_the_number_of_remembered_sessions_is_bounded() -> None:
 
 def test_gradios_scripts_contain_the_timer_that_we_stop() -> None:
     declaration = re.search(
-        r"^const CLOCK = /(.*)/;$", (STATIC / "lib" / "gradio.js").read_text(encoding="utf-8"), re.MULTILINE
+        r"^const LOADING_TIMER = /(.*)/;$", (STATIC / "lib" / "gradio.js").read_text(encoding="utf-8"), re.MULTILINE
     )
     assert declaration
     timer = re.compile(declaration[1].replace(r"\/", "/"))

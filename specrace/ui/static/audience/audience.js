@@ -2,7 +2,7 @@
 // round when the first lane finishes, and shows how many voted and how many were right.
 /** @import { OpenedPoll, PollState } from "../lib/wire.d.ts" */
 import { ROUTES } from "../lib/constants.js";
-import { make, svg, write } from "../lib/dom.js";
+import { make, svg, setText } from "../lib/dom.js";
 import { listen } from "../lib/stage_events.js";
 
 const POLL_MS = 1000;
@@ -54,7 +54,7 @@ export class Audience {
     this.stage = stage;
     this.origin = originFor(location, networkOrigin);
     this.dialog = stage.find(".audience");
-    this.line = stage.find(".room");
+    this.line = stage.find(".audience-line");
     /** @type {OpenedPoll | undefined} */
     this.poll = undefined;
     /** @type {PollState | undefined} */
@@ -70,7 +70,7 @@ export class Audience {
 
   async show() {
     if (!this.origin) {
-      this.stage.warn(
+      this.stage.showError(
         "Phones cannot reach this server here; start it with --host 0.0.0.0, and open this page under the address that phones use.",
       );
       return;
@@ -79,7 +79,7 @@ export class Audience {
       if (!this.poll) await this.begin();
       this.dialog.showModal();
     } catch (error) {
-      this.stage.warn(error.message);
+      this.stage.showError(error.message);
     }
   }
 
@@ -97,8 +97,8 @@ export class Audience {
     const lanes = this.stage.panes.map((pane) => pane.method.title);
     const round = { key: this.poll.key, lanes, open, winner };
     await this.pending;
-    this.pending = request(`${ROUTES.audience}/${this.poll.code}`, round).catch((error) => this.lose(error));
-    this.take(await this.pending);
+    this.pending = request(`${ROUTES.audience}/${this.poll.code}`, round).catch((error) => this.handleFailure(error));
+    this.showState(await this.pending);
   }
 
   // Closes the round, because the race is over. If its figures do not count, there is no winner.
@@ -109,27 +109,29 @@ export class Audience {
 
   async update() {
     if (!this.state?.open) return;
-    this.take(
-      await request(`${ROUTES.audience}/${this.poll.code}${ROUTES.poll_state}`).catch((error) => this.lose(error)),
+    this.showState(
+      await request(`${ROUTES.audience}/${this.poll.code}${ROUTES.poll_state}`).catch((error) =>
+        this.handleFailure(error),
+      ),
     );
   }
 
   // Ends a poll that the server no longer knows, because it was restarted. After any other failure the poll goes on.
-  lose({ gone }) {
+  handleFailure({ gone }) {
     if (!gone || !this.poll) return;
     clearInterval(this.polling);
     this.poll = this.state = undefined;
     this.line.hidden = true;
     this.dialog.close();
-    this.stage.warn("The server no longer has the audience's poll; open it again for a new code.");
+    this.stage.showError("The server no longer has the audience's poll; open it again for a new code.");
   }
 
   /** @param {PollState | undefined} state */
-  take(state) {
+  showState(state) {
     if (!state) return;
     this.state = state;
     const sentence = describeRound(state);
-    for (const node of [this.line, this.dialog.querySelector(".votes")]) write(node, sentence);
+    for (const node of [this.line, this.dialog.querySelector(".votes")]) setText(node, sentence);
     this.line.hidden = !sentence;
   }
 }

@@ -1,14 +1,15 @@
 // The audience's page on a phone: one button for each lane, and whether the vote was right.
 /** @import { PollError, PollState } from "../lib/wire.d.ts" */
 import { ROUTES } from "../lib/constants.js";
-import { write } from "../lib/dom.js";
+import { setText } from "../lib/dom.js";
 
 const { poll_state: STATE, poll_vote: VOTE } = ROUTES;
 const PAGE = location.pathname.replace(/\/$/, "");
 const RETRY_MS = 4000;
 
+// The heading of the page. `mine` is the lane that this phone has voted for.
 /** @param {Omit<PollState, "counts" | "wait_ms">} state */
-export function describe({ open, mine, winner, lanes, round }) {
+export function describeState({ open, mine, winner, lanes, round }) {
   if (!round) return "Wait for the race on the stage.";
   if (open) return mine === null ? "Who wins?" : `You say: ${lanes[mine]}. Another tap changes it.`;
   if (winner === null) return "The votes are closed. Watch the stage.";
@@ -23,7 +24,7 @@ export class Voter {
     this.problem = host.querySelector("p");
   }
 
-  async ask(path, body) {
+  async request(path, body) {
     const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
     try {
       const answer = await fetch(PAGE + path, body && options);
@@ -39,7 +40,7 @@ export class Voter {
   /** @param {PollState} state */
   draw(state) {
     this.state = state;
-    write(this.words, describe(state));
+    setText(this.words, describeState(state));
     const { children } = this.choices;
     // Keep the buttons, because one of them may have the focus.
     while (children.length > state.lanes.length) this.choices.lastChild.remove();
@@ -49,20 +50,20 @@ export class Voter {
 
   choice(lane) {
     const node = document.createElement("button");
-    node.addEventListener("click", () => this.ask(VOTE, { round: this.state.round, choice: lane }));
+    node.addEventListener("click", () => this.request(VOTE, { round: this.state.round, choice: lane }));
     return node;
   }
 
   mark(node, title, lane) {
     const { open, mine, winner, counts } = this.state;
-    write(node, open ? title : `${title}: ${counts[lane]}`);
+    setText(node, open ? title : `${title}: ${counts[lane]}`);
     node.disabled = !open;
     node.setAttribute("aria-pressed", String(mine === lane));
     node.dataset.won = String(winner === lane);
   }
 
   async follow() {
-    await this.ask(STATE);
+    await this.request(STATE);
     setTimeout(() => this.follow(), this.state?.wait_ms ?? RETRY_MS);
   }
 }

@@ -2,7 +2,7 @@
 /** @import { NoteRow, ResultRow, ShownLane, Step, Timing } from "../lib/wire.d.ts" */
 /** @import { ReadStep } from "../stage/reel.js" */
 import { button, closest, make, table } from "../lib/dom.js";
-import { countOf, seconds } from "../lib/format.js";
+import { countOf, formatSeconds } from "../lib/format.js";
 import { hueOf } from "../lib/lanes.js";
 import { listen, send } from "../lib/stage_events.js";
 import { drawMask } from "./mask.js";
@@ -14,12 +14,12 @@ const TREE_PERIOD_MS = 250;
 
 /**
  * A lane and its steps: the event, the race time at its end, and the number of tokens before it.
- * @typedef {ShownLane & { tokens: number, steps: { event: Step, at: number, base: number }[] }} LaneSteps
+ * @typedef {ShownLane & { tokens: number, steps: { event: Step, at: number, tokensBefore: number }[] }} LaneSteps
  */
 
 // A bar that shows how a step's time is divided, and its legend.
 /** @param {Timing} timing */
-function drawSplit(timing) {
+function drawTimes(timing) {
   const total = TIME_PARTS.reduce((sum, [part]) => sum + timing[part], 0);
   const bar = make("div", "split");
   const keys = make("p", "split-keys");
@@ -48,7 +48,7 @@ export function describeStep(event, title, at) {
   const wrote = countOf(event.emitted.length, "token");
   const draft = drafted ? `${title} drafted ${drafted}, the model accepted ${accepted}` : `${title} drafted nothing`;
   const took = TIME_PARTS.reduce((sum, [part]) => sum + event.timing[part], 0);
-  return `${draft}: ${wrote} in ${took.toFixed(1)} ms. Race time ${seconds(at)}.`;
+  return `${draft}: ${wrote} in ${took.toFixed(1)} ms. Race time ${formatSeconds(at)}.`;
 }
 
 /**
@@ -72,7 +72,7 @@ export class Inspector {
     this.lanes = [];
     /** @type {ResultRow[]} */
     this.results = [];
-    this.at = { lane: 0, step: 0 };
+    this.current = { lane: 0, step: 0 };
     this.node = make("section", "inspector");
     this.node.setAttribute("aria-label", "Step inspector");
     this.node.dataset.empty = "true";
@@ -80,12 +80,12 @@ export class Inspector {
     this.tabs = make("div", "lane-tabs");
     this.tabs.setAttribute("role", "group");
     this.tabs.setAttribute("aria-label", "Lane");
-    this.back = button("‹", "Step back", () => this.seek(this.at.step - 1));
-    this.next = button("›", "Step forwards", () => this.seek(this.at.step + 1));
+    this.back = button("‹", "Step back", () => this.seek(this.current.step - 1));
+    this.next = button("›", "Step forwards", () => this.seek(this.current.step + 1));
     this.place = make("b", "place");
-    const walk = make("div", "walk");
-    walk.append(this.back, this.place, this.next);
-    head.append(make("h2", "", "One step"), this.tabs, walk);
+    const buttons = make("div", "walk");
+    buttons.append(this.back, this.place, this.next);
+    head.append(make("h2", "", "One step"), this.tabs, buttons);
     this.words = make(
       "p",
       "words",
@@ -98,11 +98,11 @@ export class Inspector {
     this.tree.setAttribute("role", "region");
     this.tree.setAttribute("aria-label", "Draft tree of the step");
     this.node.append(head, this.words, this.tree, this.more, this.legend(), this.rest);
-    this.node.addEventListener("pointerover", (event) => this.point(closest(event.target, "[data-node]")));
+    this.node.addEventListener("pointerover", (event) => this.highlight(closest(event.target, "[data-node]")));
     listen(stage, "opened", (lanes) => this.setLanes(lanes));
-    listen(stage, "steps", (steps) => this.add(steps));
+    listen(stage, "steps", (steps) => this.addSteps(steps));
     listen(stage, "reel", ({ results }) => (this.results = results));
-    listen(stage, "result", () => this.choose());
+    listen(stage, "result", () => this.showLongest());
     listen(stage, "cursor", ({ lane, step }) => this.follow(lane, step));
     new IntersectionObserver(([{ isIntersecting }]) => (this.visible = isIntersecting)).observe(this.node);
   }
@@ -127,11 +127,11 @@ export class Inspector {
     // A step of the previous race may still wait to be drawn.
     clearTimeout(this.timer);
     const previous = lanes.findIndex((lane) => lane.lane === this.node.dataset.lane);
-    this.at = { lane: previous < 0 ? lanes.length - 1 : previous, step: 0 };
+    this.current = { lane: previous < 0 ? lanes.length - 1 : previous, step: 0 };
     this.lanes = lanes.map((lane) => ({ ...lane, steps: [], tokens: 0 }));
     this.tabs.replaceChildren(
       ...this.lanes.map((lane, number) => {
-        const tab = button(lane.title, `Steps of ${lane.title}`, () => this.jump(number));
+        const tab = button(lane.title, `Steps of ${lane.title}`, () => this.showLane(number));
         tab.dataset.hue = hueOf(lane);
         tab.dataset.lane = lane.lane;
         return tab;
@@ -141,17 +141,17 @@ export class Inspector {
   }
 
   /** @param {ReadStep[]} steps */
-  add(steps) {
+  addSteps(steps) {
     for (const { lane: index, at, event } of steps) {
       const lane = this.lanes[index];
-      lane.steps.push({ event, at, base: lane.tokens });
+      lane.steps.push({ event, at, tokensBefore: lane.tokens });
       lane.tokens += event.emitted.length;
     }
   }
 
   // Marks the tab of the current lane.
   markTab() {
-    const { lane } = this.at;
+    const { lane } = this.current;
     this.node.dataset.lane = this.lanes[lane].lane;
     this.tabs
       .querySelectorAll("button")
@@ -159,7 +159,7 @@ export class Inspector {
   }
 
   // The race is over: shows the step to look at first.
-  choose() {
+  showLongest() {
     const { lane, step } = findLongest(this.lanes, this.results);
     this.show(lane, step);
   }
@@ -169,24 +169,24 @@ export class Inspector {
   follow(lane, step) {
     if (!this.player.playing && !this.player.live) return this.show(lane, step);
     if (!this.visible) return undefined;
-    const { steps } = this.lanes[this.at.lane];
+    const { steps } = this.lanes[this.current.lane];
     const next = steps.findIndex(({ at }) => at > this.player.time);
-    return this.show(this.at.lane, next < 0 ? steps.length - 1 : next - 1);
+    return this.show(this.current.lane, next < 0 ? steps.length - 1 : next - 1);
   }
 
   // Shows another lane, at the step that it took at the same race time.
-  jump(lane) {
-    const time = this.lanes[this.at.lane].steps[this.at.step]?.at ?? 0;
+  showLane(lane) {
+    const time = this.lanes[this.current.lane].steps[this.current.step]?.at ?? 0;
     const { steps } = this.lanes[lane];
     const step = steps.findIndex(({ at }) => at >= time);
-    this.at = { lane, step: 0 };
+    this.current = { lane, step: 0 };
     this.markTab();
     if (this.player.live) return;
     this.seek(step < 0 ? steps.length - 1 : step);
   }
 
   seek(step) {
-    const { lane } = this.at;
+    const { lane } = this.current;
     if (!this.lanes[lane]?.steps[step]) return;
     this.show(lane, step, true);
     send(this.stage, "seek", { lane, step });
@@ -196,7 +196,7 @@ export class Inspector {
   // is called with is always drawn.
   show(lane, step, now = false) {
     if (!this.lanes[lane]?.steps[step]) return;
-    this.at = { lane, step };
+    this.current = { lane, step };
     clearTimeout(this.timer);
     const delay = now ? 0 : Math.max(0, (this.drawnAt ?? 0) + TREE_PERIOD_MS - performance.now());
     if (delay) this.timer = setTimeout(() => this.draw(), delay);
@@ -205,7 +205,7 @@ export class Inspector {
 
   draw() {
     this.drawnAt = performance.now();
-    const { lane, step } = this.at;
+    const { lane, step } = this.current;
     const { steps, title } = this.lanes[lane];
     const { event, at } = steps[step];
     this.node.dataset.step = String(step);
@@ -231,8 +231,8 @@ export class Inspector {
   }
 
   /** @param {Step} event */
-  split(event) {
-    return this.part("Time of this step", drawSplit(event.timing), "On the lane's own clock.");
+  timesPart(event) {
+    return this.part("Time of this step", drawTimes(event.timing), "On the lane's own clock.");
   }
 
   /**
@@ -241,7 +241,7 @@ export class Inspector {
    * @param {number} step
    */
   parts(event, steps, step) {
-    const parts = [this.split(event)];
+    const parts = [this.timesPart(event)];
     if (event.tree.tokens.length > 1) {
       parts.push(
         this.part(
@@ -303,10 +303,10 @@ export class Inspector {
   }
 
   // Highlights the node under the pointer in the tree and in the mask.
-  point(node) {
+  highlight(node) {
     const number = node?.getAttribute("data-node");
-    if (number === this.pointed) return;
-    this.pointed = number;
+    if (number === this.highlighted) return;
+    this.highlighted = number;
     for (const element of this.node.querySelectorAll("[data-node]"))
       element.classList.toggle("pointed", element.getAttribute("data-node") === number);
   }

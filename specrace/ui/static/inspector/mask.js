@@ -2,14 +2,14 @@
 /** @import { Step } from "../lib/wire.d.ts" */
 import { svg } from "../lib/dom.js";
 import { shorten } from "../lib/format.js";
-import { chooseNodes, judge, TREE_NODES } from "./tree.js";
+import { chooseNodes, nodeKinds, TREE_NODES } from "./tree.js";
 
 // Draws the mask: row i is filled at the nodes that node i attends to, itself and its ancestors.
 /** @param {Step} event */
 export function drawMask(event) {
   const nodes = chooseNodes(event, TREE_NODES);
   const columns = new Map(nodes.map((node, index) => [node, index]));
-  const kinds = judge(event);
+  const kinds = nodeKinds(event);
   const size = nodes.length > 20 ? 8 : 11;
   const left = 14;
   const side = left + nodes.length * size + 1;

@@ -2,7 +2,7 @@
 /** @import { Check, NoteRow, Step } from "../lib/wire.d.ts" */
 import { make, table } from "../lib/dom.js";
 import { shorten } from "../lib/format.js";
-import { judge } from "./tree.js";
+import { nodeKinds } from "./tree.js";
 
 const TRAJECTORY_STEPS = 8;
 const TRAJECTORY_POSITIONS = 12;
@@ -20,7 +20,8 @@ export function chip(piece, kind, small, title) {
   return node;
 }
 
-// Whether rejection sampling accepts a draft token, `stays`, and the probability of that, `limit`: min(1, p/q).
+// Whether rejection sampling accepts a draft token, `stays`, and the probability of that, `limit`: min(1, p/q). `coin` is
+// the random number from 0 to 1 that decides.
 /** @param {Check} check */
 export function judgeCheck({ p, q, coin }) {
   return { stays: coin * q < p, limit: Math.min(1, q ? p / q : 1) };
@@ -58,13 +59,13 @@ export function countFollowed(event, row) {
  * @param {NoteRow[]} rows
  */
 export function drawNoteRows(event, rows) {
-  const chain = event.tree.parents.every((parent, node) => parent === node - 1);
+  const isChain = event.tree.parents.every((parent, node) => parent === node - 1);
   const hasAfter = rows.some((row) => row.after_text);
   const width = Math.max(...rows.map((row) => row.tokens.length));
   const lines = rows.map((row, number) => {
     const accepted = countFollowed(event, row);
     const predicted =
-      chain && row.counts.length && event.verdict.path.includes(number)
+      isChain && row.counts.length && event.verdict.path.includes(number)
         ? event.verdict.scores.targets[number]
         : undefined;
     const chips = row.tokens.map((token, index) => {
@@ -91,17 +92,17 @@ export function drawNoteRows(event, rows) {
 
 /**
  * A table of the drafts of several steps by position in the answer; a column is final once its token is accepted.
- * @param {{ event: Step, base: number }[]} steps
+ * @param {{ event: Step, tokensBefore: number }[]} steps
  * @param {number} index
  */
 export function drawTrajectory(steps, index) {
   const recent = steps.slice(Math.max(0, index - TRAJECTORY_STEPS + 1), index + 1);
-  const shown = recent.filter((step) => step.base > steps[index].base - TRAJECTORY_POSITIONS);
-  const first = shown[0].base;
-  const lines = shown.map(({ event, base }) => {
-    const kinds = judge(event);
+  const shown = recent.filter((step) => step.tokensBefore > steps[index].tokensBefore - TRAJECTORY_POSITIONS);
+  const first = shown[0].tokensBefore;
+  const lines = shown.map(({ event, tokensBefore }) => {
+    const kinds = nodeKinds(event);
     /** @type {(string | HTMLElement)[]} */
-    const cells = Array.from({ length: base - first }, () => "");
+    const cells = Array.from({ length: tokensBefore - first }, () => "");
     for (let node = 1; node < event.pieces.length; node++) cells.push(chip(event.pieces[node], kinds[node]));
     return [`step ${event.index + 1}`, ...cells];
   });

@@ -1,7 +1,7 @@
 // Draws the draft tree of one step, from left to right.
 /** @import { Step } from "../lib/wire.d.ts" */
 import { svg } from "../lib/dom.js";
-import { percent, shorten } from "../lib/format.js";
+import { formatPercent, shorten } from "../lib/format.js";
 
 // Maximum number of nodes that are drawn.
 export const TREE_NODES = 32;
@@ -20,7 +20,7 @@ export const NODE_WORDS = {
 
 // For every node of a step's tree, its kind: a key of NODE_WORDS.
 /** @param {Step} event */
-export function judge(event) {
+export function nodeKinds(event) {
   const { parents } = event.tree;
   const path = new Set(event.verdict.path);
   const last = Math.min(event.verdict.path.length - 1, event.emitted.length);
@@ -71,20 +71,20 @@ function textWidth(text, font) {
  */
 
 export class Tree {
-  // `following`: the lane's next step, whose pending token is this step's bonus.
+  // `following` is the lane's next step, whose pending token is this step's bonus token.
   /**
    * @param {Step} event
    * @param {Step | undefined} following
    */
   constructor(event, following) {
-    const kinds = judge(event);
+    const kinds = nodeKinds(event);
     const { probs, parents } = event.tree;
     const counts = countNodes(event);
     const hasProbs = probs?.some((prob, node) => node && prob !== 1);
     /** @type {DrawnNode[]} */
     this.nodes = chooseNodes(event, TREE_NODES).map((node) => {
       const count = node && counts[node] !== undefined ? `${counts[node]}×` : "";
-      const prob = hasProbs && node && !(count && !event.note.counts.length) ? percent(probs[node]) : "";
+      const prob = hasProbs && node && !(count && !event.note.counts.length) ? formatPercent(probs[node]) : "";
       const piece = event.pieces[node] ?? "";
       return { node, parent: parents[node], kind: kinds[node], piece, small: count || prob, prob, count };
     });

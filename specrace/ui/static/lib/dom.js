@@ -27,6 +27,7 @@ export function svg(tag, attributes = {}, text) {
   return node;
 }
 
+// `label` is both the name for screen readers and the tooltip.
 export function button(text, label, onClick) {
   const node = make("button", "small-button", text, label);
   node.type = "button";
@@ -35,13 +36,14 @@ export function button(text, label, onClick) {
   return node;
 }
 
-export function table(names, rows, className) {
+// Cells are texts or elements.
+export function table(columns, rows, className) {
   const node = make("table", className);
-  const head = make("tr");
+  const names = make("tr");
+  const head = make("thead");
   const body = make("tbody");
-  const section = make("thead");
-  for (const name of names) head.append(make("th", "", name));
-  section.append(head);
+  for (const column of columns) names.append(make("th", "", column));
+  head.append(names);
   for (const cells of rows) {
     const line = make("tr");
     line.append(
@@ -54,12 +56,12 @@ export function table(names, rows, className) {
     );
     body.append(line);
   }
-  node.append(section, body);
+  node.append(head, body);
   return node;
 }
 
 /**
- * The closest element around an event's target that matches; null for a target without a place, such as the document.
+ * The target of an event, or the closest element around it, that matches `selector`; null if there is none.
  * @param {EventTarget} target
  * @param {string} selector
  * @returns {HTMLElement | null}
@@ -68,7 +70,7 @@ export function closest(target, selector) {
   return target instanceof Element ? target.closest(selector) : null;
 }
 
-// Sets a node's text, unless it is the same, which saves the browser a layout.
-export function write(node, text) {
+// Sets a node's text, but leaves an equal text alone, which saves the browser a layout.
+export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }

@@ -1,20 +1,20 @@
 // Formats numbers and tokens for the page.
 /** @import { RaceCard, RaceHead, ResultRow, ShownRepeated } from "./wire.d.ts" */
-const PIECE_LETTERS = 14;
+const MAX_PIECE_LETTERS = 14;
 
-export function seconds(ms) {
+export function formatSeconds(ms) {
   return `${(ms / 1000).toFixed(2)} s`;
 }
 
 // A speedup with one decimal, rounded half up, like format_speedup in core/metrics.py.
-export function times(speedup) {
+export function formatSpeedup(speedup) {
   return `${(Math.floor(10 * speedup + 0.5) / 10).toFixed(1)}×`;
 }
 
 // The speedup by which lanes are ranked. A speedup that is shown as 1.0× counts as 1, like vanilla's.
 /** @param {Pick<ResultRow, "speedup">} row */
 export function rankingSpeedup({ speedup }) {
-  return times(speedup) === times(1) ? 1 : speedup;
+  return formatSpeedup(speedup) === formatSpeedup(1) ? 1 : speedup;
 }
 
 /**
@@ -25,16 +25,16 @@ export function rankingSpeedup({ speedup }) {
 export function describeRange(repeated, index) {
   if (!repeated || !index) return "";
   const [, low, high] = repeated.lanes[index];
-  return `${times(low).slice(0, -1)} to ${times(high).slice(0, -1)}, ${countOf(repeated.runs, "run")}`;
+  return `${formatSpeedup(low).slice(0, -1)} to ${formatSpeedup(high).slice(0, -1)}, ${countOf(repeated.runs, "run")}`;
 }
 
 // A share in percent: whole percents from 10 % on, tenths below.
-export function percent(share) {
+export function formatPercent(share) {
   if (share >= 0.0995) return `${(100 * share).toFixed(0)} %`;
   return share >= 0.00095 ? `${(100 * share).toFixed(1)} %` : "<0.1 %";
 }
 
-export function figure(value) {
+export function formatFigure(value) {
   return Math.abs(value) >= 100 ? value.toFixed(0) : String(Number(value.toPrecision(3)));
 }
 
@@ -42,8 +42,8 @@ export function countOf(number, noun) {
   return `${number} ${noun}${number === 1 ? "" : "s"}`;
 }
 
-// A token's text for a small box. Long text is cut, and blanks are shown as a sign.
-export function shorten(piece, letters = PIECE_LETTERS) {
+// A token's text for a small box. A long text is cut, and a blank one becomes a visible sign.
+export function shorten(piece, letters = MAX_PIECE_LETTERS) {
   const blank = piece ? "␣" : "·";
   const text = piece.trim() || (piece.includes("\n") ? "↵" : blank);
   const characters = Array.from(text.slice(0, 4 * letters + 4));
@@ -58,7 +58,7 @@ export function describeRecording(about) {
   return [about.model, size, about.dtype, about.device, day].filter(Boolean).join(" · ");
 }
 
-// What a race's model ran on, and how long it took to read the prompt: goes on after `describeRecording`.
+// Continues the text of `describeRecording`: the engine, and how long the prompt took to read.
 /** @param {RaceHead} head */
 export function describePrompt({ engine, prompt_tokens: tokens, prefill_ms: ms, lanes }) {
   const read = lanes.filter((lane) => lane.prefill_ms);

@@ -7,14 +7,14 @@ import { send } from "./stage_events.js";
 const { max_documents: MAX_FILES, max_document_bytes: MAX_BYTES } = CONSTANTS;
 const DOCUMENTS = "#files input[type=file]";
 const QUESTION = "#question textarea, #question input";
-const CLOCK = /performance\.now\(\)-[^;]*\/1e3/;
+const LOADING_TIMER = /performance\.now\(\)-[^;]*\/1e3/;
 
 // Gradio (seen in 6.31) never stops the timer of its loading screen, which requests every animation frame, so that an idle
 // page uses a twentieth of a core. This page does not show that timer, so its requests are ignored. Call this before
 // Gradio's scripts run.
-export function silenceClock() {
+export function ignoreLoadingTimer() {
   const request = window.requestAnimationFrame.bind(window);
-  window.requestAnimationFrame = (callback) => (CLOCK.test(callback.toString()) ? 0 : request(callback));
+  window.requestAnimationFrame = (callback) => (LOADING_TIMER.test(callback.toString()) ? 0 : request(callback));
 }
 
 export function pressRace() {
@@ -29,7 +29,8 @@ export function pressStop() {
   document.getElementById("stop")?.click();
 }
 
-export function markStop(live) {
+// Highlights the Stop button while there is a live race to stop.
+export function highlightStop(live) {
   const stop = document.getElementById("stop");
   if (stop) stop.dataset.live = String(live);
 }
@@ -43,7 +44,7 @@ function findField(selector) {
   return /** @type {HTMLInputElement} */ (document.querySelector(selector));
 }
 
-// Sets the question. Gradio's text fields notice a new value only after an input event.
+// Sets the question. Gradio notices a field's new value only after an input event.
 export function setQuestion(question) {
   const field = findField(QUESTION);
   if (!field || !question) return;
@@ -72,11 +73,11 @@ export function markDefaultLanes(lanes) {
 }
 
 /**
- * @template {"complain" | "lanes"} Name
+ * @template {"problem" | "lanes"} Name
  * @param {Name} name
  * @param {StageEvents[Name]} detail
  */
-function tellStage(name, detail) {
+function sendToStage(name, detail) {
   const stage = document.querySelector(".stage");
   if (stage) send(stage, name, detail);
 }
@@ -85,19 +86,20 @@ function tellStage(name, detail) {
 export function showLanes(names) {
   const panel = document.getElementById("settings");
   if (panel) panel.dataset.lanes = names.join(" ");
-  tellStage("lanes", names);
+  sendToStage("lanes", names);
 }
 
-// The lanes that a visitor has ticked, with vanilla. Beyond `max` lanes, the latest tick, which is last, is dropped.
+// The lanes that a visitor has ticked, and vanilla, at most `max`. The lane that was ticked last is last in `names`, so it
+// is the one that is dropped.
 export function limitLanes(names, max) {
   const lanes = names.includes("vanilla") ? names : ["vanilla", ...names];
-  if (lanes.length > names.length) tellStage("complain", "Vanilla always runs: it is the baseline.");
-  if (lanes.length > max) tellStage("complain", `At most ${max} lanes fit; untick one first.`);
+  if (lanes.length > names.length) sendToStage("problem", "Vanilla always runs: it is the baseline.");
+  if (lanes.length > max) sendToStage("problem", `At most ${max} lanes fit; untick one first.`);
   return lanes.slice(0, max);
 }
 
-// Shows the text of Gradio's toasts on the stage's line too, because CSS hides the toasts, which would cover the Race
-// button for seconds.
+// Shows the text of Gradio's toasts in the stage's announcer instead: the style sheet hides the toasts themselves, which
+// would cover the Race button for seconds.
 export function redirectToasts() {
   new MutationObserver((changes) => {
     // A race adds many nodes to the stage, and none is a toast.
@@ -105,7 +107,7 @@ export function redirectToasts() {
     for (const node of others.flatMap((change) => [...change.addedNodes])) {
       if (!(node instanceof Element)) continue;
       const message = node.querySelector("[data-testid=toast-text]")?.textContent.trim();
-      if (message) tellStage("complain", message.replace(/^HTTP \d+: /, ""));
+      if (message) sendToStage("problem", message.replace(/^HTTP \d+: /, ""));
     }
   }).observe(document, { childList: true, subtree: true });
 }
@@ -135,14 +137,14 @@ export function uploadFolders(transfer) {
   if (!hasFolder(transfer)) return false;
   if (!document.querySelector(DOCUMENTS)) return false;
   listDropped(transfer, MAX_FILES).then(
-    (files) => (files.length ? uploadDocuments(files) : tellStage("complain", "There are no files in that folder.")),
-    () => tellStage("complain", "The browser does not let the page read that folder; drop its files instead."),
+    (files) => (files.length ? uploadDocuments(files) : sendToStage("problem", "There are no files in that folder.")),
+    () => sendToStage("problem", "The browser does not let the page read that folder; drop its files instead."),
   );
   return true;
 }
 
-// Cuts uploads down to the limits. If a file is too large, Gradio refuses all files without a name. So a large file is cut
-// to one byte beyond the limit, at which our server refuses it by name.
+// Cuts uploads down to the limits. If one file is too large, Gradio refuses all files and does not say which one is wrong.
+// So a large file is cut to one byte beyond the limit, and our server refuses it by its name.
 export function limitUploads() {
   document.addEventListener(
     "change",
@@ -167,7 +169,7 @@ function limitFiles(files) {
   for (const file of [...files].slice(0, MAX_FILES))
     limited.items.add(file.size > MAX_BYTES ? new File([file.slice(0, MAX_BYTES + 1)], file.name) : file);
   if (files.length > MAX_FILES)
-    tellStage("complain", `More than ${MAX_FILES} files were given; the first ${MAX_FILES} are read.`);
+    sendToStage("problem", `More than ${MAX_FILES} files were given; the first ${MAX_FILES} are read.`);
   return limited.files;
 }
 

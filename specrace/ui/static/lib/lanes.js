@@ -6,21 +6,22 @@ import { CONSTANTS } from "./constants.js";
 const methods = new Map();
 
 /** @param {MethodCard[]} list */
-export function learnMethods(list) {
+export function registerMethods(list) {
   for (const method of list) methods.set(method.lane, method);
 }
 
 /**
+ * A lane with its method's title, summary and hue, if the method is known.
  * @template {{ lane: string }} Lane
  * @param {Lane} lane
  * @returns {Lane & Partial<MethodCard>}
  */
-export function describeLane(lane) {
+export function withMethod(lane) {
   return { ...lane, ...methods.get(lane.lane) };
 }
 
-// Lanes by name, in the registry's order.
-export function inOrder(names) {
+// The lanes with these names, in the registry's order.
+export function sortLanes(names) {
   return [...methods.keys()].filter((lane) => names.includes(lane)).map((lane) => ({ lane }));
 }
 

@@ -2,7 +2,7 @@
 const GRACE_MS = 60;
 export const REDUCED_MOTION = matchMedia("(prefers-reduced-motion: reduce)");
 
-// Changes of a draft's row wait for the race's next picture if it comes within GRACE_MS after they are due: a separate
+// Changes of the row that shows a draft wait for the race's next picture if it comes within GRACE_MS after they are due: a separate
 // picture would cost the browser far more than the change itself, and slow down a race on the same machine.
 const waiting = new Set();
 

@@ -1,15 +1,15 @@
-// Sends a log to the server: recognises logs, joins several into one, and reads the answer as it arrives.
+// Recognises logs, joins several into one, sends a log to the server, and reads the answer as it arrives.
 /** @import { LogAdvice, LogChoices, LogLine, LogProgress, ScoredLog } from "./wire.d.ts" */
 import { ROUTES } from "./constants.js";
 import { writeZip } from "./zip.js";
 
 const LOG_NAME = /\.(jsonl|ndjson)(\.(gz|zst|xz|bz2))?$|\.(parquet|arrow)$/i;
-// Names that may be those of lines of JSON, which the server tells by their ending.
-const LINES_NAME = /\.(txt|log)$|^[^.]*$/i;
+// Names that files of JSON lines may have although they lack the ending by which the server recognises such files.
+const UNTYPED_NAME = /\.(txt|log)$|^[^.]*$/i;
 // Enough for a recording's first line, which contains the passages.
 const HEAD_BYTES = 262_144;
-const RECORDED = /"type"\s*:\s*"started"/;
-const GONE = "The server does not answer; reload the page.";
+const STARTED_EVENT = /"type"\s*:\s*"started"/;
+const NO_ANSWER = "The server does not answer; reload the page.";
 
 // Whether a file that was dropped anywhere on the page is a log and not a document.
 export function isLog({ name }) {
@@ -18,7 +18,7 @@ export function isLog({ name }) {
 
 export async function isRecordedRace(file) {
   const head = await file.slice(0, HEAD_BYTES).text();
-  return RECORDED.test(head.split("\n", 1)[0]);
+  return STARTED_EVENT.test(head.split("\n", 1)[0]);
 }
 
 /**
@@ -46,17 +46,18 @@ export async function joinLogs(files, maxBytes) {
   return body.size > maxBytes ? tooLarge : { name, body };
 }
 
+// A file's name in the zip, with an ending that the server recognises.
 function memberName(name) {
-  return LINES_NAME.test(name) ? `${name}.jsonl` : name;
+  return UNTYPED_NAME.test(name) ? `${name}.jsonl` : name;
 }
 
 /**
  * Fetches the tokenizers, lanes and limits on offer. Throws an Error with a sentence.
  * @returns {Promise<LogChoices>}
  */
-export async function askChoices() {
+export async function fetchChoices() {
   const answer = await fetch(ROUTES.logs).catch(() => undefined);
-  if (!answer?.ok) throw new Error((await readRefusal(answer)) || GONE);
+  if (!answer?.ok) throw new Error((await readRefusal(answer)) || NO_ANSWER);
   return answer.json();
 }
 
@@ -73,7 +74,7 @@ async function readRefusal(answer) {
  * @returns {Promise<ScoredLog>}
  */
 export function scoreLog(log, choice, onProgress, signal) {
-  return send(ROUTES.logs, log, choice, onProgress, signal).then(({ scores }) => scores);
+  return postLog(ROUTES.logs, log, choice, onProgress, signal).then(({ scores }) => scores);
 }
 
 /**
@@ -83,10 +84,10 @@ export function scoreLog(log, choice, onProgress, signal) {
  * @returns {Promise<LogAdvice>}
  */
 export function adviseLog(log, choice, onProgress, signal) {
-  return send(ROUTES.advice, log, choice, onProgress, signal).then(({ advice }) => advice);
+  return postLog(ROUTES.advice, log, choice, onProgress, signal).then(({ advice }) => advice);
 }
 
-async function send(url, { name, body }, choice, onProgress, signal) {
+async function postLog(url, { name, body }, choice, onProgress, signal) {
   const query = new URLSearchParams({ name: name.slice(-200), ...choice });
   /** @type {LogLine} */
   let last;
@@ -99,10 +100,10 @@ async function send(url, { name, body }, choice, onProgress, signal) {
       }
     last ??= { error: await readRefusal(answer) };
   } catch (error) {
-    throw signal.aborted ? signal.reason : new Error(GONE, { cause: error });
+    throw signal.aborted ? signal.reason : new Error(NO_ANSWER, { cause: error });
   }
   if (last.scores || last.advice) return last;
-  throw new Error(last.error || GONE);
+  throw new Error(last.error || NO_ANSWER);
 }
 
 /**

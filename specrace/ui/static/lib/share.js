@@ -8,11 +8,11 @@ import { downloadBlob } from "./files.js";
 const ADDRESS_DELAY_MS = 300;
 let updatesAddress = false;
 let addressTimer;
-const PACKED = "#race=";
+const RACE_PREFIX = "#race=";
 // Browsers, mail and chats accept links of some ten thousand characters.
-const MAX_PACKED_BYTES = 48_000;
-// The place of the races in an exported file (ui/stage/html_file.py).
-const RACES = "<!-- races -->";
+const MAX_LINK_BYTES = 48_000;
+// What an exported file has in the place of its races (ui/stage/html_file.py).
+const RACES_PLACEHOLDER = "<!-- races -->";
 
 export function nameFile(question, ending = "jsonl") {
   const words =
@@ -34,7 +34,7 @@ export function saveReel(reel) {
   downloadBlob(recordingOf(reel), nameFile(reel.head.question));
 }
 
-// Bytes compressed, as text in base64, and how many bytes these are.
+// Compresses a blob. Returns the result as base64 text, `code`, and its size in bytes.
 async function pack(blob, format) {
   const packed = blob.stream().pipeThrough(new CompressionStream(format));
   const bytes = new Uint8Array(await new Response(packed).arrayBuffer());
@@ -46,37 +46,41 @@ async function pack(blob, format) {
 /** @param {PlayedReel} reel */
 export async function packRace(reel) {
   const { code, size } = await pack(recordingOf(reel), "deflate-raw");
-  if (size > MAX_PACKED_BYTES) return "";
+  if (size > MAX_LINK_BYTES) return "";
   const safe = code.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
-  return `${new URL(location.pathname, location.href).href}${PACKED}${safe}`;
+  return `${new URL(location.pathname, location.href).href}${RACE_PREFIX}${safe}`;
 }
 
-// Saves a race as an HTML file that plays it without a server: the server's empty file, with the race put into it.
+// Saves a race as an HTML file that plays it without a server: the server sends the file without a
+// race, and the race is put into it.
 export async function exportRace(reel) {
   const response = await fetch(ROUTES.export);
   if (!response.ok) throw new Error(await response.text());
-  const empty = await response.text();
+  const page = await response.text();
   const steps = reel.steps.map(({ event, sent }) => ({ event, frame: sent }));
   const { code } = await pack(new Blob([JSON.stringify({ ...reel, steps })]), "gzip");
-  const file = empty.replace(RACES, () => `<script type="application/octet-stream" data-reel="race">${code}</script>`);
+  const file = page.replace(
+    RACES_PLACEHOLDER,
+    () => `<script type="application/octet-stream" data-reel="race">${code}</script>`,
+  );
   downloadBlob(new Blob([file], { type: "text/html" }), nameFile(reel.head.question, "html"));
 }
 
-export function holdsRace(hash) {
-  return hash.startsWith(PACKED);
+export function containsRace(hash) {
+  return hash.startsWith(RACE_PREFIX);
 }
 
-// Removes the race from the address, because another one has begun.
-export function dropRace() {
-  if (holdsRace(location.hash)) history.replaceState(history.state, "", location.href.split("#")[0]);
+// Removes the race from the page's address. Called when another race begins.
+export function removeRaceFromAddress() {
+  if (containsRace(location.hash)) history.replaceState(history.state, "", location.href.split("#")[0]);
 }
 
 // The recording in an address, as a file; undefined if it is damaged or too long.
 export async function unpackRace(hash) {
   // A longer code could unpack to more than the memory holds.
-  if (hash.length > 2 * MAX_PACKED_BYTES) return undefined;
+  if (hash.length > 2 * MAX_LINK_BYTES) return undefined;
   try {
-    const letters = atob(hash.slice(PACKED.length).replaceAll("-", "+").replaceAll("_", "/"));
+    const letters = atob(hash.slice(RACE_PREFIX.length).replaceAll("-", "+").replaceAll("_", "/"));
     const bytes = Uint8Array.from(letters, (letter) => letter.charCodeAt(0));
     const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
     return new File([await new Response(unpacked).blob()], "The race in the link");

@@ -18,7 +18,7 @@ export const TIME_PARTS = [
 ];
 
 // A lane's tooltip. `summary` is the method's, from the registry in drafters/__init__.py.
-export function describeLane({ title, summary }) {
+export function laneTooltip({ title, summary }) {
   const words = summary ?? title ?? "";
   return `${words.slice(0, 1).toUpperCase()}${words.slice(1)}. Press to see this lane alone.`;
 }

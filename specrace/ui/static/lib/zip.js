@@ -1,4 +1,4 @@
-// Writes files into a zip without packing them, so that the server gets several files, with their names, as one.
+// Writes an uncompressed zip, in which several files reach the server as one, with their names.
 const LOCAL = 0x04034b50;
 const CENTRAL = 0x02014b50;
 const END = 0x06054b50;

@@ -2,8 +2,8 @@
 /** @import { AdviceChoices, AdviceGroup, EngineAdvice, LogAdvice, LogProgress, Recommendation } from "../lib/wire.d.ts" */
 import { button, make, table } from "../lib/dom.js";
 import { downloadBlob } from "../lib/files.js";
-import { countOf, percent } from "../lib/format.js";
-import { describeLane } from "../lib/lanes.js";
+import { countOf, formatPercent } from "../lib/format.js";
+import { withMethod } from "../lib/lanes.js";
 import { copyText } from "../lib/share.js";
 
 // How long "Copied" stays visible.
@@ -16,7 +16,7 @@ const FORECAST =
   "A forecast for decoding, from this log and the costs chosen above: no model has run. Prefill is left out.";
 
 /** @param {LogProgress} progress */
-export function describeRound({ settings, requests, done, cells }) {
+export function describeSearch({ settings, requests, done, cells }) {
   return settings === undefined
     ? `Reading: ${countOf(requests, "request")}`
     : `Trying ${countOf(settings, "setting")} on ${countOf(requests, "request")}, ${Math.round((100 * done) / cells)} %`;
@@ -27,7 +27,7 @@ function describeForecast({ speedup, speedup_low: low, speedup_high: high }) {
   return `${speedup.toFixed(2)}× as fast (${low.toFixed(2)} to ${high.toFixed(2)})`;
 }
 
-const titleOf = (lane) => describeLane({ lane }).title ?? lane;
+const titleOf = (lane) => withMethod({ lane }).title ?? lane;
 
 /**
  * What to do for an engine, and why.
@@ -93,6 +93,7 @@ function scroller(label, head, rows) {
   return box;
 }
 
+// An element that shows its content once the visitor opens it.
 function folded(summary, ...content) {
   const node = make("details");
   node.append(make("summary", "", summary), ...content);
@@ -135,7 +136,7 @@ export class Costs {
    * Fills the fields. Later calls change nothing, so that the visitor's choice stays.
    * @param {Omit<AdviceChoices, "engines">} choices
    */
-  offer({ gpus, sizes, curves, batches }) {
+  fill({ gpus, sizes, curves, batches }) {
     if (this.gpus) return;
     this.gpus = gpus;
     const gpuOption = (name) => new Option(name.toUpperCase().replace("RTX", "RTX "), name);
@@ -153,16 +154,16 @@ export class Costs {
 }
 
 export class Advice {
-  // `say` announces a sentence to screen readers.
-  constructor(say) {
-    this.say = say;
+  // `announce` has screen readers speak a sentence.
+  constructor(announce) {
+    this.announce = announce;
     this.node = make("section", "advice");
     this.node.hidden = true;
     this.engine = FIRST_ENGINE;
   }
 
   // Shows why there is no advice.
-  refuse(reason) {
+  showRefusal(reason) {
     this.node.replaceChildren(make("p", "logs-facts", reason));
     this.node.hidden = false;
   }
@@ -211,9 +212,9 @@ export class Advice {
     verdict.append(make("b", "", what), make("span", "", why));
     const text = make("div", "advice-text");
     text.append(make("p", "", [...advice.text, ...this.describeLeftOut()].join(" ")), make("p", "", FORECAST));
-    const treated = advice.export.requests.map(({ sentence }) => sentence);
-    if (treated.length) text.append(list(treated));
-    this.body.replaceChildren(verdict, ...this.export(advice), text, ...this.groups(advice));
+    const requestSentences = advice.export.requests.map(({ sentence }) => sentence);
+    if (requestSentences.length) text.append(list(requestSentences));
+    this.body.replaceChildren(verdict, ...this.drawExport(advice), text, ...this.drawGroups(advice));
     this.body.append(folded(`Not tested (${advice.not_tested.length})`, list(advice.not_tested)));
   }
 
@@ -230,7 +231,7 @@ export class Advice {
 
   // The settings to paste into an engine, the files to save, and notes on them.
   /** @param {EngineAdvice} advice */
-  export(advice) {
+  drawExport(advice) {
     const { settings, synthetic, convention, notes } = advice.export;
     const off = advice.recommendation.lane === "vanilla" ? ` The best setting, if you still want to draft:` : "";
     const files = make("p", "advice-files", "Save: ");
@@ -261,10 +262,10 @@ export class Advice {
       try {
         await copyText(settings.trimEnd(), node);
         status.textContent = "Copied";
-        this.say(`Copied: the settings for ${title}.`);
+        this.announce(`Copied: the settings for ${title}.`);
       } catch {
         status.textContent = "The browser refuses; select the text and copy it.";
-        this.say(status.textContent);
+        this.announce(status.textContent);
       }
       setTimeout(() => (status.textContent = ""), COPIED_MS);
     });
@@ -274,12 +275,12 @@ export class Advice {
 
   // A table of the advice by category, if there are several.
   /** @param {EngineAdvice} advice */
-  groups(advice) {
+  drawGroups(advice) {
     if (advice.groups.length < 2) return [];
     const total = advice.groups.reduce((sum, { requests }) => sum + requests, 0);
     const rows = advice.groups.map((group) => [
       group.category,
-      `${group.requests} (${percent(group.requests / total)})`,
+      `${group.requests} (${formatPercent(group.requests / total)})`,
       `${group.speedup.toFixed(2)}×`,
       describeGroup(group),
     ]);

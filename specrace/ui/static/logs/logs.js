@@ -1,9 +1,9 @@
-// The dialog "Your logs": receives a log of requests, lets the server score it without a model, and shows the scores.
+// The dialog "Your logs": takes a log of requests from the visitor, has the server score it, and shows the scores.
 /** @import { LogChoices, LogLimits, LogProgress } from "../lib/wire.d.ts" */
-import { Advice, Costs, describeRound } from "./advice.js";
+import { Advice, Costs, describeSearch } from "./advice.js";
 import { button, make } from "../lib/dom.js";
-import { describeLane } from "../lib/lanes.js";
-import { adviseLog, askChoices, isRecordedRace, joinLogs, scoreLog } from "../lib/scoring.js";
+import { withMethod } from "../lib/lanes.js";
+import { adviseLog, fetchChoices, isRecordedRace, joinLogs, scoreLog } from "../lib/scoring.js";
 import { Scores } from "./scores.js";
 
 const PRIVACY = "Logs and documents never leave the machine that serves this page. A log is deleted once it is scored.";
@@ -12,12 +12,12 @@ const STOPPED = "Stopped.";
 const STEPS = "Drop a log, see which settings pay on it, copy them into your engine.";
 
 /** @param {Omit<LogLimits, "lanes">} limits */
-export function tellLimits({ bytes, requests, seconds }) {
+export function describeLimits({ bytes, requests, seconds }) {
   return `At most ${bytes / 1e6} MB, ${requests.toLocaleString("en")} requests and ${seconds} seconds. On the command line, python -m specrace score takes logs of any size, and any tokenizer.`;
 }
 
 /** @param {LogProgress} progress */
-export function tellProgress({ requests, share }) {
+export function describeProgress({ requests, share }) {
   return `${requests} requests${share ? `, ${Math.min(99, Math.round(100 * share))} % of the file` : ""}`;
 }
 
@@ -40,25 +40,25 @@ export class Logs {
       make("p", "", PRIVACY),
       button("Close", "Close (Esc)", () => this.node.close()),
     );
-    this.line = make("p", "logs-line");
+    this.statusLine = make("p", "logs-line");
     this.progress = make("p", "logs-progress");
-    this.stop = button("Stop", "Stop scoring", () => this.leave());
-    this.again = button("Score again", "Score the same log with these choices", () => this.work());
+    this.stop = button("Stop", "Stop scoring", () => this.stopTask());
+    this.again = button("Score again", "Score the same log with these choices", () => this.run());
     const state = make("div", "logs-state");
-    state.append(this.line, this.progress, this.stop, this.again);
+    state.append(this.statusLine, this.progress, this.stop, this.again);
     const result = make("section", "logs-result");
     result.hidden = true;
     this.scores = new Scores(result);
     const body = make("div", "logs-body");
     this.hint = make("p", "logs-hint");
-    this.advice = new Advice((text) => this.say(text));
+    this.advice = new Advice((text) => this.setStatus(text));
     body.append(this.form(), state, this.advice.node, result, this.hint);
     this.node.append(head, body);
     host.append(this.node);
     this.node.addEventListener("close", () => {
-      this.leave();
+      this.stopTask();
       // The page has one live region at a time: an open dialog silences the stage's.
-      this.line.removeAttribute("role");
+      this.statusLine.removeAttribute("role");
     });
     this.showWorking(false);
     this.listen();
@@ -68,20 +68,20 @@ export class Logs {
     this.file = make("input");
     Object.assign(this.file, { type: "file", multiple: true, hidden: true });
     this.file.setAttribute("aria-label", "A log of requests");
-    this.file.addEventListener("change", () => this.takeChosen());
-    this.limits = make("small");
+    this.file.addEventListener("change", () => this.openChosen());
+    this.limitsNote = make("small");
     const drop = make("div", "logs-drop");
     drop.append(
       make("p", "", DROP),
       button("Choose a file", "Choose a log", () => this.file.click()),
-      this.limits,
+      this.limitsNote,
     );
     this.tokenizer = make("select");
     this.columns = make("input");
     Object.assign(this.columns, { type: "text", placeholder: "prompt=question,output=answer" });
     this.lanes = make("fieldset");
     const choices = make("div", "logs-choices");
-    this.costs = new Costs(() => this.log && this.work({ scoring: this.scoresDue }));
+    this.costs = new Costs(() => this.log && this.run({ scoring: this.scoresDue }));
     choices.append(
       this.costs.node,
       labelled("Tokenizer", this.tokenizer),
@@ -95,25 +95,25 @@ export class Logs {
 
   // Handles files dropped on the dialog: they are logs, whatever their names.
   listen() {
-    const takeDrag = (event) => {
+    const handleDrag = (event) => {
       if (!event.dataTransfer?.types.includes("Files")) return;
       event.preventDefault();
       event.stopPropagation();
       this.node.dataset.drop = String(event.type === "dragover");
-      if (event.type === "drop") this.take([...event.dataTransfer.files]);
+      if (event.type === "drop") this.openFiles([...event.dataTransfer.files]);
     };
-    for (const name of ["dragover", "drop"]) this.node.addEventListener(name, takeDrag);
+    for (const name of ["dragover", "drop"]) this.node.addEventListener(name, handleDrag);
     this.node.addEventListener("dragleave", () => delete this.node.dataset.drop);
   }
 
   async open() {
     this.pause();
     if (!this.node.open) this.node.showModal();
-    this.line.setAttribute("role", "status");
+    this.statusLine.setAttribute("role", "status");
     try {
-      this.offer(await askChoices());
+      this.showChoices(await fetchChoices());
     } catch (error) {
-      this.say(error.message, "bad");
+      this.setStatus(error.message, "bad");
     }
   }
 
@@ -121,11 +121,11 @@ export class Logs {
    * Shows the server's choices. What the visitor chose before stays chosen.
    * @param {LogChoices} choices
    */
-  offer({ tokenizers, lanes, engines, chosen, limits, formats, advice }) {
-    const before = this.known && this.choice();
-    this.known = limits;
-    this.costs.offer(advice);
-    this.limits.textContent = tellLimits(limits);
+  showChoices({ tokenizers, lanes, engines, chosen, limits, formats, advice }) {
+    const before = this.serverLimits && this.choice();
+    this.serverLimits = limits;
+    this.costs.fill(advice);
+    this.limitsNote.textContent = describeLimits(limits);
     this.hint.textContent = `${STEPS} Each request's output is followed token by token, without a model: how much of it would each lane have drafted? Formats are recognised automatically: ${formats.join("; ")}.`;
     const names = [
       ["", `automatic: ${tokenizers[0]} for text, none for token ids`],
@@ -147,12 +147,12 @@ export class Logs {
     const box = make("input");
     Object.assign(box, { type: "checkbox", value: lane, checked });
     box.addEventListener("change", () => {
-      if (this.ticked().length <= this.known.lanes) return;
+      if (this.ticked().length <= this.serverLimits.lanes) return;
       box.checked = false;
-      this.say(`At most ${this.known.lanes} lanes fit; untick one first.`, "bad");
+      this.setStatus(`At most ${this.serverLimits.lanes} lanes fit; untick one first.`, "bad");
     });
     const node = make("label");
-    node.append(box, describeLane({ lane }).title ?? lane);
+    node.append(box, withMethod({ lane }).title ?? lane);
     return node;
   }
 
@@ -164,37 +164,36 @@ export class Logs {
     return { tokenizer: this.tokenizer.value, lanes: this.ticked().join(","), columns: this.columns.value };
   }
 
-  takeChosen() {
+  openChosen() {
     const files = [...this.file.files];
     this.file.value = "";
-    return this.take(files);
+    return this.openFiles(files);
   }
 
-  // Scores files as one log, or opens a recorded race.
-  async take(files) {
+  // Scores files as one log. If the first one is a recorded race, opens that race instead.
+  async openFiles(files) {
     delete this.node.dataset.drop;
     if (!files.length) return;
     const recorded = await isRecordedRace(files[0]).catch(() => undefined);
-    if (recorded === undefined) return this.say(`${files[0].name} cannot be read; give files.`, "bad");
+    if (recorded === undefined) return this.setStatus(`${files[0].name} cannot be read; give files.`, "bad");
     if (recorded) {
       this.node.close();
       return this.openRace(files[0]);
     }
-    if (!this.node.open || !this.known) await this.open();
-    if (!this.known) return;
-    const log = await joinLogs(files, this.known.bytes);
-    if (log.error) return this.say(log.error, "bad");
+    if (!this.node.open || !this.serverLimits) await this.open();
+    if (!this.serverLimits) return;
+    const log = await joinLogs(files, this.serverLimits.bytes);
+    if (log.error) return this.setStatus(log.error, "bad");
     this.log = log;
     // The recommendation and figures of another log must not be mistaken for this log's.
     this.advice.node.hidden = this.scores.node.hidden = true;
-    return this.work();
+    return this.run();
   }
 
-  // Gets the recommendation, then, if `scoring`, the figures. Old ones stay until new ones arrive. `scoresDue` is true from
-  // the request for figures until they or an error have arrived. A new choice of costs changes no figures, but it stops
-  // this request, so it requests the figures again if they are due.
-  async work({ scoring = true } = {}) {
-    this.leave();
+  // Gets the recommendation and then, if `scoring`, the figures. Old ones stay until new ones arrive. Only one task runs at a
+  // time: `scoresDue` tells the next one, which a new choice of costs may start, that the figures are still missing.
+  async run({ scoring = true } = {}) {
+    this.stopTask();
     this.scoresDue = scoring;
     const { name } = this.log;
     const task = (this.task = new AbortController());
@@ -203,7 +202,7 @@ export class Logs {
       await this.advise(name, task);
       if (this.task === task && scoring) await this.score(name, task);
     } catch (error) {
-      if (this.task === task) this.say(error.message, "bad");
+      if (this.task === task) this.setStatus(error.message, "bad");
     }
     if (this.task !== task) return;
     this.scoresDue = false;
@@ -212,27 +211,27 @@ export class Logs {
 
   // Gets and shows the recommendation. If that fails, the figures are requested all the same.
   async advise(name, task) {
-    this.say(`Trying settings on ${name} …`);
+    this.setStatus(`Trying settings on ${name} …`);
     this.advice.node.inert = true;
     const choice = { ...this.choice(), ...this.costs.chosen() };
     try {
-      const advice = await adviseLog(this.log, choice, this.onProgress(task, describeRound), task.signal);
+      const advice = await adviseLog(this.log, choice, this.onProgress(task, describeSearch), task.signal);
       if (this.task !== task) return;
       this.advice.show(advice, name);
       this.progress.textContent = "";
-      this.say(`The recommendation for ${name} is ready.`);
+      this.setStatus(`The recommendation for ${name} is ready.`);
     } catch (error) {
-      if (this.task === task) this.advice.refuse(error.message);
+      if (this.task === task) this.advice.showRefusal(error.message);
     } finally {
       if (!this.task || this.task === task) this.advice.node.inert = false;
     }
   }
 
   async score(name, task) {
-    if (this.advice.node.hidden) this.say(`Scoring ${name} …`);
-    const scores = await scoreLog(this.log, this.choice(), this.onProgress(task, tellProgress), task.signal);
+    if (this.advice.node.hidden) this.setStatus(`Scoring ${name} …`);
+    const scores = await scoreLog(this.log, this.choice(), this.onProgress(task, describeProgress), task.signal);
     if (this.task !== task) return;
-    this.say(`${name} is scored.`);
+    this.setStatus(`${name} is scored.`);
     this.scores.show(scores, name);
   }
 
@@ -242,10 +241,10 @@ export class Logs {
     };
   }
 
-  leave() {
+  stopTask() {
     if (!this.task) return;
     this.task.abort();
-    this.say(STOPPED);
+    this.setStatus(STOPPED);
     this.showWorking(false);
   }
 
@@ -257,8 +256,8 @@ export class Logs {
     this.node.dataset.going = String(working);
   }
 
-  say(text, kind = "") {
-    this.line.textContent = text;
-    this.line.dataset.kind = kind;
+  setStatus(text, kind = "") {
+    this.statusLine.textContent = text;
+    this.statusLine.dataset.kind = kind;
   }
 }

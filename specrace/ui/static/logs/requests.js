@@ -4,7 +4,7 @@
 import { CONSTANTS } from "../lib/constants.js";
 import { button, closest, make } from "../lib/dom.js";
 import { countOf } from "../lib/format.js";
-import { describeLane, hueOf } from "../lib/lanes.js";
+import { withMethod, hueOf } from "../lib/lanes.js";
 import { Pane } from "../stage/panes.js";
 
 const MAX_LISTED = 5;
@@ -60,13 +60,13 @@ export class Requests {
     this.prompt.setAttribute("role", "region");
     this.prompt.setAttribute("aria-label", "End of the prompt");
     this.panes = make("div", "panes");
-    const walk = make("span", "walk");
-    walk.append(
+    const buttons = make("span", "walk");
+    buttons.append(
       button("‹", "The request before", () => this.move(-1)),
       button("›", "The next request", () => this.move(1)),
     );
     this.bar = make("header");
-    this.bar.append(this.head, walk);
+    this.bar.append(this.head, buttons);
     this.node.append(
       make("h3", "", "Requests that draft best and worst"),
       this.tabs,
@@ -89,7 +89,7 @@ export class Requests {
     this.outputs = outputs;
     this.tabs.replaceChildren(
       ...lanes.map((lane, index) => {
-        const { title } = describeLane(lane);
+        const { title } = withMethod(lane);
         const tab = button(title, `Rank by ${title}`, () => this.rank(index));
         tab.dataset.hue = hueOf(lane);
         return tab;
@@ -127,6 +127,7 @@ export class Requests {
     return node;
   }
 
+  // Marks the request that is shown in the lists.
   mark() {
     for (const open of this.lists.querySelectorAll("button"))
       open.setAttribute("aria-pressed", String(Number(open.dataset.number) === this.shown?.number));
@@ -174,7 +175,7 @@ export class Requests {
    * @param {number} laneIndex
    */
   pane(lane, request, laneIndex) {
-    const pane = new Pane(describeLane(lane));
+    const pane = new Pane(withMethod(lane));
     const frames = readFrames(request, laneIndex);
     frames.forEach((frame, step) => pane.apply(frame, () => {}, step, true));
     pane.tau.textContent = request.tau[laneIndex].toFixed(2);
@@ -183,8 +184,8 @@ export class Requests {
     const point = (step) => {
       if (!frames[step]) return;
       current = step;
-      pane.point(step);
-      pane.last = frames[step].draft;
+      pane.outlineStep(step);
+      pane.lastDraft = frames[step].draft;
       pane.settle();
     };
     pane.text.addEventListener("click", ({ target }) => point(Number(closest(target, "[data-step]")?.dataset.step)));

@@ -4,7 +4,7 @@ import { Charts } from "../plots/charts.js";
 import { button, make, table } from "../lib/dom.js";
 import { downloadBlob, toCsv } from "../lib/files.js";
 import { countOf } from "../lib/format.js";
-import { describeLane } from "../lib/lanes.js";
+import { withMethod } from "../lib/lanes.js";
 import { Requests } from "./requests.js";
 
 const ALL = "all";
@@ -32,10 +32,10 @@ export function readTable({ lanes, groups }) {
 }
 
 /** @param {ScoredLog} scores */
-export function tellBest(scores) {
+export function describeBestLane(scores) {
   const { lane } = scores.lanes[findBestLane(scores)];
   const row = scores.groups.find((group) => group.lane === lane && group.category === ALL);
-  return `${describeLane({ lane }).title} drafts best: ${row.tau.toFixed(2)} tokens per step over ${countOf(row.outputs, "request")}.`;
+  return `${withMethod({ lane }).title} drafts best: ${row.tau.toFixed(2)} tokens per step over ${countOf(row.outputs, "request")}.`;
 }
 
 /**
@@ -43,20 +43,20 @@ export function tellBest(scores) {
  * @param {ScoredLog} scores
  * @param {string} name
  */
-export function tellFacts(scores, name) {
+export function describeFacts(scores, name) {
   const { title, tokenizer, outputs, skipped, looping, left_out: limit, lanes } = scores;
   const facts = [`${name}: ${title}${tokenizer ? `, with the tokenizer of ${tokenizer}` : ""}.`];
   facts.push(`${countOf(outputs, "request")} scored${skipped ? `, ${countOf(skipped, "line")} left out` : ""}.`);
   if (limit) facts.push(`The rest was not: ${limit}. On the command line, python -m specrace score reads all.`);
   if (looping) facts.push(`${countOf(looping, "output")} of them repeat themselves, which flatters copying.`);
   for (const lane of lanes.filter(({ scored }) => scored !== "whole"))
-    facts.push(`${describeLane(lane).title} is scored in part: ${lane.scored}.`);
+    facts.push(`${withMethod(lane).title} is scored in part: ${lane.scored}.`);
   return facts;
 }
 
 /** @param {ScoredLog} scores */
 function drawTable(scores) {
-  const names = scores.lanes.map((lane) => describeLane(lane).title);
+  const names = scores.lanes.map((lane) => withMethod(lane).title);
   const rows = readTable(scores).map(([category, outputs, tau]) => {
     const highest = Math.max(...tau);
     const cells = tau.map((value) => make(value === highest ? "b" : "span", "", value.toFixed(3)));
@@ -89,16 +89,16 @@ export class Scores {
    * @param {string} name
    */
   show(scores, name) {
-    const lanes = scores.lanes.map((lane, number) => ({ ...describeLane(lane), number }));
+    const lanes = scores.lanes.map((lane, number) => ({ ...withMethod(lane), number }));
     this.charts.load(scores, lanes);
-    const facts = make("p", "logs-facts", tellFacts(scores, name).join(" "));
+    const facts = make("p", "logs-facts", describeFacts(scores, name).join(" "));
     const reasons = make("ul", "logs-reasons");
     for (const [reason, count] of scores.skipped_by_reason)
       reasons.append(make("li", "", `${countOf(count, "line")}: ${reason}.`));
     for (const remark of scores.remarks) reasons.append(make("li", "", remark));
     const head = make("header");
     head.append(
-      make("h3", "logs-best", tellBest(scores)),
+      make("h3", "logs-best", describeBestLane(scores)),
       button("CSV", "Download all figures as CSV", () => saveCsv(scores)),
     );
     this.node.replaceChildren(

@@ -1,9 +1,11 @@
 // Axes of a plot, and rows of bars on one of them.
 import { svg } from "../lib/dom.js";
-import { figure, shorten } from "../lib/format.js";
+import { formatFigure, shorten } from "../lib/format.js";
 import { hueOf } from "../lib/lanes.js";
 
+// A plot's height and its margins, in pixels.
 export const PLOT = { height: 250, left: 56, right: 16, top: 12, bottom: 44 };
+// The width of the column of figures at the right.
 const FIGURE_PX = 72;
 
 // Round numbers from 0 to at least `max`, about `count` of them.
@@ -17,6 +19,7 @@ export function ticks(max, count = 5) {
   return marks;
 }
 
+// Ticks for values that are whole numbers.
 export function wholeTicks(max, count) {
   const step = Math.max(1, Math.ceil(ticks(max, count)[1]));
   return Array.from({ length: Math.ceil(max / step) + 1 }, (_, index) => index * step);
@@ -29,10 +32,10 @@ export function drawAxes(picture, width, x, y, height = PLOT.height) {
   const toY = (value) => height - bottom - (value / (y.marks?.at(-1) || 1)) * (height - top - bottom);
   for (const mark of y.marks ?? []) {
     picture.append(svg("line", { class: "grid", x1: left, x2: width - right, y1: toY(mark), y2: toY(mark) }));
-    picture.append(svg("text", { class: "tick end", x: left - 8, y: toY(mark) + 5 }, figure(mark)));
+    picture.append(svg("text", { class: "tick end", x: left - 8, y: toY(mark) + 5 }, formatFigure(mark)));
   }
   for (const mark of x.marks)
-    picture.append(svg("text", { class: "tick middle", x: toX(mark), y: height - bottom + 18 }, figure(mark)));
+    picture.append(svg("text", { class: "tick middle", x: toX(mark), y: height - bottom + 18 }, formatFigure(mark)));
   picture.append(svg("line", { class: "axis", x1: left, x2: width - right, y1: height - bottom, y2: height - bottom }));
   picture.append(svg("text", { class: "axis-words middle", x: (left + width - right) / 2, y: height - 6 }, x.words));
   if (y.words) {
@@ -43,7 +46,9 @@ export function drawAxes(picture, width, x, y, height = PLOT.height) {
 }
 
 // Draws a row of bars for each lane, all on one axis, with the lane's name on the left and a figure on the right.
-// `nameWidth` is the width of the names' column, `rowHeight` the height of a full bar. Returns the picture's height.
+// `nameWidth` is the width of the names' column, `rowHeight` the height of a full bar, `figures(lane)` the text on the right.
+// `bars(lane)` are {from, to, share}: their extent on the axis, and their height as a share of a full bar; `words` is the
+// tooltip; `kind`, `gap` and `onClick` are optional. Returns the picture's height.
 export function drawRows(picture, width, lanes, x, rowHeight, { nameWidth = 116, figures, bars }) {
   const step = rowHeight + 12;
   const height = PLOT.top + lanes.length * step + PLOT.bottom;
@@ -65,7 +70,7 @@ export function drawRows(picture, width, lanes, x, rowHeight, { nameWidth = 116,
         height: Math.max(rowHeight * bar.share, 0),
       });
       box.append(svg("title", {}, bar.words));
-      if (bar.act) box.addEventListener("click", bar.act);
+      if (bar.onClick) box.addEventListener("click", bar.onClick);
       group.append(box);
     }
     group.append(

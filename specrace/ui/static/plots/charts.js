@@ -2,7 +2,7 @@
 /** @import { LogLane, ScoredLog } from "../lib/wire.d.ts" */
 import { drawAxes, drawRows, PLOT, ticks, wholeTicks } from "./axes.js";
 import { make, svg } from "../lib/dom.js";
-import { percent, shorten } from "../lib/format.js";
+import { formatPercent, shorten } from "../lib/format.js";
 import { hueOf } from "../lib/lanes.js";
 import { Plot } from "./plot.js";
 import { plotLengths } from "./plots.js";
@@ -107,7 +107,7 @@ function plotPositions(lanes) {
         { marks: wholeTicks(maxPosition + 0.5, width < 420 ? 4 : 8), words: "position in the draft (right: first)" },
         30,
         {
-          figures: ({ drafted, accepted }) => (drafted[0] ? percent(accepted[0] / drafted[0]) : "–"),
+          figures: ({ drafted, accepted }) => (drafted[0] ? formatPercent(accepted[0] / drafted[0]) : "–"),
           bars: ({ lane }) =>
             rows
               .filter((row) => row.lane === lane)
@@ -155,7 +155,7 @@ function plotFailures(lanes) {
         },
         30,
         {
-          figures: (lane) => percent((sum(lane, "rejected") + sum(lane, "none")) / sum(lane, "steps")),
+          figures: (lane) => formatPercent((sum(lane, "rejected") + sum(lane, "none")) / sum(lane, "steps")),
           bars: (lane) =>
             readFailures(lane).flatMap(({ tenth, steps, rejected, none }) => {
               const extent = { from: 10 * tenth - 9.2, to: 10 * tenth - 0.8 };

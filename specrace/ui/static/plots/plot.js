@@ -23,7 +23,7 @@ export class Plot {
     this.rows = rows;
     this.paint = draw;
     this.width = 0;
-    // Marks a moment of the race; set by a plot over time once it is drawn.
+    // A function that marks a moment of the race. A plot over time sets it once it is drawn.
     this.point = undefined;
     this.node = make("figure", "plot");
     this.node.dataset.plot = name;
@@ -59,7 +59,7 @@ export class Plot {
   }
 
   // The drawing as it looks now, on the page's background, as SVG text that needs no style sheet.
-  asFile() {
+  toSvgText() {
     const shown = this.canvas.firstElementChild;
     const copy = /** @type {Element} */ (shown.cloneNode(true));
     /** @type {NodeListOf<SVGElement>} */
@@ -81,14 +81,14 @@ export class Plot {
   }
 
   saveSvg() {
-    downloadBlob(new Blob([this.asFile()], { type: "image/svg+xml" }), `specrace-${this.name}.svg`);
+    downloadBlob(new Blob([this.toSvgText()], { type: "image/svg+xml" }), `specrace-${this.name}.svg`);
   }
 
   // Saves the drawing as a picture of twice its size.
   async savePng() {
     const shown = this.canvas.firstElementChild;
     const image = new Image();
-    image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(this.asFile())}`;
+    image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(this.toSvgText())}`;
     await image.decode();
     const sheet = document.createElement("canvas");
     const pen = sheet.getContext("2d");

@@ -3,17 +3,18 @@
 /** @import { PlayedReel } from "../stage/reel.js" */
 import { drawAxes, drawRows, PLOT, ticks, wholeTicks } from "./axes.js";
 import { make, svg } from "../lib/dom.js";
-import { countOf, percent, shorten } from "../lib/format.js";
+import { countOf, formatPercent, shorten } from "../lib/format.js";
 import { hueOf } from "../lib/lanes.js";
 import { listen, send } from "../lib/stage_events.js";
 import { TIME_PARTS } from "../lib/tooltips.js";
 import { Plot } from "./plot.js";
 
 const DASHES = ["", "7 4", "2 4", "12 4", "9 3 2 3", "4 2"];
-const KEY_PX = 142;
+const LEGEND_PX = 142;
 
 /**
- * A lane and its steps, as the plots use them.
+ * A lane and its steps: each step's number, the race time at its end, the number of tokens before it, what it emitted, and
+ * its time.
  * @typedef {ShownLane & {
  *   number: number, tokens: number,
  *   steps: { step: number, at: number, from: number, emitted: number, timing: Timing }[],
@@ -53,7 +54,7 @@ function plotProgress(lanes) {
       const marks = ticks(Math.max(...lanes.map((lane) => (lane.steps.at(-1)?.at ?? 0) / 1000)), width < 420 ? 3 : 6);
       const [toX, toY] = drawAxes(
         picture,
-        width - KEY_PX + 4,
+        width - LEGEND_PX + 4,
         { marks, words: "race time (s)" },
         { marks: ticks(Math.max(...lanes.map((lane) => lane.tokens))), words: "tokens" },
       );
@@ -69,7 +70,7 @@ function plotProgress(lanes) {
           .join("");
         const dash = DASHES[index % DASHES.length];
         const row = PLOT.top + 12 + 22 * order.indexOf(lane);
-        const right = width - KEY_PX;
+        const right = width - LEGEND_PX;
         group.append(svg("path", { class: "stairs", d: `M${toX(0)} ${toY(0)}${stairs}`, "stroke-dasharray": dash }));
         group.append(svg("circle", { cx: toX(last.at / 1000), cy: toY(lane.tokens), r: 4 }));
         group.append(svg("path", { class: "stairs", d: `M${right} ${row}h28`, "stroke-dasharray": dash }));
@@ -130,7 +131,7 @@ export function plotLengths(lanes, counts, name = "accept-length") {
 }
 
 /** @param {PlotLane[]} lanes */
-function plotSplit(lanes) {
+function plotTimes(lanes) {
   const means = lanes.map((lane) =>
     TIME_PARTS.map(([part]) => lane.steps.reduce((sum, step) => sum + step.timing[part], 0) / (lane.steps.length || 1)),
   );
@@ -152,7 +153,7 @@ function plotSplit(lanes) {
         { marks: ticks(Math.max(...total), width < 420 ? 3 : 6), words: "time of a step (ms)" },
         18,
         {
-          figures: (lane) => (total[lane.number] ? percent(means[lane.number][0] / total[lane.number]) : "–"),
+          figures: (lane) => (total[lane.number] ? formatPercent(means[lane.number][0] / total[lane.number]) : "–"),
           bars: (lane) =>
             TIME_PARTS.map(([part, name], index) => {
               const from = means[lane.number].slice(0, index).reduce((sum, mean) => sum + mean, 0);
@@ -188,6 +189,7 @@ function addPatterns(picture) {
 }
 
 /**
+ * Where in the answer each step wrote how much.
  * @param {PlotLane[]} lanes
  * @param {(lane: number, step: number) => void} seek
  */
@@ -218,7 +220,7 @@ function plotAlong(lanes, seek) {
               to: step.from + step.emitted,
               gap: 0.8,
               share: step.emitted / maxEmitted,
-              act: () => seek(lane.number, step.step),
+              onClick: () => seek(lane.number, step.step),
               words: `${lane.title}, step ${step.step + 1}: ${countOf(step.emitted, "token")}`,
             })),
         },
@@ -310,19 +312,19 @@ export class Plots {
     this.list = [
       plotProgress(this.lanes),
       plotLengths(this.lanes, lengths),
-      plotSplit(this.lanes),
+      plotTimes(this.lanes),
       plotAlong(this.lanes, seek),
     ];
     if (reel.head.cost_curve) this.list.push(plotCost(reel.head));
     this.cards.replaceChildren(...this.list.map((plot) => plot.node));
-    if (!reel.head.cost_curve) this.cards.append(this.uncalibrated(reel.head));
+    if (!reel.head.cost_curve) this.cards.append(this.noteMissingCurve(reel.head));
     this.node.hidden = false;
     this.list.forEach((plot) => plot.draw());
   }
 
   // A note in place of the cost curve if it was not measured. The lanes then have their methods' default draft sizes.
   /** @param {RaceHead} head */
-  uncalibrated(head) {
+  noteMissingCurve(head) {
     const node = make("div", "plot no-curve");
     const sizes = head.lanes.filter((lane) => lane.num_draft);
     node.append(make("h3", "", "What a larger draft costs on this machine"));

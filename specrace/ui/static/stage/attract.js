@@ -1,4 +1,4 @@
-// Plays the recorded races in turn until the visitor does something.
+// Attract mode, as of an arcade game: plays the recorded races in turn until the visitor does something.
 /** @import { RaceCard } from "../lib/wire.d.ts" */
 import { canRace } from "../lib/gradio.js";
 import { listen } from "../lib/stage_events.js";
@@ -21,7 +21,7 @@ export class Attract {
   async play() {
     if (this.stopped || !this.cards.length) return;
     const card = this.cards[this.next++ % this.cards.length];
-    await this.stage.gallery.play(card.name, true);
+    await this.stage.gallery.play(card.name, { automatic: true });
   }
 
   wait() {
@@ -35,7 +35,7 @@ export class Attract {
   stop() {
     this.stopped = true;
     clearTimeout(this.timer);
-    if (canRace()) this.stage.gallery.cancelOffered();
+    if (canRace()) this.stage.gallery.cancelAutomatic();
     for (const action of ACTIONS) window.removeEventListener(action, this.stop, { capture: true });
   }
 }

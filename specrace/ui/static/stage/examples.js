@@ -1,22 +1,24 @@
 // An example with a recorded race plays it at the first press; the next press races live.
 /** @import { RaceCard } from "../lib/wire.d.ts" */
-const NOT_SETTINGS = ["q", "autorun"];
+const OTHER_PARAMETERS = ["q", "autorun"];
 
 // Whether the page has its default settings, with which the recordings were made, because its address changes none.
 export function hasDefaultSettings(search) {
-  return [...new URLSearchParams(search).keys()].every((name) => NOT_SETTINGS.includes(name) || name.startsWith("__"));
+  return [...new URLSearchParams(search).keys()].every(
+    (name) => OTHER_PARAMETERS.includes(name) || name.startsWith("__"),
+  );
 }
 
 export class Examples {
   /**
    * @param {RaceCard[]} cards recorded races
-   * @param {{ play: (name: string) => Promise<boolean>, say: (sentence: string) => void }} actions `play` plays a recorded
-   *   race, and returns whether it arrived
+   * @param {{ play: (name: string) => Promise<boolean>, announce: (sentence: string) => void }} actions `play` plays a
+   *   recorded race, and returns whether it arrived
    */
-  constructor(cards, { play, say }) {
+  constructor(cards, { play, announce }) {
     this.cards = cards;
     this.play = play;
-    this.say = say;
+    this.announce = announce;
     this.played = new Set();
   }
 
@@ -38,7 +40,8 @@ export class Examples {
     event.stopImmediatePropagation();
     this.played.add(card.question);
     chip.title = "Press again to race live";
-    // The machine is not named here, because the strip below the stage names it.
-    if (await this.play(card.name)) this.say(`Recorded ${String(card.date).slice(0, 10)}. Press again to race live.`);
+    // The machine is named below the stage, not here.
+    if (await this.play(card.name))
+      this.announce(`Recorded ${String(card.date).slice(0, 10)}. Press again to race live.`);
   }
 }

@@ -2,12 +2,12 @@
 /** @import { RaceCard, RecordedAnswer, Reel } from "../lib/wire.d.ts" */
 import { CONSTANTS, ROUTES } from "../lib/constants.js";
 import { make } from "../lib/dom.js";
-import { describeRecording, seconds, times } from "../lib/format.js";
+import { describeRecording, formatSeconds, formatSpeedup } from "../lib/format.js";
 import { isUpload, uploadDocuments, uploadFolders } from "../lib/gradio.js";
 import { isLog } from "../lib/scoring.js";
 
 const MAX_FILE_BYTES = CONSTANTS.max_recording_bytes;
-const GONE = "The server does not answer; reload the page.";
+const NO_ANSWER = "The server does not answer; reload the page.";
 
 /**
  * Requests a recording.
@@ -19,27 +19,27 @@ async function load(request) {
     const { reel, error } = await request();
     return error ? { error } : { reel: JSON.parse(reel) };
   } catch {
-    return { error: GONE };
+    return { error: NO_ANSWER };
   }
 }
 
 export class Gallery {
   /**
-   * `server` checks and reads recordings; `openReel` receives a reel, `complain` a sentence; `takesFiles` is whether
+   * `server` checks and reads recordings; `openReel` shows a reel, `showError` a sentence; `takesFiles` is whether
    * visitors may open their own files. `openLogs`, set later, receives files that may be logs or races.
    * @param {HTMLDialogElement} dialog
    * @param {RaceCard[]} cards
    * @param {{
    *   server: { play_recorded: (name: string) => Promise<RecordedAnswer> },
-   *   openReel: (reel: Reel, offered: boolean) => void, complain: (sentence: string) => void, takesFiles?: boolean,
+   *   openReel: (reel: Reel, automatic: boolean) => void, showError: (sentence: string) => void, takesFiles?: boolean,
    * }} actions
    */
-  constructor(dialog, cards, { server, openReel, complain, takesFiles = true }) {
+  constructor(dialog, cards, { server, openReel, showError, takesFiles = true }) {
     this.dialog = dialog;
     this.cards = cards;
     this.server = server;
     this.openReel = openReel;
-    this.complain = complain;
+    this.showError = showError;
     this.takesFiles = takesFiles;
     this.openLogs = undefined;
     this.requests = 0;
@@ -63,7 +63,7 @@ export class Gallery {
       make(
         "span",
         "",
-        `${card.fastest}: ${times(card.speedup)} vanilla · ${card.lanes.length} lanes · ${seconds(card.ms)}`,
+        `${card.fastest}: ${formatSpeedup(card.speedup)} vanilla · ${card.lanes.length} lanes · ${formatSeconds(card.ms)}`,
       ),
     );
     node.append(make("small", "", describeRecording(card)));
@@ -71,9 +71,9 @@ export class Gallery {
     return node;
   }
 
-  // Plays a bundled recording; `offered`: the visitor did not ask for it. Returns whether it reached the stage.
-  play(name, offered = false) {
-    return this.receive(() => this.server.play_recorded(name), { offered });
+  // Plays a bundled recording. The option `automatic`: the visitor did not ask for it. Returns whether it reached the stage.
+  play(name, options = {}) {
+    return this.receive(() => this.server.play_recorded(name), options);
   }
 
   // Loads several recordings. `onReels` receives all of them, and the stage none.
@@ -89,7 +89,7 @@ export class Gallery {
     this.file.value = "";
     if (!file) return;
     if (file.size > MAX_FILE_BYTES)
-      return this.complain(`${file.name} is larger than ${MAX_FILE_BYTES / 1e6} MB; open a shorter race.`);
+      return this.showError(`${file.name} is larger than ${MAX_FILE_BYTES / 1e6} MB; open a shorter race.`);
     await this.receive(async () => {
       const url = `${ROUTES.recording}?name=${encodeURIComponent(file.name)}`;
       const response = await fetch(url, { method: "POST", body: file });
@@ -98,14 +98,14 @@ export class Gallery {
   }
 
   // Loads a recording and passes it to `onReel`, unless another one has been requested meanwhile. Returns whether it did.
-  async receive(request, { offered = false, onReel = this.openReel } = {}) {
+  async receive(request, { automatic = false, onReel = this.openReel } = {}) {
     const number = ++this.requests;
-    this.offered = offered;
+    this.automatic = automatic;
     this.dialog.close();
     const { reel, error } = await load(request);
     if (number !== this.requests) return false;
-    if (error) this.complain(error);
-    else onReel(reel, offered);
+    if (error) this.showError(error);
+    else onReel(reel, automatic);
     return !error;
   }
 
@@ -114,9 +114,9 @@ export class Gallery {
     this.requests++;
   }
 
-  // Does the same only if the visitor did not ask for the recording.
-  cancelOffered() {
-    if (this.offered) this.cancel();
+  // Ignores it only if the visitor did not ask for it.
+  cancelAutomatic() {
+    if (this.automatic) this.cancel();
   }
 
   // Whether a drop is for the gallery. Files dropped on the settings are documents for Gradio's upload.
@@ -131,12 +131,13 @@ export class Gallery {
     else event.dataTransfer.dropEffect = "none";
   }
 
-  // Sorts dropped files by name: those that may be logs or races go to `openLogs`, the others are uploaded as documents.
-  sort(files) {
+  // Tells dropped files apart by their names: those that may be logs or races go to `openLogs`. If there are none, all files
+  // are uploaded as documents.
+  openDropped(files) {
     const logs = [...files].filter(isLog);
     if (logs.length) return this.openLogs(logs);
     if (files.length && !uploadDocuments(files))
-      this.complain(`${files[0].name} is neither a saved race nor a log; this page takes .jsonl files.`);
+      this.showError(`${files[0].name} is neither a saved race nor a log; this page takes .jsonl files.`);
     return undefined;
   }
 
@@ -144,6 +145,6 @@ export class Gallery {
     delete document.body.dataset.drop;
     if (!this.accepts(event)) return;
     event.preventDefault();
-    if (!uploadFolders(event.dataTransfer)) this.sort(event.dataTransfer.files);
+    if (!uploadFolders(event.dataTransfer)) this.openDropped(event.dataTransfer.files);
   }
 }

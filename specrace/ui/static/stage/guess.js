@@ -46,7 +46,7 @@ export class Guess {
     return node;
   }
 
-  // Stores a guess; returns false if a lane has finished already, or a guess was made.
+  // Stores a guess. Returns false if it is too late, because a lane has finished or a guess was made.
   choose(index) {
     if (!this.open || !this.lanes[index]) return false;
     this.open = false;
@@ -55,7 +55,7 @@ export class Guess {
     return true;
   }
 
-  // The first lane has finished.
+  // Ends the guessing, because the first lane has finished. A guess is kept until it is judged.
   end() {
     if (this.open) this.close();
   }

@@ -4,9 +4,10 @@ import { closest, make } from "../lib/dom.js";
 import { pressRace, pressStop, toggleDark } from "../lib/gradio.js";
 import { copyText, exportRace, linkTo, packRace, saveReel } from "../lib/share.js";
 
-// A link's parameters are those of ui/races/race_request.py.
+// What a link leaves out: ui/races/race_request.py reads no parameters for these.
 const LEFT_OUT = "It leaves out lanes' options, model, dtype and top-k; Save keeps them.";
-const NAMES = { " ": "space", ArrowLeft: "←", ArrowRight: "→", Escape: "Esc", 1: `1 – ${CONSTANTS.max_lanes}` };
+// The keys whose names in the list of keys differ from the browser's.
+const KEY_LABELS = { " ": "space", ArrowLeft: "←", ArrowRight: "→", Escape: "Esc", 1: `1 – ${CONSTANTS.max_lanes}` };
 
 /**
  * [key, its description, its action].
@@ -22,12 +23,12 @@ function listKeys(stage, tools) {
     ["ArrowRight", "one step on", () => player.move(1)],
     ["1", "guess who wins; later one lane alone, and back", (key) => pickLane(stage, Number(key) - 1)],
     ["a", "audience: phones vote who wins", () => tools.audience.show()],
-    ["p", "present: only the race, for a projector", present],
+    ["p", "present: only the race, for a projector", togglePresentation],
     ["f", "full screen", fullScreen],
     ["t", "draft tree of the step", () => tools.toggleInspector()],
     ["e", "explain: captions that say what has just happened", () => tools.toggleExplain()],
-    ["m", "slow motion: the best step, and one that fails", () => openShow(stage, tools.slow)],
-    ["v", "proof: the texts of all lanes as one", () => openShow(stage, tools.proof)],
+    ["m", "slow motion: the best step, and one that fails", () => openDialog(stage, tools.slowMotion)],
+    ["v", "proof: the texts of all lanes as one", () => openDialog(stage, tools.proof)],
     ["o", "tour: five short chapters on recorded races", () => tools.tour.begin()],
     ["g", "recorded races", () => stage.find(".gallery").showModal()],
     ["l", "your logs: what drafting would yield on them", () => tools.logs.open()],
@@ -40,7 +41,7 @@ function listKeys(stage, tools) {
 function listActions(stage, tools) {
   const { player } = stage;
   return {
-    result: () => player.result(),
+    result: () => player.skipToEnd(),
     again: pressRace,
     back: () => player.move(-1),
     on: () => player.move(1),
@@ -54,30 +55,31 @@ function listActions(stage, tools) {
     dark: toggleDark,
     explain: () => tools.toggleExplain(),
     steps: () => tools.toggleInspector(),
-    slow: () => openShow(stage, tools.slow),
+    slow: () => openDialog(stage, tools.slowMotion),
     tour: () => tools.tour.begin(),
     audience: () => tools.audience.show(),
-    proof: () => openShow(stage, tools.proof),
+    proof: () => openDialog(stage, tools.proof),
     logs: () => tools.logs.open(),
-    present,
+    present: togglePresentation,
   };
 }
 
-// The key of each function that a page may lack; a link to the settings has none.
+// The keys of the functions that a page may lack. Copying a link has no key.
 const KEYS = { race: "r", audience: "a", gallery: "g", logs: "l", tour: "o" };
 
 function copyLink(stage) {
   const link = linkTo(stage.reel);
   return copyText(link).then(
-    () => stage.say(`The link is copied. ${LEFT_OUT}`),
-    () => stage.say(link),
+    () => stage.announce(`The link is copied. ${LEFT_OUT}`),
+    () => stage.announce(link),
   );
 }
 
 function saveRace(stage) {
   return exportRace(stage.reel).then(
-    () => stage.say("The race is saved as an HTML file, which plays in any browser, without a server."),
-    () => stage.complain("The server does not answer, so the race was not exported; press Save for its recording."),
+    () => stage.announce("The race is saved as an HTML file, which plays in any browser, without a server."),
+    () =>
+      stage.pauseWithError("The server does not answer, so the race was not exported; press Save for its recording."),
   );
 }
 
@@ -89,16 +91,16 @@ async function copyRace(stage) {
   const link = await packRace(stage.reel);
   if (!link) {
     saveReel(stage.reel);
-    return stage.say("This race is too long for a link, so it was saved as a file, which opens here again.");
+    return stage.announce("This race is too long for a link, so it was saved as a file, which opens here again.");
   }
   return copyText(link).then(
-    () => stage.say("A link that replays this race is copied."),
-    () => stage.say("The browser does not let the page copy; press Save for a file that replays this race."),
+    () => stage.announce("A link that replays this race is copied."),
+    () => stage.announce("The browser does not let the page copy; press Save for a file that replays this race."),
   );
 }
 
 // Opens a dialog about the race, and pauses the replay.
-function openShow(stage, dialog) {
+function openDialog(stage, dialog) {
   dialog.open(stage.reel);
   if (!dialog.node.open) return;
   stage.cancelStart();
@@ -107,10 +109,10 @@ function openShow(stage, dialog) {
 
 function stop(stage) {
   pressStop();
-  stage.player.result();
+  stage.player.skipToEnd();
 }
 
-function present() {
+function togglePresentation() {
   const on = document.body.dataset.view !== "stage";
   document.body.dataset.view = on ? "stage" : "bench";
   scrollTo(0, 0);
@@ -121,52 +123,53 @@ function fullScreen() {
   else document.documentElement.requestFullscreen?.();
 }
 
-// Whether the element in focus uses a key itself.
-export function isTaken({ target, key }) {
+// Whether the element that has the focus uses a key itself, so that the page must ignore the key.
+export function usesKey({ target, key }) {
   const fields = "input:not([type=range]):not([type=checkbox]):not([type=radio]), textarea, select, [contenteditable]";
   if (key !== "Escape" && target.closest?.(fields)) return true;
   if (key === " ") return Boolean(target.closest?.("button, a, input:not([type=range])"));
-  return key.startsWith("Arrow") && takesArrows(target);
+  return key.startsWith("Arrow") && usesArrowKeys(target);
 }
 
 // Arrow keys move through choices, move sliders and scroll wide tables. The player's slider is an exception: it is the
 // replay's time, which the page's own arrow keys move.
-function takesArrows(target) {
+function usesArrowKeys(target) {
   if (target.closest?.("[type=radio], .text")) return true;
   if (target.closest?.("[type=range]")) return !target.closest(".player");
   const box = target.closest?.(".scroller");
   return Boolean(box) && box.scrollWidth > box.clientWidth;
 }
 
-export function nameOf(key) {
+// The key under which `listKeys` lists a pressed key: all digits that stand for lanes are listed as "1".
+export function entryKey(key) {
   return Number(key) >= 1 && Number(key) <= CONSTANTS.max_lanes ? "1" : key;
 }
 
 // `missing` names the functions that this page lacks, besides a tour without its recorded races.
 export function bindKeys(stage, tools, missing = []) {
   const { player } = stage;
-  const lacks = tools.tour.offered ? missing : [...missing, "tour"];
+  const lacks = tools.tour.available ? missing : [...missing, "tour"];
   const unused = lacks.map((name) => KEYS[name]);
   const keys = listKeys(stage, tools).filter(([key]) => !unused.includes(key));
   const actions = listActions(stage, tools);
-  // The style sheet hides the buttons of these functions, because the menu may not be on the page yet.
+  // The style sheet hides the buttons of missing functions; scripts cannot, because Gradio may not have drawn the menu yet.
   document.body.dataset.missing = lacks.join(" ");
   document.addEventListener("keydown", (event) => {
     const { key } = event;
-    if (event.ctrlKey || event.metaKey || event.altKey || stage.find("dialog[open]") || isTaken(event)) return;
-    const entry = keys.find(([name]) => name === nameOf(key));
+    if (event.ctrlKey || event.metaKey || event.altKey || stage.find("dialog[open]") || usesKey(event)) return;
+    const entry = keys.find(([name]) => name === entryKey(key));
     if (!entry) return;
     const [, , action] = entry;
     if (key === " " || key.startsWith("Arrow")) event.preventDefault();
     action(key);
   });
   document.addEventListener("click", ({ target }) => {
-    if (closest(target, "#stop")) player.result();
+    if (closest(target, "#stop")) player.skipToEnd();
     const button = closest(target, ".stage [data-do], .menu [data-do]");
     const action = actions[button?.dataset.do];
     if (action && !(button.closest(".player") && !stage.reel)) action();
   });
   for (const [name, words] of keys)
-    stage.find(".help dl").append(make("dt", "", NAMES[name] ?? name), make("dd", "", words));
+    stage.find(".help dl").append(make("dt", "", KEY_LABELS[name] ?? name), make("dd", "", words));
   stage.find(".help [data-do=close]").addEventListener("click", () => stage.find(".help").close());
 }

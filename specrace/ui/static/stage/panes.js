@@ -1,17 +1,20 @@
 // A pane: one lane's figures, its text, and a row for the draft of its latest step. The row has a fixed place and height,
 // so that a changing draft never moves the text.
 /** @import { LaneFrame, ShownDraft } from "../lib/wire.d.ts" */
-import { make, write } from "../lib/dom.js";
-import { times } from "../lib/format.js";
+import { make, setText } from "../lib/dom.js";
+import { formatSpeedup } from "../lib/format.js";
 import { hueOf } from "../lib/lanes.js";
 import { withoutBidiControls } from "../lib/pieces.js";
 import { drawAccepted, drawOwn, drawProposed, drawRejected, drawVerified } from "../lib/tokens.js";
-import { TOOLTIPS, describeLane } from "../lib/tooltips.js";
+import { TOOLTIPS, laneTooltip } from "../lib/tooltips.js";
 import { REDUCED_MOTION, schedule, cancel } from "../lib/motion.js";
 
+// How long a draft is shown before its verdict.
 const PROPOSED_MS = 70;
+// The shortest time between two drafts, and the same if the visitor prefers reduced motion.
 const DRAFT_MS = 200;
 const CALM_DRAFT_MS = 800;
+// How long rejected tokens stay.
 const REJECTED_MS = 290;
 const MARKS = { same: "✓", identical: "✓", law: "≈", differs: "≠", reference: "", none: "" };
 
@@ -53,7 +56,7 @@ export class Pane {
     this.loops.append(make("span", "more", " repeats itself"));
     this.loops.hidden = true;
     const title = make("h3");
-    this.solo = make("button", "solo", method.title, describeLane(method));
+    this.solo = make("button", "solo", method.title, laneTooltip(method));
     this.solo.type = "button";
     this.solo.setAttribute("aria-pressed", "false");
     title.append(this.solo);
@@ -79,16 +82,16 @@ export class Pane {
     this.counts = make("span", "counts", "", TOOLTIPS.counts);
     foot.append(this.label, this.draft, this.counts);
     this.node.append(head, this.text, foot);
-    this.step = -1;
+    this.draftStep = -1;
   }
 
   // Resets the pane, for a replay that begins or goes back.
   clear() {
-    this.halt();
+    this.cancelTasks();
     this.body.replaceChildren();
     this.draft.replaceChildren();
-    this.step = -1;
-    this.meters = this.last = undefined;
+    this.draftStep = -1;
+    this.meters = this.lastDraft = undefined;
     for (const figure of [this.speedup, this.rate, this.tau]) figure.textContent = "–";
     this.range.textContent = "";
     this.label.textContent = this.counts.textContent = this.ending.textContent = "";
@@ -105,28 +108,29 @@ export class Pane {
     return node;
   }
 
-  // Shows what the step numbered `step` has changed; `still`: without motion.
-  apply(frame, light, step, still) {
+  // Shows what step number `step` has changed. `linkRun(spans, run)` links an accepted run with the passages it was copied
+  // from; `still`: without motion.
+  apply(frame, linkRun, step, still) {
     const { meters } = frame;
     this.meters = meters;
-    this.write(frame.runs, light, step);
+    this.writeRuns(frame.runs, linkRun, step);
     this.setRate(meters.tokens_per_s);
-    write(this.tau, meters.tau.toFixed(1));
-    write(this.counts, meters.drafted ? `${meters.accepted}/${meters.drafted} accepted` : "");
+    setText(this.tau, meters.tau.toFixed(1));
+    setText(this.counts, meters.drafted ? `${meters.accepted}/${meters.drafted} accepted` : "");
     this.setBadge(...frame.badge);
     this.loops.hidden = !frame.loops;
-    write(this.ending, describeEnd(frame));
-    this.take(frame.draft, still);
+    setText(this.ending, describeEnd(frame));
+    this.showDraft(frame.draft, still);
     if (frame.end) this.node.dataset.done = frame.end;
   }
 
   setRate(rate) {
-    write(this.rate, rate ? rate.toFixed(0) : "–");
+    setText(this.rate, rate ? rate.toFixed(0) : "–");
   }
 
-  // `range`: the range and the number of runs behind the figure, in words.
+  // `range` is in words: the range of the speedup and the number of runs, as `describeRange` returns them.
   setSpeedup(speedup, range = "") {
-    write(this.speedup, speedup ? times(speedup) : "–");
+    setText(this.speedup, speedup ? formatSpeedup(speedup) : "–");
     if (this.range.textContent === range) return;
     const [values, runs = ""] = range.split(/(?=, )/);
     this.range.replaceChildren(...(range ? [values, make("span", "more", runs)] : []));
@@ -142,11 +146,11 @@ export class Pane {
     this.badge.title = `${text || "No tokens yet"}. ${TOOLTIPS.badge}`;
   }
 
-  write(runs, light, step) {
+  writeRuns(runs, linkRun, step) {
     for (const [kind, raw, count, spans] of runs) {
       const text = withoutBidiControls(raw);
       if (kind !== "accepted") this.writeOwn(text, step);
-      else this.writeRun(text, count, step, spans && ((run) => light(spans, run)));
+      else this.writeRun(text, count, step, spans && ((run) => linkRun(spans, run)));
     }
     this.hint.hidden = true;
   }
@@ -154,7 +158,7 @@ export class Pane {
   // Adds text that was not drafted. Each step's text is a separate element, so that the step can be pointed at.
   writeOwn(text, step) {
     if (!this.body.lastChild) text = text.trimStart();
-    this.body.append(this.numbered(drawOwn(text), step));
+    this.body.append(this.withStep(drawOwn(text), step));
   }
 
   // Adds an accepted run. The blank before it stays outside its box, so that two boxes never touch.
@@ -162,34 +166,35 @@ export class Pane {
     const words = text.trimStart();
     if (text.length > words.length) this.writeOwn(text.slice(0, text.length - words.length), step);
     const run = drawAccepted(words, count);
-    if (words) this.body.append(this.numbered(run, step));
+    if (words) this.body.append(this.withStep(run, step));
     if (words && link) link(run);
   }
 
-  numbered(node, step) {
+  withStep(node, step) {
     node.dataset.step = step;
     return node;
   }
 
   // Outlines the words of one step.
-  point(step) {
+  outlineStep(step) {
     for (const node of this.body.querySelectorAll(".at")) node.classList.remove("at");
     for (const node of this.body.querySelectorAll(`[data-step="${step}"]`)) node.classList.add("at");
   }
 
   /**
+   * Shows a step's draft, at once or after the drafts before it. `still`: only its verdict, when `settle` is called.
    * @param {ShownDraft} draft
    * @param {boolean} still
    */
-  take(draft, still) {
-    if (draft.step <= this.step) return;
-    this.step = draft.step;
-    this.next = this.last = draft;
+  showDraft(draft, still) {
+    if (draft.step <= this.draftStep) return;
+    this.draftStep = draft.step;
+    this.nextDraft = this.lastDraft = draft;
     if (still) this.unsettled = true;
     else if (!this.playing) this.play();
   }
 
-  halt() {
+  cancelTasks() {
     cancel(this.verdictTask);
     cancel(this.nextTask);
     cancel(this.clearTask);
@@ -198,17 +203,17 @@ export class Pane {
 
   // Shows the last draft's verdict permanently, with its rejected tokens: after a step by hand, or at the end.
   settle() {
-    this.halt();
+    this.cancelTasks();
     this.unsettled = false;
-    if (!this.last) return;
-    this.showVerdict(this.last);
+    if (!this.lastDraft) return;
+    this.showVerdict(this.lastDraft);
     cancel(this.clearTask);
   }
 
   // Shows the newest draft, and the next one only after DRAFT_MS, because a row that changes at every step cannot be read.
   play() {
-    const draft = this.next;
-    this.next = undefined;
+    const draft = this.nextDraft;
+    this.nextDraft = undefined;
     this.playing = Boolean(draft);
     if (!draft) return;
     cancel(this.clearTask);

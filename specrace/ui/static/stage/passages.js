@@ -57,10 +57,10 @@ class Passage {
     this.stale = false;
     this.links = this.links.filter(({ run }) => run.isConnected);
     const edges = findEdges(this.evidence, this.links);
-    this.text.replaceChildren(...edges.slice(0, -1).map((start, index) => this.stretch(start, edges[index + 1])));
+    this.text.replaceChildren(...edges.slice(0, -1).map((start, index) => this.drawStretch(start, edges[index + 1])));
   }
 
-  stretch(start, end) {
+  drawStretch(start, end) {
     const text = this.characters.slice(start, end).join("");
     const runs = this.links.filter((link) => link.start < end && start < link.end).map((link) => link.run);
     const names = [this.evidence[start] && "evidence", runs.length && "drafted"].filter(Boolean);
@@ -71,7 +71,7 @@ class Passage {
     return mark;
   }
 
-  marks(start, end) {
+  findMarks(start, end) {
     return [...this.text.querySelectorAll("mark.drafted")].filter((mark) => {
       const stretch = STRETCHES.get(mark);
       return stretch.start < end && start < stretch.end;
@@ -90,7 +90,7 @@ export class Passages {
     host.querySelector(".cards").before(this.sources.node);
     for (const name of ["pointerover", "focusin"])
       host.addEventListener(name, ({ target }) => this.pointAtWords(closest(target, WORDS)));
-    for (const name of ["pointerleave", "focusout"]) host.addEventListener(name, () => this.point());
+    for (const name of ["pointerleave", "focusout"]) host.addEventListener(name, () => this.highlight());
     host.addEventListener("keydown", (event) =>
       this.moveFocus(event, WORDS, (mark) => STRETCHES.get(mark).runs.find((run) => run.isConnected)),
     );
@@ -104,8 +104,8 @@ export class Passages {
   watch(panes) {
     for (const name of ["pointerover", "focusin"])
       panes.addEventListener(name, ({ target }) => this.pointAtRun(closest(target, ".run")));
-    for (const name of ["pointerleave", "focusout"]) panes.addEventListener(name, () => this.point());
-    panes.addEventListener("keydown", (event) => this.moveFocus(event, ".run.linked", (run) => this.marks(run)[0]));
+    for (const name of ["pointerleave", "focusout"]) panes.addEventListener(name, () => this.highlight());
+    panes.addEventListener("keydown", (event) => this.moveFocus(event, ".run.linked", (run) => this.findMarks(run)[0]));
   }
 
   /**
@@ -115,12 +115,12 @@ export class Passages {
   show(passages, lanes = []) {
     this.list = passages.map((passage, index) => new Passage(passage, index + 1));
     this.host.querySelector(".cards").replaceChildren(...this.list.map((passage) => passage.node));
-    this.sources.show(lanes);
+    this.sources.setUp(lanes);
     this.host.hidden = !this.list.length;
   }
 
   // Links an accepted run with the words it was copied from.
-  light(spans, run) {
+  linkRun(spans, run) {
     this.spans.set(run, spans);
     for (const [passage, start, end] of spans) this.list[passage]?.link(start, end, run);
     const numbers = [...new Set(spans.map(([passage]) => passage + 1))];
@@ -130,7 +130,7 @@ export class Passages {
     this.redraw();
   }
 
-  count(lane, sources) {
+  setCounts(lane, sources) {
     const row = this.sources.rows[lane];
     if (row) row.counts = sources ?? [];
     this.redraw();
@@ -143,8 +143,8 @@ export class Passages {
     this.redraw();
   }
 
-  // Redraws at most every REDRAW_MS. During a live race, which may be on this machine, redraws only if the passages are
-  // visible.
+  // Redraws at most every REDRAW_MS. During a live race, which drawing would slow down if it runs on this machine, redraws
+  // only if the passages are visible.
   redraw() {
     this.redrawDue = this.live && !this.visible;
     if (!this.redrawDue) this.timer ??= setTimeout(() => this.drawNow(), REDRAW_MS);
@@ -155,34 +155,36 @@ export class Passages {
     this.timer = undefined;
     for (const passage of this.list) if (passage.stale) passage.draw();
     this.sources.draw();
-    if (this.pointed?.isConnected) this.pointAtRun(this.pointed);
+    if (this.pointedRun?.isConnected) this.pointAtRun(this.pointedRun);
   }
 
   // The marks of the words that a run was drafted from.
-  marks(run) {
-    return (this.spans.get(run) ?? []).flatMap(([passage, start, end]) => this.list[passage]?.marks(start, end) ?? []);
+  findMarks(run) {
+    return (this.spans.get(run) ?? []).flatMap(
+      ([passage, start, end]) => this.list[passage]?.findMarks(start, end) ?? [],
+    );
   }
 
-  point(nodes = []) {
+  highlight(nodes = []) {
     for (const node of this.lit) node.classList.remove("lit");
     this.lit = nodes;
-    this.pointed = undefined;
+    this.pointedRun = undefined;
     for (const node of nodes) node.classList.add("lit");
   }
 
   pointAtRun(run) {
-    if (!run || !this.spans.has(run)) return this.point();
+    if (!run || !this.spans.has(run)) return this.highlight();
     if (this.list.some((passage) => passage.stale)) this.drawNow();
-    const marks = this.marks(run);
-    this.point([run, ...marks]);
-    this.pointed = run;
+    const marks = this.findMarks(run);
+    this.highlight([run, ...marks]);
+    this.pointedRun = run;
     this.reveal(marks[0]);
     return undefined;
   }
 
   pointAtWords(mark) {
-    if (!mark) return this.point();
-    return this.point([mark, ...STRETCHES.get(mark).runs.filter((run) => run.isConnected)]);
+    if (!mark) return this.highlight();
+    return this.highlight([mark, ...STRETCHES.get(mark).runs.filter((run) => run.isConnected)]);
   }
 
   // Scrolls the column of passages to a mark if the column has its own scroll bar. Never scrolls the page.

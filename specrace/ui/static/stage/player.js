@@ -1,16 +1,19 @@
 // Plays a race in race time: a live race as far as its steps have arrived, or a whole race any number of times. The player
-// knows which steps are shown, and the screen draws them.
+// knows which steps are shown; the screen, which the stage supplies, draws them.
 /** @import { PlayedReel, ReadStep } from "./reel.js" */
-import { seconds } from "../lib/format.js";
-import { describeSpeed, showSpeed } from "./show.js";
+import { formatSeconds } from "../lib/format.js";
+import { describeSpeed, playbackSpeed } from "./playback_speed.js";
 
 // The shortest time between two pictures. It is longer during a live race, which each picture slows down if the race runs
 // on the same machine.
 const LIVE_PICTURE_MS = 95;
 const PICTURE_MS = 30;
-const SHOW = "show";
+// The speed at which a race of any length takes a time that is comfortable to watch.
+const AUTO = "auto";
 
 export class Player {
+  // `screen` shows the race: begin(), before anything is shown; clear(), to start over; showStep(step, still), where `still`
+  // means without motion; draw(time); cursor(step), the step shown last; setSpeedText(words); end(), to show the result.
   constructor(host, screen) {
     this.host = host;
     this.screen = screen;
@@ -20,15 +23,17 @@ export class Player {
     this.scrubber.addEventListener("input", () => this.seek(Number(this.scrubber.value)));
     this.speedField.addEventListener("change", () => this.draw());
     // A hidden tab gets no animation frames, so the race is paused until the tab is visible again.
-    document.addEventListener("visibilitychange", () => (this.last = performance.now()));
+    document.addEventListener("visibilitychange", () => (this.lastPicture = performance.now()));
   }
 
+  // Removes the race. `time` is the race time that is shown, `next` the index of the next step to show, and `shownMs` how
+  // long the race has been playing.
   unload() {
     this.steps = [];
     clearTimeout(this.catchUpTimer);
     this.catchUpTimer = undefined;
     this.pause();
-    this.length = this.time = this.next = this.shown = 0;
+    this.length = this.time = this.next = this.shownMs = 0;
     this.live = false;
     this.forecast = undefined;
     this.solo = undefined;
@@ -37,24 +42,24 @@ export class Player {
   }
 
   // Opens a live race. `forecast` estimates its length.
-  open(forecast) {
+  openLive(forecast) {
     this.unload();
     this.live = true;
     this.forecast = forecast;
-    this.speedField.value = SHOW;
+    this.speedField.value = AUTO;
   }
 
   /** @param {ReadStep[]} steps */
   add(steps) {
     this.steps.push(...steps);
     this.length = this.steps.at(-1).at;
-    this.retime();
+    this.updateSpeed();
   }
 
-  // The live race is over.
-  close() {
+  // The live race is over, and becomes a replay.
+  endLive() {
     this.live = false;
-    this.retime();
+    this.updateSpeed();
     this.enable(this.loaded);
     this.draw();
   }
@@ -65,13 +70,13 @@ export class Player {
     this.unload();
     this.steps = reel.steps;
     this.length = Math.max(0, ...reel.steps.map((step) => step.at));
-    this.retime();
+    this.updateSpeed();
     this.enable(this.loaded);
     this.draw();
   }
 
-  // Marks all steps as shown.
-  complete() {
+  // Goes to the end of a race of which the screen already shows all steps.
+  markAllShown() {
     this.pause();
     this.time = this.length;
     this.next = this.steps.length;
@@ -86,15 +91,15 @@ export class Player {
     return this.steps.length > 0;
   }
 
-  // Adapts the speed, so that the rest of the race is shown in the time that is left.
-  retime() {
+  // Adapts the automatic speed, so that the rest of the race fills the rest of its playing time.
+  updateSpeed() {
     const length = this.live ? Math.max(this.forecast.ms, this.length) : this.length;
-    this.pace = showSpeed(length, this.shown, this.time);
+    this.autoSpeed = playbackSpeed(length, this.shownMs, this.time);
   }
 
-  // Race time per screen time.
+  // Milliseconds of race time in a millisecond of playing.
   get speed() {
-    return this.speedField.value === SHOW ? this.pace : Number(this.speedField.value);
+    return this.speedField.value === AUTO ? this.autoSpeed : Number(this.speedField.value);
   }
 
   get speedWords() {
@@ -105,7 +110,7 @@ export class Player {
     if (!this.loaded || this.playing) return;
     if (!this.live && this.next >= this.steps.length) this.rewind();
     this.screen.begin();
-    this.last = performance.now();
+    this.lastPicture = performance.now();
     this.run();
     this.draw();
   }
@@ -127,28 +132,28 @@ export class Player {
 
   tick() {
     const now = performance.now();
-    const passed = now - this.last;
+    const passed = now - this.lastPicture;
     if (passed < (this.live ? LIVE_PICTURE_MS : PICTURE_MS)) return this.run();
-    this.last = now;
+    this.lastPicture = now;
     this.time = Math.min(this.length, this.time + passed * this.speed);
-    this.shown += passed;
+    this.shownMs += passed;
     this.showUntil(this.time, false);
     this.draw();
     if (this.live || this.next < this.steps.length) return this.run();
-    return this.result();
+    return this.skipToEnd();
   }
 
   rewind() {
     this.screen.clear();
-    this.time = this.next = this.shown = 0;
-    this.retime();
+    this.time = this.next = this.shownMs = 0;
+    this.updateSpeed();
   }
 
   showUntil(time, still) {
     let shown;
     while (this.next < this.steps.length && this.steps[this.next].at <= time) {
       shown = this.steps[this.next++];
-      this.screen.show(shown, still);
+      this.screen.showStep(shown, still);
     }
     this.screen.draw(this.time);
     if (shown) this.screen.cursor(shown);
@@ -183,7 +188,7 @@ export class Player {
     this.pause();
     this.screen.begin();
     if (index + 1 < this.next || this.next >= this.steps.length) this.rewind();
-    while (this.next <= index) this.screen.show(this.steps[this.next++], true);
+    while (this.next <= index) this.screen.showStep(this.steps[this.next++], true);
     this.time = index < 0 ? 0 : this.steps[index].at;
     this.screen.draw(this.time);
     if (index >= 0) this.screen.cursor(this.steps[index]);
@@ -198,14 +203,15 @@ export class Player {
     if (index >= -1 && index < this.steps.length) this.goTo(index);
   }
 
-  find(lane, step) {
+  findStep(lane, step) {
     return this.steps.findIndex((candidate) => candidate.lane === lane && candidate.index === step);
   }
 
-  result() {
+  // Shows all remaining steps at once, and the result.
+  skipToEnd() {
     if (!this.loaded || this.live) return;
     this.pause();
-    while (this.next < this.steps.length) this.screen.show(this.steps[this.next++], true);
+    while (this.next < this.steps.length) this.screen.showStep(this.steps[this.next++], true);
     this.time = this.length;
     this.draw();
     this.screen.end();
@@ -218,8 +224,8 @@ export class Player {
     button.setAttribute("aria-label", playing ? "Pause" : "Play");
     this.scrubber.max = this.length;
     this.scrubber.value = this.time;
-    this.scrubber.setAttribute("aria-valuetext", seconds(this.time));
-    this.host.querySelector(".time").textContent = `${(this.time / 1000).toFixed(2)} / ${seconds(this.length)}`;
-    this.screen.pace(this.speedWords);
+    this.scrubber.setAttribute("aria-valuetext", formatSeconds(this.time));
+    this.host.querySelector(".time").textContent = `${(this.time / 1000).toFixed(2)} / ${formatSeconds(this.length)}`;
+    this.screen.setSpeedText(this.speedWords);
   }
 }

@@ -1,7 +1,7 @@
 // The three fastest lanes, once the race is over.
 /** @import { ResultRow, ShownRepeated } from "../lib/wire.d.ts" */
 import { make } from "../lib/dom.js";
-import { describeRange, rankingSpeedup, times } from "../lib/format.js";
+import { describeRange, rankingSpeedup, formatSpeedup } from "../lib/format.js";
 import { hueOf } from "../lib/lanes.js";
 import { TOOLTIPS } from "../lib/tooltips.js";
 
@@ -25,7 +25,7 @@ export function showPodium(host, rows, repeated) {
       item.dataset.place = String(index + 1);
       item.dataset.hue = hueOf(row);
       item.append(
-        make("b", "", times(row.speedup), TOOLTIPS.speedup),
+        make("b", "", formatSpeedup(row.speedup), TOOLTIPS.speedup),
         make("span", "", row.title),
         make("small", "", describeRange(repeated, rows.indexOf(row)), TOOLTIPS.range),
         make("i", "", String(index + 1)),

@@ -1,5 +1,5 @@
-// Reads a race into the steps that are played. The server leaves out of a step's frame what follows from its event, and
-// what is unchanged since the lane's previous frame.
+// Reads a reel, a race as the server sends it, into the steps that are played. A frame is what the page shows of a lane after
+// a step. The server leaves out of a frame what follows from the step's event, and what is unchanged since the last frame.
 /** @import { EndPart, FrameChanges, LaneFrame, LaneMeters, Reel, ShownDraft, Step, StepPart } from "../lib/wire.d.ts" */
 import { CONSTANTS } from "../lib/constants.js";
 
@@ -20,7 +20,7 @@ const { accepted_shown: ACCEPTED_SHOWN, rejected_shown: REJECTED_SHOWN } = CONST
  * What a lane's next frame is computed from: its last frame or, at first, counts of 0.
  * @typedef {Partial<Pick<LaneFrame, "badge" | "sources" | "loops">> & {
  *   meters: Pick<LaneMeters, "accepted" | "drafted" | "tokens" | "steps">,
- * }} Before
+ * }} LastFrame
  */
 
 // Reads steps one by one, as they arrive.
@@ -28,7 +28,7 @@ export class StepReader {
   /** @param {{ lane: string }[]} lanes */
   constructor(lanes) {
     this.indices = new Map(lanes.map(({ lane }, index) => [lane, index]));
-    /** @type {Before[]} */
+    /** @type {LastFrame[]} */
     this.last = lanes.map(() => ({ meters: { accepted: 0, drafted: 0, tokens: 0, steps: 0 } }));
   }
 
@@ -58,24 +58,24 @@ export function readReel(sent) {
  * @param {number} lane
  * @param {Step} event
  * @param {FrameChanges} changes
- * @param {Before} before
+ * @param {LastFrame} last
  * @returns {LaneFrame}
  */
-function readFrame(lane, event, { spans, meters, ...changes }, before) {
+function readFrame(lane, event, { spans, meters, ...changes }, last) {
   const { tree, verdict, emitted } = event;
   const accepted = Math.min(verdict.path.length - 1, emitted.length);
   const drafted = tree.tokens.length - 1;
   const counts = {
-    accepted: before.meters.accepted + accepted,
-    drafted: before.meters.drafted + drafted,
-    tokens: before.meters.tokens + emitted.length,
-    steps: before.meters.steps + 1,
+    accepted: last.meters.accepted + accepted,
+    drafted: last.meters.drafted + drafted,
+    tokens: last.meters.tokens + emitted.length,
+    steps: last.meters.steps + 1,
   };
   return {
     lane,
-    badge: changes.badge ?? before.badge,
-    sources: changes.sources ?? before.sources,
-    loops: changes.loops ?? before.loops,
+    badge: changes.badge ?? last.badge,
+    sources: changes.sources ?? last.sources,
+    loops: changes.loops ?? last.loops,
     runs: readRuns(event, accepted, spans),
     meters: { ...meters, ...counts },
     draft: { step: event.index, drafted, accepted, ...readDraft(event, accepted) },

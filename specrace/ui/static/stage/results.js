@@ -2,25 +2,25 @@
 /** @import { LaneMeters, ResultRow } from "../lib/wire.d.ts" */
 import { CONSTANTS } from "../lib/constants.js";
 import { make } from "../lib/dom.js";
-import { seconds, rankingSpeedup, times } from "../lib/format.js";
+import { formatSeconds, rankingSpeedup, formatSpeedup } from "../lib/format.js";
 import { TOOLTIPS } from "../lib/tooltips.js";
 
 /** @type {[string, (row: ResultRow) => string, string][]} */
 const COLUMNS = [
   ["Lane", (row) => row.title, ""],
-  ["Speedup", (row) => times(row.speedup), TOOLTIPS.speedup],
+  ["Speedup", (row) => formatSpeedup(row.speedup), TOOLTIPS.speedup],
   ["Tokens/s", (row) => row.tokens_per_s.toFixed(1), TOOLTIPS.rate],
   ["Tokens/step", (row) => row.tau.toFixed(2), TOOLTIPS.tau],
   ["Accepted/drafted", (row) => `${row.accepted}/${row.drafted}`, TOOLTIPS.counts],
   ["Drafted a step", (row) => row.drafted_per_step.toFixed(1), "Draft tokens per step, on average."],
   ["Steps", (row) => String(row.steps), "Forward passes of the model."],
   ["Tokens", (row) => `${row.tokens}${row.end === "length" ? " (limit)" : ""}`, "Tokens written; (limit): cut there."],
-  ["Time", (row) => seconds(row.ms), "On the lane's own clock; the prompt is not counted."],
+  ["Time", (row) => formatSeconds(row.ms), "On the lane's own clock; the prompt is not counted."],
   ["Compared with vanilla", (row) => row.badge[1] + (row.loops ? " · repeats itself" : ""), TOOLTIPS.badge],
 ];
 
-// Figures of fewer tokens say nothing.
-const FEW_TOKENS = 8;
+// A speedup computed from fewer tokens means nothing.
+const MIN_TOKENS = 8;
 
 /**
  * The speedup over vanilla so far; 0 if there are too few tokens, or if it is more than the tokens per step allow.
@@ -28,7 +28,7 @@ const FEW_TOKENS = 8;
  * @param {LaneMeters | undefined} base
  */
 export function speedupSoFar(meters, base) {
-  if (!base || !meters || Math.min(meters.tokens, base.tokens) < FEW_TOKENS) return 0;
+  if (!base || !meters || Math.min(meters.tokens, base.tokens) < MIN_TOKENS) return 0;
   const speedup = meters.tokens_per_s / base.tokens_per_s;
   return speedup <= CONSTANTS.max_speedup_per_tau * meters.tau ? speedup : 0;
 }
@@ -43,7 +43,7 @@ export function findBest(rows) {
 
 // A sentence on which lane is fastest, and why.
 /** @param {ResultRow[]} rows */
-export function tellWhy(rows) {
+export function describeFastest(rows) {
   const best = findBest(rows);
   if (!best) return "";
   const share = Math.round((100 * best.accepted) / best.drafted);

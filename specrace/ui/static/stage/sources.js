@@ -22,7 +22,7 @@ export class Sources {
     this.rows = [];
   }
 
-  show(lanes) {
+  setUp(lanes) {
     this.rows = lanes.map((lane) => {
       const row = make("div", "source-row");
       const bar = make("span", "source-bar");
@@ -33,14 +33,14 @@ export class Sources {
       return { row, bar, share, counts: [] };
     });
     const keys = make("p", "source-keys");
-    for (const [kind, words, title] of SOURCES) keys.append(this.key(kind, words, title));
-    keys.append(this.key("from-passage", "passages, by number", "drafted from a retrieved passage"));
+    for (const [kind, words, title] of SOURCES) keys.append(this.legendEntry(kind, words, title));
+    keys.append(this.legendEntry("from-passage", "passages, by number", "drafted from a retrieved passage"));
     const head = make("h3", "", "Drafted from where");
     this.node.replaceChildren(head, ...this.rows.map(({ row }) => row), keys);
     this.draw();
   }
 
-  key(kind, words, title) {
+  legendEntry(kind, words, title) {
     const key = make("span", "", undefined, title);
     key.append(make("i", kind), words);
     return key;
@@ -57,19 +57,21 @@ export class Sources {
       const name = row.firstChild.textContent;
       share.textContent = total ? `${Math.round((100 * copied) / total)} %` : "–";
       share.title = `${copied} of the ${total} tokens of ${name} were drafted from the passages.`;
-      bar.replaceChildren(...counts.flatMap((count, index) => (count ? [this.piece(count, index, total, name)] : [])));
+      bar.replaceChildren(
+        ...counts.flatMap((count, index) => (count ? [this.drawSegment(count, index, total, name)] : [])),
+      );
     }
   }
 
-  piece(count, source, total, name) {
+  drawSegment(count, source, total, name) {
     const [kind, words] = SOURCES[source] ?? ["from-passage", `passage ${source - SOURCES.length + 1}`];
-    const piece = make(
+    const segment = make(
       "i",
       kind,
       SOURCES[source] ? "" : String(source - SOURCES.length + 1),
       `${name}: ${count} of ${total} tokens, ${words}`,
     );
-    piece.style.flexGrow = count;
-    return piece;
+    segment.style.flexGrow = count;
+    return segment;
   }
 }

@@ -4,11 +4,11 @@
 /** @import { PlayedReel, ReadStep } from "./reel.js" */
 import { CONSTANTS } from "../lib/constants.js";
 import { describePrompt, describeRange, describeRecording } from "../lib/format.js";
-import { Feed } from "../lib/event_stream.js";
+import { RaceReceiver } from "../lib/event_stream.js";
 import { Gallery } from "./gallery.js";
-import { canRace, isRaceControlFocused, markStop, openSettings, setQuestion } from "../lib/gradio.js";
+import { canRace, isRaceControlFocused, highlightStop, openSettings, setQuestion } from "../lib/gradio.js";
 import { Guess } from "./guess.js";
-import { describeLane, inOrder } from "../lib/lanes.js";
+import { withMethod, sortLanes } from "../lib/lanes.js";
 import { REDUCED_MOTION, runDue } from "../lib/motion.js";
 import { listen, send } from "../lib/stage_events.js";
 import { Pane } from "./panes.js";
@@ -16,11 +16,11 @@ import { Passages } from "./passages.js";
 import { Player } from "./player.js";
 import { findFastest, showPodium } from "./podium.js";
 import { readReel, StepReader } from "./reel.js";
-import { showResults, speedupSoFar, tellWhy } from "./results.js";
-import { Forecast } from "./show.js";
+import { showResults, speedupSoFar, describeFastest } from "./results.js";
+import { Forecast } from "./playback_speed.js";
 import { Track } from "./track.js";
 
-// Time from the arrival of the first steps to the start of the show.
+// Time from the arrival of a live race's first steps to the start of its playback. Visitors guess the winner meanwhile.
 const LEAD_MS = 2000;
 const MODES = { idle: "", waiting: "Waiting", live: "Live", replay: "Replay", result: "Finished" };
 
@@ -35,17 +35,17 @@ export class Stage {
     this.track = new Track(this.find(".track"));
     this.guess = new Guess(this.find(".guess"));
     this.player = new Player(this.find(".player"), this.replayScreen());
-    this.feed = new Feed(this);
+    this.receiver = new RaceReceiver(this);
     this.gallery = new Gallery(this.find(".gallery"), cards, {
       server,
       takesFiles,
-      openReel: (reel, offered) => this.openReel(reel, offered),
-      complain: (text) => this.complain(text),
+      openReel: (reel, automatic) => this.openReel(reel, automatic),
+      showError: (text) => this.pauseWithError(text),
     });
-    listen(node, "seek", ({ lane, step }) => this.player.goTo(this.player.find(lane, step)));
-    this.find(".panes").addEventListener("click", ({ target }) => this.pick(target));
-    listen(node, "complain", (sentence) => this.warn(sentence));
-    listen(node, "lanes", (names) => node.dataset.mode === "idle" && this.setLanes(inOrder(names)));
+    listen(node, "seek", ({ lane, step }) => this.player.goTo(this.player.findStep(lane, step)));
+    this.find(".panes").addEventListener("click", ({ target }) => this.pointAtClicked(target));
+    listen(node, "problem", (sentence) => this.showError(sentence));
+    listen(node, "lanes", (names) => node.dataset.mode === "idle" && this.setLanes(sortLanes(names)));
     // A link with a race in it is opened as a file, which this server may not accept.
     this.find("[data-do=pack]").hidden = !takesFiles;
     this.setLanes(lanes);
@@ -56,29 +56,29 @@ export class Stage {
     return this.node.querySelector(name);
   }
 
-  // The screen that the player draws on.
+  // What the player draws on (see player.js).
   replayScreen() {
     return {
       begin: () => this.beginReplay(),
       clear: () => this.clear(),
-      show: (step, still) => this.show(step, still),
-      draw: (time) => this.drawClock(time),
-      pace: (text) => (this.pace = text),
-      cursor: (step) => this.point(step),
-      end: () => this.showWhole(),
+      showStep: (step, still) => this.showStep(step, still),
+      draw: (time) => this.drawMoment(time),
+      setSpeedText: (text) => (this.speedText = text),
+      cursor: (step) => this.pointAt(step),
+      end: () => this.showEnd(),
     };
   }
 
   setLanes(lanes, total = CONSTANTS.max_new_tokens) {
-    this.panes = lanes.map((lane) => new Pane(describeLane(lane)));
+    this.panes = lanes.map((lane) => new Pane(withMethod(lane)));
     this.panes.forEach((pane, index) => pane.solo.addEventListener("click", () => this.setSolo(index)));
     this.find(".panes").replaceChildren(...this.panes.map((pane) => pane.node));
     this.find(".panes").dataset.count = this.panes.length;
-    this.track.show(lanes.map(describeLane), total);
+    this.track.setUp(lanes.map(withMethod), total);
     this.setSolo(undefined);
   }
 
-  // Shows one lane alone, or all lanes again if this lane already is alone.
+  // Shows one lane alone, or all lanes again if this lane is alone already.
   setSolo(index) {
     const solo = index === this.player.solo ? undefined : index;
     this.player.solo = solo;
@@ -87,7 +87,7 @@ export class Stage {
       pane.node.classList.toggle("away", solo !== undefined && number !== solo);
       pane.solo.setAttribute("aria-pressed", String(number === solo));
     });
-    this.track.mark(solo);
+    this.track.dimOthers(solo);
   }
 
   setMode(mode) {
@@ -97,60 +97,62 @@ export class Stage {
     this.find(".mode").textContent = MODES[mode];
     for (const name of [".podium", ".tally"]) this.find(name).hidden ||= mode !== "result";
     this.find(".again").hidden ||= mode !== "result";
-    markStop(mode === "live");
+    highlightStop(mode === "live");
   }
 
-  say(text, kind = "") {
+  announce(text, kind = "") {
     const line = this.find(".announcer");
     line.dataset.kind = kind;
     if (text && line.textContent !== text) line.textContent = line.title = text;
   }
 
   // Shows an error, and scrolls to its line, which open settings may have pushed out of sight.
-  warn(text) {
-    this.say(text, "bad");
+  showError(text) {
+    this.announce(text, "bad");
     this.find(".announcer").scrollIntoView({ block: "nearest" });
   }
 
-  // Pauses a replay. A live show is not paused, because nothing on the page could resume it.
+  // Pauses a replay. The playback of a live race goes on, because nothing on the page could resume it.
   pause() {
     if (!this.player.live) this.player.pause();
   }
 
-  complain(text) {
+  // Shows an error, and pauses the replay, whose sentences would replace it.
+  pauseWithError(text) {
     this.pause();
-    this.say(text, "bad");
+    this.announce(text, "bad");
   }
 
-  // Says what is wrong with the settings in the address. Nothing plays until the visitor acts.
-  refuse(text) {
+  // Shows what is wrong with the settings in the address. Nothing plays until the visitor acts.
+  refuseAddress(text) {
     send(this.node, "refused");
-    this.gallery.cancelOffered();
-    this.note("failed", text);
+    this.gallery.cancelAutomatic();
+    this.showPhase("failed", text);
   }
 
-  // Cancels the start of a live show.
+  // Cancels the start of a live race's playback.
   cancelStart() {
-    clearTimeout(this.starts);
+    clearTimeout(this.startTimer);
   }
 
   // Waits for a requested race. The stage shows what it showed before until that race begins.
-  wait(race, key) {
+  awaitRace(race, key) {
     this.cancelStart();
     // A recording that is still loading would end this race.
     this.gallery.cancel();
     if (this.player.live) this.player.pause();
     Object.assign(this.node.dataset, { race, key, phase: "waiting", steps: 0 });
-    markStop(true);
+    highlightStop(true);
     // Take the focus from the pressed button, so that the space bar controls the replay.
     if (isRaceControlFocused()) this.node.focus({ preventScroll: true });
   }
 
-  note(phase, text) {
+  // A requested race has entered a phase: it waits, has failed and so on.
+  showPhase(phase, text) {
     this.node.dataset.phase = phase;
     if (phase !== "waiting") this.giveUp();
-    if (phase === "failed") this.warn(text);
-    else this.say(text);
+    if (phase === "failed") this.showError(text);
+    else this.announce(text);
   }
 
   // Gives up a requested race that will not begin or not be finished. A whole race on the stage stays.
@@ -162,28 +164,27 @@ export class Stage {
       send(this.node, "lost");
     }
     if (this.node.dataset.mode === "live" && !this.player.loaded) this.setMode("idle");
-    markStop(false);
+    highlightStop(false);
   }
 
-  // A live race begins.
   /** @param {HeadPart} part */
-  takeHead({ head, started }) {
+  startLiveRace({ head, started }) {
     const forecast = new Forecast(head.lanes.length, head.settings?.max_new_tokens ?? CONSTANTS.max_new_tokens);
     this.reader = new StepReader(head.lanes);
-    this.reel = { race: this.feed.race, head, started, steps: [] };
+    this.reel = { race: this.receiver.race, head, started, steps: [] };
     this.node.dataset.phase = "running";
-    this.player.open(forecast);
+    this.player.openLive(forecast);
     this.find(".results").hidden = true;
     this.drawHead(head, forecast.tokens);
     this.setMode("live");
     if (head.lanes.length > 1 && !REDUCED_MOTION.matches) this.guess.ask(head.lanes);
     send(this.node, "opened", head.lanes);
     send(this.node, "begun", { live: true });
-    this.say(`Racing: ${head.lanes.map((lane) => lane.title).join(", ")}.`);
+    this.announce(`Racing: ${head.lanes.map((lane) => lane.title).join(", ")}.`);
   }
 
   /** @param {StepPart[]} parts */
-  takeSteps(parts) {
+  addLiveSteps(parts) {
     const { player, reel } = this;
     const steps = parts.map((part) => this.reader.read(part));
     const first = !reel.steps.length;
@@ -191,35 +192,31 @@ export class Stage {
     this.node.dataset.steps = reel.steps.length;
     steps.forEach((step) => player.forecast.add(step));
     player.add(steps);
-    this.track.aim(player.forecast.tokens, player.forecast.known);
+    this.track.setFinish(player.forecast.tokens, player.forecast.known);
     send(this.node, "steps", steps);
     if (REDUCED_MOTION.matches) player.catchUpSoon();
-    else if (first) this.starts = setTimeout(() => player.play(), LEAD_MS);
+    else if (first) this.startTimer = setTimeout(() => player.play(), LEAD_MS);
   }
 
-  // A live race is over. Its show continues to the end, unless the race was stopped.
+  // A live race is over. Its playback goes on to the end, unless the race was stopped.
   /** @param {EndPart} end */
-  takeEnd(end) {
+  endLiveRace(end) {
     Object.assign(this.reel, end);
     this.node.dataset.phase = end.phase;
-    this.player.close();
+    this.player.endLive();
     this.find(".mode").textContent = "Just raced";
-    this.aimAtEnd();
+    this.track.setFinish(this.lengths, true);
     send(this.node, "reel", this.reel);
-    if (REDUCED_MOTION.matches || end.phase === "stopped" || !this.player.loaded) this.showWhole();
+    if (REDUCED_MOTION.matches || end.phase === "stopped" || !this.player.loaded) this.showEnd();
   }
 
-  // Receives the figures over several runs, which the server makes while the race is shown.
+  // Shows figures over several runs, which the server makes while the race is played.
   /** @param {EndPart} part */
-  takeAgain(part) {
+  updateFigures(part) {
     Object.assign(this.reel, part);
     if (this.node.dataset.mode !== "result") return;
     send(this.node, "figures", this.showFigures(this.reel));
-    this.say(this.reel.headline);
-  }
-
-  aimAtEnd() {
-    this.track.aim(this.lengths, true);
+    this.announce(this.reel.headline);
   }
 
   // The number of tokens of each lane's whole answer.
@@ -227,21 +224,21 @@ export class Stage {
     return this.reel.results.map((row) => row.tokens);
   }
 
-  // Shows the race at its end.
-  showWhole() {
+  // Goes to the end of the race, and shows its result.
+  showEnd() {
     this.cancelStart();
-    while (this.player.next < this.player.steps.length) this.show(this.player.steps[this.player.next++], true);
-    this.player.complete();
-    this.drawClock(this.player.length);
+    while (this.player.next < this.player.steps.length) this.showStep(this.player.steps[this.player.next++], true);
+    this.player.markAllShown();
+    this.drawMoment(this.player.length);
     this.showResult(this.reel);
-    if (this.node.dataset.phase !== "waiting") this.say(this.reel.headline);
+    if (this.node.dataset.phase !== "waiting") this.announce(this.reel.headline);
   }
 
-  // `date` is the date of a recorded race.
   /**
+   * Draws what is known of a race before its steps.
    * @param {RaceHead} head
-   * @param {number} total
-   * @param {string} [date]
+   * @param {number} total tokens to the finish line
+   * @param {string} [date] of a recorded race
    */
   drawHead(head, total, date) {
     this.setLanes(head.lanes, total);
@@ -270,7 +267,7 @@ export class Stage {
     const disturbed = Boolean((repeated ?? pace)?.disturbed);
     const counted = stopped || disturbed ? [] : rows;
     this.concludePanes(rows, repeated, counted);
-    showResults(this.find(".results"), rows, tellWhy(counted));
+    showResults(this.find(".results"), rows, describeFastest(counted));
     this.find(".results .pace").textContent = (repeated ?? pace)?.note ?? "";
     showPodium(this.find(".podium"), counted, repeated);
     const ending = disturbed ? "Disturbed" : MODES.result;
@@ -307,29 +304,29 @@ export class Stage {
     });
   }
 
-  // Opens a recorded race as the server sent it. `offered`: the visitor did not ask for it.
   /**
+   * Opens a recorded race as the server sent it.
    * @param {Reel} sent
-   * @param {boolean} offered
+   * @param {boolean} automatic the visitor did not ask for it
    */
-  openReel(sent, offered) {
+  openReel(sent, automatic) {
     const reel = readReel(sent);
     const { head } = reel;
-    this.openRead(reel);
-    if (!offered) setQuestion(head.question);
-    this.say(`Recorded race: “${head.question ?? "no question"}” ${describeRecording(head)}`);
+    this.playReel(reel);
+    if (!automatic) setQuestion(head.question);
+    this.announce(`Recorded race: “${head.question ?? "no question"}” ${describeRecording(head)}`);
   }
 
-  // Opens a whole race, and gives up a live one.
+  // Plays a whole race, and gives up a live one.
   /** @param {PlayedReel} reel */
-  openRead(reel) {
+  playReel(reel) {
     this.cancelStart();
-    this.feed.leave();
+    this.receiver.abandon();
     this.setMode("idle");
     this.node.dataset.phase = "idle";
     this.reel = reel;
     this.drawHead(reel.head, 1, reel.head.date);
-    this.aimAtEnd();
+    this.track.setFinish(this.lengths, true);
     this.player.load(reel);
     this.guess.close();
     this.find(".results").hidden = true;
@@ -337,8 +334,8 @@ export class Stage {
     send(this.node, "steps", reel.steps);
     send(this.node, "begun", { live: false });
     send(this.node, "reel", reel);
-    this.sayQuestion();
-    if (REDUCED_MOTION.matches) this.showWhole();
+    this.announceQuestion();
+    if (REDUCED_MOTION.matches) this.showEnd();
     else this.player.play();
   }
 
@@ -346,18 +343,19 @@ export class Stage {
     this.cancelStart();
     if (["live", "replay"].includes(this.node.dataset.mode)) return;
     this.setMode("replay");
-    this.sayQuestion();
+    this.announceQuestion();
   }
 
-  // Says the question, because the headline would say which lane wins.
-  sayQuestion() {
-    this.say(`“${this.reel.head.question ?? "No question"}”`);
+  // Announces the question, because the headline would tell which lane wins.
+  announceQuestion() {
+    this.announce(`“${this.reel.head.question ?? "No question"}”`);
   }
 
+  // Empties the stage, for a replay from the start.
   clear() {
     send(this.node, "begun", { live: false });
     this.panes.forEach((pane) => pane.clear());
-    this.track.show(this.reel.head.lanes.map(describeLane), this.lengths);
+    this.track.setUp(this.reel.head.lanes.map(withMethod), this.lengths);
     this.passages.reset();
   }
 
@@ -365,10 +363,10 @@ export class Stage {
    * @param {ReadStep} step
    * @param {boolean} still
    */
-  show(step, still) {
+  showStep(step, still) {
     const pane = this.panes[step.lane];
-    pane.apply(step.frame, (spans, run) => this.passages.light(spans, run), step.index, still);
-    this.passages.count(step.lane, step.frame.sources);
+    pane.apply(step.frame, (spans, run) => this.passages.linkRun(spans, run), step.index, still);
+    this.passages.setCounts(step.lane, step.frame.sources);
     if (!still) send(this.node, "moved", step.frame);
     this.track.apply(step.frame);
     if (step.frame.end) this.guess.end();
@@ -377,23 +375,26 @@ export class Stage {
     for (const changed of step.lane ? [pane] : this.panes) changed.setSpeedup(speedupSoFar(changed.meters, base));
   }
 
-  drawClock(time) {
-    this.track.draw(time, this.pace);
+  // Draws what depends on the race time rather than on a step.
+  drawMoment(time) {
+    this.track.draw(time, this.speedText);
     runDue();
     for (const pane of this.panes) if (pane.unsettled) pane.settle();
   }
 
-  point(step) {
-    if (!this.player.playing) this.panes.forEach((pane, index) => pane.point(index === step.lane ? step.index : -1));
+  // Marks a step: in the panes, unless the race is playing, and through an event in the tools around the stage.
+  pointAt(step) {
+    if (!this.player.playing)
+      this.panes.forEach((pane, index) => pane.outlineStep(index === step.lane ? step.index : -1));
     send(this.node, "cursor", { lane: step.lane, step: step.index });
   }
 
-  // Shows the step that wrote the words on which the visitor clicked.
-  pick(target) {
+  // Points at the step that wrote the words on which the visitor clicked.
+  pointAtClicked(target) {
     const words = target.closest("[data-step]");
     const index = this.panes.findIndex((pane) => pane.node.contains(target));
     if (!words || !this.reel || this.player.live) return;
     this.player.pause();
-    this.point({ lane: index, index: Number(words.dataset.step) });
+    this.pointAt({ lane: index, index: Number(words.dataset.step) });
   }
 }

@@ -1,14 +1,14 @@
 // The race track: each lane runs from its first token to the end of the answer, and the first lane there wins.
 /** @import { LaneFrame } from "../lib/wire.d.ts" */
-import { make, write } from "../lib/dom.js";
-import { countOf, seconds } from "../lib/format.js";
+import { make, setText } from "../lib/dom.js";
+import { countOf, formatSeconds } from "../lib/format.js";
 import { hueOf } from "../lib/lanes.js";
 
 const PLACES = ["1st", "2nd", "3rd", "4th", "5th", "6th"];
 const TICKS = [1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000];
 const MAX_TICKS = 8;
 // The position of the finish line, as a share of the track.
-const LINE = 0.965;
+const FINISH = 0.965;
 
 // The round numbers of tokens to mark on a track of `total` tokens.
 export function placeTicks(total) {
@@ -23,28 +23,28 @@ export class Track {
     this.host = host;
   }
 
-  // `total` is the number of tokens to the finish line, or a list with that number for each lane.
-  show(methods, total) {
+  // Draws an empty track. `total` is the number of tokens to the finish line, or a list with that number for each lane.
+  setUp(methods, total) {
     this.first = this.totals = undefined;
-    this.rows = methods.map((method) => this.lane(method));
+    this.rows = methods.map((method) => this.drawLane(method));
     this.ticks = make("span", "ticks");
-    this.pace = make("b", "pace", "", "How much slower, or faster, than it really was.");
+    this.speed = make("b", "track-speed", "", "How much slower, or faster, than it really was.");
     this.clock = make(
       "b",
       "clock",
-      seconds(0),
+      formatSeconds(0),
       "Race time: lanes take turns, and each is timed as if it had the device to itself. Retrieval and prefill are not counted.",
     );
     const axis = make("div", "track-row axis");
     const side = make("span", "side");
-    side.append(this.clock, this.pace);
+    side.append(this.clock, this.speed);
     axis.append(make("span", "name", "tokens"), this.ticks, side);
     this.host.replaceChildren(...this.rows.map(({ row }) => row), axis);
-    this.aim(total, true);
+    this.setFinish(total, true);
     this.draw(0);
   }
 
-  lane(method) {
+  drawLane(method) {
     const row = make("div", "track-row");
     row.dataset.lane = method.lane;
     row.dataset.hue = hueOf(method);
@@ -53,7 +53,7 @@ export class Track {
     const photo = make("u", "photo", undefined, "Here when the first lane finished.");
     const line = make("u", "line", undefined, "The end of the answer.");
     photo.hidden = true;
-    line.style.left = `${100 * LINE}%`;
+    line.style.left = `${100 * FINISH}%`;
     bar.append(fill, photo, line);
     const words = make("span", "tokens", "", "Tokens written, and the lane's own time.");
     const place = make("b", "place");
@@ -63,13 +63,13 @@ export class Track {
     return { row, fill, photo, words, place, tokens: 0, ms: 0, end: "" };
   }
 
-  // Marks the lane that is shown alone, if there is one.
-  mark(solo) {
+  // Dims the other lanes while one lane is shown alone.
+  dimOthers(solo) {
     this.rows.forEach(({ row }, lane) => row.classList.toggle("away", solo !== undefined && lane !== solo));
   }
 
   // Sets the finish line; `known` is true once a lane has reached it.
-  aim(total, known) {
+  setFinish(total, known) {
     const totals = this.rows.map((_, lane) => Math.max(1, Array.isArray(total) ? total[lane] : total));
     this.host.dataset.known = String(known);
     if (String(totals) === String(this.totals)) return;
@@ -78,7 +78,7 @@ export class Track {
     this.ticks.replaceChildren(
       ...placeTicks(longest).map((at) => {
         const tick = make("i", "", String(at));
-        tick.style.left = `${100 * LINE * (at / longest)}%`;
+        tick.style.left = `${100 * FINISH * (at / longest)}%`;
         return tick;
       }),
     );
@@ -95,7 +95,7 @@ export class Track {
 
   move(lane) {
     const { fill, tokens } = this.rows[lane];
-    fill.style.transform = `scaleX(${LINE * Math.min(1, tokens / this.totals[lane])})`;
+    fill.style.transform = `scaleX(${FINISH * Math.min(1, tokens / this.totals[lane])})`;
   }
 
   // The index of the lane that finished first; undefined until one has finished.
@@ -103,26 +103,26 @@ export class Track {
     return this.first && this.rows.indexOf(this.first);
   }
 
-  // Marks where the other lanes were when the first one finished.
+  // Marks where the other lanes were when the first one finished, as on a photo of the finish.
   takePhoto(winner) {
     this.first = winner;
     this.rows.forEach((runner, lane) => {
       runner.photo.hidden = runner === winner || Boolean(runner.end);
-      runner.photo.style.left = `${100 * LINE * Math.min(1, runner.tokens / this.totals[lane])}%`;
+      runner.photo.style.left = `${100 * FINISH * Math.min(1, runner.tokens / this.totals[lane])}%`;
     });
   }
 
-  draw(time, pace = "") {
+  draw(time, speedText = "") {
     const ended = this.rows.filter(({ end }) => end).sort((a, b) => a.ms - b.ms);
     for (const runner of this.rows) {
       const { tokens, ms, end } = runner;
       const place = ended.indexOf(runner);
-      const progress = end ? `${tokens} tok in ${seconds(ms)}` : countOf(tokens, "token");
-      write(runner.words, tokens ? progress : "");
-      write(runner.place, place < 0 || this.rows.length === 1 ? "" : PLACES[place]);
+      const progress = end ? `${tokens} tok in ${formatSeconds(ms)}` : countOf(tokens, "token");
+      setText(runner.words, tokens ? progress : "");
+      setText(runner.place, place < 0 || this.rows.length === 1 ? "" : PLACES[place]);
       runner.row.dataset.place = String(place + 1);
     }
-    write(this.clock, seconds(time));
-    write(this.pace, pace);
+    setText(this.clock, formatSeconds(time));
+    setText(this.speed, speedText);
   }
 }

@@ -2,14 +2,14 @@
 // show the next or previous phase, Esc closes.
 import { button, make } from "../lib/dom.js";
 import { downloadBlob } from "../lib/files.js";
-import { film, inlineFonts, videoType, writeSvg } from "./film.js";
+import { recordVideo, inlineFonts, videoType, writeSvg } from "./picture_files.js";
 import { REDUCED_MOTION } from "../lib/motion.js";
 import { drawScene, LENGTH_MS, PHASES, placeScene, readTheme, readTime, startOf } from "./picture.js";
 import { makeScenes } from "./scenes.js";
 
 const FAMILY = "Source Sans Pro";
 // The size of a saved picture or video, in pixels.
-const FILM = { width: 1280, height: 720 };
+const FILE_SIZE = { width: 1280, height: 720 };
 // The width of the picture on the page, in its own units, for a wide and for a narrow window.
 const WIDE = 1280;
 const NARROW = 640;
@@ -17,14 +17,14 @@ const NARROW = 640;
 const PICTURE_MS = 33;
 // How long the end of a scene stays before the next one begins.
 const HOLD_MS = 1500;
-const NONE = "No lane drafted in this race, so there is no step to show in slow motion.";
+const NO_DRAFTS = "No lane drafted in this race, so there is no step to show in slow motion.";
 const NO_RACE = "Slow motion shows a step of a race: run one first, or open a recorded one.";
 const NO_VIDEO = "This browser cannot record a video. Save the picture as SVG instead.";
 
 export class SlowMotion {
-  // `say` shows a sentence on the page.
-  constructor(host, say) {
-    this.say = say;
+  // `announce` shows a sentence on the page.
+  constructor(host, announce) {
+    this.announce = announce;
     this.scenes = [];
     this.playing = 0;
     this.fonts = undefined;
@@ -55,24 +55,24 @@ export class SlowMotion {
     );
     this.node.append(head, this.canvas);
     host.append(this.node);
-    this.node.addEventListener("keydown", (event) => this.press(event));
+    this.node.addEventListener("keydown", (event) => this.handleKey(event));
     // Take the focus from a pressed button, so that the space bar pauses.
     this.node.addEventListener("click", () => this.node.focus());
-    this.node.addEventListener("close", () => this.leave());
-    new ResizeObserver(() => this.node.open && this.place()).observe(this.canvas);
+    this.node.addEventListener("close", () => this.cleanUp());
+    new ResizeObserver(() => this.node.open && this.layOut()).observe(this.canvas);
   }
 
   open(reel) {
-    if (!reel?.results?.length) return this.say(NO_RACE);
+    if (!reel?.results?.length) return this.announce(NO_RACE);
     this.scenes = makeScenes(reel);
-    if (!this.scenes.length) return this.say(NONE);
+    if (!this.scenes.length) return this.announce(NO_DRAFTS);
     this.node.showModal();
     this.node.focus();
     this.playButton.hidden = REDUCED_MOTION.matches;
     return this.restart();
   }
 
-  leave() {
+  cleanUp() {
     this.pause();
     this.filming = undefined;
     this.canvas.replaceChildren();
@@ -88,11 +88,11 @@ export class SlowMotion {
     const changed = this.scene !== this.scenes[scene];
     this.time = time;
     this.scene = this.scenes[scene];
-    if (changed || !this.places) this.place();
+    if (changed || !this.places) this.layOut();
     else this.draw();
   }
 
-  place() {
+  layOut() {
     const { clientWidth: width, clientHeight: height } = this.canvas;
     if (!width || !height) return;
     const pictureWidth = width > height ? WIDE : NARROW;
@@ -105,7 +105,7 @@ export class SlowMotion {
     this.canvas.replaceChildren(picture);
     this.drawn = performance.now();
     this.node.dataset.phase = PHASES[readTime(this.time).phase][0];
-    this.node.dataset.scene = String(this.number);
+    this.node.dataset.scene = String(this.sceneNumber);
   }
 
   play() {
@@ -127,12 +127,12 @@ export class SlowMotion {
     else this.play();
   }
 
-  get number() {
+  get sceneNumber() {
     return this.scenes.indexOf(this.scene);
   }
 
   get isOver() {
-    return this.number === this.scenes.length - 1 && this.time >= LENGTH_MS;
+    return this.sceneNumber === this.scenes.length - 1 && this.time >= LENGTH_MS;
   }
 
   tick() {
@@ -142,20 +142,20 @@ export class SlowMotion {
     const time = this.time + now - this.last;
     this.last = now;
     if (this.isOver) this.pause();
-    else if (time < LENGTH_MS + HOLD_MS) this.showMoment(this.number, time);
-    else if (this.scenes[this.number + 1]) this.showMoment(this.number + 1, 0);
+    else if (time < LENGTH_MS + HOLD_MS) this.showMoment(this.sceneNumber, time);
+    else if (this.scenes[this.sceneNumber + 1]) this.showMoment(this.sceneNumber + 1, 0);
   }
 
   // Moves `offset` phases: to a phase's start while playing, else to its end.
   move(offset) {
-    const current = this.number * PHASES.length + readTime(this.time).phase;
+    const current = this.sceneNumber * PHASES.length + readTime(this.time).phase;
     const target = Math.min(Math.max(current + offset, 0), this.scenes.length * PHASES.length - 1);
     const phase = target % PHASES.length;
     this.last = performance.now();
     this.showMoment(Math.floor(target / PHASES.length), this.playing ? startOf(phase) : endOf(phase));
   }
 
-  press(event) {
+  handleKey(event) {
     const actions = {
       ArrowLeft: () => this.move(-1),
       ArrowRight: () => this.move(1),
@@ -175,18 +175,18 @@ export class SlowMotion {
     return `specrace-${this.scene.lane}-step-${this.scene.step}.${ending}`;
   }
 
-  // Returns a function that makes the picture at a time for a file. It has a slide's shape, whatever the window's shape.
-  async pictureMaker() {
+  // Returns a function from a time to the picture's file. The picture has a slide's shape, whatever the window's.
+  async makePictureAt() {
     const fonts = await (this.fonts ??= inlineFonts(FAMILY));
     const { scene } = this;
-    const places = placeScene(scene, FILM.width, FILM.height);
+    const places = placeScene(scene, FILE_SIZE.width, FILE_SIZE.height);
     const theme = readTheme(this.node);
     return (time) => writeSvg(drawScene(scene, places, time, theme), fonts);
   }
 
   async saveSvg() {
     const { time } = this;
-    const pictureAt = await this.pictureMaker();
+    const pictureAt = await this.makePictureAt();
     downloadBlob(pictureAt(time), this.nameFile("svg"));
   }
 
@@ -202,14 +202,15 @@ export class SlowMotion {
     }
     this.pause();
     const name = this.nameFile(type.startsWith("video/webm") ? "webm" : "mp4");
+    // A new object, so that this recording is not confused with a later one.
     const filming = (this.filming = {});
     this.videoButton.textContent = "Stop";
     try {
-      const pictureAt = await this.pictureMaker();
-      const video = await film({
+      const pictureAt = await this.makePictureAt();
+      const video = await recordVideo({
         pictureAt,
         length: LENGTH_MS,
-        ...FILM,
+        ...FILE_SIZE,
         shouldContinue: (time) => this.showFilming(filming, time),
       });
       if (this.filming === filming) downloadBlob(video, name);

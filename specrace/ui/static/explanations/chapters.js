@@ -1,17 +1,17 @@
 // The tour's chapters, made from two recorded races: one in which drafting pays, and one in which it does not.
 /** @import { PlayedReel } from "../stage/reel.js" */
 /** @import { ResultRow } from "../lib/wire.d.ts" */
-import { times } from "../lib/format.js";
-import { chooseFailed, inMs, makeScene, chooseBest, rankLanes, timeSingle } from "./scenes.js";
+import { formatSpeedup } from "../lib/format.js";
+import { chooseFailed, formatMs, makeScene, chooseBest, rankLanes, meanVanillaMs } from "./scenes.js";
 
 const WIDE_ROWS = 8;
-const SCENES = { source: 0, draft: 1, verify: 2, accept: 3, cost: 4 };
+const PHASE_NUMBERS = { source: 0, draft: 1, verify: 2, accept: 3, cost: 4 };
 
 /**
- * A part of a chapter. `show` is "race" or "proof" (of `reel`), "figure" (of `bars`), "scene" (its phases `from` to
+ * A part of a chapter. `view` is "race" or "proof" (of `reel`), "figure" (of `bars`), "scene" (its phases `from` to
  * `to`), "result", "end", or "stay": what was shown before stays.
  * @typedef {{
- *   words: string, ms: number, show: string, reel?: PlayedReel, soloLane?: string, bars?: [string, number][],
+ *   words: string, ms: number, view: string, reel?: PlayedReel, soloLane?: string, bars?: [string, number][],
  *   scene?: any, from?: number, to?: number,
  * }} Shot
  */
@@ -34,39 +34,39 @@ export function writeChapters(win, lose) {
 
 /** @param {PlayedReel} win */
 function writeIdle(win) {
-  const single = timeSingle(win);
-  const wideMs = single * costOf(win, WIDE_ROWS);
+  const single = meanVanillaMs(win);
+  const wideMs = single * relativeCost(win, WIDE_ROWS);
   const { parameters, roofline } = win.started.about;
   const shots = [
     {
       words: `A language model writes one token, about a word, at a time. We call that vanilla. This one has ${Math.round(parameters / 1e6)} million parameters.`,
       ms: 9000,
-      show: "race",
+      view: "race",
       reel: win,
       soloLane: "vanilla",
     },
     {
-      words: `Each token takes a whole pass: ${Math.round(roofline.weight_bytes / 1e6)} MB of weights are read from memory, ${inMs(single)} for one token.`,
+      words: `Each token takes a whole pass: ${Math.round(roofline.weight_bytes / 1e6)} MB of weights are read from memory, ${formatMs(single)} for one token.`,
       ms: 11_000,
-      show: "stay",
+      view: "stay",
     },
     {
-      words: `One pass can check ${WIDE_ROWS} tokens in ${inMs(wideMs)}, not ${WIDE_ROWS} × ${inMs(single)}: while weights are read, the processor has time to spare.`,
+      words: `One pass can check ${WIDE_ROWS} tokens in ${formatMs(wideMs)}, not ${WIDE_ROWS} × ${formatMs(single)}: while weights are read, the processor has time to spare.`,
       ms: 12_000,
-      show: "figure",
+      view: "figure",
       bars: [
         ["1 pass, 1 token", single],
         [`1 pass, ${WIDE_ROWS} tokens`, wideMs],
         [`${WIDE_ROWS} passes`, WIDE_ROWS * single],
       ],
     },
-    { words: "So can one pass write more than one token? Yes: guess first.", ms: 6000, show: "stay" },
+    { words: "So can one pass write more than one token? Yes: guess first.", ms: 6000, view: "stay" },
   ];
   return { title: "The idle machine", shots };
 }
 
 function writeGuess(scene) {
-  const draft = inMs(scene.event.timing.draft_ms);
+  const draft = formatMs(scene.event.timing.draft_ms);
   return {
     title: "Guess",
     shots: [
@@ -80,7 +80,7 @@ function writeGuess(scene) {
         ms: 13_000,
         ...onePhase(scene, "draft"),
       },
-      { words: "They are a guess. Nothing is printed yet.", ms: 6000, show: "stay" },
+      { words: "They are a guess. Nothing is printed yet.", ms: 6000, view: "stay" },
     ],
   };
 }
@@ -119,15 +119,15 @@ function writeWin(reel) {
       {
         words: `${lanes} lanes, one model, one question: “${reel.head.question}” Boxed words were drafted and accepted.`,
         ms: 14_000,
-        show: "race",
+        view: "race",
         reel,
       },
       {
-        words: `${row.title} wins: ${times(row.speedup)} vanilla, at ${row.tau.toFixed(1)} tokens per step.`,
+        words: `${row.title} wins: ${formatSpeedup(row.speedup)} vanilla, at ${row.tau.toFixed(1)} tokens per step.`,
         ms: 9000,
-        show: "result",
+        view: "result",
       },
-      { words: "And the text is the same in all lanes.", ms: 9000, show: "proof", reel },
+      { words: "And the text is the same in all lanes.", ms: 9000, view: "proof", reel },
     ],
   };
 }
@@ -144,7 +144,7 @@ function writeLose(reel, worst) {
       {
         words: `Another question, without documents: “${reel.head.question}” There is little to copy.`,
         ms: 14_000,
-        show: "race",
+        view: "race",
         reel,
       },
       ...(failed
@@ -157,24 +157,24 @@ function writeLose(reel, worst) {
           ]
         : []),
       {
-        words: `${worst.title} comes out at ${times(worst.speedup)} vanilla: slower, for its checks cost more than they save.`,
+        words: `${worst.title} comes out at ${formatSpeedup(worst.speedup)} vanilla: slower, for its checks cost more than they save.`,
         ms: 9000,
-        show: "result",
+        view: "result",
       },
-      { words: "Drafting pays where text repeats. Does it on your documents? Ask a question.", ms: 9000, show: "end" },
+      { words: "Drafting pays where text repeats. Does it on your documents? Ask a question.", ms: 9000, view: "end" },
     ],
   };
 }
 
-const onePhase = (scene, phase) => ({ show: "scene", scene, from: SCENES[phase], to: SCENES[phase] });
-const allPhases = (scene) => ({ show: "scene", scene, from: SCENES.source, to: SCENES.cost });
+const onePhase = (scene, phase) => ({ view: "scene", scene, from: PHASE_NUMBERS[phase], to: PHASE_NUMBERS[phase] });
+const allPhases = (scene) => ({ view: "scene", scene, from: PHASE_NUMBERS.source, to: PHASE_NUMBERS.cost });
 
 /**
  * The time of a pass over `rows` rows, relative to a pass over one row, from the recording's cost curve; 1 without one.
  * @param {PlayedReel} reel
  * @param {number} rows
  */
-function costOf({ head }, rows) {
+function relativeCost({ head }, rows) {
   const { rows: sizes, ratio } = head.cost_curve ?? { rows: [1], ratio: [1] };
   const index = sizes.findIndex((size) => size >= rows);
   return ratio[index < 0 ? sizes.length - 1 : index];

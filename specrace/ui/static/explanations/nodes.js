@@ -1,13 +1,14 @@
-// Draws a scene's draft tree at one moment of the slow motion: ghost tokens arrive, the model's pass sweeps over them, and
-// rejected ones fall. `done` has the share of each phase that is over (`readTime` in picture.js).
+// Draws a scene's draft tree at one moment of the slow motion: draft tokens arrive (as "ghosts", while they move), the
+// model's pass sweeps over them, and rejected ones fall. `done` has the share of each phase that is over (`readTime` in
+// picture.js).
 import { svg } from "../lib/dom.js";
 import { measure, NODE_PX, SIZE, TAG_PX } from "./layout.js";
-import { between, layer, ramp, TINT, write } from "./draw_svg.js";
+import { between, layer, ramp, TINT, drawText } from "./draw_svg.js";
 
 const FALL_PX = 90;
 const EDGE_PX = 9;
 
-// When ghost token `index` of `count` starts and when it lands, as shares of the draft phase.
+// When draft token `index` of `count` starts to move and when it lands, as shares of the draft phase.
 export function landing(index, count) {
   const start = 0.05 + (0.55 * index) / count;
   return [start, start + 0.34];
@@ -44,7 +45,7 @@ export function drawTree({ places, theme, done }) {
 
 function drawOmitted({ tree, width, side }, theme, done) {
   const text = `+ ${tree.omitted} more draft tokens`;
-  return write(text, width - side, tree.y + tree.height + 26, theme.dim, {
+  return drawText(text, width - side, tree.y + tree.height + 26, theme.dim, {
     "font-size": 24,
     "text-anchor": "end",
     opacity: ramp(done.draft, 0.8, 1),
@@ -66,6 +67,7 @@ function drawEdge(parent, child, scale, theme, opacity) {
   return svg("path", { d, fill: "none", stroke: theme.proposed, "stroke-width": 2, opacity });
 }
 
+// How the nodes of each kind are drawn.
 const LOOKS = {
   root: ({ ink }) => ({ stroke: ink, fill: "none", text: ink }),
   proposed: ({ proposed }) => ({ stroke: proposed, fill: "none", text: proposed, dashes: "5 4", style: "italic" }),
@@ -103,7 +105,7 @@ function drawNode(node, scale, theme, done, appeared) {
       "stroke-width": 2,
       "stroke-dasharray": look.dashes ?? "none",
     }),
-    write(node.label, width / 2, 33, look.text, { "text-anchor": "middle", "font-style": look.style ?? "normal" }),
+    drawText(node.label, width / 2, 33, look.text, { "text-anchor": "middle", "font-style": look.style ?? "normal" }),
   );
   if (look.struck) group.append(svg("path", { d: `M5 25H${width - 5}`, stroke: look.stroke, "stroke-width": 3 }));
   return group;
@@ -135,24 +137,24 @@ function drawOwn(node, { tree, width, side }, theme, done) {
   group.append(
     svg("path", { d: "M10 5l8 -9l8 9z", fill: theme.ink }),
     svg("rect", { y: 4, width: tagWidth, height: TAG_PX - 2, rx: 5, fill: theme.ink }),
-    write(node.tag.label, tagWidth / 2, 33, theme.card, { "text-anchor": "middle" }),
+    drawText(node.tag.label, tagWidth / 2, 33, theme.card, { "text-anchor": "middle" }),
   );
   const differs = node.last && tree.nodes.some(({ parent }) => parent === node.node);
   if (differs)
     group.append(
-      write("≠", tagWidth + 4, 32, theme.rejected, { "font-weight": 700, opacity: ramp(done.verify, 0.6, 0.7) }),
+      drawText("≠", tagWidth + 4, 32, theme.rejected, { "font-weight": 700, opacity: ramp(done.verify, 0.6, 0.7) }),
     );
   return group;
 }
 
-// Draws the legend of the dark tokens.
-export function drawKey({ places, theme, done }) {
+// Draws the legend for the model's own tokens.
+export function drawLegend({ places, theme, done }) {
   const group = layer(ramp(done.verify, 0.3, 0.45) * (1 - ramp(done.cost, 0, 0.1)), "key");
   if (done.verify < 0.3 || done.cost >= 0.1) return group;
   const y = places.height - 54;
   group.append(
     svg("rect", { x: places.side, y, width: 44, height: 30, rx: 5, fill: theme.ink }),
-    write("predicted by the model itself", places.side + 58, y + 25, theme.dim, { "font-size": SIZE }),
+    drawText("predicted by the model itself", places.side + 58, y + 25, theme.dim, { "font-size": SIZE }),
   );
   return group;
 }

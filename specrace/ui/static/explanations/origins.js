@@ -2,9 +2,9 @@
 // of the prompt or of the output. For a drafter that copies from no text, the rows in its note are shown instead.
 /** @import { Step } from "../lib/wire.d.ts" */
 /** @import { PlayedReel } from "../stage/reel.js" */
-import { readPiece } from "../lib/pieces.js";
+import { visibleText } from "../lib/pieces.js";
 
-// Two tokens whose positions differ by more than this belong to two excerpts.
+// Draft tokens whose positions differ by more than this were copied from different stretches of text.
 const MAX_GAP = 6;
 // Tokens of context shown on either side.
 const CONTEXT = 6;
@@ -13,6 +13,7 @@ const MAX_WORDS = 5;
 const MAX_TITLE = 44;
 const FROM_OUTPUT = "the text it has written";
 const FROM_PROMPT = "the prompt";
+// The sources of drafters that copy from no text, by lane.
 const OWN_SOURCES = {
   bigram: "the bigram table",
   trigram: "the trigram table",
@@ -36,7 +37,7 @@ export function readText(reel, lane, before) {
   const prompt = reel.started.prompt_tokens;
   const output = reel.steps
     .filter((step) => step.lane === lane && step.index < before)
-    .flatMap(({ event }) => event.emitted.map((_, index) => readPiece(event.texts[index])));
+    .flatMap(({ event }) => event.emitted.map((_, index) => visibleText(event.texts[index])));
   return {
     output,
     textAt(position) {
@@ -54,7 +55,7 @@ export function readText(reel, lane, before) {
 }
 
 function namePassage(passage, index) {
-  const title = Array.from(readPiece(passage?.title));
+  const title = Array.from(visibleText(passage?.title));
   const shortTitle = title.length > MAX_TITLE ? `${title.slice(0, MAX_TITLE - 1).join("")}…` : title.join("");
   return shortTitle ? `passage ${index + 1}, “${shortTitle}”` : `passage ${index + 1}`;
 }
@@ -129,7 +130,7 @@ function excerpt({ place, nodes }, event, text) {
   const words = [];
   for (let position = from; position <= to; position++) {
     const copies = nodes.filter((token) => token.position === position).map(({ node }) => node);
-    words.push({ text: readPiece(text.textAt(position) ?? ""), nodes: copies });
+    words.push({ text: visibleText(text.textAt(position) ?? ""), nodes: copies });
   }
   return words;
 }
@@ -139,7 +140,7 @@ function excerpt({ place, nodes }, event, text) {
  * @param {number[]} nodes
  */
 function listNodes({ pieces }, nodes) {
-  return [{ words: nodes.map((node) => ({ text: ` ${readPiece(pieces[node]).trim()}`, nodes: [node] })) }];
+  return [{ words: nodes.map((node) => ({ text: ` ${visibleText(pieces[node]).trim()}`, nodes: [node] })) }];
 }
 
 /**
@@ -165,10 +166,10 @@ function rowsFromNotes(event, nodes) {
       );
       unlinked.delete(node);
       const count = row.counts.length ? ` ${row.counts[index]}×` : "";
-      return { text: ` ${readPiece(row.pieces[index]).trim()}${count}`, nodes: node === undefined ? [] : [node] };
+      return { text: ` ${visibleText(row.pieces[index]).trim()}${count}`, nodes: node === undefined ? [] : [node] };
     });
     if (!list.some((word) => word.nodes.length)) continue;
-    const after = readPiece(row.after_text).trim();
+    const after = visibleText(row.after_text).trim();
     shown.push({ words: after ? [{ text: `${after} →`, nodes: [] }, ...list] : list });
   }
   return shown.slice(0, MAX_ROWS);

@@ -1,21 +1,23 @@
 // How fast a race is shown: slowed down or sped up, so that people can follow it.
 /** @import { ReadStep } from "./reel.js" */
 
-// The shortest and the longest time for which a race is shown.
-const SHOW_MS = 12_000;
-const MAX_MS = 20_000;
-// The shortest time for the rest of a race that is nearer its end than was forecast.
+// The shortest and the longest time that the playback of a race takes.
+const MIN_PLAYBACK_MS = 12_000;
+const MAX_PLAYBACK_MS = 20_000;
+// The shortest time for the rest of a race that ends earlier than its forecast.
 const MIN_REST_MS = 2000;
+// The expected length of an answer at first.
 const FIRST_TOKENS = 64;
 
-// For how many ms a race of `length` ms is shown.
-export function showLength(length) {
-  return Math.min(Math.max(length, SHOW_MS), MAX_MS);
+// How many ms the playback of a race of `length` ms takes.
+export function playbackMs(length) {
+  return Math.min(Math.max(length, MIN_PLAYBACK_MS), MAX_PLAYBACK_MS);
 }
 
-// Race time per screen time, when after `shown` ms of the show race time has reached `time` of `length`.
-export function showSpeed(length, shown = 0, time = 0) {
-  return (length - time) / Math.max(showLength(length) - shown, MIN_REST_MS);
+// The speed for the rest of a race of `length` ms, of which `shown` ms of playback have shown `time` ms: race time over
+// playing time.
+export function playbackSpeed(length, shown = 0, time = 0) {
+  return (length - time) / Math.max(playbackMs(length) - shown, MIN_REST_MS);
 }
 
 // A speed in words with at most two digits: "slowed 40×", "slowed 2.4×", "sped up 3×", or "" for real time.

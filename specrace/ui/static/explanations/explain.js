@@ -2,7 +2,7 @@
 // shown once a race, except that a few that fit many steps are repeated after a while.
 /** @import { LaneFrame, ResultRow } from "../lib/wire.d.ts" */
 import { make } from "../lib/dom.js";
-import { countOf, times } from "../lib/format.js";
+import { countOf, formatSpeedup } from "../lib/format.js";
 import { findBest } from "../stage/results.js";
 
 const CAPTION_MS = 4200;
@@ -85,7 +85,7 @@ const CAPTIONS = [
       name !== "vanilla" &&
       meters.steps > 8 &&
       meters.speedup > 1.2 &&
-      `${title} prints ${meters.tau.toFixed(1)} tokens per step and is ${times(meters.speedup)} as fast as vanilla.`,
+      `${title} prints ${meters.tau.toFixed(1)} tokens per step and is ${formatSpeedup(meters.speedup)} as fast as vanilla.`,
   ],
   ["loops", ({ title, loops }) => loops && `${title}'s text repeats itself, which flatters every drafter that copies.`],
 ];
@@ -118,20 +118,23 @@ export class Explainer {
   toggle(on) {
     this.node.hidden = !on;
     this.stage.dataset.explain = String(on);
-    if (on && this.why) this.say("why", this.why);
+    if (on && this.why) this.showCaption("why", this.why);
     else if (on)
-      this.say("hello", "Each pane is one way of writing the same answer. Watch how many words appear at once.");
+      this.showCaption(
+        "hello",
+        "Each pane is one way of writing the same answer. Watch how many words appear at once.",
+      );
     return on;
   }
 
-  // A race or a replay starts: every caption may be shown again.
+  // A race or a replay starts, and every caption may be shown again.
   begin(live) {
     this.shownAt.clear();
     this.finished.clear();
     this.why = "";
     if (this.node.dataset.about === "why") this.until = 0;
     if (live)
-      this.say(
+      this.showCaption(
         "start",
         "Every lane has the same model and the same question. A lane's clock counts only its own work.",
       );
@@ -139,26 +142,26 @@ export class Explainer {
 
   // Receives a lane's latest frame, live or replayed, and may show a caption about it.
   /**
-   * @param {LaneFrame} lane
+   * @param {LaneFrame} frame
    * @param {{ lane: string, title?: string }} method
    */
-  take(lane, method) {
-    if (lane.end) this.finished.add(method.lane);
+  explain(frame, method) {
+    if (frame.end) this.finished.add(method.lane);
     if (this.node.hidden || performance.now() < this.until) return;
-    const spans = lane.runs.findLast((run) => run[3]?.length)?.[3];
+    const spans = frame.runs.findLast((run) => run[3]?.length)?.[3];
     const seen = {
       name: method.lane,
       title: method.title,
-      draft: lane.draft,
-      meters: lane.meters,
-      badge: lane.badge[0],
-      loops: lane.loops,
+      draft: frame.draft,
+      meters: frame.meters,
+      badge: frame.badge[0],
+      loops: frame.loops,
       spans,
-      ended: Boolean(lane.end),
+      ended: Boolean(frame.end),
       first: this.finished.size === 1,
     };
     const caption = chooseCaption(seen, this.shownAt, performance.now());
-    if (caption) this.say(caption.key, caption.words);
+    if (caption) this.showCaption(caption.key, caption.words);
   }
 
   // The race is over: says which lane is fastest, and why.
@@ -168,10 +171,10 @@ export class Explainer {
     if (!best) return;
     const cost = (best.tau / best.speedup).toFixed(2);
     this.why = `${best.title} is fastest: ${best.tau.toFixed(1)} tokens per step, and a step took ${cost} times as long as vanilla's.`;
-    this.say("why", this.why);
+    this.showCaption("why", this.why);
   }
 
-  say(key, words) {
+  showCaption(key, words) {
     this.shownAt.set(key, performance.now());
     this.until = performance.now() + CAPTION_MS;
     this.node.textContent = words;

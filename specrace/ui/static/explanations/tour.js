@@ -6,7 +6,7 @@ import { focusQuestion } from "../lib/gradio.js";
 import { REDUCED_MOTION } from "../lib/motion.js";
 import { drawScene, PHASES, placeScene, readTheme, startOf } from "./picture.js";
 import { readReel } from "../stage/reel.js";
-import { inMs } from "./scenes.js";
+import { formatMs } from "./scenes.js";
 
 const PICTURE_MS = 33;
 // The recorded races that the tour shows: one in which drafting pays, and one in which it does not.
@@ -41,7 +41,7 @@ export class Tour {
     foot.append(head, this.words);
     this.node.append(this.canvas, foot);
     stage.node.append(this.node);
-    document.addEventListener("keydown", (event) => this.press(event), { capture: true });
+    document.addEventListener("keydown", (event) => this.handleKey(event), { capture: true });
   }
 
   get open() {
@@ -49,7 +49,7 @@ export class Tour {
   }
 
   // Whether the page has the recorded races that the tour needs.
-  get offered() {
+  get available() {
     const { cards } = this.stage.gallery;
     return RACES.every((race) => cards.some(({ name }) => name === race));
   }
@@ -60,7 +60,7 @@ export class Tour {
 
   start(win, lose) {
     const chapters = writeChapters(win, lose);
-    if (!chapters.length) return this.stage.warn(UNFIT);
+    if (!chapters.length) return this.stage.showError(UNFIT);
     this.shots = chapters.flatMap(({ title, shots }, number) =>
       shots.map((shot) => ({
         ...shot,
@@ -68,7 +68,7 @@ export class Tour {
         title: `${number + 1} of ${chapters.length}: ${title}`,
       })),
     );
-    if (!this.open) this.view = document.body.dataset.view;
+    if (!this.open) this.previousView = document.body.dataset.view;
     document.body.dataset.view = "stage";
     this.node.hidden = false;
     this.paused = REDUCED_MOTION.matches;
@@ -80,9 +80,9 @@ export class Tour {
     this.closeProof();
     this.stage.player.pause();
     this.node.hidden = true;
-    document.body.dataset.view = this.view ?? "bench";
+    document.body.dataset.view = this.previousView ?? "bench";
     delete document.body.dataset.tour;
-    if (this.shot?.show === "end") focusQuestion();
+    if (this.shot?.view === "end") focusQuestion();
   }
 
   go(number) {
@@ -97,8 +97,8 @@ export class Tour {
     document.body.dataset.tour = String(shot.chapter);
     this.words.textContent = shot.words;
     this.node.dataset.shot = String(number);
-    if (shot.show !== "stay") this.canvas.hidden = !["scene", "figure"].includes(shot.show);
-    this.show(shot);
+    if (shot.view !== "stay") this.canvas.hidden = !["scene", "figure"].includes(shot.view);
+    this.showShot(shot);
     this.playButton.textContent = this.paused ? "Play" : "Pause";
     return this.run();
   }
@@ -118,8 +118,8 @@ export class Tour {
     this.time += passed;
     const share = Math.min(1, this.time / this.shot.ms);
     this.bar.style.transform = `scaleX(${share})`;
-    if (this.shot.show === "scene") this.drawScene(share);
-    if (share === 1 && this.shot.show !== "end") this.go(this.number + 1);
+    if (this.shot.view === "scene") this.drawScene(share);
+    if (share === 1 && this.shot.view !== "end") this.go(this.number + 1);
   }
 
   move(by) {
@@ -130,12 +130,12 @@ export class Tour {
     this.paused = !this.paused;
     this.playButton.textContent = this.paused ? "Play" : "Pause";
     const { player } = this.stage;
-    if (this.shot.show !== "race" && this.shot.show !== "stay") return;
+    if (this.shot.view !== "race" && this.shot.view !== "stay") return;
     if (this.paused) player.pause();
     else if (player.next < player.steps.length) player.play();
   }
 
-  press(event) {
+  handleKey(event) {
     if (!this.open || event.ctrlKey || event.metaKey || event.altKey) return;
     const actions = {
       ArrowLeft: () => this.move(-1),
@@ -144,7 +144,7 @@ export class Tour {
       " ": () => this.toggle(),
     };
     const action = actions[event.key];
-    // Otherwise the page's own key handler might begin another race behind the tour.
+    // The page's own key handler might begin another race behind the tour.
     if (event.key.length === 1 && event.key !== " ") event.stopPropagation();
     if (!action || (event.key === " " && event.target.closest?.("button"))) return;
     event.preventDefault();
@@ -152,23 +152,23 @@ export class Tour {
     action();
   }
 
-  show(shot) {
+  showShot(shot) {
     const { player } = this.stage;
-    const showers = {
+    const actions = {
       race: () => this.showRace(shot),
       scene: () => this.showScene(shot),
       figure: () => this.canvas.replaceChildren(drawBars(shot.bars)),
       proof: () => this.proof.open(shot.reel),
-      result: () => player.result(),
+      result: () => player.skipToEnd(),
       end: () => {},
       stay: () => {},
     };
-    showers[shot.show]();
+    actions[shot.view]();
   }
 
   showRace({ reel, soloLane }) {
     const { stage } = this;
-    stage.openRead(reel);
+    stage.playReel(reel);
     const lane = reel.head.lanes.findIndex((candidate) => candidate.lane === soloLane);
     if (lane >= 0) stage.setSolo(lane);
   }
@@ -206,7 +206,7 @@ function drawBars(bars) {
     picture.append(
       svg("text", { x: 30, y: y + 30, class: "tour-name" }, name),
       svg("rect", { x: 30, y: y + 44, width, height: 48, rx: 6 }),
-      svg("text", { x: 46 + width, y: y + 80, class: "tour-ms" }, inMs(ms)),
+      svg("text", { x: 46 + width, y: y + 80, class: "tour-ms" }, formatMs(ms)),
     );
   });
   return picture;

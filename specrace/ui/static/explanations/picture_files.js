@@ -1,4 +1,4 @@
-// Saves a picture as an SVG file that needs no other file, and a moving picture as a video.
+// Makes a file of a picture: an SVG that needs no other file or, of a moving picture, a video.
 import { svg } from "../lib/dom.js";
 
 const TYPES = ["video/webm;codecs=vp9", "video/webm;codecs=vp8", "video/webm", "video/mp4"];
@@ -76,7 +76,7 @@ async function paint(context, blob) {
 
 // Records a video of `pictureAt(time)`, an SVG Blob, over `length` ms, in real time. `shouldContinue(time)` is called
 // before each picture; when it returns false, the video ends.
-export async function film({ pictureAt, length, width, height, shouldContinue }) {
+export async function recordVideo({ pictureAt, length, width, height, shouldContinue }) {
   const canvas = document.createElement("canvas");
   Object.assign(canvas, { width, height });
   const context = canvas.getContext("2d");

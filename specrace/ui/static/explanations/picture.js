@@ -2,8 +2,8 @@
 // style is in its attributes, not in a style sheet, so that it looks the same when it is saved as a file.
 import { svg } from "../lib/dom.js";
 import { breakLines, flow, flowStrip, FONT, measure, PAD_PX, placeTree, SIZE } from "./layout.js";
-import { drawKey, drawTree, landing, textStartOf, tagStartOf } from "./nodes.js";
-import { between, layer, ramp, TINT, write } from "./draw_svg.js";
+import { drawLegend, drawTree, landing, textStartOf, tagStartOf } from "./nodes.js";
+import { between, layer, ramp, TINT, drawText } from "./draw_svg.js";
 import { captionsOf, compareTimes } from "./scenes.js";
 
 // [name, length in ms].
@@ -16,18 +16,18 @@ export const PHASES = [
   ["cost", 2600],
 ];
 export const LENGTH_MS = PHASES.reduce((sum, [, length]) => sum + length, 0);
-// Lengths in pixels of the picture.
+// Lengths and sizes in pixels of the picture.
 const SIDE = 20;
-const CAPTION = 34;
+const CAPTION_SIZE = 34;
 const CAPTION_LINE = 42;
 const TOP = 64;
-const LINE = 50;
-const KEY_PX = 84;
+const TEXT_LINE = 50;
+const LEGEND_PX = 84;
 const SOURCE_LINE = 40;
 // Pictures narrower than this have a different layout.
 const NARROW = 900;
 // Lines of text above the tree.
-const LINES = 2;
+const STRIP_LINES = 2;
 // At least this many tokens before the step should be shown.
 const MIN_BEFORE = 5;
 // A source up to this share of the width may be drawn beside the tree.
@@ -56,16 +56,16 @@ export function readTheme(node) {
 // The layout of a scene in a picture of this size.
 export function placeScene(scene, width, height) {
   const inner = width - 2 * SIDE;
-  const captions = captionsOf(scene).map((caption) => breakLines(caption, inner, CAPTION, 700));
+  const captions = captionsOf(scene).map((caption) => breakLines(caption, inner, CAPTION_SIZE, 700));
   const captionLines = Math.max(...captions.map((lines) => lines.length));
   const flowed = chooseStrip(scene, inner - 28, width < NARROW ? 2 : 1);
   const y = TOP + captionLines * CAPTION_LINE;
-  const strip = { ...flowed, y, bottom: y + flowed.lines * LINE + 12 };
+  const strip = { ...flowed, y, bottom: y + flowed.lines * TEXT_LINE + 12 };
   const source = placeSource(scene.source, inner - 24);
-  // A source with several short rows is a table, not a text. It is drawn beside the tree, which is then high.
+  // A source with several short rows is a table, not a text. It is drawn beside the tree, which then gets the whole height.
   const beside = width >= NARROW && source.words.some(({ line }) => line > 1) && source.width <= MAX_BESIDE * inner;
   const room = beside
-    ? { width: inner - source.width - 30, height: height - strip.bottom - KEY_PX }
+    ? { width: inner - source.width - 30, height: height - strip.bottom - LEGEND_PX }
     : { width: inner, height: height - source.height - strip.bottom - 38 };
   Object.assign(
     source,
@@ -82,12 +82,14 @@ export function placeScene(scene, width, height) {
   return { width, height, side: SIDE, captions, strip, source, tree };
 }
 
-// The text in LINES lines, or in one more if too little of the text before the step fits. Both numbers are multiplied by
+// The text in STRIP_LINES lines, or in one more if too little of the text before the step fits. Both numbers are multiplied by
 // `factor`.
 function chooseStrip(scene, width, factor) {
-  const strip = flowStrip(scene, width, LINES * factor);
+  const strip = flowStrip(scene, width, STRIP_LINES * factor);
   const before = strip.tokens.filter(({ kind }) => kind === "written").length;
-  return before < Math.min(MIN_BEFORE, scene.written.length) ? flowStrip(scene, width, (LINES + 1) * factor) : strip;
+  return before < Math.min(MIN_BEFORE, scene.written.length)
+    ? flowStrip(scene, width, (STRIP_LINES + 1) * factor)
+    : strip;
 }
 
 function placeSource({ name, rows }, width) {
@@ -123,7 +125,7 @@ export function drawScene(scene, places, time, theme) {
     drawStrip(moment),
     drawSource(moment),
     drawTree(moment),
-    drawKey(moment),
+    drawLegend(moment),
     drawFlights(moment),
     drawCosts(moment),
   );
@@ -144,13 +146,13 @@ function drawHeading({ scene, places, theme }, phase) {
     }),
   );
   const caption = places.captions[phase].map((line, index) =>
-    write(line, SIDE, TOP + 24 + index * CAPTION_LINE, theme.ink, {
-      "font-size": CAPTION,
+    drawText(line, SIDE, TOP + 24 + index * CAPTION_LINE, theme.ink, {
+      "font-size": CAPTION_SIZE,
       "font-weight": 700,
       "data-part": "caption",
     }),
   );
-  return [write(head, SIDE, 38, theme.dim, { "font-size": 24 }), ...dots, ...caption];
+  return [drawText(head, SIDE, 38, theme.dim, { "font-size": 24 }), ...dots, ...caption];
 }
 
 // Draws the text so far. In the accept phase the accepted run is added, and then the model's own token.
@@ -180,14 +182,14 @@ function drawStrip({ places, theme, done }) {
       group.append(svg("rect", { ...frame, fill: "none", stroke: theme.ink, "stroke-width": 2, opacity: 1 - landed }));
     if (token.kind === "bonus") group.append(svg("rect", { ...frame, fill: theme.ink, opacity: shown }));
     const fill = token.kind === "bonus" ? theme.card : theme.ink;
-    group.append(write(token.label, x, y, fill, { opacity: shown, "data-kind": token.kind }));
+    group.append(drawText(token.label, x, y, fill, { opacity: shown, "data-kind": token.kind }));
   }
   return group;
 }
 
 // Where a token's text begins.
 function tokenStartOf({ x, line, pad = 0 }, strip) {
-  return { x: SIDE + 14 + x + pad / 2, y: strip.y + 38 + line * LINE };
+  return { x: SIDE + 14 + x + pad / 2, y: strip.y + 38 + line * TEXT_LINE };
 }
 
 // The accepted tokens in a list for each line, because those of one line share a box.
@@ -225,7 +227,7 @@ function drawSource({ places, theme, done }) {
       fill: theme.card,
       stroke: theme.line,
     }),
-    write(`From ${source.name}`, source.x + 12, source.y + 34, theme.dim, { "font-size": 24 }),
+    drawText(`From ${source.name}`, source.x + 12, source.y + 34, theme.dim, { "font-size": 24 }),
   );
   const marked = ramp(done.source, 0.3, 0.5);
   for (const word of source.words) {
@@ -239,7 +241,7 @@ function drawSource({ places, theme, done }) {
           opacity: marked,
         }),
       );
-    group.append(write(word.label, x, y, word.nodes.length ? theme.ink : theme.dim));
+    group.append(drawText(word.label, x, y, word.nodes.length ? theme.ink : theme.dim));
   }
   return group;
 }
@@ -270,7 +272,7 @@ function drawGhosts({ tree, source }, theme, share) {
       "font-size": between(SIZE, SIZE * tree.scale, progress),
       "data-ghost": node.node,
     };
-    return [write(node.label, between(from.x, to.x, progress), y, theme.proposed, look)];
+    return [drawText(node.label, between(from.x, to.x, progress), y, theme.proposed, look)];
   });
 }
 
@@ -291,7 +293,7 @@ function drawSettling({ tree, strip }, theme, share) {
       "font-size": between(SIZE * tree.scale, SIZE, progress),
       "font-weight": isBonus ? 700 : 400,
     };
-    return [write(token.label, between(from.x, to.x, progress), between(from.y, to.y, progress), theme.ink, look)];
+    return [drawText(token.label, between(from.x, to.x, progress), between(from.y, to.y, progress), theme.ink, look)];
   });
 }
 
@@ -310,7 +312,7 @@ function drawCosts({ scene, places, theme, done }) {
     const scale = (width - 2 * SIDE) / longest;
     const fill = index ? theme.faint : theme.accepted;
     group.append(
-      write(text, SIDE, y + 30, theme.ink, { "font-size": 36, "font-weight": 700, "data-part": "time" }),
+      drawText(text, SIDE, y + 30, theme.ink, { "font-size": 36, "font-weight": 700, "data-part": "time" }),
       svg("rect", {
         x: SIDE,
         y: y + 54,

@@ -4,7 +4,7 @@ import { svg } from "../lib/dom.js";
 // The opacity with which boxes are filled.
 export const TINT = 0.17;
 
-export function write(text, x, y, fill, more = {}) {
+export function drawText(text, x, y, fill, more = {}) {
   return svg("text", { x, y, fill, "xml:space": "preserve", "unicode-bidi": "isolate", ...more }, text);
 }
 

@@ -1,4 +1,9 @@
-import { film, inlineFonts, videoType, writeSvg } from "../../../specrace/ui/static/shows/film.js";
+import {
+  recordVideo,
+  inlineFonts,
+  videoType,
+  writeSvg,
+} from "../../../specrace/ui/static/explanations/picture_files.js";
 import { svg } from "../../../specrace/ui/static/lib/dom.js";
 
 const square = (fill) => {
@@ -33,7 +38,7 @@ export const cases = {
     ];
   },
   "pictures become a video": async () => {
-    const video = await film({
+    const video = await recordVideo({
       pictureAt: (time) => writeSvg(square(time < 50 ? "red" : "blue"), ""),
       length: 120,
       width: 32,

@@ -1,12 +1,13 @@
-// Chooses the steps that the slow motion shows, the winner's best one and a failed one, and describes them in sentences.
+// Chooses the steps that the slow motion shows, the winner's best one and a failed one, and makes their scenes. A scene is
+// all that the pictures of one step show: texts, counts, times and captions.
 /** @import { Step } from "../lib/wire.d.ts" */
 /** @import { PlayedReel, ReadStep } from "../stage/reel.js" */
 import { countOf } from "../lib/format.js";
 import { findSource, readText } from "./origins.js";
-import { isControl, readPiece } from "../lib/pieces.js";
+import { isControlToken, visibleText } from "../lib/pieces.js";
 import { TIME_PARTS } from "../lib/tooltips.js";
 
-// A rejected draft that costs at most this share of a single step's time costs next to nothing.
+// A rejected draft costs "next to nothing" up to this share of a single step's time.
 const CHEAP = 0.1;
 // A failed step should have at least this many draft tokens.
 const SEVERAL = 3;
@@ -16,15 +17,17 @@ export function countAccepted({ verdict, emitted }) {
   return Math.min(verdict.path.length - 1, emitted.length);
 }
 
+// The time of a step in ms.
 /** @param {Step} event */
-export function timeOf({ timing }) {
+export function stepTime({ timing }) {
   return TIME_PARTS.reduce((sum, [part]) => sum + timing[part], 0);
 }
 
 /** @param {Step} event */
 const countDrafted = ({ tree }) => tree.tokens.length - 1;
+// Whether a step reads well in a picture: it has no control tokens, and its pending token is visible.
 /** @param {Step} event */
-const isPlain = ({ pieces }) => !pieces.some(isControl) && Boolean(readPiece(pieces[0]).trim());
+const isPlain = ({ pieces }) => !pieces.some(isControlToken) && Boolean(visibleText(pieces[0]).trim());
 
 /**
  * The step with the largest first measure; ties are decided by the next measure, then by order.
@@ -89,9 +92,9 @@ export function chooseFailed(reel, lanes) {
 
 // The mean time of vanilla's steps in the same race, in ms; 0 without any.
 /** @param {PlayedReel} reel */
-export function timeSingle(reel) {
+export function meanVanillaMs(reel) {
   const vanilla = reel.head.lanes.findIndex(({ lane }) => lane === "vanilla");
-  const times = reel.steps.filter(({ lane }) => lane === vanilla).map(({ event }) => timeOf(event));
+  const times = reel.steps.filter(({ lane }) => lane === vanilla).map(({ event }) => stepTime(event));
   return times.length ? times.reduce((sum, ms) => sum + ms, 0) / times.length : 0;
 }
 
@@ -126,32 +129,32 @@ export function makeScene(reel, { lane, index, event }) {
     accepted,
     emitted: event.emitted.length,
     written: text.output.slice(0, -1),
-    pending: readPiece(text.output.length ? text.output.at(-1) : ""),
-    run: path.slice(1, accepted + 1).map((node, depth) => ({ node, text: readPiece(event.texts[depth]) })),
+    pending: visibleText(text.output.length ? text.output.at(-1) : ""),
+    run: path.slice(1, accepted + 1).map((node, depth) => ({ node, text: visibleText(event.texts[depth]) })),
     // The bonus token: undefined if the text was cut at its limit, "" if the model ended the text.
-    bonus: hasOwn ? readPiece(event.texts[accepted]) : undefined,
+    bonus: hasOwn ? visibleText(event.texts[accepted]) : undefined,
     source: findSource(event, text, name),
-    stepMs: timeOf(event),
-    singleMs: timeSingle(reel),
+    stepMs: stepTime(event),
+    singleMs: meanVanillaMs(reel),
   };
 }
 
 const capitalize = (words) => `${words[0].toUpperCase()}${words.slice(1)}`;
 const bothOrAll = (count) => (count === 2 ? "both" : `all ${count}`);
 
-export function inMs(time) {
+export function formatMs(time) {
   return `${time < 10 ? time.toFixed(1) : Math.round(time)} ms`;
 }
 
-// Returns [words, ms] for this step, and the same for single steps that yield as many tokens.
+// The time of this step, and of single steps that yield as many tokens: a list of [words, ms].
 export function compareTimes({ emitted, stepMs, singleMs }) {
   const single = Number(singleMs.toFixed(1));
   const total = emitted * single;
   return [
-    [`This step: ${inMs(stepMs)} for ${countOf(emitted, "token")}`, stepMs],
+    [`This step: ${formatMs(stepMs)} for ${countOf(emitted, "token")}`, stepMs],
     [
       emitted > 1
-        ? `One at a time: ${emitted} × ${single.toFixed(1)} ms = ${inMs(total)}`
+        ? `One at a time: ${emitted} × ${single.toFixed(1)} ms = ${formatMs(total)}`
         : `Vanilla: ${single.toFixed(1)} ms for 1 token`,
       total,
     ],
@@ -171,8 +174,8 @@ export function captionsOf(scene) {
     drafted > 1
       ? `One pass of the model reads ${bothOrAll(drafted)} at once and predicts its own token after each.`
       : "One pass of the model reads it and predicts its own tokens.",
-    tellVerdict(scene),
-    accepted ? tellGain(scene) : tellLoss(scene),
+    captionVerdict(scene),
+    accepted ? captionGain(scene) : captionLoss(scene),
   ];
 }
 
@@ -180,7 +183,7 @@ function isChain({ event }) {
   return event.tree.parents.every((parent, node) => parent === node - 1);
 }
 
-function tellVerdict({ drafted, accepted, bonus }) {
+function captionVerdict({ drafted, accepted, bonus }) {
   if (!accepted) {
     const instead = bonus?.trim() ? `“${bonus.trim()}” instead` : "something else";
     return `The model predicts ${instead}: ${drafted > 1 ? `${bothOrAll(drafted)} are` : "the draft is"} rejected. The step yields that one token.`;
@@ -194,15 +197,15 @@ function tellVerdict({ drafted, accepted, bonus }) {
   return clauses.length ? `${match} ${capitalize(clauses.join(", and "))}.` : match;
 }
 
-function tellGain({ emitted, stepMs, singleMs }) {
+function captionGain({ emitted, stepMs, singleMs }) {
   const singles = stepMs / singleMs;
   const words = `${countOf(emitted, "token")} in the time of ${singles.toFixed(1)} single steps.`;
   return singles < emitted ? words : `${words} This draft did not pay.`;
 }
 
-function tellLoss({ stepMs, singleMs }) {
+function captionLoss({ stepMs, singleMs }) {
   const more = stepMs - singleMs;
   return more > CHEAP * singleMs
-    ? `A rejected draft costs time, here ${inMs(more)}. It never costs a wrong token.`
+    ? `A rejected draft costs time, here ${formatMs(more)}. It never costs a wrong token.`
     : "A rejected draft costs next to nothing here, and never a wrong token.";
 }

@@ -1,4 +1,4 @@
-import { SlowMotion } from "../../../specrace/ui/static/shows/slow.js";
+import { SlowMotion } from "../../../specrace/ui/static/explanations/slow_motion.js";
 import { put } from "./fixtures.js";
 import { REEL } from "./small_race.js";
 
@@ -25,10 +25,10 @@ export const cases = {
     const shown = open(REEL);
     const seen = [where(shown)];
     for (let press = 0; press < 10; press++) {
-      shown.slow.press(new KeyboardEvent("keydown", { key: "ArrowRight" }));
+      shown.slow.handleKey(new KeyboardEvent("keydown", { key: "ArrowRight" }));
       seen.push(where(shown));
     }
-    shown.slow.press(new KeyboardEvent("keydown", { key: "ArrowLeft" }));
+    shown.slow.handleKey(new KeyboardEvent("keydown", { key: "ArrowLeft" }));
     seen.push(where(shown));
     shown.slow.node.close();
     const phases = ["source", "draft", "verify", "accept", "cost"];
@@ -45,7 +45,7 @@ export const cases = {
   },
   "the key that opens slow motion also closes it": () => {
     const { slow } = open(REEL);
-    slow.press(new KeyboardEvent("keydown", { key: "m" }));
+    slow.handleKey(new KeyboardEvent("keydown", { key: "m" }));
     return [slow.node.open, false];
   },
 };

@@ -1,8 +1,8 @@
 // The layout of a scene in a picture of fixed size: text in lines, and the draft tree in bands of columns. A token's `label`
-// is its text as it is drawn.
+// is its text as it is drawn; a node's `tag` is the model's own token after it, drawn below the node.
 import { shorten } from "../lib/format.js";
-import { readPiece } from "../lib/pieces.js";
-import { chooseNodes, judge } from "../inspector/tree.js";
+import { visibleText } from "../lib/pieces.js";
+import { chooseNodes, nodeKinds } from "../inspector/tree.js";
 
 export const FONT = '"Source Sans Pro", system-ui, sans-serif';
 export const SIZE = 30;
@@ -14,11 +14,14 @@ const BAND_GAP_PX = 18;
 export const PAD_PX = 9;
 const MAX_LETTERS = 16;
 const MAX_TOKENS = 120;
+// The labels of a token without visible text, and of the end of the answer.
 const NOTHING = "·";
 const END = "end";
+// The smallest width of a box.
 const MIN_PX = 44;
 // Sizes of a node relative to the text. At the smallest, letters are still 24 px high.
 const SCALES = [1.3, 1.15, 1, 0.9, 0.8];
+// The largest number of nodes, and the smaller numbers to try if a tree does not fit.
 const MAX_NODES = [40, 32, 28, 24, 21, 18, 16, 14, 12, 10, 8, 6, 5, 4, 3, 2];
 
 const ruler = document.createElement("canvas").getContext("2d");
@@ -80,8 +83,8 @@ function startsWord({ text, apart }) {
   return Boolean(apart) || /^\s/.test(text);
 }
 
-// Sets the text so far, the pending token and what the step adds in at most `maxLines` lines. Cuts the text's beginning if
-// it does not fit.
+// Sets the strip above the tree: the text so far, the pending token and what the step adds, in at most `maxLines` lines.
+// Cuts the text's beginning if it does not fit.
 export function flowStrip(scene, width, maxLines) {
   const framed = { pad: 2 * PAD_PX, apart: true };
   const all = scene.written.filter(Boolean).map((text) => ({ text, kind: "written" }));
@@ -151,12 +154,12 @@ function placeBand(nodes, band, number, top, scale) {
 }
 
 function describeNodes({ event, path, run, bonus }, chosen, scale) {
-  const kinds = judge(event);
+  const kinds = nodeKinds(event);
   // The model's own token after each node of the path.
   const predicted = new Map(path.map((node, index) => [node, run[index]?.text ?? bonus]));
   const widthOf = (label) => scale * Math.max(MIN_PX, measure(label) + 2 * PAD_PX);
   const list = chosen.map((node) => {
-    const label = labelOf(readPiece(event.pieces[node])) || NOTHING;
+    const label = labelOf(visibleText(event.pieces[node])) || NOTHING;
     const token = predicted.get(node);
     const tag = token === undefined ? undefined : { label: labelOf(token) || END };
     if (tag) tag.width = widthOf(tag.label);

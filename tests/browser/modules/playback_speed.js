@@ -1,4 +1,9 @@
-import { describeSpeed, Forecast, showLength, showSpeed } from "../../../specrace/ui/static/stage/show.js";
+import {
+  describeSpeed,
+  Forecast,
+  playbackMs,
+  playbackSpeed,
+} from "../../../specrace/ui/static/stage/playback_speed.js";
 
 const step = (lane, tokens, ms, end = "") => ({ lane, at: ms, frame: { meters: { tokens }, end } });
 
@@ -9,13 +14,16 @@ function forecast(maxTokens, ...steps) {
 }
 
 export const cases = {
-  "a show takes 12 to 20 seconds": () => [[300, 15_000, 60_000].map(showLength), [12_000, 15_000, 20_000]],
-  "the speed of a show": () => [
-    [showSpeed(300), showSpeed(15_000), showSpeed(60_000)].map((speed) => speed.toFixed(3)),
+  "the playback of a race takes 12 to 20 seconds": () => [
+    [300, 15_000, 60_000].map(playbackMs),
+    [12_000, 15_000, 20_000],
+  ],
+  "the speed of a playback": () => [
+    [playbackSpeed(300), playbackSpeed(15_000), playbackSpeed(60_000)].map((speed) => speed.toFixed(3)),
     ["0.025", "1.000", "3.000"],
   ],
-  "the rest of the race fills the rest of the show": () => [showSpeed(6000, 4000, 2000), 0.5],
-  "a race that ends after its planned show is still shown smoothly": () => [showSpeed(6000, 13_000, 4000), 1],
+  "the rest of the race fills the rest of the playback": () => [playbackSpeed(6000, 4000, 2000), 0.5],
+  "a race that ends after its planned playback is still shown smoothly": () => [playbackSpeed(6000, 13_000, 4000), 1],
   "speeds in words": () => [
     [1 / 40.4, 1 / 2.44, 0.999, 1, 3, 0].map(describeSpeed),
     ["slowed 40×", "slowed 2.4×", "", "", "sped up 3×", ""],

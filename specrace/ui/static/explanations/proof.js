@@ -4,10 +4,12 @@
 import { button, make } from "../lib/dom.js";
 import { hueOf } from "../lib/lanes.js";
 import { REDUCED_MOTION } from "../lib/motion.js";
-import { readPiece } from "../lib/pieces.js";
+import { visibleText } from "../lib/pieces.js";
 
-const READ_MS = 4000;
+// How long the text takes to appear and then, if the proof opened by itself, how long it stays.
 const SHOW_MS = 4000;
+const READ_MS = 4000;
+// How many tokens of a branch are shown.
 const BRANCH_TOKENS = 8;
 // The largest letter size as a share of the width, and the smallest sizes, on a screen and on a phone.
 const MAX_LETTER_SHARE = 1 / 26;
@@ -23,7 +25,7 @@ const ALONE = "There is nothing to compare: no other lane is meant to print vani
 export function readProof(reel) {
   const lanes = reel.head.lanes.map((lane, index) => ({ ...lane, badge: reel.results[index].badge, tokens: [] }));
   for (const { lane, event } of reel.steps)
-    event.emitted.forEach((id, index) => lanes[lane].tokens.push({ id, text: readPiece(event.texts[index]) }));
+    event.emitted.forEach((id, index) => lanes[lane].tokens.push({ id, text: visibleText(event.texts[index]) }));
   const others = lanes.filter(({ badge }) => badge[0] === "law").map(({ title }) => title);
   const eligible = lanes.filter(({ badge }) => badge[0] !== "law");
   const base = eligible[0].tokens;
@@ -52,6 +54,7 @@ function countAgreeing(base, tokens) {
 // The positions at which lanes leave vanilla's text: {at, branches: [{titles, text, words}]}, vanilla's branch first.
 function findSplits(lanes, stopped) {
   const [base] = lanes;
+  // In a stopped race a lane that is merely shorter than vanilla's does not differ.
   const apart = lanes.filter(({ same, tokens }) => !stopped && (same < tokens.length || same < base.tokens.length));
   const cut = lanes.filter(({ same, tokens }) => stopped && same < Math.min(tokens.length, base.tokens.length));
   const differing = [...apart, ...cut];
@@ -86,15 +89,15 @@ function readBranch(tokens, at) {
   return `${text}${tokens.length > at + BRANCH_TOKENS ? " …" : ""}`;
 }
 
-export function countWords({ lanes, same, total }, shown = total) {
+export function describeCount({ lanes, same, total }, shown = total) {
   const soFar = shown < total ? " so far" : "";
   return `${Math.min(same, shown)} of ${shown} tokens the same in all ${lanes.length} lanes${soFar}`;
 }
 
 export class Proof {
-  // `say` shows a sentence on the page.
-  constructor(host, say) {
-    this.say = say;
+  // `announce` shows a sentence on the page.
+  constructor(host, announce) {
+    this.announce = announce;
     this.node = make("dialog", "proof");
     this.node.setAttribute("aria-label", "The proof");
     this.lanes = make("p", "proof-lanes");
@@ -123,18 +126,18 @@ export class Proof {
   }
 
   open(reel) {
-    if (!reel?.results?.length) return this.say(NO_RACE);
+    if (!reel?.results?.length) return this.announce(NO_RACE);
     this.proof = readProof(reel);
-    if (this.proof.lanes.length < 2) return this.say(ALONE);
-    this.write();
+    if (this.proof.lanes.length < 2) return this.announce(ALONE);
+    this.drawTexts();
     this.node.showModal();
     this.fit();
     return this.play();
   }
 
-  write() {
-    // Filled before the text, because the text gets the remaining height.
-    this.count.textContent = countWords(this.proof);
+  drawTexts() {
+    // The count is filled before the text, because the text gets the remaining height.
+    this.count.textContent = describeCount(this.proof);
     const { lanes, others, tokens, splits } = this.proof;
     this.lanes.replaceChildren(...lanes.map((lane) => labelLane(lane)));
     this.notes.textContent = others.length
@@ -180,7 +183,7 @@ export class Proof {
     cancelAnimationFrame(this.playing);
     this.text.scrollTop = 0;
     for (const node of this.shown) node.classList.add("away");
-    this.done = 0;
+    this.numShown = 0;
     if (REDUCED_MOTION.matches) return this.reveal(this.shown.length);
     this.start = performance.now();
     return this.tick();
@@ -193,11 +196,11 @@ export class Proof {
   }
 
   reveal(count) {
-    for (const node of this.shown.slice(this.done, count)) node.classList.remove("away");
-    this.done = count;
+    for (const node of this.shown.slice(this.numShown, count)) node.classList.remove("away");
+    this.numShown = count;
     const { proof } = this;
     const all = count === this.shown.length;
-    this.count.textContent = countWords(
+    this.count.textContent = describeCount(
       proof,
       all ? proof.total : this.shown.slice(0, count).filter((node) => !node.matches(".fork")).length,
     );
