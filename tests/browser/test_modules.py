@@ -135,7 +135,7 @@ def test_a_pasted_link_to_a_race_opens_the_race(page: Page) -> None:
     """
     draw(page, gallery=[])
     share, reel = f"/{(STATIC / 'lib/share.js').relative_to(ROOT)}", json.loads(reel_json(read_recording(TIDES)))
-    link = page.evaluate("async ([path, reel]) => (await import(path)).packRace(reel)", [share, reel])
+    link = page.evaluate("async ([path, reel]) => (await import(path)).linkWithRace(reel)", [share, reel])
     page.evaluate(
         """() => {
           window.sent = [];

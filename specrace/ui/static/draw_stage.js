@@ -36,8 +36,8 @@ function playRecordings(stage, cards) {
   else if (cards.length) stage.announce("Press “Recorded races” to watch one, or ask a question.");
 }
 
-// The functions that this page cannot have. Logs need a server that takes files, and races one that has a model; an exported
-// race has no server at all, so that phones cannot vote.
+// The functions that this page cannot have. Logs need a server that takes files, and races one that has a model; an
+// exported race has no server at all, so that phones cannot vote.
 /** @param {Props} props */
 function listMissing({ takes_files: takesFiles, only_replay: onlyReplay, exported, gallery }) {
   const lacks = {

@@ -1,10 +1,10 @@
-// The entry point of an exported race: an HTML file that holds everything, for which no server answers.
+// The entry point of an exported race: an HTML file that contains all it needs, and plays without a server.
 /** @import { ExportSettings, RaceCard, Reel } from "./lib/wire.d.ts" */
 import { drawStage } from "./draw_stage.js";
 import { describeRecording } from "./lib/format.js";
 import { findFastest } from "./stage/podium.js";
 
-// The JSON in a script element, which was packed so that it is shorter and holds no markup.
+// The JSON in a script element. It is compressed, and therefore also free of markup.
 async function unpack({ textContent }) {
   const bytes = Uint8Array.from(atob(textContent), (letter) => letter.charCodeAt(0));
   const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));

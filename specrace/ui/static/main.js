@@ -1,4 +1,5 @@
-// The entry point of the page's scripts. It runs before Gradio's own, and defines the page's one global for Gradio's hooks.
+// The entry point of the page's scripts. It runs before Gradio's own, and defines the page's one global for Gradio's
+// hooks.
 import { asksForRace, drawStage } from "./draw_stage.js";
 import {
   limitUploads,

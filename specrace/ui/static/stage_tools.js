@@ -53,7 +53,7 @@ export class Tools {
     const { node } = this.inspector;
     const overlay = document.body.dataset.view === "stage";
     const kind = overlay ? "overlay" : "open";
-    // An inspector that is open but out of sight is scrolled to, not closed.
+    // An open inspector that is out of sight is scrolled into view, not closed.
     const opens = node.dataset[kind] !== "true" || (!overlay && !this.inspector.visible);
     node.dataset[kind] = String(opens);
     document.getElementById("inspector-toggle")?.setAttribute("aria-expanded", String(opens));

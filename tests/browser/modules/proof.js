@@ -1,4 +1,4 @@
-import { describeCount, Proof, readProof } from "../../../specrace/ui/static/explanations/proof.js";
+import { describeCount, Proof, compareTexts } from "../../../specrace/ui/static/explanations/proof.js";
 import { put } from "./fixtures.js";
 import { differ, REEL } from "./small_race.js";
 
@@ -7,7 +7,7 @@ for (const row of nothingToCompare.results.slice(1)) row.badge = ["law", "sample
 
 export const cases = {
   "one text, with all lanes at each token": () => {
-    const { tokens, splits } = readProof(REEL);
+    const { tokens, splits } = compareTexts(REEL);
     return [
       [
         tokens.map(({ text }) => text).join(""),
@@ -18,11 +18,11 @@ export const cases = {
     ];
   },
   "the number of equal tokens in words": () => [
-    [describeCount(readProof(REEL)), describeCount(readProof(REEL), 2)],
+    [describeCount(compareTexts(REEL)), describeCount(compareTexts(REEL), 2)],
     ["4 of 4 tokens the same in all 3 lanes", "2 of 2 tokens the same in all 3 lanes so far"],
   ],
   "a difference splits the text": () => {
-    const proof = readProof(differ());
+    const proof = compareTexts(differ());
     return [
       [describeCount(proof), proof.splits, proof.tokens.map(({ lanes }) => lanes)],
       [
@@ -48,7 +48,7 @@ export const cases = {
   "a lane that samples from the distribution is named but not compared": () => {
     const reel = differ();
     reel.results[2].badge = ["law", "sampled from vanilla's distribution"];
-    const proof = readProof(reel);
+    const proof = compareTexts(reel);
     return [
       [proof.others, proof.lanes.length, describeCount(proof)],
       [["Lookahead"], 2, "4 of 4 tokens the same in all 2 lanes"],
@@ -56,14 +56,14 @@ export const cases = {
   },
   "a stopped race is compared as far as all lanes have come": () => {
     const reel = { ...REEL, phase: "stopped", steps: REEL.steps.slice(0, -1) };
-    const proof = readProof(reel);
+    const proof = compareTexts(reel);
     return [
       [describeCount(proof), proof.splits],
       ["3 of 3 tokens the same in all 3 lanes", []],
     ];
   },
   "a lane that ends early differs": () => [
-    readProof({ ...REEL, steps: REEL.steps.slice(0, -1) }).splits[0].branches[1],
+    compareTexts({ ...REEL, steps: REEL.steps.slice(0, -1) }).splits[0].branches[1],
     { titles: ["Lookahead"], text: "", words: "identical to vanilla" },
   ],
   "without two texts to compare the page shows a sentence": () => {

@@ -2,9 +2,9 @@ import {
   addressOf,
   removeRaceFromAddress,
   containsRace,
-  linkTo,
+  linkWithSettings,
   nameFile,
-  packRace,
+  linkWithRace,
   unpackRace,
 } from "../../../specrace/ui/static/lib/share.js";
 import { HOSTILE, LANES } from "./fixtures.js";
@@ -32,7 +32,7 @@ export const cases = {
   },
   "a link asks for the same race": () => {
     const head = { question: HOSTILE, lanes: LANES, passages: [], settings: { seed: 0, num_draft: null } };
-    const url = new URL(linkTo({ head }));
+    const url = new URL(linkWithSettings({ head }));
     return [
       [url.origin === location.origin, Object.fromEntries(url.searchParams)],
       [true, { q: HOSTILE, lanes: "vanilla,trie", seed: "0", draft: "auto", passages: "0", autorun: "1" }],
@@ -40,7 +40,7 @@ export const cases = {
   },
   "an address holds a race until it is dropped": async () => {
     const words = { head: {}, started: { question: HOSTILE }, steps: [{ event: { a: 1 } }], finished: { b: "é" } };
-    const { hash } = new URL(await packRace(words));
+    const { hash } = new URL(await linkWithRace(words));
     const rows = await (await unpackRace(hash)).text();
     location.hash = hash;
     const held = containsRace(location.hash);

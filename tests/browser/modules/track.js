@@ -3,7 +3,8 @@ import { LANES, put } from "./fixtures.js";
 
 const frame = (lane, tokens, ms, end = "") => ({ lane, meters: { tokens, ms }, end });
 
-// Draws a track for races of `total` tokens after these frames. `finishes` are later totals, [tokens, whether they are known].
+// Draws a track for races of `total` tokens after these frames. `finishes` are later totals, [tokens, whether they are
+// known].
 function draw(total, frames, ...finishes) {
   const host = put();
   const track = new Track(host);

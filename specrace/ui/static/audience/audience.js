@@ -40,7 +40,7 @@ export function describeRound({ lanes, open, counts, winner }) {
   return `Audience: ${split}.${winner === null ? "" : ` ${counts[winner]} of ${total} guessed right.`}`;
 }
 
-// A request to the poll's route; its error has `gone` if the server does not know the poll.
+// Sends a request to the poll's route. The error that it throws has `gone`: whether the server no longer has the poll.
 async function request(path, body) {
   const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
   const response = await fetch(path, body && options);
@@ -76,14 +76,14 @@ export class Audience {
       return;
     }
     try {
-      if (!this.poll) await this.begin();
+      if (!this.poll) await this.openPoll();
       this.dialog.showModal();
     } catch (error) {
       this.stage.showError(error.message);
     }
   }
 
-  async begin() {
+  async openPoll() {
     this.poll = await request(ROUTES.audience, { origin: this.origin });
     this.dialog.querySelector(".code").replaceChildren(drawCode(this.poll.qr));
     this.dialog.querySelector(".link").replaceChildren(make("b", "", this.poll.link.replace(/^https?:\/\//, "")));

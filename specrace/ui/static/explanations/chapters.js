@@ -8,8 +8,9 @@ const WIDE_ROWS = 8;
 const PHASE_NUMBERS = { source: 0, draft: 1, verify: 2, accept: 3, cost: 4 };
 
 /**
- * A part of a chapter. `view` is "race" or "proof" (of `reel`), "figure" (of `bars`), "scene" (its phases `from` to
- * `to`), "result", "end", or "stay": what was shown before stays.
+ * A part of a chapter, of `ms` ms. `view` is what it shows: "race" and "proof" of `reel`, "figure" of `bars`, "scene"
+ * with the phases `from` to `to` of `scene`, "result" of the race before. "stay" keeps what the shot before has shown,
+ * and "end" waits until the visitor leaves.
  * @typedef {{
  *   words: string, ms: number, view: string, reel?: PlayedReel, soloLane?: string, bars?: [string, number][],
  *   scene?: any, from?: number, to?: number,

@@ -9,8 +9,8 @@ const CAPTION_MS = 4200;
 const REPEAT_MS = 16_000;
 const REPEATED = new Set(["accepted", "all", "copied"]);
 
-// [key, describe]: `describe` gets what was seen of a lane, and returns a caption, or a falsy value if the caption does not
-// apply. Of two captions that apply, the earlier one is preferred.
+// [key, describe]: `describe` gets what a lane's latest frame shows, and returns a caption, or a falsy value if the
+// caption does not apply. Of two captions that apply, the earlier one is preferred.
 /** @type {[string, (seen: Record<string, any>) => any][]} */
 const CAPTIONS = [
   [

@@ -1,5 +1,5 @@
-// The layout of a scene in a picture of fixed size: text in lines, and the draft tree in bands of columns. A token's `label`
-// is its text as it is drawn; a node's `tag` is the model's own token after it, drawn below the node.
+// The layout of a scene in a picture of fixed size: text in lines, and the draft tree in bands of columns. A token's
+// `label` is its text as it is drawn; a node's `tag` is the model's own token after it, drawn below the node.
 import { shorten } from "../lib/format.js";
 import { visibleText } from "../lib/pieces.js";
 import { chooseNodes, nodeKinds } from "../inspector/tree.js";
@@ -100,9 +100,9 @@ export function flowStrip(scene, width, maxLines) {
   }
 }
 
-// Lays out the tree, with the accepted path as its top row. Columns are depths; those that do not fit into `width` continue
-// in a band below. The tree is drawn at the largest scale that fits into `height`. If none fits, nodes are left out, and
-// `omitted` counts them. Returns {nodes, omitted, bands, height, scale}.
+// Lays out the tree, with the accepted path as its top row. Columns are depths; those that do not fit into `width`
+// continue in a band below. The tree is drawn at the largest scale that fits into `height`. If none fits, nodes are
+// left out, and `omitted` counts them. Returns {nodes, omitted, bands, height, scale}.
 export function placeTree(scene, width, height) {
   const largest = SCALES.map((scale) => placeNodes(scene, scene.drafted + 1, width, scale)).find(
     (tree) => tree.height <= height,

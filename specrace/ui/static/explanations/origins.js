@@ -1,5 +1,6 @@
-// Finds where the draft tokens of one step come from. A token's position in `tree.positions` points to a word of a passage,
-// of the prompt or of the output. For a drafter that copies from no text, the rows in its note are shown instead.
+// Finds where the draft tokens of one step come from. A token's position in `tree.positions` points to a word of a
+// passage, of the prompt or of the output. A drafter that copies from no text may leave a note on the step, whose rows
+// are shown instead.
 /** @import { Step } from "../lib/wire.d.ts" */
 /** @import { PlayedReel } from "../stage/reel.js" */
 import { visibleText } from "../lib/pieces.js";
@@ -87,8 +88,8 @@ export function findSource(event, text, lane) {
 }
 
 /**
- * Groups draft tokens by the stretch of text they were copied from. The stretch with most tokens of the accepted path comes
- * first.
+ * Groups draft tokens by the stretch of text they were copied from. The stretch with most tokens of the accepted path
+ * comes first.
  * @param {Step} event
  * @param {ReturnType<typeof readText>} text
  */

@@ -1,5 +1,5 @@
-// Draws one moment of a scene as an SVG picture, which depends only on the scene, the layout, the time and the colours. Its
-// style is in its attributes, not in a style sheet, so that it looks the same when it is saved as a file.
+// Draws one moment of a scene as an SVG picture, which depends only on the scene, the layout, the time and the colours.
+// Its style is in its attributes, not in a style sheet, so that it looks the same when it is saved as a file.
 import { svg } from "../lib/dom.js";
 import { breakLines, flow, flowStrip, FONT, measure, PAD_PX, placeTree, SIZE } from "./layout.js";
 import { drawLegend, drawTree, landing, textStartOf, tagStartOf } from "./nodes.js";
@@ -62,7 +62,8 @@ export function placeScene(scene, width, height) {
   const y = TOP + captionLines * CAPTION_LINE;
   const strip = { ...flowed, y, bottom: y + flowed.lines * TEXT_LINE + 12 };
   const source = placeSource(scene.source, inner - 24);
-  // A source with several short rows is a table, not a text. It is drawn beside the tree, which then gets the whole height.
+  // A source with several short rows is a table, not a text. It is drawn beside the tree, which then gets the whole
+  // height.
   const beside = width >= NARROW && source.words.some(({ line }) => line > 1) && source.width <= MAX_BESIDE * inner;
   const room = beside
     ? { width: inner - source.width - 30, height: height - strip.bottom - LEGEND_PX }
@@ -82,8 +83,8 @@ export function placeScene(scene, width, height) {
   return { width, height, side: SIDE, captions, strip, source, tree };
 }
 
-// The text in STRIP_LINES lines, or in one more if too little of the text before the step fits. Both numbers are multiplied by
-// `factor`.
+// The text in STRIP_LINES lines, or in one more if too little of the text before the step fits. Both numbers are
+// multiplied by `factor`.
 function chooseStrip(scene, width, factor) {
   const strip = flowStrip(scene, width, STRIP_LINES * factor);
   const before = strip.tokens.filter(({ kind }) => kind === "written").length;

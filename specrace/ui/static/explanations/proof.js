@@ -18,11 +18,12 @@ const MIN_PHONE_LETTER_PX = 20;
 const NO_RACE = "The proof compares the lanes of a race: run one first, or open a recorded one.";
 const ALONE = "There is nothing to compare: no other lane is meant to print vanilla's text.";
 
-// Compares the texts of a race's lanes. Returns {lanes, others, tokens, splits, same, total}: `lanes` are compared, vanilla
-// first; `others` are the titles of those that are not. `tokens` are vanilla's, each with the lanes that agree up to it.
-// `splits` says where lanes leave vanilla's text. The first `same` of `total` tokens are the same in all lanes.
+// Compares the texts of a race's lanes. Returns {lanes, others, tokens, splits, same, total}: `lanes` are compared,
+// vanilla first; `others` are the titles of those that are not. `tokens` are vanilla's, each with the lanes that agree
+// up to it. `splits` says where lanes leave vanilla's text. The first `same` of `total` tokens are the same in all
+// lanes.
 /** @param {PlayedReel} reel */
-export function readProof(reel) {
+export function compareTexts(reel) {
   const lanes = reel.head.lanes.map((lane, index) => ({ ...lane, badge: reel.results[index].badge, tokens: [] }));
   for (const { lane, event } of reel.steps)
     event.emitted.forEach((id, index) => lanes[lane].tokens.push({ id, text: visibleText(event.texts[index]) }));
@@ -127,7 +128,7 @@ export class Proof {
 
   open(reel) {
     if (!reel?.results?.length) return this.announce(NO_RACE);
-    this.proof = readProof(reel);
+    this.proof = compareTexts(reel);
     if (this.proof.lanes.length < 2) return this.announce(ALONE);
     this.drawTexts();
     this.node.showModal();
@@ -172,7 +173,7 @@ export class Proof {
 
   // Opens the proof for a moment. It stays open if somebody clicks it or presses a key.
   flash(reel) {
-    if (document.querySelector("dialog[open]") || readProof(reel).lanes.length < 2) return;
+    if (document.querySelector("dialog[open]") || compareTexts(reel).lanes.length < 2) return;
     this.open(reel);
     const close = setTimeout(() => this.node.close(), SHOW_MS + READ_MS);
     for (const name of ["pointerdown", "keydown", "close"])

@@ -184,7 +184,7 @@ export class Tree {
     if (node.kind === "accepted")
       group.append(svg("path", { class: "bars", d: `M1.5 0V${NODE_PX - 1.5}H${node.width - 1.5}V0` }));
     const piece = svg("text", { class: "piece", x: node.width / 2, y: node.small ? 17 : 24 });
-    // The cross is a separate element, which is not struck through: else a token of one letter could not be read.
+    // The cross is a separate element, which is not struck through: otherwise a token of one letter could not be read.
     if (node.mark) piece.append(svg("tspan", { class: "cross" }, node.mark));
     piece.append(svg("tspan", { class: "said" }, node.text));
     group.append(piece);

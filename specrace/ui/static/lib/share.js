@@ -23,7 +23,7 @@ export function nameFile(question, ending = "jsonl") {
 }
 
 /** @param {PlayedReel} reel */
-function recordingOf(reel) {
+function toRecording(reel) {
   const again = reel.again ? [reel.again] : [];
   const events = [reel.started, ...reel.steps.map((step) => step.event), reel.finished, ...again];
   return new Blob([events.map((event) => `${JSON.stringify(event)}\n`).join("")], { type: "application/jsonl" });
@@ -31,7 +31,7 @@ function recordingOf(reel) {
 
 /** @param {PlayedReel} reel */
 export function saveReel(reel) {
-  downloadBlob(recordingOf(reel), nameFile(reel.head.question));
+  downloadBlob(toRecording(reel), nameFile(reel.head.question));
 }
 
 // Compresses a blob. Returns the result as base64 text, `code`, and its size in bytes.
@@ -44,15 +44,15 @@ async function pack(blob, format) {
 
 // A link that contains the whole race, or "" if it would be too long. What follows "#" is never sent to a server.
 /** @param {PlayedReel} reel */
-export async function packRace(reel) {
-  const { code, size } = await pack(recordingOf(reel), "deflate-raw");
+export async function linkWithRace(reel) {
+  const { code, size } = await pack(toRecording(reel), "deflate-raw");
   if (size > MAX_LINK_BYTES) return "";
   const safe = code.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
   return `${new URL(location.pathname, location.href).href}${RACE_PREFIX}${safe}`;
 }
 
-// Saves a race as an HTML file that plays it without a server: the server sends the file without a
-// race, and the race is put into it.
+// Saves a race as an HTML file that plays it without a server: the server sends the file without a race, and the race
+// is put into it.
 export async function exportRace(reel) {
   const response = await fetch(ROUTES.export);
   if (!response.ok) throw new Error(await response.text());
@@ -91,7 +91,7 @@ export async function unpackRace(hash) {
 
 // A link that asks the same question with the same settings.
 /** @param {PlayedReel} reel */
-export function linkTo(reel) {
+export function linkWithSettings(reel) {
   const url = new URL(location.pathname, location.href);
   const settings = reel.head.settings ?? {};
   const parameters = {

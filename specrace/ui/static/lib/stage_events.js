@@ -2,10 +2,11 @@
  * The events on the page's .stage element, with the type of their `detail`.
  *
  * The stage sends: `opened`, another race is on the stage (its lanes); `steps`, steps of the race have arrived; `reel`,
- * the race is complete; `begun`, the race starts, live or as a replay; `moved`, a lane has shown another step; `cursor`,
- * the step that is shown has changed; `result`, the race has ended, and `figures`, figures over several runs have arrived (both without rows if the
- * figures do not count); `finish`, the end of a live race was shown; `lost`, a live race will not be finished;
- * `refused`, the settings in the page's address are wrong.
+ * the race is complete; `begun`, the race starts, live or as a replay; `moved`, a lane has shown another step;
+ * `cursor`, the step that is shown has changed; `result`, the end of the race was shown, and `figures`, figures over
+ * several runs have arrived (both without rows if the figures do not count); `finish`, the end of a live race was shown
+ * for the first time; `lost`, a live race will not be finished; `refused`, the settings in the page's address are
+ * wrong.
  *
  * The stage receives: `seek`, show this step; `problem`, show this sentence as an error; `lanes`, the names of the lanes
  * that are chosen now.

@@ -1,4 +1,5 @@
-// Draws tokens in a pane: the model's own tokens, accepted runs, and proposed and rejected drafts. Colours are in stage.css.
+// Draws tokens in a pane: the model's own tokens, accepted runs, and proposed and rejected drafts. Colours are in
+// stage.css.
 import { make } from "./dom.js";
 
 const BLANK = "·";

@@ -190,8 +190,9 @@ export class Logs {
     return this.run();
   }
 
-  // Gets the recommendation and then, if `scoring`, the figures. Old ones stay until new ones arrive. Only one task runs at a
-  // time: `scoresDue` tells the next one, which a new choice of costs may start, that the figures are still missing.
+  // Gets the recommendation and then, if `scoring`, the figures. Old ones stay until new ones arrive. Only one task
+  // runs at a time: `scoresDue` tells the next one, which a new choice of costs may start, that the figures are still
+  // missing.
   async run({ scoring = true } = {}) {
     this.stopTask();
     this.scoresDue = scoring;

@@ -25,7 +25,7 @@ export function wholeTicks(max, count) {
   return Array.from({ length: Math.ceil(max / step) + 1 }, (_, index) => index * step);
 }
 
-// Draws the axes with their marks and names. Returns the functions that map values to x and y.
+// Draws the axes `x` and `y`, {marks, words}: numbers and a name. Returns the functions that map values to pixels.
 export function drawAxes(picture, width, x, y, height = PLOT.height) {
   const { left, right, top, bottom } = { ...PLOT, left: y.left ?? PLOT.left };
   const toX = (value) => left + (value / (x.marks.at(-1) || 1)) * (width - left - right);
@@ -46,9 +46,9 @@ export function drawAxes(picture, width, x, y, height = PLOT.height) {
 }
 
 // Draws a row of bars for each lane, all on one axis, with the lane's name on the left and a figure on the right.
-// `nameWidth` is the width of the names' column, `rowHeight` the height of a full bar, `figures(lane)` the text on the right.
-// `bars(lane)` are {from, to, share}: their extent on the axis, and their height as a share of a full bar; `words` is the
-// tooltip; `kind`, `gap` and `onClick` are optional. Returns the picture's height.
+// `nameWidth` is the width of the names' column, `rowHeight` the height of a full bar, `figures(lane)` the text on the
+// right. `bars(lane)` are {from, to, share}: their extent on the axis, and their height as a share of a full bar;
+// `words` is the tooltip; `kind`, `gap` and `onClick` are optional. Returns the picture's height.
 export function drawRows(picture, width, lanes, x, rowHeight, { nameWidth = 116, figures, bars }) {
   const step = rowHeight + 12;
   const height = PLOT.top + lanes.length * step + PLOT.bottom;

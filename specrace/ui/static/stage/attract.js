@@ -15,7 +15,7 @@ export class Attract {
     this.stop = this.stop.bind(this);
     for (const action of ACTIONS) window.addEventListener(action, this.stop, { once: true, capture: true });
     listen(stage.node, "refused", this.stop);
-    listen(stage.node, "result", () => this.wait());
+    listen(stage.node, "result", () => this.playNextLater());
   }
 
   async play() {
@@ -24,7 +24,7 @@ export class Attract {
     await this.stage.gallery.play(card.name, { automatic: true });
   }
 
-  wait() {
+  playNextLater() {
     if (this.stopped) return;
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.play(), PAUSE_MS);

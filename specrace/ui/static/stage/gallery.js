@@ -71,7 +71,8 @@ export class Gallery {
     return node;
   }
 
-  // Plays a bundled recording. The option `automatic`: the visitor did not ask for it. Returns whether it reached the stage.
+  // Plays a bundled recording. The option `automatic`: the visitor did not ask for it. Returns whether it reached the
+  // stage.
   play(name, options = {}) {
     return this.receive(() => this.server.play_recorded(name), options);
   }
@@ -131,8 +132,8 @@ export class Gallery {
     else event.dataTransfer.dropEffect = "none";
   }
 
-  // Tells dropped files apart by their names: those that may be logs or races go to `openLogs`. If there are none, all files
-  // are uploaded as documents.
+  // Tells dropped files apart by their names: those that may be logs or races go to `openLogs`. If there are none, all
+  // files are uploaded as documents.
   openDropped(files) {
     const logs = [...files].filter(isLog);
     if (logs.length) return this.openLogs(logs);

@@ -2,7 +2,7 @@
 import { CONSTANTS } from "../lib/constants.js";
 import { closest, make } from "../lib/dom.js";
 import { pressRace, pressStop, toggleDark } from "../lib/gradio.js";
-import { copyText, exportRace, linkTo, packRace, saveReel } from "../lib/share.js";
+import { copyText, exportRace, linkWithSettings, linkWithRace, saveReel } from "../lib/share.js";
 
 // What a link leaves out: ui/races/race_request.py reads no parameters for these.
 const LEFT_OUT = "It leaves out lanes' options, model, dtype and top-k; Save keeps them.";
@@ -47,9 +47,9 @@ function listActions(stage, tools) {
     on: () => player.move(1),
     play: () => player.toggle(),
     save: () => saveReel(stage.reel),
-    link: () => copyLink(stage),
-    pack: () => copyRace(stage),
-    export: () => saveRace(stage),
+    link: () => copySettingsLink(stage),
+    pack: () => copyRaceLink(stage),
+    export: () => saveAsHtml(stage),
     gallery: () => stage.find(".gallery").showModal(),
     help: () => stage.find(".help").showModal(),
     dark: toggleDark,
@@ -67,15 +67,15 @@ function listActions(stage, tools) {
 // The keys of the functions that a page may lack. Copying a link has no key.
 const KEYS = { race: "r", audience: "a", gallery: "g", logs: "l", tour: "o" };
 
-function copyLink(stage) {
-  const link = linkTo(stage.reel);
+function copySettingsLink(stage) {
+  const link = linkWithSettings(stage.reel);
   return copyText(link).then(
     () => stage.announce(`The link is copied. ${LEFT_OUT}`),
     () => stage.announce(link),
   );
 }
 
-function saveRace(stage) {
+function saveAsHtml(stage) {
   return exportRace(stage.reel).then(
     () => stage.announce("The race is saved as an HTML file, which plays in any browser, without a server."),
     () =>
@@ -87,8 +87,8 @@ function pickLane(stage, index) {
   if (!stage.guess.choose(index) && stage.panes[index]) stage.setSolo(index);
 }
 
-async function copyRace(stage) {
-  const link = await packRace(stage.reel);
+async function copyRaceLink(stage) {
+  const link = await linkWithRace(stage.reel);
   if (!link) {
     saveReel(stage.reel);
     return stage.announce("This race is too long for a link, so it was saved as a file, which opens here again.");
@@ -145,14 +145,15 @@ export function entryKey(key) {
   return Number(key) >= 1 && Number(key) <= CONSTANTS.max_lanes ? "1" : key;
 }
 
-// `missing` names the functions that this page lacks, besides a tour without its recorded races.
+// `missing` names the functions that this page lacks. The tour is missing, too, if its recorded races are.
 export function bindKeys(stage, tools, missing = []) {
   const { player } = stage;
   const lacks = tools.tour.available ? missing : [...missing, "tour"];
   const unused = lacks.map((name) => KEYS[name]);
   const keys = listKeys(stage, tools).filter(([key]) => !unused.includes(key));
   const actions = listActions(stage, tools);
-  // The style sheet hides the buttons of missing functions; scripts cannot, because Gradio may not have drawn the menu yet.
+  // The style sheet hides the buttons of missing functions; scripts cannot, because Gradio may not have drawn the menu
+  // yet.
   document.body.dataset.missing = lacks.join(" ");
   document.addEventListener("keydown", (event) => {
     const { key } = event;

@@ -74,7 +74,8 @@ export class Pane {
     this.body = make("p", "", "");
     this.hint = make("p", "hint", method.summary ?? "");
     this.ending = make("small", "ending");
-    // In reverse order: the style sheet shows the last element first (column-reverse), so that the text's end stays visible.
+    // In reverse order: the style sheet shows the last element first (column-reverse), so that the text's end stays
+    // visible.
     this.text.append(this.ending, this.hint, this.body);
     const foot = make("footer");
     this.label = make("span", "draft-label");
@@ -201,7 +202,8 @@ export class Pane {
     this.playing = false;
   }
 
-  // Shows the last draft's verdict permanently, with its rejected tokens: after a step by hand, or at the end.
+  // Shows the last draft's verdict permanently, with its rejected tokens: when a visitor looks at a single step, or at
+  // the end.
   settle() {
     this.cancelTasks();
     this.unsettled = false;

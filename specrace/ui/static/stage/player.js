@@ -12,8 +12,9 @@ const PICTURE_MS = 30;
 const AUTO = "auto";
 
 export class Player {
-  // `screen` shows the race: begin(), before anything is shown; clear(), to start over; showStep(step, still), where `still`
-  // means without motion; draw(time); cursor(step), the step shown last; setSpeedText(words); end(), to show the result.
+  // `screen` shows the race: begin(), before anything is shown; clear(), to start over; showStep(step, still), where
+  // `still` means without motion; draw(time); cursor(step), the step shown last; setSpeedText(words); end(), to show
+  // the result.
   constructor(host, screen) {
     this.host = host;
     this.screen = screen;

@@ -1,5 +1,6 @@
-// Reads a reel, a race as the server sends it, into the steps that are played. A frame is what the page shows of a lane after
-// a step. The server leaves out of a frame what follows from the step's event, and what is unchanged since the last frame.
+// Reads a reel, a race as the server sends it, into the steps that are played. A frame is what the page shows of a lane
+// after a step. The server leaves out of a frame what follows from the step's event, and what is unchanged since the
+// last frame.
 /** @import { EndPart, FrameChanges, LaneFrame, LaneMeters, Reel, ShownDraft, Step, StepPart } from "../lib/wire.d.ts" */
 import { CONSTANTS } from "../lib/constants.js";
 
