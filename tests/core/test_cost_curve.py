@@ -9,20 +9,21 @@ import pytest
 from specrace.core.cost_curve import MAX_ROWS, CostCurve
 from specrace.core.errors import InputError
 
-LONG = "1" + "0" * 400
+# The digits of a number that overflows a float.
+HUGE = "1" + "0" * 400
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
         ('{"rows": [1, 1000000000], "ratio": [1, 2]}', "at most 4096 rows, not 1000000000"),
-        (f'{{"rows": [1, {LONG}], "ratio": [1, 2]}}', "at most 4096 rows, not 1000000000…0000000000"),
-        (f'{{"rows": [1, 2], "ratio": [1, {LONG}]}}', "no cost curve"),
-        (f'{{"rows": [1, 2], "ratio": [1, {LONG * 20}]}}', "no cost curve"),
+        (f'{{"rows": [1, {HUGE}], "ratio": [1, 2]}}', "at most 4096 rows, not 1000000000…0000000000"),
+        (f'{{"rows": [1, 2], "ratio": [1, {HUGE}]}}', "no cost curve"),
+        (f'{{"rows": [1, 2], "ratio": [1, {HUGE * 20}]}}', "no cost curve"),
         ('{"rows": [1, Infinity], "ratio": [1, 2]}', "no cost curve"),
         ('{"rows": [1, 2], "ratio": [1, NaN]}', "above 0"),
         ('{"rows": [1], "ratio": [1], "contexts": [{"context": 1, "row_ms": NaN, "ratio": [1]}]}', "above 0"),
-        (f'{{"rows": [1], "ratio": [1], "contexts": [{{"context": 1, "row_ms": {LONG}, "ratio": [1]}}]}}', "no cost"),
+        (f'{{"rows": [1], "ratio": [1], "contexts": [{{"context": 1, "row_ms": {HUGE}, "ratio": [1]}}]}}', "no cost"),
         ("[" * 100_000, "no cost curve"),
         (" " * 5_000_000, "larger than 4 MB"),
         ("\0", "no cost curve"),
@@ -33,6 +34,7 @@ def test_a_bad_curve_is_refused(tmp_path: Path, content: str, words: str) -> Non
     path.write_text(content)
     with pytest.raises(InputError, match=words) as caught:
         CostCurve.load(path)
+    # The sentence names the file and shortens the value.
     assert str(path) in str(caught.value) and len(str(caught.value)) < 400
 
 

@@ -10,7 +10,13 @@ from specrace.core.verify import Scores, Verdict
 
 
 def branching_step(last: int, emitted: int) -> Step:
-    """A step whose accepted path ends at the node `last`; node i has the token i."""
+    """A step whose accepted path ends at the node `last`; node i has the token i, and 9 is the bonus.
+
+       0
+     1   2
+    3 4   6
+    5
+    """
     tree = TokenTree(tuple(range(7)), (-1, 0, 0, 1, 1, 3, 2))
     path = tree.path_to(last)
     verdict = Verdict(path, 9, Scores((0,) * 7))
@@ -27,7 +33,7 @@ def branching_step(last: int, emitted: int) -> Step:
         (3, 1, (1,), []),  # cut inside the accepted path
     ],
 )
-def test_accepted_nodes_are_those_emitted_and_the_rejected_branch_is_the_first(
+def test_accepted_nodes_are_emitted_and_the_first_branch_below_them_is_rejected(
     last: int, emitted: int, accepted: tuple[int, ...], rejected: list[int]
 ) -> None:
     step = branching_step(last, emitted)

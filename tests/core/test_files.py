@@ -52,7 +52,7 @@ def test_anything_but_a_regular_file_is_refused_at_once(tmp_path: Path) -> None:
         open_regular(Path("/dev/zero"), pipes=True)
 
 
-KILLED = """
+KILLED_WRITE = """
 import os, signal, sys
 from pathlib import Path
 from specrace.core.files import write_atomically
@@ -64,7 +64,7 @@ write_atomically(Path(sys.argv[1]), b"the next one")
 def test_a_kill_during_a_write_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(b"the one before")
-    killed = subprocess.run([sys.executable, "-c", KILLED, str(path)], cwd=ROOT, check=False)
+    killed = subprocess.run([sys.executable, "-c", KILLED_WRITE, str(path)], cwd=ROOT, check=False)
     assert killed.returncode == -signal.SIGKILL and path.read_bytes() == b"the one before"
     write_atomically(path, b"the next one")
     assert path.read_bytes() == b"the next one"

@@ -32,6 +32,7 @@ def test_freed_memory_is_returned_to_the_system() -> None:
         library.free(piece)
     before = resident()
     memory.return_memory()
+    # At least half of the 64 MB is back.
     assert resident() < before - 32_000_000
     library.free(pieces[-1])
 
@@ -40,4 +41,5 @@ def test_a_c_library_without_malloc_trim_is_left_alone(monkeypatch: pytest.Monke
     opened = []
     monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: opened.append(name) or object())
     memory.return_memory()
+    # None stands for the program's own C library.
     assert opened == [None]

@@ -24,7 +24,7 @@ from specrace.core.verify import Scores, verify
 
 
 def _step(draft: list[int], targets: list[int], emitted: int) -> Step:
-    """A step with a chain as its draft; `targets`: the target's token at each node; `emitted`: how many are output."""
+    """A step with a chain as its draft; `targets` has the target's token at each node; `emitted` tokens are output."""
     tree = TokenTree.chain(0, draft)
     verdict = verify(tree, Scores(tuple(targets)))
     tokens = (*(tree.tokens[node] for node in verdict.path[1:]), verdict.bonus)[:emitted]
@@ -55,8 +55,8 @@ def test_accepted_tokens_past_the_length_limit_do_not_count() -> None:
     metrics = LaneMetrics()
     metrics.add(step)
     assert metrics.accepted == 1 and metrics.acceptance_rate == 1 / 5
-    whole = _step([5, 6], [5, 6, 7], emitted=3)
-    assert whole.accepted == whole.verdict.accepted == 2
+    uncut = _step([5, 6], [5, 6, 7], emitted=3)
+    assert uncut.accepted == uncut.verdict.accepted == 2
 
 
 def test_tokens_per_second_is_over_the_sum_of_all_times() -> None:
@@ -136,6 +136,7 @@ def test_unfinished_outputs_are_compared_up_to_the_shorter_one(
 
 
 def test_tokens_known_to_agree_are_not_compared_again() -> None:
+    # The first tokens, 7 and 1, are taken as equal.
     assert first_difference([7, 2, 3], [1, 2, 4], agreed=1) == 2
 
 
@@ -187,7 +188,7 @@ def test_a_repeated_run_is_judged_by_the_first_runs_tokens_per_step() -> None:
     run = {"vanilla": VANILLA, "trie": LaneMetrics(tokens=10, steps=10, target_ms=5.0)}
     assert too_fast(run) and not too_fast(run, first)
     shorter = {"vanilla": LaneMetrics(tokens=11, steps=11), "trie": LaneMetrics(tokens=10, steps=10)}
-    assert not too_fast(run, shorter)
+    assert not too_fast(run, shorter)  # fewer tokens than vanilla's: not judged
 
 
 def test_a_loop_has_a_period_of_at_most_48_tokens_and_three_repeats() -> None:

@@ -1,4 +1,4 @@
-"""How many processors a container may use, and what they are called."""
+"""How many processors a container may use, and the name of the processor's model."""
 
 from __future__ import annotations
 

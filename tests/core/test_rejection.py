@@ -14,13 +14,14 @@ from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.engine.recording import from_json, to_json
 
+# Row i: the target's distribution at node i, and the drafter's, from which the draft token below node i was drawn.
 P = np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [0.2, 0.6, 0.2]])
 Q = np.array([[0.25, 0.5, 0.25], [0.4, 0.2, 0.4]])
 
 MAX_SEED = 2**63 - 1
 
 
-def verdict_of(draft: tuple[int, ...], coins: list[tuple[float, float]]) -> tuple[tuple[int, ...], int, int]:
+def outcome(draft: tuple[int, ...], coins: list[tuple[float, float]]) -> tuple[tuple[int, ...], int, int]:
     """The path, the bonus and the number of checks for a chain below the token 2, with the distributions P and Q."""
     verdict, checks = verify_sampled(TokenTree.chain(2, draft), P[: len(draft) + 1], Q[: len(draft)], coins)
     return verdict.path, verdict.bonus, len(checks)
@@ -28,22 +29,22 @@ def verdict_of(draft: tuple[int, ...], coins: list[tuple[float, float]]) -> tupl
 
 def test_after_a_fully_accepted_chain_the_bonus_is_drawn_from_p() -> None:
     # 0.5 / 0.25 and 0.8 / 0.4 are above 1, so any coin accepts. The number 0.5 draws token 1 from (0.2, 0.6, 0.2).
-    assert verdict_of((0, 2), [(0.99, 0.0), (0.99, 0.0), (0.0, 0.5)]) == ((0, 1, 2), 1, 2)
+    assert outcome((0, 2), [(0.99, 0.0), (0.99, 0.0), (0.0, 0.5)]) == ((0, 1, 2), 1, 2)
 
 
 def test_the_first_rejected_token_is_redrawn_from_the_residual_and_ends_the_walk() -> None:
     # 0.3 / 0.5 = 0.6, and a coin of 0.6 rejects, because the inequality is strict. (p - q)+ is 0 except at token 0.
-    assert verdict_of((1, 2), [(0.6, 0.99), (0.0, 0.0), (0.0, 0.0)]) == ((0,), 0, 1)
-    assert verdict_of((1, 2), [(0.5999, 0.0), (0.0, 0.0), (0.0, 0.99)]) == ((0, 1, 2), 2, 2)
+    assert outcome((1, 2), [(0.6, 0.99), (0.0, 0.0), (0.0, 0.0)]) == ((0,), 0, 1)
+    assert outcome((1, 2), [(0.5999, 0.0), (0.0, 0.0), (0.0, 0.99)]) == ((0, 1, 2), 2, 2)
     # 0.1 / 0.4 = 0.25, so 0.26 rejects. The second row's (p - q)+ is 0 except at token 2.
-    assert verdict_of((0, 0), [(0.0, 0.0), (0.26, 0.0), (0.0, 0.0)]) == ((0, 1), 2, 2)
+    assert outcome((0, 0), [(0.0, 0.0), (0.26, 0.0), (0.0, 0.0)]) == ((0, 1), 2, 2)
 
 
 def test_without_a_draft_the_token_is_drawn_from_p() -> None:
-    assert [verdict_of((), [(0.0, number)])[1] for number in (0.0, 0.49, 0.5, 0.79, 0.8, 0.9999)] == [0, 0, 1, 1, 2, 2]
+    assert [outcome((), [(0.0, number)])[1] for number in (0.0, 0.49, 0.5, 0.79, 0.8, 0.9999)] == [0, 0, 1, 1, 2, 2]
 
 
-def test_the_verdicts_targets_are_the_output_and_elsewhere_the_likeliest_tokens() -> None:
+def test_targets_are_the_output_and_after_it_the_likeliest_tokens() -> None:
     verdict, checks = verify_sampled(TokenTree.chain(2, (1, 0)), P, Q, [(0.7, 0.0), (0.0, 0.0), (0.0, 0.0)])
     assert verdict.scores.targets == (0, 2, 1)
     assert checks == (Check(0.3, 0.5, 0.7),) and not checks[0].accepted
@@ -85,7 +86,7 @@ def test_drawing_from_weights_does_not_need_them_normalised() -> None:
 @pytest.mark.parametrize(
     ("tree", "p", "q", "coins"),
     [
-        (TokenTree((2, 0, 1), (-1, 0, 0)), P, Q, 3),
+        (TokenTree((2, 0, 1), (-1, 0, 0)), P, Q, 3),  # no chain
         (TokenTree.chain(2, (0, 1)), P[:2], Q, 3),
         (TokenTree.chain(2, (0, 1)), P, Q[:1], 3),
         (TokenTree.chain(2, (0, 1)), P, Q[:, :2], 3),
@@ -117,8 +118,8 @@ def test_the_coins_of_a_seed_never_change_between_versions() -> None:
 def test_coins_are_uniform_and_uncorrelated() -> None:
     coins = Coins(3, "trigram")
     pairs = np.array([coins.at(position) for position in range(20_000)])
-    columns = np.stack([pairs[:-1, 0], pairs[:-1, 1], pairs[1:, 0]])
-    assert np.abs(np.corrcoef(columns) - np.eye(3)).max() < 0.03
+    series = np.stack([pairs[:-1, 0], pairs[:-1, 1], pairs[1:, 0]])
+    assert np.abs(np.corrcoef(series) - np.eye(3)).max() < 0.03
     assert np.abs(np.bincount((pairs[:, 0] * 10).astype(int), minlength=10) / 20_000 - 0.1).max() < 0.01
 
 

@@ -17,6 +17,7 @@ from specrace.core.sampling_params import SamplingParams
 
 LETTERS = 4
 NUM_DRAFT = 2
+# How many texts the first letters and the pairs are counted over.
 FIRST, PAIRS = 200_000, 100_000
 # With this many fair draws the mean distance is at most 0.002 for one letter and 0.005 for two.
 BOUND = 0.007
@@ -40,13 +41,13 @@ class Rule:
     q: np.ndarray
     recomputes_q: bool = False
     reports_unscaled_q: bool = False
-    one_coin_a_path: bool = False
+    one_coin_per_path: bool = False
 
     def rows(self, table: np.ndarray) -> np.ndarray:
         return warp_probs(table, SamplingParams(self.temperature))
 
     def step(self, last: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """One step after the letters `last` [B]: drafts, numbers of accepted letters, and the letters after those."""
+        """One step after the letters `last` [B]: drafts, numbers of accepted letters, and the letter after these."""
         drawn_from = self.rows(self.q)
         drafts = np.empty((len(last), NUM_DRAFT), dtype=int)
         contexts = [last]
@@ -59,7 +60,7 @@ class Rule:
         q = reported[np.stack(q_contexts, axis=1)]
         p = self.rows(TARGET)[np.stack(contexts, axis=1)]
         coins = random.random((len(last), NUM_DRAFT))
-        if self.one_coin_a_path:
+        if self.one_coin_per_path:
             coins[:, 1:] = coins[:, :1]
         return drafts, *walk(drafts, p, q, coins, random.random((len(last), NUM_DRAFT + 1)))
 
@@ -80,8 +81,8 @@ class Rule:
         first = np.bincount(texts[:, 0], minlength=LETTERS) / FIRST
         pairs = texts[:PAIRS] @ [LETTERS, 1]
         both = np.bincount(pairs, minlength=LETTERS**2).reshape(LETTERS, LETTERS) / PAIRS
-        law = rows[0][:, None] * rows
-        return float(np.abs(first - rows[0]).sum() / 2), float(np.abs(both - law).sum() / 2)
+        exact = rows[0][:, None] * rows
+        return float(np.abs(first - rows[0]).sum() / 2), float(np.abs(both - exact).sum() / 2)
 
 
 def redrawn_from_all_of_p(p: np.ndarray, q: np.ndarray) -> np.ndarray:  # noqa: ARG001  stands in for `residual`
@@ -95,7 +96,7 @@ RULES = {
 MUTANTS = {
     "q recomputed after another context": {"recomputes_q": True},
     "q without the temperature": {"reports_unscaled_q": True},
-    "one coin for the whole path": {"one_coin_a_path": True},
+    "one coin for the whole path": {"one_coin_per_path": True},
     "after a rejection drawn from all of p": {},
 }
 

@@ -1,4 +1,4 @@
-"""Sample-and-match against a search over all paths; there is always a bonus token."""
+"""Sample-and-match verification against a search over all paths; there is always a bonus token."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def scored_trees(draw: st.DrawFn) -> tuple[TokenTree, Scores]:
 
 
 @given(scored_trees())
-def test_the_walk_is_the_longest_path_that_the_target_agrees_with(case: tuple[TokenTree, Scores]) -> None:
-    tree, scores = case
+def test_the_walk_is_the_longest_path_that_the_target_agrees_with(scored_tree: tuple[TokenTree, Scores]) -> None:
+    tree, scores = scored_tree
     agreed = []
     for end in range(len(tree)):
         path = tree.path_to(end)
@@ -41,8 +41,8 @@ def test_the_walk_is_the_longest_path_that_the_target_agrees_with(case: tuple[To
 
 
 @given(scored_trees())
-def test_the_bonus_is_no_child_of_the_last_accepted_node(case: tuple[TokenTree, Scores]) -> None:
-    tree, scores = case
+def test_the_bonus_is_no_child_of_the_last_accepted_node(scored_tree: tuple[TokenTree, Scores]) -> None:
+    tree, scores = scored_tree
     verdict = verify(tree, scores)
     assert verdict.bonus not in tree.children[verdict.path[-1]]
 

@@ -25,8 +25,10 @@ DRAFTING = tuple(name for name in METHODS if name != "vanilla")
 SHORT_TEXT_OPTIONS = {f"llamacpp-{mode}": {"size_n": 1, "size_m": 4} for mode in ("simple", "map-k", "map-k4v")}
 
 
-def run(name: str, prompt: tuple[int, ...], seed: int, num_draft: int, **options: Any) -> tuple[list[int], list[Step]]:
-    """Output and steps of a method on a random Markov text."""
+def decode(
+    name: str, prompt: tuple[int, ...], seed: int, num_draft: int, **options: Any
+) -> tuple[list[int], list[Step]]:
+    """Output and steps of a method that decodes a random Markov text."""
     drafter = METHODS[name].build(inputs(prompt, seed=seed), **SHORT_TEXT_OPTIONS.get(name, {}) | options)
     lane = function_lane(prompt, drafter, markov(seed, vocab=6, order=1), max_new_tokens=40, num_draft=num_draft)
     steps = []
@@ -42,7 +44,7 @@ def test_every_method_emits_the_targets_tokens_within_its_budget(name: str) -> N
     rng = random.Random(7)
     for seed in range(30):
         prompt, num_draft = random_prompt(rng), rng.choice([0, 1, 2, 5, 16, 40])
-        tokens, steps = run(name, prompt, seed, num_draft)
+        tokens, steps = decode(name, prompt, seed, num_draft)
         assert tokens == continuation(prompt, markov(seed, vocab=6, order=1), 40)
         assert all(step.tree.num_draft <= num_draft for step in steps)
         assert sum(len(step.emitted) for step in steps) == 40
@@ -68,7 +70,7 @@ def test_no_draft_token_is_too_deep_to_be_emitted(name: str, device: str) -> Non
     assert deepest > 1 or name == "vanilla"
 
 
-class DepthlessDrafter:
+class TooDeepDrafter:
     """A user's drafter that ignores the depth limit: it drafts a wrong branch, then the target's text, too deep."""
 
     def __init__(self, following: list[int]) -> None:
@@ -91,7 +93,7 @@ class DepthlessDrafter:
 def test_trees_of_a_drafter_that_ignores_depth_are_pruned(remaining: int) -> None:
     """Nodes that are too deep are pruned before scoring, and the drafter observes the pruned tree."""
     text = [*range(2, 2 + remaining)]
-    drafter = DepthlessDrafter(text)
+    drafter = TooDeepDrafter(text)
     lane = function_lane((1,), drafter, lambda tokens: tokens[-1] + 1, max_new_tokens=remaining, num_draft=20)
     step = lane.step()
     assert (lane.tokens, lane.end, drafter.observed) == (text, "length", [step.tree])
@@ -105,14 +107,14 @@ def test_trees_of_a_drafter_that_ignores_depth_are_pruned(remaining: int) -> Non
 def test_some_drafts_of_every_drafter_are_accepted(name: str) -> None:
     """Without accepted drafts, the tests of equal output would only test vanilla."""
     prompt = (2, 3, 4, 5) * 4
-    accepted = [step.verdict.accepted for seed in range(8) for step in run(name, prompt, seed, 16)[1]]
+    accepted = [step.verdict.accepted for seed in range(8) for step in decode(name, prompt, seed, 16)[1]]
     assert sum(accepted) > 0 and max(accepted) > 1
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_seed_gives_the_same_drafts(name: str) -> None:
     prompt = random_prompt(random.Random(3))
-    first, second = run(name, prompt, 5, 12)[1], run(name, prompt, 5, 12)[1]
+    first, second = decode(name, prompt, 5, 12)[1], decode(name, prompt, 5, 12)[1]
     assert [step.tree for step in first] == [step.tree for step in second]
 
 
@@ -150,8 +152,8 @@ def test_drafts_stay_valid_when_every_draft_is_rejected(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_leaks_between_generations(name: str) -> None:
-    """Drafting leaves the corpus and the prompt that two drafters share unchanged."""
+def test_drafting_leaves_shared_inputs_unchanged(name: str) -> None:
+    """Two drafters share a corpus and a prompt; what the first drafts changes neither."""
     corpus = NGramCounts()
     corpus.extend_apart([[2, 3, 4, 2, 3]])
     shared = inputs((2, 3, 4, 2), corpus=corpus)
@@ -365,7 +367,7 @@ def test_output_is_unchanged_with_each_option_at_its_bounds(name: str) -> None:
     for option in method.options:
         values = (option.bounds.low, option.bounds.high) if isinstance(option.bounds, Bounds) else (False, True)
         for value in values:
-            tokens, _ = run(name, (2, 3, 4, 2, 3), 1, 12, **{option.name: value})
+            tokens, _ = decode(name, (2, 3, 4, 2, 3), 1, 12, **{option.name: value})
             assert tokens == continuation((2, 3, 4, 2, 3), markov(1, vocab=6, order=1), 40)
 
 
@@ -398,6 +400,7 @@ def test_errors_for_unknown_names_list_the_known_names() -> None:
 )
 def test_lookaheads_budget_is_its_largest_draft(n: int, window: int, guesses: int) -> None:
     """A larger budget would refuse prompts that fit, and warm up lanes for trees that never occur."""
+    # The first n - 2 steps fill the window; the steps after them draft n-grams from the pool as well.
     max_filling, first_row = 0, window + n - 3
     for stage in range(n - 2):
         max_filling = max(max_filling, (first_row - stage) + stage * (first_row - stage + 1))

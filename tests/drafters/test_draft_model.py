@@ -108,7 +108,7 @@ def test_a_draft_ends_where_the_models_context_is_full(size: int) -> None:
 
 
 def test_the_session_gets_the_races_parameters_and_room() -> None:
-    """It reads one token in a forward, or two after a draft that was accepted whole."""
+    """A session reads one token in a forward, or two after a draft that was accepted whole."""
     calls: list[tuple[SamplingParams, int, Sequence[int]]] = []
 
     class RecordingModel:
@@ -159,21 +159,21 @@ def test_the_draft_models_time_is_on_the_lanes_clock(monkeypatch: pytest.MonkeyP
 
 def test_the_draft_models_prefill_is_reported_but_on_no_clock() -> None:
     """Like the target's, the prefill is measured in a second run. It is not part of the lane's time."""
-    readings: list[int] = []
+    prompt_lengths: list[int] = []
 
-    class CountingModel(CopyingModel):
+    class SlowPrefillModel(CopyingModel):
         def after(self, prompt: Sequence[int]) -> PromptedCopyingModel:
-            readings.append(len(prompt))
+            prompt_lengths.append(len(prompt))
             prompted = super().after(prompt)
-            prompted.prefill_ms = 1e6 * len(readings)
+            prompted.prefill_ms = 1e6 * len(prompt_lengths)
             return prompted
 
     target = FunctionTarget(markov(3))
-    target.drafting = CountingModel()
+    target.drafting = SlowPrefillModel()
     events = list(race(target, PROMPT, RaceSpec(("trie", "draft-model"), max_new_tokens=4)))
     started, finished = events[0], events[-1]
     assert isinstance(started, Started) and isinstance(finished, Finished)
-    assert [info.prefill_ms for info in started.lanes] == [0.0, 0.0, 2e6] and readings == [len(PROMPT)] * 2
+    assert [info.prefill_ms for info in started.lanes] == [0.0, 0.0, 2e6] and prompt_lengths == [len(PROMPT)] * 2
     assert started.lanes[2].build_ms < 1e6 and finished.lanes[2].decode_ms < 1e6
     lanes = report(started, finished)["lanes"]
     assert [lane["draft_prefill_ms"] for lane in lanes] == [0.0, 0.0, 2e6]
@@ -189,7 +189,7 @@ def test_draft_tokens_are_drawn_from_the_returned_distributions() -> None:
     """The returned q is the model's distribution at both draft tokens, and the first tokens have its frequencies."""
     model, params = CopyingModel(), SamplingParams(0.7)
     drafter = DraftModelDrafter(inputs(PROMPT, params=params, draft_model=model), sampled=True)
-    firsts: list[int] = []
+    first_tokens: list[int] = []
     for _ in range(600):
         tree = drafter.propose(PROMPT, 2)
         q = drafter.distributions()
@@ -197,8 +197,8 @@ def test_draft_tokens_are_drawn_from_the_returned_distributions() -> None:
         expected = [CopyingSession(text, 99).distribution([last]) for *text, last in (PROMPT, (*PROMPT, first))]
         assert q == pytest.approx(np.stack(expected))
         assert tree.probs == (1.0, q[0, first], q[1, second])
-        firsts.append(first)
-    frequencies = np.bincount(firsts, minlength=VOCAB) / len(firsts)
+        first_tokens.append(first)
+    frequencies = np.bincount(first_tokens, minlength=VOCAB) / len(first_tokens)
     # The total variation distance to be expected from this number of draws.
-    expected_noise = np.sqrt(2 * q[0] / np.pi / len(firsts)).sum() / 2
+    expected_noise = np.sqrt(2 * q[0] / np.pi / len(first_tokens)).sum() / 2
     assert np.abs(frequencies - q[0]).sum() / 2 < 1.6 * expected_noise + 0.01

@@ -223,12 +223,12 @@ def test_mod_with_defaults_drafts_nothing_after_short_repetitions() -> None:
     prompt = [rng.randrange(100, 5000) for _ in range(400)]
     new = [rng.randrange(100, 5000) for _ in range(30)]
 
-    def longest(quoted: list[int], **options: int) -> int:
+    def longest_draft(quoted: list[int], **options: int) -> int:
         drafter = METHODS["llamacpp-mod"].build(inputs(prompt), **options)
         return max(len(draft) for draft in checked_drafts(drafter, prompt, [*new, *quoted, *new[::-1]]))
 
-    assert longest(prompt[200:220]) == 0
-    assert longest(prompt[200:220], n_match=12) == longest(prompt[200:230]) == 64
+    assert longest_draft(prompt[200:220]) == 0
+    assert longest_draft(prompt[200:220], n_match=12) == longest_draft(prompt[200:230]) == 64
 
 
 def test_mod_drafts_from_earlier_outputs() -> None:
@@ -262,7 +262,7 @@ def test_cache_counts_within_the_prompt_and_within_each_step(prompt: Text, outpu
                     for end in range(size, len(chunk))
                     if len(ngram) == size and tuple(chunk[end - size : end]) == ngram
                 ]
-                # Among equals, the token whose first occurrence is latest.
+                # Of equally frequent tokens, the one whose first occurrence is latest.
                 best = max(
                     dict.fromkeys(followers),
                     key=lambda token: (followers.count(token), followers.index(token)),
@@ -297,13 +297,13 @@ def test_the_budget_cuts_a_draft_after_the_rule_checked_its_length(name: str) ->
     assert drafter.propose([*prompt, 3, 4], 3).tokens == (4, 5, 6, 7)
 
 
-NONE = dict.fromkeys(("simple", "map_k", "map_k4v", "mod", "cache"), False)
-SHORT = {"size_n": 2, "size_m": 3, "n_match": 2, "n_min": 1, "n_max": 3}
+ALL_OFF = dict.fromkeys(("simple", "map_k", "map_k4v", "mod", "cache"), False)
+SHORT_SIZES = {"size_n": 2, "size_m": 3, "n_match": 2, "n_min": 1, "n_max": 3}
 
 
 @given(st.lists(st.integers(2, 4), min_size=1, max_size=30), TEXTS)
 @settings(deadline=None)
-def test_a_list_of_one_drafts_as_that_one(prompt: Text, output: Text) -> None:
+def test_a_list_of_one_drafter_drafts_what_that_drafter_drafts_alone(prompt: Text, output: Text) -> None:
     sizes = {"size_n": 2, "size_m": 3}
     alone = {
         "simple": sizes,
@@ -313,37 +313,41 @@ def test_a_list_of_one_drafts_as_that_one(prompt: Text, output: Text) -> None:
         "cache": {},
     }
     for name, options in alone.items():
-        listed = METHODS["llamacpp-list"].build(inputs(prompt), **NONE | SHORT | {name.replace("-", "_"): True})
+        listed = METHODS["llamacpp-list"].build(
+            inputs(prompt), **ALL_OFF | SHORT_SIZES | {name.replace("-", "_"): True}
+        )
         drafter = METHODS[f"llamacpp-{name}"].build(inputs(prompt), **options)
         assert checked_drafts(listed, prompt, output) == checked_drafts(drafter, prompt, output), name
 
 
 @given(st.lists(st.integers(2, 4), min_size=1, max_size=30), TEXTS)
 @settings(deadline=None)
-def test_a_list_verifies_the_draft_of_the_first_that_has_one(prompt: Text, output: Text) -> None:
-    """`mod` is asked, and told of an outcome, only where `simple` has no draft."""
+def test_a_list_verifies_the_draft_of_the_first_drafter_that_has_one(prompt: Text, output: Text) -> None:
+    """`mod` is chosen, and told of an outcome, only where `simple` has no draft."""
     simple = METHODS["llamacpp-simple"].build(inputs(prompt), size_n=3, size_m=3)
     mod = METHODS["llamacpp-mod"].build(inputs(prompt), n_match=2, n_min=1, n_max=3)
-    last = ""
+    asked_last = ""
     drafted: Text = ()
 
     def rule(context: Text, outputs: Outputs) -> Text:
-        nonlocal last, drafted
-        if last == "mod" and drafted:
+        nonlocal asked_last, drafted
+        if asked_last == "mod" and drafted:
             mod.accept(len(outputs[-1]) - 1)
-        drafted, last = simple.draft(context), "simple"
+        drafted, asked_last = simple.draft(context), "simple"
         if not drafted:
-            drafted, last = mod.draft(context), "mod"
+            drafted, asked_last = mod.draft(context), "mod"
         return drafted
 
-    listed = METHODS["llamacpp-list"].build(inputs(prompt), **NONE | SHORT | {"simple": True, "mod": True, "size_n": 3})
+    listed = METHODS["llamacpp-list"].build(
+        inputs(prompt), **ALL_OFF | SHORT_SIZES | {"simple": True, "mod": True, "size_n": 3}
+    )
     checked_drafts(listed, prompt, output, rule)
 
 
-def test_only_the_drafter_of_the_draft_learns_from_it() -> None:
+def test_only_the_drafter_that_made_the_draft_learns_the_verdict() -> None:
     """Five drafts of `mod` that are rejected empty its pool; rejected drafts of `simple` do not count."""
     prompt = [*range(10, 18), 50]
-    options = NONE | SHORT | {"simple": True, "mod": True, "size_n": 3}
+    options = ALL_OFF | SHORT_SIZES | {"simple": True, "mod": True, "size_n": 3}
     listed = METHODS["llamacpp-list"].build(inputs(prompt), **options)
     _, mod = listed.drafters
     assert reject_draft(listed, [*prompt, 10, 11], 99).tokens == (11, 12, 13, 14)
@@ -359,9 +363,9 @@ def test_a_list_drafts_as_long_as_its_longest_drafter_and_an_empty_list_nothing(
     method = METHODS["llamacpp-list"]
     defaults = method.defaults("cuda")
     budgets = [
-        method.budget("cuda", defaults | NONE | asked)
-        for asked in ({}, {"cache": True}, {"map_k": True, "cache": True})
+        method.budget("cuda", defaults | ALL_OFF | chosen)
+        for chosen in ({}, {"cache": True}, {"map_k": True, "cache": True})
     ]
     assert budgets == [0, 8, 48]
     assert method.budget("cuda", defaults) == 64
-    assert method.build(inputs((2, 3, 2)), **NONE).propose((2, 3, 2, 3), 8).num_draft == 0
+    assert method.build(inputs((2, 3, 2)), **ALL_OFF).propose((2, 3, 2, 3), 8).num_draft == 0

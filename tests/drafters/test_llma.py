@@ -23,7 +23,7 @@ def test_worked_example_of_copies() -> None:
         ((6,), (2,)),  # 6 occurs only at the prompt's end
         ((2, 3, 4, 5), (3, 9)),  # one token is enough; its first occurrence counts
         ((9,), (9,)),  # not in the prompt
-        ((9,), (3,)),  # the output has it, but LLMA copies from the prompt only
+        ((9,), (3,)),  # the output has 9 twice, but LLMA copies from the prompt only
         ((3, 4, 5, 2), (4, 5, 2, 6)),
     ]
 

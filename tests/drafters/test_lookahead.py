@@ -1,7 +1,8 @@
 """Lookahead compared with the published layout, which is written here in the terms of the article.
 
-The trunk is the pending token and row 0. The token in row l, column i has position base + l + i, and sees trunk tokens
-0 to i and rows 1 to l of column i. A token of an n-gram sees the pending token and the n-gram up to itself.
+The trunk is the pending token, at position base, and row 0. The token in row l, column i has position base + l + i, and
+sees trunk tokens 0 to i and rows 1 to l of column i. A token of an n-gram sees the pending token and the n-gram up to
+itself.
 """
 
 from __future__ import annotations
@@ -106,6 +107,7 @@ def test_mask_and_positions_equal_the_published_layout(w: int, n: int, g: int) -
         verdict = step_verdict(tree, random_targets(tree, rng))
         drafter.observe(tree, verdict)
         pending = verdict.bonus
+    # Branches may share nodes, so a tree is never larger than the published layout.
     assert num_shared >= 0
 
 
@@ -189,22 +191,22 @@ def test_worked_example_of_a_step() -> None:
 @pytest.mark.parametrize(("w", "n"), [(1, 3), (3, 4), (5, 3), (4, 5)])
 def test_near_the_length_limit_the_window_loses_columns(w: int, n: int, depth: int) -> None:
     """A column is dropped once its deepest token is past the limit; the other columns do not change."""
-    drafter, whole = make_drafter(w, n, 3), make_drafter(w, n, 3)
+    drafter, unlimited = make_drafter(w, n, 3), make_drafter(w, n, 3)
     pending = fill(drafter, random.Random(5))
-    assert fill(whole, random.Random(5)) == pending and drafter.rows == whole.rows
+    assert fill(unlimited, random.Random(5)) == pending and drafter.rows == unlimited.rows
     drafter.pool = pool = RecordingPool(3)
-    whole.pool = whole_pool = RecordingPool(3)
+    unlimited.pool = unlimited_pool = RecordingPool(3)
     rows, columns = drafter.rows, max(0, min(w, depth - (n - 2) + 1))
-    tree, whole_tree = drafter.propose([pending], 10_000, depth), whole.propose([pending], 10_000)
+    tree, unlimited_tree = drafter.propose([pending], 10_000, depth), unlimited.propose([pending], 10_000)
     cut_rows = [rows[0][: max(0, columns - 1)], *(row[:columns] for row in rows[1:])]
     assert layout_of(tree) == (published_layout(cut_rows, pending, []) if columns else {((pending,), 0)})
-    targets = random_targets(whole_tree, random.Random(1))
-    target_after = dict(zip(node_paths(whole_tree), targets, strict=True))
-    for observer, observed in ((drafter, tree), (whole, whole_tree)):
+    targets = random_targets(unlimited_tree, random.Random(1))
+    target_after = dict(zip(node_paths(unlimited_tree), targets, strict=True))
+    for observer, observed in ((drafter, tree), (unlimited, unlimited_tree)):
         observer.observe(observed, step_verdict(observed, [target_after[path] for path in node_paths(observed)]))
-    assert pool.inserted == whole_pool.inserted[:columns]
+    assert pool.inserted == unlimited_pool.inserted[:columns]
     if columns:
-        assert drafter.rows == [whole.rows[0][: columns - 1], *(row[:columns] for row in whole.rows[1:])]
+        assert drafter.rows == [unlimited.rows[0][: columns - 1], *(row[:columns] for row in unlimited.rows[1:])]
     else:
         assert drafter.rows == rows
 
@@ -272,7 +274,7 @@ def test_ngrams_with_a_common_prefix_share_nodes() -> None:
 
 
 def test_the_most_recent_ngram_is_drafted_first() -> None:
-    """A small budget then cuts off the oldest n-grams."""
+    """So a small budget cuts off the oldest n-grams."""
     drafter = make_drafter(2, 3, 3)
     fill(drafter, random.Random(0))
     for ngram in ((30, 31), (40, 41), (50, 51)):
@@ -309,7 +311,7 @@ def test_a_budget_below_the_full_size_narrows_the_window(n: int, w: int, g: int,
 
 @pytest.mark.parametrize(("n", "w", "g"), [*SETTINGS, (5, 15, 15)])
 def test_every_draft_size_is_used_for_drafts(n: int, w: int, g: int) -> None:
-    """Below the smallest window of N rows N falls, so that the lane is never a second vanilla."""
+    """If no window of N rows fits into the draft size, N is reduced, so the lane never becomes a second vanilla."""
     for budget in range(1, 2 * n):
         drafter = make_drafter(w, n, g)
         lane = function_lane([9, 8, 7], drafter, markov(3, vocab=6, order=1), num_draft=budget, max_new_tokens=60)
@@ -331,7 +333,7 @@ def test_the_note_says_that_n_was_reduced() -> None:
 @pytest.mark.parametrize("w", [2, 3, 5, 15])
 @pytest.mark.parametrize("pool_from_prompt", [False, True])
 def test_with_n_2_lookahead_is_jacobi(w: int, pool_from_prompt: bool) -> None:
-    """As both sources say. The pending token is the first column, so the draft has W-1 tokens."""
+    """The only row is Jacobi's trajectory. The pending token is its first column, so the draft has W-1 tokens."""
     for seed in range(6):
         prompt = tuple(random.Random(seed).randrange(2, 9) for _ in range(12))
         drafters = (
@@ -339,7 +341,7 @@ def test_with_n_2_lookahead_is_jacobi(w: int, pool_from_prompt: bool) -> None:
             JacobiDrafter(inputs(prompt, seed=seed)),
         )
         next_token = markov(seed, vocab=9, order=1)
-        lanes = [function_lane(prompt, each, next_token, num_draft=w - 1, max_new_tokens=40) for each in drafters]
+        lanes = [function_lane(prompt, one, next_token, num_draft=w - 1, max_new_tokens=40) for one in drafters]
         trees: list[list[TokenTree]] = [[], []]
         for lane, seen in zip(lanes, trees, strict=True):
             while not lane.end:
@@ -377,6 +379,7 @@ def test_without_pool_from_prompt_the_pool_starts_empty() -> None:
 
 def test_the_first_row_is_drawn_from_the_prompt() -> None:
     drafter = LookaheadDrafter(inputs([8, 9], seed=4), n=6, window=12, guesses=1)
+    # W + N - 3 tokens.
     assert len(drafter.rows[0]) == 15 and set(drafter.rows[0]) == {8, 9}
 
 

@@ -84,7 +84,7 @@ def test_a_new_drafter_is_scored() -> None:
         contract.test_some_drafts_of_every_drafter_are_accepted,
         contract.test_the_same_seed_gives_the_same_drafts,
         contract.test_drafts_stay_valid_when_every_draft_is_rejected,
-        contract.test_nothing_leaks_between_generations,
+        contract.test_drafting_leaves_shared_inputs_unchanged,
         contract.test_options_are_listed_with_defaults_within_bounds,
         contract.test_output_is_unchanged_with_each_option_at_its_bounds,
     ],

@@ -30,7 +30,7 @@ from tests.parts import VOCAB, FunctionSession, inputs, random_prompt
 
 
 def next_token(tokens: Sequence[int]) -> int:
-    """In most cases the token that followed the last token earlier, so that most but not all drafts are accepted."""
+    """Usually what followed an earlier occurrence of the last token, so that most drafts are accepted, but not all."""
     last = tokens[-1]
     for position in range(len(tokens) - 2, 0, -1):
         if tokens[position - 1] == last and len(tokens) % 7:
@@ -38,7 +38,7 @@ def next_token(tokens: Sequence[int]) -> int:
     return 2 + (7 * last + len(tokens)) % (VOCAB - 2)
 
 
-def run(name: str, prompt: Sequence[int], **options: Any) -> list[Step]:
+def steps_of(name: str, prompt: Sequence[int], **options: Any) -> list[Step]:
     """The steps of a lane with `next_token` as its target."""
     method = METHODS[name]
     drafter = method.build(inputs(prompt), **options)
@@ -64,7 +64,7 @@ def occurrences(text: Sequence[int], ngram: Sequence[int]) -> int:
 
 def test_note_of_the_trie_has_the_match_and_each_nodes_count(prompt: tuple[int, ...]) -> None:
     text, counted = list(prompt), 0
-    for step in run("trie", prompt, prefix=1):
+    for step in steps_of("trie", prompt, prefix=1):
         note, tree = step.note, step.tree
         assert note is not None
         length = note.facts["matched tokens"]
@@ -79,8 +79,8 @@ def test_note_of_the_trie_has_the_match_and_each_nodes_count(prompt: tuple[int, 
 
 
 def test_note_of_the_trigram_has_the_row_of_each_token_and_the_back_off(prompt: tuple[int, ...]) -> None:
-    text, rows = list(prompt), {"bigram": 0, "trigram": 0}
-    for step in run("trigram", prompt):
+    text, num_rows = list(prompt), {"bigram": 0, "trigram": 0}
+    for step in steps_of("trigram", prompt):
         assert step.note is not None
         drafted_text = [*text, *step.tree.tokens[1:]]
         for index, row in enumerate(step.note.rows[: step.tree.num_draft]):
@@ -89,17 +89,17 @@ def test_note_of_the_trigram_has_the_row_of_each_token_and_the_back_off(prompt: 
             assert row.after == tuple(last)
             assert row.tokens[0] == step.tree.tokens[index + 1]
             assert row.counts == tuple(occurrences(text, [*last, token]) for token in row.tokens)
-            rows["trigram" if len(last) == 2 else "bigram"] += 1
+            num_rows["trigram" if len(last) == 2 else "bigram"] += 1
             if len(last) == 1 and len(context) > 1:
                 total = sum(occurrences(text, [*context[-2:], token]) for token in range(VOCAB))
                 assert f"trigram only {total}×" in row.label
         text += step.emitted
-    assert rows["bigram"]
+    assert num_rows["bigram"]
 
 
 def test_note_of_lookahead_has_its_window_and_pool_hits(prompt: tuple[int, ...]) -> None:
     hits, remaining = 0, 60
-    for step in run("lookahead", prompt, n=4, window=5, guesses=3):
+    for step in steps_of("lookahead", prompt, n=4, window=5, guesses=3):
         assert step.note is not None
         tree, rows = step.tree, step.note.rows
         window = [row.tokens for row in rows if row.group == "Window"]
@@ -126,7 +126,7 @@ def test_note_of_lookahead_has_its_window_and_pool_hits(prompt: tuple[int, ...])
 
 def test_note_of_fusion_has_each_tokens_source_and_the_cut(prompt: tuple[int, ...]) -> None:
     text, sources = list(prompt), set()
-    for step in run("fusion", prompt):
+    for step in steps_of("fusion", prompt):
         note, tree = step.note, step.tree
         assert note is not None and note.facts["drafted"] == tree.num_draft
         noted = Counter(token for row in note.rows for token in row.tokens)
@@ -171,7 +171,7 @@ def test_note_of_fusion_names_each_source() -> None:
 
 
 def test_note_of_the_draft_model_has_its_probabilities(prompt: tuple[int, ...]) -> None:
-    for step in run("draft-model", prompt):
+    for step in steps_of("draft-model", prompt):
         assert step.note is not None and step.tree.probs is not None
         path_probs = [float(np.prod(step.tree.probs[: size + 1])) for size in range(len(step.tree))]
         assert step.note.facts["expected"] == f"{sum(path_probs):.2f} tokens"
@@ -181,7 +181,7 @@ def test_note_of_the_draft_model_has_its_probabilities(prompt: tuple[int, ...]) 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_every_note_survives_json_and_is_bounded(name: str, prompt: tuple[int, ...]) -> None:
-    for step in run(name, prompt):
+    for step in steps_of(name, prompt):
         assert from_json(json.loads(json.dumps(to_json(step)))) == step
         if step.note is not None:
             assert len(step.note.facts) <= MAX_FACTS and len(step.note.rows) <= MAX_ROWS
@@ -189,13 +189,13 @@ def test_every_note_survives_json_and_is_bounded(name: str, prompt: tuple[int, .
 
 
 def test_the_note_of_the_widest_window_is_cut() -> None:
-    steps = run("lookahead", tuple(range(2, 30)), n=16, window=64, guesses=64, pool_from_prompt=True)
+    steps = steps_of("lookahead", tuple(range(2, 30)), n=16, window=64, guesses=64, pool_from_prompt=True)
     notes = [step.note for step in steps if step.note is not None]
     assert max(len(note.rows) for note in notes) <= MAX_ROWS
     assert max(len(row.tokens) for note in notes for row in note.rows) == MAX_ROW_TOKENS
 
 
-class SlowNotes:
+class SlowNoteDrafter:
     """A drafter with long notes, each of which takes 60 s on the clock that it provides."""
 
     def __init__(self) -> None:
@@ -216,7 +216,7 @@ class SlowNotes:
 
 
 def test_a_note_is_not_on_the_lanes_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    drafter = SlowNotes()
+    drafter = SlowNoteDrafter()
     monkeypatch.setattr(time, "perf_counter", drafter.clock)
     lane = Lane("slow", drafter, FunctionSession((2, 3), next_token), (2, 3), max_new_tokens=5, num_draft=4)  # type: ignore[arg-type]
     steps = [lane.step() for _ in range(5)]
@@ -258,6 +258,7 @@ def test_invalid_notes_are_refused(change: dict[str, Any]) -> None:
 def test_token_texts_are_added_to_a_note() -> None:
     note = Note({}, (NoteRow("g", "l", (1, 2), after=(3, 4)),)).with_texts(lambda token: f"<{token}>")
     assert note.rows[0].pieces == ("<1>", "<2>") and note.rows[0].after_text == "<3><4>"
+    # The ids stay beside the texts.
     assert replace(note.rows[0], pieces=()).tokens == (1, 2)
 
 

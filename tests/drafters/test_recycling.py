@@ -47,7 +47,7 @@ def levels(num_nodes: int) -> list[int]:
 
 
 def test_with_80_nodes_the_template_is_the_published_one() -> None:
-    """Compares the widths of its levels and the numbers of children."""
+    """Its levels have the published widths, and its nodes the published numbers of children."""
     assert METHODS["recycling"].budget("cuda", {}) == 80
     assert levels(80) == [8, 21, 25, 15, 8, 3]
     published = template(80)
@@ -184,10 +184,10 @@ ROWS = st.lists(st.integers(0, 5), min_size=3, max_size=3, unique=True).map(tupl
 @pytest.mark.slow
 @given(st.lists(st.lists(ROWS, min_size=20, max_size=20), min_size=1, max_size=8), st.integers(0, 19))
 @settings(deadline=None)
-def test_drafts_equal_a_brute_force_lookup(answers: list[list[tuple[int, ...]]], budget: int) -> None:
+def test_drafts_equal_a_brute_force_lookup(rows_of_steps: list[list[tuple[int, ...]]], budget: int) -> None:
     """For any target, the tree has exactly the paths that looking up the template's ranks one by one gives."""
     drafter, successors, context = without_copy((0,)), dict[int, tuple[int, ...]](), [0]
-    for rows in answers:
+    for rows in rows_of_steps:
         tree = drafter.propose(context, budget)
         expected = set()
         for ranks in template(budget):

@@ -202,6 +202,7 @@ def test_a_race_passes_its_index_to_rest() -> None:
     finished = list(race(target, prompt, spec, sources=Sources(corpus_index=index)))[-1]
     assert isinstance(finished, Finished) and finished.lanes[1].identical
     steps = list(generate(target, "rest", prompt, max_new_tokens=30, sources=Sources(corpus_index=index)))
+    # After the first step, at least eight tokens a step.
     assert len(steps) == finished.lanes[1].steps <= 1 + len(output) / 8
     assert [token for step in steps for token in step.emitted] == output
 

@@ -42,7 +42,7 @@ def test_a_match_needs_two_tokens() -> None:
 def test_match_and_draft_have_at_most_ten_tokens() -> None:
     """After the shortest match, of two tokens, the draft has eight."""
     assert retrieved([*range(30), 9, 3, 4], 99).tokens == (4, *range(5, 13))
-    # Nine tokens match, but their suffix of two also does and allows a longer draft.
+    # Nine tokens match, but so does their suffix of two tokens, which allows a longer draft.
     assert retrieved([*range(30), *range(9)], 99).tokens == (8, *range(9, 17))
 
 

@@ -48,7 +48,7 @@ def test_q_has_a_distribution_for_each_draft_token(name: str, vocab: int) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "vocab", "params"),
-    [  # every pair of values occurs
+    [  # each parameter meets every value of the two others
         ("bigram", SMALL, SamplingParams(1.0)),
         ("trigram", LARGE, SamplingParams(1.0)),
         ("bigram", LARGE, SamplingParams(0.5)),
@@ -75,7 +75,7 @@ def test_draft_tokens_are_drawn_from_q(name: str, vocab: int, params: SamplingPa
 
 
 def test_q_is_the_smoothed_row() -> None:
-    """1 2 was followed by 3 twice and by 0 once; 2 alone was followed by another 0."""
+    """After 1 2 came 3 twice and 0 once; after 2 came 0 once more, when 4 was before it."""
     bigram, trigram = ({3: 2, 0: 2}, {3: 2, 0: 1})
     for name, counts in (("bigram", bigram), ("trigram", trigram)):
         drafter = sampled_drafter(name)

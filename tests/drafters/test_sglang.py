@@ -131,7 +131,7 @@ def test_documents_get_their_budget_of_nodes() -> None:
     drafter = METHODS["sglang-ngram"].build(
         inputs(prompt, corpus_index=index), external_sam_budget=2, num_draft_tokens=4
     )
-    # The latest continuation first.
+    # The latest continuation comes first.
     assert paths(drafter.propose((*prompt, 5, 6), 99)) == {(9,), (7,)}
     drafter = METHODS["sglang-ngram"].build(inputs(prompt, corpus_index=index), num_draft_tokens=4)
     assert drafter.propose((*prompt, 5, 6), 99).num_draft == 0
@@ -139,7 +139,7 @@ def test_documents_get_their_budget_of_nodes() -> None:
 
 @pytest.mark.parametrize("by_probability", [False, True])
 def test_earlier_requests_are_in_the_trie(by_probability: bool) -> None:
-    """5 was followed by 6 twice and then by 7 in earlier outputs, and by 8 in this one."""
+    """After 5 came 6 twice and then 7 in earlier outputs, and 8 in this output."""
     past = ((5, 6, 9), (5, 6, 9), (5, 7))
     drafter = METHODS["sglang-ngram"].build(inputs((3,), past=past), match_type_prob=by_probability, num_draft_tokens=7)
     assert drafter.propose((3, 5, 8), 99).num_draft == 0
@@ -163,6 +163,7 @@ def test_documents_match_like_a_suffix_automaton(texts: list[list[int]], context
         ]
         if ends:
             following = [texts[number][end] for number, end in ends if end < len(texts[number])]
+            # Suffixes with equally many occurrences have the same ones, so the longest replaces the shorter.
             expected[len(ends)] = length, following
     continued = [entry for entry in reversed(expected.values()) if entry[1]]
     text = SuffixIndex(texts).text

@@ -185,8 +185,8 @@ def test_only_drafts_from_the_requests_text_have_positions(tree: bool) -> None:
     prompt = (1, 2, 3, 1)
     draft = SuffixDrafter(inputs(prompt), min_percent=50, factor=2, tree=tree).propose(prompt, 2)
     assert (draft.tokens, draft.positions) == ((1, 2, 3), (-1, 1, 2))
-    past = SuffixDrafter(inputs((9,), past=((9, 2, 3),)), factor=2, tree=tree).propose((9,), 2)
-    assert (past.tokens, past.positions) == ((9, 2, 3), (-1, -1, -1))
+    draft = SuffixDrafter(inputs((9,), past=((9, 2, 3),)), factor=2, tree=tree).propose((9,), 2)
+    assert (draft.tokens, draft.positions) == ((9, 2, 3), (-1, -1, -1))
 
 
 def test_a_tree_uses_the_longest_match_if_shorter_ones_draft_no_more() -> None:
@@ -202,8 +202,8 @@ def test_a_tree_uses_a_shorter_match_that_drafts_more() -> None:
     drafter = SuffixDrafter(inputs(prompt), factor=2, depth=4, tree=True)
     tree = drafter.propose(prompt, 2)
     assert tree.tokens == (3, 4, 5) and drafter.note(tree).facts["matched tokens"] == 2
-    past = SuffixDrafter(inputs((1, 2), past=((1, 2, 3, 4, 5),)), factor=8, depth=4, tree=True)
-    assert past.propose((1, 2), 2).tokens == (2, 3, 4)
+    drafter = SuffixDrafter(inputs((1, 2), past=((1, 2, 3, 4, 5),)), factor=8, depth=4, tree=True)
+    assert drafter.propose((1, 2), 2).tokens == (2, 3, 4)
 
 
 def test_of_equal_trees_the_longer_match_is_noted() -> None:

@@ -33,7 +33,7 @@ def naive_repeat(text: Sequence[int], longest: int) -> tuple[int, int]:
     return 0, 0
 
 
-# NGram.
+# NGram: a pool that has, for each n-gram, lists of the tokens that followed it.
 
 
 def test_the_oldest_or_newest_list_of_the_longest_ngram_is_drafted() -> None:
@@ -94,7 +94,7 @@ def test_the_first_draft_follows_the_first_occurrence(text: list[int], longest: 
     assert draft == (tuple(text[start:][:max_draft]) if size else ())
 
 
-# SA.
+# SA: a suffix automaton.
 
 
 @settings(max_examples=80, deadline=None)

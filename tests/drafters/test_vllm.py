@@ -52,10 +52,10 @@ def test_the_longest_match_wins_then_the_earliest() -> None:
     assert lookup(1, 2, 3, 4, 2, 3, prompt_lookup_min=2, prompt_lookup_max=3, num_speculative_tokens=4) == (4, 2, 3)
 
 
-def test_one_given_length_sets_both_and_the_default_is_five() -> None:
+def test_one_given_length_sets_minimum_and_maximum_and_the_default_is_five() -> None:
     text = (1, 2, 3, 4, 5, 9, 2, 3, 4, 5, 8, 1, 2, 3, 4, 5)
     assert lookup(*text) == lookup(*text, prompt_lookup_max=5) == (9, 2, 3, 4, 5)
-    # Four tokens match here.
+    # In this shorter text only four tokens match.
     text = text[:-6]
     assert lookup(*text) == lookup(*text, prompt_lookup_max=9) == ()
     assert lookup(*text, prompt_lookup_min=2) == lookup(*text, prompt_lookup_max=2) == (9, 2, 3, 4, 5)

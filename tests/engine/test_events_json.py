@@ -1,4 +1,4 @@
-"""Events as JSON: reading back gives an equal event, and anything else is refused with ValueError."""
+"""Events as JSON: an event read back is equal, and JSON that is no event is refused with ValueError."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _rows() -> dict[str, dict[str, Any]]:
 
 
 def _paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The keys that lead to each value in a JSON value, itself included."""
+    """For a JSON value and each value inside it: the keys that lead there."""
     items: Any = ()
     if isinstance(value, dict):
         items = value.items()
@@ -130,6 +130,7 @@ def test_junk_in_any_field_raises_only_value_error(kind: str, junk: Any) -> None
         for key in path[:-1]:
             parent = parent[key]
         parent[path[-1]] = junk
+        # Any other exception fails the test.
         with suppress(ValueError):
             from_json(changed)
 

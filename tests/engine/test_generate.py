@@ -112,7 +112,7 @@ def counting_lane(name: str, max_new_tokens: int, steps: int) -> Lane:
 def test_lanes_are_compared_over_the_tokens_that_both_have(
     vanilla: tuple[int, int], lane: tuple[int, int], identical: bool | None, position: int | None
 ) -> None:
-    """`vanilla` and `lane` are the largest number of new tokens, and the number of steps taken."""
+    """`vanilla` and `lane` each give the largest number of new tokens and the number of steps taken."""
     vanilla_lane = counting_lane("vanilla", *vanilla)
     compared_lane = counting_lane("other", *lane)
     metrics = {"vanilla": LaneMetrics(), "other": LaneMetrics()}
@@ -123,4 +123,5 @@ def test_lanes_are_compared_over_the_tokens_that_both_have(
     assert (difference and difference.position) == position
     assert result.end == (compared_lane.end or "stopped")
     if difference is not None:
+        # What `ExplainingTarget` answers after the last common token, 7.
         assert (difference.best, difference.gap) == (("7", "0"), 0.5)

@@ -1,4 +1,4 @@
-"""A lane's steps on a target that is a function: their fields, the end of the text, padding rows."""
+"""A lane's steps with a function as the target: their fields, the end of the text, padding rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def count_up(tokens: Sequence[int]) -> int:
 
 
 def draft_right_tokens(context: Sequence[int], budget: int) -> TokenTree:
-    """A chain of the target's next tokens, one more than the budget."""
+    """A chain of the target's next tokens, one token longer than the budget."""
     return TokenTree.chain(context[-1], [(context[-1] + ahead) % VOCAB for ahead in range(1, budget + 2)])
 
 
@@ -62,7 +62,7 @@ class RecordingPace:
 
 
 def test_a_steps_time_is_split_and_corrected_under_the_lanes_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The step starts, has drafted, made the note, scored, kept the accepted tokens, and observed.
+    # The clock when the step starts, and after drafting, the note, scoring, keeping the accepted tokens, and observing.
     times_ms = iter((0.0, 1.0, 3.0, 7.0, 20.0, 50.0))
     monkeypatch.setattr("specrace.engine.lane.thread_ms", lambda: next(times_ms))
     lane = function_lane(PROMPT, Scripted(draft_right_tokens), count_up, max_new_tokens=8, num_draft=2)

@@ -1,6 +1,6 @@
 """Every lane prints exactly what vanilla prints, greedily and sampled, on language models that are tables.
 
-Tested are all methods, on random prompts and with several draft sizes; then drafters made to break the claim. A real
+The tests run all methods on random prompts with several draft sizes, and then drafters made to break the claim. A real
 model's KV cache and forwards over several rows are tested in `tests/paths`.
 """
 
@@ -56,6 +56,7 @@ def test_every_method_prints_vanillas_text(order: int, num_tokens: int, params: 
         prefix = target.prefill(prompt)
         expected = vanilla_tokens(target, prompt, params, num_tokens)
         num_draft = (4, 9, 16)[number % 3]
+        # For every third prompt, vanilla's eighth token is an end-of-text token.
         eos_ids = frozenset({expected[7]}) if number % 3 == 0 else NO_END
         for method in DRAFTING_METHODS:
             drafter = METHODS[method].build(inputs(prompt, seed=number))

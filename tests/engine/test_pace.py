@@ -330,7 +330,7 @@ def test_speedups_are_wrong_without_probes(machine: Machine, monkeypatch: pytest
 
 
 def every_seventh_call_slow() -> Callable[[float], float]:
-    """A slowdown of 8 for every seventh piece of work: the probes jump."""
+    """A slowdown of 8 for every seventh piece of work, which makes the times of the probes jump."""
     calls = count()
     return lambda _: 8.0 if next(calls) % 7 == 0 else 1.0
 
@@ -447,7 +447,7 @@ def test_all_threads_are_used_on_a_quiet_machine(machine: Machine) -> None:
     assert finished.pace is not None and finished.pace.threads == 2 and set(target.thread_counts) == {2}
 
 
-def test_one_thread_is_used_if_two_would_wait_for_each_other(machine: Machine) -> None:
+def test_one_thread_is_used_if_two_threads_would_wait_for_each_other(machine: Machine) -> None:
     target = WorkingTarget(machine, threads=2)
     forwards = count()
     target.two_thread_factor = lambda _: 20.0 if next(forwards) % 2 else 5.0
@@ -456,7 +456,7 @@ def test_one_thread_is_used_if_two_would_wait_for_each_other(machine: Machine) -
     assert target.used_threads == 2, "after the race all threads may be used again"
 
 
-def test_a_race_whose_threads_start_to_wait_goes_on_with_one_and_is_disturbed(machine: Machine) -> None:
+def test_a_race_whose_threads_start_to_wait_goes_on_with_one_thread_and_is_disturbed(machine: Machine) -> None:
     target = WorkingTarget(machine, threads=2)
 
     def slow_down_two_threads() -> None:
@@ -492,7 +492,7 @@ def test_closing_a_race_early_restores_all_threads(machine: Machine) -> None:
     assert target.used_threads == 2
 
 
-# The figures from which a race is judged disturbed.
+# The positional_fields that decide whether a race was disturbed.
 
 
 def test_pace_range_and_jump_share() -> None:
@@ -506,6 +506,7 @@ def test_pace_range_and_jump_share() -> None:
 def test_long_steps_are_compared_with_steps_of_the_same_size() -> None:
     usual = [(1, 1.0)] * 20
     assert long_step_share({"vanilla": usual, "trie": [(9, 5.0)] * 20}) == 0.0
+    # The trie's long step of 10 ms exceeds three times the usual 1 ms by 7 of its 17 ms.
     assert long_step_share({"vanilla": usual, "trie": [*[(1, 1.0)] * 7, (1, 10.0)]}) == pytest.approx(7 / 17)
     assert long_step_share({"trie": [(1, 1.0), (2, 90.0)]}) == 0.0, "one step of a size gives no usual time"
 
@@ -531,8 +532,8 @@ def test_frames_and_report_say_whether_the_race_was_disturbed(machine: Machine, 
 
 
 def test_a_recording_from_before_the_pace_was_measured_has_no_pace() -> None:
-    figures = (1, 1, 1.0, 0.0, 0.0, 5.0, 200.0, 1.0, True, None, "eos", 0)
-    result = LaneResult("vanilla", *figures)
+    positional_fields = (1, 1, 1.0, 0.0, 0.0, 5.0, 200.0, 1.0, True, None, "eos", 0)
+    result = LaneResult("vanilla", *positional_fields)
     view = RaceView()
     view.add(Started((LaneInfo("vanilla", "Vanilla", 0),), 3, 1.0))
     view.add(from_json(to_json(Finished((result,))) | {"pace": None}))

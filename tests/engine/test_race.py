@@ -36,7 +36,7 @@ ALL_LANES = tuple(METHODS)
 
 
 def make_target(**values: Any) -> FunctionTarget:
-    """A target whose text depends on the last two tokens, over eight tokens."""
+    """A target with eight tokens, whose text depends on the last two."""
     return FunctionTarget(markov(1, vocab=8), **values)
 
 
@@ -162,15 +162,15 @@ def test_an_end_of_text_token_ends_every_lane_at_the_same_position() -> None:
         assert (lane.end, lane.identical, lane.tokens) == ("eos", True, expected.index(end) + 1)
 
 
-@pytest.mark.parametrize("after", [0, 1, 5, 23])
-def test_a_stopped_race_has_the_results_of_its_steps(after: int) -> None:
+@pytest.mark.parametrize("stop_after", [0, 1, 5, 23])
+def test_a_stopped_race_has_the_results_of_its_steps(stop_after: int) -> None:
     events: list[Event] = []
     for event in race(
-        make_target(), PROMPT, RaceSpec(ALL_LANES, max_new_tokens=60), stop=lambda: len(steps_of(events)) >= after
+        make_target(), PROMPT, RaceSpec(ALL_LANES, max_new_tokens=60), stop=lambda: len(steps_of(events)) >= stop_after
     ):
         events.append(event)
     # Steps that were made before the stop, but not yielded yet, are still yielded.
-    assert after <= len(steps_of(events)) <= after + len(ALL_LANES)
+    assert stop_after <= len(steps_of(events)) <= stop_after + len(ALL_LANES)
     finished = finished_of(events)
     assert finished.stopped and len(finished.lanes) == len(ALL_LANES)
     for lane in finished.lanes:
@@ -202,7 +202,7 @@ def test_an_unfinished_race_can_be_closed() -> None:
 
 
 class FaultyTarget(FunctionTarget):
-    """A target whose first `good_lanes` lanes are right; later ones are wrong from output position `wrong_from` on."""
+    """A target that is right in its first `good_lanes` lanes; in later lanes, all from `wrong_from` on are wrong."""
 
     def __init__(self, good_lanes: int, wrong_from: int) -> None:
         super().__init__(markov(1, vocab=8))
@@ -233,6 +233,7 @@ def test_the_first_difference_has_its_position_tokens_and_gap(position: int) -> 
     assert lanes[0].identical is True and lanes[1].identical is False and difference is not None
     assert (difference.position, difference.gap) == (position, 0.25)
     expected = continuation(PROMPT, right, position + 1)
+    # `FunctionTarget` reports token 0 as the second best.
     assert difference.best == (str(expected[position]), "0")
 
 

@@ -15,7 +15,7 @@ from specrace.engine.spec import RaceSpec, plan_lane
 
 CURVE = CostCurve((1, 2, 4, 8, 16), (1.0, 1.1, 1.2, 1.3, 1.8), (ContextCost(64, 5.0, (1.0, 1.1, 1.2, 1.3, 1.8)),))
 SPEC = RaceSpec(("vanilla", "trie"))
-LARGE: Any = SimpleNamespace(device_type="cpu", describe=lambda: {"parameters": MIN_PARAMETERS})
+LARGE_TARGET: Any = SimpleNamespace(device_type="cpu", describe=lambda: {"parameters": MIN_PARAMETERS})
 
 
 def setup_of(target: Any, spec: RaceSpec, curve: CostCurve | None = None) -> RaceSetup:
@@ -31,7 +31,8 @@ def set_ratios(monkeypatch: pytest.MonkeyPatch, *ratios: float) -> None:
 
 def test_higher_costs_raise_the_curve_and_shrink_the_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
     set_ratios(monkeypatch, 1.2, 2.6)
-    curve = refit(setup_of(LARGE, SPEC, CURVE))
+    curve = refit(setup_of(LARGE_TARGET, SPEC, CURVE))
+    # Eight rows cost twice as much as before, so 16 rows do, too.
     assert curve is not None and curve.ratio == pytest.approx((1.0, 1.1, 1.2, 2.6, 3.6))
     assert curve.contexts[0].ratio == curve.ratio and curve.contexts[0].row_ms == 5.0
     assert plan_lane(SPEC, "trie", "cpu", curve).num_draft < plan_lane(SPEC, "trie", "cpu", CURVE).num_draft
@@ -42,14 +43,14 @@ def test_without_a_curve_the_assumed_one_is_fitted_to_the_measured_costs(
     monkeypatch: pytest.MonkeyPatch, measured: tuple[float, ...]
 ) -> None:
     set_ratios(monkeypatch, *measured)
-    curve = refit(setup_of(LARGE, RaceSpec(("vanilla", "fusion"))))
+    curve = refit(setup_of(LARGE_TARGET, RaceSpec(("vanilla", "fusion"))))
     assert curve is not None and [curve.at(rows) for rows in (4, 8, 16)] == pytest.approx(measured)
     assert curve.at(64) == pytest.approx(measured[2] / ASSUMED_CPU.at(16) * ASSUMED_CPU.at(64))
 
 
 def test_ratios_below_1_are_raised_to_1(monkeypatch: pytest.MonkeyPatch) -> None:
     set_ratios(monkeypatch, 0.9, 0.95, 1.2)
-    curve = refit(setup_of(LARGE, RaceSpec(("vanilla", "fusion"))))
+    curve = refit(setup_of(LARGE_TARGET, RaceSpec(("vanilla", "fusion"))))
     assert curve is not None and curve.at(4) == curve.at(8) == 1.0
 
 
@@ -58,7 +59,7 @@ def test_the_curve_is_unchanged_unless_costs_rise_by_a_tenth(
     monkeypatch: pytest.MonkeyPatch, ratios: tuple[float, ...]
 ) -> None:
     set_ratios(monkeypatch, *ratios)
-    assert refit(setup_of(LARGE, SPEC, CURVE)) is CURVE
+    assert refit(setup_of(LARGE_TARGET, SPEC, CURVE)) is CURVE
 
 
 @pytest.mark.parametrize(
@@ -101,4 +102,5 @@ def test_measured_ratios_are_medians_over_rounds(monkeypatch: pytest.MonkeyPatch
 
 def test_a_scaled_curve_interpolates_the_scales_linearly() -> None:
     curve = CostCurve((1, 3, 8, 40), (1.0, 1.5, 2.0, 4.0))
+    # The scale is 1 at one row and 1.3 at four, so 1.2 at three; beyond eight rows it stays 1.5.
     assert scaled(curve, (4, 8), (1.3, 1.5)).ratio == pytest.approx((1.0, 1.5 * 1.2, 3.0, 6.0))

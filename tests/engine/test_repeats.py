@@ -20,13 +20,13 @@ from specrace.ngrams.sources import Sources
 from tests.engine.test_race import ALL_LANES, PROMPT, FaultyTarget, make_target
 
 
-def lane(ms: float, steps: int = 20, tokens: int = 60) -> LaneMetrics:
+def lane_metrics(ms: float, steps: int = 20, tokens: int = 60) -> LaneMetrics:
     return LaneMetrics(tokens, steps, target_ms=ms)
 
 
 def make_run(speedup: float, *, disturbed: bool = False, text_differs: bool = False) -> Run:
     """A run in which vanilla prints 60 tokens in 600 ms, and the trie prints 3 tokens per step."""
-    return Run({"vanilla": lane(600, 60), "trie": lane(600 / speedup)}, disturbed, text_differs)
+    return Run({"vanilla": lane_metrics(600, 60), "trie": lane_metrics(600 / speedup)}, disturbed, text_differs)
 
 
 # The summary.
@@ -57,7 +57,7 @@ def test_a_summary_without_a_majority_of_undisturbed_runs_is_disturbed(total: in
 
 def test_a_run_faster_than_the_first_runs_tokens_per_step_does_not_count() -> None:
     # Four tokens per step, where the first run has three.
-    quick = Run({"vanilla": lane(600, 60), "trie": lane(600 / 3.6, 15)}, False)
+    quick = Run({"vanilla": lane_metrics(600, 60), "trie": lane_metrics(600 / 3.6, 15)}, False)
     assert not too_fast(quick.lanes) and quick.lanes["trie"].tau == 4
     summary = summarise([make_run(2.0), quick, make_run(2.1)])
     assert summary.runs == 2 and summary.lanes[1].high == pytest.approx(2.1)
@@ -73,7 +73,7 @@ def test_a_speedup_above_1_1_times_the_tokens_per_step_is_too_fast() -> None:
     for speedup, expected in ((3.2, False), (3.4, True), (49.0, True)):
         assert too_fast(make_run(speedup).lanes) is expected
     # A lane with fewer tokens than vanilla is not judged.
-    shorter = {"vanilla": lane(600, 60), "trie": lane(80, 10, tokens=30)}
+    shorter = {"vanilla": lane_metrics(600, 60), "trie": lane_metrics(80, 10, tokens=30)}
     assert shorter["trie"].speedup(shorter["vanilla"]) > 1.1 * shorter["trie"].tau and not too_fast(shorter)
 
 
@@ -200,7 +200,7 @@ def test_runs_whose_text_differs_from_the_first_are_counted() -> None:
 
 
 def test_the_indexes_of_earlier_answers_are_built_once_for_all_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are on no clock, so later runs do not gain from it."""
+    """Building them is on no lane's clock, so later runs gain nothing from it."""
     builds = 0
     build = PastOutputs._build
 

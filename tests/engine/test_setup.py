@@ -16,7 +16,6 @@ from specrace.drafters import METHODS, Drafter, DrafterInputs
 from specrace.engine import prepare as preparing
 from specrace.engine import refit as refit_module
 from specrace.engine.generate import generate
-from specrace.engine.pace import PaceKeeper
 from specrace.engine.prepare import prepare, warm_up_rows
 from specrace.engine.race import race
 from specrace.engine.setup import RaceSetup
@@ -56,11 +55,11 @@ class RecordingTarget(TableTarget):
         session = super().session(prefix, room, params, num_top, rows)
         score = session.score
 
-        def counted(tree: Any) -> Any:
+        def recorded_score(tree: Any) -> Any:
             self.scored.append(len(tree))
             return score(tree)
 
-        session.score = counted  # type: ignore[method-assign]
+        session.score = recorded_score  # type: ignore[method-assign]
         return session
 
 
@@ -147,8 +146,8 @@ def test_sessions_have_room_rows_and_likely_tokens_for_their_lane(num_draft: int
     num_top = METHODS["recycling"].num_top_with(infos["recycling"].options)
     assert num_top > 0
     # First the session of the probe, then that of the warm-up, then the lanes'.
-    warm, *lanes = target.opened[-4:]
-    assert warm == (num_draft + 2, num_top, row_counts(num_draft + 1))
+    warm_up, *lanes = target.opened[-4:]
+    assert warm_up == (num_draft + 2, num_top, row_counts(num_draft + 1))
     assert lanes == [
         (7 + infos[name].num_draft + 1, likely, row_counts(infos[name].num_draft + 1))
         for name, likely in (("vanilla", 0), ("trie", 0), ("recycling", num_top))
@@ -171,8 +170,6 @@ def test_drafters_know_the_room_of_their_session(monkeypatch: pytest.MonkeyPatch
 def test_every_tree_size_is_warmed_up_twice_the_largest_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparing, "WARM_UP_S", float("inf"))
     target = RecordingTarget()
-    probes = RecordingTarget()
-    PaceKeeper.for_target(probes, probes.prefill(PROMPT), PROMPT[-1])
     started(target, RaceSpec(("vanilla", "trie"), num_draft=3, max_new_tokens=4))
     assert target.scored[-8:] == [4, 4, 1, 1, 3, 3, 2, 2]
 
@@ -241,9 +238,9 @@ class SlowlyReadingModel(CopyingModel):
 
     def after(self, prompt: Sequence[int]) -> PromptedCopyingModel:
         self.num_read += 1
-        read = super().after(prompt)
-        read.prefill_ms = 7.0
-        return read
+        prompted = super().after(prompt)
+        prompted.prefill_ms = 7.0
+        return prompted
 
 
 def test_only_a_drafting_models_lane_reports_the_time_to_read_the_prompt() -> None:
@@ -269,15 +266,15 @@ def test_a_lane_reports_the_time_of_the_tables_that_it_reads() -> None:
 
 
 def test_a_session_keeps_what_a_warm_up_scored() -> None:
-    """A session's store is only sound if each `score` is followed by a `keep` before the session is dropped."""
+    """Each `score` must be followed by a `keep` before the session is dropped; otherwise its KV cache is unsound."""
     kept = []
 
-    class Target(TableTarget):
+    class KeepRecordingTarget(TableTarget):
         def session(self, *args: Any, **values: Any) -> Any:
             session: FunctionSession = super().session(*args, **values)
             keep = session.keep
             session.keep = lambda path: (kept.append(tuple(path)), keep(path))[1]  # type: ignore[method-assign,func-returns-value]
             return session
 
-    prepare(Target(1, order=1), PROMPT, RaceSpec(("vanilla",), max_new_tokens=2), Sources(), None)
+    prepare(KeepRecordingTarget(1, order=1), PROMPT, RaceSpec(("vanilla",), max_new_tokens=2), Sources(), None)
     assert kept == [(0,)]

@@ -47,7 +47,7 @@ def transcripts(bundled: Workbench) -> list[Transcript]:
     return answers
 
 
-class Counting(Fusion):
+class CountingFusion(Fusion):
     """Fusion that counts the requests that it regards as new."""
 
     started = 0
@@ -61,14 +61,16 @@ def forecast(request: Transcript, num_draft: int, **options: Any) -> list[int]:
     """The accepted tokens of each step that `score` counts after the first token, which vLLM emits without a draft."""
     accepted = [0]
     lane = ScoredLane.of("fusion", {"chain": True, **options}, num_draft)
-    after = transcript((*request.prompt, request.output[0]), request.output[1:])
-    score_output(lane, after, watch=lambda step: accepted.append(step.accepted))
+    rest = transcript((*request.prompt, request.output[0]), request.output[1:])
+    score_output(lane, rest, watch=lambda step: accepted.append(step.accepted))
     return accepted
 
 
-def runner_of(transcripts: list[Transcript], num_draft: int = NUM_DRAFT, limit: int = 2048, **ours: Any) -> Runner:
+def runner_of(transcripts: list[Transcript], num_draft: int = NUM_DRAFT, limit: int = 2048, **options: Any) -> Runner:
     """A runner with these requests, before the first step of any."""
-    runner = Runner(Counting(vllm_config(num_draft, limit, **ours)), num_draft, limit, len(transcripts), chunk=200)
+    runner = Runner(
+        CountingFusion(vllm_config(num_draft, limit, **options)), num_draft, limit, len(transcripts), chunk=200
+    )
     runner.requests = {
         str(number): Request(request.prompt, request.output) for number, request in enumerate(transcripts)
     }
@@ -81,15 +83,15 @@ def unfinished(runner: Runner) -> list[str]:
 
 
 def check_outputs(runner: Runner) -> None:
-    """Assert that each output is the truth, up to the length at which the scheduler stops a request."""
+    """Assert that each output begins with its request's `truth`; a last step may emit more."""
     for request in runner.requests.values():
         assert request.output[: len(request.truth)] == list(request.truth)
 
 
-@pytest.mark.parametrize("ours", [{}, {"longest": 3, "recycling": False}])
-def test_each_request_drafts_what_was_forecast(transcripts: list[Transcript], ours: dict[str, Any]) -> None:
+@pytest.mark.parametrize("options", [{}, {"longest": 3, "recycling": False}])
+def test_each_request_drafts_what_was_forecast(transcripts: list[Transcript], options: dict[str, Any]) -> None:
     """Requests start at different times, change rows, and are left out of some steps."""
-    rng, runner = random.Random(3), runner_of(transcripts, **ours)
+    rng, runner = random.Random(3), runner_of(transcripts, **options)
     num_moved = 0
     while names := unfinished(runner):
         running = [name for name in names if runner.requests[name].computed]
@@ -100,7 +102,7 @@ def test_each_request_drafts_what_was_forecast(transcripts: list[Transcript], ou
         num_moved += sum(before.get(name, row) != row for row, name in enumerate(runner.names))
     check_outputs(runner)
     for request, logged in zip(runner.requests.values(), transcripts, strict=True):
-        expected = forecast(logged, NUM_DRAFT, **ours)
+        expected = forecast(logged, NUM_DRAFT, **options)
         # The log ends with the output, so the forecast counts no draft tokens accepted after that.
         assert request.accepted[:-1] == expected[:-1] and sum(expected) > len(expected)
         assert request.accepted[-1] >= expected[-1]
@@ -197,12 +199,13 @@ def test_the_class_that_the_docs_name_is_fusion() -> None:
     lines = [shlex.split(line) for line in page.splitlines() if line.startswith("vllm serve")]
     assert len(lines) == 2
     for line in lines:
+        # After "vllm serve MODEL", flags and values alternate.
         flags = dict(zip(line[3::2], map(json.loads, line[4::2]), strict=True))
         config = flags["--speculative-config"]
         module, _, name = config["model"].rpartition(".")
         drafter_class = getattr(importlib.import_module(module), name)
-        ours = flags.get("--additional-config", {"specrace": {}})["specrace"]
+        own_config = flags.get("--additional-config", {"specrace": {}})["specrace"]
         assert (
             drafter_class is Fusion
-            and drafter_class(vllm_config(config["num_speculative_tokens"], 99, **ours)).options["chain"]
+            and drafter_class(vllm_config(config["num_speculative_tokens"], 99, **own_config)).options["chain"]
         )

@@ -26,7 +26,10 @@ def vllm_config(num_speculative_tokens: int, max_model_len: int, **specrace: Any
 
 @dataclass
 class Request:
-    """A request whose model writes `truth` after `prompt`; `accepted` has an entry for each step that emits tokens."""
+    """A request whose model writes `truth` after `prompt`.
+
+    The KV cache holds the first `computed` tokens. `accepted` has an entry for each step that emits tokens.
+    """
 
     prompt: Sequence[int]
     truth: Sequence[int]

@@ -73,7 +73,7 @@ def test_substrings_with_the_same_end_positions_share_a_state(text: list[int], s
 
 @given(text=TOKENS, tokens=TOKENS, n=st.integers(1, 6), split=st.integers(0, 30))
 def test_a_match_is_the_longest_continued_suffix(text: list[int], tokens: list[int], n: int, split: int) -> None:
-    """Following any tokens gives the match, both from the text's own suffix and from no match."""
+    """The match is right after any tokens, whether they follow the text's own suffix or no match."""
     automaton = build(text, n, split)
     suffix = longest_suffix(text, text, n - 1)
     assert automaton.suffix() == (state_of(automaton, suffix), len(suffix))
@@ -110,6 +110,7 @@ def test_an_empty_text_has_no_matches_and_no_successors() -> None:
     automaton = SuffixAutomaton(4)
     assert automaton.suffix() == NO_MATCH == automaton.follow(NO_MATCH, [7])
     assert automaton.successors(ROOT) == [] and automaton.successor(ROOT, 7) == NO_STATE
+    # The root is the only state.
     assert (automaton.lengths, automaton.links, automaton.nexts, automaton.counts, automaton.firsts) == (
         [0],
         [-1],

@@ -23,7 +23,10 @@ def estimate(model: BackoffModel, context: MatchState) -> Estimate:
 
 
 def test_the_estimate_by_hand() -> None:
-    """3 followed 1 2 once; 3 followed 2 twice, and 4 once. A context gives C / (C + 2 D) to its C continuations."""
+    """After (1, 2) came 3, once; after (2,) came 3 twice and 4 once.
+
+    A context that was continued C times, by D different tokens, keeps C / (C + 2 D) of the mass.
+    """
     model = BackoffModel(2, [1, 2, 3, 5, 2, 3, 6, 2, 4, 1, 2])
     probs, escape = estimate(model, model.automaton.suffix())
     longer, shorter = 1 / 3, 2 / 3 * 3 / 7
@@ -77,7 +80,7 @@ def expected_estimate(text: Sequence[int], context: Sequence[int], longest: int)
 @given(text=TOKENS, path=st.lists(st.integers(0, 3), max_size=5), longest=st.integers(1, 6), split=st.integers(0, 30))
 @example(text=[1, 2, 0, 1, 2, 3, 1, 2], path=[], longest=2, split=0)  # the tokens that followed 1 2 also followed 2
 def test_estimates_follow_the_formula(text: list[int], path: list[int], longest: int, split: int) -> None:
-    """The text is added in two parts, and then followed by any path."""
+    """The text is added in two parts; any tokens may come after it."""
     model = BackoffModel(longest, text[:split])
     model.automaton.extend(text[split:])
     state, context = model.automaton.suffix(), list(text)
@@ -105,9 +108,9 @@ def test_an_only_continuation_equals_the_blended_estimate(
         else:
             state, length = context
             shorter = automaton.lengths[automaton.links[state]] if length else 0
-            first: dict[int, float] = {}
-            escape = model.blend(context, first, 1.0, min_mass, min_length=shorter)
-            assert not length or escape >= min_mass or len(first) > 1
+            longest_only: dict[int, float] = {}
+            escape = model.blend(context, longest_only, 1.0, min_mass, min_length=shorter)
+            assert not length or escape >= min_mass or len(longest_only) > 1
         if token is not None:
             context = model.automaton.follow(context, [token])
 
@@ -145,6 +148,7 @@ def test_a_context_with_too_much_escape_mass_has_no_only_continuation() -> None:
 
 
 def test_a_long_text_recounts_its_frequent_tokens_less_often() -> None:
+    # 160 tokens are recounted after 20 more, an eighth.
     model = BackoffModel(1, [7] * 160)
     before = model.frequent()
     model.automaton.extend([8] * 19)

@@ -17,6 +17,7 @@ def test_the_latest_outputs_are_kept_the_oldest_first() -> None:
     for output in range(4):
         past.add([output])
     assert list(past) == [(0,), (1,), (2,), (3,)] and len(past) == 4
+    # A full list drops its older half.
     past.add([4])
     assert list(past) == [(2,), (3,), (4,)] and len(past) == 3
 
@@ -55,9 +56,9 @@ def test_outputs_of_the_same_prompt_are_excluded() -> None:
     past.add([1], prompt=[7, 8])
     past.add([2], prompt=[9])
     past.add([3])
-    others = past.excluding([7, 8])
-    assert list(others) == [(2,), (3,)] and others.max_outputs == 3
-    assert others.automaton(2).tokens == [9, 2, END, 3, END]
+    remaining = past.excluding([7, 8])
+    assert list(remaining) == [(2,), (3,)] and remaining.max_outputs == 3
+    assert remaining.automaton(2).tokens == [9, 2, END, 3, END]
     assert past.excluding([8]) is past
     assert list(past.excluding([])) == [(1,), (2,)]
 
@@ -82,8 +83,8 @@ def test_a_copy_shares_built_indexes_but_not_later_changes() -> None:
     assert copied.automaton(4) is not past.automaton(4)
 
 
-class Answers:
-    """An index of whole answers."""
+class RecordingIndex:
+    """Keeps a list of the prompts and outputs that it was given."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -95,10 +96,10 @@ class Answers:
 
 def test_an_index_of_answers_gets_prompt_and_output_separately() -> None:
     past = PastOutputs([[1]])
-    answers = past.answers(Answers, "mine")
+    answers = past.answers(RecordingIndex, "mine")
     past.add([2], prompt=range(6))
     past.add([3], prompt=[9])
-    assert answers.name == "mine" and past.answers(Answers, "mine") is answers
+    assert answers.name == "mine" and past.answers(RecordingIndex, "mine") is answers
     assert answers.added == [((), (1,)), (tuple(range(6)), (2,)), ((9,), (3,))]
 
 
@@ -117,15 +118,21 @@ def test_indexes_of_another_class_or_prompt_tail_are_separate() -> None:
 
     past = PastOutputs()
     past.add([5], prompt=range(10))
-    whole, bare = past.index(OtherAutomaton, 3, prompt_tail=99), past.index(SuffixAutomaton, 3, prompt_tail=0)
-    assert (type(whole), whole.tokens) == (OtherAutomaton, [*range(10), 5, END]) and bare.tokens == [5, END]
+    long_tail, no_tail = (
+        past.index(OtherAutomaton, 3, prompt_tail=99),
+        past.index(SuffixAutomaton, 3, prompt_tail=0),
+    )
+    assert (type(long_tail), long_tail.tokens) == (
+        OtherAutomaton,
+        [*range(10), 5, END],
+    ) and no_tail.tokens == [5, END]
     past.add([6], prompt=[7])
-    assert whole.tokens[-3:] == [7, 6, END] and bare.tokens == [5, END, 6, END]
+    assert long_tail.tokens[-3:] == [7, 6, END] and no_tail.tokens == [5, END, 6, END]
     assert past.excluding([7]).index(OtherAutomaton, 3, prompt_tail=99).tokens == [*range(10), 5, END]
 
 
 def test_a_meter_counts_the_time_of_the_indexes_that_were_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time to build an index is also counted as built, but only by the meter that made it necessary."""
+    """The time to build an index is in `built_ms` too, but only of the first meter that used the index."""
     clock = SimpleNamespace(ms=0.0)
     monkeypatch.setattr("specrace.ngrams.past.thread_ms", lambda: clock.ms)
     monkeypatch.setattr("specrace.ngrams.past.since_ms", lambda began: clock.ms - began)

@@ -28,7 +28,7 @@ def test_documents_are_tokenized_once_at_first_use() -> None:
     assert tables.counts is tables.counts and tables.suffixes is tables.suffixes and len(calls) == 1
 
 
-def test_the_time_of_a_table_includes_that_of_the_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_of_a_table_includes_tokenizing(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(ms=0.0)
     monkeypatch.setattr("specrace.ngrams.sources.thread_ms", lambda: clock.ms)
     monkeypatch.setattr("specrace.ngrams.sources.since_ms", lambda began: clock.ms - began)

@@ -48,7 +48,7 @@ def count_of(trie: NGramTrie, path: Sequence[int]) -> int:
 
 
 def num_nodes(trie: NGramTrie, match: Match | None = None) -> int:
-    """The number of nodes below a match (by default the root), with each further token of a leaf's window as a node."""
+    """The number of nodes below a match (by default the root), counting the remaining tokens of a leaf's window."""
     children = trie.children(match or Match(trie.root, 0)).values()
     return len(children) + sum(num_nodes(trie, child) for child in children)
 
@@ -82,6 +82,7 @@ def test_copies_count_the_ngrams_of_the_initial_text_several_times(
     counts: Counter[Path] = Counter()
     for start in range(len(text)):
         window = text[start : start + n]
+        # The copies of a window begin at its first token, its second, and so on.
         for skipped in range(min(copies, len(window))):
             counts.update(tuple(window[skipped:end]) for end in range(skipped + 1, len(window) + 1))
     whole = BruteForce(n, text + added).counts
@@ -161,7 +162,7 @@ def test_worked_example_counts() -> None:
     assert count_of(trie, [1, 2, 3, 4, 1, 5]) == 1  # depth 6
     assert count_of(trie, [1, 2, 3, 4, 1, 5, 6]) == 0  # deeper than n
     assert count_of(trie, [1, 2, 7]) == count_of(trie, [7]) == 1  # windows that the text's end cuts short count too
-    # Ten windows, lengths 6 6 6 6 6 5 4 3 2 1, and what they share counted once: "the" twice, "the cat", "cat".
+    # Ten windows of 6 6 6 6 6 5 4 3 2 1 tokens. Repeats have no node of their own: two "the", one "the cat", one "cat".
     assert num_nodes(trie) == 45 - 2 - 1 - 1
 
 
@@ -177,7 +178,7 @@ def test_worked_example_match_shortened_to_two() -> None:
     match = trie.match([5, 1, 2])  # "mat the cat" is not there, "the cat" is
     assert match is not None and match.length == 2
     tree = trie.best(match, 2, 8)
-    # sat and ran tie at the same depth, so the earlier is first; then comes "on the mat", down to depth 6.
+    # "sat" and "ran" tie at the same depth, so the earlier one is first; then comes "on the mat", down to depth 6.
     assert tree.tokens == (2, 3, 7, 4, 1, 5)
     assert tree.parents == (-1, 0, 0, 1, 3, 4)
     assert tree.positions == (-1, 2, 9, 3, 4, 5)
@@ -189,7 +190,7 @@ def test_worked_example_with_one_token_matched_and_a_budget() -> None:
     match = trie.match([9, 9, 1])
     assert match is not None and match.length == 1
     tree = trie.best(match, 1, 5)
-    # cat (twice), mat (once, shallow), then the next level by position: sat at 2, "." at 6, ran at 9.
+    # "cat" occurs twice and "mat" once; then comes the next level by position: "sat" at 2, "." at 6, "ran" at 9.
     assert tree.tokens == (1, 2, 5, 3, 6, 7)
     assert tree.parents == (-1, 0, 0, 1, 2, 1)
     assert tree.positions == (-1, 1, 5, 2, 6, 9)

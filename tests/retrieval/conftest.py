@@ -10,7 +10,7 @@ from specrace.retrieval.documents import Document
 from specrace.retrieval.embedder import Embedder, Vectors, load_embedder
 
 
-class CountingEmbedder:
+class RecordingEmbedder:
     """Wraps the real embedder; `embedded` lists every text that it has embedded."""
 
     def __init__(self, embedder: Embedder) -> None:
@@ -30,8 +30,8 @@ def embedder() -> Embedder:
 
 
 @pytest.fixture
-def counting(embedder: Embedder) -> CountingEmbedder:
-    return CountingEmbedder(embedder)
+def recorder(embedder: Embedder) -> RecordingEmbedder:
+    return RecordingEmbedder(embedder)
 
 
 @pytest.fixture(scope="session")

@@ -212,7 +212,7 @@ def test_a_folder_without_documents_is_refused(tmp_path: Path) -> None:
     [
         ("files", 2, 2, "holds more than 2 documents: the others are left out"),
         ("total_bytes", 14, 2, "2.md is too large: at most 14 bytes are read in all"),
-        ("characters", 14, 2, "2.md has more than 4 characters"),
+        ("characters", 14, 2, "2.md has more than 4 characters"),  # 14 without the 10 of the first two
         ("file_bytes", 5, 2, "0.md is too large: at most 5 bytes are read of a file"),
     ],
 )
@@ -221,6 +221,7 @@ def test_files_beyond_a_limit_are_left_out(tmp_path: Path, limit: str, bound: in
     for number, content in enumerate((first_content, "12345", "12345")):
         write(tmp_path / f"{number}.md", content)
     skipped: list[str] = []
+    # For each of the limits, 16 is enough.
     assert len(read_documents([tmp_path], limits=replace(COMMAND_LINE, **{limit: 16}), skip=skipped.append)) == 3
     assert not skipped
     limits = replace(COMMAND_LINE, **{limit: bound})

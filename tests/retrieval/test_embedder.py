@@ -36,7 +36,7 @@ print(loaded.name, loaded.dim, loaded.embed(["one", "two"]).shape)
 """
 
 
-def test_fresh_process_loads_lazily_quietly_and_offline() -> None:
+def test_a_fresh_process_imports_lazily_and_loads_quietly_and_offline() -> None:
     command = [sys.executable, "-c", FRESH_PROCESS]
     run = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=600, check=False)
     assert run.stderr == ""
@@ -123,6 +123,7 @@ def test_the_hub_cache_is_preferred_to_the_package(
     (repository / "snapshots" / "abc" / "config.json").unlink()
     assert load_embedder().dim == 384
     hub = str(repository / "snapshots" / "abc")
+    # The second load tries the cache, which lacks a file now, and then the package.
     assert loaded == [hub, hub, str(package / "model")]
 
 
@@ -141,8 +142,8 @@ def test_the_error_for_an_incomplete_embedder_says_so(package: Path) -> None:
 
 
 def test_an_embedder_can_be_loaded_from_a_folder(package: Path) -> None:
-    named = load_embedder(str(package / "model"))
-    assert (named.name, named.dim) == (str(package / "model"), 384)
+    loaded = load_embedder(str(package / "model"))
+    assert (loaded.name, loaded.dim) == (str(package / "model"), 384)
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:

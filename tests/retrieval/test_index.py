@@ -18,7 +18,7 @@ from specrace.retrieval.embedder import Embedder, Vectors
 from specrace.retrieval.index import PassageIndex, open_index
 
 if TYPE_CHECKING:
-    from tests.retrieval.conftest import CountingEmbedder
+    from tests.retrieval.conftest import RecordingEmbedder
 
 
 def only_file(folder: Path) -> Path:
@@ -33,37 +33,38 @@ def first_vector(index: PassageIndex, embedder: Embedder) -> Vectors:
     return vector
 
 
-def test_search_is_exact_and_ordered(documents: list[Document], counting: CountingEmbedder, tmp_path: Path) -> None:
-    index = open_index(documents, counting, tmp_path)
-    question = counting.embed(["How is a violin tuned?"])[0]
-    cosines = counting.embed([module.embedded_text(passage) for passage in index.passages]) @ question
+def test_search_is_exact_and_ordered(documents: list[Document], recorder: RecordingEmbedder, tmp_path: Path) -> None:
+    index = open_index(documents, recorder, tmp_path)
+    question = recorder.embed(["How is a violin tuned?"])[0]
+    cosines = recorder.embed([module.embedded_text(passage) for passage in index.passages]) @ question
     matches = index.search(question, 99)
     assert [number for number, _ in matches] == list(np.argsort(-cosines))
     assert np.allclose([score for _, score in matches], np.sort(cosines)[::-1], atol=1e-5)
     assert index.search(question, 1) == matches[:1]
 
 
-def test_reopening_embeds_only_one_text(documents: list[Document], counting: CountingEmbedder, tmp_path: Path) -> None:
-    first = open_index(documents, counting, tmp_path)
-    counting.embedded.clear()
-    second = open_index(documents, counting, tmp_path)
-    assert len(counting.embedded) == 1
+def test_reopening_embeds_only_one_text(documents: list[Document], recorder: RecordingEmbedder, tmp_path: Path) -> None:
+    first = open_index(documents, recorder, tmp_path)
+    recorder.embedded.clear()
+    second = open_index(documents, recorder, tmp_path)
+    # One text is embedded again, to notice changed weights.
+    assert len(recorder.embedded) == 1
     assert second.passages == first.passages
-    question = first_vector(first, counting)
+    question = first_vector(first, recorder)
     assert second.search(question, 9) == first.search(question, 9)
 
 
 def test_a_changed_document_or_embedder_invalidates_the_cache(
-    documents: list[Document], counting: CountingEmbedder, tmp_path: Path
+    documents: list[Document], recorder: RecordingEmbedder, tmp_path: Path
 ) -> None:
-    index = open_index(documents, counting, tmp_path)
+    index = open_index(documents, recorder, tmp_path)
     for changed in ([*documents[:2], replace(documents[2], text="A new text.")], documents[:2]):
-        counting.embedded.clear()
-        open_index(changed, counting, tmp_path)
-        assert len(counting.embedded) > 1
-    counting.name, counting.embedded[:] = "another", []
-    open_index(documents, counting, tmp_path)
-    assert len(counting.embedded) == len(index.passages)
+        recorder.embedded.clear()
+        open_index(changed, recorder, tmp_path)
+        assert len(recorder.embedded) > 1
+    recorder.name, recorder.embedded[:] = "another", []
+    open_index(documents, recorder, tmp_path)
+    assert len(recorder.embedded) == len(index.passages)
 
 
 class ReversedEmbedder:
@@ -79,10 +80,10 @@ class ReversedEmbedder:
 
 
 def test_changed_weights_under_the_same_name_invalidate_the_cache(
-    documents: list[Document], counting: CountingEmbedder, tmp_path: Path
+    documents: list[Document], recorder: RecordingEmbedder, tmp_path: Path
 ) -> None:
-    open_index(documents, counting, tmp_path)
-    changed = ReversedEmbedder(counting)
+    open_index(documents, recorder, tmp_path)
+    changed = ReversedEmbedder(recorder)
     index = open_index(documents, changed, tmp_path)
     ((number, score),) = index.search(first_vector(index, changed), 1)
     assert number == 0 and score == pytest.approx(1, abs=1e-4)
@@ -90,9 +91,9 @@ def test_changed_weights_under_the_same_name_invalidate_the_cache(
 
 @pytest.mark.parametrize("damage", ["truncated", "half", "garbage", "flipped", "empty", "folder"])
 def test_a_broken_cache_is_rebuilt(
-    documents: list[Document], counting: CountingEmbedder, tmp_path: Path, damage: str
+    documents: list[Document], recorder: RecordingEmbedder, tmp_path: Path, damage: str
 ) -> None:
-    good = open_index(documents, counting, tmp_path)
+    original = open_index(documents, recorder, tmp_path)
     file = only_file(tmp_path)
     content = file.read_bytes()
     if damage == "folder":
@@ -107,60 +108,60 @@ def test_a_broken_cache_is_rebuilt(
             "empty": b"",
         }
         file.write_bytes(contents[damage])
-    again = open_index(documents, counting, tmp_path)
-    question = first_vector(good, counting)
-    assert again.search(question, 9) == good.search(question, 9)
+    rebuilt = open_index(documents, recorder, tmp_path)
+    question = first_vector(original, recorder)
+    assert rebuilt.search(question, 9) == original.search(question, 9)
     if damage != "folder":
         assert only_file(tmp_path).read_bytes() == content
 
 
 def test_a_cache_folder_that_cannot_be_written_is_ignored(
-    documents: list[Document], counting: CountingEmbedder, tmp_path: Path
+    documents: list[Document], recorder: RecordingEmbedder, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
-    assert open_index(documents, counting, tmp_path / "file" / "below").passages
-    assert open_index(documents, counting, Path("/proc/nothing")).passages
+    assert open_index(documents, recorder, tmp_path / "file" / "below").passages
+    assert open_index(documents, recorder, Path("/proc/nothing")).passages
 
 
 def test_a_failed_write_leaves_no_file(
-    documents: list[Document], counting: CountingEmbedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    documents: list[Document], recorder: RecordingEmbedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise OSError("disk full")
 
     monkeypatch.setattr(os, "replace", fail)
-    assert open_index(documents, counting, tmp_path).passages
+    assert open_index(documents, recorder, tmp_path).passages
     assert list(tmp_path.iterdir()) == []
 
 
 def test_default_folder_follows_the_platform(
-    documents: list[Document], counting: CountingEmbedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    documents: list[Document], recorder: RecordingEmbedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    open_index(documents, counting)
+    open_index(documents, recorder)
     assert only_file(tmp_path / "xdg" / "specrace").is_file()
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    open_index(documents, counting)
+    open_index(documents, recorder)
     assert only_file(tmp_path / "home" / ".cache" / "specrace").is_file()
 
 
 def test_only_the_oldest_cache_files_are_deleted(
-    documents: list[Document], counting: CountingEmbedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    documents: list[Document], recorder: RecordingEmbedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_CACHE_FILES", 2)
     (tmp_path / "mine.txt").touch()
     for number, document in enumerate(documents):
         before = set(tmp_path.iterdir())
-        open_index([document], counting, tmp_path)
+        open_index([document], recorder, tmp_path)
         (new_file,) = set(tmp_path.iterdir()) - before
         os.utime(new_file, (number, number))
     assert len(list(tmp_path.iterdir())) == 3 and (tmp_path / "mine.txt").exists()
-    counting.embedded.clear()
-    open_index([documents[2]], counting, tmp_path)
-    assert len(counting.embedded) == 1
+    recorder.embedded.clear()
+    open_index([documents[2]], recorder, tmp_path)
+    assert len(recorder.embedded) == 1
 
 
-def test_documents_without_text_are_refused(counting: CountingEmbedder, tmp_path: Path) -> None:
+def test_documents_without_text_are_refused(recorder: RecordingEmbedder, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no text"):
-        open_index([Document("a.md", "a", " ")], counting, tmp_path)
+        open_index([Document("a.md", "a", " ")], recorder, tmp_path)

@@ -72,6 +72,7 @@ def test_very_long_sentence_is_cut_between_words() -> None:
 
 def test_line_without_blanks_is_cut() -> None:
     passages = texts("x" * 100_000)
+    # A passage has up to 110 words, and 24 characters without a blank count as a word.
     assert "".join(passages) == "x" * 100_000 and max(map(len, passages)) == 110 * 24
 
 

@@ -1,4 +1,4 @@
-"""Prompts: only the template adds control tokens, and every token of a passage has its origin there."""
+"""Prompts: only the template adds control tokens, and every token from a passage knows its place there."""
 
 from __future__ import annotations
 
@@ -66,6 +66,7 @@ HITS = [
 
 
 def spans(tokenizer: Any, prompt: Prompt) -> list[tuple[int, int]]:
+    """The start and end of each token in the prompt's text."""
     encoded = tokenizer(prompt.text, add_special_tokens=False, return_offsets_mapping=True)
     assert tuple(encoded["input_ids"]) == prompt.tokens
     return list(encoded["offset_mapping"])
@@ -111,7 +112,7 @@ def test_a_sentence_that_repeats_the_title_still_has_its_origin(name: str) -> No
     inside = [
         origin
         for origin, (start, end) in zip(prompt.origins, offsets, strict=True)
-        if last <= start and end <= last + 12
+        if last <= start and end <= last + len("Bread rises.")
     ]
     assert inside and all(origin and origin.passage == 1 for origin in inside)
 
@@ -251,6 +252,7 @@ def test_a_small_models_prompt_repeats_the_evidence_best_first_with_origins() ->
     ]
     assert [passage for passage, _ in groupby(copies, key=itemgetter(0))] == [0, 1, 0]
     copied = "".join(source for _, source, _ in copies)
+    # The first three words are the heading.
     assert copied.replace(" ", "") == "".join(evidence.split()[3:])
     assert all(source.strip() in printed for _, source, printed in copies)
 
@@ -277,7 +279,7 @@ def test_hostile_text_stays_harmless_in_a_brief_prompt() -> None:
 @pytest.mark.parametrize(
     ("tokenizer", "width", "style"),
     [(CHATTING, 576, BRIEF), (CHATTING, 1536, DETAILED), (BUNDLED, 512, DETAILED), (PLAIN, 576, DETAILED)],
-    ids=["a small chat model", "a large one", "the bundled model", "no template"],
+    ids=["a small chat model", "a large chat model", "the bundled model", "no template"],
 )
 def test_the_style_depends_on_template_and_hidden_size(tokenizer: Any, width: int, style: Any) -> None:
     assert choose_style(tokenizer, LlamaConfig(hidden_size=width)) is style

@@ -25,6 +25,8 @@ from specrace.retrieval.store import Head, StoredIndex
 from tests.retrieval.words import WordEmbedder, generate_documents
 
 EMBEDDER = WordEmbedder(8)
+# More characters than the documents of any index here have.
+MAX_CHARACTERS = 10**9
 split = partial(split_passages, max_words=20)
 
 
@@ -48,15 +50,15 @@ def _quick_training() -> Iterator[None]:
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Path:
-    folder = tmp_path / "small"
+def small_index(tmp_path: Path) -> Path:
+    folder = tmp_path / "small_index"
     build(folder, generate_documents(5, 10))
     return folder
 
 
 @pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("indexes") / "large"
+def large_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("indexes") / "large_index"
     build(folder, generate_documents(103, 100))
     return folder
 
@@ -69,50 +71,50 @@ def test_an_index_keeps_the_code_in_passages(tmp_path: Path) -> None:
 
 
 def test_a_small_index_is_exact_and_holds_every_document(
-    tmp_path: Path, small: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, small_index: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     documents = list(generate_documents(5, 10))
-    stored, live = StoredIndex(small), open_index(documents, EMBEDDER, tmp_path / "cache")
+    stored, in_memory = StoredIndex(small_index), open_index(documents, EMBEDDER, tmp_path / "cache")
     index = stored.open(EMBEDDER)
     passages = [passage for document in documents for passage in split(document)]
     assert (stored.head.kind, stored.head.passages, stored.head.documents) == ("exact", 50, 5)
     assert list(index.passages) == passages == index.passages[:] and index.passages[-1] == passages[-1]
-    assert stored.documents(10**9) == documents
+    assert stored.documents(MAX_CHARACTERS) == documents
     assert [document.text for document in stored.documents(700)] == [documents[0].text[:700]]
     question = EMBEDDER.embed([passages[7].text])[0]
     cosines = EMBEDDER.embed([f"{passage.title}\n{passage.text}" for passage in passages]) @ question
     matches = index.search(question, 9)
     assert [number for number, _ in matches] == list(np.argsort(-cosines)[:9]) and matches[0][0] == 7
     assert np.allclose([score for _, score in matches], np.sort(cosines)[::-1][:9], atol=2e-3)
-    assert live.passages and capfd.readouterr() == ("", "")
+    assert in_memory.passages and capfd.readouterr() == ("", "")
 
 
 def test_passages_and_unusual_characters_survive_storage(tmp_path: Path) -> None:
     odd = Document("\ud800.md", "\u2028", "# Ärger\n\nw1 \udcff w2 \x85 你好")
     build(tmp_path / "odd", [odd])
     stored = StoredIndex(tmp_path / "odd")
-    assert stored.documents(10**9) == [odd] and list(stored.open(EMBEDDER).passages) == split(odd)
+    assert stored.documents(MAX_CHARACTERS) == [odd] and list(stored.open(EMBEDDER).passages) == split(odd)
 
 
-def test_a_large_index_is_approximate_accurate_and_quiet(large: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    head = StoredIndex(large).head
+def test_a_large_index_is_approximate_accurate_and_quiet(large_index: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    head = StoredIndex(large_index).head
     assert (head.kind, head.lists, head.sub_vectors, head.probes) == ("ivf-pq", 32, 2, 16)
     assert head.recall >= 0.9 and head.recall_sample == 200 and head.unranked_recall <= head.recall
-    text = StoredIndex(large).open(EMBEDDER).passages[4321].text
-    assert search(large, text)[0] == (text, pytest.approx(1.0, abs=0.05))
+    text = StoredIndex(large_index).open(EMBEDDER).passages[4321].text
+    assert search(large_index, text)[0] == (text, pytest.approx(1.0, abs=0.05))
     vector = EMBEDDER.embed([text])[0]
-    unranked = StoredIndex(large).open(EMBEDDER, rescore=False).search(vector, 5)
-    assert len(unranked) == 5 and unranked != StoredIndex(large).open(EMBEDDER).search(vector, 5)
+    unranked = StoredIndex(large_index).open(EMBEDDER, rescore=False).search(vector, 5)
+    assert len(unranked) == 5 and unranked != StoredIndex(large_index).open(EMBEDDER).search(vector, 5)
     # The probed lists hold fewer passages.
-    assert 100 < len(search(large, text, 10_000)) < 10_000
+    assert 100 < len(search(large_index, text, 10_000)) < 10_000
     assert capfd.readouterr().err == ""
 
 
 def test_added_passages_are_found_without_retraining(
-    large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    large_index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "copy"
-    shutil.copytree(large, folder)
+    shutil.copytree(large_index, folder)
     before, opened = StoredIndex(folder).head, StoredIndex(folder).open(EMBEDDER)
     question = EMBEDDER.embed(["w5 w6 w7"])[0]
     matches = opened.search(question, 5)
@@ -129,11 +131,11 @@ def test_added_passages_are_found_without_retraining(
     assert again == head
 
 
-def test_a_small_index_grows_into_a_large_one_quietly(small: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    head = add_to_index(generate_documents(100, 100, seed=1), EMBEDDER, small, split)
+def test_a_small_index_grows_into_a_large_one_quietly(small_index: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    head = add_to_index(generate_documents(100, 100, seed=1), EMBEDDER, small_index, split)
     assert (head.kind, head.passages, head.lists) == ("ivf-pq", 10_050, 32)
     text = split(next(iter(generate_documents(1, 10))))[3].text
-    assert search(small, text)[0][0] == text
+    assert search(small_index, text)[0][0] == text
     assert capfd.readouterr() == ("", "")
 
 
@@ -150,39 +152,39 @@ class InterruptedEmbedder(WordEmbedder):
 
 
 def test_an_interruption_leaves_the_old_index_or_none(
-    tmp_path: Path, small: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, small_index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "BATCH", 16)
     with pytest.raises(KeyboardInterrupt):
         build(tmp_path / "new", generate_documents(9, 9), InterruptedEmbedder(8))
-    assert list(tmp_path.iterdir()) == [small]
-    before, matches = StoredIndex(small).head, search(small, "w1 w2 w3")
+    assert list(tmp_path.iterdir()) == [small_index]
+    before, matches = StoredIndex(small_index).head, search(small_index, "w1 w2 w3")
     with pytest.raises(KeyboardInterrupt):
-        add_to_index(generate_documents(9, 9, seed=1), InterruptedEmbedder(8), small, split)
-    assert (small / "passages.jsonl").stat().st_size > before.sizes["passages.jsonl"]
-    assert StoredIndex(small).head == before and search(small, "w1 w2 w3") == matches
-    assert add_to_index(generate_documents(9, 9, seed=1), EMBEDDER, small, split).passages == 50 + 81
+        add_to_index(generate_documents(9, 9, seed=1), InterruptedEmbedder(8), small_index, split)
+    assert (small_index / "passages.jsonl").stat().st_size > before.sizes["passages.jsonl"]
+    assert StoredIndex(small_index).head == before and search(small_index, "w1 w2 w3") == matches
+    assert add_to_index(generate_documents(9, 9, seed=1), EMBEDDER, small_index, split).passages == 50 + 81
     text = split(next(iter(generate_documents(1, 9, seed=1))))[0].text
-    assert search(small, text)[0][0] == text
+    assert search(small_index, text)[0][0] == text
 
 
-def test_a_partly_written_addition_hides_no_document(small: Path) -> None:
+def test_a_partly_written_addition_hides_no_document(small_index: Path) -> None:
     """An addition that is under way may have written part of a line."""
-    stored = StoredIndex(small)
-    documents = stored.documents(10**9)
-    with (small / "documents.jsonl").open("ab") as stream:
+    stored = StoredIndex(small_index)
+    documents = stored.documents(MAX_CHARACTERS)
+    with (small_index / "documents.jsonl").open("ab") as stream:
         stream.write(b'["half", "a li')
-    assert stored.documents(10**9) == documents and len(documents) == 5
+    assert stored.documents(MAX_CHARACTERS) == documents and len(documents) == 5
 
 
-def test_two_additions_cannot_run_at_the_same_time(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_additions_cannot_run_at_the_same_time(small_index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second is refused while the first runs, and also if the first ends after the second has opened the index."""
     pytest.importorskip("fcntl")
 
     def add(seed: int, embedder: Any = EMBEDDER) -> Head:
-        return add_to_index(generate_documents(2, 4, seed=seed), embedder, small, split)
+        return add_to_index(generate_documents(2, 4, seed=seed), embedder, small_index, split)
 
-    class AddingMeanwhile(WordEmbedder):
+    class AddingEmbedder(WordEmbedder):
         """Tries a second addition during every batch, as another process would."""
 
         def embed(self, texts: Sequence[str]) -> Vectors:
@@ -191,7 +193,7 @@ def test_two_additions_cannot_run_at_the_same_time(small: Path, monkeypatch: pyt
                     add(2)
             return super().embed(texts)
 
-    assert add(1, AddingMeanwhile(8)).documents == 7
+    assert add(1, AddingEmbedder(8)).documents == 7
     original_open = StoredIndex.open
 
     def open_then_add(stored: StoredIndex, embedder: Any) -> Any:
@@ -203,24 +205,25 @@ def test_two_additions_cannot_run_at_the_same_time(small: Path, monkeypatch: pyt
     monkeypatch.setattr(StoredIndex, "open", open_then_add)
     with pytest.raises(InputError, match="has just added"):
         add(3)
-    assert add(3).documents == 11 and len(StoredIndex(small).documents(10**9)) == 11
+    assert add(3).documents == 11 and len(StoredIndex(small_index).documents(MAX_CHARACTERS)) == 11
 
 
-def test_each_version_of_a_document_is_indexed_once(small: Path) -> None:
+def test_each_version_of_a_document_is_indexed_once(small_index: Path) -> None:
     versions = [Document("README.md", "", f"Version {number} of the words.") for number in (1, 2)]
     for version in versions * 2:
-        add_to_index([version], EMBEDDER, small, split)
-    assert StoredIndex(small).head.documents == 7
+        add_to_index([version], EMBEDDER, small_index, split)
+    # Five documents were there before.
+    assert StoredIndex(small_index).head.documents == 7
 
 
 def test_another_user_may_read_an_index(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
-        build(tmp_path / "small", generate_documents(5, 10))
+        build(tmp_path / "small_index", generate_documents(5, 10))
     finally:
         os.umask(before)
-    small = tmp_path / "small"
-    assert all(file.stat().st_mode & 0o044 == 0o044 for file in [small, *small.iterdir()])
+    small_index = tmp_path / "small_index"
+    assert all(file.stat().st_mode & 0o044 == 0o044 for file in [small_index, *small_index.iterdir()])
 
 
 def test_indexed_documents_are_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,14 +231,14 @@ def test_indexed_documents_are_released(tmp_path: Path, monkeypatch: pytest.Monk
     alive: weakref.WeakSet[Any] = weakref.WeakSet()
     max_alive = 0
 
-    def watched() -> Iterator[Document]:
+    def watched_documents() -> Iterator[Document]:
         nonlocal max_alive
         for document in generate_documents(60, 4):
             alive.add(document)
             max_alive = max(max_alive, len(alive))
             yield document
 
-    assert build(tmp_path / "index", watched()).documents == 60
+    assert build(tmp_path / "index", watched_documents()).documents == 60
     assert max_alive <= 4
 
 
@@ -270,15 +273,15 @@ def rewrite(**values: Any) -> Any:
         ("passages.jsonl", lambda content: content[: len(content) // 2]),
     ],
 )
-def test_a_broken_index_is_refused_in_one_sentence(small: Path, name: str, change: Any) -> None:
-    damage(small, name, change)
-    with pytest.raises(InputError, match=r"^The index .*small is damaged or not ours \(.*\): build it again"):
-        StoredIndex(small).open(EMBEDDER)
+def test_a_broken_index_is_refused_in_one_sentence(small_index: Path, name: str, change: Any) -> None:
+    damage(small_index, name, change)
+    with pytest.raises(InputError, match=r"^The index .*small_index is damaged or not ours \(.*\): build it again"):
+        StoredIndex(small_index).open(EMBEDDER)
 
 
-def test_a_broken_faiss_index_is_refused(large: Path, tmp_path: Path) -> None:
+def test_a_broken_faiss_index_is_refused(large_index: Path, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
-    shutil.copytree(large, folder)
+    shutil.copytree(large_index, folder)
     file = folder / StoredIndex(folder).head.faiss_file
     content = file.read_bytes()
     for broken in (content[:-9], content[: len(content) // 2], content[:50] + bytes(8) + content[58:], b""):
@@ -290,29 +293,29 @@ def test_a_broken_faiss_index_is_refused(large: Path, tmp_path: Path) -> None:
         StoredIndex(folder).open(EMBEDDER)
 
 
-def test_damaged_documents_are_refused(small: Path) -> None:
-    damage(small, "documents.jsonl", lambda content: b"x" * len(content))
+def test_damaged_documents_are_refused(small_index: Path) -> None:
+    damage(small_index, "documents.jsonl", lambda content: b"x" * len(content))
     with pytest.raises(InputError, match=r"documents\.jsonl"):
-        StoredIndex(small).documents(10**9)
+        StoredIndex(small_index).documents(MAX_CHARACTERS)
     with pytest.raises(InputError, match=r"damaged or not ours \(documents\.jsonl"):
-        add_to_index(generate_documents(1, 1), EMBEDDER, small, split)
+        add_to_index(generate_documents(1, 1), EMBEDDER, small_index, split)
 
 
-def test_another_embedder_is_refused(small: Path) -> None:
+def test_another_embedder_is_refused(small_index: Path) -> None:
     for embedder in (WordEmbedder(8, seed=1), WordEmbedder(16)):
         with pytest.raises(InputError, match="other weights"):
-            StoredIndex(small).open(embedder)
+            StoredIndex(small_index).open(embedder)
         with pytest.raises(InputError, match="other weights"):
-            add_to_index(generate_documents(1, 1), embedder, small, split)
+            add_to_index(generate_documents(1, 1), embedder, small_index, split)
 
 
-def test_existing_and_missing_folders_are_refused(tmp_path: Path, small: Path) -> None:
+def test_existing_and_missing_folders_are_refused(tmp_path: Path, small_index: Path) -> None:
     with pytest.raises(InputError, match="exists already"):
-        build(small, generate_documents(1, 1))
+        build(small_index, generate_documents(1, 1))
     with pytest.raises(InputError, match="hold no text"):
         build(tmp_path / "none", [])
     with pytest.raises(InputError, match="cannot be written"):
         build(tmp_path / "no" / "folder", generate_documents(1, 1))
     with pytest.raises(InputError, match="holds no index"):
         StoredIndex(tmp_path / "none")
-    assert list(tmp_path.iterdir()) == [small]
+    assert list(tmp_path.iterdir()) == [small_index]

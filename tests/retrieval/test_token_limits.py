@@ -45,8 +45,9 @@ def test_the_embedder_and_the_target_read_every_passage_whole(bundled: Workbench
     texts = [embedded_text(passage) for passage in passages]
     assert max(embedder.count_covered(texts)) <= embedder.room
     tokens = [len(ids) for ids in bundled.target.tokenizer(texts)["input_ids"]]
+    # An answer of 128 tokens must fit as well.
     assert max(tokens) + 128 <= bundled.target.max_context
-    # Nor are passages needlessly short.
+    # The passages are not needlessly short, either.
     assert sum(embedder.count_covered(texts)) / len(texts) > embedder.room / 3
 
 
@@ -109,19 +110,19 @@ def with_context(bundled: Workbench, max_context: int) -> Workbench:
 
 def test_a_passage_that_does_not_fit_alone_is_cut_and_its_place_says_so(bundled: Workbench) -> None:
     question, spec = "What is the n-gram trie built from?", RaceSpec(("trie",), max_new_tokens=8)
-    whole = bundled.retrieve(question, 1)[0]
+    hit = bundled.retrieve(question, 1)[0]
     tokens = len(bundled.make_prompt(RaceRequest(question, spec, 1))[0].tokens)
     small = with_context(bundled, tokens - 20)
     events = list(small.ask(RaceRequest(question, spec, 1)))
     started = events[0]
     assert isinstance(started, Started) and started.prompt_tokens < tokens
     (passage,) = started.about["passages"]
-    assert passage["text"] in whole.passage.text and 0 < len(passage["text"]) < len(whole.passage.text)
-    total = f"{len(whole.passage.text):,}"
+    assert passage["text"] in hit.passage.text and 0 < len(passage["text"]) < len(hit.passage.text)
+    total = f"{len(hit.passage.text):,}"
     assert passage["place"].endswith(
         f"cut: {len(passage['text']):,} of {total} characters fit into the model's context"
     )
-    best = next(sentence.text for sentence in whole.sentences if sentence.evidence == 1)
+    best = next(sentence.text for sentence in hit.sentences if sentence.evidence == 1)
     assert best in passage["text"], "the best evidence is kept"
     for sentence in passage["sentences"]:
         assert passage["text"][sentence["start"] : sentence["end"]] == sentence["text"]

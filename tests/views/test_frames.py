@@ -108,10 +108,10 @@ def test_the_pieces_of_lane_frames_are_those_of_the_keyframe(race: list[Step]) -
     for event in race:
         view.add(event)
         pieces[event.lane] += view.lane_frame(LANES.index(event.lane)).runs
-    whole = RaceView()
+    fresh = RaceView()
     for event in (started(), *race):
-        whole.add(event)
-    for lane, frame in zip(LANES, whole.keyframe().lanes, strict=True):
+        fresh.add(event)
+    for lane, frame in zip(LANES, fresh.keyframe().lanes, strict=True):
         assert join_own(pieces[lane]) == join_own(frame.runs)
 
 
@@ -171,6 +171,7 @@ def test_spans_are_where_the_accepted_tokens_are_in_the_passages() -> None:
 
 
 def test_tokens_are_counted_by_origin() -> None:
+    """The counts: the target's own tokens, drafts of unknown origin, of the output, of the prompt, of passage 0, ..."""
     origins = [None, [0, 0, 3], [0, 3, 5], [1, 7, 9]]
     assert count_sources(step((1, 2, 3, 4, 5), 5, positions=(-1, 0, 1, 3, 4, -1)), origins) == [1, 1, 1, 1, 1, 1]
     assert count_sources(step((1, 2), 1, positions=(-1, 2, 1)), origins) == [1, 0, 0, 0, 1]
@@ -254,16 +255,16 @@ def test_a_finished_lanes_badge_says_whether_its_text_is_vanillas(
 
 
 def test_the_headline_names_the_fastest_lane_and_what_differs() -> None:
-    race = started(("vanilla", "trie"))
+    start = started(("vanilla", "trie"))
     faster = Finished((result("vanilla"), result("trie", speedup=2.13)))
-    assert headline(race, faster) == (
+    assert headline(start, faster) == (
         "Trie is fastest: 2.1× vanilla, with 2.0 tokens per step. Every lane printed the same text."
     )
     as_fast = Finished((result("vanilla"), result("trie", speedup=1.04)))
-    assert headline(race, as_fast).startswith("No lane was faster than vanilla.")
+    assert headline(start, as_fast).startswith("No lane was faster than vanilla.")
     slower = Finished((result("vanilla"), result("trie", speedup=0.5, identical=False)))
-    assert headline(race, slower) == "No lane was faster than vanilla. Trie differs from vanilla."
-    assert headline(race, Finished(faster.lanes, stopped=True)).startswith("Stopped")
+    assert headline(start, slower) == "No lane was faster than vanilla. Trie differs from vanilla."
+    assert headline(start, Finished(faster.lanes, stopped=True)).startswith("Stopped")
 
 
 def repeated(trie: float, *, disturbed: bool = False) -> Repeated:
@@ -275,33 +276,36 @@ def repeated(trie: float, *, disturbed: bool = False) -> Repeated:
 
 def test_frames_and_report_have_the_median_speedups_of_repeated_runs() -> None:
     pace = Pace(9, 1.0, 1.0, 1.0, 0.0, 0.0, 2, True, "The machine was disturbed.")
-    race, finished = started(("vanilla", "trie")), Finished((result("vanilla"), result("trie", speedup=9.9)), pace=pace)
+    start, finished = (
+        started(("vanilla", "trie")),
+        Finished((result("vanilla"), result("trie", speedup=9.9)), pace=pace),
+    )
     view = RaceView()
-    for event in (race, step((), 0, lane="vanilla"), step((1,), 1), finished, repeated(3.1), repeated(2.4)):
+    for event in (start, step((), 0, lane="vanilla"), step((1,), 1), finished, repeated(3.1), repeated(2.4)):
         view.add(event)
     end = view.ending()
     assert end.headline.startswith("Trie is fastest: 2.4× vanilla (2.2 to 2.7 over 5 runs), with 2.0 tokens per")
     assert [(row.speedup, row.tokens_per_s) for row in end.results] == [(1.0, 500.0), (2.4, 900.0)]
     spreads = [(1.0, 1.0, 1.0), (2.4, 2.2, 2.65)]
     assert end.repeated == ShownRepeated(False, "Speedups are medians of 5 runs.", 5, spreads)
-    lanes = report(race, finished, repeated(2.4))["lanes"]
+    lanes = report(start, finished, repeated(2.4))["lanes"]
     assert [lanes[1][name] for name in ("speedup", "speedup_low", "speedup_high")] == pytest.approx([2.4, 2.2, 2.65])
 
 
 def test_the_headline_of_disturbed_runs_names_no_fastest_lane() -> None:
-    race, finished = started(("vanilla", "trie")), Finished((result("vanilla"), result("trie", speedup=2.1)))
-    text = headline(race, finished, repeated(2.4, disturbed=True))
+    start, finished = started(("vanilla", "trie")), Finished((result("vanilla"), result("trie", speedup=2.1)))
+    text = headline(start, finished, repeated(2.4, disturbed=True))
     assert text == "The machine was busy in 3 of 5 runs. Every lane printed the same text."
-    assert "fastest: 2.1×" in headline(race, finished)
+    assert "fastest: 2.1×" in headline(start, finished)
 
 
 def test_a_race_that_was_run_once_has_no_range() -> None:
-    race, finished = started(("vanilla", "trie")), Finished((result("vanilla"), result("trie", speedup=2.1)))
+    start, finished = started(("vanilla", "trie")), Finished((result("vanilla"), result("trie", speedup=2.1)))
     view = RaceView()
-    view.add(race)
+    view.add(start)
     view.add(finished)
     assert view.ending().repeated is None
-    race_report = report(race, finished)
+    race_report = report(start, finished)
     assert (race_report["runs"], race_report["repeated"], race_report["lanes"][1]["speedup_low"]) == (1, None, None)
 
 

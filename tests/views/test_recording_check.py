@@ -1,4 +1,4 @@
-"""The check of recordings: those that ship pass, and any inconsistency is refused in one sentence."""
+"""The check of recordings: the bundled ones pass, and an inconsistent one is refused in one sentence."""
 
 from __future__ import annotations
 
@@ -109,6 +109,7 @@ def test_printed_texts_and_parts_of_tokens_are_not_hidden(rows: Rows) -> None:
     lane["text"] = "".join(text for row in rows[1:-1] if row["lane"] == "vanilla" for text in row["texts"]).strip()
     events = open_recording(text_of(rows).encode(), "x")
     pieces = [event.pieces for event in events if isinstance(event, Step) and event.lane == "vanilla"]
+    # The root of step 2 is the token that step 1 printed.
     assert pieces[2] == ("</s>",) and pieces[3] == ("a <|x|> b",)
 
 
@@ -351,6 +352,7 @@ def test_the_number_of_looping_tokens_is_computed_again(rows: Rows) -> None:
 
 
 def test_a_recording_beyond_the_limits_is_refused(rows: Rows) -> None:
+    # The limits on bytes, lanes and steps.
     for limits, message in ((RecordingLimits(10**6, 3, 9999), "4 lanes"), (RecordingLimits(10**6, 6, 3), "3 steps")):
         with pytest.raises(InputError, match=message):
             open_recording(text_of(rows).encode(), "odd.jsonl", limits)

@@ -53,14 +53,14 @@ def test_a_steps_frame_has_only_changes_that_its_event_lacks() -> None:
         view.add(event)
         if not isinstance(event, Step):
             continue
-        whole = json.loads(json.dumps(asdict(view.lane_frame(list(lanes).index(event.lane)))))
+        whole_frame = json.loads(json.dumps(asdict(view.lane_frame(list(lanes).index(event.lane)))))
         frame = next(frames)
         assert {"runs", "draft", "end", "lane"}.isdisjoint(frame)
         lane = lanes[event.lane]
         assert all(lane.get(name) != frame[name] for name in ("badge", "sources", "loops") if name in frame)
         lane |= frame
-        assert {name: whole[name] for name in ("badge", "sources", "loops")}.items() <= lane.items()
-        assert frame["meters"].items() <= whole["meters"].items()
+        assert {name: whole_frame[name] for name in ("badge", "sources", "loops")}.items() <= lane.items()
+        assert frame["meters"].items() <= whole_frame["meters"].items()
 
 
 def test_the_parts_of_a_reel_together_are_the_reel() -> None:

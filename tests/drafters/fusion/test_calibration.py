@@ -1,4 +1,4 @@
-"""Calibration of copies: by the expected token, by the token that came instead, and by earlier answers."""
+"""Calibration of copied tokens: it learns how often they come, what comes instead, and from earlier answers."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ OPENING, DIGIT, CLOSING = 4, 5, 6
 ANSWER_END, ANSWER_START = 7, 12
 
 
-def answers(num_requests: int) -> list[tuple[list[int], list[int]]]:
-    """Prompts and outputs. A prompt has three sentences; the output is the second, with a citation for FULL_STOP."""
+def example_requests(num_requests: int) -> list[tuple[list[int], list[int]]]:
+    """Prompts and outputs; an output is its prompt's second sentence with a citation in place of the full stop."""
     requests = []
     for index in range(num_requests):
         words = iter(range(100 + 100 * index, 200 + 100 * index))
@@ -40,7 +40,7 @@ def emitted_tokens(prompt: Sequence[int], output: Sequence[int], past: PastOutpu
 
 def test_the_token_that_replaced_a_copy_is_drafted_next_time() -> None:
     past, steps_of_requests = PastOutputs(), list[list[tuple[int, ...]]]()
-    for prompt, output in answers(6):
+    for prompt, output in example_requests(6):
         steps_of_requests.append(emitted_tokens(prompt, output, past))
         past.add(output, prompt)
     first, last = steps_of_requests[0], steps_of_requests[-1]
@@ -95,7 +95,7 @@ def test_a_calibration_starts_from_an_earlier_one_without_changing_it() -> None:
 
 def test_earlier_answers_are_predicted_token_by_token() -> None:
     """Predictions in an answer come from its prompt and from earlier answers; without the prompt there are none."""
-    (_, output), (second_prompt, second_output) = answers(2)
+    (_, output), (second_prompt, second_output) = example_requests(2)
     earlier = EarlierAnswers(8)
     earlier.add((), output)
     assert not earlier.calibration.tokens and earlier.model.automaton.tokens[: len(output)] == output
@@ -134,4 +134,5 @@ def test_an_index_of_answers_is_rebuilt_when_an_answer_is_dropped() -> None:
     assert past.excluding([12]).answers(AnswerList).pairs == [((10, 11), (1,))]
     past.add([3], [13])
     rebuilt = past._indexes.copy()
+    # The index is rebuilt once; asking for it again changes nothing.
     assert past.answers(AnswerList).pairs == [((12,), (2,)), ((13,), (3,))] and past._indexes == rebuilt

@@ -30,7 +30,7 @@ from tests.parts import TableTarget, inputs, random_prompt, step_verdict
 
 # More rows cost nothing.
 FREE = CostCurve((1, 65), (1.0, 1.0))
-# A second row costs more than a whole step.
+# A second row costs more than a uncut step.
 STEEP = CostCurve((1, 2, 64), (1.0, 2.5, 100.0))
 # Two and three rows cost more than four, as in fp32 on a CPU.
 CLIFF = CostCurve((1, 2, 3, 4, 8, 64), (1.0, 1.5, 1.6, 1.2, 1.5, 5.0))
@@ -62,10 +62,10 @@ def path_probs(tree: TokenTree) -> list[float]:
 
 
 def test_worked_example_of_a_tree() -> None:
-    """2 was followed by 3 twice: 2 / (2 + 2 * 1), times 0.9 before any calibration. The rest is split by frequency.
+    """After 2 came 3 twice: 2 / (2 + 2 * 1), times 0.9 before any calibration. The rest is split by frequency.
 
-    Of the 8 tokens, of 4 kinds, three are 2 and two are 1; these shares are times 0.9, too. 3 was followed by 9 and by
-    1 once each: 1 / (2 + 2 * 2).
+    Of the 8 tokens, of 4 kinds, three are 2 and two are 1; their shares are multiplied by 0.9, too. After 3 came 9
+    and 1, once each: 1 / (2 + 2 * 2).
     """
     prompt = [1, 2, 3, 9, 2, 3, 1, 2]
     tree = fusion(prompt, longest=1).propose(prompt, 5)
@@ -90,9 +90,9 @@ def test_the_cut_has_the_best_gain_of_all_sizes(seed: int, curve: str, budget: i
     """Every size of the uncut tree is tried. Tokens below the cost floor are left out of both trees."""
     prompt = random_prompt(random.Random(seed))
     floor = StepCosts(CURVES[curve], budget).floor
-    whole = fusion(prompt).propose(prompt, budget)
+    uncut = fusion(prompt).propose(prompt, budget)
     sums, total = [1.0], 1.0
-    for prob in path_probs(whole):
+    for prob in path_probs(uncut):
         if prob < floor:
             break
         total += prob
@@ -102,7 +102,7 @@ def test_the_cut_has_the_best_gain_of_all_sizes(seed: int, curve: str, budget: i
     best = max(gains)
     tree = fusion(prompt, CURVES[curve]).propose(prompt, budget)
     assert gains[tree.num_draft] == pytest.approx(best)
-    assert tree.tokens == whole.tokens[: len(tree)] and tree.parents == whole.parents[: len(tree)]
+    assert tree.tokens == uncut.tokens[: len(tree)] and tree.parents == uncut.parents[: len(tree)]
 
 
 @settings(deadline=None)
@@ -110,9 +110,9 @@ def test_the_cut_has_the_best_gain_of_all_sizes(seed: int, curve: str, budget: i
 def test_near_the_length_limit_the_likeliest_shallow_nodes_are_drafted(seed: int, depth: int) -> None:
     """Of the nodes that are not too deep, the likeliest are drafted."""
     prompt = random_prompt(random.Random(seed))
-    whole, tree = fusion(prompt).propose(prompt, 400), fusion(prompt).propose(prompt, 12, depth)
+    uncut, tree = fusion(prompt).propose(prompt, 400), fusion(prompt).propose(prompt, 12, depth)
     assert max(tree.depths) <= depth
-    nodes = zip(path_probs(whole), whole.depths[1:], strict=True)
+    nodes = zip(path_probs(uncut), uncut.depths[1:], strict=True)
     shallow_probs = [prob for prob, node_depth in nodes if node_depth <= depth]
     assert path_probs(tree) == pytest.approx(sorted(shallow_probs, reverse=True)[:12])
 
@@ -133,7 +133,7 @@ def test_an_unmeasured_machine_has_an_assumed_curve() -> None:
 
 
 def test_costs_include_padded_rows_and_drafting_time() -> None:
-    """Two and three rows are padded to four. If a row takes 1 ms, a draft costs 1/10 of a row and each node 1/50."""
+    """Two and three rows are padded to four. If a row takes 1 ms, drafting costs 1/10 of a row and 1/50 a node."""
     assert StepCosts(CLIFF, 4).costs == pytest.approx([1.0, 1.2, 1.2, 1.2, 1.275])
     slow = CostCurve(CLIFF.rows, CLIFF.ratio, (ContextCost(256, 1.0, CLIFF.ratio),))
     assert StepCosts(slow, 4).costs == pytest.approx([1.0, 1.32, 1.34, 1.36, 1.455])
@@ -228,6 +228,7 @@ def test_a_step_without_candidates_interrupts_correct_predictions() -> None:
         looked_up.append(drafter.growth is not None)
         drafter.observe(tree, verify(tree, Scores((token,) * len(tree))))
         context.append(token)
+    # Each of the two steps shortens the pause by one; three hits and then one do not end it.
     assert looked_up == [False, True] and drafter.cool_down.pause == 98
 
 
@@ -361,6 +362,7 @@ def test_recycled_estimates_are_calibrated_where_no_copy_was_right() -> None:
     tree = drafter.propose([4, 5], 4)
     assert tree.tokens[:3] == (5, 8, 9)
     drafter.observe(tree, step_verdict(tree, [9, 0, 0, 0, 0]))
+    # One hit more than the 4 of the start; the two estimates, 0.25 and 0.125, are added to the 4 expected hits.
     assert drafter.recycled.hits[1] == 5.0 and drafter.recycled.expected[1] == pytest.approx(4.375)
 
 
@@ -425,7 +427,7 @@ def test_generate_passes_the_cost_curve_to_fusion() -> None:
     assert any(step.tree.num_draft for step in generate(target, "fusion", prompt, max_new_tokens=24))
 
 
-# Details that only these tests check. Each kills a mutant of fusion (see tests/mutation).
+# Details that only these tests check: without one of them, a mutant of fusion would go unnoticed (see tests/mutation).
 
 
 def test_candidates_that_do_not_pay_together_are_not_drafted() -> None:
@@ -478,14 +480,17 @@ def test_the_match_in_earlier_outputs_grows_with_accepted_drafts() -> None:
 
 
 def test_calibration_counts_whether_the_likeliest_token_came() -> None:
-    """3 is expected after 2, with 1/2. For three drafters, 3 comes, or the frequent token 9, or the new token 30."""
+    """After 2, the token 3 is expected with probability 1/2.
+
+    What comes is 3 for the first drafter, the frequent token 9 for the second, and the new token 30 for the third.
+    """
     prompt = [1, 2, 3, 9, 2, 3, 1, 2]
     drafter = fusion(prompt, longest=1)
     tree = drafter.propose(prompt, 1)
     assert tree.tokens == (2, 3)
     drafter.observe(tree, step_verdict(tree, [3, 2]))
-    # By length: 0 for frequent tokens, 1 for a match in the text, 2 for a match in earlier outputs. The last node of a
-    # draft has no children and so no prediction.
+    # By length: 0 for frequent tokens, 1 for a match in the text, 2 for a match in earlier outputs. They start with
+    # 3.6, 3.6 and 2 hits of 4. The last node of a draft has no children and so no prediction.
     assert drafter.calibration.hits == pytest.approx([3.6, 4.6, 2.0])
     assert drafter.calibration.expected == pytest.approx([4.0, 4.5, 4.0])
     second = fusion(prompt, longest=1)
@@ -540,7 +545,9 @@ def test_of_equally_long_matches_the_text_comes_first() -> None:
 
 
 def test_shorter_contexts_are_skipped_once_little_mass_is_left() -> None:
-    """1 2 was followed by 3 or 4 forty times, which leaves 4/44. So 5, which followed 2 alone, is frequent only."""
+    """1 2 was followed by 3 or 4 forty times, which leaves 4/44. So 5, which followed 2 but
+    not 1 2, gets only the share of a frequent token.
+    """
     text = [1, 2, 3] * 38 + [1, 2, 4] * 2 + [9, 2, 5] * 3 + [1, 2]
     children = root_children(fusion(text).propose(text, 1500))
     assert children[5] == pytest.approx((1 - 0.9 * 40 / 44) * 0.9 * 3 / (len(text) + 2 * 6))
@@ -622,7 +629,7 @@ def test_all_longer_contexts_in_earlier_outputs_come_before_the_text() -> None:
 @settings(deadline=None)
 @given(seed=st.integers(0, 400), curve=st.sampled_from(sorted(CURVES)), budget=st.integers(1, 40))
 def test_a_chain_is_the_likeliest_child_of_each_node(seed: int, curve: str, budget: int) -> None:
-    """A tree grows best first, so the first child that a node gets is its likeliest."""
+    """A tree grows by its likeliest node, so the first child that a node gets is its likeliest."""
     prompt = random_prompt(random.Random(seed))
     chain = FusionDrafter(inputs(prompt, curve=CURVES[curve]), chain=True).propose(prompt, budget)
     tree = FusionDrafter(inputs(prompt, curve=FREE)).propose(prompt, 400)

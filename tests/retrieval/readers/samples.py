@@ -122,7 +122,7 @@ def bomb(size: int = 300_000_000) -> bytes:
     return packed({"zeros.txt": b"a" * size})
 
 
-def good() -> dict[str, bytes]:
+def valid_files() -> dict[str, bytes]:
     """Make a valid file of each kind, by file name."""
     texts = {
         "notes.txt": "First line.\n\nThird line: whales sing.",

@@ -152,7 +152,7 @@ def test_the_error_for_a_missing_parser_says_how_to_install_it(monkeypatch: pyte
 
     monkeypatch.setattr(readings.importlib, "import_module", missing)
     for name in ("paper.pdf", "letter.docx", "talk.pptx", "prices.xlsx"):
-        _, bad = read(name, samples.good()[name])
+        _, bad = read(name, samples.valid_files()[name])
         assert "pip install 'specrace[documents]'" in bad[""]
 
 
@@ -193,7 +193,7 @@ def test_reading_html_takes_time_in_proportion_to_its_length(text: str, times: i
     assert growth(lambda count: read("a.html", (text * count).encode()), times) < MAX_LINEAR_GROWTH
 
 
-def test_text_after_something_unfinished_is_kept() -> None:
+def test_text_after_an_unfinished_tag_or_comment_is_kept() -> None:
     for page in ("<p>Owls <!-- hear", "<p>Owls <a hear", "<p>Owls < hear", "<p>Owls<![CDATA[ > hear"):
         assert read("a.html", page.encode())[0][""].text.split()[-1] == "hear"
     (page,) = read("a.html", b"<p>Owls<!-- not this --> hear <!-- not this -->well.")[0].values()

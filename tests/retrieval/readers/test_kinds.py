@@ -52,11 +52,11 @@ PHRASES = [
 @pytest.fixture(scope="module")
 def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Document]:
     folder = tmp_path_factory.mktemp("kinds")
-    for name, content in samples.good().items():
+    for name, content in samples.valid_files().items():
         (folder / name).write_bytes(content)
     skipped: list[str] = []
     by_name = {document.name: document for document in read_documents([folder], skip=skipped.append)}
-    assert not skipped and len(by_name) == len(samples.good()) + 1
+    assert not skipped and len(by_name) == len(samples.valid_files()) + 1
     return by_name
 
 
@@ -75,20 +75,21 @@ def test_scripts_and_styles_are_left_out(documents: dict[str, Document]) -> None
 
 
 def test_every_kind_has_a_sample() -> None:
-    assert {kind.name for kind in KINDS.values()} == {KINDS[Path(name).suffix].name for name in samples.good()}
+    assert {kind.name for kind in KINDS.values()} == {KINDS[Path(name).suffix].name for name in samples.valid_files()}
 
 
-@pytest.mark.parametrize("name", sorted(samples.good()))
+@pytest.mark.parametrize("name", sorted(samples.valid_files()))
 def test_the_first_bytes_outweigh_the_suffix(name: str) -> None:
-    content = samples.good()[name]
+    """A zip or PDF that is named .md is read like one with its right name; other files are read as Markdown."""
+    content = samples.valid_files()[name]
     binary = content.startswith((b"PK", b"%PDF"))
     right, wrong = list(read_content(name, content, COMMAND_LINE)), list(read_content("x.md", content, COMMAND_LINE))
     assert (right == wrong) is (binary or Path(name).suffix == ".md")
 
 
-@pytest.mark.parametrize("name", sorted(samples.good()))
+@pytest.mark.parametrize("name", sorted(samples.valid_files()))
 def test_a_truncated_or_corrupted_file_is_read_in_part_or_reported(name: str) -> None:
-    content = samples.good()[name]
+    content = samples.valid_files()[name]
     for size in range(0, len(content), max(1, len(content) // 12)):
         assert list(read_content(name, content[:size], COMMAND_LINE))
         noise = bytes(255 - byte for byte in content[size : size + 40])

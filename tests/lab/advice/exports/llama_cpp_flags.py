@@ -22,7 +22,7 @@ HEADER_SIZE = object.__basicsize__
 def parse_flags(flags: str, params: Any = None) -> Any:
     """The parameters that llama-server takes from a command line, set in `params` (None: its defaults).
 
-    Raises ValueError where llama.cpp refuses it.
+    Raises ValueError if llama.cpp refuses the command line.
     """
     params = xllamacpp.CommonParams() if params is None else params
     struct = id(params) + HEADER_SIZE
