@@ -44,11 +44,11 @@ export class Voter {
     const { children } = this.choices;
     // Keep the buttons, because one of them may have the focus.
     while (children.length > state.lanes.length) this.choices.lastChild.remove();
-    while (children.length < state.lanes.length) this.choices.append(this.choice(children.length));
+    while (children.length < state.lanes.length) this.choices.append(this.drawChoice(children.length));
     state.lanes.forEach((title, lane) => this.mark(children[lane], title, lane));
   }
 
-  choice(lane) {
+  drawChoice(lane) {
     const node = document.createElement("button");
     node.addEventListener("click", () => this.request(VOTE, { round: this.state.round, choice: lane }));
     return node;

@@ -97,7 +97,7 @@ export class Inspector {
     this.tree.tabIndex = 0;
     this.tree.setAttribute("role", "region");
     this.tree.setAttribute("aria-label", "Draft tree of the step");
-    this.node.append(head, this.words, this.tree, this.more, this.legend(), this.rest);
+    this.node.append(head, this.words, this.tree, this.more, this.drawLegend(), this.rest);
     this.node.addEventListener("pointerover", (event) => this.highlight(closest(event.target, "[data-node]")));
     listen(stage, "opened", (lanes) => this.setLanes(lanes));
     listen(stage, "steps", (steps) => this.addSteps(steps));
@@ -107,7 +107,7 @@ export class Inspector {
     new IntersectionObserver(([{ isIntersecting }]) => (this.visible = isIntersecting)).observe(this.node);
   }
 
-  legend() {
+  drawLegend() {
     const node = make("p", "tree-legend");
     for (const [kind, text] of [
       ["accepted", "accepted"],
@@ -214,7 +214,7 @@ export class Inspector {
     this.next.disabled = step === steps.length - 1;
     this.place.textContent = `step ${step + 1} of ${steps.length}`;
     this.drawTree(event, steps[step + 1]?.event, describeStep(event, title, at));
-    this.rest.replaceChildren(...this.parts(event, steps, step));
+    this.rest.replaceChildren(...this.drawParts(event, steps, step));
   }
 
   /**
@@ -231,8 +231,8 @@ export class Inspector {
   }
 
   /** @param {Step} event */
-  timesPart(event) {
-    return this.part("Time of this step", drawTimes(event.timing), "On the lane's own clock.");
+  drawTimesPart(event) {
+    return this.drawPart("Time of this step", drawTimes(event.timing), "On the lane's own clock.");
   }
 
   /**
@@ -240,11 +240,11 @@ export class Inspector {
    * @param {LaneSteps["steps"]} steps
    * @param {number} step
    */
-  parts(event, steps, step) {
-    const parts = [this.timesPart(event)];
+  drawParts(event, steps, step) {
+    const parts = [this.drawTimesPart(event)];
     if (event.tree.tokens.length > 1) {
       parts.push(
-        this.part(
+        this.drawPart(
           "Attention mask",
           drawMask(event),
           "One row for each node, in draft order: it sees the filled ones, its ancestors, and all text before them.",
@@ -253,7 +253,7 @@ export class Inspector {
     }
     if (event.checks?.length)
       parts.push(
-        this.part(
+        this.drawPart(
           "Rejection sampling",
           drawChecks(event),
           "A draft token stays with probability min(1, p/q): the coin decides.",
@@ -262,7 +262,7 @@ export class Inspector {
     const facts = Object.entries(event.note?.facts ?? {});
     if (facts.length) {
       parts.push(
-        this.part(
+        this.drawPart(
           "Drafter details",
           table(
             ["", ""],
@@ -279,19 +279,19 @@ export class Inspector {
     for (const [group, rows] of groups) {
       if (group === "Trajectory")
         parts.push(
-          this.part(
+          this.drawPart(
             group,
             drawTrajectory(steps, step),
             "Each step's draft tokens, at their positions in the answer; they become final from the left.",
             true,
           ),
         );
-      else parts.push(this.part(group, drawNoteRows(event, rows), GROUP_WORDS[group] ?? "", true));
+      else parts.push(this.drawPart(group, drawNoteRows(event, rows), GROUP_WORDS[group] ?? "", true));
     }
     return parts;
   }
 
-  part(title, body, words, wide) {
+  drawPart(title, body, words, wide) {
     const node = make("div", wide ? "part wide" : "part");
     const box = make("div", "scroller");
     box.tabIndex = 0;

@@ -154,12 +154,12 @@ export class Tree {
       "aria-label": label,
     });
     const byNode = new Map(this.nodes.map((node) => [node.node, node]));
-    for (const node of this.nodes.slice(1)) picture.append(this.edge(byNode.get(node.parent), node));
-    for (const node of this.nodes) picture.append(this.box(node));
+    for (const node of this.nodes.slice(1)) picture.append(this.drawEdge(byNode.get(node.parent), node));
+    for (const node of this.nodes) picture.append(this.drawBox(node));
     return picture;
   }
 
-  edge(parent, child) {
+  drawEdge(parent, child) {
     const from = { x: parent.x + parent.width, y: parent.y + NODE_PX / 2 };
     const to = { x: child.x, y: child.y + NODE_PX / 2 };
     const middle = to.x - DEPTH_GAP_PX / 2;
@@ -169,7 +169,7 @@ export class Tree {
     });
   }
 
-  box(node) {
+  drawBox(node) {
     const group = svg("g", {
       class: `node ${node.kind}`,
       transform: `translate(${node.x} ${node.y})`,

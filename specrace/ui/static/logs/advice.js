@@ -239,11 +239,11 @@ export class Advice {
       files.append(button(name, `Save ${name}`, () => this.save(name, text)));
     const nodes = [
       make("p", "advice-where", `Paste into ${advice.title}:${off}`),
-      this.pasteLine(settings, advice.title),
+      this.drawPasteLine(settings, advice.title),
       files,
     ];
     const more = [
-      ...(synthetic ? [this.pasteLine(synthetic, "the load test"), make("p", "", convention)] : []),
+      ...(synthetic ? [this.drawPasteLine(synthetic, "the load test"), make("p", "", convention)] : []),
       ...(notes.length ? [list(notes)] : []),
     ];
     const summary = synthetic ? "For a load test: the same acceptance, simulated" : "Notes";
@@ -251,7 +251,7 @@ export class Advice {
   }
 
   // Settings to paste, with a button that copies them and says so.
-  pasteLine(settings, title) {
+  drawPasteLine(settings, title) {
     const node = make("div", "advice-line");
     const code = make("pre", "", settings.trimEnd());
     code.tabIndex = 0;

@@ -52,7 +52,7 @@ export class Logs {
     const body = make("div", "logs-body");
     this.hint = make("p", "logs-hint");
     this.advice = new Advice((text) => this.setStatus(text));
-    body.append(this.form(), state, this.advice.node, result, this.hint);
+    body.append(this.drawForm(), state, this.advice.node, result, this.hint);
     this.node.append(head, body);
     host.append(this.node);
     this.node.addEventListener("close", () => {
@@ -64,7 +64,7 @@ export class Logs {
     this.listen();
   }
 
-  form() {
+  drawForm() {
     this.file = make("input");
     Object.assign(this.file, { type: "file", multiple: true, hidden: true });
     this.file.setAttribute("aria-label", "A log of requests");
@@ -134,7 +134,7 @@ export class Logs {
     this.tokenizer.replaceChildren(...names.map(([value, text]) => new Option(text, value)));
     this.tokenizer.value = tokenizers.includes(before?.tokenizer) ? before.tokenizer : "";
     const ticked = before ? before.lanes.split(",") : chosen;
-    const boxes = (list) => list.map((lane) => this.box(lane, ticked.includes(lane)));
+    const boxes = (list) => list.map((lane) => this.drawCheckbox(lane, ticked.includes(lane)));
     const more = make("details");
     const inside = make("div", "logs-engines");
     inside.append(...boxes(engines));
@@ -143,7 +143,7 @@ export class Logs {
     this.lanes.replaceChildren(make("legend", "", "Lanes"), ...boxes(lanes), more);
   }
 
-  box(lane, checked) {
+  drawCheckbox(lane, checked) {
     const box = make("input");
     Object.assign(box, { type: "checkbox", value: lane, checked });
     box.addEventListener("change", () => {

@@ -102,8 +102,8 @@ export class Requests {
   rank(laneIndex) {
     [...this.tabs.children].forEach((tab, index) => tab.setAttribute("aria-pressed", String(index === laneIndex)));
     const { best, worst } = rankRequests(this.requests, laneIndex);
-    this.lists.replaceChildren(this.list("Best", best, laneIndex), this.list("Worst", worst, laneIndex));
-    this.mark();
+    this.lists.replaceChildren(this.drawList("Best", best, laneIndex), this.drawList("Worst", worst, laneIndex));
+    this.markShown();
   }
 
   /**
@@ -111,7 +111,7 @@ export class Requests {
    * @param {LogRequest[]} requests
    * @param {number} laneIndex
    */
-  list(title, requests, laneIndex) {
+  drawList(title, requests, laneIndex) {
     const node = make("div");
     const list = make("ol");
     for (const request of requests) {
@@ -128,7 +128,7 @@ export class Requests {
   }
 
   // Marks the request that is shown in the lists.
-  mark() {
+  markShown() {
     for (const open of this.lists.querySelectorAll("button"))
       open.setAttribute("aria-pressed", String(Number(open.dataset.number) === this.shown?.number));
   }
@@ -145,14 +145,14 @@ export class Requests {
    */
   show(request, scroll) {
     this.shown = request;
-    this.mark();
+    this.markShown();
     const [back, on] = this.bar.querySelectorAll("button");
     back.disabled = request === this.requests[0];
     on.disabled = request === this.requests.at(-1);
     this.head.textContent = nameRequest(request);
-    this.facts.textContent = this.describe(request);
+    this.facts.textContent = this.describeRequest(request);
     this.prompt.textContent = request.prompt;
-    const panes = this.lanes.map((lane, index) => this.pane(lane, request, index));
+    const panes = this.lanes.map((lane, index) => this.drawPane(lane, request, index));
     this.panes.replaceChildren(...panes.map((pane) => pane.node));
     Object.assign(this.panes.dataset, { count: panes.length, solo: "" });
     panes.forEach((pane, index) => pane.solo.addEventListener("click", () => this.setSolo(panes, index)));
@@ -163,7 +163,7 @@ export class Requests {
   }
 
   /** @param {LogRequest} request */
-  describe({ number, prompt_tokens: prompt, tokens, texts }) {
+  describeRequest({ number, prompt_tokens: prompt, tokens, texts }) {
     const kept = this.requests.length < this.outputs ? `; ${this.requests.length} of them are kept for this view` : "";
     const cut = texts.length < tokens ? ` The first ${texts.length} tokens are shown.` : "";
     return `Request ${number} of ${this.outputs}${kept}. ${countOf(prompt, "prompt token")}, of which the last are below, and ${countOf(tokens, "output token")}.${cut} Press words to see that step's draft.`;
@@ -174,7 +174,7 @@ export class Requests {
    * @param {LogRequest} request
    * @param {number} laneIndex
    */
-  pane(lane, request, laneIndex) {
+  drawPane(lane, request, laneIndex) {
     const pane = new Pane(withMethod(lane));
     const frames = readFrames(request, laneIndex);
     frames.forEach((frame, step) => pane.apply(frame, () => {}, step, true));

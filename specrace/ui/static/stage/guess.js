@@ -34,12 +34,12 @@ export class Guess {
     this.open = true;
     this.guess = undefined;
     const choices = make("div", "choices");
-    choices.append(...lanes.map((lane, index) => this.choice(lane, index)));
+    choices.append(...lanes.map((lane, index) => this.drawChoice(lane, index)));
     this.host.replaceChildren(make("b", "", "Who wins?"), choices);
     this.host.hidden = false;
   }
 
-  choice(lane, index) {
+  drawChoice(lane, index) {
     const node = button("", `${lane.title} wins`, () => this.choose(index));
     node.append(make("span", "key-hint", `${index + 1} `), lane.title);
     node.dataset.hue = hueOf(lane);

@@ -62,8 +62,8 @@ export class Pane {
     title.append(this.solo);
     head.append(title, this.speedup, this.range);
     head.append(
-      this.meter("rate", this.rate, "tok/s"),
-      this.meter("tau", this.tau, "tok/step"),
+      this.drawMeter("rate", this.rate, "tok/s"),
+      this.drawMeter("tau", this.tau, "tok/step"),
       this.loops,
       this.badge,
     );
@@ -103,7 +103,7 @@ export class Pane {
     this.node.classList.remove("winner");
   }
 
-  meter(name, figure, unit) {
+  drawMeter(name, figure, unit) {
     const node = make("span", `meter ${name}`, undefined, TOOLTIPS[name]);
     node.append(figure, make("small", "", unit));
     return node;

@@ -33,14 +33,14 @@ export class Sources {
       return { row, bar, share, counts: [] };
     });
     const keys = make("p", "source-keys");
-    for (const [kind, words, title] of SOURCES) keys.append(this.legendEntry(kind, words, title));
-    keys.append(this.legendEntry("from-passage", "passages, by number", "drafted from a retrieved passage"));
+    for (const [kind, words, title] of SOURCES) keys.append(this.drawLegendEntry(kind, words, title));
+    keys.append(this.drawLegendEntry("from-passage", "passages, by number", "drafted from a retrieved passage"));
     const head = make("h3", "", "Drafted from where");
     this.node.replaceChildren(head, ...this.rows.map(({ row }) => row), keys);
     this.draw();
   }
 
-  legendEntry(kind, words, title) {
+  drawLegendEntry(kind, words, title) {
     const key = make("span", "", undefined, title);
     key.append(make("i", kind), words);
     return key;
