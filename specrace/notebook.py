@@ -155,8 +155,8 @@ def _race_question(
     if runs < 1:
         raise InputError(f"runs is {runs}; give 1 or more.")
     request = RaceRequest(question, RaceSpec(lanes=tuple(lanes), **settings), passages)
-    given = (CORPUS,) if documents is None else (documents,) if isinstance(documents, str | Path) else documents
-    workbench = _open_workbench(tuple(Path(path).resolve() for path in given), str(model), device, dtype)
+    paths = (CORPUS,) if documents is None else (documents,) if isinstance(documents, str | Path) else documents
+    workbench = _open_workbench(tuple(Path(path).resolve() for path in paths), str(model), device, dtype)
     events = workbench.ask(request, again=repeat_times(runs))
     return RecordedRace(tuple(_with_progress(events) if progress else events))
 
@@ -169,7 +169,7 @@ def _open_workbench(documents: tuple[Path, ...], model: str, device: str, dtype:
 
 
 def _with_progress(events: Iterator[Event]) -> Iterator[Event]:
-    """Pass the events on, and show a bar for each lane meanwhile."""
+    """Pass the events on, with a progress bar for each lane until the race ends."""
     from rich.console import Console
     from rich.progress import Progress
 

@@ -80,7 +80,7 @@ class Workbench:
 
     `curve` is the cached cost curve of this machine, if any; it determines the lanes' draft sizes. With `keep_outputs`,
     drafters may draft from earlier answers, but never from an answer to the same question. A `runner` runs races in
-    another process, on that process's copy of the target. `choice` is the target as asked for.
+    another process, on that process's copy of the target. `choice` is the user's choice of the target's model.
     """
 
     target: Target

@@ -74,7 +74,7 @@ def read_duration(text: str) -> float:
 
 
 def summarise(counts: Any, curve: CostCurve, seconds: float | None) -> dict[str, Any]:
-    """The counts with what follows from them, as JSON; what does not follow is None."""
+    """The counts and the figures computed from them, as JSON; a figure that cannot be computed is None."""
     from specrace.servers.metrics import best_draft, shorter_drafts
 
     choices = shorter_drafts(counts.rates, curve) if counts.rates else []
@@ -111,12 +111,7 @@ def show(summary: dict[str, Any]) -> None:
         out.print(Text(f"{summary['engine']} does not count accepted tokens by position.", style="dim"))
         return
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
-    for name in (
-        "draft tokens",
-        "accepted\nat this position",
-        "tokens per step\nwith a draft",
-        "speedup of\nsuch a step",
-    ):
+    for name in COLUMNS:
         table.add_column(name, justify="right")
     for choice in summary["shorter_drafts"]:
         size = choice["num_draft"]

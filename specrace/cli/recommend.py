@@ -147,7 +147,7 @@ def _candidate_lanes(options: argparse.Namespace) -> list[ScoredLane]:
 
 
 def full_sweep(options: argparse.Namespace, remarks: list[str]) -> tuple[Sweep, list[Transcript]]:
-    """Sweep the logs in memory, over --grid or the settings that `recommend` tries; and the logs.
+    """Sweep the logs in memory, over --grid or the settings that `recommend` tries; returns the sweep and the logs.
 
     The remarks on the logs are appended to `remarks`. Raises InputError.
     """
@@ -162,7 +162,7 @@ def full_sweep(options: argparse.Namespace, remarks: list[str]) -> tuple[Sweep, 
 def quick_sweep(
     options: argparse.Namespace, folder: Path | None, seed: int, batch: int, remarks: list[str]
 ) -> tuple[Sweep, Sweep, list[Transcript]]:
-    """The best settings on all requests, all settings on a sample of them, and the logs.
+    """The sweep of the best settings on all requests, that of all settings on a sample, and the logs.
 
     The remarks on the logs are appended to `remarks`. Raises InputError.
     """

@@ -60,7 +60,7 @@ METHODS: dict[str, Method] = {method.name: method for method in _ALL}
 
 
 def native_methods() -> dict[str, Method]:
-    """Our own methods, which the page lists: all but the twins of other engines' drafters."""
+    """Our own methods, which the page lists: all except the twins of other engines' drafters."""
     return {name: method for name, method in METHODS.items() if not method.twin_of}
 
 

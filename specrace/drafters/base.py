@@ -208,10 +208,10 @@ CorpusPart = Literal["", "corpus", "corpus_index"]
 class Scoring:
     """How `score` runs a method when transcripts lack some of its inputs. By default it runs the whole method.
 
-    `part`: in words, the part of the method that is scored. `build`: builds the drafter that is scored; None: the
-    method's `build`. `options`: option values that are fixed. `unscored_rows`: maps options and draft size to the
-    number of draft tokens that each step verifies in addition to the scored ones; None: no such tokens. `refuses`: maps
-    options to the reason why the method cannot be scored with them, "" if it can; None: it always can.
+    `part`: in words, the part of the method that is scored. `build`: makes the drafter that is scored; None: the
+    method's `build`. `options`: fixed option values. `unscored_rows`: a function of the options and the draft size that
+    returns how many draft tokens each step verifies in addition to the scored ones; None: no such tokens. `refuses`: a
+    function of the options that returns why the method cannot be scored with them, "" if it can; None: it always can.
     """
 
     part: str = ""

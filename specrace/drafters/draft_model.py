@@ -1,4 +1,4 @@
-"""Speculative decoding with a draft model (Leviathan et al., 2023; Chen et al., 2023, SpS): a smaller model runs ahead.
+"""Speculative decoding with a draft model (Leviathan et al., 2023; Chen et al., 2023): a smaller model drafts.
 
 The draft is the smaller model's greedy continuation. With `sampled` it is drawn from that model's distribution, warped
 like the target's; rejection sampling reads the same distribution.
@@ -18,17 +18,17 @@ from specrace.core.tree import TokenTree
 from specrace.core.verify import Verdict
 from specrace.drafters.base import ANY_DEPTH, DepthDrafter, DrafterInputs, Flag
 
-# Sampling drafters use different streams of random numbers: the draft model 1, the bigram 2, the trigram 3.
+# Each sampling drafter has its own stream of random numbers: the draft model 1, the bigram 2, the trigram 3.
 STREAM = 1
-# The model reads one token per forward. After a whole draft was accepted it reads two, because it has not read the
-# draft's last token yet.
+# The model reads one token per forward. After a fully accepted draft it first reads two tokens: the draft's last token,
+# which it has not read yet, and the bonus token.
 _ROWS = (1, 2)
 
 
 class DraftModelDrafter(DepthDrafter):
     """Drafts a chain of the draft model's tokens. Raises InputError if there is no draft model.
 
-    A draft model that always expects the next number, with probability 0.9, reads the pending 5 and then its own draft:
+    The draft model in this example always expects the next number. It reads the pending 5 and then its own draft:
 
     >>> class Counter:
     ...     room = 100

@@ -140,7 +140,7 @@ class LookaheadDrafter(DepthDrafter):
         self._start(n)
 
     def _start(self, n: int) -> None:
-        """Start with this N: the first row has random tokens of the prompt."""
+        """Start with N = `n`: the first row has random tokens of the prompt."""
         self.n = n
         self._random = random.Random(self._seed)
         self.rows = [self._random_tokens(self.window + n - 3)]
@@ -149,7 +149,7 @@ class LookaheadDrafter(DepthDrafter):
         self.recent: list[int] = []
         if self.pool_from_prompt:
             self._collect_text(self._prompt)
-        # The tree's nodes of the last row, set by `propose`.
+        # The tree's nodes for the tokens of the window's last row, set by `propose`.
         self._last_row_nodes: list[int] = []
 
     def _random_tokens(self, count: int) -> list[int]:
@@ -181,9 +181,9 @@ class LookaheadDrafter(DepthDrafter):
         return builder.build()
 
     def _narrow(self, window: int, depth: int) -> bool:
-        """Cut the rows to `window` columns that reach no deeper than `depth`; return whether any is left.
+        """Cut the rows to `window` columns that reach no deeper than `depth`; return whether any column is left.
 
-        If none is left, the rows stay as they are.
+        If no column is left, the rows are not changed.
         """
         if not window:
             return False

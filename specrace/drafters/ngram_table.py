@@ -30,8 +30,8 @@ MAX_NOTE_CONTINUATIONS = 6
 class BigramDrafter(DepthDrafter):
     """Drafts a chain by P(next | current).
 
-    By default it drafts each row's most frequent token and stops at an empty row. With `sampled` it draws the tokens;
-    from an empty row it draws uniformly.
+    By default it drafts each row's most frequent token and stops at an empty row. With `sampled` it draws each token
+    from its row; where the row is empty, all tokens are equally likely.
 
     1 was followed by 2 twice and by 5 once, 2 always by 3, and 3 always by 1:
 
@@ -51,7 +51,7 @@ class BigramDrafter(DepthDrafter):
         self.counts.extend(inputs.prompt)
         self.rows: SampledRows | None = None
         if sampled:
-            # A stream of random numbers that rejection sampling does not use: there the third part of the key is 1.
+            # A stream of random numbers that rejection sampling does not use: its keys have a 1 in the third place.
             random = np.random.default_rng((inputs.seed, self.order, 2))
             self.rows = SampledRows(self.counts, inputs.vocab_size, self.smoothing, inputs.params, random)
         self._drawn_from: list[np.ndarray] = []
@@ -78,7 +78,7 @@ class BigramDrafter(DepthDrafter):
         return TokenTree((context[-1], *draft), tuple(range(-1, len(draft))), tuple(probs))
 
     def note(self, tree: TokenTree) -> Note:
-        """The row of each draft token: its context, how often that was seen, and its most frequent tokens."""
+        """The row of each draft token: the context, how often it was seen, and the row's most frequent tokens."""
         previous_tokens = (self._previous, *tree.tokens)
         pairs = list(zip(previous_tokens, tree.tokens, strict=False))[: min(tree.num_draft + 1, MAX_NOTE_ROWS)]
         return Note({}, tuple(self._describe_row(previous, current) for previous, current in pairs))
@@ -120,7 +120,7 @@ class BigramDrafter(DepthDrafter):
 class TrigramDrafter(BigramDrafter):
     """Drafts a chain by P(next | previous, current), with back-off to P(next | current).
 
-    2 was followed by 4 more often than by 3, but 1 2 only by 3:
+    2 was followed by 4 more often than by 3, but 1 2 was followed only by 3:
 
     >>> context = (1, 2, 3, 2, 4, 2, 4, 2, 4, 1, 2, 3, 1, 2)
     >>> inputs = DrafterInputs(context, vocab_size=10)

@@ -1,7 +1,6 @@
 """Prompt lookup decoding (Saxena, 2023): copy what followed the first earlier occurrence of the last tokens.
 
-With `llma` it follows LLMA (Yang et al., 2023) instead, which copies only from a reference text; here that is the
-prompt.
+With `llma` it follows LLMA (Yang et al., 2023) instead, which copies only from a reference text, here the prompt.
 """
 
 from __future__ import annotations

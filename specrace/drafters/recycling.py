@@ -79,8 +79,8 @@ def by_likelihood(num_nodes: int) -> tuple[Ranks, ...]:
 class RecyclingDrafter:
     """Drafts nodes copied from prompt and output, then fills the template with the target's likely tokens.
 
-    The matrix starts empty for each generation, while the published code keeps it between requests. With `warm` it
-    starts with the bigrams of the prompt and of past outputs. Without `copy` this is token recycling as published.
+    The matrix starts empty for each generation; the published code keeps it between requests. With `warm` it starts
+    with the bigrams of the prompt and of past outputs. Without `copy` this is token recycling as published.
 
     After 5 the target found 6 and 7 likely, so these are drafted when 5 comes again:
 

@@ -129,7 +129,7 @@ class SuffixDrafter:
         deepest = 0
         # The node whose continuations come next; at first the root.
         node, depth, prob = 0, 0, 1.0
-        # (depth, first position) is unique to a node, so later fields are never compared.
+        # No two nodes have the same depth and first position, so the fields after these are never compared.
         frontier: list[tuple[float, int, int, int, int, float, int]] = []
         while True:
             for token, target in automaton.successors(state) if depth < max_depth else ():

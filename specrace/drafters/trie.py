@@ -17,8 +17,8 @@ class TrieDrafter:
 
     By default output tokens are added to the trie. With `static` the trie holds the prompt only, as in the paper.
 
-    1 2 was followed by 3 twice (then by 4 and by 6) and by 7 once. So 3 is the most frequent node. 7, 4 and 6 are
-    equally frequent; 7 is the shallowest of them, and 4 was seen before 6:
+    1 2 was followed by 3 4, by 3 6 and by 7. So 3 is the most frequent node. 7, 4 and 6 are equally frequent; 7 is the
+    shallowest of these three, and 4 was seen before 6:
 
     >>> context = (8, 1, 2, 3, 4, 1, 2, 3, 6, 1, 2, 7, 1, 2)
     >>> tree = TrieDrafter(DrafterInputs(context, vocab_size=10), prefix=2).propose(context, budget=3)

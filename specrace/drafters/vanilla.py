@@ -1,4 +1,4 @@
-"""The baseline: it drafts nothing, and runs on the same code as the methods."""
+"""The baseline: a drafter that drafts nothing, so that the baseline runs the same code as the other methods."""
 
 from __future__ import annotations
 

@@ -48,10 +48,10 @@ BUSY_SHARE, BUSY_RANGE = 0.05, 1.5
 # the largest share of jumping probes for which corrections are trusted. On a machine that only drifted, even to half
 # its speed, up to one probe in 25 jumped; with contention for processors, one in ten.
 JUMP, NEIGHBOURS, MAX_JUMPS = 2.0, 3, 0.05
-# If the slowest pace over the fastest exceeds this factor, corrections are not trusted.
+# If the slowest pace is more than this factor slower than the fastest, corrections are not trusted.
 MAX_RANGE = 2.5
-# The share of a lane's forward time in excess of LONG_STEP times the median forward of the same size was at most 0.01
-# on the drifting machine, and 0.05 to 0.5 with contention.
+# How much of a lane's forward time exceeded LONG_STEP times the median forward of the same size: a share of at most
+# 0.01 on the drifting machine, and 0.05 to 0.5 with contention.
 LONG_STEP, MAX_LONG_SHARE = 3.0, 0.05
 TOO_FAST = "a lane was faster than its tokens per step allow"
 
@@ -132,9 +132,9 @@ class PaceKeeper:
             self._check_pace()
 
     def correct(self, lane: str, rows: int, timing: Timing) -> Timing:
-        """The times of a step with a tree of `rows` nodes, as they would have been at the pace of the start.
+        """The times that a step with a tree of `rows` nodes would have taken at the pace of the start.
 
-        An unusual time may mean that the pace has changed, so then the probe runs first.
+        An unusual time may mean that the pace has changed, so the probe then runs before the correction.
         """
         self._since_probe += timing.total_ms
         if self.reference_ms and self._usual_times.differs(rows, timing.target_ms / self.slowdown):
@@ -155,7 +155,7 @@ class PaceKeeper:
     def summary(self, lanes: Mapping[str, LaneMetrics] | None = None) -> Pace:
         """How steady the machine was, and whether the race's figures count.
 
-        They also do not count if one of the `lanes` was faster than its tokens per step allow.
+        The figures do not count, either, if one of the `lanes` was faster than its tokens per step allow.
         """
         low, high = pace_range(self._probes, self.reference_ms)
         jumps = jump_share(self._probes)
@@ -227,7 +227,7 @@ class PaceKeeper:
 
 
 class UsualTimes:
-    """The usual time of a forward by its number of rows: the median of the latest, in ms at the pace of the start."""
+    """The usual time of a forward by its number of rows: the median of the latest ones, in ms at the start's pace."""
 
     def __init__(self) -> None:
         self._latest: dict[int, deque[float]] = {}
@@ -239,8 +239,8 @@ class UsualTimes:
     def differs(self, rows: int, ms: float) -> bool:
         """Whether a forward's time is unusual.
 
-        It is if it is shorter than usual for the nearest size with no more rows, or longer than usual for the nearest
-        size with no fewer rows.
+        The time is unusual if it is shorter than usual for the nearest size with no more rows, or longer than usual for
+        the nearest size with no fewer rows.
         """
         no_more = max((count for count in self._latest if count <= rows), default=None)
         no_fewer = min((count for count in self._latest if count >= rows), default=None)

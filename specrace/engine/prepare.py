@@ -1,4 +1,4 @@
-"""Prepares a race: reads the prompt, and runs everything once that the lanes will use."""
+"""Prepares a race: reads the prompt, and runs once everything that the lanes will use."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def prepare(
     target: RaceTarget, prompt: Sequence[int], spec: RaceSpec, sources: Sources, curve: CostCurve | None
 ) -> RaceSetup:
     """Read the prompt, warm up, and refit the `curve` to the machine as it is now."""
-    # The caller has read the prompt before, to measure the pace. The time of this second, warm prefill is reported.
+    # The caller has already read the prompt to measure the pace. The race reports the time of this second prefill,
+    # which is warm.
     setup = RaceSetup(target, tuple(prompt), target.prefill(prompt), spec, curve, sources)
     warm_up(setup)
     setup = replace(setup, curve=refit(setup))
@@ -69,7 +70,7 @@ def warm_up_rows(budgets: Sequence[int]) -> list[int]:
 def warm_up_draft_model(lane: Lane) -> None:
     """Draft twice with a lane that is not used afterwards: after the prompt, and after a fully accepted draft.
 
-    After a fully accepted draft, the draft model has two tokens to read: its last draft token and the bonus.
+    In the second case the draft model reads two tokens at once: its last draft token and the bonus token.
     """
     for _ in range(2):
         tree = lane.drafter.propose(lane.context, lane.num_draft)

@@ -11,8 +11,8 @@ from statistics import median
 from specrace.core.events import LaneSpread, Repeated
 from specrace.core.metrics import LaneMetrics, too_fast
 
-# A range is narrow up to this share of the median, and only over MIN_RUNS runs: two lanes of equal speed have ranges
-# that do not overlap once in 126 times with five runs each, but once in ten times with three.
+# A range is narrow if it is at most this share of the median and comes from at least MIN_RUNS runs. The ranges of two
+# equally fast lanes fail to overlap once in 126 times with five runs each, but once in ten times with three.
 NARROW_SHARE, MIN_RUNS = 0.1, 5
 
 
@@ -42,9 +42,9 @@ def repeat_times(runs: int) -> Callable[[Repeated], bool]:
 def summarise(runs: Sequence[Run]) -> Repeated:
     """The results of one or more runs, with the lanes in the first run's order.
 
-    A run also counts as disturbed if a lane is faster than its tokens per step in the first run allow, because these
-    are shown beside its speedup. The results count if more than half of the runs are undisturbed. If no run is
-    undisturbed, the figures are those of all runs.
+    A run also counts as disturbed if a lane is faster than its tokens per step in the first run allow, because its
+    speedup is shown beside the first run's tokens per step. The results count if more than half of the runs are
+    undisturbed. If no run is undisturbed, the figures are those of all runs.
     """
     counted = [run for run in runs if not run.disturbed and not too_fast(run.lanes, runs[0].lanes)]
     disturbed = 2 * len(counted) <= len(runs)

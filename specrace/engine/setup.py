@@ -89,7 +89,7 @@ class RaceSetup:
 
     @property
     def plans(self) -> dict[str, LanePlan]:
-        """Lane -> what the settings mean for it on this device."""
+        """Lane -> its plan on this device."""
         return plan_lanes(self.spec, self.target.device_type, self.curve)
 
     @property
@@ -164,6 +164,9 @@ def lane_info(lane: Lane, plan: LanePlan, setup: RaceSetup) -> LaneInfo:
 
 
 def shared_ms(lane: Lane, plan: LanePlan, sources: Sources) -> float:
-    """The time spent on what the lane reads and a server builds once for all requests; on no lane's clock."""
+    """The time to build tables that the lane reads and that a server would build once for all requests.
+
+    This time is on no lane's clock.
+    """
     tables = {"": 0.0, "corpus": sources.corpus_ms, "corpus_index": sources.corpus_index_ms}
     return lane.shared_ms + tables[plan.method.corpus_part_with(plan.options)]

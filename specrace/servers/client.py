@@ -70,7 +70,7 @@ def find_contradiction(reply: Reply, tokens: Sequence[int]) -> str:
 
 
 def _same_text(ours: str, theirs: str) -> bool:
-    """Whether two decoded texts are equal, but for blanks around them and a last character that is cut."""
+    """Whether two decoded texts are equal, except for blanks around them and a last character that is cut."""
     return ours.strip().rstrip(_BROKEN) == theirs.strip().rstrip(_BROKEN)
 
 

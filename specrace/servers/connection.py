@@ -45,7 +45,7 @@ class Connection:
     def __init__(self, address: ServerAddress, waits: Waits = Waits()) -> None:
         self.name = address.name
         self.waits = waits
-        # Unpacked, so that nothing small unpacks to something huge, and so that chunks arrive as they were sent.
+        # Ask for uncompressed answers: then nothing small unpacks to something huge, and chunks arrive as sent.
         headers = {"Accept-Encoding": "identity"}
         if address.key:
             headers["Authorization"] = f"Bearer {address.key}"

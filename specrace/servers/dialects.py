@@ -83,7 +83,7 @@ class Vllm:
 
 @dataclass
 class LlamaCpp:
-    """llama.cpp's server, by its own route, which has token ids; it streams tokens one by one, also accepted ones."""
+    """llama.cpp's server, by its own route, which has token ids; it streams every token by itself."""
 
     engine: str
     model: str
@@ -159,8 +159,8 @@ def recognise(connection: Connection, model: str = "") -> Dialect:
         raise connection.fault(f"has {len(models)} models; add one to its address, for instance #{models[0]}")
     name = model or (models[0] if models else "")
     owner = str(field_of(rows, 0, "owned_by") or "")
-    if owner in SPECIAL:
-        return SPECIAL[owner](connection, name)
+    if owner in BY_OWNER:
+        return BY_OWNER[owner](connection, name)
     if not models:
         raise connection.fault("lists no models at /v1/models, so it is no server of a kind that can be raced")
     kind = WITHOUT_IDS.get(owner, "a server of an unknown kind")
@@ -193,7 +193,8 @@ def _with_version(engine: str, version: object) -> str:
     return f"{engine} {version[:40]}" if isinstance(version, str) and version else engine
 
 
-SPECIAL: dict[str, Callable[[Connection, str], Dialect]] = {
+# `owned_by` in a list of models -> the function that makes the dialect of such a server.
+BY_OWNER: dict[str, Callable[[Connection, str], Dialect]] = {
     "vllm": _vllm,
     "llamacpp": _llama_cpp,
     "sglang": _sglang,

@@ -19,7 +19,7 @@ from specrace.servers.reply import Reply
 
 @dataclass(frozen=True)
 class ServedLane:
-    """What a race shows of one answer. `tokens`: the output."""
+    """What a race shows of one answer."""
 
     info: LaneInfo
     steps: tuple[Step, ...]
@@ -31,7 +31,7 @@ class ServedLane:
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedDraft:
     """The draft of the step that a chunk shows: its size, and how many of its tokens were accepted.
 
     `drafted` is None if the server does not say which of several steps that accepted nothing had a draft.
@@ -61,7 +61,7 @@ def served_lane(name: str, dialect: Dialect, reply: Reply, root: int) -> ServedL
     return ServedLane(info, steps)
 
 
-def read_steps(dialect: Dialect, reply: Reply) -> tuple[list[Placed] | None, str]:
+def read_steps(dialect: Dialect, reply: Reply) -> tuple[list[PlacedDraft] | None, str]:
     """(the draft of each chunk, None if the chunks are not steps; what to say about it)."""
     if dialect.no_steps:
         return None, dialect.no_steps
@@ -69,7 +69,7 @@ def read_steps(dialect: Dialect, reply: Reply) -> tuple[list[Placed] | None, str
     if reply.accepted is None and max(sizes) == 1:
         drafted = None if reply.num_drafted else 0
         note = "it does not say which steps had a draft" if reply.num_drafted else ""
-        return [Placed(drafted, 0) for _ in sizes], note
+        return [PlacedDraft(drafted, 0) for _ in sizes], note
     if reply.accepted is None:
         return None, "it does not say how many tokens each step accepted, so its chunks cannot be checked"
     placed = place_drafts(sizes, reply.accepted, reply.drafted)
@@ -79,7 +79,9 @@ def read_steps(dialect: Dialect, reply: Reply) -> tuple[list[Placed] | None, str
     return placed, f"it does not say which of {unknown} steps had a draft that was rejected" if unknown else ""
 
 
-def place_drafts(sizes: Sequence[int], accepted: Sequence[int], drafted: Sequence[int] | None) -> list[Placed] | None:
+def place_drafts(
+    sizes: Sequence[int], accepted: Sequence[int], drafted: Sequence[int] | None
+) -> list[PlacedDraft] | None:
     """The draft of each chunk of `sizes` tokens; None if the chunks are not the steps.
 
     `accepted` and `drafted` have an entry for each step with a draft, and a chunk has one token more than its step
@@ -88,7 +90,7 @@ def place_drafts(sizes: Sequence[int], accepted: Sequence[int], drafted: Sequenc
     """
     sizes_left = list(sizes)
     numbers = list(enumerate(accepted))
-    placed = list[Placed]()
+    placed = list[PlacedDraft]()
     short: list[int] = []
     for index, size in enumerate(sizes_left):
         is_last = index == len(sizes_left) - 1
@@ -109,25 +111,25 @@ def place_drafts(sizes: Sequence[int], accepted: Sequence[int], drafted: Sequenc
             return None
         placed += between
         short = []
-        placed.append(Placed(None if drafted is None else drafted[number], min(count, size)))
+        placed.append(PlacedDraft(None if drafted is None else drafted[number], min(count, size)))
     between = _place_rejected(len(short), [number for number, _ in numbers], drafted)
     if between is None or any(count for _, count in numbers):
         return None
     return placed + between
 
 
-def _place_rejected(chunks: int, rejected: Sequence[int], drafted: Sequence[int] | None) -> list[Placed] | None:
+def _place_rejected(chunks: int, rejected: Sequence[int], drafted: Sequence[int] | None) -> list[PlacedDraft] | None:
     """The drafts of `chunks` chunks of one token, of which the steps numbered `rejected` had one; None if too many."""
     if len(rejected) > chunks:
         return None
     if not rejected:
-        return [Placed(0, 0)] * chunks
+        return [PlacedDraft(0, 0)] * chunks
     if len(rejected) == chunks and drafted is not None:
-        return [Placed(drafted[number], 0) for number in rejected]
-    return [Placed(None, 0)] * chunks
+        return [PlacedDraft(drafted[number], 0) for number in rejected]
+    return [PlacedDraft(None, 0)] * chunks
 
 
-def _steps(name: str, reply: Reply, placed: Sequence[Placed] | None, root: int) -> Iterator[Step]:
+def _steps(name: str, reply: Reply, placed: Sequence[PlacedDraft] | None, root: int) -> Iterator[Step]:
     """The steps of a lane, or one for each token if the chunks are not steps."""
     first_ms = before_ms = reply.chunks[0].at_ms
     index, last = 0, sum(len(chunk.tokens or ()) for chunk in reply.chunks)
@@ -136,7 +138,7 @@ def _steps(name: str, reply: Reply, placed: Sequence[Placed] | None, root: int) 
         parts = [(token,) for token in tokens] if placed is None else [tokens]
         for part in parts:
             last -= len(part)
-            draft = Placed(0, 0) if placed is None else placed[number]
+            draft = PlacedDraft(0, 0) if placed is None else placed[number]
             tree = TokenTree.chain(root, part[: draft.accepted])
             verdict = Verdict(tuple(range(len(tree))), part[-1], Scores((*part[: draft.accepted], part[-1])))
             timing = Timing(0.0, chunk.at_ms - before_ms, 0.0)

@@ -95,7 +95,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Shorter:
+class ShorterDraft:
     """What drafts of at most `num_draft` tokens would bring: tokens a draft, and the speedup of such a step."""
 
     num_draft: int
@@ -103,16 +103,16 @@ class Shorter:
     speedup: float
 
 
-def shorter_drafts(rates: Sequence[float], curve: CostCurve) -> list[Shorter]:
+def shorter_drafts(rates: Sequence[float], curve: CostCurve) -> list[ShorterDraft]:
     """What shorter drafts would bring on a cost curve, from the rates by position, one request at a time.
 
     A draft that is cut keeps its first accepted tokens, so its tokens are 1 + the sum of the rates that are left.
     """
     gains = accumulate(rates, initial=1.0)
-    return [Shorter(size, gain, gain / curve.at(1 + size)) for size, gain in enumerate(gains)]
+    return [ShorterDraft(size, gain, gain / curve.at(1 + size)) for size, gain in enumerate(gains)]
 
 
-def best_draft(choices: Sequence[Shorter]) -> Shorter:
+def best_draft(choices: Sequence[ShorterDraft]) -> ShorterDraft:
     """The draft size with the largest speedup; the smallest of equal ones."""
     return max(choices, key=lambda choice: choice.speedup)
 

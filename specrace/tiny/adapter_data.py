@@ -58,7 +58,7 @@ class GroundedQuestion:
 
 
 @dataclass(frozen=True)
-class Grounded:
+class GroundedSample:
     """A sample: passages, their texts in the prompt, and questions about them."""
 
     passages: tuple[Source, ...]
@@ -111,7 +111,7 @@ class GroundedTask:
             self.by_title[source.title].append(source)
         self.weights = list(accumulate(map(_plainness, self.prose)))
 
-    def sample(self, count: int) -> Grounded:
+    def sample(self, count: int) -> GroundedSample:
         """A sample with at most `count` questions, of which at least three have an answer, and at most one has none."""
         chosen: list[GroundedQuestion] = []
         while len(chosen) < 3:
@@ -124,7 +124,7 @@ class GroundedTask:
         chosen = chosen[: count - 1]
         if self.random.random() < UNANSWERABLE:
             chosen.insert(self.random.randrange(len(chosen)), self._unanswerable(passages))
-        return Grounded(tuple(passages), tuple(map(self._text, passages)), tuple(chosen))
+        return GroundedSample(tuple(passages), tuple(map(self._text, passages)), tuple(chosen))
 
     def _passages(self) -> list[Source]:
         """Random passages, mostly two: from one title, from two titles, or prose and a fact."""

@@ -23,7 +23,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from specrace.model.weights.adapter import CONFIG, SIZES, WEIGHTS
 from specrace.retrieval.prompt import GROUNDED, build_prompt
-from specrace.tiny.adapter_data import Grounded, GroundedTask
+from specrace.tiny.adapter_data import GroundedSample, GroundedTask
 from specrace.tiny.quoting import Source
 from specrace.tiny.train import Progress
 
@@ -96,7 +96,7 @@ class Tree:
     answers: Tensor  # [T], true for the tokens of answers, which the model learns to predict
 
 
-def encode(sample: Grounded, tokenizer: Any) -> Tree:
+def encode(sample: GroundedSample, tokenizer: Any) -> Tree:
     """The sample as one tree; the prompts are built like those of the app."""
     prompts = [
         build_prompt(tokenizer, question.question, sample.hits(question), GROUNDED).tokens

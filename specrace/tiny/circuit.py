@@ -53,8 +53,8 @@ ANSWER_NORM = 0.4  # small, because with a larger one RMSNorm would scale the re
 COPY_WEIGHT = 4.0
 READER_GAIN = 0.1
 # Amplitudes over the position pairs with which the score of a marker falls with its distance. The latest marker wins by
-# 4 nats if it is at most 160 tokens back, and the marker before it at least 8 tokens further back (up to 1,300). They
-# solve a linear programme for the smallest sum of amplitudes.
+# 4 nats if it is at most 160 tokens back, and the marker before it at least 8 tokens further back (up to 1,300). These
+# amplitudes have the smallest sum that achieves that; a linear programme found them.
 RECENCY_COSINES = (0.09, 0.03, 0.0, 2.74, 18.64, 7.59, 18.37)
 RECENCY_SINES = (0.0, 0.0, 0.17, 1.74, 0.0, 19.28, 85.4)
 # The score of a marker over other tokens, and the amplitude over the position pairs for a fixed distance back.

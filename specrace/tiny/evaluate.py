@@ -42,8 +42,8 @@ Quote = tuple[str, int]
 class Answer:
     """An answer with its markers.
 
-    `ideal` is the answer that it should be, `sentences` are those that it may quote, and `wanted` is the sentence that
-    it should quote, if that is known.
+    `ideal` is the right answer, `sentences` are the sentences that an answer may quote, and `wanted` is the sentence
+    that it should quote, if that is known.
     """
 
     question: str

@@ -177,7 +177,7 @@ class QuotingTask:
         return self.random.choice(self.pools[0 if self.random.random() < 0.7 else -1])
 
     def _cut(self, source: Source, max_words: int) -> Source:
-        """The whole sentences that fit, sometimes from a random one on; at least one, and each cut to 80 words."""
+        """The sentences that fit, each cut to 80 words, sometimes from a random sentence on; at least one sentence."""
         start = self.random.randrange(len(source.sentences)) if self.random.random() < 0.4 else 0
         sentences: list[str] = []
         words = 0

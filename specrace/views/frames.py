@@ -178,7 +178,7 @@ class RaceView:
         """The lane's metrics so far, by its clock."""
         metrics = lane.metrics
         speedup = metrics.speedup(self._lane_views()[0].metrics)
-        # Six decimals, so that rounding again gives the figure in the headline.
+        # With six decimals, the page's rounding gives the same figure as the headline.
         return LaneMeters(speedup=round(speedup, 6), **_figures(metrics), **_draft_counts(lane))
 
     def _badge(self, lane: _LaneView) -> Badge:
@@ -374,7 +374,7 @@ def report(started: Started, finished: Finished, repeated: Repeated | None = Non
         bounds = {"speedup_low": spread and spread.low, "speedup_high": spread and spread.high}
         metrics = asdict(with_medians(lane, repeated)) | bounds
         if info.served is not None:
-            # Its time is not race time, so it has no speedup, rather than one of 0.
+            # A server's time is not race time, so the lane has no speedup, not a speedup of 0.
             metrics |= {"speedup": None, "speedup_low": None, "speedup_high": None, "served": asdict(info.served)}
             metrics |= {"first_token_ms": info.prefill_ms}
         times = {"draft_prefill_ms": info.prefill_ms, "build_ms": info.build_ms, "shared_ms": info.shared_ms}

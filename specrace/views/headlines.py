@@ -68,7 +68,7 @@ def headline(started: Started, finished: Finished, repeated: Repeated | None = N
 
 
 def describe_served(info: LaneInfo, served: Served, result: LaneResult, spread: LaneSpread | None) -> str:
-    """How a server's lane was measured, in a sentence or two: by whom, until the first token, and what is not known."""
+    """How a server's lane was measured, in one or two sentences: the server, its times, and what is not known."""
     rates = "" if spread is None else f", {spread.slowest:.0f} to {spread.fastest:.0f} in its runs"
     counts = ""
     if served.drafted is not None and served.accepted is not None:

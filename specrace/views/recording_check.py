@@ -1,7 +1,7 @@
 """Checks every recording that is opened: whether it can be shown, and whether its results follow from its steps.
 
-A recording may come from anybody and contain anything. One that passes has events of the right types, and its results
-and badges are those computed from its steps. The times of the steps cannot be checked.
+A recording may come from anybody and contain anything. A recording that passes has events of the right types, and its
+results and badges are those computed from its steps. The times of the steps cannot be checked.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class RecordingLimits:
     servers: bool = True
 
 
-# The page would divide a server's time by vanilla's race time.
+# The page opens no recording with servers' lanes: it would divide a server's time by vanilla's race time.
 PAGE = RecordingLimits(16_000_000, MAX_PAGE_LANES, 20_000, servers=False)
 TERMINAL = RecordingLimits(200_000_000, 64, 1_000_000)
 

@@ -35,7 +35,7 @@ class StepMeters(Struct, frozen=True):
 
 
 class FrameChanges(Struct, frozen=True):
-    """A lane's frame after a step, without what the step's event has, and what is unchanged since the frame before.
+    """A lane's frame after a step, without what the step's event says and what has not changed since the last frame.
 
     `spans`: the parts of the passages that the accepted tokens were copied from, as (passage, start, end).
     """

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from specrace.core.metrics import start_metrics
 from specrace.servers.dialects import LlamaCpp, Vllm
-from specrace.servers.lane import Placed, place_drafts, served_lane
+from specrace.servers.lane import PlacedDraft, place_drafts, served_lane
 from specrace.servers.reply import Chunk, Reply
 
 DIALECT = Vllm("vLLM 0.32.0", "m")
@@ -74,13 +74,17 @@ def test_llama_cpp_shows_totals_and_no_boxes() -> None:
 
 
 def test_a_draft_that_passes_the_end_counts_as_far_as_it_was_printed() -> None:
-    assert place_drafts([1, 3], [5], [8]) == [Placed(0, 0), Placed(8, 3)]
-    assert place_drafts([1, 1], [5], [8]) == [Placed(0, 0), Placed(8, 1)]
-    assert place_drafts([1, 1], [0], [8]) == [Placed(None, 0)] * 2
+    assert place_drafts([1, 3], [5], [8]) == [PlacedDraft(0, 0), PlacedDraft(8, 3)]
+    assert place_drafts([1, 1], [5], [8]) == [PlacedDraft(0, 0), PlacedDraft(8, 1)]
+    assert place_drafts([1, 1], [0], [8]) == [PlacedDraft(None, 0)] * 2
 
 
 def test_which_step_had_a_rejected_draft_is_not_guessed() -> None:
-    assert place_drafts([1, 1, 1, 3, 1], [0, 2], [4, 4]) == [*[Placed(None, 0)] * 3, Placed(4, 2), Placed(0, 0)]
+    assert place_drafts([1, 1, 1, 3, 1], [0, 2], [4, 4]) == [
+        *[PlacedDraft(None, 0)] * 3,
+        PlacedDraft(4, 2),
+        PlacedDraft(0, 0),
+    ]
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=12), st.integers(0, 3))

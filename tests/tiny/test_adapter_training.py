@@ -20,7 +20,7 @@ from specrace.model.weights.adapter import merge, read_adapter
 from specrace.retrieval.prompt import GROUNDED, NO_EVIDENCE, build_prompt
 from specrace.retrieval.sentences import split_sentences
 from specrace.tiny.__main__ import main
-from specrace.tiny.adapter_data import Grounded, GroundedTask, cite
+from specrace.tiny.adapter_data import GroundedSample, GroundedTask, cite
 from specrace.tiny.adapter_questions import questions
 from specrace.tiny.adapter_train import AdapterRecipe, Tree, attach, encode, losses, update
 from specrace.tiny.quoting import Source
@@ -49,7 +49,7 @@ def _sources() -> list[Source]:
     ]
 
 
-def _samples(count: int) -> list[Grounded]:
+def _samples(count: int) -> list[GroundedSample]:
     task = GroundedTask(_sources(), 0)
     return [task.sample(6) for _ in range(count)]
 

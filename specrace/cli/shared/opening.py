@@ -1,4 +1,4 @@
-"""What a command's arguments name, opened: models, which are looked up once and fetched if missing; the workbench."""
+"""Opens what a command's arguments name: models, which are looked up once and fetched if missing, and the workbench."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def find_tokenizer(name: str, *, quiet: bool) -> ChatTokenizer:
 
 
 def fetch_if_missing(source: ModelSource, *, quiet: bool) -> ModelSource:
-    """Fetch the model if it is missing; returns its source after that. Raises InputError."""
+    """Fetch the model if it is missing; returns its new source. Raises InputError."""
     return fetch_model(source, quiet=quiet) if source.is_missing else source
 
 
 def fetch_model(source: ModelSource, *, quiet: bool) -> ModelSource:
-    """Fetch a model, with a progress bar on standard error; returns its source after that. Raises InputError."""
+    """Fetch a model, with a progress bar on standard error; returns its new source. Raises InputError."""
     from specrace.model.forward.compiled.ahead import prepare
     from specrace.model.weights.fetching import fetch
 

@@ -101,7 +101,7 @@ def _read_table(path: Path, text: str, delimiter: str) -> list[str]:
     If no column has that name, a first cell that ends with a question mark or has four words or more is a question,
     not a header.
     """
-    # Set before every file: this limit is global, and other readers set it too.
+    # Set before every file, because the limit is global and other readers set it too.
     csv.field_size_limit(_MAX_CELL_CHARS)
     try:
         # Spreadsheet programs of some countries write semicolons.

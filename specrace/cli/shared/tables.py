@@ -37,7 +37,7 @@ HEADER = (
 
 # The columns (indices into HEADER) of the two tables that a narrow terminal gets.
 NARROW_TABLES = ((0, 1, 2, 3, 9), (0, 4, 5, 6, 7, 8))
-# More columns of characters than any table needs.
+# Wider than any table, in characters.
 UNLIMITED_WIDTH = 10_000
 
 

@@ -99,7 +99,8 @@ def print_json(value: Any) -> None:
 def standard_streams() -> Iterator[None]:
     """Make standard output and error take any text, and end quietly.
 
-    A stream that the caller has closed (`>&-`) is the null device. Characters that a stream cannot encode are escaped.
+    A stream that the caller has closed (`>&-`) becomes the null device. Characters that a stream cannot encode are
+    escaped.
     At the end, text that nobody reads any more (`| head -1`) is dropped: Python would report it, with exit code 120.
     """
     for name in ("stdout", "stderr"):

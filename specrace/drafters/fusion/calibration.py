@@ -12,10 +12,11 @@ from specrace.ngrams.backoff import ESCAPE, Estimate
 class Calibration:
     """Corrects the estimates of copies by the ratio of actual to expected hits of their likeliest tokens.
 
-    Every output token is compared with the prediction for its position, whether that was drafted or not, so the choice
-    of drafts does not bias the counts. Predictions are grouped by length: 0 for no context, 1 to `longest` for matches
-    in prompt and output, `longest` + 1 to 2 * `longest` for matches in earlier outputs. `earlier`: a calibration by
-    earlier answers, from which this one starts; it is not changed. Without it the ratio is below 1 at first.
+    Every output token is compared with the prediction for its position, whether or not the predicted token was drafted,
+    so the choice of drafts does not bias the counts. Predictions are grouped by length: 0 for no context, 1 to
+    `longest` for matches in prompt and output, `longest` + 1 to 2 * `longest` for matches in earlier outputs.
+    `earlier`: a calibration by earlier answers, from which this one starts; it is not changed. Without `earlier` the
+    ratio is below 1 at first.
 
     >>> calibration = Calibration(longest=8)
     >>> round(calibration.factor(length=5, top=0.9), 3)
@@ -30,7 +31,7 @@ class Calibration:
     PRIOR, PRIOR_RATE = 4.0, 0.9
     # The prior of a token: this number of expected hits, all of which came.
     TOKEN_PRIOR = 2.0
-    # The share for matches in earlier outputs, which often begin like this output and then differ.
+    # The prior share for matches in earlier outputs, which often begin like this output and then differ.
     PAST_RATE = 0.5
     # The maximum probability of a token.
     MAX_PROB = 0.98

@@ -56,7 +56,7 @@ class EarlierAnswers:
         past_match = past.automaton.follow(NO_MATCH, prompt[-past.longest :])
         for token in output:
             match = text.automaton.suffix()
-            # Without the prompt an output does not show what was copied.
+            # If the prompt is unknown, it is also unknown which tokens the output copied.
             probs, _, length = copies.estimate(match, past_match) if prompt else ({}, 1.0, 0)
             probs.pop(END, None)
             if probs:

@@ -48,8 +48,8 @@ def fusion_num_top(options: Mapping[str, Any]) -> int:
 class FusionDrafter(DepthDrafter):
     """Drafts the tree with the most expected tokens for its cost on this machine.
 
-    1 2 was followed by 3 three times, so 3 is likely, and so are 1 2 after it. On a GPU a row costs little, so all
-    three tokens pay. If each row cost as much as a whole step, none would:
+    1 2 was followed by 3 three times, so 3 is likely, and so are 1 2 after the 3. On a GPU a row costs little, so all
+    three tokens pay. If a second row doubled the cost of a step, no draft token would pay:
 
     >>> from specrace.core.cost_curve import CostCurve
     >>> context = (1, 2, 3) * 3 + (1, 2)

@@ -7,10 +7,10 @@ from specrace.core.verify import Verdict
 from specrace.ngrams.backoff import ESCAPE, Estimate
 from specrace.ngrams.counts import Context, NGramCounts
 
-# The number of tokens that are used of a row.
+# How many tokens of a row are used.
 NUM_TOP = 8
 # The probability of each rank, by the number of tokens matched. After one token it is half of what `RecyclingDrafter`
-# assumes, because only contexts that no other source knows get here; after two tokens more of them are right.
+# assumes, because this source is asked only where the other sources know little. After two tokens it is higher.
 RANK_PROBS = tuple(tuple(first * 0.5**rank for rank in range(NUM_TOP)) for first in (0.0, 0.25, 0.35))
 
 

@@ -1,8 +1,8 @@
 """llama.cpp's `--spec-type` with several drafters without a model, of which the first that drafts is verified.
 
 Source: ggml-org/llama.cpp, common/speculative.cpp, as in build 11549. `common_speculative_init` fixes the order in
-which the drafters are asked, whatever the order on the command line. `common_speculative_draft` asks no further once
-one has drafted, and `common_speculative_accept` tells the outcome to that one only.
+which the drafters are asked, whatever the order on the command line. `common_speculative_draft` stops at the first
+drafter that has a draft, and `common_speculative_accept` tells the outcome to that drafter only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from specrace.drafters.twins.llama_cpp_maps import (
 class ListDrafter(LlamaCppDrafter):
     """The draft of the first of several drafters that has one; those that use n-gram maps share their sizes.
 
-    1 2 occurred earlier, so `simple` drafts. 5 1 did not, and 2 followed 1 twice, so `cache` drafts:
+    1 2 occurred earlier, so `simple` drafts after it. 5 1 did not, but 2 followed 1 twice, so `cache` drafts:
 
     >>> prompt = (7, 1, 2, 3, 9, 1, 2, 3, 9, 8)
     >>> options = {"map_k": False, "map_k4v": False, "mod": False, "size_n": 2, "size_m": 2}
@@ -62,7 +62,7 @@ class ListDrafter(LlamaCppDrafter):
             self.drafters.append(ModDrafter(inputs, n_match=n_match, n_min=n_min, n_max=n_max))
         if cache:
             self.drafters.append(CacheDrafter(inputs))
-        # The one that made the last draft.
+        # The drafter that made the last draft.
         self._last: LlamaCppDrafter | None = None
 
     def draft(self, context: Sequence[int]) -> Sequence[int]:

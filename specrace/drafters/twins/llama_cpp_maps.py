@@ -99,7 +99,9 @@ class Value:
 
 @dataclass
 class Key:
-    """An n-gram that occurred again: its lookups, the start up to which its values were counted, and the values."""
+    """An n-gram that occurred again: its number of lookups (`hits`), its values, and the start up to which the
+    occurrences of the n-gram were counted.
+    """
 
     hits: int = 0
     counted: int = 0
@@ -174,7 +176,7 @@ class MapKDrafter(LlamaCppDrafter):
         return chain(in_prompt, range(end, max(prompt, self._entered), -1))
 
     def _choose(self, context: Sequence[int], ngram: NGram, key: Key, start: int) -> Value | None:
-        """The value of `key` to draft from, or None. `start`: the index of an earlier occurrence of its `ngram`."""
+        """The value of `key` to draft from, or None. `start`: the index of an earlier occurrence of `ngram`."""
         if not key.values:
             key.values.append(Value((), self.size_m))
         return key.values[0]

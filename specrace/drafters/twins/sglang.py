@@ -105,7 +105,7 @@ class Trie:
     """The n-grams of up to `depth` tokens of this request, and of earlier ones (`past`).
 
     `anchors`: this request's nodes for the last 1, 2, ... tokens, None where there is no such node. As in SGLang, each
-    token moves the anchors to a child. They are not looked up again, so n-grams that were entered since are missed.
+    token moves every anchor to its child. Anchors are not looked up again, so n-grams entered later are missed.
     """
 
     def __init__(self, depth: int, past: Texts) -> None:

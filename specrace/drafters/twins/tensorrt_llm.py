@@ -147,7 +147,10 @@ class RepeatAutomaton(SuffixAutomaton):
         super().__init__(1, tokens)
 
     def repeated_suffix(self, longest: int) -> tuple[int, int]:
-        """The index after the first occurrence of that suffix, cut to `longest` tokens, and its length; 0 for none."""
+        """The index after the first occurrence of the longest repeated suffix, and the suffix's length; 0 for none.
+
+        The suffix is cut to its last `longest` tokens.
+        """
         state = self.links[self._last]
         if state <= 0:
             return 0, 0

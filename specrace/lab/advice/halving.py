@@ -54,7 +54,7 @@ class Round:
 
 
 class Halving:
-    """Successive halving over the lanes of an empty sweep, the first of which is vanilla, by its cost curve.
+    """Successive halving over the lanes of an empty sweep, compared by the sweep's cost curve; the first is vanilla.
 
     `pools`: name -> the numbers of the lanes that compete. `batch`: the batch size of the forecast. `left`: the numbers
     of the lanes that have survived so far. `tried`: number of a lane -> its metrics in the last round that scored it.

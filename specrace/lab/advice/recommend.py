@@ -94,7 +94,7 @@ class Recommender:
         return self.sweep.lanes[number]
 
     def recommendation(self, number: int | None = None, over: Forecast | None = None) -> dict[str, Any]:
-        """The metrics of a lane, by default the chosen one, `over` the requests of a forecast, by default the whole."""
+        """The metrics of a lane (default: the chosen one) over the requests of the forecast `over` (default: all)."""
         number = self.chosen if number is None else number
         over = over or self.forecast
         lane = self.lane(number)
@@ -179,7 +179,7 @@ class Recommender:
         return acceptance_profile(steps)
 
     def mean_per_request(self, number: int) -> float:
-        """The mean over the included requests of each one's mean accept length in a lane."""
+        """A lane's mean accept length in each included request, averaged over the requests."""
         included = set(self.included)
         means = []
         for request, score in self.sweep.scores(number):

@@ -77,10 +77,10 @@ class BenchTarget(RaceTarget, Protocol):
 
 @dataclass(frozen=True)
 class PeerRun:
-    """One run of a peer: the time of the whole call, the time to the first tokens, and how many came first.
+    """One run of a peer: the time of the whole call, the time to the first tokens, and the number of these tokens.
 
-    `steps`: how many followed the first tokens, None if the peer does not report it. `drafted`, `accepted`: the totals
-    of draft tokens.
+    `steps`: how many steps followed the first tokens, None if the peer does not report it. `drafted`, `accepted`: the
+    totals of draft tokens.
     """
 
     tokens: tuple[int, ...]
@@ -104,7 +104,7 @@ class PeerDecoder(Protocol):
 
 @dataclass(frozen=True)
 class BenchPrompt:
-    """A prompt's token ids; `max_new_tokens`, if given, replaces the spec's."""
+    """A prompt's token ids; `max_new_tokens`, if not None, replaces the spec's value."""
 
     id: str
     tokens: tuple[int, ...]

@@ -75,7 +75,7 @@ def _lane_metrics(
         **_run_metrics(runs, rates["tokens"]),
         "prefill_ms": _sum_of_medians(runs, "prefill_ms"),
         "build_ms": _sum_of_medians(runs, "build_ms"),
-        # It grows from prompt to prompt, so the last one has the time of the whole bench.
+        # This time adds up from prompt to prompt, so the last prompt has the time of the whole benchmark.
         "shared_ms": results[-1].runs[name][-1].shared_ms,
         "split_ms": split,
         "host_ms_per_step": host,

@@ -20,8 +20,8 @@ MAX_HEAD_ROWS = 20
 class RecognisedRows:
     """All rows of a file, with their numbers, and what the first of them show.
 
-    `format`: None if they look like no format. `refusal`: why the file cannot be scored, if it is of a kind that is
-    refused; "" for others.
+    `format`: None if the rows look like no format. `refusal`: why the file cannot be scored, if it is of a kind that is
+    refused; else "".
     """
 
     rows: Iterator[tuple[int, Row]]

@@ -57,7 +57,7 @@ def explain_redaction(exchange: Exchange, *, own_record: bool = False) -> str:
 
 
 def is_mark(text: str) -> bool:
-    """Whether a text is only what a logger writes in place of one."""
+    """Whether a text is only a mark that a logger writes in place of a text."""
     stripped = text.strip()
     return len(stripped) <= MAX_MARK and _IN_PLACE.fullmatch(stripped) is not None
 

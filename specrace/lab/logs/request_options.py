@@ -69,7 +69,7 @@ def request_options(parameters: Mapping[str, Any]) -> tuple[str, ...]:
     names |= {name for name, keys in _SWITCHES.items() if any(_is_true(parameters.get(key)) for key in keys)}
     if _samples_by_default(parameters):
         names.add("temperature")
-    # In OpenAI's chats it is a switch; in completions, and in vLLM, a number, and 0 switches it on, too.
+    # `logprobs` is a switch in OpenAI's chats. In completions and in vLLM it is a number, and 0 switches it on, too.
     if _is_true(parameters.get("logprobs")) or _number(parameters.get("logprobs")) is not None:
         names.add("logprobs")
     if _forces_tool(parameters):
@@ -129,7 +129,7 @@ def _numbers(parameters: Mapping[str, Any], keys: tuple[str, ...]) -> set[float]
 
 
 def _number(value: Any) -> float | None:
-    """The value as a finite number, also if it is text, as in tables; None for anything else."""
+    """The value as a finite number, even if it is text, as in tables; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:

@@ -33,7 +33,7 @@ class LogTokens:
     vocab_size: int | None
 
     def split(self, exchange: Exchange) -> tuple[Tokens, Tokens, tuple[str, ...]]:
-        """(ids of the prompt, ids of the output, warnings), no ids empty. Raises ValueError if that cannot be had."""
+        """(ids of the prompt, ids of the output, warnings). Raises ValueError if either has no ids, or wrong ids."""
         prompt, output = exchange.prompt, exchange.output
         if isinstance(prompt, tuple) and isinstance(output, tuple):
             _check_range("prompt_ids", prompt, self.vocab_size)

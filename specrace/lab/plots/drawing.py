@@ -25,7 +25,7 @@ from specrace.lab.plots.style import GREY, INK, MAX_ROWS, clean
 
 # Inches, and dots per inch: the PNG is 1920 pixels wide.
 WIDTH, HEIGHT, DPI = 12.8, 7.2, 150
-# Inches.
+# The height of a row by kind of plot, in inches.
 ROW_HEIGHT = {Kind.DOTS: 0.42, Kind.HEAT: 0.42, Kind.RANKS: 0.33}
 STYLE = {
     "font.family": ["DejaVu Sans"],

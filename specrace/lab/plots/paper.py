@@ -153,7 +153,7 @@ def _lengths(sweep: Sweep, groups: dict[str, list[int]]) -> Table:
     return Table("Figure 4: share of steps by accepted length", ("category", *names), rows)
 
 
-class _Timed:
+class _TimedDrafter:
     """A trie drafter that times the parts of its work."""
 
     def __init__(self, drafter: Any) -> None:
@@ -191,7 +191,7 @@ def _times(lane: ScoredLane, transcripts: Sequence[Transcript], curve: CostCurve
     for transcript in transcripts:
         began = thread_ms()
         inputs = DrafterInputs(transcript.prompt, transcript.vocab_size, curve=curve)
-        drafter = _Timed(lane.build(inputs, **lane.options))
+        drafter = _TimedDrafter(lane.build(inputs, **lane.options))
         build_ms += since_ms(began)
         steps += sum(1 for _ in forced_steps(drafter, transcript.prompt, transcript.output, lane.num_draft))
         search_ms += drafter.search_ms

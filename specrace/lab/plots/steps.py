@@ -148,7 +148,7 @@ def _sources(view: SweepView, number: int, counts: _Counts) -> Plot:
 
 def _failures(view: SweepView, number: int, counts: _Counts) -> Plot:
     """The share of steps by what became of their draft, along the answer."""
-    with_enough_steps = (number for number in PARTS if counts.by_part(number).sum(axis=(0, 2)).min() >= MIN_STEPS)
+    with_enough_steps = (parts for parts in PARTS if counts.by_part(parts).sum(axis=(0, 2)).min() >= MIN_STEPS)
     outcomes = counts.by_part(next(with_enough_steps, min(PARTS)))
     steps = outcomes.sum(axis=2)
     num_parts = outcomes.shape[1]

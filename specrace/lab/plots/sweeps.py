@@ -263,11 +263,11 @@ def trie_times(view: SweepView, name: str = "trie-time", title: str = "Time to b
     best = next((number for number in view.best_lanes if view.sweep.lanes[number].name == "trie"), None)
     if best is None:
         return None
-    lanes = {number: view.sweep.lanes[number] for number in same_lane(view.sweep, best)}
+    tries = {number: view.sweep.lanes[number] for number in same_lane(view.sweep, best)}
     chosen = {
         (lane.options["prefix"], lane.options["n"]): number
-        for number, lane in lanes.items()
-        if lane.num_draft == lanes[best].num_draft and _same_options(view.sweep, number, best, "n", "prefix")
+        for number, lane in tries.items()
+        if lane.num_draft == tries[best].num_draft and _same_options(view.sweep, number, best, "n", "prefix")
     }
     if len({n for _, n in chosen}) < 2:
         return None

@@ -140,7 +140,7 @@ def _forced(
         walked = clock()
         if at < len(output):
             drafter.observe(tree, verdict)
-        # As in `since_ms`.
+        # At least 0.0, like `since_ms`.
         yield tree, verdict, emitted, max(0.0, drafted - began + clock() - walked)
 
 
@@ -177,11 +177,11 @@ def longest_loop(tokens: Sequence[int]) -> int:
 
 @dataclass
 class Tally:
-    """Totals of one lane over some outputs; `looping` and `loops` are the number and the metrics of those that loop.
+    """Totals of one lane over some outputs.
 
-    `steps`: (draft tokens, accepted tokens) -> number of such steps. `build_ms`: the time to build the requests' own
-    tables. `shared_ms`: the time spent so far on indexes of earlier outputs, which a server builds once for all
-    requests.
+    `looping`, `loops`: the number of the outputs that loop, and their metrics. `steps`: (draft tokens, accepted tokens)
+    -> number of such steps. `build_ms`: the time to build the requests' own tables. `shared_ms`: the time spent so far
+    on indexes of earlier outputs, which a server builds once for all requests.
     """
 
     metrics: LaneMetrics = field(default_factory=LaneMetrics)

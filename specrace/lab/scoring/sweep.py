@@ -64,7 +64,7 @@ class RequestScore:
         return cls(steps, round(tally.metrics.draft_ms, 3), round(tally.build_ms, 3))
 
     def to_tally(self, request: Request) -> Tally:
-        """The tally of this one output, of which `request` gives the length and whether it loops."""
+        """The tally of this one output; `request` tells its length and whether it loops."""
         counts = {(drafted, accepted): count for drafted, accepted, count in self.steps}
         metrics = LaneMetrics(
             request.output_tokens,

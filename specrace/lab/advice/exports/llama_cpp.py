@@ -103,7 +103,8 @@ EFFECTS = (
         "holds each drawn token against the grammar, one after the other, which the forecast leaves out; drafts are "
         "not cut where they break it",
     ),
-    # The same: a token is drawn at each position by the whole chain of samplers, whose history has the accepted ones.
+    # common/sampling.cpp, too: the whole chain of samplers draws a token at each position, and its history holds the
+    # accepted tokens.
     Effect(
         (
             "presence_penalty", "frequency_penalty", "repetition_penalty", "min_p", "logit_bias", "seed", "temperature",

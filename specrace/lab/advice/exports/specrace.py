@@ -36,7 +36,8 @@ def read_settings(path: Path) -> dict[str, Any]:
     return {"method": method, "num_draft": num_draft, **find_method(method).check(options)}
 
 
-# Of all options `generate` has these two (`specrace.core.sampling_params`); its draws are keyed by seed and position.
+# Of all these options, `generate` has only temperature and seed (`specrace.core.sampling_params`). Its draws are keyed
+# by seed and position.
 EFFECTS = (
     Effect(
         ("temperature", "seed"),

@@ -39,7 +39,8 @@ EFFECTS = (
     Effect(("use_beam_search",), NOT_DRAFTED, "decodes beams without drafts, with a warning"),
     # utils.py, _assisted_decoding: torch.multinomial draws for all positions of a step.
     Effect(("seed",), OTHER_TEXT, "draws for rejected positions, too, so the same seed gives another text"),
-    # utils.py, _assisted_decoding; candidate_generator.py, PromptLookupCandidateGenerator: once a draft token, each.
+    # utils.py, _assisted_decoding; candidate_generator.py, PromptLookupCandidateGenerator: both run every processor
+    # once for each draft token.
     Effect(
         (
             "presence_penalty", "frequency_penalty", "repetition_penalty", "min_p", "logit_bias", "min_tokens",

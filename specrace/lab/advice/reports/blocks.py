@@ -1,6 +1,6 @@
 """The parts of a report, and the report as Markdown and as one HTML file that runs nothing and loads nothing.
 
-All texts may come from logs, so they are escaped in both; control characters become blanks.
+All texts may come from logs, so they are escaped in both formats; control characters become blanks.
 """
 
 from __future__ import annotations

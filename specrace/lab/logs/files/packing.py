@@ -225,8 +225,9 @@ def open_text(raw: io.BufferedReader, name: PurePath) -> io.BufferedReader:
 
 
 def _unmarked(head: bytes) -> str | None:
-    """The encoding of UTF-16 text without a byte order mark, None for others; logs begin with ASCII, so every other
-    byte is 0."""
+    """The encoding of UTF-16 text without a byte order mark; None for any other text. A log begins with ASCII, so in
+    UTF-16 every second byte is 0.
+    """
     for order, first in (("le", 0), ("be", 1)):
         letters, zeros = head[first:8:2], head[1 - first : 8 : 2]
         if len(head) >= 8 and not any(zeros) and all(32 <= letter < 127 or letter in b"\t\r\n" for letter in letters):

@@ -167,7 +167,7 @@ def json_or_text(text: str) -> Any:
 
 
 def parse_nested(value: Any, accept: Callable[[Any], bool]) -> Any:
-    """Parse JSON text, also text within text, if `accept` takes the result; otherwise return the value as it is.
+    """Parse JSON text, even if it is quoted in JSON text, if `accept` takes the result; else return `value` unchanged.
 
     A prompt or an answer may be JSON by itself, so only what looks like a request, a response or a message is parsed.
     """

@@ -39,7 +39,7 @@ from specrace.lab.logs.formats.turns import assistant_turns
 # Fields that hold a conversation, and fields that hold one in some data sets and anything else in others.
 _CONVERSATIONS = ("conversations", "conversation", "conversation_a", "conversation_b")
 _MAYBE_CONVERSATIONS = ("items", "data")
-# Fields beside a conversation with what else the model read.
+# Fields beside a conversation with images, videos or sound that the model also read.
 _MEDIA = ("images", "image", "videos", "video", "audios", "audio")
 _HUMAN, _ASSISTANT = "\n\nHuman:", "\n\nAssistant:"
 

@@ -40,9 +40,9 @@ from specrace.lab.logs.formats.base import (
 
 
 class Traced(Format):
-    """Rows of which only some are requests to a model; the others repeat the texts of those, or are something else.
+    """Rows of which only some are requests to a model; the other rows repeat their texts, or are something else.
 
-    `wanted`: what those rows are, for the user.
+    `wanted`: what a request's row is, in words for the user.
     """
 
     wanted: ClassVar[str]

@@ -22,7 +22,7 @@ _COPILOT = re.compile(r"(?:session|user|assistant|tool|hook)\.\w+")
 
 
 def refused_title(row: Row) -> str:
-    """What a file with this row is, if logs of its kind are refused; "" for others."""
+    """What a file with this row is, if logs of its kind are refused; "" for any other file."""
     return next((title for looks_like, title in _REFUSED if looks_like(row)), "")
 
 

@@ -48,7 +48,7 @@ class Batch(Format):
 
     name = "openai-batch"
     title = "OpenAI Batch or vLLM run-batch requests and responses"
-    # The field of that id.
+    # The field that holds the shared id.
     key = "custom_id"
     find_request: FindRequest | None = None
 

@@ -16,9 +16,9 @@ def assistant_turns(logged: Sequence[Any], **about: Any) -> Iterable[Exchange]:
     """Yield an exchange for each of the assistant's messages, whose prompt is all messages before it.
 
     `about`: the other fields of every exchange. A message that opens the conversation has no prompt, so it is only
-    history. A log may repeat the history with each request, so every answer has a key by which repetitions are known;
-    the last answer is new. Raises ValueError for a message that cannot be read, once the turns before it were yielded,
-    and if the assistant never answers.
+    history. A log may repeat the history with each request, so every answer has a key by which repetitions are
+    recognised; the last answer always counts. Raises ValueError for a message that cannot be read, after yielding the
+    turns before it, and if the assistant never answers.
     """
     if not logged:
         raise ValueError("messages is empty; every transcript needs a prompt and an output")

@@ -85,7 +85,7 @@ class Response(Turn):
         self.results: dict[str, tuple[Message, str]] = {}
         self.usage = Usage()
         self.warnings: dict[str, None] = {}
-        # Whether its exchange was made, after which it must not change.
+        # Whether the response's exchange was made; after that the response must not change.
         self.complete = False
         self._lines: set[bytes] = set()
 
@@ -121,7 +121,7 @@ class Conversation:
 def read_chain(last: Turn, replaced: Mapping[str, str]) -> tuple[list[Message], str]:
     """(the messages of a chain as the model read them, the chain's first fault or "").
 
-    The results of a response's calls follow it in the order of the calls, also those on a branch beside the chain.
+    The results of a response's calls follow it in the order of the calls, even if a result is on another branch.
     `replaced`: the texts that the model read in place of results that were too long, by the ids of the calls.
     """
     parts: list[list[Message]] = []

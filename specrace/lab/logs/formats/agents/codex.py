@@ -95,7 +95,7 @@ class Codex(AgentSession):
         self._system: Message | None = None
         self._user_instructions = ""
         self._history: list[Item] = []
-        # The lines of its compactions, and the history before the last one.
+        # The lines of the session's compactions, and the history before the last compaction.
         self._compactions: list[int] = []
         self._before_compaction: list[Item] | None = None
         self._answer: Answer | None = None
@@ -156,7 +156,8 @@ class Codex(AgentSession):
         text = instructions.get("text") if isinstance(instructions, dict) else instructions
         if text and self._system is None:
             self._system = {"role": "system", "content": read_text(text, "the instructions")}
-            # Those of the user, which rollouts of 2025 also have as a message, as the model read them.
+            # In rollouts of 2025 these are the user's instructions. A later message has them in the form that the model
+            # read, and `_append` then drops this copy.
             self._user_instructions = "" if meta.get("base_instructions") else text
 
     def _read_item(self, item: Row) -> None:

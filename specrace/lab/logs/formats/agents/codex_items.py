@@ -72,8 +72,8 @@ class Item:
     """A message of the history, or None with a `fault`: why no answer after this item can be scored.
 
     `line`: the item's line in the rollout. `starts_turn`: whether a rollback may go back to it. `is_context`: whether a
-    rollback removes it with the turn after it. `is_summary`: whether it is a compaction's summary. About the history
-    up to and including it: its `digest`, whether its calls have ids (`has_ids`), and its `first_fault`.
+    rollback removes it with the turn after it. `is_summary`: whether it is a compaction's summary. Three fields
+    describe the history up to this item: its `digest`, whether its calls have ids (`has_ids`), and its `first_fault`.
     """
 
     message: Message | None
@@ -99,7 +99,7 @@ START = Item(None, 0)
 
 @dataclass
 class Answer:
-    """What the model wrote since the last item that it did not write; `line`: the first line of it."""
+    """What the model has written since the last item of somebody else; `line`: the answer's first line."""
 
     line: int
     message: Message = field(default_factory=lambda: {"role": "assistant", "content": ""})

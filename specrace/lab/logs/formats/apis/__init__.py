@@ -16,8 +16,8 @@ __all__ = ["looks_like_answers", "looks_like_request", "read_exchanges"]
 def read_exchanges(request: Any, response: Any, name: str, category: str = "") -> Iterable[Exchange]:
     """An exchange for each answer in a response. Raises ValueError.
 
-    `request`: None if the log lacks it; then the response must have the prompt's token ids, which also count more than
-    the request's text if both are there.
+    `request`: None if the log lacks it; the response must then have the prompt's token ids. If there are both a request
+    and token ids, the ids are used.
     """
     answers = read_answers(response)
     if all(answer.prompt is not None for answer in answers):

@@ -136,7 +136,9 @@ def read_answers(value: object) -> list[Answer]:
         return [replace(answers[0], usage=_together(answers[0].usage, usage))]
     # The usage counts the output of all choices together, so no single choice can be compared with it.
     counts = [Usage(usage.prompt, None, None if number else usage.reasoning) for number in range(len(answers))]
-    return [replace(answer, usage=_together(answer.usage, of)) for answer, of in zip(answers, counts, strict=True)]
+    return [
+        replace(answer, usage=_together(answer.usage, count)) for answer, count in zip(answers, counts, strict=True)
+    ]
 
 
 def _is_answer(body: Row) -> bool:
@@ -320,7 +322,7 @@ _OUTPUT_COUNTS = (
     "generated_tokens",
     "generation_token_count",
 )
-# Anthropic counts the parts of the prompt that its cache read or wrote apart.
+# Anthropic counts separately the parts of the prompt that were read from its cache or written to it.
 _CACHED_COUNTS = (
     "cache_creation_input_tokens",
     "cache_read_input_tokens",
@@ -341,7 +343,7 @@ def read_usage(body: Row) -> Usage:
     details = logged.get("completion_tokens_details") or logged.get("output_tokens_details") or {}
     reasoning = _count(details, ("reasoning_tokens",)) if isinstance(details, dict) else None
     if (written := _count(logged, ("candidatesTokenCount",))) is not None:
-        # Gemini counts its thoughts apart.
+        # Gemini counts its reasoning ("thoughts") separately.
         reasoning = _count(logged, ("thoughtsTokenCount",))
         output = written + (reasoning or 0)
     return Usage(prompt, output, reasoning)

@@ -222,7 +222,7 @@ class MessageReader:
 
 
 def reasoning_text(message: Row) -> str:
-    """The reasoning beside a message's content, or in a chunk of a streamed one; "" for none. Raises ValueError.
+    """The reasoning beside a message's content, or in a chunk of a stream; "" for none. Raises ValueError.
 
     vLLM's server calls it `reasoning` (vllm/entrypoints/openai/chat_completion/protocol.py), Ollama `thinking`, Cohere
     `tool_plan` (docs.cohere.com/v2/reference/chat), other servers and chat templates `reasoning_content`.

@@ -56,7 +56,7 @@ _NESTED_PARAMETERS = (
 )
 _NO_PARAMETERS = {*_PROMPTS, *_NESTED_PARAMETERS, "tools", "functions", "system", "instructions", "systemInstruction"}
 _MAX_WRAPPERS = 4
-# Fields of a body with, or instead of, something that the model read and that is no text in the log.
+# Fields that show that the model read something that the log does not have as text -> the reason in words.
 _ELSEWHERE = {
     "cachedContent": "the model read a cached prompt that is not in the log",
     "cached_content": "the model read a cached prompt that is not in the log",
