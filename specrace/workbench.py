@@ -95,7 +95,7 @@ class Workbench:
     tables: CorpusTables = field(init=False)
 
     def __post_init__(self) -> None:
-        # Not a bound method, which would create a reference cycle: a frozen cycle would never be collected.
+        # A bound method would create a reference cycle, and a frozen cycle would never be collected.
         self.tables = CorpusTables(partial(_tokenize, self.target, self.documents))
 
     @classmethod

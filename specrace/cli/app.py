@@ -300,7 +300,7 @@ def _check_server(options: argparse.Namespace) -> None:
             raise InputError(
                 f"--allowed-hosts has {name!r}; give names only, such as demo.example.com, without a port."
             )
-    # Checked here, so that the first wrong flag is the one that is named.
+    # Called here only for its check, so that the first wrong flag is the one named.
     read_root_path(options.root_path)
     for name in options.frame_ancestors:
         if not FRAME_ANCESTOR.fullmatch(name):
@@ -340,7 +340,7 @@ def choose_starting_model(options: argparse.Namespace) -> StartingModel:
     if options.model is not None:
         return StartingModel(find_or_allow(options.model, options))
     may_fetch = options.draft_model is None and not options.no_fetch
-    # Not `find_source`, which would prefer a folder of that name in the current folder.
+    # `find_source` would prefer a folder of that name in the current folder.
     preferred = named_source(PREFERRED)
     if zero_gpu.is_enabled() and may_fetch and preferred.is_missing:
         return StartingModel(preferred, is_default=True)

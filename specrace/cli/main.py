@@ -109,7 +109,7 @@ def run_command(arguments: Sequence[str] | None, followers: Followers | None = N
 
 
 def add_environment_flags(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments; before those of `app`, insert the flags in the environment. Raises InputError.
+    """Return the arguments; for `app`, the flags in the environment come before its own. Raises InputError.
 
     `python app.py` reads these flags too.
     """

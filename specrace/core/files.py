@@ -28,7 +28,7 @@ def open_regular(path: Path, *, pipes: bool = False) -> io.BufferedReader:
     if pipes and path.is_fifo():
         return path.open("rb")
     try:
-        # O_NONBLOCK: opening a pipe does not wait for its other end. Not every system has these two flags.
+        # With O_NONBLOCK, opening a pipe does not wait for its other end. Some systems lack one of these two flags.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except ValueError as error:  # a NUL in the name
         raise OSError(errno.EINVAL, str(error)) from error
@@ -104,7 +104,7 @@ def _kind(mode: int) -> str:
 def write_atomically(file: Path, content: bytes, mode: int = 0o600) -> None:
     """Write to a temporary file in the same folder and rename it, so that no reader ever sees half of the content.
 
-    By its `mode` only the user may read the file. Raises OSError, also if `file` is not a regular file; then no
+    By its `mode` only the user may read the file. Raises OSError, for instance if `file` is not a regular file; then no
     temporary file is left.
     """
     require_regular(file)

@@ -18,7 +18,7 @@ class NoteRow:
     """Tokens under the heading `group`, for example a row of a window or the likeliest continuations.
 
     `counts` has one entry for each token or is empty; `after` is the context under which the row was found. `pieces`,
-    the text of each token, and `after_text`, that of `after`, are filled in by a caller that has the tokenizer.
+    the text of each token, and `after_text`, the text of `after`, are filled in by a caller that has the tokenizer.
     """
 
     group: str

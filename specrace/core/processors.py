@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 _INFO = Path("/proc/cpuinfo")
-# What Linux tells of a processor: x86 has a name, ARM has the numbers of its maker and of its core's design.
+# What Linux tells about a processor: the name of an x86, and the numbers of an ARM's maker and of its core's design.
 _NAME, _ARM_NUMBERS = "model name", ("CPU implementer", "CPU part")
 _GROUPS, _OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 

@@ -75,7 +75,7 @@ class Lane:
         started = thread_ms()
         tree = draft(self.drafter, self.context, self.num_draft, self.remaining)
         drafted = thread_ms()
-        # For display only, so off the clock. It must come before `observe`, which changes the drafter.
+        # The note is for display only, so it is off the clock. It is made before `observe` changes the drafter.
         note = None if self._with_notes is None else self._with_notes.note(tree).bounded()
         noted = thread_ms()
         scores = self._score(tree)

@@ -16,7 +16,7 @@ from specrace.core.files import as_input_error, check_destination, write_atomica
 FORMAT = 1
 # The largest integer that every JSON reader keeps exactly; no race reaches it.
 MAX_NUMBER = 2**53
-# In characters; the longest answer, of 4096 long tokens, fits.
+# The maximum length of a text, in characters; the longest answer, of 4096 long tokens, fits.
 MAX_TEXT = 500_000
 MAX_DEPTH = 32
 _KINDS: dict[str, type[Event]] = {"started": Started, "step": Step, "finished": Finished, "repeated": Repeated}

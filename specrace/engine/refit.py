@@ -1,4 +1,4 @@
-"""Refits a cost curve to the machine as it is now, before a race.
+"""Refits a cost curve to the machine's present speed, before a race.
 
 A curve was measured at another time, or is an assumption. Other programs slow forwards over many rows, which are
 compute-bound, more than forwards over one row, which are memory-bound. Drafts sized by the old curve would then be too

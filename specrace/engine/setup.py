@@ -120,7 +120,7 @@ class RaceSetup:
     def make_lane(self, name: str, pace: PaceKeeper | None = None) -> Lane:
         """A lane with a new drafter, and a session on a clone of the prefix; `pace`, if given, corrects its times.
 
-        The time to build the drafter is on the lane's clock, except that of indexes of earlier answers
+        The time to build the drafter is on the lane's clock, except the time for indexes of earlier answers
         (`Lane.shared_ms`).
         """
         target, spec = self.target, self.spec

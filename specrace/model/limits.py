@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-# For a config that states no length.
+# The context length of a model whose config states none.
 _DEFAULT_CONTEXT = 1 << 20
 
 

@@ -127,7 +127,8 @@ class Target(Scorer):
         With several devices the first one is measured: a step visits them in turn, so bandwidths do not add up.
         """
         weights = weight_bytes(self.model) // (self.dtype.itemsize if self.int8 else 1)
-        # Read from a store, because layers may differ in their heads or share keys, which configs say in many ways.
+        # A token's bytes are read from a store: layers may differ in their heads or share keys, and configs say so in
+        # many ways.
         return Roofline(weights, self.prefill([0, 0]).store.token_bytes, copy_bandwidth(self.device))
 
     def measure_bandwidth(self) -> None:

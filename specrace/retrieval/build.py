@@ -49,8 +49,8 @@ from specrace.retrieval.store import (
 EXACT_BELOW = 10_000
 # The n-gram trie paper's values (section 4.1.4).
 MAX_LISTS, SUB_VECTORS, PROBES = 4096, 64, 16
-# With this value, MAX_LISTS is reached at two million passages. Measured on sentence embeddings, 16 of 128 lists hold
-# 94 % of the best five passages, and 16 of 256 lists 91 %.
+# With this value, MAX_LISTS is reached at two million passages. On sentence embeddings, 16 of 128 lists held 94 % of
+# the best five passages, and 16 of 256 lists held 91 %.
 PASSAGES_PER_LIST = 512
 # faiss asks for 39 training vectors for each list and for each of a code's 256 centroids. Three times as many make the
 # index no better.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 class ReadingLimits:
     """Limits on reading.
 
-    `files`, `total_bytes`, `total_seconds` and `characters` bound all documents together, the others one file.
+    `files`, `total_bytes`, `total_seconds` and `characters` bound all documents together, the other limits one file.
     `seconds` is the time that a parser may take for a file, `memory_bytes` the memory of the parsers' process.
     `is_hostile`: every file is read in that process, even one whose text only needs decoding.
     """

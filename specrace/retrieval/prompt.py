@@ -144,7 +144,7 @@ class PlainText:
     def __init__(self, tokenizer: Any) -> None:
         # DeepSeek adds tokens for letters such as "ü", which are not control tokens.
         added = {text for text in tokenizer.get_added_vocab() if not (len(text) == 1 and text.isalpha())}
-        # Stripped, because a template may put a space before the text, and then "[1]" would become the token " [1]".
+        # Strip the tokens: a template may put a space before the text, and then "[1]" would become the token " [1]".
         added = {text.strip() for text in (*added, *tokenizer.all_special_tokens)} - {""}
         longest_first = sorted(added, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if added else None

@@ -29,7 +29,7 @@ def load_reranker(name: str = LIGHT, *, device: str = "cpu") -> Reranker | None:
         return None
     model = load_library_model("reranker", NAMES.get(name, name), device)
     architectures = model.model.config.architectures or ["no architecture"]
-    # Given an embedder, the library would add a classifier with random weights.
+    # If the model is an embedder, the library adds a classifier with random weights to it.
     if model.num_labels != 1 or not any("ForSequenceClassification" in architecture for architecture in architectures):
         raise InputError(
             f"{name!r} is not a reranker ({architectures[0]}): name a cross-encoder that gives each pair one score."

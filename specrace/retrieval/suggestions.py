@@ -21,7 +21,7 @@ MIN_WORDS, MAX_WORDS = 6, 40
 def suggest_questions(documents: Sequence[Document], max_questions: int) -> list[str]:
     """At most `max_questions` different questions, taken from the documents in turn.
 
-    A heading or sentence that is a question already is used as it is; any other is quoted in a question.
+    A heading or sentence that is a question already is used unchanged; any other is quoted in a question.
     """
     rounds = zip_longest(*map(_questions, documents))
     questions = (question for next_questions in rounds for question in next_questions if question)

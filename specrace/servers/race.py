@@ -32,7 +32,7 @@ class Server:
     dialect: Dialect
     lane: ServedLane
     rates: list[float] = field(default_factory=list)
-    # Later runs whose text was not that of the first, and those that failed.
+    # The numbers of later runs whose text differed from the first run's, and of later runs that failed.
     num_other_texts: int = 0
     num_failed: int = 0
 

@@ -92,7 +92,7 @@ class Tree:
 
     ids: Tensor  # [T]
     positions: Tensor  # [T]
-    mask: Tensor  # [T, T], true if the token of the row attends to that of the column
+    mask: Tensor  # [T, T], true if the row's token attends to the column's token
     answers: Tensor  # [T], true for the tokens of answers, which the model learns to predict
 
 

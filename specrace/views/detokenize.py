@@ -46,7 +46,7 @@ class Detokenizer:
         return text
 
     def _unreturned_text(self) -> str:
-        # Decoded together with earlier tokens, because a token's text depends on the token before it.
+        # Decode together with earlier tokens, because a token's text depends on the token before it.
         before = self._decode(self._tokens[self._start : self._returned])
         return self._decode(self._tokens[self._start :])[len(before) :]
 

@@ -46,7 +46,7 @@ def format_range(lane: str, repeated: Repeated | None, suffix: str = "") -> str:
     spread = find_spread(lane, repeated)
     if spread is None:
         return ""
-    # Without the final × of a formatted speedup.
+    # [:-1] cuts off the × at the end of a formatted speedup.
     return f" ({format_speedup(spread.low)[:-1]} to {format_speedup(spread.high)[:-1]}{suffix})"
 
 

@@ -132,7 +132,7 @@ def reel_json(events: Sequence[Event], race: int = 0) -> str:
 def part_json(part: Reel | ReelPart) -> str:
     """A reel, or a part of one, as compact JSON in ASCII. Raises InputError for NaN and infinity."""
     try:
-        # In ASCII, because a text may contain half a character, which UTF-8 cannot encode.
+        # The JSON is ASCII, because a text may contain half a character, which UTF-8 cannot encode.
         return json.dumps(msgspec.to_builtins(part, enc_hook=plain), allow_nan=False, separators=(",", ":"))
     except ValueError as error:
         raise InputError("The race has a figure that is not a finite number, so it cannot be replayed.") from error
@@ -140,7 +140,7 @@ def part_json(part: Reel | ReelPart) -> str:
 
 def _changes(frame: LaneFrame, before: LaneFrame | None) -> FrameChanges:
     """The parts of a lane's frame that the event does not have: meters, spans, and changes from the frame `before`."""
-    # At most one piece of a step's text has spans: that of the accepted tokens.
+    # At most one piece of a step's text has spans: the piece of the accepted tokens.
     spans = [piece[3] for piece in frame.runs if len(piece) > 3]
     meters = frame.meters
     return FrameChanges(

@@ -78,7 +78,7 @@ def fetch_model(source: ModelSource, *, quiet: bool) -> ModelSource:
     from specrace.model.forward.compiled.ahead import prepare
     from specrace.model.weights.fetching import fetch
 
-    # Bound to the current stream, because `sys.stderr` is redirected while a library is silenced.
+    # The console keeps the current stream, because `sys.stderr` is redirected while a library is silenced.
     out = CleanConsole(file=sys.stderr, markup=False, emoji=False, highlight=False, quiet=quiet)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeElapsedColumn())
     with Progress(*columns, console=out) as progress:

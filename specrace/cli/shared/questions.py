@@ -60,7 +60,7 @@ def read_prompts(path: Path, limit: int | None = None) -> list[dict[str, Any]]:
     """
     suffix = path.suffix.lower()
     text = read_text(path, MAX_PROMPT_BYTES, "give a file with one question or prompt per line")
-    # Not `splitlines` for JSON: it also splits at Unicode's line separators, which a JSON string may contain.
+    # `splitlines` would also split JSON at Unicode's line separators, which a JSON string may contain.
     raw_lines = text.splitlines() if suffix == ".txt" else text.split("\n")
     lines = ((number, line) for number, line in enumerate(raw_lines, 1) if line.strip())
     rows: Iterator[dict[str, Any]]

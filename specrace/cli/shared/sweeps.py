@@ -108,7 +108,7 @@ def read_grid(texts: Sequence[str]) -> tuple[list[int], dict[str, dict[str, list
 
 
 def read_logs(options: argparse.Namespace, all_remarks: list[str] | None = None) -> list[Transcript]:
-    """Read all transcripts of the logs. Raises InputError, also if there are none or too many categories.
+    """Read all transcripts of the logs. Raises InputError, for instance without transcripts or for too many categories.
 
     The requests and the responses of a batch are one log. An answer in several logs, such as those of a session and of
     its resumption, is read once. The remarks on the logs are printed, and appended to `all_remarks`.
@@ -137,7 +137,7 @@ def answer_questions(
 ) -> list[Transcript]:
     """The model's greedy answers to the questions. Raises InputError.
 
-    `noise`: the share of irrelevant passages, by default that of --noise. Every answer is written into the folder
+    `noise`: the share of irrelevant passages, by default the value of --noise. Every answer is written into the folder
     `out`, if given; with `resume` the answers that are there already are reused.
     """
     # Imported here, because it imports torch, which other commands do not need.

@@ -160,7 +160,7 @@ class CacheDrafter(LlamaCppDrafter):
         self.static = NGramCounts()
         if lookup_cache_static and inputs.corpus is not None:
             self.static = inputs.corpus
-        # For each n-gram the counts of the tokens that followed.
+        # N-gram -> token -> how often the token followed the n-gram.
         self._counts: dict[NGram, dict[int, int]] = {}
         self._counted = 0
 

@@ -14,7 +14,7 @@ NOT_KNOWN = "not known"
 def option_effects(options: Sequence[tuple[str, ...]], engine: Engine) -> list[dict[str, Any]]:
     """A row for each thing that the engine does differently, the worst first, with the share of requests.
 
-    `options`: those of each request (`Request.options`). A row's `options`: those that cause the effect, the commonest
+    `options`: each request's options (`Request.options`). A row's `options` cause the effect, the commonest
     first; its `sentence` puts all of the row into words.
     """
     effects = sorted(engine.effects, key=lambda effect: EFFECTS.index(effect.kind))

@@ -101,7 +101,7 @@ def cache_file(about: Mapping[str, Any]) -> Path | None:
     and of the compiled decoder, because a change of either changes how long a forward takes.
     """
     names = ("model", "parameters", "dtype", "device", "processor", "threads")
-    # Without the text in parentheses, which says why this engine was chosen.
+    # Drop the text in parentheses, which says why this engine was chosen.
     engine = about["engine"].partition(" (")[0] if "engine" in about else None
     versions = [about.get("versions", {}).get(name) for name in ("torch", "decoder")]
     key = json.dumps([*(about.get(name) for name in names), engine, *versions, KIND])

@@ -5,7 +5,7 @@ started off the clock, so that no mode drafts from the output of an earlier run.
 
 A run is timed by our clock around the call, without streaming. The decode time is llama.cpp's own (`predicted_ms`, from
 its first token to its last), without parsing the request and decoding the text, which favours llama.cpp. Time spent
-waiting for a processor, that of the thread that waited longest, is left out, as it is from the lanes' clocks.
+waiting for a processor, by the thread that waited longest, is left out, like in the lanes' clocks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OPTIONS: dict[str, dict[str, int]] = {
     "ngram-cache": {"n_max": 8},
 }
 TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "q8_0": None}
-# Architectures whose weights can be written as they are; only Llama's GGUF has the rows of Q and K in another order.
+# Architectures whose weights can be written to a GGUF; only Llama's GGUF has the rows of Q and K in another order.
 _ARCHITECTURES = ("llama", "qwen2", "qwen3")
 # Tokens of context for drafts, in addition to prompt and output.
 _ROOM = 128

@@ -101,7 +101,7 @@ def _total(parts: Iterable[LaneMetrics]) -> LaneMetrics:
 
 
 def _speedup_range(name: str, counted: Sequence[PromptResult]) -> dict[str, float | None]:
-    """The range of the speedup over all prompts: the repetitions' speedups, and the one that the medians give.
+    """The range of the speedup over all prompts: of the repetitions' speedups, and of the speedup from the medians.
 
     None if each lane ran only once.
     """

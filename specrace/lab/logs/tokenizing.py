@@ -80,7 +80,7 @@ def _render(exchange: Exchange, messages: list[Message], answer: Message, chat: 
 def split_tokens(prompt: str, output: str, tokenize: Tokenize) -> tuple[Tokens, Tokens]:
     """The ids of a prompt and its output, tokenised as one text, as the model saw them.
 
-    The prompt's ids are those with which both its own tokenisation and that of the whole text begin. So a token that
+    The prompt's ids are the common beginning of its own tokenisation and of the whole text's. So a token that
     spans the boundary belongs to the output, and tokens that a tokenizer puts at the end of every text do not belong to
     the prompt. Raises ValueError if the prompt or the output has no ids.
     """

@@ -39,7 +39,7 @@ class Transcript:
     """Token ids of a prompt and its output, neither empty, all below `vocab_size`.
 
     `documents`, if known: (start, end, name) of each stretch of the prompt's tokens that comes from a document.
-    `options`: those of the request's options with which an engine may draft differently.
+    `options`: the request's options with which an engine may draft differently.
     """
 
     id: str

@@ -27,7 +27,7 @@ def draw_dots(figure: Any, plot: Plot) -> None:
     rows = {name: row for row, name in zip(reversed(range(len(names))), names, strict=True)}
     styles = line_styles(names, plot)
     panels = figure.subplots(1, len(plot.panels), sharey=True, squeeze=False)[0]
-    # In points, small enough for a name and its note to fit a row.
+    # The font size in points, small enough for a name and its note to fit into a row.
     size = min(17.0, 37 * (figure.get_figheight() - 2.4) / max(len(names), 1))
     for axes, panel in zip(panels, plot.panels, strict=True):
         for name, row in rows.items():

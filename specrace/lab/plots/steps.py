@@ -23,7 +23,7 @@ PARTS = {10: "tenths", 5: "fifths", 2: "halves"}
 MAX_PARTS, MIN_STEPS = 10, 30
 # What became of a step's draft.
 NO_DRAFT, REJECTED, SOME, FULL = "no draft", "rejected at once", "accepted in part", "accepted to its end"
-# In the page's colours for accepted and rejected tokens.
+# Outcome -> its colour; accepted and rejected drafts have the page's colours for such tokens.
 OUTCOMES = {FULL: "#0072b2", SOME: "#56b4e9", REJECTED: "#b34700", NO_DRAFT: "#767676"}
 # Names for what a token was copied from if that is not a document.
 ANSWER, REST, UNKNOWN = "the answer so far", "the prompt outside the documents", "no known place"

@@ -30,7 +30,7 @@ from specrace.model.chat.losses import (
 Message = dict[str, Any]
 T = TypeVar("T")
 
-# A log does not record the date of its requests. This is the one that Llama's own template prints when it knows none.
+# A log does not record the date of its requests. Llama's own template prints this date when it is given none.
 LOG_DATE = datetime(2024, 7, 26)
 DATED = "the template prints the date, which a log does not record; 26 July 2024 stands in the prompt"
 NO_DEVELOPER = "the template does not know the role developer; its message is rendered as a system message"
@@ -79,7 +79,7 @@ class _Shape:
 
     - `text_arguments`: tool calls' arguments become JSON text.
     - `parts`: content becomes a list of parts.
-    - `ids`: the form that tool-call ids get; "" leaves them as they are.
+    - `ids`: the form that tool-call ids get; "" leaves the ids unchanged.
     - `plain_lists`: missing tools and documents become empty lists, and documents objects of doc_id, title and text.
     """
 

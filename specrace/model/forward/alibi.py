@@ -17,7 +17,7 @@ from torch import Tensor
 def bias_by_position(model: Any) -> None:
     """Let a model that builds ALiBi biases build them by position if its mask is a tree's; no effect on other models.
 
-    A model that was changed already, for another target, stays as it is.
+    A model that was already changed for another target is left unchanged.
     """
     for module in model.modules():
         bloom, mpt = getattr(module, "build_alibi_tensor", None), getattr(module, "build_mpt_alibi_tensor", None)

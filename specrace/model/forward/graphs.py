@@ -127,7 +127,7 @@ class GraphedStore:
     def __init__(self, pool: GraphPool, store: KVStore) -> None:
         self.pool, self.store = pool, store
         self.rows: Sequence[int] = ()
-        # In the order of use: the graphs of the latest session come last.
+        # The captured graphs in order of use: those of the latest session come last.
         self._replays: dict[Bucket, tuple[TreeInputs, Callable[[], Tensor]]] = {}
 
     @property

@@ -88,7 +88,7 @@ class KVStore:
         """Write keys and values, each [1, H, N, D], to the set slots, or after the committed part.
 
         Returns the keys and values up to and including them, [1, H, end, D]. Raises ValueError if the cache is full, if
-        the layer wrote another shape before, or if its device is not that of the storage.
+        the layer wrote another shape before, or if the layer and its storage are on different devices.
         """
         if not self._layers:
             self._allocate(keys, values)

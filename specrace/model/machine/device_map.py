@@ -84,7 +84,7 @@ def prepare_mapped(model: Any, name: str) -> None:
         )
     hook = getattr(model, "_hf_hook", None)
     if hook is not None:
-        # Otherwise accelerate would copy the logits back to the first device.
+        # With the hook's default, accelerate would copy the logits back to the first device.
         hook.io_same_device = False
 
 

@@ -75,7 +75,7 @@ class ModelChoice:
         return replace(self, source=self.source.refresh(), draft=self.draft and self.draft.refresh())
 
     def with_model(self, source: ModelSource, dtype: str | None = None) -> ModelChoice:
-        """Another model, or this one in another dtype; a dtype of None keeps it.
+        """The choice of another model, or of the same model in another dtype; None keeps the dtype.
 
         Another model gets neither the draft model nor an adapter from a folder, because they belong to this model.
         """

@@ -21,7 +21,7 @@ _INLINE = word_set(
     "a abbr b bdi bdo cite code data dfn em font i kbd mark q s samp small span strong sub sup time tt u var wbr img "
     "label ins del big"
 )
-# What opens a comment or a marked section, and what closes it for html.parser.
+# (what opens a comment or a marked section, what closes it for html.parser)
 _SECTIONS = (
     (re.compile("<(?=!--)"), re.compile(r"--\s*>")),
     (re.compile(r"<(?=!\[(?:if|else|endif))", re.IGNORECASE), re.compile(r"\]\s*>")),

@@ -41,7 +41,7 @@ AT_THE_END = "draft tokens past an output's end are not counted, and the bonus t
 class Export:
     """What to paste into an engine.
 
-    `settings`: those of the lane. `synthetic`: settings that simulate the measured acceptance, for load tests.
+    `settings`: the lane's settings. `synthetic`: settings that simulate the measured acceptance, for load tests.
     `convention`: a sentence on what the numbers in `synthetic` count. `files`: name -> content of each file that the
     settings name. `notes`: sentences that a reader must know.
     """
@@ -66,7 +66,7 @@ EFFECTS = (REFUSED, NOT_DRAFTED, IGNORED, OTHER_TEXT, LESS_OUTPUT, SLOWER, AS_ME
 
 @dataclass(frozen=True)
 class Effect:
-    """What an engine that drafts does with a request that has one of some `options` (those of `request_options`).
+    """What an engine that drafts does with a request that has one of these `options` (named as in `request_options`).
 
     `kind`: one of EFFECTS. `words`: the end of a sentence that begins with the engine's name.
     """

@@ -12,7 +12,7 @@ from typing import Any
 
 PROFILE_FILE = "speculation_profile.json"
 SCHEMA_VERSION = "1.0"
-# How far the mean may be from the one that the rates imply; the pull request's value.
+# How far the mean may be from the mean that the rates imply; the pull request's value.
 TOLERANCE = 0.02
 
 

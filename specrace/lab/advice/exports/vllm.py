@@ -117,7 +117,7 @@ EFFECTS = (
         SLOWER,
         "computes them for the drafts, too, which the forecast leaves out, and does not promise the same values",
     ),
-    # v1/worker/gpu/spec_decode/rejection_sampler_utils.py, _rejection_kernel: a draft's acceptance is a draw, too.
+    # v1/worker/gpu/spec_decode/rejection_sampler_utils.py, _rejection_kernel: accepting a draft takes a draw, too.
     Effect(("seed",), OTHER_TEXT, "draws differently than without drafts: the same seed gives another text"),
     # v1/sample/rejection_sampler.py, rejection_random_sample_kernel: without draft probabilities a draft token is
     # accepted with the target's probability.

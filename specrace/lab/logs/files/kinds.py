@@ -15,7 +15,7 @@ _LOG_SUFFIXES = {
     "Arrow": (".arrow",),
 }
 LOG_SUFFIXES = tuple(suffix for suffixes in _LOG_SUFFIXES.values() for suffix in suffixes)
-# For a message: "JSON, CSV, TSV, Parquet or Arrow".
+# The kinds in words, for messages: "JSON, CSV, TSV, Parquet or Arrow".
 READ_KINDS = " or ".join([", ".join([*_LOG_SUFFIXES][:-1]), [*_LOG_SUFFIXES][-1]])
 # The ends of names that say how a file is compressed.
 PACKED_SUFFIXES = {".gz": "gzip", ".zst": "Zstandard", ".xz": "xz", ".bz2": "bzip2"}

@@ -32,7 +32,7 @@ _MAX_WINDOW = 128 << 20
 _HARMLESS_BYTES = 1 << 30
 _MAX_RATIO = 1000
 _AGAIN = "copy or write it again"
-# UTF-32's mark begins with that of UTF-16.
+# Byte order mark -> encoding. UTF-32's mark begins with UTF-16's, so it comes first.
 _MARKS = {
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",

@@ -123,7 +123,7 @@ def parquet_rows(file: BinaryIO, name: str) -> Iterator[tuple[int, Row]]:
     with _explained(name, "a Parquet file") as count:
         from pyarrow.parquet import ParquetFile
 
-        # Without the buffers a whole row group would lie in memory.
+        # Without these options a whole row group would lie in memory.
         with ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER) as table:
             yield from _numbered(table.iter_batches(batch_size=_BATCH), count)
 

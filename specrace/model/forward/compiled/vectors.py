@@ -161,7 +161,7 @@ def _write_tile(
     with cgutils.for_range_slice(builder, _LONG(0), width, _LONG(vector.count), _LONG) as (index, _):
         addresses = [_at(builder, start, SIZES[kind], index) for start in weight_starts]
         for address in addresses:
-            # For the next tile: the processor itself prefetches only within a row, and would stall at the next row.
+            # Prefetch the next tile: the processor itself prefetches only within a row, and would stall at the next.
             _prefetch(builder, _at(builder, address, weight_step, outputs))
         columns = [_load(builder, vector, address, kind) for address in addresses]
         for row, start in enumerate(row_starts):

@@ -17,7 +17,7 @@ class Workers:
     """Runs one job at a time, in the caller's thread and any number of helper threads.
 
     The helpers wait in compiled code, where Python's global lock cannot hold them up, and end with this object.
-    `vector_width` is that of `compiled_step`.
+    `vector_width`: see `compiled_step`.
     """
 
     def __init__(self, vector_width: int) -> None:
@@ -61,7 +61,7 @@ class Workers:
             os.close(writing)
             raise
         self._pipes.append(writing)
-        # Not at interpreter exit: a race may still be running, and the threads end with the process anyway.
+        # Do not close the pipe at interpreter exit: a race may still be running, and the process ends the threads.
         weakref.finalize(self, _close, writing, self._process).atexit = False
 
 

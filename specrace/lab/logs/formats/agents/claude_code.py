@@ -52,7 +52,7 @@ _API_ERRORS = ("API Error: ", "API Error (")
 class ClaudeCode(AgentSession):
     """One or more sessions, their lines in any order in which parents come first.
 
-    The prompt of each answer is its own chain of parents, also on abandoned branches and for subagents.
+    The prompt of each answer is its own chain of parents, even on abandoned branches and for subagents.
     """
 
     name = "claude-code"

@@ -21,7 +21,7 @@ ResponseKey = tuple[str, str, "Turn | None"]
 class Turn:
     """The messages of a line and the turn before it; branches share the turns before they part.
 
-    `fault`: why no answer after this turn can be scored, "" if it can. `size`: that of the chain up to this turn, in
+    `fault`: why no answer after this turn can be scored, "" if it can. `size`: of the chain up to this turn, in
     characters of JSON. `response`: the last response up to this turn. `cleared`: the ids of the calls whose results the
     model no longer reads after this turn.
     """

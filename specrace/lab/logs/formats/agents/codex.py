@@ -77,7 +77,7 @@ class Codex(AgentSession):
     def looks_like(row: Row) -> bool:
         if "payload" in row:
             return row.get("type") in _LINE_TYPES
-        # Without an envelope.
+        # The row may be an item without an envelope.
         if {"id", "timestamp", "instructions"} <= row.keys() or row.get("record_type") == "state":
             return True
         return row.get("type") == "message" and isinstance(row.get("content"), list) and row.keys() <= _BARE

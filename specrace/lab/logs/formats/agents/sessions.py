@@ -24,7 +24,8 @@ from specrace.lab.logs.formats.base import (
     require_unicode,
 )
 
-# In characters of JSON. A longer history fits no model, and memory must not grow with the file.
+# The maximum size of a history, in characters of JSON. A longer one fits no model, and memory must not grow with the
+# file.
 MAX_HISTORY = 16_000_000
 
 # Why an answer is left out.

@@ -153,7 +153,7 @@ def _from_body(body: Row) -> Request:
         messages = body["messages"]
         return _chat(body, messages[0] if len(messages) == 1 and isinstance(messages[0], list) else messages)
     if isinstance(body.get("contents"), list):
-        # In Gemini's API a content without a role is the user's.
+        # In Gemini's API, a "content" (a message) without a role is the user's.
         return _chat(
             body, [{"role": "user"} | content if isinstance(content, dict) else content for content in body["contents"]]
         )
