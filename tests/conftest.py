@@ -27,7 +27,8 @@ EMBED = "from specrace.workbench import Workbench; Workbench.open()"
 EMBEDDING = pytest.StashKey[processes.Process]()
 
 BROWSER = Path(__file__).resolve().parent / "browser"
-# These wait for the page's helper process, whose low priority leaves it no processor time while other tests run.
+# Files of browser tests that wait for the page's helper process. Its low priority leaves it no processor time while
+# other tests run.
 NICED = ("test_advice", "test_logs")
 
 # Every run draws the same examples. A busy machine must not fail a test, so there is no deadline and no check that
@@ -56,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Collect garbage less often: with Python's thresholds, it takes a seventh of the run's processor time.
 
     If several processes run the tests, start one parent for the processes that tests start, and a first such process,
-    which embeds the bundled documents while this one collects the tests. The quick run needs neither.
+    which embeds the bundled documents while the present process collects the tests. The quick run needs neither.
     """
     gc.set_threshold(20_000, 10, 10)
     folder = os.environ.get(CACHE)

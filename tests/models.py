@@ -51,7 +51,7 @@ def byte_tokenizer(size: int = 300, texts: list[str] = test_detokenize.TEXTS[:1]
 
 
 def tiny_model(name: str, *, seed: int = 0, attention: str = "sdpa", **changes: Any) -> Any:
-    """A randomly initialised model of 2 layers in fp32; weights large enough that outputs vary."""
+    """A randomly initialised model of 2 layers in fp32, with weights so large that its outputs vary."""
     config_class, model_class, architecture_values = _ARCHITECTURES[name]
     values = {
         "vocab_size": VOCAB,

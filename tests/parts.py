@@ -103,7 +103,7 @@ def function_lane(
     num_draft: int = 8,
     eos_ids: frozenset[int] = frozenset(),
 ) -> Lane:
-    """A lane on a function, before its first step."""
+    """A lane with a function as its target, before its first step."""
     session = FunctionSession(prompt, next_token)
     return Lane("tested", drafter, session, prompt, max_new_tokens=max_new_tokens, num_draft=num_draft, eos_ids=eos_ids)
 
@@ -151,7 +151,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def perturbed_logits(logits: np.ndarray, params: SamplingParams, positions: Sequence[int]) -> np.ndarray:
-    """The values [N, V] whose maxima are the tokens chosen: the logits, and when sampling, warped and with noise."""
+    """The values [N, V] whose maxima are the chosen tokens: logits; in sampling, warped log-probabilities and noise."""
     if not params.temperature:
         return logits
     with np.errstate(divide="ignore"):
@@ -261,7 +261,7 @@ def continuation(prompt: Sequence[int], next_token: NextToken, count: int) -> li
     return tokens[len(prompt) :]
 
 
-class Scripted:
+class ScriptedDrafter:
     """A drafter whose drafts are a function of (context, budget), and which records its budgets and observations."""
 
     def __init__(self, propose: Callable[[Sequence[int], int], TokenTree]) -> None:
@@ -291,7 +291,7 @@ def step_verdict(tree: TokenTree, targets: Sequence[int]) -> Verdict:
 
 
 class CopyingSession:
-    """A draft model's session that predicts the token that followed last time, or else the same token again."""
+    """A draft model's session that predicts what followed the last token the time before, or else that token again."""
 
     def __init__(self, prompt: Sequence[int], size: int, vocab: int = VOCAB) -> None:
         self.tokens = list(prompt)
@@ -319,7 +319,7 @@ class CopyingSession:
 
 
 class CopyingModel:
-    """A draft model that copies, for texts that a function writes. `sessions` holds the sessions opened."""
+    """A draft model that copies, for texts that a function writes. `sessions` holds all sessions that were opened."""
 
     def __init__(self, size: int = 1 << 20, vocab: int = VOCAB) -> None:
         self.size, self.vocab = size, vocab

@@ -2,8 +2,8 @@
 
 The first call starts a parent process that imports the libraries, unless `tests/conftest.py` has started one for the
 whole run; each call makes the parent fork. A fork has its own arguments, folder, environment, signals and exit code,
-and imports `specrace` itself. Only what the libraries read from the environment at import comes from the parent. A test
-of that, of imports or of interpreter flags must start `sys.executable` instead.
+and imports `specrace` itself. But the libraries read the parent's environment when they were imported, so a test of
+such variables, of imports or of interpreter flags must start `sys.executable` instead.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def run(
 
 @functools.cache
 def start_parent() -> str:
-    """Start a parent process, which ends with this process; return the name of the socket on which it is asked."""
+    """Start a parent process, which ends with this process; return the name of the socket for requests to it."""
     name = f"specrace-tests-{os.getpid()}"
     lifetime, _ends_with_this_process = os.pipe()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as requests:
@@ -177,7 +177,7 @@ def _serve(requests: socket.socket, lifetime: int) -> dict[str, Any]:
 
 
 def _watch(status: int) -> None:
-    """Fork again, and return in the new process only; this one writes the new one's id and exit code to `status`."""
+    """Fork again, and return in the new process only; the old one writes the new one's id and exit code to `status`."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     pid = os.fork()
     if not pid:

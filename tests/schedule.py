@@ -69,32 +69,33 @@ def group_of(nodeid: str) -> str:
 
 
 class Schedule:
-    """The groups that no process has begun, each as the positions of its tests among all tests."""
+    """The groups that no process has begun. A group is the list of its tests' positions among all tests."""
 
     def __init__(self, items: Sequence[pytest.Item]) -> None:
         groups: dict[str, list[int]] = {}
         for position, item in enumerate(items):
             groups.setdefault(group_of(item.nodeid), []).append(position)
         self._alone = _take(groups, BROWSER_GROUPS)
-        self._shared = _take(groups, (*SLOW_FILES, *groups))
+        self._others = _take(groups, (*SLOW_FILES, *groups))
 
     def __bool__(self) -> bool:
-        return bool(self._alone or self._shared)
+        return bool(self._alone or self._others)
 
-    def first(self) -> tuple[list[int], bool]:
-        """The next group for a process that has run nothing, and whether the process may run others after it."""
+    def first_group(self) -> tuple[list[int], bool]:
+        """The next group for a process that has run nothing, and whether the process may run other groups after it."""
         if self._alone:
             return self._alone.popleft(), False
-        return self._shared.popleft(), True
+        return self._others.popleft(), True
 
-    def following(self) -> list[int]:
-        """The next group for a process that has run others; empty if there is none."""
-        return self._shared.popleft() if self._shared else []
+    def next_group(self) -> list[int]:
+        """The next group for a process that has run other groups; empty if there is none."""
+        return self._others.popleft() if self._others else []
 
-    def put_back(self, positions: list[int], *, shared: bool) -> None:
-        """Schedule tests again whose process has ended before it ran them."""
-        (self._shared if shared else self._alone).appendleft(positions)
+    def put_back(self, positions: list[int], *, may_take_more: bool) -> None:
+        """Schedule tests again whose process has ended before it ran them; `may_take_more` as `first_group` said."""
+        (self._others if may_take_more else self._alone).appendleft(positions)
 
 
 def _take(groups: dict[str, list[int]], names: Iterable[str]) -> deque[list[int]]:
+    """Remove the groups of these names from `groups`, and return them in the order of the names."""
     return deque(groups.pop(name) for name in [*names] if name in groups)

@@ -101,6 +101,7 @@ INLINE = sorted({text for page in PAGES for text in re.findall(r"`([^`\n]*-m spe
 
 
 def arguments_of(command: str, after: str) -> list[str]:
+    """The words of a command that follow the word `after`."""
     words = shlex.split(command, comments=True)
     return words[words.index(after) + 1 :]
 
@@ -213,7 +214,7 @@ def test_a_command_runs(
 ) -> None:
     for name in ("answers", "race", "bench", "shared.sweeps"):
         monkeypatch.setattr(f"specrace.cli.{name}.open_workbench", lambda _: small_workbench)
-    monkeypatch.setattr(time, "sleep", lambda _: None)  # a replay's
+    monkeypatch.setattr(time, "sleep", lambda _: None)  # a replay sleeps between its steps
     monkeypatch.setattr("sys.argv", ["specrace"])
     arguments = arguments_of(command, "specrace")
     # argparse uses the last value of a repeated option.
@@ -348,8 +349,8 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
 def test_the_documented_import_table_is_the_tested_one() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (nothing|`[^|]*`) \|", read(DOCS / "architecture.md"), re.MULTILINE)
     documented = {name: set(re.findall(r"`(\w+)`", allowed)) for name, allowed in rows if name in MAY_IMPORT}
-    doors = {"", "__main__", "app"}
-    assert documented == {name: allowed for name, allowed in MAY_IMPORT.items() if name not in doors}
+    entry_points = {"", "__main__", "app"}
+    assert documented == {name: allowed for name, allowed in MAY_IMPORT.items() if name not in entry_points}
 
 
 def test_every_handshake_is_in_its_file_and_has_a_test() -> None:

@@ -43,7 +43,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli"},
     "app": {"cli"},
 }
-# The rooms inside a folder: each may import those before it. Modules beside the rooms lie above them, `BELOW` apart.
+# The rooms inside a folder: each may import those before it. Modules beside the rooms lie above them,
+# except those in `BELOW`.
 ROOMS = {
     "model": ("machine", "forward", "weights", "chat"),
     "lab": ("logs", "scoring", "advice", "bench", "plots"),
@@ -233,8 +234,8 @@ def test_modules_above_the_drafters_import_no_single_drafter(name: str) -> None:
 
 def test_light_folders_load_no_heavy_library() -> None:
     """Checked in a new process, so that indirect imports count."""
-    light = [name for name in MODULES if _folder(name) in LIGHT_FOLDERS and name not in EXCEPTIONS]
-    script = f"import importlib, sys\nfor name in {light!r}: importlib.import_module(name)\n"
+    light_modules = [name for name in MODULES if _folder(name) in LIGHT_FOLDERS and name not in EXCEPTIONS]
+    script = f"import importlib, sys\nfor name in {light_modules!r}: importlib.import_module(name)\n"
     script += f"print(sorted({HEAVY!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -269,7 +270,7 @@ def test_importing_a_module_does_no_work() -> None:
         for node in MODULES[name].body:
             is_block = isinstance(node, ast.For | ast.While | ast.With)
             is_call = isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant)
-            assert not (is_block or is_call), f"{name}, line {node.lineno}, works at import"
+            assert not (is_block or is_call), f"{name}, line {node.lineno}, does work at import"
 
 
 def test_the_tests_mirror_the_package() -> None:

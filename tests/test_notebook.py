@@ -41,10 +41,13 @@ def test_a_race_is_saved_and_shown_again(recorded: RecordedRace, tmp_path: Path)
     assert specrace.show(str(tmp_path / "race.jsonl")).events == recorded.events
 
 
-def test_the_table_has_the_recording_s_figures(recorded: RecordedRace) -> None:
+def test_the_table_has_the_recordings_figures(recorded: RecordedRace) -> None:
     finished = next(event for event in recorded.events if isinstance(event, Finished))
     assert list(recorded.table.index) == [lane.lane for lane in finished.lanes]
-    steps = [sum(isinstance(e, Step) and e.lane == lane for e in recorded.events) for lane in recorded.table.index]
+    steps = [
+        sum(isinstance(event, Step) and event.lane == lane for event in recorded.events)
+        for lane in recorded.table.index
+    ]
     assert recorded.table["steps"].tolist() == steps
 
 
@@ -57,16 +60,16 @@ def test_a_race_shows_itself_in_a_frame_without_rights(recorded: RecordedRace, t
 
 
 @pytest.mark.parametrize(
-    ("how", "message"),
+    ("arguments", "message"),
     [
         ({"runs": 0}, "runs is 0"),
         ({"lanes": ["none"]}, "none"),
         ({"documents": "no-such-folder"}, "no-such-folder"),
     ],
 )
-def test_what_cannot_be_raced_is_refused(how: dict[str, object], message: str) -> None:
+def test_what_cannot_be_raced_is_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        specrace.race("Why?", progress=False, **how)
+        specrace.race("Why?", progress=False, **arguments)
 
 
 def test_the_notebook_of_the_docs_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

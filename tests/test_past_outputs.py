@@ -1,4 +1,4 @@
-"""A workbench that keeps its answers: drafters copy from them, and texts are still vanilla's. The default is off."""
+"""A workbench that keeps its answers: drafters copy from them, and texts stay vanilla's. By default it keeps none."""
 
 from __future__ import annotations
 
@@ -88,9 +88,9 @@ def test_an_index_of_all_answers_also_serves_a_repeated_question(monkeypatch: py
     for number in range(3):
         past.add([7, 8, 9 + number], [1, number], f"Why {number}?")
     past.automaton(5)
-    others = past.excluding([1, 1], "WHY  2?")
+    remaining = past.excluding([1, 1], "WHY  2?")
     monkeypatch.setattr("specrace.ngrams.past.SuffixAutomaton.extend", None)
-    assert list(others) == [(7, 8, 9)] and others.automaton(5).tokens == [1, 0, 7, 8, 9, END]
+    assert list(remaining) == [(7, 8, 9)] and remaining.automaton(5).tokens == [1, 0, 7, 8, 9, END]
     assert past.excluding([4], "Who?") is past and len(past) == 3
 
 

@@ -53,7 +53,7 @@ def test_the_lit_words_are_the_accepted_ones(races: list[list[Event]]) -> None:
     steps.sort(key=lambda pair: (pair[0]["question"], pair[1].lane, pair[1].index))
     drafted = [(about, step) for about, step in steps if find_spans(step, read_origins(about))]
     chosen = random.Random(5).sample(drafted, NUM_STEPS)
-    compared = 0
+    num_compared = 0
     for about, step in chosen:
         origins = read_origins(about)
         assert step.tree.positions is not None
@@ -62,9 +62,9 @@ def test_the_lit_words_are_the_accepted_ones(races: list[list[Event]]) -> None:
         from_passage = [0 <= position < len(origins) and origins[position] is not None for position in positions]
         texts = [text for text, is_copied in zip(step.texts, from_passage, strict=False) if is_copied]
         assert without_spaces(lit_words(about, find_spans(step, origins))) == without_spaces("".join(texts)) != ""
-        compared += all(from_passage)
+        num_compared += all(from_passage)
     # In most steps every accepted token came from a passage, so that all of a step's words were compared.
-    assert compared >= 0.6 * NUM_STEPS
+    assert num_compared >= 0.6 * NUM_STEPS
 
 
 def test_no_step_lights_words_that_it_did_not_accept(races: list[list[Event]]) -> None:
@@ -92,11 +92,11 @@ def test_every_token_is_counted_under_one_source(races: list[list[Event]]) -> No
         view = RaceView()
         for event in race:
             view.add(event)
-        last = view.keyframe().lanes
-        assert len(last) == len(LANES)
-        for frame in last:
+        lane_frames = view.keyframe().lanes
+        assert len(lane_frames) == len(LANES)
+        for frame in lane_frames:
             assert sum(frame.sources) == frame.meters.tokens
             # Tokens that were not drafted come from the target, which is source 0.
             assert frame.sources[0] >= frame.meters.tokens - frame.meters.accepted
         # The bundled model quotes, so most of a copying lane's answer comes from the passages, which are sources 4 on.
-        assert sum(last[1].sources[4:]) > 0.5 * last[1].meters.tokens
+        assert sum(lane_frames[1].sources[4:]) > 0.5 * lane_frames[1].meters.tokens

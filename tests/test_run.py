@@ -1,6 +1,7 @@
 """`tests/run`: if a check fails, the others still run, and the exit code and the last line report the failure.
 
-The real script runs. Stand-ins replace its programs: each writes its command to NOTES, and fails if it matches FAILS.
+The real script runs. Stand-ins replace its programs: each writes its command to the file NOTES, and fails
+if the command matches FAILS.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ TESTS = "python -m pytest --workers 5 --durations=50 tests"
 PROGRAMS = ("python", "pip", "uv", "oxlint", "oxfmt", "deno", "hadolint")
 
 
-def run(folder: Path, fails: str, *arguments: str) -> tuple[int, list[str], list[str]]:
+def run_script(folder: Path, fails: str, *arguments: str) -> tuple[int, list[str], list[str]]:
     """Run the script with a virtual environment in `folder`; return its exit code, its output and its commands."""
     (folder / "bin").mkdir(exist_ok=True)
     for name, script in (*((program, PROGRAM) for program in PROGRAMS), ("chromium", "#!/bin/sh\n")):
@@ -55,7 +56,7 @@ def run(folder: Path, fails: str, *arguments: str) -> tuple[int, list[str], list
 
 
 def test_every_group_runs_in_parallel_with_the_tests_and_is_announced(tmp_path: Path) -> None:
-    code, printed, commands = run(tmp_path, "")
+    code, printed, commands = run_script(tmp_path, "")
     assert code == 0 and printed == ["== tests", *(f"== {name}" for name in LINTERS), "All passed."]
     # Linters and tests run at the same time, so their order varies.
     assert commands[:2] == INSTALLED and sorted(commands[2:]) == sorted([*LINTERS.values(), TESTS])
@@ -75,7 +76,7 @@ def test_every_group_runs_in_parallel_with_the_tests_and_is_announced(tmp_path: 
     ],
 )
 def test_a_group_that_fails_is_named_and_the_others_run(tmp_path: Path, fails: str, failed_group: str) -> None:
-    code, printed, commands = run(tmp_path, fails)
+    code, printed, commands = run_script(tmp_path, fails)
     assert code == 1 and len(commands) == 3 + len(LINTERS)
     one_order, other_order = "Failed: ruff, tests.", "Failed: tests, ruff."
     assert printed[-1] in ([f"Failed: {failed_group}."] if failed_group else [one_order, other_order])
@@ -83,22 +84,22 @@ def test_a_group_that_fails_is_named_and_the_others_run(tmp_path: Path, fails: s
 
 def test_a_failed_installation_ends_the_run(tmp_path: Path) -> None:
     for _ in range(2):
-        code, printed, commands = run(tmp_path, "-m pip")
+        code, printed, commands = run_script(tmp_path, "-m pip")
         assert code != 0 and printed == [] and commands == INSTALLED[:1]
 
 
 def test_pip_installs_what_uv_cannot(tmp_path: Path) -> None:
-    code, printed, commands = run(tmp_path, "uv pip")
+    code, printed, commands = run_script(tmp_path, "uv pip")
     assert code == 0 and printed[-1] == "All passed."
     assert commands[:3] == [*INSTALLED, f"{PIP} -r requirements-dev.txt"]
 
 
 def test_an_unchanged_environment_is_not_installed_again(tmp_path: Path) -> None:
-    run(tmp_path, "")
-    code, _, commands = run(tmp_path, "")
+    run_script(tmp_path, "")
+    code, _, commands = run_script(tmp_path, "")
     assert code == 0 and sorted(commands) == sorted([*LINTERS.values(), TESTS])
     (tmp_path / "pyvenv.cfg").write_text("version = 3.12.0\n")
-    assert run(tmp_path, "")[2][:2] == INSTALLED
+    assert run_script(tmp_path, "")[2][:2] == INSTALLED
 
 
 def test_a_new_environment_shows_what_requirements_txt_lacks(tmp_path: Path) -> None:
@@ -127,12 +128,12 @@ def test_a_new_environment_shows_what_requirements_txt_lacks(tmp_path: Path) -> 
 
 
 def test_arguments_are_passed_to_pytest(tmp_path: Path) -> None:
-    code, printed, commands = run(tmp_path, "-m pytest", "tests/core", "-k", "two words")
+    code, printed, commands = run_script(tmp_path, "-m pytest", "tests/core", "-k", "two words")
     assert code == 1 and printed[-1] == "Failed: tests."
     assert sorted(commands[2:]) == sorted([*LINTERS.values(), "python -m pytest tests/core -k two words"])
 
 
 def test_quick_runs_pytest_and_no_linter(tmp_path: Path) -> None:
-    code, printed, commands = run(tmp_path, "", "quick", "-x")
+    code, printed, commands = run_script(tmp_path, "", "quick", "-x")
     assert (code, printed, commands) == (0, [], [*INSTALLED, "python -m pytest -x"])
-    assert run(tmp_path, "-m pytest", "quick")[0] == 1
+    assert run_script(tmp_path, "-m pytest", "quick")[0] == 1

@@ -37,19 +37,19 @@ def test_slow_files_come_first_and_browser_tests_are_two_groups_that_run_alone()
     def files(positions: list[int]) -> list[str]:
         return [tests[position].nodeid.partition("::")[0] for position in positions]
 
-    groups = [schedule.first() for _ in range(3)]
-    assert [shared for _, shared in groups] == [False, False, True]
+    groups = [schedule.first_group() for _ in range(3)]
+    assert [may_take_more for _, may_take_more in groups] == [False, False, True]
     assert files(groups[0][0]) == [FILES[2]] * 2
     assert files(groups[1][0]) == [FILES[1], FILES[4]] * 2
     assert files(groups[2][0]) == [FIRST_SLOW] * 2 and schedule
-    assert [files(schedule.following()) for _ in range(2)] == [[LAST_SLOW] * 2, [FILES[0]] * 2]
-    assert schedule.following() == [] and not schedule
+    assert [files(schedule.next_group()) for _ in range(2)] == [[LAST_SLOW] * 2, [FILES[0]] * 2]
+    assert schedule.next_group() == [] and not schedule
 
 
 def test_tests_that_were_not_run_are_the_next_of_their_kind() -> None:
     schedule = Schedule(items(*FILES))
-    (alone, _), _, (shared, _) = (schedule.first() for _ in range(3))
-    schedule.put_back(shared[1:], shared=True)
-    assert schedule.following() == shared[1:]
-    schedule.put_back(alone[1:], shared=False)
-    assert schedule.first() == (alone[1:], False)
+    (alone, _), _, (other, _) = (schedule.first_group() for _ in range(3))
+    schedule.put_back(other[1:], may_take_more=True)
+    assert schedule.next_group() == other[1:]
+    schedule.put_back(alone[1:], may_take_more=False)
+    assert schedule.first_group() == (alone[1:], False)

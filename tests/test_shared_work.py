@@ -18,12 +18,13 @@ from specrace.ngrams import past as past_module
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.sources import CorpusTables, Sources
-from tests.lab.parts import copying
+from tests.lab.parts import mostly_copying
 from tests.parts import TableTarget, random_prompt
 
-# What it takes to add an answer to an index, or to tokenise the documents, on the clock of these tests.
+# The time that it takes to add an answer to an index, or to tokenise the documents, on the clock of these tests.
 SLOW_MS = 1e6
 LANES = ("vanilla", "trie", "suffix", "fusion", "vllm-suffix")
+# The lanes that draft from earlier answers.
 READ_PAST = LANES[2:]
 
 
@@ -44,19 +45,19 @@ class Clock:
 
 
 @pytest.fixture(autouse=True)
-def slow(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def slow_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock; each addition of an answer to an index of earlier answers takes `SLOW_MS`."""
-    slow = Clock()
+    slow_clock = Clock()
     enter = past_module._Answer.enter
 
     def enter_slowly(self: past_module._Answer, index: object, prompt_tail: int | None) -> None:
-        slow.spend()
+        slow_clock.spend()
         enter(self, index, prompt_tail)
 
     monkeypatch.setattr(past_module._Answer, "enter", enter_slowly)
-    monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter=slow.perf_counter))
+    monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter=slow_clock.perf_counter))
     monkeypatch.setattr(clock, "waited_ms", lambda: 0.0)
-    return slow
+    return slow_clock
 
 
 def start(sources: Sources, lanes: tuple[str, ...] = LANES) -> dict[str, LaneInfo]:
@@ -69,16 +70,16 @@ def start(sources: Sources, lanes: tuple[str, ...] = LANES) -> dict[str, LaneInf
 
 def test_a_race_has_indexes_of_earlier_answers_on_no_clock() -> None:
     past = PastOutputs([(2, 3, 4), (5, 6, 7)])
-    for _ in range(2):  # the second race finds them built
+    for _ in range(2):  # the second race finds the indexes built
         infos = start(Sources(past=past))
         assert all(info.build_ms < SLOW_MS for info in infos.values())
         for name in LANES:
             assert infos[name].shared_ms // SLOW_MS == (2 if name in READ_PAST else 0), name
 
 
-def test_a_race_reports_the_time_of_the_documents_tables(slow: Clock) -> None:
+def test_a_race_reports_the_time_of_the_documents_tables(slow_clock: Clock) -> None:
     def tokenize() -> list[list[int]]:
-        slow.spend()
+        slow_clock.spend()
         return [[2, 3, 4, 2, 3]]
 
     tables = CorpusTables(tokenize)
@@ -90,7 +91,7 @@ def test_a_race_reports_the_time_of_the_documents_tables(slow: Clock) -> None:
     assert all(info.build_ms < SLOW_MS for info in infos.values())
 
 
-def test_the_bench_has_the_same_rule() -> None:
+def test_the_bench_has_shared_work_on_no_clock_and_reports_it() -> None:
     prompts = [BenchPrompt(str(seed), random_prompt(random.Random(seed))) for seed in range(3)]
     spec = RaceSpec((*LANES, "bigram"), max_new_tokens=8)
     sources = Sources(NGramCounts(), corpus_ms=7.0)
@@ -98,16 +99,16 @@ def test_the_bench_has_the_same_rule() -> None:
     for number, result in enumerate(results):
         for name, runs in result.runs.items():
             assert all(run.build_ms <= run.metrics.decode_ms < SLOW_MS for run in runs)
-            wanted = number if name in READ_PAST else 0
-            assert all(run.shared_ms // SLOW_MS == wanted for run in runs), (name, number)
+            expected = number if name in READ_PAST else 0
+            assert all(run.shared_ms // SLOW_MS == expected for run in runs), (name, number)
     lanes = {lane["lane"]: lane for lane in summarise(results, str)["lanes"]}
     assert lanes["suffix"]["shared_ms"] // SLOW_MS == 2 and lanes["bigram"]["shared_ms"] == 7.0
     assert lanes["trie"]["build_ms"] > 0.0 == lanes["trie"]["shared_ms"]
 
 
-def test_a_score_has_the_same_rule() -> None:
+def test_a_score_has_shared_work_on_no_clock_and_reports_it() -> None:
     board = Scoreboard([ScoredLane.of(name, {}) for name in LANES], keep_outputs=True)
-    for transcript in copying(3):
+    for transcript in mostly_copying(3):
         board.add(transcript)
     rows = {row["lane"]: row for row in board.groups()}
     assert all(row["build_ms_per_output"] < SLOW_MS / 10 for row in rows.values())

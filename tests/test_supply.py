@@ -32,12 +32,12 @@ def test_every_package_of_the_container_has_a_hash(file: Path) -> None:
 
 
 def test_the_container_has_the_pinned_versions_and_their_dependencies() -> None:
-    anywhere, on_gpus = locked(LOCK), locked(CUDA_LOCK)
-    assert PINNED.items() <= (anywhere | on_gpus).items()
-    assert all(FOR_GPUS.match(f"{name}==") for name in on_gpus) and not set(anywhere) & set(on_gpus)
+    on_any_machine, on_gpus = locked(LOCK), locked(CUDA_LOCK)
+    assert PINNED.items() <= (on_any_machine | on_gpus).items()
+    assert all(FOR_GPUS.match(f"{name}==") for name in on_gpus) and not set(on_any_machine) & set(on_gpus)
     needed = {package.name for package in licences.packages(licences.pins())}
     # The container has Python 3.12, which needs fewer packages than 3.11.
-    assert {name for name in needed - set(anywhere) if not FOR_GPUS.match(f"{name}==")} == set()
+    assert {name for name in needed - set(on_any_machine) if not FOR_GPUS.match(f"{name}==")} == set()
 
 
 @pytest.mark.parametrize(

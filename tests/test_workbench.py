@@ -37,7 +37,7 @@ def test_documents_beyond_the_models_vocabulary_are_refused() -> None:
 def test_a_loaded_model_is_frozen_for_the_collector_until_it_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workbench_module, "load_target", lambda *_, **__: tiny_target("llama"))
     workbench = Workbench(tiny_target("llama"), [], None, None)  # type: ignore[arg-type]
-    # The test run itself freezes the libraries, and then does nothing in place of these functions.
+    # `tests/conftest.py` has replaced these functions by ones that do nothing.
     for function in (freeze, unfreeze):
         monkeypatch.setattr(gc, function.__name__, function)
     gc.unfreeze()
@@ -97,7 +97,7 @@ def test_another_model_gets_the_dtype_but_neither_draft_model_nor_adapter(
 
 
 def test_a_workbench_is_freed_with_its_last_reference() -> None:
-    """It needs no garbage collection, which skips frozen objects such as a visitor's documents."""
+    """Freeing it needs no garbage collection, which skips frozen objects such as a visitor's documents."""
     workbench = Workbench(tiny_target("llama"), [Document("a", "a", "plain")], None, None)  # type: ignore[arg-type]
     reference = weakref.ref(workbench)
     del workbench
@@ -120,11 +120,11 @@ def test_without_passages_the_prompt_has_only_the_question(bundled: Workbench) -
 def test_passages_are_dropped_to_fit_unless_their_number_is_given(bundled: Workbench, noise: float) -> None:
     question, spec = "What is a trie?", RaceSpec(("trie",), max_new_tokens=8)
     four_passages = RaceRequest(question, spec, 4, noise)
-    whole = len(bundled.make_prompt(four_passages)[0].tokens)
+    num_tokens = len(bundled.make_prompt(four_passages)[0].tokens)
     small_context = replace(bundled, target=copy(bundled.target), curve=None)
-    small_context.target.max_context = whole - 1
+    small_context.target.max_context = num_tokens - 1
     prompt, kept = small_context.make_prompt(RaceRequest(question, spec, noise=noise))
-    assert 1 <= len(kept) < 4 and len(prompt.tokens) + 8 < whole
+    assert 1 <= len(kept) < 4 and len(prompt.tokens) + 8 < num_tokens
     nearest = {hit.passage for hit in bundled.retrieve(question, 4)}
     assert sum(hit.passage not in nearest for hit in kept) == min(len(kept) - 1, round(noise * len(kept)))
     with pytest.raises(InputError, match="use fewer passages"):

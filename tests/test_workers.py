@@ -26,11 +26,11 @@ def test_meets(tmp_path_factory):
 """
 
 
-def run(folder: Path, files: dict[str, str], *arguments: str) -> tuple[int, str]:
+def run_pytest(folder: Path, files: dict[str, str], *arguments: str) -> tuple[int, str]:
     """Run the tests of these files with pytest; return its exit code and its output."""
     for name, text in files.items():
         (folder / f"test_{name}.py").write_text(text)
-    # Without the settings and the plugins of this project's tests.
+    # Leave out the settings and the plugins of this project's tests.
     settings = ["-c", os.devnull, "--rootdir", str(folder), "-p", "no:cacheprovider", "-p", "tests.workers"]
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     command = [sys.executable, "-m", "pytest", "-q", *settings, *arguments, str(folder)]
@@ -40,7 +40,7 @@ def run(folder: Path, files: dict[str, str], *arguments: str) -> tuple[int, str]
 
 def test_two_processes_run_two_files_at_the_same_time(tmp_path: Path) -> None:
     files = {"a": MEETS.format(own="a", other="b"), "b": MEETS.format(own="b", other="a")}
-    code, printed = run(tmp_path, files, "--workers", "2")
+    code, printed = run_pytest(tmp_path, files, "--workers", "2")
     assert code == 0 and "2 passed" in printed
 
 
@@ -58,7 +58,7 @@ def test_owner(owner, number):
     assert owner == os.getpid() != COLLECTED_BY
 COLLECTED_BY = os.getpid()
 """
-    code, printed = run(tmp_path, dict.fromkeys("abc", text), "--workers", "2")
+    code, printed = run_pytest(tmp_path, dict.fromkeys("abc", text), "--workers", "2")
     assert code == 0 and "9 passed" in printed
     assert [(tmp_path / f"test_{name}.py.ends").read_text() for name in "abc"] == ["end "] * 3
 
@@ -73,7 +73,7 @@ def test_fails(tmp_path_factory, capfd):
     print("shown of", __name__)
     assert not folder.exists()
 """
-    code, printed = run(tmp_path, {"a": text, "b": text}, "--workers", "2")
+    code, printed = run_pytest(tmp_path, {"a": text, "b": text}, "--workers", "2")
     assert code == 1 and "2 failed" in printed
     assert printed.count("shown of test_a\n") == printed.count("shown of test_b\n") == 1
     assert printed.count("assert not True") == 2
@@ -81,25 +81,25 @@ def test_fails(tmp_path_factory, capfd):
 
 def test_a_test_that_ends_its_process_fails_and_the_others_run(tmp_path: Path) -> None:
     ends = f"import os\n{PASSES}def test_ends(): os._exit(3)\ndef test_after(): pass\n"
-    code, printed = run(tmp_path, {"a": ends, "b": PASSES}, "--workers", "1")
+    code, printed = run_pytest(tmp_path, {"a": ends, "b": PASSES}, "--workers", "1")
     assert code == 1 and "1 failed, 3 passed" in printed
     assert "_ test_ends _" in printed and "the process ended with code 3 during or after this test" in printed
 
 
 def test_an_error_of_pytest_in_a_process_is_no_success(tmp_path: Path) -> None:
     text = f"import pytest\ndef test_leaves(): pytest.exit('enough')\n{PASSES}"
-    code, printed = run(tmp_path, {"a": text}, "--workers", "1")
+    code, printed = run_pytest(tmp_path, {"a": text}, "--workers", "1")
     assert code == 1 and "1 failed, 1 passed" in printed
 
 
 def test_the_first_failure_ends_the_run_if_asked(tmp_path: Path) -> None:
     files = {"a": "def test_fails(): assert 0\n", "b": PASSES, "c": PASSES}
-    code, printed = run(tmp_path, files, "--workers", "1", "-x")
+    code, printed = run_pytest(tmp_path, files, "--workers", "1", "-x")
     assert code == 1 and "1 failed" in printed and "passed" not in printed
 
 
-def test_errors_of_collection_are_reported(tmp_path: Path) -> None:
-    code, printed = run(tmp_path, {"a": "import nothing_like_this\n", "b": PASSES}, "--workers", "2")
+def test_collection_errors_are_reported(tmp_path: Path) -> None:
+    code, printed = run_pytest(tmp_path, {"a": "import nothing_like_this\n", "b": PASSES}, "--workers", "2")
     assert code == 2 and "No module named 'nothing_like_this'" in printed
 
 
@@ -110,5 +110,5 @@ def test_interrupts():
     os.kill(os.getppid(), signal.SIGINT)
     time.sleep(300)
 """
-    code, printed = run(tmp_path, {"a": text}, "--workers", "1")
+    code, printed = run_pytest(tmp_path, {"a": text}, "--workers", "1")
     assert code == 2 and "KeyboardInterrupt" in printed

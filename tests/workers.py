@@ -1,7 +1,7 @@
 """A pytest plugin, `-p tests.workers --workers N`: one process collects the tests, and N forks of it run them.
 
 xdist starts its processes from nothing: each imports the libraries and collects all tests again, which takes 15 s of
-processor time. A fork has both.
+processor time. A fork has the imported libraries and the collected tests from the start.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Worker:
 
     process: multiprocessing.process.BaseProcess
     connection: Connection
-    # Whether it may run another group of tests after its first.
-    shared: bool
-    # The positions of the tests that it has been given and has not begun, in order.
+    # Whether the process may run further groups of tests after its first.
+    may_take_more: bool
+    # The positions of the tests that the process has been given and has not begun, in order.
     waiting: list[int] = field(default_factory=list)
     running: int | None = None
 
@@ -43,15 +43,15 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """Run the collected tests in forks; without `--workers`, or after errors of collection, leave them to pytest."""
+    """Run the collected tests in forks; without `--workers`, or after collection errors, leave them to pytest."""
     options = session.config.option
     if not options.workers or options.usepdb or options.collectonly or session.testsfailed:
         return None
-    Run(session).finish()
+    ForkedRun(session).finish()
     return True
 
 
-class Run:
+class ForkedRun:
     """Forks of this process, which run the tests that it has collected."""
 
     def __init__(self, session: pytest.Session) -> None:
@@ -84,16 +84,16 @@ class Run:
 
     def _start(self) -> None:
         """Fork a worker that runs the next group."""
-        positions, shared = self._schedule.first()
-        ours, theirs = multiprocessing.Pipe()
+        positions, may_take_more = self._schedule.first_group()
+        our_end, forks_end = multiprocessing.Pipe()
         self._num_started += 1
-        # A fork that kept the connections of others would keep them from noticing that this process has ended.
-        inherited = [ours, *(worker.connection for worker in self._workers)]
-        arguments = (self._session, f"worker-{self._num_started}", positions, theirs, inherited)
+        # If a fork kept the connections of other workers, these would not notice that this process has ended.
+        inherited = [our_end, *(worker.connection for worker in self._workers)]
+        arguments = (self._session, f"worker-{self._num_started}", positions, forks_end, inherited)
         process = multiprocessing.get_context("fork").Process(target=_work, args=arguments)
         process.start()
-        theirs.close()
-        self._workers.append(Worker(process, ours, shared, [*positions]))
+        forks_end.close()
+        self._workers.append(Worker(process, our_end, may_take_more, [*positions]))
 
     def _listen(self, worker: Worker) -> None:
         """Handle one message of a worker, or its end."""
@@ -103,9 +103,9 @@ class Run:
             self._end(worker)
             return
         if message is None:
-            following = self._schedule.following() if worker.shared else []
-            worker.waiting += following
-            worker.connection.send(following)
+            next_group = self._schedule.next_group() if worker.may_take_more else []
+            worker.waiting += next_group
+            worker.connection.send(next_group)
         elif isinstance(message, int):
             worker.running = message
             worker.waiting.remove(message)
@@ -114,7 +114,7 @@ class Run:
             self._hook.pytest_runtest_logreport(report=report)
 
     def _end(self, worker: Worker) -> None:
-        """Report a test that ended its process as failed; others run the tests that the process has not begun."""
+        """Report a test that ended its process as failed; other workers run the tests that this one has not begun."""
         worker.process.join()
         self._workers.remove(worker)
         if worker.process.exitcode and worker.running is not None:
@@ -123,7 +123,7 @@ class Run:
             report = pytest.TestReport(item.nodeid, item.location, {}, "failed", words, "call")
             self._hook.pytest_runtest_logreport(report=report)
         if worker.waiting:
-            self._schedule.put_back(worker.waiting, shared=worker.shared)
+            self._schedule.put_back(worker.waiting, may_take_more=worker.may_take_more)
 
 
 class Reporter:
@@ -140,7 +140,7 @@ class Reporter:
 def _work(
     session: pytest.Session, name: str, positions: list[int], connection: Connection, inherited: Sequence[Connection]
 ) -> None:
-    """Run tests in this fork: those at `positions`, then those that the collecting process answers with."""
+    """Run tests in this fork: those at `positions`, then those that the collecting process sends when asked."""
     for unused in inherited:
         unused.close()
     config: Any = session.config
@@ -155,7 +155,7 @@ def _work(
         position = positions.pop(0)
         connection.send(position)
         if not positions:
-            # Asked for now, because pytest keeps the fixtures that the next test uses, too.
+            # Ask for more before the last test runs: pytest keeps the fixtures that the next test uses, too.
             connection.send(None)
             positions = connection.recv()
         next_item = session.items[positions[0]] if positions else None

@@ -9,11 +9,11 @@ import pytest
 
 from specrace.workbench import Workbench
 from tests.cli.conftest import Run
-from tests.lab.parts import copying, write_log
+from tests.lab.parts import mostly_copying, write_log
 
 
 def test_tables_and_figures_are_made_from_logs(call_main: Run, tmp_path: Path) -> None:
-    log = write_log(tmp_path / "log.jsonl", copying(8))
+    log = write_log(tmp_path / "log.jsonl", mostly_copying(8))
     printed = json.loads(call_main("paper", "table3", log, "--json").stdout)
     assert printed["table"] == "table3" and printed["tables"][0]["columns"][0] == "category"
     drawn = call_main("paper", "figure4", log, "--out", tmp_path / "plots")

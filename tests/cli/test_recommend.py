@@ -13,7 +13,7 @@ from specrace.cli.shared.arguments import race_spec
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.lab.advice.exports import ENGINES
 from tests.cli.conftest import Run
-from tests.lab.parts import copying, write, write_log
+from tests.lab.parts import mostly_copying, write, write_log
 from tests.ui.helper.test_log_advice import advise
 
 TWINS = ("--lanes", "vllm-ngram,sglang-ngram", "--grid", "num_draft=8")
@@ -22,7 +22,7 @@ SMALL_GRID = ("--lanes", "prompt-lookup,suffix,trie", "--grid", "num_draft=8")
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    return write_log(tmp_path / "log.jsonl", copying(40))
+    return write_log(tmp_path / "log.jsonl", mostly_copying(40))
 
 
 def test_the_json_has_the_documented_fields(call_main: Run, log: Path) -> None:
@@ -129,7 +129,7 @@ def sampled_log(tmp_path: Path) -> Path:
             },
             "out": {"output_ids": list(request.output)},
         }
-        for number, request in enumerate(copying(30))
+        for number, request in enumerate(mostly_copying(30))
     ]
     return write(tmp_path / "sampled.jsonl", *lines)
 

@@ -25,7 +25,7 @@ from specrace.retrieval.passages import Passage
 from specrace.retrieval.retriever import Retriever
 from specrace.workbench import Workbench
 from tests.cli.conftest import ROOT, Run
-from tests.lab.parts import copying, write_log
+from tests.lab.parts import mostly_copying, write_log
 
 GRID = ("--lanes", "prompt-lookup,trie", "--grid", "trie.n=3,5", "--grid", "num_draft=4,8")
 # Stores as many cells as its first argument says, and kills itself in the middle of the next cell's line.
@@ -51,7 +51,7 @@ TIMES = {"draft_ms_per_step": 0, "build_ms_per_output": 0}
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    return write_log(tmp_path / "log.jsonl", copying(40))
+    return write_log(tmp_path / "log.jsonl", mostly_copying(40))
 
 
 def groups(call_main: Run, *arguments: object) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from specrace.core.verify import Scores
 from specrace.drafters.ngram_table import BigramDrafter
 from specrace.drafters.prompt_lookup import PromptLookupDrafter
 from specrace.engine.lane import Lane
-from tests.parts import VOCAB, FunctionSession, Scripted, function_lane, inputs
+from tests.parts import VOCAB, FunctionSession, ScriptedDrafter, function_lane, inputs
 
 PROMPT = (2, 3, 4)
 # Two and three rows cost more than four.
@@ -32,6 +32,10 @@ def count_up(tokens: Sequence[int]) -> int:
 def draft_right_tokens(context: Sequence[int], budget: int) -> TokenTree:
     """A chain of the target's next tokens, one token longer than the budget."""
     return TokenTree.chain(context[-1], [(context[-1] + ahead) % VOCAB for ahead in range(1, budget + 2)])
+
+
+def right_drafter() -> ScriptedDrafter:
+    return ScriptedDrafter(draft_right_tokens)
 
 
 class RecordingSession(FunctionSession):
@@ -65,7 +69,7 @@ def test_a_steps_time_is_split_and_corrected_under_the_lanes_name(monkeypatch: p
     # The clock when the step starts, and after drafting, the note, scoring, keeping the accepted tokens, and observing.
     times_ms = iter((0.0, 1.0, 3.0, 7.0, 20.0, 50.0))
     monkeypatch.setattr("specrace.engine.lane.thread_ms", lambda: next(times_ms))
-    lane = function_lane(PROMPT, Scripted(draft_right_tokens), count_up, max_new_tokens=8, num_draft=2)
+    lane = function_lane(PROMPT, right_drafter(), count_up, max_new_tokens=8, num_draft=2)
     pace = RecordingPace()
     monkeypatch.setattr(lane, "pace", pace)
     step = lane.step()
@@ -74,7 +78,7 @@ def test_a_steps_time_is_split_and_corrected_under_the_lanes_name(monkeypatch: p
 
 
 def test_steps_have_their_index_time_and_end() -> None:
-    lane = function_lane(PROMPT, Scripted(draft_right_tokens), count_up, max_new_tokens=8, num_draft=2)
+    lane = function_lane(PROMPT, right_drafter(), count_up, max_new_tokens=8, num_draft=2)
     assert lane.at_ms == 0.0
     steps = [lane.step() for _ in range(3)]
     assert [(step.lane, step.index, step.emitted) for step in steps] == [
@@ -91,30 +95,26 @@ def test_steps_have_their_index_time_and_end() -> None:
 
 
 def test_the_budget_is_one_less_than_the_tokens_that_remain() -> None:
-    drafter = Scripted(draft_right_tokens)
+    drafter = right_drafter()
     lane = function_lane(PROMPT, drafter, count_up, max_new_tokens=4, num_draft=2)
     assert [lane.step().emitted for _ in range(2)] == [(5, 6, 7), (8,)]
     assert drafter.budgets == [2, 0]
     # A lane without any tokens to generate has ended before its first step.
-    ended = function_lane(PROMPT, Scripted(draft_right_tokens), count_up, max_new_tokens=0)
+    ended = function_lane(PROMPT, right_drafter(), count_up, max_new_tokens=0)
     assert ended.end == "length" and ended.tokens == []
 
 
 @pytest.mark.parametrize(("eos", "expected"), [(5, (5,)), (6, (5, 6)), (7, (5, 6, 7))])
 def test_a_text_ends_with_its_first_end_of_text_token(eos: int, expected: tuple[int, ...]) -> None:
-    lane = function_lane(PROMPT, Scripted(draft_right_tokens), count_up, num_draft=2, eos_ids=frozenset({eos, eos + 1}))
+    lane = function_lane(PROMPT, right_drafter(), count_up, num_draft=2, eos_ids=frozenset({eos, eos + 1}))
     step = lane.step()
     assert (step.emitted, step.end, lane.end, tuple(lane.tokens)) == (expected, "eos", "eos", expected)
 
 
 def test_an_end_of_text_token_at_the_length_limit_ends_the_lane_with_eos() -> None:
-    lane = function_lane(
-        PROMPT, Scripted(draft_right_tokens), count_up, max_new_tokens=2, num_draft=2, eos_ids=frozenset({6})
-    )
+    lane = function_lane(PROMPT, right_drafter(), count_up, max_new_tokens=2, num_draft=2, eos_ids=frozenset({6}))
     assert lane.step().end == "eos"
-    lane = function_lane(
-        PROMPT, Scripted(draft_right_tokens), count_up, max_new_tokens=2, num_draft=2, eos_ids=frozenset({7})
-    )
+    lane = function_lane(PROMPT, right_drafter(), count_up, max_new_tokens=2, num_draft=2, eos_ids=frozenset({7}))
     assert lane.step().end == "length"
 
 
@@ -122,14 +122,14 @@ def test_scores_of_padding_rows_are_discarded() -> None:
     """Three rows cost more than four, so the tree is padded to four rows if the lane may draft three tokens."""
     for num_draft, rows in ((3, 4), (2, 3)):
         session = RecordingSession(PROMPT)
-        drafter = Scripted(lambda context, budget: draft_right_tokens(context, budget).cut(2))
+        drafter = ScriptedDrafter(lambda context, budget: draft_right_tokens(context, budget).cut(2))
         lane = Lane("tested", drafter, session, PROMPT, max_new_tokens=9, num_draft=num_draft, curve=CLIFF)
         step = lane.step()
         assert len(session.trees[0]) == rows and session.trees[0].cut(2).tokens == step.tree.tokens == (4, 5, 6)
         assert step.verdict.scores == Scores((5, 6, 7), ((5, 0), (6, 0), (7, 0)))
         assert drafter.observed == [(step.tree, step.verdict)]
     plain = RecordingSession(PROMPT)
-    Lane("tested", Scripted(draft_right_tokens), plain, PROMPT, max_new_tokens=9, num_draft=2).step()
+    Lane("tested", right_drafter(), plain, PROMPT, max_new_tokens=9, num_draft=2).step()
     assert len(plain.trees[0]) == 3
 
 
@@ -157,7 +157,7 @@ def test_a_step_has_its_drafters_note() -> None:
 
 def test_the_build_time_is_on_the_lanes_clock() -> None:
     session = FunctionSession(PROMPT, count_up)
-    lane = Lane("tested", Scripted(draft_right_tokens), session, PROMPT, max_new_tokens=3, num_draft=0, build_ms=7.0)
+    lane = Lane("tested", right_drafter(), session, PROMPT, max_new_tokens=3, num_draft=0, build_ms=7.0)
     assert lane.at_ms == 7.0
     step = lane.step()
     assert step.at_ms == lane.at_ms == pytest.approx(7.0 + step.timing.total_ms)

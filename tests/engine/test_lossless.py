@@ -15,7 +15,17 @@ import pytest
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.drafters import METHODS, Drafter
-from tests.parts import EOS, VOCAB, Scripted, TableTarget, continuation, inputs, random_prompt, random_tree, run_lane
+from tests.parts import (
+    EOS,
+    VOCAB,
+    ScriptedDrafter,
+    TableTarget,
+    continuation,
+    inputs,
+    random_prompt,
+    random_tree,
+    run_lane,
+)
 
 NO_END: frozenset[int] = frozenset()
 SAMPLING = {"greedy": SamplingParams(), "sampled": SamplingParams(0.8, top_p=0.9, top_k=20, seed=11)}
@@ -145,7 +155,7 @@ def test_no_draft_changes_the_text(adversary: str, params: SamplingParams) -> No
     for number, prompt in enumerate(random_prompts(1, 6)):
         expected = cut_at_end(vanilla_tokens(target, prompt, params), target.eos_ids)
         for num_draft in (0, 1, 40):
-            drafter = Scripted(ADVERSARIES[adversary])
+            drafter = ScriptedDrafter(ADVERSARIES[adversary])
             lane = run_lane(target, target.prefill(prompt), prompt, drafter, params=params, num_draft=num_draft)
             assert lane.tokens == expected, (number, num_draft)
             assert all(tree.num_draft <= num_draft for tree, _ in drafter.observed)
@@ -163,7 +173,7 @@ def oracle(expected: Sequence[int], num_prompt: int, depth: int) -> Drafter:
         position = len(context) - num_prompt
         return TokenTree.chain(context[-1], expected[position : position + min(depth, budget)])
 
-    return Scripted(propose)
+    return ScriptedDrafter(propose)
 
 
 @pytest.mark.parametrize("params", SAMPLING.values(), ids=SAMPLING)

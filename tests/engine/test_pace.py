@@ -25,7 +25,7 @@ from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.views.frames import RaceView, report
 from specrace.views.shown import ShownPace
 from tests.engine.test_race import PROMPT
-from tests.parts import FunctionSession, FunctionTarget, Scripted, markov
+from tests.parts import FunctionSession, FunctionTarget, ScriptedDrafter, markov
 
 LANES = ("vanilla", "trie", "prompt-lookup", "bigram", "lookahead", "fusion")
 
@@ -135,7 +135,7 @@ def speedups(finished: Finished) -> dict[str, float]:
 # A lane's clock.
 
 
-class SlowDrafter(Scripted):
+class SlowDrafter(ScriptedDrafter):
     """A drafter that drafts two tokens in 3 ms and observes in 2 ms."""
 
     def __init__(self, machine: Machine) -> None:

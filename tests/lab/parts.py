@@ -42,12 +42,12 @@ def write(path: Path, *lines: Any) -> Path:
 
 
 def pack(path: Path, data: bytes) -> Path:
-    """Write a file packed as its name's ending says; a zip has it as log.jsonl."""
+    """Write `data` to a file, packed as the ending of its name says; in a zip the member is log.jsonl."""
     if path.suffix == ".zip":
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("log.jsonl", data)
     else:
-        # By default xz takes ten times as long for the same proof.
+        # By default xz takes ten times as long.
         xz = partial(lzma.compress, preset=0)
         packers = {".gz": gzip.compress, ".zst": zstandard.compress, ".xz": xz, ".bz2": bz2.compress}
         path.write_bytes(packers[path.suffix](data))
@@ -55,14 +55,14 @@ def pack(path: Path, data: bytes) -> Path:
 
 
 def run(*arguments: object) -> int:
-    """`score` with these arguments. Raises InputError as `score.run` does; only `main` turns that into exit code 2."""
+    """Run `score` with these arguments. Raises InputError like `score.run`; only `main` turns it into exit code 2."""
     parser = argparse.ArgumentParser()
     score.add_parser(parser.add_subparsers(dest="command", required=True))
     return score.run(parser.parse_args(["score", *map(str, arguments)]))
 
 
-def copying(count: int, *, seed: int = 0, category: str = "copy") -> list[Transcript]:
-    """Requests whose outputs copy spans of their prompts; every fourth, of category "fresh", copies nothing."""
+def mostly_copying(count: int, *, seed: int = 0, category: str = "copy") -> list[Transcript]:
+    """Requests whose outputs copy spans of their prompts. The 4th, 8th, ... copies nothing; its category is "fresh"."""
     chance = random.Random(seed)
     transcripts = []
     for number in range(count):

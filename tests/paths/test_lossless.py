@@ -27,7 +27,7 @@ from specrace.model.target import Target
 from specrace.workbench import Workbench
 from tests.engine.test_lossless import ADVERSARIES, cut_at_end
 from tests.models import ARCHITECTURES, tiny_model, tiny_target
-from tests.parts import EOS, VOCAB, CopyingModel, Scripted, inputs, random_prompt, run_lane
+from tests.parts import EOS, VOCAB, CopyingModel, ScriptedDrafter, inputs, random_prompt, run_lane
 
 NO_END: frozenset[int] = frozenset()
 SAMPLING = {"greedy": SamplingParams(), "sampled": SamplingParams(0.8, seed=11)}
@@ -101,7 +101,7 @@ def test_no_draft_changes_the_text(adversary: str) -> None:
     target, prompt, params = target_of("llama", "replayed"), prompts_of("llama", 4)[3], SAMPLING["sampled"]
     prefix = target.prefill(prompt)
     expected = cut_at_end(vanilla(target, prefix, prompt, params), target.eos_ids)
-    lane = run_lane(target, prefix, prompt, Scripted(ADVERSARIES[adversary]), params=params, num_draft=40)
+    lane = run_lane(target, prefix, prompt, ScriptedDrafter(ADVERSARIES[adversary]), params=params, num_draft=40)
     assert lane.tokens == expected
 
 

@@ -15,7 +15,7 @@ from specrace.core.events import Finished, LaneResult, Step
 from specrace.core.tree import TokenTree
 from specrace.engine.lane import Lane
 from specrace.views.detokenize import Detokenizer, Narrator
-from tests.parts import FunctionSession, Scripted
+from tests.parts import FunctionSession, ScriptedDrafter
 
 TEXTS = [
     "The cat sat on the mat; the cat ran.",
@@ -139,7 +139,7 @@ def narrated_steps(tokenizer: Tokenizer, tokens: list[int]) -> list[Step]:
         position = len(context) - 1
         return TokenTree.chain(context[-1], tokens[position : position + rng.randint(0, 3)])
 
-    lane = Lane("tested", Scripted(propose), session, prompt, max_new_tokens=len(tokens), num_draft=4)
+    lane = Lane("tested", ScriptedDrafter(propose), session, prompt, max_new_tokens=len(tokens), num_draft=4)
     narrator = Narrator(tokenizer)
     steps = []
     while not lane.end:

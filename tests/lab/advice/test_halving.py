@@ -19,64 +19,66 @@ from specrace.lab.scoring.forks import in_forks
 from specrace.lab.scoring.score import count_steps, score_output
 from specrace.lab.scoring.sweep import SHARD_SIZE, Request, Sweep, grid_lanes
 from tests.lab.advice.test_recommend import make_forecast
-from tests.lab.parts import copying, transcript
+from tests.lab.parts import mostly_copying, transcript
 
 LANES = ("prompt-lookup", "suffix", "bigram", "vllm-ngram")
 POOLS = {"own": [1, 2, 3, 4, 5, 6], "vllm": [7, 8]}
 
 
 @pytest.fixture(scope="module")
-def whole() -> Sweep:
+def whole_sweep() -> Sweep:
     """Every setting on every request, one of which loops."""
-    transcripts = [*copying(90), transcript([1, 2, 3, 4], [7, 8] * 30)]
+    transcripts = [*mostly_copying(90), transcript([1, 2, 3, 4], [7, 8] * 30)]
     sweep = Sweep.of(grid_lanes(LANES, {}, (4, 8)), transcripts, ASSUMED_GPU)
     run_sweep(sweep, transcripts)
     return sweep
 
 
-def halved(whole: Sweep, seed: int = 0, processes: int = 1) -> Halving:
-    transcripts = [*copying(90), transcript([1, 2, 3, 4], [7, 8] * 30)]
-    halving = Halving(replace(whole, cells={}), transcripts, POOLS, seed=seed)
+def halved(whole_sweep: Sweep, seed: int = 0, processes: int = 1) -> Halving:
+    transcripts = [*mostly_copying(90), transcript([1, 2, 3, 4], [7, 8] * 30)]
+    halving = Halving(replace(whole_sweep, cells={}), transcripts, POOLS, seed=seed)
     for _ in halving.run(processes=processes):
         pass
     return halving
 
 
 def untimed(recommendation: dict[str, object]) -> dict[str, object]:
+    """The parts of a recommendation that depend on no measured time."""
     return {name: recommendation[name] for name in ("lane", "options", "num_draft", "tau")}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_halving_recommends_what_the_whole_sweep_recommends(whole: Sweep, seed: int) -> None:
-    halving = halved(whole, seed)
+def test_halving_recommends_what_the_whole_sweep_recommends(whole_sweep: Sweep, seed: int) -> None:
+    halving = halved(whole_sweep, seed)
     for pool, lanes in POOLS.items():
-        names = {whole.lanes[lane].name for lane in lanes}
-        expected = Recommender(whole, ASSUMED_GPU, tuple(names), seed).recommendation()
+        names = {whole_sweep.lanes[lane].name for lane in lanes}
+        expected = Recommender(whole_sweep, ASSUMED_GPU, tuple(names), seed).recommendation()
         assert untimed(Recommender(halving.finalists(pool), ASSUMED_GPU, (), seed).recommendation()) == untimed(
             expected
         )
 
 
 @pytest.mark.slow
-def test_the_number_of_scored_requests_is_reported_for_each_setting(whole: Sweep) -> None:
-    halving = halved(whole)
+def test_the_number_of_scored_requests_is_reported_for_each_setting(whole_sweep: Sweep) -> None:
+    halving = halved(whole_sweep)
     assert sorted(halving.tried) == list(range(1, 9)) and len(halving.left) < 8
     assert {halving.tried[lane].requests for lane in halving.left} == {90}
+    # Settings that were dropped saw one shard or four.
     assert {trial.requests for trial in halving.tried.values()} <= {16, 64, 90}
     assert halving.finalists("own").finished and len(halving.finalists("own").requests) == 90
     assert halving.sample("vllm").finished and len(halving.sample("vllm").requests) == 16
 
 
-def test_looping_requests_are_left_out_and_counted(whole: Sweep) -> None:
-    recommender = Recommender(halved(whole).all_finalists(), ASSUMED_GPU)
-    assert recommender.looping == Recommender(whole, ASSUMED_GPU).looping == 1
+def test_looping_requests_are_left_out_and_counted(whole_sweep: Sweep) -> None:
+    recommender = Recommender(halved(whole_sweep).all_finalists(), ASSUMED_GPU)
+    assert recommender.looping == Recommender(whole_sweep, ASSUMED_GPU).looping == 1
     assert any("1 requests whose output loops" in sentence for sentence in recommender.not_tested)
 
 
 @pytest.mark.slow
-def test_forks_give_the_same_counts(whole: Sweep) -> None:
-    in_one, forked = (halved(whole, processes=processes) for processes in (1, 2))
+def test_forks_give_the_same_counts(whole_sweep: Sweep) -> None:
+    in_one, forked = (halved(whole_sweep, processes=processes) for processes in (1, 2))
     counts = [
         {cell: [score.steps for score in scores] for cell, scores in sorted(halving.sweep.cells.items())}
         for halving in (in_one, forked)
@@ -84,14 +86,14 @@ def test_forks_give_the_same_counts(whole: Sweep) -> None:
     assert counts[0] == counts[1] and in_one.left == forked.left
 
 
-def test_a_deadline_leaves_fewer_requests_or_none(whole: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
-    transcripts = copying(90)
-    halving = Halving(Sweep.of(whole.lanes, transcripts, ASSUMED_GPU), transcripts, POOLS)
+def test_a_deadline_leaves_fewer_requests_or_none(whole_sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    transcripts = mostly_copying(90)
+    halving = Halving(Sweep.of(whole_sweep.lanes, transcripts, ASSUMED_GPU), transcripts, POOLS)
     assert list(halving.run(until=0.0)) == [] and not halving.tried
     clock = iter(range(10_000))
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    # All settings on one shard, and two more shards for the remaining settings.
-    halving = Halving(Sweep.of(whole.lanes, transcripts, ASSUMED_GPU), transcripts, POOLS)
+    # The time is enough for all settings on one shard and for the remaining settings on two more.
+    halving = Halving(Sweep.of(whole_sweep.lanes, transcripts, ASSUMED_GPU), transcripts, POOLS)
     for _ in halving.run(until=14):
         pass
     scored = len(halving.all_finalists().requests)
@@ -115,7 +117,7 @@ def test_contenders_may_still_be_the_fastest() -> None:
     forecast = make_forecast(
         noise, [value + 0.01 for value in noise], [9.0] * 4, [6.0, 4.0, 5.6, 5.0], rows=[9, 10, 2, 3]
     )
-    # The second costs a little more on every request; the last costs more only by chance, and drafts less.
+    # The second lane costs a little more on every request; the last one costs more only by chance, and drafts less.
     assert contenders(forecast, [0, 1, 2, 3], 6) == [0, 3]
     assert contenders(forecast, [0, 1, 2, 3], 1) == [0, 3] and contenders(forecast, [1, 2], 6) == [1]
 
@@ -123,7 +125,7 @@ def test_contenders_may_still_be_the_fastest() -> None:
 @pytest.mark.slow
 def test_counts_equal_those_of_score_output() -> None:
     for lane in candidates(name for engine in ENGINES for name in engine_lanes(engine)):
-        for request in copying(4)[2:]:
+        for request in mostly_copying(4)[2:]:
             assert count_steps(lane, request, ASSUMED_GPU)[0] == score_output(lane, request).steps
 
 
@@ -135,13 +137,14 @@ def test_every_engine_has_settings_to_choose_from() -> None:
     assert {lanes[lane].name for lane in lanes_of["transformers"]} == {"prompt-lookup"}
 
 
-def test_part_of_sweep_keeps_the_chosen_lanes_and_requests(whole: Sweep) -> None:
-    part = part_of_sweep(whole, [0, 3], ROUNDS[0])
-    assert [lane.name for lane in part.lanes] == ["vanilla", whole.lanes[3].name] and part.finished
-    assert list(part.scores(1)) == list(whole.scores(3))[:SHARD_SIZE]
+def test_part_of_sweep_keeps_the_chosen_lanes_and_requests(whole_sweep: Sweep) -> None:
+    part = part_of_sweep(whole_sweep, [0, 3], ROUNDS[0])
+    assert [lane.name for lane in part.lanes] == ["vanilla", whole_sweep.lanes[3].name] and part.finished
+    # Lane 3 of the whole sweep is lane 1 of the part.
+    assert list(part.scores(1)) == list(whole_sweep.scores(3))[:SHARD_SIZE]
 
 
-def test_a_failing_fork_raises() -> None:
+def test_the_failure_of_a_fork_is_raised() -> None:
     def work(job: int) -> int:
         if job == 3:
             raise MemoryError

@@ -15,7 +15,7 @@ from specrace.lab.advice.recommend import Recommender, acceptance_profile, choos
 from specrace.lab.scoring.cells import run_sweep
 from specrace.lab.scoring.score import ScoredLane
 from specrace.lab.scoring.sweep import Request, RequestScore, Sweep, grid_lanes
-from tests.lab.parts import copying, transcript
+from tests.lab.parts import mostly_copying, transcript
 
 FREE = CostCurve((1, 33), (1.0, 1.0))
 EXPENSIVE = CostCurve((1, 2), (1.0, 2.0))
@@ -124,21 +124,29 @@ def make_forecast(*costs: list[float], rows: list[float]) -> Forecast:
 def test_among_equally_good_lanes_the_thriftiest_is_chosen() -> None:
     noise = [4.0, 6.0, 5.0, 5.5]
     forecast = make_forecast([10.0] * 4, noise, [value + 0.01 for value in noise], [9.0] * 4, rows=[1, 9, 3, 2])
-    # The third surely costs 0.01 more on every request: the standard error of the difference is tiny.
+    # Lane 2 costs 0.01 more on every request, so the standard error of the difference is tiny and lane 1 is better.
     assert thriftiest(forecast, [1, 2, 3]) == 1
     noisy = make_forecast([10.0] * 4, noise, [6.0, 4.0, 5.6, 5.0], [9.0] * 4, rows=[1, 9, 3, 2])
     assert thriftiest(noisy, [1, 2, 3]) == 2 == choose_lane(noisy, [0, 1, 2, 3])
 
 
-def test_drafts_that_the_engine_fills_up_count_as_full_ones() -> None:
+def test_drafts_that_the_engine_fills_up_count_as_full_drafts() -> None:
     """Both settings save half of the steps. The first drafts fewer tokens, but each of its steps verifies 33 rows."""
-    rare, short = ScoredLane.of("trtllm-ngram", {}, 32), ScoredLane.of("trtllm-ngram", {}, 4)
+    rare_drafts, short_drafts = ScoredLane.of("trtllm-ngram", {}, 32), ScoredLane.of("trtllm-ngram", {}, 4)
     plain = RequestScore(((0, 0, 100),), 0.0, 0.0)
     # Steps by (drafted, accepted, count); two kinds of requests, so that the difference has an error.
-    one = [RequestScore(((0, 0, 47), (32, 17, 2), (32, 16, 1)), 0, 0), RequestScore(((0, 0, 25), (4, 2, 25)), 0, 0)]
-    two = [RequestScore(((0, 0, 46), (32, 17, 3)), 0, 0), RequestScore(((0, 0, 22), (4, 2, 24), (4, 1, 3)), 0, 0)]
-    requests = [(Request("none", 100, 100, False), [plain, *scores]) for scores in (one, two) for _ in range(8)]
-    sweep = scored_sweep([ScoredLane.of("vanilla", {}), rare, short], requests)
+    first_kind = [
+        RequestScore(((0, 0, 47), (32, 17, 2), (32, 16, 1)), 0, 0),
+        RequestScore(((0, 0, 25), (4, 2, 25)), 0, 0),
+    ]
+    second_kind = [
+        RequestScore(((0, 0, 46), (32, 17, 3)), 0, 0),
+        RequestScore(((0, 0, 22), (4, 2, 24), (4, 1, 3)), 0, 0),
+    ]
+    requests = [
+        (Request("none", 100, 100, False), [plain, *scores]) for scores in (first_kind, second_kind) for _ in range(8)
+    ]
+    sweep = scored_sweep([ScoredLane.of("vanilla", {}), rare_drafts, short_drafts], requests)
     curve = find_curve("h100-8b")
     single, batch = forecast_sweep(sweep, curve, (1, 16))
     assert single.speedup[1] == pytest.approx(single.speedup[2], rel=0.01) and batch.speedup[2] > 1.5 * batch.speedup[1]
@@ -164,7 +172,7 @@ def test_bootstrap_intervals_depend_on_the_seed_and_match_the_linear_error() -> 
 
 @pytest.fixture(scope="module")
 def sweep() -> Sweep:
-    transcripts = [*copying(60), transcript([1, 2, 3, 4], [7, 8] * 30)]
+    transcripts = [*mostly_copying(60), transcript([1, 2, 3, 4], [7, 8] * 30)]
     swept = Sweep.of(grid_lanes(["prompt-lookup", "suffix", "bigram"], {}, (4, 8)), transcripts, ASSUMED_GPU)
     run_sweep(swept, transcripts)
     return swept
@@ -197,10 +205,10 @@ def test_where_nothing_pays_drafting_is_switched_off(sweep: Sweep) -> None:
 def test_an_uncertain_result_is_not_called_a_loss() -> None:
     """One lane pays on most requests; in a category of a single request another is faster, which proves nothing."""
     lanes = [ScoredLane.of("vanilla", {}), *(ScoredLane.of("prompt-lookup", {}, size) for size in (4, 8))]
-    undrafted, one, seven = (RequestScore(((0, 0, count),), 0.0, 0.0) for count in (10, 11, 7))
+    undrafted, slower, faster = (RequestScore(((0, 0, steps),), 0.0, 0.0) for steps in (10, 11, 7))
     half = RequestScore(((0, 0, 5),), 0.0, 0.0)
-    many = [(Request("many", 9, 10, False), [undrafted, half, seven])] * 9
-    single = [(Request("single", 9, 10, False), [undrafted, one, seven])]
+    many = [(Request("many", 9, 10, False), [undrafted, half, faster])] * 9
+    single = [(Request("single", 9, 10, False), [undrafted, slower, faster])]
     recommender = Recommender(scored_sweep(lanes, many + single), FREE)
     assert [group["advice"] for group in recommender.groups] == ["draft", "not certain"]
     text = " ".join(advice.sentences(recommender, "a test's curve"))
@@ -234,8 +242,8 @@ def test_a_lane_may_pay_in_batches_only(sweep: Sweep) -> None:
     recommender = Recommender(sweep, CostCurve((1, 2, 64), (1.0, 1.5, 1.7)), batch=16)
     text = " ".join(advice.sentences(recommender, "a test's curve"))
     assert recommender.chosen and "At other batch sizes" in text
-    stop = losing_batch(recommender)
-    assert stop is None or stop > 16
+    losing_size = losing_batch(recommender)
+    assert losing_size is None or losing_size > 16
     unbatched = Recommender(sweep, recommender.curve)
     assert unbatched.chosen == 0 or "In batches it pays less" not in " ".join(
         advice.sentences(unbatched, "a test's curve")
@@ -272,7 +280,7 @@ def test_lanes_that_were_not_swept_cannot_be_recommended(sweep: Sweep) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("grid", [{}, {"fusion": {"chain": (False, True)}}])
 def test_a_recommended_fusion_is_exported_to_vllm_as_a_class(grid: dict[str, dict[str, tuple[bool, ...]]]) -> None:
-    transcripts = copying(40)
+    transcripts = mostly_copying(40)
     lanes = grid_lanes(["fusion", "vllm-ngram"], grid, (8,))
     recommender = Recommender(Sweep.of(lanes, transcripts, ASSUMED_GPU), ASSUMED_GPU)
     run_sweep(recommender.sweep, transcripts)

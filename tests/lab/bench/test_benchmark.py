@@ -33,6 +33,7 @@ def test_lanes_are_measured_on_every_prompt() -> None:
     results = Bench(TableTarget(), RaceSpec(("trie", "prompt-lookup"), max_new_tokens=30), repetitions=2).run(
         prompts(3), progress.append
     )
+    # For each prompt a warm-up, and in each repetition three lanes and all lanes step by step.
     assert len(progress) == 3 * (1 + 2 * 4)
     for result in results:
         assert set(result.runs) == {"vanilla", "trie", "prompt-lookup"} and not result.peer_runs
@@ -59,14 +60,14 @@ def test_each_repetition_starts_with_a_different_lane() -> None:
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_lanes_know_the_earlier_outputs_of_other_prompts_only(keep: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In every lane and repetition, alone and step by step, in any order; never an output of the same prompt."""
+    """This holds in every lane and repetition, alone and step by step; no lane knows an output of its own prompt."""
     pasts_seen: dict[str, list[list[tuple[int, ...]]]] = {}
     names = {"one": 1, "other": 2, "one again": 1, "last": 3}
     bench_prompts = [BenchPrompt(name, random_prompt(random.Random(seed))) for name, seed in names.items()]
     bench = Bench(TableTarget(), RaceSpec(("suffix", "fusion"), max_new_tokens=9), repetitions=2, keep_outputs=keep)
     upcoming = iter(bench_prompts)
 
-    def remember(setup: RaceSetup, *values: Any) -> Any:
+    def record_setup(setup: RaceSetup, *values: Any) -> Any:
         pasts_seen[current[0].id].append(list(setup.sources.past))
         return make_lane(setup, *values)
 
@@ -77,10 +78,11 @@ def test_lanes_know_the_earlier_outputs_of_other_prompts_only(keep: bool, monkey
 
     current: list[BenchPrompt] = []
     make_lane = RaceSetup.make_lane
-    monkeypatch.setattr(RaceSetup, "make_lane", remember)
+    monkeypatch.setattr(RaceSetup, "make_lane", record_setup)
     text_of = {result.prompt.id: result.runs["vanilla"][0].tokens for result in bench.run(bench_prompts, on_progress)}
     expected = {"one": [], "other": ["one"], "one again": ["other"], "last": ["one", "other", "one again"]}
     for name, pasts in pasts_seen.items():
+        # Two repetitions, alone and step by step, three lanes.
         assert len(pasts) >= 2 * 2 * 3
         assert all(past == [text_of[earlier] for earlier in expected[name] if keep] for past in pasts)
 
@@ -92,6 +94,7 @@ def run_of(tokens: list[int], steps: int, ms: float) -> LaneRun:
 
 
 def result_of(name: str, tokens: list[int], vanilla: list[float], trie: list[float], race: float) -> PromptResult:
+    """A prompt's result: the ms of the two lanes in each repetition, and the trie's ms when lanes run step by step."""
     return PromptResult(
         BenchPrompt(name, (1, 2)),
         {
@@ -105,9 +108,9 @@ def result_of(name: str, tokens: list[int], vanilla: list[float], trie: list[flo
 
 
 def test_metrics_are_sums_of_medians_and_loops_are_left_out() -> None:
-    straight = result_of("one", list(range(40)), [80, 100, 1000], [40, 50, 60], 50.0)
+    not_looping = result_of("one", list(range(40)), [80, 100, 1000], [40, 50, 60], 50.0)
     looping = result_of("two", [7, 8] * 50, [10, 10, 10], [1, 1, 1], 1.0)
-    summary = summarise([straight, looping], words)
+    summary = summarise([not_looping, looping], words)
     vanilla, trie = summary["lanes"]
     assert (vanilla["tokens"], vanilla["decode_ms"], vanilla["tokens_per_s"]) == (40, 100, pytest.approx(400))
     assert (trie["steps"], trie["tau"], trie["speedup"]) == (10, 4.0, pytest.approx(2.0))
@@ -119,8 +122,10 @@ def test_metrics_are_sums_of_medians_and_loops_are_left_out() -> None:
     peer = summary["peers"][0]
     assert (peer["decode_tokens"], peer["decode_ms"]) == (39, 130) and peer["run_ms"] == 140
     assert peer["identical"] is False and peer["first_difference"]["prompt"] == "one"
-    ratio = summary["comparisons"][0]
-    assert ratio["decode"] == pytest.approx(400 / 300) and ratio["run"] == pytest.approx((40 / 110) / (40 / 140))
+    comparison = summary["comparisons"][0]
+    assert comparison["decode"] == pytest.approx(400 / 300) and comparison["run"] == pytest.approx(
+        (40 / 110) / (40 / 140)
+    )
     assert [row["id"] for row in summary["prompts"]] == ["one", "two"] and summary["prompts"][0]["fastest"] == "trie"
 
 
@@ -183,11 +188,11 @@ def test_a_lane_does_not_pay_for_another_lanes_draft_model(monkeypatch: pytest.M
     make_lane = RaceSetup.make_lane
     lanes_of_setups: list[tuple[str, ...]] = []
 
-    def remember(setup: RaceSetup, *values: Any) -> Any:
+    def record_setup(setup: RaceSetup, *values: Any) -> Any:
         lanes_of_setups.append(setup.spec.lanes)
         return make_lane(setup, *values)
 
-    monkeypatch.setattr(RaceSetup, "make_lane", remember)
+    monkeypatch.setattr(RaceSetup, "make_lane", record_setup)
     Bench(TableTarget(), RaceSpec(("trie", "suffix"), max_new_tokens=4), repetitions=1).run(prompts(1))
     assert set(lanes_of_setups) == {("vanilla",), ("vanilla", "trie"), ("vanilla", "suffix")}
 
@@ -197,6 +202,7 @@ def test_prefill_and_tables_are_corrected_for_the_machines_pace(monkeypatch: pyt
     target = TableTarget()
     bench, prefill = Bench(target, RaceSpec(("trie",), max_new_tokens=4), repetitions=1), target.prefill
     monkeypatch.setattr(target, "prefill", lambda tokens: replace(prefill(tokens), ms=1e6))
+    # `str` stands for a call that does nothing.
     bench._pace = SimpleNamespace(  # type: ignore[assignment]
         slowdown=2.0, refresh=str, probe_if_due=str, correct=lambda _lane, _rows, timing: timing
     )

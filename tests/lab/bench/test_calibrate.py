@@ -22,7 +22,7 @@ from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.lab.bench import calibrate as calibrating
 from specrace.lab.bench.calibrate import cache_file, calibrate, load_cached, measure
-from tests.parts import Scripted, TableSession, TableTarget, continuation, function_lane, markov
+from tests.parts import ScriptedDrafter, TableSession, TableTarget, continuation, function_lane, markov
 
 ROWS = calibrating.ROWS
 FLAT = CostCurve(ROWS, tuple(1.0 + 0.001 * rows for rows in ROWS))
@@ -104,7 +104,7 @@ def test_a_flat_curve_allows_large_drafts_and_a_steep_one_small_drafts(method: s
 
 
 def test_the_draft_size_skips_a_cost_cliff() -> None:
-    """With falling gains two rows are never chosen. Where only a few nodes gain anything, it is four rows, not five."""
+    """With falling gains two rows are never chosen. If few nodes gain anything, four rows are chosen, not five."""
     assert best_budget(CLIFF, METHODS["trie"].profile.gains(63)) in (3, 7, 8, 9)
     assert best_budget(CLIFF, (0.5, 0.4, 0.3, 0.1, 0.05)) == 3
     assert best_budget(CLIFF, (0.5, 0.1, 0.0, 0.0)) == 3
@@ -133,7 +133,7 @@ def test_rows_are_padded_to_the_cheapest_number_above() -> None:
 def test_a_lane_pads_its_tree_over_the_cliff_and_drops_the_padding() -> None:
     """Two and three rows become four if the lane may draft three; the step's tree and what is learned do not change."""
     prompt = (2, 3, 4, 5, 2, 3, 9, 2)
-    drafter = Scripted(lambda context, _: TokenTree.chain(context[-1], context[-1:] * (len(context) % 5)))
+    drafter = ScriptedDrafter(lambda context, _: TokenTree.chain(context[-1], context[-1:] * (len(context) % 5)))
     texts, sizes = [], []
     for curve in (None, CLIFF):
         lane = function_lane(prompt, drafter, markov(3), num_draft=3, max_new_tokens=20)
@@ -194,9 +194,13 @@ def test_measurements_fit_the_models_context() -> None:
     assert curve.rows == tuple(rows for rows in ROWS if rows <= 50)
     assert [cost.context for cost in curve.contexts] == [32, 100 - 48]
     assert all(ratio > 0 for ratio in curve.ratio) and curve.ratio[0] == 1.0
-    both = measure(TableTarget(max_context=512), rows=(1, 4), rounds=3)
-    assert [cost.context for cost in both.contexts] == [32, 256, 508]
-    assert both.about["model"] == "a function" and both.about["rounds"] == 3 and "date" in both.about
+    long_context = measure(TableTarget(max_context=512), rows=(1, 4), rounds=3)
+    assert [cost.context for cost in long_context.contexts] == [32, 256, 508]
+    assert (
+        long_context.about["model"] == "a function"
+        and long_context.about["rounds"] == 3
+        and "date" in long_context.about
+    )
 
 
 def test_the_measured_ratios_are_those_of_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Fields of a line: those whose text nobody read, those that --columns names, and lines of no known format."""
+"""Fields of a line: unread text, fields that --columns names, and lines of no known format."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ EXCHANGE = Exchange([{"role": "user", "content": LONG}], {"role": "assistant", "
 
 
 def codes(text: str) -> list[int]:
+    """Stands in for a tokenizer: the code of each letter."""
     return [1, *map(ord, text)]
 
 
@@ -77,8 +78,8 @@ def test_a_missing_field_is_reported(path: str) -> None:
 def test_columns_name_fields_of_a_line_by_dotted_names(tmp_path: Path) -> None:
     row = {"call": {"in": [{"role": "user", "content": "a"}], "out": {"choices": [{"message": {"content": "b"}}]}}}
     columns = read_columns("prompt=call.in,output=call.out.choices.0.message")
-    chat = [list(TranscriptFile(write(tmp_path / "t.jsonl", row), columns=columns, chat=lambda *_: ([1], [2], ())))]
-    assert [(transcript.prompt, transcript.output) for transcript in chat[0]] == [((1,), (2,))]
+    file = TranscriptFile(write(tmp_path / "t.jsonl", row), columns=columns, chat=lambda *_: ([1], [2], ()))
+    assert [(transcript.prompt, transcript.output) for transcript in file] == [((1,), (2,))]
 
 
 def test_a_line_without_a_named_field_says_what_it_has(tmp_path: Path) -> None:
@@ -106,6 +107,6 @@ def test_a_line_of_no_known_format_says_what_it_holds_and_what_to_do(tmp_path: P
         ({LONG: "By hand.", f"{LONG} By hand.": "b"}, "the names of the fields are sentences"),
     ],
 )
-def test_a_line_without_a_request_is_not_given_columns_to_name(row: dict[str, Any], reason: str) -> None:
+def test_no_columns_are_suggested_for_a_line_without_a_request(row: dict[str, Any], reason: str) -> None:
     assert reason in describe_row(row)
     assert "--columns" not in describe_row(row)

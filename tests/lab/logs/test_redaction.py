@@ -1,4 +1,4 @@
-"""Texts that a logger replaced or truncated."""
+"""Prompts and answers that a logger replaced by a mark or truncated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Doubts about a log: its own counts of tokens, warnings, unread fields, repeated answers."""
+"""Remarks about a log: token counts that differ from its texts, warnings, repeated prompts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_counts_near_the_logs_own_are_not_reported(usage: Usage) -> None:
     assert remarks_of(usage, 30, 40) == []
 
 
-def test_reasoning_that_is_in_the_log_is_not_missed() -> None:
+def test_reasoning_that_is_in_the_log_is_not_reported() -> None:
     assert remarks_of(Usage(reasoning=300), 30, 40, ANSWER | {"reasoning_content": "c"}) == []
 
 

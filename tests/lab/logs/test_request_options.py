@@ -122,7 +122,7 @@ def test_formats_keep_the_options(row: dict[str, Any], options: str) -> None:
     assert " ".join(request_options(exchange.parameters)) == options
 
 
-def test_answers_past_their_end_are_reported() -> None:
+def test_requests_that_ignore_the_end_of_the_answer_are_reported() -> None:
     remarks = Remarks()
     remarks.add(Exchange("a", "b", parameters={"ignore_eos": True}), (), 1, 1)
     remarks.add(Exchange("a", "b", parameters={"ignore_eos": False}), (), 1, 1)

@@ -1,4 +1,4 @@
-"""Reading transcripts: ids and text, and every way in which a file can be broken."""
+"""Reading transcripts: ids and text, and the ways in which a file can be broken."""
 
 from __future__ import annotations
 
@@ -98,9 +98,9 @@ def test_a_bad_line_is_reported_or_skipped(tmp_path: Path, name: str, line: Any,
     path = write(tmp_path / name, *[FRESH] * 6, line, FRESH)
     with pytest.raises(InputError, match=f"{name}, line 7: .*{reason}"):
         list(TranscriptFile(path, vocab_size=50))
-    lenient = TranscriptFile(path, vocab_size=50, skip_bad=True)
-    assert len(list(lenient)) == 7
-    assert lenient.skipped == 1 and "line 7" in lenient.reasons[0]
+    skipping = TranscriptFile(path, vocab_size=50, skip_bad=True)
+    assert len(list(skipping)) == 7
+    assert skipping.skipped == 1 and "line 7" in skipping.reasons[0]
 
 
 def test_ids_are_bounded_even_without_a_vocabulary_size(tmp_path: Path) -> None:
@@ -115,18 +115,18 @@ def test_a_truncated_gzip_ends_where_it_is_cut_off(tmp_path: Path, cut: int) -> 
     path.write_bytes(path.read_bytes()[:-cut])
     with pytest.raises(InputError, match=r"t\.jsonl\.gz, line 3: the gzip file breaks off"):
         list(TranscriptFile(path))
-    lenient = TranscriptFile(path, skip_bad=True)
-    assert len(list(lenient)) == 2 and lenient.skipped == 1
+    skipping = TranscriptFile(path, skip_bad=True)
+    assert len(list(skipping)) == 2 and skipping.skipped == 1
 
 
 def test_a_truncated_gzip_keeps_its_complete_lines(tmp_path: Path) -> None:
     lines = [FRESH | {"id": str(number * 7919 % 1009)} for number in range(2000)]
     path = write(tmp_path / "t.gz", *lines)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    lenient = TranscriptFile(path, skip_bad=True)
-    read = list(lenient)
-    assert 0 < len(read) < 2000 and lenient.skipped == 1
-    assert [row.id for row in read] == [line["id"] for line in lines[: len(read)]]
+    skipping = TranscriptFile(path, skip_bad=True)
+    transcripts = list(skipping)
+    assert 0 < len(transcripts) < 2000 and skipping.skipped == 1
+    assert [row.id for row in transcripts] == [line["id"] for line in lines[: len(transcripts)]]
 
 
 def test_a_damaged_gzip_is_distinguished_from_a_truncated_one(tmp_path: Path) -> None:
@@ -150,8 +150,8 @@ def test_a_very_long_line_does_not_fill_the_memory(tmp_path: Path, monkeypatch: 
     path = write(tmp_path / "t.gz", FRESH, b"[" * 1000, FRESH, b"x" * 101)
     with pytest.raises(InputError, match="line 2: longer than"):
         list(TranscriptFile(path))
-    lenient = TranscriptFile(path, skip_bad=True)
-    assert len(list(lenient)) == 2 and lenient.skipped == 2
+    skipping = TranscriptFile(path, skip_bad=True)
+    assert len(list(skipping)) == 2 and skipping.skipped == 2
 
 
 def test_a_file_is_read_lazily(tmp_path: Path) -> None:
@@ -167,11 +167,11 @@ def test_a_missing_file_is_reported(tmp_path: Path) -> None:
 
 
 def test_only_the_first_reasons_are_kept(tmp_path: Path) -> None:
-    lenient = TranscriptFile(write(tmp_path / "t", *[b"?"] * 9), skip_bad=True)
-    assert list(lenient) == [] and lenient.skipped == 9 and len(lenient.reasons) == bad_lines.MAX_SENTENCES
+    skipping = TranscriptFile(write(tmp_path / "t", *[b"?"] * 9), skip_bad=True)
+    assert list(skipping) == [] and skipping.skipped == 9 and len(skipping.reasons) == bad_lines.MAX_SENTENCES
 
 
-class _Endless(io.RawIOBase):
+class _EndlessLine(io.RawIOBase):
     """An endless line; reading far past the maximum length of a line fails."""
 
     def readable(self) -> bool:
@@ -179,14 +179,14 @@ class _Endless(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         self.read_so_far = getattr(self, "read_so_far", 0) + len(buffer)
-        assert self.read_so_far < 1_000_000, "read on"
+        assert self.read_so_far < 1_000_000, "the reader goes on past the maximum length"
         buffer[:] = b"x" * len(buffer)
         return len(buffer)
 
 
 def test_an_endless_line_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(containers, "MAX_LINE_BYTES", 10_000)
-    monkeypatch.setattr(sources, "open_regular", lambda *_, **__: io.BufferedReader(_Endless()))
+    monkeypatch.setattr(sources, "open_regular", lambda *_, **__: io.BufferedReader(_EndlessLine()))
     with pytest.raises(InputError, match="line 1: longer than"):
         list(TranscriptFile(Path("endless")))
 

@@ -12,9 +12,10 @@ from specrace.lab.plots import paper
 from specrace.lab.plots.paper import NUM_DRAFTS, PREFIX, Table, make_tables, swept_lanes
 from specrace.lab.scoring.cells import run_sweep
 from specrace.lab.scoring.sweep import Sweep
-from tests.lab.parts import copying, transcript
+from tests.lab.parts import mostly_copying, transcript
 
-TRANSCRIPTS = [*copying(4), transcript([1, 2, 3], [7, 8] * 30)]
+# Three requests copy, one does not, and the output of the last one loops.
+TRANSCRIPTS = [*mostly_copying(4), transcript([1, 2, 3], [7, 8] * 30)]
 
 
 def sweep_and_tables(name: str) -> tuple[Sweep, list[Table]]:
@@ -24,7 +25,8 @@ def sweep_and_tables(name: str) -> tuple[Sweep, list[Table]]:
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def two_depths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the tables for two values of n only."""
     monkeypatch.setattr(paper, "N", range(8, 10))
 
 
@@ -32,8 +34,8 @@ def test_table_1_has_the_lanes_and_every_category_without_loops() -> None:
     sweep, (table,) = sweep_and_tables("table1")
     assert [row[0] for row in table.rows] == ["all", "copy", "fresh", "mean of the categories"]
     assert table.columns[-2:] == ("trie 32 speedup", "trie 32 tokens/step")
-    whole = forecast_sweep(sweep, ASSUMED_GPU)[0].for_requests(range(4))
-    assert table.rows[0][-2:] == (pytest.approx(whole.speedup[-1]), pytest.approx(whole.tau[-1]))
+    not_looping = forecast_sweep(sweep, ASSUMED_GPU)[0].for_requests(range(4))
+    assert table.rows[0][-2:] == (pytest.approx(not_looping.speedup[-1]), pytest.approx(not_looping.tau[-1]))
     assert sweep.lanes[-1].options == {"n": 13, "prefix": 3, "static": True}
     # Three requests copy and one does not, so the mean is not the pooled figure.
     _, copy, fresh, mean = (row[1:] for row in table.rows)
@@ -49,7 +51,7 @@ def test_a_category_may_be_called_all() -> None:
     assert [row[0] for row in table.rows] == ["all", "all (category)"] and table.rows[0][1:] == table.rows[1][1:]
 
 
-@pytest.mark.usefixtures("small")
+@pytest.mark.usefixtures("two_depths")
 def test_tables_2_5_and_6_are_grids_of_n_and_the_prefix() -> None:
     for name, titles in (
         ("table2", ["all"]),
@@ -75,7 +77,7 @@ def test_figure_4_has_shares_that_sum_to_one() -> None:
     assert [row[0] for row in table.rows] == ["all", "copy", "fresh"]
     for _, *shares in table.rows:
         assert sum(shares) == pytest.approx(1.0)
-    # No token of a fresh output is in its prompt.
+    # Column 1 is the share of tokens that are not in the prompt, which is that of all tokens of a fresh output.
     assert table.rows[-1][1] == 1.0
 
 
@@ -88,7 +90,7 @@ def test_figure_5_has_the_parts_of_the_drafting_time() -> None:
     assert min(times["search"], times["draft the best nodes"], times["mask and positions"]) > 0.0
 
 
-@pytest.mark.usefixtures("small")
+@pytest.mark.usefixtures("two_depths")
 def test_table_6_has_the_time_to_decode_a_request() -> None:
     """The forecast's cost of the requests that do not loop, times the curve's forward after their prompts."""
     curve = CostCurve((1, 33), (1.0, 1.5), (ContextCost(50, 2.0, (1.0, 1.5)),))
@@ -96,16 +98,18 @@ def test_table_6_has_the_time_to_decode_a_request() -> None:
     run_sweep(sweep, TRANSCRIPTS)
     _, table = make_tables("table6", sweep, TRANSCRIPTS, curve)
     assert table.title == "Table 6: ms to decode a request, forecast"
+    # A forward takes 2 ms after these prompts, and the first trie is lane 1.
     cost = forecast_sweep(sweep, curve)[0].for_requests(range(4)).cost
     assert table.rows[0][1] == pytest.approx(2.0 * cost[1].mean())
 
 
-@pytest.mark.usefixtures("small")
+@pytest.mark.usefixtures("two_depths")
 def test_no_table_counts_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     num_counted: list[int] = []
     monkeypatch.setattr(paper, "_times", lambda _lane, counted, _curve: num_counted.append(len(counted)))
     sweep_and_tables("figure5")
     assert num_counted == [len(TRANSCRIPTS) - 1]
+    # Lane 1 is the first trie, whose time to build is the first cell.
     sweep, (table, _) = sweep_and_tables("table6")
     build_times = [score.build_ms for number, score in sweep.scores(1) if number < len(TRANSCRIPTS) - 1]
     assert table.rows[0][1] == pytest.approx(sum(build_times) / len(build_times))

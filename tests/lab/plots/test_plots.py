@@ -18,13 +18,13 @@ from specrace.lab.plots.plot import Kind, Mark, Plot
 from specrace.lab.plots.sweeps import LENGTHS, SPEEDUP, TAU, SweepView, sweep_plots
 from specrace.lab.scoring.cells import run_sweep
 from specrace.lab.scoring.sweep import Sweep, grid_lanes
-from tests.lab.parts import copying, transcript
+from tests.lab.parts import mostly_copying, transcript
 
-# Documents in the prompts' first halves; the last output loops.
-TRANSCRIPTS = [replace(request, documents=((0, 20, "a.md"), (20, 30, "b.md"))) for request in copying(12)]
+# The prompts' first halves are documents; the output of the last transcript loops.
+TRANSCRIPTS = [replace(request, documents=((0, 20, "a.md"), (20, 30, "b.md"))) for request in mostly_copying(12)]
 TRANSCRIPTS.append(transcript([1, 2, 3], [7, 8] * 30))
 GRID = {"trie": {"n": ("4", "13"), "prefix": ("2", "3")}, "prompt-lookup": {"longest": ("2", "5")}}
-HOSTILE = "$\\frac{1}$ <b>&amp; \x00\ud800\u202e\n=1+1 文"
+HOSTILE_NAME = "$\\frac{1}$ <b>&amp; \x00\ud800\u202e\n=1+1 文"
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What steps accepted, worked out by hand."""
+"""How many steps emitted, drafted and accepted a token at each position, worked out by hand."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def test_each_position_counts_the_drafts_that_reach_it() -> None:
         counted.add(counted_step)
     expected = {"emitted": [0, 3, 1, 1], "drafted": [4, 4, 4], "accepted": [3, 1, 0]}
     assert (counted.steps, counted.summary()) == (5, expected)
-    twice = Acceptance()
-    twice.merge(counted)
-    twice.merge(counted)
-    assert twice.summary() == {name: [2 * count for count in counts] for name, counts in expected.items()}
+    merged_twice = Acceptance()
+    merged_twice.merge(counted)
+    merged_twice.merge(counted)
+    assert merged_twice.summary() == {name: [2 * count for count in counts] for name, counts in expected.items()}
 
 
 def test_without_steps_there_are_no_positions() -> None:
@@ -56,16 +56,16 @@ def test_a_scoreboard_reports_its_steps_and_discards_an_interrupted_request() ->
         "accepted": [2, 1, 1],
     }
 
-    class InterruptError(Exception):
+    class InterruptedTestError(Exception):
         pass
 
     def interrupt(lane: str, _: Step) -> None:
         if lane == "prompt-lookup":
-            raise InterruptError
+            raise InterruptedTestError
 
     try:
         board.add(transcript(FRESH["prompt_ids"], FRESH["output_ids"]), interrupt)
-    except InterruptError:
+    except InterruptedTestError:
         assert (board.groups(), board.outputs) == (groups, 1)
     else:
-        raise AssertionError("it was not interrupted")
+        raise AssertionError("the request was not interrupted")

@@ -1,4 +1,4 @@
-"""Forced decoding against steps worked out by hand, the engine's steps, and a decoder that tries every path."""
+"""ForcedSession decoding against steps worked out by hand, the engine's steps, and a decoder that tries every path."""
 
 from __future__ import annotations
 
@@ -109,39 +109,41 @@ def test_a_lane_accepts_the_longest_matching_path(
 ) -> None:
     lane = ScoredLane.of(name, {}, num_draft)
     drafter = lane.build(DrafterInputs(tuple(prompt), 4), **lane.options)
-    text, end, done = [*prompt], len(prompt) + len(output), []
-    whole = [*prompt, *output]
+    text, end, expected_steps = [*prompt], len(prompt) + len(output), []
+    full_text = [*prompt, *output]
     while len(text) < end:
         tree = drafter.propose(text, lane.num_draft).cut(lane.num_draft)
         paths = [tree.path_to(node) for node in range(len(tree))]
-        right = [path for path in paths if [tree.tokens[node] for node in path[1:]] == next_tokens(whole, text, path)]
+        right = [
+            path for path in paths if [tree.tokens[node] for node in path[1:]] == next_tokens(full_text, text, path)
+        ]
         best = max(right, key=len)
-        emitted = whole[len(text) : len(text) + len(best)]
+        emitted = full_text[len(text) : len(text) + len(best)]
         targets = [UNKNOWN] * len(tree)
         for node, token in zip(best, emitted, strict=False):
             targets[node] = token
         if len(text) + len(emitted) < end:
             drafter.observe(tree, Verdict(best, emitted[-1], Scores(tuple(targets))))
         text += emitted
-        done.append((tree.num_draft, tuple(emitted)))
-    assert steps(name, prompt, output, num_draft) == done
+        expected_steps.append((tree.num_draft, tuple(emitted)))
+    assert steps(name, prompt, output, num_draft) == expected_steps
 
 
-def next_tokens(whole: list[int], text: list[int], path: tuple[int, ...]) -> list[int]:
-    """The tokens that follow `text`, as many as `path` drafts, or fewer where the text ends; these match no path."""
-    return whole[len(text) : len(text) + len(path) - 1]
+def next_tokens(full_text: list[int], text: list[int], path: tuple[int, ...]) -> list[int]:
+    """The tokens that follow `text`, as many as `path` drafts; fewer at the text's end, where the path is wrong."""
+    return full_text[len(text) : len(text) + len(path) - 1]
 
 
 @given(TEXTS, TEXTS, st.integers(0, 6))
 def test_prompt_lookup_equals_a_brute_force_reference(prompt: list[int], output: list[int], num_draft: int) -> None:
-    whole, position, sizes = [*prompt, *output], len(prompt), []
-    while position < len(whole):
-        draft = lookup(whole[:position], num_draft)
+    full_text, position, sizes = [*prompt, *output], len(prompt), []
+    while position < len(full_text):
+        draft = lookup(full_text[:position], num_draft)
         num_emitted = 1
         while (
             num_emitted <= len(draft)
-            and position + num_emitted < len(whole)
-            and draft[:num_emitted] == whole[position : position + num_emitted]
+            and position + num_emitted < len(full_text)
+            and draft[:num_emitted] == full_text[position : position + num_emitted]
         ):
             num_emitted += 1
         sizes.append((len(draft), num_emitted))
@@ -158,7 +160,7 @@ def lookup(text: list[int], num_draft: int) -> list[int]:
     return []
 
 
-class Forced:
+class ForcedSession:
     """A session whose target gives the transcript's tokens on its path and an unknown token elsewhere."""
 
     def __init__(self, output: Sequence[int]) -> None:
@@ -184,14 +186,14 @@ class Forced:
 def test_drafts_equal_those_of_a_race_that_ends_with_end_of_text(
     name: str, prompt: list[int], output: list[int]
 ) -> None:
-    """The log does not show the end-of-text token; a race that ends at its limit drafts nothing past it."""
-    lane, text, output = ScoredLane.of(name, {}), DrafterInputs(tuple(prompt), 6), [*output, 5]
-    forced = list(forced_steps(lane.build(text, **lane.options), prompt, output, lane.num_draft))
+    """The log does not show the end-of-text token; a race that ends at its limit drafts nothing past the limit."""
+    lane, drafter_inputs, output = ScoredLane.of(name, {}), DrafterInputs(tuple(prompt), 6), [*output, 5]
+    forced = list(forced_steps(lane.build(drafter_inputs, **lane.options), prompt, output, lane.num_draft))
     for limit, ends in ((1000, frozenset({5})), (len(output), frozenset[int]())):
         engine = Lane(
             name,
-            lane.build(text, **lane.options),
-            Forced(output),
+            lane.build(drafter_inputs, **lane.options),
+            ForcedSession(output),
             prompt,
             max_new_tokens=limit,
             num_draft=lane.num_draft,
@@ -200,6 +202,7 @@ def test_drafts_equal_those_of_a_race_that_ends_with_end_of_text(
         while not engine.end:
             remaining, step = engine.remaining, engine.step()
             expected = forced[step.index]
+            # Near its limit, fusion may draft another tree, and so accept more or fewer tokens.
             assert step.emitted == expected.emitted or name == "fusion"
             if limit == 1000:
                 assert (step.tree, step.verdict.path) == (expected.tree, expected.verdict.path)
@@ -213,14 +216,14 @@ def test_drafts_equal_those_of_a_race_that_ends_with_end_of_text(
 def test_steps_equal_those_of_a_race_with_the_same_output(name: str, prompt: list[int], output: list[int]) -> None:
     lane = ScoredLane.of(name, {})
     drafter = lane.build(DrafterInputs(tuple(prompt), 4), **lane.options)
-    engine = Lane(name, drafter, Forced(output), prompt, max_new_tokens=len(output), num_draft=lane.num_draft)
+    engine = Lane(name, drafter, ForcedSession(output), prompt, max_new_tokens=len(output), num_draft=lane.num_draft)
     emitted = []
     while not engine.end:
         emitted.append(engine.step().emitted)
     assert [tokens for _, tokens in steps(name, prompt, output)] == emitted
 
 
-class Recorder:
+class RecordingDrafter:
     """A drafter that drafts one right token with a wrong sibling, and keeps the verdicts it observes."""
 
     def __init__(self, inputs: DrafterInputs) -> None:
@@ -238,13 +241,13 @@ class Recorder:
 
 
 def test_a_drafter_observes_only_the_accepted_path() -> None:
-    drafter = Recorder(DrafterInputs((1,), 100))
+    drafter = RecordingDrafter(DrafterInputs((1,), 100))
     list(forced_steps(drafter, (1,), (2, 3, 4, 5), 3))
     assert drafter.verdicts == [Verdict((0, 1), 3, Scores((2, 3, UNKNOWN, UNKNOWN)))]
 
 
 def test_a_newly_registered_method_can_be_scored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METHODS, "recorder", Method("recorder", "Recorder", "a test's", Recorder, 3))
+    monkeypatch.setitem(METHODS, "recorder", Method("recorder", "Recorder", "a test's", RecordingDrafter, 3))
     assert "recorder" in scorable_lanes()
     board = Scoreboard([ScoredLane.of(name, {}) for name in scorable_lanes()])
     board.add(transcript((1,), (2, 3, 4, 5)))
@@ -254,7 +257,9 @@ def test_a_newly_registered_method_can_be_scored(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_method_may_say_that_it_cannot_be_scored(monkeypatch: pytest.MonkeyPatch) -> None:
-    needy = Method("needy", "Needy", "a test's", Recorder, 3, needs_target_outputs="it lives on rejected tokens")
+    needy = Method(
+        "needy", "Needy", "a test's", RecordingDrafter, 3, needs_target_outputs="it lives on rejected tokens"
+    )
     monkeypatch.setitem(METHODS, "needy", needy)
     assert "needy" not in scorable_lanes()
     with pytest.raises(InputError, match=r"The lane needy cannot be scored .*: it lives on rejected tokens"):
@@ -275,7 +280,7 @@ def test_only_lookaheads_pool_is_scored_and_the_lane_says_so() -> None:
 
 
 def test_lookahead_that_is_jacobi_is_not_scored() -> None:
-    """Its pool is empty, so a score would be vanilla's, with the row's costs."""
+    """With n = 2 lookahead's pool is empty, so its score would be vanilla's at a higher cost."""
     with pytest.raises(InputError, match=r"cannot be scored.*n=2 is Jacobi"):
         ScoredLane.of("lookahead", {"n": 2})
     assert [ScoredLane.of("lookahead", {}, size).unscored_rows for size in (1, 3)] == [1, 1]
@@ -297,7 +302,7 @@ LOOP = [5, 6, 7] * 13
     ("tokens", "expected"),
     [
         ([1, 2, *LOOP], 39),
-        ([1, 2, *LOOP, 2], 39),  # an end-of-text token after it
+        ([1, 2, *LOOP, 2], 39),  # an end-of-text token after the loop
         ([*LOOP, 1, 2, 3], 39),
         ([8] * 36, 36),
         ([8] * 35, 0),
@@ -321,6 +326,7 @@ def test_looping_outputs_also_form_their_own_group() -> None:
     assert list(rows) == ["all", "none", "looping"]
     assert rows["all"] | {"category": "none"} == rows["none"]
     assert (rows["all"]["outputs"], rows["all"]["looping"], rows["looping"]["outputs"]) == (2, 1, 1)
+    # The first output has 3 tokens and takes 2 steps; the looping one has 40 tokens.
     assert rows["all"]["tau"] == 43 / (rows["looping"]["steps"] + 2)
     assert rows["all"]["tau_without_looping"] == 3 / 2
     assert rows["looping"]["tau_without_looping"] is None
@@ -368,6 +374,7 @@ def test_a_cost_curve_is_interpolated_and_extrapolated_linearly() -> None:
 def test_the_expected_speedup_is_tokens_over_the_cost_of_the_steps() -> None:
     board = Scoreboard([ScoredLane.of("prompt-lookup", {}, 3)])
     board.add(transcript(PROMPT, OUTPUT))
+    # Of the four steps, three verify four rows, and one a single row.
     row = board.groups(CostCurve((1, 4), (1.0, 1.6)))[0]
     assert row["expected_speedup"] == pytest.approx(8 / (3 * 1.6 + 1.0))
 

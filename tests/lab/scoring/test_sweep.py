@@ -26,11 +26,11 @@ from specrace.lab.scoring.sweep import (
     SweepFolder,
     grid_lanes,
 )
-from tests.lab.parts import copying
+from tests.lab.parts import mostly_copying
 
 LANES = ("prompt-lookup", "suffix")
 GRID = {"prompt-lookup": {"longest": ("2", "3")}}
-TRANSCRIPTS = copying(2 * SHARD_SIZE + 5)
+TRANSCRIPTS = mostly_copying(2 * SHARD_SIZE + 5)
 
 
 def counts(sweep: Sweep) -> list[tuple[object, ...]]:
@@ -39,7 +39,7 @@ def counts(sweep: Sweep) -> list[tuple[object, ...]]:
 
 
 @pytest.fixture(scope="module")
-def whole() -> Sweep:
+def whole_sweep() -> Sweep:
     sweep = Sweep.of(grid_lanes(LANES, GRID, (4, 8)), TRANSCRIPTS, ASSUMED_CPU)
     run_sweep(sweep, TRANSCRIPTS)
     return sweep
@@ -93,57 +93,60 @@ def test_the_counts_equal_those_of_a_scoreboard(keep_outputs: bool) -> None:
 
 
 @pytest.mark.slow
-def test_several_processes_give_the_same_counts(whole: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_give_the_same_counts(whole_sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specrace.lab.scoring.cells.MIN_PARALLEL_WORK", 0)
-    sweep = Sweep.of(whole.lanes, TRANSCRIPTS, ASSUMED_CPU)
+    sweep = Sweep.of(whole_sweep.lanes, TRANSCRIPTS, ASSUMED_CPU)
     run_sweep(sweep, TRANSCRIPTS, processes=2)
-    assert counts(sweep) == counts(whole)
+    assert counts(sweep) == counts(whole_sweep)
 
 
 @pytest.mark.slow
-def test_a_finished_cell_survives_a_kill_and_is_counted_once(whole: Sweep, tmp_path: Path) -> None:
+def test_a_finished_cell_survives_a_kill_and_is_counted_once(whole_sweep: Sweep, tmp_path: Path) -> None:
     folder = SweepFolder(tmp_path)
-    first = Sweep.of(whole.lanes, TRANSCRIPTS, ASSUMED_CPU)
+    first = Sweep.of(whole_sweep.lanes, TRANSCRIPTS, ASSUMED_CPU)
     folder.open(first, resume=False)
-    folder.append((1, 0), whole.cells[1, 0])
-    folder.append((1, 0), whole.cells[1, 1])
+    folder.append((1, 0), whole_sweep.cells[1, 0])
+    folder.append((1, 0), whole_sweep.cells[1, 1])
     with (tmp_path / CELLS).open("ab") as stream:
         stream.write(b'{"lane":2,"sh')
+    # Seven lanes on three shards.
     with pytest.raises(InputError, match="1 of 21 cells"):
         SweepFolder.load(tmp_path)
-    again, done = Sweep.of(whole.lanes, TRANSCRIPTS, ASSUMED_CPU), list[Cell]()
-    folder.open(again, resume=True)
-    assert again.cells == {(1, 0): whole.cells[1, 0]}
-    run_sweep(again, TRANSCRIPTS, folder=folder, on_progress=done.append)
-    assert sorted([*done, (1, 0)]) == sorted(again.all_cells)
-    assert counts(SweepFolder.load(tmp_path)) == counts(again) == counts(whole)
+    resumed, done = Sweep.of(whole_sweep.lanes, TRANSCRIPTS, ASSUMED_CPU), list[Cell]()
+    folder.open(resumed, resume=True)
+    assert resumed.cells == {(1, 0): whole_sweep.cells[1, 0]}
+    run_sweep(resumed, TRANSCRIPTS, folder=folder, on_progress=done.append)
+    assert sorted([*done, (1, 0)]) == sorted(resumed.all_cells)
+    assert counts(SweepFolder.load(tmp_path)) == counts(resumed) == counts(whole_sweep)
 
 
-def test_a_sweep_of_a_version_without_options_is_finished(whole: Sweep, tmp_path: Path) -> None:
+def test_a_sweep_of_a_version_without_options_is_finished(whole_sweep: Sweep, tmp_path: Path) -> None:
     folder = SweepFolder(tmp_path)
-    folder.open(whole, resume=False)
+    folder.open(whole_sweep, resume=False)
     description = json.loads((tmp_path / DESCRIPTION).read_text())
     for request in description["requests"]:
         del request["options"]
     (tmp_path / DESCRIPTION).write_text(json.dumps(description))
-    now = replace(whole, requests=tuple(replace(request, options=("n",)) for request in whole.requests))
-    SweepFolder(tmp_path).open(now, resume=True)
-    assert now.requests[0].options == ("n",)
+    with_options = replace(
+        whole_sweep, requests=tuple(replace(request, options=("n",)) for request in whole_sweep.requests)
+    )
+    SweepFolder(tmp_path).open(with_options, resume=True)
+    assert with_options.requests[0].options == ("n",)
     with pytest.raises(InputError, match="other logs"):
-        SweepFolder(tmp_path).open(replace(now, requests=now.requests[1:]), resume=True)
+        SweepFolder(tmp_path).open(replace(with_options, requests=with_options.requests[1:]), resume=True)
 
 
-def test_another_sweep_in_the_same_folder_is_refused(whole: Sweep, tmp_path: Path) -> None:
+def test_another_sweep_in_the_same_folder_is_refused(whole_sweep: Sweep, tmp_path: Path) -> None:
     folder = SweepFolder(tmp_path)
-    folder.open(Sweep.of(whole.lanes, TRANSCRIPTS), resume=True)
+    folder.open(Sweep.of(whole_sweep.lanes, TRANSCRIPTS), resume=True)
     with pytest.raises(InputError, match="add --resume"):
-        folder.open(Sweep.of(whole.lanes, TRANSCRIPTS), resume=False)
+        folder.open(Sweep.of(whole_sweep.lanes, TRANSCRIPTS), resume=False)
     for changed in (
-        Sweep.of(whole.lanes[:-1], TRANSCRIPTS),
-        Sweep.of(whole.lanes, TRANSCRIPTS[:-1]),
-        Sweep.of(whole.lanes, [*TRANSCRIPTS[:-1], copying(1, seed=9)[0]]),
-        Sweep.of(whole.lanes, TRANSCRIPTS, ASSUMED_CPU),
-        Sweep.of(whole.lanes, TRANSCRIPTS, keep_outputs=True),
+        Sweep.of(whole_sweep.lanes[:-1], TRANSCRIPTS),
+        Sweep.of(whole_sweep.lanes, TRANSCRIPTS[:-1]),
+        Sweep.of(whole_sweep.lanes, [*TRANSCRIPTS[:-1], mostly_copying(1, seed=9)[0]]),
+        Sweep.of(whole_sweep.lanes, TRANSCRIPTS, ASSUMED_CPU),
+        Sweep.of(whole_sweep.lanes, TRANSCRIPTS, keep_outputs=True),
     ):
         with pytest.raises(InputError, match="another --out"):
             folder.open(changed, resume=True)
@@ -151,8 +154,8 @@ def test_another_sweep_in_the_same_folder_is_refused(whole: Sweep, tmp_path: Pat
 
 @pytest.mark.parametrize("name", [DESCRIPTION, CELLS])
 @pytest.mark.parametrize("content", ["nonsense\n", "[]\n", '{"lane": "x"}\n'])
-def test_a_damaged_folder_is_reported(whole: Sweep, tmp_path: Path, name: str, content: str) -> None:
-    SweepFolder(tmp_path).open(Sweep.of(whole.lanes, TRANSCRIPTS), resume=False)
+def test_a_damaged_folder_is_reported(whole_sweep: Sweep, tmp_path: Path, name: str, content: str) -> None:
+    SweepFolder(tmp_path).open(Sweep.of(whole_sweep.lanes, TRANSCRIPTS), resume=False)
     (tmp_path / name).write_text(content)
     with pytest.raises(InputError, match=name):
         SweepFolder.load(tmp_path)
@@ -179,17 +182,17 @@ class OneMachineCluster:
         self.arguments = {}
 
 
-def test_a_ray_cluster_gives_the_same_counts(whole: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ray_cluster_gives_the_same_counts(whole_sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", OneMachineCluster())
-    sweep = Sweep.of(whole.lanes, TRANSCRIPTS, ASSUMED_CPU)
+    sweep = Sweep.of(whole_sweep.lanes, TRANSCRIPTS, ASSUMED_CPU)
     run_sweep(sweep, TRANSCRIPTS, ray="local", processes=2)
-    assert counts(sweep) == counts(whole)
+    assert counts(sweep) == counts(whole_sweep)
 
 
 @pytest.mark.parametrize(
     ("ray", "words"), [(None, r"install specrace\[ray\]"), (OneMachineCluster(), "no Ray cluster at")]
 )
-def test_a_missing_ray_cluster_is_reported(whole: Sweep, ray: Any, words: str, monkeypatch: Any) -> None:
+def test_a_missing_ray_cluster_is_reported(whole_sweep: Sweep, ray: Any, words: str, monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "ray", ray)
     with pytest.raises(InputError, match=words):
-        run_sweep(Sweep.of(whole.lanes, TRANSCRIPTS), TRANSCRIPTS, ray="nowhere")
+        run_sweep(Sweep.of(whole_sweep.lanes, TRANSCRIPTS), TRANSCRIPTS, ray="nowhere")

@@ -18,7 +18,7 @@ from specrace.lab.advice.presets import find_curve
 from specrace.lab.advice.recommend import BATCHES
 from specrace.ui.helper import log_advice
 from specrace.ui.helper.log_advice import MEASURED, TITLES, advise_log, describe_advice, read_costs
-from tests.lab.parts import COPYING, copying, transcript, write, write_log
+from tests.lab.parts import COPYING, mostly_copying, transcript, write, write_log
 
 MEASURED_CURVE = CostCurve((1, 33), (1.0, 2.0), about={"model": "tiny", "device": "cpu"})
 
@@ -40,7 +40,7 @@ def advise(path: Path, curve: str = "assumed-gpu", batch: int = 1) -> Any:
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     looping = transcript([1, 2, 3, 4], [7, 8] * 30)
-    return write_log(tmp_path_factory.mktemp("log") / "log.jsonl", [*copying(20), looping])
+    return write_log(tmp_path_factory.mktemp("log") / "log.jsonl", [*mostly_copying(20), looping])
 
 
 @pytest.fixture(scope="module")

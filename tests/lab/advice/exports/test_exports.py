@@ -1,4 +1,4 @@
-"""Exports: read by the engine's own code where it is installed, otherwise checked by what its source accepts."""
+"""Exports to engines: the engine's code reads them if it is installed; otherwise the checks copy what it accepts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RATES = (0.6, 0.3, 0.1)
 
 
 def choice(lane: str, num_draft: int = 8, **options: Any) -> Choice:
-    """A lane with its defaults and these options; a twin that is not registered has only these."""
+    """A lane with its defaults and these options; a twin that is not registered has only these options."""
     defaults = METHODS[lane].defaults("cuda") if lane in METHODS else {}
     return Choice(lane, defaults | options, num_draft, 1 + sum(RATES), RATES)
 
@@ -79,16 +79,16 @@ def test_vllm_gets_zeros_that_are_values() -> None:
 
 
 def test_fusion_is_exported_to_vllm_as_a_custom_class() -> None:
-    """The flags hold what differs from its defaults, and the class accepts what they hold."""
+    """The flags hold the options that differ from fusion's defaults, and the class accepts them."""
     chosen = choice("fusion", longest=5, chain=True, recycling=True)
     curve = CostCurve((1, 8, 64), (1.0, 1.25, 2.0))
     assert "--additional-config" not in ENGINES["vllm"].plug_ins["fusion"](choice("fusion", chain=True), ASSUMED_GPU)
     words = shlex.split(ENGINES["vllm"].plug_ins["fusion"](chosen, curve))
     assert words[::2] == ["--speculative-config", "--additional-config"]
-    config, ours = json.loads(words[1]), json.loads(words[3])["specrace"]
+    config, settings = json.loads(words[1]), json.loads(words[3])["specrace"]
     assert config.pop("method") == "custom_class" and config.pop("model") == "specrace.integrations.vllm.Fusion"
-    assert config == {"num_speculative_tokens": 8} and set(ours) == {"longest", "cost_curve"}
-    drafter = Fusion(vllm_config(8, 99, **ours))
+    assert config == {"num_speculative_tokens": 8} and set(settings) == {"longest", "cost_curve"}
+    drafter = Fusion(vllm_config(8, 99, **settings))
     assert drafter.options["longest"] == 5 and drafter.curve == curve
 
 
@@ -123,7 +123,7 @@ def test_sglang_accepts_the_flags(chosen: Choice) -> None:
     export = ENGINES["sglang"].export(chosen)
     arguments = sglang_parser().parse_args(shlex.split(f"{export.settings} {corpus_flags(chosen)}"))
     assert (arguments.speculative_algorithm, arguments.speculative_ngram_match_type) == ("NGRAM", "PROB")
-    # The root counts.
+    # The root counts as a draft token.
     assert arguments.speculative_num_draft_tokens == 9
     assert 0 < arguments.speculative_ngram_external_sam_budget <= arguments.speculative_num_draft_tokens - 1
     environment = dict(setting.split("=") for setting in export.synthetic.split())
@@ -209,9 +209,9 @@ def test_llama_cpp_accepts_the_flags(chosen: Choice, mode: str, options: dict[st
 
 
 def test_llama_cpp_accepts_a_list_of_drafters_with_the_options_of_each() -> None:
-    asked = {"simple": False, "map_k": False, "map_k4v": True, "mod": True, "cache": True}
+    drafters = {"simple": False, "map_k": False, "map_k4v": True, "mod": True, "cache": True}
     sizes = {"size_n": 3, "size_m": 16, "min_hits": 2, "n_match": 5, "n_min": 1, "n_max": 9}
-    export = ENGINES["llama-cpp"].export(choice("llamacpp-list", 16, **asked | sizes))
+    export = ENGINES["llama-cpp"].export(choice("llamacpp-list", 16, **drafters | sizes))
     params = parse_flags(export.settings).speculative
     kinds = xllamacpp.common_speculative_type
     names = ("NGRAM_MAP_K4V", "NGRAM_MOD", "NGRAM_CACHE")
@@ -222,7 +222,7 @@ def test_llama_cpp_accepts_a_list_of_drafters_with_the_options_of_each() -> None
 
 
 def test_the_llama_cpp_parser_refuses_unknown_flags(capfd: pytest.CaptureFixture[str]) -> None:
-    """It also refuses the flags of builds before pull request 22397, which we write in a note only."""
+    """The parser also refuses the flags of builds before pull request 22397, which we write in a note only."""
     for flags in ("--spec-ngram-simple-size-q 3", "--spec-type ngram-simple --draft-max 8"):
         with pytest.raises(ValueError, match="refuses"):
             parse_flags(flags)
@@ -237,7 +237,7 @@ def test_the_transformers_export_notes_where_transformers_differs() -> None:
 
 
 def test_tensorrt_llm_gets_no_pool_size_without_a_pool() -> None:
-    """SADecodingConfig refuses one."""
+    """TensorRT-LLM's SADecodingConfig refuses a pool size there."""
     for pool, size, expected in ((False, 80, None), (True, 0, None), (True, 80, 80)):
         export = ENGINES["tensorrt-llm"].export(choice("trtllm-sa", enable_global_pool=pool, global_pool_size=size))
         assert yaml.safe_load(export.settings)["speculative_config"].get("global_pool_size") == expected
@@ -283,8 +283,9 @@ def test_the_profile_has_what_its_consumers_need() -> None:
         0,
     ]
     assert all(check["passed"] for check in profile["validation"].values())
-    cut = speculation_profile("suffix", 1, measured, {}, {})
-    assert not cut["validation"]["mean_consistency"]["passed"]
+    # Drafts of one token cannot have the measured mean.
+    one_token = speculation_profile("suffix", 1, measured, {}, {})
+    assert not one_token["validation"]["mean_consistency"]["passed"]
     assert (profile["mean_accept_length"], profile["mean_accept_length_per_request"]) == (1.9, 2.5)
     assert json.loads(json.dumps(profile)) == profile
 
@@ -298,6 +299,9 @@ def test_simulators_get_the_mean_of_all_steps_and_conditional_rates() -> None:
     assert settings["aisimulate"]["arguments"].endswith("--spec-num-draft-tokens 3 --spec-accepted-tokens 0.9")
     assert settings["dynamo"]["arguments"] == "--aic-nextn 3 --aic-nextn-accept-rates 0.6000,0.5000,0.0000"
     assert len(settings["notes"]) == 2
-    long = simulator_settings(8, acceptance_profile({0: 1, 8: 1}))
-    assert "--aic-nextn 5 --aic-nextn-accept-rates 0.5000,1.0000,1.0000,1.0000,1.0000" in long["dynamo"]["arguments"]
-    assert "1.50 accepted tokens a step are beyond" in long["notes"][-1]
+    long_drafts = simulator_settings(8, acceptance_profile({0: 1, 8: 1}))
+    assert (
+        "--aic-nextn 5 --aic-nextn-accept-rates 0.5000,1.0000,1.0000,1.0000,1.0000"
+        in long_drafts["dynamo"]["arguments"]
+    )
+    assert "1.50 accepted tokens a step are beyond" in long_drafts["notes"][-1]

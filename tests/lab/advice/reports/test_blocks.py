@@ -1,4 +1,4 @@
-"""Reports in HTML and Markdown: texts of logs stay texts, and the file allows its own style only."""
+"""Reports in HTML and Markdown: texts of logs stay texts, and an HTML report allows only its own style."""
 
 from __future__ import annotations
 
@@ -47,24 +47,24 @@ class Tags(HTMLParser):
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_html_has_no_tag_or_attribute_of_a_text(text: str) -> None:
-    made, plain = to_html(report(text)), to_html(report("x"))
-    assert {tag for tag, _ in Tags(made).seen} <= TAGS
-    assert Tags(made).seen == Tags(plain).seen
-    assert "\u202e" not in made and "\x1b" not in made
+def test_no_tag_or_attribute_in_html_comes_from_a_text(text: str) -> None:
+    rendered, plain = to_html(report(text)), to_html(report("x"))
+    assert {tag for tag, _ in Tags(rendered).seen} <= TAGS
+    assert Tags(rendered).seen == Tags(plain).seen
+    assert "\u202e" not in rendered and "\x1b" not in rendered
 
 
 def test_the_policy_allows_the_style_and_nothing_else() -> None:
-    made = to_html(report("x"))
-    (style,) = re.findall(r"<style>(.*?)</style>", made, re.DOTALL)
+    rendered = to_html(report("x"))
+    (style,) = re.findall(r"<style>(.*?)</style>", rendered, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    (policy,) = [attributes["content"] for tag, attributes in Tags(made).seen if "http-equiv" in attributes]
+    (policy,) = [attributes["content"] for tag, attributes in Tags(rendered).seen if "http-equiv" in attributes]
     assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     assert "url(" not in style and "@import" not in style
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_markdown_has_no_markup_of_a_text(text: str) -> None:
+def test_no_markup_in_markdown_comes_from_a_text(text: str) -> None:
     parser = MarkdownIt("gfm-like", {"linkify": False, "html": True})
     kinds = [
         [token.type for token in parser.parse(to_markdown(report(words)))]
@@ -72,8 +72,8 @@ def test_markdown_has_no_markup_of_a_text(text: str) -> None:
         for words in (text, "x")
     ]
     # Escaped letters are tokens of their own.
-    made, plain = ([kind for kind in token_kinds if kind not in ("text", "text_special")] for token_kinds in kinds)
-    assert made == plain
+    rendered, plain = ([kind for kind in token_kinds if kind not in ("text", "text_special")] for token_kinds in kinds)
+    assert rendered == plain
 
 
 def test_code_is_not_changed() -> None:

@@ -1,4 +1,4 @@
-"""Every container is streamed: 10,000 rows need no more memory than a few, and 3,000 broken lines end in a sentence."""
+"""Every container is streamed: 10,000 rows need no more memory than a few, and 3,000 broken lines end in one."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ LINES = "".join(json.dumps(row) + "\n" for row in ROWS)
 CSV = "id;prompt;output\n" + "".join(f'{row["id"]};"{row["prompt"]}";yes\n' for row in ROWS)
 
 
-def text(content: Callable[[], str], encoding: str = "utf-8") -> Callable[[Path], object]:
+def text_writer(content: Callable[[], str], encoding: str = "utf-8") -> Callable[[Path], object]:
     return lambda path: path.write_bytes(content().encode(encoding))
 
 
 def report() -> str:
+    """A report as guidellm writes it."""
     requests = {"successful": ROWS, "errored": [], "incomplete": []}
     return json.dumps({"benchmarks": [{"requests": requests}]}, indent=1)
 
@@ -47,12 +48,12 @@ def parquet(path: Path) -> None:
 
 
 CONTAINERS: dict[str, Callable[[Path], object]] = {
-    "t.jsonl": text(lambda: LINES),
-    "t.utf16.jsonl": text(lambda: LINES, "utf-16"),
-    "t.csv": text(lambda: CSV),
-    "array.json": text(lambda: json.dumps(ROWS, indent=2)),
-    "lines-of-an-array.json": text(lambda: "[\n" + LINES.replace("}\n", "},\n")[:-2] + "\n]"),
-    "objects.json": text(lambda: "\n".join(json.dumps(row, indent=1) for row in ROWS)),
+    "t.jsonl": text_writer(lambda: LINES),
+    "t.utf16.jsonl": text_writer(lambda: LINES, "utf-16"),
+    "t.csv": text_writer(lambda: CSV),
+    "array.json": text_writer(lambda: json.dumps(ROWS, indent=2)),
+    "lines-of-an-array.json": text_writer(lambda: "[\n" + LINES.replace("}\n", "},\n")[:-2] + "\n]"),
+    "objects.json": text_writer(lambda: "\n".join(json.dumps(row, indent=1) for row in ROWS)),
     "t.parquet": parquet,
     **{f"t{end}": lambda path: pack(path, LINES.encode()) for end in (".gz", ".zst", ".xz", ".bz2", ".zip")},
 }
@@ -76,7 +77,7 @@ def test_ten_thousand_rows_are_streamed(tmp_path: Path, name: str) -> None:
     assert peak < MAX_PEAK < len(LINES) / 2
 
 
-def test_a_report_is_bounded_by_the_largest_row_and_not_by_its_size(tmp_path: Path) -> None:
+def test_a_report_larger_than_a_row_may_be_gives_all_its_requests(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_text(report())
     rows = [row for _, row in Rows(find_sources(path)[0][0], None, lambda *_: None)]

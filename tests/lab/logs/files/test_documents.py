@@ -24,7 +24,7 @@ def read(path: Path, text: str) -> tuple[list[Any], list[tuple[int, str]]]:
     """The rows in a file of this text, and the bad lines."""
     path.write_text(text, encoding="utf-8")
     bad: list[tuple[int, str]] = []
-    return [row for _, row in Rows(Source(path), None, lambda *each: bad.append(each))], bad
+    return [row for _, row in Rows(Source(path), None, lambda *fault: bad.append(fault))], bad
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_line_may_be_a_conversation(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("indent", [None, 1])
-def test_guidellm_s_report_holds_requests_of_which_the_failed_ones_are_counted(
+def test_guidellms_report_holds_requests_of_which_the_failed_ones_are_counted(
     tmp_path: Path, indent: int | None
 ) -> None:
     done = {"request_args": "{}", "output": "text"}
@@ -143,5 +143,5 @@ def test_random_bytes_end_in_rows_or_reasons(tmp_path: Path) -> None:
             data[start : start + draw.randint(0, 3)] = draw.choice([b"", b"[", b"{", b'"', b"\n", b"\xff", b"}", b"\\"])
         (tmp_path / "t").write_bytes(data)
         bad: list[tuple[int, str]] = []
-        rows = list(Rows(Source(tmp_path / "t"), None, lambda *each, bad=bad: bad.append(each)))
+        rows = list(Rows(Source(tmp_path / "t"), None, lambda *fault, bad=bad: bad.append(fault)))
         assert all(isinstance(row, dict) for _, row in rows) and (rows or bad)

@@ -111,7 +111,7 @@ def test_a_locked_zip_and_a_workbook_are_named(tmp_path: Path) -> None:
         list(TranscriptFile(tmp_path / "book.zip"))
     path = pack(tmp_path / "t.zip", json.dumps(FRESH).encode())
     data = bytearray(path.read_bytes())
-    data[6] |= 1  # in the member's own head
+    data[6] |= 1  # the flag for encryption in the member's own header, and below in the zip's directory
     data[data.index(b"PK\x01\x02") + 8] |= 1
     path.write_bytes(data)
     with pytest.raises(InputError, match="is encrypted; pack it without a password"):
@@ -126,8 +126,8 @@ def test_marked_encodings_are_read(tmp_path: Path, encoding: str) -> None:
     text = "\n".join(json.dumps({"prompt": "für 日本", "output": "ü"}, ensure_ascii=False) for _ in range(3))
     mark = "\ufeff" if encoding.endswith("be") else ""
     (tmp_path / "t.jsonl").write_bytes((mark + text).encode(encoding))
-    letters = list(TranscriptFile(tmp_path / "t.jsonl", tokenize=lambda text: [ord(letter) for letter in text]))
-    assert [letter.output for letter in letters] == [(252,)] * 3
+    transcripts = list(TranscriptFile(tmp_path / "t.jsonl", tokenize=lambda text: [ord(letter) for letter in text]))
+    assert [transcript.output for transcript in transcripts] == [(ord("ü"),)] * 3
 
 
 def test_a_cut_utf_16_text_counts_one_bad_line(tmp_path: Path) -> None:

@@ -54,8 +54,8 @@ def test_a_file_without_requests_has_none(tmp_path: Path) -> None:
 def test_packed_requests_are_looked_up(tmp_path: Path, name: str) -> None:
     requests, responses = batch_pair(tmp_path)
     packed = pack(tmp_path / name, requests.read_bytes())
-    wanted = list(TranscriptFile(responses, requests=requests, chat=by_letter))
-    assert wanted and list(TranscriptFile(packed, requests=responses, chat=by_letter)) == wanted
+    expected = list(TranscriptFile(responses, requests=requests, chat=by_letter))
+    assert expected and list(TranscriptFile(packed, requests=responses, chat=by_letter)) == expected
 
 
 def test_two_files_must_be_a_pair(tmp_path: Path) -> None:

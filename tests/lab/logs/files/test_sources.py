@@ -84,12 +84,12 @@ def test_answers_that_several_files_of_a_folder_repeat_are_read_once(tmp_path: P
 def test_a_batch_in_a_folder_is_read_as_its_two_files(tmp_path: Path) -> None:
     (tmp_path / "batch").mkdir()
     requests, responses = batch_pair(tmp_path / "batch")
-    wanted = list(TranscriptFile(responses, requests=requests, chat=by_letter))
-    assert wanted and list(TranscriptFile(tmp_path / "batch", chat=by_letter)) == wanted
+    expected = list(TranscriptFile(responses, requests=requests, chat=by_letter))
+    assert expected and list(TranscriptFile(tmp_path / "batch", chat=by_letter)) == expected
     with zipfile.ZipFile(tmp_path / "t.zip", "w") as archive:
         for path in (requests, responses):
             archive.write(path, path.name)
-    assert list(TranscriptFile(tmp_path / "t.zip", chat=by_letter)) == wanted
+    assert list(TranscriptFile(tmp_path / "t.zip", chat=by_letter)) == expected
 
 
 def test_requests_and_responses_are_paired_by_their_ids(tmp_path: Path) -> None:
@@ -104,12 +104,12 @@ def test_requests_and_responses_are_paired_by_their_ids(tmp_path: Path) -> None:
     (in_a, out_a), (in_b, out_b) = pair("a"), pair("b", ".zst")
     other, lonely = write(tmp_path / "other.jsonl", FRESH), pair("c")[1]
     missing = tmp_path / "missing"
-    given = [out_b, other, in_a, lonely, missing, in_b, out_a]
-    assert pair_files(given) == [(out_b, in_b), (other, None), (lonely, None), (missing, None), (out_a, in_a)]
+    files = [out_b, other, in_a, lonely, missing, in_b, out_a]
+    assert pair_files(files) == [(out_b, in_b), (other, None), (lonely, None), (missing, None), (out_a, in_a)]
     assert pair_files([in_a]) == [(in_a, None)]
 
 
-def test_a_pipe_is_opened_once_only_because_closing_it_ends_its_writer(
+def test_a_pipe_is_not_opened_to_find_its_kind_because_closing_it_ends_its_writer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipe, log = tmp_path / "pipe", write(tmp_path / "t.jsonl", FRESH)
@@ -128,11 +128,11 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     open_regular = sources.open_regular
 
-    def note(path: Path, **how: bool) -> io.BufferedReader:
+    def record_open(path: Path, **how: bool) -> io.BufferedReader:
         names.append(path.name)
         return open_regular(path, **how)
 
-    monkeypatch.setattr(sources, "open_regular", note)
+    monkeypatch.setattr(sources, "open_regular", record_open)
     return names
 
 
@@ -160,7 +160,7 @@ def test_a_log_is_opened_once(tmp_path: Path, opened: list[str], name: str) -> N
     assert [transcript.id for transcript in file] == [str(number) for number in range(600)]
     assert opened == [name]
     assert name == "t.zip" or 0 < file.bytes_read <= path.stat().st_size
-    # A second reading opens it anew, because the first one closed it.
+    # A second reading opens the file again, because the first one closed it.
     assert len(list(file)) == 600 and opened == [name, name]
 
 
@@ -177,20 +177,20 @@ def test_no_file_stays_open_after_a_reading(tmp_path: Path, monkeypatch: pytest.
     handles = []
     open_regular = sources.open_regular
 
-    def keep(path: Path, **how: bool) -> io.BufferedReader:
+    def open_and_keep(path: Path, **how: bool) -> io.BufferedReader:
         handles.append(open_regular(path, **how))
         return handles[-1]
 
-    monkeypatch.setattr(sources, "open_regular", keep)
+    monkeypatch.setattr(sources, "open_regular", open_and_keep)
     folder = tmp_path / "logs"
     folder.mkdir()
     batch_pair(folder)
     write(folder / "other.jsonl", COPYING, FRESH)
     with zipfile.ZipFile(folder / "t.zip", "w") as archive:
         archive.writestr("a.jsonl", json.dumps(FRESH))
-    rest = iter(TranscriptFile(folder, chat=by_letter))
-    next(rest)
-    rest.close()  # type: ignore[attr-defined]
+    unfinished = iter(TranscriptFile(folder, chat=by_letter))
+    next(unfinished)
+    unfinished.close()  # type: ignore[attr-defined]
     assert handles and all(handle.closed for handle in handles)
     list(TranscriptFile(folder, chat=by_letter))
     assert all(handle.closed for handle in handles)

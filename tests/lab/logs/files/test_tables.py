@@ -61,7 +61,7 @@ def test_unusable_rows_are_counted(tmp_path: Path) -> None:
     file = TranscriptFile(
         table(tmp_path / "t.csv", text), tokenize=lambda text: [ord(letter) for letter in text], skip_bad=True
     )
-    assert [letter.output for letter in file] == [(99,)]
+    assert [transcript.output for transcript in file] == [(ord("c"),)]
     assert file.skipped == 4
     assert "line 2: the row has more or fewer cells than the head" in file.reasons[0]
     assert "half a character" in file.reasons[2]
@@ -164,7 +164,7 @@ def test_cells_that_hold_json_are_parsed_and_texts_are_not(column: str, cell: st
     assert tables.unpack({column: cell}) == {column: value}
 
 
-def nested(count: int) -> pyarrow.Table:
+def nested_table(count: int) -> pyarrow.Table:
     """Conversations as LMSYS's and WildChat's tables have them, with a time, numbers, and fields that are empty."""
     rows: list[dict[str, Any]] = [
         {
@@ -190,11 +190,11 @@ def write_arrow(rows: pyarrow.Table, path: Path) -> None:
 def test_nested_columns_come_out_as_json_would_hold_them(tmp_path: Path, kind: str, packed: str) -> None:
     path = tmp_path / f"t.{kind}"
     if kind == "parquet":
-        write_table(nested(700), path, row_group_size=300)
+        write_table(nested_table(700), path, row_group_size=300)
     elif kind == "arrow":
-        write_arrow(nested(700), path)
+        write_arrow(nested_table(700), path)
     else:
-        write_feather(nested(700), path)
+        write_feather(nested_table(700), path)
     source = find_sources(pack(tmp_path / f"t{packed}", path.read_bytes()) if packed else path)[0][0]
     rows = [row for _, row in Rows(source, None, lambda *_: None)]
     assert len(rows) == 700
@@ -208,7 +208,7 @@ def test_nested_columns_come_out_as_json_would_hold_them(tmp_path: Path, kind: s
 
 
 def test_a_broken_arrow_file_is_refused(tmp_path: Path) -> None:
-    write_arrow(nested(300), tmp_path / "t.arrow")
+    write_arrow(nested_table(300), tmp_path / "t.arrow")
     (tmp_path / "t.arrow").write_bytes((tmp_path / "t.arrow").read_bytes()[:-2000])
     with pytest.raises(InputError, match=r"t\.arrow, after row \d+: this is not an Arrow file"):
         list(Rows(Source(tmp_path / "t.arrow"), None, lambda *_: None))

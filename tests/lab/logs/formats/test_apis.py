@@ -18,6 +18,7 @@ TOOL = {"type": "function", "function": {"name": "f", "description": "d", "param
 
 
 def only(request: Any, response: Any) -> Exchange:
+    """The only exchange of this request and response."""
     (exchange,) = read_exchanges(request, response, "r")
     return exchange
 
@@ -240,7 +241,7 @@ def test_every_shape_of_usage_is_read(body: dict[str, Any], usage: Usage) -> Non
     assert read_usage(body) == usage
 
 
-def test_an_echo_of_the_prompt_is_not_the_models() -> None:
+def test_an_echo_of_the_prompt_is_no_part_of_the_output() -> None:
     request = {"prompt": "a b", "echo": True}
     assert only(request, {"choices": [{"text": "a b c"}]}).output == " c"
     assert only({"inputs": "a b", "parameters": {"return_full_text": True}}, {"generated_text": "a b c"}).output == " c"
@@ -249,7 +250,7 @@ def test_an_echo_of_the_prompt_is_not_the_models() -> None:
             only(request, {"choices": [{"text": text}]})
 
 
-def test_what_claude_continues_is_of_the_prompt() -> None:
+def test_a_last_message_that_claude_continues_is_a_prefill() -> None:
     exchange = only({"model": "claude-x", "messages": [ASK, {"role": "assistant", "content": "{"}]}, CHAT)
     assert (exchange.prefill, exchange.prompt) == ("{", [ASK])
     other = only({"model": "m", "messages": [ASK, {"role": "assistant", "content": "{"}]}, CHAT)
@@ -324,7 +325,7 @@ EVENTS = [{"choices": [{"index": 0, "delta": {"content": part}}]} for part in ("
         ({"outputs": [{"role": "assistant", "content": "b"}], "output": []}, "b"),
     ],
 )
-def test_a_response_is_joined_of_its_pieces(response: Any, text: str) -> None:
+def test_a_response_is_joined_from_its_pieces(response: Any, text: str) -> None:
     assert answer(response) == {"role": "assistant", "content": text}
 
 
@@ -394,7 +395,7 @@ BEGUN = {"role": "assistant", "content": "The b"}
         ({"continue_final_message": True, "echo": True}, {"choices": [{"message": {"content": "The bell"}}]}),
     ],
 )
-def test_a_prefill_is_known_by_the_answer_too(request_body: Any, response: Any) -> None:
+def test_a_prefill_is_recognised_by_the_answer_too(request_body: Any, response: Any) -> None:
     exchange = only({"messages": [ASK, BEGUN]} | request_body, response)
     assert (exchange.prompt, exchange.prefill, exchange.output) == (
         [ASK],

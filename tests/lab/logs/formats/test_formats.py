@@ -15,7 +15,7 @@ from tests.lab.logs.formats.written import SHAPES, chat_folder
 from tests.lab.parts import run, write
 
 # Enough lanes for wrong ids to change some metric.
-FEW = ("--lanes", "prompt-lookup,trie,suffix,bigram")
+LANES = ("--lanes", "prompt-lookup,trie,suffix,bigram")
 TIMED = ("draft_ms_per_step", "build_ms_per_output")
 
 
@@ -36,7 +36,7 @@ def test_all_formats_give_the_same_metrics(tmp_path: Path, capsys: pytest.Captur
     for shape, make in SHAPES.items():
         folder = tmp_path / shape
         folder.mkdir()
-        result = scored(capsys, *make(folder), "--tokenizer", tokenizer, *FEW)
+        result = scored(capsys, *make(folder), "--tokenizer", tokenizer, *LANES)
         assert (result["format"], result["outputs"], result["skipped"]) == (shape.split()[0], 20, 0), shape
         groups_of[shape] = result["groups"]
     first = groups_of["specrace ids"]
@@ -48,7 +48,7 @@ def test_all_formats_give_the_same_metrics(tmp_path: Path, capsys: pytest.Captur
 
 def test_logs_with_token_ids_need_no_tokenizer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for shape in ("specrace ids", "openai-response"):
-        assert scored(capsys, *SHAPES[shape](tmp_path), *FEW)["outputs"] == 20
+        assert scored(capsys, *SHAPES[shape](tmp_path), *LANES)["outputs"] == 20
 
 
 @pytest.mark.parametrize("shape", ["openai-chat", "codex"])

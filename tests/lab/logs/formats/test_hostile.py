@@ -55,7 +55,7 @@ def replaced(row: Any, place: tuple[Any, ...], value: Any) -> Any:
 
 @functools.cache
 def rows_of(shape: str) -> list[Any]:
-    """The first rows of a shape's first file, token ids left out but a few; none for a table of text."""
+    """The first rows of a shape's first file, with at most five numbers in a list; none if it is no JSON lines."""
     with tempfile.TemporaryDirectory() as folder:
         path = SHAPES[shape](Path(folder))[0]
         lines = path.read_text().splitlines()[:3] if path.suffix == ".jsonl" else []
@@ -123,7 +123,7 @@ def test_rows_that_were_read_leave_no_memory_behind(shape: str) -> None:
         kept, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    # A few requests at most; a byte kept of each character of these rows would be 100,000 bytes.
+    # A reader may keep a few requests. If it kept a byte of each character that it read, that would be 100,000 bytes.
     assert kept < 20_000 and peak < 200_000
 
 

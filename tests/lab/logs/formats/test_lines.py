@@ -1,4 +1,4 @@
-"""Rows that hold a request and its response under many names, and those that have no answer of a model."""
+"""Rows that hold a request and its response under many names, and rows that no model answered."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from specrace.lab.logs.formats.specrace import SpecraceFormat
 
 ASK, ANSWER = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
 CHAT = {"messages": [ASK]}
-SAYS = {"choices": [{"message": ANSWER}]}
+RESPONSE = {"choices": [{"message": ANSWER}]}
 
 
 @pytest.mark.parametrize(
     "row",
     [
-        {"full_request": CHAT, "full_response": SAYS},
-        {"modelInput": CHAT, "modelOutput": SAYS, "recordId": "1"},
+        {"full_request": CHAT, "full_response": RESPONSE},
+        {"modelInput": CHAT, "modelOutput": RESPONSE, "recordId": "1"},
         {"input": CHAT, "preferred_output": [ANSWER], "non_preferred_output": [{"role": "assistant", "content": "c"}]},
         {"request_inputs": {"payload": CHAT}, "response_outputs": [{"response": '{"choices": [{"text": "b"}]}'}]},
         {"request_type": "chat_completions", "prompt": "a", "output": "b"},
@@ -33,12 +33,12 @@ def test_requests_and_responses_have_many_names(row: Any) -> None:
 
 
 @pytest.mark.parametrize("row", [{"question": "a", "answer": "b"}, {"inputs": "a", "generated_text": "b"}])
-def test_plain_text_counts_under_a_name_that_says_so(row: Any) -> None:
+def test_plain_text_is_read_from_fields_that_are_named_for_it(row: Any) -> None:
     (exchange,) = RequestResponse().read(row)
     assert (exchange.prompt, exchange.output) == ("a", "b")
 
 
-def test_a_system_prompt_stands_beside_a_question() -> None:
+def test_a_system_prompt_beside_a_question_is_read() -> None:
     (exchange,) = RequestResponse().read({"system_prompt": "s", "question": "a", "response": "b"})
     assert exchange.prompt == [{"role": "system", "content": "s"}, ASK]
 
@@ -62,8 +62,8 @@ def test_guidellm_logs_reasoning_and_calls_beside_the_output() -> None:
         ({"response": '{"error": {"message": "x"}}'}, "the request failed"),
     ],
 )
-def test_what_no_model_answered_is_reported(more: Any, reason: str) -> None:
-    row = {"request": CHAT, "response": SAYS, "cache_reference_id": "0000-0", "cache_hit": None} | more
+def test_a_row_that_no_model_answered_is_reported(more: Any, reason: str) -> None:
+    row = {"request": CHAT, "response": RESPONSE, "cache_reference_id": "0000-0", "cache_hit": None} | more
     assert RequestResponse.looks_like(row)
     with pytest.raises(ValueError, match=reason):
         list(RequestResponse().read(row))

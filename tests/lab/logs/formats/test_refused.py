@@ -1,4 +1,4 @@
-"""Logs of refused kinds are named."""
+"""Logs of kinds that cannot be scored are refused by name."""
 
 from __future__ import annotations
 

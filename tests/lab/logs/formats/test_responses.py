@@ -17,8 +17,8 @@ def row(**response: Any) -> dict[str, Any]:
 
 
 def test_each_choice_becomes_an_exchange() -> None:
-    exact = [CHOICE | {"token_ids": [3, 4]}, CHOICE | {"token_ids": [5]}]
-    exchanges = list(Response().read({"id": "x", "choices": exact, "prompt_token_ids": [1, 2]}))
+    with_ids = [CHOICE | {"token_ids": [3, 4]}, CHOICE | {"token_ids": [5]}]
+    exchanges = list(Response().read({"id": "x", "choices": with_ids, "prompt_token_ids": [1, 2]}))
     assert [(exchange.prompt, exchange.output, exchange.id) for exchange in exchanges] == [
         ((1, 2), (3, 4), "x"),
         ((1, 2), (5,), "x"),

@@ -1,4 +1,4 @@
-"""Spans in the rarer shapes of their conventions."""
+"""Tracers' spans: the rarer shapes in which they hold a request and its answer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def event(name: str, **attributes: Any) -> dict[str, Any]:
         ],
     ],
 )
-def test_a_conversation_may_stand_in_several_events(events: list[Any]) -> None:
+def test_a_conversation_may_be_spread_over_several_events(events: list[Any]) -> None:
     row = {"name": "chat", "attributes": {"gen_ai.usage.output_tokens": 3}, "events": events}
     exchange = only(row)
     assert (exchange.prompt, exchange.output) == ([ASK], {"role": "assistant", "content": "b"})
@@ -79,7 +79,7 @@ def test_phoenix_nests_messages_and_their_calls() -> None:
     assert exchange.output["tool_calls"][0]["function"] == {"name": "f", "arguments": {"x": 1}}
 
 
-def test_invocation_parameters_are_the_requests() -> None:
+def test_invocation_parameters_are_read_as_the_requests_parameters() -> None:
     attributes = {
         "llm.invocation_parameters": '{"presence_penalty": 1}',
         "gen_ai.prompt": "a",

@@ -251,8 +251,8 @@ def csv_text(folder: Path) -> list[Path]:
     return [path]
 
 
-def _each(name: str, row: Callable[[str, list[Message], str], Any]) -> Callable[[Path], list[Path]]:
-    """A function that writes the rows made of each request: one, or a list of several."""
+def _row_writer(name: str, row: Callable[[str, list[Message], str], Any]) -> Callable[[Path], list[Path]]:
+    """A function that writes the log NAME.jsonl; `row` makes of each request one row, or a list of rows."""
 
     def make(folder: Path) -> list[Path]:
         rows = [row(*request) for request in requests()]
@@ -362,7 +362,7 @@ SHAPES: dict[str, Callable[[Path], list[Path]]] = {
     "codex": codex,
     "csv": csv_text,
     "sglang": sglang,
-    "openai-batch responses": _each(
+    "openai-batch responses": _row_writer(
         "responses",
         lambda name, messages, answer: {
             "custom_id": name,
@@ -370,21 +370,21 @@ SHAPES: dict[str, Callable[[Path], list[Path]]] = {
             "response": {"status_code": 200, "body": _responses(answer)},
         },
     ),
-    "anthropic-batch": _each(
+    "anthropic-batch": _row_writer(
         "results",
         lambda name, messages, answer: [
             {"custom_id": name, "params": {"max_tokens": 9, "messages": messages}},
             {"custom_id": name, "result": {"type": "succeeded", "message": _anthropic(answer)}},
         ],
     ),
-    "gemini-batch": _each(
+    "gemini-batch": _row_writer(
         "gemini",
         lambda name, messages, answer: [
             {"key": name, "request": _gemini_request(messages)},
             {"key": name, "response": _gemini_response(answer)},
         ],
     ),
-    "litellm spend": _each(
+    "litellm spend": _row_writer(
         "spend",
         lambda name, messages, answer: {
             "request_id": name,
@@ -393,7 +393,7 @@ SHAPES: dict[str, Callable[[Path], list[Path]]] = {
             "proxy_server_request": json.dumps({"model": "m", "messages": messages}),
         },
     ),
-    "braintrust": _each(
+    "braintrust": _row_writer(
         "braintrust",
         lambda name, messages, answer: [
             {"id": "t", "span_attributes": {"type": "task"}, "input": messages, "output": answer},
@@ -406,7 +406,7 @@ SHAPES: dict[str, Callable[[Path], list[Path]]] = {
             },
         ],
     ),
-    "datadog": _each(
+    "datadog": _row_writer(
         "datadog",
         lambda name, messages, answer: [
             {"span_id": "w", "meta": {"kind": "workflow", "input": {"value": "?"}, "output": {"value": answer}}},
@@ -416,7 +416,7 @@ SHAPES: dict[str, Callable[[Path], list[Path]]] = {
             },
         ],
     ),
-    "weave": _each(
+    "weave": _row_writer(
         "weave",
         lambda name, messages, answer: [
             {"id": "w", "op_name": "weave:///e/p/op/ask:v0", "inputs": {"messages": messages}, "output": answer},
@@ -428,7 +428,7 @@ SHAPES: dict[str, Callable[[Path], list[Path]]] = {
             },
         ],
     ),
-    "opentelemetry phoenix": _each(
+    "opentelemetry phoenix": _row_writer(
         "phoenix",
         lambda name, messages, answer: {
             "context.span_id": name,
@@ -438,7 +438,7 @@ SHAPES: dict[str, Callable[[Path], list[Path]]] = {
             "attributes.llm.output_messages": [{"message.role": "assistant", "message.content": answer}],
         },
     ),
-    "opentelemetry mlflow": _each(
+    "opentelemetry mlflow": _row_writer(
         "mlflow",
         lambda name, messages, answer: {
             "info": {"trace_id": name},
@@ -457,7 +457,7 @@ SHAPES: dict[str, Callable[[Path], list[Path]]] = {
             },
         },
     ),
-    "request-response events": _each(
+    "request-response events": _row_writer(
         "events",
         lambda _, messages, answer: {
             "request": {"messages": messages, "stream": True},
@@ -468,7 +468,7 @@ SHAPES: dict[str, Callable[[Path], list[Path]]] = {
             + "data: [DONE]\n\n",
         },
     ),
-    "langfuse quoted": _each(
+    "langfuse quoted": _row_writer(
         "quoted",
         lambda name, messages, answer: {
             "id": name,
@@ -478,7 +478,7 @@ SHAPES: dict[str, Callable[[Path], list[Path]]] = {
             "output": json.dumps(answer),
         },
     ),
-    "langsmith": _each(
+    "langsmith": _row_writer(
         "runs",
         lambda name, messages, answer: {
             "id": name,
@@ -487,12 +487,12 @@ SHAPES: dict[str, Callable[[Path], list[Path]]] = {
             "outputs": {"generations": [[{"text": answer, "message": _langchain(_reply(answer))}]]},
         },
     ),
-    "posthog": _each("events", _posthog),
-    "bedrock": _each("bedrock", _bedrock),
-    "opentelemetry flat": _each("flat", _flat_span),
-    "opentelemetry nested": _each("otlp", _otlp),
-    "lm-eval": _each("samples", _lm_eval),
-    "alpaca": _each(
+    "posthog": _row_writer("events", _posthog),
+    "bedrock": _row_writer("bedrock", _bedrock),
+    "opentelemetry flat": _row_writer("flat", _flat_span),
+    "opentelemetry nested": _row_writer("otlp", _otlp),
+    "lm-eval": _row_writer("samples", _lm_eval),
+    "alpaca": _row_writer(
         "alpaca",
         lambda _, messages, answer: {
             "instruction": messages[-1]["content"],
@@ -501,15 +501,17 @@ SHAPES: dict[str, Callable[[Path], list[Path]]] = {
             "history": [[messages[0]["content"], messages[1]["content"]]] if len(messages) > 1 else [],
         },
     ),
-    "prompt-completion": _each("trl", lambda _, messages, answer: {"prompt": messages, "completion": [_reply(answer)]}),
-    "prompt-completion preferences": _each(
+    "prompt-completion": _row_writer(
+        "trl", lambda _, messages, answer: {"prompt": messages, "completion": [_reply(answer)]}
+    ),
+    "prompt-completion preferences": _row_writer(
         "dpo",
         lambda _, messages, answer: {
             "chosen": [*messages, _reply(answer)],
             "rejected": [*messages, _reply("No.")],
         },
     ),
-    "request-response helicone": _each(
+    "request-response helicone": _row_writer(
         "helicone",
         lambda name, messages, answer: {
             "request_id": name,
@@ -518,18 +520,18 @@ SHAPES: dict[str, Callable[[Path], list[Path]]] = {
             "response_status": 200,
         },
     ),
-    "request-response ollama": _each(
+    "request-response ollama": _row_writer(
         "ollama",
         lambda _, messages, answer: {"model": "m", "messages": messages, "message": _reply(answer), "done": True},
     ),
-    "request-response vertex": _each(
+    "request-response vertex": _row_writer(
         "vertex",
         lambda _, messages, answer: {"request": _gemini_request(messages), "response": _gemini_response(answer)},
     ),
-    "request-response claude": _each(
+    "request-response claude": _row_writer(
         "claude", lambda _, messages, answer: {"request": {"messages": messages}, "response": _anthropic(answer)}
     ),
-    "request-response guidellm": _each(
+    "request-response guidellm": _row_writer(
         "guidellm",
         lambda name, messages, answer: {
             "request_id": name,

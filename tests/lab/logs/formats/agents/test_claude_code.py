@@ -40,11 +40,11 @@ def answer(uuid: str, parent: str | None, content: Any, **more: Any) -> dict[str
     return line("assistant", uuid, parent, blocks, **more)
 
 
-def use(call: str, path: str = "a") -> dict[str, Any]:
+def tool_use(call: str, path: str = "a") -> dict[str, Any]:
     return {"type": "tool_use", "id": call, "name": "Read", "input": {"path": path}}
 
 
-def result(call: str, text: Any) -> dict[str, Any]:
+def tool_result(call: str, text: Any) -> dict[str, Any]:
     return {"type": "tool_result", "tool_use_id": call, "content": text}
 
 
@@ -69,8 +69,8 @@ def test_a_tools_result_ends_a_turn_and_begins_the_next() -> None:
         user("1", None, "list"),
         answer("2", "1", [{"type": "thinking", "thinking": "hm", "signature": "x"}], id="m"),
         answer("3", "2", "I look.", id="m"),
-        answer("4", "3", [use("t")], id="m"),
-        user("5", "4", [result("t", [{"type": "text", "text": "a.txt"}])]),
+        answer("4", "3", [tool_use("t")], id="m"),
+        user("5", "4", [tool_result("t", [{"type": "text", "text": "a.txt"}])]),
         answer("6", "5", "One file."),
     ]
     first, second = read(rows)
@@ -89,7 +89,7 @@ def test_each_branch_is_scored_after_its_own_chain() -> None:
         answer("4", "3", "L"),
         user("5", "2", "right"),
         answer("6", "5", "R"),
-        # Back once more, to the abandoned branch.
+        # The user goes back to the left branch.
         user("7", "4", "on"),
         answer("8", "7", "O"),
     ]
@@ -104,10 +104,10 @@ def test_each_branch_is_scored_after_its_own_chain() -> None:
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [0, 2, 1, 3], [0, 1, 3, 2]])
 def test_results_of_parallel_calls_are_in_the_next_prompt_in_the_order_of_the_calls(order: list[int]) -> None:
     calls = [
-        answer("2", "1", [use("t1")], id="m"),
-        answer("3", "2", [use("t2")], id="m"),
-        user("4", "2", [result("t1", "one")]),
-        user("5", "3", [result("t2", "two")]),
+        answer("2", "1", [tool_use("t1")], id="m"),
+        answer("3", "2", [tool_use("t2")], id="m"),
+        user("4", "2", [tool_result("t1", "one")]),
+        user("5", "3", [tool_result("t2", "two")]),
     ]
     for parent in ("4", "5"):
         rows = [user("1", None, "read"), *(calls[index] for index in order), answer("6", parent, "Both.")]
@@ -120,9 +120,9 @@ def test_a_line_between_a_call_and_its_result_does_not_break_the_chain() -> None
     rows = [
         user("1", None, "read"),
         line("attachment", "2", "1", attachment={"type": "todo_reminder"}),
-        answer("3", "2", [use("t")]),
+        answer("3", "2", [tool_use("t")]),
         line("progress", "4", "3", data={"type": "hook_progress"}),
-        user("5", "4", [result("t", "one")]),
+        user("5", "4", [tool_result("t", "one")]),
         line("system", "6", "5", subtype="turn_duration"),
         answer("7", "6", "Done."),
     ]
@@ -196,13 +196,13 @@ def test_two_sessions_in_the_order_of_time_are_two_conversations() -> None:
 def test_subagents_are_conversations_of_their_own() -> None:
     rows = [
         user("1", None, "a"),
-        answer("2", "1", [use("t")]),
+        answer("2", "1", [tool_use("t")]),
         user("3", None, "find", isSidechain=True),
         answer("4", "3", "found", isSidechain=True),
         # Some versions link a subagent's first line to the call that started it.
         user("5", "2", "look", isSidechain=True),
         answer("6", "5", "seen", isSidechain=True),
-        user("7", "2", [result("t", "found")]),
+        user("7", "2", [tool_result("t", "found")]),
         answer("8", "7", "b"),
     ]
     assert sorted(scored(read(rows))) == [
@@ -251,7 +251,7 @@ def test_what_claude_code_tells_the_model_stays_in_the_prompt() -> None:
         user("4", "3", "only shown", isVisibleInTranscriptOnly=True),
         line("attachment", "5", "4", attachment={"type": "queued_command", "prompt": "and b"}),
         line("attachment", "6", "5", attachment={"type": "file"}, rendered=[{"role": "user", "content": "a file"}]),
-        user("7", "6", [result("t", "[Old tool result content cleared]")]),
+        user("7", "6", [tool_result("t", "[Old tool result content cleared]")]),
         answer("8", "7", "c"),
     ]
     ((prompt, _),) = scored(read(rows))
@@ -279,13 +279,13 @@ def test_an_answer_without_its_thinking_says_so(thinking: dict[str, Any]) -> Non
 def test_answers_after_an_image_are_counted_and_those_before_it_are_scored() -> None:
     rows = [
         user("1", None, "a"),
-        answer("2", "1", [use("t1"), use("t2")]),
-        user("3", "2", [result("t1", [IMAGE])]),
-        user("4", "2", [result("t2", "two")]),
+        answer("2", "1", [tool_use("t1"), tool_use("t2")]),
+        user("3", "2", [tool_result("t1", [IMAGE])]),
+        user("4", "2", [tool_result("t2", "two")]),
         answer("5", "4", "c"),
         user("6", "5", "d"),
         answer("7", "6", "e"),
-        # The branch without the image.
+        # A branch without the image.
         user("8", None, "f"),
         answer("9", "8", "g"),
     ]
@@ -310,7 +310,7 @@ def test_a_compaction_starts_a_new_conversation_with_its_summary() -> None:
         answer("5", "4", "c"),
     ]
     assert scored(read(rows)) == [(["a"], "b"), (["They said a and b."], "c")]
-    # Also without the line before the summary.
+    # The result is the same without the boundary before the summary.
     del rows[2]
     rows[2]["parentUuid"] = "2"
     assert scored(read(rows)) == [(["a"], "b"), (["They said a and b."], "c")]
@@ -338,9 +338,9 @@ def test_results_are_as_long_as_the_model_read_them() -> None:
     preview = {"kind": "tool-result", "toolUseId": "t1", "replacement": "<persisted-output>Preview"}
     rows = [
         user("1", None, "read"),
-        answer("2", "1", [use("t1"), use("t2")]),
-        user("3", "2", [result("t1", "long " * 9)]),
-        user("4", "2", [result("t2", "two")]),
+        answer("2", "1", [tool_use("t1"), tool_use("t2")]),
+        user("3", "2", [tool_result("t1", "long " * 9)]),
+        user("4", "2", [tool_result("t2", "two")]),
         {"type": "content-replacement", "sessionId": "s", "replacements": [preview]},
         answer("5", "4", "A"),
         line("system", "6", "5", subtype="microcompact_boundary", microcompactMetadata={"compactedToolIds": ["t2"]}),
@@ -379,9 +379,9 @@ def test_an_answer_whose_prompt_has_an_unreadable_line_is_counted() -> None:
         answer("2", "1", "b"),
         user("3", "2", [unreadable]),
         answer("4", "3", "c"),
-        answer("5", "1", [use("t")], id="m"),
+        answer("5", "1", [tool_use("t")], id="m"),
         answer("6", "5", [unreadable], id="m"),
-        user("7", "6", [result("t", "x")]),
+        user("7", "6", [tool_result("t", "x")]),
         answer("8", "7", "d"),
     ]
     reader, exchanges, bad = ClaudeCode(), list[Exchange](), []

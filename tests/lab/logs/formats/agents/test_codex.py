@@ -265,7 +265,7 @@ def test_a_forks_copies_have_the_keys_of_its_parents_answers() -> None:
     assert [exchange.key for exchange in forks_fork] == [exchange.key for exchange in fork]
     # Another session's equal answer to the same question is an answer of its own.
     assert read([meta("c"), *turns])[0].key != parent[0].key
-    # Codex resumed sessions by copies that do not say from where: calls have ids.
+    # Older versions copy a resumed session without naming it; the ids of the calls show that answers are the same.
     tools = [user("a"), call("c1"), output("c1", "x"), answer("A")]
     assert [exchange.key for exchange in read([meta("e"), *tools])] == [
         exchange.key for exchange in read([meta("f"), *tools])

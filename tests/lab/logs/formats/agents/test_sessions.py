@@ -1,4 +1,4 @@
-"""Sessions of coding agents as logs: what is counted, and what one answer's fault leaves to the others."""
+"""Sessions of coding agents as logs: what is counted, and that one answer's fault does not affect the other answers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_line_that_is_no_json_makes_later_answers_of_its_session_unusable(tmp_
 
 
 def test_an_answer_that_cannot_be_rendered_leaves_the_others(tmp_path: Path) -> None:
-    # The end of the file completes all of these, which are branches after one line.
+    # These answers are branches after one line; only the end of the file completes them.
     rows = [user("1", None, "a"), *(answer(f"{n}", "1", text) for n, text in enumerate(("b", "bad", "c"), start=2))]
     file = TranscriptFile(write(tmp_path / "t.jsonl", *rows), chat=chat, skip_bad=True)
     assert len(list(file)) == 2
