@@ -22,7 +22,7 @@ WARM_UP_S = 2.0
 def prepare(
     target: RaceTarget, prompt: Sequence[int], spec: RaceSpec, sources: Sources, curve: CostCurve | None
 ) -> RaceSetup:
-    """Read the prompt, warm up, and refit the `curve` to the machine as it is now."""
+    """Read the prompt, warm up, and refit the `curve` to the machine's present speed."""
     # The caller has already read the prompt to measure the pace. The race reports the time of this second prefill,
     # which is warm.
     setup = RaceSetup(target, tuple(prompt), target.prefill(prompt), spec, curve, sources)

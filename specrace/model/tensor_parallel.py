@@ -57,7 +57,7 @@ def run(command: Callable[[Followers], int]) -> int:
 
 
 class Followers:
-    """The followers as the leader sees them: sends orders to the processes that hold the other parts of the model.
+    """What the leader knows of its followers: sends orders to the processes that hold the other parts of the model.
 
     `size` counts all processes, including the leader. Leaving the context ends the followers. Orders refer to a store
     by its number.

@@ -91,12 +91,12 @@ def place_drafts(
     sizes_left = list(sizes)
     numbers = list(enumerate(accepted))
     placed = list[PlacedDraft]()
-    short: list[int] = []
+    one_token_chunks: list[int] = []
     for index, size in enumerate(sizes_left):
         is_last = index == len(sizes_left) - 1
         rest_accepts = any(count for _, count in numbers)
         if size == 1 and not (is_last and rest_accepts):
-            short.append(index)
+            one_token_chunks.append(index)
             continue
         rejected = []
         while numbers and not numbers[0][1]:
@@ -106,13 +106,13 @@ def place_drafts(
         number, count = numbers.pop(0)
         if not (count == size - 1 or (is_last and count >= size - 1)):
             return None
-        between = _place_rejected(len(short), rejected, drafted)
+        between = _place_rejected(len(one_token_chunks), rejected, drafted)
         if between is None:
             return None
         placed += between
-        short = []
+        one_token_chunks = []
         placed.append(PlacedDraft(None if drafted is None else drafted[number], min(count, size)))
-    between = _place_rejected(len(short), [number for number, _ in numbers], drafted)
+    between = _place_rejected(len(one_token_chunks), [number for number, _ in numbers], drafted)
     if between is None or any(count for _, count in numbers):
         return None
     return placed + between

@@ -232,7 +232,7 @@ def _draft_counts(lane: _LaneView) -> dict[str, Any]:
 
 
 def describe_draft(step: Step) -> ShownDraft:
-    """A step's draft as a pane shows it."""
+    """What a pane shows of a step's draft."""
     pieces = step.pieces or ("",) * len(step.tree)
     return ShownDraft(
         step=step.index,

@@ -1,4 +1,4 @@
-"""Reels: a race as the page plays it, whole, or in parts while the race runs.
+"""Reels: what the page plays of a race, whole, or in parts while the race runs.
 
 Its events are those of the recording, so the page can save a recording without the server.
 """

@@ -180,7 +180,7 @@ class Bench:
         # All outputs so far, and those that this prompt's lanes may use.
         self._outputs = self._past = PastOutputs()
         self._warm = False
-        # The curve near this prompt's length, refitted to the machine as it is now.
+        # The curve near this prompt's length, refitted to the machine's present speed.
         self._refitted: CostCurve | None = None
         self._pace: PaceKeeper
 

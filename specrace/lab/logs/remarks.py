@@ -21,7 +21,7 @@ MIN_REPEATED = 8
 
 @dataclass
 class Gap:
-    """Requests of which the log holds more or fewer tokens than the usage counts, and both sums of tokens."""
+    """The number of requests whose tokens in the log do not match their usage, and the tokens `counted` and `held`."""
 
     requests: int = 0
     counted: int = 0
@@ -86,22 +86,22 @@ class Remarks:
 
     def sentences(self) -> list[str]:
         """What to say, one sentence for each kind, with its share of the requests."""
-        told = [_GAPS[name].format(share=self._share(gap.requests), gap=gap) for name, gap in self.gaps.items()]
-        told += [f"{self._share(count)}: {reason}." for reason, count in self.warnings.most_common()]
-        told += [
+        sentences = [_GAPS[name].format(share=self._share(gap.requests), gap=gap) for name, gap in self.gaps.items()]
+        sentences += [f"{self._share(count)}: {reason}." for reason, count in self.warnings.most_common()]
+        sentences += [
             f"The field {name} holds text that was not read, in {count:,} lines; if the model read it, the figures are "
             "wrong: name the fields by --columns."
             for name, count in self.unread.most_common(MAX_KINDS)
         ]
-        told += [f"Left out ({count:,} answers): {reason}." for reason, count in self.left_out.most_common()]
+        sentences += [f"Left out ({count:,} answers): {reason}." for reason, count in self.left_out.most_common()]
         if self.options:
             counts = ", ".join(f"{name} in {self._share(count)}" for name, count in self.options.most_common())
-            told.append(f"Engines may treat these options differently when they draft: {counts}.")
+            sentences.append(f"Engines may treat these options differently when they draft: {counts}.")
         if self.repeated:
-            told.append(f"{self.repeated:,} answers repeat earlier ones, as history or in a copy, and count once.")
+            sentences.append(f"{self.repeated:,} answers repeat earlier ones, as history or in a copy, and count once.")
         if self.other_files:
-            told.append(f"Not read, because they are no logs: {count_files(self.other_files)}.")
-        return told
+            sentences.append(f"Not read, because they are no logs: {count_files(self.other_files)}.")
+        return sentences
 
     def _share(self, requests: int) -> str:
         percent = 100 * requests / self.requests if self.requests else 0.0

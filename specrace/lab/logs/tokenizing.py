@@ -78,7 +78,7 @@ def _render(exchange: Exchange, messages: list[Message], answer: Message, chat: 
 
 
 def split_tokens(prompt: str, output: str, tokenize: Tokenize) -> tuple[Tokens, Tokens]:
-    """The ids of a prompt and its output, tokenised as one text, as the model saw them.
+    """The ids of a prompt and its output, tokenised as one text, because the model saw them as one.
 
     The prompt's ids are the common beginning of its own tokenisation and of the whole text's. So a token that
     spans the boundary belongs to the output, and tokens that a tokenizer puts at the end of every text do not belong to

@@ -130,7 +130,7 @@ class TranscriptFile:
         return (find_pairs(sources) if len(sources) > 1 else [(sources[0], None)]), other_files
 
     def _check_read(self) -> None:
-        """Count a log without a row, or without one of the format, as a bad line. Raises InputError unless skip_bad."""
+        """Count a log without any row, or any row of its format, as a bad line. Raises InputError unless skip_bad."""
         format = self._recogniser.chosen
         holds_answers = self.remarks.requests or self.remarks.repeated or self.remarks.left_out
         if not self._holds_rows:

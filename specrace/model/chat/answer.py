@@ -141,7 +141,7 @@ def write_turn(rendering: Rendering, answer: dict[str, Any], marks: Marks, ends:
 
 
 def _turn(rendering: Rendering, content: str, marks: Marks) -> str | None:
-    """The model's turn as the template writes it, without the beginning that the prompt already has.
+    """The model's turn in the template's form, without the beginning that the prompt already has.
 
     None if it cannot be determined. Some templates begin a finished turn differently from a turn that the model is
     still to write, for instance without opening a block of reasoning. In that case the turn starts where the rendering

@@ -61,7 +61,7 @@ class ChatRequest:
 
 @dataclass(frozen=True)
 class Rendering:
-    """A request as the template renders it.
+    """A request that the template has rendered.
 
     `prompt`: the messages and the beginning of the model's turn. `history`: the messages alone, "" if the template
     refuses to end there. `whole`: the messages and the answer.

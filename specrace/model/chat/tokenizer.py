@@ -219,7 +219,7 @@ def _end_ids(folder: Path) -> list[int]:
 
 
 def _label(name: str | Path) -> str:
-    """A tokenizer's name in messages: a hub id as it is, a folder without its path."""
+    """A tokenizer's name in messages: a hub id unchanged, a folder without its path."""
     return shorten(Path(name).resolve().name if Path(name).exists() else name, 60)
 
 

@@ -60,7 +60,7 @@ class TreeTensors:
         return mask[None, None]
 
     def masks(self, end: int, slots: Tensor, reaches: Mapping[str, Reach]) -> Tensor | dict[str, Tensor]:
-        """The mask of all layers, or those of each kind of layer (`layer_reaches`), as the model's forward takes it."""
+        """What the model's forward takes: a mask for all layers, or one for each kind of layer (`layer_reaches`)."""
         if ALL_LAYERS in reaches:
             return self.mask(end, slots, reaches[ALL_LAYERS])
         return {kind: self.mask(end, slots, reach) for kind, reach in reaches.items()}

@@ -52,7 +52,7 @@ class ModelSource:
         return self.name == other.name or Path(self.location).resolve() == Path(other.location).resolve()
 
     def refresh(self) -> ModelSource:
-        """The source as it is now: a missing model is looked up again, because it may have been fetched."""
+        """The current source: a missing model is looked up again, because it may have been fetched."""
         return named_source(self.name) if self.is_missing else self
 
 
@@ -71,7 +71,7 @@ class ModelChoice:
     lean: bool = False
 
     def refresh(self) -> ModelChoice:
-        """The choice as it is now: missing models are looked up again, because they may have been fetched."""
+        """The current choice: missing models are looked up again, because they may have been fetched."""
         return replace(self, source=self.source.refresh(), draft=self.draft and self.draft.refresh())
 
     def with_model(self, source: ModelSource, dtype: str | None = None) -> ModelChoice:

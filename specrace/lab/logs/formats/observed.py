@@ -284,7 +284,7 @@ class Braintrust(Traced):
 
 
 class Datadog(Traced):
-    """One span per line, as the API takes it or as it lists them."""
+    """One span per line, in the form in which Datadog's API takes spans, or in which it lists them."""
 
     name = "datadog"
     title = "Datadog LLM Observability spans"

@@ -223,7 +223,7 @@ def _typed(value: Any) -> Any:
 
 
 def _value(value: Any) -> Any:
-    """JSON text parsed; any other value as it is."""
+    """JSON text parsed; any other value unchanged."""
     return json_or_text(value) if isinstance(value, str) else value
 
 

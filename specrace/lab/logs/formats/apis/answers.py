@@ -149,7 +149,7 @@ def _is_answer(body: Row) -> bool:
 
 
 def _sent(value: list[Any]) -> list[Any]:
-    """The chunks of a stream whose text genai-perf logs in pieces, as {"response": text}; any other list as it is."""
+    """The chunks of a stream whose text genai-perf logs in pieces, as {"response": text}; any other list unchanged."""
     sent = [line["response"] for line in value if isinstance(line, dict) and line.keys() == {"response"}]
     texts = [text for text in sent if isinstance(text, str)]
     if not texts or len(texts) != len(value):

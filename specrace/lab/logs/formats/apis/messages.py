@@ -325,7 +325,7 @@ def _written_call(logged: Row) -> Message:
 
 
 def _plain(value: Row) -> Row:
-    """A message that LangChain serialised, as a plain one; any other message as it is."""
+    """A message that LangChain serialised, as a plain message; any other message unchanged."""
     if not value.get("lc") or not isinstance(value.get("kwargs"), dict):
         return value
     logged = dict(value["kwargs"])
