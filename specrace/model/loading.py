@@ -50,6 +50,7 @@ def load_target(
 ) -> Target:
     """Load a model by short name, path or hub id, or from a `ModelChoice`, and check that it can score trees.
 
+    - `attention`: transformers' name of an attention implementation (see `supported_attention`).
     - `device`: "cpu", "cuda", "cuda:1", or "auto": the GPU, or the CPU if there is none; several GPUs get the layers
       that transformers' `device_map="auto"` gives them. An explicit `device_map` takes precedence.
     - `dtype`: by default "float32" on a CPU and "bfloat16" on a GPU; "int8" is for Llama-like models on a CPU.
@@ -207,9 +208,10 @@ def _load_parts(source: ModelSource, attention: str, placement: Placement) -> tu
 
 
 def supported_attention(config: Any, attention: str) -> str:
-    """The attention to load the model with: `attention`, but "eager" instead of "sdpa" if its class has no sdpa.
+    """The attention to load a model with: `attention`, but "eager" instead of "sdpa" if the model's class has no sdpa.
 
-    Such models cap their attention scores, or add sinks or biases to them, which torch's fused attention cannot do.
+    Models without sdpa cap their attention scores, or add sinks or biases to them, which torch's fused attention cannot
+    do.
     """
     model_class = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
     has_sdpa = model_class is None or model_class._supports_sdpa
@@ -219,7 +221,7 @@ def supported_attention(config: Any, attention: str) -> str:
 def refuse_too_large(folder: Path, name: str, stored: torch.dtype | None, dtype: torch.dtype) -> None:
     """Raises InputError if the weights in `folder` do not fit into memory; otherwise Linux would kill the process.
 
-    `stored` is the dtype of the weights on disk (None: float32), `dtype` the one that they are loaded in.
+    `stored` is the dtype of the weights on disk (None: float32), `dtype` their dtype in memory.
     """
     size = sum(file.stat().st_size for file in weight_files(folder) if file.is_file())
     needed, free = size * dtype.itemsize // (stored or torch.float32).itemsize, free_memory()
@@ -263,12 +265,12 @@ def check_trees(target: Target) -> None:
     try:
         with target.with_reach(3):
             store = target.prefill(tokens[:4]).store.clone(12)
-            first = target.logits(store, tree)[branch[-1]]
+            in_tree = target.logits(store, tree)[branch[-1]]
             store.keep(tree.path_to(branch[-1]))
-            second = target.logits(store, TokenTree.chain(tokens[8]))[0]
+            after_branch = target.logits(store, TokenTree.chain(tokens[8]))[0]
             text = [*tokens[:3], *(tree.tokens[node] for node in tree.path_to(branch[-1]))]
             plain = target.plain_logits([*text, tokens[8]]).float()
-        largest_gap = max(gap(first, plain[-2]), gap(second, plain[-1]))
+        largest_gap = max(gap(in_tree, plain[-2]), gap(after_branch, plain[-1]))
     except InputError:
         raise
     # The model's code is not ours, and it may not be written for such inputs, so it may raise anything.
@@ -279,6 +281,7 @@ def check_trees(target: Target) -> None:
             f"{target.name} cannot be scored with a tree of drafts ({_reason(error)}); "
             f"{advice(target.config.model_type)}."
         ) from error
+    # `largest_gap > ...` would be false for NaN.
     if not largest_gap <= TOLERANCE[target.dtype]:
         raise InputError(
             f"{target.name} does not score a tree of drafts as it decodes (its logits differ by {largest_gap:.2g}); "

@@ -1,8 +1,8 @@
 """Turns a race's events into small frames (`specrace.views.shown`), which a page or a terminal shows.
 
 A lane's text is a list of pieces, `[kind, text, number of tokens]` or `[kind, text, number of tokens, spans]`. A piece
-of the kind "own" holds tokens that the target chose, one of the kind "accepted" accepted draft tokens. `spans` are the
-parts of the passages that these draft tokens were copied from, each `[passage, start, end]` in characters. `sources`
+of the kind "own" holds tokens that the target chose; one of the kind "accepted" holds accepted draft tokens. `spans`
+are the parts of the passages that these were copied from, each `[passage, start, end]` in characters. `sources`
 counts a lane's tokens by origin: chosen by the target; drafted, but not copied from a known position; copied from the
 output, from the prompt outside the passages, and from each passage.
 """
@@ -60,9 +60,9 @@ Origins = Sequence[Span | None]
 
 @dataclass
 class _LaneView:
-    """One lane so far.
+    """The state of one lane.
 
-    The first `sent` pieces of its text were in a frame already. Its first `agreed` tokens are vanilla's.
+    The first `sent` pieces of its text were already in a frame. Its first `agreed` tokens are vanilla's.
     """
 
     info: LaneInfo

@@ -45,7 +45,7 @@ def _shifted(plot: Plot, marks: Sequence[Mark], steps: float) -> list[Mark]:
 
 
 def draw_line(axes: Any, marks: Sequence[Mark], hue: str, dash: str, *, band: bool = True) -> None:
-    """Draw one series with its intervals, as a band or as bars."""
+    """Draw one series with its intervals, as a `band` or else as bars."""
     x = [mark.x for mark in marks]
     low = [mark.low for mark in marks]
     high = [mark.high for mark in marks]

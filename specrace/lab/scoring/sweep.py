@@ -40,7 +40,7 @@ Cell = tuple[int, int]
 
 @dataclass(frozen=True)
 class Request:
-    """What the metrics need to know of a request. `options`: earlier versions' sweeps lack them."""
+    """What the metrics need to know about a request. `options`: as in `Transcript`; () in an earlier version's sweep."""
 
     category: str
     prompt_tokens: int

@@ -17,7 +17,7 @@ from specrace.core.clock import since_ms, thread_ms
 from specrace.core.errors import lacks_memory
 
 _COPY_BYTES = {"cpu": 1 << 27, "cuda": 1 << 30}
-# Larger than a processor's caches.
+# The smallest block to copy: larger than a processor's caches.
 _MIN_COPY_BYTES = 1 << 26
 _ROUNDS = 7
 
@@ -35,7 +35,7 @@ class Roofline:
         return self.weight_bytes + self.token_bytes * (columns + rows)
 
     def limit_ms(self, columns: float, rows: float = 1.0) -> float:
-        """The shortest time of a step like in `step_bytes`: how long the device takes to copy its bytes."""
+        """The shortest time of the step: how long the device takes to copy `step_bytes`."""
         return 1000.0 * self.step_bytes(columns, rows) / self.bandwidth
 
     def as_json(self, columns: float) -> dict[str, float]:

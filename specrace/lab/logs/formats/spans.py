@@ -8,7 +8,7 @@
   (Arize-ai/openinference, spec/semantic_conventions.md).
 - Older events of the GenAI conventions: gen_ai.content.prompt and gen_ai.content.completion, or one for each message:
   gen_ai.user.message, ..., gen_ai.choice.
-- Phoenix's tables of spans, with columns as attributes.llm.input_messages (Arize-ai/phoenix, get_spans_dataframe).
+- Phoenix's tables of spans, with columns such as attributes.llm.input_messages (Arize-ai/phoenix, get_spans_dataframe).
 - Vercel's AI SDK: ai.prompt.messages, ai.response.text, ai.response.toolCalls (vercel/ai, content/docs/03-ai-sdk-core/
   60-telemetry.mdx).
 - MLflow's traces: mlflow.spanInputs and mlflow.spanOutputs of spans of type CHAT_MODEL or LLM (mlflow/mlflow,
