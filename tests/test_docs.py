@@ -304,6 +304,7 @@ def test_pictures_have_titles_and_descriptions() -> None:
 
 
 def all_text() -> str:
+    """The text of README and docs."""
     return "\n".join(read(page) for page in (README, *DOCS.glob("*.md")))
 
 
@@ -366,6 +367,7 @@ def test_every_handshake_is_in_its_file_and_has_a_test() -> None:
 
 
 def files_below(name: str) -> list[Path]:
+    """The file of this name, or the text files in the folder of this name."""
     path = ROOT / name
     static = [file for file in path.glob("**/static/**/*") if file.is_file() and file.suffix != ".png"]
     return [path] if path.is_file() else [*path.rglob("*.md"), *path.rglob("*.py"), *static]

@@ -22,6 +22,7 @@ NOTEBOOK = ROOT / "docs" / "notebook.ipynb"
 
 @pytest.fixture
 def recorded() -> RecordedRace:
+    """A race read from a recording that ships."""
     return specrace.show(RECORDING)
 
 

@@ -32,6 +32,7 @@ def races(bundled: Workbench) -> list[list[Event]]:
 
 
 def started(race: Sequence[Event]) -> Started:
+    """The first event of a race."""
     first = race[0]
     assert isinstance(first, Started)
     return first

@@ -18,6 +18,7 @@ SOURCES = [*(ROOT / "specrace").rglob("*.py"), ROOT / "app.py"]
 
 
 def locked(file: Path) -> dict[str, str]:
+    """Package -> its version, in a file of requirements."""
     return {pin.name: str(pin.specifier) for pin in licences.pins(file)}
 
 

@@ -74,6 +74,7 @@ def test_metrics_before_the_first_step_are_zero() -> None:
 
 
 def _is_loop(tokens: list[int], length: int, period: int) -> bool:
+    """Whether the last `length` tokens repeat with this period."""
     tail = tokens[len(tokens) - length :]
     return all(tail[i] == tail[i - period] for i in range(period, length))
 

@@ -172,6 +172,7 @@ def test_a_temperature_near_zero_is_greedy(temperature: float) -> None:
 
 
 def step_with(checks: tuple[Check, ...] | None) -> Step:
+    """A step of the trigram with these checks; its verdict is that one token was accepted."""
     verdict, _ = verify_sampled(TokenTree.chain(2, (1, 0)), P, Q, [(0.1, 0.0), (0.9, 0.0), (0.0, 0.3)])
     timing = Timing(1.0, 1.0, 1.0)
     return Step("trigram", 0, 1.0, TokenTree.chain(2, (1, 0)), verdict, (1, 2), timing, checks=checks)

@@ -53,6 +53,7 @@ def steps_of(name: str, prompt: Sequence[int], **options: Any) -> list[Step]:
 
 @pytest.fixture(params=range(5))
 def prompt(request: pytest.FixtureRequest) -> tuple[int, ...]:
+    """Five random prompts."""
     return random_prompt(random.Random(request.param), max_tokens=80)
 
 

@@ -47,7 +47,7 @@ def levels(num_nodes: int) -> list[int]:
 
 
 def test_with_80_nodes_the_template_is_the_published_one() -> None:
-    """Its levels have the published widths, and its nodes the published numbers of children."""
+    """The levels have the published widths, and the nodes the published numbers of children."""
     assert METHODS["recycling"].budget("cuda", {}) == 80
     assert levels(80) == [8, 21, 25, 15, 8, 3]
     published = template(80)
@@ -207,7 +207,7 @@ def test_drafts_equal_a_brute_force_lookup(rows_of_steps: list[list[tuple[int, .
 
 
 def test_a_race_passes_the_targets_likeliest_tokens_to_recycling() -> None:
-    """Without these, a row would hold only the tokens that the target chose."""
+    """Otherwise a row would hold only the tokens that the target chose."""
     target, prompt = TableTarget(), (3, 4, 5, 3, 4)
     events = list(race(target, prompt, RaceSpec(("recycling",), max_new_tokens=24, num_draft=16)))
     assert isinstance(events[-1], Finished)

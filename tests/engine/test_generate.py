@@ -31,6 +31,7 @@ def target() -> TableTarget:
 
 
 def vanilla_tokens(target: TableTarget, prompt: Sequence[int] = PROMPT, **settings: Any) -> list[int]:
+    """The tokens that vanilla prints with these settings of `generate`."""
     return [token for step in generate(target, "vanilla", prompt, **settings) for token in step.emitted]
 
 

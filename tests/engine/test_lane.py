@@ -35,6 +35,7 @@ def draft_right_tokens(context: Sequence[int], budget: int) -> TokenTree:
 
 
 def right_drafter() -> ScriptedDrafter:
+    """A drafter that is always right and drafts one token more than its budget."""
     return ScriptedDrafter(draft_right_tokens)
 
 

@@ -129,6 +129,7 @@ def run_race(
 
 
 def speedups(finished: Finished) -> dict[str, float]:
+    """Lane -> its speedup."""
     return {lane.lane: lane.speedup for lane in finished.lanes}
 
 
@@ -280,7 +281,7 @@ def test_a_slow_model_is_warmed_up_with_the_largest_trees(machine: Machine) -> N
 @pytest.mark.parametrize("steps_before", [10, 40, 150])
 @pytest.mark.parametrize("factor", [0.5, 1.6, 2.4])
 def test_a_change_of_pace_does_not_change_the_speedups(machine: Machine, factor: float, steps_before: int) -> None:
-    """This includes the speedups of lanes that take only a dozen long steps."""
+    """Even lanes that take only a dozen long steps keep their speedups."""
     _, quiet = run_race(machine, max_new_tokens=80)
 
     def change() -> None:

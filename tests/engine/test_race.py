@@ -192,6 +192,7 @@ def test_a_stop_after_the_last_step_has_no_effect() -> None:
 
 
 def all_ended(events: list[Event]) -> bool:
+    """Whether every lane has taken its last step."""
     return sum(bool(step.end) for step in steps_of(events)) == len(DEFAULT_LANES)
 
 

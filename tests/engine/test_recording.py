@@ -17,6 +17,7 @@ from tests.parts import function_lane, inputs, markov
 
 
 def reload(path: Path) -> list[Event]:
+    """The events of a saved race."""
     return parse(path.read_text(encoding="utf-8"), path.name)
 
 

@@ -34,6 +34,7 @@ def target() -> TableTarget:
 
 @pytest.fixture(scope="module")
 def events(target: TableTarget) -> list[Event]:
+    """A race of which two lanes are verified by rejection sampling."""
     return list(race(target, PROMPT, RaceSpec(LANES, **REJECTION)))
 
 

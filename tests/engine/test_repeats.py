@@ -21,6 +21,7 @@ from tests.engine.test_race import ALL_LANES, PROMPT, FaultyTarget, make_target
 
 
 def lane_metrics(ms: float, steps: int = 20, tokens: int = 60) -> LaneMetrics:
+    """The metrics of a lane that spent `ms` in forwards."""
     return LaneMetrics(tokens, steps, target_ms=ms)
 
 

@@ -14,6 +14,7 @@ TOKENS = st.lists(st.integers(-1, 2), max_size=30)
 
 
 def state_of(automaton: SuffixAutomaton, substring: Sequence[int]) -> int:
+    """The state that the automaton reaches by reading `substring`."""
     state = ROOT
     for token in substring:
         state = automaton.successor(state, token)
@@ -29,6 +30,7 @@ def ends_of(text: Sequence[int], substring: Sequence[int]) -> list[int]:
 
 
 def substrings(text: Sequence[int], longest: int) -> set[tuple[int, ...]]:
+    """All substrings of up to `longest` tokens."""
     return {
         tuple(text[start : start + size]) for size in range(1, longest + 1) for start in range(len(text) - size + 1)
     }
@@ -44,6 +46,7 @@ def longest_suffix(text: Sequence[int], context: Sequence[int], max_length: int)
 
 
 def build(text: Sequence[int], n: int, split: int) -> SuffixAutomaton:
+    """An automaton that got the text in two parts."""
     automaton = SuffixAutomaton(n, text[:split])
     automaton.extend(text[split:])
     return automaton

@@ -18,6 +18,7 @@ TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=30)
 
 
 def estimate(model: BackoffModel, context: MatchState) -> Estimate:
+    """The probabilities after a context, and the escape mass."""
     probs: dict[int, float] = {}
     return probs, model.blend(context, probs, 1.0)
 

@@ -13,6 +13,7 @@ TEXT = st.lists(st.integers(0, 3), max_size=30)
 
 
 def brute_force(text: list[int], context: tuple[int, ...]) -> dict[int, int]:
+    """How often each token followed `context` in the text."""
     size = len(context)
     windows = [tuple(text[i : i + size + 1]) for i in range(len(text) - size)]
     return dict(Counter(window[-1] for window in windows if window[:-1] == context))

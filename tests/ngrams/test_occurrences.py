@@ -10,6 +10,7 @@ from specrace.ngrams.occurrences import FirstOccurrences
 
 
 def search(text: list[int], longest: int, shortest: int) -> tuple[int, int]:
+    """The index after the first earlier occurrence of the longest suffix, and its length; (-1, 0) without one."""
     for length in range(min(longest, len(text)), shortest - 1, -1):
         suffix = text[len(text) - length :]
         for start in range(len(text) - length):

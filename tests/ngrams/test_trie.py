@@ -43,6 +43,7 @@ class BruteForce:
 
 
 def count_of(trie: NGramTrie, path: Sequence[int]) -> int:
+    """The count of an n-gram, 0 if it is not in the trie."""
     match = trie.find(path)
     return 0 if match is None else trie.count(match)
 
@@ -118,6 +119,7 @@ def test_the_match_is_the_longest_suffix_with_a_continuation(text: list[int], n:
 
 
 def paths_of(tree: TokenTree) -> list[Path]:
+    """The draft tokens from the root to each draft node."""
     return [tuple(tree.tokens[ancestor] for ancestor in tree.path_to(node)[1:]) for node in range(1, len(tree))]
 
 

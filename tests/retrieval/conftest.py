@@ -36,6 +36,7 @@ def recorder(embedder: Embedder) -> RecordingEmbedder:
 
 @pytest.fixture(scope="session")
 def documents() -> list[Document]:
+    """Three short documents on unrelated topics."""
     return [
         Document(
             "lighthouse.md",

@@ -38,6 +38,7 @@ def document(text: str) -> Document:
 
 
 def texts(text: str, max_words: int = 110) -> list[str]:
+    """The texts of a document's passages."""
     return [passage.text for passage in split_passages(document(text), max_words=max_words)]
 
 
@@ -122,6 +123,7 @@ def test_memory_is_proportional_to_the_length_of_a_document(unit: str) -> None:
 
 
 def count_words_of(texts: Sequence[str]) -> list[int]:
+    """Stands in for a tokenizer: each word counts as a token."""
     return [max(1, len(text.split())) for text in texts]
 
 

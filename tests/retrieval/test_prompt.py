@@ -131,10 +131,12 @@ def test_the_question_and_the_control_tokens_have_no_origin(name: str) -> None:
 
 
 def control_ids(tokenizer: Any) -> set[int]:
+    """The ids of all control tokens."""
     return set(tokenizer.get_added_vocab().values()) | set(tokenizer.all_special_ids)
 
 
 def controls(tokenizer: Any, prompt: Prompt) -> list[int]:
+    """The control tokens of a prompt, in order."""
     return [token for token in prompt.tokens if token in control_ids(tokenizer)]
 
 

@@ -25,6 +25,7 @@ QUESTION = "w1 w2 w3"
 
 @pytest.fixture(scope="module")
 def index() -> PassageIndex:
+    """An index of 300 passages."""
     split = partial(split_passages, max_words=20)
     passages = [passage for document in generate_documents(10, 30) for passage in split(document)]
     return PassageIndex(passages, EMBEDDER.embed([embedded_text(passage) for passage in passages]))

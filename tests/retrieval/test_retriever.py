@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 def retriever(documents: list[Document], embedder: RecordingEmbedder, folder: Path) -> Retriever:
+    """A retriever over these documents; `folder` holds its cache."""
     return Retriever(open_index(documents, embedder, folder), embedder)
 
 

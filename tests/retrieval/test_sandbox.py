@@ -33,6 +33,7 @@ def page(tmp_path: Path) -> Path:
 
 
 def texts(answers: list[tuple[str, Reading | str]]) -> list[tuple[str, str]]:
+    """(member, its text or the reason why it was not read) of each answer."""
     return [(member, answer if isinstance(answer, str) else answer.text.strip()) for member, answer in answers]
 
 

@@ -31,10 +31,12 @@ split = partial(split_passages, max_words=20)
 
 
 def build(folder: Path, documents: Any, embedder: Any = EMBEDDER) -> Head:
+    """Build an index of these documents."""
     return build_index(documents, embedder, folder, split, head=Head())
 
 
 def search(folder: Path, question: str, top: int = 5) -> list[tuple[str, float]]:
+    """(text, score) of the best passages in a stored index."""
     index = StoredIndex(folder).open(EMBEDDER)
     matches = index.search(EMBEDDER.embed([question])[0], top)
     return [(index.passages[number].text, score) for number, score in matches]
@@ -42,6 +44,7 @@ def search(folder: Path, question: str, top: int = 5) -> list[tuple[str, float]]
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick_training() -> Iterator[None]:
+    """Make training quick and its lists short."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "SUB_VECTORS", 2)
         # Short lists, so that there are more of them than a search probes.
@@ -51,6 +54,7 @@ def _quick_training() -> Iterator[None]:
 
 @pytest.fixture
 def small_index(tmp_path: Path) -> Path:
+    """An exact index of 50 passages."""
     folder = tmp_path / "small_index"
     build(folder, generate_documents(5, 10))
     return folder
@@ -58,6 +62,7 @@ def small_index(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def large_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An approximate index of 10,300 passages, which no test may change."""
     folder = tmp_path_factory.mktemp("indexes") / "large_index"
     build(folder, generate_documents(103, 100))
     return folder
@@ -243,11 +248,13 @@ def test_indexed_documents_are_released(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def damage(folder: Path, name: str, change: Any) -> None:
+    """Rewrite a file of an index by this function of its bytes."""
     file = folder / name
     file.write_bytes(change(file.read_bytes()))
 
 
 def rewrite(**values: Any) -> Any:
+    """A function that changes these values in the bytes of a JSON object."""
     return lambda content: json.dumps(json.loads(content) | values).encode()
 
 

@@ -70,6 +70,7 @@ def test_no_passage_begins_with_a_vowel_sign(script: str) -> None:
 
 
 def count_characters(texts: list[str]) -> list[int]:
+    """Stands in for a tokenizer: each character counts as a token."""
     return [len(text) for text in texts]
 
 
@@ -103,6 +104,7 @@ def test_the_halves_of_a_passage_have_their_own_addresses() -> None:
 
 
 def with_context(bundled: Workbench, max_context: int) -> Workbench:
+    """The bundled workbench, with a target whose context has this size."""
     small = replace(bundled, target=copy(bundled.target), curve=None)
     small.target.max_context = max_context
     return small

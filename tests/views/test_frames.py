@@ -63,6 +63,7 @@ def steps(draw: st.DrawFn, lane: str) -> Step:
 
 
 def started(lanes: Sequence[str] = LANES, **about: Any) -> Started:
+    """The first event of a race about a text with two passages."""
     infos = tuple(LaneInfo(lane, lane.title(), 4) for lane in lanes)
     return Started(
         infos,
@@ -73,6 +74,7 @@ def started(lanes: Sequence[str] = LANES, **about: Any) -> Started:
 
 
 def result(lane: str, **changes: Any) -> LaneResult:
+    """A lane's result with these changes."""
     values: dict[str, Any] = {
         "lane": lane, "tokens": 2, "steps": 1, "tau": 2.0, "drafted_per_step": 4.0, "acceptance_rate": 0.25,
         "decode_ms": 2.0, "tokens_per_s": 1000.0, "speedup": 1.0, "identical": True, "first_difference": None,

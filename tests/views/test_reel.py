@@ -18,6 +18,7 @@ from specrace.views.reel import ReelParts, part_json, reel_json
 
 
 def step(lane: str, index: int, at_ms: float, accepted: int) -> Step:
+    """A step in which the trie drafts 1 2 3, and the other lane nothing; the bonus is 9."""
     tree = TokenTree.chain(0, [1, 2, 3]) if lane == "trie" else TokenTree.chain(0)
     verdict = Verdict(tuple(range(accepted + 1)), 9, Scores((0,) * len(tree)))
     emitted = (*tree.tokens[1 : accepted + 1], 9)
@@ -27,6 +28,7 @@ def step(lane: str, index: int, at_ms: float, accepted: int) -> Step:
 
 
 def make_race(**about: Any) -> list[Event]:
+    """The events of a race of two lanes."""
     lanes = (LaneInfo("vanilla", "Vanilla", 0), LaneInfo("trie", "N-gram trie", 3))
     steps = [step("trie", 0, 2.0, 2), step("vanilla", 0, 2.5, 0), step("trie", 1, 4.0, 0), step("vanilla", 1, 5.0, 0)]
     results = tuple(

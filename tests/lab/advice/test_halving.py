@@ -35,6 +35,7 @@ def whole_sweep() -> Sweep:
 
 
 def halved(whole_sweep: Sweep, seed: int = 0, processes: int = 1) -> Halving:
+    """Successive halving over the settings and requests of `whole_sweep`, run to its end."""
     transcripts = [*mostly_copying(90), transcript([1, 2, 3, 4], [7, 8] * 30)]
     halving = Halving(replace(whole_sweep, cells={}), transcripts, POOLS, seed=seed)
     for _ in halving.run(processes=processes):

@@ -172,6 +172,7 @@ def test_bootstrap_intervals_depend_on_the_seed_and_match_the_linear_error() -> 
 
 @pytest.fixture(scope="module")
 def sweep() -> Sweep:
+    """A finished sweep over 60 requests, of which a quarter copies nothing, and one that loops."""
     transcripts = [*mostly_copying(60), transcript([1, 2, 3, 4], [7, 8] * 30)]
     swept = Sweep.of(grid_lanes(["prompt-lookup", "suffix", "bigram"], {}, (4, 8)), transcripts, ASSUMED_GPU)
     run_sweep(swept, transcripts)

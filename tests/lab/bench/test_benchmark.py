@@ -21,10 +21,12 @@ from tests.parts import TableTarget, random_prompt
 
 
 def prompts(count: int) -> list[BenchPrompt]:
+    """Random prompts with the ids p0, p1, ..."""
     return [BenchPrompt(f"p{number}", random_prompt(random.Random(number))) for number in range(count)]
 
 
 def words(tokens: Any) -> str:
+    """Stands in for a tokenizer's `decode`."""
     return " ".join(map(str, tokens))
 
 

@@ -183,7 +183,7 @@ def test_a_race_drafts_what_its_curve_allows() -> None:
     few, about = budgets(spec, STEEP)
     assert about["cost_curve"]["ratio"] == list(STEEP.ratio)
     assert 1 <= few["trie"] <= 4 and 1 <= few["prompt-lookup"] <= 4
-    # Its own options decide how large lookahead's window is, and vanilla has no draft on any machine.
+    # Lookahead's own options decide the size of its window, and vanilla has no draft on any machine.
     assert few["lookahead"] == plain["lookahead"] and few["vanilla"] == 0
     assert budgets(spec, FLAT)[0]["trie"] > plain["trie"]
     assert set(budgets(RaceSpec(lanes, max_new_tokens=4, num_draft=5), STEEP)[0].values()) == {0, 5}

@@ -11,6 +11,7 @@ QUESTION = [{"role": "user", "content": "When does the ferry leave?"}]
 
 
 def answer(text: str) -> dict[str, str]:
+    """An assistant's message."""
     return {"role": "assistant", "content": text}
 
 

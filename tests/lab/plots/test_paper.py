@@ -19,6 +19,7 @@ TRANSCRIPTS = [*mostly_copying(4), transcript([1, 2, 3], [7, 8] * 30)]
 
 
 def sweep_and_tables(name: str) -> tuple[Sweep, list[Table]]:
+    """The finished sweep for a table or figure of the paper, and the tables made from it."""
     sweep = Sweep.of(swept_lanes(name), TRANSCRIPTS, ASSUMED_GPU)
     run_sweep(sweep, TRANSCRIPTS)
     return sweep, make_tables(name, sweep, TRANSCRIPTS, ASSUMED_GPU)

@@ -29,6 +29,7 @@ HOSTILE_NAME = "$\\frac{1}$ <b>&amp; \x00\ud800\u202e\n=1+1 文"
 
 @pytest.fixture(scope="module")
 def view() -> SweepView:
+    """A finished sweep over `GRID`."""
     sweep = Sweep.of(grid_lanes(tuple(GRID), GRID, (4, 8)), TRANSCRIPTS, ASSUMED_CPU)
     run_sweep(sweep, TRANSCRIPTS)
     return SweepView(Recommender(sweep, ASSUMED_CPU), "a curve, which was assumed")

@@ -272,7 +272,7 @@ def test_jacobi_cannot_be_scored() -> None:
         ScoredLane.of("jacobi", {})
 
 
-def test_only_lookaheads_pool_is_scored_and_the_lane_says_so() -> None:
+def test_only_lookaheads_pool_is_scored_and_the_lane_states_it() -> None:
     lane = ScoredLane.of("lookahead", {"n": "4"})
     assert lane.part.startswith("pool from prompt and output") and lane.options["pool_from_prompt"] is True
     with pytest.raises(InputError, match="pool_from_prompt"):

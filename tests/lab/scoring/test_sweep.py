@@ -40,6 +40,7 @@ def counts(sweep: Sweep) -> list[tuple[object, ...]]:
 
 @pytest.fixture(scope="module")
 def whole_sweep() -> Sweep:
+    """A finished sweep, which no test may change."""
     sweep = Sweep.of(grid_lanes(LANES, GRID, (4, 8)), TRANSCRIPTS, ASSUMED_CPU)
     run_sweep(sweep, TRANSCRIPTS)
     return sweep

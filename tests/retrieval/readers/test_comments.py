@@ -18,6 +18,7 @@ BODY = "Ferries leave at six.\n\n## Winter\n\nThey leave at nine.\n"
 
 
 def read(tmp_path: Path, name: str, text: str) -> Document:
+    """Write a file of this text and read it as a document."""
     (tmp_path / name).write_text(text, encoding="utf-8")
     return read_documents([tmp_path / name])[0]
 

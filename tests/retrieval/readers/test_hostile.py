@@ -36,6 +36,7 @@ def encrypted_zip() -> bytes:
 
 
 def linked_zip() -> bytes:
+    """A zip whose member is a symbolic link to /etc/passwd."""
     stream = BytesIO()
     info = zipfile.ZipInfo("link.md")
     info.external_attr = 0o120777 << 16

@@ -51,6 +51,7 @@ PHRASES = [
 
 @pytest.fixture(scope="module")
 def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Document]:
+    """File name -> the document read from it, for a valid file of every kind."""
     folder = tmp_path_factory.mktemp("kinds")
     for name, content in samples.valid_files().items():
         (folder / name).write_bytes(content)

@@ -32,11 +32,14 @@ TAGS = {
 
 
 def report(text: str) -> Report:
+    """A report that has this text in every place where a text can be."""
     blocks = [Paragraph(text), Bullets([text, "b"]), Code(text), Table(text, ("a", text), [(text, "1"), ("2", text)])]
     return Report(text, text, [Section(text, blocks)])
 
 
 class Tags(HTMLParser):
+    """The tags of an HTML text with their attributes, in `seen`."""
+
     def __init__(self, text: str) -> None:
         super().__init__()
         self.seen: list[tuple[str, dict[str, str | None]]] = []

@@ -24,6 +24,7 @@ MAX_PEAK = 1_500_000
 
 
 def row(number: int) -> dict[str, object]:
+    """A row of 60 words that do not compress well."""
     words = [f"{zlib.crc32(f'{number} {word}'.encode()):x}" for word in range(60)]
     return {"id": str(number), "prompt": " ".join(words), "output": "yes"}
 
@@ -34,6 +35,7 @@ CSV = "id;prompt;output\n" + "".join(f'{row["id"]};"{row["prompt"]}";yes\n' for 
 
 
 def text_writer(content: Callable[[], str], encoding: str = "utf-8") -> Callable[[Path], object]:
+    """A function that writes the text to a path; the text is made only when it is written."""
     return lambda path: path.write_bytes(content().encode(encoding))
 
 
@@ -44,6 +46,7 @@ def report() -> str:
 
 
 def parquet(path: Path) -> None:
+    """Write the rows as a Parquet file of five row groups."""
     write_table(pyarrow.Table.from_pylist(ROWS), path, row_group_size=2000)
 
 

@@ -45,7 +45,7 @@ def test_a_packed_log_that_is_cut_counts_one_bad_line(tmp_path: Path, ending: st
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_a_packed_log_that_is_damaged_says_so(tmp_path: Path, ending: str) -> None:
+def test_the_damage_in_a_packed_log_is_reported(tmp_path: Path, ending: str) -> None:
     path = pack(tmp_path / f"t.jsonl{ending}", LINES)
     data = bytearray(path.read_bytes())
     middle = len(data) // 2

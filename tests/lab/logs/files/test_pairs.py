@@ -26,6 +26,7 @@ def by_letter(*parts: Any) -> tuple[list[int], list[int], tuple[()]]:
 
 
 def request(name: str, text: str = "a") -> dict[str, object]:
+    """A batch's request with this custom_id."""
     return {"custom_id": name, "body": {"prompt": text}}
 
 

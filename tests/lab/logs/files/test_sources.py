@@ -23,6 +23,7 @@ from tests.lab.parts import COPYING, FRESH, pack, write
 
 
 def ids(path: Path, **options: object) -> list[str]:
+    """The ids of the transcripts in a log."""
     return [transcript.id for transcript in TranscriptFile(path, **options)]  # type: ignore[arg-type]
 
 

@@ -29,6 +29,7 @@ IDS = 'question,answer,kind\n"[1, 2]","[3]",qa\n'
 
 
 def table(path: Path, text: str) -> Path:
+    """Write a table, packed if its name ends in .gz; lone surrogates become bytes that are not UTF-8."""
     data = text.encode(errors="surrogateescape")
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
     return path

@@ -24,6 +24,7 @@ def only(request: Any, response: Any) -> Exchange:
 
 
 def answer(response: Any) -> Any:
+    """The answer in a response to a plain chat request."""
     return only({"messages": [ASK]}, response).output
 
 

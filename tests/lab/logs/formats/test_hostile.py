@@ -45,6 +45,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def replaced(row: Any, place: tuple[Any, ...], value: Any) -> Any:
+    """A copy of a row with another value at `place`."""
     row = copy.deepcopy(row)
     inner = row
     for key in place[:-1]:
@@ -63,6 +64,7 @@ def rows_of(shape: str) -> list[Any]:
 
 
 def shortened(value: Any) -> Any:
+    """A JSON value with at most five numbers in each of its lists of numbers."""
     if isinstance(value, dict):
         return {key: shortened(inner) for key, inner in value.items()}
     if isinstance(value, list):

@@ -16,6 +16,7 @@ BODY = {"choices": [{"message": ANSWER}]}
 
 
 def observation(prompt: Any, output: Any) -> dict[str, Any]:
+    """An observation as Langfuse logs it."""
     return {"id": "o", "trace_id": "t", "type": "GENERATION", "input": prompt, "output": output}
 
 
@@ -56,10 +57,12 @@ def test_litellm_may_log_plain_text() -> None:
 
 
 def record(*responses: Any, **more: Any) -> dict[str, Any]:
+    """A record as AIPerf logs it."""
     return {"metadata": {"x_request_id": "q"}, "payload": {"messages": MESSAGES}, "responses": list(responses)} | more
 
 
 def event(delta: Any, **more: Any) -> dict[str, Any]:
+    """One streamed event in AIPerf's record."""
     return {"perf_ns": 1, "packets": [{"name": "data", "value": json.dumps({"choices": [{"delta": delta}], **more})}]}
 
 

@@ -13,6 +13,7 @@ CHOICE = {"index": 0, "message": {"role": "assistant", "content": "b"}}
 
 
 def row(**response: Any) -> dict[str, Any]:
+    """A line of a batch's responses, with changes to its response."""
     return {"id": "1", "custom_id": "r", "response": {"status_code": 200, "body": {"choices": [CHOICE]}} | response}
 
 

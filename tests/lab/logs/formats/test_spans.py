@@ -15,6 +15,7 @@ TOOL = {"type": "function", "function": {"name": "f", "description": "d", "param
 
 
 def only(row: Any) -> Exchange:
+    """The only exchange of a span."""
     assert Spans.looks_like(row)
     (exchange,) = Spans().read(row)
     return exchange

@@ -15,6 +15,7 @@ Rows = list[dict[str, Any]]
 
 
 def read(rows: Rows, reader: Format | None = None) -> list[Exchange]:
+    """The exchanges of a whole session file."""
     reader = reader or ClaudeCode()
     return [exchange for row in rows for exchange in reader.read(row)] + list(reader.end())
 
@@ -32,10 +33,12 @@ def line(kind: str, uuid: str, parent: str | None, content: Any = None, **more: 
 
 
 def user(uuid: str, parent: str | None, content: Any, **more: Any) -> dict[str, Any]:
+    """A user's line."""
     return line("user", uuid, parent, content, **more)
 
 
 def answer(uuid: str, parent: str | None, content: Any, **more: Any) -> dict[str, Any]:
+    """An assistant's line with this text or these blocks."""
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
     return line("assistant", uuid, parent, blocks, **more)
 
@@ -58,6 +61,7 @@ def scored(exchanges: list[Exchange]) -> list[tuple[list[str], str]]:
 
 
 def reasons(exchanges: list[Exchange]) -> list[str]:
+    """Why exchanges are left out, for those that are."""
     return [exchange.left_out for exchange in exchanges if exchange.left_out]
 
 
@@ -234,7 +238,7 @@ def test_an_answer_that_claude_code_wrote_is_counted_and_not_scored(
     assert scored(exchanges) == [(["a", text, "b"] if in_history else ["a", "b"], "c")]
 
 
-def test_an_interruption_stays_in_the_prompt_and_the_cut_answer_says_so() -> None:
+def test_an_interruption_stays_in_the_prompt_and_the_cut_answer_has_a_warning() -> None:
     cut = [{"type": "text", "text": "[Request interrupted by user]"}]
     rows = [user("1", None, "a"), answer("2", "1", "b"), user("3", "2", cut), answer("4", "3", "c")]
     first, second = read(rows)
@@ -269,7 +273,7 @@ def test_what_claude_code_tells_the_model_stays_in_the_prompt() -> None:
     "thinking",
     [{"type": "thinking", "thinking": "", "signature": "abc"}, {"type": "redacted_thinking", "data": "abc"}],
 )
-def test_an_answer_without_its_thinking_says_so(thinking: dict[str, Any]) -> None:
+def test_an_answer_without_its_thinking_has_a_warning(thinking: dict[str, Any]) -> None:
     blocks = [thinking, {"type": "text", "text": "b"}]
     (only,) = read([user("1", None, "a"), answer("2", "1", blocks, usage={"input_tokens": 9, "output_tokens": 1500})])
     assert only.warnings == (HIDDEN_REASONING,)
@@ -298,6 +302,7 @@ def test_answers_after_an_image_are_counted_and_those_before_it_are_scored() -> 
 
 
 def boundary(uuid: str, **more: Any) -> dict[str, Any]:
+    """The line that marks a compaction."""
     return line("system", uuid, None, subtype="compact_boundary", logicalParentUuid="2", **more)
 
 

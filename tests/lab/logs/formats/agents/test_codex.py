@@ -16,6 +16,7 @@ Rows = list[dict[str, Any]]
 
 
 def read(rows: Rows, reader: Format | None = None) -> list[Exchange]:
+    """The exchanges of a whole rollout file."""
     reader = reader or Codex()
     return [exchange for row in rows for exchange in reader.read(row)] + list(reader.end())
 
@@ -33,6 +34,7 @@ def event(kind: str, **fields: Any) -> dict[str, Any]:
 
 
 def meta(name: str, text: str = "Be brief.", **fields: Any) -> dict[str, Any]:
+    """The line that begins a session."""
     return line("session_meta", id=name, base_instructions={"text": text}, **fields)
 
 
@@ -67,6 +69,7 @@ def scored(exchanges: list[Exchange]) -> list[tuple[list[str], str]]:
 
 
 def reasons(exchanges: list[Exchange]) -> list[str]:
+    """Why exchanges are left out, for those that are."""
     return [exchange.left_out for exchange in exchanges if exchange.left_out]
 
 
@@ -123,7 +126,7 @@ def test_calls_of_all_kinds_are_in_the_answer_and_their_results_in_the_next_prom
 
 
 @pytest.mark.parametrize("hidden", [{"encrypted_content": "x", "summary": []}, {"summary": [{"type": "summary_text"}]}])
-def test_an_answer_without_its_reasoning_says_so(hidden: dict[str, Any]) -> None:
+def test_an_answer_without_its_reasoning_has_a_warning(hidden: dict[str, Any]) -> None:
     first, second = read([user("a"), item("reasoning", **hidden), answer("b"), user("c"), answer("d")])
     assert (first.warnings, second.warnings) == ((HIDDEN_REASONING,), ())
     assert first.output == {"role": "assistant", "content": "b"}
@@ -319,6 +322,7 @@ def test_what_the_model_wrote_to_a_custom_tool_stays_text() -> None:
 
 
 def usage(total: int, last: int) -> dict[str, Any]:
+    """A count of tokens: the session's total, and `last` output tokens of the last answer."""
     counts = {"input_tokens": 10 * last, "output_tokens": last, "reasoning_output_tokens": 1}
     info = {"total_token_usage": {"total_tokens": total}, "last_token_usage": counts}
     return event("token_count", info=info, rate_limits={})
@@ -335,7 +339,7 @@ def test_a_usage_belongs_to_the_answer_beside_it() -> None:
     assert read([user("a"), answer("A"), event("token_count", info=None)])[0].usage == Usage()
 
 
-def test_an_aborted_answer_says_so() -> None:
+def test_an_aborted_answer_has_a_warning() -> None:
     rows = [user("a"), answer("A"), event("turn_aborted", reason="interrupted"), user("b"), answer("B")]
     first, second = read(rows)
     assert (first.warnings, second.warnings) == ((sessions.INTERRUPTED,), ())

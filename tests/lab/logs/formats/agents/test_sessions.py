@@ -36,10 +36,10 @@ def test_an_answer_that_is_left_out_in_one_file_is_scored_from_another(tmp_path:
     rows = [user("1", None, "a"), answer("2", "1", "b"), user("3", "2", "c"), answer("4", "3", "d")]
     seen = set[str]()
     cut = TranscriptFile(write(tmp_path / "cut.jsonl", *rows[1:]), chat=chat, seen=seen)
-    whole = TranscriptFile(write(tmp_path / "whole.jsonl", *rows), chat=chat, seen=seen)
-    assert (len(list(cut)), len(list(whole))) == (0, 2)
+    complete = TranscriptFile(write(tmp_path / "complete.jsonl", *rows), chat=chat, seen=seen)
+    assert (len(list(cut)), len(list(complete))) == (0, 2)
     assert dict(cut.remarks.left_out) == {sessions.LOST: 2}
-    again = TranscriptFile(tmp_path / "whole.jsonl", chat=chat, seen=seen)
+    again = TranscriptFile(tmp_path / "complete.jsonl", chat=chat, seen=seen)
     assert (len(list(again)), again.remarks.repeated) == (0, 2)
 
 
@@ -54,7 +54,7 @@ def test_a_line_that_is_no_json_makes_later_answers_of_its_session_unusable(tmp_
     assert (dict(file.remarks.left_out), file.skipped) == ({sessions.UNREADABLE: 2}, 1)
 
 
-def test_an_answer_that_cannot_be_rendered_leaves_the_others(tmp_path: Path) -> None:
+def test_an_answer_that_cannot_be_rendered_does_not_affect_the_others(tmp_path: Path) -> None:
     # These answers are branches after one line; only the end of the file completes them.
     rows = [user("1", None, "a"), *(answer(f"{n}", "1", text) for n, text in enumerate(("b", "bad", "c"), start=2))]
     file = TranscriptFile(write(tmp_path / "t.jsonl", *rows), chat=chat, skip_bad=True)
