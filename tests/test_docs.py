@@ -145,6 +145,7 @@ def test_a_command_within_a_line_exists(command: str) -> None:
     arguments = arguments_of(command, "specrace")
     assert arguments[0] in main.COMMANDS
     if len(arguments) > 1:
+        # Exits with an error if the command line is wrong.
         main.build_parser().parse_args(arguments)
 
 

@@ -26,7 +26,7 @@ Rule = Callable[[Text, Outputs], Text]
 
 
 def checked_drafts(drafter: Drafter, prompt: Text, output: Text, rule: Rule | None = None) -> list[tuple[int, ...]]:
-    """The draft of every step. Each is compared with the draft of `rule`, if there is one."""
+    """The draft of every step. Asserts that each equals the draft of `rule`, if there is one."""
     context, outputs, drafts = list(prompt), [], []
     for step in forced_steps(drafter, prompt, output, 100):
         draft = step.tree.tokens[1:]
@@ -93,6 +93,7 @@ def test_simple_copies_what_followed_the_latest_occurrence(prompt: Text, output:
                 return draft if len(draft) >= n else ()
         return ()
 
+    # Asserts that every draft is the rule's.
     checked_drafts(METHODS["llamacpp-simple"].build(inputs(prompt), size_n=n, size_m=m), prompt, output, rule)
 
 
@@ -214,6 +215,7 @@ def test_mod_follows_the_latest_continuations(prompt: Text, output: Text, n: int
         return text[n : n + length]
 
     options = {"n_match": n, "n_min": n_min, "n_max": n_max}
+    # Asserts that every draft is the rule's.
     checked_drafts(METHODS["llamacpp-mod"].build(inputs(prompt), **options), prompt, output, rule)
 
 
@@ -275,6 +277,7 @@ def test_cache_counts_within_the_prompt_and_within_each_step(prompt: Text, outpu
                 break
         return text[len(context) :]
 
+    # Asserts that every draft is the rule's.
     checked_drafts(METHODS["llamacpp-cache"].build(inputs(prompt)), prompt, output, rule)
 
 
@@ -341,6 +344,7 @@ def test_a_list_verifies_the_draft_of_the_first_drafter_that_has_one(prompt: Tex
     listed = METHODS["llamacpp-list"].build(
         inputs(prompt), **ALL_OFF | SHORT_SIZES | {"simple": True, "mod": True, "size_n": 3}
     )
+    # Asserts that every draft is the rule's.
     checked_drafts(listed, prompt, output, rule)
 
 

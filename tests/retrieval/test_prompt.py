@@ -322,7 +322,7 @@ def test_a_question_with_lone_surrogates_gives_a_prompt_that_can_be_encoded(name
     """Bytes in a terminal's input that are not UTF-8 arrive as lone surrogates."""
     prompt = build_prompt(TOKENIZERS[name], "caf\udce9?", HITS)
     assert "caf" in prompt.text
-    prompt.text.encode()
+    prompt.text.encode()  # raises an error if a lone surrogate is left
 
 
 def test_the_prompt_is_tokenised_as_a_whole() -> None:

@@ -83,7 +83,7 @@ def tokenize(text: str) -> list[int]:
 
 
 def read(path: Path, format: str) -> None:
-    """Read a log to its end. An InputError that names the file is an answer, too."""
+    """Read a log to its end. It may be refused with an InputError; any other exception fails the test."""
     with contextlib.suppress(InputError):
         for _ in TranscriptFile(path, tokenize=tokenize, chat=chat, skip_bad=True, format=format):
             pass
