@@ -137,8 +137,8 @@ def test_drafts_save_forwards_and_options_reach_the_drafter(
         trie = forwards(method="trie", num_draft=16)
         assert forwards(method="trie", num_draft=0) == vanilla > 1.5 * trie
         assert trie <= forwards(method="trie", num_draft=16, options={"n": 2}) < vanilla
-        steep = CostCurve((1, 2, 64), (1.0, 20.0, 1000.0))
-        assert trie < forwards(method="trie", curve=steep) < vanilla
+        steep_curve = CostCurve((1, 2, 64), (1.0, 20.0, 1000.0))
+        assert trie < forwards(method="trie", curve=steep_curve) < vanilla
     finally:
         hook.remove()
 
@@ -433,15 +433,15 @@ def random_model(**changes: Any) -> Any:
 def test_the_curve_reaches_a_drafter_that_cuts_its_own_trees(our_generate: Generate, model: Any, prompts: Rows) -> None:
     """If a second row costs twenty times the first, fusion drafts nothing: all forwards but the first have one row."""
     rows: list[int] = []
-    steep = CostCurve((1, 2, 64), (1.0, 20.0, 40.0))
+    steep_curve = CostCurve((1, 2, 64), (1.0, 20.0, 40.0))
     arguments = {"max_new_tokens": 12, "do_sample": False, "method": "fusion"}
     # The first use of a model checks that it can score trees, so count the rows of the second use.
-    our_generate(prompts[0], **arguments, curve=steep)
+    our_generate(prompts[0], **arguments, curve=steep_curve)
     hook = model.register_forward_pre_hook(
         lambda _, __, values: rows.append(values["input_ids"].shape[1]), with_kwargs=True
     )
     try:
-        our_generate(prompts[0], **arguments, curve=steep)
+        our_generate(prompts[0], **arguments, curve=steep_curve)
         assert rows[0] == prompts[0].shape[1] - 1 and set(rows[1:]) == {1}
         rows.clear()
         our_generate(prompts[0], **arguments)

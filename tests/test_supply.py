@@ -51,9 +51,9 @@ def test_a_space_differs_from_the_pins_in_torch_only(name: str, torch: str) -> N
 
 
 def test_every_licence_is_known_and_permits_redistribution() -> None:
-    listed = list(licences.packages(licences.pins()))
-    assert len(listed) > 50 and set(PINNED) <= {package.name for package in listed}
-    assert [package for package in listed if not package.is_permissive] == []
+    all_packages = list(licences.packages(licences.pins()))
+    assert len(all_packages) > 50 and set(PINNED) <= {package.name for package in all_packages}
+    assert [package for package in all_packages if not package.is_permissive] == []
     for licence in (
         "",
         "GPL-3.0-or-later",

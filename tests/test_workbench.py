@@ -54,11 +54,11 @@ def test_a_loaded_model_is_frozen_for_the_collector_until_it_is_replaced(monkeyp
 def test_a_replaced_model_is_freed_before_the_next_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory may be too small for two models. This holds even if the next model cannot be loaded."""
     monkeypatch.setattr(workbench_module, "load_target", lambda *_, **__: tiny_target("llama"))
-    shared = Workbench(tiny_target("llama"), [], None, None)  # type: ignore[arg-type]
-    chosen = shared.with_model("second")
-    second = weakref.ref(chosen.target)
-    chosen.target.model.cycle = chosen.target
-    del chosen
+    first_workbench = Workbench(tiny_target("llama"), [], None, None)  # type: ignore[arg-type]
+    second_workbench = first_workbench.with_model("second")
+    second = weakref.ref(second_workbench.target)
+    second_workbench.target.model.cycle = second_workbench.target
+    del second_workbench
     targets_at_load: list[object] = []
 
     def load(*_: Any, **__: Any) -> Target:
@@ -67,7 +67,7 @@ def test_a_replaced_model_is_freed_before_the_next_is_loaded(monkeypatch: pytest
 
     monkeypatch.setattr(workbench_module, "load_target", load)
     with pytest.raises(InputError):
-        shared.with_model("third")
+        first_workbench.with_model("third")
     assert targets_at_load == [None]
 
 

@@ -69,9 +69,9 @@ class Rule:
         random = np.random.default_rng(20240)
         drafts, accepted, after = self.step(np.zeros(count, dtype=int), random)
         texts = np.stack([np.where(accepted > 0, drafts[:, 0], after), np.where(accepted > 1, drafts[:, 1], after)], 1)
-        short = np.flatnonzero(accepted == 0)
-        drafts, accepted, after = self.step(texts[short, 0], random)
-        texts[short, 1] = np.where(accepted > 0, drafts[:, 0], after)
+        one_letter_texts = np.flatnonzero(accepted == 0)
+        drafts, accepted, after = self.step(texts[one_letter_texts, 0], random)
+        texts[one_letter_texts, 1] = np.where(accepted > 0, drafts[:, 0], after)
         return texts
 
     def distances(self) -> tuple[float, float]:

@@ -156,14 +156,14 @@ def test_drafting_leaves_shared_inputs_unchanged(name: str) -> None:
     """Two drafters share a corpus and a prompt; what the first drafts changes neither."""
     corpus = NGramCounts()
     corpus.extend_apart([[2, 3, 4, 2, 3]])
-    shared = inputs((2, 3, 4, 2), corpus=corpus)
-    before = METHODS[name].build(shared).propose(shared.prompt, 8)
-    used = METHODS[name].build(shared)
+    shared_inputs = inputs((2, 3, 4, 2), corpus=corpus)
+    before = METHODS[name].build(shared_inputs).propose(shared_inputs.prompt, 8)
+    first_drafter = METHODS[name].build(shared_inputs)
     for _ in range(6):
-        tree = used.propose((2, 3, 4, 2), 8)
-        used.observe(tree, step_verdict(tree, [7] * len(tree)))
+        tree = first_drafter.propose((2, 3, 4, 2), 8)
+        first_drafter.observe(tree, step_verdict(tree, [7] * len(tree)))
     assert corpus.row((2,)) == {3: 2} and corpus.row((2, 3)) == {4: 1}
-    assert METHODS[name].build(shared).propose(shared.prompt, 8) == before
+    assert METHODS[name].build(shared_inputs).propose(shared_inputs.prompt, 8) == before
 
 
 # Bigram and trigram.
@@ -183,13 +183,13 @@ def test_bigram_stops_at_a_token_without_successors() -> None:
 
 
 def test_trigram_row_needs_a_context_seen_twice() -> None:
-    once = inputs([1, 2, 3, 9, 2, 4, 8, 2, 4])
+    seen_once = inputs([1, 2, 3, 9, 2, 4, 8, 2, 4])
     # (1, 2) was seen once, so the bigram row is used.
-    assert METHODS["trigram"].build(once).propose([1, 2], 1).tokens == (2, 4)
-    assert METHODS["trigram"].build(once, min_context_count=1).propose([1, 2], 1).tokens == (2, 3)
-    twice = inputs([1, 2, 3, 9, 2, 4, 8, 2, 4, 1, 2, 3, 2, 4])
-    assert METHODS["trigram"].build(twice).propose([1, 2], 1).tokens == (2, 3)
-    assert METHODS["trigram"].build(twice, min_context_count=3).propose([1, 2], 1).tokens == (2, 4)
+    assert METHODS["trigram"].build(seen_once).propose([1, 2], 1).tokens == (2, 4)
+    assert METHODS["trigram"].build(seen_once, min_context_count=1).propose([1, 2], 1).tokens == (2, 3)
+    seen_twice = inputs([1, 2, 3, 9, 2, 4, 8, 2, 4, 1, 2, 3, 2, 4])
+    assert METHODS["trigram"].build(seen_twice).propose([1, 2], 1).tokens == (2, 3)
+    assert METHODS["trigram"].build(seen_twice, min_context_count=3).propose([1, 2], 1).tokens == (2, 4)
 
 
 def test_trigram_context_count_sums_all_continuations() -> None:

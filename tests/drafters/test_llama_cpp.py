@@ -66,14 +66,14 @@ def test_nothing_is_drafted_before_the_first_output_token() -> None:
 
 def test_defaults_are_those_of_llama_cpp() -> None:
     sizes = {"size_n": 12, "size_m": 48}
-    listed = {name: METHODS[f"llamacpp-{name}"].defaults("cuda") for name in ("simple", "map-k", "map-k4v", "mod")}
-    assert listed == {
+    defaults = {name: METHODS[f"llamacpp-{name}"].defaults("cuda") for name in ("simple", "map-k", "map-k4v", "mod")}
+    assert defaults == {
         "simple": sizes,
         "map-k": sizes,
         "map-k4v": {**sizes, "min_hits": 1},
         "mod": {"n_match": 24, "n_min": 48, "n_max": 64},
     }
-    budgets = [METHODS[f"llamacpp-{name}"].budget("cpu", options) for name, options in listed.items()]
+    budgets = [METHODS[f"llamacpp-{name}"].budget("cpu", options) for name, options in defaults.items()]
     assert [*budgets, METHODS["llamacpp-cache"].budget("cpu", {})] == [48, 48, 48, 64, 8]
 
 
@@ -285,10 +285,10 @@ def test_cache_reads_static_bigram_counts_of_the_documents() -> None:
     corpus = NGramCounts()
     corpus.extend_apart([[5, 6, 7, 8], [5, 6, 7, 9], [6, 7, 9]])
     prompt = (2, 3)
-    plain = METHODS["llamacpp-cache"].build(inputs(prompt, corpus=corpus))
-    static = METHODS["llamacpp-cache"].build(inputs(prompt, corpus=corpus), lookup_cache_static=True)
-    assert plain.propose((*prompt, 5, 6), 9).tokens == (6,)
-    assert static.propose((*prompt, 5, 6), 9).tokens == (6, 7, 9)
+    without_documents = METHODS["llamacpp-cache"].build(inputs(prompt, corpus=corpus))
+    with_documents = METHODS["llamacpp-cache"].build(inputs(prompt, corpus=corpus), lookup_cache_static=True)
+    assert without_documents.propose((*prompt, 5, 6), 9).tokens == (6,)
+    assert with_documents.propose((*prompt, 5, 6), 9).tokens == (6, 7, 9)
 
 
 @pytest.mark.parametrize("name", ["simple", "map-k", "map-k4v", "mod"])
@@ -308,19 +308,19 @@ SHORT_SIZES = {"size_n": 2, "size_m": 3, "n_match": 2, "n_min": 1, "n_max": 3}
 @settings(deadline=None)
 def test_a_list_of_one_drafter_drafts_what_that_drafter_drafts_alone(prompt: Text, output: Text) -> None:
     sizes = {"size_n": 2, "size_m": 3}
-    alone = {
+    options_by_name = {
         "simple": sizes,
         "map-k": sizes,
         "map-k4v": sizes,
         "mod": {"n_match": 2, "n_min": 1, "n_max": 3},
         "cache": {},
     }
-    for name, options in alone.items():
-        listed = METHODS["llamacpp-list"].build(
+    for name, options in options_by_name.items():
+        list_drafter = METHODS["llamacpp-list"].build(
             inputs(prompt), **ALL_OFF | SHORT_SIZES | {name.replace("-", "_"): True}
         )
         drafter = METHODS[f"llamacpp-{name}"].build(inputs(prompt), **options)
-        assert checked_drafts(listed, prompt, output) == checked_drafts(drafter, prompt, output), name
+        assert checked_drafts(list_drafter, prompt, output) == checked_drafts(drafter, prompt, output), name
 
 
 @given(st.lists(st.integers(2, 4), min_size=1, max_size=30), TEXTS)
@@ -341,25 +341,25 @@ def test_a_list_verifies_the_draft_of_the_first_drafter_that_has_one(prompt: Tex
             drafted, asked_last = mod.draft(context), "mod"
         return drafted
 
-    listed = METHODS["llamacpp-list"].build(
+    list_drafter = METHODS["llamacpp-list"].build(
         inputs(prompt), **ALL_OFF | SHORT_SIZES | {"simple": True, "mod": True, "size_n": 3}
     )
     # Asserts that every draft is the rule's.
-    checked_drafts(listed, prompt, output, rule)
+    checked_drafts(list_drafter, prompt, output, rule)
 
 
 def test_only_the_drafter_that_made_the_draft_learns_the_verdict() -> None:
     """Five drafts of `mod` that are rejected empty its pool; rejected drafts of `simple` do not count."""
     prompt = [*range(10, 18), 50]
     options = ALL_OFF | SHORT_SIZES | {"simple": True, "mod": True, "size_n": 3}
-    listed = METHODS["llamacpp-list"].build(inputs(prompt), **options)
-    _, mod = listed.drafters
-    assert reject_draft(listed, [*prompt, 10, 11], 99).tokens == (11, 12, 13, 14)
+    list_drafter = METHODS["llamacpp-list"].build(inputs(prompt), **options)
+    _, mod = list_drafter.drafters
+    assert reject_draft(list_drafter, [*prompt, 10, 11], 99).tokens == (11, 12, 13, 14)
     for _ in range(5):
-        assert reject_draft(listed, [*prompt, 12, 13, 14], 99).tokens == (14, 15, 16, 17)
+        assert reject_draft(list_drafter, [*prompt, 12, 13, 14], 99).tokens == (14, 15, 16, 17)
     assert mod.draft([*prompt, 10, 11]) == [12, 13, 14]
     for _ in range(5):
-        reject_draft(listed, [*prompt, 10, 11], 99)
+        reject_draft(list_drafter, [*prompt, 10, 11], 99)
     assert not mod.draft([*prompt, 10, 11])
 
 

@@ -242,9 +242,9 @@ def test_each_token_has_its_ngrams_and_capacity_0_stores_none() -> None:
     pool.insert(1, (5,))
     pool.insert(2, (6,))
     assert pool.after(1) == [(5,)] and pool.after(2) == [(6,)]
-    empty = NGramPool(0)
-    empty.insert(1, (5,))
-    assert empty.after(1) == []
+    pool_of_none = NGramPool(0)
+    pool_of_none.insert(1, (5,))
+    assert pool_of_none.after(1) == []
 
 
 @pytest.mark.parametrize(("n", "w"), [(3, 1), (3, 5), (5, 4), (7, 2)])

@@ -140,11 +140,11 @@ def test_drafters_have_the_listed_default_options() -> None:
 
 
 def test_listed_defaults_and_bounds() -> None:
-    listed = {
+    options_by_method = {
         name: {option.name: (option.default, *_bounds(option.bounds)) for option in METHODS[name].options}
         for name in ("rest", "suffix", "recycling", "fusion", "draft-model", "bigram")
     }
-    assert listed == {
+    assert options_by_method == {
         "rest": {"longest": (16, 1, 16), "shortest": (2, 1, 16), "length": (10, 1, 16), "branches": (64, 1, 1024)},
         "suffix": {"depth": (64, 2, 64), "factor": (1, 1, 64), "min_percent": (10, 1, 100), "tree": (False,)},
         "recycling": {"warm": (False,), "copy": (True,)},
@@ -174,8 +174,8 @@ def test_capabilities_and_budgets_of_methods() -> None:
     assert METHODS["fusion"].num_top_with(METHODS["fusion"].defaults("cpu")) == 0
     assert METHODS["rest"].budget("cpu", {}) == 16 and METHODS["rest"].budget("cuda", {}) == 64
     assert METHODS["suffix"].budget("cuda", {}) == 32 and METHODS["bigram"].budget("cuda", {}) == 4
-    plain = Method("plain", "Plain", "drafts nothing", TrieDrafter, 3)
-    assert plain.budget("cuda", {}) == 3 and plain.profile is COPYING and not plain.samples
+    simplest = Method("plain", "Plain", "drafts nothing", TrieDrafter, 3)
+    assert simplest.budget("cuda", {}) == 3 and simplest.profile is COPYING and not simplest.samples
 
 
 @pytest.mark.parametrize("value", [True, "true", "YES", " 1 ", "on", 1])

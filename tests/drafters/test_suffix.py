@@ -167,8 +167,8 @@ def test_the_draft_equals_a_brute_force_search(
     """The last `num_output` tokens are the output; the draft does not depend on their number."""
     prompt = [0, *prompt]
     split = max(1, len(prompt) - num_output)
-    shared = inputs(prompt[:split], past=tuple(map(tuple, past)))
-    drafter = SuffixDrafter(shared, depth=depth, factor=factor, min_percent=percent, tree=is_tree)
+    drafter_inputs = inputs(prompt[:split], past=tuple(map(tuple, past)))
+    drafter = SuffixDrafter(drafter_inputs, depth=depth, factor=factor, min_percent=percent, tree=is_tree)
     for position in range(split, len(prompt)):
         bare = TokenTree.chain(prompt[position - 1])
         drafter.observe(bare, step_verdict(bare, [prompt[position]]))

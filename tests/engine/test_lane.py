@@ -129,9 +129,9 @@ def test_scores_of_padding_rows_are_discarded() -> None:
         assert len(session.trees[0]) == rows and session.trees[0].cut(2).tokens == step.tree.tokens == (4, 5, 6)
         assert step.verdict.scores == Scores((5, 6, 7), ((5, 0), (6, 0), (7, 0)))
         assert drafter.observed == [(step.tree, step.verdict)]
-    plain = RecordingSession(PROMPT)
-    Lane("tested", right_drafter(), plain, PROMPT, max_new_tokens=9, num_draft=2).step()
-    assert len(plain.trees[0]) == 3
+    session_without_padding = RecordingSession(PROMPT)
+    Lane("tested", right_drafter(), session_without_padding, PROMPT, max_new_tokens=9, num_draft=2).step()
+    assert len(session_without_padding.trees[0]) == 3
 
 
 def test_distributions_of_padding_rows_are_discarded() -> None:

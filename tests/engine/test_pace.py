@@ -301,8 +301,8 @@ def test_a_single_slow_step_keeps_its_measured_time(machine: Machine) -> None:
     keeper = PaceKeeper(lambda: machine.work(10), WorkingTarget(machine))
     keeper.start()
     probes = keeper.summary().probes
-    slow = keeper.correct("lane", 1, Timing(1, 20, 1))
-    assert (slow.total_ms, keeper.summary().probes) == (pytest.approx(22), probes + 1)
+    corrected = keeper.correct("lane", 1, Timing(1, 20, 1))
+    assert (corrected.total_ms, keeper.summary().probes) == (pytest.approx(22), probes + 1)
     assert keeper.correct("lane", 9, Timing(1, 20, 1)).target_ms == pytest.approx(20), "more rows may take longer"
     assert keeper.summary().probes == probes + 1
 

@@ -58,9 +58,9 @@ def test_a_summary_without_a_majority_of_undisturbed_runs_is_disturbed(total: in
 
 def test_a_run_faster_than_the_first_runs_tokens_per_step_does_not_count() -> None:
     # Four tokens per step, where the first run has three.
-    quick = Run({"vanilla": lane_metrics(600, 60), "trie": lane_metrics(600 / 3.6, 15)}, False)
-    assert not too_fast(quick.lanes) and quick.lanes["trie"].tau == 4
-    summary = summarise([make_run(2.0), quick, make_run(2.1)])
+    quick_run = Run({"vanilla": lane_metrics(600, 60), "trie": lane_metrics(600 / 3.6, 15)}, False)
+    assert not too_fast(quick_run.lanes) and quick_run.lanes["trie"].tau == 4
+    summary = summarise([make_run(2.0), quick_run, make_run(2.1)])
     assert summary.runs == 2 and summary.lanes[1].high == pytest.approx(2.1)
 
 
@@ -89,11 +89,13 @@ def test_a_formatted_speedup_has_one_decimal(speedup: float, words: str) -> None
 
 
 def test_a_range_is_narrow_up_to_a_tenth_of_the_median_over_enough_undisturbed_runs() -> None:
-    close = [make_run(2.0), *[make_run(2.1)] * (MIN_RUNS - 1)]
-    assert is_narrow(summarise(close)) and not is_narrow(summarise(close[:-1]))
-    assert not is_narrow(summarise([*close, make_run(2.4)])) and is_narrow(summarise([*close, make_run(2.4)]), 0.2)
-    busy = [make_run(2.0, disturbed=True)] * MIN_RUNS
-    assert not is_narrow(summarise([*close, *busy]))
+    close_runs = [make_run(2.0), *[make_run(2.1)] * (MIN_RUNS - 1)]
+    assert is_narrow(summarise(close_runs)) and not is_narrow(summarise(close_runs[:-1]))
+    assert not is_narrow(summarise([*close_runs, make_run(2.4)])) and is_narrow(
+        summarise([*close_runs, make_run(2.4)]), 0.2
+    )
+    busy_runs = [make_run(2.0, disturbed=True)] * MIN_RUNS
+    assert not is_narrow(summarise([*close_runs, *busy_runs]))
 
 
 class Clock:
@@ -108,16 +110,16 @@ class Clock:
 def test_runs_are_repeated_until_narrow_or_up_to_a_number_or_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr(repeats, "time", clock)
-    wide = summarise([make_run(2.0), make_run(3.0)])
-    narrow = summarise([make_run(2.0)] * MIN_RUNS)
+    wide_summary = summarise([make_run(2.0), make_run(3.0)])
+    narrow_summary = summarise([make_run(2.0)] * MIN_RUNS)
     again = RepeatUntilNarrow(budget_s=20, max_runs=3)
-    assert [again(wide) for _ in range(3)] == [True, True, False]
+    assert [again(wide_summary) for _ in range(3)] == [True, True, False]
     again = RepeatUntilNarrow(budget_s=20)
-    assert again(wide) and not again(narrow)
+    assert again(wide_summary) and not again(narrow_summary)
     again = RepeatUntilNarrow(budget_s=20)
     answers = []
     for clock.now_s in (5.0, 10.0, 15.0, 19.9, 23.0):
-        answers.append(again(wide))
+        answers.append(again(wide_summary))
     assert answers == [True, True, True, True, False], "another run of 3.1 s would end 1.1 s too late"
 
 

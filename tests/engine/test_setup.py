@@ -267,14 +267,14 @@ def test_a_lane_reports_the_time_of_the_tables_that_it_reads() -> None:
 
 def test_a_session_keeps_what_a_warm_up_scored() -> None:
     """Each `score` must be followed by a `keep` before the session is dropped; otherwise its KV cache is unsound."""
-    kept = []
+    kept_paths = []
 
     class KeepRecordingTarget(TableTarget):
         def session(self, *args: Any, **values: Any) -> Any:
             session: FunctionSession = super().session(*args, **values)
             keep = session.keep
-            session.keep = lambda path: (kept.append(tuple(path)), keep(path))[1]  # type: ignore[method-assign,func-returns-value]
+            session.keep = lambda path: (kept_paths.append(tuple(path)), keep(path))[1]  # type: ignore[method-assign,func-returns-value]
             return session
 
     prepare(KeepRecordingTarget(1, order=1), PROMPT, RaceSpec(("vanilla",), max_new_tokens=2), Sources(), None)
-    assert kept == [(0,)]
+    assert kept_paths == [(0,)]

@@ -266,8 +266,8 @@ def test_thinking_is_turned_off_in_the_chat_template() -> None:
 
 
 def test_without_evidence_a_small_models_prompt_has_only_the_passages() -> None:
-    plain = [replace(retrieved, sentences=()) for retrieved in HITS]
-    text = build_prompt(CHATTING, "Where?", plain, BRIEF).text
+    without_evidence = [replace(retrieved, sentences=()) for retrieved in HITS]
+    text = build_prompt(CHATTING, "Where?", without_evidence, BRIEF).text
     assert "Context:\nCats\nThe cat sat on the mat. It ran away." in text and "\n\nCafé 猫\n" in text
     assert "Most relevant" not in text
 

@@ -48,19 +48,19 @@ def test_all_files_are_read_in_one_child_process(sandbox: Sandbox, page: Path) -
 
 
 def test_a_file_that_takes_too_long_ends_only_the_child_process(sandbox: Sandbox, tmp_path: Path, page: Path) -> None:
-    slow = tmp_path / "slow.html"
-    slow.write_bytes(b"<p>word" * 1_000_000)
-    ((member, sentence),) = sandbox.read(slow, replace(COMMAND_LINE, seconds=0.0))
+    slow_file = tmp_path / "slow.html"
+    slow_file.write_bytes(b"<p>word" * 1_000_000)
+    ((member, sentence),) = sandbox.read(slow_file, replace(COMMAND_LINE, seconds=0.0))
     assert (member, sentence) == ("", "takes more than 0 seconds to read: give a smaller file.")
     assert sandbox._process is None
     assert texts(list(sandbox.read(page, COMMAND_LINE))) == [("", "They see.")]
 
 
 def test_all_files_together_have_a_time_limit_too(tmp_path: Path, page: Path) -> None:
-    slow = tmp_path / "slow.html"
-    slow.write_bytes(b"<p>word" * 1_000_000)
+    slow_file = tmp_path / "slow.html"
+    slow_file.write_bytes(b"<p>word" * 1_000_000)
     with Sandbox(replace(COMMAND_LINE, total_seconds=1e-6)) as sandbox:
-        assert "takes more than 1e-06 seconds" in str(list(sandbox.read(slow, COMMAND_LINE)))
+        assert "takes more than 1e-06 seconds" in str(list(sandbox.read(slow_file, COMMAND_LINE)))
         sentence = "is left out: all files together take more than 1e-06 seconds to read."
         assert list(sandbox.read(page, COMMAND_LINE)) == [("", sentence)] and sandbox._process is None
 

@@ -95,10 +95,12 @@ def test_a_small_index_is_exact_and_holds_every_document(
 
 
 def test_passages_and_unusual_characters_survive_storage(tmp_path: Path) -> None:
-    odd = Document("\ud800.md", "\u2028", "# Ärger\n\nw1 \udcff w2 \x85 你好")
-    build(tmp_path / "odd", [odd])
+    odd_document = Document("\ud800.md", "\u2028", "# Ärger\n\nw1 \udcff w2 \x85 你好")
+    build(tmp_path / "odd", [odd_document])
     stored = StoredIndex(tmp_path / "odd")
-    assert stored.documents(MAX_CHARACTERS) == [odd] and list(stored.open(EMBEDDER).passages) == split(odd)
+    assert stored.documents(MAX_CHARACTERS) == [odd_document] and list(stored.open(EMBEDDER).passages) == split(
+        odd_document
+    )
 
 
 def test_a_large_index_is_approximate_accurate_and_quiet(large_index: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -132,8 +134,8 @@ def test_added_passages_are_found_without_retraining(
     # An index opened before the addition still searches the old passages.
     assert opened.search(question, 5) == matches and len(opened.passages) == 10_300
     assert sorted(file.name for file in folder.glob("*.faiss")) == ["passages-10330.faiss"]
-    again = add_to_index([*new, *generate_documents(1, 100)], EMBEDDER, folder, split)
-    assert again == head
+    head_after_repeat = add_to_index([*new, *generate_documents(1, 100)], EMBEDDER, folder, split)
+    assert head_after_repeat == head
 
 
 def test_a_small_index_grows_into_a_large_one_quietly(small_index: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -135,8 +135,8 @@ def test_an_unmeasured_machine_has_an_assumed_curve() -> None:
 def test_costs_include_padded_rows_and_drafting_time() -> None:
     """Two and three rows are padded to four. If a row takes 1 ms, drafting costs 1/10 of a row and 1/50 a node."""
     assert StepCosts(CLIFF, 4).costs == pytest.approx([1.0, 1.2, 1.2, 1.2, 1.275])
-    slow = CostCurve(CLIFF.rows, CLIFF.ratio, (ContextCost(256, 1.0, CLIFF.ratio),))
-    assert StepCosts(slow, 4).costs == pytest.approx([1.0, 1.32, 1.34, 1.36, 1.455])
+    one_ms_curve = CostCurve(CLIFF.rows, CLIFF.ratio, (ContextCost(256, 1.0, CLIFF.ratio),))
+    assert StepCosts(one_ms_curve, 4).costs == pytest.approx([1.0, 1.32, 1.34, 1.36, 1.455])
 
 
 @pytest.mark.parametrize("curve", sorted(CURVES))
@@ -421,8 +421,8 @@ def test_the_cost_curve_decides_the_draft_size() -> None:
 def test_generate_passes_the_cost_curve_to_fusion() -> None:
     """If a second row costs twenty times the first, nothing is drafted, even though the text repeats itself."""
     target, prompt = TableTarget(), [2, 3, 4, 5] * 8
-    steep = CostCurve((1, 2, 64), (1.0, 20.0, 40.0))
-    drafted = [step.tree.num_draft for step in generate(target, "fusion", prompt, max_new_tokens=24, curve=steep)]
+    steep_curve = CostCurve((1, 2, 64), (1.0, 20.0, 40.0))
+    drafted = [step.tree.num_draft for step in generate(target, "fusion", prompt, max_new_tokens=24, curve=steep_curve)]
     assert drafted == [0] * 24
     assert any(step.tree.num_draft for step in generate(target, "fusion", prompt, max_new_tokens=24))
 

@@ -67,9 +67,9 @@ def test_with_copy_two_matched_tokens_are_preferred_to_one() -> None:
     assert recycled.row(1, 6) == (1, (9, 1)) and recycled.row(3, 5) == (2, (0,)) and recycled.row(1, 1) == (0, ())
     assert recycled.successors(5, 6) == (pytest.approx({8: 0.35, 2: 0.175}), pytest.approx(0.475))
     assert recycled.successors(1, 6)[0] == {9: 0.25, 1: 0.125}
-    plain = Recycled()
-    plain.learn(tree, verify(tree, Scores((0, 8, 4, 9), ((0,), (8, 2), (4,), (9, 1)))), 3)
-    assert plain.row(5, 6) == plain.row(7, 6) == (1, (9, 1))
+    without_copy = Recycled()
+    without_copy.learn(tree, verify(tree, Scores((0, 8, 4, 9), ((0,), (8, 2), (4,), (9, 1)))), 3)
+    assert without_copy.row(5, 6) == without_copy.row(7, 6) == (1, (9, 1))
 
 
 def test_recycled_estimates_are_calibrated_by_match_length() -> None:

@@ -133,7 +133,7 @@ def test_among_equally_good_lanes_the_thriftiest_is_chosen() -> None:
 def test_drafts_that_the_engine_fills_up_count_as_full_drafts() -> None:
     """Both settings save half of the steps. The first drafts fewer tokens, but each of its steps verifies 33 rows."""
     rare_drafts, short_drafts = ScoredLane.of("trtllm-ngram", {}, 32), ScoredLane.of("trtllm-ngram", {}, 4)
-    plain = RequestScore(((0, 0, 100),), 0.0, 0.0)
+    undrafted = RequestScore(((0, 0, 100),), 0.0, 0.0)
     # Steps by (drafted, accepted, count); two kinds of requests, so that the difference has an error.
     first_kind = [
         RequestScore(((0, 0, 47), (32, 17, 2), (32, 16, 1)), 0, 0),
@@ -144,7 +144,9 @@ def test_drafts_that_the_engine_fills_up_count_as_full_drafts() -> None:
         RequestScore(((0, 0, 22), (4, 2, 24), (4, 1, 3)), 0, 0),
     ]
     requests = [
-        (Request("none", 100, 100, False), [plain, *scores]) for scores in (first_kind, second_kind) for _ in range(8)
+        (Request("none", 100, 100, False), [undrafted, *scores])
+        for scores in (first_kind, second_kind)
+        for _ in range(8)
     ]
     sweep = scored_sweep([ScoredLane.of("vanilla", {}), rare_drafts, short_drafts], requests)
     curve = find_curve("h100-8b")

@@ -133,18 +133,20 @@ def test_metrics_are_sums_of_medians_and_loops_are_left_out() -> None:
 
 def test_a_speedup_lies_in_its_range() -> None:
     """Each prompt has one slow run, each in a different repetition, so no repetition is as fast as the medians."""
-    slow = ([100, 50, 50], [50, 100, 50], [50, 50, 100])
-    results = [result_of(str(name), list(range(40)), [100] * 3, trie_ms, 50.0) for name, trie_ms in enumerate(slow)]
+    trie_times = ([100, 50, 50], [50, 100, 50], [50, 50, 100])
+    results = [
+        result_of(str(name), list(range(40)), [100] * 3, trie_ms, 50.0) for name, trie_ms in enumerate(trie_times)
+    ]
     trie = summarise(results, words)["lanes"][1]
     assert (trie["speedup"], trie["speedup_low"], trie["speedup_high"]) == (2.0, pytest.approx(1.5), 2.0)
-    once = summarise([result_of("one", list(range(40)), [100], [50], 50.0)], words)["lanes"][1]
-    assert once["speedup_low"] is None and once["speedup_high"] is None
+    run_once = summarise([result_of("one", list(range(40)), [100], [50], 50.0)], words)["lanes"][1]
+    assert run_once["speedup_low"] is None and run_once["speedup_high"] is None
 
 
 def test_disagreeing_clocks_give_a_warning() -> None:
     tokens = list(range(40))
-    fair = summarise([result_of("one", tokens, [100, 100, 100], [50, 50, 50], 51.0)], words)
-    assert fair["warnings"] == []
+    agreeing = summarise([result_of("one", tokens, [100, 100, 100], [50, 50, 50], 51.0)], words)
+    assert agreeing["warnings"] == []
     summary = summarise([result_of("one", tokens, [100, 100, 100], [50, 50, 50], 60.0)], words)
     assert len(summary["warnings"]) == 1 and "trie" in summary["warnings"][0] and "-17 %" in summary["warnings"][0]
 
@@ -157,9 +159,9 @@ def test_a_warning_says_when_every_output_loops() -> None:
 def test_a_prompt_that_is_too_long_is_refused_before_anything_runs() -> None:
     target = TableTarget(max_context=64)
     progress: list[str] = []
-    long = BenchPrompt("the long one", tuple([3] * 60))
+    long_prompt = BenchPrompt("the long one", tuple([3] * 60))
     with pytest.raises(InputError, match="the long one"):
-        Bench(target, RaceSpec(("trie",), max_new_tokens=20)).run([*prompts(1), long], progress.append)
+        Bench(target, RaceSpec(("trie",), max_new_tokens=20)).run([*prompts(1), long_prompt], progress.append)
     assert not progress
 
 

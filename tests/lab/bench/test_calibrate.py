@@ -175,17 +175,19 @@ def test_a_race_drafts_what_its_curve_allows() -> None:
         assert isinstance(started, Started)
         return {info.lane: info.num_draft for info in started.lanes}, started.about
 
-    plain, about = budgets(spec, None)
+    assumed_sizes, about = budgets(spec, None)
     assert about["cost_curve"] is None
     # Fusion cuts its trees by the assumed curve, and no lane in its race uses another.
-    assert plain == budgets(spec, ASSUMED_CPU)[0] and 1 <= plain["trie"] < METHODS["trie"].budget("cpu", {})
+    assert assumed_sizes == budgets(spec, ASSUMED_CPU)[0] and 1 <= assumed_sizes["trie"] < METHODS["trie"].budget(
+        "cpu", {}
+    )
     assert plan_lane(spec, "trie", "cuda").num_draft == METHODS["trie"].budget("cuda", {})
-    few, about = budgets(spec, STEEP)
+    steep_sizes, about = budgets(spec, STEEP)
     assert about["cost_curve"]["ratio"] == list(STEEP.ratio)
-    assert 1 <= few["trie"] <= 4 and 1 <= few["prompt-lookup"] <= 4
+    assert 1 <= steep_sizes["trie"] <= 4 and 1 <= steep_sizes["prompt-lookup"] <= 4
     # Lookahead's own options decide the size of its window, and vanilla has no draft on any machine.
-    assert few["lookahead"] == plain["lookahead"] and few["vanilla"] == 0
-    assert budgets(spec, FLAT)[0]["trie"] > plain["trie"]
+    assert steep_sizes["lookahead"] == assumed_sizes["lookahead"] and steep_sizes["vanilla"] == 0
+    assert budgets(spec, FLAT)[0]["trie"] > assumed_sizes["trie"]
     assert set(budgets(RaceSpec(lanes, max_new_tokens=4, num_draft=5), STEEP)[0].values()) == {0, 5}
 
 
@@ -212,8 +214,8 @@ def test_the_measured_ratios_are_those_of_the_clock(monkeypatch: pytest.MonkeyPa
     def timed(session: TableSession, tree: TokenTree) -> Scores:
         nonlocal now, steps
         steps += 1
-        late, early = 0.1 * (steps % 13 == 0), steps == 30
-        now += 1e-9 if early else 0.001 * (3 + len(tree)) * (2 if steps > 50 else 1) + late
+        delay_s, takes_no_time = 0.1 * (steps % 13 == 0), steps == 30
+        now += 1e-9 if takes_no_time else 0.001 * (3 + len(tree)) * (2 if steps > 50 else 1) + delay_s
         return score(session, tree)
 
     monkeypatch.setattr(TableSession, "score", timed)
@@ -239,8 +241,8 @@ def test_a_curve_is_measured_once_and_cached(folder: Path, monkeypatch: pytest.M
     assert calibrate(target, rounds=1, refresh=True) != first
     file.write_text(file.read_text()[:-20])
     assert load_cached(target.describe()) is None
-    again = calibrate(target, rounds=1)
-    assert load_cached(target.describe()) == again
+    recalibrated = calibrate(target, rounds=1)
+    assert load_cached(target.describe()) == recalibrated
     monkeypatch.setattr(calibrating, "user_cache_folder", lambda: Path("/proc/nothing"))
     assert calibrate(target, rounds=1).rows == first.rows
 

@@ -65,8 +65,8 @@ def test_an_answer_that_the_logger_truncated_is_named(end: str) -> None:
 def test_a_prompt_may_quote_a_mark_of_truncation_at_its_end_but_not_litellms() -> None:
     quoting = [{"role": "user", "content": "What does this mean: [truncated]"}]
     assert explain_redaction(Exchange(quoting, answer("Cut."))) == ""
-    cut = [{"role": "user", "content": "a ... (litellm_truncated skipped 900 chars) ... b"}]
-    assert "prompt is truncated" in explain_redaction(Exchange(cut, answer("Cut.")))
+    truncated = [{"role": "user", "content": "a ... (litellm_truncated skipped 900 chars) ... b"}]
+    assert "prompt is truncated" in explain_redaction(Exchange(truncated, answer("Cut.")))
 
 
 def test_a_tools_result_and_token_ids_are_never_marks() -> None:

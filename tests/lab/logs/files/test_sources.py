@@ -103,10 +103,10 @@ def test_requests_and_responses_are_paired_by_their_ids(tmp_path: Path) -> None:
         return requests, write(tmp_path / f"{name}-out.jsonl", answer)
 
     (in_a, out_a), (in_b, out_b) = pair("a"), pair("b", ".zst")
-    other, lonely = write(tmp_path / "other.jsonl", FRESH), pair("c")[1]
+    plain_log, unpaired = write(tmp_path / "other.jsonl", FRESH), pair("c")[1]
     missing = tmp_path / "missing"
-    files = [out_b, other, in_a, lonely, missing, in_b, out_a]
-    assert pair_files(files) == [(out_b, in_b), (other, None), (lonely, None), (missing, None), (out_a, in_a)]
+    files = [out_b, plain_log, in_a, unpaired, missing, in_b, out_a]
+    assert pair_files(files) == [(out_b, in_b), (plain_log, None), (unpaired, None), (missing, None), (out_a, in_a)]
     assert pair_files([in_a]) == [(in_a, None)]
 
 

@@ -254,8 +254,8 @@ def test_an_echo_of_the_prompt_is_no_part_of_the_output() -> None:
 def test_a_last_message_that_claude_continues_is_a_prefill() -> None:
     exchange = only({"model": "claude-x", "messages": [ASK, {"role": "assistant", "content": "{"}]}, CHAT)
     assert (exchange.prefill, exchange.prompt) == ("{", [ASK])
-    other = only({"model": "m", "messages": [ASK, {"role": "assistant", "content": "{"}]}, CHAT)
-    assert (other.prefill, len(other.prompt)) == ("", 2)
+    of_another_model = only({"model": "m", "messages": [ASK, {"role": "assistant", "content": "{"}]}, CHAT)
+    assert (of_another_model.prefill, len(of_another_model.prompt)) == ("", 2)
 
 
 def test_a_prompt_that_the_server_keeps_is_not_guessed() -> None:

@@ -75,8 +75,8 @@ def test_a_trace_of_lengths_is_refused(tmp_path: Path) -> None:
     row = {"timestamp": 0, "input_length": 6758, "output_length": 500, "hash_ids": [0, 1, 2]}
     with pytest.raises(InputError, match=r"t\.jsonl is a trace of lengths and block hashes"):
         list(TranscriptFile(write(tmp_path / "t.jsonl", row), skip_bad=True))
-    kept = row | {"prompt_ids": [1], "output_ids": [2]}
-    assert len(list(TranscriptFile(write(tmp_path / "t.jsonl", kept)))) == 1
+    with_ids = row | {"prompt_ids": [1], "output_ids": [2]}
+    assert len(list(TranscriptFile(write(tmp_path / "t.jsonl", with_ids)))) == 1
 
 
 @pytest.mark.parametrize(

@@ -169,11 +169,11 @@ def test_a_resumed_sessions_copy_of_an_answer_has_the_key_of_the_original() -> N
     copied = [user("1", None, "a"), answer("2", "1", "b", id="m"), user("3", "2", "c"), answer("4", "3", "d", id="n")]
     for row in copied:
         row["sessionId"] = "t"
-    again = read(copied)
-    assert [exchange.key == first[0].key for exchange in again] == [True, False]
+    exchanges = read(copied)
+    assert [exchange.key == first[0].key for exchange in exchanges] == [True, False]
     # Another session may use the same message ids.
-    other = read([user("1", None, "a"), answer("2", "1", "e", id="m")])
-    assert other[0].key != first[0].key
+    other_session = read([user("1", None, "a"), answer("2", "1", "e", id="m")])
+    assert other_session[0].key != first[0].key
     without_id = [line("assistant", "9", "1", "b", id=None)]
     assert read([user("1", None, "a"), *without_id])[0].key != first[0].key
 
@@ -215,8 +215,8 @@ def test_subagents_are_conversations_of_their_own() -> None:
         (["find"], "found"),
         (["look"], "seen"),
     ]
-    alone = [user("1", None, "find", isSidechain=True), answer("2", "1", "found", isSidechain=True)]
-    assert scored(read(alone)) == [(["find"], "found")]
+    only_subagent = [user("1", None, "find", isSidechain=True), answer("2", "1", "found", isSidechain=True)]
+    assert scored(read(only_subagent)) == [(["find"], "found")]
 
 
 @pytest.mark.parametrize(
@@ -239,8 +239,8 @@ def test_an_answer_that_claude_code_wrote_is_counted_and_not_scored(
 
 
 def test_an_interruption_stays_in_the_prompt_and_the_cut_answer_has_a_warning() -> None:
-    cut = [{"type": "text", "text": "[Request interrupted by user]"}]
-    rows = [user("1", None, "a"), answer("2", "1", "b"), user("3", "2", cut), answer("4", "3", "c")]
+    interruption = [{"type": "text", "text": "[Request interrupted by user]"}]
+    rows = [user("1", None, "a"), answer("2", "1", "b"), user("3", "2", interruption), answer("4", "3", "c")]
     first, second = read(rows)
     assert (first.warnings, second.warnings) == ((sessions.INTERRUPTED,), ())
     assert scored([second]) == [(["a", "b", "[Request interrupted by user]"], "c")]
@@ -325,13 +325,13 @@ def test_a_compaction_starts_a_new_conversation_with_its_summary() -> None:
 
 @pytest.mark.parametrize(("anchor", "after"), [("6", ["S", "c", "d", "e"]), ("5", ["c", "d", "S", "e"])])
 def test_turns_that_a_compaction_keeps_are_in_the_next_prompt(anchor: str, after: list[str]) -> None:
-    kept = {"preservedSegment": {"headUuid": "3", "anchorUuid": anchor, "tailUuid": "4"}}
+    metadata = {"preservedSegment": {"headUuid": "3", "anchorUuid": anchor, "tailUuid": "4"}}
     rows = [
         user("1", None, "a"),
         answer("2", "1", "b"),
         user("3", "2", "c"),
         answer("4", "3", "d"),
-        boundary("5", compactMetadata=kept),
+        boundary("5", compactMetadata=metadata),
         user("6", "5", "S", isCompactSummary=True),
         user("7", "6", "e"),
         answer("8", "7", "f"),

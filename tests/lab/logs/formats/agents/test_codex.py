@@ -364,8 +364,8 @@ def test_answers_after_an_image_are_counted_and_those_before_it_are_scored() -> 
 
 
 def test_what_a_tools_result_says_of_its_own_length_stays() -> None:
-    cut = "Total output lines: 900\n\n1\n…12 tokens truncated…\n900"
-    assert scored(read([user("a"), call("c"), output("c", cut), answer("A")]))[1] == (["a", "", cut], "A")
+    truncated = "Total output lines: 900\n\n1\n…12 tokens truncated…\n900"
+    assert scored(read([user("a"), call("c"), output("c", truncated), answer("A")]))[1] == (["a", "", truncated], "A")
 
 
 def test_answers_after_an_unreadable_line_are_counted() -> None:

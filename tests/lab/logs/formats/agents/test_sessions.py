@@ -35,12 +35,12 @@ def test_answers_that_are_left_out_do_not_make_the_file_bad(tmp_path: Path) -> N
 def test_an_answer_that_is_left_out_in_one_file_is_scored_from_another(tmp_path: Path) -> None:
     rows = [user("1", None, "a"), answer("2", "1", "b"), user("3", "2", "c"), answer("4", "3", "d")]
     seen = set[str]()
-    cut = TranscriptFile(write(tmp_path / "cut.jsonl", *rows[1:]), chat=chat, seen=seen)
+    without_first_line = TranscriptFile(write(tmp_path / "cut.jsonl", *rows[1:]), chat=chat, seen=seen)
     complete = TranscriptFile(write(tmp_path / "complete.jsonl", *rows), chat=chat, seen=seen)
-    assert (len(list(cut)), len(list(complete))) == (0, 2)
-    assert dict(cut.remarks.left_out) == {sessions.LOST: 2}
-    again = TranscriptFile(tmp_path / "complete.jsonl", chat=chat, seen=seen)
-    assert (len(list(again)), again.remarks.repeated) == (0, 2)
+    assert (len(list(without_first_line)), len(list(complete))) == (0, 2)
+    assert dict(without_first_line.remarks.left_out) == {sessions.LOST: 2}
+    second_reading = TranscriptFile(tmp_path / "complete.jsonl", chat=chat, seen=seen)
+    assert (len(list(second_reading)), second_reading.remarks.repeated) == (0, 2)
 
 
 def test_a_line_that_is_no_json_makes_later_answers_of_its_session_unusable(tmp_path: Path) -> None:
