@@ -40,7 +40,7 @@ Cell = tuple[int, int]
 
 @dataclass(frozen=True)
 class Request:
-    """What the metrics need to know about a request. `options`: as in `Transcript`; () in an earlier version's sweep."""
+    """What the metrics need to know about a request. `options`: as in `Transcript`; () in sweeps of older versions."""
 
     category: str
     prompt_tokens: int
