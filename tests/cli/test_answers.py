@@ -17,10 +17,12 @@ from specrace.workbench import Workbench
 
 
 def make_answer(text: str, end: str, grounded: float | None, output: tuple[int, ...] = (1, 2)) -> Answer:
+    """An answer to the question "q", with a prompt of three tokens."""
     return Answer("1", "q", (5, 6, 7), output, end, grounded, text)
 
 
 def test_the_summary_has_shares_and_means_over_all_answers() -> None:
+    # The second output is one token forty times, which counts as a loop.
     answers = [make_answer("a", "eos", 1.0), make_answer("b", "length", 0.79, (3,) * 40), make_answer("c", "eos", 0.8)]
     summary = summarise(answers)
     assert summary["loops"] == pytest.approx(1 / 3) and summary["stops"] == summary["grounded"] == pytest.approx(2 / 3)
@@ -40,7 +42,7 @@ def test_a_repeated_sentence_of_four_words_or_more_is_a_repetition(text: str, re
     assert make_answer(text, "eos", 1.0).repeats is repeats
 
 
-def test_answers_with_and_without_passages(call_main, tmp_path: Path) -> None:
+def test_answers_are_made_and_saved_with_passages_and_made_without(call_main, tmp_path: Path) -> None:
     questions, saved = tmp_path / "two.jsonl", tmp_path / "saved.jsonl"
     questions.write_text("".join(QUESTIONS.read_text().splitlines(keepends=True)[:2]))
     done = call_main("answers", "--questions", questions, "--json", "--save-transcripts", saved)

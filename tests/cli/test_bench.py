@@ -107,10 +107,10 @@ def test_forget_outputs_is_recorded_and_a_draft_model_is_used(
 def test_score_computes_the_tokens_per_step_that_bench_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """For lanes that use neither the documents nor the target's scores, and answers that end before the limit."""
+    """This holds for lanes without documents and without the target's scores, and if answers end before the limit."""
     questions, transcripts, curve = (tmp_path / name for name in ("two.jsonl", "saved.jsonl", "curve.json"))
     lines = QUESTIONS.read_text().splitlines(keepends=True)
-    # Those with the shortest answers.
+    # The two questions with the shortest answers.
     questions.write_text("".join(line for line in lines if "near tie" in line or "does vanilla decoding emit" in line))
     lanes = ("vanilla", "trie", "suffix", "fusion")
     shared_flags = ("--lanes", ",".join(lanes), "--num-draft", "12", "--json")
@@ -124,8 +124,21 @@ def test_score_computes_the_tokens_per_step_that_bench_measured(
     assert [set(line) for line in lines] == [{"id", "category", "prompt_ids", "output_ids"}] * 2
     assert {line["category"] for line in lines} == {"two"}
     curve.write_text(json.dumps(result["settings"]["cost_curve"]))
-    plain = ("--option", "fusion.corpus=false", "--option", "fusion.recycling=false")
-    assert main(["score", str(transcripts), *shared_flags, *plain, "--keep-outputs", "--cost-curve", str(curve)]) == 0
+    without_other_sources = ("--option", "fusion.corpus=false", "--option", "fusion.recycling=false")
+    assert (
+        main(
+            [
+                "score",
+                str(transcripts),
+                *shared_flags,
+                *without_other_sources,
+                "--keep-outputs",
+                "--cost-curve",
+                str(curve),
+            ]
+        )
+        == 0
+    )
     scored = {row["lane"]: row for row in json.loads(capsys.readouterr().out)["groups"] if row["category"] == "all"}
     for lane in result["lanes"]:
         assert scored[lane["lane"]]["tokens"] == lane["tokens"]
@@ -208,7 +221,7 @@ def test_shipped_results_contain_no_absolute_paths() -> None:
 
 
 def test_llama_cpp_is_a_peer_and_prints_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """It runs the weights of the bundled model, which have biases."""
+    """llama.cpp runs the weights of the bundled model, which have biases."""
     target, source, weights = load_target(), tmp_path / "source.gguf", tmp_path / "weights.gguf"
     write_source(target, source)
     write_gguf(target, source, "f32", weights)

@@ -71,15 +71,15 @@ def replace_field(value: Any, path: tuple[Any, ...], new_value: Any) -> Any:
 def broken(draw: st.DrawFn, line: str) -> bytes:
     """The line truncated, with a changed byte, nested wrongly, or with one or two fields missing or of another type."""
     kind = draw(st.sampled_from(["cut", "byte", "field", "field", "field", "nested"]))
-    packed = bytearray(line.encode())
+    encoded = bytearray(line.encode())
     if kind == "cut":
-        return bytes(packed[: draw(st.integers(0, len(packed)))])
+        return bytes(encoded[: draw(st.integers(0, len(encoded)))])
     if kind == "byte" or not line.startswith("{"):
-        packed[draw(st.integers(0, max(len(packed) - 1, 0)))] = draw(st.integers(0, 255))
-        return bytes(packed)
+        encoded[draw(st.integers(0, max(len(encoded) - 1, 0)))] = draw(st.integers(0, 255))
+        return bytes(encoded)
     row = json.loads(line)
     if kind == "nested":
-        return draw(st.sampled_from([b"[" + packed + b"]", b'{"a":' * 90_000, b'{"messages":' + packed + b"}"]))
+        return draw(st.sampled_from([b"[" + encoded + b"]", b'{"a":' * 90_000, b'{"messages":' + encoded + b"}"]))
     for _ in range(draw(st.integers(1, 2))):
         path = draw(st.sampled_from(field_paths(row)))
         row = replace_field(row, path, draw(st.sampled_from([..., *ODD_VALUES])))

@@ -59,7 +59,9 @@ def test_a_file_runs_only_its_own_script_and_loads_nothing() -> None:
         (("{folder}/other.jsonl", "--html", "{folder}/race.html"), "other.jsonl"),
     ],
 )
-def test_export_refuses_with_a_sentence(call_main: Any, tmp_path: Path, arguments: Any, message: str) -> None:
+def test_export_refuses_bad_arguments_in_one_sentence(
+    call_main: Any, tmp_path: Path, arguments: Any, message: str
+) -> None:
     (tmp_path / "other.jsonl").write_text('{"type": "other"}\n', encoding="utf-8")
     done = call_main("export", *(text.format(tides=TIDES, folder=tmp_path) for text in arguments))
     assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr

@@ -30,9 +30,14 @@ def notes(tmp_path: Path) -> Path:
 def test_a_race_searches_an_index_and_documents_can_be_added(call_main: Run, notes: Path, tmp_path: Path) -> None:
     out = tmp_path / "index"
     done = call_main("index", notes, "--out", out, "--json")
-    head = json.loads(done.stdout)
+    index_json = json.loads(done.stdout)
     assert (done.returncode, done.stderr) == (0, "")
-    assert (head["kind"], head["documents"], head["passages"], head["dim"]) == ("exact", 2, 2, 384)
+    assert (index_json["kind"], index_json["documents"], index_json["passages"], index_json["dim"]) == (
+        "exact",
+        2,
+        2,
+        384,
+    )
     question = ("race", "When was the hall built?", "--lanes", "trie", "--json")
     done = call_main(*question, "--index", out)
     result = json.loads(done.stdout)
@@ -61,8 +66,12 @@ def test_passages_measured_in_tokens_overlap(call_main: Run, notes: Path, tmp_pa
         "index", notes / "long.txt", "--out", tmp_path / "i", "--passage-tokens", "40", "--overlap", "10", "--json"
     )
     lines = [json.loads(line) for line in (tmp_path / "i" / "passages.jsonl").read_text().splitlines()]
-    head = json.loads(done.stdout)
-    assert (head["passage_tokens"], head["overlap"], head["passages"]) == (40, 10, len(lines)) and len(lines) > 9
+    index_json = json.loads(done.stdout)
+    assert (index_json["passage_tokens"], index_json["overlap"], index_json["passages"]) == (
+        40,
+        10,
+        len(lines),
+    ) and len(lines) > 9
     spans = [(start, end) for _, _, start, end, *_ in lines]
     assert all(next_start < end for (_, end), (next_start, _) in pairwise(spans))
 

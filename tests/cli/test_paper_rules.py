@@ -17,6 +17,7 @@ from tests.measure.paper_rules import CATEGORIES, accept_lengths, agreement, dra
 TEXT = tuple(range(10, 40))
 # The template's first and last tokens.
 HEAD, TAIL = (1, 2), (3, 4)
+# The end token of every output.
 END = 99
 
 
@@ -25,7 +26,7 @@ def request(output: tuple[int, ...], turn: tuple[int, ...] = TEXT, category: str
 
 
 def lengths(output: tuple[int, ...]) -> list[int]:
-    # With a request that has another turn, the template is what all prompts share.
+    # The template is recognised as what all prompts share, so there must be a request with another turn.
     other = request((END,), (50, 51), "summarization")
     return accept_lengths([request(output), other], num_draft=64)["rag"][0]
 

@@ -21,10 +21,10 @@ from specrace.model.loading import load_target
 from specrace.model.target import Target
 from specrace.model.tensor_parallel import Followers
 
-# So long that the prefill order does not fit into one broadcast.
+# The message that makes the other processes prefill this prompt does not fit into one broadcast.
 PROMPT = tuple((7 * position * position + 3) % 1000 for position in range(400))
 LANES = tuple(name for name in native_methods() if name != "draft-model")
-# Temperatures and lanes. When sampling, one lane that drafts chains and one that drafts trees are enough.
+# Temperature and lanes of each race. With sampling, one lane that drafts chains and one that drafts trees are enough.
 RACES = ((0.0, LANES), (0.8, ("vanilla", "prompt-lookup", "fusion")))
 
 

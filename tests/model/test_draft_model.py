@@ -58,7 +58,7 @@ def replayed_target(name: str, seed: int = 0) -> Target:
 def test_drafts_are_the_models_greedy_continuation(name: str) -> None:
     """Compares drafts on another model's text with forwards over the whole text."""
     target, small = tiny_target("llama"), tiny_target(name, seed=1)
-    rng, drafted = random.Random(name), 0
+    rng, num_drafted = random.Random(name), 0
     for _ in range(2):
         prompt = random_prompt(rng)
         prefix = target.prefill(prompt)
@@ -72,13 +72,13 @@ def test_drafts_are_the_models_greedy_continuation(name: str) -> None:
                 row = plain_row(small, text)
                 assert token == int(row.argmax()) and prob == pytest.approx(float(row.softmax(-1).max()), abs=1e-4)
                 text.append(token)
-                drafted += 1
+                num_drafted += 1
             scores = session.score(tree)
             # Keep a random part of the draft, whatever the target's tokens are: the draft model must rewind its cache.
             num_kept = rng.randint(0, tree.num_draft)
             session.keep(range(num_kept + 1))
             lane_context += [*tree.tokens[1 : num_kept + 1], scores.targets[num_kept]]
-    assert drafted > 10
+    assert num_drafted > 10, "the test compared enough drafts"
 
 
 @pytest.mark.parametrize("params", [SamplingParams(0.7), SamplingParams(1.3, top_p=0.8, top_k=9)])
@@ -112,13 +112,13 @@ def test_lanes_print_vanillas_text_and_accept_every_draft_of_the_target_itself(n
     rng = random.Random(name)
     for params in PARAMS:
         prompt = random_prompt(rng)
-        prefix, ends = target.prefill(prompt), frozenset[int]()
+        prefix, no_end = target.prefill(prompt), frozenset[int]()
         vanilla = run_lane(
-            target, prefix, prompt, METHODS["vanilla"].build(inputs(prompt)), params=params, eos_ids=ends
+            target, prefix, prompt, METHODS["vanilla"].build(inputs(prompt)), params=params, eos_ids=no_end
         )
         for model in (small, target):
             drafter = DraftModelDrafter(inputs(prompt, draft_model=DraftModel(model)))
-            lane = run_lane(target, prefix, prompt, drafter, params=params, num_draft=3, eos_ids=ends)
+            lane = run_lane(target, prefix, prompt, drafter, params=params, num_draft=3, eos_ids=no_end)
             assert lane.tokens == vanilla.tokens
             if model is target and not params.temperature:
                 # Each step emits the three drafted tokens and the bonus token.
@@ -130,6 +130,7 @@ def test_a_full_cache_grows() -> None:
     rng = random.Random(0)
     text = [rng.randrange(VOCAB) for _ in range(2 * GROWTH + 40)]
     session = DraftModel(small).after(text[:9]).session(SamplingParams())
+    # The second and third call each add more tokens than the cache has room for.
     for start, end in ((8, GROWTH), (GROWTH, 2 * GROWTH), (2 * GROWTH, len(text))):
         token, _ = session.likeliest(text[start:end])
         assert token == int(plain_row(small, text[:end]).argmax())
@@ -216,6 +217,7 @@ def test_the_bundled_draft_model_gives_more_than_three_and_a_half_tokens_per_ste
         spec = RaceSpec(("draft-model",), max_new_tokens=48, num_draft=5)
         *_, finished = bundled.ask(RaceRequest(question, spec, 2))
         assert isinstance(finished, Finished) and finished.lanes[1].identical
+        # Lane 0 is vanilla.
         tokens, steps = tokens + finished.lanes[1].tokens, steps + finished.lanes[1].steps
     assert tokens / steps > 3.5
 

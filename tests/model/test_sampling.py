@@ -1,4 +1,4 @@
-"""Choosing tokens: frequencies of the warped softmax, transformers' warpers, noise keyed by seed and position."""
+"""Choosing tokens: their frequencies, warping as in transformers, and noise that depends on seed and position only."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def total_variation(params: SamplingParams, logits: Tensor, count: int) -> float
     ],
 )
 def test_frequencies_are_those_of_the_softmax(params: SamplingParams) -> None:
-    # With 20,000 draws of 12 tokens the distance is about 0.007; another distribution is ten times as far.
+    # With 20,000 draws from 12 tokens, the distance is about 0.007; to another distribution, it is ten times as large.
     assert total_variation(params, random_logits(1, 12)[0] / 2, 20_000) < 0.02
 
 
@@ -98,7 +98,8 @@ def test_noise_depends_on_the_upper_bits_of_its_key(monkeypatch: pytest.MonkeyPa
     """The keys have equal lower 32 bits, and torch's CPU generator would use only these."""
     monkeypatch.setattr("specrace.model.sampling._mix", lambda seed, _: seed)
     logits = torch.zeros(1, 100_000)
-    assert len({draw(logits, [3], temperature=1.0, seed=5 + (upper << 32))[0] for upper in range(16)}) > 12
+    tokens = {draw(logits, [3], temperature=1.0, seed=5 + (upper << 32))[0] for upper in range(16)}
+    assert len(tokens) > 12, "16 keys seldom draw the same of 100,000 tokens"
 
 
 def test_noise_follows_the_gumbel_distribution() -> None:
@@ -184,6 +185,7 @@ def test_noise_is_drawn_only_for_new_positions(monkeypatch: pytest.MonkeyPatch) 
     sampler, logits = Sampler(SamplingParams(1.0, seed=3)), torch.zeros(129, 40)
     for root in range(7, 12):
         sampler.choose(logits, range(root, root + 129))
+    # The first call draws for 129 positions; each of the four further calls has one new position.
     assert len(drawn) == len(set(drawn)) == 129 + 4
 
 

@@ -18,6 +18,7 @@ from tests.models import tiny_target
 
 CONTEXTS = (1024, 8192, 32768)
 ROOM = 64
+# A tree of 17 nodes.
 TREE = TokenTree((3, *range(4, 20)), (-1, 0, 0, 1, 1, 2, 3, 4, 5, 5, 6, 7, 8, 9, 10, 11, 12))
 
 
@@ -49,7 +50,7 @@ class ElementCounter(TorchDispatchMode):
 
 
 def test_a_steps_work_grows_linearly_with_the_context(target: Target) -> None:
-    """Each cached token adds the same work to a step, at 1k as at 32k."""
+    """A cached token adds as much work to a step after 1k tokens as after 32k."""
     counts = []
     for context in CONTEXTS:
         session = session_after(target, context)
@@ -57,6 +58,7 @@ def test_a_steps_work_grows_linearly_with_the_context(target: Target) -> None:
         with ElementCounter() as counter:
             session.score(TREE)
         counts.append(counter.count)
+    # The slope is the work for one more cached token.
     slopes = [(counts[n + 1] - counts[n]) / (CONTEXTS[n + 1] - CONTEXTS[n]) for n in (0, 1)]
     assert slopes[0] == slopes[1] > len(TREE) and counts[2] < 32 * counts[0]
 

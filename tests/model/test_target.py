@@ -24,7 +24,7 @@ from specrace.engine.recording import from_json, to_json
 from specrace.engine.spec import RaceSpec
 from specrace.model.limits import eos_ids, max_context
 from specrace.model.loading import check_trees, load_target, refuse_unsupported
-from specrace.model.machine import memory as machine
+from specrace.model.machine import memory
 from specrace.model.refusals import advice
 from specrace.model.sampling import Sampler
 from specrace.model.target import Target
@@ -123,13 +123,13 @@ def test_a_model_without_weights_or_tokenizer_is_refused(tmp_path: Path, tokeniz
     assert_one_sentence(refused)
 
 
-@pytest.mark.parametrize(("values", "named"), [({"dtype": "int4"}, "int4"), ({"device": "cuda"}, "CUDA")])
+@pytest.mark.parametrize(("values", "words"), [({"dtype": "int4"}, "int4"), ({"device": "cuda"}, "CUDA")])
 def test_an_unknown_dtype_or_device_is_refused(
-    values: dict[str, Any], named: str, monkeypatch: pytest.MonkeyPatch
+    values: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Otherwise a machine with a GPU would accept "cuda".
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(InputError, match=named) as refused:
+    with pytest.raises(InputError, match=words) as refused:
         load_target("/any", **values)
     assert_one_sentence(refused)
 
@@ -165,7 +165,7 @@ def test_weights_that_do_not_fit_are_refused_before_they_are_read(
     save_model(tmp_path / "model", tiny_model("llama", vocab_size=len(tokenizer)), tokenizer)
     size = (tmp_path / "model" / "model.safetensors").stat().st_size
     meminfo = tmp_path / "meminfo"
-    monkeypatch.setattr(machine, "_MEMORY", meminfo)
+    monkeypatch.setattr(memory, "_MEMORY", meminfo)
     meminfo.write_text(f"MemTotal: 99999999 kB\nMemAvailable:   {size // 1024 + 1} kB\n")
     assert load_target(tmp_path / "model").vocab_size == len(tokenizer)
     meminfo.write_text(f"MemTotal: 99999999 kB\nMemAvailable:   {size // 1024 - 1} kB\n")
@@ -188,7 +188,7 @@ def test_an_invalid_device_name_is_refused(tmp_path: Path, tokenizer: PreTrained
 
 
 @pytest.mark.parametrize(
-    ("config", "values", "named"),
+    ("config", "values", "words"),
     [
         ("Qwen3NextConfig", {}, "linear_attention"),
         ("T5Config", {}, "an encoder and a decoder"),
@@ -196,8 +196,8 @@ def test_an_invalid_device_name_is_refused(tmp_path: Path, tokenizer: PreTrained
         ("Lfm2Config", {"num_hidden_layers": 2, "layer_types": ["conv", "full_attention"]}, "conv"),
     ],
 )
-def test_hybrids_and_encoders_are_refused_by_their_config(config: str, values: dict[str, Any], named: str) -> None:
-    with pytest.raises(InputError, match=named) as refused:
+def test_hybrids_and_encoders_are_refused_by_their_config(config: str, values: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words) as refused:
         refuse_unsupported(getattr(transformers, config)(**values), "this model")
     assert_one_sentence(refused)
 
@@ -251,7 +251,7 @@ def test_models_that_score_trees_differently_are_refused_by_check_trees(prefix: 
     assert_one_sentence(refused)
 
 
-def test_check_trees_reports_a_lack_of_memory_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_trees_reports_a_lack_of_memory_and_no_wrong_score(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
@@ -294,7 +294,7 @@ def test_a_model_with_too_short_a_context_for_check_trees_is_refused() -> None:
     assert_one_sentence(refused)
 
 
-def local_attention(window: int) -> Any:
+def model_with_local_attention(window: int) -> Any:
     """A GPT-Neo model: every second layer sees only the cache's last `window` columns, even those of other branches."""
     torch.manual_seed(0)
     config = transformers.GPTNeoConfig(
@@ -306,7 +306,7 @@ def local_attention(window: int) -> Any:
 
 def test_local_attention_is_refused_or_bounded_by_its_window() -> None:
     """In a text longer than the window, such a model sees fewer of a branch's tokens than in vanilla decoding."""
-    target = Target(local_attention(20), name="neo")
+    target = Target(model_with_local_attention(20), name="neo")
     try:
         check_trees(target)
     except InputError:
@@ -316,7 +316,7 @@ def test_local_attention_is_refused_or_bounded_by_its_window() -> None:
 
 @pytest.mark.parametrize("method", ["trie", "jacobi", "lookahead"])
 def test_local_attention_is_lossless_within_the_context_limit(method: str) -> None:
-    target, prompt = Target(local_attention(20), name="neo"), (3, 4, 5, 3)
+    target, prompt = Target(model_with_local_attention(20), name="neo"), (3, 4, 5, 3)
     room = min(target.max_context, 150) - len(prompt) - 8
     events = list(race(target, prompt, RaceSpec((method,), max_new_tokens=room, num_draft=8)))
     assert isinstance(events[-1], Finished) and all(lane.identical for lane in events[-1].lanes)
@@ -447,27 +447,28 @@ def test_top_two_equals_a_plain_forward() -> None:
 @pytest.mark.parametrize("params", [SamplingParams(0.8, seed=5), SamplingParams(1.5, top_p=0.9, top_k=9, seed=2**40)])
 def test_top_two_under_sampling_includes_the_noise(params: SamplingParams) -> None:
     """The first token is drawn. The second is drawn if the first is excluded, or if its own value grows by the gap."""
-    target, is_greedy_pair = tiny_target("qwen3", initializer_range=0.3), []
+    target, are_greedy = tiny_target("qwen3", initializer_range=0.3), []
     for count in range(1, 25):
         tokens = list(range(2, 2 + count))
         (best, second), gap = target.top_two(tokens, params)
         with torch.inference_mode():
             logits = target.model(input_ids=torch.tensor([tokens])).logits[:, -1]
 
-        def drawn(changes: dict[int, float], logits: torch.Tensor = logits, position: int = count) -> int:
+        def draw(changes: dict[int, float], logits: torch.Tensor = logits, position: int = count) -> int:
             changed = logits.clone()
             for token, change in changes.items():
                 changed[0, token] += change
             return int(Sampler(params).choose(changed, [position]))
 
-        assert drawn({}) == best and gap > 0
-        if not params.top_k:  # with top-k and top-p, changed logits would leave other tokens
-            assert drawn({best: -1000.0}) == second
+        assert draw({}) == best and gap > 0
+        # With top-k and top-p, other tokens would be left after a change of the logits.
+        if not params.top_k:
+            assert draw({best: -1000.0}) == second
             logit_gap = gap * params.temperature
-            assert drawn({second: 1.01 * logit_gap + 1e-3}) == second
-            assert drawn({second: 0.99 * logit_gap - 1e-3}) == best
-        is_greedy_pair.append((best, second) == target.top_two(tokens)[0])
-    assert not all(is_greedy_pair), "the noise must change some pairs"
+            assert draw({second: 1.01 * logit_gap + 1e-3}) == second
+            assert draw({second: 0.99 * logit_gap - 1e-3}) == best
+        are_greedy.append((best, second) == target.top_two(tokens)[0])
+    assert not all(are_greedy), "the noise must change some pairs"
 
 
 def test_if_top_k_leaves_one_token_top_two_returns_the_two_likeliest() -> None:
@@ -505,7 +506,8 @@ def test_a_multimodal_config_may_have_end_tokens_in_its_text_part_only() -> None
 
 def test_the_least_recently_used_input_buffers_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     target = tiny_target("llama")
-    monkeypatch.setattr("specrace.model.scorer.MAX_CELLS", 3 * 100)
+    # Buffers for n rows have n * n cells: those for 4, 10 and 11 rows fit together, those for 17 rows only alone.
+    monkeypatch.setattr("specrace.model.scorer.MAX_CELLS", 300)
     small = target.inputs(4)
     large = [target.inputs(rows) for rows in (10, 11)]
     assert target.inputs(11) is large[1] and target.inputs(10) is large[0] and target.inputs(4) is small

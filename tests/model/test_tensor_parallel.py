@@ -42,7 +42,7 @@ class LeaderAndFollower:
     sent: list[bytes]
 
     def obey(self, num_left: int = 0) -> None:
-        """Let the follower carry out the queued orders, up to the last `num_left` messages."""
+        """Let the follower carry out queued orders until `num_left` messages are left."""
         while len(self.sent) > num_left:
             assert self.follower.obey(*tensor_parallel._receive())
 
@@ -95,6 +95,7 @@ def test_a_follower_drops_the_stores_that_its_leader_has_freed(pair: LeaderAndFo
     gc.collect()
     pair.leader.logits(kept_store.clone(8), TokenTree((1,), (-1,)))
     pair.obey()
+    # The kept store and its clone are left; the other two stores have freed their blocks.
     assert [store.length for store in pair.follower.stores.values()] == [2, 2]
     assert [len(store.blocks) for store in follower_stores] == [0, 1, 0]
 
@@ -189,6 +190,7 @@ def test_two_processes_print_the_whole_models_text_and_end_together(tmp_path: Pa
     for case, race in zip(split_race.RACES, results["races"], strict=True):
         assert set(race["identical"].values()) == {True}
         assert race["texts"] == split_race.race_outputs(whole_target, *case)["texts"]
+    # Each process has one of the two heads of keys and values.
     store = whole_target.prefill(split_race.PROMPT).store
     assert store.data is not None and results["shape"] == [*store.data.shape[:3], 1, *store.data.shape[4:]]
     limits = whole_target.roofline.as_json(100)

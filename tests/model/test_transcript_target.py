@@ -34,12 +34,12 @@ def scripts() -> dict[tuple[int, ...], tuple[int, ...]]:
     """Outputs by prompt; parts of each output are copied from its prompt."""
     outputs = {}
     for seed in range(4):
-        chance = random.Random(seed)
-        prompt = [chance.randrange(50) for _ in range(60)]
+        rng = random.Random(seed)
+        prompt = [rng.randrange(50) for _ in range(60)]
         output: list[int] = []
         while len(output) < 50:
-            start = chance.randrange(50)
-            output += [*prompt[start : start + chance.randint(2, 9)], chance.randrange(50)]
+            start = rng.randrange(50)
+            output += [*prompt[start : start + rng.randint(2, 9)], rng.randrange(50)]
         outputs[tuple(prompt)] = tuple(output)
     return outputs
 
@@ -47,7 +47,7 @@ def scripts() -> dict[tuple[int, ...], tuple[int, ...]]:
 def small_target(**changes: Any) -> ScriptedTarget:
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(make_config("tiny", 50, **SMALL, **changes))
-    return ScriptedTarget(model, scripts(), "a small one")
+    return ScriptedTarget(model, scripts(), "small")
 
 
 # trie drafts trees, suffix drafts chains, and fusion also learns from the target's tokens at rejected nodes.
@@ -69,7 +69,7 @@ def test_a_race_on_a_script_is_identical_and_says_that_it_is_scripted() -> None:
     target = small_target()
     prompt, output = next(iter(scripts().items()))
     started, *_, finished = race(target, prompt, RaceSpec(LANES, max_new_tokens=len(output)))
-    assert "random weights" in started.about["scripted"] and started.about["model"] == "scripted a small one"
+    assert "random weights" in started.about["scripted"] and started.about["model"] == "scripted small"
     assert all(lane.identical and lane.tokens == len(output) for lane in finished.lanes)
 
 
@@ -78,6 +78,7 @@ def test_every_forward_is_run() -> None:
     target.model.register_forward_hook(lambda *_: calls.append(1))
     prompt, output = next(iter(scripts().items()))
     steps = list(generate(target, "trie", prompt, max_new_tokens=len(output)))
+    # One forward reads the prompt, and each step runs one.
     assert len(calls) == 1 + len(steps)
 
 
@@ -88,8 +89,8 @@ def test_off_the_script_the_random_weights_choose() -> None:
     tree = TokenTree((prompt[-1], wrong, output[0], output[1]), (-1, 0, 0, 2))
     scores = target.session(target.prefill(prompt), 10).score(tree)
     assert (scores.targets[0], scores.targets[2], scores.targets[3]) == (output[0], output[1], output[2])
-    plain = target.logits(target.prefill(prompt).store.clone(100), tree).argmax(-1).tolist()
-    assert scores.targets[1] == plain[1]
+    model_tokens = target.logits(target.prefill(prompt).store.clone(100), tree).argmax(-1).tolist()
+    assert scores.targets[1] == model_tokens[1]
 
 
 def test_a_scripted_target_on_graphs_prints_the_script() -> None:

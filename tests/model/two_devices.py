@@ -49,8 +49,8 @@ def _call(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
             # A move is a copy: later writes to it do not change the original.
             output = output.clone()
         on_second = isinstance(args[0], OnSecond) if function is Tensor.copy_ else True in marks
-        second = on_second if requested is None else requested == SECOND
-        return tree_map_only(Tensor, lambda tensor: _mark(tensor, second), output)
+        is_second = on_second if requested is None else requested == SECOND
+        return tree_map_only(Tensor, lambda tensor: _mark(tensor, is_second), output)
 
 
 def _requested_device(function: Any, args: Any, kwargs: dict[str, Any]) -> torch.device | None:
@@ -62,14 +62,14 @@ def _requested_device(function: Any, args: Any, kwargs: dict[str, Any]) -> torch
     return torch.device(devices[0]) if devices else None
 
 
-def _mark(tensor: Tensor, second: bool) -> Tensor:
-    if isinstance(tensor, OnSecond) == second:
+def _mark(tensor: Tensor, is_second: bool) -> Tensor:
+    if isinstance(tensor, OnSecond) == is_second:
         return tensor
-    return tensor.as_subclass(OnSecond if second else Tensor)
+    return tensor.as_subclass(OnSecond if is_second else Tensor)
 
 
 def spread_model(model: Any, first: torch.device = FIRST, second: torch.device = SECOND) -> Any:
-    """Put all layers but the first, and the modules after the layers, on the second device, and move their inputs."""
+    """Put everything after the first layer on the second device; hooks move the inputs of these modules there."""
     layers = next(module for module in model.modules() if isinstance(module, nn.ModuleList))
     final_norms = [
         module

@@ -1,7 +1,7 @@
 """ZeroGPU's device API on loopback, as `spaces` calls it, and an app on "ZeroGPU" that talks to it.
 
-`spaces` supports being imported without torch, and finds none here: it then imitates no GPU and moves no weights. The
-forked process, the pickling and the quota errors are the real package's.
+`spaces` can be imported without torch. Here it finds no torch, so it imitates no GPU and moves no weights. The forked
+process, the pickling and the quota errors are those of the real package.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ sys.exit(main())
 
 @dataclass
 class DeviceApi:
-    """Answers like the API; `requests` are (path, parameters). With `idle`, a call reuses the last call's process."""
+    """Answers like the API, and lists the (path, parameters) of `requests`.
+
+    If `idle` is true, a call reuses the process of the call before it.
+    """
 
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     idle: bool = False

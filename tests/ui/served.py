@@ -29,7 +29,7 @@ from specrace.ui.helper import gallery
 from specrace.ui.races.worker import Worker
 from specrace.ui.server.guard import Hosts
 from specrace.ui.server.http_server import Server, open_sockets, run
-from tests.ui.races.test_stream import endless
+from tests.ui.races.test_stream import endless_race
 from tests.ui.waiting import LONG_S
 
 LANES = ["vanilla", "trie"]
@@ -60,7 +60,7 @@ class FakeWorkbench:
         """Run a race that ends only when it is stopped."""
         self.begun.set()
         try:
-            yield from endless(None, stop)  # type: ignore[arg-type]
+            yield from endless_race(None, stop)  # type: ignore[arg-type]
         finally:
             self.ended.set()
 
@@ -105,13 +105,13 @@ class Served:
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
         """Send one request; a body that is not bytes is sent as JSON. Header names use underscores."""
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        sent_headers = {name.replace("_", "-"): value for name, value in headers.items()}
         if body is not None and not isinstance(body, bytes) and not hasattr(body, "__next__"):
             body = json.dumps(body).encode()
-            named.setdefault("Content-Type", "application/json")
+            sent_headers.setdefault("Content-Type", "application/json")
         connection = self.connect()
         try:
-            connection.request(method, path, body, named)
+            connection.request(method, path, body, sent_headers)
             answer = connection.getresponse()
             return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
         finally:
@@ -132,6 +132,7 @@ class Served:
     def race(self, session: str = "a-session", files: list[str] | None = None, token: str = "", **changes: Any) -> Any:
         """Start a race as the page does; returns the key to watch it with, or the error message."""
         config = self.ask("GET", "/config").json()
+        # The function that starts a race has more inputs than any other one.
         function = max(config["dependencies"], key=lambda dependency: len(dependency["inputs"]))
         values = [component_value(config, number, files, changes) for number in function["inputs"]]
         join = {"data": values, "fn_index": function["id"], "session_hash": session}
@@ -161,7 +162,7 @@ class Served:
 
 
 def read_until(frames: http.client.HTTPResponse, kind: bytes) -> None:
-    """Read a race's stream up to its first event whose kind begins with `kind`; a stream that ends before fails."""
+    """Read a race's stream up to the first event whose kind begins with `kind`; raises AssertionError without one."""
     lines = []
     while b'"kind":"' + kind not in (line := frames.readline()):
         assert line, f"the stream ended after {lines[-3:]}"

@@ -33,6 +33,7 @@ from tests.ui.waiting import LONG_S
 
 
 def start(folder: Path) -> tuple[processes.Process, Served]:
+    """Start a server in a process of its own, with `folder` for its temporary files."""
     environment = {**os.environ, "TMPDIR": str(folder)}
     environment.pop("GRADIO_TEMP_DIR", None)
     process = processes.start(["-m", "tests.ui.served"], env=environment)
@@ -133,6 +134,7 @@ def test_a_race_that_runs_out_of_memory_ends_with_a_sentence_and_the_next_one_ru
     worker = ready_worker()
     job = worker.queue.submit("a", run)
     assert job.wait(LONG_S) and job.error == NO_MEMORY
+    # The next race is run, too.
     assert worker.queue.submit("a", run).wait(LONG_S)
 
 

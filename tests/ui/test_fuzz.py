@@ -13,12 +13,12 @@ def test_hostile_requests_get_clear_answers_and_the_server_keeps_running() -> No
         fuzzer.run(200)
         assert fuzzer.complaints == []
         assert len(fuzzer.routes) > 60 and fuzzer.statuses[200] and fuzzer.statuses[400] and fuzzer.statuses[404]
-        for bad in (
+        for failure in (
             Exchange("GET", "/a", b"", 500, b"Internal Server Error"),
             Exchange("GET", "/a", b"", 200, f"so {SECRET}".encode()),
             Exchange("GET", "/a", b"", 404, b"Traceback (most recent call last)"),
             Exchange("GET", "/a", b"", 500, f'{{"error":"{OUR_FAULT}"}}'.encode()),
         ):
-            fuzzer.judge(bad)
+            fuzzer.judge(failure)
         fuzzer.judge(Exchange("GET", "/a", b"", 507, b"The server has no room for files; try again later."))
         assert len(fuzzer.complaints) == 4

@@ -28,15 +28,15 @@ def card() -> dict[str, object]:
     """The README's front matter."""
     matter = re.match(r"---\n(.*?)\n---\n", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     assert matter
-    read: dict[str, object] = yaml.safe_load(matter[1])
-    return read
+    fields: dict[str, object] = yaml.safe_load(matter[1])
+    return fields
 
 
 def on_a_space(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set the environment variables of a Space."""
     for name, value in {"SYSTEM": "spaces", "SPACE_ID": "someone/race", "SPACE_HOST": HOST}.items():
         monkeypatch.setenv(name, value)
-    # Another test's server may have set it.
+    # Another test's server may have set this variable.
     monkeypatch.delenv("SPECRACE_LOG", raising=False)
 
 
@@ -52,7 +52,7 @@ def test_the_card_is_complete_and_names_existing_files_and_versions() -> None:
     (preloaded,) = fields["preload_from_hub"]  # type: ignore[misc]
     hub, files = preloaded.split()
     assert hub == NAMES[PREFERRED].source and hub in fields["models"]  # type: ignore[operator]
-    # All files that `is_complete` and the loaders look for.
+    # `is_complete` and the loaders look for these files.
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(files.split(","))
 
 
@@ -100,7 +100,7 @@ def test_the_app_command_reads_flags_from_the_environment(
 def test_only_hugging_face_may_frame_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     on_a_space(monkeypatch)
     with serving() as served:
-        # The page in Hugging Face's frame: the frame opens its address, and the page sends requests to itself only.
+        # Hugging Face's frame opens the page, and the page sends requests to its own server only.
         framed = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "iframe"}
         answer = served.ask("GET", "/?__theme=light", Host=HOST, **framed)
         assert answer.status == 200 and "x-frame-options" not in answer.headers

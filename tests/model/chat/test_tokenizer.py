@@ -1,4 +1,4 @@
-"""Tokenizers for logs: the same ids as transformers, and conversations split into prompt and answer."""
+"""Tokenizers for logs: they give the ids of transformers, and split a conversation into prompt and answer."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ def test_if_the_template_changes_earlier_messages_the_answer_is_tokenized_as_pla
     tokenizer = load_tokenizer(BUNDLED_MODEL)
     prompt, output, _ = tokenizer.chat(QUESTION, ANSWER, None)
     assert list(output) == list(tokenizer("The moon."))
+    # The prompt has the template's own tokens around the question.
     assert len(prompt) > len(tokenizer("What pulls the sea?"))
 
 
@@ -64,7 +65,7 @@ def test_a_template_that_omits_the_tool_call_is_refused(tmp_path: Path) -> None:
     answer = {"role": "assistant", "content": "", "tool_calls": [call]}
     folder = chat_folder(tmp_path / "chat")
     output = load_tokenizer(folder).chat(QUESTION, answer, None)[1]
-    assert len(output) > 5
+    assert len(output) > 5, "the call is part of the output"
     (folder / "chat_template.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
     with pytest.raises(ValueError, match="does not show the answer's tool call"):
         load_tokenizer(folder).chat(QUESTION, answer, None)

@@ -155,11 +155,11 @@ def test_bfloat16_scores_are_closer_to_float32_than_those_of_transformers() -> N
     exact = Target(make_model("llama", "bfloat16").float())
     text = list(random_prompt(random.Random(1)))
     tree = random_tree(random.Random(2), text[-1], 20)
-    expected, ours, modules = (
+    expected, compiled, modules = (
         target.logits(target.prefill(text).store.clone(400), tree)
         for target in (exact, compiled_target("llama", "bfloat16"), eager_target("llama", "bfloat16"))
     )
-    assert replays.gap(ours, expected) < max(0.02, replays.gap(modules, expected))
+    assert replays.gap(compiled, expected) < max(0.02, replays.gap(modules, expected))
 
 
 @pytest.mark.parametrize(
@@ -167,8 +167,8 @@ def test_bfloat16_scores_are_closer_to_float32_than_those_of_transformers() -> N
     [("llama", "float32", 16, 0.8), ("qwen3", "bfloat16", 8, 0.0), ("llama", "int8", 16, 0.0)],
 )
 def test_every_lane_prints_vanillas_text(name: str, kind: str, vector_width: int, temperature: float) -> None:
-    racing = tuple(lane for lane, method in native_methods().items() if not method.needs_draft_model)
-    spec = RaceSpec(racing, max_new_tokens=24, temperature=temperature, seed=5)
+    lanes = tuple(lane for lane, method in native_methods().items() if not method.needs_draft_model)
+    spec = RaceSpec(lanes, max_new_tokens=24, temperature=temperature, seed=5)
     events = list(race(compiled_target(name, kind, vector_width), random_prompt(random.Random(3)), spec))
     assert isinstance(events[-1], Finished) and all(lane.identical for lane in events[-1].lanes)
 
@@ -229,7 +229,9 @@ def test_simultaneous_forwards_of_two_threads_do_not_affect_each_other() -> None
     assert forward is not None
 
     def score(tree: TokenTree) -> torch.Tensor:
-        inputs, data = TreeInputs(len(tree), torch.device("cpu"), torch.float32), torch.zeros(2, 2, 1, 2, 40, 16)
+        inputs = TreeInputs(len(tree), torch.device("cpu"), torch.float32)
+        # Layers, keys and values, batch, heads, columns, width of a head.
+        data = torch.zeros(2, 2, 1, 2, 40, 16)
         inputs.fill(tree, 0)
         torch.set_num_threads(2)
         return forward(inputs.tensors, data[..., : len(tree), :])
@@ -406,6 +408,7 @@ def test_a_full_disk_does_not_fail_a_compilation(monkeypatch: pytest.MonkeyPatch
     def refuse(*_: Any) -> bool:
         raise OSError(28, "No space left on device")
 
+    # A signature shows that numba has compiled the function.
     refuse.signatures = ["compiled"]  # type: ignore[attr-defined]
     monkeypatch.setattr(decoder, "compiled_step", lambda _: refuse)
     compile_ahead()
@@ -472,16 +475,16 @@ def test_widths_that_8_divides_run_in_vectors_of_8() -> None:
 
 
 def test_small_models_and_machines_without_numba_run_torchscript(monkeypatch: pytest.MonkeyPatch) -> None:
-    def engine() -> str:
+    def forward_kind() -> str:
         target = Target(tiny_model("llama", **WIDE))
         capture_replay(target, packed=False)
         return target.forward_kind
 
-    assert engine() == "fused TorchScript"
+    assert forward_kind() == "fused TorchScript"
     monkeypatch.setattr(replays, "_MIN_COMPILED_PARAMETERS", 1000)
-    assert engine() == "compiled decoder"
+    assert forward_kind() == "compiled decoder"
     monkeypatch.setitem(sys.modules, "specrace.model.forward.compiled.forward", None)
-    assert engine().startswith("fused TorchScript (not compiled: ModuleNotFoundError: ")
+    assert forward_kind().startswith("fused TorchScript (not compiled: ModuleNotFoundError: ")
 
 
 @pytest.mark.parametrize("change", ["dtype", "shape", "kind"])
@@ -518,8 +521,10 @@ def test_float16_has_no_compiled_decoder() -> None:
 def test_the_description_names_the_decoders_version() -> None:
     """A cost curve that was measured with another version is not read."""
     narrow, wide = (compiled_target("llama", "float32", width).describe() for width in (8, 16))
-    assert numba.__version__ in narrow["versions"]["decoder"] != wide["versions"]["decoder"]
-    assert "decoder" not in eager_target("llama").describe()["versions"] and narrow["processor"] == processor_name()
+    assert numba.__version__ in narrow["versions"]["decoder"]
+    assert narrow["versions"]["decoder"] != wide["versions"]["decoder"]
+    assert "decoder" not in eager_target("llama").describe()["versions"]
+    assert narrow["processor"] == processor_name()
 
 
 # int8.
@@ -571,7 +576,7 @@ def test_int8_with_device_auto_is_refused_on_a_machine_with_a_gpu(monkeypatch: p
         check_device("auto", "int8")
 
 
-def test_an_int8_target_that_was_loaded_unready_is_checked_when_made_ready(tmp_path: Path) -> None:
+def test_an_int8_target_loaded_with_ready_false_is_checked_by_make_ready(tmp_path: Path) -> None:
     target = load_target(BUNDLED_MODEL, dtype="int8", ready=False)
     assert target.replay is None
     make_ready(target)

@@ -1,4 +1,4 @@
-"""Captured forwards, with a fake for CUDA graphs that runs the function again: buckets, padding, reuse."""
+"""Captured forwards: buckets, padding and reuse. A fake stands in for CUDA graphs and runs the function again."""
 
 from __future__ import annotations
 
@@ -138,6 +138,7 @@ def test_every_step_of_every_lane_is_replayed_with_a_gpus_defaults(name: str, te
         # Lookahead's guesses share nodes, so its tree need not fill the largest bucket.
         min_size = buckets[-2] + 1 if name == "lookahead" else buckets[-1]
         assert max_size >= min_size
+    # The draft model reads its last draft token together with the bonus token, so a forward has one or two rows.
     assert all(rows in (1, 2) and not was_eager for rows, was_eager in small.forwards)
     assert (len(small.forwards) > 30) == (name == "draft-model")
 
@@ -160,6 +161,7 @@ def test_no_graph_is_captured_on_a_lanes_clock(monkeypatch: pytest.MonkeyPatch) 
     next(events)
     before, after = captures[-1]
     captured = capturer.captured
+    # The draft model's graphs were captured before its drafter was built, and none while it was built.
     assert 0 < before == after
     list(events)
     assert (capturer.captured, small_capturer.captured) == (captured, after)
@@ -205,7 +207,7 @@ def test_replayed_forwards_score_like_eager_forwards(name: str) -> None:
 
 
 def test_padding_rows_and_unused_columns_do_not_change_the_scores() -> None:
-    """Rows that the tree does not fill and columns that it does not reach may hold anything."""
+    """Rows beyond the tree and columns beyond its last token may hold any numbers."""
     target, _ = graphed_target("llama")
     prompt = [3, 4, 5, 6]
     tree = TokenTree((6, 7, 8), (-1, 0, 0))
@@ -452,4 +454,5 @@ def test_a_model_whose_capture_fails_or_differs_stays_eager() -> None:
         capture_graphs(target, capturer)
         assert target.graphs is None and target.describe()["graphs"] is False
         assert target.forward_kind.startswith("eager (no graphs: ")
+        # The target still scores both nodes of a tree.
         assert len(target.session(target.prefill([3, 4]), 9).score(TokenTree.chain(4, [5])).targets) == 2

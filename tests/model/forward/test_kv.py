@@ -123,7 +123,7 @@ def _numbered_store(capacity: int = 8, length: int = 2, written: int = 4) -> KVS
 
 
 @pytest.mark.parametrize("path", [(0,), (0, 1), (0, 1, 2, 3), (0, 2), (0, 3), (0, 1, 3), (0, 2, 3)])
-def test_keep_moves_the_path_behind_the_committed_tokens(path: tuple[int, ...]) -> None:
+def test_keep_moves_the_path_to_the_columns_after_the_committed_tokens(path: tuple[int, ...]) -> None:
     store = _numbered_store()
     store.keep(path)
     assert store.length == 2 + len(path)
@@ -174,6 +174,7 @@ def test_a_write_to_slots_reads_back_the_first_columns() -> None:
     store.commit(2)
     assert store.end_of(3) == 5
     store.set_slots(torch.tensor([4, 2]), 5)
+    # With slots, the end is the one that was set, for any number of rows.
     assert store.end_of(3) == 5 and store.end_of(9) == 5
     keys, values = store.write(0, _block(8, 9), _block(18, 19))
     assert keys.flatten().tolist() == [1, 2, 9, 0, 8] and values.flatten().tolist() == [1, 2, 19, 0, 18]

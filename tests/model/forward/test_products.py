@@ -1,4 +1,4 @@
-"""Linear layers for scripted forwards: each kind equals torch's own layer."""
+"""The linear layers of scripted forwards: each kind has the outputs of torch's own layer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specrace.model.forward.products import PackedProduct, PlainProduct, Widened
 from tests.models import tiny_target
 
 
-def assert_packed_alike(layer: nn.Linear, rtol: float) -> None:
+def assert_packing_changes_no_output(layer: nn.Linear, rtol: float) -> None:
     """Assert that the packed layer has the layer's outputs, for any number of rows."""
     with torch.inference_mode():
         packed_layer = PackedProduct(layer.weight, layer.bias)
@@ -27,7 +27,7 @@ def assert_packed_alike(layer: nn.Linear, rtol: float) -> None:
 @pytest.mark.parametrize("bias", [False, True])
 def test_a_packed_layer_equals_the_layer(bias: bool) -> None:
     torch.manual_seed(0)
-    assert_packed_alike(nn.Linear(48, 80, bias=bias), rtol=1e-5)
+    assert_packing_changes_no_output(nn.Linear(48, 80, bias=bias), rtol=1e-5)
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -35,7 +35,7 @@ def test_16_bit_weights_are_packed_or_refused(bias: bool) -> None:
     """oneDNN packs bfloat16 on processors with AVX-512 or AMX only; elsewhere `capture_replay` does not pack."""
     torch.manual_seed(0)
     try:
-        assert_packed_alike(nn.Linear(48, 80, bias=bias).to(torch.bfloat16), rtol=1e-2)
+        assert_packing_changes_no_output(nn.Linear(48, 80, bias=bias).to(torch.bfloat16), rtol=1e-2)
     except RuntimeError as error:
         if "needs the cpu support" not in str(error):
             raise
@@ -44,11 +44,11 @@ def test_16_bit_weights_are_packed_or_refused(bias: bool) -> None:
 def test_the_kernel_for_packed_weights_is_created_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     compilation_unit = torch.jit.CompilationUnit
 
-    def warning(source: str) -> Any:
+    def warn_and_compile(source: str) -> Any:
         warnings.warn("TorchScript is going", FutureWarning, stacklevel=2)
         return compilation_unit(source)
 
-    monkeypatch.setattr(torch.jit, "CompilationUnit", warning)
+    monkeypatch.setattr(torch.jit, "CompilationUnit", warn_and_compile)
     products._packed_product.cache_clear()
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")

@@ -1,4 +1,4 @@
-"""Windows, chunks, sinks, capped scores, keys and values of several shapes: a tree's node scores as its path does."""
+"""Models with limited or unusual attention: a node of a tree has the logits of its path decoded alone."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tests.models import tiny_model
 from tests.parts import random_tree
 
 WINDOW = 6
-# Windows in all layers, in some, with sinks, with capped scores; chunks; latent attention; heads of several widths;
-# biases by position in two ways; learned positions.
+# In this order: windows in all layers, windows in some layers, windows with sinks, windows with capped scores, chunks,
+# latent attention, heads of several widths, two ways to add biases by position, and learned positions.
 KINDS = (
     "mistral", "gemma3_text", "gpt_oss", "gemma2", "llama4_text", "deepseek_v3", "gemma4_text", "bloom", "mpt", "opt",
 )  # fmt: skip
@@ -63,8 +63,8 @@ def test_each_node_scores_as_its_path_beyond_the_window(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bloom", "mpt"])
-def test_biases_by_position_leave_a_plain_forward_alone(kind: str) -> None:
-    """A second target on the same model wraps nothing twice."""
+def test_biases_by_position_do_not_change_a_plain_forward(kind: str) -> None:
+    """A target wraps the method that computes the biases; a second target on the same model does not wrap it again."""
     config = tiny_config(kind)
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
@@ -82,7 +82,7 @@ def test_biases_by_position_leave_a_plain_forward_alone(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["gemma3_text", "llama4_text", "mpt"])
 def test_a_captured_forward_sees_as_far_as_the_eager_one(kind: str) -> None:
-    """Also after the text that it was traced with."""
+    """The text here is longer than the text with which the forward was traced."""
     target, rng = make_target(kind), random.Random(kind)
     text = random_tokens(rng, 25)
     tree = random_tree(rng, text[-1], 10)
@@ -107,14 +107,14 @@ def test_lanes_print_vanillas_text_beyond_the_window(temperature: float) -> None
     assert isinstance(events[-1], Finished) and all(lane.identical for lane in events[-1].lanes)
 
 
-@pytest.mark.parametrize("wrong", [EVERYTHING, Reach(window=WINDOW - 1), Reach(window=WINDOW + 1)])
-def test_check_trees_refuses_masks_that_are_not_the_models(monkeypatch: pytest.MonkeyPatch, wrong: Reach) -> None:
-    """The check shortens windows to three tokens; the wrong reach differs from that by as much as from the window."""
+@pytest.mark.parametrize("wrong_reach", [EVERYTHING, Reach(window=WINDOW - 1), Reach(window=WINDOW + 1)])
+def test_check_trees_refuses_masks_that_are_not_the_models(monkeypatch: pytest.MonkeyPatch, wrong_reach: Reach) -> None:
+    """The check shortens windows to three tokens; a wrong reach is then also one token too short or too long."""
     target = make_target("mistral")
-    offset = wrong.window - WINDOW
+    offset = wrong_reach.window - WINDOW
 
     def reaches(config: Any) -> dict[str, Reach]:
-        return {ALL_LAYERS: Reach(config.sliding_window + offset) if wrong.window else EVERYTHING}
+        return {ALL_LAYERS: Reach(config.sliding_window + offset) if wrong_reach.window else EVERYTHING}
 
     monkeypatch.setattr("specrace.model.scorer.layer_reaches", reaches)
     with pytest.raises(InputError, match="does not score a tree"):
@@ -137,6 +137,7 @@ def test_reaches_come_from_the_config(kind: str, expected: dict[str, Reach]) -> 
 
 
 def test_chunks_are_counted_by_position() -> None:
+    # True is a column that position 4 does not see.
     columns = torch.arange(8)
     assert Reach(chunk=3).hides(torch.tensor([[4]]), columns)[0].tolist() == [True] * 3 + [False] * 3 + [True] * 2
     assert Reach(window=3).hides(torch.tensor([[4]]), columns)[0].tolist() == [True] * 2 + [False] * 6
@@ -157,6 +158,7 @@ def test_token_bytes_count_keys_and_values_of_different_shapes() -> None:
 def test_a_layer_keeps_its_shape_once_tokens_are_committed() -> None:
     target = make_target("deepseek_v3")
     store = target.prefill([3, 4, 5]).store.clone(8)
+    # Keys and values differ in shape, so each layer has a block for each of the two.
     assert store.data is None and len(store.blocks) == 2 * target.num_layers
     with pytest.raises(ValueError, match="keep their shape"):
         store.write(0, torch.zeros(1, 1, 1, 5), torch.zeros(1, 1, 1, 5))

@@ -31,7 +31,7 @@ from specrace.model.forward import scripted
 from specrace.model.forward.products import PlainProduct
 from specrace.model.forward.scripted import FusedForward, copy_modules, pack_linears
 from specrace.model.loading import load_target, make_ready
-from specrace.model.machine import memory as machine
+from specrace.model.machine import memory
 from specrace.model.machine.roofline import weight_bytes
 from specrace.model.target import Target
 from tests.models import WIDE, assert_same_scores, tiny_model, tiny_target
@@ -71,18 +71,18 @@ def test_replayed_forwards_score_like_eager_forwards(name: str, attention: str, 
     target, eager = shared_target(name, packed=packed, attention=attention), tiny_target(name, attention=attention)
     rng = random.Random(name)
     text = list(random_prompt(rng))
-    store, plain = target.prefill(text).store.clone(400), eager.prefill(text).store.clone(400)
+    store, eager_store = target.prefill(text).store.clone(400), eager.prefill(text).store.clone(400)
     for step in range(14):
         tree = random_tree(rng, text[-1], (0, 1, 6, 2, 0, 15, 20, 40)[step % 8])
-        logits, expected = target.logits(store, tree), eager.logits(plain, tree)
+        logits, expected = target.logits(store, tree), eager.logits(eager_store, tree)
         assert logits.shape == expected.shape == (len(tree), VOCAB)
         torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-3)
         assert torch.equal(logits.argmax(-1), expected.argmax(-1))
         path = tree.path_to(rng.randrange(len(tree)))
         store.keep(path)
-        plain.keep(path)
-        assert store.data is not None and plain.data is not None
-        caches = (store.data[..., : store.length, :], plain.data[..., : store.length, :])
+        eager_store.keep(path)
+        assert store.data is not None and eager_store.data is not None
+        caches = (store.data[..., : store.length, :], eager_store.data[..., : store.length, :])
         torch.testing.assert_close(*caches, rtol=1e-4, atol=1e-3)
         text += [tree.tokens[node] for node in path[1:]] + [rng.randrange(VOCAB)]
 
@@ -124,7 +124,7 @@ def test_a_prompt_of_one_token_is_replayed_from_its_second_step() -> None:
             session.keep((0,))
 
 
-# What cannot be replayed stays eager.
+# A model that cannot be replayed stays eager.
 
 
 class _TokenDependent(LlamaForCausalLM):
@@ -254,9 +254,11 @@ def test_peers_run_the_models_original_layers(monkeypatch: pytest.MonkeyPatch) -
     target = traced_target("llama", packed=True)
     monkeypatch.setattr(target, "traced", None)
     (peer,) = make_peers(["transformers"], target, SamplingParams(), 5)
-    ran: list[Any] = []
-    target.model.lm_head.register_forward_hook(lambda module, *_: ran.append(module))
-    assert len(peer.run([3, 4, 5], 4).tokens) == len(ran) and all(type(module) is nn.Linear for module in ran)
+    heads_run: list[Any] = []
+    target.model.lm_head.register_forward_hook(lambda module, *_: heads_run.append(module))
+    assert len(peer.run([3, 4, 5], 4).tokens) == len(heads_run) and all(
+        type(module) is nn.Linear for module in heads_run
+    )
 
 
 def test_weights_are_not_packed_without_memory_for_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +266,7 @@ def test_weights_are_not_packed_without_memory_for_a_copy(tmp_path: Path, monkey
     for kilobytes in (10**7, 10):
         meminfo = tmp_path / "meminfo"
         meminfo.write_text(f"MemTotal: 99999999 kB\nMemAvailable:   {kilobytes} kB\n")
-        monkeypatch.setattr(machine, "_MEMORY", meminfo)
+        monkeypatch.setattr(memory, "_MEMORY", meminfo)
         target = tiny_target("llama")
         capture_replay(target, fused=False)
         engines.append(target.forward_kind)
@@ -272,10 +274,10 @@ def test_weights_are_not_packed_without_memory_for_a_copy(tmp_path: Path, monkey
 
 
 def test_weights_are_not_packed_without_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(*_: Any) -> Any:
+    def fail(*_: Any) -> Any:
         raise RuntimeError("mkldnn: no such kernel")
 
-    monkeypatch.setattr(scripted, "PackedProduct", missing)
+    monkeypatch.setattr(scripted, "PackedProduct", fail)
     target = tiny_target("llama")
     capture_replay(target, fused=False)
     assert target.forward_kind == "TorchScript"
@@ -403,6 +405,7 @@ def test_plain_products_share_the_models_weights() -> None:
     layer = model.model.layers[0]
     gate, up = (projection.weight.untyped_storage() for projection in (layer.mlp.gate_proj, layer.mlp.up_proj))
     assert gate.data_ptr() == up.data_ptr()
+    # Sharing changes no weight, and the model can still be trained.
     assert forward._decoder is not None
     assert all(torch.equal(before[name], parameter) for name, parameter in model.named_parameters())
     model(input_ids=torch.tensor([[1, 2]]), labels=torch.tensor([[1, 2]])).loss.backward()

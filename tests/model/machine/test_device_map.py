@@ -1,4 +1,4 @@
-"""Models on several devices: where tensors are, that outputs stay the same, and what "auto" chooses."""
+"""Models on several devices: where their tensors are, their outputs, and the devices that "auto" chooses."""
 
 from __future__ import annotations
 
@@ -47,19 +47,20 @@ def test_scores_and_caches_equal_those_on_one_device(name: str) -> None:
     rng = random.Random(name)
     text = list(random_prompt(rng))
     with TwoDevices(), torch.inference_mode():
-        store, expected = target.prefill(text).store.clone(400), plain.prefill(text).store.clone(400)
+        store, plain_store = target.prefill(text).store.clone(400), plain.prefill(text).store.clone(400)
         for step in range(10):
             tree = random_tree(rng, text[-1], (0, 1, 6, 2, 15)[step % 5])
             logits = target.logits(store, tree)
-            assert logits.device == SECOND and torch.equal(logits.cpu(), plain.logits(expected, tree))
+            assert logits.device == SECOND and torch.equal(logits.cpu(), plain.logits(plain_store, tree))
             path = tree.path_to(rng.randrange(len(tree)))
             store.keep(path)
-            expected.keep(path)
+            plain_store.keep(path)
             assert [block.device for block in store.blocks] == [FIRST, SECOND]
+            # One layer is on the first device, two are on the second.
             assert [len(block) for block in store.blocks] == [1, 2] and store.data is None
             all_layers = torch.cat([block.cpu() for block in store.blocks])
-            assert expected.data is not None
-            assert torch.equal(all_layers[..., : store.length, :], expected.data[..., : store.length, :])
+            assert plain_store.data is not None
+            assert torch.equal(all_layers[..., : store.length, :], plain_store.data[..., : store.length, :])
             text += [tree.tokens[node] for node in path[1:]] + [rng.randrange(32)]
 
 
@@ -229,6 +230,7 @@ def test_a_model_that_does_not_fit_the_gpus_is_refused(off_gpu: str) -> None:
     model.hf_device_map = {"model": 0, "lm_head": off_gpu}
     with pytest.raises(InputError, match="does not fit into the memory"):
         device_map.prepare_mapped(model, "large")
+    # A model that is off the GPUs as a whole was put there by its user.
     model.hf_device_map = {"": off_gpu}
     device_map.prepare_mapped(model, "large")
 

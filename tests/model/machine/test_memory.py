@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from specrace.core import processors
-from specrace.model.machine import memory as machine
+from specrace.model.machine import memory
 from tests import processes
 
 # Runs in its own process, where OpenMP has exactly two threads. Prints how many fewer threads than before there are,
@@ -51,7 +51,7 @@ UNLIMITED = "9223372036854771712"
 def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the control groups, on a machine with 64 GB available."""
     (tmp_path / "meminfo").write_text(f"MemTotal: 99999999 kB\nMemAvailable:   {64 * GB // 1024} kB\n")
-    monkeypatch.setattr(machine, "_MEMORY", tmp_path / "meminfo")
+    monkeypatch.setattr(memory, "_MEMORY", tmp_path / "meminfo")
     for name, path in (("_GROUPS", "groups"), ("_OWN_GROUPS", "own")):
         monkeypatch.setattr(processors, name, tmp_path / path)
     return tmp_path / "groups"
@@ -79,13 +79,13 @@ def write_limit(
 def test_a_containers_limit_bounds_free_memory(groups: Path, version: int, cgroup: str, top: str) -> None:
     cgroup_file, top_group = groups.parent / "own", groups / top
     cgroup_file.write_text(cgroup.format(path="/"))
-    assert machine.free_memory() == 64 * GB // 1024 * 1024, "without limits, the host's memory"
+    assert memory.free_memory() == 64 * GB // 1024 * 1024, "without limits, the host's memory"
     write_limit(top_group, version=version, max_bytes=8 * GB, used=5 * GB, cached=(GB, 2 * GB))
-    assert machine.free_memory() == 6 * GB
+    assert memory.free_memory() == 6 * GB
     # The limit of an enclosing group also counts. In a container that sees only its own group, the path does not exist.
     for path in ("/docker/ab12", "/docker/ab12/inner"):
         cgroup_file.write_text(cgroup.format(path=path))
-        assert machine.free_memory() == 6 * GB
+        assert memory.free_memory() == 6 * GB
     write_limit(top_group / "docker" / "ab12", version=version, max_bytes=4 * GB, used=GB)
     write_limit(
         top_group / "docker" / "ab12" / "inner",
@@ -93,14 +93,14 @@ def test_a_containers_limit_bounds_free_memory(groups: Path, version: int, cgrou
         max_bytes="max" if version == 2 else UNLIMITED,
         used=GB,
     )
-    assert machine.free_memory() == 3 * GB
+    assert memory.free_memory() == 3 * GB
     write_limit(top_group / "docker" / "ab12", version=version, max_bytes=4 * GB, used=5 * GB)
-    assert machine.free_memory() == 0
+    assert memory.free_memory() == 0
 
 
 def test_release_threads_does_nothing_without_gnus_openmp(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     maps = tmp_path / "maps"
-    monkeypatch.setattr(machine, "_MAPS", maps)
-    machine.release_threads()
+    monkeypatch.setattr(memory, "_MAPS", maps)
+    memory.release_threads()
     maps.write_text("7f00-7f01 r-xp 00000000 00:00 0 /usr/lib/libc.so.6\n")
-    machine.release_threads()
+    memory.release_threads()

@@ -16,13 +16,14 @@ from tests.models import ARCHITECTURES, tiny_target
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_token_bytes_are_the_bytes_of_a_token_in_the_cache(name: str) -> None:
-    """Two layers, keys and values, heads of eight float32."""
+    """The factors: layers, keys and values, heads, numbers in a head, and bytes of a number."""
     heads = 4 if name in ("gpt2", "gpt-neox") else 2
     assert tiny_target(name).roofline.token_bytes == 2 * 2 * heads * 8 * 4
 
 
 def test_an_embedding_counts_only_if_it_is_also_the_output_layer() -> None:
     untied, tied = tiny_target("llama", tie_word_embeddings=False), tiny_target("llama", tie_word_embeddings=True)
+    # The bytes of an embedding of 32 tokens, each with 32 numbers.
     table = 4 * 32 * 32
     untied_bytes, tied_bytes = (
         4 * sum(parameter.numel() for parameter in target.model.parameters()) for target in (untied, tied)
@@ -32,10 +33,10 @@ def test_an_embedding_counts_only_if_it_is_also_the_output_layer() -> None:
 
 
 def test_the_limit_is_bytes_over_bandwidth() -> None:
-    line = Roofline(weight_bytes=1_000_000, token_bytes=1_000, bandwidth=1e9)
-    assert line.limit_ms(columns=0, rows=0) == pytest.approx(1.0)
-    assert line.limit_ms(columns=990, rows=10) == pytest.approx(2.0)
-    summary = line.as_json(999)
+    small = Roofline(weight_bytes=1_000_000, token_bytes=1_000, bandwidth=1e9)
+    assert small.limit_ms(columns=0, rows=0) == pytest.approx(1.0)
+    assert small.limit_ms(columns=990, rows=10) == pytest.approx(2.0)
+    summary = small.as_json(999)
     assert summary["limit_tokens_per_s"] == pytest.approx(500) and summary["copy_gb_per_s"] == pytest.approx(1.0)
 
 
@@ -53,13 +54,13 @@ def test_smaller_blocks_are_copied_if_memory_is_short(monkeypatch: pytest.Monkey
     """The measurement must not fail if the model fills its GPU."""
     ones, sizes = torch.ones, list[int]()
 
-    def scarce(size: int, **kwargs: Any) -> torch.Tensor:
+    def allocate_if_small(size: int, **kwargs: Any) -> torch.Tensor:
         sizes.append(size)
         if size > 1 << 20:
             raise torch.OutOfMemoryError("out of memory")
         return ones(size, **kwargs)
 
-    monkeypatch.setattr(roofline.torch, "ones", scarce)
+    monkeypatch.setattr(roofline.torch, "ones", allocate_if_small)
     monkeypatch.setattr(roofline, "_MIN_COPY_BYTES", 1 << 20)
     monkeypatch.setitem(roofline._COPY_BYTES, "cpu", 1 << 22)
     assert copy_bandwidth(torch.device("cpu")) > 0 and sizes == [1 << 22, 1 << 21, 1 << 20]
@@ -76,7 +77,7 @@ def test_the_roofline_is_measured_once_and_peak_memory_includes_an_allocation() 
     before = target.peak_memory()
     if before is None:
         pytest.skip("this system does not report peak memory")
-    # A single block may not raise the peak: the system may remove other pages of this process meanwhile.
+    # One block may not raise the peak, because the system may remove other pages of this process at the same time.
     blocks: list[torch.Tensor] = []
     while len(blocks) < 16 and (target.peak_memory() or 0) - before < 0.8 * 4 * (1 << 24):
         blocks.append(torch.ones(1 << 24))

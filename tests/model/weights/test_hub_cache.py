@@ -11,7 +11,7 @@ import torch
 from specrace.core.errors import InputError
 from specrace.model import loading
 from specrace.model.loading import load_target
-from specrace.model.machine import memory as machine
+from specrace.model.machine import memory
 from tests.models import byte_tokenizer, tiny_model
 
 HUB, COMMIT = "someone/model", "1" * 40
@@ -68,7 +68,7 @@ def test_a_cached_model_that_does_not_fit_into_memory_is_refused(
     # Other files in the folder are not read.
     (snapshot / "consolidated.safetensors").write_bytes(bytes(2 * size))
     meminfo = tmp_path / "meminfo"
-    monkeypatch.setattr(machine, "_MEMORY", meminfo)
+    monkeypatch.setattr(memory, "_MEMORY", meminfo)
     meminfo.write_text(f"MemAvailable: {size // 1024 + 1} kB\n")
     load_target(HUB, graphs=False)
     meminfo.write_text(f"MemAvailable: {size // 1024 - 1} kB\n")

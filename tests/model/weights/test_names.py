@@ -32,7 +32,7 @@ def test_a_complete_model_has_a_config_a_tokenizer_and_all_weight_files(tmp_path
 
 
 def test_an_unreadable_cache_counts_as_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For instance another user's cache folder: the page must start nevertheless, with the bundled model."""
+    """The cache may belong to another user; the page must still start, with the bundled model."""
 
     def refuse(*_: Any, **__: Any) -> None:
         raise PermissionError(13, "Permission denied")

@@ -1,4 +1,4 @@
-"""Models as asked for: names are looked up once, and a choice keeps what belongs to its model only."""
+"""Sources and choices of models: how names are looked up, and what a choice keeps when its model changes."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def test_a_short_name_stands_for_a_folder_or_a_hub_id() -> None:
     assert find_source("tiny") == ModelSource("tiny", BUNDLED_MODEL, NAMES["tiny"])
     assert find_source("smollm2-135m") == ModelSource("smollm2-135m", HUB, NAMES["smollm2-135m"], is_missing=True)
     assert find_source("someone/model").location == "someone/model"
-    long = Path("x" * 5000)
-    assert find_source(long).location == long and not find_source(long).is_missing
+    long_path = Path("x" * 5000)
+    assert find_source(long_path).location == long_path and not find_source(long_path).is_missing
 
 
 def test_a_folder_takes_precedence_over_a_short_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,7 +41,7 @@ def test_a_model_is_the_same_under_every_name(tmp_path: Path, monkeypatch: pytes
     assert not find_source("tiny").is_same(find_source("tiny-draft"))
     before = find_source("smollm2-135m")
     (tmp_path / "smollm2-135m").mkdir()
-    assert before.is_same(find_source("smollm2-135m")), "the model was fetched meanwhile"
+    assert before.is_same(find_source("smollm2-135m")), "the model has been fetched since then"
 
 
 def test_a_choice_of_another_model_keeps_its_settings_but_not_the_draft_model() -> None:
@@ -53,10 +53,10 @@ def test_a_choice_of_another_model_keeps_its_settings_but_not_the_draft_model() 
     assert choose_model(choice, draft_model=None).draft is None and choice.draft == find_source("tiny-draft")
 
 
-def test_a_source_says_where_its_files_are_and_how_messages_call_it(tmp_path: Path) -> None:
+def test_a_source_has_a_folder_or_none_and_a_title_for_messages(tmp_path: Path) -> None:
     assert find_source(tmp_path).is_folder and find_source("./nowhere").is_folder and find_source("a/b/c").is_folder
-    hub, long = find_source(HUB), find_source("x" * 5000)
-    assert not hub.is_folder and hub.folder is None and not long.is_folder and len(long.title) < 300
+    hub, long_path = find_source(HUB), find_source("x" * 5000)
+    assert not hub.is_folder and hub.folder is None and not long_path.is_folder and len(long_path.title) < 300
     assert find_source("tiny").title == BUNDLED_MODEL.name and hub.title == HUB
     snapshot = tmp_path / "hub" / f"models--{HUB.replace('/', '--')}" / "snapshots" / "1"
     snapshot.mkdir(parents=True)

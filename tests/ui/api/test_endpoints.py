@@ -52,8 +52,8 @@ def client(served: Served) -> Iterator[Client]:
     connected.close()
 
 
-def refused(app: Served, name: str, **arguments: Any) -> str:
-    """Return the error message for a call, from the server's first response or from the result."""
+def error_of(app: Served, name: str, **arguments: Any) -> str:
+    """Call an endpoint that refuses the call; returns its error message, from the first response or from the result."""
     path = f"/gradio_api/call/v2/{name}"
     answer = app.ask("POST", path, arguments)
     if answer.status == 200:
@@ -180,24 +180,24 @@ def test_the_recommend_endpoint_returns_settings_ready_to_paste(client: Client) 
     ],
 )
 def test_invalid_arguments_get_one_sentence(served: Served, name: str, arguments: dict[str, Any], words: str) -> None:
-    sentence = refused(served, name, **arguments)
+    sentence = error_of(served, name, **arguments)
     assert words in sentence and sentence.endswith(".") and "\n" not in sentence
 
 
 def test_another_visitors_files_are_refused(served: Served) -> None:
     (path,) = replace(served, source="127.0.0.2").upload({"log.jsonl": LOG.encode()}).json()
     for file in (path, {"path": path, "meta": {"_type": "gradio.FileData"}}):
-        assert refused(served, "score", log=file) == NOT_UPLOADED
-        assert refused(served, "retrieve", question=QUESTION, files=[file]) == NOT_UPLOADED
+        assert error_of(served, "score", log=file) == NOT_UPLOADED
+        assert error_of(served, "retrieve", question=QUESTION, files=[file]) == NOT_UPLOADED
 
 
 def test_endpoints_enforce_the_servers_limits(bundled: Workbench) -> None:
     with serving("--races-per-minute", "1", "--uploads-per-hour", "1", workbench=bundled) as app:
         limited_client = Client(f"http://127.0.0.1:{app.port}", verbose=False, analytics_enabled=False)
         limited_client.predict(QUESTION, api_name="/retrieve")
-        assert "started 1 retrievals within a minute" in refused(app, "retrieve", question=QUESTION)
+        assert "started 1 retrievals within a minute" in error_of(app, "retrieve", question=QUESTION)
         limited_client.predict(text=LOG, api_name="/score")
-        assert "More than 1 files" in refused(app, "score", text=LOG)
+        assert "More than 1 files" in error_of(app, "score", text=LOG)
         with pytest.raises(AppError, match="from 1 to 512"):
             limited_client.predict(QUESTION, max_new_tokens=513, api_name="/race")
         limited_client.close()
@@ -273,11 +273,11 @@ def test_mcp_tools_return_results_or_an_error_message(served: Served) -> None:
 
 
 def test_mcp_has_tools_only_and_the_same_guards_as_other_routes(served: Served) -> None:
-    path, initialize = "/gradio_api/mcp/", {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    path, ping = "/gradio_api/mcp/", {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     accept = {"Accept": "application/json, text/event-stream"}
-    assert served.ask("POST", path, initialize, **accept).status == 200
-    assert served.ask("POST", path, initialize, Origin="http://evil.example", **accept).status == 403
-    assert served.ask("POST", path, initialize, Host="evil.example", **accept).status == 400
+    assert served.ask("POST", path, ping, **accept).status == 200
+    assert served.ask("POST", path, ping, Origin="http://evil.example", **accept).status == 403
+    assert served.ask("POST", path, ping, Host="evil.example", **accept).status == 400
     assert served.ask("POST", path, {"x": "y" * MAX_BODY}, **accept).status == 413
     for route in ("sse", "messages/", "messages/?session_id=1"):
         assert served.ask("GET", path + route).status == 404 and served.ask("POST", path + route, {}).status == 404

@@ -1,4 +1,4 @@
-"""Log scoring over loopback: choices, answers, and that no log is kept."""
+"""The routes for logs, over loopback: the choices that they list, their answers, and the deletion of every log."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def served() -> Iterator[Served]:
 
 
 def read_lines(answer: Answer) -> list[Any]:
-    """Parse a response's lines."""
+    """Check that a response is lines of JSON; returns the parsed lines."""
     assert (answer.status, answer.headers["content-type"]) == (200, "application/x-ndjson")
     return [json.loads(line) for line in answer.text.splitlines()]
 
@@ -53,10 +53,10 @@ def test_a_scored_log_is_deleted_and_noted_in_races(served: Served) -> None:
     (*_, last) = read_lines(served.ask("POST", f"{PATH}?name={name}&lanes=trie", LOG))
     assert last["scores"]["outputs"] == 1 and [lane["lane"] for lane in last["scores"]["lanes"]] == ["trie"]
     assert SCORED in served.worker.other_work.describe_since(began)
-    # The file goes when the answer has been sent.
+    # The file is deleted once the answer has been sent.
     wait_until(lambda: served.files() == [])
-    (bad,) = read_lines(served.ask("POST", f"{PATH}?name={name}", b"hello"))
-    assert bad["error"].startswith("_..__b_log.jsonl holds no request")
+    (refusal,) = read_lines(served.ask("POST", f"{PATH}?name={name}", b"hello"))
+    assert refusal["error"].startswith("_..__b_log.jsonl holds no request")
     wait_until(lambda: served.files() == [])
 
 
@@ -99,9 +99,9 @@ def test_ids_are_decoded_only_with_a_named_tokenizer() -> None:
 
 def test_logs_that_are_too_large_or_too_many_are_refused(served: Served) -> None:
     assert served.ask("POST", PATH, b"", Content_Length=str(MAX_LOG_BYTES + 1)).status == 413
-    with serving("--uploads-per-hour", "1") as strict:
-        assert strict.ask("POST", PATH, LOG).status == 200
-        answer = strict.ask("POST", PATH, LOG)
+    with serving("--uploads-per-hour", "1") as limited:
+        assert limited.ask("POST", PATH, LOG).status == 200
+        answer = limited.ask("POST", PATH, LOG)
         assert answer.status == 429 and "More than 1 files" in answer.text
 
 

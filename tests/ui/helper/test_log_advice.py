@@ -39,6 +39,7 @@ def advise(path: Path, curve: str = "assumed-gpu", batch: int = 1) -> Any:
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    # An output that repeats itself is set aside, because it is unusually easy to draft.
     looping = transcript([1, 2, 3, 4], [7, 8] * 30)
     return write_log(tmp_path_factory.mktemp("log") / "log.jsonl", [*mostly_copying(20), looping])
 
@@ -48,7 +49,7 @@ def advice(log: Path) -> Any:
     return advise(log)
 
 
-def test_every_engine_has_a_recommendation_and_lines_to_paste(advice: Any) -> None:
+def test_every_engine_has_a_recommendation_and_settings_to_paste(advice: Any) -> None:
     assert [engine["engine"] for engine in advice["engines"]] == list(ENGINES) == list(TITLES)
     by_engine = {engine["engine"]: engine for engine in advice["engines"]}
     assert by_engine["vllm"]["export"]["settings"].startswith("--speculative-config '{")
@@ -68,9 +69,10 @@ def test_every_engine_has_a_recommendation_and_lines_to_paste(advice: Any) -> No
 def test_the_advice_states_its_evidence(advice: Any) -> None:
     assert (advice["requests"], advice["scored"], advice["looping"], advice["left_out"]) == (21, 20, 1, "")
     vllm = advice["engines"][0]
-    lanes = [setting for setting in advice["tried"] if setting[0].startswith("vllm-")]
+    # A setting that was tried is a list; its lane comes first, and the number of its requests fourth.
+    settings = [setting for setting in advice["tried"] if setting[0].startswith("vllm-")]
     assert any(
-        sentence.startswith(f"Of {len(lanes)} settings tried on 16 requests the best") for sentence in vllm["text"]
+        sentence.startswith(f"Of {len(settings)} settings tried on 16 requests the best") for sentence in vllm["text"]
     )
     assert {setting[3] for setting in advice["tried"]} == {16, 20}
 
@@ -79,7 +81,7 @@ def test_when_costs_outweigh_the_gain_vanilla_is_recommended(log: Path) -> None:
     advice_at_high_costs = advise(log, "assumed-cpu", 256)
     assert {engine["recommendation"]["lane"] for engine in advice_at_high_costs["engines"]} == {"vanilla"}
     assert all("in batches of 256," in engine["text"][0] for engine in advice_at_high_costs["engines"])
-    # The lines are shown all the same, for users who want to draft anyway.
+    # The settings are shown nevertheless, for users who want to draft anyway.
     assert advice_at_high_costs["engines"][0]["export"]["settings"].startswith("--speculative-config")
 
 
@@ -117,10 +119,10 @@ def test_a_bad_or_overlong_log_gets_one_sentence(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(log_advice, "MAX_REQUESTS", 2)
     advice = advise(write(tmp_path / "t.jsonl", *[COPYING] * 3))
     assert (advice["requests"], advice["left_out"]) == (2, "the page takes 2 of them")
-    reading = iter([0.0, 0.0, 61.0])
+    clock_readings = iter([0.0, 0.0, 61.0])
     with monkeypatch.context() as patch:
-        # The first request uses up the time for reading, half of the total; settings are tried on that one.
-        patch.setattr(log_advice, "time", SimpleNamespace(monotonic=lambda: next(reading, 61.0)))
+        # The first request uses up the time for reading, half of the total; settings are tried on that request alone.
+        patch.setattr(log_advice, "time", SimpleNamespace(monotonic=lambda: next(clock_readings, 61.0)))
         patch.setattr(halving, "time", SimpleNamespace(monotonic=lambda: 61.0))
         advice = advise(tmp_path / "t.jsonl")
     assert (advice["requests"], advice["left_out"]) == (1, "the page takes 1 of them")

@@ -19,7 +19,7 @@ from tests.lab.logs.formats.written import SHAPES, chat_folder
 from tests.lab.parts import COPYING, FRESH, run, write
 
 LANES = ("prompt-lookup", "trie")
-TIMED = ("draft_ms_per_step", "build_ms_per_output")
+TIMED_FIELDS = ("draft_ms_per_step", "build_ms_per_output")
 
 
 def score(
@@ -42,8 +42,8 @@ def score(
 
 
 def without_times(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows without measured times, which differ between runs."""
-    return [{name: value for name, value in row.items() if name not in TIMED} for row in groups]
+    """Return the groups without their measured times, which differ between runs."""
+    return [{name: value for name, value in row.items() if name not in TIMED_FIELDS} for row in groups]
 
 
 @pytest.mark.parametrize("shape", ["openai-chat", "openai-response", "openai-batch one", "csv"])
@@ -63,9 +63,9 @@ def test_the_pages_scores_equal_the_command_lines(
         row = next(group for group in scores["groups"] if (group["lane"], group["category"]) == (lane["lane"], "all"))
         tokens = sum(length * count for length, count in enumerate(lane["emitted"]))
         assert (sum(lane["emitted"]), tokens) == (row["steps"], row["tokens"])
-        steps, rejected, none = map(sum, zip(*lane["tenths"], strict=True))
+        steps, rejected, without_draft = map(sum, zip(*lane["tenths"], strict=True))
         # The last step may emit accepted tokens but no bonus token.
-        assert steps == row["steps"] and 0 <= lane["emitted"][1] - rejected - none <= scores["outputs"]
+        assert steps == row["steps"] and 0 <= lane["emitted"][1] - rejected - without_draft <= scores["outputs"]
         assert lane["tau_low"] < row["tau"] < lane["tau_high"]
         assert sum(lane["accepted"]) == pytest.approx(row["acceptance_rate"] * row["drafted_per_step"] * row["steps"])
 
@@ -92,7 +92,8 @@ def test_a_request_lists_every_step_of_every_lane(tmp_path: Path) -> None:
     assert first["texts"] == [" #3", " #4", " #5", " #9", " #7", " #3", " #4", " #8"]
     assert first["prompt"] == " #1 #2 #3 #4 #5 #9 #1 #2"
     lookup, vanilla = first["lanes"]
-    # In the prompt 1 2 is followed by 3 4 5 9 1 2; in the output, by 3 4 5 9 but not 1.
+    # In the prompt, 1 2 is followed by 3 4 5 9 1 2. The output begins with 3 4 5 9 but not 1, so that four of the six
+    # drafted tokens are accepted, and the last two are listed as rejected.
     assert lookup[0] == [4, 6, [" #1", " #2"]] and vanilla == [[0, 0, []]] * 8
     assert sum(accepted for accepted, *_ in lookup) + len(lookup) == 8
     assert first["tau"] == [8 / len(lookup), 1.0]
@@ -111,7 +112,7 @@ def test_ids_become_text_only_if_the_tokenizer_made_them(tmp_path: Path) -> None
     assert "".join(score(path, decodes_ids=True)["requests"][0]["texts"]).endswith("Größe 🦉.")
 
 
-# A session whose only answer Claude Code wrote itself.
+# A session whose only answer is an error message that Claude Code wrote.
 API_ERROR = (
     {"type": "user", "sessionId": "s", "uuid": "1", "parentUuid": None, "message": {"role": "user", "content": "a"}},
     {
@@ -165,12 +166,13 @@ def test_requests_and_seconds_are_bounded(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_number_of_requests_kept_for_viewing_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first, best and worst requests are kept; others are dropped along the way."""
+    """The first, best and worst requests are kept; while the log is scored, all other requests are dropped."""
     monkeypatch.setattr(log_scores, "NUM_FIRST_KEPT", 2)
     monkeypatch.setattr(log_scores, "NUM_EXTREMES_KEPT", 1)
     monkeypatch.setattr(log_scores, "MAX_HELD", 4)
     rows = [FRESH] * 5 + [COPYING] + [FRESH] * 6
     scores = score(write(tmp_path / "t.jsonl", *rows), ["prompt-lookup"])
+    # Request 6 is the only one whose output copies its prompt, so it is the best one.
     numbers = [request["number"] for request in scores["requests"]]
     assert scores["outputs"] == 12 and numbers[:2] == [1, 2] and 6 in numbers and len(numbers) <= 4
 
@@ -180,6 +182,7 @@ def test_a_long_request_is_truncated(tmp_path: Path, monkeypatch: pytest.MonkeyP
     row = {"prompt_ids": list(range(5000)), "output_ids": list(range(3000, 7000))}
     (request,) = score(write(tmp_path / "t.jsonl", row))["requests"]
     assert request["tokens"] == 4000 and 10 < len(request["texts"]) < 1000
+    # The last 400 tokens of the prompt are shown.
     assert len(json.dumps(request)) < 6500 and request["prompt"].split() == [f"#{token}" for token in range(4600, 5000)]
 
 
@@ -187,6 +190,7 @@ def test_the_number_of_categories_is_bounded(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(log_scores, "MAX_CATEGORIES", 2)
     rows = [FRESH | {"category": name} for name in ("a" * 500, "b", "c", "d", "b")]
     groups = score(write(tmp_path / "t.jsonl", *rows), ["trie"])["groups"]
+    # The name of the first category, of 500 letters, is shortened; the third and the fourth are counted together.
     counts = [(row["category"], row["outputs"]) for row in groups]
     assert counts[0] == ("all", 5) and counts[2:] == [("b", 2), (log_scores.OTHERS, 2)] and len(counts[1][0]) < 100
 

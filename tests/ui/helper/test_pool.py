@@ -1,4 +1,4 @@
-"""The pool of helper processes: one visitor's files do not keep the others waiting."""
+"""The pool of helper processes: one visitor's files do not keep other visitors waiting."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.ui.waiting import wait_until
 
 
 class Callers:
-    """Threads that run tasks in a pool. A task is named VISITOR.VISIT.NUMBER; it ends when the test says so."""
+    """Threads that run tasks in a pool. A task is named VISITOR.VISIT.NUMBER; it ends when the test calls `finish`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun: list[str] = []
@@ -36,6 +36,7 @@ class Callers:
             if stop():
                 raise InputError("Stopped.")
             time.sleep(0.001)
+        # The kind of the answer, and the answer.
         return b"done", b"read"
 
     def ask(self, pool: HelperPool, name: str, stop: Callable[[], bool] = lambda: False) -> None:
@@ -72,18 +73,18 @@ def callers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callers]:
     callers.join()
 
 
-def wait_for(callers: Callers, *names: str) -> None:
-    """Wait until these tasks have begun, and check that no others have."""
+def wait_for_begun(callers: Callers, *names: str) -> None:
+    """Wait until these tasks have begun, and check that no other task has begun."""
     wait_until(lambda: len(callers.begun) >= len(names))
     assert sorted(callers.begun) == sorted(names)
 
 
-def test_another_visitors_file_is_read_while_a_slow_ones_are_pending(callers: Callers) -> None:
+def test_another_visitors_file_is_read_while_slow_files_are_pending(callers: Callers) -> None:
     pool = HelperPool()
     slow = [f"slow.{number}.1" for number in range(5)]
     for name in slow:
         callers.ask(pool, name)
-    wait_for(callers, *slow[:2])
+    wait_for_begun(callers, *slow[:2])
     callers.ask(pool, "other.1.1")
     callers.finish("other.1.1")
     assert callers.answers == {"other.1.1": "read"} and callers.begun[2] == "other.1.1"
@@ -94,7 +95,7 @@ def test_another_visit_from_the_same_address_is_served_too(callers: Callers) -> 
     pool = HelperPool()
     for number in range(MAX_VISIT_TASKS):
         callers.ask(pool, f"shared.slow.{number}")
-    wait_for(callers, "shared.slow.0")
+    wait_for_begun(callers, "shared.slow.0")
     callers.ask(pool, "shared.other.1")
     callers.finish("shared.other.1")
     assert callers.answers == {"shared.other.1": "read"}
@@ -105,12 +106,13 @@ def test_visitors_and_their_visits_take_turns(callers: Callers) -> None:
     pool = HelperPool(max_processes=2)
     for name in ("x.1.1", "y.1.1", "a.1.1", "a.1.2", "a.2.1", "b.1.1", "c.1.1"):
         callers.ask(pool, name)
-    wait_for(callers, "x.1.1", "y.1.1")
+    wait_for_begun(callers, "x.1.1", "y.1.1")
+    # Each task that ends, and the task that begins then.
     turns = {"x.1.1": "a.1.1", "y.1.1": "b.1.1", "a.1.1": "c.1.1", "b.1.1": "a.2.1", "c.1.1": "", "a.2.1": "a.1.2"}
-    for finished, next_one in turns.items():
+    for finished, next_name in turns.items():
         callers.finish(finished)
-        # After c.1.1 nothing begins: the visitor a has one of the two processes.
-        wait_until(lambda next_one=next_one: not next_one or callers.begun[-1] == next_one)
+        # After c.1.1 nothing begins: only a's tasks wait, and a already has its share, one of the two processes.
+        wait_until(lambda next_name=next_name: not next_name or callers.begun[-1] == next_name)
     callers.finish("a.1.2")
     assert callers.begun == ["x.1.1", "y.1.1", *filter(None, turns.values())]
 
@@ -120,7 +122,7 @@ def test_a_task_that_takes_long_is_ended_only_if_others_would_wait_for_it(caller
     callers.ask(pool, "a.1.1")
     callers.ask(pool, "a.2.1")
     callers.ask(pool, "b.1.1")
-    wait_for(callers, "a.1.1", "b.1.1")
+    wait_for_begun(callers, "a.1.1", "b.1.1")
     # The waiting visitor b has one process already, and so has a: nobody has more than a fair share.
     callers.ask(pool, "b.2.1")
     assert callers.answers == {}
@@ -132,6 +134,7 @@ def test_a_task_that_takes_long_is_ended_only_if_others_would_wait_for_it(caller
 
 def test_waiting_tasks_are_bounded_for_each_visit_and_can_be_stopped(callers: Callers) -> None:
     pool, stopped = HelperPool(), threading.Event()
+    # The first task runs, and cannot be stopped; the last one is refused.
     for number in range(MAX_VISIT_TASKS + 1):
         callers.ask(pool, f"a.1.{number}", stopped.is_set if number else lambda: False)
     assert callers.answers == {

@@ -57,7 +57,7 @@ def process_of(helper: HelperPool) -> Any:
 
 
 def post(helper: HelperPool, body: bytes, *, leaves: bool = False) -> tuple[int, bytes]:
-    """Post a recording as a page does; with `leaves`, disconnect once it is sent. Returns the status and body."""
+    """Post a recording as a page does; if `leaves`, disconnect once it is sent. Returns the status and body."""
     sent: list[dict[str, Any]] = []
     pending = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -100,7 +100,7 @@ def test_a_recording_that_is_too_large_gets_one_sentence(helper: HelperPool) -> 
 
 def test_work_that_takes_too_long_or_is_stopped_ends_the_helper(helper: HelperPool) -> None:
     content = FILE.read_bytes()
-    # The helpers of other tests' servers.
+    # Servers of other tests may have helpers, too.
     before = {process.pid for process in multiprocessing.active_children()}
     for limits, words in (({"limit_s": 0.0}, "more than 0 seconds"), ({"stop": lambda: True}, "Stopped")):
         with pytest.raises(InputError, match=words):
@@ -113,17 +113,17 @@ def test_work_that_takes_too_long_or_is_stopped_ends_the_helper(helper: HelperPo
 def test_work_that_runs_out_of_memory_gets_one_sentence(helper: HelperPool, monkeypatch: pytest.MonkeyPatch) -> None:
     """This holds when the system kills the helper, and when Python raises MemoryError."""
 
-    def die() -> bool:
+    def kill_helper() -> bool:
         process_of(helper).kill()
         return False
 
     with pytest.raises(InputError, match=r"race\.jsonl takes too much memory"):
-        helper.run("recording", "race.jsonl", b"\n" * 10_000_000, stop=die)
+        helper.run("recording", "race.jsonl", b"\n" * 10_000_000, stop=kill_helper)
 
-    def exhaust(*_: Any) -> bytes:
+    def run_out_of_memory(*_: Any) -> bytes:
         raise MemoryError
 
-    monkeypatch.setitem(helper_process.TASKS, "recording", exhaust)
+    monkeypatch.setitem(helper_process.TASKS, "recording", run_out_of_memory)
     kind, words = helper_process._answer("recording", "race.jsonl", b"", lambda _: None)
     assert (kind, words) == (b"refused", b"This takes too much memory to read; give a smaller file.")
 

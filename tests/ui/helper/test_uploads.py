@@ -29,9 +29,9 @@ def write_file(folder: Path, name: str, text: str | bytes) -> str:
 
 def upload(files: list[str]) -> Upload:
     """Return the upload that a visit reads from `files`."""
-    read = VisitWorkbenches(lambda paths, *_: read_uploads("", paths)).read("visit", files)
-    assert read is not None
-    return read
+    uploaded = VisitWorkbenches(lambda paths, *_: read_uploads("", paths)).read("visit", files)
+    assert uploaded is not None
+    return uploaded
 
 
 def test_uploads_become_documents_and_their_passages(tmp_path: Path) -> None:
@@ -39,11 +39,11 @@ def test_uploads_become_documents_and_their_passages(tmp_path: Path) -> None:
         write_file(tmp_path, "a.md", "# Owls\nOwls see at night.\r\n"),
         write_file(tmp_path, "b.txt", "Bees dance."),
     ]
-    read = upload(files)
-    documents, passages = read.parse()
-    assert documents == read_documents([Path(file) for file in files]) and read.skipped == ()
+    uploaded = upload(files)
+    documents, passages = uploaded.parse()
+    assert documents == read_documents([Path(file) for file in files]) and uploaded.skipped == ()
     assert passages == [passage for document in documents for passage in split_passages(document)]
-    assert read.num_passages == len(passages) == 2
+    assert uploaded.num_passages == len(passages) == 2
 
 
 def test_the_code_in_passages_is_kept(tmp_path: Path) -> None:
@@ -59,11 +59,11 @@ def test_the_code_in_passages_is_kept(tmp_path: Path) -> None:
 
 
 def test_passages_from_parsed_formats_keep_their_locations(tmp_path: Path) -> None:
-    pages = [
+    files = [
         write_file(tmp_path, "paper.pdf", samples.pdf("Clocks tick.")),
         write_file(tmp_path, "talk.pptx", samples.slides()),
     ]
-    _, passages = upload(pages).parse()
+    _, passages = upload(files).parse()
     assert [(passage.document, passage.place) for passage in passages] == [
         ("paper.pdf", "page 1"),
         ("talk.pptx", "slide 1–2"),
@@ -86,9 +86,13 @@ def test_bad_files_are_skipped_and_named_without_the_servers_paths(
     bad, good = write_file(tmp_path, name, content), write_file(tmp_path, "good.txt", "Bees dance.")
     with pytest.raises(InputError, match=words) as caught:
         upload([bad])
-    read = upload([bad, good])
-    assert [document.name for document in read.parse()[0]] == ["good.txt"]
-    assert read.skipped == (str(caught.value),) and name in read.skipped[0] and str(tmp_path) not in read.skipped[0]
+    uploaded = upload([bad, good])
+    assert [document.name for document in uploaded.parse()[0]] == ["good.txt"]
+    assert (
+        uploaded.skipped == (str(caught.value),)
+        and name in uploaded.skipped[0]
+        and str(tmp_path) not in uploaded.skipped[0]
+    )
 
 
 def test_a_file_that_takes_too_long_after_parsing_is_left_out_by_name(
@@ -105,15 +109,16 @@ def test_a_file_that_takes_too_long_after_parsing_is_left_out_by_name(
     monkeypatch.setattr(uploads, "split_passages", split_slowly)
     monkeypatch.setattr(uploads, "time_limit", lambda _: time_limit(0.05))
     files = [write_file(tmp_path, "slow.txt", "o" * 60 + "."), write_file(tmp_path, "b.txt", "Bees dance.")]
-    read = upload(files)
-    assert [document.name for document in read.parse()[0]] == ["b.txt"] and read.num_passages == 1
-    assert read.skipped == ("slow.txt takes more than 60 seconds to split: give a smaller file.",)
+    uploaded = upload(files)
+    assert [document.name for document in uploaded.parse()[0]] == ["b.txt"] and uploaded.num_passages == 1
+    assert uploaded.skipped == ("slow.txt takes more than 60 seconds to split: give a smaller file.",)
 
 
 def test_files_are_read_up_to_the_size_limits(tmp_path: Path) -> None:
+    # After a.txt, b.txt would exceed the total size, but c.txt does not.
     sizes = {"a.txt": 1_500_000, "b.txt": 600_000, "c.txt": 500_000}
-    read = upload([write_file(tmp_path, name, "x " * (size // 2)) for name, size in sizes.items()])
-    assert [document.name for document in read.parse()[0]] == ["a.txt", "c.txt"] and "b.txt" in read.skipped[0]
+    uploaded = upload([write_file(tmp_path, name, "x " * (size // 2)) for name, size in sizes.items()])
+    assert [document.name for document in uploaded.parse()[0]] == ["a.txt", "c.txt"] and "b.txt" in uploaded.skipped[0]
 
 
 def test_too_many_files_are_refused(tmp_path: Path) -> None:

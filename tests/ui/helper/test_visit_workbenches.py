@@ -72,23 +72,25 @@ def test_a_visit_is_reindexed_only_when_its_documents_change(tmp_path: Path, sha
     assert open_workbench(workbenches, "visit", shared, [file, second_file])[0] is not first
 
 
-def test_an_upload_is_embedded_in_batches_and_may_stop_after_any_of_them(tmp_path: Path, shared: Workbench) -> None:
+def test_an_upload_is_embedded_in_batches_and_embedding_may_stop_after_any_batch(
+    tmp_path: Path, shared: Workbench
+) -> None:
     """A stopped race requests no further batch; indexing again embeds all of them."""
-    sizes: list[int] = []
+    batch_sizes: list[int] = []
 
     def embed(texts: list[str]) -> Any:
-        sizes.append(len(texts))
+        batch_sizes.append(len(texts))
         return shared.embedder.embed(texts)
 
     embedder: Any = SimpleNamespace(embed=embed)
-    counting, workbenches = replace(shared, embedder=embedder), make_workbenches()
+    recording, workbenches = replace(shared, embedder=embedder), make_workbenches()
     file = write_file(tmp_path, "many.txt", "\n\n".join(f"Fact {number}. " + "word " * 100 for number in range(70)))
-    opening = workbenches.open("visit", counting, workbenches.read("visit", [file]))
-    assert next(opening) == "Indexing your documents: 0 of 70 passages …" and sizes == []
-    assert next(opening) == "Indexing your documents: 32 of 70 passages …" and sizes == [32]
+    opening = workbenches.open("visit", recording, workbenches.read("visit", [file]))
+    assert next(opening) == "Indexing your documents: 0 of 70 passages …" and batch_sizes == []
+    assert next(opening) == "Indexing your documents: 32 of 70 passages …" and batch_sizes == [32]
     opening.close()
-    workbench, reports = open_workbench(workbenches, "visit", counting, [file])
-    assert sizes == [32, 32, 32, 6] and len(reports) == 3
+    workbench, reports = open_workbench(workbenches, "visit", recording, [file])
+    assert batch_sizes == [32, 32, 32, 6] and len(reports) == 3
     assert workbench.num_passages == 70 and workbench.retrieve("Fact 66")[0].passage.text.startswith("Fact 66.")
 
 
@@ -96,12 +98,13 @@ def test_a_document_without_blanks_is_indexed_within_the_embedders_reach(tmp_pat
     workbenches, embedder = make_workbenches(), shared.embedder
     assert isinstance(embedder, SentenceEmbedder)
     file = write_file(tmp_path, "key.md", "\n\n".join(("# Key", "0f3a9c7b21" * 200, "Keep it safe.")))
-    read = workbenches.read("visit", [file])
-    assert read and workbenches.num_passages("visit") == read.num_passages == 1
+    uploaded = workbenches.read("visit", [file])
+    assert uploaded and workbenches.num_passages("visit") == uploaded.num_passages == 1
     workbench, _ = open_workbench(workbenches, "visit", shared, [file])
     passages = workbench.retriever.index.passages
     assert max(embedder.count_covered([embedded_text(passage) for passage in passages])) <= embedder.room
     assert "".join(passage.text for passage in passages) == "0f3a9c7b21" * 200 + "Keep it safe."
+    # The only passage was split further, because the embedder reads a limited number of tokens.
     assert workbenches.num_passages("visit") == len(passages) > 8
 
 

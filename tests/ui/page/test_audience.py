@@ -39,7 +39,7 @@ def update(served: Served, poll: dict[str, Any], **body: Any) -> Any:
 
 
 def join(served: Served, poll: dict[str, Any]) -> str:
-    """Open the link as a phone does. Returns the phone's cookie."""
+    """Open the poll's link as a phone does. Returns the phone's cookie."""
     answer = served.ask("GET", f"/audience/{poll['code']}")
     assert answer.status == 200 and "script-src 'self'" in answer.headers["content-security-policy"]
     cookie = answer.headers["set-cookie"].partition(";")[0]
@@ -152,6 +152,7 @@ def test_polls_and_votes_have_limits() -> None:
         poll.vote(str(voter), 1, voter % 2)
     with pytest.raises(InputError, match="full"):
         poll.vote("one more", 1, 0)
+    # A full poll still lets its voters change their votes.
     poll.vote("7", 1, 0)
     state = poll.state("7")
     assert sum(state.counts) == MAX_VOTERS

@@ -27,20 +27,20 @@ def test_a_stop_is_not_lost_while_documents_are_being_read() -> None:
     worker = Worker(MagicMock())
     request: Any = SimpleNamespace(session_hash="mine", client=None)
 
-    def started(stopping: str) -> Job:
-        workbenches: Any = SimpleNamespace(read=lambda *_: worker.queue.stop(stopping))
+    def start_while_stopping(visit: str) -> Job:
+        workbenches: Any = SimpleNamespace(read=lambda *_: worker.queue.stop(visit))
         events = PageEvents(Backend(worker, ModelChoices(), Visitors(), workbenches), [])
         answer = json.loads(events.start("Why?", None, "", "", request, *preset_values(PRESETS[0])))
         job = worker.queue.find(answer["key"])
         assert job is not None
         return job
 
-    assert not started("other").stopped
-    assert started("mine").stopped
+    assert not start_while_stopping("other").stopped
+    assert start_while_stopping("mine").stopped
 
 
 def test_a_spaces_request_for_a_node_server_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gradio would start a Node server, and wait for that server before it answers requests."""
     monkeypatch.setenv("GRADIO_SSR_MODE", "true")
-    mounting = page.mount_options(MagicMock(), Visitors(), Audience(Hosts()), Telemetry())
-    assert mounting["ssr_mode"] is False
+    options = page.mount_options(MagicMock(), Visitors(), Audience(Hosts()), Telemetry())
+    assert options["ssr_mode"] is False

@@ -83,19 +83,19 @@ def test_the_panel_opens_with_a_settings_file() -> None:
 
 def omitted_values(preset: settings_panel.Preset | None = None, limits: VisitorLimits | None = None) -> Any:
     """Return the values that the page omits from its address."""
-    backend = Backend.of(Worker(lambda _: cast(Workbench, None)), visitors=Visitors(limits))
+    backend = Backend.of(Worker(lambda _: cast(Workbench, None)), visitors_workbench=Visitors(limits))
     page = build_page(backend, [], opening_preset=preset)
     (script,) = {str(function.js) for function in page.fns.values() if "updateAddress" in str(function.js)}
     return json.loads(script[script.index("{") : script.rindex("}") + 1])
 
 
 def test_the_address_omits_the_pages_defaults() -> None:
-    """Values from a settings file are defaults only of that page: a plain reload would lose them."""
-    plain = omitted_values()
-    assert plain == {key: DEFAULTS.get(name, "") for key, name in race_request.LINK.items()}
+    """A page that opens with a settings file also omits the values of this file."""
+    defaults = omitted_values()
+    assert defaults == {key: DEFAULTS.get(name, "") for key, name in race_request.LINK.items()}
     preset = settings_panel.recommended_preset({"method": "trie", "num_draft": 6})
-    assert omitted_values(preset) == plain | {"draft": "6", "lanes": ["vanilla", "trie"]}
-    assert omitted_values(limits=VisitorLimits(race_tokens=100)) == plain | {"tokens": 100}
+    assert omitted_values(preset) == defaults | {"draft": "6", "lanes": ["vanilla", "trie"]}
+    assert omitted_values(limits=VisitorLimits(race_tokens=100)) == defaults | {"tokens": 100}
 
 
 def test_options_of_unchosen_lanes_are_dropped() -> None:
@@ -199,18 +199,18 @@ def test_the_servers_own_model_is_not_loaded_again_by_its_name() -> None:
 
 def test_a_chosen_model_is_cached_without_the_visitors_documents() -> None:
     loaded: list[Any] = []
-    models, shared, visitors = (
+    models, shared, visitors_workbench = (
         choices(),
         cast(Workbench, FakeWorkbench(loaded)),
         cast(Workbench, VisitorsWorkbench(loaded)),
     )
-    assert isinstance(models.choose(shared, visitors, "small", ""), VisitorsWorkbench)
+    assert isinstance(models.choose(shared, visitors_workbench, "small", ""), VisitorsWorkbench)
     shared_workbench = models.choose(shared, shared, "small", "")
     assert (
         not isinstance(shared_workbench, VisitorsWorkbench)
         and models.choose(shared, shared, "small", "") is shared_workbench
     )
-    assert len(loaded) == 1 and models.choose(shared, visitors, "", "") is visitors
+    assert len(loaded) == 1 and models.choose(shared, visitors_workbench, "", "") is visitors_workbench
 
 
 def test_a_chosen_model_defaults_to_the_servers_dtype() -> None:

@@ -46,13 +46,13 @@ WORKBENCH = cast(Workbench, object())
 Stop = Callable[[], bool]
 
 
-def begin() -> Started:
+def first_event() -> Started:
     """The first event of a race with one lane."""
     return Started((LaneInfo("vanilla", "Vanilla", 0),), 3, 1.0)
 
 
-def end(stopped: bool = False) -> Finished:
-    """The last event of that race."""
+def last_event(stopped: bool = False) -> Finished:
+    """The last event of a race with one lane."""
     lane = LaneResult("vanilla", 1, 1, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0, True, None, "eos", 0, "a")
     return Finished((lane,), stopped)
 
@@ -62,20 +62,20 @@ def one_step(index: int) -> Step:
     return Step("vanilla", index, float(index), TokenTree.chain(1), verdict, (1,), Timing(0, 1, 0), texts=("a",))
 
 
-def short(_workbench: Workbench, _stop: Stop) -> Iterator[Event]:
+def short_race(_workbench: Workbench, _stop: Stop) -> Iterator[Event]:
     """A race of one step."""
-    yield from (begin(), one_step(0), end())
+    yield from (first_event(), one_step(0), last_event())
 
 
-def endless(_workbench: Workbench, stop: Stop) -> Iterator[Event]:
+def endless_race(_workbench: Workbench, stop: Stop) -> Iterator[Event]:
     """A race that runs until it is stopped."""
-    yield begin()
+    yield first_event()
     for index in range(10**9):
         if stop():
             break
         time.sleep(0.002)
         yield one_step(index)
-    yield end(stopped=True)
+    yield last_event(stopped=True)
 
 
 def ready_worker(limits: VisitorLimits | None = None) -> Worker:
@@ -109,7 +109,7 @@ def parts_of(received: list[dict[str, Any]], kind: str) -> list[Any]:
 
 def test_a_races_messages_add_up_to_its_reel() -> None:
     worker = ready_worker()
-    job = worker.queue.submit("a", short)
+    job = worker.queue.submit("a", short_race)
     received = asyncio.run(collect(worker, job))
     assert [message["kind"] for message in received if message["kind"] != "note"] == ["head", "step", "end"]
     reel = {
@@ -125,7 +125,7 @@ def test_messages_are_sent_at_a_steady_rate_however_fast_the_steps(monkeypatch: 
     """A page that stalls for a second gets no burst. Sleeping advances the clock; seven steps arrive in each sleep."""
     worker = Worker(lambda _report: WORKBENCH)
     worker.loading.workbench = WORKBENCH
-    job = worker.queue.submit("a", short)
+    job = worker.queue.submit("a", short_race)
     job.parts.append(("head", "{}"))
     now, times = 50.0, list[float]()
 
@@ -137,6 +137,7 @@ def test_messages_are_sent_at_a_steady_rate_however_fast_the_steps(monkeypatch: 
     def read(_: Any) -> None:
         nonlocal now
         times.append(now)
+        # The page stalls for a second after the tenth message.
         now += len(times) == 10
 
     monkeypatch.setattr(streaming, "time", SimpleNamespace(monotonic=lambda: now))
@@ -151,13 +152,13 @@ def test_messages_are_sent_at_a_steady_rate_however_fast_the_steps(monkeypatch: 
 
 def test_closing_the_stream_stops_the_race() -> None:
     worker = ready_worker()
-    job = worker.queue.submit("a", endless)
+    job = worker.queue.submit("a", endless_race)
     asyncio.run(collect(worker, job, limit=3))
     assert job.wait(LONG_S)
 
 
-async def request(worker: Worker, key: str, *, leaves: bool = False) -> tuple[int, bytes]:
-    """Return the status and body that a page gets; with `leaves`, it disconnects after the first frame."""
+async def watch(worker: Worker, key: str, *, leaves: bool = False) -> tuple[int, bytes]:
+    """Watch a race; returns the status and body that a page gets. If `leaves`, it disconnects after the first frame."""
     sent: list[dict[str, Any]] = []
     gone = asyncio.Event()
 
@@ -178,36 +179,36 @@ async def request(worker: Worker, key: str, *, leaves: bool = False) -> tuple[in
 
 def test_a_race_can_be_watched_once_with_its_key() -> None:
     worker = ready_worker()
-    job = worker.queue.submit("a", short)
+    job = worker.queue.submit("a", short_race)
     worker.queue.offer(job)
-    assert asyncio.run(request(worker, "x" * 22))[0] == 404
-    status, body = asyncio.run(request(worker, job.key))
-    *events, end, remainder = body.decode().split("\n\n")
-    assert (status, end, remainder) == (200, "event: end\ndata:", "")
+    assert asyncio.run(watch(worker, "x" * 22))[0] == 404
+    status, body = asyncio.run(watch(worker, job.key))
+    *events, last, remainder = body.decode().split("\n\n")
+    assert (status, last, remainder) == (200, "event: end\ndata:", "")
     kinds = [json.loads(event.removeprefix("data: "))["kind"] for event in events]
     assert kinds[-3:] == ["head", "step", "end"]
-    assert asyncio.run(request(worker, job.key))[0] == 404
+    assert asyncio.run(watch(worker, job.key))[0] == 404
 
 
 def test_a_race_stops_when_its_page_disconnects() -> None:
     worker = ready_worker()
-    job = worker.queue.submit("a", endless)
+    job = worker.queue.submit("a", endless_race)
     worker.queue.offer(job)
-    assert asyncio.run(request(worker, job.key, leaves=True))[0] == 200
+    assert asyncio.run(watch(worker, job.key, leaves=True))[0] == 200
     assert job.wait(LONG_S)
 
 
 def test_a_race_that_nobody_watches_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specrace.ui.races.job_queue.CLAIM_LIMIT_S", 0.1)
     worker = ready_worker()
-    job = worker.queue.submit("a", endless)
+    job = worker.queue.submit("a", endless_race)
     worker.queue.offer(job)
     assert job.wait(LONG_S) and worker.queue.claim(job.key) is None
 
 
 def test_a_stopped_race_still_returns_results() -> None:
     worker = ready_worker()
-    job = worker.queue.submit("a", endless)
+    job = worker.queue.submit("a", endless_race)
     received = asyncio.run(
         collect(worker, job, react=lambda message: message["kind"] == "note" or worker.queue.stop("a"))
     )
@@ -216,7 +217,7 @@ def test_a_stopped_race_still_returns_results() -> None:
 
 def test_races_run_one_at_a_time_and_waiting_ones_show_their_position() -> None:
     worker = ready_worker()
-    first, second = worker.queue.submit("a", endless), worker.queue.submit("b", short)
+    first, second = worker.queue.submit("a", endless_race), worker.queue.submit("b", short_race)
     received = asyncio.run(collect(worker, second, react=lambda _: first.stop()))
     assert first.done
     assert (received[0]["phase"], received[0]["message"]) == ("waiting", "You're next.")
@@ -225,15 +226,15 @@ def test_races_run_one_at_a_time_and_waiting_ones_show_their_position() -> None:
 
 def test_a_visits_new_race_stops_its_old_one() -> None:
     worker = ready_worker()
-    old = worker.queue.submit("a", endless)
-    new = worker.queue.submit("a", short)
+    old = worker.queue.submit("a", endless_race)
+    new = worker.queue.submit("a", short_race)
     assert new.wait(LONG_S) and old.done
     assert new.number > old.number
 
 
 def test_a_race_stopped_in_the_queue_never_starts() -> None:
     worker = ready_worker()
-    first, second = worker.queue.submit("a", endless), worker.queue.submit("b", short)
+    first, second = worker.queue.submit("a", endless_race), worker.queue.submit("b", short_race)
     worker.queue.stop("b")
     first.stop()
     received = asyncio.run(collect(worker, second))
@@ -244,10 +245,10 @@ def test_a_race_stopped_in_the_queue_never_starts() -> None:
 def test_one_pages_races_occupy_one_slot_in_the_queue() -> None:
     """Replaced races leave the queue immediately, so nobody is refused or waits because of them."""
     worker = ready_worker()
-    first = worker.queue.submit("a", endless)
-    clicks = [worker.queue.submit("b", short) for _ in range(2 * VisitorLimits.queue)]
+    first = worker.queue.submit("a", endless_race)
+    clicks = [worker.queue.submit("b", short_race) for _ in range(2 * VisitorLimits.queue)]
     assert all(job.done and not job.events for job in clicks[:-1])
-    next_job = worker.queue.submit("c", short)
+    next_job = worker.queue.submit("c", short_race)
     assert worker.queue.num_ahead(next_job) == 2
     first.stop()
     assert next_job.wait(LONG_S) and clicks[-1].events
@@ -255,7 +256,7 @@ def test_one_pages_races_occupy_one_slot_in_the_queue() -> None:
 
 def test_a_stopped_or_unwatched_race_leaves_the_queue_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = ready_worker()
-    first, second, third, last = (worker.queue.submit(name, endless) for name in "abcd")
+    first, second, third, last = (worker.queue.submit(name, endless_race) for name in "abcd")
     worker.queue.stop("b")
     assert second.done and worker.queue.num_ahead(last) == 2
     monkeypatch.setattr("specrace.ui.races.job_queue.CLAIM_LIMIT_S", -1.0)
@@ -268,28 +269,28 @@ def test_a_stopped_or_unwatched_race_leaves_the_queue_immediately(monkeypatch: p
 
 def test_an_api_clients_queued_races_are_limited() -> None:
     worker = ready_worker()
-    jobs = [worker.queue.submit("api", endless, for_page=False) for _ in range(VisitorLimits.races_at_once)]
+    jobs = [worker.queue.submit("api", endless_race, for_page=False) for _ in range(VisitorLimits.races_at_once)]
     with pytest.raises(InputError, match="in line already"):
-        worker.queue.submit("api", short, for_page=False)
-    next_job = worker.queue.submit("b", short)
+        worker.queue.submit("api", short_race, for_page=False)
+    next_job = worker.queue.submit("b", short_race)
     worker.queue.stop("api")
     assert next_job.wait(LONG_S) and next_job.parts and not any(job.parts for job in jobs)
 
 
-def preparing(released: threading.Event) -> RunRace:
+def race_after_preparation(released: threading.Event) -> RunRace:
     """Return a race whose preparation lasts until `released` is set."""
 
     def run(workbench: Workbench, stop: Stop) -> Iterator[Event | str]:
         while not released.is_set():
             yield "Indexing your documents …"
-        yield from short(workbench, stop)
+        yield from short_race(workbench, stop)
 
     return run
 
 
 def test_repeated_runs_stop_when_another_race_waits() -> None:
     def repeating(_workbench: Workbench, stop: Stop) -> Iterator[Event]:
-        yield from short(_workbench, stop)
+        yield from short_race(_workbench, stop)
         for runs in itertools.count(2):
             if stop():
                 return
@@ -300,18 +301,18 @@ def test_repeated_runs_stop_when_another_race_waits() -> None:
     first = worker.queue.submit("a", repeating)
     wait_until(lambda: len(first.events) >= 5)
     assert first.finished and not first.done
-    assert worker.queue.submit("b", short).wait(LONG_S) and first.done
+    assert worker.queue.submit("b", short_race).wait(LONG_S) and first.done
     kinds = [kind for kind, _ in first.parts]
     assert kinds[:3] == ["head", "step", "end"] and set(kinds[3:]) == {"again"}
     assert json.loads(first.parts[-1][1])["repeated"]["runs"] == len(kinds) - 2
 
 
-def test_others_race_while_one_is_being_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_races_run_while_one_is_being_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specrace.ui.races.job.TURN_S", 0.0)
     worker, released = ready_worker(), threading.Event()
-    slow = worker.queue.submit("a", preparing(released))
+    slow = worker.queue.submit("a", race_after_preparation(released))
     for name in "bcd":
-        assert worker.queue.submit(name, short).wait(LONG_S)
+        assert worker.queue.submit(name, short_race).wait(LONG_S)
     assert not slow.done and describe_wait(worker, slow) == "Indexing your documents …"
     released.set()
     assert slow.wait(LONG_S) and len(slow.events) == 3
@@ -333,7 +334,7 @@ def test_waiting_does_not_count_toward_a_races_time_limit(monkeypatch: pytest.Mo
             stops.append(stop())
             now[0] += RACE_LIMIT_S / 3
         stops.append(stop())
-        yield from short(_workbench, stop)
+        yield from short_race(_workbench, stop)
 
     job = Job(1, "a", run, Telemetry())
     job.work(WORKBENCH, lambda: True, describe_nothing)
@@ -348,9 +349,9 @@ def test_a_race_can_be_stopped_during_preparation(monkeypatch: pytest.MonkeyPatc
     """The race can be stopped during its turn and between two turns."""
     monkeypatch.setattr("specrace.ui.races.job.TURN_S", turn)
     worker = ready_worker()
-    slow = worker.queue.submit("a", preparing(threading.Event()))
+    slow = worker.queue.submit("a", race_after_preparation(threading.Event()))
     wait_until(lambda: slow.message)
-    next_job = worker.queue.submit("b", endless)
+    next_job = worker.queue.submit("b", endless_race)
     worker.queue.stop("a")
     assert slow.wait(LONG_S) and not slow.events
     wait_until(lambda: next_job.events)
@@ -362,14 +363,14 @@ def test_a_race_that_is_never_ready_times_out(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("specrace.ui.races.job.RACE_LIMIT_S", 0.0)
     worker = ready_worker()
     with pytest.raises(InputError, match="not ready within 0 seconds"):
-        asyncio.run(race_report(worker.queue.submit("a", preparing(threading.Event()))))
+        asyncio.run(race_report(worker.queue.submit("a", race_after_preparation(threading.Event()))))
 
 
 def test_a_race_that_cannot_be_replayed_says_so() -> None:
-    odd = replace(begin(), about={"roofline": float("nan")})
+    unplayable = replace(first_event(), about={"roofline": float("nan")})
 
     def run(_workbench: Workbench, _stop: Stop) -> Iterator[Event]:
-        yield from (odd, one_step(0), end())
+        yield from (unplayable, one_step(0), last_event())
 
     worker = ready_worker()
     received = asyncio.run(collect(worker, worker.queue.submit("a", run)))
@@ -383,7 +384,7 @@ def test_a_race_reports_other_work_on_the_server(disturbed: bool, note: str) -> 
     pace = Pace(9, 1.0, 1.0, 1.0, 0.0, 0.0, 1, False, "Steady.")
 
     def measured(_workbench: Workbench, _stop: Stop) -> Iterator[Event]:
-        yield from (begin(), one_step(0), replace(end(), pace=pace))
+        yield from (first_event(), one_step(0), replace(last_event(), pace=pace))
 
     worker = ready_worker()
     since: list[float] = []
@@ -397,10 +398,10 @@ def test_a_race_reports_other_work_on_the_server(disturbed: bool, note: str) -> 
 
 def test_the_queue_is_bounded() -> None:
     worker = ready_worker()
-    # One runs, and the others fill the queue.
-    jobs = [worker.queue.submit(str(number), endless) for number in range(VisitorLimits.queue + 1)]
+    # One race runs, and the other races fill the queue.
+    jobs = [worker.queue.submit(str(number), endless_race) for number in range(VisitorLimits.queue + 1)]
     with pytest.raises(InputError, match="20 races are waiting already"):
-        worker.queue.submit("one more", short)
+        worker.queue.submit("one more", short_race)
     for job in jobs:
         job.stop()
     assert jobs[-1].wait(LONG_S)
@@ -409,33 +410,33 @@ def test_the_queue_is_bounded() -> None:
 def test_while_the_model_loads_all_races_wait() -> None:
     worker = Worker(lambda _report: WORKBENCH, VisitorLimits(queue=2))
     for name in "ab":
-        worker.queue.submit(name, short)
+        worker.queue.submit(name, short_race)
     with pytest.raises(InputError, match="2 races are waiting already"):
-        worker.queue.submit("c", short)
+        worker.queue.submit("c", short_race)
 
 
 def test_in_a_full_queue_a_pages_new_race_replaces_its_old_one() -> None:
     worker = ready_worker(VisitorLimits(queue=1, races_at_once=1))
-    first = worker.queue.submit("a", endless)
-    replacement = worker.queue.submit("a", endless)
+    first = worker.queue.submit("a", endless_race)
+    replacement = worker.queue.submit("a", endless_race)
     assert first.wait(LONG_S) and not replacement.done
-    second = worker.queue.submit("b", endless)
+    second = worker.queue.submit("b", endless_race)
     with pytest.raises(InputError, match=r"^1 race is waiting already; try again in a minute\.$"):
-        worker.queue.submit("c", short)
+        worker.queue.submit("c", short_race)
     assert not replacement.stopped and not second.stopped
-    last = worker.queue.submit("a", short)
+    last = worker.queue.submit("a", short_race)
     worker.queue.stop("b")
     assert last.wait(LONG_S) and last.finished and replacement.done
 
 
 def test_an_abandoned_api_race_no_longer_counts_toward_the_limit() -> None:
     worker = ready_worker(VisitorLimits(races_at_once=1))
-    first = worker.queue.submit("api", endless, for_page=False)
+    first = worker.queue.submit("api", endless_race, for_page=False)
     with pytest.raises(InputError, match=r"^1 race of yours is in line already; wait for it\.$"):
-        worker.queue.submit("api", short, for_page=False)
+        worker.queue.submit("api", short_race, for_page=False)
     assert not first.stopped
     first.leave()
-    assert worker.queue.submit("api", short, for_page=False).wait(LONG_S)
+    assert worker.queue.submit("api", short_race, for_page=False).wait(LONG_S)
 
 
 def test_a_race_requested_while_the_model_loads_waits_with_a_message() -> None:
@@ -448,7 +449,7 @@ def test_a_race_requested_while_the_model_loads_waits_with_a_message() -> None:
 
     worker = Worker(load)
     worker.start()
-    received = asyncio.run(collect(worker, worker.queue.submit("a", short), react=lambda _: loaded.set()))
+    received = asyncio.run(collect(worker, worker.queue.submit("a", short_race), react=lambda _: loaded.set()))
     assert received[0]["phase"] == "waiting" and "model" in received[0]["message"]
     assert parts_of(received, "end")[0]["phase"] == "finished"
 
@@ -460,7 +461,7 @@ def test_a_model_that_fails_to_load_is_reported_to_every_race() -> None:
     worker = Worker(load)
     worker.start()
     with pytest.raises(InputError, match="no such model"):
-        asyncio.run(race_report(worker.queue.submit("a", short)))
+        asyncio.run(race_report(worker.queue.submit("a", short_race)))
     assert worker.loading.settled and worker.loading.failure == worker.loading.status == "There is no such model."
 
 
@@ -470,7 +471,7 @@ def test_input_errors_are_shown_and_other_errors_are_logged(caplog: pytest.LogCa
         yield
 
     def crash(_workbench: Workbench, _stop: Stop) -> Iterator[Event]:
-        yield begin()
+        yield first_event()
         raise RuntimeError("secret")
 
     worker = ready_worker()
@@ -478,4 +479,4 @@ def test_input_errors_are_shown_and_other_errors_are_logged(caplog: pytest.LogCa
         received = asyncio.run(collect(worker, worker.queue.submit("a", run)))
         assert (received[-1]["phase"], received[-1]["message"]) == ("failed", words)
     assert "secret" in caplog.text
-    assert asyncio.run(race_report(worker.queue.submit("a", short)))["lanes"][0]["text"] == "a"
+    assert asyncio.run(race_report(worker.queue.submit("a", short_race)))["lanes"][0]["text"] == "a"

@@ -27,7 +27,10 @@ from tests.ui.waiting import wait_until
 LANES = ("vanilla", "trie", "rest", "fusion")
 QUESTION = "Why does bread rise?"
 TOKENS = 24
-TOKEN = "a-header.e30.a-signature"
+# About the size of the bundled model.
+BUNDLED_WEIGHT_BYTES = 30_000_000
+# What a Space sends for each visitor, whose quota is used.
+VISITOR_TOKEN = "a-header.e30.a-signature"
 
 
 # Loads a model onto an imitated "cuda". A torch for CPUs lacks a few names that `spaces` looks up.
@@ -55,7 +58,7 @@ class ZeroGpuApp:
 
     def race(self, session: str, **changes: Any) -> list[dict[str, Any]]:
         """Race as the page does; returns the messages."""
-        key = self.served.race(session, token=TOKEN, **race_values(TOKENS, **changes))["key"]
+        key = self.served.race(session, token=VISITOR_TOKEN, **race_values(TOKENS, **changes))["key"]
         with self.served.watching(key) as answer:
             lines = answer.read().decode().splitlines()
         return [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: {")]
@@ -114,9 +117,9 @@ def test_each_call_gets_a_new_process_unless_one_is_kept_idle(app: ZeroGpuApp) -
     pids = app.api.pids()
     assert len({app.pid, *pids}) == len(pids) + 1 and len(pids) == before + 1
     requests = app.api.parameters_of("/schedule")
-    assert {parameters["token"] for parameters in requests} == {TOKEN}
+    assert {parameters["token"] for parameters in requests} == {VISITOR_TOKEN}
     assert int(requests[scheduled]["durationSeconds"]) == pytest.approx(
-        requested_seconds(len(LANES), TOKENS, 30_000_000), abs=1
+        requested_seconds(len(LANES), TOKENS, BUNDLED_WEIGHT_BYTES), abs=1
     )
     app.api.idle = True
     try:
@@ -126,10 +129,10 @@ def test_each_call_gets_a_new_process_unless_one_is_kept_idle(app: ZeroGpuApp) -
     assert app.api.pids() == pids and badges(end) == {"reference", "identical"}
 
 
-def requested_seconds(lanes: int, tokens: int, weights: int = 0) -> int:
+def requested_seconds(lanes: int, tokens: int, weight_bytes: int = 0) -> int:
     """Return the time that a race requests."""
     spec = SimpleNamespace(lanes=("vanilla",) * lanes, max_new_tokens=tokens)
-    return zero_gpu.call_seconds(weights, SimpleNamespace(spec=spec))  # type: ignore[arg-type]
+    return zero_gpu.call_seconds(weight_bytes, SimpleNamespace(spec=spec))  # type: ignore[arg-type]
 
 
 def test_the_requested_time_grows_with_lanes_and_tokens() -> None:
@@ -144,19 +147,20 @@ def test_the_requested_time_grows_with_lanes_and_tokens() -> None:
 
 
 def test_a_visitor_who_leaves_stops_the_race_in_its_process(app: ZeroGpuApp) -> None:
-    def ended(outcome: str) -> str:
+    def ended_races(outcome: str) -> str:
+        """The line of the metrics that counts the races with this outcome."""
         lines = app.served.ask("GET", "/metrics").text.splitlines()
         return next((line for line in lines if f'outcome="{outcome}"' in line), "")
 
     # An earlier test's race may still be repeating; it is counted when it ends.
     wait_until(lambda: "specrace_races_running 0.0" in app.served.ask("GET", "/metrics").text)
-    finished, stopped = ended("finished"), ended("stopped")
-    key = app.served.race("fourth", token=TOKEN, **race_values(512, Temperature=2.0))["key"]
+    finished, stopped = ended_races("finished"), ended_races("stopped")
+    key = app.served.race("fourth", token=VISITOR_TOKEN, **race_values(512, Temperature=2.0))["key"]
     with app.served.watching(key) as answer:
         read_until(answer, b"head")
     # If the process had not noticed the stop, the race would count as finished.
-    wait_until(lambda: (ended("finished"), ended("stopped")) != (finished, stopped))
-    assert ended("finished") == finished
+    wait_until(lambda: (ended_races("finished"), ended_races("stopped")) != (finished, stopped))
+    assert ended_races("finished") == finished
     # After the race is counted, the library releases the GPU, once for each time it was scheduled.
     wait_until(lambda: len(app.api.parameters_of("/release")) >= len(app.api.parameters_of("/schedule")))
 
@@ -209,9 +213,9 @@ def test_the_servers_process_computes_nothing_on_the_imitated_gpu(tmp_path: Path
 
 def test_an_input_error_in_the_forked_call_is_reported(bundled: Workbench) -> None:
     prepared = bundled.prepare(RaceRequest(QUESTION, RaceSpec(("vanilla",), 8)))
-    endless = replace(prepared, prompt=prepared.prompt * 1000)
-    assert [type(event) for event in zero_gpu.race_in_call(bundled.target, endless, lambda: False)] == [
+    too_long = replace(prepared, prompt=prepared.prompt * 1000)
+    assert [type(event) for event in zero_gpu.race_in_call(bundled.target, too_long, lambda: False)] == [
         zero_gpu.Refusal
     ]
     with pytest.raises(InputError, match="use fewer passages"):
-        list(zero_gpu.make_runner(bundled.target)(endless, lambda: False, lambda _: False))
+        list(zero_gpu.make_runner(bundled.target)(too_long, lambda: False, lambda _: False))

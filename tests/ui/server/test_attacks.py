@@ -93,8 +93,8 @@ def test_another_visitors_document_is_answered_while_slow_ones_are_pending(monke
         for thread in threads:
             thread.start()
         wait_until(lambda: len(helper._waiting) == 1 and len(helper._running) == 2)
-        (mine,) = app.upload({"owls.md": b"Owls hear."}).json()
-        assert retrieve(app, [mine]).startswith("event: complete")
+        (path,) = app.upload({"owls.md": b"Owls hear."}).json()
+        assert retrieve(app, [path]).startswith("event: complete")
         assert answers == [] and len(helper._running) == 2
         monkeypatch.setattr(HelperPool, "_begin", begin)
         for pid in stopped:
@@ -120,7 +120,7 @@ def hold(app: Served, path: str, length: int) -> socket.socket:
 
 
 def statuses(connections: list[socket.socket], num_answers: int) -> Counter[int]:
-    """How often each status was answered, once this number of connections have an answer."""
+    """Wait for `num_answers` answers; returns how often the server answered with each status."""
     answered: dict[socket.socket, int] = {}
     while len(answered) < num_answers:
         ready, _, _ = select.select([held for held in connections if held not in answered], [], [], LONG_S)
@@ -186,16 +186,17 @@ def cookies(answer: Answer) -> str:
     return "; ".join(f"{morsel.key}={morsel.value}" for morsel in SimpleCookie(answer.headers["set-cookie"]).values())
 
 
-def test_signing_out_takes_a_press_and_ends_one_session() -> None:
+def test_signing_out_takes_a_press_of_the_button_and_ends_one_session() -> None:
     with serving("--auth", f"ann:{PASSWORD}") as app:
         first, second = (cookies(sign_in(app, "ann", PASSWORD)) for _ in range(2))
-        linked = app.ask("GET", "/logout", Cookie=first, Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate")
-        assert linked.status == 200 and "set-cookie" not in linked.headers and "Sign out</button>" in linked.text
+        # A link on another site only shows the button.
+        page = app.ask("GET", "/logout", Cookie=first, Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate")
+        assert page.status == 200 and "set-cookie" not in page.headers and "Sign out</button>" in page.text
         for headers in ({"Origin": "http://evil.example"}, {"Sec_Fetch_Site": "cross-site"}):
             assert app.ask("POST", "/logout", b"", Cookie=first, **headers).status == 403
         assert app.ask("GET", "/config", Cookie=first).status == 200
-        own = {"Origin": f"http://127.0.0.1:{app.port}", "Sec_Fetch_Site": "same-origin"}
-        assert app.ask("POST", "/logout", b"", Cookie=first, **own).status == 200
+        own_page = {"Origin": f"http://127.0.0.1:{app.port}", "Sec_Fetch_Site": "same-origin"}
+        assert app.ask("POST", "/logout", b"", Cookie=first, **own_page).status == 200
         assert app.ask("GET", "/config", Cookie=first).status == 401
         assert app.ask("GET", "/config", Cookie=second).status == 200
 
@@ -216,13 +217,13 @@ def test_a_visitor_cannot_name_another_address_for_the_page(arguments: tuple[str
         def root(**headers: str) -> str:
             return str(app.ask("GET", "/config", **headers).json()["root"])
 
-        own = f"http://127.0.0.1:{app.port}"
+        own_address = f"http://127.0.0.1:{app.port}"
         for headers in (
             {"X_Forwarded_Host": "evil.example"},
             {"X_Forwarded_Host": "demo.example.com, evil.example"},
             {"X_Gradio_Server": "http://evil.example"},
         ):
-            assert root(**headers) == own
+            assert root(**headers) == own_address
         # A proxy on a Space, and one that --proxies names, gives the address that the visitor sees.
-        named = root(X_Forwarded_Host="demo.example.com", X_Forwarded_Proto="https")
-        assert named == ("https://demo.example.com" if arguments else own)
+        address = root(X_Forwarded_Host="demo.example.com", X_Forwarded_Proto="https")
+        assert address == ("https://demo.example.com" if arguments else own_address)

@@ -16,7 +16,7 @@ from specrace.ui.config import ServerConfig
 from specrace.ui.offers import offered_models
 from specrace.ui.page.gradio_private import password_check
 from specrace.ui.server.visitors import LOGINS_PER_MINUTE
-from tests.ui.api.test_endpoints import refused
+from tests.ui.api.test_endpoints import error_of
 from tests.ui.served import Answer, Served, component_value, serving
 from tests.ui.test_front_door import refusal
 
@@ -119,8 +119,8 @@ def test_a_server_without_uploads_refuses_files() -> None:
     with serving("--no-uploads") as app:
         for answer in (app.upload({"a.md": b"A."}), app.ask("POST", "/gradio_api/recording/?name=a", b"x")):
             assert answer.status == 403 and answer.text == "This server takes no files."
-        assert refused(app, "score", text="{}") == "This server takes no files."
-        # The choices for scoring are listed all the same, so that the page can say that logs are not accepted.
+        assert error_of(app, "score", text="{}") == "This server takes no files."
+        # The choices for scoring are still listed, so that the page can say that logs are not accepted.
         assert app.ask("GET", "/gradio_api/logs").json()["tokenizers"][0] == "tiny"
         for path in ("/gradio_api/logs", "/gradio_api/advice"):
             answer = app.ask("POST", path, b"{}")

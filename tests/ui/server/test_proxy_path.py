@@ -1,4 +1,4 @@
-"""The page below a proxy's path: its routes, files, stream, uploads and polls, and what it says to sites that link."""
+"""The page below a proxy's path: its routes, files, stream, uploads and polls, and the preview of a link to it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.ui.waiting import LONG_S
 ROOT = "/tools/specrace"
 
 
-class Forwarding(http.server.BaseHTTPRequestHandler):
+class ForwardingProxy(http.server.BaseHTTPRequestHandler):
     """A reverse proxy that serves the app below ROOT, and nothing else."""
 
     protocol_version = "HTTP/1.0"
@@ -43,7 +43,7 @@ class Forwarding(http.server.BaseHTTPRequestHandler):
             if name.lower() not in ("transfer-encoding", "connection", "date", "server"):
                 self.send_header(name, value)
         self.end_headers()
-        # Passed on in pieces, because a stream must arrive while it is sent.
+        # The answer is passed on in pieces, because a stream must arrive while it is sent.
         while piece := answer.read1(65_536):
             self.wfile.write(piece)
             self.wfile.flush()
@@ -58,7 +58,7 @@ class Forwarding(http.server.BaseHTTPRequestHandler):
 @contextmanager
 def proxied(served: Served, *, strips_path: bool) -> Iterator[Served]:
     """The app as it is reached through the proxy."""
-    handler = type("Handler", (Forwarding,), {"port": served.port, "strips_path": strips_path})
+    handler = type("Handler", (ForwardingProxy,), {"port": served.port, "strips_path": strips_path})
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -108,15 +108,15 @@ def test_the_page_knows_its_own_address(proxy: Served) -> None:
     assert proxy.ask("GET", "/config").status == 404, "nothing is served beside the path"
 
 
-class Below(Served):
-    """The app as its page asks it: below ROOT, because the page's addresses are relative."""
+class ServedBelowRoot(Served):
+    """The app to which requests are sent as its page sends them: below ROOT, because its addresses are relative."""
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
         return super().ask(method, f"{ROOT}{path}", body, **headers)
 
 
 def test_a_race_streams_and_an_upload_arrives(proxy: Served) -> None:
-    page = Below(proxy.port, proxy.folder, proxy.workbench, proxy.worker, proxy.app)
+    page = ServedBelowRoot(proxy.port, proxy.folder, proxy.workbench, proxy.worker, proxy.app)
     (path,) = page.upload({"owls.md": b"Owls hear well."}).json()
     assert path.endswith("owls.md") and page.files() == ["owls.md"]
     key = page.race()["key"]
@@ -161,7 +161,7 @@ def test_a_bare_path_is_redirected_and_other_paths_are_served_unchanged() -> Non
         assert served.ask("GET", f"{ROOT}/monitoring").status == 404, "the guard sees the path without the proxy's"
 
 
-def ancestors(served: Served) -> str:
+def frame_ancestors(served: Served) -> str:
     headers = served.ask("GET", "/").headers
     assert "x-frame-options" not in headers
     return headers["content-security-policy"].rpartition("frame-ancestors ")[2]
@@ -169,9 +169,9 @@ def ancestors(served: Served) -> str:
 
 def test_only_the_named_sites_may_show_the_page_in_a_frame() -> None:
     with serving() as served:
-        assert ancestors(served) == "'none'"
+        assert frame_ancestors(served) == "'none'"
     with serving("--frame-ancestors", "https://portal.example.com", "'self'") as served:
-        assert ancestors(served) == "https://portal.example.com 'self'"
+        assert frame_ancestors(served) == "https://portal.example.com 'self'"
         assert served.ask("GET", "/gradio_api/info").headers["content-security-policy"].endswith("sandbox")
 
 

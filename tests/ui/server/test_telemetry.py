@@ -14,7 +14,7 @@ from specrace.cli import app as front_door
 from specrace.ui.races.worker import Worker
 from specrace.ui.server.http_server import EVENTS, JsonFormatter
 from specrace.ui.server.telemetry import OUTCOMES
-from tests.ui.races.test_stream import WORKBENCH, short
+from tests.ui.races.test_stream import WORKBENCH, short_race
 from tests.ui.served import Served, read_until, serving
 from tests.ui.test_front_door import refusal
 from tests.ui.waiting import LONG_S
@@ -36,14 +36,14 @@ def read_metrics(app: Served) -> dict[str, float]:
 
 
 def test_health_reports_the_workers_state() -> None:
-    loading, failing = Worker(lambda _: WORKBENCH), Worker(lambda _: 1 / 0)  # type: ignore[arg-type, return-value]
-    assert loading.state == "loading"
-    loading.start()
-    failing.start()
-    assert all(worker.queue.submit("a", short).wait(LONG_S) for worker in (loading, failing))
-    assert (loading.state, failing.state) == ("ready", "failed")
-    loading.close()
-    assert loading.state == "closing"
+    loading_worker, failing_worker = Worker(lambda _: WORKBENCH), Worker(lambda _: 1 / 0)  # type: ignore[arg-type, return-value]
+    assert loading_worker.state == "loading"
+    loading_worker.start()
+    failing_worker.start()
+    assert all(worker.queue.submit("a", short_race).wait(LONG_S) for worker in (loading_worker, failing_worker))
+    assert (loading_worker.state, failing_worker.state) == ("ready", "failed")
+    loading_worker.close()
+    assert loading_worker.state == "closing"
 
 
 def test_health_is_public_but_checks_the_host(served: Served) -> None:
@@ -61,12 +61,13 @@ def test_metrics_count_races_tokens_steps_and_uploads(served: Served) -> None:
     assert served.workbench.ended.wait(LONG_S)
     worker = served.worker
     assert worker is not None
-    last = worker.queue.submit("b", short)
+    last = worker.queue.submit("b", short_race)
     assert last.wait(LONG_S)
     after = read_metrics(served)
     increase = {name: value - before.get(name, 0.0) for name, value in after.items()}
     races = {name: increase[f"specrace_races_total {name}"] for name in OUTCOMES}
     assert races == {"finished": 1, "stopped": 1, "refused": 1, "failed": 0}
+    # The results of the stopped and of the finished race have one token and one step each.
     assert increase["specrace_output_tokens_total vanilla"] == increase["specrace_steps_total vanilla"] == 2
     assert increase["specrace_uploaded_files_total"] == 2 and after["specrace_queue_length"] == 0
     assert after["process_resident_memory_bytes"] > 1e6
@@ -74,7 +75,7 @@ def test_metrics_count_races_tokens_steps_and_uploads(served: Served) -> None:
 
 def test_metrics_show_the_queue() -> None:
     worker = Worker(lambda _: WORKBENCH)
-    jobs = [worker.queue.submit(name, short) for name in "abc"]
+    jobs = [worker.queue.submit(name, short_race) for name in "abc"]
     registry = worker.telemetry.registry
     assert registry.get_sample_value("specrace_queue_length") == 3
     worker.start()
@@ -110,7 +111,7 @@ def test_metrics_contain_no_visitor_data(served: Served) -> None:
     # Nobody watches the race of "some-session". Without this stop its end would appear in the next test's log.
     assert served.worker is not None
     served.worker.queue.stop("some-session")
-    assert served.worker.queue.submit("b", short).wait(LONG_S)
+    assert served.worker.queue.submit("b", short_race).wait(LONG_S)
 
 
 def test_the_json_log_has_a_line_per_event_and_no_visitor_data(
@@ -126,7 +127,7 @@ def test_the_json_log_has_a_line_per_event_and_no_visitor_data(
             app.race(Lanes=[SECRET])
             with app.watching(app.race("some-session", Question=SECRET)["key"]) as frames:
                 read_until(frames, b"step")
-            assert app.worker is not None and app.worker.queue.submit("b", short).wait(LONG_S)
+            assert app.worker is not None and app.worker.queue.submit("b", short_race).wait(LONG_S)
     finally:
         logger.removeHandler(handler)
         logger.setLevel(logging.NOTSET)

@@ -116,8 +116,8 @@ def test_a_visitor_cannot_use_another_visitors_file(served: Served) -> None:
     other = replace(served, source="127.0.0.2")
     (path,) = other.upload({"owls.md": b"Owls hear."}).json()
     assert other.ask("GET", f"/gradio_api/file={path}").status == 404
-    refused = served.race(files=[path], **{"New tokens": 50})
-    with served.watching(refused["key"]) as answer:
+    race = served.race(files=[path], **{"New tokens": 50})
+    with served.watching(race["key"]) as answer:
         assert b"A file must be uploaded before it is used." in answer.read()
     assert not served.workbench.begun.is_set()
 
@@ -164,14 +164,14 @@ def test_visitors_waiting_for_the_model_occupy_no_slot_in_gradios_queue() -> Non
         status = next(
             component["id"] for component in config["components"] if component["props"].get("elem_id") == "status-host"
         )
-        watching = [
+        status_loads = [
             dependency
             for dependency in config["dependencies"]
             if status in dependency["outputs"] and any(name == "load" for _, name in dependency["targets"])
         ]
-        assert watching and not any(dependency["queue"] for dependency in watching)
+        assert status_loads and not any(dependency["queue"] for dependency in status_loads)
         for number in range(3):
-            body = {"data": [], "fn_index": watching[0]["id"], "session_hash": f"session-{number}"}
+            body = {"data": [], "fn_index": status_loads[0]["id"], "session_hash": f"session-{number}"}
             assert "state" in app.ask("POST", "/gradio_api/run/predict", body).json()["data"][0]
 
 
