@@ -38,7 +38,7 @@ FLAGS = [
     "--disable-sync",
     "--disable-dev-shm-usage",
 ]
-# The best first: the headless shell takes half the processor time of the others to load a page.
+# In order of preference: to load a page, the headless shell takes half of a full browser's processor time.
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 # The limit of every wait, which only a busy machine comes near.
 PATIENCE_S = 300
@@ -68,15 +68,15 @@ class Hold:
         """Wrap `Workbench.ask`, so that a race yields only the events that the test allows."""
 
         def held_ask(
-            workbench: Any, request: Any, *, stop: Callable[[], bool] = lambda: False, **how: Any
+            workbench: Any, request: Any, *, stop: Callable[[], bool] = lambda: False, **options: Any
         ) -> Iterator[Event]:
             self.begun += 1
             self.events, self._left = [], self._allowed
-            # Set last, because `allow` waits for it.
+            # The race counts as running only now, because `allow` waits for this number.
             self.running += 1
             if not self.repeats:
-                how.pop("again", None)
-            upcoming = ask(workbench, request, stop=stop, **how)
+                options.pop("again", None)
+            upcoming = ask(workbench, request, stop=stop, **options)
             try:
                 while True:
                     self._wait(stop)
@@ -151,7 +151,7 @@ class App:
 
 
 def wait_until(condition: Callable[[], Any]) -> None:
-    """Wait until a condition holds, while Playwright's events stand still; `parts.until` lets a page work."""
+    """Wait until a condition holds. During the wait Playwright handles no events; in `parts.until` it does."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline, f"the condition did not hold within {PATIENCE_S} s"
@@ -180,7 +180,7 @@ def open_front_door(*arguments: str, fetch: bool = False) -> str:
 def serving(
     folder: Path, *arguments: str, forked: bool = False
 ) -> Iterator[tuple[str, subprocess.Popen[bytes] | processes.Process]]:
-    """Run `python app.py` with these arguments in its own process until the end of the block; yield its address and it.
+    """Run `python app.py` with these arguments in a process until the end of the block; yield address and process.
 
     `forked`: the process starts with its libraries imported.
     """

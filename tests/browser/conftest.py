@@ -20,10 +20,10 @@ from tests.browser.apps import FLAGS, PATIENCE_S, ROOT, App, Hold, find_chromium
 from tests.browser.parts import QUESTION, RECORDING, WITNESS, open_race, run_clock
 
 # The recorded races that tests inspect: name -> lanes and other settings.
-SIX = ["vanilla", "trigram", "jacobi", "lookahead", "trie", "suffix"]
+LANES = ["vanilla", "trigram", "jacobi", "lookahead", "trie", "suffix"]
 RACES: dict[str, tuple[list[str], dict[str, Any]]] = {
-    "greedy": (SIX, {"max_new_tokens": 90}),
-    "brief": (SIX, {"max_new_tokens": 24}),
+    "greedy": (LANES, {"max_new_tokens": 90}),
+    "brief": (LANES, {"max_new_tokens": 24}),
     "alone": (["vanilla"], {"max_new_tokens": 24}),
     "sampled": (
         ["vanilla", "trigram"],
@@ -32,6 +32,7 @@ RACES: dict[str, tuple[list[str], dict[str, Any]]] = {
 }
 # The page time at which a clock is stopped: later than anything that happens while the page loads.
 STOPPED_AT_S = 3600
+# By this time, a page has drawn the race that it opened.
 SETTLED_MS = 1000
 
 
@@ -83,7 +84,7 @@ def loading_app() -> str:
 
 @pytest.fixture(scope="session")
 def replay_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
-    """`python app.py --replay` with a recording that ships: its address and process id. It is not forked."""
+    """`python app.py --replay` with a recording that ships: its address and the id of its process, a new one."""
     with serving(tmp_path_factory.mktemp("replay"), "--replay", str(RECORDING)) as (url, process):
         yield url, process.pid
 
@@ -118,7 +119,7 @@ OpenPage = Callable[..., Page]
 
 
 class Opener:
-    """Opens pages; collects a complaint for each request to another server, each native dialog and each exception."""
+    """Opens pages, and lists a complaint for each request to another server, each native dialog and each exception."""
 
     def __init__(self, browser: Browser) -> None:
         self.browser = browser
@@ -135,22 +136,22 @@ class Opener:
         *,
         reduced_motion: bool = True,
         ready: bool = True,
-        **how: Any,
+        **options: Any,
     ) -> Page:
         """Open a page and wait for its stage, and if `ready`, for its model.
 
-        `reduced_motion`: the visitor prefers it. `how`: arguments of `blank`; the clock of a `stopped` page then stands
-        still.
+        `reduced_motion`: the visitor prefers it. `options`: arguments of `blank`; the clock of a `stopped` page then
+        stands still.
         """
-        page = self.blank(url, width, height, **how)
+        page = self.blank(url, width, height, **options)
         page.goto(url)
         page.wait_for_selector(".stage .pane")
         if ready:
             page.wait_for_selector(".status[data-state=ready]", state="attached")
-        if how.get("stopped"):
+        if options.get("stopped"):
             page.clock.pause_at(STOPPED_AT_S)
         if not reduced_motion:
-            # Only now, because a page with motion plays a recorded race while the model loads.
+            # Motion is allowed only now, because a page with motion plays a recorded race while the model loads.
             page.emulate_media(reduced_motion="no-preference")
         return page
 
@@ -189,17 +190,17 @@ class Opener:
             context.clock.install(time=0)
         return context
 
-    def close(self, page: Page, *, dark: bool = False, stopped: bool = False, **how: Any) -> None:
+    def close(self, page: Page, *, dark: bool = False, stopped: bool = False, **options: Any) -> None:
         """Close a page that was opened with these settings."""
         page.close()
         if not stopped:
             self.spare[dark].append(page.context)
 
-    def share(self, url: str, width: int = 1280, height: int = 720, **how: Any) -> Page:
+    def share(self, url: str, width: int = 1280, height: int = 720, **options: Any) -> Page:
         """The shared page with these settings, at this size, scrolled to its top, with nothing focused or hovered."""
-        key = (url, *sorted(how.items()))
+        key = (url, *sorted(options.items()))
         if key not in self.shared:
-            self.shared[key] = self.open(url, width, height, **how)
+            self.shared[key] = self.open(url, width, height, **options)
         page = self.shared[key]
         page.set_viewport_size({"width": width, "height": height})
         page.mouse.move(0, 0)
@@ -235,13 +236,13 @@ def open_page(opener: Opener) -> Iterator[OpenPage]:
     """A function that opens a new page, which is closed after the test."""
     opened: list[tuple[Page, dict[str, Any]]] = []
 
-    def open_new(*where: Any, **how: Any) -> Page:
-        opened.append((opener.open(*where, **how), how))
+    def open_new(*arguments: Any, **options: Any) -> Page:
+        opened.append((opener.open(*arguments, **options), options))
         return opened[-1][0]
 
     yield open_new
-    for page, how in opened:
-        opener.close(page, **how)
+    for page, options in opened:
+        opener.close(page, **options)
     assert opener.take_complaints() == []
 
 
@@ -259,7 +260,7 @@ def share_page(opener: Opener, request: pytest.FixtureRequest) -> Iterator[OpenP
 
 @pytest.fixture
 def log_page(loading_app: str, share_page: OpenPage) -> Page:
-    """A page whose model never finishes loading, because logs need no model; without an open dialog."""
+    """A page without an open dialog. Its model never finishes loading, because logs need no model."""
     opened: Page = share_page(loading_app, ready=False)
     if opened.locator("dialog[open]").count():
         opened.keyboard.press("Escape")

@@ -24,7 +24,7 @@ LISTENING = re.compile(r"WebDriver BiDi listening on (ws://\S+)")
 
 
 class Firefox:
-    """One window. `messages` are the console's warnings and errors, and uncaught errors."""
+    """One window of Firefox. `messages` are the console's warnings and errors, and uncaught errors."""
 
     def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection
@@ -41,7 +41,7 @@ class Firefox:
         self._send("browsingContext.navigate", context=self._window, url=url, wait="complete")
 
     def run(self, script: str) -> Any:
-        """The value of a JavaScript expression, a string, number or boolean; the result of a promise."""
+        """Evaluate a JavaScript expression, and wait for its promise; returns a string, number or boolean."""
         target = {"context": self._window}
         answer = self._send("script.evaluate", expression=script, target=target, awaitPromise=True)
         if answer["type"] == "exception":
@@ -49,7 +49,7 @@ class Firefox:
         return answer["result"].get("value")
 
     def wait_for(self, selector: str) -> None:
-        """Wait until an element fits the selector."""
+        """Wait until an element matches the selector."""
         wait_until(lambda: self.run(f"document.querySelector({json.dumps(selector)}) !== null"))
 
     def press(self, key: str) -> None:

@@ -17,7 +17,9 @@ QUESTION = "What is the n-gram trie built from?"
 RECORDINGS = ROOT / "assets" / "recordings"
 RECORDING = RECORDINGS / "ngram-trie.jsonl"
 SIX_LANES = RECORDINGS / "six-lanes.jsonl"
+# The inspector and the marks in passages are drawn again after at most this time.
 DRAWS_WITHIN_MS = 250
+# The time between two checks of a condition.
 TURN_MS = 20
 HOSTILE = (
     "<img src=x onerror=window.__pwn=1> ${alert(1)} ${window.__pwn=2} {{x}} `${1}` "

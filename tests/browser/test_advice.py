@@ -1,4 +1,4 @@
-"""The view "Your logs": a dropped log gets a recommendation, whose line can be copied."""
+"""The view "Your logs": a dropped log gets a recommendation, whose settings can be copied."""
 
 from __future__ import annotations
 
@@ -61,5 +61,5 @@ def check_view(page: Page) -> None:
     by_view["phone"] = findings(page, "dialog[open]")
     assert {name: serious for name, serious in by_view.items() if serious} == {}
     assert page.evaluate("document.querySelector('.logs-body').scrollWidth") <= PHONE["width"]
-    inside = TARGETS.replace("document.querySelectorAll", "document.querySelector('.logs').querySelectorAll")
-    assert page.evaluate(inside) == [] and overflow(page) == []
+    targets_in_view = TARGETS.replace("document.querySelectorAll", "document.querySelector('.logs').querySelectorAll")
+    assert page.evaluate(targets_in_view) == [] and overflow(page) == []

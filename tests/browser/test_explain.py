@@ -15,7 +15,7 @@ from tests.browser.parts import SIX_LANES, begin, latest_reel, open_race, reels,
 
 pytestmark = pytest.mark.browser
 
-SHORTEST_MS = 3500
+MIN_SHOWN_MS = 3500
 TURN_MS = 100
 # Kinds of captions that the next caption may replace immediately. "why", which names the winner, replaces any caption
 # immediately.
@@ -86,21 +86,22 @@ def test_captions_are_true_and_stay_long_enough_to_read(page: Page) -> None:
         lasting = [caption for caption in captions(page) if caption[1] not in REPLACEABLE]
         if len(lasting) >= 3:
             break
-        assert number < 12
+        assert number < 12, "a dozen replays show enough captions"
     for (earlier, first, *_), (later, second, *_) in pairwise(captions(page)):
-        assert later - earlier >= SHORTEST_MS or first in REPLACEABLE or second == "why"
+        assert later - earlier >= MIN_SHOWN_MS or first in REPLACEABLE or second == "why"
     for _, key, words, _ in captions(page):
         assert words.endswith(".") and len(words) < 170
         if key in ("accepted", "all"):
+            # The last number, the tokens of the step, is that of the accepted tokens plus the bonus token.
             numbers = [int(number) for number in re.findall(r"\d+", words)]
             assert numbers[-1] == (numbers[1] if key == "accepted" else numbers[0]) + 1
     page.locator(".speed").select_option("1")
 
 
 def test_there_is_one_live_region_and_captions_are_not_in_it(page: Page) -> None:
-    live = page.locator("#stage-host [aria-live], #stage-host [role=status], #stage-host [role=alert]")
-    expect(live).to_have_count(1)
-    assert live.locator(".caption").count() == 0
+    live_regions = page.locator("#stage-host [aria-live], #stage-host [role=status], #stage-host [role=alert]")
+    expect(live_regions).to_have_count(1)
+    assert live_regions.locator(".caption").count() == 0
     assert page.locator("#explain-toggle").get_attribute("aria-pressed") == "true"
     page.locator("#explain-toggle").click()
     expect(page.locator(".caption")).to_be_hidden()
@@ -114,13 +115,13 @@ def test_a_caption_of_any_length_moves_no_pane(page: Page) -> None:
       const { top } = document.querySelector('.arena').getBoundingClientRect();
       return [...document.querySelectorAll('.pane')].map((pane) => pane.getBoundingClientRect().top - top);
     }"""
-    short = page.locator(".caption").inner_text()
-    longest = "N-gram trie proposed 16 tokens and the model accepted all of them: 17 tokens in one forward pass."
-    say = "words => { document.querySelector('.caption').textContent = words; }"
+    short_caption = page.locator(".caption").inner_text()
+    long_caption = "N-gram trie proposed 16 tokens and the model accepted all of them: 17 tokens in one forward pass."
+    set_caption = "words => { document.querySelector('.caption').textContent = words; }"
     for width, height in ((1280, 720), (1920, 1080), (390, 844)):
         page.set_viewport_size({"width": width, "height": height})
-        page.evaluate(say, short)
+        page.evaluate(set_caption, short_caption)
         before = page.evaluate(tops)
-        page.evaluate(say, longest)
+        page.evaluate(set_caption, long_caption)
         assert page.evaluate(tops) == pytest.approx(before, abs=0.1), width
         assert page.evaluate("document.documentElement.scrollWidth") <= width

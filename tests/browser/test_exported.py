@@ -20,8 +20,9 @@ from tests.browser.test_stage_views import findings
 pytestmark = pytest.mark.browser
 
 SIZES = [(1280, 720), (390, 844)]
+# The Escape key in WebDriver.
 ESCAPE = "\ue00c"
-# Each tries to end the element, the attribute, the script or the JSON that holds it.
+# Each text tries to end the element, the attribute, the script or the JSON that holds it.
 HOSTILE = [
     "<script>window.__pwn=1</script>",
     "</script><script>window.__pwn=1</script>",
@@ -105,8 +106,8 @@ def test_a_file_offers_only_what_works_without_a_server(open_file: Callable[...,
 
 
 @pytest.fixture
-def files_only(browser: Browser) -> Iterator[Page]:
-    """A page without a network. The test fails if it requests anything but files and what it made itself."""
+def offline_page(browser: Browser) -> Iterator[Page]:
+    """A page without a network. The test fails if the page requests anything but files and its own data."""
     context = browser.new_context(offline=True, reduced_motion="reduce")
     requested: list[str] = []
     context.on("request", lambda request: requested.append(request.url))
@@ -115,15 +116,15 @@ def files_only(browser: Browser) -> Iterator[Page]:
     assert requested and all(url.startswith(("file:", "data:", "blob:")) for url in requested)
 
 
-def test_a_file_plays_in_a_frame_of_a_strict_page(files_only: Page, exported: Path, tmp_path: Path) -> None:
+def test_a_file_plays_in_a_frame_of_a_strict_page(offline_page: Page, exported: Path, tmp_path: Path) -> None:
     outer = tmp_path / "outer.html"
     outer.write_text(
         '<!doctype html><meta http-equiv="Content-Security-Policy" content="default-src \'none\'; frame-src file:">'
         f'<iframe sandbox="allow-scripts" width="1000" height="600" src="{exported.as_uri()}"></iframe>',
         encoding="utf-8",
     )
-    files_only.goto(outer.as_uri())
-    expect(files_only.frame_locator("iframe").locator(".stage[data-mode=result]")).to_be_visible()
+    offline_page.goto(outer.as_uri())
+    expect(offline_page.frame_locator("iframe").locator(".stage[data-mode=result]")).to_be_visible()
 
 
 def test_no_text_of_a_recording_runs_as_a_script(open_file: Callable[..., Page], tmp_path: Path) -> None:
@@ -151,19 +152,19 @@ def test_the_page_exports_the_race_that_it_shows(
     file = tmp_path / download.value.suggested_filename
     download.value.save_as(file)
     assert file.name.endswith(".html")
-    copy = open_file(file)
-    expect(copy.locator(".stage[data-mode=result]")).to_be_visible()
+    exported_page = open_file(file)
+    expect(exported_page.locator(".stage[data-mode=result]")).to_be_visible()
     for part in (".results", ".panes", ".passages"):
-        assert copy.locator(part).inner_text() == page.locator(part).inner_text()
+        assert exported_page.locator(part).inner_text() == page.locator(part).inner_text()
 
 
-def test_a_site_lists_its_races_and_opens_them(files_only: Page, tmp_path: Path) -> None:
+def test_a_site_lists_its_races_and_opens_them(offline_page: Page, tmp_path: Path) -> None:
     files = sorted(RECORDINGS.glob("smollm2-co*.jsonl"))
     report = tmp_path / "log.html"
     report.write_text("<!doctype html><title>A report</title><p>Figures", encoding="utf-8")
     names = write_site(tmp_path / "site", read_recordings(files, RESERVED), [report], "Races & <others>")
     assert names == [*(f"{file.stem}.html" for file in files), "tour.html", "report-log.html", "index.html"]
-    page = files_only
+    page = offline_page
     page.goto((tmp_path / "site" / "index.html").as_uri())
     expect(page.locator("main h2").first).to_have_text("Races & <others>")
     assert page.locator(".cards a").count() == len(files)

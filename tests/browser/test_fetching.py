@@ -28,13 +28,14 @@ def fetching() -> Iterator[tuple[str, Fetcher]]:
         workers.append(worker)
         start(worker)
 
-    def begin(fetcher: Fetcher) -> None:
+    def begin_to_fetch(fetcher: Fetcher) -> None:
         fetchers.append(fetcher)
         fetcher.text = "Fetching SmolLM2-135M: 43 of 93 MB"
 
     with pytest.MonkeyPatch.context() as patch:
         model = names.NamedModel(NAME, "maker/SmolLM2-135M-Instruct", 1)
         patch.setitem(names.NAMES, NAME, model)
+        # The model is missing until the page begins to fetch it; then the bundled draft model takes its place.
         find = names.NamedModel.find
         patch.setattr(
             names.NamedModel,
@@ -42,7 +43,7 @@ def fetching() -> Iterator[tuple[str, Fetcher]]:
             lambda named: find(named) if named is not model else BUNDLED_DRAFT_MODEL if fetchers else None,
         )
         patch.setattr("specrace.cli.app.PREFERRED", NAME)
-        patch.setattr(Fetcher, "start", begin)
+        patch.setattr(Fetcher, "start", begin_to_fetch)
         patch.setattr(Worker, "start", start_and_keep)
         url = open_front_door(fetch=True)
         wait_until(lambda: fetchers)
@@ -55,18 +56,18 @@ def test_the_page_shows_the_progress_and_one_click_races_with_the_model(
 ) -> None:
     url, fetcher = fetching
     page = open_page(url + "?tokens=24")
-    line, button = page.locator("#fetch-host"), page.locator("#race-fetched")
-    expect(line).to_contain_text("Fetching SmolLM2-135M: 43 of 93 MB")
+    progress, button = page.locator("#fetch-host"), page.locator("#race-fetched")
+    expect(progress).to_contain_text("Fetching SmolLM2-135M: 43 of 93 MB")
     expect(page.locator(".status")).to_contain_text("Ready: tiny")
     assert button.count() == 0
     fetcher.text = "other cannot be fetched: <b>no</b> hub"
-    expect(line).to_contain_text("<b>no</b> hub")
+    expect(progress).to_contain_text("<b>no</b> hub")
     fetcher.ready, fetcher.text = True, "SmolLM2-135M is ready"
     fetcher._on_ready(NAME)
     fetcher._done.set()
     expect(button).to_have_text("Race with SmolLM2-135M")
     expect(button).to_be_in_viewport(ratio=1)
-    expect(line).to_contain_text("SmolLM2-135M is ready")
+    expect(progress).to_contain_text("SmolLM2-135M is ready")
     question_field(page).fill("What is the n-gram trie built from?")
     number = reels(page)
     button.click()

@@ -84,6 +84,7 @@ def test_the_tree_and_the_mask_are_those_of_the_step(page: Page, races: dict[str
         nodes = drawn_nodes(page)
         tree_nodes = [node for node in nodes if node["node"] != "bonus"]
         assert len(tree_nodes) == min(len(tree), MAX_NODES)
+        # The bonus token is drawn after the tree unless the race ended before it.
         assert len(nodes) - len(tree_nodes) == (len(row["emitted"]) == len(row["verdict"]["path"]))
         if nodes != tree_nodes and row is not steps[-1]:
             assert nodes[-1]["said"] == label_of(steps[row["index"] + 1]["pieces"][0])
@@ -124,7 +125,7 @@ def test_node_kinds_differ_in_form_and_not_only_in_colour(page: Page, races: dic
     }  # fmt: skip
 
 
-def test_the_trie_s_nodes_show_their_counts(page: Page, races: dict[str, Path]) -> None:
+def test_the_nodes_of_the_trie_show_their_counts(page: Page, races: dict[str, Path]) -> None:
     row = next(row for row in steps_of(read_rows(races["greedy"]), "trie") if len(row["pieces"]) > 4)
     choose(page, "trie", row["index"])
     for node in drawn_nodes(page):
@@ -180,6 +181,7 @@ def chips(page: Page, title: str) -> list[list[str]]:
 
 
 def pieces(row: Row, group: str) -> list[list[str]]:
+    """The tokens in the rows of the step's note that belong to `group`, as the page writes them."""
     group_rows = [note_row for note_row in row["note"]["rows"] if note_row["group"] == group]
     return [[label_of(piece) for piece in note_row["pieces"]] for note_row in group_rows]
 
@@ -192,7 +194,7 @@ def test_lookahead_shows_its_window_and_its_pool(page: Page, races: dict[str, Pa
         choose(page, "lookahead", row["index"])
         assert chips(page, "Window") == pieces(row, "Window") != []
         assert chips(page, "Pool") == pieces(row, "Pool") != []
-    # Accepted tokens that came from the pool are marked in it.
+    # Accepted tokens that came from the pool are marked in the pool's table.
     marked = 0
     for row in accepted:
         choose(page, "lookahead", row["index"])
@@ -210,28 +212,28 @@ def test_the_trigram_shows_its_rows_and_where_it_backs_off(page: Page, races: di
         # The target's token is marked in the rows that have it.
         for number, note_row in enumerate(row["note"]["rows"]):
             target = row["verdict"]["scores"]["targets"][number] if number in row["verdict"]["path"] else None
-            line = page.locator(".note-rows tbody tr").nth(number)
-            assert line.locator(".chip.accepted").count() == (target in note_row["tokens"])
+            table_row = page.locator(".note-rows tbody tr").nth(number)
+            assert table_row.locator(".chip.accepted").count() == (target in note_row["tokens"])
     assert backed_off
 
 
 def test_jacobi_shows_its_trajectory(page: Page, races: dict[str, Path]) -> None:
     steps = steps_of(read_rows(races["greedy"]), "jacobi")
     choose(page, "jacobi", 7)
-    lines = page.locator(".trajectory tbody tr")
-    assert lines.count() >= 2
-    assert "step 8" in lines.last.inner_text()
+    table_rows = page.locator(".trajectory tbody tr")
+    assert table_rows.count() >= 2
+    assert "step 8" in table_rows.last.inner_text()
     # A draft token is in the column of its position in the answer.
     emitted = [token for row in steps for token in row["emitted"]]
     positions = page.locator(".trajectory th").evaluate_all(
         "heads => heads.slice(1).map(head => Number(head.textContent))"
     )
-    base = sum(len(row["emitted"]) for row in steps[:7])
-    cells = lines.last.locator("td").evaluate_all("cells => cells.slice(1).map(cell => cell.textContent)")
+    num_emitted_before = sum(len(row["emitted"]) for row in steps[:7])
+    cells = table_rows.last.locator("td").evaluate_all("cells => cells.slice(1).map(cell => cell.textContent)")
     for node in range(1, len(steps[7]["pieces"])):
-        assert cells[positions.index(base + node - 1)] == label_of(steps[7]["pieces"][node])
+        assert cells[positions.index(num_emitted_before + node - 1)] == label_of(steps[7]["pieces"][node])
         if node in steps[7]["verdict"]["path"]:
-            assert steps[7]["tree"]["tokens"][node] == emitted[base + node - 1]
+            assert steps[7]["tree"]["tokens"][node] == emitted[num_emitted_before + node - 1]
 
 
 def test_rejection_sampling_shows_p_q_and_the_coin(open_recording: OpenRace, races: dict[str, Path]) -> None:
@@ -241,14 +243,16 @@ def test_rejection_sampling_shows_p_q_and_the_coin(open_recording: OpenRace, rac
         if not row["checks"]:
             continue
         choose(page, "trigram", row["index"])
-        lines = page.locator(".coins tbody tr").evaluate_all(
+        table_rows = page.locator(".coins tbody tr").evaluate_all(
             "rows => rows.map(row => [...row.children].map(cell => cell.textContent))"
         )
-        assert len(lines) == len(row["checks"])
-        for line, check in zip(lines, row["checks"], strict=True):
-            assert line[1:3] == [f"{check['p']:.3f}", f"{check['q']:.3f}"] and line[4] == f"{check['coin']:.3f}"
+        assert len(table_rows) == len(row["checks"])
+        for table_row, check in zip(table_rows, row["checks"], strict=True):
+            assert (
+                table_row[1:3] == [f"{check['p']:.3f}", f"{check['q']:.3f}"] and table_row[4] == f"{check['coin']:.3f}"
+            )
             is_accepted = check["coin"] * check["q"] < check["p"]
-            assert line[5].endswith(": accepted") == is_accepted
+            assert table_row[5].endswith(": accepted") == is_accepted
             outcomes.add(is_accepted)
     assert outcomes == {True, False}
 

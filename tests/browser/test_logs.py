@@ -29,8 +29,8 @@ def page(log_page: Page) -> Page:
     return log_page
 
 
-def expected(capsys: pytest.CaptureFixture[str], path: Path) -> Any:
-    """The figures of the command line."""
+def command_line_figures(capsys: pytest.CaptureFixture[str], path: Path) -> Any:
+    """The figures that the command line prints for a log."""
     assert run(path, "--tokenizer", "tiny", "--by", "category", "--lanes", LANES, "--json") == 0
     return json.loads(capsys.readouterr().out)
 
@@ -55,7 +55,7 @@ def test_a_dropped_log_gets_the_command_line_s_figures(
     page: Page, shape: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (path,) = SHAPES[shape](tmp_path)
-    figures = expected(capsys, path)
+    figures = command_line_figures(capsys, path)
     drop(page, path.name, path.read_text())
     expect(page.locator(".logs-line")).to_have_text(f"{path.name} is scored.", timeout=SCORED_MS)
     assert shown_rows(page) == table_of(figures)
@@ -69,6 +69,7 @@ def test_a_dropped_log_gets_the_command_line_s_figures(
     best.click()
     expect(best).to_have_attribute("aria-pressed", "true")
     assert len(set(page.locator(".logs .pane .text p:last-child").all_text_contents())) == 1
+    # Tokens whose text is not known are shown as "#" and their id.
     assert ("#" in (first.text_content() or "")) == (shape == "openai-response")
     expect(page.locator(".logs .pane:visible")).to_have_count(6)
     expect(page.locator(".logs .pane .speedup:visible")).to_have_count(0)
@@ -109,5 +110,5 @@ def test_the_view_fits_and_axe_finds_nothing_serious(page: Page, tmp_path: Path)
     by_view["phone"] = findings(page, "dialog[open]")
     assert {name: serious for name, serious in by_view.items() if serious} == {}
     assert page.evaluate("document.querySelector('.logs-body').scrollWidth") <= PHONE["width"]
-    inside = TARGETS.replace("document.querySelectorAll", "document.querySelector('.logs').querySelectorAll")
-    assert page.evaluate(inside) == [] and overflow(page) == []
+    targets_in_view = TARGETS.replace("document.querySelectorAll", "document.querySelector('.logs').querySelectorAll")
+    assert page.evaluate(targets_in_view) == [] and overflow(page) == []

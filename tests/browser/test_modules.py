@@ -1,4 +1,4 @@
-"""The page's scripts as modules, on a page without Gradio: what each script computes, and what they add to the page.
+"""The page's scripts as modules, on a page without Gradio: what each script computes, and what all scripts add.
 
 `modules/NAME.js` tests the script NAME.js: its `cases` return the actual and the expected value.
 """
@@ -154,6 +154,7 @@ def test_a_pasted_link_to_a_race_opens_the_race(page: Page) -> None:
 
 def test_the_page_offers_only_what_the_server_supports(page: Page) -> None:
     """A server that accepts no files scores no logs; one without the two races of the tour has no tour."""
+    # The buttons and the keys that the page offers with files and without.
     offered = {}
     for files in (True, False):
         draw(page, takes_files=files)
@@ -182,5 +183,5 @@ def test_a_batch_that_the_page_zips_is_scored_as_its_two_files(page: Page, tmp_p
     (tmp_path / "dropped").write_bytes(bytes(contents))
     with zipfile.ZipFile(tmp_path / "dropped") as archive:
         assert archive.testzip() is None
-    wanted = list(TranscriptFile(responses, requests=requests, chat=by_letter))
-    assert wanted and list(TranscriptFile(tmp_path / "dropped", chat=by_letter)) == wanted
+    expected = list(TranscriptFile(responses, requests=requests, chat=by_letter))
+    assert expected and list(TranscriptFile(tmp_path / "dropped", chat=by_letter)) == expected

@@ -1,4 +1,4 @@
-"""A page still races after 25 random actions, some during a race; `python -m tests.measure.monkey` does hundreds."""
+"""A page still races after 25 random actions, some during a race; `tests.measure.monkey` does hundreds."""
 
 from __future__ import annotations
 

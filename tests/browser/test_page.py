@@ -102,7 +102,7 @@ def test_a_question_is_raced_to_the_end_and_replayed(app: Any, open_page: Any) -
 def test_the_medians_of_repeated_runs_replace_the_first_run_s_figures(
     app: Any, page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They replace them in the panes and in the race that is saved."""
+    """The medians replace the figures in the panes and in the race that is saved."""
     # A slow machine must have time for another run, too.
     monkeypatch.setattr("specrace.ui.page.events.REPEAT_S", float("inf"))
     app.hold.repeats = True
@@ -128,8 +128,8 @@ def test_evidence_is_marked_and_accepted_words_are_lit_where_they_came_from(page
     expect(page.locator(".passage mark.evidence").first).to_be_visible()
     expect(page.locator(".passage mark.drafted").first).to_be_visible()
     runs = set("".join(page.locator(".pane[data-lane=trie] .text .run").all_text_contents()).split())
-    lit = " ".join(page.locator(".passage mark.drafted").all_text_contents())
-    assert any(word in runs for word in lit.split() if len(word) > 3)
+    lit_words = " ".join(page.locator(".passage mark.drafted").all_text_contents())
+    assert any(word in runs for word in lit_words.split() if len(word) > 3)
 
 
 def test_an_example_plays_from_a_recording_and_a_second_press_races_it(app: Any, open_page: Any) -> None:

@@ -27,6 +27,7 @@ def page(open_recording: Callable[..., Page], races: dict[str, Path]) -> Page:
 
 
 def download(page: Page, plot: str, kind: str) -> bytes:
+    """Download a plot as a file of this kind; returns the file's content."""
     with page.expect_download() as caught:
         page.locator(f"[data-plot={plot}]").get_by_role("button", name=f"as {kind}").click()
     assert caught.value.suggested_filename == f"specrace-{plot}.{kind.lower()}"
@@ -34,6 +35,7 @@ def download(page: Page, plot: str, kind: str) -> bytes:
 
 
 def table(page: Page, plot: str) -> list[dict[str, str]]:
+    """The rows of a plot's CSV file."""
     return list(csv.DictReader(io.StringIO(download(page, plot, "CSV").decode())))
 
 
@@ -65,6 +67,7 @@ def test_bars_start_at_zero_and_have_the_right_length(page: Page, races: dict[st
     )
     max_emitted = max(len(row["emitted"]) for lane in ("trie", "suffix", "trigram", "jacobi", "lookahead")
                for row in steps_of(read_rows(races["greedy"]), lane))  # fmt: skip
+    # The tallest bar of all lanes is 30 units high.
     assert bars == pytest.approx([30 * len(row["emitted"]) / max_emitted for row in steps], abs=0.01)
     split = page.locator("[data-plot=time-split] [data-lane=trie] rect").evaluate_all(
         "bars => bars.map(bar => [Number(bar.getAttribute('x')), Number(bar.getAttribute('width'))])"
@@ -93,6 +96,7 @@ def test_the_png_files_are_pictures(page: Page, dark: bool) -> None:
         box = page.locator(f"[data-plot={plot}] svg").bounding_box()
         width, height, num_values = read_png(download(page, plot, "PNG"))
         assert box and (width, height) == (2 * round(box["width"]), 2 * round(box["height"]))
+        # An empty picture has only a few different bytes.
         assert num_values > 60
     if dark:
         page.keyboard.press("d")
@@ -144,7 +148,7 @@ def test_the_cost_curve_is_drawn_if_it_was_measured(page: Page, races: dict[str,
 
 
 def test_an_answer_from_right_to_left_is_in_order(page: Page, races: dict[str, Path], tmp_path: Path) -> None:
-    """Words of different steps are ordered as in one text. The page leaves out characters that change the direction."""
+    """The words of several steps are in the order of one text. Characters that change the direction are left out."""
     rows = read_rows(races["greedy"])
     vanilla_rows = [row for row in rows[1:-1] if row["lane"] == "vanilla"]
     for row, word in zip(vanilla_rows, ("אחת", " שתיים", " \u202dשלוש"), strict=False):

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.browser
 
 PROJECTORS = [(1280, 720), (1920, 1080)]
 PHONE = {"width": 390, "height": 844}
+# The smallest font size that can be read from the last row.
 LAST_ROW_PX = 24
 RECORDED = {"four lanes": RECORDING, "five lanes": RECORDINGS / "smollm2-copying.jsonl", "six lanes": SIX_LANES}
 # [font size in px, text] of each visible text. Text for screen readers only is in a box one pixel wide.
@@ -101,6 +102,7 @@ def test_present_mode_is_readable_from_the_last_row(
     page.wait_for_selector(".stage[data-mode=replay]")
     check_present(page, width, height)
     if recorded == "four lanes":
+        # With four lanes, the bars have room to be thick.
         bar = page.locator(".track .bar").first.bounding_box()
         assert bar and bar["height"] >= 26
     page.keyboard.press("Escape")
@@ -151,13 +153,14 @@ def save_repeated(source: Path, path: Path) -> Path:
 def test_the_longest_headline_is_not_cut_off(open_recording: Any) -> None:
     page = open_recording(SIX_LANES)
     page.keyboard.press("p")
-    words = (
+    headline = (
         "Token recycling is fastest: 2.4× vanilla (2.2 to 2.6 over 12 runs), with 3.4 tokens per step. "
         "Every other lane printed the same text. The text repeats itself, which flatters copying."
     )
-    page.evaluate("words => document.querySelector('.announcer').textContent = words", words)
-    line = page.locator(".announcer").bounding_box()
-    assert line and line["height"] <= 64
+    page.evaluate("words => document.querySelector('.announcer').textContent = words", headline)
+    # The headline takes two lines at most.
+    box = page.locator(".announcer").bounding_box()
+    assert box and box["height"] <= 64
     check_present(page, 1280, 720)
     page.keyboard.press("p")
 
@@ -180,6 +183,7 @@ def test_a_phone_shows_who_won_and_every_lane_on_its_first_screen(phone: Page) -
         box = phone.locator(name).bounding_box()
         assert box and box["y"] >= 0 and box["y"] + box["height"] <= PHONE["height"], name
     expect(phone.locator(".pane.winner .speedup")).to_contain_text("×")
+    # From top to bottom: a lane's name, its bar, the name of the next lane.
     names = [phone.locator(f".pane h3 >> nth={lane}").bounding_box() for lane in range(6)]
     bars = [phone.locator(f".track .bar >> nth={lane}").bounding_box() for lane in range(6)]
     rows = [box["y"] for pair in zip(names, bars, strict=True) for box in pair if box]

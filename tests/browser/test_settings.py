@@ -32,6 +32,7 @@ def option_field(page: Page, lane: str, name: str) -> Locator:
 
 def press_preset(page: Page, name: str) -> None:
     """Press a preset's button, and wait until it has filled the settings."""
+    # Every preset sets the temperature to 0, which shows that the preset has been applied.
     set_number(page, "Temperature", "0.5")
     page.locator(f"#preset-{name}").click()
     expect(page.get_by_role("spinbutton", name="Temperature")).to_have_value("0")
@@ -114,17 +115,17 @@ def test_a_race_uses_the_chosen_verifier(page: Page) -> None:
 
 
 def test_the_page_says_why_a_race_cannot_start(page: Page) -> None:
-    number, modes_before, line = reels(page), modes(page), page.locator(".announcer")
+    number, modes_before, announcer = reels(page), modes(page), page.locator(".announcer")
     draft = page.get_by_role("textbox", name=re.compile("^Draft tokens"))
     enter(page, "   ")
-    expect(line).to_contain_text("Type a question first.")
+    expect(announcer).to_contain_text("Type a question first.")
     draft.fill("<img src=x onerror=window.__pwn=1>")
     enter(page)
-    expect(line).to_contain_text("Draft tokens: '<img src=x")
+    expect(announcer).to_contain_text("Draft tokens: '<img src=x")
     draft.fill("auto")
     option_field(page, "trie", "prefix").fill("<img src=x>")
     enter(page)
-    expect(line).to_contain_text("trie.prefix is '<img src=x>'; give a whole number from 1 to 32.")
+    expect(announcer).to_contain_text("trie.prefix is '<img src=x>'; give a whole number from 1 to 32.")
     assert page.evaluate("window.__pwn") is None
     assert modes(page) == modes_before
     option_field(page, "trie", "prefix").fill("")
@@ -134,18 +135,18 @@ def test_the_page_says_why_a_race_cannot_start(page: Page) -> None:
 
 def test_panes_follow_the_ticked_lanes_and_a_reload_keeps_them(app: Any, open_page: Any) -> None:
     page = open_page(app.url + "?lanes=trie,fusion&tokens=40")
-    panes, line = page.locator(".pane"), page.locator(".announcer")
+    panes, announcer = page.locator(".pane"), page.locator(".announcer")
     expect(panes).to_have_count(3)
     page.locator("#settings-button").click()
     lane_box(page, "Vanilla").click()
-    expect(line).to_contain_text("Vanilla always runs")
+    expect(announcer).to_contain_text("Vanilla always runs")
     expect(lane_box(page, "Vanilla")).to_be_checked()
     for number, title in enumerate(("Bigram", "Jacobi", "Suffix decoding"), 4):
         lane_box(page, title).click()
         expect(panes).to_have_count(number)
     lane_box(page, "REST").click()
-    expect(line).to_contain_text("At most 6 lanes fit")
-    expect(line).to_be_in_viewport()
+    expect(announcer).to_contain_text("At most 6 lanes fit")
+    expect(announcer).to_be_in_viewport()
     expect(lane_box(page, "REST")).not_to_be_checked()
     set_number(page, "Temperature", "0.5")
     question_field(page).fill("Why does bread rise?")

@@ -97,6 +97,7 @@ def test_a_step_is_saved_as_a_video(page: Page, tmp_path: Path) -> None:
     with page.expect_download() as saved:
         page.get_by_role("button", name="Save this step").click()
     saved.value.save_as(tmp_path / "step.webm")
+    # Every WebM file begins with these bytes.
     assert (tmp_path / "step.webm").read_bytes()[:4] == b"\x1aE\xdf\xa3"
 
 

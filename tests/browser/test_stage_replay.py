@@ -49,6 +49,7 @@ def printed_text(lane: str, until_ms: float = 1e9) -> str:
 
 
 def printed_texts(until_ms: float = 1e9) -> list[str]:
+    """The texts that the lanes have printed by a time, according to the recording."""
     return [printed_text(lane, until_ms) for lane in LANES]
 
 
@@ -58,6 +59,7 @@ def clock(page: Page) -> float:
 
 
 def set_time(page: Page, time_ms: float) -> None:
+    """Move the scrubber to this race time."""
     script = "(range, time) => { range.value = time; range.dispatchEvent(new Event('input', {bubbles: true})); }"
     page.locator(".scrubber").evaluate(script, time_ms)
 
@@ -84,11 +86,11 @@ def result_page(open_recording: Any) -> Iterator[Page]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_the_player_needs_no_model(replay_app: Any, open_page: Any) -> None:
-    url, process = replay_app
+    url, pid = replay_app
     page = open_page(url, ready=False)
     wait_for(page, mode="result")
     assert texts(page) == printed_texts()
-    maps = Path(f"/proc/{process}/maps").read_text()
+    maps = Path(f"/proc/{pid}/maps").read_text()
     assert "python" in maps
     assert "torch" not in maps and "transformers" not in maps
 
@@ -127,11 +129,11 @@ def test_the_scrubber_and_the_step_buttons_move_the_replay(result_page: Page) ->
     assert texts(page) == printed_texts(LENGTH_MS / 4)
     before = clock(page)
     page.locator("[data-do=on]").click()
-    following = next(step["at_ms"] for step in STEPS if step["at_ms"] > before)
-    assert abs(clock(page) - following) < 1e-6
-    assert texts(page) == printed_texts(following)
+    next_step_ms = next(step["at_ms"] for step in STEPS if step["at_ms"] > before)
+    assert abs(clock(page) - next_step_ms) < 1e-6
+    assert texts(page) == printed_texts(next_step_ms)
     page.locator("[data-do=back]").click()
-    assert clock(page) < following
+    assert clock(page) < next_step_ms
 
 
 @pytest.mark.parametrize("speed", ["0.25", "4"])

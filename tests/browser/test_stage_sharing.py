@@ -50,32 +50,33 @@ def page(loading_app: str, share_page: Callable[..., Page]) -> Page:
 
 
 def open_file(page: Page, path: Path) -> None:
+    """Choose a file in the page's file dialog."""
     page.locator("input.file").set_input_files(str(path))
 
 
 def test_a_saved_race_opens_in_another_browser_without_a_model(
     app: Any, share_page: Any, page: Page, tmp_path: Path
 ) -> None:
-    viewer, page = page, share_page(app.short_url)
-    race(page)
-    with page.expect_download() as download:
-        page.locator("[data-do=save]").click()
+    viewer, racer = page, share_page(app.short_url)
+    race(racer)
+    with racer.expect_download() as download:
+        racer.locator("[data-do=save]").click()
     assert download.value.suggested_filename == "race-what-is-the-n-gram-trie-built-from.jsonl"
     file = tmp_path / "race.jsonl"
     download.value.save_as(file)
 
     open_race(viewer, file)
-    assert texts(viewer) == texts(page)
+    assert texts(viewer) == texts(racer)
     table = ".results tbody"
-    assert viewer.locator(table).inner_text() == page.locator(table).inner_text()
-    assert viewer.locator(".passage").count() == page.locator(".passage").count() > 0
+    assert viewer.locator(table).inner_text() == racer.locator(table).inner_text()
+    assert viewer.locator(".passage").count() == racer.locator(".passage").count() > 0
     expect(viewer.locator(".announcer")).to_contain_text("recorded 20")
 
-    again = tmp_path / "again.jsonl"
+    saved_again = tmp_path / "again.jsonl"
     with viewer.expect_download() as download:
         viewer.locator("[data-do=save]").click()
-    download.value.save_as(again)
-    assert again.read_text(encoding="utf-8") == file.read_text(encoding="utf-8")
+    download.value.save_as(saved_again)
+    assert saved_again.read_text(encoding="utf-8") == file.read_text(encoding="utf-8")
 
 
 def test_a_race_dropped_on_the_page_opens(page: Page) -> None:
@@ -93,10 +94,10 @@ def test_files_that_hold_no_race_are_refused_in_one_sentence(page: Page, tmp_pat
     (tmp_path / "html.jsonl").write_text("<img src=x onerror=window.__pwn=1>")
     events = read_rows(RECORDING)
     events[-1]["lanes"][3]["speedup"] = 99.0
-    write_rows(tmp_path / "liar.jsonl", events)
+    write_rows(tmp_path / "false.jsonl", events)
     sentences = {
         "empty": "is not a whole race", "binary": "is not text", "html": "line 1 is not an event",
-        "liar": "speedup is 99",
+        "false": "speedup is 99",
     }  # fmt: skip
     for name, sentence in sentences.items():
         open_file(page, tmp_path / f"{name}.jsonl")

@@ -42,6 +42,7 @@ FRAMES = """{
 
 
 def box(page: Page, selector: str) -> dict[str, float]:
+    """Position and size of the element at `selector`."""
     bounds = page.locator(selector).bounding_box()
     assert bounds is not None, selector
     return dict(bounds)
@@ -92,18 +93,18 @@ def test_the_result_has_a_winner_a_podium_and_a_badge_in_each_pane(open_recordin
 
 
 def test_nothing_overflows_at_three_sizes_light_and_dark(app: Any, open_page: Any) -> None:
-    # The lanes of the recording.
+    # The page shows the lanes of the recording before it opens the recording.
     page = open_page(f"{app.url}?lanes=vanilla,trigram,lookahead,trie")
     for size in SIZES:
         check_fit(page, *size)
     check_fit(page, 1920, 1080)
-    fresh = box(page, ".panes")
+    panes_before = box(page, ".panes")
     open_race(page, RECORDING)
     for size in SIZES:
         check_fit(page, *size)
     page.set_viewport_size({"width": 1920, "height": 1080})
     # The panes are where they were before the race, when the page has adapted to its size.
-    until(page, lambda: box(page, ".panes") == fresh)
+    until(page, lambda: box(page, ".panes") == panes_before)
     passages, panes, table = box(page, ".passages"), box(page, ".panes"), box(page, ".results")
     assert passages["x"] + passages["width"] <= panes["x"] and passages["y"] + passages["height"] <= 1080
     assert table["y"] >= panes["y"] + panes["height"]
@@ -128,6 +129,7 @@ def check_fit(page: Page, width: int, height: int) -> None:
 
 
 def check_dialogs_fit(page: Page, width: int, height: int) -> None:
+    """Check that every dialog that a key opens is inside the window."""
     for key in ("g", "?", "m", "v"):
         page.keyboard.press(key)
         dialog = page.locator("dialog[open]")
@@ -183,21 +185,21 @@ def test_keys_control_the_page_but_not_while_typing(open_recording: Any) -> None
 def test_the_space_bar_plays_the_replay_after_a_button_started_the_race(open_recording: Any) -> None:
     page = open_recording(RECORDING)
     race(page, QUESTION, begin)
-    number, races = reels(page), stage(page)["race"]
+    number, race_before = reels(page), stage(page)["race"]
     page.keyboard.press(" ")
     assert stage(page)["mode"] == "replay"
     page.keyboard.press("Escape")
     assert stage(page)["mode"] == "result"
-    assert (reels(page), stage(page)["race"]) == (number, races)
+    assert (reels(page), stage(page)["race"]) == (number, race_before)
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_axe_finds_nothing_serious(app: Any, open_page: Any, races: Any, dark: bool) -> None:
+def test_axe_finds_nothing_serious(app: Any, open_page: Any, race_before: Any, dark: bool) -> None:
     page = open_page(app.url, dark=dark)
     # The dark theme differs only in its colours, so only their contrast is checked there.
     check = functools.partial(findings, only=["color-contrast"] if dark else [])
     by_view: dict[str, list[str]] = {"fresh": check(page)}
-    open_race(page, races["brief"])
+    open_race(page, race_before["brief"])
     by_view["result"] = check(page)
     page.keyboard.press("p")
     by_view["present"] = check(page, ".arena")

@@ -25,11 +25,11 @@ from tests.browser.parts import (
 
 pytestmark = pytest.mark.browser
 
-# The page draws a live race this often at most.
+# The page draws a live race at most once in this time.
 PICTURE_MS = 95
 
 
-def start_race_and_line(app: Any, first: Page, second: Page) -> None:
+def start_race_and_wait_in_line(app: Any, first: Page, second: Page) -> None:
     """Start a race of the first visitor, and let the second wait in line."""
     begun = app.hold.begun
     ask(first)
@@ -40,6 +40,7 @@ def start_race_and_line(app: Any, first: Page, second: Page) -> None:
 
 
 def stop(page: Page) -> None:
+    """Stop the page's race, and wait until the race has ended."""
     page.locator("#stop").click()
     wait_for(page, phase="stopped")
 
@@ -49,7 +50,7 @@ def test_closing_the_tab_stops_the_race_and_lets_the_next_visitor_race(
 ) -> None:
     first, second = open_page(app.short_url), share_page(app.short_url)
     with app.hold.after(1):
-        start_race_and_line(app, first, second)
+        start_race_and_wait_in_line(app, first, second)
         first.close()
         wait_for(second, phase="running")
         assert app.hold.running == 1
@@ -60,7 +61,7 @@ def test_closing_the_tab_stops_the_race_and_lets_the_next_visitor_race(
 def test_a_visitor_who_closes_the_tab_in_line_never_races(app: Any, open_page: Any, share_page: Any) -> None:
     first, second = share_page(app.short_url), open_page(app.short_url)
     with app.hold.after(1):
-        start_race_and_line(app, first, second)
+        start_race_and_wait_in_line(app, first, second)
         begun, job = app.hold.begun, app.worker.queue.find(stage(second)["key"])
         second.close()
         # Chromium closes the connection a moment later; the server must notice before the line moves.
@@ -73,7 +74,7 @@ def test_a_visitor_who_closes_the_tab_in_line_never_races(app: Any, open_page: A
 def test_a_second_visitor_waits_in_line_and_then_races(app: Any, open_page: Any, share_page: Any) -> None:
     first, second = share_page(app.short_url), open_page(app.short_url)
     with app.hold.after(1):
-        start_race_and_line(app, first, second)
+        start_race_and_wait_in_line(app, first, second)
         stop(first)
         wait_for(second, phase="running")
         stop(second)

@@ -1,4 +1,4 @@
-"""`recommend`: what it prints and writes, sweeps and samples as its source, and bad arguments."""
+"""`recommend`: what it prints and writes, the logs and sweeps that it reads, and bad arguments."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_out_gets_the_exports_the_profile_and_the_corpus(call_main: Run, log: Pa
     assert "--speculative-ngram-external-corpus-path sglang-corpus.jsonl" in (out / "sglang.txt").read_text()
     profile = json.loads((out / "speculation_profile.json").read_text())
     assert profile["measured"] is True
-    # Half of the requests have long copies, in few steps: each request weighs more where it weighs by its steps.
+    # Requests with long copies have few steps, so they weigh less in the mean over steps than in that over requests.
     assert profile["mean_accept_length_per_request"] > profile["mean_accept_length"] > 1
     accepted = round(profile["mean_accept_length"] - 1, 3)
     assert f"--spec-accepted-tokens {accepted}" in (out / "simulators.txt").read_text()
@@ -104,7 +104,7 @@ def test_out_gets_the_exports_the_profile_and_the_corpus(call_main: Run, log: Pa
 
 
 def test_out_gets_the_logs_answers_as_sglangs_corpus(call_main: Run, tmp_path: Path) -> None:
-    """Each answer once; what loops is no good corpus."""
+    """The corpus has each answer once, and no answer that loops."""
     answers = ["The hall was built in 1911.", "Nobody knows.", "Nobody knows.", "yes " * 60]
     lines = [{"prompt": f"Question {number}?", "output": answer} for number, answer in enumerate(answers)]
     log, out = write(tmp_path / "log.jsonl", *lines), tmp_path / "out"
@@ -118,7 +118,7 @@ def test_out_gets_the_logs_answers_as_sglangs_corpus(call_main: Run, tmp_path: P
 
 @pytest.fixture
 def sampled_log(tmp_path: Path) -> Path:
-    """SGLang's log of 30 requests: 10 with a presence penalty, which the others have with its neutral value."""
+    """SGLang's log of 30 requests: 10 have a presence penalty; in the other 20, it has its neutral value."""
     lines = [
         {
             "event": "request.finished",
@@ -134,7 +134,7 @@ def sampled_log(tmp_path: Path) -> Path:
     return write(tmp_path / "sampled.jsonl", *lines)
 
 
-def test_what_an_engine_does_with_the_requests_options_is_said(
+def test_the_recommendation_says_what_an_engine_does_with_the_requests_options(
     call_main: Run, sampled_log: Path, tmp_path: Path
 ) -> None:
     sweep, out = tmp_path / "sweep", tmp_path / "out"
@@ -150,8 +150,8 @@ def test_what_an_engine_does_with_the_requests_options_is_said(
     sentence = "10 of 30 requests (33 %) have presence_penalty: SGLang 0.5.23 applies the same penalty"
     assert sentence in " ".join(shown.split())
     assert sentence in (out / "sglang.txt").read_text()
-    everywhere = call_main("recommend", sampled_log, *TWINS).stdout
-    assert "temperature in 30, presence_penalty in 10" in " ".join(everywhere.split())
+    for_all_engines = call_main("recommend", sampled_log, *TWINS).stdout
+    assert "temperature in 30, presence_penalty in 10" in " ".join(for_all_engines.split())
 
 
 def test_a_log_without_options_says_nothing_about_them(call_main: Run, log: Path) -> None:
@@ -164,10 +164,10 @@ def test_a_report_has_the_figures_the_remarks_and_the_text_to_paste(
 ) -> None:
     files = [tmp_path / name for name in ("report.html", "report.md")]
     arguments = ("recommend", sampled_log, *TWINS, "--engine", "vllm", "--json")
-    done = [call_main(*arguments, "--report", file) for file in files]
-    result = json.loads(done[0].stdout)
-    assert result["remarks"] == done[0].stderr.splitlines() and "presence_penalty in 10" in result["remarks"][0]
-    assert json.loads(done[1].stdout)["recommendation"] == result["recommendation"]
+    with_html, with_markdown = (call_main(*arguments, "--report", file) for file in files)
+    result = json.loads(with_html.stdout)
+    assert result["remarks"] == with_html.stderr.splitlines() and "presence_penalty in 10" in result["remarks"][0]
+    assert json.loads(with_markdown.stdout)["recommendation"] == result["recommendation"]
     page, text = (file.read_text() for file in files)
     shown = [html.unescape(page), text.replace("\\", "")]
     sentences = [*result["text"], *result["remarks"], *result["option_notes"], *result["not_tested"]]
@@ -175,7 +175,7 @@ def test_a_report_has_the_figures_the_remarks_and_the_text_to_paste(
         assert [sentence in words for words in shown] == [True, True], sentence
     figures = f"{result['recommendation']['tau']:.2f} ({result['recommendation']['tau_low']:.2f} to"
     assert all(figures in words and "sampled.jsonl: 30 requests" in words for words in shown)
-    # Nobody else's folders are in a file that is handed on.
+    # A report may be handed on, so it names no folder of this machine.
     assert str(tmp_path) not in page and str(tmp_path) not in text
 
 

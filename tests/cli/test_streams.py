@@ -20,7 +20,7 @@ LINES = [
     {"category": WORDS, "prompt_ids": [1, 2, 3, 4, 5], "output_ids": [2, 3, 4, 5, 6]},
     {"category": "b", "prompt_ids": [5, 2, 3, 4, 1], "output_ids": [2, 3, 4, 1]},
 ]
-SHORT = ("--lanes", "trie", "--max-new-tokens", "4")
+SHORT_RACE = ("--lanes", "trie", "--max-new-tokens", "4")
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +35,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-# The commands that take a second or two, and those that load a model or score thousands of tokens.
-LIGHT = [
+# The quick commands take a second or two; the slow ones load a model or score thousands of tokens.
+QUICK = [
     ("score", "log.jsonl", "--by", "category", "--lanes", "trie"),
     ("score", "log.jsonl", "--by", "category", "--lanes", "trie", "--json"),
     ("sweep", "log.jsonl", "--grid", "trie.n=3,5"),
@@ -46,9 +46,9 @@ LIGHT = [
     ("replay", ROOT / "assets" / "recordings" / "tides.jsonl"),
     ("--help",),
 ]
-# `bench` and `answers` are left out: they print through what `race` and `score` print through.
-HEAVY = [("race", f"What is {WORDS}?", "--docs", "docs", *SHORT), ("index", "docs", "--out", WORDS)]
-COMMANDS = [*LIGHT, *(pytest.param(command, marks=pytest.mark.slow) for command in HEAVY)]
+# `bench` and `answers` are left out, because they print with the functions that `race` and `score` use.
+SLOW = [("race", f"What is {WORDS}?", "--docs", "docs", *SHORT_RACE), ("index", "docs", "--out", WORDS)]
+COMMANDS = [*QUICK, *(pytest.param(command, marks=pytest.mark.slow) for command in SLOW)]
 
 
 # Runs a command as if the process had started with PYTHONIOENCODING=ascii.
@@ -71,15 +71,15 @@ def run(
     )
 
 
-def placed(command: tuple[object, ...], folder: Path) -> list[object]:
-    """The arguments of a command that writes into this folder, if it writes."""
+def with_output_in(command: tuple[object, ...], folder: Path) -> list[object]:
+    """The arguments of a command; if it writes an index, it writes the index into `folder`."""
     return [folder / "index" if word == WORDS else word for word in command]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 def test_a_stream_of_another_encoding_gets_escapes(folder: Path, tmp_path: Path, command: tuple[object, ...]) -> None:
     env = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = processes.run(["-c", ASCII, *placed(command, tmp_path)], cwd=folder, env=env)
+    done = processes.run(["-c", ASCII, *with_output_in(command, tmp_path)], cwd=folder, env=env)
     assert done.returncode == 0, done.stderr
     assert done.stdout.isascii() and "failed" not in done.stderr
     if "--json" in command:
@@ -89,7 +89,7 @@ def test_a_stream_of_another_encoding_gets_escapes(folder: Path, tmp_path: Path,
 
 
 @pytest.mark.parametrize(
-    ("environment", "shown"),
+    ("environment", "expected"),
     [
         ({"PYTHONIOENCODING": "cp1252"}, rb"r" + b"\xe9sum\xe9 " + rb"\u65e5\u672c \u03a9"),
         ({"PYTHONIOENCODING": "latin-1"}, rb"r" + b"\xe9sum\xe9 " + rb"\u65e5\u672c \u03a9"),
@@ -98,9 +98,9 @@ def test_a_stream_of_another_encoding_gets_escapes(folder: Path, tmp_path: Path,
     ],
     ids=["cp1252", "latin-1", "C", "utf-8"],
 )
-def test_what_a_stream_can_encode_is_not_escaped(folder: Path, environment: Mapping[str, str], shown: bytes) -> None:
-    done = run(folder, LIGHT[0], subprocess.PIPE, **environment)
-    assert (done.returncode, done.stderr) == (0, b"") and shown in done.stdout
+def test_what_a_stream_can_encode_is_not_escaped(folder: Path, environment: Mapping[str, str], expected: bytes) -> None:
+    done = run(folder, QUICK[0], subprocess.PIPE, **environment)
+    assert (done.returncode, done.stderr) == (0, b"") and expected in done.stdout
 
 
 def run_unread(folder: Path, command: list[object]) -> tuple[int, str]:
@@ -120,7 +120,7 @@ def run_unread(folder: Path, command: list[object]) -> tuple[int, str]:
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 def test_a_closed_pipe_ends_a_command_quietly(folder: Path, tmp_path: Path, command: tuple[object, ...]) -> None:
-    code, errors = run_unread(folder, placed(command, tmp_path))
+    code, errors = run_unread(folder, with_output_in(command, tmp_path))
     assert code == 0, errors
     assert not [word for word in ("failed", "Exception", "Traceback", "Broken") if word in errors]
 
@@ -129,7 +129,7 @@ def test_a_closed_pipe_ends_a_new_interpreter_quietly(folder: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     try:
-        done = run(folder, LIGHT[0], writing)
+        done = run(folder, QUICK[0], writing)
     finally:
         os.close(writing)
     assert (done.returncode, done.stderr) == (0, b"")

@@ -64,12 +64,12 @@ def groups(call_main: Run, *arguments: object) -> list[dict[str, Any]]:
 def test_a_killed_sweep_resumes_without_losing_or_repeating_cells(call_main: Run, log: Path, tmp_path: Path) -> None:
     expected = groups(call_main, log, *GRID, "--by", "category")
     out = tmp_path / "out"
-    for cells in (0, 4, 5):
-        command = [sys.executable, "-c", KILLED_SWEEP, str(cells), "sweep", log, *GRID, "--out", out, "--resume"]
+    for num_cells in (0, 4, 5):
+        command = [sys.executable, "-c", KILLED_SWEEP, str(num_cells), "sweep", log, *GRID, "--out", out, "--resume"]
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False)
         assert done.returncode == -signal.SIGKILL
-    # Nine whole cells, and part of the next.
+    # Nine whole cells, and a part of the tenth.
     assert len((out / CELLS).read_bytes().splitlines()) == 9 + 1
     assert groups(call_main, log, *GRID, "--by", "category", "--out", out, "--resume") == expected
     rows = [json.loads(line) for line in (out / CELLS).read_text().splitlines()]
@@ -112,26 +112,29 @@ def test_a_resumed_sweep_reuses_the_models_answers(
 
 
 @pytest.mark.parametrize("change", ["embedder", "cut"])
-def test_documents_that_are_searched_otherwise_get_their_own_answers(
+def test_answers_are_made_again_if_the_embedder_or_the_passages_change(
     change: str, call_main: Run, tmp_path: Path, bundled: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both workbenches have the same documents and as many passages."""
     document = Document("a.md", "A", "A trie is a tree. It holds n-grams. A bigram is a pair.")
     embedder = bundled.embedder
 
-    def searching(ends: tuple[int, ...], embedder: Embedder) -> Workbench:
+    def workbench_split_at(ends: tuple[int, ...], embedder: Embedder) -> Workbench:
         passages = [Passage("a.md", "A", start, end, document.text[start:end]) for start, end in pairwise(ends)]
         index = PassageIndex(passages, embedder.embed([passage.text for passage in passages]))
         return replace(bundled, documents=[document], retriever=Retriever(index, embedder), embedder=embedder)
 
     renamed = copy(embedder)
     renamed.name = "another"
-    first = searching((0, 17, 55), embedder)
-    other = searching((0, 17, 55), renamed) if change == "embedder" else searching((0, 35, 55), embedder)
+    first = workbench_split_at((0, 17, 55), embedder)
+    other = (
+        workbench_split_at((0, 17, 55), renamed) if change == "embedder" else workbench_split_at((0, 35, 55), embedder)
+    )
     questions = tmp_path / "q.jsonl"
     questions.write_text('{"question": "What is a trie?"}\n')
     arguments = ("--questions", questions, "--max-new-tokens", "4", "--lanes", "trie", "--out", tmp_path / "out")
     answers = tmp_path / "out" / "answers.jsonl"
+    # The third sweep finds the answer that the first one made.
     for workbench, count in ((first, 1), (other, 2), (first, 2)):
         monkeypatch.setattr("specrace.cli.shared.sweeps.open_workbench", lambda _, workbench=workbench: workbench)
         call_main("sweep", *arguments, *(["--resume"] if answers.exists() else []))

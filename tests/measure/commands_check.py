@@ -33,8 +33,8 @@ def printed(command: Sequence[str], files: Sequence[Path], tokenizer: Path) -> A
     return json.loads(out.getvalue())
 
 
-def on_the_page(file: Path, tokenizer: Path) -> float:
-    """The page's figure."""
+def page_figure(file: Path, tokenizer: Path) -> float:
+    """Prompt lookup's tokens per step on the page."""
     settings = {"path": str(file), "lanes": [LANE], "columns": "", "tokenizer": str(tokenizer), "name": "tokenizer"}
     progress = score_log("", json.dumps(settings | {"decodes_ids": True, "shown": False}).encode())
     while True:
@@ -50,17 +50,17 @@ def tau_of(result: Any) -> float:
 
 
 def figures(files: Sequence[Path], tokenizer: Path) -> dict[str, float]:
-    """The figure of each command."""
+    """Prompt lookup's tokens per step from each command, and from the page if there is one file."""
     table = printed(("paper", "table1"), files, tokenizer)["tables"][0]
     column = next(name for name in table["columns"] if name.startswith(LANE) and name.endswith("tokens/step"))
     recommendation = printed(("recommend", "--lanes", LANE, "--grid", "num_draft=10"), files, tokenizer)
-    told = {
+    figures_by_command = {
         "score": tau_of(printed(("score", "--lanes", LANE), files, tokenizer)),
         "sweep": tau_of(printed(("sweep", "--lanes", LANE, "--grid", "num_draft=10"), files, tokenizer)),
         "recommend": recommendation["recommendation"]["tau"],
         "paper": table["rows"][0][table["columns"].index(column)],
     }
-    return told if len(files) > 1 else told | {"page": on_the_page(files[0], tokenizer)}
+    return figures_by_command if len(files) > 1 else figures_by_command | {"page": page_figure(files[0], tokenizer)}
 
 
 def main() -> int:
@@ -68,15 +68,15 @@ def main() -> int:
     different = 0
     with tempfile.TemporaryDirectory() as folder:
         tokenizer = chat_folder(Path(folder) / "chat")
-        wanted: float | None = None
+        expected: float | None = None
         for shape, write in SHAPES.items():
             place = Path(folder) / shape
             place.mkdir()
-            told = figures(write(place), tokenizer)
-            wanted = wanted or told["score"]
-            is_same = set(told.values()) == {wanted}
+            figures_by_command = figures(write(place), tokenizer)
+            expected = expected or figures_by_command["score"]
+            is_same = set(figures_by_command.values()) == {expected}
             different += not is_same
-            shown = ", ".join(f"{name} {value:.6f}" for name, value in told.items())
+            shown = ", ".join(f"{name} {value:.6f}" for name, value in figures_by_command.items())
             print(f"{'same' if is_same else 'DIFFERS'}  {shape}: {shown}", flush=True)
     print(f"{len(SHAPES)} shapes, {different} differ")
     return bool(different)

@@ -59,7 +59,7 @@ def begin(page: Page, url: str, options: argparse.Namespace) -> None:
         page.keyboard.press(key)
 
 
-def take(page: Page, every_ms: int, seconds: float) -> list[tuple[float, bytes]]:
+def take_pictures(page: Page, every_ms: int, seconds: float) -> list[tuple[float, bytes]]:
     """Pictures, each with the second at which it was taken."""
     start, pictures = time.monotonic(), []
     while (now := time.monotonic() - start) < seconds:
@@ -89,7 +89,7 @@ def main() -> None:
         with serving(Path(scratch), "--model", "tiny") as (url, _):
             page = browser.new_page(viewport={"width": width, "height": height})
             begin(page, url, options)
-            pictures = take(page, options.every, options.seconds)
+            pictures = take_pictures(page, options.every, options.seconds)
         distinct = len({hashlib.sha256(data).digest() for _, data in pictures})
         title = f"{distinct} distinct pictures of {len(pictures)}, {options.size}"
         lay_out(browser, pictures, f"{title}: {options.recording or options.question}", options.out)

@@ -2,7 +2,7 @@
 
 Shows a recorded race, so that no model computes. Prints the share of a core that all of Chromium's processes took from
 the start of the race to its end, and the share of the page's main thread. Exits with 1 if all processes together took
-more than 60 %. Linux only. It is not one of the tests, because without a GPU Chromium paints on the processor, which
+more than 60 %. Needs Linux. It is not one of the tests, because without a GPU Chromium paints on the processor, which
 other programs use, too.
 """
 

@@ -211,13 +211,13 @@ class Fuzzer:
 
     def value(self, depth: int = 0) -> Any:
         """Any JSON value, or a value such as NaN that only Python's JSON can write."""
-        kind = self.rng.random()
-        if kind < 0.3:
+        chance = self.rng.random()
+        if chance < 0.3:
             return self.word()
-        if kind < 0.6 or depth > 3:
+        if chance < 0.6 or depth > 3:
             return self.rng.choice((None, True, False, 0, -1, 1, 2**31, 2**63, -(2**70), 10**400, 0.5, -0.0, 1e308,
                                        1e-320, float("nan"), float("inf"), "nan", "1e999", "\ud800"))  # fmt: skip
-        if kind < 0.8:
+        if chance < 0.8:
             return [self.value(depth + 1) for _ in range(self.rng.randint(0, 4))]
         names = ("path", "url", "meta", "_type", "n", "trie", "__proto__", "question", self.word())
         mapping = {self.rng.choice(names): self.value(depth + 1) for _ in range(self.rng.randint(0, 4))}
@@ -225,14 +225,14 @@ class Fuzzer:
 
     def json_of(self, value: Any) -> bytes:
         """The value as JSON, which is broken, deep or much too long in 7 % of all cases."""
-        kind, text = self.rng.random(), json.dumps(value).encode()
-        if kind < 0.03:
+        chance, text = self.rng.random(), json.dumps(value).encode()
+        if chance < 0.03:
             return text[: len(text) // 2]
-        if kind < 0.05:
+        if chance < 0.05:
             return b'{"data": ' + b"[" * 900 + b"]" * 900 + b"}"
-        if kind < 0.06:
+        if chance < 0.06:
             return b'{"data": [' + b"9" * 5000 + b"]}"
-        if kind < 0.07:
+        if chance < 0.07:
             return json.dumps({"data": ["x" * 10_000_000]}).encode()
         return text
 
@@ -261,7 +261,7 @@ def is_sentence(answer: bytes) -> bool:
 
 
 def list_routes(app: Starlette, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Method and path of every route, those of mounted apps too."""
+    """Method and path of every route, including the routes of mounted apps."""
     for route in app.routes:
         if isinstance(route, Route):
             for method in route.methods or ():

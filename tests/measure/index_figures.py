@@ -30,7 +30,8 @@ from tests.retrieval.words import WordEmbedder, generate_documents
 
 QUERIES = 200
 PASSAGES_PER_DOCUMENT = 50
-# Words in the passages of generated documents, which decide how many passages there are; and of real text.
+# The words of a passage, in generated documents and in real text. In generated documents, they decide how many passages
+# there are.
 GENERATED_WORDS, REAL_WORDS = 20, 110
 
 

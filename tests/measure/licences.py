@@ -46,8 +46,8 @@ class Package:
     def is_permissive(self) -> bool:
         """Whether anyone may use the package and pass it on with its notice."""
         # The LGPL, as one of several licences, is neither permissive nor refused.
-        others = LESSER.sub("", self.licence)
-        return any(name in others for name in PERMISSIVE) and not REFUSED.search(others)
+        without_lesser = LESSER.sub("", self.licence)
+        return any(name in without_lesser for name in PERMISSIVE) and not REFUSED.search(without_lesser)
 
 
 def pins(file: Path = ROOT / "requirements.txt") -> list[Requirement]:
@@ -57,7 +57,7 @@ def pins(file: Path = ROOT / "requirements.txt") -> list[Requirement]:
 
 
 def packages(needed: Iterable[Requirement]) -> Iterator[Package]:
-    """These packages and all that they need, each once, by name. Raises PackageNotFoundError if one is missing."""
+    """These packages and all that they need, sorted by name. Raises PackageNotFoundError if a package is missing."""
     waiting, listed = list(needed), dict[str, Package]()
     while waiting:
         requirement = waiting.pop()

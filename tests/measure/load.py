@@ -52,7 +52,7 @@ class Load:
     def __init__(self, port: int) -> None:
         self.app = Served(port, Path())
         self.config = self.app.ask("GET", "/config").json()
-        self.start = max(self.config["dependencies"], key=lambda dependency: len(dependency["inputs"]))
+        self.start_race_function = max(self.config["dependencies"], key=lambda dependency: len(dependency["inputs"]))
         self.counts: Counter[str] = Counter()
         self.errors: list[str] = []
         # The server's memory in bytes after each race.
@@ -67,9 +67,11 @@ class Load:
     def ask(self, visitor: int, number: int) -> str:
         """Request a race; return its key, or "" if the queue is full or the request was refused."""
         changes = {"Question": QUESTIONS[number % len(QUESTIONS)], "New tokens": 48}
-        values = [component_value(self.config, component, None, changes) for component in self.start["inputs"]]
+        values = [
+            component_value(self.config, component, None, changes) for component in self.start_race_function["inputs"]
+        ]
         session = f"visitor-{visitor}-{number}"
-        body = {"data": values, "fn_index": self.start["id"], "session_hash": session}
+        body = {"data": values, "fn_index": self.start_race_function["id"], "session_hash": session}
         joined = self.app.ask("POST", "/gradio_api/queue/join", body)
         if joined.status == 503:
             return ""

@@ -23,7 +23,7 @@ from tests.browser.apps import FLAGS, ROOT, find_chromium, serving
 from tests.lab.logs.formats.written import SHAPES, TEMPLATE
 
 WAIT_MS = 120_000
-TIMED = ("draft_ms_per_step", "build_ms_per_output")
+TIMED_FIELDS = ("draft_ms_per_step", "build_ms_per_output")
 # A script that records the scores that the page receives.
 WITNESS = """{
   const read = JSON.parse;
@@ -42,7 +42,7 @@ def command_line(paths: list[Path], tokenizer: Path) -> Any:
     return json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
 
 
-def on_the_page(page: Page, paths: list[Path]) -> tuple[Any, list[list[str]]]:
+def page_scores(page: Page, paths: list[Path]) -> tuple[Any, list[list[str]]]:
     """The scores that the page received for these files, and its table."""
     page.evaluate("window.scores = undefined")
     page.locator(".logs input[type=file]").set_input_files([str(path) for path in paths])
@@ -56,13 +56,13 @@ def on_the_page(page: Page, paths: list[Path]) -> tuple[Any, list[list[str]]]:
 
 def figures(result: Any) -> list[dict[str, Any]]:
     """The result's rows without the times."""
-    return [{name: value for name, value in row.items() if name not in TIMED} for row in result["groups"]]
+    return [{name: value for name, value in row.items() if name not in TIMED_FIELDS} for row in result["groups"]]
 
 
 def compare(page: Page, shape: str, paths: list[Path], tokenizer: Path) -> bool:
     """Print a line for a format; return whether the page and the command line agree."""
     expected = command_line(paths, tokenizer)
-    scores, table = on_the_page(page, paths)
+    scores, table = page_scores(page, paths)
     tau = [row["tau"] for row in expected["groups"] if row["category"] == "all"]
     agrees = figures(scores) == figures(expected) and table[0][2:] == [f"{value:.3f}" for value in tau]
     agrees &= [scores[name] for name in ("format", "outputs", "skipped")] == [shape.split()[0], 20, 0]

@@ -4,8 +4,9 @@ For each kind, a tiny model with random weights is saved, loaded as a user's mod
 the default lanes. Each lane's text is compared with what plain `generate` writes, over `--tokens` tokens that run past
 the model's window, on `--prompts` prompts at temperature 0 and 0.8. At 0.8 `generate` gets this project's noise.
 
-`--json FILE` keeps the results, and `--read FILE ...` takes kept ones instead of racing; `--docs FILE` writes the table
-of docs/models.md. The command ends with 1 if any text differs from generate's or anything but an InputError is raised.
+`--json FILE` keeps the results, `--read FILE ...` reads kept results instead of racing, and `--docs FILE` writes the
+table of docs/models.md. The command ends with 1 if any text differs from generate's, or if anything but an InputError
+is raised.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class Noise(LogitsProcessor):
         return self.sampler.perturbed(scores, [input_ids.shape[1]])
 
 
-# Decoders whose configs say, as those of encoders do, that they are none.
+# Decoders whose configs say that they are no decoders, like the configs of encoders.
 UNMARKED = ("gpt_neox", "gpt_neox_japanese")
 
 
@@ -92,7 +93,7 @@ def decoder_kinds() -> Iterator[tuple[str, type[Any]]]:
         config = CONFIG_MAPPING[kind]
         if config.model_type != kind:
             continue
-        # Models that read images or sound too, and whose text part is no kind of its own.
+        # Composite models also read images or sound; the text part of these models is no kind of its own.
         is_composite = any(f"{part}_config" in config.sub_configs for part in ("text", "vision", "audio"))
         if kind in UNMARKED or not (is_composite or _is_encoder(kind)):
             yield kind, getattr(transformers, name)
@@ -111,21 +112,21 @@ def _is_encoder(kind: str) -> bool:
 def prompts(count: int, length: int) -> list[tuple[int, ...]]:
     """Random prompts of `length` tokens whose phrases repeat, so that drafters find something to copy."""
     rng = random.Random(0)
-    texts = []
+    test_prompts = []
     for _ in range(count):
         phrases = [[rng.randrange(3, VOCABULARY - 60) for _ in range(rng.randint(2, 6))] for _ in range(4)]
         tokens: list[int] = []
         while len(tokens) < length:
             tokens += rng.choice(phrases)
-        texts.append(tuple(tokens[:length]))
-    return texts
+        test_prompts.append(tuple(tokens[:length]))
+    return test_prompts
 
 
 def plain_text(model: Any, prompt: Sequence[int], params: SamplingParams, count: int) -> list[int]:
     """The `count` tokens that transformers' own `generate` writes after `prompt`."""
     ids = torch.tensor([prompt])
     processors = LogitsProcessorList([Noise(params)])
-    written = model.generate(
+    output = model.generate(
         ids,
         attention_mask=torch.ones_like(ids),
         max_new_tokens=count,
@@ -135,22 +136,22 @@ def plain_text(model: Any, prompt: Sequence[int], params: SamplingParams, count:
         eos_token_id=-1,
         pad_token_id=0,
     )
-    return list(written[0, len(prompt) :].tolist())
+    return list(output[0, len(prompt) :].tolist())
 
 
-def race_difference(target: Target, lanes: Sequence[str], texts: Sequence[tuple[int, ...]], count: int) -> str:
-    """ "", or the first difference between a lane's text and generate's, in words."""
+def race_difference(target: Target, lanes: Sequence[str], test_prompts: Sequence[tuple[int, ...]], count: int) -> str:
+    """The first difference between a lane's text and generate's, in words; "" if there is none."""
     for temperature in TEMPERATURES:
         params = SamplingParams(temperature, seed=7)
-        for number, prompt in enumerate(texts):
+        for number, prompt in enumerate(test_prompts):
             expected = plain_text(target.model, prompt, params, count)
             for lane in lanes:
                 steps = generate(target, lane, prompt, max_new_tokens=count, temperature=temperature, seed=7)
                 tokens = [token for step in steps for token in step.emitted]
                 if tokens != expected:
                     pairs = zip(tokens, expected, strict=True)
-                    same = next(index for index, (token, plain) in enumerate(pairs) if token != plain)
-                    return f"{lane}, prompt {number}, temperature {temperature}: token {same} of {count}"
+                    first_difference = next(index for index, (token, plain) in enumerate(pairs) if token != plain)
+                    return f"{lane}, prompt {number}, temperature {temperature}: token {first_difference} of {count}"
     return ""
 
 
@@ -165,7 +166,7 @@ def tiny_model(kind: str, model_class: type[Any]) -> Any:
     return model_class(config).eval()
 
 
-def examine(kind: str, model_class: type[Any], texts: Sequence[tuple[int, ...]], count: int) -> Row:
+def examine(kind: str, model_class: type[Any], test_prompts: Sequence[tuple[int, ...]], count: int) -> Row:
     """Make a tiny model of this kind, load it and race it."""
     began = perf_counter()
     with tempfile.TemporaryDirectory() as parent:
@@ -185,9 +186,9 @@ def examine(kind: str, model_class: type[Any], texts: Sequence[tuple[int, ...]],
             target = load_target(folder, dtype="float32", adapter="none")
             target.eos_ids = frozenset()
             about |= {"context": target.max_context, "forward": target.forward_kind}
-            if target.max_context < len(texts[0]) + count + MAX_DRAFT:
+            if target.max_context < len(test_prompts[0]) + count + MAX_DRAFT:
                 return Row(**about, outcome=SHORT, reason="within its window only")
-            difference = race_difference(target, DEFAULT_LANES, texts, count)
+            difference = race_difference(target, DEFAULT_LANES, test_prompts, count)
         except InputError as error:
             return Row(**about, outcome=REFUSED, reason=str(error).replace(str(folder), kind))
         except Exception as error:
@@ -222,13 +223,13 @@ def write_docs(page: Path, rows: Sequence[Row]) -> None:
     page.write_text(f"{text[: text.index('| kind |')]}{table(rows)}\n", encoding="utf-8")
 
 
-def run(kinds: Sequence[str], texts: Sequence[tuple[int, ...]], count: int, kept: Path | None) -> list[Row]:
-    """Examine the kinds, all if none is given, and print a line for each; after each the rows so far are kept."""
+def run(kinds: Sequence[str], test_prompts: Sequence[tuple[int, ...]], count: int, kept: Path | None) -> list[Row]:
+    """Examine `kinds`, or all kinds if it is empty, and print a line for each; `kept` then has the rows so far."""
     rows: list[Row] = []
     for kind, model_class in decoder_kinds():
         if kinds and kind not in kinds:
             continue
-        row = examine(kind, model_class, texts, count)
+        row = examine(kind, model_class, test_prompts, count)
         rows.append(row)
         print(f"{row.kind:24} {row.outcome:9} {row.context:6} {row.forward[:34]:34} {row.reason}", flush=True)
         if kept:
@@ -237,7 +238,7 @@ def run(kinds: Sequence[str], texts: Sequence[tuple[int, ...]], count: int, kept
 
 
 def read_rows(files: Sequence[Path]) -> list[Row]:
-    """Kept rows; of a kind that is in several files, the last."""
+    """The rows that the files keep; if several files have a kind, the row of the last file."""
     rows = {}
     for file in files:
         for values in json.loads(file.read_text()):

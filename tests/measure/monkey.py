@@ -1,6 +1,6 @@
 """Random actions on the page, and a race after them: python -m tests.measure.monkey [--actions N] [--seed S]
 
-Clicks, presses keys, types questions, chooses lanes, uploads files, resizes, closes tabs, reloads; also during races.
+Clicks, presses keys, types questions, chooses lanes, uploads files, resizes, closes tabs, reloads, also during a race.
 Exits with 1 if the page threw or sent a request to another server; fails if it cannot race afterwards.
 """
 
@@ -23,7 +23,7 @@ from tests.browser.parts import RECORDING, question_field
 KEYS = [*"r123456pftemvogd?", "Escape", " ", "ArrowLeft", "ArrowRight", "Tab", "Enter"]
 QUESTIONS = ["What is the n-gram trie built from?", "", "  ", "<b>${x}</b>", "Why does bread rise?", "a" * 2500]
 SIZES = [(1280, 720), (1920, 1080), (390, 844), (800, 600)]
-# The limit of an action, which passes if there is nothing to act on.
+# The time limit of an action. It passes if the page has nothing to act on.
 ACTION_MS = 300
 
 
@@ -34,7 +34,7 @@ class Monkey:
         self.browser, self.url, self.folder = browser, url, folder
         self.rng = random.Random(seed)
         self.complaints: list[str] = []
-        self.done: Counter[str] = Counter()
+        self.num_done: Counter[str] = Counter()
         self.page = self.open()
         (folder / "owls.md").write_text("# Owls\n\nThe owl hears a mouse under the snow.", encoding="utf-8")
         (folder / "bad.md").write_bytes(b"\xff\xfe\x00\xd8 owls")
@@ -75,9 +75,9 @@ class Monkey:
             ((_, action),) = self.rng.choices(weighted_actions, weights)
             try:
                 action()
-                self.done[action.__name__] += 1
+                self.num_done[action.__name__] += 1
             except BrowserError:
-                self.done["nothing to do"] += 1
+                self.num_done["nothing to do"] += 1
             self.page.wait_for_timeout(self.rng.choice([0, 10, 60, 300]))
 
     def press_key(self) -> None:
@@ -159,7 +159,7 @@ def main() -> int:
     ):
         browser = playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS)
         monkey = run(browser, url, options.actions, options.seed, Path(scratch))
-    print(f"{sum(monkey.done.values())} actions: {dict(monkey.done.most_common())}")
+    print(f"{sum(monkey.num_done.values())} actions: {dict(monkey.num_done.most_common())}")
     print("\n".join(monkey.complaints) or "no complaint, and the page still races")
     return 1 if monkey.complaints else 0
 

@@ -46,14 +46,14 @@ WATCH = """() => {
 WAITED_S = "(words - pressed) / 1000"
 
 
-def headless(client: Client) -> Measured:
+def race_headless(client: Client) -> Measured:
     """Race without a browser."""
     began = time.monotonic()
     answer = client.predict(QUESTION, ["vanilla", *LANES], api_name="/race")
     return {lane["lane"]: lane["tokens_per_s"] for lane in answer["lanes"]}, time.monotonic() - began
 
 
-def watched(page: Page) -> Measured:
+def race_watched(page: Page) -> Measured:
     """Race on a page that shows the race."""
     race, began = page.evaluate("window.reel?.race ?? 0"), time.monotonic()
     page.locator("#race").click()
@@ -89,11 +89,11 @@ def measure(url: str, rounds: int) -> bool:
         for round_number in range(rounds + 1):
             # The second race of a pair runs on a warmer machine, so each kind goes first in every other round.
             if round_number % 2:
-                headless_race = headless(client)
-                watched_race = watched(page)
+                headless_race = race_headless(client)
+                watched_race = race_watched(page)
             else:
-                watched_race = watched(page)
-                headless_race = headless(client)
+                watched_race = race_watched(page)
+                headless_race = race_headless(client)
             # The first round warms up.
             if round_number:
                 pairs.append((headless_race, watched_race))
@@ -103,7 +103,7 @@ def measure(url: str, rounds: int) -> bool:
 
 
 def check_speed(pairs: Sequence[tuple[Measured, Measured]]) -> bool:
-    """Print the ratios of (headless, watched) races; return whether the watched ones are fast enough."""
+    """Print the ratios of (headless, watched) races; return whether the watched races are fast enough."""
     speed_shares = {
         lane: statistics.median(watched[lane] / headless[lane] for (headless, _), (watched, _) in pairs)
         for lane in pairs[0][0][0]

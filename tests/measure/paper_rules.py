@@ -55,9 +55,9 @@ def main(arguments: list[str]) -> int:
 def write_log(questions: Path, answers: Path, tokenizer: str, log: Path) -> None:
     """Write the first turns of Spec-Bench's questions and answers as a log of token ids."""
     encode = find_tokenizer(tokenizer, quiet=False)
-    outputs = {row["question_id"]: row["choices"][0]["turns"][0] for row in read(answers)}
+    outputs = {row["question_id"]: row["choices"][0]["turns"][0] for row in read_rows(answers)}
     with log.open("w", encoding="utf-8") as stream:
-        for row in read(questions):
+        for row in read_rows(questions):
             prompt = TEMPLATE.format(row["turns"][0])
             whole = encode(f"{prompt} {outputs[row['question_id']].strip()}</s>")
             prompt_ids = encode(prompt)
@@ -65,7 +65,7 @@ def write_log(questions: Path, answers: Path, tokenizer: str, log: Path) -> None
             stream.write(json.dumps(fields | {"output_ids": whole[len(prompt_ids) :]}) + "\n")
 
 
-def read(file: Path) -> Iterator[dict[str, Any]]:
+def read_rows(file: Path) -> Iterator[dict[str, Any]]:
     """The rows of a file in Spec-Bench's format."""
     with file.open(encoding="utf-8") as lines:
         yield from map(json.loads, lines)
@@ -90,7 +90,7 @@ def shared_tokens(texts: Sequence[Sequence[int]]) -> int:
 
 
 def chains_by_match(text: Sequence[int]) -> dict[tuple[int, ...], Chains]:
-    """Match of 1 to `PREFIX` tokens -> the N - PREFIX tokens behind the whole prefix, in every window of N tokens."""
+    """Match of 1 to `PREFIX` tokens -> the N - PREFIX tokens after the whole prefix, in every window of N tokens."""
     chains: dict[tuple[int, ...], Chains] = defaultdict(Counter)
     for start in range(len(text) - N + 1):
         window = text[start : start + N]
@@ -101,24 +101,24 @@ def chains_by_match(text: Sequence[int]) -> dict[tuple[int, ...], Chains]:
 
 def decode(request: Transcript, chains: dict[tuple[int, ...], Chains], num_draft: int) -> list[int]:
     """The accept lengths of a request whose output is known."""
-    output, context, at, lengths = request.output, list(request.prompt), 0, [1]
-    while at < len(output):
-        context.append(output[at])
+    output, context, position, lengths = request.output, list(request.prompt), 0, [1]
+    while position < len(output):
+        context.append(output[position])
         matches = (tuple(context[-size:]) for size in range(PREFIX, 0, -1))
-        found = next((chains[match] for match in matches if match in chains), Chains())
-        rest = output[at + 1 :]
-        accepted = max((agreement(path, rest) for path in draft(found, num_draft)), default=0)
+        continuations = next((chains[match] for match in matches if match in chains), Chains())
+        rest = output[position + 1 :]
+        accepted = max((agreement(path, rest) for path in draft(continuations, num_draft)), default=0)
         # The prefill's token was counted by the 1 at the beginning.
-        lengths.append(1 + accepted - (at == 0))
+        lengths.append(1 + accepted - (position == 0))
         context += rest[:accepted]
-        at += 1 + accepted
+        position += 1 + accepted
     return lengths
 
 
 def draft(chains: Chains, num_draft: int) -> list[tuple[int, ...]]:
-    """The paths to verify: all chains if they fit, else what is left of the most frequent nodes' paths.
+    """The paths to verify: all chains if they fit, else the paths to the most frequent nodes.
 
-    The paths are dropped beginning with the longest until their tokens, counted once a path, fit.
+    Of these paths, the longest are dropped until the tokens of the others fit; a path's equal tokens count once.
     """
     if len(chains) * (N - PREFIX) <= num_draft:
         return list(chains)

@@ -191,14 +191,15 @@ def main(arguments: list[str]) -> int:
         row |= compare(transcripts, scored, answer_function(engine, workbench.target, weights, case["settings"]))
         rows.append(row)
         print(json.dumps(row), flush=True)
-    off = [row["settings"] for row in rows if abs(row["ratio"] - 1) > MAX_ERROR]
+    settings_off = [row["settings"] for row in rows if abs(row["ratio"] - 1) > MAX_ERROR]
     for row in rows:
         if row["recommended"] and abs(row["recommended"] / row["tau"] - 1) > MAX_ERROR:
-            off.append(row["settings"])
-    print(f"{len(rows) - len(set(off))} of {len(rows)} within {MAX_ERROR:.0%}; off: {', '.join(off) or 'none'}")
+            settings_off.append(row["settings"])
+    num_within = len(rows) - len(set(settings_off))
+    print(f"{num_within} of {len(rows)} within {MAX_ERROR:.0%}; off: {', '.join(settings_off) or 'none'}")
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
-    return 1 if off else 0
+    return 1 if settings_off else 0
 
 
 if __name__ == "__main__":

@@ -11,18 +11,18 @@ from specrace.engine.spec import RaceSpec
 from specrace.workbench import Workbench
 from tests.browser.parts import QUESTION
 
-SIX = ("vanilla", "trigram", "jacobi", "lookahead", "trie", "suffix")
+LANES = ("vanilla", "trigram", "jacobi", "lookahead", "trie", "suffix")
 SPECS = {
-    "greedy": RaceSpec(SIX, max_new_tokens=90),
+    "greedy": RaceSpec(LANES, max_new_tokens=90),
     "sampled": RaceSpec(("vanilla", "trigram"), max_new_tokens=48, temperature=0.3, verifier="rejection"),
 }
 
 
 def main() -> None:
     """Run each race and save its recording."""
-    bench = Workbench.open()
+    workbench = Workbench.open()
     for name, spec in SPECS.items():
-        recording.save(list(bench.ask(RaceRequest(QUESTION, spec))), Path(sys.argv[1]) / f"{name}.jsonl")
+        recording.save(list(workbench.ask(RaceRequest(QUESTION, spec))), Path(sys.argv[1]) / f"{name}.jsonl")
 
 
 if __name__ == "__main__":

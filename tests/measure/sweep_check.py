@@ -76,8 +76,8 @@ def check_kills(arguments: tuple[object, ...], expected: dict[str, Any], folder:
     out, rng, num_hits = folder / "killed", random.Random(), 0
     # Kills are spread over the saved work and not over time, most of which is spent on loading the model.
     total = expected["requests"] + expected["cells"]
-    work = sorted(rng.randrange(9 * total // 10) for _ in range(KILLS))
-    for number, min_saved in enumerate(work, 1):
+    kill_points = sorted(rng.randrange(9 * total // 10) for _ in range(KILLS))
+    for number, min_saved in enumerate(kill_points, 1):
         num_hits += kill((*arguments, "--out", out, "--resume"), out, min_saved, rng.uniform(0, 0.05))
         print(f"kill {number} after {min_saved} answers and cells: {num_saved(out)} are saved", flush=True)
     result = run(*arguments, "--out", out, "--resume")

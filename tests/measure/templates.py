@@ -6,7 +6,7 @@ tokenizer. A request is
      as None or as an empty list),
   n  rendered, with a note that is counted,
   r  refused, with a reason that is counted,
-  !  rendered otherwise, or with a part lost, and nothing says so.
+  !  rendered in another way, or with a part lost, and nothing says so.
 The command ends with 1 if there is any of the last kind.
 """
 
@@ -52,8 +52,8 @@ class Log:
     tools: list[Any] | None = None
     documents: list[Any] | None = None
 
-    def words(self, words: tuple[str, ...]) -> list[str]:
-        """Those of the words that stand in this request."""
+    def words_of(self, words: tuple[str, ...]) -> list[str]:
+        """The words among `words` that stand in this request."""
         text = json.dumps([self.messages, self.answer, self.documents])
         return [word for word in words if word in text]
 
@@ -68,8 +68,8 @@ def _call(place: str, identifier: str) -> Message:
 
 
 PARAMETERS = {"type": "object", "properties": {"place": {"type": "string", "description": "a town"}}, "required": []}
-ABOUT = {"name": "look_up", "description": "Weather of a place.", "parameters": PARAMETERS}
-TOOLS = [{"type": "function", "function": ABOUT}]
+FUNCTION = {"name": "look_up", "description": "Weather of a place.", "parameters": PARAMETERS}
+TOOLS = [{"type": "function", "function": FUNCTION}]
 ANSWER = _said("assistant", "The wanswer is 42.\nIt has two lines.")
 LOGS = {
     "plain": Log([_said("user", "What is quser?")], ANSWER),
@@ -144,6 +144,7 @@ def rendered_by_jinja(source: str, log: Log) -> Iterator[str]:
 
 
 def _written(messages: list[Message], as_text: bool, in_parts: bool) -> list[Message]:
+    """The messages with arguments as JSON text, or with content in parts."""
     written = copy.deepcopy(messages)
     for message in written:
         for call in message.get("tool_calls", ()):
@@ -160,8 +161,8 @@ def judge(tokenizer: ChatTokenizer, source: str, log: Log) -> tuple[str, tuple[s
         prompt, output, notes = tokenizer.chat(log.messages, log.answer, log.tools, log.documents)
     except ValueError as error:
         return "r", (str(error),)
-    lost = [word for word in log.words(PROMPT_WORDS) if word not in tokenizer.decode(list(prompt))]
-    lost += [word for word in log.words(OUTPUT_WORDS) if word not in tokenizer.decode(list(output))]
+    lost = [word for word in log.words_of(PROMPT_WORDS) if word not in tokenizer.decode(list(prompt))]
+    lost += [word for word in log.words_of(OUTPUT_WORDS) if word not in tokenizer.decode(list(output))]
     if lost:
         return "!", (f"lost without a word: {', '.join(lost)}",)
     if notes:
@@ -193,7 +194,7 @@ def main() -> int:
         judged = [judge(tokenizer, template.read_text(encoding="utf-8"), log) for log in LOGS.values()]
         print(f"{template.stem[:58]:60}{''.join(f'{sign:>11}' for sign, _ in judged)}")
         signs.update(sign for sign, _ in judged)
-        reasons.update(f"{sign}  {reason}" for sign, given in judged for reason in given)
+        reasons.update(f"{sign}  {reason}" for sign, request_reasons in judged for reason in request_reasons)
     print(f"\n{len(templates)} templates, {signs.total()} requests: {dict(signs.most_common())}")
     for reason, count in reasons.most_common():
         print(f"{count:5}  {reason}")

@@ -9,7 +9,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 VOCABULARY = 320
 WINDOW = 32
 
-# A config gets those of these values that it has by the same name.
+# A config gets each of these values for which it has a field of the same name.
 _SIZES: dict[str, Any] = {
     **dict.fromkeys(("hidden_size", "n_embd", "d_model", "embed_dim", "dim", "word_embed_proj_dim"), 64),
     **dict.fromkeys(("num_attention_heads", "n_head", "num_heads", "n_heads", "attention_heads"), 4),
@@ -47,7 +47,7 @@ _SIZES: dict[str, Any] = {
 }
 
 _FULL_AND_SLIDING = {"num_hidden_layers": 4, "layer_types": ["full_attention", "sliding_attention"] * 2}
-# What the names alone do not say; None leaves a value to the config.
+# Values that do not follow from the names; None leaves a value to the config.
 _CHANGES: dict[str, dict[str, Any]] = {
     "bamba": {"layer_types": None, "mamba_d_head": 32, "attn_layer_indices": [1, 3]},
     "cohere_compass_text": {"layer_types": None},
@@ -83,7 +83,7 @@ _CHANGES: dict[str, dict[str, Any]] = {
 
 
 def tiny_config(kind: str, **more: Any) -> Any:
-    """The config of a tiny model of this kind, with two layers of each of its kinds of layers; `more` are its values.
+    """The config of a tiny model of this kind, with two layers of each kind of layer; `more` are further values.
 
     Raises whatever the config raises for sizes that do not fit together.
     """

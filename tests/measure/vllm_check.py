@@ -67,7 +67,7 @@ ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class Case:
-    """vLLM's --speculative-config, and the lane that should forecast it; no lane where nothing can."""
+    """vLLM's --speculative-config, and the lane that should forecast its steps; "" if no lane can."""
 
     name: str
     config: Mapping[str, Any]
@@ -212,7 +212,7 @@ def measure(
 
 
 def forecast(case: Case, rows: Rows, prompts: Prompts, vocab_size: int) -> list[list[Step]]:
-    """The steps of the case's twin on each of vLLM's answers, of which it knows the earlier ones."""
+    """The steps of the case's twin on each of vLLM's answers; the twin also drafts from the answers before."""
     options = {key: value for key, value in case.config.items() if key not in ("method", "model")}
     lane, past, forecasts = ScoredLane.of(case.lane, options), PastOutputs(), list[list[Step]]()
     for row in rows:
@@ -245,7 +245,7 @@ def measured_counts(row: Mapping[str, Any]) -> Counts | None:
 
 
 def forecast_counts(steps: Sequence[Step]) -> Counts:
-    """What the twin drafts, and has accepted."""
+    """The counts of the twin's steps."""
     last, drafted = steps[-1], sum(step.num_draft for step in steps)
     within_text = drafted - last.num_draft + min(last.num_draft, len(last.emitted))
     return Counts(drafted, within_text, sum(step.accepted for step in steps))
@@ -254,16 +254,16 @@ def forecast_counts(steps: Sequence[Step]) -> Counts:
 def compare(case: Case, rows: Rows, plain: Rows, prompts: Prompts, vocab_size: int) -> dict[str, Any]:
     """The totals of a case, forecast and measured, and in how many requests they are equal."""
     measured = list(map(measured_counts, rows))
-    known = [(row, counts) for row, counts in zip(rows, measured, strict=True) if counts is not None]
+    separate = [(row, counts) for row, counts in zip(rows, measured, strict=True) if counts is not None]
     num_tokens, num_chunks = sum(len(tokens_of(row)) for row in rows), sum(len(row["chunks"]) for row in rows)
     result = {
         "case": case.name,
         "requests": len(rows),
-        "joined": len(rows) - len(known),
+        "joined": len(rows) - len(separate),
         "tau": num_tokens / num_chunks,
-        "drafted": sum(counts.drafted for _, counts in known),
-        "accepted": sum(counts.accepted for _, counts in known),
-        "past_end": sum(row["accepted"] - counts.accepted for row, counts in known),
+        "drafted": sum(counts.drafted for _, counts in separate),
+        "accepted": sum(counts.accepted for _, counts in separate),
+        "past_end": sum(row["accepted"] - counts.accepted for row, counts in separate),
         "same_text": sum(tokens_of(row) == tokens_of(other) for row, other in zip(rows, plain, strict=True)),
         **dict.fromkeys(("forecast_tau", "forecast_drafted", "forecast_accepted", "equal", "equal_in_text")),
     }

@@ -55,7 +55,7 @@ def main(file: Path = FILE) -> None:
 
 
 def declarations() -> str:
-    """A TypeScript interface for each type that the page gets, and for each that those are made of."""
+    """A TypeScript interface for each type that the page gets, and for each type that these types are made of."""
     structs = [kind for module in (reel, wire) for kind in vars(module).values() if is_struct(kind)]
     waiting: list[type] = [*EVENTS, Constants, LaneFrame, *structs]
     texts: dict[str, str] = {}
@@ -73,8 +73,8 @@ def is_struct(value: Any) -> bool:
 
 def declare(kind: type, need: Callable[[type], None]) -> str:
     """The interface of a struct or a data class; calls `need` with each of the types that it is made of."""
-    words = inspect.cleandoc(kind.__doc__ or "").split("\n\n")
-    lines = [line for paragraph in words for line in paragraph.split("\n")]
+    paragraphs = inspect.cleandoc(kind.__doc__ or "").split("\n\n")
+    lines = [line for paragraph in paragraphs for line in paragraph.split("\n")]
     comment = f"/** {lines[0]} */" if len(lines) == 1 else "\n".join(["/**", *(f" * {line}" for line in lines), " */"])
     fields = "".join(f"  {field}\n" for field in _fields(kind, need))
     return f"\n{comment}\nexport interface {kind.__name__} {{\n{fields}}}\n"
@@ -103,7 +103,7 @@ def _may_be_missing(field: Field, kind: type) -> bool:
 
 
 def script_type(info: Any, need: Callable[[type], None]) -> str:
-    """The TypeScript type of JSON that msgspec describes so."""
+    """The TypeScript type of the JSON that `info` describes."""
 
     def inner(part: Any) -> str:
         text = script_type(part, need)
@@ -111,7 +111,7 @@ def script_type(info: Any, need: Callable[[type], None]) -> str:
 
     match info:
         case Metadata(extra_json_schema={"title": str(name)}):
-            # JSON that was made before; the title is the name of its type.
+            # A text that is JSON already; the title is the name of its type.
             return name
         case StructType(cls=kind) | DataclassType(cls=kind):
             need(kind)

@@ -23,7 +23,8 @@ from staging import PACKAGE, ROOT, forget_unkilled, stage
 MIN_KILLED = 0.92
 FOLDER = ROOT / "build" / "mutation"
 EXPLAINED = Path(__file__).with_name("survivors.md")
-# pytest's exit codes and signals, as mutmut stores them. All others are timeouts, also 24 and 9 of the processor limit.
+# pytest's exit codes and signals, as mutmut stores them. All other codes are timeouts, including the signals 24 and 9,
+# which end a process at its limit of processor time.
 OUTCOMES = {1: "killed", 3: "killed", -11: "killed", 0: "survived", 33: "untested", 5: "untested", None: "not run"}
 COLUMNS = ("killed", "timed out", "survived", "untested", "not run")
 # Removed lines and added lines.
@@ -39,6 +40,7 @@ class Group:
 
 
 def _folder(name: str, *left_out: str) -> tuple[str, ...]:
+    """The modules in a folder of the package, except those that are left out."""
     files = (file.relative_to(PACKAGE).as_posix() for file in sorted((PACKAGE / name).glob("*.py")))
     return tuple(file for file in files if file not in left_out)
 

@@ -34,12 +34,13 @@ def target(tmp_path: Path) -> Target:
 
 
 def vanilla(target: Target, prompt: tuple[int, ...], length: int) -> tuple[int, ...]:
+    """The tokens that vanilla decoding prints after `prompt`, at most `length`."""
     result = Bench(target, RaceSpec((), max_new_tokens=length), repetitions=1).run([BenchPrompt("one", prompt)])[0]
     return result.runs["vanilla"][0].tokens
 
 
 def test_every_mode_prints_vanillas_text(target: Target, capfd: pytest.CaptureFixture[str]) -> None:
-    """In float32, greedily, on the target's weights. The text also ends where vanilla's ends."""
+    """The peers decode greedily in float32, on the target's weights. Their text also ends where vanilla's ends."""
     test_prompts = [random_prompt(random.Random(seed)) for seed in range(6)]
     expected = [vanilla(target, prompt, 40) for prompt in test_prompts]
     assert {len(tokens) == 40 for tokens in expected} == {True, False}, "some end at the end token, some at the limit"
@@ -50,6 +51,7 @@ def test_every_mode_prints_vanillas_text(target: Target, capfd: pytest.CaptureFi
             run = peer.run(prompt, 40)
             assert run.tokens == tokens, peer.name
             assert 0 < run.first_ms <= run.run_ms and run.first_tokens == 1
+            # Reading the prompt gives the first token; a step gives its accepted draft tokens and one more.
             assert run.steps is not None and run.steps + run.accepted == max(len(tokens) - 1, run.accepted + 1)
             assert run.accepted <= run.drafted and (run.drafted == 0 or peer.name != PREFIX)
             num_drafted += run.drafted
@@ -78,6 +80,7 @@ def test_sampling_uses_the_races_seed(target: Target) -> None:
     for seed in (1, 1, 2, 3):
         [peer] = make_peers(["llama-cpp"], target, SamplingParams(temperature=1.5, top_k=20, top_p=0.9, seed=seed), 10)
         outputs.add((seed, peer.run((5, 6, 7), 12).tokens))
+    # Both runs with seed 1 print the same text, so that the four runs have three outputs.
     assert len({tokens for _, tokens in outputs}) > 1 and len(outputs) == 3
 
 
@@ -86,8 +89,8 @@ def test_the_bench_counts_llama_cpps_steps_and_drafts(target: Target) -> None:
     peers = make_peers(["transformers", "llama-cpp", "llama-cpp-ngram-simple"], target, spec.sampling_params(), 10)
     prompt = BenchPrompt("one", (5, 6, 7, 8, 9, 10, 5, 6, 7))
     summary = summarise(Bench(target, spec, peers=peers, repetitions=1).run([prompt]), str)
-    theirs, plain, simple = summary["peers"]
-    assert theirs["tau"] is None and plain["tau"] == 1.0 and plain["acceptance_rate"] is None
+    transformers_peer, plain, simple = summary["peers"]
+    assert transformers_peer["tau"] is None and plain["tau"] == 1.0 and plain["acceptance_rate"] is None
     assert simple["drafted_per_step"] > 0 and simple["tau"] >= 1.0 and 0 <= simple["acceptance_rate"] <= 1
     assert plain["identical"] and simple["identical"]
     assert [comparison["lane"] for comparison in summary["comparisons"]] == ["vanilla", "vanilla", "prompt-lookup"]

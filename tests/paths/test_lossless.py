@@ -31,7 +31,7 @@ from tests.parts import EOS, VOCAB, CopyingModel, ScriptedDrafter, inputs, rando
 
 NO_END: frozenset[int] = frozenset()
 SAMPLING = {"greedy": SamplingParams(), "sampled": SamplingParams(0.8, seed=11)}
-DRAFTING = tuple(name for name in native_methods() if name != "vanilla")
+DRAFTING_METHODS = tuple(name for name in native_methods() if name != "vanilla")
 FORWARDS = ("eager", "replayed", "packed")
 
 
@@ -59,21 +59,21 @@ def vanilla(target: Target, prefix: Prefix, prompt: Sequence[int], params: Sampl
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_lane_prints_vanillas_text(name: str) -> None:
-    """Pairwise cases: each lane with each architecture, sampling and forward; each architecture with each of these two.
+    """Each lane decodes with each architecture, sampling and forward; so does each architecture with the latter two.
 
     All 6 x 2 x 3 x 11 combinations, tried on several prompts, found no more failures.
     """
-    architecture, accepted = ARCHITECTURES.index(name), dict.fromkeys(DRAFTING, 0)
+    architecture_number, accepted = ARCHITECTURES.index(name), dict.fromkeys(DRAFTING_METHODS, 0)
     for number, prompt in enumerate(prompts_of(name, 6)):
         target, params = target_of(name, FORWARDS[number // 2]), [*SAMPLING.values()][number % 2]
         prefix = target.prefill(prompt)
         expected = vanilla(target, prefix, prompt, params)
         ends = frozenset({expected[7]}) if number % 3 == 0 else NO_END
-        for lane_number, method in enumerate(DRAFTING):
-            if (lane_number + architecture + number) % 2:
+        for lane_number, method in enumerate(DRAFTING_METHODS):
+            if (lane_number + architecture_number + number) % 2:
                 continue
             drafter = METHODS[method].build(inputs(prompt, seed=number))
-            budget = (4, 9, 16)[(number + architecture) % 3]
+            budget = (4, 9, 16)[(number + architecture_number) % 3]
             lane = run_lane(target, prefix, prompt, drafter, params=params, num_draft=budget, eos_ids=ends)
             assert lane.tokens == cut_at_end(expected, ends), (method, prompt)
             accepted[method] += len(lane.tokens) - lane.num_steps
@@ -109,18 +109,18 @@ def test_no_draft_changes_the_text(adversary: str) -> None:
 def test_end_to_end_every_lane_prints_vanillas_text(bundled: Workbench, temperature: float) -> None:
     """From a question to the text with the bundled model; at temperature 4 each seed gives another text."""
     questions = ("What are glaciers made of?", "Tell me about token recycling.", "Describe how a volcano erupts.")
-    texts, saved = set(), Counter[str]()
+    texts, num_saved_steps = set(), Counter[str]()
     assert bundled.target.describe()["dtype"] == "float32"
     for seed, question in enumerate(questions):
         spec = RaceSpec(tuple(native_methods()), 14, num_draft=4, temperature=temperature, top_p=0.9, seed=seed)
         *_, finished = bundled.ask(RaceRequest(question, spec, 1))
         assert isinstance(finished, Finished)
         assert [lane.lane for lane in finished.lanes if not lane.identical] == [], question
-        saved.update({lane.lane: lane.tokens - lane.steps for lane in finished.lanes})
+        num_saved_steps.update({lane.lane: lane.tokens - lane.steps for lane in finished.lanes})
         texts.add(finished.lanes[0].text)
     assert len(texts) == 3
     # If no draft were accepted, this would compare vanilla with itself.
-    assert temperature > 1 or sum(count > 2 for count in saved.values()) >= 6, saved
+    assert temperature > 1 or sum(count > 2 for count in num_saved_steps.values()) >= 6, num_saved_steps
 
 
 # In lower precision texts may differ, and every difference must be reported.
@@ -134,7 +134,7 @@ def test_in_half_precision_differences_are_reported(name: str, dtype: torch.dtyp
     target.drafting = CopyingModel()  # type: ignore[assignment]
     assert target.dtype == dtype
     for prompt in prompts_of(name, 3):
-        spec = RaceSpec(("vanilla", *DRAFTING), max_new_tokens=16, num_draft=16)
+        spec = RaceSpec(("vanilla", *DRAFTING_METHODS), max_new_tokens=16, num_draft=16)
         events = list(race(target, prompt, spec))
         finished = events[-1]
         assert isinstance(finished, Finished)
@@ -149,4 +149,5 @@ def test_in_half_precision_differences_are_reported(name: str, dtype: torch.dtyp
 
 
 def tokens_of(events: Sequence[object], lane: str) -> list[int]:
+    """The tokens that a lane prints in a race."""
     return [token for event in events if isinstance(event, Step) and event.lane == lane for token in event.emitted]

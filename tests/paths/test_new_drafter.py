@@ -19,7 +19,7 @@ from tests.paths import test_lossless as lossless
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+def register_echo(monkeypatch: pytest.MonkeyPatch) -> None:
     """Add the drafter `echo` to the registry."""
     monkeypatch.setitem(METHODS, "echo", ECHO)
 

@@ -1,4 +1,4 @@
-"""The benchmark on small models: transformers and lanes print one text, and a step's bandwidth bound is measured."""
+"""The benchmark on small models: transformers prints the lanes' text, and a step's bandwidth bound is measured."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def prompts(count: int) -> list[BenchPrompt]:
     return [BenchPrompt(f"p{number}", random_prompt(random.Random(number))) for number in range(count)]
 
 
-def words(tokens: Any) -> str:
+def text_of(tokens: Any) -> str:
     return " ".join(map(str, tokens))
 
 
@@ -52,7 +52,7 @@ def test_lanes_and_peers_are_measured_on_every_prompt() -> None:
         for runs in result.peer_runs.values():
             for run in runs:
                 assert 0 < run.first_ms < run.run_ms and 1 <= run.first_tokens <= len(run.tokens)
-    summary = summarise(results, words)
+    summary = summarise(results, text_of)
     assert [lane["identical"] for lane in summary["lanes"]] == [True] * 3
     assert [peer["identical"] for peer in summary["peers"]] == [True] * 2
     assert {(ratio["lane"], ratio["peer"]) for ratio in summary["comparisons"]} == {
@@ -81,4 +81,4 @@ def test_a_peer_that_samples_is_not_compared_with_vanilla() -> None:
     peers = make_peers(["transformers"], target, spec.sampling_params(), 10)
     results = Bench(target, spec, peers=peers, repetitions=1).run(prompts(1))
     assert "transformers" not in results[0].differences and results[0].differences["trie"] is None
-    assert summarise(results, words)["peers"][0]["identical"] is None
+    assert summarise(results, text_of)["peers"][0]["identical"] is None

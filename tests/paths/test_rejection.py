@@ -56,7 +56,7 @@ def test_two_tokens_of_a_lane_are_distributed_as_in_ancestral_sampling() -> None
         while not lane.end:
             lane.step()
         counts[tuple(lane.tokens)] += 1
-    # The mean total variation distance between `count` fair draws and the target, which emits 16 pairs of tokens.
+    # The mean total variation distance between the frequencies of `count` fair draws and the target's distribution.
     fair_distance = np.sqrt(2 * expected * (1 - expected) / np.pi / count).sum() / 2
     # A lane that redraws from all of p after a rejection is off by 0.12 or more; one that accepts every token, by 0.7.
     assert np.abs(counts / count - expected).sum() / 2 < 1.7 * fair_distance < 0.07

@@ -1,4 +1,4 @@
-"""A server for tests, on loopback: it answers each path with what the test says, byte by byte, or as recorded.
+"""A server for tests, on loopback: it answers each path with exactly the bytes that the test gives, or has recorded.
 
 `exchanges` holds what real servers answered: vLLM 0.32.0 on a CPU and llama.cpp's server in xllamacpp 2026.10.
 """
@@ -59,13 +59,13 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, *_: object) -> None:
-        """Say nothing: a client that has read enough closes its connection."""
+        """Print nothing, because a client that has read enough may close its connection."""
 
 
 @contextmanager
 def serving(routes: Mapping[str, Route]) -> Iterator[ServerAddress]:
     """A server with these routes, called "tested", until the end of the block."""
-    over = threading.Event()
+    test_over = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -93,7 +93,7 @@ def serving(routes: Mapping[str, Route]) -> Iterator[ServerAddress]:
             self.wfile.flush()
             self.close_connection = True
             if answer.end == "hang":
-                over.wait()
+                test_over.wait()
             # Without lingering, closing resets the connection.
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
@@ -109,7 +109,7 @@ def serving(routes: Mapping[str, Route]) -> Iterator[ServerAddress]:
     try:
         yield ServerAddress("tested", f"http://127.0.0.1:{server.server_port}")
     finally:
-        over.set()
+        test_over.set()
         server.shutdown()
         thread.join()
         server.server_close()

@@ -40,7 +40,7 @@ def test_an_address_has_a_name_a_base_url_a_model_and_a_key(monkeypatch: pytest.
         "a=http://127.0.0.1/?key=1",
     ],
 )
-def test_a_bad_address_is_one_sentence(text: str) -> None:
+def test_a_bad_address_is_refused_in_one_sentence(text: str) -> None:
     with pytest.raises(InputError) as caught:
         parse_server(text)
     assert "secret" not in str(caught.value) and str(caught.value).endswith(".")

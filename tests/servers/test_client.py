@@ -16,24 +16,24 @@ from specrace.servers.reply import Reply, Request
 from tests.servers.replies import Answer, Route, as_json, serving, stream, vllm_chunk, vllm_end, vllm_routes
 
 PROMPT = (5, 6, 7)
-# Short, because the servers that are waited for never answer.
+# Reading has a short limit, because the servers that are slower in these tests never answer.
 WAITS = Waits(connect_s=2.0, read_s=0.3, total_s=60.0, pause_s=0.0)
 VOCAB = 32
 
 
 def decode(tokens: Sequence[int]) -> str:
-    """The text of the test's tokens: letters, and nothing for the end of the text, 1."""
+    """The text of the test's tokens: a letter for each token, and nothing for token 1, which ends the text."""
     return "".join(chr(97 + token) for token in tokens if token != 1)
 
 
-def question(address: ServerAddress) -> Reply:
+def ask_server(address: ServerAddress) -> Reply:
     """Ask the server for up to 8 tokens."""
     with Connection(address, WAITS) as connection:
         return ask(connection, recognise(connection, address.model), Request(PROMPT, 8), decode, VOCAB)
 
 
-def good(*tokens: int) -> list[Any]:
-    """The events of a good answer, a token a step."""
+def good_events(*tokens: int) -> list[Any]:
+    """The events of a good answer, with one token in each step."""
     chunks = [vllm_chunk([token], decode([token])) for token in tokens]
     return [*chunks, vllm_chunk([1], "", "stop"), vllm_end(len(tokens) + 1)]
 
@@ -41,37 +41,37 @@ def good(*tokens: int) -> list[Any]:
 def test_an_answer_has_its_tokens_texts_counts_and_times() -> None:
     events = [vllm_chunk([2], "c", prompt=list(PROMPT)), vllm_chunk([3, 4, 1], "de", "stop"), vllm_end(4, [2], [3])]
     with serving(vllm_routes(stream(*events))) as address:
-        reply = question(address)
+        reply = ask_server(address)
     assert [chunk.tokens for chunk in reply.chunks] == [(2,), (3, 4, 1)]
     assert reply.text == "cde" and reply.end == "eos" and reply.prompt == PROMPT
     assert (reply.accepted, reply.drafted, reply.num_accepted, reply.num_drafted) == ((2,), (3,), 2, 3)
     assert 0 < reply.chunks[0].at_ms <= reply.chunks[1].at_ms
 
 
-def test_the_request_asks_greedily_for_ids_and_nothing_else_samples() -> None:
+def test_the_request_asks_for_greedy_decoding_and_for_token_ids() -> None:
     seen: list[dict[str, Any]] = []
 
     def answer(body: dict[str, Any]) -> Answer:
         seen.append(body)
-        return stream(*good(2))
+        return stream(*good_events(2))
 
     with serving(vllm_routes(answer)) as address:
-        question(address)
+        ask_server(address)
     (body,) = seen
     assert body["prompt"] == list(PROMPT) and body["max_tokens"] == 8 and body["model"] == "m"
     assert body["temperature"] == 0 and body["repetition_penalty"] == 1 and body["return_token_ids"] is True
 
 
 def test_a_busy_server_is_asked_again_before_its_first_token() -> None:
-    answers = iter([as_json({"error": "full"}, 429), as_json({}, 503), stream(*good(2, 3))])
+    answers = iter([as_json({"error": "full"}, 429), as_json({}, 503), stream(*good_events(2, 3))])
     with serving(vllm_routes(lambda _: next(answers))) as address:
-        assert question(address).text == "cd"
+        assert ask_server(address).text == "cd"
 
 
 def test_the_key_is_sent_and_not_shown() -> None:
-    with serving(vllm_routes(stream(*good(2)))) as address:
+    with serving(vllm_routes(stream(*good_events(2)))) as address:
         keyed = ServerAddress(address.name, address.url, key="secret-key")
-        assert question(keyed).text == "c"
+        assert ask_server(keyed).text == "c"
     assert "secret-key" not in repr(keyed)
 
 
@@ -85,7 +85,7 @@ FAULTS: dict[str, tuple[Route, str]] = {
     "html": (Answer([b"<html><b>Hi"], kind="text/html"), "did not stream its answer, but sent text/html: <html><b>Hi"),
     "no stream": (as_json({"choices": []}), "did not stream its answer"),
     "401": (as_json({"error": "Unauthorized"}, 401), "wants another key .status 401.; set SPECRACE_SERVER_KEY"),
-    "404, the model is another": (as_json({"error": {"message": "no m"}}, 404), "answers with status 404: no m"),
+    "404, another model": (as_json({"error": {"message": "no m"}}, 404), "answers with status 404: no m"),
     "422": (as_json({"detail": [{"msg": "x"}]}, 422), "answers with status 422"),
     "429 for ever": (as_json({"error": {"message": "full"}}, 429), "answers with status 429: full"),
     "500": (Answer([b"Internal Server Error"], 500, "text/plain"), "status 500: Internal Server Error"),
@@ -104,12 +104,12 @@ FAULTS: dict[str, tuple[Route, str]] = {
     "stops at once": (stream(), "ended its answer without a single token"),
     "no end": (stream(FIRST), "ended its stream without saying why the text ends"),
     "a huge chunk": (Answer([HUGE]), "streamed more than an answer can need"),
-    "more tokens than asked for": (stream(*good(*range(2, 14))), "streamed more than the 8 tokens"),
+    "more tokens than asked for": (stream(*good_events(*range(2, 14))), "streamed more than the 8 tokens"),
     "no ids": (
         stream({"choices": [{"text": "c", "finish_reason": "stop"}]}),
         "streams text without token ids, which vLLM 0.32.0 should send",
     ),
-    "ids that are none": (
+    "ids that are not valid": (
         stream({"choices": [{"text": "c", "token_ids": [True, -2], "finish_reason": "stop"}]}),
         "streams text without token ids",
     ),
@@ -132,16 +132,16 @@ FAULTS: dict[str, tuple[Route, str]] = {
 def test_a_misbehaving_server_gets_one_sentence(name: str) -> None:
     answer, words = FAULTS[name]
     with serving(vllm_routes(answer)) as address, pytest.raises(InputError, match=words) as caught:
-        question(address)
+        ask_server(address)
     sentence = str(caught.value)
     assert sentence.startswith("The server tested ") and sentence.endswith(".") and "\n" not in sentence
 
 
-def test_nobody_listens() -> None:
+def test_a_server_that_does_not_listen_is_reported() -> None:
     with serving({}) as address:
         pass
     with pytest.raises(InputError, match="The server tested cannot be reached"):
-        question(address)
+        ask_server(address)
 
 
 @pytest.mark.parametrize(
@@ -161,21 +161,21 @@ def test_nobody_listens() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_server_that_cannot_be_raced_is_told_apart(routes: dict[str, Route], words: str) -> None:
+def test_a_server_that_cannot_be_raced_is_refused_with_the_reason(routes: dict[str, Route], words: str) -> None:
     with serving(routes) as address, pytest.raises(InputError, match=words):
-        question(address)
+        ask_server(address)
 
 
 def test_a_model_that_the_server_lacks_is_named() -> None:
-    with serving(vllm_routes(stream(*good(2)))) as address:
+    with serving(vllm_routes(stream(*good_events(2)))) as address:
         other = ServerAddress("tested", address.url, model="llama")
         with pytest.raises(InputError, match="has no model 'llama'; it has m"):
-            question(other)
+            ask_server(other)
 
 
 def test_a_slow_stream_ends_after_the_longest_time() -> None:
     waits = Waits(total_s=0.0)
-    with serving(vllm_routes(stream(*good(2)))) as address, Connection(address, waits) as connection:
+    with serving(vllm_routes(stream(*good_events(2)))) as address, Connection(address, waits) as connection:
         dialect = recognise(connection)
         with pytest.raises(InputError, match="did not finish its answer within 0 s"):
             ask(connection, dialect, Request(PROMPT, 8), decode, VOCAB)

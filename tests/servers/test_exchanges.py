@@ -15,7 +15,7 @@ from tests.servers.replies import recorded, recorded_routes, serving
 
 
 def read(name: str, decode: Callable[[Sequence[int]], str], limit: int, vocab: int) -> tuple[Dialect, Reply]:
-    """The recorded answer, asked for again."""
+    """Ask a server that sends the recorded answer; returns the server's dialect and the reply that is read."""
     prompt = tuple(recorded(name)["post"]["request"]["prompt"])
     with serving(recorded_routes(name)) as address, Connection(address) as connection:
         dialect = recognise(connection)
@@ -44,10 +44,11 @@ def test_the_request_is_the_one_that_vllm_answered() -> None:
 
 def test_llama_cpp_streams_tokens_and_ends_with_its_totals() -> None:
     exchange = recorded("llama-cpp")["post"]
-    texts = {504: "The", 2: ""}
+    # The tokens "The" and the end token.
+    first_and_last = {504, 2}
 
     def decode(tokens: Sequence[int]) -> str:
-        assert tokens[0] in texts and tokens[-1] in texts
+        assert tokens[0] in first_and_last and tokens[-1] in first_and_last
         return "The tide comes in twice a day at the harbour of Brest."
 
     dialect, reply = read("llama-cpp", decode, 24, 49152)

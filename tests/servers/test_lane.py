@@ -1,4 +1,4 @@
-"""From a server's chunks to the steps of a lane: boxes only where they are the server's steps."""
+"""From a server's chunks to the steps of a lane: a chunk becomes one step only where it is a step of the server."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ def test_the_clock_starts_with_the_first_chunk_whose_tokens_do_not_count() -> No
     assert metrics.tokens == 4 and metrics.decode_ms == 20.0
     assert metrics.tokens_per_s == 150.0, "3 tokens in 20 ms"
     assert (metrics.steps, metrics.drafted, metrics.accepted) == (3, 2, 1)
+    # The lane of a server has no speedup.
     assert metrics.speedup(metrics) == 0.0
 
 
@@ -53,13 +54,13 @@ def test_without_counts_a_chunk_of_several_tokens_is_no_step() -> None:
     assert (metrics.tau, metrics.drafted, metrics.accepted) == (0.0, 0, 0), "unknown, so not shown as 1"
 
 
-def test_chunks_that_join_steps_are_seen() -> None:
+def test_chunks_that_hold_several_steps_are_noticed() -> None:
     lane = served_lane("fast", DIALECT, reply_of([2], [3, 4, 5, 6], [1], accepted=(1, 1), drafted=(2, 2)), 9)
     assert lane.info.served is not None and not lane.info.served.chunks_are_steps
     assert "hold several steps" in lane.info.served.note
 
 
-def test_llama_cpp_shows_totals_and_no_boxes() -> None:
+def test_llama_cpps_lane_has_totals_but_no_drafts_in_its_steps() -> None:
     reply = reply_of([2], [3], [4], [1], num_tokens=4, num_drafted=6, num_accepted=2, num_steps=2)
     lane = served_lane("cpp", LlamaCpp("llama.cpp", "m"), reply, 9)
     assert all(step.tree.num_draft == 0 and step.drafted is None for step in lane.steps)
@@ -80,6 +81,7 @@ def test_a_draft_that_passes_the_end_counts_as_far_as_it_was_printed() -> None:
 
 
 def test_which_step_had_a_rejected_draft_is_not_guessed() -> None:
+    """`PlacedDraft(None, 0)` is a step for which the number of drafted tokens is unknown."""
     assert place_drafts([1, 1, 1, 3, 1], [0, 2], [4, 4]) == [
         *[PlacedDraft(None, 0)] * 3,
         PlacedDraft(4, 2),

@@ -41,6 +41,7 @@ VLLM = (EXCHANGES / "vllm-metrics.txt").read_text()
 
 def test_vllms_counters_are_read() -> None:
     (counts,) = counts_of(page(VLLM))
+    # Drafts, draft tokens, accepted tokens, these by position, and output tokens.
     assert counts == Counts("vLLM", 374, 1496, 1257, (330, 315, 310, 302), 1967)
     assert counts.tokens_per_draft == 1 + 1257 / 374 and counts.acceptance_rate == 1257 / 1496
     assert counts.tokens_per_step == 1967 / (1967 - 1257)
@@ -80,12 +81,12 @@ def test_two_readings_give_what_happened_between_them() -> None:
         (VLLM.replace(" 374.0", " +Inf"), "not in Prometheus' format"),
     ],
 )
-def test_another_page_is_one_sentence(text: str, words: str) -> None:
+def test_another_page_is_refused_in_one_sentence(text: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         counts_of(page(text))
 
 
-def test_a_server_without_the_page_is_one_sentence() -> None:
+def test_a_server_without_the_page_is_refused_in_one_sentence() -> None:
     with (
         serving({}) as address,
         Connection(address) as connection,
@@ -94,7 +95,7 @@ def test_a_server_without_the_page_is_one_sentence() -> None:
         read_counts(connection)
 
 
-def test_shorter_drafts_are_what_the_rates_by_position_say() -> None:
+def test_the_gain_of_shorter_drafts_is_computed_from_the_rates_by_position() -> None:
     rates = (0.8, 0.5, 0.1)
     assert [choice.tokens_per_draft for choice in shorter_drafts(rates, FLAT)] == pytest.approx([1.0, 1.8, 2.3, 2.4])
     assert best_draft(shorter_drafts(rates, FLAT)).num_draft == 3
@@ -120,7 +121,7 @@ def test_the_command_watches_for_a_while(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize("duration", ["", "5", "0s", "-1s", "1d", "25h", "infs"])
-def test_a_bad_duration_is_one_sentence(duration: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bad_duration_is_refused_in_one_sentence(duration: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["metrics", "http://127.0.0.1:9", f"--for={duration}"]) == 2
     assert "give a time such as 60s or 5m" in capsys.readouterr().err
 

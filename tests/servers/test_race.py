@@ -78,14 +78,14 @@ def finished_of(events: list[Event]) -> Finished:
 def test_the_boxes_of_a_served_lane_are_the_servers_steps() -> None:
     target = make_target()
     events = run(target, vllm_answering(target, decode, **NGRAM))
-    ours = list(generate(target, "vllm-ngram", PROMPT, max_new_tokens=24, **NGRAM))
-    theirs = steps_of(events, "s0")
-    assert sum(step.tree.num_draft for step in ours) > 8, "the test has drafts"
-    assert [step.emitted for step in theirs] == [step.emitted for step in ours]
-    assert [step.accepted for step in theirs] == [step.accepted for step in ours]
+    own_steps = list(generate(target, "vllm-ngram", PROMPT, max_new_tokens=24, **NGRAM))
+    served_steps = steps_of(events, "s0")
+    assert sum(step.tree.num_draft for step in own_steps) > 8, "the test has drafts"
+    assert [step.emitted for step in served_steps] == [step.emitted for step in own_steps]
+    assert [step.accepted for step in served_steps] == [step.accepted for step in own_steps]
     result = finished_of(events).lanes[-1]
     assert result.lane == "s0" and result.identical is True and result.first_difference is None
-    assert result.tokens == 24 and result.tau == 24 / len(ours) and result.speedup == 0.0
+    assert result.tokens == 24 and result.tau == 24 / len(own_steps) and result.speedup == 0.0
 
 
 def test_steps_come_in_race_time_and_our_lanes_are_those_of_a_race_without_servers() -> None:
@@ -93,9 +93,9 @@ def test_steps_come_in_race_time_and_our_lanes_are_those_of_a_race_without_serve
     events = run(target, vllm_answering(target, decode, **NGRAM))
     times = [event.at_ms for event in events if isinstance(event, Step)]
     assert times == sorted(times)
-    alone = list(race(target, PROMPT, SPEC))
+    without_servers = list(race(target, PROMPT, SPEC))
     for lane in ("vanilla", "trie"):
-        assert [s.emitted for s in steps_of(events, lane)] == [s.emitted for s in steps_of(alone, lane)]
+        assert [s.emitted for s in steps_of(events, lane)] == [s.emitted for s in steps_of(without_servers, lane)]
 
 
 def test_another_text_is_compared_up_to_the_first_difference() -> None:

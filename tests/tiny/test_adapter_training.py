@@ -50,6 +50,7 @@ def _sources() -> list[Source]:
 
 
 def _samples(count: int) -> list[GroundedSample]:
+    """The first samples of the task, always the same ones."""
     task = GroundedTask(_sources(), 0)
     return [task.sample(6) for _ in range(count)]
 
@@ -184,11 +185,11 @@ def _model(tokenizer: Any) -> LlamaForCausalLM:
 
 def test_questions_that_share_a_forward_do_not_attend_to_each_other(tokenizer: Any) -> None:
     model, sample = _model(tokenizer), _samples(1)[0]
-    shared = losses(model, encode(sample, tokenizer))
+    joint_losses = losses(model, encode(sample, tokenizer))
     single_questions = [replace(sample, questions=(question,)) for question in sample.questions]
-    separate = [losses(model, encode(single, tokenizer)) for single in single_questions]
-    assert len(separate) > 2
-    torch.testing.assert_close(shared, torch.cat(separate))
+    separate_losses = [losses(model, encode(single, tokenizer)) for single in single_questions]
+    assert len(separate_losses) > 2
+    torch.testing.assert_close(joint_losses, torch.cat(separate_losses))
 
 
 def test_a_few_updates_lower_the_loss(tokenizer: Any) -> None:

@@ -42,7 +42,7 @@ def test_characters_outside_the_vocabulary_are_replaced_without_shifting_offsets
 
 
 def set_step_time(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make each reading of the clock, one per training step, `seconds` later than the last."""
+    """Make each reading of the clock, one per training step, `seconds` later than the reading before."""
     monkeypatch.setattr(characters, "time", SimpleNamespace(perf_counter=count(0.0, seconds).__next__))
 
 

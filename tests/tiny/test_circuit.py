@@ -39,7 +39,7 @@ def marked_text(seed: int) -> tuple[list[int], list[int]]:
 
 
 def share_copied(model, texts: list[tuple[list[int], list[int]]]) -> float:
-    """The share of tokens predicted right: the tokens of each sentence after its text."""
+    """The share of the sentences' tokens that the model predicts right, each sentence after its text."""
     num_right = num_tokens = 0
     for ids, sentence in texts:
         predicted = model(torch.tensor([ids + sentence])).logits[0, len(ids) - 1 : -1].argmax(-1).tolist()
@@ -126,7 +126,7 @@ def test_a_narrow_model_of_two_layers_copies_and_attends_to_the_first_word_of_th
     config._attn_implementation = "eager"
     narrow = build_model(config, MARKERS).eval()
     texts = [marked_text(seed) for seed in range(6)]
-    # Less than the 0.97 of the wide model.
+    # The wide model copies more than 0.97 of the tokens.
     assert share_copied(narrow, texts) > 0.9
     for ids, sentence in texts:
         attention = narrow(torch.tensor([ids + sentence]), output_attentions=True).attentions[1][0]

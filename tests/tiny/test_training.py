@@ -39,7 +39,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_an_answer_quotes_the_marked_sentences_in_order(sources: list[Source]) -> None:
     task = QuotingTask(sources, seed=3)
-    ranks = set()
+    numbers_marked = set()
     for _ in range(200):
         sample = task.sample(200)
         marked = {
@@ -50,8 +50,8 @@ def test_an_answer_quotes_the_marked_sentences_in_order(sources: list[Source]) -
         }
         assert sample.answer == answer(sample.question, [marked[rank] for rank in sorted(marked)])
         assert sorted(marked) == list(range(1, len(marked) + 1))
-        ranks.add(len(marked))
-    assert ranks == {0, 1, 2, 3}
+        numbers_marked.add(len(marked))
+    assert numbers_marked == {0, 1, 2, 3}
 
 
 def test_the_opening_depends_on_the_questions_first_words() -> None:
@@ -79,7 +79,7 @@ def test_held_out_titles_do_not_depend_on_the_order_of_the_sources(sources: list
     assert split_titles(sources[::-1])[1] == held_out[::-1]
 
 
-def test_copied_tokens_have_loss_weight_1_and_others_more(work: Path, sources: list[Source]) -> None:
+def test_copied_tokens_have_loss_weight_1_and_other_tokens_more(work: Path, sources: list[Source]) -> None:
     tokenizer = AutoTokenizer.from_pretrained(work)
     task = QuotingTask(sources, seed=3)
     samples = (task.sample(200) for _ in range(50))
