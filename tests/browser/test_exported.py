@@ -43,7 +43,7 @@ HOSTILE = [
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def exported_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recorded race with the tour, in one file."""
     file = tmp_path_factory.mktemp("exported") / "race.html"
     file.write_text(write_html(read_recordings([RECORDING]), tour=True), encoding="utf-8")
@@ -76,9 +76,9 @@ def hostile_recording(path: Path, text: str) -> Path:
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
 def test_a_file_plays_its_race_without_a_server(
-    open_file: Callable[..., Page], exported: Path, width: int, height: int
+    open_file: Callable[..., Page], exported_file: Path, width: int, height: int
 ) -> None:
-    page = open_file(exported, width, height)
+    page = open_file(exported_file, width, height)
     expect(page.locator(".stage[data-mode=result]")).to_be_visible()
     lanes = [lane["title"] for lane in read_rows(RECORDING)[0]["lanes"]]
     assert page.locator(".pane h3").all_inner_texts() == lanes
@@ -93,8 +93,8 @@ def test_a_file_plays_its_race_without_a_server(
     assert findings(page) == []
 
 
-def test_a_file_offers_only_what_works_without_a_server(open_file: Callable[..., Page], exported: Path) -> None:
-    page = open_file(exported)
+def test_a_file_offers_only_what_works_without_a_server(open_file: Callable[..., Page], exported_file: Path) -> None:
+    page = open_file(exported_file)
     expect(page.locator(".stage[data-mode=result]")).to_be_visible()
     for name in ("logs", "link", "export", "pack", "audience"):
         expect(page.locator(f"[data-do={name}]").first).to_be_hidden()
@@ -116,11 +116,11 @@ def offline_page(browser: Browser) -> Iterator[Page]:
     assert requested and all(url.startswith(("file:", "data:", "blob:")) for url in requested)
 
 
-def test_a_file_plays_in_a_frame_of_a_strict_page(offline_page: Page, exported: Path, tmp_path: Path) -> None:
+def test_a_file_plays_in_a_frame_of_a_strict_page(offline_page: Page, exported_file: Path, tmp_path: Path) -> None:
     outer = tmp_path / "outer.html"
     outer.write_text(
         '<!doctype html><meta http-equiv="Content-Security-Policy" content="default-src \'none\'; frame-src file:">'
-        f'<iframe sandbox="allow-scripts" width="1000" height="600" src="{exported.as_uri()}"></iframe>',
+        f'<iframe sandbox="allow-scripts" width="1000" height="600" src="{exported_file.as_uri()}"></iframe>',
         encoding="utf-8",
     )
     offline_page.goto(outer.as_uri())
@@ -176,10 +176,10 @@ def test_a_site_lists_its_races_and_opens_them(offline_page: Page, tmp_path: Pat
 
 
 @pytest.mark.skipif(not (shutil.which("firefox-esr") or shutil.which("firefox")), reason="Firefox is not installed")
-def test_a_file_plays_in_firefox(exported: Path, tmp_path: Path) -> None:
+def test_a_file_plays_in_firefox(exported_file: Path, tmp_path: Path) -> None:
     with open_firefox(tmp_path / "profile") as firefox:
         for width, height in SIZES:
-            firefox.open(exported.as_uri(), width, height)
+            firefox.open(exported_file.as_uri(), width, height)
             firefox.wait_for(".stage[data-mode=result]")
             firefox.press("v")
             firefox.wait_for(".proof[data-done=true] .proof-count[data-state=same]")

@@ -20,7 +20,7 @@ NAME = "other"
 
 
 @pytest.fixture(scope="module")
-def fetching() -> Iterator[tuple[str, Fetcher]]:
+def fetching_page() -> Iterator[tuple[str, Fetcher]]:
     """The address of a page that fetches a model, and the fetcher, whose progress the test sets."""
     fetchers, workers, start = list[Fetcher](), list[Worker](), Worker.start
 
@@ -52,9 +52,9 @@ def fetching() -> Iterator[tuple[str, Fetcher]]:
 
 
 def test_the_page_shows_the_progress_and_one_click_races_with_the_model(
-    open_page: OpenPage, fetching: tuple[str, Fetcher]
+    open_page: OpenPage, fetching_page: tuple[str, Fetcher]
 ) -> None:
-    url, fetcher = fetching
+    url, fetcher = fetching_page
     page = open_page(url + "?tokens=24")
     progress, button = page.locator("#fetch-host"), page.locator("#race-fetched")
     expect(progress).to_contain_text("Fetching SmolLM2-135M: 43 of 93 MB")

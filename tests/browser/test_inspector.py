@@ -139,8 +139,8 @@ def test_a_tree_of_many_nodes_is_cut_and_the_page_says_so(page: Page, races: dic
     rows = read_rows(races["greedy"])
     row = steps_of(rows, "trie")[3]
     size = 60
-    grown = {"tokens": [*row["tree"]["tokens"][:1], *range(1, size)], "parents": list(range(-1, size - 1))}
-    row["tree"] = {**row["tree"], **grown, "probs": None, "positions": None}
+    grown_tree = {"tokens": [*row["tree"]["tokens"][:1], *range(1, size)], "parents": list(range(-1, size - 1))}
+    row["tree"] = {**row["tree"], **grown_tree, "probs": None, "positions": None}
     row["pieces"] = [f"w{number}" for number in range(size)]
     row["verdict"] = {
         "path": [0], "bonus": row["emitted"][0], "scores": {"targets": [0] * size, "top": None},

@@ -104,6 +104,7 @@ def test_a_step_is_saved_as_a_video(page: Page, tmp_path: Path) -> None:
 def test_the_proof_shows_equal_texts_as_one(page: Page) -> None:
     page.keyboard.press("v")
     expect(page.locator(".proof-count")).to_have_text("129 of 129 tokens the same in all 4 lanes")
+    # The recorded answer has 129 tokens, each with a mark for every lane.
     assert page.locator(".proof-token").count() == 129
     assert page.locator(".proof-token .marks i:not(.none)").count() == 4 * 129
     page.keyboard.press("v")

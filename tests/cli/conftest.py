@@ -82,7 +82,7 @@ def call_main(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.fixture(scope="session")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, Path]:
+def recorded_race(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, Path]:
     """A race of the default lanes: its JSON and the file of its recording."""
     path = tmp_path_factory.mktemp("race") / "race.jsonl"
     output, errors = io.StringIO(), io.StringIO()

@@ -24,7 +24,7 @@ from specrace.model.target import Target
 from specrace.workbench import Workbench
 
 ROWS = calibrating.ROWS
-# A forward over k rows takes almost k times 0.4 of the time of one row.
+# On this curve, each further row takes 0.4 of the time of a forward over one row.
 STEEP = CostCurve(ROWS, tuple(0.6 + 0.4 * rows for rows in ROWS))
 # Two rows, three and five cost more than four, as in fp32 on a CPU.
 CLIFF = CostCurve((1, 2, 3, 4, 5, 8, 16, 64), (1.0, 2.1, 3.0, 1.4, 2.6, 2.7, 3.4, 7.0))
@@ -65,6 +65,7 @@ def test_filling_trees_to_cheaper_sizes_does_not_change_the_text(params: Samplin
 
 def test_a_curve_describes_the_model_and_the_measurement() -> None:
     curve = measure(small_target(), rows=(1, 4), rounds=3)
+    # The longest context leaves room for the four rows in the 512 tokens of the model.
     assert [cost.context for cost in curve.contexts] == [32, 256, 508]
     assert curve.about["model"] == "small" and curve.about["rounds"] == 3
     assert {"dtype", "device", "threads", "versions", "date"} <= set(curve.about)

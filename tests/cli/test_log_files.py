@@ -17,7 +17,7 @@ LANES = ("--lanes", "prompt-lookup", "--json")
 
 
 @pytest.fixture
-def stored(tmp_path: Path) -> dict[str, list[Path]]:
+def paths_by_storage(tmp_path: Path) -> dict[str, list[Path]]:
     """The ways in which one batch may be stored, by name, with the paths to give to a command."""
     folder, packed = tmp_path / "batch", tmp_path / "packed"
     folder.mkdir()
@@ -46,13 +46,13 @@ def figures(done: Any) -> tuple[int, int]:
 
 
 def test_a_batch_gives_the_same_figures_however_it_is_stored(
-    call_main: Run, stored: dict[str, list[Path]], tmp_path: Path
+    call_main: Run, paths_by_storage: dict[str, list[Path]], tmp_path: Path
 ) -> None:
     tokenizer = ("--tokenizer", str(chat_folder(tmp_path / "chat")))
     results = {
         (command, way): figures(call_main(command, *map(str, paths), *tokenizer, *LANES, *more_arguments))
         for command, more_arguments in (("score", ()), ("sweep", ("--processes", "1")))
-        for way, paths in stored.items()
+        for way, paths in paths_by_storage.items()
     }
     tokens, steps = results["score", "pair"]
     assert tokens > steps > 20
@@ -61,11 +61,11 @@ def test_a_batch_gives_the_same_figures_however_it_is_stored(
 
 @pytest.mark.parametrize("command", ["recommend", "paper"])
 def test_other_commands_read_a_batch_too(
-    call_main: Run, stored: dict[str, list[Path]], tmp_path: Path, command: str
+    call_main: Run, paths_by_storage: dict[str, list[Path]], tmp_path: Path, command: str
 ) -> None:
     tokenizer = ["--tokenizer", str(chat_folder(tmp_path / "chat")), "--processes", "1"]
     for way in ("reversed", "folder"):
-        paths = list(map(str, stored[way]))
+        paths = list(map(str, paths_by_storage[way]))
         arguments = ["table1", *paths] if command == "paper" else [*paths, "--lanes", "prompt-lookup"]
         done = call_main(command, *arguments, *tokenizer, "--json")
         assert done.returncode == 0, done.stderr

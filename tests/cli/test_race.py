@@ -19,8 +19,8 @@ FIELDS = {
 }  # fmt: skip
 
 
-def test_the_default_lanes_give_vanillas_text_and_quote_the_evidence(recorded) -> None:
-    result, _ = recorded
+def test_the_default_lanes_give_vanillas_text_and_quote_the_evidence(recorded_race) -> None:
+    result, _ = recorded_race
     lanes = {lane["lane"]: lane for lane in result["lanes"]}
     assert list(lanes) == ["vanilla", "trigram", "lookahead", "trie", "fusion"]
     for lane in lanes.values():
@@ -38,15 +38,15 @@ def test_the_default_lanes_give_vanillas_text_and_quote_the_evidence(recorded) -
     assert {"model", "dtype", "device", "versions", "settings"} <= set(result)
 
 
-def test_replay_shows_what_was_recorded(call_main, recorded) -> None:
-    result, path = recorded
+def test_replay_shows_what_was_recorded(call_main, recorded_race) -> None:
+    result, path = recorded_race
     done = call_main("replay", path, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == result
 
 
-def test_replay_without_json_prints_the_table(call_main, recorded) -> None:
-    done = call_main("replay", recorded[1], "--speed", "500")
+def test_replay_without_json_prints_the_table(call_main, recorded_race) -> None:
+    done = call_main("replay", recorded_race[1], "--speed", "500")
     assert done.returncode == 0, done.stderr
     assert "identical" in done.stdout and "trie" in done.stdout
 

@@ -31,7 +31,7 @@ from tests.ui.waiting import LONG_S
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "the-other-visitor-s-words"
-OTHER = "another-session"
+OTHER_SESSION = "another-session"
 # The attacker's address, which is not the visitor's.
 ATTACKER = "127.0.0.2"
 # Event streams have no end, so only the part that arrives within this time is checked.
@@ -69,7 +69,7 @@ class Fuzzer:
         self.config = app.ask("GET", "/config").json()
         self.recording = next(RECORDINGS.glob("*.jsonl")).read_bytes()
         (self.file,) = app.upload({"diary.md": f"{SECRET} are about owls.".encode()}).json()
-        race = app.race(OTHER, files=[self.file], Question=f"{SECRET}?")
+        race = app.race(OTHER_SESSION, files=[self.file], Question=f"{SECRET}?")
         self.watched = app.watching(race["key"])
         poll = app.ask("POST", "/audience", {"origin": f"http://localhost:{app.port}"}).json()
         self.poll = poll["code"]
@@ -86,7 +86,7 @@ class Fuzzer:
                     event = json.loads(exchange.answer)["event_id"]
                     self.judge(self.send("GET", f"/gradio_api/call/race/{event}", b"", ""))
         assert self.app.worker is not None
-        self.app.worker.queue.stop(OTHER)
+        self.app.worker.queue.stop(OTHER_SESSION)
         last = self.app.race("a-last-session")
         with self.app.watching(last["key"]) as frames:
             while b'"kind":"step' not in (line := frames.readline()):
@@ -110,11 +110,11 @@ class Fuzzer:
             ):
                 self.complaints.append(f"{where} has {secret}")
 
-    def send(self, method: str, path: str, body: bytes, kind: str) -> Exchange:
+    def send(self, method: str, path: str, body: bytes, content_type: str) -> Exchange:
         """Send a request on a new connection."""
         connection = http.client.HTTPConnection("127.0.0.1", self.app.port, LONG_S, source_address=(ATTACKER, 0))
         try:
-            connection.request(method, path, body or None, {"Content-Type": kind, "Accept": ACCEPTED})
+            connection.request(method, path, body or None, {"Content-Type": content_type, "Accept": ACCEPTED})
             answer = connection.getresponse()
             streamed = answer.headers.get_content_type() == "text/event-stream"
             if streamed and connection.sock is not None:
@@ -132,8 +132,13 @@ class Fuzzer:
             self.changed_file,
         )  # fmt: skip
         method, path, body = self.rng.choice(makers)()
-        kinds = ("application/json",) * 8 + ("text/plain", "multipart/form-data; boundary=x", "multipart/form-data", "")
-        return method, path, body, self.rng.choice(kinds)
+        content_types = ("application/json",) * 8 + (
+            "text/plain",
+            "multipart/form-data; boundary=x",
+            "multipart/form-data",
+            "",
+        )
+        return method, path, body, self.rng.choice(content_types)
 
     def any_route(self) -> tuple[str, str, bytes]:
         """Any route, with random parameters and a random query."""
@@ -207,7 +212,7 @@ class Fuzzer:
 
     def word(self) -> str:
         """A text: empty, long, hostile, or a secret of another visitor."""
-        return self.rng.choice((*WORDS, OTHER, self.file, str(Path(self.file).parent), self.poll))
+        return self.rng.choice((*WORDS, OTHER_SESSION, self.file, str(Path(self.file).parent), self.poll))
 
     def value(self, depth: int = 0) -> Any:
         """Any JSON value, or a value such as NaN that only Python's JSON can write."""

@@ -74,7 +74,7 @@ class Case:
     lane: str = ""
 
     @property
-    def at_once(self) -> int:
+    def num_at_once(self) -> int:
         """How many requests are sent at a time: one where drafts come from earlier answers, whose order then counts."""
         return 1 if self.config.get("method") == "suffix" else MAX_AT_ONCE
 
@@ -179,11 +179,11 @@ def measure(
     workbench: Workbench,
     requests: Sequence[tuple[str, tuple[int, ...]]],
     limit: int,
-    at_once: int,
+    num_at_once: int,
 ) -> list[dict[str, Any]]:
     """vLLM's answers, each with its steps as they were streamed and what vLLM counted."""
     tokenizer, vocab_size = workbench.target.tokenizer, workbench.target.vocab_size
-    with Connection(address) as connection, ThreadPoolExecutor(at_once) as pool:
+    with Connection(address) as connection, ThreadPoolExecutor(num_at_once) as pool:
         dialect = recognise(connection)
 
         def answer(request: tuple[str, tuple[int, ...]]) -> dict[str, Any]:
@@ -330,14 +330,14 @@ def main(arguments: list[str]) -> int:
     for case in CASES:
         if options.only and case.name not in ("plain", *options.only):
             continue
-        label = "".join(letter if letter.isalnum() else "-" for letter in f"{Path(options.model).name}-{case.name}")
-        kept = options.folder / f"{label}.json"
-        if not kept.exists():
+        case_name = "".join(letter if letter.isalnum() else "-" for letter in f"{Path(options.model).name}-{case.name}")
+        results_file = options.folder / f"{case_name}.json"
+        if not results_file.exists():
             model = str(find_source(options.model).location)
-            with running(program, model, case.config, options.folder / f"{label}.log") as address:
-                rows = measure(address, workbench, requests, options.max_new_tokens, case.at_once)
-            kept.write_text(json.dumps(rows))
-        measured[case.name] = json.loads(kept.read_text())
+            with running(program, model, case.config, options.folder / f"{case_name}.log") as address:
+                rows = measure(address, workbench, requests, options.max_new_tokens, case.num_at_once)
+            results_file.write_text(json.dumps(rows))
+        measured[case.name] = json.loads(results_file.read_text())
     by_id = dict(requests)
     compared = [
         compare(case, measured[case.name], measured["plain"], by_id, workbench.target.vocab_size)

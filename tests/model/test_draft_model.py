@@ -130,7 +130,7 @@ def test_a_full_cache_grows() -> None:
     rng = random.Random(0)
     text = [rng.randrange(VOCAB) for _ in range(2 * GROWTH + 40)]
     session = DraftModel(small).after(text[:9]).session(SamplingParams())
-    # The second and third call each add more tokens than the cache has room for.
+    # The second call adds more tokens than the cache has room for.
     for start, end in ((8, GROWTH), (GROWTH, 2 * GROWTH), (2 * GROWTH, len(text))):
         token, _ = session.likeliest(text[start:end])
         assert token == int(plain_row(small, text[:end]).argmax())

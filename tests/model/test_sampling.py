@@ -70,9 +70,9 @@ def test_neighbouring_positions_and_seeds_are_independent() -> None:
 def test_the_token_at_a_position_does_not_depend_on_the_batch(seed: int, positions: list[int]) -> None:
     logits = torch.zeros(1, 50)
     sampler = Sampler(SamplingParams(1.0, seed=seed))
-    together = sampler.choose(logits.expand(len(positions), -1), positions).tolist()
-    apart = [draw(logits, [position], temperature=1.0, seed=seed)[0] for position in positions]
-    assert together == apart == [sampler.choose(logits, [position]).item() for position in positions]
+    in_one_call = sampler.choose(logits.expand(len(positions), -1), positions).tolist()
+    in_own_calls = [draw(logits, [position], temperature=1.0, seed=seed)[0] for position in positions]
+    assert in_one_call == in_own_calls == [sampler.choose(logits, [position]).item() for position in positions]
 
 
 def test_noise_beyond_the_cached_positions_is_drawn_again_identically() -> None:

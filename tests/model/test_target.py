@@ -498,8 +498,8 @@ def test_a_targets_description_can_be_recorded() -> None:
 
 def test_a_multimodal_config_may_have_end_tokens_in_its_text_part_only() -> None:
     model = tiny_model("llama")
-    text = SimpleNamespace(eos_token_id=[5, 6])
-    config = SimpleNamespace(get_text_config=lambda: text)
+    text_config = SimpleNamespace(eos_token_id=[5, 6])
+    config = SimpleNamespace(get_text_config=lambda: text_config)
     assert eos_ids(SimpleNamespace(config=config), None) == {5, 6}
     assert eos_ids(model, None) == Target(model).eos_ids
 

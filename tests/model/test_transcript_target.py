@@ -45,6 +45,7 @@ def scripts() -> dict[tuple[int, ...], tuple[int, ...]]:
 
 
 def small_target(**changes: Any) -> ScriptedTarget:
+    """A small target that follows `scripts`."""
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(make_config("tiny", 50, **SMALL, **changes))
     return ScriptedTarget(model, scripts(), "small")

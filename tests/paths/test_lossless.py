@@ -59,7 +59,7 @@ def vanilla(target: Target, prefix: Prefix, prompt: Sequence[int], params: Sampl
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_lane_prints_vanillas_text(name: str) -> None:
-    """Each lane decodes with each architecture, sampling and forward; so does each architecture with the latter two.
+    """Pairwise cases: any lane, architecture, sampling and forward occur together with any other, two at a time.
 
     All 6 x 2 x 3 x 11 combinations, tried on several prompts, found no more failures.
     """

@@ -23,6 +23,7 @@ def prompts(count: int) -> list[BenchPrompt]:
 
 
 def text_of(tokens: Any) -> str:
+    """The ids of the tokens; it stands in for the text, because the model has no tokenizer."""
     return " ".join(map(str, tokens))
 
 
@@ -36,6 +37,8 @@ def test_lanes_and_peers_are_measured_on_every_prompt() -> None:
     ]
     progress: list[str] = []
     results = Bench(target, spec, peers=peers, repetitions=2).run(prompts(3), progress.append)
+    # A line for each prompt's warm-up; in each repetition, one for each of three lanes and two peers, and one for all
+    # lanes step by step.
     assert len(progress) == 3 * (1 + 2 * 6)
     for result in results:
         assert set(result.runs) == {"vanilla", "trie", "prompt-lookup"} and set(result.peer_runs) == {

@@ -1,4 +1,4 @@
-"""A server for tests, on loopback: it answers each path with exactly the bytes that the test gives, or has recorded.
+"""A server for tests, on loopback: it answers each path with the bytes that the test gives, or with a recorded answer.
 
 `exchanges` holds what real servers answered: vLLM 0.32.0 on a CPU and llama.cpp's server in xllamacpp 2026.10.
 """

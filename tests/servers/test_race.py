@@ -100,9 +100,10 @@ def test_steps_come_in_race_time_and_our_lanes_are_those_of_a_race_without_serve
 
 def test_another_text_is_compared_up_to_the_first_difference() -> None:
     target = make_target()
-    text = continuation(PROMPT, target.next_token, 24)
-    text[5] = (text[5] + 1) % 8
-    chunks = [vllm_chunk([token], decode([token]), "length" if n == 23 else None) for n, token in enumerate(text)]
+    tokens = continuation(PROMPT, target.next_token, 24)
+    tokens[5] = (tokens[5] + 1) % 8
+    ends: list[str | None] = [*[None] * 23, "length"]
+    chunks = [vllm_chunk([token], decode([token]), end) for token, end in zip(tokens, ends, strict=True)]
     result = finished_of(run(target, stream(*chunks, vllm_end(24)))).lanes[-1]
     assert result.identical is False and result.first_difference is not None
     assert result.first_difference.position == 5
@@ -123,8 +124,9 @@ def test_a_server_that_fails_is_left_out_with_a_sentence_and_the_others_race_on(
 
 def test_a_race_that_is_stopped_shows_no_later_steps_of_a_server() -> None:
     target = make_target()
-    asked = iter(range(100))
-    events = run(target, vllm_answering(target, decode), stop=lambda: next(asked) >= 6)
+    # The race is stopped when it asks for the seventh time whether it should stop.
+    calls = iter(range(100))
+    events = run(target, vllm_answering(target, decode), stop=lambda: next(calls) >= 6)
     finished = finished_of(events)
     assert finished.stopped
     result = finished.lanes[-1]

@@ -124,12 +124,12 @@ def test_the_answer_attends_to_the_first_two_words_of_the_question(model) -> Non
 def test_a_narrow_model_of_two_layers_copies_and_attends_to_the_first_word_of_the_question() -> None:
     config = tiny_config(VOCABULARY, eos_token_id=7, hidden=320, layers=2)
     config._attn_implementation = "eager"
-    narrow = build_model(config, MARKERS).eval()
+    narrow_model = build_model(config, MARKERS).eval()
     texts = [marked_text(seed) for seed in range(6)]
     # The wide model copies more than 0.97 of the tokens.
-    assert share_copied(narrow, texts) > 0.9
+    assert share_copied(narrow_model, texts) > 0.9
     for ids, sentence in texts:
-        attention = narrow(torch.tensor([ids + sentence]), output_attentions=True).attentions[1][0]
+        attention = narrow_model(torch.tensor([ids + sentence]), output_attentions=True).attentions[1][0]
         assert attention[0, ids.index(ANSWER) :, ids.index(QUESTION) + 1].min() > 0.99
 
 

@@ -116,15 +116,15 @@ def test_row_counts_are_one_above_the_powers_of_two_and_the_maximum(max_rows: in
 @pytest.mark.parametrize("name", native_methods())
 def test_every_step_of_every_lane_is_replayed_with_a_gpus_defaults(name: str, temperature: float) -> None:
     """Each tree is replayed in the smallest bucket that fits; this includes the draft model's forwards."""
-    (target, _), (small, _) = fake_gpu_target("llama"), fake_gpu_target("gpt2", seed=1)
-    target.drafting = DraftModel(small, VOCAB)
+    (target, _), (draft_target, _) = fake_gpu_target("llama"), fake_gpu_target("gpt2", seed=1)
+    target.drafting = DraftModel(draft_target, VOCAB)
     prompt, rng = (2, 3, 4, 5, 6) * 8, random.Random(1)
     index = SuffixIndex([[*prompt, *(rng.randrange(2, VOCAB) for _ in range(200))] for _ in range(9)])
     spec = RaceSpec((name,), max_new_tokens=70, temperature=temperature, seed=3)
     setup = RaceSetup(target, prompt, target.prefill(prompt), spec, sources=Sources(corpus_index=index))
     lane, max_size = setup.make_lane(name), 0
     buckets = row_counts(plan_lane(spec, name, "cuda").num_draft + 1)
-    small.forwards.clear()
+    draft_target.forwards.clear()
     while not lane.end:
         target.forwards.clear()
         size = len(lane.step().tree)
@@ -139,21 +139,21 @@ def test_every_step_of_every_lane_is_replayed_with_a_gpus_defaults(name: str, te
         min_size = buckets[-2] + 1 if name == "lookahead" else buckets[-1]
         assert max_size >= min_size
     # The draft model reads its last draft token together with the bonus token, so a forward has one or two rows.
-    assert all(rows in (1, 2) and not was_eager for rows, was_eager in small.forwards)
-    assert (len(small.forwards) > 30) == (name == "draft-model")
+    assert all(rows in (1, 2) and not was_eager for rows, was_eager in draft_target.forwards)
+    assert (len(draft_target.forwards) > 30) == (name == "draft-model")
 
 
 def test_no_graph_is_captured_on_a_lanes_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """A draft model's session is opened while its drafter is built, which is on the lane's clock."""
-    (target, capturer), (small, small_capturer) = fake_gpu_target("llama"), fake_gpu_target("gpt2", seed=1)
-    target.drafting = DraftModel(small, VOCAB)
+    (target, capturer), (draft_target, draft_capturer) = fake_gpu_target("llama"), fake_gpu_target("gpt2", seed=1)
+    target.drafting = DraftModel(draft_target, VOCAB)
     captures: list[tuple[int, int]] = []
 
     class RecordingDrafter(DraftModelDrafter):
         def __init__(self, inputs: DrafterInputs, *, sampled: bool = False) -> None:
-            before = small_capturer.captured
+            before = draft_capturer.captured
             super().__init__(inputs, sampled=sampled)
-            captures.append((before, small_capturer.captured))
+            captures.append((before, draft_capturer.captured))
 
     monkeypatch.setitem(METHODS, "draft-model", replace(METHODS["draft-model"], build=RecordingDrafter))
     spec = RaceSpec(tuple(native_methods()), max_new_tokens=40)
@@ -164,7 +164,7 @@ def test_no_graph_is_captured_on_a_lanes_clock(monkeypatch: pytest.MonkeyPatch) 
     # The draft model's graphs were captured before its drafter was built, and none while it was built.
     assert 0 < before == after
     list(events)
-    assert (capturer.captured, small_capturer.captured) == (captured, after)
+    assert (capturer.captured, draft_capturer.captured) == (captured, after)
     bench = Bench(target, replace(spec, lanes=("vanilla", "trie", "draft-model")), repetitions=1)
     prompts = [BenchPrompt(str(size), (3, 4, 5) * size, max_new_tokens=10) for size in (9, 165)]
     run_lane, was_warm = bench._run_lane, list[bool]()
@@ -182,7 +182,7 @@ def test_no_graph_is_captured_on_a_lanes_clock(monkeypatch: pytest.MonkeyPatch) 
         assert captures[-1][0] == captures[-1][1]
     # Two prompts with three lanes each.
     assert was_warm.count(True) == 6
-    assert small_capturer.captured > after and sum(after > before for before, after in captures) == 2
+    assert draft_capturer.captured > after and sum(after > before for before, after in captures) == 2
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -345,8 +345,8 @@ def test_the_free_store_that_lacks_the_fewest_graphs_is_reused() -> None:
     del sessions
     for number in (1, 0, 2, 1):
         assert open_session(target, [6, 7], rows=row_sets[number]).store is stores[number]
-    longer = open_session(target, [3] * (COLUMN_STEP - 50), room=200, rows=(1, 33))
-    assert longer.store not in stores and capturer.captured == captured + 4
+    longer_session = open_session(target, [3] * (COLUMN_STEP - 50), room=200, rows=(1, 33))
+    assert longer_session.store not in stores and capturer.captured == captured + 4
 
 
 def test_buckets_cover_exactly_the_columns_that_a_session_can_reach() -> None:
@@ -379,8 +379,8 @@ def test_a_finished_sessions_store_and_graphs_are_reused() -> None:
     assert second.store.data is not None and second.store.data.data_ptr() == address
     assert second.store.length == 3 and capturer.captured == captured
     tree = TokenTree.chain(11, [12, 13])
-    plain = target.logits(target.prefill([8, 9, 10, 11]).store.clone(20), tree)
-    torch.testing.assert_close(second.logits(tree), plain, rtol=1e-4, atol=1e-3)
+    eager_logits = target.logits(target.prefill([8, 9, 10, 11]).store.clone(20), tree)
+    torch.testing.assert_close(second.logits(tree), eager_logits, rtol=1e-4, atol=1e-3)
     third = open_session(target, [8, 9, 10, 11])
     assert target.graphs.num_stores == 2
     assert third.store is not second.store and capturer.captured == 2 * captured
@@ -389,13 +389,13 @@ def test_a_finished_sessions_store_and_graphs_are_reused() -> None:
 def test_stores_that_are_too_small_are_dropped_with_their_graphs() -> None:
     target, _ = graphed_target("llama", max_position_embeddings=4096)
     sessions = [open_session(target, [3, 4, 5], rows=(1, 9)) for _ in range(3)]
-    small = [weakref.ref(session.store) for session in sessions]
+    references = [weakref.ref(session.store) for session in sessions]
     del sessions
-    longer = open_session(target, [3] * COLUMN_STEP, rows=(1, 9))
+    longer_session = open_session(target, [3] * COLUMN_STEP, rows=(1, 9))
     gc.collect()
     assert target.graphs is not None and target.graphs.num_stores == 1
-    assert longer.store.capacity == 2 * COLUMN_STEP and not any(reference() for reference in small)
-    del longer
+    assert longer_session.store.capacity == 2 * COLUMN_STEP and not any(reference() for reference in references)
+    del longer_session
     assert open_session(target, [3, 4, 5], rows=(1, 9)).store.capacity == 2 * COLUMN_STEP, "the larger store is reused"
     assert target.graphs.num_stores == 1
 
@@ -433,23 +433,25 @@ def test_a_write_goes_to_the_set_slots() -> None:
     block = torch.arange(3.0)[None, None, :, None].expand(1, 2, 3, 4)
     store.set_slots(torch.tensor([5, 1, 2]), 6)
     keys, values = store.write(0, block, block + 10)
+    # Row 0 goes to column 5, row 1 to column 1, and row 2 to column 2.
     assert keys.shape == values.shape == (1, 2, 6, 4)
     assert keys[0, 0, :, 0].tolist() == [0, 1, 2, 0, 0, 0] and values[0, 1, 5, 3] == 10
     store.set_slots(None)
+    # Without slots, a write of two rows to the empty store ends at column 2.
     assert store.end_of(2) == 2
 
 
 def test_a_model_whose_capture_fails_or_differs_stays_eager() -> None:
-    class Refusing(FakeCapturer):
+    class RefusingCapturer(FakeCapturer):
         def capture(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
             raise RuntimeError("operation not permitted when stream is capturing")
 
-    class Wrong(FakeCapturer):
+    class WrongCapturer(FakeCapturer):
         def capture(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
             replay = super().capture(work)
             return lambda: -replay()
 
-    for capturer in (Refusing(), Wrong()):
+    for capturer in (RefusingCapturer(), WrongCapturer()):
         target = tiny_target("llama")
         capture_graphs(target, capturer)
         assert target.graphs is None and target.describe()["graphs"] is False

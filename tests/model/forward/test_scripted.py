@@ -205,6 +205,7 @@ def test_the_bundled_model_is_replayed_unless_graphs_is_false() -> None:
     [
         (RuntimeError("TorchScript was removed\nin this version"), "RuntimeError: TorchScript was removed"),
         (AttributeError(), "AttributeError"),
+        # A long reason is shortened in its middle.
         (TypeError("x" * 300), "TypeError: " + "x" * 29 + "…" + "x" * 40),
     ],
 )

@@ -27,12 +27,14 @@ RANK, ALPHA = 2, 6
 
 
 def _model(seed: int = 0) -> LlamaForCausalLM:
+    """A small random model."""
     torch.manual_seed(seed)
     sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
     return LlamaForCausalLM(LlamaConfig(vocab_size=40, num_key_value_heads=1, **sizes)).eval()
 
 
 def _adapter_tensors() -> dict[str, Tensor]:
+    """The tensors of an adapter for two modules of the small model."""
     random = torch.Generator().manual_seed(1)
     shapes = {"model.layers.0.self_attn.k_proj": (16, 32), "model.layers.1.mlp.down_proj": (32, 48)}
     tensors = {}

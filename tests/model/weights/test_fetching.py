@@ -114,10 +114,10 @@ class FakeHub:
 @pytest.fixture
 def hub(source: Source, monkeypatch: pytest.MonkeyPatch) -> FakeHub:  # noqa: ARG001  makes the caches empty
     """A hub that has the model."""
-    fake = FakeHub()
-    monkeypatch.setattr("huggingface_hub.HfApi.model_info", fake.info)
-    monkeypatch.setattr("huggingface_hub.snapshot_download", fake.download)
-    return fake
+    fake_hub = FakeHub()
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", fake_hub.info)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fake_hub.download)
+    return fake_hub
 
 
 def test_a_fetch_needs_disk_space_only_for_missing_files(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,20 +81,19 @@ def test_the_api_lists_each_endpoint_with_parameter_names_types_and_help(served:
 
 def test_the_race_endpoint_has_the_settings_defaults_bounds_and_help(served: Served) -> None:
     listed = served.ask("GET", "/gradio_api/info").json()["named_endpoints"]["/race"]["parameters"]
-    race = {parameter["parameter_name"]: parameter for parameter in listed}
-    assert set(race) == {"question", "lanes", *OFFERED, "options", "model", "dtype", "files"}
-    assert not race["question"]["parameter_has_default"] and all(
-        race[name]["parameter_has_default"] for name in OFFERED
-    )
+    by_name = {parameter["parameter_name"]: parameter for parameter in listed}
+    assert set(by_name) == {"question", "lanes", *OFFERED, "options", "model", "dtype", "files"}
+    assert not by_name["question"]["parameter_has_default"]
+    assert all(by_name[name]["parameter_has_default"] for name in OFFERED)
     for name in OFFERED:
-        setting, parameter = SETTINGS[name], race[name]
+        setting, parameter = SETTINGS[name], by_name[name]
         assert parameter["parameter_default"] == ("auto" if setting.default is None else setting.default)
         assert parameter["python_type"]["description"].startswith(setting.help)
         if not setting.choices:
             number = parameter["type"] if setting.default is not None else parameter["type"]["anyOf"][0]
             assert (number["minimum"], number["maximum"]) == setting.bounds(shared=True)
-    assert race["files"]["python_type"]["type"] == "list[filepath]"
-    assert set(HELP) >= set(race) - set(OFFERED)
+    assert by_name["files"]["python_type"]["type"] == "list[filepath]"
+    assert set(HELP) >= set(by_name) - set(OFFERED)
 
 
 def test_a_client_can_race_and_retrieve(client: Client, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from tests.ui.helper.test_uploads import write_file
 
 
 @pytest.fixture(scope="module")
-def shared() -> Workbench:
+def server_workbench() -> Workbench:
     """The server's workbench, on one document."""
     embedder = load_embedder()
     documents = [Document("bread.md", "Bread", "Yeast makes bread rise.")]
@@ -39,11 +39,11 @@ def make_workbenches() -> VisitWorkbenches:
 
 
 def open_workbench(
-    workbenches: VisitWorkbenches, visit: str, shared: Workbench, files: list[str]
+    workbenches: VisitWorkbenches, visit: str, server_workbench: Workbench, files: list[str]
 ) -> tuple[Workbench, list[str]]:
     """The visit's workbench, and the progress reported before each batch."""
     reports: list[str] = []
-    opening = workbenches.open(visit, shared, workbenches.read(visit, files))
+    opening = workbenches.open(visit, server_workbench, workbenches.read(visit, files))
     try:
         while True:
             reports.append(next(opening))
@@ -51,39 +51,39 @@ def open_workbench(
         return finished.value, reports
 
 
-def test_a_visits_documents_do_not_change_the_shared_index(tmp_path: Path, shared: Workbench) -> None:
+def test_a_visits_documents_do_not_change_the_shared_index(tmp_path: Path, server_workbench: Workbench) -> None:
     workbenches = make_workbenches()
     file = write_file(tmp_path, "owls.md", "Owls hear a mouse under the snow.")
-    workbench, _ = open_workbench(workbenches, "visit", shared, [file])
-    assert workbench.target is shared.target
+    workbench, _ = open_workbench(workbenches, "visit", server_workbench, [file])
+    assert workbench.target is server_workbench.target
     assert [hit.passage.document for hit in workbench.retrieve("What do owls hear?")] == ["owls.md"]
-    assert [hit.passage.document for hit in shared.retrieve("What do owls hear?")] == ["bread.md"]
-    assert open_workbench(workbenches, "visit", shared, []) == (shared, [])
+    assert [hit.passage.document for hit in server_workbench.retrieve("What do owls hear?")] == ["bread.md"]
+    assert open_workbench(workbenches, "visit", server_workbench, []) == (server_workbench, [])
 
 
-def test_a_visit_is_reindexed_only_when_its_documents_change(tmp_path: Path, shared: Workbench) -> None:
+def test_a_visit_is_reindexed_only_when_its_documents_change(tmp_path: Path, server_workbench: Workbench) -> None:
     workbenches = make_workbenches()
     file, second_file = (
         write_file(tmp_path, "owls.md", "Owls hear well."),
         write_file(tmp_path, "more.md", "Owls see well."),
     )
-    first, _ = open_workbench(workbenches, "visit", shared, [file])
-    assert open_workbench(workbenches, "visit", shared, [file]) == (first, [])
-    assert open_workbench(workbenches, "visit", shared, [file, second_file])[0] is not first
+    first, _ = open_workbench(workbenches, "visit", server_workbench, [file])
+    assert open_workbench(workbenches, "visit", server_workbench, [file]) == (first, [])
+    assert open_workbench(workbenches, "visit", server_workbench, [file, second_file])[0] is not first
 
 
 def test_an_upload_is_embedded_in_batches_and_embedding_may_stop_after_any_batch(
-    tmp_path: Path, shared: Workbench
+    tmp_path: Path, server_workbench: Workbench
 ) -> None:
     """A stopped race requests no further batch; indexing again embeds all of them."""
     batch_sizes: list[int] = []
 
     def embed(texts: list[str]) -> Any:
         batch_sizes.append(len(texts))
-        return shared.embedder.embed(texts)
+        return server_workbench.embedder.embed(texts)
 
     embedder: Any = SimpleNamespace(embed=embed)
-    recording, workbenches = replace(shared, embedder=embedder), make_workbenches()
+    recording, workbenches = replace(server_workbench, embedder=embedder), make_workbenches()
     file = write_file(tmp_path, "many.txt", "\n\n".join(f"Fact {number}. " + "word " * 100 for number in range(70)))
     opening = workbenches.open("visit", recording, workbenches.read("visit", [file]))
     assert next(opening) == "Indexing your documents: 0 of 70 passages …" and batch_sizes == []
@@ -94,13 +94,15 @@ def test_an_upload_is_embedded_in_batches_and_embedding_may_stop_after_any_batch
     assert workbench.num_passages == 70 and workbench.retrieve("Fact 66")[0].passage.text.startswith("Fact 66.")
 
 
-def test_a_document_without_blanks_is_indexed_within_the_embedders_reach(tmp_path: Path, shared: Workbench) -> None:
-    workbenches, embedder = make_workbenches(), shared.embedder
+def test_a_document_without_blanks_is_indexed_within_the_embedders_reach(
+    tmp_path: Path, server_workbench: Workbench
+) -> None:
+    workbenches, embedder = make_workbenches(), server_workbench.embedder
     assert isinstance(embedder, SentenceEmbedder)
     file = write_file(tmp_path, "key.md", "\n\n".join(("# Key", "0f3a9c7b21" * 200, "Keep it safe.")))
     uploaded = workbenches.read("visit", [file])
     assert uploaded and workbenches.num_passages("visit") == uploaded.num_passages == 1
-    workbench, _ = open_workbench(workbenches, "visit", shared, [file])
+    workbench, _ = open_workbench(workbenches, "visit", server_workbench, [file])
     passages = workbench.retriever.index.passages
     assert max(embedder.count_covered([embedded_text(passage) for passage in passages])) <= embedder.room
     assert "".join(passage.text for passage in passages) == "0f3a9c7b21" * 200 + "Keep it safe."
@@ -108,18 +110,18 @@ def test_a_document_without_blanks_is_indexed_within_the_embedders_reach(tmp_pat
     assert workbenches.num_passages("visit") == len(passages) > 8
 
 
-def test_the_number_of_remembered_visits_is_bounded(tmp_path: Path, shared: Workbench) -> None:
+def test_the_number_of_remembered_visits_is_bounded(tmp_path: Path, server_workbench: Workbench) -> None:
     workbenches = make_workbenches()
     file = write_file(tmp_path, "owls.md", "Owls hear well.")
     for number in range(MAX_VISITS + 3):
-        open_workbench(workbenches, f"visit {number}", shared, [file])
+        open_workbench(workbenches, f"visit {number}", server_workbench, [file])
     assert len(workbenches) == MAX_VISITS
     workbenches.forget(f"visit {MAX_VISITS}")
     workbenches.forget("somebody else")
     assert len(workbenches) == MAX_VISITS - 1
 
 
-def test_a_visitor_who_leaves_while_files_are_read_is_forgotten(tmp_path: Path, shared: Workbench) -> None:
+def test_a_visitor_who_leaves_while_files_are_read_is_forgotten(tmp_path: Path, server_workbench: Workbench) -> None:
     def read(paths: bytes, *_: Any) -> bytes:
         workbenches.forget("visit")
         return read_uploads("", paths)
@@ -127,6 +129,6 @@ def test_a_visitor_who_leaves_while_files_are_read_is_forgotten(tmp_path: Path, 
     workbenches = VisitWorkbenches(read)
     read_upload = workbenches.read("visit", [write_file(tmp_path, "owls.md", "Owls hear well.")])
     assert read_upload is not None and len(workbenches) == 0
-    for _ in workbenches.open("visit", shared, read_upload):
+    for _ in workbenches.open("visit", server_workbench, read_upload):
         pass
     assert len(workbenches) == 0

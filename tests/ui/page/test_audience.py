@@ -55,6 +55,7 @@ def vote(served: Served, poll: dict[str, Any], cookie: str, choice: Any, round_n
 
 def test_a_poll_has_a_link_and_a_qr_code(poll: dict[str, Any]) -> None:
     assert poll["link"] == f"http://stage.test/audience/{poll['code']}"
+    # The smallest QR code has 21 modules on each side.
     assert len(poll["qr"]) == len(poll["qr"][0]) >= 21
     # The top left corner has a finder pattern.
     assert [row[:8] for row in poll["qr"][:8]] == [

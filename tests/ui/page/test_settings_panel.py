@@ -83,7 +83,7 @@ def test_the_panel_opens_with_a_settings_file() -> None:
 
 def omitted_values(preset: settings_panel.Preset | None = None, limits: VisitorLimits | None = None) -> Any:
     """Return the values that the page omits from its address."""
-    backend = Backend.of(Worker(lambda _: cast(Workbench, None)), visitors_workbench=Visitors(limits))
+    backend = Backend.of(Worker(lambda _: cast(Workbench, None)), visitors=Visitors(limits))
     page = build_page(backend, [], opening_preset=preset)
     (script,) = {str(function.js) for function in page.fns.values() if "updateAddress" in str(function.js)}
     return json.loads(script[script.index("{") : script.rindex("}") + 1])
@@ -136,8 +136,8 @@ def test_model_and_dtype_names_must_be_strings(names: dict[str, Any]) -> None:
 class FakeWorkbench:
     """A workbench whose model is /m/big. `loaded` lists what it loads; `runs_in` is the dtype of its target."""
 
-    def __init__(self, loaded: list[Any], dtype: str | None = None, runs_in: str = "float32") -> None:
-        self.loaded, self.runs_in, self.num_passages = loaded, runs_in, 2
+    def __init__(self, loaded_models: list[Any], dtype: str | None = None, runs_in: str = "float32") -> None:
+        self.loaded, self.runs_in, self.num_passages = loaded_models, runs_in, 2
         self.choice = choose_model("/m/big", dtype=dtype)
 
     @property
@@ -163,21 +163,22 @@ class VisitorsWorkbench(FakeWorkbench):
 
 
 def choices() -> ModelChoices:
+    """The models and dtypes that a server offers."""
     return ModelChoices({"big": "/m/big", "small": Path("/m/small")}, ["float32", "bfloat16"])
 
 
 def test_only_offered_models_are_loaded_and_each_only_once() -> None:
-    loaded: list[Any] = []
-    models, workbench = choices(), cast(Workbench, FakeWorkbench(loaded))
+    loaded_models: list[Any] = []
+    models, workbench = choices(), cast(Workbench, FakeWorkbench(loaded_models))
     assert (
         models.choose(workbench, workbench, "", "") is workbench
         and models.choose(workbench, workbench, "", "float32") is workbench
-        and loaded == []
+        and loaded_models == []
     )
     first = models.choose(workbench, workbench, "small", "")
-    assert models.choose(workbench, workbench, "small", "") is first and loaded == [(Path("/m/small"), None)]
+    assert models.choose(workbench, workbench, "small", "") is first and loaded_models == [(Path("/m/small"), None)]
     assert models.choose(workbench, workbench, "", "bfloat16").target.describe()["dtype"] == "bfloat16"
-    assert loaded[1:] == [(workbench.choice.source, "bfloat16")]
+    assert loaded_models[1:] == [(workbench.choice.source, "bfloat16")]
     for model, dtype in (("other", ""), ("/etc", ""), ("", "float64")):
         with pytest.raises(InputError, match="here; choose from"):
             models.choose(workbench, workbench, model, dtype)
@@ -186,23 +187,23 @@ def test_only_offered_models_are_loaded_and_each_only_once() -> None:
 
 
 def test_the_servers_own_model_is_not_loaded_again_by_its_name() -> None:
-    loaded: list[Any] = []
-    models, workbench = choices(), cast(Workbench, FakeWorkbench(loaded))
+    loaded_models: list[Any] = []
+    models, workbench = choices(), cast(Workbench, FakeWorkbench(loaded_models))
     assert (
         models.choose(workbench, workbench, "big", "") is workbench
         and models.choose(workbench, workbench, "big", "float32") is workbench
     )
-    assert loaded == [] and models.describe_ready(workbench, "big", "") == models.describe_ready(workbench)
+    assert loaded_models == [] and models.describe_ready(workbench, "big", "") == models.describe_ready(workbench)
     assert models.choose(workbench, workbench, "big", "bfloat16") is models.choose(workbench, workbench, "", "bfloat16")
-    assert loaded == [(workbench.choice.source, "bfloat16")]
+    assert loaded_models == [(workbench.choice.source, "bfloat16")]
 
 
 def test_a_chosen_model_is_cached_without_the_visitors_documents() -> None:
-    loaded: list[Any] = []
+    loaded_models: list[Any] = []
     models, shared, visitors_workbench = (
         choices(),
-        cast(Workbench, FakeWorkbench(loaded)),
-        cast(Workbench, VisitorsWorkbench(loaded)),
+        cast(Workbench, FakeWorkbench(loaded_models)),
+        cast(Workbench, VisitorsWorkbench(loaded_models)),
     )
     assert isinstance(models.choose(shared, visitors_workbench, "small", ""), VisitorsWorkbench)
     shared_workbench = models.choose(shared, shared, "small", "")
@@ -210,15 +211,15 @@ def test_a_chosen_model_is_cached_without_the_visitors_documents() -> None:
         not isinstance(shared_workbench, VisitorsWorkbench)
         and models.choose(shared, shared, "small", "") is shared_workbench
     )
-    assert len(loaded) == 1 and models.choose(shared, visitors_workbench, "", "") is visitors_workbench
+    assert len(loaded_models) == 1 and models.choose(shared, visitors_workbench, "", "") is visitors_workbench
 
 
 def test_a_chosen_model_defaults_to_the_servers_dtype() -> None:
-    loaded: list[Any] = []
-    models, workbench = choices(), cast(Workbench, FakeWorkbench(loaded, dtype="bfloat16", runs_in="bfloat16"))
+    loaded_models: list[Any] = []
+    models, workbench = choices(), cast(Workbench, FakeWorkbench(loaded_models, dtype="bfloat16", runs_in="bfloat16"))
     assert models.describe_ready(workbench, "small").startswith("Ready: small, bfloat16, cpu, 2 passages")
     assert models.choose(workbench, workbench, "small", "") is models.choose(workbench, workbench, "small", "bfloat16")
-    assert loaded == [(Path("/m/small"), "bfloat16")]
+    assert loaded_models == [(Path("/m/small"), "bfloat16")]
 
 
 def test_twins_are_not_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:

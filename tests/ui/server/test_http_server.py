@@ -63,6 +63,7 @@ def test_a_server_that_shuts_down_ends_the_pages_heartbeats(monkeypatch: pytest.
 def test_the_first_free_port_is_used() -> None:
     first, second = open_sockets("127.0.0.1", None), open_sockets("127.0.0.1", None)
     try:
+        # A hundred ports from 7860 on are tried.
         assert 7860 <= first[0].getsockname()[1] < second[0].getsockname()[1] < 7960
         with pytest.raises(InputError, match="cannot be served on"):
             open_sockets("127.0.0.1", first[0].getsockname()[1])

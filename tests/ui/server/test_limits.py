@@ -25,7 +25,7 @@ FORM = "application/x-www-form-urlencoded"
 
 
 @pytest.fixture(scope="module")
-def locked() -> Iterator[Served]:
+def locked_app() -> Iterator[Served]:
     """A server that requires visitors to sign in."""
     with serving("--auth", f"ann:{PASSWORD}") as app:
         yield app
@@ -56,33 +56,33 @@ def sign_in(app: Served, user: str, password: str) -> Answer:
         ("POST", "/audience/"),
     ],
 )
-def test_requests_without_a_sign_in_are_refused(locked: Served, method: str, path: str) -> None:
-    answer = locked.ask(method, path, {} if method == "POST" else None)
+def test_requests_without_a_sign_in_are_refused(locked_app: Served, method: str, path: str) -> None:
+    answer = locked_app.ask(method, path, {} if method == "POST" else None)
     assert answer.status == 401
-    assert locked.ask(method, path, {} if method == "POST" else None, Cookie="access-token-x=y").status == 401
+    assert locked_app.ask(method, path, {} if method == "POST" else None, Cookie="access-token-x=y").status == 401
 
 
 def test_a_signed_in_visitor_may_use_the_server_and_the_password_is_not_logged(
-    locked: Served, capfd: pytest.CaptureFixture[str]
+    locked_app: Served, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert b"auth_required" in locked.ask("GET", "/").body
+    assert b"auth_required" in locked_app.ask("GET", "/").body
     for user, password in (("ann", "sesame"), ("bob", PASSWORD), ("ann", ""), ("", PASSWORD)):
-        assert sign_in(locked, user, password).status in (400, 422)
-    signed_in = sign_in(locked, "ann", PASSWORD)
+        assert sign_in(locked_app, user, password).status in (400, 422)
+    signed_in = sign_in(locked_app, "ann", PASSWORD)
     assert signed_in.status == 200
     cookies = "; ".join(
         f"{morsel.key}={morsel.value}" for morsel in SimpleCookie(signed_in.headers["set-cookie"]).values()
     )
-    assert locked.ask("GET", "/config", Cookie=cookies).status == 200
-    assert locked.ask("POST", "/gradio_api/recording", b"x", Cookie=cookies).status == 400
+    assert locked_app.ask("GET", "/config", Cookie=cookies).status == 200
+    assert locked_app.ask("POST", "/gradio_api/recording", b"x", Cookie=cookies).status == 400
     logged = capfd.readouterr()
     assert PASSWORD not in logged.out + logged.err
 
 
-def test_health_and_votes_need_no_sign_in(locked: Served) -> None:
-    assert locked.ask("GET", "/healthz").status == 200
-    assert locked.ask("GET", "/audience/abcdef").status == 200
-    assert locked.ask("GET", "/audience/abcdef/state").status == 400
+def test_health_and_votes_need_no_sign_in(locked_app: Served) -> None:
+    assert locked_app.ask("GET", "/healthz").status == 200
+    assert locked_app.ask("GET", "/audience/abcdef").status == 200
+    assert locked_app.ask("GET", "/audience/abcdef/state").status == 400
 
 
 def test_sign_in_attempts_are_rate_limited() -> None:
