@@ -291,7 +291,7 @@ def step_verdict(tree: TokenTree, targets: Sequence[int]) -> Verdict:
 
 
 class CopyingSession:
-    """A draft model's session that predicts what followed the last token the time before, or else that token again."""
+    """A draft model's session: it predicts what followed the last token before, or else repeats the last token."""
 
     def __init__(self, prompt: Sequence[int], size: int, vocab: int = VOCAB) -> None:
         self.tokens = list(prompt)

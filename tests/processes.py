@@ -124,7 +124,7 @@ def run(
 
 @functools.cache
 def start_parent() -> str:
-    """Start a parent process, which ends with this process; return the name of the socket for requests to it."""
+    """Start a parent process, which ends with this process; return the name of its socket for requests."""
     name = f"specrace-tests-{os.getpid()}"
     lifetime, _ends_with_this_process = os.pipe()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as requests:

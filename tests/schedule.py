@@ -92,7 +92,7 @@ class Schedule:
         return self._others.popleft() if self._others else []
 
     def put_back(self, positions: list[int], *, may_take_more: bool) -> None:
-        """Schedule tests again whose process has ended before it ran them; `may_take_more` as `first_group` said."""
+        """Schedule tests again whose process ended before it ran them; `may_take_more` comes from `first_group`."""
         (self._others if may_take_more else self._alone).appendleft(positions)
 
 

@@ -17,7 +17,7 @@ from specrace.core.sampling_params import SamplingParams
 
 LETTERS = 4
 NUM_DRAFT = 2
-# How many texts the first letters and the pairs are counted over.
+# The numbers of texts in which first letters and pairs are counted.
 FIRST, PAIRS = 200_000, 100_000
 # With this many fair draws the mean distance is at most 0.002 for one letter and 0.005 for two.
 BOUND = 0.007

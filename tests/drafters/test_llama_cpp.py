@@ -326,7 +326,7 @@ def test_a_list_of_one_drafter_drafts_what_that_drafter_drafts_alone(prompt: Tex
 @given(st.lists(st.integers(2, 4), min_size=1, max_size=30), TEXTS)
 @settings(deadline=None)
 def test_a_list_verifies_the_draft_of_the_first_drafter_that_has_one(prompt: Text, output: Text) -> None:
-    """`mod` is chosen, and told of an outcome, only where `simple` has no draft."""
+    """`mod` is asked for a draft, and told what was accepted, only if `simple` has no draft."""
     simple = METHODS["llamacpp-simple"].build(inputs(prompt), size_n=3, size_m=3)
     mod = METHODS["llamacpp-mod"].build(inputs(prompt), n_match=2, n_min=1, n_max=3)
     asked_last = ""

@@ -75,7 +75,7 @@ def test_draft_tokens_are_drawn_from_q(name: str, vocab: int, params: SamplingPa
 
 
 def test_q_is_the_smoothed_row() -> None:
-    """After 1 2 came 3 twice and 0 once; after 2 came 0 once more, when 4 was before it."""
+    """After 1 2 came 3 twice and 0 once. After 4 2 came 0, so after 2 alone 3 and 0 came twice each."""
     bigram, trigram = ({3: 2, 0: 2}, {3: 2, 0: 1})
     for name, counts in (("bigram", bigram), ("trigram", trigram)):
         drafter = sampled_drafter(name)

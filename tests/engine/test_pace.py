@@ -493,7 +493,7 @@ def test_closing_a_race_early_restores_all_threads(machine: Machine) -> None:
     assert target.used_threads == 2
 
 
-# The positional_fields that decide whether a race was disturbed.
+# The figures that decide whether a race was disturbed.
 
 
 def test_pace_range_and_jump_share() -> None:

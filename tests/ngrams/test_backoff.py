@@ -81,7 +81,7 @@ def expected_estimate(text: Sequence[int], context: Sequence[int], longest: int)
 @given(text=TOKENS, path=st.lists(st.integers(0, 3), max_size=5), longest=st.integers(1, 6), split=st.integers(0, 30))
 @example(text=[1, 2, 0, 1, 2, 3, 1, 2], path=[], longest=2, split=0)  # the tokens that followed 1 2 also followed 2
 def test_estimates_follow_the_formula(text: list[int], path: list[int], longest: int, split: int) -> None:
-    """The text is added in two parts; any tokens may come after it."""
+    """The text is added in two parts, and any tokens follow it."""
     model = BackoffModel(longest, text[:split])
     model.automaton.extend(text[split:])
     state, context = model.automaton.suffix(), list(text)

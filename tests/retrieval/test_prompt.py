@@ -1,4 +1,4 @@
-"""Prompts: only the template adds control tokens, and every token from a passage knows its place there."""
+"""Prompts: only the template adds control tokens, and each token of a passage has its place in the passage."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ FAULTS: dict[str, Callable[[Rows], None]] = {
     "a verifier that hides a difference": change("0.lanes.3.verifier", "rejection"),
     "an unknown verifier": change("0.lanes.3.verifier", "none"),
     "an end that no step has": change("-1.lanes.3.end", "stopped"),
-    "a full_text race that claims to be stopped": change("-1.stopped", True),
+    "a whole race that claims to be stopped": change("-1.stopped", True),
     "an engine that is not a text": change("0.about.engine", {"x": 1}),
     "a lane's name of 100,000 characters": change("0.lanes.3.lane", "x" * 100_000),
     "a title of 600,000 characters": change("0.lanes.3.title", "x" * 600_000),
@@ -225,10 +225,10 @@ def test_a_recording_that_is_cut_off_gets_the_results_of_its_steps(rows: Rows) -
         assert result.identical and result.end == "stopped"
     saved = [to_json(event) for event in [*events, finished]]
     assert open_recording(text_of(saved).encode(), "again.jsonl") == [*events, finished]
-    # A recording that is cut off cannot pass as a full_text race.
+    # A recording that is cut off cannot pass as a whole race.
     saved[-1]["stopped"] = False
     with pytest.raises(InputError, match="'stopped' contradicts its steps"):
-        open_recording(text_of(saved).encode(), "full_text.jsonl")
+        open_recording(text_of(saved).encode(), "whole.jsonl")
 
 
 def test_a_recording_without_its_last_line_still_reports_differences(rows: Rows) -> None:

@@ -30,7 +30,7 @@ from tests.parts import TableTarget, inputs, random_prompt, step_verdict
 
 # More rows cost nothing.
 FREE = CostCurve((1, 65), (1.0, 1.0))
-# A second row costs more than a uncut step.
+# A second row costs more than a whole step.
 STEEP = CostCurve((1, 2, 64), (1.0, 2.5, 100.0))
 # Two and three rows cost more than four, as in fp32 on a CPU.
 CLIFF = CostCurve((1, 2, 3, 4, 8, 64), (1.0, 1.5, 1.6, 1.2, 1.5, 5.0))
@@ -541,6 +541,7 @@ def test_of_equally_long_matches_the_text_comes_first() -> None:
     tree = drafter.propose([1, 2, 1], 40)
     assert tree.tokens[1] == 2
     drafter.observe(tree.cut(0), step_verdict(tree.cut(0), [2]))
+    # The hit is added to the 3.6 of the text, and not to the 2 of earlier outputs.
     assert drafter.calibration.hits[1] == 4.6 and drafter.calibration.hits[9] == 2.0
 
 
@@ -562,6 +563,7 @@ def test_the_likeliest_token_is_calibrated_not_the_first_or_largest() -> None:
         drafter = fusion(prompt, longest=1)
         tree = drafter.propose(prompt, 1)
         drafter.observe(tree, step_verdict(tree, [4, 0]))
+        # One hit is added to the 3.6 of the start.
         assert tree.tokens == (2, 4) and drafter.calibration.hits[1] == 4.6
 
 
@@ -629,7 +631,7 @@ def test_all_longer_contexts_in_earlier_outputs_come_before_the_text() -> None:
 @settings(deadline=None)
 @given(seed=st.integers(0, 400), curve=st.sampled_from(sorted(CURVES)), budget=st.integers(1, 40))
 def test_a_chain_is_the_likeliest_child_of_each_node(seed: int, curve: str, budget: int) -> None:
-    """A tree grows by its likeliest node, so the first child that a node gets is its likeliest."""
+    """A tree always adds the likeliest node next, so the first child that a node gets is its likeliest."""
     prompt = random_prompt(random.Random(seed))
     chain = FusionDrafter(inputs(prompt, curve=CURVES[curve]), chain=True).propose(prompt, budget)
     tree = FusionDrafter(inputs(prompt, curve=FREE)).propose(prompt, 400)

@@ -84,7 +84,7 @@ def test_lanes_know_the_earlier_outputs_of_other_prompts_only(keep: bool, monkey
     text_of = {result.prompt.id: result.runs["vanilla"][0].tokens for result in bench.run(bench_prompts, on_progress)}
     expected = {"one": [], "other": ["one"], "one again": ["other"], "last": ["one", "other", "one again"]}
     for name, pasts in pasts_seen.items():
-        # Two repetitions, alone and step by step, three lanes.
+        # Three lanes run in two repetitions, alone and step by step.
         assert len(pasts) >= 2 * 2 * 3
         assert all(past == [text_of[earlier] for earlier in expected[name] if keep] for past in pasts)
 
@@ -117,7 +117,9 @@ def test_metrics_are_sums_of_medians_and_loops_are_left_out() -> None:
     assert (vanilla["tokens"], vanilla["decode_ms"], vanilla["tokens_per_s"]) == (40, 100, pytest.approx(400))
     assert (trie["steps"], trie["tau"], trie["speedup"]) == (10, 4.0, pytest.approx(2.0))
     assert trie["drafted_per_step"] == 4.0 and trie["acceptance_rate"] == pytest.approx(0.75)
+    # The spread of 40 to 60 ms over the median of 50 ms; a run takes 10 ms more than its steps.
     assert trie["spread"] == pytest.approx(20 / 50) and trie["run_tokens_per_s"] == pytest.approx(1000 * 40 / 60)
+    # Drafting and keeping take an eighth of the time each, and forwards the rest.
     assert trie["host_share"] == pytest.approx(0.25) and trie["host_ms_per_step"] == pytest.approx(50 / 4 / 10)
     assert trie["roofline"]["of_limit"] == pytest.approx(0.3 / (50 * 6 / 8 / 10)) and trie["fastest_on"] == 1
     assert summary["counted_prompts"] == 1 and summary["loops"] == [{"id": "two", "loop_tokens": 100}]
@@ -125,6 +127,7 @@ def test_metrics_are_sums_of_medians_and_loops_are_left_out() -> None:
     assert (peer["decode_tokens"], peer["decode_ms"]) == (39, 130) and peer["run_ms"] == 140
     assert peer["identical"] is False and peer["first_difference"]["prompt"] == "one"
     comparison = summary["comparisons"][0]
+    # The peer decodes 39 tokens in 130 ms, which is 300 tokens per second.
     assert comparison["decode"] == pytest.approx(400 / 300) and comparison["run"] == pytest.approx(
         (40 / 110) / (40 / 140)
     )

@@ -78,7 +78,7 @@ def test_figure_4_has_shares_that_sum_to_one() -> None:
     assert [row[0] for row in table.rows] == ["all", "copy", "fresh"]
     for _, *shares in table.rows:
         assert sum(shares) == pytest.approx(1.0)
-    # Column 1 is the share of tokens that are not in the prompt, which is that of all tokens of a fresh output.
+    # Column 1 is the share of steps that accept no draft token. No token of a fresh output is in its prompt.
     assert table.rows[-1][1] == 1.0
 
 

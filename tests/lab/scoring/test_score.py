@@ -1,4 +1,4 @@
-"""ForcedSession decoding against steps worked out by hand, the engine's steps, and a decoder that tries every path."""
+"""Forced decoding against steps worked out by hand, the engine's steps, and a decoder that tries every path."""
 
 from __future__ import annotations
 

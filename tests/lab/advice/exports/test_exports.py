@@ -1,4 +1,4 @@
-"""Exports to engines: the engine's code reads them if it is installed; otherwise the checks copy what it accepts."""
+"""Exports to engines: an installed engine's own code reads them; for others the tests check what the source accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every container is streamed: 10,000 rows need no more memory than a few, and 3,000 broken lines end in one."""
+"""Every container is streamed: 10,000 rows need no more memory than a few, and 3,000 broken lines give one sentence."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def replaced(row: Any, place: tuple[Any, ...], value: Any) -> Any:
 
 @functools.cache
 def rows_of(shape: str) -> list[Any]:
-    """The first rows of a shape's first file, with at most five numbers in a list; none if it is no JSON lines."""
+    """The first rows of a shape's first file, with at most five numbers in a list; none if it is not JSONL."""
     with tempfile.TemporaryDirectory() as folder:
         path = SHAPES[shape](Path(folder))[0]
         lines = path.read_text().splitlines()[:3] if path.suffix == ".jsonl" else []

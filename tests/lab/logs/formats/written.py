@@ -252,7 +252,7 @@ def csv_text(folder: Path) -> list[Path]:
 
 
 def _row_writer(name: str, row: Callable[[str, list[Message], str], Any]) -> Callable[[Path], list[Path]]:
-    """A function that writes the log NAME.jsonl; `row` makes of each request one row, or a list of rows."""
+    """A function that writes the log NAME.jsonl; `row` makes one row, or a list of rows, from each request."""
 
     def make(folder: Path) -> list[Path]:
         rows = [row(*request) for request in requests()]

@@ -69,7 +69,7 @@ def scored(exchanges: list[Exchange]) -> list[tuple[list[str], str]]:
 
 
 def reasons(exchanges: list[Exchange]) -> list[str]:
-    """Why exchanges are left out, for those that are."""
+    """The reason for each exchange that is left out."""
     return [exchange.left_out for exchange in exchanges if exchange.left_out]
 
 
