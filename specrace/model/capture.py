@@ -147,7 +147,7 @@ def _replay_makers(
     model = target.model
     is_large = sum(parameter.numel() for parameter in model.parameters()) >= _MIN_COMPILED_PARAMETERS
     if target.int8 or compiled or (compiled is None and is_large):
-        yield _NOT_COMPILED, partial(_compiled, model, target.int8, vector_width)
+        yield _NOT_COMPILED, partial(_make_compiled, model, target.int8, vector_width)
     if target.int8:
         return
     packings = ((True, False) if _fits_twice(model) else (False,)) if packed is None else (packed,)
@@ -164,7 +164,7 @@ def _fits_twice(model: nn.Module) -> bool:
     return free is not None and free > 2 * needed
 
 
-def _compiled(model: Any, int8: bool, vector_width: int | None) -> Replay:
+def _make_compiled(model: Any, int8: bool, vector_width: int | None) -> Replay:
     """Make the compiled decoder. Raises ImportError without numba."""
     # Imported here because the import takes half a second, which small models should not pay for.
     from specrace.model.forward.compiled.forward import CompiledForward

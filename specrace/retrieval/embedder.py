@@ -76,7 +76,7 @@ class SentenceEmbedder:
         """
         with self._lock:
             batches = (list(texts[first : first + COUNT_BATCH]) for first in range(0, len(texts), COUNT_BATCH))
-            return [count for batch in batches for count in self._covered(batch)]
+            return [count for batch in batches for count in self._count_covered(batch)]
 
     @property
     def room(self) -> int:
@@ -88,7 +88,7 @@ class SentenceEmbedder:
         """How many tokens of a text the model reads, including the special tokens that it adds."""
         return int(self._model.max_seq_length or sys.maxsize)
 
-    def _covered(self, texts: list[str]) -> list[int]:
+    def _count_covered(self, texts: list[str]) -> list[int]:
         tokenizer = self._model.tokenizer
         encodable_texts = [encodable(text) for text in texts]
         if tokenizer.unk_token_id is None or not tokenizer.is_fast:

@@ -50,7 +50,7 @@ def draw_questions(documents: Sequence[Document], count: int) -> list[dict[str, 
     questions = suggest_questions(documents, count)
     if not questions:
         raise InputError("No question can be made from these documents; give a file of questions.")
-    return _numbered(questions)
+    return _number_questions(questions)
 
 
 def read_prompts(path: Path, limit: int | None = None) -> list[dict[str, Any]]:
@@ -67,7 +67,7 @@ def read_prompts(path: Path, limit: int | None = None) -> list[dict[str, Any]]:
     if suffix == ".txt":
         rows = ({"id": str(number), "question": line.strip()} for number, line in lines)
     elif suffix in _DELIMITERS:
-        rows = iter(_numbered(_read_table(path, text, _DELIMITERS[suffix])))
+        rows = iter(_number_questions(_read_table(path, text, _DELIMITERS[suffix])))
     else:
         rows = ({"id": str(number), **_read_line(path, number, line)} for number, line in lines)
     prompts = list(islice(rows, limit))
@@ -91,7 +91,7 @@ def report_cuts(question_id: str, hits: Sequence[Hit]) -> None:
             complain(f"Question {question_id}: {hit.passage.document}, {hit.passage.place}.")
 
 
-def _numbered(questions: Iterable[str]) -> list[dict[str, Any]]:
+def _number_questions(questions: Iterable[str]) -> list[dict[str, Any]]:
     return [{"id": str(number), "question": question} for number, question in enumerate(questions, 1)]
 
 

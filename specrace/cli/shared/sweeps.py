@@ -189,13 +189,13 @@ def sweep_transcripts(
     folder = None if out is None else SweepFolder(out)
     if folder is not None:
         folder.open(sweep, resume=resume)
-    with _live(sweep, quiet=options.json) as show:
+    with _live_table(sweep, quiet=options.json) as show:
         run_sweep(sweep, transcripts, folder=folder, processes=processes, ray=ray, on_progress=show)
     return sweep
 
 
 @contextmanager
-def _live(sweep: Sweep, *, quiet: bool) -> Iterator[Callable[[Cell], None]]:
+def _live_table(sweep: Sweep, *, quiet: bool) -> Iterator[Callable[[Cell], None]]:
     """Show a live table of the cells so far, if standard error is a terminal; yield a function that adds a cell."""
     notes = console(stderr=True)
     notes.quiet = quiet or not notes.is_terminal

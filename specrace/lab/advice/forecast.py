@@ -41,7 +41,7 @@ def forecast_sweep(sweep: Sweep, curve: CostCurve, batches: Sequence[int] = (1,)
             for size, _, count in score.steps:
                 sizes[request, size] += count
             drafter_ms[request] = 0.0 if is_twin(lane.name) else score.draft_ms + score.build_ms
-        verified = sizes if lane.padded_draft is None else _padded(sizes)
+        verified = sizes if lane.padded_draft is None else _pad_steps(sizes)
         min_rows = 1 + lane.unscored_rows
         for batch, forecast in zip(batches, forecasts, strict=True):
             forecast.tokens[:] = [request.output_tokens for request in sweep.requests]
@@ -127,7 +127,7 @@ def ratio_interval(draws: np.ndarray, numerators: np.ndarray, denominators: np.n
     return float(low), float(high)
 
 
-def _padded(sizes: np.ndarray) -> np.ndarray:
+def _pad_steps(sizes: np.ndarray) -> np.ndarray:
     """Give every step the full draft size, except the first, which has no draft. `sizes` [n, sizes]: steps by size."""
     padded = np.zeros_like(sizes)
     padded[:, 0] = 1.0

@@ -207,7 +207,7 @@ class TranscriptFile:
         exchanges: list[Exchange] = []
         is_session = isinstance(reader, AgentSession)
         try:
-            for exchange in self._new(read(row), exchanges):
+            for exchange in self._new_exchanges(read(row), exchanges):
                 try:
                     transcript = self._transcript(exchange, reader)
                 except ValueError as error:
@@ -226,7 +226,7 @@ class TranscriptFile:
         if not is_session:
             self.remarks.unread.update(unread_fields(row, exchanges))
 
-    def _new(self, exchanges: Iterable[Exchange], read: list[Exchange]) -> Iterator[Exchange]:
+    def _new_exchanges(self, exchanges: Iterable[Exchange], read: list[Exchange]) -> Iterator[Exchange]:
         """The exchanges whose answers were not read before, here or in another file; all are appended to `read`."""
         for exchange in exchanges:
             read.append(exchange)

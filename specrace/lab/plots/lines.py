@@ -25,7 +25,7 @@ def draw_lines(figure: Any, plot: Plot) -> None:
         for index, name in enumerate(names):
             # Bars stand side by side.
             steps = 0.0 if band else index - (len(names) - 1) / 2
-            draw_line(axes, _shifted(plot, plot.marks_of(panel, name), steps), *styles[name], band=band)
+            draw_line(axes, _shift(plot, plot.marks_of(panel, name), steps), *styles[name], band=band)
         _set_scales(axes, plot, sorted({mark.x for mark in plot.marks_of(panel)}))
         axes.set_title(clean(panel, 70), size=17, weight="bold", loc="left")
         ends = {name: plot.marks_of(panel, name)[-1].y for name in names}
@@ -37,7 +37,7 @@ def draw_lines(figure: Any, plot: Plot) -> None:
     grid[0].set_ylabel(clean(plot.y, 70), size=16)
 
 
-def _shifted(plot: Plot, marks: Sequence[Mark], steps: float) -> list[Mark]:
+def _shift(plot: Plot, marks: Sequence[Mark], steps: float) -> list[Mark]:
     """The marks, moved to the right by a number of small steps."""
     positions = sorted({mark.x for mark in plot.marks})
     step = 0.006 * (positions[-1] - positions[0])

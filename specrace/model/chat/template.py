@@ -109,7 +109,7 @@ class ChatTemplate:
         The shapes are tried in turn until the template shows everything and `use` does not raise ValueError. Raises
         ValueError with the reason if there is no such shape.
         """
-        request, own_warnings = self._cleaned(request)
+        request, own_warnings = self._clean(request)
         failures: list[ValueError] = []
         for roles, warnings in self._roles(request):
             for shape in self._shapes(roles):
@@ -125,7 +125,7 @@ class ChatTemplate:
         # A loss says more than a refusal: it comes from a shape that the template accepts.
         raise next((error for error in failures if isinstance(error, LostError)), failures[0])
 
-    def _cleaned(self, request: ChatRequest) -> tuple[ChatRequest, list[str]]:
+    def _clean(self, request: ChatRequest) -> tuple[ChatRequest, list[str]]:
         """The request with its reasoning under all keys and without reserved arguments, and warnings."""
         warnings = []
         options = dict(request.options)
@@ -164,7 +164,7 @@ class ChatTemplate:
         yield from sorted((_Shape(*choice) for choice in product(*choices)), key=_num_changes)
 
     def _render_in(self, shape: _Shape, request: ChatRequest) -> Rendering:
-        shaped = _shaped(request, shape)
+        shaped = _apply_shape(request, shape)
         self._is_dated = False
         prompt = self._text(shaped, shaped.messages, begins_turn=True)
         loss = find_loss(prompt, request.messages, request.tools, request.documents)
@@ -192,7 +192,7 @@ class ChatTemplate:
         messages = mark_short(request.messages)
         if not messages:
             return ""
-        shaped = _shaped(replace(request, messages=messages), shape)
+        shaped = _apply_shape(replace(request, messages=messages), shape)
         try:
             return find_loss(self._text(shaped, shaped.messages, begins_turn=True), messages, None, None)
         except ValueError:
@@ -231,7 +231,7 @@ def _num_changes(shape: _Shape) -> int:
     return shape.text_arguments + shape.parts + bool(shape.ids) + shape.plain_lists
 
 
-def _shaped(request: ChatRequest, shape: _Shape) -> ChatRequest:
+def _apply_shape(request: ChatRequest, shape: _Shape) -> ChatRequest:
     """The request in the shape; ids of tool results change with those of their calls."""
     messages = [dict(message) for message in (*request.messages, request.answer)]
     ids: dict[str, str] = {}

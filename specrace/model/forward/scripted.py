@@ -253,13 +253,13 @@ class _Layer(nn.Module):
         self.kv_heads: int = config.num_key_value_heads
         self.size: int = attention.head_dim
         self.before_attention = _Norm(layer.input_layernorm, dtype)
-        self.queries_keys_values = _joined(make_linear, attention.q_proj, attention.k_proj, attention.v_proj)
+        self.queries_keys_values = _join_layers(make_linear, attention.q_proj, attention.k_proj, attention.v_proj)
         self.has_query_norm = hasattr(attention, "q_norm")
         self.query_norm = _Norm(attention.q_norm, dtype) if self.has_query_norm else nn.Identity()
         self.key_norm = _Norm(attention.k_norm, dtype) if self.has_query_norm else nn.Identity()
         self.attention_output = make_linear(attention.o_proj.weight, attention.o_proj.bias)
         self.before_mlp = _Norm(layer.post_attention_layernorm, dtype)
-        self.gate_up = _joined(make_linear, mlp.gate_proj, mlp.up_proj)
+        self.gate_up = _join_layers(make_linear, mlp.gate_proj, mlp.up_proj)
         self.hidden: int = mlp.gate_proj.out_features
         self.down = make_linear(mlp.down_proj.weight, mlp.down_proj.bias)
 
@@ -336,7 +336,7 @@ class _Norm(nn.Module):
         return normed.narrow(-1, 0, self.width)
 
 
-def _joined(make_linear: MakeLinear, *layers: nn.Linear) -> nn.Module:
+def _join_layers(make_linear: MakeLinear, *layers: nn.Linear) -> nn.Module:
     """One layer in place of several with the same input.
 
     If the new layer uses the joined weight without a copy, the weights of `layers` become views of that weight.

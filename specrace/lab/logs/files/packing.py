@@ -220,11 +220,11 @@ def open_text(raw: io.BufferedReader, name: PurePath) -> io.BufferedReader:
             f"{shorten(name)}, line 1: this is not {PACKED_SUFFIXES[name.suffix]}, though the name ends in "
             f"{name.suffix}; rename or pack it."
         )
-    encoding = next((_MARKS[mark] for mark in _MARKS if head.startswith(mark)), None) or _unmarked(head)
+    encoding = next((_MARKS[mark] for mark in _MARKS if head.startswith(mark)), None) or _encoding_without_mark(head)
     return stream if encoding is None else io.BufferedReader(_Transcoded(stream, encoding))
 
 
-def _unmarked(head: bytes) -> str | None:
+def _encoding_without_mark(head: bytes) -> str | None:
     """The encoding of UTF-16 text without a byte order mark; None for any other text. A log begins with ASCII, so in
     UTF-16 every second byte is 0.
     """

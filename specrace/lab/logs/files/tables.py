@@ -120,30 +120,30 @@ def is_arrow(head: bytes) -> bool:
 
 def parquet_rows(file: BinaryIO, name: str) -> Iterator[tuple[int, Row]]:
     """Yield (number, row) of a Parquet file, from 1 on. Raises InputError without pyarrow and for a broken file."""
-    with _explained(name, "a Parquet file") as count:
+    with _pyarrow_errors(name, "a Parquet file") as count:
         from pyarrow.parquet import ParquetFile
 
         # Without these options a whole row group would lie in memory.
         with ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER) as table:
-            yield from _numbered(table.iter_batches(batch_size=_BATCH), count)
+            yield from _number_rows(table.iter_batches(batch_size=_BATCH), count)
 
 
 def arrow_rows(file: BinaryIO, name: str) -> Iterator[tuple[int, Row]]:
     """Yield (number, row) of an Arrow file or stream, from 1 on. Raises InputError as for Parquet."""
-    with _explained(name, "an Arrow file") as count:
+    with _pyarrow_errors(name, "an Arrow file") as count:
         from pyarrow import ipc
 
         is_stream = file.read(4) == _ARROW_CONTINUATION
         file.seek(0)
         if is_stream:
-            yield from _numbered(ipc.open_stream(file), count)
+            yield from _number_rows(ipc.open_stream(file), count)
         else:
             table = ipc.open_file(file)
-            yield from _numbered(map(table.get_batch, range(table.num_record_batches)), count)
+            yield from _number_rows(map(table.get_batch, range(table.num_record_batches)), count)
 
 
 @contextmanager
-def _explained(name: str, kind: str) -> Iterator[list[int]]:
+def _pyarrow_errors(name: str, kind: str) -> Iterator[list[int]]:
     """Turn pyarrow's errors, and its absence, into an InputError; the caller counts rows in the list.
 
     `kind`: "a Parquet file", ...
@@ -161,7 +161,7 @@ def _explained(name: str, kind: str) -> Iterator[list[int]]:
         raise InputError(f"{shorten(name)}, after row {count[0]}: this is not {kind}; write it again.") from error
 
 
-def _numbered(batches: Iterable[Any], count: list[int]) -> Iterator[tuple[int, Row]]:
+def _number_rows(batches: Iterable[Any], count: list[int]) -> Iterator[tuple[int, Row]]:
     for batch in batches:
         # Offsets of a damaged file may point outside of its memory.
         batch.validate(full=True)

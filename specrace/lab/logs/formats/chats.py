@@ -72,7 +72,7 @@ class ShareGPT(Format):
         names = [name for name in _CONVERSATIONS if row.get(name) is not None]
         names = names or [name for name in _MAYBE_CONVERSATIONS if _is_conversation(name, row.get(name))]
         for name in names or _CONVERSATIONS[:1]:
-            turns = [require_object(turn, "a turn") for turn in _unpacked(require_list(row.get(name), name))]
+            turns = [require_object(turn, "a turn") for turn in _unpack_turns(require_list(row.get(name), name))]
             for turn in turns:
                 if not isinstance(turn.get("from", turn.get("role")), str) or not _is_known(turn):
                     speaker = shorten(turn.get("from", turn.get("role")), 40)
@@ -89,7 +89,7 @@ def _is_conversation(name: str, value: Any) -> bool:
     return bool(value) and all(isinstance(turn, dict) and {"from", "value"} <= turn.keys() for turn in value)
 
 
-def _unpacked(logged: list[Any]) -> list[Any]:
+def _unpack_turns(logged: list[Any]) -> list[Any]:
     """The turns of a conversation, also if it is a list of [question, answer], or of texts of alternating speakers."""
     turns = [
         turn

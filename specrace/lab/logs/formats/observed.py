@@ -164,7 +164,7 @@ class Langfuse(Traced):
         elif isinstance(output, str) and _is_quoted(output) and "\\" in output:
             # A model may write a text in quotes, but would not write its line ends as JSON's escapes.
             output = json_or_text(output)
-        parameters = _parsed(row.get("model_parameters") or row.get("modelParameters"))
+        parameters = _parse_if_text(row.get("model_parameters") or row.get("modelParameters"))
         usage = read_usage({"usage": _langfuse_usage(row)})
         for exchange in read_exchanges(request, output, read_label(row, "id")):
             more = {**exchange.parameters, **(parameters_of(parameters) if isinstance(parameters, dict) else {})}
@@ -207,14 +207,14 @@ class LangSmith(Traced):
     def read_generation(self, row: Row) -> Iterable[Exchange]:
         if row.get("error") or not row.get("outputs"):
             raise ValueError("the run failed or hides its outputs; there is no output")
-        inputs = _parsed(row["inputs"])
-        extra = _parsed(row.get("extra"))
+        inputs = _parse_if_text(row["inputs"])
+        extra = _parse_if_text(row.get("extra"))
         parameters = extra.get("invocation_params") if isinstance(extra, dict) else None
         if isinstance(inputs, dict) and isinstance(parameters, dict):
             inputs = {key: value for key, value in parameters.items() if key not in ("messages", "prompt")} | inputs
         if isinstance(inputs, dict) and isinstance(inputs.get("prompts"), list):
             inputs = inputs | {"prompt": inputs["prompts"]}
-        return read_exchanges(inputs, _langsmith_outputs(_parsed(row["outputs"])), read_label(row, "id"))
+        return read_exchanges(inputs, _langsmith_outputs(_parse_if_text(row["outputs"])), read_label(row, "id"))
 
 
 def _langsmith_outputs(outputs: Any) -> Any:
@@ -224,7 +224,7 @@ def _langsmith_outputs(outputs: Any) -> Any:
     return outputs
 
 
-def _parsed(value: Any) -> Any:
+def _parse_if_text(value: Any) -> Any:
     return json_or_text(value) if isinstance(value, str) else value
 
 
@@ -244,18 +244,18 @@ class PostHog(Traced):
         return row.get("event") == "$ai_generation"
 
     def read_generation(self, row: Row) -> Iterable[Exchange]:
-        about = require_object(_parsed(row["properties"]), "properties")
+        about = require_object(_parse_if_text(row["properties"]), "properties")
         if about.get("$ai_is_error"):
             raise ValueError("the request failed; there is no output")
         if about.get("$ai_input") is None or about.get("$ai_output_choices", about.get("$ai_output")) is None:
             raise ValueError(
                 "$ai_input or $ai_output_choices is not in the event; PostHog's privacy mode leaves them out"
             )
-        request: Any = _parsed(about["$ai_input"])
+        request: Any = _parse_if_text(about["$ai_input"])
         parameters = about.get("$ai_model_parameters") or {}
         if isinstance(request, list):
             request = parameters | {"messages": request, "tools": about.get("$ai_tools")}
-        choices = _parsed(about.get("$ai_output_choices", about.get("$ai_output")))
+        choices = _parse_if_text(about.get("$ai_output_choices", about.get("$ai_output")))
         counted = {"input_tokens": about.get("$ai_input_tokens"), "output_tokens": about.get("$ai_output_tokens")}
         name = next((label for key in ("uuid", "id") if (label := read_label(row, key))), "")
         for choice in choices if isinstance(choices, list) else [choices]:
@@ -276,11 +276,11 @@ class Braintrust(Traced):
 
     @staticmethod
     def is_generation(row: Row) -> bool:
-        about = _parsed(row["span_attributes"])
+        about = _parse_if_text(row["span_attributes"])
         return isinstance(about, dict) and about.get("type") == "llm"
 
     def read_generation(self, row: Row) -> Iterable[Exchange]:
-        yield from _traced(row, row["input"], row["output"], row.get("metadata"), row.get("metrics"))
+        yield from _read_span(row, row["input"], row["output"], row.get("metadata"), row.get("metrics"))
 
 
 class Datadog(Traced):
@@ -303,7 +303,7 @@ class Datadog(Traced):
     def read_generation(self, row: Row) -> Iterable[Exchange]:
         about = _datadog(row)
         request, response = (_datadog_value(about.get(name)) for name in ("input", "output"))
-        yield from _traced(row, request, response, about.get("metadata"), about.get("metrics", row.get("metrics")))
+        yield from _read_span(row, request, response, about.get("metadata"), about.get("metrics", row.get("metrics")))
 
 
 def _datadog(row: Row) -> Row:
@@ -339,15 +339,19 @@ class Weave(Traced):
     def read_generation(self, row: Row) -> Iterable[Exchange]:
         if row.get("exception"):
             raise ValueError("the request failed; there is no output")
-        yield from _traced(row, row["inputs"], row["output"], None, None)
+        yield from _read_span(row, row["inputs"], row["output"], None, None)
 
 
-def _traced(row: Row, request: Any, response: Any, parameters: Any, counted: Any) -> Iterable[Exchange]:
+def _read_span(row: Row, request: Any, response: Any, parameters: Any, counted: Any) -> Iterable[Exchange]:
     """The exchanges of a span. `parameters` and `counted`: the request's other fields and the numbers of tokens, which
     some tracers keep beside the request and the response."""
     if row.get("error"):
         raise ValueError("the request failed; there is no output")
-    request, parameters, usage = _parsed(request), _parsed(parameters), read_usage({"usage": _parsed(counted)})
+    request, parameters, usage = (
+        _parse_if_text(request),
+        _parse_if_text(parameters),
+        read_usage({"usage": _parse_if_text(counted)}),
+    )
     more = parameters if isinstance(parameters, dict) else {}
     if isinstance(request, list):
         request = {key: more[key] for key in ("tools",) if key in more} | {"messages": request}

@@ -171,7 +171,7 @@ def _attributes(holder: Row) -> Row | None:
     attributes = holder.get("attributes")
     if isinstance(attributes, list):
         attributes = {
-            attribute.get("key"): _typed(attribute.get("value"))
+            attribute.get("key"): _plain_value(attribute.get("value"))
             for attribute in attributes
             if isinstance(attribute, dict)
         }
@@ -210,15 +210,15 @@ def _flat(attributes: Row, prefix: str = "") -> Row:
     return flat
 
 
-def _typed(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     """The plain value of an attribute, which OTLP writes as {"stringValue": ...}, {"arrayValue": ...} and so on."""
     if not isinstance(value, dict) or len(value) != 1:
         return value
     kind, inner = next(iter(value.items()))
     if kind == "arrayValue" and isinstance(inner, dict):
-        return [_typed(item) for item in inner.get("values") or ()]
+        return [_plain_value(item) for item in inner.get("values") or ()]
     if kind == "kvlistValue" and isinstance(inner, dict):
-        return {attribute.get("key"): _typed(attribute.get("value")) for attribute in inner.get("values") or ()}
+        return {attribute.get("key"): _plain_value(attribute.get("value")) for attribute in inner.get("values") or ()}
     return inner
 
 

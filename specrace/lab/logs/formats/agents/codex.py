@@ -106,7 +106,7 @@ class Codex(AgentSession):
         self._total: Any = None
 
     def _read(self, row: Row) -> None:
-        kind, payload = _unwrapped(row)
+        kind, payload = _unwrap(row)
         if kind == "session_meta":
             self._read_meta(payload)
         self._line += 1
@@ -296,7 +296,7 @@ class Codex(AgentSession):
         self._set_history(lost if before is None else before)
 
 
-def _unwrapped(row: Row) -> tuple[object, Row]:
+def _unwrap(row: Row) -> tuple[object, Row]:
     """The type of a line and what it holds. Raises ValueError."""
     kind = row.get("type")
     if "payload" in row:

@@ -203,12 +203,12 @@ def read_history(items: Iterable[Any], line: int) -> list[Item]:
             continue
         history_item = read_input(item, line)
         if history_item is not None:
-            history += [*_answered(answer), history_item]
+            history += [*_answer_items(answer), history_item]
             answer = None
-    return history + _answered(answer)
+    return history + _answer_items(answer)
 
 
-def _answered(answer: Answer | None) -> list[Item]:
+def _answer_items(answer: Answer | None) -> list[Item]:
     """The item of an answer; none without an answer."""
     return [] if answer is None else [Item(answer.message, answer.line, answer.fault)]
 

@@ -126,18 +126,18 @@ def read_answers(value: object) -> list[Answer]:
             break
         value = next((value[name] for name in _WRAPPERS if looks_like_answers(value.get(name))), value)
     if isinstance(value, list):
-        return _from_list(_sent(value))
+        return _from_list(_join_pieces(value))
     if isinstance(value, str):
         return [Answer(read_text(value, "the output"))]
     body = require_object(value, "the response")
     usage = read_usage(body)
     answers = list(_from_body(body))
     if len(answers) == 1:
-        return [replace(answers[0], usage=_together(answers[0].usage, usage))]
+        return [replace(answers[0], usage=_own_or_whole(answers[0].usage, usage))]
     # The usage counts the output of all choices together, so no single choice can be compared with it.
     counts = [Usage(usage.prompt, None, None if number else usage.reasoning) for number in range(len(answers))]
     return [
-        replace(answer, usage=_together(answer.usage, count)) for answer, count in zip(answers, counts, strict=True)
+        replace(answer, usage=_own_or_whole(answer.usage, count)) for answer, count in zip(answers, counts, strict=True)
     ]
 
 
@@ -148,7 +148,7 @@ def _is_answer(body: Row) -> bool:
     return any(isinstance(body.get(name), str) and not looks_like_answers(body[name]) for name in _TEXTS)
 
 
-def _sent(value: list[Any]) -> list[Any]:
+def _join_pieces(value: list[Any]) -> list[Any]:
     """The chunks of a stream whose text genai-perf logs in pieces, as {"response": text}; any other list unchanged."""
     sent = [line["response"] for line in value if isinstance(line, dict) and line.keys() == {"response"}]
     texts = [text for text in sent if isinstance(text, str)]
@@ -354,6 +354,6 @@ def _count(logged: Row, names: Iterable[str]) -> int | None:
     return value if type(value) is int and value >= 0 else None
 
 
-def _together(own: Usage, whole: Usage) -> Usage:
+def _own_or_whole(own: Usage, whole: Usage) -> Usage:
     """The usage of an answer, or that of the whole response if the answer has none."""
     return whole if own == NO_USAGE else own

@@ -181,7 +181,7 @@ def _completion(body: Row, prompt: Any, name: str) -> Request:
             raise ValueError("the request has several prompts; write a line for each")
         if prompt and all(map(is_message, prompt)):
             return _chat(body, prompt)
-        return _with(_from_list(prompt), body)
+        return _with_parameters(_from_list(prompt), body)
     text = read_text(prompt, name)
     system = body.get("system") or body.get("system_prompt")
     if isinstance(system, str) and system and not body.get("raw"):
@@ -190,7 +190,7 @@ def _completion(body: Row, prompt: Any, name: str) -> Request:
     return Request(text, parameters=parameters_of(body))
 
 
-def _with(request: Request, body: Row) -> Request:
+def _with_parameters(request: Request, body: Row) -> Request:
     return Request(request.prompt, parameters=parameters_of(body), warnings=request.warnings, prefill=request.prefill)
 
 
@@ -235,7 +235,7 @@ def _chat(body: Row, logged: list[Any]) -> Request:
         prefill = messages.pop()["content"]
     options = body.get("chat_template_kwargs")
     return Request(
-        _joined(messages),
+        _join_answers(messages),
         tools_of(body),
         require_list(body["documents"], "documents") if body.get("documents") else None,
         (options if isinstance(options, dict) else {}) | _template_options(body),
@@ -261,7 +261,7 @@ def _system(body: Row) -> Any:
     return system
 
 
-def _joined(messages: list[Message]) -> list[Message]:
+def _join_answers(messages: list[Message]) -> list[Message]:
     """The messages, with consecutive ones of the assistant joined, because the Responses API splits an answer."""
     joined: list[Message] = []
     for message in messages:
