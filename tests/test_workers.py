@@ -6,6 +6,7 @@ A real pytest collects and runs the tests that each test here writes.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,11 @@ def test_meets(tmp_path_factory):
 """
 
 
+def heed_interrupts() -> None:
+    """Undo that a shell makes programs in the background ignore interrupts, which Python would keep."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def run_pytest(folder: Path, files: dict[str, str], *arguments: str) -> tuple[int, str]:
     """Run the tests of these files with pytest; return its exit code and its output."""
     for name, text in files.items():
@@ -34,7 +40,9 @@ def run_pytest(folder: Path, files: dict[str, str], *arguments: str) -> tuple[in
     settings = ["-c", os.devnull, "--rootdir", str(folder), "-p", "no:cacheprovider", "-p", "tests.workers"]
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     command = [sys.executable, "-m", "pytest", "-q", *settings, *arguments, str(folder)]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, preexec_fn=heed_interrupts
+    )
     return done.returncode, done.stdout + done.stderr
 
 

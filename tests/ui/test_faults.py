@@ -17,6 +17,7 @@ import pytest
 from specrace.cli import app as front_door
 from specrace.core.errors import DeviceError
 from specrace.core.events import Event
+from specrace.model.weights.source import ModelChoice
 from specrace.ui.helper.process import OUR_FAULT
 from specrace.ui.loading import loader
 from specrace.ui.page import gradio_page
@@ -160,9 +161,9 @@ def test_without_the_requested_device_the_server_races_on_the_cpu_and_says_so(mo
     target = SimpleNamespace(describe=lambda: {"model": "tiny", "dtype": "float32", "device": "cpu"})
     opened: list[str] = []
 
-    def open_workbench(*, device: str, **_: Any) -> Any:
-        opened.append(device)
-        if device != "cpu":
+    def open_workbench(choice: ModelChoice, *, device: str | None = None, **_: Any) -> Any:
+        opened.append(device or choice.device)
+        if opened[-1] != "cpu":
             raise DeviceError("No CUDA device was found; use --device cpu.")
         return SimpleNamespace(target=target, num_passages=3)
 

@@ -253,7 +253,7 @@ def test_packing_does_not_change_the_model() -> None:
 
 def test_peers_run_the_models_original_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     target = traced_target("llama", packed=True)
-    monkeypatch.setattr(target, "traced", None)
+    monkeypatch.setattr(target, "replay", None)
     (peer,) = make_peers(["transformers"], target, SamplingParams(), 5)
     heads_run: list[Any] = []
     target.model.lm_head.register_forward_hook(lambda module, *_: heads_run.append(module))
