@@ -227,7 +227,7 @@ class Opener:
 
 @pytest.fixture(scope="session")
 def opener(browser: Browser) -> Opener:
-    """Opens this process's pages, and holds those that tests share."""
+    """Opens this process's pages, and keeps the pages that tests share."""
     return Opener(browser)
 
 

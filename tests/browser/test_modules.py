@@ -1,4 +1,4 @@
-"""The page's scripts as modules, on a page without Gradio: what each script computes, and what all scripts add.
+"""The page's scripts as modules, without Gradio: what each script computes, and what all scripts add to the page.
 
 `modules/NAME.js` tests the script NAME.js: its `cases` return the actual and the expected value.
 """

@@ -107,7 +107,7 @@ def test_forget_outputs_is_recorded_and_a_draft_model_is_used(
 def test_score_computes_the_tokens_per_step_that_bench_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """This holds for lanes without documents and without the target's scores, and if answers end before the limit."""
+    """This holds for lanes that read neither documents nor the target's scores, if answers end before the limit."""
     questions, transcripts, curve = (tmp_path / name for name in ("two.jsonl", "saved.jsonl", "curve.json"))
     lines = QUESTIONS.read_text().splitlines(keepends=True)
     # The two questions with the shortest answers.

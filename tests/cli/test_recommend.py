@@ -96,7 +96,7 @@ def test_out_gets_the_exports_the_profile_and_the_corpus(call_main: Run, log: Pa
     assert "--speculative-ngram-external-corpus-path sglang-corpus.jsonl" in (out / "sglang.txt").read_text()
     profile = json.loads((out / "speculation_profile.json").read_text())
     assert profile["measured"] is True
-    # Requests with long copies have few steps, so they weigh less in the mean over steps than in that over requests.
+    # Requests with long copies have few steps, so they weigh less in a mean over steps than in one over requests.
     assert profile["mean_accept_length_per_request"] > profile["mean_accept_length"] > 1
     accepted = round(profile["mean_accept_length"] - 1, 3)
     assert f"--spec-accepted-tokens {accepted}" in (out / "simulators.txt").read_text()

@@ -85,7 +85,7 @@ def accept_lengths(transcripts: Sequence[Transcript], num_draft: int) -> dict[st
 
 
 def shared_tokens(texts: Sequence[Sequence[int]]) -> int:
-    """How many first tokens all texts share: those of the template."""
+    """How many tokens at the beginning of all texts are equal: the tokens of the template."""
     return next(size for size, column in enumerate(zip(*texts, strict=False)) if len(set(column)) > 1)
 
 
@@ -134,7 +134,7 @@ def draft(chains: Chains, num_draft: int) -> list[tuple[int, ...]]:
 
 
 def agreement(path: Sequence[int], text: Sequence[int]) -> int:
-    """How many first tokens of a path are those of a text."""
+    """How many tokens at the beginning of a path equal the text's."""
     pairs = enumerate(zip(path, text, strict=False))
     return next((size for size, (drafted, token) in pairs if drafted != token), min(len(path), len(text)))
 

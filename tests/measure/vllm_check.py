@@ -86,7 +86,7 @@ def _ngram(name: str, tokens: int, shortest: int, longest: int) -> Case:
 
 @dataclass(frozen=True)
 class Counts:
-    """Draft tokens of an answer, those of them within its text, and how many were accepted and printed."""
+    """An answer's draft tokens, the draft tokens within its text, and the tokens that were accepted and printed."""
 
     drafted: int
     within_text: int

@@ -295,7 +295,7 @@ def test_a_model_with_too_short_a_context_for_check_trees_is_refused() -> None:
 
 
 def model_with_local_attention(window: int) -> Any:
-    """A GPT-Neo model: every second layer sees only the cache's last `window` columns, even those of other branches."""
+    """A GPT-Neo model: every second layer sees only the cache's last `window` columns, even in other branches."""
     torch.manual_seed(0)
     config = transformers.GPTNeoConfig(
         vocab_size=VOCAB, hidden_size=32, num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]],

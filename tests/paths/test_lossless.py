@@ -59,7 +59,7 @@ def vanilla(target: Target, prefix: Prefix, prompt: Sequence[int], params: Sampl
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_lane_prints_vanillas_text(name: str) -> None:
-    """Pairwise cases: any lane, architecture, sampling and forward occur together with any other, two at a time.
+    """Pairwise cases: any two values of lane, architecture, sampling and forward occur together in some case.
 
     All 6 x 2 x 3 x 11 combinations, tried on several prompts, found no more failures.
     """

@@ -1,4 +1,4 @@
-"""Attacks by one visitor on a served app: to keep others waiting, to fill the memory, to sign other visitors out.
+"""Attacks by one visitor on a served app: to keep other visitors waiting, to fill the memory, to sign them out.
 
 Nothing here is timed: a busy machine only makes it slower. `python -m tests.measure.attacks` prints seconds.
 """
