@@ -546,8 +546,9 @@ def test_of_equally_long_matches_the_text_comes_first() -> None:
 
 
 def test_shorter_contexts_are_skipped_once_little_mass_is_left() -> None:
-    """1 2 was followed by 3 or 4 forty times, which leaves 4/44. So 5, which followed 2 but
-    not 1 2, gets only the share of a frequent token.
+    """After 1 2 came 3 or 4 forty times, which leaves 4/44 of the mass to shorter contexts.
+
+    So 5, which came after 2 but not after 1 2, gets only the share of a frequent token.
     """
     text = [1, 2, 3] * 38 + [1, 2, 4] * 2 + [9, 2, 5] * 3 + [1, 2]
     children = root_children(fusion(text).propose(text, 1500))
