@@ -358,7 +358,7 @@ def find_or_allow(name: str, options: argparse.Namespace) -> ModelSource:
     source = find_source(name)
     if not source.is_missing:
         return check_files(source)
-    if options.no_fetch:
+    if options.no_fetch and source.gguf is None:
         raise InputError(
             f"{name} is not on this machine; leave out --no-fetch, or run: python -m specrace models get {name}."
         )

@@ -33,7 +33,7 @@ from specrace.model.scorer import DTYPES, INT8
 from specrace.model.target import Target
 from specrace.model.tensor_parallel import Followers, LeadingTarget, check_splits, load_part
 from specrace.model.weights.adapter import adapt
-from specrace.model.weights.checkpoint import check_weights, refuse_large_numbers, refuse_own_code
+from specrace.model.weights.checkpoint import check_weights, refuse_large_numbers, refuse_own_code, refuse_packed
 from specrace.model.weights.names import weight_files
 from specrace.model.weights.source import NONE, ModelChoice, ModelSettings, ModelSource, choose_model
 
@@ -180,6 +180,7 @@ def _load_parts(source: ModelSource, attention: str, placement: Placement) -> tu
     config_dict = PretrainedConfig.get_config_dict(location, local_files_only=is_local)[0]
     refuse_own_code(config_dict, "config.json", str(location))
     refuse_large_numbers(config_dict, title)
+    refuse_packed(config_dict, title)
     refuse_own_code(get_tokenizer_config(location, local_files_only=is_local), "tokenizer_config.json", str(location))
     config = AutoConfig.from_pretrained(location, local_files_only=is_local, trust_remote_code=False)
     refuse_unsupported(config, title)

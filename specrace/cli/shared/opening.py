@@ -61,7 +61,8 @@ def find_tokenizer(name: str, *, quiet: bool) -> ChatTokenizer:
     If a model with a short name is not on this machine, only its tokenizer is fetched; if that fails, the whole model.
     """
     source = find_source(name)
-    if source.is_missing:
+    # A GGUF file is not converted, which takes minutes, for its tokenizer alone: `load_tokenizer` says what to give.
+    if source.is_missing and source.gguf is None:
         with suppress(InputError):
             return load_tokenizer(source.location)
         source = fetch_if_missing(source, quiet=quiet)

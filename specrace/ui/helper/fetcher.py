@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 from specrace.core.errors import InputError, shorten
 from specrace.model.weights.names import NAMES
@@ -26,14 +27,16 @@ BROKEN = "the process that fetched it ended; the next start tries again"
 
 
 class Fetcher:
-    """Fetches the model with a short name. `text` describes the progress; `on_ready` receives the name at the end.
+    """Fetches the model with a short name, or converts a GGUF file.
+
+    `text` describes the progress; `on_ready` receives the name at the end.
 
     `offline` is the user's value of HF_HUB_OFFLINE, which the server overwrites in its own environment.
     """
 
     def __init__(self, name: str, on_ready: Callable[[str], object] | None = None, offline: str = "") -> None:
         self.name = name
-        self.title = NAMES[name].title
+        self.title = NAMES[name].title if name in NAMES else Path(name).name
         self.ready = False
         self.text = ""
         self._on_ready = on_ready
@@ -120,9 +123,9 @@ def _work(connection: Connection, name: str, offline: str) -> None:
         try:
             from specrace.model.forward.compiled.ahead import prepare
             from specrace.model.weights.fetching import fetch
-            from specrace.model.weights.source import named_source
+            from specrace.model.weights.source import find_source, named_source
 
-            fetch(named_source(name), on_progress)
+            fetch(named_source(name) if name in NAMES else find_source(name), on_progress)
             prepare(on_progress)
             send("ready", "")
         except InputError as error:

@@ -73,7 +73,7 @@ def source(package: tuple[NamedModel, bytes], tmp_path: Path, monkeypatch: pytes
 def fast_conversion(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace the slow conversion by one that writes placeholder files."""
 
-    def convert(folder: Path) -> None:
+    def convert(folder: Path, _: Callable[[str], object]) -> None:
         for name in ("config.json", "tokenizer.json", "model.safetensors"):
             (folder / name).write_text("{}")
 
@@ -221,6 +221,7 @@ def test_a_fetched_model_loads_and_its_folder_contains_the_gguf_file(source: Sou
         "fetching",
         "checking",
         "converting",
+        "writing",
     ]
     assert {GGUF, "config.json", "model.safetensors", "tokenizer.json"} <= {file.name for file in folder.iterdir()}
     assert "quantization_config" not in (folder / "config.json").read_text()
