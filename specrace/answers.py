@@ -38,7 +38,8 @@ _MAX_ANSWERS_BYTES = 1_000_000_000
 class Answer:
     """A greedy answer. `end`: "eos" or "length". `grounded`: the groundedness (0 to 1), None without passages.
 
-    `documents`: which tokens of the prompt come from which document, as (start, end, document's name).
+    `documents`: which tokens of the prompt come from which document, as (start, end, document's name). `measured`: what
+    a server counted of its draft tokens; None for an answer of the workbench's own model.
     """
 
     id: str
@@ -49,6 +50,7 @@ class Answer:
     grounded: float | None
     text: str
     documents: tuple[tuple[int, int, str], ...] = ()
+    measured: Mapping[str, Any] | None = None
 
     @property
     def repeats(self) -> bool:
@@ -101,16 +103,27 @@ def answer_question(workbench: Workbench, prepared: PreparedQuestion, spec: Race
     In 32 bits the lane `trie` decodes, because it prints vanilla's text and is faster. In 16 bits vanilla decodes,
     because near ties might change the text of other lanes.
     """
-    target = workbench.target
-    question, prompt, hits = prepared.question, prepared.prompt, prepared.hits
+    target, prompt = workbench.target, prepared.prompt
     lane = "trie" if target.dtype.itemsize == 4 else "vanilla"
     steps = list(generate(target, lane, prompt.tokens, max_new_tokens=spec.max_new_tokens, curve=workbench.curve))
     output = tuple(token for step in steps for token in step.emitted)
-    text = target.tokenizer.decode(list(output), skip_special_tokens=True).strip()
+    return make_answer(workbench, prepared, output, steps[-1].end)
+
+
+def make_answer(
+    workbench: Workbench,
+    prepared: PreparedQuestion,
+    output: tuple[int, ...],
+    end: str,
+    measured: Mapping[str, Any] | None = None,
+) -> Answer:
+    """An answer from the token ids of an output, which ends with `end`, with its text and its groundedness."""
+    question, prompt, hits = prepared.question, prepared.prompt, prepared.hits
+    text = workbench.target.tokenizer.decode(list(output), skip_special_tokens=True).strip()
     texts = [f"{hit.passage.title} {hit.passage.text}" for hit in hits]
     grounded = groundedness(text, question, texts) if hits else None
     documents = document_spans(prompt, hits)
-    return Answer(prepared.id, question, prompt.tokens, output, steps[-1].end, grounded, text, documents)
+    return Answer(prepared.id, question, prompt.tokens, output, end, grounded, text, documents, measured)
 
 
 def document_spans(prompt: Prompt, hits: Sequence[Hit]) -> tuple[tuple[int, int, str], ...]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,7 @@ from specrace.cli.shared.arguments import (
 )
 from specrace.cli.shared.opening import open_workbench
 from specrace.cli.shared.questions import AUTO, FORMS, auto_count, draw_questions, read_questions, report_cuts
+from specrace.cli.shared.servers import AnswerQuestion, answering, server_of
 from specrace.cli.shared.terminal import clean, console, print_json
 from specrace.core.bundled import OPEN_QUESTIONS, QUESTIONS
 from specrace.core.files import check_destination
@@ -22,6 +25,7 @@ from specrace.core.metrics import loop_tokens
 from specrace.core.settings import SETTINGS
 from specrace.engine.spec import RaceSpec
 from specrace.lab.logs.transcripts import write_transcripts
+from specrace.servers.address import KEY_VARIABLE, parse_server
 
 if TYPE_CHECKING:
     from specrace.answers import Answer
@@ -43,6 +47,11 @@ def add_parser(commands: Any) -> None:
     add_documents_arguments(parser)
     add_model_arguments(parser)
     add_setting(parser, "max_new_tokens")
+    parser.add_argument(
+        "--server",
+        metavar="NAME=URL",
+        help=f"a running vLLM, SGLang or llama.cpp server with this model answers; its key in {KEY_VARIABLE}",
+    )
     add_transcripts_argument(parser)
     add_json_argument(parser)
     parser.set_defaults(draft_model=None)
@@ -58,6 +67,7 @@ def run(options: argparse.Namespace) -> int:
     passages = SETTINGS["passages"].check(passages if options.passages is None else options.passages)
     noise = SETTINGS["noise"].check(options.noise)
     spec = RaceSpec(("trie",), max_new_tokens=options.max_new_tokens)
+    address = None if options.server is None else parse_server(options.server)
     count = auto_count(source)
     lines = [] if count else read_questions(file)
     if options.save_transcripts is not None:
@@ -69,13 +79,19 @@ def run(options: argparse.Namespace) -> int:
     out.quiet = options.json
     # All prompts are built first, so that a bad question ends the command before the model has worked for long.
     prepared = [prepare(workbench, line, spec, passages, noise, on_cuts=report_cuts) for line in lines]
-    for question in prepared:
-        answers.append(answer_question(workbench, question, spec))
-        _show(out, answers[-1])
+    with ExitStack() as stack:
+        answer: AnswerQuestion = partial(answer_question, workbench, spec=spec)
+        if address is not None:
+            answer = stack.enter_context(answering(address, workbench, spec))
+        for question in prepared:
+            answers.append(answer(question))
+            _show(out, answers[-1])
     if options.save_transcripts is not None:
-        rows = ((answer.id, answer.prompt, answer.output) for answer in answers)
+        rows = ((answer.id, answer.prompt, answer.output, answer.measured) for answer in answers)
         write_transcripts(options.save_transcripts, rows, file.stem)
-    about = {name: workbench.target.describe()[name] for name in ("model", "dtype", "device", "versions")}
+    about = {name: workbench.target.describe()[name] for name in ("model", "dtype", "device", "versions")} | server_of(
+        answers[0]
+    )
     summary = summarise(answers)
     out.print(_summary_sentence(file.stem, summary), style="bold")
     if options.json:

@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
     if options.out is not None:
         write(options.out, report, results)
     if options.save_transcripts is not None:
-        rows = ((result.prompt.id, result.prompt.tokens, result.runs["vanilla"][0].tokens) for result in results)
+        rows = ((result.prompt.id, result.prompt.tokens, result.runs["vanilla"][0].tokens, None) for result in results)
         write_transcripts(options.save_transcripts, rows, Path(_source(options)).stem)
     if options.json:
         print_json(report)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from specrace.cli.shared.arguments import add_race_arguments, race_spec
 from specrace.cli.shared.opening import open_workbench
+from specrace.cli.shared.servers import decoder
 from specrace.cli.shared.terminal import show
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Repeated
@@ -84,13 +85,10 @@ def beside_servers(target: Target, addresses: Sequence[ServerAddress]) -> Runner
     from specrace.servers.race import ServedRace
     from specrace.workbench import run_prepared
 
-    def decode(tokens: Sequence[int]) -> str:
-        return str(target.tokenizer.decode(list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False))
-
     def run_with_servers(
         prepared: PreparedRace, stop: Callable[[], bool], again: Callable[[Repeated], bool]
     ) -> Iterator[Event]:
-        served = ServedRace(target, prepared.prompt, prepared.spec, addresses, decode)
+        served = ServedRace(target, prepared.prompt, prepared.spec, addresses, decoder(target))
         return served.run(run_prepared(target, prepared, stop, again))
 
     return run_with_servers

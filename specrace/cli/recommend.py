@@ -31,6 +31,7 @@ from specrace.lab.advice.recommend import Recommender
 from specrace.lab.advice.reports.blocks import Report, to_html, to_markdown
 from specrace.lab.advice.reports.recommendation import recommendation_report
 from specrace.lab.logs.transcripts import Transcript
+from specrace.lab.scoring.measured import measured_sentence
 from specrace.lab.scoring.score import ALL, ScoredLane, longest_loop
 from specrace.lab.scoring.sweep import Sweep, SweepFolder
 from specrace.retrieval.documents import read_documents
@@ -93,6 +94,8 @@ def run(options: argparse.Namespace) -> int:
     recommender = Recommender(sweep, curve, lanes, seed, batch)
     result = report(recommender, list(sentences(recommender, describe_curve(curve), sample)), options.engine)
     result["remarks"] = remarks
+    if measured := measured_sentence(transcripts):
+        result["text"].append(measured)
     if options.out is not None:
         write(options, recommender, result, transcripts)
     if to_text is not None:

@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(f"{options.file} holds no transcript that can be scored ({file.skipped} lines left out).")
     result = report(options, board, file, curve)
     if options.csv is not None:
-        write_csv(options.csv, result["groups"])
+        write_csv(options.csv, [*result["groups"], *result["measured"]])
     if options.json:
         print_json(result)
     else:
@@ -123,6 +123,9 @@ def report(
     not_scored = {name: reason for name, method in METHODS.items() if (reason := needs_target(method))}
     return {
         "groups": board.groups(curve),
+        "measured": board.measured.rows(),
+        "agreement": board.measured.agreements(),
+        "measured_text": list(board.measured.sentences()),
         "file": str(options.file),
         "format": file.describe()[0],
         "format_title": file.describe()[1],
@@ -146,9 +149,12 @@ def report(
 
 
 def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Write the groups as a CSV table. Raises InputError if that fails."""
+    """Write the rows as a CSV table with the columns of the first row; what a row lacks stays empty.
+
+    Raises InputError if that fails.
+    """
     with as_input_error(path), path.open("w", newline="", encoding="utf-8") as handle:
-        writer = csv.DictWriter(handle, list(rows[0]))
+        writer = csv.DictWriter(handle, list(rows[0]), extrasaction="ignore")
         writer.writeheader()
         writer.writerows(rows)
 
@@ -164,8 +170,8 @@ def _show(result: dict[str, Any]) -> None:
     table = Table("lane", "category")
     for title, _ in columns.values():
         table.add_column(title, justify="right", no_wrap=True)
-    for row in rows:
-        cells = [format(row[key], form) for key, (_, form) in columns.items()]
+    for row in [*rows, *result["measured"]]:
+        cells = [format(row[key], form) if key in row else "–" for key, (_, form) in columns.items()]
         table.add_row(row["lane"], clean(row["category"]), *cells)
     out.print(table)
     for note in _notes(result):
@@ -174,6 +180,7 @@ def _show(result: dict[str, Any]) -> None:
 
 def _notes(result: dict[str, Any]) -> Iterator[str]:
     """Yield the notes below the table: how lanes were scored, and what was left out."""
+    yield from map(clean, result["measured_text"])
     settings = result["settings"]
     draft_sizes = ", ".join(f"{lane['lane']} {lane['num_draft']}" for lane in settings["lanes"])
     yield f"Draft tokens a step ({settings['num_draft']}): {draft_sizes}."

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from specrace.core.events import LaneInfo, Served, Step, Timing
 from specrace.core.tree import TokenTree
@@ -59,6 +60,27 @@ def served_lane(name: str, dialect: Dialect, reply: Reply, root: int) -> ServedL
     steps = tuple(_steps(name, reply, placed, root))
     info = LaneInfo(name, f"{name} ({dialect.engine})", 0, prefill_ms=reply.chunks[0].at_ms, served=served)
     return ServedLane(info, steps)
+
+
+def measured_counts(dialect: Dialect, reply: Reply) -> dict[str, Any]:
+    """What a transcript keeps of a server's counts, under the names that vLLM has for them, and what it lacks as None.
+
+    `step_sizes`: the tokens of each step, if the chunks are steps; `num_steps`: their number, if only that is known.
+    """
+    placed, _ = read_steps(dialect, reply)
+    drafts = None if reply.accepted is None else len(reply.accepted)
+    # Chunks of one token each, from a server that reports no drafts, are steps without a draft.
+    undrafted = placed is not None and reply.accepted is None and not reply.num_drafted
+    return {
+        "engine": dialect.engine,
+        "num_spec_steps": 0 if undrafted else drafts,
+        "num_draft_tokens": 0 if undrafted else reply.num_drafted,
+        "num_accepted_draft_tokens": 0 if undrafted else reply.num_accepted,
+        "per_step_drafted": reply.drafted,
+        "per_step_accepted": reply.accepted,
+        "step_sizes": None if placed is None else [len(chunk.tokens or ()) for chunk in reply.chunks],
+        "num_steps": reply.num_steps,
+    }
 
 
 def read_steps(dialect: Dialect, reply: Reply) -> tuple[list[PlacedDraft] | None, str]:

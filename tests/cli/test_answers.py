@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from specrace.answers import Answer, prepare, summarise
+from specrace.cli.shared.servers import decoder
 from specrace.core.bundled import QUESTIONS
 from specrace.core.errors import InputError
 from specrace.engine.spec import RaceSpec
 from specrace.lab.logs.transcripts import TranscriptFile
 from specrace.retrieval.grounding import GROUNDED
 from specrace.workbench import Workbench
+from tests.servers.replies import as_json, serving, vllm_answering, vllm_routes
 
 
 def make_answer(text: str, end: str, grounded: float | None, output: tuple[int, ...] = (1, 2)) -> Answer:
@@ -92,3 +94,37 @@ def test_the_error_names_the_question_that_does_not_fit_the_context(bundled: Wor
             None,
             on_cuts=lambda *_: None,
         )
+
+
+def test_a_server_answers_and_its_counts_reach_score_and_recommend(call_main, tmp_path: Path) -> None:
+    questions, saved = tmp_path / "two.jsonl", tmp_path / "saved.jsonl"
+    questions.write_text("".join(QUESTIONS.read_text().splitlines(keepends=True)[:2]))
+    target = Workbench.open().target
+    ngram = {"num_speculative_tokens": 4, "prompt_lookup_min": 2, "prompt_lookup_max": 4}
+    completions = vllm_answering(target, decoder(target), "vllm-ngram", **ngram)
+    arguments = ("answers", "--questions", questions, "--json", "--save-transcripts", saved)
+    own = json.loads(call_main(*arguments).stdout)
+    with serving(vllm_routes(completions)) as address:
+        done = call_main(*arguments, "--server", f"tested={address.url}")
+    assert (done.returncode, done.stderr) == (0, "")
+    result = json.loads(done.stdout)
+    # A server that has the same weights and computes in 32 bits writes the same answers.
+    assert result["server"] == "vLLM 0.32.0" and result["answers"] == own["answers"]
+    options = [word for key, value in ngram.items() for word in ("--option", f"vllm-ngram.{key}={value}")]
+    done = call_main("score", saved, "--lanes", "vllm-ngram", *options, "--json")
+    (agreement,) = json.loads(done.stdout)["agreement"]
+    assert (agreement["outputs"], agreement["equal"]) == (2, 2)
+    assert agreement["measured_tau"] == agreement["forecast_tau"] > 1.0
+    done = call_main("recommend", saved, "--lanes", "vllm-ngram", "--json")
+    assert json.loads(done.stdout)["text"][-1].startswith("Measured on vLLM 0.32.0 in 2 requests: ")
+
+
+def test_a_server_that_fails_is_named_with_the_question(call_main, tmp_path: Path) -> None:
+    questions = tmp_path / "one.jsonl"
+    questions.write_text('{"id": "first", "question": "Why does bread rise?"}')
+    with serving(vllm_routes(as_json({"error": {"message": "no room"}}, 500))) as address:
+        done = call_main("answers", "--questions", questions, "--server", f"mine={address.url}")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == "Question first: The server mine answers with status 500: no room."
+    done = call_main("answers", "--server", "no-address")
+    assert done.returncode == 2 and "is not of the form NAME=URL" in done.stderr

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from specrace.core.errors import InputError, shorten
 from specrace.core.files import as_input_error
@@ -23,6 +24,7 @@ from specrace.lab.logs.files.sources import OpenFile, Source, find_sources
 from specrace.lab.logs.formats import Exchange, Format, find_format
 from specrace.lab.logs.formats.agents.sessions import AgentSession
 from specrace.lab.logs.formats.base import Row, Tokens
+from specrace.lab.logs.formats.measured import Measured, read_measured
 from specrace.lab.logs.formats.responses import Batch
 from specrace.lab.logs.formats.specrace import SpecraceFormat
 from specrace.lab.logs.recognition import Recogniser
@@ -31,6 +33,8 @@ from specrace.lab.logs.remarks import Remarks
 from specrace.lab.logs.request_options import request_options
 from specrace.lab.logs.tokenizing import Chat, LogTokens, Tokenize
 
+# (id, prompt, output, a server's counts of its draft tokens or None)
+TranscriptRow = tuple[str, Tokens, Tokens, Mapping[str, Any] | None]
 _TABLES = {"csv": "a CSV", "parquet": "a Parquet", "arrow": "an Arrow"}
 
 
@@ -39,7 +43,8 @@ class Transcript:
     """Token ids of a prompt and its output, neither empty, all below `vocab_size`.
 
     `documents`, if known: (start, end, name) of each stretch of the prompt's tokens that comes from a document.
-    `options`: the request's options with which an engine may draft differently.
+    `options`: the request's options with which an engine may draft differently. `measured`: what the engine counted of
+    its own draft tokens, if the log has that.
     """
 
     id: str
@@ -49,6 +54,7 @@ class Transcript:
     vocab_size: int
     documents: tuple[tuple[int, int, str], ...] = ()
     options: tuple[str, ...] = ()
+    measured: Measured | None = None
 
 
 class TranscriptFile:
@@ -247,10 +253,18 @@ class TranscriptFile:
         if reason:
             raise ValueError(reason)
         prompt, output, warnings = self._tokens.split(exchange)
+        measured = None
+        try:
+            # The server's count includes an end-of-text token, which a text does not show.
+            measured = read_measured(exchange.draft_counts, exchange.usage.output or len(output))
+        except ValueError as error:
+            warnings = (*warnings, str(error))
         self.remarks.add(exchange, warnings, len(prompt), len(output))
         size = self._tokens.vocab_size or max(max(prompt), max(output)) + 1
         options = request_options(exchange.parameters)
-        return Transcript(exchange.id, exchange.category or "none", prompt, output, size, options=options)
+        return Transcript(
+            exchange.id, exchange.category or "none", prompt, output, size, options=options, measured=measured
+        )
 
     def _miss(self, number: int, reason: str) -> None:
         """Count a line that could not be parsed. Raises InputError unless bad lines are skipped."""
@@ -273,9 +287,9 @@ def _look_up(requests: Source, stack: ExitStack) -> Callable[[str], Row | None]:
     return find
 
 
-def write_transcripts(path: Path, rows: Iterable[tuple[str, Tokens, Tokens]], category: str) -> None:
-    """Write a line for each (id, prompt, output). Raises InputError if the file cannot be written."""
+def write_transcripts(path: Path, rows: Iterable[TranscriptRow], category: str) -> None:
+    """Write a line for each (id, prompt, output, measured counts). Raises InputError if the file cannot be written."""
     with as_input_error(path), path.open("w", encoding="utf-8") as file:
-        for name, prompt, output in rows:
+        for name, prompt, output, counts in rows:
             line = {"id": name, "category": category, "prompt_ids": prompt, "output_ids": output}
-            file.write(json.dumps(line) + "\n")
+            file.write(json.dumps(line | ({} if counts is None else {"measured": counts})) + "\n")

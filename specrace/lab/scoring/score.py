@@ -23,6 +23,7 @@ from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, Verdict
 from specrace.drafters import METHODS, Drafter, DrafterInputs, Method, find_method
 from specrace.lab.logs.transcripts import Transcript
+from specrace.lab.scoring.measured import MeasuredBoard
 from specrace.ngrams.past import PastOutputs
 
 # Stands for the target's token at nodes off the accepted path, which a transcript does not contain.
@@ -300,7 +301,8 @@ class Scoreboard:
 
     The group "all" has every output, and so do the categories together. Looping outputs, which flatter drafters,
     count in these groups and also form the group "looping"; `tau_without_looping` leaves them out. With `keep_outputs`
-    drafters may draft from the outputs of earlier transcripts that had another prompt.
+    drafters may draft from the outputs of earlier transcripts that had another prompt. `measured`: what engines counted
+    of their own drafts, for the transcripts whose log has that.
     """
 
     def __init__(
@@ -315,6 +317,7 @@ class Scoreboard:
         self.by_category = by_category
         self.curve = curve
         self.past = PastOutputs() if keep_outputs else None
+        self.measured = MeasuredBoard([(lane.name, lane.num_draft) for lane in lanes])
         self.outputs = 0
         self.looping = 0
         # The keys are an ordered set.
@@ -345,6 +348,7 @@ class Scoreboard:
         for lane, tally in zip(self.lanes, tallies, strict=True):
             for group in groups:
                 self._tallies[lane.name, group].merge(tally)
+        self.measured.add(transcript.measured, groups, [tally.steps for tally in tallies])
         if self.past is not None:
             self.past.add(transcript.output, transcript.prompt)
         self.outputs += 1

@@ -43,7 +43,8 @@ class Exchange:
     `prefill`: the beginning of the answer, if the request wrote it and the model continued it.
     `key`: identifies the answer; "" if nothing does. A second exchange with the same key repeats the first, and is
     counted instead of scored, unless it is `repeatable`. `left_out`: why an answer is counted instead of scored, "" if
-    it is scored; an exchange that is left out has neither prompt nor output.
+    it is scored; an exchange that is left out has neither prompt nor output. `draft_counts`: what the engine counted of
+    its draft tokens, as `measured` reads it; None if the log has no such counts.
     """
 
     prompt: Tokens | str | list[Message]
@@ -60,6 +61,7 @@ class Exchange:
     key: str = ""
     repeatable: bool = False
     left_out: str = ""
+    draft_counts: Row | None = None
 
 
 class Format(ABC):

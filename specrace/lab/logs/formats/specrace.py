@@ -1,6 +1,7 @@
 """specrace's own transcripts: {"prompt_ids": [...], "output_ids": [...]} or {"prompt": "...", "output": "..."}.
 
-`bench --save-transcripts` and `answers --save-transcripts` write the ids. With --columns the prompt may also be
+`bench --save-transcripts` and `answers --save-transcripts` write the ids, and the latter under `measured` what a server
+counted. With --columns the prompt may also be
 messages or a request's body, and the output a message or a response's body.
 """
 
@@ -11,7 +12,7 @@ from dataclasses import replace
 
 from specrace.lab.logs.formats.apis import read_exchanges
 from specrace.lab.logs.formats.apis.requests import parameters_of
-from specrace.lab.logs.formats.base import Exchange, Format, Row, read_ids, read_label, read_text
+from specrace.lab.logs.formats.base import Exchange, Format, Row, read_ids, read_label, read_text, require_object
 
 
 class SpecraceFormat(Format):
@@ -31,7 +32,9 @@ class SpecraceFormat(Format):
         if "prompt_ids" in row or "output_ids" in row:
             _require(row, ("prompt_ids", "output_ids"), "write both prompt_ids and output_ids")
             prompt, output = (read_ids(row[key], key) for key in ("prompt_ids", "output_ids"))
-            yield Exchange(prompt, output, name, category, parameters=parameters_of(row))
+            counts = row.get("measured")
+            counts = None if counts is None else require_object(counts, "measured")
+            yield Exchange(prompt, output, name, category, parameters=parameters_of(row), draft_counts=counts)
             return
         _require(row, ("prompt", "output"), "write prompt_ids and output_ids, or prompt and output")
         if any(isinstance(row[key], dict | list) for key in ("prompt", "output")):

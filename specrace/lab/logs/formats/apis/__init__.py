@@ -73,6 +73,7 @@ def _exchange(request: Request, answer: Answer, name: str, category: str) -> Exc
         parameters=request.parameters,
         warnings=(*request.warnings, *answer.warnings),
         prefill=request.prefill,
+        draft_counts=answer.draft_counts,
     )
 
 

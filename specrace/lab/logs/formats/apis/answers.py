@@ -57,6 +57,7 @@ class Answer:
     prompt: Tokens | None = None
     usage: Usage = NO_USAGE
     warnings: tuple[str, ...] = ()
+    draft_counts: Row | None = None
 
 
 def looks_like_answers(value: Any) -> bool:
@@ -133,12 +134,20 @@ def read_answers(value: object) -> list[Answer]:
     usage = read_usage(body)
     answers = list(_from_body(body))
     if len(answers) == 1:
-        return [replace(answers[0], usage=_own_or_whole(answers[0].usage, usage))]
+        counts_of_drafts = answers[0].draft_counts or _draft_counts(body)
+        return [replace(answers[0], usage=_own_or_whole(answers[0].usage, usage), draft_counts=counts_of_drafts)]
     # The usage counts the output of all choices together, so no single choice can be compared with it.
     counts = [Usage(usage.prompt, None, None if number else usage.reasoning) for number in range(len(answers))]
     return [
         replace(answer, usage=_own_or_whole(answer.usage, count)) for answer, count in zip(answers, counts, strict=True)
     ]
+
+
+def _draft_counts(body: Row) -> Row | None:
+    """What vLLM counted of its draft tokens in a response with one answer; None if the response does not say."""
+    metrics = body.get("metrics")
+    counts = metrics.get("speculative_decoding") if isinstance(metrics, dict) else None
+    return counts if isinstance(counts, dict) else None
 
 
 def _is_answer(body: Row) -> bool:

@@ -95,7 +95,7 @@ def _openai(chunks: list[Row]) -> Row:
     choices: dict[int, Row] = {}
     about: Row = {}
     for chunk in chunks:
-        about |= {key: chunk[key] for key in ("usage", "prompt_token_ids", "id", "model") if chunk.get(key)}
+        about |= {key: chunk[key] for key in ("usage", "prompt_token_ids", "id", "model", "metrics") if chunk.get(key)}
         for part in require_list(chunk.get("choices") or [], "choices"):
             part = require_object(part, "a choice")
             index = part.get("index", 0)
