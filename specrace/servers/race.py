@@ -94,7 +94,8 @@ class ServedRace:
                 continue
             self.servers.append(Server(connection, dialect, lane, [rate(lane)]))
         steps = [step for server in self.servers for step in server.lane.steps]
-        self._waiting = sorted(steps, key=lambda step: step.at_ms, reverse=True)
+        # Reversed after sorting, because tokens of one chunk have the same time and must keep their order.
+        self._waiting = sorted(steps, key=lambda step: step.at_ms)[::-1]
         about = started.about if not self.left_out else {**started.about, LEFT_OUT: tuple(self.left_out)}
         return replace(started, lanes=(*started.lanes, *(server.lane.info for server in self.servers)), about=about)
 
