@@ -89,8 +89,8 @@ class Step:
     the lane ends with this step ("eos" or "length"); "" if it does not. `texts` has one entry for each emitted token
     (joined, they are the printed text), `pieces` the text of each node's token by itself; both are added by a caller
     that has the tokenizer.
-    `drafted`: the number of draft tokens, where a server reports it without the rejected tokens, which the tree then
-    lacks; None if the tree has all of them.
+    `drafted`: the number of draft tokens of a server's step, whose tree lacks the rejected ones; None if the server did
+    not report it, and in our own lanes, whose trees have all of them.
     `checks`, under rejection sampling only: p, q and the coin of each draft token up to the first rejected one. `note`:
     the drafter's details.
     """

@@ -87,18 +87,21 @@ class LaneMetrics:
 class ServedMetrics(LaneMetrics):
     """The totals of a lane that a server decoded: the time from its first chunk to its last, network included.
 
-    Its tokens per second leave out the tokens of the first chunk, which arrived when the clock started. If its chunks
-    are not steps, the number of steps and draft tokens is known only at the end, if the server reports it.
+    Its tokens per second leave out the tokens of the first chunk, which arrived when the clock started. From the first
+    step whose draft the server did not report, the number of draft tokens is 0, which means unknown, until the end
+    brings the server's own total. So are all counts if its chunks are not steps.
     """
 
     # keyword-only, because the totals before it have defaults
     served: Served = field(kw_only=True)
+    has_unknown_draft: bool = field(default=False, kw_only=True)
 
     def add(self, step: Step) -> None:
         """Count one step, or one token of a chunk that is not a step."""
         super().add(step)
         served = self.served
-        if served.drafted is None:
+        self.has_unknown_draft |= step.drafted is None
+        if self.has_unknown_draft:
             self.drafted = 0
         if not served.chunks_are_steps:
             self.steps = self.drafted = self.accepted = 0

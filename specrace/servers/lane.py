@@ -160,7 +160,7 @@ def _steps(name: str, reply: Reply, placed: Sequence[PlacedDraft] | None, root: 
         parts = [(token,) for token in tokens] if placed is None else [tokens]
         for part in parts:
             last -= len(part)
-            draft = PlacedDraft(0, 0) if placed is None else placed[number]
+            draft = PlacedDraft(None, 0) if placed is None else placed[number]
             tree = TokenTree.chain(root, part[: draft.accepted])
             verdict = Verdict(tuple(range(len(tree))), part[-1], Scores((*part[: draft.accepted], part[-1])))
             timing = Timing(0.0, chunk.at_ms - before_ms, 0.0)
@@ -173,6 +173,6 @@ def _steps(name: str, reply: Reply, placed: Sequence[PlacedDraft] | None, root: 
                 part,
                 timing,
                 "" if last else reply.end,
-                drafted=draft.drafted or None,
+                drafted=draft.drafted,
             )
             before_ms, index, root = chunk.at_ms, index + 1, part[-1]

@@ -16,7 +16,7 @@ from typing import Any
 
 from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
-from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Repeated, Started, Step
+from specrace.core.events import LEFT_OUT, Event, Finished, LaneInfo, LaneResult, Repeated, Started, Step
 from specrace.core.metrics import (
     LOOP_PERIOD,
     LOOP_REPEATS,
@@ -27,7 +27,7 @@ from specrace.core.metrics import (
 )
 from specrace.core.rejection import NOTE
 from specrace.core.settings import REJECTION
-from specrace.views.headlines import CUT, final_badge, find_spread, headline, with_medians
+from specrace.views.headlines import CUT, describe_measured, final_badge, find_spread, headline, with_medians
 from specrace.views.shown import (
     Badge,
     Ending,
@@ -49,6 +49,7 @@ from specrace.views.shown import (
 OWN, ACCEPTED = "own", "accepted"
 # The facts of a recording that a race's description repeats.
 ABOUT = ["question", "date", "model", "parameters", "dtype", "device", "engine", "threads", "retrieve_ms", "settings"]
+ABOUT += [LEFT_OUT]
 # The numbers of draft tokens that a pane has room for.
 ACCEPTED_SHOWN = 16
 REJECTED_SHOWN = 8
@@ -82,8 +83,11 @@ class _LaneView:
         self.tokens += step.emitted
         self._append(ACCEPTED, step.texts[: step.accepted], step.accepted, spans)
         self._append(OWN, step.texts[step.accepted :], len(step.emitted) - step.accepted, [])
-        self.sources = [sum(pair) for pair in zip_longest(self.sources, sources, fillvalue=0)]
-        self.draft = describe_draft(step)
+        served = self.info.served
+        if served is None:
+            self.sources = [sum(pair) for pair in zip_longest(self.sources, sources, fillvalue=0)]
+        if served is None or served.chunks_are_steps:
+            self.draft = describe_draft(step, is_served=served is not None)
         self.end = step.end
 
     def _append(self, kind: str, texts: Sequence[str], count: int, spans: list[Span]) -> None:
@@ -213,6 +217,7 @@ class RaceView:
             end=result.end,
             loops=result.loop_tokens > 0,
             badge=self._badge(lane),
+            measured=describe_measured(lane.info, result, find_spread(lane.info.lane, self.repeated)),
         )
 
 
@@ -231,12 +236,12 @@ def _draft_counts(lane: _LaneView) -> dict[str, Any]:
     return {"accepted": lane.metrics.accepted, "drafted": lane.metrics.drafted}
 
 
-def describe_draft(step: Step) -> ShownDraft:
-    """What a pane shows of a step's draft."""
+def describe_draft(step: Step, *, is_served: bool = False) -> ShownDraft:
+    """What a pane shows of a step's draft; `is_served`: a server decoded the lane."""
     pieces = step.pieces or ("",) * len(step.tree)
     return ShownDraft(
         step=step.index,
-        drafted=step.num_draft,
+        drafted=step.drafted if is_served else step.num_draft,
         accepted=step.accepted,
         accepted_text="".join(pieces[node] for node in step.accepted_nodes[-ACCEPTED_SHOWN:]),
         rejected=[pieces[node] for node in step.rejected_branch[:REJECTED_SHOWN]],
@@ -313,7 +318,7 @@ def _describe_lane(info: LaneInfo) -> ShownLane:
         build_ms=round(info.build_ms, 2),
         shared_ms=round(info.shared_ms, 2),
         prefill_ms=round(info.prefill_ms, 1),
-        served=info.served is not None,
+        served=info.served,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from specrace.core.events import Finished, LaneInfo, LaneResult, LaneSpread, Repeated, Served, Started
+from specrace.core.events import Finished, LaneInfo, LaneResult, LaneSpread, Repeated, Started
 from specrace.core.metrics import describe_difference, format_speedup
 from specrace.views.shown import Badge
 
@@ -41,6 +41,11 @@ def with_medians(result: LaneResult, repeated: Repeated | None) -> LaneResult:
     return replace(result, speedup=spread.speedup, tokens_per_s=spread.tokens_per_s) if spread else result
 
 
+def find_fastest(finished: Finished, repeated: Repeated | None) -> LaneResult:
+    """The lane with the highest speedup, which is one of ours: a server's is 0."""
+    return max((with_medians(lane, repeated) for lane in finished.lanes), key=lambda lane: lane.speedup)
+
+
 def format_range(lane: str, repeated: Repeated | None, suffix: str = "") -> str:
     """The range of a lane's speedup, " (2.2 to 2.6)", with `suffix` in the brackets; "" if the race was run once."""
     spread = find_spread(lane, repeated)
@@ -55,7 +60,7 @@ def headline(started: Started, finished: Finished, repeated: Repeated | None = N
     if finished.stopped:
         return CUT if finished.cut else "Stopped before the end; the figures are those of the tokens so far."
     titles = {info.lane: info.title for info in started.lanes}
-    fastest = max((with_medians(lane, repeated) for lane in finished.lanes), key=lambda lane: lane.speedup)
+    fastest = find_fastest(finished, repeated)
     if len(finished.lanes) == 1:
         return f"{titles[fastest.lane]} wrote {fastest.tokens} tokens at {fastest.tokens_per_s:.0f} a second."
     sentences = f"{_result(finished, repeated, fastest, titles)} {_comparison(finished, titles)}"
@@ -67,8 +72,11 @@ def headline(started: Started, finished: Finished, repeated: Repeated | None = N
     return f"{sentences} The text repeats itself, which flatters copying." if looping else sentences
 
 
-def describe_served(info: LaneInfo, served: Served, result: LaneResult, spread: LaneSpread | None) -> str:
-    """How a server's lane was measured, in one or two sentences: the server, its times, and what is not known."""
+def describe_measured(info: LaneInfo, result: LaneResult, spread: LaneSpread | None) -> str:
+    """How a server's lane was measured, in a sentence or two; "" for a lane of ours."""
+    served = info.served
+    if served is None:
+        return ""
     rates = "" if spread is None else f", {spread.slowest:.0f} to {spread.fastest:.0f} in its runs"
     counts = ""
     if served.drafted is not None and served.accepted is not None:

@@ -16,13 +16,14 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from specrace.core.errors import InputError
-from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Pace, Repeated, Served, Started, Step
+from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Pace, Repeated, Started, Step
 from specrace.core.metrics import MAX_PER_TAU, LaneMetrics, compare, loop_tokens, start_metrics, too_fast
 from specrace.core.note import MAX_FACTS, MAX_ROWS, NoteRow
 from specrace.core.rejection import NOTE
 from specrace.core.settings import MATCH, MAX_PAGE_LANES, VERIFIERS
 from specrace.engine.pace import TOO_FAST, disturb
 from specrace.engine.recording import convert, parse
+from specrace.views.served_check import check_drafted, check_served, check_spread, check_totals
 
 # The largest tree is lookahead's, 1919 draft tokens with the largest n, window and guesses.
 MAX_NODES = 2048
@@ -41,19 +42,14 @@ _CONTROL = re.compile(r"<\|[^|<>]{1,40}\|>|</?s>")
 
 @dataclass(frozen=True)
 class RecordingLimits:
-    """The largest size in bytes, number of lanes and number of steps of a recording that is opened.
-
-    `servers`: whether it may have lanes that servers decoded.
-    """
+    """The largest size in bytes, number of lanes and number of steps of a recording that is opened."""
 
     size: int
     lanes: int
     steps: int
-    servers: bool = True
 
 
-# The page opens no recording with servers' lanes: it would divide a server's time by vanilla's race time.
-PAGE = RecordingLimits(16_000_000, MAX_PAGE_LANES, 20_000, servers=False)
+PAGE = RecordingLimits(16_000_000, MAX_PAGE_LANES, 20_000)
 TERMINAL = RecordingLimits(200_000_000, 64, 1_000_000)
 
 
@@ -102,9 +98,12 @@ class _Lane:
     tokens: list[int] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     end: str = ""
+    # A server's metrics may count other steps, or none.
+    num_steps: int = 0
 
     def add(self, step: Step) -> None:
         self.metrics.add(step)
+        self.num_steps += 1
         self.tokens += step.emitted
         self.texts += step.texts
         self.end = step.end
@@ -188,9 +187,13 @@ def check(events: Sequence[Event], limits: RecordingLimits = PAGE) -> list[Event
     for step in steps:
         if not isinstance(step, Step) or step.lane not in lanes or lanes[step.lane].end:
             raise ValueError("it has a step of an unknown lane, or of a lane that has ended")
-        check_step(step, lanes[step.lane].metrics.steps, last_ms)
-        lanes[step.lane].add(step)
+        lane = lanes[step.lane]
+        check_step(step, lane.num_steps, last_ms)
+        check_drafted(step, lane.info.served)
+        lane.add(step)
         last_ms = step.at_ms
+    for lane in lanes.values():
+        check_totals(lane.info, lane.metrics, lane.num_steps)
     stopped = any(not lane.end for lane in lanes.values())
     expected = [add_up(lane, lanes["vanilla"]) for lane in lanes.values()]
     metrics = {name: lane.metrics for name, lane in lanes.items()}
@@ -240,19 +243,10 @@ def check_start(started: Started, limits: RecordingLimits) -> None:
         )
         require(0 <= info.num_draft < MAX_NODES, f"{where} has an impossible number of draft tokens")
         if info.served is not None:
-            require(limits.servers, f"{where} was decoded by a server, which only the command replay shows")
-            check_served(info.served, where)
+            check_served(info, info.served, where)
     require(started.lanes[0].verifier == MATCH, "vanilla has another verifier")
     require(started.lanes[0].served is None, "vanilla was decoded by a server")
     check_about(convert(started.about, _About))
-
-
-def check_served(served: Served, where: str) -> None:
-    """Check what a recording says about a server. Raises ValueError."""
-    texts = (served.engine, served.model, served.note)
-    require(all(len(text) <= MAX_NOTE for text in texts), f"{where} has a description that is too long")
-    counts = (served.first_tokens, served.steps or 0, served.drafted or 0, served.accepted or 0)
-    require(all(0 <= count <= MAX_TOKEN for count in counts), f"{where} has an impossible count")
 
 
 def check_about(about: _About) -> None:
@@ -335,6 +329,7 @@ def check_repeated(repeated: Repeated, lanes: Mapping[str, LaneMetrics], pace: P
         require(0 <= rates[0] <= rates[1] <= rates[2] < math.inf, f"{where} have an impossible rate")
         inside = spread.low - TOLERANCE <= speedup <= spread.high + TOLERANCE
         require(inside or not first_counts, f"{where} do not include the first")
+        check_spread(spread, metrics, where)
         # As in `too_fast`, a lane with fewer tokens than vanilla is not judged.
         is_possible = metrics.tokens < lanes["vanilla"].tokens or spread.high <= MAX_PER_TAU * metrics.tau + TOLERANCE
         require(is_possible or repeated.disturbed, f"{where} are faster than its tokens per step allow")

@@ -37,7 +37,8 @@ class StepMeters(Struct, frozen=True):
 class FrameChanges(Struct, frozen=True):
     """A lane's frame after a step, without what the step's event says and what has not changed since the last frame.
 
-    `spans`: the parts of the passages that the accepted tokens were copied from, as (passage, start, end).
+    `spans`: the parts of the passages that the accepted tokens were copied from, as (passage, start, end). `counts`: a
+    server's (steps, draft tokens, accepted draft tokens) so far, which its events do not always tell.
     """
 
     meters: StepMeters
@@ -45,6 +46,7 @@ class FrameChanges(Struct, frozen=True):
     sources: Sequence[int] | UnsetType = UNSET
     loops: bool | UnsetType = UNSET
     spans: Sequence[tuple[int, int, int]] | UnsetType = UNSET
+    counts: tuple[int, int, int] | UnsetType = UNSET
 
 
 class HeadPart(Struct, frozen=True):
@@ -91,6 +93,7 @@ class ReelParts:
     def __init__(self, race: int = 0) -> None:
         self._view = RaceView(race)
         self._numbers: dict[str, int] = {}
+        self._served: set[str] = set()
         self._last_frames: dict[str, LaneFrame] = {}
 
     def add(self, event: Event) -> ReelPart:
@@ -98,10 +101,11 @@ class ReelParts:
         self._view.add(event)
         if isinstance(event, Started):
             self._numbers = {info.lane: number for number, info in enumerate(event.lanes)}
+            self._served = {info.lane for info in event.lanes if info.served is not None}
             return HeadPart(describe_race(event), to_json(event))
         if isinstance(event, Step):
             frame = self._view.lane_frame(self._numbers[event.lane])
-            changes = _changes(frame, self._last_frames.get(event.lane))
+            changes = _changes(frame, self._last_frames.get(event.lane), is_served=event.lane in self._served)
             self._last_frames[event.lane] = frame
             return StepPart(to_json(event), changes)
         kind = "finished" if isinstance(event, Finished) else "again"
@@ -138,8 +142,11 @@ def part_json(part: Reel | ReelPart) -> str:
         raise InputError("The race has a figure that is not a finite number, so it cannot be replayed.") from error
 
 
-def _changes(frame: LaneFrame, before: LaneFrame | None) -> FrameChanges:
-    """The parts of a lane's frame that the event does not have: meters, spans, and changes from the frame `before`."""
+def _changes(frame: LaneFrame, before: LaneFrame | None, *, is_served: bool) -> FrameChanges:
+    """The parts of a lane's frame that the event does not have: meters, spans, and changes from the frame `before`.
+
+    `is_served`: a server decoded the lane.
+    """
     # At most one piece of a step's text has spans: the piece of the accepted tokens.
     spans = [piece[3] for piece in frame.runs if len(piece) > 3]
     meters = frame.meters
@@ -149,4 +156,5 @@ def _changes(frame: LaneFrame, before: LaneFrame | None) -> FrameChanges:
         sources=UNSET if before and before.sources == frame.sources else frame.sources,
         loops=UNSET if before and before.loops == frame.loops else frame.loops,
         spans=spans[0] if spans else UNSET,
+        counts=(meters.steps, meters.drafted, meters.accepted) if is_served else UNSET,
     )

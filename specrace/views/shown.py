@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from specrace.core.events import Served
+
 # [kind, text, number of tokens] or [kind, text, number of tokens, spans].
 Piece = list[Any]
 # [passage, start, end] in characters.
@@ -33,10 +35,13 @@ class LaneMeters:
 
 @dataclass(frozen=True)
 class ShownDraft:
-    """A step's draft: its size, the accepted text, and the texts of the first rejected branch's tokens after it."""
+    """A step's draft: its size, the accepted text, and the texts of the first rejected branch's tokens after it.
+
+    `drafted` is None in a step of a server that did not report it.
+    """
 
     step: int
-    drafted: int
+    drafted: int | None
     accepted: int
     accepted_text: str
     rejected: list[str]
@@ -44,7 +49,11 @@ class ShownDraft:
 
 @dataclass(frozen=True)
 class LaneFrame:
-    """A lane's state, and its text since its last frame (`runs`). `sources` counts its tokens by origin."""
+    """A lane's state, and its text since its last frame (`runs`). `sources` counts its tokens by origin.
+
+    `draft` is None before the first step, and in a server's lane whose chunks are not steps. `sources` is empty in a
+    server's lane, because no server tells where its drafts come from.
+    """
 
     lane: int
     runs: list[Piece]
@@ -58,7 +67,11 @@ class LaneFrame:
 
 @dataclass(frozen=True)
 class ResultRow(LaneMeters):
-    """A row of the results table. `speedup` is not rounded: the page rounds it to the figure in the headline."""
+    """A row of the results table. `speedup` is not rounded: the page rounds it to the figure in the headline.
+
+    `measured`: how a server's lane was measured, in a sentence or two; "" for our own lanes. Such a lane has no speedup
+    (0), and a count of 0 is one that the server did not report.
+    """
 
     lane: str
     title: str
@@ -66,6 +79,7 @@ class ResultRow(LaneMeters):
     end: str
     loops: bool
     badge: Badge
+    measured: str
 
 
 @dataclass(frozen=True)
@@ -95,7 +109,10 @@ class ShownCurve:
 
 @dataclass(frozen=True)
 class ShownLane:
-    """A lane before its first step; the times are those of `LaneInfo`, rounded. `served`: a server decoded it."""
+    """A lane before its first step; the times are those of `LaneInfo`, rounded.
+
+    `served`: what is known about the server that decoded it; None in our own lanes.
+    """
 
     lane: str
     title: str
@@ -103,7 +120,7 @@ class ShownLane:
     build_ms: float
     shared_ms: float
     prefill_ms: float
-    served: bool
+    served: Served | None
 
 
 @dataclass(frozen=True)
@@ -137,6 +154,7 @@ class RaceHead:
     cost_curve: ShownCurve | None
     lanes: list[ShownLane]
     passages: list[ShownPassage]
+    servers_left_out: Sequence[str] | None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 from starlette.testclient import TestClient
 
-from specrace.core.events import Started, Step
+from specrace.core.events import Event, Started, Step
 from specrace.lab.logs.transcripts import TranscriptFile
 from specrace.ui.server.scripts import STATIC
 from specrace.ui.stage.constants import Constants
@@ -29,6 +29,9 @@ from tests.browser.apps import ROOT
 from tests.browser.parts import RECORDINGS, SIX_LANES
 from tests.lab.logs.files.test_pairs import by_letter
 from tests.lab.logs.formats.written import batch_pair
+from tests.parts import continuation
+from tests.servers.replies import stream, vllm_answering, vllm_chunk, vllm_end
+from tests.servers.test_race import NGRAM, PROMPT, decode, make_target, run
 
 pytestmark = pytest.mark.browser
 
@@ -78,9 +81,18 @@ def test_module_cases_give_the_expected_values(page: Page, name: str) -> None:
     assert page.evaluate("window.__pwn") is None
 
 
-def test_the_page_and_the_server_make_equal_frames(page: Page) -> None:
+def race_with_servers() -> list[Event]:
+    """A race beside a server whose chunks are steps, and one whose chunks are not."""
+    target = make_target()
+    text = continuation(PROMPT, target.next_token, 24)
+    whole = vllm_chunk(text, decode(text), "length")
+    return run(target, vllm_answering(target, decode, **NGRAM), stream(whole, vllm_end(24, [9], [12])))
+
+
+@pytest.mark.parametrize("make_events", [lambda: read_recording(SIX_LANES), race_with_servers], ids=["ours", "servers"])
+def test_the_page_and_the_server_make_equal_frames(page: Page, make_events: Callable[[], list[Event]]) -> None:
     """A reel is a race as it is sent to the page, without the parts of a frame that the page can compute."""
-    events = read_recording(SIX_LANES)
+    events = make_events()
     read = "async ([path, wire]) => (await import(path)).readReel(JSON.parse(wire)).steps"
     steps = page.evaluate(read, [f"/{(STATIC / 'stage/reel.js').relative_to(ROOT)}", reel_json(events)])
     view, started = RaceView(), events[0]

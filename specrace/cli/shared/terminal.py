@@ -24,7 +24,7 @@ from specrace.core.metrics import format_speedup
 from specrace.drafters import METHODS
 from specrace.views.colours import lane_hues
 from specrace.views.frames import ACCEPTED, RaceView, report
-from specrace.views.headlines import CUT, describe_served, final_badge, find_spread, format_range, with_medians
+from specrace.views.headlines import CUT, describe_measured, final_badge, find_spread, format_range, with_medians
 from specrace.views.shown import LaneFrame, LaneMeters, ShownLane
 
 STYLES = {ACCEPTED: "bold underline #56b4e9"}
@@ -270,9 +270,8 @@ class Terminal:
         assert self.view.started is not None, "a race that has finished has started"
         results = {result.lane: with_medians(result, repeated) for result in event.lanes}
         for name, info in self._served.items():
-            if info.served is not None:
-                sentence = describe_served(info, info.served, results[name], find_spread(name, repeated))
-                self.console.print(Text(sentence, style="dim"))
+            sentence = describe_measured(info, results[name], find_spread(name, repeated))
+            self.console.print(Text(sentence, style="dim"))
         for sentence in self.view.started.about.get(LEFT_OUT) or ():
             self.console.print(Text(f"Left out: {sentence}", style="bold"))
 

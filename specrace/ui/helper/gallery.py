@@ -10,7 +10,7 @@ from typing import Any
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Started, Step, ending
 from specrace.ui.wire import RaceCard, RecordedAnswer
-from specrace.views.headlines import with_medians
+from specrace.views.headlines import find_fastest
 from specrace.views.recording_check import open_recording, read_recording
 from specrace.views.reel import reel_json
 
@@ -59,7 +59,7 @@ def describe_card(name: str, events: Sequence[Event]) -> RaceCard:
     started = events[0]
     assert isinstance(started, Started), "read_recording checks this"
     finished, repeated = ending(events)
-    fastest = max((with_medians(lane, repeated) for lane in finished.lanes), key=lambda lane: lane.speedup)
+    fastest = find_fastest(finished, repeated)
     title = next(info.title for info in started.lanes if info.lane == fastest.lane)
     return RaceCard(
         name=name,

@@ -2,6 +2,7 @@
 import { CONSTANTS } from "./lib/constants.js";
 import { Audience } from "./audience/audience.js";
 import { Explainer } from "./explanations/explain.js";
+import { describeClocks } from "./lib/format.js";
 import { Inspector } from "./inspector/inspector.js";
 import { Logs } from "./logs/logs.js";
 import { REDUCED_MOTION } from "./lib/motion.js";
@@ -29,6 +30,7 @@ export class Tools {
     stage.gallery.openLogs = (files) => this.logs.openFiles(files);
     stage.find(".panes").before(this.explainer.node);
     stage.find(".passages").before(this.inspector.node, new Plots(node).node);
+    listen(node, "opened", (lanes) => (stage.find(".fairness").textContent = describeClocks(lanes)));
     listen(node, "moved", (frame) => this.explainer.explain(frame, stage.panes[frame.lane].method));
     listen(node, "begun", ({ live }) => this.explainer.begin(live));
     listen(node, "result", (rows) => this.explainer.conclude(rows));

@@ -19,6 +19,9 @@ export const LANES = [
   { lane: "vanilla", title: "Vanilla" },
   { lane: "trie", title: "Trie" },
 ];
+// A server whose chunks are steps, and one whose chunks are not.
+export const SERVED = { engine: "vLLM 0.32.0", chunks_are_steps: true, note: "" };
+export const UNMARKED = { ...SERVED, chunks_are_steps: false, note: "it streams token by token" };
 export const STEPS = [
   { lane: 0, index: 0, at: 5, event: EVENT },
   { lane: 1, index: 0, at: 6, event: SHORT_EVENT },

@@ -1,5 +1,5 @@
 import { Guess } from "../../../specrace/ui/static/stage/guess.js";
-import { LANES, put } from "./fixtures.js";
+import { LANES, put, SERVED } from "./fixtures.js";
 
 function ask() {
   sessionStorage.clear();
@@ -39,4 +39,12 @@ export const cases = {
     return [guess.judge(1), "You guessed right: 1 of 1 so far."];
   },
   "a guess for a lane that does not exist": () => [ask().choose(5), false],
+  "a server cannot be guessed": () => {
+    const guess = new Guess(put());
+    guess.ask([...LANES, { lane: "fast", title: "fast", served: SERVED }]);
+    return [
+      [guess.host.querySelectorAll("button").length, guess.choose(2), guess.choose(1)],
+      [2, false, true],
+    ];
+  },
 };

@@ -1,5 +1,10 @@
-import { describeStep, findLongest, Inspector } from "../../../specrace/ui/static/inspector/inspector.js";
-import { EVENT, LANES, put, ROWS, SHORT_EVENT, STEPS } from "./fixtures.js";
+import {
+  describeServed,
+  describeStep,
+  findLongest,
+  Inspector,
+} from "../../../specrace/ui/static/inspector/inspector.js";
+import { EVENT, LANES, put, ROWS, SHORT_EVENT, SERVED, STEPS, UNMARKED } from "./fixtures.js";
 
 export const cases = {
   "a step in words": () => [
@@ -34,5 +39,21 @@ export const cases = {
   "the longest step of the fastest lane": () => {
     const steps = [{ event: SHORT_EVENT }, { event: EVENT }, { event: EVENT }];
     return [findLongest([{ steps: [] }, { steps }], ROWS), { lane: 1, step: 1 }];
+  },
+  "a server's step in words invents no rejected token": () => {
+    const step = { ...EVENT, tree: { tokens: [7, 1, 2], parents: [-1, 0, 1] } };
+    const fast = { lane: "fast", title: "Fast", served: SERVED };
+    return [
+      [
+        describeServed({ ...step, drafted: 4 }, fast, 1500),
+        describeServed(step, fast, 1500),
+        describeServed(step, { ...fast, served: UNMARKED }, 1500),
+      ],
+      [
+        "Fast drafted 4, its model accepted 2: 3 tokens. A server does not send rejected tokens, so the tree lacks them. Measured on fast: 1.50 s after its first chunk.",
+        "Fast accepted 2 draft tokens and does not say how many it drafted: 3 tokens. A server does not send rejected tokens, so the tree lacks them. Measured on fast: 1.50 s after its first chunk.",
+        "One token as Fast streamed it; its steps and drafts are not known, for it streams token by token. Measured on fast: 1.50 s after its first chunk.",
+      ],
+    ];
   },
 };

@@ -1,5 +1,5 @@
 import { describeEnd, judgeDraft, Pane, shortBadge } from "../../../specrace/ui/static/stage/panes.js";
-import { HOSTILE, SHOWN } from "./fixtures.js";
+import { HOSTILE, SERVED, SHOWN, UNMARKED } from "./fixtures.js";
 
 const FRAME = {
   runs: [
@@ -60,5 +60,29 @@ export const cases = {
   "each word has the number of its step": () => {
     const { body } = drawPane(FRAME, FRAME);
     return [[...body.querySelectorAll("[data-step]")].map((node) => node.dataset.step).join(""), "000111"];
+  },
+  "a server's pane says where it was measured, and has no speedup": () => {
+    const pane = new Pane({ lane: HOSTILE, title: "Fast (vLLM)", served: SERVED });
+    pane.apply({ ...FRAME, draft: { ...FRAME.draft, drafted: null, rejected: [] } }, () => {}, 0, true);
+    pane.setSpeedup(9);
+    pane.settle();
+    return [
+      [pane.node.querySelector(".measured").textContent, pane.node.querySelector(".speedup"), pane.label.textContent],
+      [`measured on ${HOSTILE}`, null, "✓ 3"],
+    ];
+  },
+  "a server whose chunks are not steps has no boxes, and the pane says why": () => {
+    const pane = new Pane({ lane: "fast", title: "Fast", served: { ...UNMARKED, note: HOSTILE } });
+    const shown = () => [pane.label.textContent, pane.draft.textContent, pane.tau.textContent, pane.counts.textContent];
+    const meters = { ...FRAME.meters, tau: 0, drafted: 0, accepted: 0 };
+    pane.apply({ ...FRAME, runs: FRAME.runs.slice(0, 1), meters, draft: null }, () => {}, 0, false);
+    pane.settle();
+    const before = shown();
+    pane.clear();
+    const why = ["no boxes", HOSTILE, "–", ""];
+    return [
+      [before, shown(), pane.node.querySelector(".run")],
+      [why, why, null],
+    ];
   },
 };

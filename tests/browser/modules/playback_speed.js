@@ -8,7 +8,7 @@ import {
 const step = (lane, tokens, ms, end = "") => ({ lane, at: ms, frame: { meters: { tokens }, end } });
 
 function forecast(maxTokens, ...steps) {
-  const estimate = new Forecast(2, maxTokens);
+  const estimate = new Forecast([{}, {}], maxTokens);
   steps.forEach((shown) => estimate.add(shown));
   return [estimate.tokens, estimate.ms, estimate.known];
 }
@@ -36,4 +36,12 @@ export const cases = {
     [40, 800, true],
   ],
   "before the first step": () => [forecast(400), [64, 0, false]],
+  "a server's text says nothing about the length of the answer": () => {
+    const estimate = new Forecast([{}, { served: {} }], 160);
+    estimate.add({ lane: 1, at: 5, frame: { meters: { tokens: 9 }, end: "eos" } });
+    return [
+      [estimate.known, estimate.tokens],
+      [false, 64],
+    ];
+  },
 };

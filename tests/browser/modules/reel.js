@@ -1,5 +1,5 @@
 import { readReel } from "../../../specrace/ui/static/stage/reel.js";
-import { HOSTILE } from "./fixtures.js";
+import { HOSTILE, SERVED, UNMARKED } from "./fixtures.js";
 
 const event = (index, path, emitted, more = {}) => ({
   lane: "trie",
@@ -56,6 +56,29 @@ export const cases = {
     return [
       [frame.runs, frame.draft],
       [[["accepted", " 1", 1]], { step: 0, drafted: 3, accepted: 1, accepted_text: HOSTILE, rejected: [] }],
+    ];
+  },
+  "a server's counts are those that it reported": () => {
+    const drafts = [SERVED, UNMARKED].map((served) => {
+      const part = { event: event(0, [0], [9], { drafted: 5 }), frame: { meters: METERS, counts: [1, 5, 0] } };
+      const sent = {
+        head: { lanes: [{ lane: "trie", served }] },
+        steps: [part, { ...part, event: event(1, [0], [9]) }],
+      };
+      return readReel(sent).steps.map(({ frame: { draft, meters } }) => [draft && draft.drafted, meters.drafted]);
+    });
+    return [
+      drafts,
+      [
+        [
+          [5, 5],
+          [null, 5],
+        ],
+        [
+          [null, 5],
+          [null, 5],
+        ],
+      ],
     ];
   },
 };

@@ -1,5 +1,5 @@
-import { findBest, describeFastest } from "../../../specrace/ui/static/stage/results.js";
-import { ROWS } from "./fixtures.js";
+import { findBest, showResults, describeFastest } from "../../../specrace/ui/static/stage/results.js";
+import { put, ROWS } from "./fixtures.js";
 
 export const cases = {
   "the fastest lane that drafts": () => [findBest(ROWS), ROWS[1]],
@@ -15,4 +15,25 @@ export const cases = {
     describeFastest(ROWS),
     "Why Trie is fastest: it prints 5.0 tokens per step, vanilla 1. The model accepted 75 % of its drafts, and a step took 2.00 times as long as one of vanilla's.",
   ],
+  "figures that a server did not report are not shown as 0": () => {
+    const host = put(["h2", {}], ["div", { className: "scroller" }], ["p", { className: "servers" }]);
+    host.querySelector("h2").append(document.createElement("small"));
+    const figures = {
+      tokens_per_s: 9,
+      tokens: 24,
+      drafted_per_step: 0,
+      ms: 10,
+      badge: ["identical", "same"],
+      end: "eos",
+    };
+    const served = { ...figures, title: "fast", speedup: 0, tau: 0, steps: 0, accepted: 0, drafted: 0 };
+    showResults(host, [{ ...served, measured: "Measured on fast." }], "", ["The server slow hung."]);
+    return [
+      [[...host.querySelectorAll("td")].map((cell) => cell.textContent), host.querySelector(".servers").textContent],
+      [
+        ["fast", "–", "9.0", "–", "–", "–", "–", "24", "0.01 s", "same"],
+        "Measured on fast. Left out: The server slow hung.",
+      ],
+    ];
+  },
 };

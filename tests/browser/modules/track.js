@@ -1,5 +1,5 @@
 import { placeTicks, Track } from "../../../specrace/ui/static/stage/track.js";
-import { LANES, put } from "./fixtures.js";
+import { LANES, put, SERVED } from "./fixtures.js";
 
 const frame = (lane, tokens, ms, end = "") => ({ lane, meters: { tokens, ms }, end });
 
@@ -65,5 +65,18 @@ export const cases = {
       [false, "24.125%", true],
     ];
   },
-  "the clock and the speed of the playback": () => [words(draw(40, RACE), ".axis .side b"), ["0.40 s", "slowed 2×"]],
+  "the clock and its pace": () => [words(draw(40, RACE), ".axis .side b"), ["0.40 s", "slowed 2×"]],
+  "a server that finishes first wins nothing": () => {
+    const host = put();
+    const track = new Track(host);
+    track.setUp([...LANES, { lane: "fast", title: "fast (vLLM)", served: SERVED }], 40);
+    track.apply(frame(2, 40, 50, "eos"));
+    const early = track.winner;
+    for (const shown of RACE) track.apply(shown);
+    track.draw(400);
+    return [
+      [early, track.winner, words(host, ".place"), words(host, ".name").slice(0, 3), track.rows[2].photo.hidden],
+      [undefined, 1, ["2nd", "1st", ""], ["Vanilla", "Trie", "fast"], true],
+    ];
+  },
 };

@@ -3,6 +3,7 @@
 /** @import { OpenedPoll, PollState } from "../lib/wire.d.ts" */
 import { ROUTES } from "../lib/constants.js";
 import { make, svg, setText } from "../lib/dom.js";
+import { isServed } from "../lib/lanes.js";
 import { listen } from "../lib/stage_events.js";
 
 const POLL_MS = 1000;
@@ -63,7 +64,9 @@ export class Audience {
     const { node } = stage;
     listen(node, "opened", () => this.setRound(true));
     listen(node, "lanes", () => node.dataset.mode === "idle" && this.setRound(true));
-    listen(node, "moved", ({ end }) => end && this.state?.open && this.setRound(false));
+    listen(node, "moved", ({ lane, end }) => {
+      if (end && this.state?.open && !isServed(this.stage.panes[lane].method)) this.setRound(false);
+    });
     listen(node, "result", (rows) => this.conclude(rows));
     listen(node, "lost", () => this.state?.open && this.setRound(false));
   }
@@ -94,8 +97,10 @@ export class Audience {
   // Opens or closes a round for the lanes on the stage, after the previous request has been answered.
   async setRound(open, winner = null) {
     if (!this.poll) return;
-    const lanes = this.stage.panes.map((pane) => pane.method.title);
-    const round = { key: this.poll.key, lanes, open, winner };
+    const racing = this.stage.panes.filter((pane) => !isServed(pane.method));
+    const lanes = racing.map((pane) => pane.method.title);
+    const place = winner === null ? null : racing.indexOf(this.stage.panes[winner]);
+    const round = { key: this.poll.key, lanes, open, winner: place };
     await this.pending;
     this.pending = request(`${ROUTES.audience}/${this.poll.code}`, round).catch((error) => this.handleFailure(error));
     this.showState(await this.pending);

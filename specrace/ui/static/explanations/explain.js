@@ -3,6 +3,7 @@
 /** @import { LaneFrame, ResultRow } from "../lib/wire.d.ts" */
 import { make } from "../lib/dom.js";
 import { countOf, formatSpeedup } from "../lib/format.js";
+import { isServed } from "../lib/lanes.js";
 import { findBest } from "../stage/results.js";
 
 const CAPTION_MS = 4200;
@@ -140,12 +141,14 @@ export class Explainer {
       );
   }
 
-  // Receives a lane's latest frame, live or replayed, and may show a caption about it.
+  // Receives a lane's latest frame, live or replayed, and may show a caption about it. A server's lane has none: it takes
+  // no part in the race for the first place, and its rejected tokens are unknown.
   /**
    * @param {LaneFrame} frame
-   * @param {{ lane: string, title?: string }} method
+   * @param {{ lane: string, title?: string, served?: object | null }} method
    */
   explain(frame, method) {
+    if (isServed(method)) return;
     if (frame.end) this.finished.add(method.lane);
     if (this.node.hidden || performance.now() < this.until) return;
     const spans = frame.runs.findLast((run) => run[3]?.length)?.[3];

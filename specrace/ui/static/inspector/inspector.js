@@ -52,6 +52,25 @@ export function describeStep(event, title, at) {
 }
 
 /**
+ * What is known of a server's step, in a sentence or two.
+ * @param {Step} event
+ * @param {ShownLane} lane
+ * @param {number} at the time at its end since the first chunk, in ms
+ */
+export function describeServed(event, { lane, title, served }, at) {
+  const when = `Measured on ${lane}: ${formatSeconds(at)} after its first chunk.`;
+  if (!served.chunks_are_steps)
+    return `One token as ${title} streamed it; its steps and drafts are not known, for ${served.note}. ${when}`;
+  const accepted = Math.min(event.verdict.path.length - 1, event.emitted.length);
+  const wrote = countOf(event.emitted.length, "token");
+  const draft = event.drafted
+    ? `${title} drafted ${event.drafted}, its model accepted ${accepted}`
+    : `${title} ${event.drafted === 0 ? "drafted nothing" : `accepted ${countOf(accepted, "draft token")} and does not say how many it drafted`}`;
+  const lacks = event.drafted === accepted ? "" : " A server does not send rejected tokens, so the tree lacks them.";
+  return `${draft}: ${wrote}.${lacks} ${when}`;
+}
+
+/**
  * The step to show first: the fastest lane's step that wrote the most tokens.
  * @param {LaneSteps[]} lanes
  * @param {ResultRow[]} results
@@ -206,15 +225,18 @@ export class Inspector {
   draw() {
     this.drawnAt = performance.now();
     const { lane, step } = this.current;
-    const { steps, title } = this.lanes[lane];
+    const { steps, title, served } = this.lanes[lane];
     const { event, at } = steps[step];
     this.node.dataset.step = String(step);
     this.markTab();
     this.back.disabled = !step;
     this.next.disabled = step === steps.length - 1;
-    this.place.textContent = `step ${step + 1} of ${steps.length}`;
-    this.drawTree(event, steps[step + 1]?.event, describeStep(event, title, at));
-    this.rest.replaceChildren(...this.drawParts(event, steps, step));
+    const unit = served && !served.chunks_are_steps ? "token" : "step";
+    this.place.textContent = `${unit} ${step + 1} of ${steps.length}`;
+    const words = served ? describeServed(event, this.lanes[lane], at) : describeStep(event, title, at);
+    this.drawTree(event, steps[step + 1]?.event, words);
+    // A server tells neither the times of a step's parts nor its mask.
+    this.rest.replaceChildren(...(served ? [] : this.drawParts(event, steps, step)));
   }
 
   /**

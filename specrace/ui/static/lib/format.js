@@ -28,6 +28,15 @@ export function describeRange(repeated, index) {
   return `${formatSpeedup(low).slice(0, -1)} to ${formatSpeedup(high).slice(0, -1)}, ${countOf(repeated.runs, "run")}`;
 }
 
+// Which clocks the lanes are timed by.
+/** @param {{ lane: string, served?: object | null }[]} lanes */
+export function describeClocks(lanes) {
+  const servers = lanes.filter(({ served }) => served).map(({ lane }) => lane);
+  return servers.length
+    ? `race time, but not for servers: ${servers.join(", ")} measured as the client saw it`
+    : "race time; each lane is timed as if it had the device to itself";
+}
+
 // A share in percent: whole percents from 10 % on, tenths below.
 export function formatPercent(share) {
   if (share >= 0.0995) return `${(100 * share).toFixed(0)} %`;
@@ -62,6 +71,10 @@ export function describeRecording(about) {
 /** @param {RaceHead} head */
 export function describePrompt({ engine, prompt_tokens: tokens, prefill_ms: ms, lanes }) {
   const read = lanes.filter((lane) => lane.prefill_ms);
-  const own = read.map((lane) => ` ${lane.title}: its model read it in ${lane.prefill_ms} ms.`).join("");
+  const own = read
+    .map(({ title, served, prefill_ms }) =>
+      served ? ` ${title}: first token after ${prefill_ms} ms.` : ` ${title}: its model read it in ${prefill_ms} ms.`,
+    )
+    .join("");
   return `${engine ? ` · ${engine}` : ""}. Prompt: ${tokens} tokens, read in ${ms} ms, once for all lanes.${own}`;
 }

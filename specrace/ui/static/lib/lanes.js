@@ -25,6 +25,18 @@ export function sortLanes(names) {
   return [...methods.keys()].filter((lane) => names.includes(lane)).map((lane) => ({ lane }));
 }
 
+// Whether a server decoded the lane: its time is the client's, not race time, so it has no speedup and no place.
+/** @param {{ served?: object | null }} lane */
+export function isServed({ served }) {
+  return Boolean(served);
+}
+
+// A lane's name where there is little room: a server's title also names its software.
+/** @param {{ lane: string, title?: string, served?: object | null }} lane */
+export function shortTitle(lane) {
+  return isServed(lane) ? lane.lane : (lane.title ?? lane.lane);
+}
+
 /** @param {{ lane: string }} lane */
 export function hueOf(lane) {
   return String(methods.get(lane.lane)?.hue ?? CONSTANTS.other_hue);

@@ -3,6 +3,8 @@
 export const TOOLTIPS = {
   speedup: "Speedup: tokens per second over vanilla's, both on their own clocks in this race.",
   range: "The lowest and the highest speedup of several runs; the figure is their median.",
+  measured:
+    "A server's time, as the client saw it, network included. It is not race time, so there is no speedup and no place.",
   rate: "Decode tokens per second on this lane's own clock: draft + model + cache. The prompt is not counted.",
   tau: "Tokens per step. A step is one forward pass of the model; vanilla has 1.00.",
   counts: "Draft tokens accepted / draft tokens verified.",

@@ -132,8 +132,9 @@ export interface Finished {
 }
 
 /**
- * A lane's frame after a step, without what the step's event has, and what is unchanged since the frame before.
- * `spans`: the parts of the passages that the accepted tokens were copied from, as (passage, start, end).
+ * A lane's frame after a step, without what the step's event says and what has not changed since the last frame.
+ * `spans`: the parts of the passages that the accepted tokens were copied from, as (passage, start, end). `counts`: a
+ * server's (steps, draft tokens, accepted draft tokens) so far, which its events do not always tell.
  */
 export interface FrameChanges {
   meters: StepMeters;
@@ -141,6 +142,7 @@ export interface FrameChanges {
   sources?: number[];
   loops?: boolean;
   spans?: [number, number, number][];
+  counts?: [number, number, number];
 }
 
 /** The start of a race, as JSON. */
@@ -156,7 +158,11 @@ export interface HeadPart {
   started: Started;
 }
 
-/** A lane's state, and its text since its last frame (`runs`). `sources` counts its tokens by origin. */
+/**
+ * A lane's state, and its text since its last frame (`runs`). `sources` counts its tokens by origin.
+ * `draft` is None before the first step, and in a server's lane whose chunks are not steps. `sources` is empty in a
+ * server's lane, because no server tells where its drafts come from.
+ */
 export interface LaneFrame {
   lane: number;
   runs: any[][];
@@ -363,7 +369,7 @@ export interface NoteMessage {
 /**
  * Tokens under the heading `group`, for example a row of a window or the likeliest continuations.
  * `counts` has one entry for each token or is empty; `after` is the context under which the row was found. `pieces`,
- * the text of each token, and `after_text`, that of `after`, are filled in by a caller that has the tokenizer.
+ * the text of each token, and `after_text`, the text of `after`, are filled in by a caller that has the tokenizer.
  */
 export interface NoteRow {
   group: string;
@@ -451,6 +457,7 @@ export interface RaceHead {
   cost_curve: ShownCurve | null;
   lanes: ShownLane[];
   passages: ShownPassage[];
+  servers_left_out: string[] | null;
 }
 
 /** A lane and its settings, with the forecast of its tokens per step and its speedup, and their intervals. */
@@ -510,7 +517,11 @@ export interface RequestEffect {
   sentence: string;
 }
 
-/** A row of the results table. `speedup` is not rounded: the page rounds it to the figure in the headline. */
+/**
+ * A row of the results table. `speedup` is not rounded: the page rounds it to the figure in the headline.
+ * `measured`: how a server's lane was measured, in a sentence or two; "" for our own lanes. Such a lane has no speedup
+ * (0), and a count of 0 is one that the server did not report.
+ */
 export interface ResultRow {
   speedup: number;
   tokens_per_s: number;
@@ -526,6 +537,7 @@ export interface ResultRow {
   end: string;
   loops: boolean;
   badge: [string, string];
+  measured: string;
 }
 
 /** Routes relative to the page, which a proxy may serve below a path. */
@@ -587,16 +599,22 @@ export interface ShownCurve {
   context: number | null;
 }
 
-/** A step's draft: its size, the accepted text, and the texts of the first rejected branch's tokens after it. */
+/**
+ * A step's draft: its size, the accepted text, and the texts of the first rejected branch's tokens after it.
+ * `drafted` is None in a step of a server that did not report it.
+ */
 export interface ShownDraft {
   step: number;
-  drafted: number;
+  drafted: number | null;
   accepted: number;
   accepted_text: string;
   rejected: string[];
 }
 
-/** A lane before its first step; the times are those of `LaneInfo`, rounded. `served`: a server decoded it. */
+/**
+ * A lane before its first step; the times are those of `LaneInfo`, rounded.
+ * `served`: what is known about the server that decoded it; None in our own lanes.
+ */
 export interface ShownLane {
   lane: string;
   title: string;
@@ -604,7 +622,7 @@ export interface ShownLane {
   build_ms: number;
   shared_ms: number;
   prefill_ms: number;
-  served: boolean;
+  served: Served | null;
 }
 
 /** Whether the machine was disturbed, or a note that the recording is cut off. */
@@ -662,8 +680,8 @@ export interface Status {
  * the lane ends with this step ("eos" or "length"); "" if it does not. `texts` has one entry for each emitted token
  * (joined, they are the printed text), `pieces` the text of each node's token by itself; both are added by a caller
  * that has the tokenizer.
- * `drafted`: the number of draft tokens, where a server reports it without the rejected tokens, which the tree then
- * lacks; None if the tree has all of them.
+ * `drafted`: the number of draft tokens of a server's step, whose tree lacks the rejected ones; None if the server did
+ * not report it, and in our own lanes, whose trees have all of them.
  * `checks`, under rejection sampling only: p, q and the coin of each draft token up to the first rejected one. `note`:
  * the drafter's details.
  */

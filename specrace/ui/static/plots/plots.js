@@ -4,7 +4,7 @@
 import { drawAxes, drawRows, PLOT, ticks, wholeTicks } from "./axes.js";
 import { make, svg } from "../lib/dom.js";
 import { countOf, formatPercent, shorten } from "../lib/format.js";
-import { hueOf } from "../lib/lanes.js";
+import { hueOf, isServed } from "../lib/lanes.js";
 import { listen, send } from "../lib/stage_events.js";
 import { TIME_PARTS } from "../lib/tooltips.js";
 import { Plot } from "./plot.js";
@@ -37,8 +37,22 @@ export function readLanes(reel) {
   return lanes;
 }
 
-/** @param {PlotLane[]} lanes */
-function plotProgress(lanes) {
+/**
+ * The lanes that a plot can show, numbered, and a sentence about those that it leaves out; "" if there are none.
+ * @param {PlotLane[]} lanes
+ * @param {(lane: PlotLane) => boolean} isShown
+ * @param {string} why
+ * @returns {[PlotLane[], string]}
+ */
+function choose(lanes, isShown, why) {
+  const names = lanes.filter((lane) => !isShown(lane)).map(({ title }) => title);
+  const shown = lanes.filter(isShown).map((lane, number) => ({ ...lane, number }));
+  return [shown, names.length ? ` Without ${names.join(", ")}: ${why}.` : ""];
+}
+
+/** @param {PlotLane[]} all */
+function plotProgress(all) {
+  const [lanes, left] = choose(all, (lane) => !isServed(lane), "a server's time is not race time");
   const rows = lanes.flatMap((lane) =>
     lane.steps.map((step) => [lane.title, step.step, step.at / 1000, step.from + step.emitted]),
   );
@@ -47,8 +61,7 @@ function plotProgress(lanes) {
     title: "Tokens against race time",
     columns: ["lane", "step", "race_time_s", "tokens"],
     rows,
-    words:
-      "Every step is a stair, as high as what it wrote. Steeper is faster; at the right, the order in which they finished.",
+    words: `Every step is a stair, as high as what it wrote. Steeper is faster; at the right, the order in which they finished.${left}`,
     /** @this {Plot} */
     draw(picture, width) {
       const marks = ticks(Math.max(...lanes.map((lane) => (lane.steps.at(-1)?.at ?? 0) / 1000)), width < 420 ? 3 : 6);
@@ -91,8 +104,8 @@ export function countLengths(steps) {
   return Array.from(counts, (count) => count ?? 0);
 }
 
-// `counts`: for each lane, how many steps wrote 0, 1, 2, ... tokens.
-export function plotLengths(lanes, counts, name = "accept-length") {
+// `counts`: for each lane, how many steps wrote 0, 1, 2, ... tokens; `left`: a sentence about lanes that are left out.
+export function plotLengths(lanes, counts, name = "accept-length", left = "") {
   const longest = Math.max(2, ...counts.map((lane) => lane.length - 1));
   const steps = counts.map((lane) => lane.reduce((sum, count) => sum + count, 0));
   const tokens = counts.map((lane) => lane.reduce((sum, count, length) => sum + length * count, 0));
@@ -104,8 +117,7 @@ export function plotLengths(lanes, counts, name = "accept-length") {
     title: "Tokens emitted in a step",
     columns: ["lane", "tokens_in_step", "steps", "share_of_steps"],
     rows,
-    words:
-      "How often a step printed 1, 2, 3, … tokens, the model's own included. Full height is every step of the lane.",
+    words: `How often a step printed 1, 2, 3, … tokens, the model's own included. Full height is every step of the lane.${left}`,
     draw: (picture, width) => {
       return drawRows(
         picture,
@@ -130,8 +142,9 @@ export function plotLengths(lanes, counts, name = "accept-length") {
   });
 }
 
-/** @param {PlotLane[]} lanes */
-function plotTimes(lanes) {
+/** @param {PlotLane[]} all */
+function plotTimes(all) {
+  const [lanes, left] = choose(all, (lane) => !isServed(lane), "a server does not tell where its time goes");
   const means = lanes.map((lane) =>
     TIME_PARTS.map(([part]) => lane.steps.reduce((sum, step) => sum + step.timing[part], 0) / (lane.steps.length || 1)),
   );
@@ -142,8 +155,7 @@ function plotTimes(lanes) {
     title: "Where a step's time goes",
     columns: ["lane", "draft_ms", "model_ms", "cache_ms", "steps"],
     rows,
-    words:
-      "Mean of a lane's steps: drafting (dots), the model (plain), updating the KV cache (stripes). Right: drafting's share.",
+    words: `Mean of a lane's steps: drafting (dots), the model (plain), updating the KV cache (stripes). Right: drafting's share.${left}`,
     draw: (picture, width) => {
       addPatterns(picture);
       return drawRows(
@@ -191,9 +203,10 @@ function addPatterns(picture) {
 /**
  * Where in the answer each step wrote how much.
  * @param {PlotLane[]} lanes
+ * @param {string} left
  * @param {(lane: number, step: number) => void} seek
  */
-function plotAlong(lanes, seek) {
+function plotAlong(lanes, left, seek) {
   const rows = lanes.flatMap((lane) => lane.steps.map((step) => [lane.title, step.step, step.from, step.emitted]));
   const maxEmitted = Math.max(1, ...lanes.flatMap((lane) => lane.steps.map((step) => step.emitted)));
   return new Plot({
@@ -201,7 +214,7 @@ function plotAlong(lanes, seek) {
     title: "Tokens a step, along the answer",
     columns: ["lane", "step", "first_token", "tokens_in_step"],
     rows,
-    words: `One bar for each step, as wide and as high as what it wrote; full height is ${maxEmitted} tokens. Press one to see its step.`,
+    words: `One bar for each step, as wide and as high as what it wrote; full height is ${maxEmitted} tokens. Press one to see its step.${left}`,
     draw: (picture, width) =>
       drawRows(
         picture,
@@ -308,12 +321,15 @@ export class Plots {
    */
   load(reel, seek) {
     this.lanes = readLanes(reel);
-    const lengths = this.lanes.map((lane) => countLengths(lane.steps));
+    /** @param {PlotLane} lane */
+    const hasSteps = ({ served }) => !served || served.chunks_are_steps;
+    const [stepped, left] = choose(this.lanes, hasSteps, "what its server streams are not steps");
+    const lengths = stepped.map((lane) => countLengths(lane.steps));
     this.list = [
       plotProgress(this.lanes),
-      plotLengths(this.lanes, lengths),
+      plotLengths(stepped, lengths, undefined, left),
       plotTimes(this.lanes),
-      plotAlong(this.lanes, seek),
+      plotAlong(this.lanes.filter(hasSteps), left, seek),
     ];
     if (reel.head.cost_curve) this.list.push(plotCost(reel.head));
     this.cards.replaceChildren(...this.list.map((plot) => plot.node));
@@ -346,7 +362,9 @@ export class Plots {
   }
 
   point(lane, step) {
-    const at = this.lanes?.[lane]?.steps[step]?.at;
-    if (at !== undefined) this.list[0].point?.(at);
+    const shown = this.lanes?.[lane];
+    const at = shown?.steps[step]?.at;
+    // The axis is race time, which a server's lane does not have.
+    if (at !== undefined && !isServed(shown)) this.list[0].point?.(at);
   }
 }

@@ -1,7 +1,7 @@
 // Asks the visitor which lane wins. One guess a race, until the first lane finishes; counts this visit's right guesses.
 /** @import { ShownLane } from "../lib/wire.d.ts" */
 import { button, make } from "../lib/dom.js";
-import { hueOf } from "../lib/lanes.js";
+import { hueOf, isServed } from "../lib/lanes.js";
 
 const KEY = "specrace guesses";
 
@@ -34,7 +34,7 @@ export class Guess {
     this.open = true;
     this.guess = undefined;
     const choices = make("div", "choices");
-    choices.append(...lanes.map((lane, index) => this.drawChoice(lane, index)));
+    choices.append(...lanes.flatMap((lane, index) => (isServed(lane) ? [] : [this.drawChoice(lane, index)])));
     this.host.replaceChildren(make("b", "", "Who wins?"), choices);
     this.host.hidden = false;
   }
@@ -48,7 +48,7 @@ export class Guess {
 
   // Stores a guess. Returns false if it is too late, because a lane has finished or a guess was made.
   choose(index) {
-    if (!this.open || !this.lanes[index]) return false;
+    if (!this.open || !this.lanes[index] || isServed(this.lanes[index])) return false;
     this.open = false;
     this.guess = index;
     this.host.replaceChildren(make("b", "", `Your guess: ${this.lanes[index].title}`));

@@ -1,9 +1,9 @@
 // A pane: one lane's figures, its text, and a row for the draft of its latest step. The row has a fixed place and height,
 // so that a changing draft never moves the text.
-/** @import { LaneFrame, ShownDraft } from "../lib/wire.d.ts" */
+/** @import { LaneFrame, LaneMeters, ShownDraft } from "../lib/wire.d.ts" */
 import { make, setText } from "../lib/dom.js";
 import { formatSpeedup } from "../lib/format.js";
-import { hueOf } from "../lib/lanes.js";
+import { hueOf, isServed, shortTitle } from "../lib/lanes.js";
 import { withoutBidiControls } from "../lib/pieces.js";
 import { drawAccepted, drawOwn, drawProposed, drawRejected, drawVerified } from "../lib/tokens.js";
 import { TOOLTIPS, laneTooltip } from "../lib/tooltips.js";
@@ -26,9 +26,18 @@ export function shortBadge(text) {
 // What became of a draft. A step without a draft is distinguished from one whose draft was rejected.
 /** @param {Pick<ShownDraft, "drafted" | "accepted">} draft */
 export function judgeDraft({ drafted, accepted }) {
+  if (drafted === null)
+    return accepted ? { kind: "accepted", words: `✓ ${accepted}` } : { kind: "none", words: "draft not reported" };
   if (!drafted) return { kind: "none", words: "no draft" };
   if (!accepted) return { kind: "refused", words: `× 0 of ${drafted}` };
   return { kind: "accepted", words: `✓ ${accepted} of ${drafted}` };
+}
+
+// The draft tokens so far. A server may report only those that it accepted.
+/** @param {Pick<LaneMeters, "drafted" | "accepted">} meters */
+export function countDrafts({ drafted, accepted }) {
+  if (drafted) return `${accepted}/${drafted} accepted`;
+  return accepted ? `${accepted} accepted` : "";
 }
 
 // Why an answer ends although the model did not end it; "" if the model did.
@@ -56,11 +65,12 @@ export class Pane {
     this.loops.append(make("span", "more", " repeats itself"));
     this.loops.hidden = true;
     const title = make("h3");
-    this.solo = make("button", "solo", method.title, laneTooltip(method));
+    this.solo = make("button", "solo", shortTitle(method), laneTooltip(method));
     this.solo.type = "button";
     this.solo.setAttribute("aria-pressed", "false");
     title.append(this.solo);
-    head.append(title, this.speedup, this.range);
+    const measured = make("small", "measured", `measured on ${method.lane}`, TOOLTIPS.measured);
+    head.append(title, ...(isServed(method) ? [measured] : [this.speedup, this.range]));
     head.append(
       this.drawMeter("rate", this.rate, "tok/s"),
       this.drawMeter("tau", this.tau, "tok/step"),
@@ -84,6 +94,15 @@ export class Pane {
     foot.append(this.label, this.draft, this.counts);
     this.node.append(head, this.text, foot);
     this.draftStep = -1;
+    this.explainBoxes();
+  }
+
+  // Says why a server's lane has no boxes, in the place of its drafts.
+  explainBoxes() {
+    const { served } = this.method;
+    if (!served || served.chunks_are_steps) return;
+    this.label.textContent = "no boxes";
+    this.draft.replaceChildren(make("span", "no-boxes", served.note, served.note));
   }
 
   // Resets the pane, for a replay that begins or goes back.
@@ -96,6 +115,7 @@ export class Pane {
     for (const figure of [this.speedup, this.rate, this.tau]) figure.textContent = "–";
     this.range.textContent = "";
     this.label.textContent = this.counts.textContent = this.ending.textContent = "";
+    this.explainBoxes();
     this.setBadge("none", "");
     this.loops.hidden = true;
     this.hint.hidden = false;
@@ -116,8 +136,8 @@ export class Pane {
     this.meters = meters;
     this.writeRuns(frame.runs, linkRun, step);
     this.setRate(meters.tokens_per_s);
-    setText(this.tau, meters.tau.toFixed(1));
-    setText(this.counts, meters.drafted ? `${meters.accepted}/${meters.drafted} accepted` : "");
+    setText(this.tau, meters.tau ? meters.tau.toFixed(1) : "–");
+    setText(this.counts, countDrafts(meters));
     this.setBadge(...frame.badge);
     this.loops.hidden = !frame.loops;
     setText(this.ending, describeEnd(frame));
@@ -184,11 +204,11 @@ export class Pane {
 
   /**
    * Shows a step's draft, at once or after the drafts before it. `still`: only its verdict, when `settle` is called.
-   * @param {ShownDraft} draft
+   * @param {ShownDraft | null} draft
    * @param {boolean} still
    */
   showDraft(draft, still) {
-    if (draft.step <= this.draftStep) return;
+    if (!draft || draft.step <= this.draftStep) return;
     this.draftStep = draft.step;
     this.nextDraft = this.lastDraft = draft;
     if (still) this.unsettled = true;

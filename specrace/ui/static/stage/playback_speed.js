@@ -1,5 +1,6 @@
 // How fast a race is shown: slowed down or sped up, so that people can follow it.
 /** @import { ReadStep } from "./reel.js" */
+import { isServed } from "../lib/lanes.js";
 
 // The shortest and the longest time that the playback of a race takes.
 const MIN_PLAYBACK_MS = 12_000;
@@ -29,14 +30,20 @@ export function describeSpeed(speed) {
 
 // Estimates the end of a live race from its steps so far: the tokens of its longest lane, and its race time in ms.
 export class Forecast {
-  constructor(count, maxTokens) {
-    this.lanes = Array.from({ length: count }, () => ({ tokens: 0, ms: 0, end: "" }));
+  /**
+   * @param {{ served?: object | null }[]} lanes
+   * @param {number} maxTokens
+   */
+  constructor(lanes, maxTokens) {
+    this.lanes = lanes.map((lane) => ({ isServed: isServed(lane), tokens: 0, ms: 0, end: "" }));
     this.maxTokens = maxTokens;
   }
 
   /** @param {ReadStep} step */
   add({ lane, at, frame }) {
-    this.lanes[lane] = { tokens: frame.meters.tokens, ms: at, end: frame.end };
+    // A server's text may be another one, so it says nothing about the length of the answer.
+    if (!this.lanes[lane].isServed)
+      Object.assign(this.lanes[lane], { tokens: frame.meters.tokens, ms: at, end: frame.end });
   }
 
   // Whether the number of tokens is known: all lanes print the same text, so it is known once a lane has ended.

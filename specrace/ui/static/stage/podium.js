@@ -7,9 +7,17 @@ import { TOOLTIPS } from "../lib/tooltips.js";
 
 const PODIUM = 3;
 
+// The rows that have a place: not those of servers, whose times are not race time.
+/** @param {ResultRow[]} rows */
+export function rankedRows(rows) {
+  return rows.filter((row) => !row.measured);
+}
+
 /** @param {ResultRow[]} rows */
 export function findFastest(rows) {
-  return [...rows].sort((a, b) => rankingSpeedup(b) - rankingSpeedup(a)).slice(0, PODIUM);
+  return rankedRows(rows)
+    .sort((a, b) => rankingSpeedup(b) - rankingSpeedup(a))
+    .slice(0, PODIUM);
 }
 
 /**
@@ -33,5 +41,5 @@ export function showPodium(host, rows, repeated) {
       return item;
     }),
   );
-  host.hidden = rows.length < 2;
+  host.hidden = rankedRows(rows).length < 2;
 }

@@ -1,7 +1,7 @@
 // Reads a reel, a race as the server sends it, into the steps that are played. A frame is what the page shows of a lane
 // after a step. The server leaves out of a frame what follows from the step's event, and what is unchanged since the
 // last frame.
-/** @import { EndPart, FrameChanges, LaneFrame, LaneMeters, Reel, ShownDraft, Step, StepPart } from "../lib/wire.d.ts" */
+/** @import { EndPart, FrameChanges, LaneFrame, LaneMeters, Reel, Served, ShownDraft, ShownLane, Step, StepPart } from "../lib/wire.d.ts" */
 import { CONSTANTS } from "../lib/constants.js";
 
 const { accepted_shown: ACCEPTED_SHOWN, rejected_shown: REJECTED_SHOWN } = CONSTANTS;
@@ -26,8 +26,9 @@ const { accepted_shown: ACCEPTED_SHOWN, rejected_shown: REJECTED_SHOWN } = CONST
 
 // Reads steps one by one, as they arrive.
 export class StepReader {
-  /** @param {{ lane: string }[]} lanes */
+  /** @param {Pick<ShownLane, "lane" | "served">[]} lanes */
   constructor(lanes) {
+    this.lanes = lanes;
     this.indices = new Map(lanes.map(({ lane }, index) => [lane, index]));
     /** @type {LastFrame[]} */
     this.last = lanes.map(() => ({ meters: { accepted: 0, drafted: 0, tokens: 0, steps: 0 } }));
@@ -39,7 +40,7 @@ export class StepReader {
    */
   read({ event, frame: changes }) {
     const lane = this.indices.get(event.lane);
-    const frame = readFrame(lane, event, changes, this.last[lane]);
+    const frame = readFrame(lane, event, changes, this.last[lane], this.lanes[lane].served);
     this.last[lane] = frame;
     return { lane, index: event.index, at: event.at_ms, frame, event, sent: changes };
   }
@@ -60,18 +61,24 @@ export function readReel(sent) {
  * @param {Step} event
  * @param {FrameChanges} changes
  * @param {LastFrame} last
+ * @param {Served | null | undefined} served
  * @returns {LaneFrame}
  */
-function readFrame(lane, event, { spans, meters, ...changes }, last) {
+function readFrame(lane, event, { spans, meters, ...changes }, last, served) {
   const { tree, verdict, emitted } = event;
   const accepted = Math.min(verdict.path.length - 1, emitted.length);
   const drafted = tree.tokens.length - 1;
+  /** @type {Pick<LaneMeters, "accepted" | "drafted" | "tokens" | "steps">} */
   const counts = {
     accepted: last.meters.accepted + accepted,
     drafted: last.meters.drafted + drafted,
     tokens: last.meters.tokens + emitted.length,
     steps: last.meters.steps + 1,
   };
+  // The counts of a server do not follow from its steps, which lack rejected tokens.
+  if (changes.counts) [counts.steps, counts.drafted, counts.accepted] = changes.counts;
+  const size = served ? (event.drafted ?? null) : drafted;
+  const draft = { step: event.index, drafted: size, accepted, ...readDraft(event, accepted) };
   return {
     lane,
     badge: changes.badge ?? last.badge,
@@ -79,7 +86,7 @@ function readFrame(lane, event, { spans, meters, ...changes }, last) {
     loops: changes.loops ?? last.loops,
     runs: readRuns(event, accepted, spans),
     meters: { ...meters, ...counts },
-    draft: { step: event.index, drafted, accepted, ...readDraft(event, accepted) },
+    draft: served && !served.chunks_are_steps ? null : draft,
     end: event.end,
   };
 }

@@ -8,16 +8,30 @@ import { TOOLTIPS } from "../lib/tooltips.js";
 /** @type {[string, (row: ResultRow) => string, string][]} */
 const COLUMNS = [
   ["Lane", (row) => row.title, ""],
-  ["Speedup", (row) => formatSpeedup(row.speedup), TOOLTIPS.speedup],
+  ["Speedup", (row) => (row.measured ? "–" : formatSpeedup(row.speedup)), TOOLTIPS.speedup],
   ["Tokens/s", (row) => row.tokens_per_s.toFixed(1), TOOLTIPS.rate],
-  ["Tokens/step", (row) => row.tau.toFixed(2), TOOLTIPS.tau],
-  ["Accepted/drafted", (row) => `${row.accepted}/${row.drafted}`, TOOLTIPS.counts],
-  ["Drafted a step", (row) => row.drafted_per_step.toFixed(1), "Draft tokens per step, on average."],
-  ["Steps", (row) => String(row.steps), "Forward passes of the model."],
+  ["Tokens/step", (row) => known(row, row.tau, row.tau.toFixed(2)), TOOLTIPS.tau],
+  ["Accepted/drafted", (row) => known(row, row.drafted, `${row.accepted}/${row.drafted}`), TOOLTIPS.counts],
+  [
+    "Drafted a step",
+    (row) => known(row, row.drafted && row.steps, row.drafted_per_step.toFixed(1)),
+    "Draft tokens per step, on average.",
+  ],
+  ["Steps", (row) => known(row, row.steps, String(row.steps)), "Forward passes of the model."],
   ["Tokens", (row) => `${row.tokens}${row.end === "length" ? " (limit)" : ""}`, "Tokens written; (limit): cut there."],
   ["Time", (row) => formatSeconds(row.ms), "On the lane's own clock; the prompt is not counted."],
   ["Compared with vanilla", (row) => row.badge[1] + (row.loops ? " · repeats itself" : ""), TOOLTIPS.badge],
 ];
+
+// A server's figure of 0 is one that it did not report.
+/**
+ * @param {ResultRow} row
+ * @param {number} value
+ * @param {string} words
+ */
+function known({ measured }, value, words) {
+  return measured && !value ? "–" : words;
+}
 
 // A speedup computed from fewer tokens means nothing.
 const MIN_TOKENS = 8;
@@ -54,8 +68,9 @@ export function describeFastest(rows) {
  * @param {HTMLElement} host
  * @param {ResultRow[]} rows
  * @param {string} why
+ * @param {string[]} leftOut sentences on servers that took no part
  */
-export function showResults(host, rows, why) {
+export function showResults(host, rows, why, leftOut = []) {
   const table = make("table");
   const head = make("tr");
   const body = make("tbody");
@@ -73,5 +88,9 @@ export function showResults(host, rows, why) {
   table.append(section, body);
   host.querySelector(".scroller").replaceChildren(table);
   host.querySelector("h2 small").textContent = why;
+  const measured = rows.map((row) => row.measured).filter(Boolean);
+  host.querySelector(".servers").textContent = [...measured, ...leftOut.map((reason) => `Left out: ${reason}`)].join(
+    " ",
+  );
   host.hidden = false;
 }

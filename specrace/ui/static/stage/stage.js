@@ -8,7 +8,7 @@ import { RaceReceiver } from "../lib/event_stream.js";
 import { Gallery } from "./gallery.js";
 import { canRace, isRaceControlFocused, highlightStop, openSettings, setQuestion } from "../lib/gradio.js";
 import { Guess } from "./guess.js";
-import { withMethod, sortLanes } from "../lib/lanes.js";
+import { withMethod, sortLanes, isServed } from "../lib/lanes.js";
 import { REDUCED_MOTION, runDue } from "../lib/motion.js";
 import { listen, send } from "../lib/stage_events.js";
 import { Pane } from "./panes.js";
@@ -169,7 +169,7 @@ export class Stage {
 
   /** @param {HeadPart} part */
   startLiveRace({ head, started }) {
-    const forecast = new Forecast(head.lanes.length, head.settings?.max_new_tokens ?? CONSTANTS.max_new_tokens);
+    const forecast = new Forecast(head.lanes, head.settings?.max_new_tokens ?? CONSTANTS.max_new_tokens);
     this.reader = new StepReader(head.lanes);
     this.reel = { race: this.receiver.race, head, started, steps: [] };
     this.node.dataset.phase = "running";
@@ -177,7 +177,7 @@ export class Stage {
     this.find(".results").hidden = true;
     this.drawHead(head, forecast.tokens);
     this.setMode("live");
-    if (head.lanes.length > 1 && !REDUCED_MOTION.matches) this.guess.ask(head.lanes);
+    if (head.lanes.filter((lane) => !isServed(lane)).length > 1 && !REDUCED_MOTION.matches) this.guess.ask(head.lanes);
     send(this.node, "opened", head.lanes);
     send(this.node, "begun", { live: true });
     this.announce(`Racing: ${head.lanes.map((lane) => lane.title).join(", ")}.`);
@@ -262,12 +262,12 @@ export class Stage {
 
   // Shows the figures; returns the rows if they count, and none for a race that was stopped or disturbed.
   /** @param {PlayedReel} reel */
-  showFigures({ results: rows, phase, pace, repeated }) {
+  showFigures({ head, results: rows, phase, pace, repeated }) {
     const stopped = phase === "stopped";
     const disturbed = Boolean((repeated ?? pace)?.disturbed);
     const counted = stopped || disturbed ? [] : rows;
     this.concludePanes(rows, repeated, counted);
-    showResults(this.find(".results"), rows, describeFastest(counted));
+    showResults(this.find(".results"), rows, describeFastest(counted), head.servers_left_out ?? []);
     this.find(".results .pace").textContent = (repeated ?? pace)?.note ?? "";
     showPodium(this.find(".podium"), counted, repeated);
     const ending = disturbed ? "Disturbed" : MODES.result;
@@ -369,7 +369,7 @@ export class Stage {
     this.passages.setCounts(step.lane, step.frame.sources);
     if (!still) send(this.node, "moved", step.frame);
     this.track.apply(step.frame);
-    if (step.frame.end) this.guess.end();
+    if (step.frame.end && !isServed(pane.method)) this.guess.end();
     // A step of vanilla, lane 0, changes every lane's speedup; another step changes only its lane's.
     const base = this.panes[0].meters;
     for (const changed of step.lane ? [pane] : this.panes) changed.setSpeedup(speedupSoFar(changed.meters, base));

@@ -2,7 +2,7 @@
 /** @import { LaneFrame } from "../lib/wire.d.ts" */
 import { make, setText } from "../lib/dom.js";
 import { countOf, formatSeconds } from "../lib/format.js";
-import { hueOf } from "../lib/lanes.js";
+import { hueOf, isServed, shortTitle } from "../lib/lanes.js";
 
 const PLACES = ["1st", "2nd", "3rd", "4th", "5th", "6th"];
 const TICKS = [1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000];
@@ -55,12 +55,17 @@ export class Track {
     photo.hidden = true;
     line.style.left = `${100 * FINISH}%`;
     bar.append(fill, photo, line);
-    const words = make("span", "tokens", "", "Tokens written, and the lane's own time.");
+    const words = make(
+      "span",
+      "tokens",
+      "",
+      `Tokens written, and ${isServed(method) ? `the time measured on ${method.lane}` : "the lane's own time"}.`,
+    );
     const place = make("b", "place");
     const side = make("span", "side");
     side.append(place, words);
-    row.append(make("span", "name", method.title), bar, side);
-    return { row, fill, photo, words, place, tokens: 0, ms: 0, end: "" };
+    row.append(make("span", "name", shortTitle(method)), bar, side);
+    return { row, fill, photo, words, place, isServed: isServed(method), tokens: 0, ms: 0, end: "" };
   }
 
   // Dims the other lanes while one lane is shown alone.
@@ -90,7 +95,7 @@ export class Track {
     const runner = this.rows[lane];
     Object.assign(runner, { tokens: meters.tokens, ms: meters.ms, end });
     this.move(lane);
-    if (end && !this.first) this.takePhoto(runner);
+    if (end && !this.first && !runner.isServed) this.takePhoto(runner);
   }
 
   move(lane) {
@@ -107,19 +112,20 @@ export class Track {
   takePhoto(winner) {
     this.first = winner;
     this.rows.forEach((runner, lane) => {
-      runner.photo.hidden = runner === winner || Boolean(runner.end);
+      runner.photo.hidden = runner === winner || runner.isServed || Boolean(runner.end);
       runner.photo.style.left = `${100 * FINISH * Math.min(1, runner.tokens / this.totals[lane])}%`;
     });
   }
 
   draw(time, speedText = "") {
-    const ended = this.rows.filter(({ end }) => end).sort((a, b) => a.ms - b.ms);
+    const ranked = this.rows.filter((row) => !row.isServed);
+    const ended = ranked.filter(({ end }) => end).sort((a, b) => a.ms - b.ms);
     for (const runner of this.rows) {
       const { tokens, ms, end } = runner;
       const place = ended.indexOf(runner);
       const progress = end ? `${tokens} tok in ${formatSeconds(ms)}` : countOf(tokens, "token");
       setText(runner.words, tokens ? progress : "");
-      setText(runner.place, place < 0 || this.rows.length === 1 ? "" : PLACES[place]);
+      setText(runner.place, place < 0 || ranked.length === 1 ? "" : PLACES[place]);
       runner.row.dataset.place = String(place + 1);
     }
     setText(this.clock, formatSeconds(time));
