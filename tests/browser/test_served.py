@@ -65,7 +65,8 @@ def test_a_server_has_no_speedup_and_no_place(shown: Page) -> None:
         assert pane.locator(".speedup").count() == 0
         assert row.locator("td").nth(1).inner_text() == "–"
         assert shown.locator(f".track-row[data-lane={lane}] .place").inner_text() == ""
-    assert sorted(shown.locator(".podium span").all_inner_texts()) == ["N-gram trie", "Vanilla"]
+    # Empty if the machine was too busy for the figures to count.
+    assert {"s0 (vLLM 0.32.0)", "s1 (vLLM 0.32.0)"}.isdisjoint(shown.locator(".podium span").all_inner_texts())
     assert shown.locator(".results tr[data-lane=s1] td").all_inner_texts()[3:7] == ["–"] * 4, "no counts were reported"
     said = shown.locator(".results .servers").inner_text()
     assert (
