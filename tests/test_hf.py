@@ -363,10 +363,7 @@ def test_a_draft_model_drafts_fewer_tokens_than_remain(new_tokens: int) -> None:
         "num_draft": 8,
         "draft_model": draft_model,
     }
-    assert (
-        model.generate(ids, **arguments, **our_arguments, num_draft=8).tolist()
-        == model.generate(ids, **arguments).tolist()
-    )
+    assert model.generate(ids, **arguments, **our_arguments).tolist() == model.generate(ids, **arguments).tolist()
     readings = draft_model.sessions[0].readings
     # The first step may draft `new_tokens - 1` tokens, the next one at most `new_tokens - 2`, and so on.
     assert new_tokens - 1 <= len(readings) <= sum(range(new_tokens))

@@ -154,6 +154,9 @@ def test_the_page_exports_the_race_that_it_shows(
     assert file.name.endswith(".html")
     exported_page = open_file(file)
     expect(exported_page.locator(".stage[data-mode=result]")).to_be_visible()
+    # The bars below the panes are drawn a moment after the result.
+    for shown in (page, exported_page):
+        expect(shown.locator(".source-share").last).not_to_have_text("–")
     for part in (".results", ".panes", ".passages"):
         assert exported_page.locator(part).inner_text() == page.locator(part).inner_text()
 

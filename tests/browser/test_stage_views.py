@@ -194,12 +194,12 @@ def test_the_space_bar_plays_the_replay_after_a_button_started_the_race(open_rec
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_axe_finds_nothing_serious(app: Any, open_page: Any, race_before: Any, dark: bool) -> None:
+def test_axe_finds_nothing_serious(app: Any, open_page: Any, races: Any, dark: bool) -> None:
     page = open_page(app.url, dark=dark)
     # The dark theme differs only in its colours, so only their contrast is checked there.
     check = functools.partial(findings, only=["color-contrast"] if dark else [])
     by_view: dict[str, list[str]] = {"fresh": check(page)}
-    open_race(page, race_before["brief"])
+    open_race(page, races["brief"])
     by_view["result"] = check(page)
     page.keyboard.press("p")
     by_view["present"] = check(page, ".arena")

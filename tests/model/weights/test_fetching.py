@@ -197,7 +197,7 @@ def test_a_missing_write_permission_is_not_reported_as_a_full_disk(monkeypatch: 
 def test_files_of_a_killed_conversion_are_deleted_before_disk_space_is_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def kill(_: Path) -> None:
+    def kill(*_: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(fetching, "convert", kill)
