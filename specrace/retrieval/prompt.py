@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specrace.core.errors import InputError, shorten
+from specrace.core.template_failure import describe_failure
 from specrace.retrieval.retriever import Hit, Sentence
 
 MAX_PROMPT_CHARACTERS = 1_000_000
@@ -71,9 +72,24 @@ def choose_style(tokenizer: Any, config: Any, adapter_style: str = "") -> Prompt
     """
     if adapter_style == "grounded":
         return GROUNDED
-    template = tokenizer.chat_template or ""
+    template = _template(tokenizer)
     is_small_chat_model = template and not _reads_sentences(template) and config.hidden_size < MIN_HIDDEN_SIZE
     return BRIEF if is_small_chat_model else DETAILED
+
+
+def _template(tokenizer: Any) -> str:
+    """The template that a race's prompt is rendered with, of several the one called "default"; "" if there is none.
+
+    Raises InputError if there are several and none is called so.
+    """
+    templates = tokenizer.chat_template or ""
+    if isinstance(templates, str):
+        return templates
+    if not templates.get("default"):
+        names = shorten(", ".join(sorted(templates)))
+        raise InputError(f"The model's chat templates ({names}) are for other uses than a chat; choose another model.")
+    default: str = templates["default"]
+    return default
 
 
 def _reads_sentences(template: str) -> bool:
@@ -112,7 +128,7 @@ def build_prompt(tokenizer: Any, question: str, hits: Sequence[Hit], style: Prom
     question = plain(question).strip()
     if not question:
         raise InputError("Type a question first.")
-    template = tokenizer.chat_template or ""
+    template = _template(tokenizer)
     if _reads_sentences(template):
         excerpts = list[Excerpt]()
         for number, hit in enumerate(hits):
@@ -208,7 +224,7 @@ def _render(tokenizer: Any, content: str, documents: list[dict[str, Any]] | None
             enable_thinking=False,
         )
     except Exception as error:  # a template is code that comes with the model, and may raise anything
-        reason = shorten(" ".join(str(error).split()) or type(error).__name__)
+        reason = describe_failure(_template(tokenizer), error)
         raise InputError(f"The model's chat template fails ({reason}); choose another model.") from error
     check_prompt(text)
     return text

@@ -265,6 +265,16 @@ def test_thinking_is_turned_off_in_the_chat_template() -> None:
     assert tokenizer.decode(build_prompt(tokenizer, "Why?", [], BRIEF).tokens).endswith("<think></think>")
 
 
+def test_of_several_templates_a_race_takes_the_default_one() -> None:
+    tokenizer = chat_tokenizer()
+    tokenizer.chat_template = {"default": CHAT, "tool_use": "{{ tools | tojson }}"}
+    assert choose_style(tokenizer, LlamaConfig(hidden_size=576)) is BRIEF
+    assert build_prompt(tokenizer, "Where?", HITS, BRIEF) == build_prompt(CHATTING, "Where?", HITS, BRIEF)
+    tokenizer.chat_template = {"tool_use": CHAT, "rag": CHAT}
+    with pytest.raises(InputError, match=r"chat templates \(rag, tool_use\) are for other uses"):
+        build_prompt(tokenizer, "Where?", HITS)
+
+
 def test_without_evidence_a_small_models_prompt_has_only_the_passages() -> None:
     without_evidence = [replace(retrieved, sentences=()) for retrieved in HITS]
     text = build_prompt(CHATTING, "Where?", without_evidence, BRIEF).text

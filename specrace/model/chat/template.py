@@ -17,7 +17,7 @@ from functools import cached_property
 from itertools import product
 from typing import Any, TypeVar
 
-from specrace.core.errors import shorten
+from specrace.core.template_failure import describe_failure
 from specrace.model.chat.losses import (
     DOCUMENT_TEXTS,
     LostError,
@@ -211,7 +211,8 @@ class ChatTemplate:
                 **variables,
             )
         except Exception as error:  # a template is a program, which may raise anything
-            raise ValueError(f"the chat template refuses this conversation ({shorten(error, 80)})") from error
+            reason = describe_failure(self.source, error)
+            raise ValueError(f"the chat template refuses this conversation ({reason})") from error
         return text
 
     def _format_date(self, form: str) -> str:
