@@ -53,9 +53,17 @@ LIMITS = {
         int(SETTINGS["max_new_tokens"].bounds(shared=True)[1]),
         "new tokens that a race may ask for",
     ),
-    "uploads_per_hour": ("--uploads-per-hour", 10_000, "files that one visitor (IP address) may upload in an hour"),
+    "uploads_per_hour": (
+        "--uploads-per-hour",
+        10_000,
+        "files that one visitor (IP address) may upload in an hour; a log on the page counts twice",
+    ),
     "races_per_minute": ("--races-per-minute", 10_000, "races that one visitor may start in a minute"),
-    "races_at_once": ("--races-at-once", 1000, "races that one program (IP address) may have in the queue"),
+    "races_at_once": (
+        "--races-at-once",
+        1000,
+        "races that programs at one IP address may have in the queue; a page may have one",
+    ),
 }
 
 
@@ -122,14 +130,16 @@ def _add_race_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that choose the models and their device."""
-    default = f"default: {PREFERRED}; until it is fetched, in the background, the bundled model"
+    default = f"default: {PREFERRED}; until it is fetched, in the background, tiny, the bundled model"
     parser.add_argument("--model", help=f"{MODEL_HELP.partition('; default')[0]}; {default}")
-    parser.add_argument("--no-fetch", action="store_true", help="fetch nothing: use what is on this machine")
+    parser.add_argument(
+        "--no-fetch", action="store_true", help="use what is on this machine: fetch nothing, send no request to the hub"
+    )
     parser.add_argument(
         "--models",
         nargs="*",
         metavar="NAME",
-        help="further models that visitors may choose; default: the bundled one, and all fetched ones",
+        help="further models that visitors may choose, none of them fetched; default: the bundled and fetched ones",
     )
     parser.add_argument("--draft-model", help="for the lane draft-model: a smaller model with the same vocabulary")
     parser.add_argument("--device", default="cpu", choices=DEVICES, help=DEVICES_HELP)

@@ -28,8 +28,18 @@ def add_parser(commands: Any) -> None:
     """Add `index` and its arguments to the subparsers `commands`."""
     parser = commands.add_parser("index", help="write an index of many documents to disk, for --index")
     parser.add_argument("documents", type=Path, nargs="+", metavar="DIR_OR_FILE", help="files or folders")
-    parser.add_argument("--out", type=Path, required=True, metavar="INDEX", help="the index's folder")
-    parser.add_argument("--add", action="store_true", help="add the documents to the index in --out")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        metavar="INDEX",
+        help="the index's folder, which appears when the index is complete",
+    )
+    parser.add_argument(
+        "--add",
+        action="store_true",
+        help="add the documents that the index in --out lacks; a document that changed is added, and the old one stays",
+    )
     parser.add_argument("--embedder", metavar="NAME", help="a folder, a hub id, or bge-m3; default: MiniLM")
     passage_help = f"{PASSAGE_TOKENS.help} ({PASSAGE_TOKENS.range()}: paragraphs of up to 110 words)"
     parser.add_argument("--passage-tokens", metavar="N", help=passage_help)

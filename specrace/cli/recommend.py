@@ -49,21 +49,35 @@ def add_parser(commands: Any) -> None:
         "logs", type=Path, nargs="+", metavar="LOG|SWEEP_DIR", help="logs, or a folder that sweep --out wrote"
     )
     add_sweep_arguments(parser)
-    parser.add_argument("--engine", choices=tuple(ENGINES), help="only drafters that this engine has")
     parser.add_argument(
-        "--quick", action="store_true", help="try all settings on a sample, and only the best of them on all requests"
+        "--engine", choices=tuple(ENGINES), help="only drafters that this engine has; default: all lanes of our own"
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="try all settings on a sample, and only the best of them on all requests; not with --grid, --keep-outputs "
+        "or a sweep's folder",
     )
     parser.add_argument(
         "--batch", default="1", metavar="N", help="requests that the engine decodes together; default 1"
     )
-    parser.add_argument("--docs", type=Path, nargs="+", help="documents to write as SGLang's corpus; needs --out")
     parser.add_argument(
-        "--answers", action="store_true", help="also write the log's answers there, as text; needs --out, --tokenizer"
+        "--docs", type=Path, nargs="+", help="also write these documents as SGLang's external corpus; needs --out"
     )
     parser.add_argument(
-        "--report", type=Path, metavar="FILE.html|FILE.md", help="write a report to hand on, in one file"
+        "--answers",
+        action="store_true",
+        help="also write the log's answers to that corpus, without duplicates and loops; needs --out, --tokenizer",
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="write the exports and the acceptance profile there")
+    parser.add_argument(
+        "--report",
+        type=Path,
+        metavar="FILE.html|FILE.md",
+        help="write a report in one file: figures, remarks, settings to paste, sources",
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="write the settings for each engine and the acceptance profile there"
+    )
     parser.add_argument(
         "--seed", default=SETTINGS["seed"].default, help="seed of the bootstrap intervals and of --quick's sample"
     )

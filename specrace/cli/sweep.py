@@ -40,8 +40,13 @@ def add_parser(commands: Any) -> None:
     add_documents_arguments(parser)
     add_model_arguments(parser)
     add_setting(parser, "max_new_tokens")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="write every finished cell there, for --resume")
-    parser.add_argument("--ray", default="", metavar="local|ADDRESS", help="score on a Ray cluster")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="keep every finished cell there, for --resume")
+    parser.add_argument(
+        "--ray",
+        default="",
+        metavar="local|ADDRESS",
+        help="score on a Ray cluster, on whose machines specrace[ray] is installed",
+    )
     parser.add_argument("--plots", action="store_true", help="also draw it, into the folder plots of --out")
     # The name of --plots in version 0.1.
     parser.add_argument("--pictures", action="store_true", help=argparse.SUPPRESS)

@@ -18,11 +18,12 @@ from specrace.lab.advice.exports.specrace import read_settings
 from specrace.lab.logs.files.tables import read_columns
 from specrace.lab.logs.formats import FORMATS
 from specrace.lab.logs.transcripts import TranscriptFile
-from specrace.model.weights.names import NAMES
 from specrace.retrieval.rerank import LIGHT
 
 LaneOptions = dict[str, dict[str, str]]
-MODEL_HELP = f"a folder, a hub id, or one of {', '.join(NAMES)}; default: tiny, the bundled model"
+MODEL_HELP = (
+    "a folder, a GGUF file, a hub id, or a short name, which the command models lists; default: tiny, the bundled model"
+)
 ADAPTER_HELP = "a folder with a LoRA adapter to merge, in PEFT's format; auto (the default): the bundled one if it fits"
 RERANKER_HELP = (
     "what reorders the best 100 passages: a cross-encoder (a folder, a hub id, or bge-reranker-v2-m3); light (the "
@@ -108,11 +109,16 @@ def add_race_arguments(parser: argparse.ArgumentParser, lanes: Sequence[str]) ->
     """Add the arguments that choose a race's documents, model, lanes (by default `lanes`) and settings."""
     add_documents_arguments(parser)
     parser.add_argument(
-        "--lanes", default=",".join(lanes), help=f"comma-separated: {', '.join(METHODS)}; vanilla always runs"
+        "--lanes",
+        default=",".join(lanes),
+        help="comma-separated; the command lanes lists all; vanilla always runs; default: %(default)s",
     )
     add_model_arguments(parser)
     parser.add_argument(
-        "--settings", type=Path, metavar="FILE.json", help="a file that recommend wrote, instead of --lanes"
+        "--settings",
+        type=Path,
+        metavar="FILE.json",
+        help="a file that recommend wrote, instead of --lanes, --option and --num-draft",
     )
     parser.add_argument("--draft-model", help="for the lane draft-model: a smaller model with the same vocabulary")
     for name in SPEC_SETTINGS:
