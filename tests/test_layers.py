@@ -26,6 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "retrieval": {"core"},
     "drafters": {"core", "ngrams"},
     "model": {"core"},
+    "heads": {"core", "model", "retrieval"},
     "engine": {"core", "ngrams", "drafters"},
     "lab": {"core", "ngrams", "drafters", "engine"},
     "views": {"core", "engine"},
@@ -58,6 +59,7 @@ EXCEPTIONS = {"specrace.lab.bench.peers": {"model"}, "specrace.lab.bench.llama_c
 LIBRARIES: dict[str, set[str]] = {
     "model": HEAVY - {"gradio", "faiss", "sentence_transformers"},
     "retrieval": {"faiss", "sentence_transformers"},
+    "heads": {"torch", "transformers", "safetensors"},
     "hf": {"torch", "transformers"},
     "tiny": {"torch", "transformers", "tokenizers", "safetensors"},
     "cli": {"transformers"},

@@ -1,0 +1,1 @@
+"""Trained heads: drafters that read the states of the target."""
