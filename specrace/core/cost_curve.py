@@ -71,6 +71,31 @@ class CostCurve:
         nearest = min(self.contexts, key=lambda measured: abs(measured.context - context))
         return CostCurve(self.rows, nearest.ratio, (nearest,), self.about)
 
+    def in_batch(self, batch: int, max_rows: int) -> CostCurve:
+        """The curve of one of `batch` requests that share each forward, with 1 to `max_rows` rows each.
+
+        A row of one request then counts `batch` times, because the others are assumed to have as many. The measured
+        `row_ms` becomes each request's share of a forward with one row of each, so that what is done for one request
+        after another costs as much as it delays them all.
+
+        >>> CostCurve((1, 9), (1.0, 1.8)).in_batch(8, max_rows=2)
+        CostCurve(rows=(1, 2), ratio=(1.0, 1.4705882352941175), contexts=(), about={})
+        """
+        if batch == 1:
+            return self
+        near = {count for row in self.rows for count in (row // batch, -(-row // batch)) if 1 < count < max_rows}
+        rows = tuple(sorted({1, max_rows, *near}))
+
+        def ratios(curve: CostCurve) -> tuple[float, ...]:
+            return tuple(curve.at(batch * count) / curve.at(batch) for count in rows)
+
+        contexts = list[ContextCost]()
+        for measured in self.contexts:
+            curve = CostCurve(self.rows, measured.ratio)
+            share_ms = measured.row_ms * curve.at(batch) / batch
+            contexts.append(ContextCost(measured.context, share_ms, ratios(curve)))
+        return CostCurve(rows, ratios(self), tuple(contexts), self.about)
+
     def as_json(self) -> dict[str, Any]:
         """The curve as a JSON object: rows, ratio, contexts, and `about`."""
         contexts = [

@@ -149,6 +149,16 @@ class DrafterWithNotes(Drafter, Protocol):
         """Details of the draft `tree`, which has just been proposed and not yet been observed."""
 
 
+class AdjustableDrafter(Drafter, Protocol):
+    """A drafter that follows what changes while its request runs, in an engine that runs other requests as well."""
+
+    def read_past(self, past: PastOutputs) -> object:
+        """Draft from these outputs of earlier requests from now on; to be called again after some were added."""
+
+    def change_curve(self, curve: CostCurve) -> None:
+        """Cut further drafts by this cost curve."""
+
+
 @dataclass(frozen=True)
 class Bounds:
     """The inclusive bounds of a number, and its help line. If `low` is a float, the number may be a decimal."""

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, cast
 
 import numpy as np
 
@@ -20,12 +21,15 @@ from specrace.core.cost_curve import ASSUMED_GPU, CostCurve
 from specrace.core.errors import InputError, shorten
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, Verdict
-from specrace.drafters import Drafter, DrafterInputs, find_method
-from specrace.drafters.base import draft
+from specrace.drafters import DrafterInputs, find_method
+from specrace.drafters.base import AdjustableDrafter, draft
+from specrace.ngrams.past import PastOutputs
 
 LANE = "fusion"
-# Options that vLLM decides: it verifies chains only, and gives us neither documents nor outputs of earlier requests.
-FIXED = {"chain": True, "corpus": False, "past": False}
+# Options that vLLM decides: it verifies chains only, and gives us no documents.
+FIXED = {"chain": True, "corpus": False}
+# Off unless asked for: with it, the speed of one request tells something about the answers to others.
+PAST = "past"
 # The key in vLLM's --additional-config.
 SETTINGS, CURVE = "specrace", "cost_curve"
 # The target's token at nodes off the accepted path.
@@ -36,11 +40,15 @@ class Fusion:
     """Drafts a chain for each request of a batch. Raises InputError for settings that fusion does not have.
 
     Settings: `--additional-config '{"specrace": {"longest": 8, "cost_curve": {"rows": [...], "ratio": [...]}}}'`, with
-    fusion's options and the cost curve by which it cuts its drafts; the default is the curve assumed for a GPU.
+    fusion's options and the cost curve by which it cuts its drafts; the default is the curve assumed for a GPU. With
+    `"past": true` it also drafts from the answers to earlier requests, the latest 64 at most.
     """
 
     # How many tokens of requests outside the batch are kept, latest requests first: preempted requests come back.
     MAX_WAITING_TOKENS = 2**17
+    # How many tokens of prompts and answers are kept to draft from. Beyond that the older half is dropped and the rest
+    # indexed anew, which takes 1 us a token, while vLLM waits.
+    MAX_PAST_TOKENS = 2**16
 
     def __init__(self, vllm_config: Any) -> None:
         self.num_draft = int(vllm_config.speculative_config.num_speculative_tokens)
@@ -49,7 +57,8 @@ class Fusion:
         settings = _read_settings(vllm_config.additional_config)
         self.curve = _read_curve(settings.pop(CURVE, None))
         method = find_method(LANE)
-        self.options = method.defaults("cuda") | method.check(settings) | FIXED
+        self.options: dict[str, Any] = method.defaults("cuda") | {PAST: False} | method.check(settings) | FIXED
+        self.past = PastOutputs() if self.options[PAST] else None
         # In the order in which they last got a draft.
         self.requests: list[Request] = []
 
@@ -70,28 +79,74 @@ class Fusion:
         `num_tokens_no_spec` [rows] are valid, including the tokens sampled last. Both may have more rows, left over
         from earlier requests.
         """
+        rows = {
+            row: token_ids_cpu[row, : int(num_tokens_no_spec[row])].copy()
+            for row, sampled in enumerate(sampled_token_ids)
+            if len(sampled)
+        }
         waiting: dict[int, list[Request]] = {}
         for request in self.requests:
             waiting.setdefault(len(request.tokens), []).append(request)
-        drafts = list[list[int]]()
+        continued = {row: self._take_continued(waiting, rows[row], list(sampled_token_ids[row])) for row in rows}
+        # The requests that left the batch are kept before new ones start, which may then draft from them.
+        self._keep_answers(waiting)
+        drafts = list[list[int]]([] for _ in sampled_token_ids)
         in_batch = list[Request]()
-        for row, sampled in enumerate(sampled_token_ids):
-            if not len(sampled):
-                drafts.append([])
-                continue
-            tokens = token_ids_cpu[row, : int(num_tokens_no_spec[row])]
-            request = _take_continued(waiting, tokens, list(sampled)) or self._new_request(tokens)
-            request.tokens = tokens.copy()
-            drafts.append(request.draft(self.num_draft, self.max_tokens))
+        for row, tokens in rows.items():
+            request = continued[row] or self._new_request(tokens, len(sampled_token_ids[row]))
+            drafts[row] = self._draft(request, len(rows))
             in_batch.append(request)
         self._forget(waiting, in_batch)
         return drafts
 
-    def _new_request(self, tokens: np.ndarray) -> Request:
+    def _take_continued(
+        self, waiting: Mapping[int, list[Request]], tokens: np.ndarray, sampled: list[int]
+    ) -> Request | None:
+        """Remove the request that `tokens` continue from `waiting`, and let it observe `sampled`; None if none does.
+
+        `waiting`: length -> requests. Requests with equal tokens are interchangeable.
+        """
+        candidates = waiting.get(len(tokens) - len(sampled), [])
+        for index, request in enumerate(candidates):
+            if request.continues(tokens, sampled):
+                del candidates[index]
+                # While it was outside the batch, answers may have been added.
+                self._read_past(request)
+                request.observe(tokens, sampled)
+                return request
+        return None
+
+    def _new_request(self, tokens: np.ndarray, num_sampled: int) -> Request:
         """A request that is new, or of which a step was missed."""
-        inputs = DrafterInputs(tuple(tokens.tolist()), self.vocab_size, curve=self.curve.near(len(tokens)))
-        drafter = find_method(LANE).build(inputs, **self.options)
-        return Request(tokens, drafter, TokenTree.chain(int(tokens[-1])))
+        inputs = DrafterInputs(tuple(tokens.tolist()), self.vocab_size, past=() if self.past is None else self.past)
+        drafter = cast(AdjustableDrafter, find_method(LANE).build(inputs, **self.options))
+        return Request(tokens, drafter, TokenTree.chain(int(tokens[-1])), len(tokens) - num_sampled)
+
+    def _draft(self, request: Request, batch: int) -> list[int]:
+        """Draft the next step of a request in a batch of this size."""
+        self._read_past(request)
+        if request.batch != batch:
+            request.batch = batch
+            near = self.curve.near(len(request.tokens))
+            request.drafter.change_curve(_curve_in_batch(near, batch, self.num_draft + 1))
+        return request.draft(self.num_draft, self.max_tokens)
+
+    def _read_past(self, request: Request) -> None:
+        if self.past:
+            request.drafter.read_past(self.past)
+
+    def _keep_answers(self, waiting: Mapping[int, Sequence[Request]]) -> None:
+        """Add what requests outside the batch have generated to the earlier answers, if these are drafted from."""
+        if self.past is None:
+            return
+        for requests in waiting.values():
+            for request in requests:
+                # A request that comes back after a preemption is added in parts.
+                start, request.num_kept = request.num_kept, len(request.tokens)
+                if start < len(request.tokens) <= self.MAX_PAST_TOKENS:
+                    self.past.add(request.tokens[start:].tolist(), request.tokens[:start].tolist())
+        while self.past.num_tokens > self.MAX_PAST_TOKENS:
+            self.past.drop_older_half()
 
     def _forget(self, waiting: Mapping[int, Sequence[Request]], in_batch: Sequence[Request]) -> None:
         """Forget all requests but those `in_batch` and the latest `waiting` ones, up to `MAX_WAITING_TOKENS` tokens."""
@@ -108,11 +163,17 @@ class Fusion:
 
 @dataclass
 class Request:
-    """A request: its `tokens` [n], prompt and output, and the `tree` that was drafted after them."""
+    """A request: its `tokens` [n], prompt and output, and the `tree` that was drafted after them.
+
+    The first `num_kept` tokens are the prompt, or are kept as an earlier answer. `batch`: the batch size for which its
+    drafts are cut.
+    """
 
     tokens: np.ndarray
-    drafter: Drafter
+    drafter: AdjustableDrafter
     tree: TokenTree
+    num_kept: int
+    batch: int = 0
 
     def draft(self, num_draft: int, max_tokens: int) -> list[int]:
         """Draft the next step, leaving room for the bonus token within `max_tokens`."""
@@ -129,24 +190,17 @@ class Request:
             return False
         return np.array_equal(self.tokens, tokens[: len(tokens) - len(sampled)])
 
-    def observe(self, sampled: Sequence[int]) -> None:
+    def observe(self, tokens: np.ndarray, sampled: Sequence[int]) -> None:
         """Show the drafter the tokens sampled last: the accepted ones of its draft, and the bonus token."""
         targets = (*sampled, *[UNKNOWN] * (len(self.tree) - len(sampled)))
         self.drafter.observe(self.tree, Verdict(tuple(range(len(sampled))), sampled[-1], Scores(targets)))
+        self.tokens = tokens
 
 
-def _take_continued(waiting: Mapping[int, list[Request]], tokens: np.ndarray, sampled: list[int]) -> Request | None:
-    """Remove the request that `tokens` continue from `waiting`, and let it observe `sampled`; None if there is none.
-
-    `waiting`: length -> requests. Requests with equal tokens are interchangeable.
-    """
-    candidates = waiting.get(len(tokens) - len(sampled), [])
-    for index, request in enumerate(candidates):
-        if request.continues(tokens, sampled):
-            del candidates[index]
-            request.observe(sampled)
-            return request
-    return None
+@lru_cache(maxsize=256)
+def _curve_in_batch(curve: CostCurve, batch: int, max_rows: int) -> CostCurve:
+    """`CostCurve.in_batch`, computed once for all requests and steps."""
+    return curve.in_batch(batch, max_rows)
 
 
 def _read_settings(additional_config: Any) -> dict[str, Any]:

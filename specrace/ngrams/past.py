@@ -79,13 +79,22 @@ class PastOutputs:
         """Append an output, the `prompt` that it answered, and the `question` in that prompt if known."""
         self._answers.append(_Answer(tuple(output), tuple(prompt), _normalise(question)))
         if len(self._answers) > self.max_outputs:
-            self._answers = self._answers[self.max_outputs // 2 :]
-            self._indexes = {key: self._build(key) for key in self._indexes}
+            self.drop_older_half()
             return
         for key, index in self._indexes.items():
             began = thread_ms()
             self._answers[-1].enter(index, key[2])
             self._index_ms[key] += since_ms(began)
+
+    def drop_older_half(self) -> None:
+        """Drop the older half of the outputs, at least one, and build the indexes anew."""
+        self._answers = self._answers[max(1, (len(self._answers) - 1) // 2) :]
+        self._indexes = {key: self._build(key) for key in self._indexes}
+
+    @property
+    def num_tokens(self) -> int:
+        """The number of tokens of all prompts and outputs."""
+        return sum(len(answer.prompt) + len(answer.output) for answer in self._answers)
 
     def excluding(self, prompt: Sequence[int], question: str = "") -> PastOutputs:
         """The outputs without those of this prompt or, if given, this question; `self` if that leaves out none.

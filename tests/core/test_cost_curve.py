@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from specrace.core.cost_curve import MAX_ROWS, CostCurve
+from specrace.core.cost_curve import MAX_ROWS, ContextCost, CostCurve
 from specrace.core.errors import InputError
 
 # The digits of a number that overflows a float.
@@ -47,3 +47,16 @@ def test_a_curve_with_the_maximum_row_count_is_accepted(tmp_path: Path) -> None:
     curve = CostCurve((1, MAX_ROWS), (1.0, 2.0))
     curve.save(tmp_path / "curve.json")
     assert CostCurve.load(tmp_path / "curve.json") == curve
+
+
+def test_in_a_batch_a_row_of_one_request_is_a_row_of_each() -> None:
+    curve = CostCurve((1, 4, 8, 32), (1.0, 1.2, 2.0, 5.0), (ContextCost(9, 6.0, (1.0, 1.4, 2.2, 6.0)),))
+    for batch in (2, 3, 8, 100):
+        shared = curve.in_batch(batch, 12)
+        for rows in (1, 12):
+            assert shared.at(rows) == pytest.approx(curve.at(batch * rows) / curve.at(batch))
+        # Between these ends only the corners of the curve are points of the batch's, up to whole rows.
+        assert all(abs(shared.at(rows) * curve.at(batch) - curve.at(batch * rows)) < 0.2 for rows in range(1, 13))
+        own = curve.contexts[0].ratio
+        assert shared.row_ms == pytest.approx(6.0 * CostCurve(curve.rows, own).at(batch) / batch)
+    assert curve.in_batch(1, 12) is curve and curve.in_batch(4, 1).at(1) == 1.0

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from specrace.core.cost_curve import ASSUMED_GPU, CostCurve
 from specrace.core.errors import InputError
 from specrace.engine.generate import generate
 from specrace.engine.request import RaceRequest
@@ -21,6 +22,7 @@ from specrace.integrations import vllm
 from specrace.integrations.vllm import Fusion
 from specrace.lab.logs.transcripts import Transcript
 from specrace.lab.scoring.score import ScoredLane, score_output
+from specrace.ngrams.past import PastOutputs
 from specrace.workbench import Workbench
 from tests.integrations.vllm_runner import Request, Runner, vllm_config
 from tests.lab.parts import transcript
@@ -33,6 +35,8 @@ QUESTIONS = (
     "Does Medusa need training?",
 )
 NUM_DRAFT = 6
+# With rows that cost nothing, a request drafts in a batch as alone, which is what `score` forecasts.
+FREE = CostCurve((1, 33), (1.0, 1.0))
 
 
 @pytest.fixture(scope="module")
@@ -52,25 +56,32 @@ class CountingFusion(Fusion):
 
     started = 0
 
-    def _new_request(self, tokens: np.ndarray) -> vllm.Request:
+    def _new_request(self, tokens: np.ndarray, num_sampled: int) -> vllm.Request:
         self.started += 1
-        return super()._new_request(tokens)
+        return super()._new_request(tokens, num_sampled)
 
 
-def forecast(request: Transcript, num_draft: int, **options: Any) -> list[int]:
+def forecast(
+    request: Transcript, num_draft: int, curve: CostCurve = FREE, past: PastOutputs | None = None, **options: Any
+) -> list[int]:
     """The accepted tokens of each step that `score` counts after the first token, which vLLM emits without a draft."""
     accepted = [0]
     lane = ScoredLane.of("fusion", {"chain": True, **options}, num_draft)
     rest = transcript((*request.prompt, request.output[0]), request.output[1:])
-    score_output(lane, rest, watch=lambda step: accepted.append(step.accepted))
+    score_output(lane, rest, curve=curve, past=past, watch=lambda step: accepted.append(step.accepted))
     return accepted
 
 
-def runner_of(transcripts: list[Transcript], num_draft: int = NUM_DRAFT, limit: int = 2048, **options: Any) -> Runner:
+def runner_of(
+    transcripts: list[Transcript],
+    num_draft: int = NUM_DRAFT,
+    limit: int = 2048,
+    curve: CostCurve = FREE,
+    **options: Any,
+) -> Runner:
     """A runner with these requests, before the first step of any."""
-    runner = Runner(
-        CountingFusion(vllm_config(num_draft, limit, **options)), num_draft, limit, len(transcripts), chunk=200
-    )
+    config = vllm_config(num_draft, limit, cost_curve=curve.as_json(), **options)
+    runner = Runner(CountingFusion(config), num_draft, limit, len(transcripts), chunk=200)
     runner.requests = {
         str(number): Request(request.prompt, request.output) for number, request in enumerate(transcripts)
     }
@@ -137,6 +148,51 @@ def test_equal_requests_do_not_share_a_drafter(transcripts: list[Transcript]) ->
     assert runner.drafter.started == 3
 
 
+def test_earlier_answers_are_drafted_from_as_forecast(transcripts: list[Transcript]) -> None:
+    """Requests come one after another; each drafts from all answers before, as `score --keep-outputs` forecasts."""
+    asked = [*transcripts, transcripts[0]]
+    runner, past = runner_of(asked, curve=ASSUMED_GPU, past=True), PastOutputs()
+    for (name, request), logged in zip(runner.requests.items(), asked, strict=True):
+        while not request.finished:
+            runner.step([name])
+        assert request.accepted[:-1] == forecast(logged, NUM_DRAFT, ASSUMED_GPU, past)[:-1]
+        past.add(request.output, request.prompt)
+    check_outputs(runner)
+    first, *_, again = runner.requests.values()
+    assert len(again.accepted) < 0.8 * len(first.accepted)
+
+
+@pytest.mark.parametrize("num_draft", [4, 16])
+def test_answers_that_end_while_others_go_on_are_drafted_from(transcripts: list[Transcript], num_draft: int) -> None:
+    """Also by requests that started before, or were preempted when the answer was added."""
+    rng, accepted = random.Random(7), dict[bool, int]()
+    for past in (False, True):
+        runner = runner_of(transcripts * 2, num_draft, past=past)
+        for step in count():
+            names = unfinished(runner)
+            if not names:
+                break
+            if step % 7 == 6 and (running := [name for name in names if runner.requests[name].computed]):
+                runner.preempt(rng.choice(running))
+            # The second half starts later, when answers of the first half have ended.
+            runner.step(names[:4])
+        check_outputs(runner)
+        accepted[past] = sum(sum(request.accepted) for request in runner.requests.values())
+    assert accepted[True] > 1.05 * accepted[False]
+
+
+def test_the_tokens_of_earlier_answers_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Fusion, "MAX_PAST_TOKENS", 350)
+    drafter = Fusion(vllm_config(4, 500, past=True))
+    assert drafter.past is not None
+    for number, length in enumerate((100, 100, 100, 100, 400, 100)):
+        tokens = np.random.default_rng(number).integers(0, 50, (1, 500), np.int32)
+        drafter.propose([[int(tokens[0, length - 1])]], np.array([length]), tokens)
+        assert drafter.past.num_tokens <= 350
+    # When the fourth answer came, the first one was dropped; the one of 400 tokens is too long.
+    assert drafter.past.num_tokens == 300
+
+
 def test_near_the_models_limit_vllm_does_not_call_the_drafter(transcripts: list[Transcript]) -> None:
     """vLLM then verifies a draft of zeros. A request with a step that the drafter did not see counts as new."""
     longest, *others = sorted(transcripts, key=lambda request: -len(request.prompt))
@@ -174,7 +230,8 @@ def test_a_draft_leaves_room_for_the_bonus_token() -> None:
     [
         ({"window": 3}, "has no option 'window'"),
         ({"longest": 99}, "from 1 to 32"),
-        ({"past": True}, r"fusion\.past is false"),
+        ({"corpus": True}, r"fusion\.corpus is false"),
+        ({"past": "perhaps"}, "give true or false"),
         ({"cost_curve": {"rows": [2]}}, "cost_curve is"),
         ({"cost_curve": "h100-8b"}, "cost_curve is"),
     ],
@@ -191,6 +248,16 @@ def test_a_cost_curve_cuts_drafts() -> None:
         drafter = Fusion(vllm_config(8, 99, cost_curve={"rows": [1, 9], "ratio": [1.0, ratio]}))
         lengths.append(len(drafter.propose([[8]], np.array([24]), tokens)[0]))
     assert lengths[0] == 8 > lengths[1] > lengths[2] == 0
+
+
+def test_in_a_batch_each_row_costs_more_so_drafts_are_shorter() -> None:
+    lengths = []
+    for batch in (1, 4, 32, 1):
+        tokens = np.array([[1, 2, 3, 4, 5, 6, 7, 8] * 4] * batch)
+        drafter = Fusion(vllm_config(16, 99, cost_curve={"rows": [1, 33], "ratio": [1.0, 2.6]}))
+        drafts = drafter.propose([[8]] * batch, np.full(batch, 16), tokens)
+        lengths.append(len(drafts[0]))
+    assert lengths[0] == lengths[3] > lengths[1] > lengths[2]
 
 
 def test_the_class_that_the_docs_name_is_fusion() -> None:

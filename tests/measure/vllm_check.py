@@ -22,7 +22,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -67,16 +67,34 @@ ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class Case:
-    """vLLM's --speculative-config, and the lane that should forecast its steps; "" if no lane can."""
+    """vLLM's --speculative-config, and the lane that should forecast its steps; "" if no lane can.
+
+    `settings`: our own part of --additional-config.
+    """
 
     name: str
     config: Mapping[str, Any]
     lane: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def num_at_once(self) -> int:
         """How many requests are sent at a time: one where drafts come from earlier answers, whose order then counts."""
-        return 1 if self.config.get("method") == "suffix" else MAX_AT_ONCE
+        return 1 if self.config.get("method") == "suffix" or self.settings.get("past") else MAX_AT_ONCE
+
+    @property
+    def flags(self) -> list[str]:
+        """vLLM's flags for this case."""
+        if not self.config:
+            return []
+        metrics = ["--per-request-spec-decode-metrics", "detailed"]  # which vLLM refuses if nothing drafts
+        additional = ["--additional-config", json.dumps({"specrace": self.settings})] if self.settings else []
+        return [*metrics, "--speculative-config", json.dumps(self.config), *additional]
+
+
+def _fusion(name: str, tokens: int, **settings: Any) -> Case:
+    config = {"method": "custom_class", "model": "specrace.integrations.vllm.Fusion", "num_speculative_tokens": tokens}
+    return Case(name, config, settings=settings)
 
 
 def _ngram(name: str, tokens: int, shortest: int, longest: int) -> Case:
@@ -102,10 +120,9 @@ CASES = (
     Case("plain", {}),
     _ngram("ngram 4, match 2 to 4", 4, 2, 4),
     Case("suffix 16", {"method": "suffix", "num_speculative_tokens": 16}, "vllm-suffix"),
-    Case(
-        "fusion 8",
-        {"method": "custom_class", "model": "specrace.integrations.vllm.Fusion", "num_speculative_tokens": 8},
-    ),
+    _fusion("fusion 8", 8),
+    _fusion("fusion 8, earlier answers", 8, past=True),
+    _fusion("fusion 16, earlier answers", 16, past=True),
     _ngram("ngram 8, match 1 to 3", 8, 1, 3),
     _ngram("ngram 5, match 5", 5, 5, 5),
     Case(
@@ -136,12 +153,10 @@ def make_environment(folder: Path) -> Path:
 
 
 @contextmanager
-def running(program: Path, model: str, config: Mapping[str, Any], log: Path) -> Iterator[ServerAddress]:
-    """vLLM with this configuration, until the end of the block."""
-    metrics = ["--per-request-spec-decode-metrics", "detailed"]  # which vLLM refuses if nothing drafts
-    speculation = [*metrics, "--speculative-config", json.dumps(config)] if config else []
+def running(program: Path, model: str, case: Case, log: Path) -> Iterator[ServerAddress]:
+    """vLLM with a case's flags, until the end of the block."""
     flags = ["--host", "127.0.0.1", "--port", str(PORT), "--max-model-len", "2048", "--max-num-seqs", str(MAX_AT_ONCE)]
-    command = [program, "serve", model, *flags, "--dtype", "float32", "--enforce-eager", *speculation]
+    command = [program, "serve", model, *flags, "--dtype", "float32", "--enforce-eager", *case.flags]
     with log.open("w") as out:
         server = subprocess.Popen(command, env=os.environ | ENVIRONMENT, stdout=out, stderr=out)
     try:
@@ -334,7 +349,7 @@ def main(arguments: list[str]) -> int:
         results_file = options.folder / f"{case_name}.json"
         if not results_file.exists():
             model = str(find_source(options.model).location)
-            with running(program, model, case.config, options.folder / f"{case_name}.log") as address:
+            with running(program, model, case, options.folder / f"{case_name}.log") as address:
                 rows = measure(address, workbench, requests, options.max_new_tokens, case.num_at_once)
             results_file.write_text(json.dumps(rows))
         measured[case.name] = json.loads(results_file.read_text())

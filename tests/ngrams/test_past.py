@@ -22,6 +22,17 @@ def test_the_latest_outputs_are_kept_the_oldest_first() -> None:
     assert list(past) == [(2,), (3,), (4,)] and len(past) == 3
 
 
+def test_the_older_half_can_be_dropped() -> None:
+    past = PastOutputs([[1], [2, 2], [3], [4], [5]])
+    past.add([6], prompt=[7, 7, 7])
+    assert past.num_tokens == 10
+    past.drop_older_half()
+    assert list(past) == [(3,), (4,), (5,), (6,)] and past.num_tokens == 7
+    for left in ([(4,), (5,), (6,)], [(5,), (6,)], [(6,)], []):
+        past.drop_older_half()
+        assert list(past) == left
+
+
 def test_64_outputs_are_kept_by_default() -> None:
     assert len(PastOutputs([[1]] * 64)) == 64 and len(PastOutputs([[1]] * 65)) == 33
 

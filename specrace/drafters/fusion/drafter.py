@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Annotated, Any
 
+from specrace.core.cost_curve import CostCurve
 from specrace.core.note import Note
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Verdict
@@ -80,22 +81,40 @@ class FusionDrafter(DepthDrafter):
         self.step_costs = step_costs(inputs.curve, 0)
         self.corpus = CorpusRows(inputs.corpus) if corpus and inputs.corpus is not None else None
         self.recycled = Recycled(copy=copy) if recycling or copy else None
-        self.past: BackoffModel | None = None
         self.calibration = Calibration(longest)
-        self._past_match = NO_MATCH
-        if past and inputs.past:
-            earlier = PastOutputs.of(inputs.past).answers(EarlierAnswers, longest)
-            self.past = earlier.model
-            self.calibration = Calibration(longest, earlier.calibration)
-            self._past_match = self.past.automaton.follow(NO_MATCH, inputs.prompt[-longest:])
-        self.copies = Copies(self.text_model, self.past)
-        self._has_other_sources = any(source is not None for source in (self.past, self.corpus, self.recycled))
         self._read_frequent()
         self._frequent_factor = 1.0
         # The tree of this step; None if no candidate was looked up.
         self.growth: Growth | None = None
+        self._copy_from(None)
+        if past and inputs.past:
+            earlier = self.read_past(PastOutputs.of(inputs.past))
+            self.calibration = Calibration(longest, earlier.calibration)
         # Whether this step is part of a cool-down.
         self._paused = False
+
+    def read_past(self, past: PastOutputs) -> EarlierAnswers:
+        """Copy from these outputs from now on; to be called again after some were added to them.
+
+        The counts of how well copying works are not changed.
+        """
+        earlier = past.answers(EarlierAnswers, self.text_model.longest)
+        if earlier.model is not self.past or len(earlier.model.automaton.tokens) != self._past_size:
+            self._copy_from(earlier.model)
+        return earlier
+
+    def _copy_from(self, past: BackoffModel | None) -> None:
+        """Copy from prompt and output, and from the outputs in `past` if given."""
+        self.past = past
+        self.copies = Copies(self.text_model, past)
+        self._has_other_sources = any(source is not None for source in (past, self.corpus, self.recycled))
+        self._past_match, self._past_size = NO_MATCH, 0
+        # Its matches were found in other outputs.
+        self.growth = None
+        if past is not None:
+            tokens = self.text_model.automaton.tokens
+            self._past_match = past.automaton.follow(NO_MATCH, tokens[-past.longest :])
+            self._past_size = len(past.automaton.tokens)
 
     def propose(self, context: Sequence[int], budget: int, depth: int = ANY_DEPTH) -> TokenTree:
         """The draft tokens that pay, at most `budget` and none deeper than `depth`; the bare root in a cool-down."""
@@ -118,6 +137,11 @@ class FusionDrafter(DepthDrafter):
             return TokenTree.chain(context[-1])
         num_draft = self._grow(growth, previous, budget)
         return growth.tree(num_draft) if num_draft else TokenTree.chain(context[-1])
+
+    def change_curve(self, curve: CostCurve) -> None:
+        """Cut further drafts by this cost curve."""
+        self.curve = curve
+        self.step_costs = step_costs(curve, 0)
 
     def _read_frequent(self) -> None:
         """Copy the text's frequent tokens from `text_model`, and sum their probabilities."""

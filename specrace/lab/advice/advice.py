@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from specrace.drafters import find_method
@@ -201,7 +201,11 @@ def _plug_in(recommender: Recommender, engine: Engine) -> Iterator[str]:
     chains = [number for number in recommender.lanes if recommender.lane(number).options.get("chain") is True]
     number = thriftiest(recommender.forecast, chains) if chains else recommender.chosen
     row = recommender.recommendation(number)
-    flags = engine.plug_ins[name](choice(recommender, number), recommender.curve)
+    chosen = choice(recommender, number)
+    if not recommender.sweep.keep_outputs:
+        # Without earlier answers the forecast is that of a lane that does not read them.
+        chosen = replace(chosen, options={**chosen.options, "past": False})
+    flags = engine.plug_ins[name](chosen, recommender.curve)
     evidence = "not swept: add --grid fusion.chain=true"
     if chains:
         evidence = f"{row['tau']:.2f} tokens a step, {row['speedup']:.2f}x"

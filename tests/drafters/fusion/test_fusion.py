@@ -315,6 +315,24 @@ def test_the_start_of_an_earlier_output_follows_the_end_of_its_prompt() -> None:
     assert list(past) == [(8, 9)], "the prompt is not an output"
 
 
+def test_outputs_added_during_a_request_are_copied_once_they_are_read() -> None:
+    prompt, past = [4, 2, 9, 1, 2], PastOutputs([(1, 2, 3), (1, 2, 3)])
+    drafter, early = fusion(prompt, past_outputs=past), fusion(prompt)
+    for output in ((4, 1, 2, 7, 8), (9, 1, 2, 7, 8), (5, 1, 2, 7, 8)):
+        past.add(output)
+    assert fusion(prompt, past_outputs=past).propose(prompt, 3).tokens[:3] == (2, 7, 8)
+    for other in (drafter, early):
+        # A draft was made and is not yet verified.
+        other.propose(prompt, 3)
+        other.read_past(past)
+        assert other.propose(prompt, 3).tokens[:3] == (2, 7, 8)
+        other.propose(prompt, 3)
+        other.read_past(past)
+        bare = TokenTree.chain(2)
+        other.observe(bare, step_verdict(bare, [7]))
+        assert other.propose([*prompt, 7], 1).tokens == (7, 8)
+
+
 def test_automata_of_earlier_outputs_are_shared_and_grow() -> None:
     past = PastOutputs([(1, 2)], max_outputs=4)
     automaton = past.automaton(5)

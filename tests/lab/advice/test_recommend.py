@@ -285,13 +285,15 @@ def test_lanes_that_were_not_swept_cannot_be_recommended(sweep: Sweep) -> None:
 def test_a_recommended_fusion_is_exported_to_vllm_as_a_class(grid: dict[str, dict[str, tuple[bool, ...]]]) -> None:
     transcripts = mostly_copying(40)
     lanes = grid_lanes(["fusion", "vllm-ngram"], grid, (8,))
-    recommender = Recommender(Sweep.of(lanes, transcripts, ASSUMED_GPU), ASSUMED_GPU)
+    keep_outputs = bool(grid)
+    recommender = Recommender(Sweep.of(lanes, transcripts, ASSUMED_GPU, keep_outputs), ASSUMED_GPU)
     run_sweep(recommender.sweep, transcripts)
     assert recommender.lane(recommender.chosen).name == "fusion"
     exported = advice.exports(recommender)
     assert exported["vllm"] is not None and exported["sglang"] is None and exported["vllm"]["lane"] == "vllm-ngram"
     [note] = exported["vllm"]["notes"]
     assert "custom_class" in note and ("not swept" in note) != bool(grid)
+    assert ('"past": true' in note) == keep_outputs
     if grid:
         chain = next(number for number, lane in enumerate(recommender.sweep.lanes) if lane.options.get("chain"))
         assert f"({recommender.forecast.tau[chain]:.2f} tokens a step" in note

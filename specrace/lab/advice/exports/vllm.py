@@ -35,7 +35,7 @@ _CONVENTION = (
     "synthetic acceptance needs a draft as well."
 )
 # Options that `specrace.integrations.vllm` does not take, because it sets them itself.
-_FIXED = ("chain", "corpus", "past")
+_FIXED = ("chain", "corpus")
 
 
 def export(choice: Choice) -> Export:
@@ -74,7 +74,8 @@ def _method(choice: Choice) -> dict[str, Any]:
 def plug_in(choice: Choice, curve: CostCurve) -> str:
     """The flags that load fusion into vLLM, with the options that differ from its defaults."""
     config = {"method": "custom_class", "model": "specrace.integrations.vllm.Fusion"}
-    defaults = find_method(choice.lane).defaults("cuda")
+    # In vLLM earlier answers are drafted from only if that is asked for.
+    defaults = find_method(choice.lane).defaults("cuda") | {"past": False}
     settings = {name: value for name, value in choice.options.items() if name not in _FIXED and value != defaults[name]}
     if curve != ASSUMED_GPU:
         settings["cost_curve"] = {"rows": list(curve.rows), "ratio": [round(ratio, 4) for ratio in curve.ratio]}

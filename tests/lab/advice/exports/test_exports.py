@@ -82,14 +82,15 @@ def test_fusion_is_exported_to_vllm_as_a_custom_class() -> None:
     """The flags hold the options that differ from fusion's defaults, and the class accepts them."""
     chosen = choice("fusion", longest=5, chain=True, recycling=True)
     curve = CostCurve((1, 8, 64), (1.0, 1.25, 2.0))
-    assert "--additional-config" not in ENGINES["vllm"].plug_ins["fusion"](choice("fusion", chain=True), ASSUMED_GPU)
+    default = choice("fusion", chain=True, past=False)
+    assert "--additional-config" not in ENGINES["vllm"].plug_ins["fusion"](default, ASSUMED_GPU)
     words = shlex.split(ENGINES["vllm"].plug_ins["fusion"](chosen, curve))
     assert words[::2] == ["--speculative-config", "--additional-config"]
     config, settings = json.loads(words[1]), json.loads(words[3])["specrace"]
     assert config.pop("method") == "custom_class" and config.pop("model") == "specrace.integrations.vllm.Fusion"
-    assert config == {"num_speculative_tokens": 8} and set(settings) == {"longest", "cost_curve"}
+    assert config == {"num_speculative_tokens": 8} and set(settings) == {"longest", "past", "cost_curve"}
     drafter = Fusion(vllm_config(8, 99, **settings))
-    assert drafter.options["longest"] == 5 and drafter.curve == curve
+    assert drafter.options["longest"] == 5 and drafter.options["past"] and drafter.curve == curve
 
 
 def test_the_suffix_export_names_the_package_that_vllm_needs() -> None:
