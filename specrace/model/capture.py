@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -147,7 +146,7 @@ def _replay_makers(
     model = target.model
     is_large = sum(parameter.numel() for parameter in model.parameters()) >= _MIN_COMPILED_PARAMETERS
     if target.int8 or compiled or (compiled is None and is_large):
-        yield _NOT_COMPILED, partial(_make_compiled, model, target.int8, vector_width)
+        yield _NOT_COMPILED, partial(_make_compiled, target, store, vector_width)
     if target.int8:
         return
     packings = ((True, False) if _fits_twice(model) else (False,)) if packed is None else (packed,)
@@ -164,13 +163,21 @@ def _fits_twice(model: nn.Module) -> bool:
     return free is not None and free > 2 * needed
 
 
-def _make_compiled(model: Any, int8: bool, vector_width: int | None) -> Replay:
-    """Make the compiled decoder. Raises ImportError without numba."""
+def _make_compiled(target: Target, store: KVStore, vector_width: int | None) -> Replay:
+    """Make the compiled decoder. Raises ImportError without numba, and ValueError if its windows are wrong."""
     # Imported here because the import takes half a second, which small models should not pay for.
     from specrace.model.forward.compiled.forward import CompiledForward
     from specrace.model.forward.compiled.processor import host_vector_width
 
-    return CompiledForward(model, host_vector_width() if vector_width is None else vector_width, int8=int8)
+    width = host_vector_width() if vector_width is None else vector_width
+    forward = CompiledForward(target.model, width, int8=target.int8)
+    if any(reach.is_limited for reach in target.reaches.values()):
+        # The model's own windows are longer than the texts of the check.
+        with target.with_reach(3):
+            forward.use_reaches(target.reaches)
+            _check_gap(_replay_gap(target, forward, store), target.dtype, loose=True)
+        forward.use_reaches(target.reaches)
+    return forward
 
 
 def _stay_eager(target: Target, failure: str, error: Exception) -> None:

@@ -53,7 +53,7 @@ def load_target(
     - `attention`: transformers' name of an attention implementation (see `supported_attention`).
     - `device`: "cpu", "cuda", "cuda:1", or "auto": the GPU, or the CPU if there is none; several GPUs get the layers
       that transformers' `device_map="auto"` gives them. An explicit `device_map` takes precedence.
-    - `dtype`: by default "float32" on a CPU and "bfloat16" on a GPU; "int8" is for Llama-like models on a CPU.
+    - `dtype`: by default "float32" on a CPU and "bfloat16" on a GPU; "int8" is for Llama's family and Gemma 3 on a CPU.
     - `draft_model`: path or hub id of a smaller model for the lane draft-model; the bundled model has its own.
     - `graphs`: capture and replay forwards where possible: CUDA graphs, or on a CPU compiled code or TorchScript.
     - `followers`: the other processes that hold parts of this model (`specrace.model.tensor_parallel.run`).

@@ -23,7 +23,7 @@ from specrace.model.forward.alibi import bias_by_position
 from specrace.model.forward.graphs import GraphedStore, GraphPool
 from specrace.model.forward.kv import KVStore, Prefix
 from specrace.model.forward.reach import REACH_SETTINGS, layer_reaches
-from specrace.model.forward.scripted import FusedForward
+from specrace.model.forward.reading import Reader
 from specrace.model.forward.tree_inputs import TreeInputs, TreeTensors, run_tree
 from specrace.model.limits import max_context
 from specrace.model.machine.device_map import distinct, layer_devices
@@ -51,7 +51,7 @@ class Replay(Protocol):
     keeps_float32: bool
 
     @property
-    def reader(self) -> FusedForward | None:
+    def reader(self) -> Reader | None:
         """The forward that reads prompts; None if the eager model reads them."""
 
     def __call__(self, tree: TreeTensors, data: Tensor) -> Tensor:
@@ -133,7 +133,7 @@ class Scorer:
         store.commit(len(tokens))
 
     @property
-    def _reader(self) -> FusedForward | None:
+    def _reader(self) -> Reader | None:
         """The captured forward that reads prompts, if there is one."""
         return None if self.replay is None else self.replay.reader
 

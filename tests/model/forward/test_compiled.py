@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 import torch
 from llvmlite.binding import get_host_cpu_features
+from transformers.activations import ACT2FN
 
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.errors import InputError
@@ -37,7 +38,7 @@ from specrace.model.forward.compiled import decoder, jit, processor
 from specrace.model.forward.compiled.ahead import prepare
 from specrace.model.forward.compiled.decoder import compile_ahead, compiled_step
 from specrace.model.forward.compiled.forward import CompiledForward
-from specrace.model.forward.compiled.numbers import exp, softmax, store
+from specrace.model.forward.compiled.numbers import GELU, SILU, exp, gate, softmax, store
 from specrace.model.forward.compiled.vectors import BFLOAT16
 from specrace.model.forward.products import quantized, round_weights
 from specrace.model.forward.tree_inputs import TreeInputs
@@ -63,7 +64,13 @@ CASES = [
     ("mistral", "float32", 1, 16),
     ("mistral", "bfloat16", 2, 8),
     ("mistral", "int8", 5, 8),
+    ("gemma3", "float32", 2, 8),
+    ("gemma3", "float32", 1, 16),
+    ("gemma3", "bfloat16", 5, 16),
+    ("gemma3", "int8", 1, 8),
 ]
+# Mistral's first version has a window in every layer.
+CHANGES: dict[str, dict[str, Any]] = {"mistral": {"sliding_window": 9}}
 AVX512, AVX2, SSE = {"avx512f": True, "avx2": True, "fma": True}, {"avx2": True, "fma": True}, {"sse4.2": True}
 
 
@@ -79,7 +86,11 @@ def set_processor(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, dict[str, b
 
 
 def make_model(name: str, kind: str) -> Any:
-    model = tiny_model(name, **WIDE)
+    model = tiny_model(name, **WIDE, **CHANGES.get(name, {}))
+    if name == "gemma3":
+        for layer in (layer for layer in model.modules() if type(layer).__name__ == "Gemma3RMSNorm"):
+            # Norms that are all alike would hide that one stands in another's place.
+            layer.weight.data += 0.2 * torch.randn_like(layer.weight)
     if kind == "int8":
         round_weights(model)
     return model.to(torch.bfloat16) if kind == "bfloat16" else model
@@ -164,13 +175,43 @@ def test_bfloat16_scores_are_closer_to_float32_than_those_of_transformers() -> N
 
 @pytest.mark.parametrize(
     ("name", "kind", "vector_width", "temperature"),
-    [("llama", "float32", 16, 0.8), ("qwen3", "bfloat16", 8, 0.0), ("llama", "int8", 16, 0.0)],
+    [
+        ("llama", "float32", 16, 0.8),
+        ("qwen3", "bfloat16", 8, 0.0),
+        ("llama", "int8", 16, 0.0),
+        ("gemma3", "float32", 8, 0.8),
+    ],
 )
 def test_every_lane_prints_vanillas_text(name: str, kind: str, vector_width: int, temperature: float) -> None:
     lanes = tuple(lane for lane, method in native_methods().items() if not method.needs_draft_model)
     spec = RaceSpec(lanes, max_new_tokens=24, temperature=temperature, seed=5)
     events = list(race(compiled_target(name, kind, vector_width), random_prompt(random.Random(3)), spec))
     assert isinstance(events[-1], Finished) and all(lane.identical for lane in events[-1].lanes)
+
+
+def test_an_empty_prompt_and_one_within_the_window_are_decoded_alike() -> None:
+    """The first token has no committed tokens before it, and the window begins to move in the middle of the text."""
+    target, eager = compiled_target("gemma3"), eager_target("gemma3")
+    for prompt in ([5], [5, 6, 7]):
+        store, expected = (scorer.prefill(prompt).store.clone(90) for scorer in (target, eager))
+        for token in range(20):
+            chain = TokenTree.chain(token)
+            torch.testing.assert_close(target.logits(store, chain), eager.logits(expected, chain), rtol=1e-4, atol=5e-3)
+            store.keep((0,))
+            expected.keep((0,))
+
+
+def test_a_wrong_window_is_noticed_however_long_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CompiledForward, "use_reaches", lambda *_: None)
+    target = Target(tiny_model("gemma3", **WIDE, sliding_window=400))
+    capture_replay(target, compiled=True, vector_width=8)
+    assert "not compiled: ValueError: a replay differs from the eager forward" in target.forward_kind
+
+
+@pytest.mark.parametrize("changes", [{"use_bidirectional_attention": True}, {"final_logit_softcapping": 30.0}])
+def test_a_gemma_with_other_layers_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="not those of the Llama family or of Gemma 3"):
+        CompiledForward(tiny_model("gemma3", **WIDE, **changes), 8)
 
 
 @pytest.mark.parametrize(
@@ -250,6 +291,14 @@ def test_exponentials_are_exact_to_two_units_in_the_last_place() -> None:
     values = np.linspace(-87.0, 88.0, 20_001, dtype=np.float32)
     results = np.array([exp(value) for value in values], np.float64)
     assert np.abs(results / np.exp(values.astype(np.float64)) - 1.0).max() < 2 * np.finfo(np.float32).eps
+
+
+@pytest.mark.parametrize(("activation", "name"), [(SILU, "silu"), (GELU, "gelu_pytorch_tanh")])
+def test_activations_are_those_of_the_models(activation: int, name: str) -> None:
+    gates, ups = torch.linspace(-60.0, 60.0, 4001), torch.randn(4001)
+    expected, buffer = ACT2FN[name](gates.double()) * ups, gates.clone().numpy()
+    gate(buffer, ups.numpy(), 0, len(buffer), activation)
+    torch.testing.assert_close(torch.from_numpy(buffer).double(), expected, rtol=2e-6, atol=1e-14)
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 61])

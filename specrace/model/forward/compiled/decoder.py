@@ -1,4 +1,4 @@
-"""A forward of the Llama family over a few rows; each row's result is bit-identical whatever the other rows are.
+"""A forward of a model (`families`) over a few rows; each row's result is bit-identical whatever the other rows are.
 
 Several threads run a job (`records.JOB`) together and divide the outputs of each matrix product among themselves. A row
 attends to the committed tokens and then to its own ancestors, in the same order as in vanilla decoding, so its logits
@@ -77,22 +77,24 @@ def compile_ahead(vector_width: int | None = None) -> None:
 def _forward(job, thread, vector_width):
     """Do one thread's part of a forward."""
     layers = carray(pointer(job.model), (job.layers,), LAYER)
-    normed = job.normed + 4 * thread * job.rows * job.width
+    own = 4 * thread * job.rows * job.width
+    stream, normed = job.streams + own, job.normed + own
+    floats(stream, job.rows * job.width)[:] = floats(job.embeddings, job.rows * job.width)
     for number in range(job.layers):
-        _run_layer(job, layers[number], number, thread, normed, vector_width)
-    _norm_rows(job, job.norm, normed, vector_width)
+        _run_layer(job, layers[number], number, thread, stream, normed, vector_width)
+    _norm_rows(job, job.norm, stream, normed, vector_width)
     first, last = _thread_outputs(job.vocabulary, thread, job.threads)
     _linear(job, job.head, first, last, normed, job.width, job.logits, job.vocabulary, vector_width)
     _synchronize(job, 1 + _BARRIERS_PER_LAYER * job.layers)
 
 
 @compiled
-def _run_layer(job, layer, number, thread, normed, vector_width):
-    """Do one thread's part of a layer."""
+def _run_layer(job, layer, number, thread, stream, normed, vector_width):
+    """Do one thread's part of a layer; every thread has a residual stream and normed rows [N, d] of its own."""
     barrier_number = 1 + _BARRIERS_PER_LAYER * number
     queries, keys = job.heads * job.size, job.kv_heads * job.size
     projected, columns = job.projected, queries + 2 * keys
-    _norm_rows(job, layer.before_attention, normed, vector_width)
+    _norm_rows(job, layer.before_attention, stream, normed, vector_width)
     first, last = _thread_outputs(queries, thread, job.threads)
     _linear(job, layer.queries, first, last, normed, job.width, projected, columns, vector_width)
     first, last = _thread_outputs(keys, thread, job.threads)
@@ -101,18 +103,18 @@ def _run_layer(job, layer, number, thread, normed, vector_width):
     _synchronize(job, barrier_number)
     _rotate_and_store(job, layer, number, thread, vector_width)
     _synchronize(job, barrier_number + 1)
-    _attend(job, number, thread, vector_width)
+    _attend(job, layer, number, thread, vector_width)
     _synchronize(job, barrier_number + 2)
     first, last = _thread_outputs(job.width, thread, job.threads)
-    _linear(job, layer.attention_output, first, last, job.gathered, queries, job.ups, job.width, vector_width)
-    _add_to_rows(job, job.ups, first, last)
+    _linear(job, layer.attention_output, first, last, job.gathered, queries, job.added, job.width, vector_width)
     _synchronize(job, barrier_number + 3)
-    _norm_rows(job, layer.before_mlp, normed, vector_width)
+    _add_to_stream(job, layer.after_attention, stream, normed, vector_width)
+    _norm_rows(job, layer.before_mlp, stream, normed, vector_width)
     _gate(job, layer, thread, normed, vector_width)
     _synchronize(job, barrier_number + 4)
-    _linear(job, layer.down, first, last, job.gates, job.hidden, job.ups, job.width, vector_width)
-    _add_to_rows(job, job.ups, first, last)
+    _linear(job, layer.down, first, last, job.gates, job.hidden, job.added, job.width, vector_width)
     _synchronize(job, barrier_number + 5)
+    _add_to_stream(job, layer.after_mlp, stream, normed, vector_width)
 
 
 @compiled
@@ -132,11 +134,24 @@ def _thread_outputs(count, thread, threads):
 
 
 @compiled
-def _norm_rows(job, weight, target, vector_width):
-    """Write the RMS norm of every row to `target`."""
+def _norm_rows(job, weight, source, target, vector_width):
+    """Write the RMS norm of every row [N, d] at `source` to `target`."""
     for row in range(job.rows):
         offset = 4 * row * job.width
-        rms_norm(job.stream + offset, job.width, weight, np.float32(job.epsilon), target + offset, vector_width)
+        rms_norm(source + offset, job.width, weight, np.float32(job.epsilon), target + offset, vector_width)
+
+
+@compiled
+def _add_to_stream(job, norm, stream, normed, vector_width):
+    """Add `job.added`, or its RMS norm if there is one, to a thread's residual stream; overwrites `normed`."""
+    source = job.added
+    if norm != 0:
+        _norm_rows(job, norm, source, normed, vector_width)
+        source = normed
+    count = job.rows * job.width
+    numbers, addends = floats(stream, count), floats(source, count)
+    for index in range(count):
+        numbers[index] += addends[index]
 
 
 @compiled
@@ -206,7 +221,8 @@ def _rotate_and_store(job, layer, number, thread, vector_width):
                 norm = layer.query_norm if head < job.heads else layer.key_norm
                 if norm != 0:
                     rms_norm(numbers, size, norm, np.float32(job.epsilon), numbers, vector_width)
-                rotate(numbers, job.cos + 4 * row * size, job.sin + 4 * row * size, size)
+                angle = 4 * (layer.rotation * job.rows + row) * size
+                rotate(numbers, job.cos + angle, job.sin + angle, size)
             if head >= keys:
                 store(cache + job.value_step + (head - keys) * job.head_step + column, numbers, size, job.cache_kind)
             elif head >= job.heads:
@@ -214,46 +230,62 @@ def _rotate_and_store(job, layer, number, thread, vector_width):
 
 
 @compiled
-def _attend(job, number, thread, vector_width):
+def _attend(job, layer, number, thread, vector_width):
     """Compute attention for this thread's heads: each query's weighted sum of values, written to `job.gathered`."""
-    size, base = job.size, job.base
-    rows, max_rows = job.rows, tile_rows(vector_width)
-    # A literal 0 or 1 as an argument would make numba compile the function once more.
-    zero, one = np.int64(0), np.int64(1)
-    end, cache = base + rows, job.cache + number * job.layer_step
+    size, base, rows, max_rows = job.size, job.base, job.rows, tile_rows(vector_width)
+    # A literal 1 as an argument would make numba compile the function once more.
+    one, end, cache = np.int64(1), base + rows, job.cache + number * job.layer_step
+    first = _first_seen(job, layer, np.int64(0))
     scores, step = job.scores + 4 * thread * rows * job.columns, 4 * job.columns
-    row_step = 4 * (job.heads + 2 * job.kv_heads) * size
+    row_step, gathered_step = 4 * (job.heads + 2 * job.kv_heads) * size, 4 * job.heads * size
+    kind, column_step = job.cache_kind, job.column_step
     masked = carray(pointer(job.masked), (rows, rows), np.int64)
-    factor, gathered_step = np.float32(1.0 / np.sqrt(size)), 4 * job.heads * size
+    depths = carray(pointer(job.depths), (rows,), np.int64)
     for head in range(thread, job.heads, job.threads):
         keys = cache + head // (job.heads // job.kv_heads) * job.head_step
         values, gathered = keys + job.value_step, job.gathered + 4 * head * size
         queries = job.projected + 4 * head * size
-        _products(
-            job.cache_kind, keys, job.column_step, zero, end, rows, queries, row_step, scores, step, size, vector_width
-        )
+        _products(kind, keys, column_step, first, end, rows, queries, row_step, scores, step, size, vector_width)
         for row in range(rows):
-            row_scores = floats(scores + row * step, end)
-            # Move the ancestors' scores right after those of the committed tokens, so that additions have the same
-            # order as in a text without branches.
-            num_seen = base
-            for node in range(row + 1):
-                if not masked[row, node]:
-                    row_scores[num_seen] = row_scores[base + node]
-                    num_seen += 1
-            softmax(row_scores, num_seen, factor)
+            _weigh(job, layer, masked, depths, row, first, scores + row * step)
             floats(gathered + row * gathered_step, size)[:] = 0
         for row in range(0, rows, max_rows):
             count, factors, target = min(max_rows, rows - row), scores + row * step, gathered + row * gathered_step
-            _add_values(job, values, base, count, factors, step, target, gathered_step, vector_width)
+            committed, factors = values + first * column_step, factors + 4 * first
+            _add_values(job, committed, base - first, count, factors, step, target, gathered_step, vector_width)
         for row in range(rows):
-            num_seen = base
+            num_seen, first_depth = base, _first_seen(job, layer, depths[row]) - base
             for node in range(row + 1):
-                if not masked[row, node]:
-                    column, factors = values + (base + node) * job.column_step, scores + row * step + 4 * num_seen
+                if not masked[row, node] and depths[node] >= first_depth:
+                    column, factors = values + (base + node) * column_step, scores + row * step + 4 * num_seen
                     target = gathered + row * gathered_step
                     _add_values(job, column, one, one, factors, step, target, gathered_step, vector_width)
                     num_seen += 1
+
+
+@compiled
+def _first_seen(job, layer, depth):
+    """The first position that a row at a depth of the tree sees in a layer, at most its own."""
+    return max(0, job.base + depth - layer.window + 1) if layer.window > 0 else 0
+
+
+@compiled
+def _weigh(job, layer, masked, depths, row, first, scores):
+    """Replace a row's scores, from column `first` on, by the weights of the values that it sees.
+
+    The weights of the committed tokens are followed by those of the ancestors seen. Additions then have the same order
+    as in a text without branches. Tokens before the row's window weigh 0, which changes no bit of a sum.
+    """
+    base, first_seen = job.base, _first_seen(job, layer, depths[row])
+    begin, first_depth = min(base, first_seen), first_seen - base
+    row_scores = floats(scores, base + job.rows)
+    num_seen = base
+    for node in range(row + 1):
+        if not masked[row, node] and depths[node] >= first_depth:
+            row_scores[num_seen] = row_scores[base + node]
+            num_seen += 1
+    softmax(floats(scores + 4 * begin, num_seen - begin), num_seen - begin, np.float32(job.scaling))
+    row_scores[first:begin] = 0
 
 
 @compiled
@@ -282,20 +314,10 @@ def _add_values(job, values, count, rows, factors, factor_step, target, target_s
 
 @compiled
 def _gate(job, layer, thread, normed, vector_width):
-    """Compute this thread's outputs of the MLP's first half: silu(gate) * up."""
+    """Compute this thread's outputs of the MLP's first half: activation(gate) * up."""
     first, last = _thread_outputs(job.hidden, thread, job.threads)
     _linear(job, layer.gate, first, last, normed, job.width, job.gates, job.hidden, vector_width)
     _linear(job, layer.up, first, last, normed, job.width, job.ups, job.hidden, vector_width)
     for row in range(job.rows):
         offset = 4 * row * job.hidden
-        gate(floats(job.gates + offset, last), floats(job.ups + offset, last), first, last)
-
-
-@compiled
-def _add_to_rows(job, source, first, last):
-    """Add columns `first` to `last` (exclusive) of the rows at `source` to the residual stream."""
-    for row in range(job.rows):
-        offset = 4 * row * job.width
-        stream, addends = floats(job.stream + offset, last), floats(source + offset, last)
-        for index in range(first, last):
-            stream[index] += addends[index]
+        gate(floats(job.gates + offset, last), floats(job.ups + offset, last), first, last, job.activation)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import numba
 import torch
 from torch import Tensor, nn
 
+from specrace.model.forward.compiled.families import LLAMA, Family, find_family, layer_kinds
 from specrace.model.forward.compiled.jit import source_checksum
 from specrace.model.forward.compiled.records import LAYER, buffer_sizes
 from specrace.model.forward.compiled.vectors import BFLOAT16, FLOAT32, INT8
 from specrace.model.forward.compiled.workers import Workers
 from specrace.model.forward.products import plain_product, quantized
-from specrace.model.forward.scripted import FusedForward, check_family
+from specrace.model.forward.reach import ALL_LAYERS, EVERYTHING, Reach, layer_reaches
+from specrace.model.forward.reading import ModelReader, Reader
+from specrace.model.forward.scripted import FusedForward
 from specrace.model.forward.tree_inputs import TreeTensors
 
 _KINDS = {torch.float32: FLOAT32, torch.bfloat16: BFLOAT16}
@@ -23,7 +27,8 @@ _KINDS = {torch.float32: FLOAT32, torch.bfloat16: BFLOAT16}
 class CompiledForward:
     """A forward in the compiled decoder, called like a `scripted.TracedForward`; its logits [N, V] are float32.
 
-    A row's logits do not depend on the other rows. `FusedForward` reads prompts. With `int8`, the weights of linear
+    A row's logits do not depend on the other rows. `FusedForward` reads prompts, or the model's own modules where that
+    does not know the layers. With `int8`, the weights of linear
     layers, already rounded by `products.round_weights`, are stored in 8 bits. `vector_width` is how many float32 a
     vector holds (`processor.host_vector_width`); 0 means that this processor or system cannot run the decoder. Raises
     ValueError for that, and for an unsupported family, dtype or layer width.
@@ -33,13 +38,16 @@ class CompiledForward:
     keeps_float32 = True
 
     def __init__(self, model: Any, vector_width: int, *, int8: bool = False) -> None:
-        check_family(model)
+        self._family = find_family(model)
         _check_sizes(model, vector_width)
         self.name = "compiled decoder" + (", int8 weights" if int8 else "")
         self.version = f"{source_checksum()}, numba {numba.__version__}, {vector_width} wide"
-        # Created before any address is taken: it joins weights with the same inputs, which changes their addresses.
-        self.reader = FusedForward(model, plain_product(model.dtype), "fused TorchScript")
+        # Created before any address is taken: it may join weights with the same inputs, which changes their addresses.
+        self.reader = _make_reader(model, self._family)
         self._rotary, self._embed = model.model.rotary_emb, model.get_input_embeddings().weight
+        scale = getattr(model.get_input_embeddings(), "embed_scale", None)
+        self._embed_scale = 1.0 if scale is None else float(scale.to(model.dtype))
+        self._kinds = layer_kinds(model.config)
         self._kept_alive: list[Tensor] = []
         self._int8, self._dtype = int8, model.dtype
         self._workers, self._lock = Workers(vector_width), threading.Lock()
@@ -61,13 +69,16 @@ class CompiledForward:
         threads = torch.get_num_threads()
         self._make_room(rows, end, threads)
         positions = tree.positions()[0]
-        cos, sin = (rotation.index_select(0, positions) for rotation in self._rotations)
-        stream = self._embed.index_select(0, tree.ids[0]).float()
+        cos, sin = (rotation.index_select(1, positions) for rotation in self._rotations)
+        embeddings = self._embed.index_select(0, tree.ids[0]).float()
+        if self._embed_scale != 1.0:
+            embeddings *= self._embed_scale
         logits = torch.empty(rows, int(job["vocabulary"]), dtype=torch.float32, device="cpu")
         job["rows"], job["base"], job["cache"] = rows, end - rows, data.data_ptr()
         for name, dimension in (("layer_step", 0), ("value_step", 1), ("head_step", 3), ("column_step", 4)):
             job[name] = data.element_size() * data.stride(dimension)
-        arrays = {"masked": tree.masked, "cos": cos, "sin": sin, "stream": stream, "logits": logits}
+        arrays = {"masked": tree.masked, "depths": tree.depths, "cos": cos, "sin": sin}
+        arrays |= {"embeddings": embeddings, "logits": logits}
         for name, array in arrays.items():
             job[name] = array.data_ptr()
         self._workers.run(threads)
@@ -79,13 +90,16 @@ class CompiledForward:
         job, head = self._job, model.get_output_embeddings()
         width, size = config.hidden_size, layers[0].self_attn.head_dim
         layer_bytes = self._keep(torch.zeros(len(layers) * LAYER.itemsize, dtype=torch.uint8))
-        for record, layer in zip(layer_bytes.numpy().view(LAYER), layers, strict=True):
+        self._records = layer_bytes.numpy().view(LAYER)
+        for record, layer in zip(self._records, layers, strict=True):
             self._fill_layer(record, layer, config)
+        self.use_reaches(layer_reaches(config))
         job["layers"], job["size"] = len(layers), size
         job["width"], job["hidden"] = width, config.intermediate_size
         job["heads"], job["kv_heads"] = config.num_attention_heads, config.num_key_value_heads
         job["vocabulary"], job["epsilon"] = len(head.weight), config.rms_norm_eps
-        job["model"], job["norm"] = layer_bytes.data_ptr(), self._floats(model.model.norm.weight)
+        job["activation"], job["scaling"] = self._family.activation, layers[0].self_attn.scaling
+        job["model"], job["norm"] = layer_bytes.data_ptr(), self._norm(model.model.norm)
         job["head"] = self._linear(head, width, len(head.weight))
         job["kind"], job["cache_kind"] = INT8 if self._int8 else _KINDS[model.dtype], _KINDS[model.dtype]
 
@@ -102,11 +116,18 @@ class CompiledForward:
         record["gate"] = self._linear(mlp.gate_proj, width, hidden)
         record["up"] = self._linear(mlp.up_proj, width, hidden)
         record["down"] = self._linear(mlp.down_proj, hidden, width)
-        record["before_attention"] = self._floats(layer.input_layernorm.weight)
-        record["before_mlp"] = self._floats(layer.post_attention_layernorm.weight)
+        for place in ("before_attention", "after_attention", "before_mlp", "after_mlp"):
+            name = getattr(self._family, place)
+            record[place] = self._norm(getattr(layer, name)) if name else 0
         if hasattr(attention, "q_norm"):
-            record["query_norm"] = self._floats(attention.q_norm.weight)
-            record["key_norm"] = self._floats(attention.k_norm.weight)
+            record["query_norm"], record["key_norm"] = self._norm(attention.q_norm), self._norm(attention.k_norm)
+
+    def use_reaches(self, reaches: Mapping[str, Reach]) -> None:
+        """Let each kind of layer see as far as its reach, which must not be a chunk, says (`reach.layer_reaches`)."""
+        kinds = self._rotation_kinds()
+        for record, kind in zip(self._records, self._kinds, strict=True):
+            record["window"] = reaches[kind].window
+            record["rotation"] = kinds.index(kind) if self._family.rotates_by_kind else 0
 
     def _linear(self, layer: nn.Linear, inputs: int, outputs: int) -> tuple[int, int, int]:
         """The addresses of a layer's weights, scales and biases. Raises ValueError for unsupported weights."""
@@ -118,6 +139,12 @@ class CompiledForward:
             weight, scale = steps.to(torch.int8), self._floats(scales[:, 0])
         bias = 0 if layer.bias is None else self._floats(layer.bias)
         return self._keep(weight).data_ptr(), scale, bias
+
+    def _norm(self, norm: nn.Module) -> int:
+        """The address of a norm's weights."""
+        weight = norm.weight
+        assert isinstance(weight, Tensor)
+        return self._floats(weight.detach().float() + self._family.norm_offset)
 
     def _floats(self, numbers: Tensor) -> int:
         """The address of the numbers as float32."""
@@ -131,7 +158,7 @@ class CompiledForward:
 
     def _make_room(self, rows: int, end: int, threads: int) -> None:
         """Enlarge buffers and rotations, if necessary, for `rows` rows, `end` columns and `threads` threads."""
-        if end > len(self._rotations[0]):
+        if end > self._rotations[0].shape[1]:
             self._rotations = self._compute_rotations(2 * end)
         needed = (rows, end, threads)
         if all(room >= count for room, count in zip(self._capacity, needed, strict=True)):
@@ -146,13 +173,30 @@ class CompiledForward:
         self._job["columns"] = capacity[1]
         self._capacity, self._buffers = capacity, buffers
 
+    def _rotation_kinds(self) -> list[str]:
+        """The kinds of layers that have rotary positions of their own; one kind, ALL_LAYERS, if all are alike."""
+        return sorted(set(self._kinds)) if self._family.rotates_by_kind else [ALL_LAYERS]
+
     def _compute_rotations(self, count: int) -> tuple[Tensor, Tensor]:
-        """Cosines and sines of the first `count` positions, float32 [count, D]; the sines' first half is negated."""
+        """Cosines and sines of the first `count` positions, float32 [rotations, count, D].
+
+        The first half of the sines is negated.
+        """
         # The module takes the dtype and device of its results from its first argument.
         example = torch.empty(0, dtype=torch.float32, device="cpu")
-        cos, sin = self._rotary(example, torch.arange(count, device="cpu")[None])
-        first, second = sin[0].chunk(2, -1)
-        return cos[0].contiguous(), torch.cat([-first, second], -1)
+        positions = torch.arange(count, device="cpu")[None]
+        pairs = [self._rotary(example, positions, *([kind] if kind else [])) for kind in self._rotation_kinds()]
+        cos, sin = (torch.cat(parts) for parts in zip(*pairs, strict=True))
+        first, second = sin.chunk(2, -1)
+        return cos.contiguous(), torch.cat([-first, second], -1)
+
+
+def _make_reader(model: Any, family: Family) -> Reader:
+    """What reads the prompts of a model of this family."""
+    config, size = model.config, model.model.layers[0].self_attn.head_dim
+    if family is LLAMA and layer_reaches(config) == {ALL_LAYERS: EVERYTHING}:
+        return FusedForward(model, plain_product(model.dtype), "fused TorchScript")
+    return ModelReader(model, config.num_key_value_heads, size)
 
 
 def _check_sizes(model: Any, vector_width: int) -> None:

@@ -45,6 +45,11 @@ _P3, _P4, _P5 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.flo
 _HALF, _ONE = np.float32(0.5), np.float32(1.0)
 _BIAS, _MANTISSA = np.int32(127), np.int32(23)
 
+# The functions in an MLP: x / (1 + e^-x), and GELU with tanh (Hendrycks and Gimpel 2016).
+SILU, GELU = 0, 1
+# 2 sqrt(2 / pi), and the same times 0.044715.
+_GELU, _GELU_CUBE = np.float32(1.5957691216), np.float32(0.0713548163)
+
 
 @compiled
 def exp(value):
@@ -106,10 +111,17 @@ def rotate(address, cos, sin, size):
 
 
 @compiled
-def gate(gates, ups, first, last):
-    """Replace gates `first` to `last` (exclusive) by silu(gate) * up."""
-    for index in range(first, last):
-        gates[index] = gates[index] / (_ONE + exp(-gates[index])) * ups[index]
+def gate(gates, ups, first, last, activation):
+    """Replace gates `first` to `last` (exclusive) by activation(gate) * up, where `activation` is SILU or GELU."""
+    if activation == SILU:
+        for index in range(first, last):
+            gates[index] = gates[index] / (_ONE + exp(-gates[index])) * ups[index]
+    else:
+        # x (1 + tanh u) / 2 = x / (1 + e^-2u), with tanh's approximation of the normal distribution function.
+        for index in range(first, last):
+            number = gates[index]
+            exponent = number * (_GELU + _GELU_CUBE * number * number)
+            gates[index] = number / (_ONE + exp(-exponent)) * ups[index]
 
 
 @compiled

@@ -6,33 +6,38 @@ import numpy as np
 
 # A linear layer: weights [out, in] of the job's kind, and float32 scales and biases [out]; an address of 0 means none.
 LINEAR = np.dtype([(name, "i8") for name in ("weight", "scale", "bias")])
-# Norms are float32 weights; query and key norms have the address 0 if the model has none.
+# Norms are float32 weights; those of queries and keys, and after attention and MLP, have the address 0 if the model
+# has none. `window`: how many positions a row sees, itself included, or 0 for all; `rotation`: the number of its
+# cosines and sines.
+_NORMS = ("before_attention", "query_norm", "key_norm", "after_attention", "before_mlp", "after_mlp")
 LAYER = np.dtype(
     [(name, LINEAR) for name in ("queries", "keys", "values", "attention_output", "gate", "up", "down")]
-    + [(name, "i8") for name in ("before_attention", "query_norm", "key_norm", "before_mlp")]
+    + [(name, "i8") for name in (*_NORMS, "window", "rotation")]
 )
 
-# The model's shape, and the number formats (`vectors.FLOAT32` ...) of its weights and of the cache.
-_MODEL = ("layers", "heads", "kv_heads", "size", "width", "hidden", "vocabulary", "kind", "cache_kind")
+# The model's shape, the number formats (`vectors.FLOAT32` ...) of its weights and of the cache, and the function in its
+# MLP (`numbers.SILU` ...).
+_MODEL = ("layers", "heads", "kv_heads", "size", "width", "hidden", "vocabulary", "kind", "cache_kind", "activation")
 # N rows after `base` committed tokens; `columns`, the allocated length of a row of scores, covers all that a row sees.
 _STEP = ("rows", "base", "columns", "threads")
 # The cache [L, 2, 1, H, T, D], and its strides in bytes: from one layer to the next, from keys to values, from one head
 # to the next, and from one token to the next.
 _CACHE = ("cache", "layer_step", "value_step", "head_step", "column_step")
-# int64 masked [N, N], 1 where a row must not see another; float32 cosines and sines [N, D], the first half of the sines
-# negated; the residual stream [N, d]; logits [N, V]; the layers' records; the weights of the last norm.
-_ARRAYS = ("masked", "cos", "sin", "stream", "logits", "model", "norm")
-# Float32 buffers. One per thread: normed rows [N, d], scores [N, columns]. Shared by all threads: the heads of queries,
-# keys and values [N, heads, D], attention outputs [N, heads * D], the MLP's two projections [N, hidden]; `ups` also
-# holds what is to be added to the residual stream.
-_BUFFERS = ("normed", "scores", "projected", "gathered", "gates", "ups")
+# int64 masked [N, N], 1 where a row must not see another, and depths [N]; float32 cosines and sines [rotations, N, D],
+# the first half of the sines negated; the embeddings [N, d]; logits [N, V]; the layers' records; the last norm's
+# weights.
+_ARRAYS = ("masked", "depths", "cos", "sin", "embeddings", "logits", "model", "norm")
+# Float32 buffers. One per thread: the residual stream [N, d], normed rows [N, d], scores [N, columns]. Shared by all
+# threads: the heads of queries, keys and values [N, heads, D], attention outputs [N, heads * D], the MLP's two
+# projections [N, hidden], and what is to be added to the residual stream [N, d].
+_BUFFERS = ("streams", "normed", "scores", "projected", "gathered", "gates", "ups", "added")
 # The address of the barrier counter (how many threads have arrived at barriers so far), and its value before the step.
 _BARRIER = ("arrived", "arrived_before")
 
-# `head` is the output layer; `epsilon` is added to the mean square in every norm.
+# `head` is the output layer; `epsilon` is added to the mean square in every norm; `scaling` is the scores' factor.
 JOB = np.dtype(
     [(name, "i8") for name in (*_MODEL, *_STEP, *_CACHE, *_ARRAYS, *_BUFFERS, *_BARRIER)]
-    + [("head", LINEAR), ("epsilon", "f8")]
+    + [("head", LINEAR), ("epsilon", "f8"), ("scaling", "f8")]
 )
 
 
@@ -41,10 +46,12 @@ def buffer_sizes(job: np.void, rows: int, columns: int, threads: int) -> dict[st
     width, hidden, size = int(job["width"]), int(job["hidden"]), int(job["size"])
     heads = int(job["heads"])
     return {
+        "streams": threads * rows * width,
         "normed": threads * rows * width,
         "scores": threads * rows * columns,
         "projected": rows * (heads + 2 * int(job["kv_heads"])) * size,
         "gathered": rows * heads * size,
         "gates": rows * hidden,
-        "ups": rows * max(width, hidden),
+        "ups": rows * hidden,
+        "added": rows * width,
     }
