@@ -24,7 +24,8 @@ from specrace.model.forward.graphs import GraphedStore, GraphPool
 from specrace.model.forward.kv import KVStore, Prefix
 from specrace.model.forward.reach import REACH_SETTINGS, layer_reaches
 from specrace.model.forward.reading import Reader
-from specrace.model.forward.tree_inputs import TreeInputs, TreeTensors, run_tree
+from specrace.model.forward.tapped import Levels, TappedForward, features_of
+from specrace.model.forward.tree_inputs import TreeInputs, TreeTensors, call_on_tree, run_tree
 from specrace.model.limits import max_context
 from specrace.model.machine.device_map import distinct, layer_devices
 from specrace.model.sampling import Sampler, warp
@@ -56,6 +57,20 @@ class Replay(Protocol):
 
     def __call__(self, tree: TreeTensors, data: Tensor) -> Tensor:
         """Logits [N, V] of a tree; `data` [L, 2, 1, H, end, D] is the cache up to the tree's last column."""
+
+    def tapped(self, levels: Levels) -> TappedForward:
+        """A forward like this one, with features at `levels` as its second output, made at the first call or sooner."""
+
+
+class Feeds(Protocol):
+    """What reads a lane's hidden states: a trained head's session."""
+
+    @property
+    def levels(self) -> Levels:
+        """The levels that it reads."""
+
+    def queue(self, features: Tensor, tokens: Sequence[int]) -> None:
+        """Take the features [n, levels * d] of the tokens that a step has committed, [n], in order."""
 
 
 class Scorer:
@@ -91,22 +106,30 @@ class Scorer:
         # quarter less time.
         self.min_rows = 2 if self.device.type == "cpu" and self.dtype.itemsize == 2 else 1
         self._inputs: dict[int, TreeInputs] = {}
+        # Levels -> the replay and its tapped twin.
+        self._tapped: dict[Levels, tuple[Replay, TappedForward]] = {}
         self.graphs: GraphPool | None = None
         self.replay: Replay | None = None
         self.eager_because = "on several devices" if self.layer_devices else ""
 
     @torch.inference_mode()
-    def prefill(self, prompt: Sequence[int]) -> Prefix:
-        """Run the prompt except its last token, the first step's root. Raises InputError for an empty prompt."""
+    def prefill(self, prompt: Sequence[int], levels: Levels = ()) -> Prefix:
+        """Run the prompt except its last token, the first step's root; with features, if there are `levels`.
+
+        Raises InputError for an empty prompt.
+        """
         if not prompt:
             raise InputError("The prompt is empty; give at least one token.")
         self.check_tokens(prompt, "The prompt has")
         began = thread_ms()
         store = self.new_store(max(1, len(prompt) - 1))
+        features = None
         if len(prompt) > 1 or self._reader is not None:
-            self.read(store, prompt[:-1])
+            features = self.read(store, prompt[:-1], levels)
+        elif levels:
+            features = torch.zeros(0, len(levels) * self.config.hidden_size, dtype=self.dtype, device=self.device)
         self.synchronize()
-        return Prefix(store, since_ms(began))
+        return Prefix(store, since_ms(began), levels, features)
 
     def check_tokens(self, tokens: Sequence[int], subject: str) -> None:
         """Raises InputError unless the vocabulary has all `tokens`; the message begins with `subject`."""
@@ -120,17 +143,29 @@ class Scorer:
         """An empty store with room for `capacity` tokens."""
         return KVStore(self.num_layers, capacity, self.layer_devices)
 
-    def read(self, store: KVStore, tokens: Sequence[int]) -> None:
-        """Fill an empty `store` with `tokens` in one forward and commit them. Callers are in inference mode."""
+    def read(self, store: KVStore, tokens: Sequence[int], levels: Levels = ()) -> Tensor | None:
+        """Fill an empty `store` with `tokens` in one forward and commit them. Callers are in inference mode.
+
+        Returns the tokens' features [N, levels * d], or None without `levels`.
+        """
         ids = torch.tensor([tokens], dtype=torch.int64, device=self.device)
+        features: Tensor | None = None
         if self._reader is not None:
-            self._reader.read(ids, store)
+            features = self._reader.read(ids, store, levels)
         else:
             positions = torch.arange(len(tokens), device=self.device)[None]
-            self.model(
-                input_ids=ids, position_ids=positions, past_key_values=store.cache, use_cache=True, **self._keep_last
+            states = {"output_hidden_states": True} if levels else {}
+            output = self.model(
+                input_ids=ids,
+                position_ids=positions,
+                past_key_values=store.cache,
+                use_cache=True,
+                **self._keep_last,
+                **states,
             )
+            features = features_of(output, levels, self.device) if levels else None
         store.commit(len(tokens))
+        return features
 
     @property
     def _reader(self) -> Reader | None:
@@ -151,16 +186,19 @@ class Scorer:
         params: SamplingParams | None = None,
         num_top: int = 0,
         rows: Sequence[int] = _ROWS,
+        feeds: Feeds | None = None,
     ) -> ModelSession:
         """A session for one lane, on a clone of `prefix` with room for `room` more tokens.
 
         CUDA graphs for `rows` rows are captured here, before any clock starts; a tree uses the smallest that fits it.
+        `feeds`, if given, gets the features of all tokens that the session commits.
         """
         sampler = Sampler(params or SamplingParams())
         if self.graphs is not None:
-            return GraphedSession(self, self.graphs.acquire(prefix.store, room, rows), sampler, num_top)
+            levels = () if feeds is None else feeds.levels
+            return GraphedSession(self, self.graphs.acquire(prefix.store, room, rows, levels), sampler, num_top, feeds)
         store = prefix.store.clone(prefix.store.length + room + self.min_rows - 1)
-        return ModelSession(self, store, sampler, num_top)
+        return ModelSession(self, store, sampler, num_top, feeds)
 
     @torch.inference_mode()
     def logits(self, store: KVStore, tree: TokenTree) -> Tensor:
@@ -169,12 +207,23 @@ class Scorer:
 
     def run(self, store: KVStore, tree: TokenTree) -> Tensor:
         """Compute `logits` for callers already in inference mode; entering it takes 1% of a small model's step."""
+        inputs = self._fill(store, tree)
+        return self.forward(store, inputs, store.length + inputs.rows)[: len(tree)]
+
+    def run_tapped(self, store: KVStore, tree: TokenTree, levels: Levels) -> tuple[Tensor, Tensor]:
+        """Logits [N, V] like `run`, and features [N, levels * d]."""
+        inputs, size = self._fill(store, tree), len(tree)
+        logits, features = self.forward_tapped(store, inputs, store.length + inputs.rows, levels)
+        return logits[:size], features[:size]
+
+    def _fill(self, store: KVStore, tree: TokenTree) -> TreeInputs:
+        """The buffers for a tree after the tokens that `store` has committed, filled in."""
         size, base = len(tree), store.length
         store.check_room(size)
         # Padding only saves time, so it is left out if there is no room.
         inputs = self.inputs(min(max(size, self.min_rows), store.capacity - base))
         inputs.fill(tree, base)
-        return self.forward(store, inputs, base + inputs.rows)[:size]
+        return inputs
 
     def inputs(self, rows: int) -> TreeInputs:
         """The input buffers for trees of up to `rows` nodes; they are kept while MAX_CELLS allows it."""
@@ -192,6 +241,17 @@ class Scorer:
         if self.replay is not None and store.data is not None:
             return self.replay(inputs.tensors, store.data[..., :end, :])
         return run_tree(self.model, store, inputs.tensors, end, self.reaches)
+
+    def forward_tapped(self, store: KVStore, inputs: TreeInputs, end: int, levels: Levels) -> tuple[Tensor, Tensor]:
+        """Logits [N, V] like `forward`, and features [N, levels * d]; the untapped forward stays as it is."""
+        if self.replay is not None and store.data is not None:
+            replay, tapped = self._tapped.get(levels, (None, None))
+            if replay is not self.replay or tapped is None:
+                tapped = self.replay.tapped(levels)
+                self._tapped[levels] = self.replay, tapped
+            return tapped(inputs.tensors, store.data[..., :end, :])
+        output = call_on_tree(self.model, store, inputs.tensors, end, self.reaches, output_hidden_states=True)
+        return output.logits[0], features_of(output, levels, self.device)
 
     @contextmanager
     def with_reach(self, positions: int) -> Iterator[None]:
@@ -236,11 +296,19 @@ class Scorer:
 
 
 class ModelSession:
-    """One lane's cache and sampler, and the forwards of the scorer that use them."""
+    """One lane's cache and sampler, and the forwards of the scorer that use them.
 
-    def __init__(self, scorer: Scorer, store: KVStore, sampler: Sampler, num_top: int = 0) -> None:
-        self.scorer, self.store = scorer, store
+    `feeds` gets the features of the tokens that are kept.
+    """
+
+    def __init__(
+        self, scorer: Scorer, store: KVStore, sampler: Sampler, num_top: int = 0, feeds: Feeds | None = None
+    ) -> None:
+        self.scorer, self.store, self.feeds = scorer, store, feeds
         self.sampler, self.num_top = sampler, num_top
+        # The tokens and the features of the tree that was run last.
+        self._tokens: tuple[int, ...] = ()
+        self._features: Tensor | None = None
 
     @torch.inference_mode()
     def logits(self, tree: TokenTree) -> Tensor:
@@ -249,7 +317,15 @@ class ModelSession:
 
     def run(self, tree: TokenTree) -> Tensor:
         """Compute `logits` for callers in inference mode."""
-        return self.scorer.run(self.store, tree)
+        if self.feeds is None:
+            return self.scorer.run(self.store, tree)
+        logits, self._features = self.run_tapped(tree, self.feeds.levels)
+        self._tokens = tree.tokens
+        return logits
+
+    def run_tapped(self, tree: TokenTree, levels: Levels) -> tuple[Tensor, Tensor]:
+        """Logits and features of a tree, computed in one forward."""
+        return self.scorer.run_tapped(self.store, tree, levels)
 
     @torch.inference_mode()
     def score(self, tree: TokenTree) -> Scores:
@@ -274,25 +350,38 @@ class ModelSession:
         return probs
 
     def keep(self, path: Sequence[int]) -> None:
-        """Commit the keys and values of the accepted nodes; later writes overwrite the rest."""
+        """Commit the keys and values of the accepted nodes; later writes overwrite the rest.
+
+        What the session feeds gets a copy of their features, because the next forward may reuse the memory.
+        """
         with self.scorer.between_forwards():
             self.store.keep(path)
+            if self.feeds is not None and self._features is not None:
+                features = self._features.index_select(0, torch.tensor(path, device=self._features.device))
+                self.feeds.queue(features, [self._tokens[node] for node in path])
         self.scorer.synchronize()
 
 
 class GraphedSession(ModelSession):
     """A session on a store from the pool, which replays the graphs captured on that store."""
 
-    def __init__(self, scorer: Scorer, pooled: GraphedStore, sampler: Sampler, num_top: int = 0) -> None:
-        super().__init__(scorer, pooled.store, sampler, num_top)
+    def __init__(
+        self, scorer: Scorer, pooled: GraphedStore, sampler: Sampler, num_top: int = 0, feeds: Feeds | None = None
+    ) -> None:
+        super().__init__(scorer, pooled.store, sampler, num_top, feeds)
         self._pooled = pooled
         # When a lane has finished and its session is freed, the store and its graphs serve the next session.
         finalize(self, pooled.release)
 
     def run(self, tree: TokenTree) -> Tensor:
         """Logits [N, V], valid until the next forward of any graphed session."""
-        replayed = self._pooled.logits(tree)
+        replayed = None if self.feeds is not None else self._pooled.logits(tree)
         return super().run(tree) if replayed is None else replayed
+
+    def run_tapped(self, tree: TokenTree, levels: Levels) -> tuple[Tensor, Tensor]:
+        """Logits and features of a tree, valid until the next forward of any graphed session."""
+        replayed = self._pooled.tapped(tree)
+        return super().run_tapped(tree, levels) if replayed is None else replayed
 
 
 def _model_name(path: str) -> str:

@@ -27,6 +27,7 @@ from transformers import AutoModelForCausalLM
 from specrace.core.errors import InputError
 from specrace.core.tree import TokenTree
 from specrace.model.forward.kv import KVStore
+from specrace.model.forward.tapped import Levels
 from specrace.model.machine.device_map import count_accelerators, one_device
 from specrace.model.scorer import DTYPES
 from specrace.model.target import Target
@@ -229,16 +230,25 @@ class LeadingTarget(Target):
         """An empty store with room for `capacity` tokens, on this process and on all followers."""
         return LeadingStore(self.num_layers, capacity, self.followers)
 
-    def read(self, store: KVStore, tokens: Sequence[int]) -> None:
-        """Fill an empty `store` with `tokens` in one forward of all processes, and commit them."""
+    def read(self, store: KVStore, tokens: Sequence[int], levels: Levels = ()) -> Tensor | None:
+        """Fill an empty `store` with `tokens` in one forward of all processes, and commit them.
+
+        Hidden states are whole on every process, so only this one returns features.
+        """
         with self.followers.repeating("read", _number(store), list(tokens)):
-            super().read(store, tokens)
+            return super().read(store, tokens, levels)
 
     def run(self, store: KVStore, tree: TokenTree) -> Tensor:
         """Logits [N, V] by one forward of all processes over the tree after `store`; nothing is committed."""
         store.check_room(len(tree))
         with self.followers.repeating("run", _number(store), store.length, tree.tokens, tree.parents):
             return super().run(store, tree)
+
+    def run_tapped(self, store: KVStore, tree: TokenTree, levels: Levels) -> tuple[Tensor, Tensor]:
+        """Logits and features by one forward of all processes, like `run`."""
+        store.check_room(len(tree))
+        with self.followers.repeating("run", _number(store), store.length, tree.tokens, tree.parents):
+            return super().run_tapped(store, tree, levels)
 
     def plain_logits(self, tokens: Sequence[int]) -> Tensor:
         """Logits [N, V] by a plain forward of all processes, without a store."""

@@ -21,6 +21,7 @@ from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores
 from specrace.model.capture import capture
 from specrace.model.forward.kv import Prefix
+from specrace.model.forward.tapped import Levels
 from specrace.model.machine.device_map import one_device
 from specrace.model.placement import check_device
 from specrace.model.scorer import DTYPES, ModelSession
@@ -75,11 +76,19 @@ class ScriptedTarget(Target):
         self.eos_ids = frozenset()
         self._scripts = scripts
 
-    def prefill(self, prompt: Sequence[int]) -> ScriptedPrefix:
-        """Run the prompt without its last token; the returned prefix includes the prompt's script, if there is one."""
+    def prefill(self, prompt: Sequence[int], levels: Levels = ()) -> ScriptedPrefix:
+        """Run the prompt without its last token; the returned prefix includes the prompt's script, if there is one.
+
+        Raises InputError for `levels`: the hidden states of random weights say nothing about the script.
+        """
+        if levels:
+            raise InputError(
+                "A scripted model has random weights, whose hidden states no head can read; leave out the lanes with "
+                "heads, or race the model itself."
+            )
         prefix = super().prefill(prompt)
         prompt = tuple(prompt)
-        return ScriptedPrefix(prefix.store, prefix.ms, prompt + self._scripts.get(prompt, ()))
+        return ScriptedPrefix(prefix.store, prefix.ms, script=prompt + self._scripts.get(prompt, ()))
 
     def session(
         self, prefix: Any, room: int, params: SamplingParams | None = None, *args: Any, **kwargs: Any

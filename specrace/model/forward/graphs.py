@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from specrace.core.tree import TokenTree
 from specrace.model.forward.kv import KVStore
+from specrace.model.forward.tapped import Levels
 from specrace.model.forward.tree_inputs import TreeInputs
 
 COLUMN_STEP = 512
@@ -28,15 +29,17 @@ _WARM_UP_RUNS = 2
 SPARE_ROWS = 512
 
 Forward = Callable[[KVStore, TreeInputs, int], Tensor]
-# (rows, columns that attention reads)
-Bucket = tuple[int, int]
+# The forward that returns logits and features at some levels.
+LevelsForward = Callable[[KVStore, TreeInputs, int, Levels], tuple[Tensor, Tensor]]
+# (rows, columns that attention reads, levels that are tapped)
+Bucket = tuple[int, int, Levels]
 
 
 class Capturer(Protocol):
     """Captures a function without arguments, whose tensors are fixed, as a replay."""
 
-    def capture(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """Run `work`; returns a function that replays it and returns the output tensor."""
+    def capture(self, work: Callable[[], Any]) -> Callable[[], Any]:
+        """Run `work`; returns a function that replays it and returns its output, a tensor or several."""
 
 
 class CudaCapturer:
@@ -47,7 +50,7 @@ class CudaCapturer:
         self._stream = torch.cuda.Stream(device)
         self._pool = torch.cuda.graph_pool_handle()
 
-    def capture(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    def capture(self, work: Callable[[], Any]) -> Callable[[], Any]:
         """Warm up on a side stream, as capture requires, then capture. Raises RuntimeError if that fails."""
         # The device need not be torch's current one, and what is queued on it must be done before `work` reads.
         current = torch.cuda.current_stream(self._device)
@@ -62,7 +65,7 @@ class CudaCapturer:
             with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
                 output = work()
 
-        def replay() -> Tensor:
+        def replay() -> Any:
             graph.replay()
             return output
 
@@ -72,8 +75,15 @@ class CudaCapturer:
 class GraphPool:
     """Stores and their graphs, which one session after another reuses."""
 
-    def __init__(self, forward: Forward, capturer: Capturer, device: torch.device, dtype: torch.dtype) -> None:
-        self.forward, self.capturer = forward, capturer
+    def __init__(
+        self,
+        forward: Forward,
+        capturer: Capturer,
+        device: torch.device,
+        dtype: torch.dtype,
+        tapped: LevelsForward | None = None,
+    ) -> None:
+        self.forward, self.tapped, self.capturer = forward, tapped, capturer
         self._device, self._dtype = device, dtype
         # Buffers live as long as a graph that reads them.
         self._inputs: WeakValueDictionary[int, TreeInputs] = WeakValueDictionary()
@@ -81,8 +91,10 @@ class GraphPool:
         self.num_stores = 0
 
     @torch.inference_mode()
-    def acquire(self, prefix: KVStore, room: int, rows: Sequence[int]) -> GraphedStore:
+    def acquire(self, prefix: KVStore, room: int, rows: Sequence[int], levels: Levels = ()) -> GraphedStore:
         """A store that holds `prefix` and has room for `room` more tokens, with every graph that the session may need.
+
+        With `levels`, its graphs also return features.
 
         Reuses the free store that lacks the fewest graphs; of several, the smallest. So each store serves the same lane
         in later races, and no graph is captured in all stores. If every free store is too small, all are dropped with
@@ -91,7 +103,7 @@ class GraphPool:
         rows = sorted(set(rows))
         longest = prefix.length + room
         needed = longest + rows[-1]
-        buckets = _buckets(rows, prefix.length, longest)
+        buckets = _buckets(rows, prefix.length, longest, levels)
         fitting = [pooled for pooled in self._free if pooled.store.capacity >= needed]
         if fitting:
             pooled = min(fitting, key=lambda candidate: (len(candidate.missing(buckets)), candidate.store.capacity))
@@ -100,7 +112,7 @@ class GraphPool:
             too_small, self._free = self._free, []
             pooled = GraphedStore(self, KVStore(prefix.num_layers, _round_up(needed)))
             self.num_stores += 1 - len(too_small)
-        pooled.rows = rows
+        pooled.rows, pooled.levels = rows, levels
         try:
             pooled.store.restore(prefix)
             pooled.capture(buckets)
@@ -122,13 +134,17 @@ class GraphPool:
 
 
 class GraphedStore:
-    """A store and its captured forwards; `rows` are the row counts of its session, in ascending order."""
+    """A store and its captured forwards.
+
+    `rows` are the row counts of its session, in ascending order; `levels` are those that the session taps.
+    """
 
     def __init__(self, pool: GraphPool, store: KVStore) -> None:
         self.pool, self.store = pool, store
         self.rows: Sequence[int] = ()
+        self.levels: Levels = ()
         # The captured graphs in order of use: those of the latest session come last.
-        self._replays: dict[Bucket, tuple[TreeInputs, Callable[[], Tensor]]] = {}
+        self._replays: dict[Bucket, tuple[TreeInputs, Callable[[], Any]]] = {}
 
     @property
     def buckets(self) -> Iterable[Bucket]:
@@ -145,24 +161,39 @@ class GraphedStore:
         Then drop the oldest other graphs beyond SPARE_ROWS. This comes last: a memory pool that has lost all its graphs
         cannot be captured into again.
         """
-        for rows, end in sorted(self.missing(buckets), reverse=True):
-            inputs = self.pool.inputs(rows)
+        for bucket in sorted(self.missing(buckets), reverse=True):
+            inputs = self.pool.inputs(bucket[0])
             inputs.fill(TokenTree.chain(0), self.store.length)
-            self._replays[rows, end] = inputs, self.pool.capturer.capture(self._work(inputs, end))
+            self._replays[bucket] = inputs, self.pool.capturer.capture(self._work(inputs, *bucket[1:]))
         for bucket in buckets:
             self._replays[bucket] = self._replays.pop(bucket)
         spare_rows, wanted = SPARE_ROWS, set(buckets)
-        for rows, end in [bucket for bucket in reversed(self._replays) if bucket not in wanted]:
-            spare_rows -= rows
+        for bucket in [bucket for bucket in reversed(self._replays) if bucket not in wanted]:
+            spare_rows -= bucket[0]
             if spare_rows < 0:
-                del self._replays[rows, end]
+                del self._replays[bucket]
 
-    def _work(self, inputs: TreeInputs, end: int) -> Callable[[], Tensor]:
-        return lambda: self.pool.forward(self.store, inputs, end)
+    def _work(self, inputs: TreeInputs, end: int, levels: Levels) -> Callable[[], Any]:
+        pool, store = self.pool, self.store
+        if not levels:
+            return lambda: pool.forward(store, inputs, end)
+        tapped = pool.tapped
+        assert tapped is not None, "a pool whose sessions tap levels is made with a tapped forward"
+        return lambda: tapped(store, inputs, end, levels)
+
+    def logits(self, tree: TokenTree) -> Tensor | None:
+        """Logits [N, V] by a replay, valid until the next replay; None if the tree fits no bucket of this session."""
+        replayed: Tensor | None = self._replay(tree)
+        return None if replayed is None else replayed[: len(tree)]
+
+    def tapped(self, tree: TokenTree) -> tuple[Tensor, Tensor] | None:
+        """Logits [N, V] and features by a replay, of a session with levels; otherwise like `logits`."""
+        replayed = self._replay(tree)
+        return None if replayed is None else (replayed[0][: len(tree)], replayed[1][: len(tree)])
 
     @torch.inference_mode()
-    def logits(self, tree: TokenTree) -> Tensor | None:
-        """Logits [N, V] by a replay, valid until the next replay; None if the tree fits no bucket of this session.
+    def _replay(self, tree: TokenTree) -> Any:
+        """The output of a replay, with padding rows; None if the tree fits no bucket of this session.
 
         Graphs of earlier sessions are not used: a step's time must not depend on what ran before.
         """
@@ -170,22 +201,22 @@ class GraphedStore:
         if index == len(self.rows):
             return None
         rows = self.rows[index]
-        captured = self._replays.get((rows, _round_up(self.store.length + rows)))
+        captured = self._replays.get((rows, _round_up(self.store.length + rows), self.levels))
         if captured is None:
             return None
         inputs, replay = captured
         inputs.fill(tree, self.store.length)
-        return replay()[: len(tree)]
+        return replay()
 
     def release(self) -> None:
         """Return the store to the pool."""
         self.pool.reclaim(self)
 
 
-def _buckets(rows: Iterable[int], base: int, longest: int) -> list[Bucket]:
+def _buckets(rows: Iterable[int], base: int, longest: int, levels: Levels) -> list[Bucket]:
     """The buckets for trees with these row counts after `base` to `longest` committed tokens."""
     return [
-        (count, end)
+        (count, end, levels)
         for count in rows
         for end in range(_round_up(base + count), _round_up(longest + count) + 1, COLUMN_STEP)
     ]

@@ -211,10 +211,15 @@ class _Place:
 
 @dataclass(frozen=True)
 class Prefix:
-    """The keys and values of a prompt without its last token, computed once in `ms`, and cloned into every lane."""
+    """The keys and values of a prompt without its last token, computed once in `ms`, and cloned into every lane.
+
+    `features` [P - 1, levels * d]: the hidden states of these tokens at `levels`, if the prompt was read with levels.
+    """
 
     store: KVStore
     ms: float
+    levels: tuple[int, ...] = ()
+    features: Tensor | None = None
 
 
 class _Layer(CacheLayerMixin):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,7 +20,8 @@ from torch import Tensor, nn
 from specrace.model.forward.kv import KVStore
 from specrace.model.forward.products import MakeLinear, PackedProduct, PlainProduct, WidenedProduct, plain_product
 from specrace.model.forward.reach import ALL_LAYERS, EVERYTHING, Reach, layer_reaches
-from specrace.model.forward.tree_inputs import TreeTensors, run_tree
+from specrace.model.forward.tapped import Levels, TappedForward, features_of, script_tapped, tree_mask
+from specrace.model.forward.tree_inputs import TreeTensors, call_on_tree
 
 # How many rows the trace for several rows is recorded with.
 _ROWS = 3
@@ -71,10 +73,11 @@ class TracedForward:
         traced = copy_modules(model)
         self._layers = pack_linears(traced) if packed else []
         self._weights = [layer.weight for layer in self._layers]
-        self._one_row = self._record(traced, store, range(1))
-        self._several_rows = self._record(traced, store, range(_ROWS))
+        self._record = partial(self._trace, traced, store)
+        self._one_row = self._record(range(1))
+        self._several_rows = self._record(range(_ROWS))
         # A model that branches on values is detected by tracing it with other tokens.
-        other = self._record(traced, store, range(_ROWS, 2 * _ROWS))
+        other = self._record(range(_ROWS, 2 * _ROWS))
         if str(other.graph) != str(self._several_rows.graph):
             raise ValueError("the model's operations depend on its tokens")
 
@@ -84,15 +87,33 @@ class TracedForward:
         logits: Tensor = step(tree.base, tree.ids, tree.depths, tree.masked, data, *self._weights)
         return logits
 
-    def _record(self, model: nn.Module, store: KVStore, tokens: Sequence[int]) -> Any:
-        """Trace the model over a chain of `tokens` after the store's; returns a function of the tree's tensors."""
+    def tapped(self, levels: Levels) -> TappedForward:
+        """A forward like this one, with features at `levels` as its second output: two more traces."""
+        one_row, several_rows = self._record(range(1), levels), self._record(range(_ROWS), levels)
 
-        def step(base: Tensor, ids: Tensor, depths: Tensor, masked: Tensor, data: Tensor, *weights: Tensor) -> Tensor:
+        def run(tree: TreeTensors, data: Tensor) -> tuple[Tensor, Tensor]:
+            step = one_row if tree.ids.shape[1] == 1 else several_rows
+            logits, features = step(tree.base, tree.ids, tree.depths, tree.masked, data, *self._weights)
+            return logits, features
+
+        return run
+
+    def _trace(self, model: nn.Module, store: KVStore, tokens: Sequence[int], levels: Levels = ()) -> Any:
+        """Trace the model over a chain of `tokens` after the store's; returns a function of the tree's tensors.
+
+        With `levels`, the function returns logits and features.
+        """
+
+        def step(base: Tensor, ids: Tensor, depths: Tensor, masked: Tensor, data: Tensor, *weights: Tensor) -> Any:
             # Packed weights are opaque and cannot be constants of a trace, so they become arguments.
             for layer, weight in zip(self._layers, weights, strict=True):
                 layer.weight = weight
             tree = TreeTensors(base, ids, depths, masked, self._dtype)
-            return run_tree(model, KVStore.over(data), tree, data.shape[4], self._reaches)
+            arguments = (model, KVStore.over(data), tree, data.shape[4], self._reaches)
+            if not levels:
+                return call_on_tree(*arguments).logits[0]
+            output = call_on_tree(*arguments, output_hidden_states=True)
+            return output.logits[0], features_of(output, levels, data.device)
 
         assert store.data is not None, "checked by the constructor"
         rows = len(tokens)
@@ -152,7 +173,8 @@ class FusedForward:
         self._rotary, self._embed = model.model.rotary_emb, model.get_input_embeddings().weight
         self._dtype = self._embed.dtype
         self._rotations = self._compute_rotations(_FIRST_POSITIONS)
-        decoder = _Decoder(model, make_linear, self._dtype)
+        decoder = self._modules = _Decoder(model, make_linear, self._dtype)
+        self._tapped: dict[Levels, Any] = {}
         # PlainProduct and WidenedProduct multiply with the model's own weights; every other product copies them.
         self.copies_weights = not any(isinstance(part, (PlainProduct, WidenedProduct)) for part in decoder.modules())
         with warnings.catch_warnings():
@@ -166,17 +188,40 @@ class FusedForward:
         logits: Tensor = self._decoder(*inputs, tree.masked, data)
         return logits
 
-    def read(self, ids: Tensor, store: KVStore) -> None:
+    def tapped(self, levels: Levels) -> TappedForward:
+        """A forward like this one, with features at `levels` as its second output, in the model's dtype."""
+        decoder = self._tapped_decoder(levels)
+
+        def run(tree: TreeTensors, data: Tensor) -> tuple[Tensor, Tensor]:
+            logits, features = decoder(
+                *self._inputs(tree.ids[0], tree.positions()[0], data.shape[4]), tree.masked, data
+            )
+            return logits, features
+
+        return run
+
+    def read(self, ids: Tensor, store: KVStore, levels: Levels = ()) -> Tensor | None:
         """Write the keys and values of a prompt, int64 [1, N], to an empty store; nothing is committed.
 
-        For an empty prompt it only allocates the storage, to which the first step writes.
+        For an empty prompt it only allocates the storage, to which the first step writes. Returns the prompt's features
+        [N, levels * d], or None without `levels`.
         """
         count = ids.shape[1]
         layers, heads, size = self._decoder.shape
         data = torch.zeros(layers, 2, 1, heads, store.capacity, size, dtype=self._embed.dtype)
+        features: Tensor | None = self._embed.new_zeros(0, len(levels) * self._embed.shape[1]) if levels else None
         if count:
-            self._decoder.read(*self._inputs(ids[0], torch.arange(count), count), data[..., :count, :])
+            inputs = self._inputs(ids[0], torch.arange(count), count)
+            decoder = self._tapped_decoder(levels) if levels else self._decoder
+            features = decoder.read(*inputs, data[..., :count, :])
         store.blocks = [data]
+        return features
+
+    def _tapped_decoder(self, levels: Levels) -> Any:
+        """The decoder with features as its second output, scripted at the first call for these levels."""
+        if levels not in self._tapped:
+            self._tapped[levels] = script_tapped(self._modules, levels)
+        return self._tapped[levels]
 
     def _inputs(self, ids: Tensor, positions: Tensor, end: int) -> tuple[Tensor, Tensor, Tensor]:
         """Embeddings [N, d] of `ids`, and cosines and sines [N, 1, D] of `positions` [N], which are below `end`."""
@@ -222,11 +267,7 @@ class _Decoder(nn.Module):
         self.lowest: float = torch.finfo(model.dtype).min
 
     def forward(self, rows: Tensor, cos: Tensor, sin: Tensor, masked: Tensor, data: Tensor) -> Tensor:
-        mask: Tensor | None = None
-        if rows.size(0) > 1:
-            # All committed columns are visible; the tree's own columns come last.
-            mask = nn.functional.pad(masked.to(data.dtype) * self.lowest, [data.size(4) - rows.size(0), 0])
-            mask = mask.repeat(self.groups, 1)
+        mask = tree_mask(masked, data, self.lowest, self.groups)
         new = data.narrow(4, data.size(4) - rows.size(0), rows.size(0)).select(2, 0).unbind(0)
         keys, values = data.select(1, 0).unbind(0), data.select(1, 1).unbind(0)
         for number, layer in enumerate(self.layers):

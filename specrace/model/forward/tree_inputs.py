@@ -114,17 +114,24 @@ def run_tree(model: Any, store: KVStore, tree: TreeTensors, end: int, reaches: M
 
     Uses tensor operations only.
     """
+    logits: Tensor = call_on_tree(model, store, tree, end, reaches).logits[0]
+    return logits
+
+
+def call_on_tree(
+    model: Any, store: KVStore, tree: TreeTensors, end: int, reaches: Mapping[str, Reach], **outputs: bool
+) -> Any:
+    """The model's whole output for a tree; `outputs` are arguments that ask for more than logits."""
     slots = tree.slots()
     store.set_slots(slots, end)
     try:
-        output = model(
+        return model(
             input_ids=tree.ids,
             position_ids=tree.positions(),
             attention_mask=tree.masks(end, slots, reaches),
             past_key_values=store.cache,
             use_cache=True,
+            **outputs,
         )
     finally:
         store.set_slots(None)
-    logits: Tensor = output.logits[0]
-    return logits

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from specrace.core.cost_curve import row_counts
 from specrace.core.events import Finished
@@ -47,13 +48,13 @@ class FakeCapturer:
         self.captured = 0
         self.replayed = 0
 
-    def capture(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    def capture(self, work: Callable[[], Any]) -> Callable[[], Any]:
         self.captured += 1
-        output = work().clone()
+        output = tree_map(Tensor.clone, work())
 
-        def replay() -> Tensor:
+        def replay() -> Any:
             self.replayed += 1
-            return output.copy_(work())
+            return tree_map(Tensor.copy_, output, work())
 
         return replay
 
@@ -231,7 +232,7 @@ def test_a_tree_is_replayed_in_the_next_bucket_and_eager_beyond_the_largest() ->
         before = capturer.replayed
         session.score(TokenTree.chain(5, [7] * (size - 1)))
         assert capturer.replayed == before + 1
-    assert {rows for rows, _ in session._pooled.buckets} == {1, 9, 17, 33, 65}
+    assert {rows for rows, *_ in session._pooled.buckets} == {1, 9, 17, 33, 65}
     before = capturer.replayed
     assert len(session.score(TokenTree.chain(5, [7] * 65)).targets) == 66
     assert capturer.replayed == before
@@ -241,11 +242,12 @@ def test_a_reused_store_captures_only_the_graphs_it_lacks() -> None:
     target, capturer = graphed_target("llama")
     first = open_session(target, [3, 4, 5], rows=(1, 5))
     captured = capturer.captured
-    assert {(1, COLUMN_STEP), (5, COLUMN_STEP)} <= set(first._pooled.buckets)
+    assert {(1, COLUMN_STEP, ()), (5, COLUMN_STEP, ())} <= set(first._pooled.buckets)
     del first
     second = open_session(target, [3, 4, 5], rows=(1, 81))
     assert target.graphs is not None and target.graphs.num_stores == 1
-    assert capturer.captured == captured + 1 and {(5, COLUMN_STEP), (81, COLUMN_STEP)} <= set(second._pooled.buckets)
+    assert capturer.captured == captured + 1
+    assert {(5, COLUMN_STEP, ()), (81, COLUMN_STEP, ())} <= set(second._pooled.buckets)
     # The graph of 5 rows belongs to an earlier session. It is not used, so that a step does not depend on history.
     before = capturer.replayed
     inputs = target.graphs.inputs(81)
@@ -263,7 +265,7 @@ def test_a_store_drops_the_oldest_graphs_beyond_its_spare_rows() -> None:
         del session
     gc.collect()
     (store,) = target.graphs._free
-    kept_rows = [rows for rows, _ in store.buckets]
+    kept_rows = [rows for rows, *_ in store.buckets]
     assert 1 in kept_rows and max_rows - 1 in kept_rows and sum(kept_rows) <= SPARE_ROWS + max_rows
     assert set(target.graphs._inputs) == set(kept_rows)
     before = capturer.captured
@@ -354,7 +356,7 @@ def test_buckets_cover_exactly_the_columns_that_a_session_can_reach() -> None:
     rows = (1, 9, 17, 33)
     session = open_session(target, [3] * (COLUMN_STEP - 100), room=200, rows=rows)
     columns = {
-        count: sorted(end for bucket_rows, end in session._pooled.buckets if bucket_rows == count) for count in rows
+        count: sorted(end for bucket_rows, end, _ in session._pooled.buckets if bucket_rows == count) for count in rows
     }
     assert columns == {count: [COLUMN_STEP, 2 * COLUMN_STEP] for count in rows}
     store = session.store

@@ -81,11 +81,32 @@ def _forward(job, thread, vector_width):
     stream, normed = job.streams + own, job.normed + own
     floats(stream, job.rows * job.width)[:] = floats(job.embeddings, job.rows * job.width)
     for number in range(job.layers):
+        _tap(job, number, thread, stream)
         _run_layer(job, layers[number], number, thread, stream, normed, vector_width)
     _norm_rows(job, job.norm, stream, normed, vector_width)
+    _tap(job, job.layers, thread, normed)
     first, last = _thread_outputs(job.vocabulary, thread, job.threads)
     _linear(job, job.head, first, last, normed, job.width, job.logits, job.vocabulary, vector_width)
     _synchronize(job, 1 + _BARRIERS_PER_LAYER * job.layers)
+
+
+@compiled
+def _tap(job, level, thread, rows):
+    """Copy this thread's part of the columns of `rows` [N, d] to the features, if they are wanted at this level.
+
+    Every thread has all rows, and copies a part of their columns.
+    """
+    if job.taps == 0:
+        return
+    place = carray(pointer(job.taps), (job.layers + 1,), np.int64)[level]
+    if place < 0:
+        return
+    first, last = _thread_outputs(job.width, thread, job.threads)
+    for row in range(job.rows):
+        source = floats(rows + 4 * row * job.width, last)
+        target = floats(job.features + 4 * (row * job.feature_width + place * job.width), last)
+        for index in range(first, last):
+            target[index] = source[index]
 
 
 @compiled

@@ -19,6 +19,7 @@ from specrace.model.forward.products import plain_product, quantized
 from specrace.model.forward.reach import ALL_LAYERS, EVERYTHING, Reach, layer_reaches
 from specrace.model.forward.reading import ModelReader, Reader
 from specrace.model.forward.scripted import FusedForward
+from specrace.model.forward.tapped import Levels, TappedForward
 from specrace.model.forward.tree_inputs import TreeTensors
 
 _KINDS = {torch.float32: FLOAT32, torch.bfloat16: BFLOAT16}
@@ -63,6 +64,28 @@ class CompiledForward:
         # Two simultaneous jobs would overwrite each other's memory.
         with self._lock:
             return self._run(tree, data)
+
+    def tapped(self, levels: Levels) -> TappedForward:
+        """A forward like this one, with features at `levels` as its second output, in float32."""
+        width, places = int(self._job["width"]), torch.full((int(self._job["layers"]) + 1,), -1)
+        # A level that is wanted twice is copied once.
+        kept = tuple(dict.fromkeys(levels))
+        places[list(kept)] = torch.arange(len(kept))
+        columns = torch.cat([torch.arange(width) + width * kept.index(level) for level in levels])
+
+        def run(tree: TreeTensors, data: Tensor) -> tuple[Tensor, Tensor]:
+            features = torch.empty(tree.ids.shape[1], len(kept) * width)
+            with self._lock:
+                job = self._job
+                job["taps"], job["features"] = places.data_ptr(), features.data_ptr()
+                job["feature_width"] = features.shape[1]
+                try:
+                    logits = self._run(tree, data)
+                finally:
+                    job["taps"] = 0
+            return logits, features if kept == levels else features[:, columns]
+
+        return run
 
     def _run(self, tree: TreeTensors, data: Tensor) -> Tensor:
         rows, end, job = tree.ids.shape[1], data.shape[4], self._job

@@ -27,6 +27,9 @@ _CACHE = ("cache", "layer_step", "value_step", "head_step", "column_step")
 # the first half of the sines negated; the embeddings [N, d]; logits [N, V]; the layers' records; the last norm's
 # weights.
 _ARRAYS = ("masked", "depths", "cos", "sin", "embeddings", "logits", "model", "norm")
+# Taps: the address of int64 [L + 1], the place of each level among the features, -1 if it is not wanted; the address 0
+# means no taps. Features are float32 [N, feature_width].
+_TAPS = ("taps", "features", "feature_width")
 # Float32 buffers. One per thread: the residual stream [N, d], normed rows [N, d], scores [N, columns]. Shared by all
 # threads: the heads of queries, keys and values [N, heads, D], attention outputs [N, heads * D], the MLP's two
 # projections [N, hidden], and what is to be added to the residual stream [N, d].
@@ -36,7 +39,7 @@ _BARRIER = ("arrived", "arrived_before")
 
 # `head` is the output layer; `epsilon` is added to the mean square in every norm; `scaling` is the scores' factor.
 JOB = np.dtype(
-    [(name, "i8") for name in (*_MODEL, *_STEP, *_CACHE, *_ARRAYS, *_BUFFERS, *_BARRIER)]
+    [(name, "i8") for name in (*_MODEL, *_STEP, *_CACHE, *_ARRAYS, *_TAPS, *_BUFFERS, *_BARRIER)]
     + [("head", LINEAR), ("epsilon", "f8"), ("scaling", "f8")]
 )
 
