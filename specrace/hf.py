@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import chain
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -27,8 +28,10 @@ from transformers.generation.utils import GenerateDecoderOnlyOutput
 from specrace.core.cost_curve import ASSUMED_EAGER_CPU, CostCurve
 from specrace.core.errors import InputError
 from specrace.core.sampling_params import SamplingParams
+from specrace.drafters import head_lanes
 from specrace.engine.generate import generate
 from specrace.engine.spec import RaceSpec, plan_lane
+from specrace.heads.loading import attach_heads
 from specrace.model.draft_model import DraftModel
 from specrace.model.loading import check_trees, refuse_unsupported
 from specrace.model.sampling import draw_seed
@@ -59,23 +62,24 @@ def custom_generate(
     options: Mapping[str, Any] | None = None,
     sources: Sources = Sources(),  # noqa: B008  Sources is frozen
     draft_model: DraftModel | None = None,
+    head: str | Path | None = None,
     curve: CostCurve | None = None,
     **model_kwargs: Any,
 ) -> Any:
     """Decode one sequence with `method`; returns ids [1, prompt + new], like `generate`.
 
     Callers pass the keyword arguments to `generate`. `method` is a lane's name; `options`, `sources` and `draft_model`
-    are for its drafter. If `num_draft` is None, it comes from the cost `curve` or from the method's default; in float32
-    on a CPU, a curve is assumed if none is passed. If `seed` is None, it is drawn from torch's generator, so
-    `torch.manual_seed` makes the output reproducible. Raises ValueError for more than one sequence and for unsupported
-    settings.
+    are for its drafter, and so is `head`, the folder or hub id of a trained head. If `num_draft` is None, it comes from
+    the cost `curve` or from the method's default; in float32 on a CPU, a curve is assumed if none is passed. If `seed`
+    is None, it is drawn from torch's generator, so `torch.manual_seed` makes the output reproducible. Raises ValueError
+    for more than one sequence and for unsupported settings.
     """
     with _value_errors(), _evaluating(model):
         _refuse_modes(generation_config)
         _refuse_inputs(input_ids, model_kwargs)
         eos_ids, max_length, criteria = _split_criteria(stopping_criteria, generation_config)
         params = _sampling_params(logits_processor, bool(generation_config.do_sample), seed)
-        target = _open_target(model, eos_ids, draft_model)
+        target = _open_target(model, eos_ids, draft_model, () if head is None else (f"{method}={head}",))
         if curve is None and target.device_type == "cpu" and target.dtype == torch.float32:
             curve = ASSUMED_EAGER_CPU
         prompt, options = input_ids[0].tolist(), options or {}
@@ -191,10 +195,11 @@ def _output_streamer(bound: Any, input_ids: Tensor) -> Any:
     return bound
 
 
-def _open_target(model: Any, eos_ids: frozenset[int], draft_model: DraftModel | None) -> Target:
+def _open_target(model: Any, eos_ids: frozenset[int], draft_model: DraftModel | None, heads: Sequence[str]) -> Target:
     """The model as a target; its tree attention is checked at the first use. Raises InputError."""
     target = Target(model)
     target.eos_ids, target.drafting = eos_ids, draft_model
+    attach_heads(target, heads, head_lanes())
     refuse_unsupported(model.config, target.name)
     state = (str(target.dtype), str(target.device), str(getattr(model.config, "_attn_implementation", "")))
     if _CHECKED.get(model) != state:

@@ -15,9 +15,11 @@ from specrace.core.bundled import BUNDLED_MODEL, CORPUS
 from specrace.core.cost_curve import CostCurve
 from specrace.core.events import Event, Finished, Repeated, Step
 from specrace.core.settings import SETTINGS
+from specrace.drafters import head_lanes
 from specrace.engine.race import never, race
 from specrace.engine.request import RaceRequest, check_question
 from specrace.engine.spec import RaceSpec, largest_draft, plan_lanes
+from specrace.heads.loading import attach_heads
 from specrace.lab.bench.calibrate import load_cached
 from specrace.model.loading import load_target
 from specrace.model.target import Target
@@ -129,7 +131,9 @@ class Workbench:
         embedder = load_embedder(DEFAULT_EMBEDDER if stored is None else stored.head.embedder)
         on_progress("Loading the model")
         choice = choose_model(model, **settings)
-        target = load_target(choice, ready=ready, followers=followers)
+        # A lean target frees rows that a head may share.
+        target = load_target(replace(choice, lean=choice.lean and not choice.heads), ready=ready, followers=followers)
+        attach_heads(target, choice.heads, head_lanes())
         cross_encoder = load_reranker(reranker, device=target.device_type)
         if stored is None:
             on_progress("Indexing the documents")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import gguf
@@ -28,7 +29,10 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from specrace.drafters import head_lanes
+from specrace.heads.loading import attach_heads
 from specrace.model.target import Target
+from tests.heads import folders
 from tests.parts import EOS, VOCAB, CopyingModel, random_prompt, random_tree
 from tests.views import test_detokenize
 
@@ -84,10 +88,18 @@ def change_config(folder: Path, **changes: Any) -> None:
 
 
 def tiny_target(name: str, *, seed: int = 0, **changes: Any) -> Target:
-    """A target on a tiny model, without a tokenizer; its draft model is a `CopyingModel`."""
+    """A target on a tiny model, without a tokenizer; its draft model is a `CopyingModel`, its heads are random."""
     target = Target(tiny_model(name, seed=seed, **changes), name=name)
     target.drafting = CopyingModel()  # type: ignore[assignment]
+    give_heads(target)
     return target
+
+
+def give_heads(target: Target) -> None:
+    """Give a target random heads for all lanes that draft with one."""
+    with TemporaryDirectory() as folder:
+        heads = (folders.eagle_one(Path(folder) / "eagle", target), folders.medusa(Path(folder) / "medusa", target))
+        attach_heads(target, list(map(str, heads)), head_lanes())
 
 
 def assert_same_scores(target: Target, plain: Target, name: str, atol: float) -> None:

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,8 @@ from specrace.core.rejection import warp_probs
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.core.verify import Scores, Verdict, verify
-from specrace.drafters import Drafter, DrafterInputs
-from specrace.drafters.base import DraftModel
+from specrace.drafters import Drafter, DrafterInputs, head_lanes
+from specrace.drafters.base import DraftModel, Head
 from specrace.engine.lane import Lane
 from specrace.engine.setup import RaceTarget
 
@@ -187,6 +188,7 @@ class FunctionTarget:
         self.next_token, self.eos_ids, self.max_context = next_token, eos_ids, max_context
         self.used_params: list[SamplingParams | None] = []
         self.drafting: DraftModel = CopyingModel(vocab=self.vocab_size)
+        self.heads: dict[str, Head] = {lane: CopyingHead() for lane in head_lanes()}
 
     def use_threads(self, count: int) -> None:
         assert count == 1
@@ -195,19 +197,28 @@ class FunctionTarget:
         if prompt_tokens + max_new_tokens + num_draft > self.max_context:
             raise InputError("The prompt is too long.")
 
-    def prefill(self, prompt: Sequence[int]) -> FunctionPrefix:
+    def prefill(self, prompt: Sequence[int], levels: tuple[int, ...] = ()) -> FunctionPrefix:
         if not prompt:
             raise InputError("The prompt is empty.")
         return FunctionPrefix(tuple(prompt))
 
     def session(
-        self, prefix: Any, room: int, params: SamplingParams | None = None, num_top: int = 0, rows: Sequence[int] = (1,)
+        self,
+        prefix: Any,
+        room: int,
+        params: SamplingParams | None = None,
+        num_top: int = 0,
+        rows: Sequence[int] = (1,),
+        feeds: Any = None,
     ) -> FunctionSession:
         self.used_params.append(params)
         return FunctionSession(prefix.tokens, self.next_token)
 
     def draft_model(self) -> DraftModel:
         return self.drafting
+
+    def head(self, lane: str) -> Head | None:
+        return self.heads.get(lane)
 
     def top_two(self, tokens: Sequence[int], params: SamplingParams) -> tuple[tuple[int, int], float]:
         self.used_params.append(params)
@@ -241,7 +252,13 @@ class TableTarget(FunctionTarget):
         super().__init__(lambda tokens: int(self.logits(tokens).argmax()), **values)
 
     def session(
-        self, prefix: Any, room: int, params: SamplingParams | None = None, num_top: int = 0, rows: Sequence[int] = (1,)
+        self,
+        prefix: Any,
+        room: int,
+        params: SamplingParams | None = None,
+        num_top: int = 0,
+        rows: Sequence[int] = (1,),
+        feeds: Any = None,
     ) -> TableSession:
         self.used_params.append(params)
         return TableSession(prefix.tokens, self.logits, params or SamplingParams(), num_top)
@@ -342,11 +359,60 @@ class PromptedCopyingModel:
         return self.model.sessions[-1]
 
 
+class CopyingHead:
+    """A head that guesses what followed a token in the prompt, and by half as likely the next number."""
+
+    levels = (0,)
+
+    def after(self, prompt: Sequence[int], prefix: Any) -> PromptedCopyingHead:
+        return PromptedCopyingHead(tuple(prompt))
+
+
+class PromptedCopyingHead:
+    """A copying head that has read a prompt, in 0 ms."""
+
+    prefill_ms = 0.0
+
+    def __init__(self, prompt: tuple[int, ...]) -> None:
+        self.prompt = prompt
+
+    def session(self, params: SamplingParams, room: int, *, coupled: bool = True) -> CopyingHeadSession:
+        return CopyingHeadSession(self.prompt)
+
+
+class CopyingHeadSession:
+    """A lane's copying head; it checks that a path's parent was asked before."""
+
+    depth, room, levels_per_forward = 1 << 30, 1 << 20, 1
+
+    def __init__(self, prompt: tuple[int, ...], vocab: int = VOCAB) -> None:
+        self.after = dict(pairwise(prompt))
+        self.vocab = vocab
+        self.root = -1
+        self.asked: set[tuple[int, ...]] = set()
+
+    def begin(self, root: int) -> None:
+        self.root = root
+        self.asked = set()
+
+    def likeliest(self, paths: Sequence[tuple[int, ...]], k: int) -> list[list[tuple[int, float]]]:
+        assert paths and self.root >= 0
+        guesses = []
+        for path in paths:
+            assert not path or path[:-1] in self.asked
+            last = (self.root, *path)[-1]
+            following = self.after.get(last, 0)
+            guesses.append([(following, 0.6), ((following + 1) % self.vocab, 0.3)][:k])
+        self.asked.update(paths)
+        return guesses
+
+
 def inputs(prompt: Sequence[int], **values: Any) -> DrafterInputs:
-    """DrafterInputs over the tests' small vocabulary, with a draft model, so that any drafter can be built."""
+    """DrafterInputs over a small vocabulary, with a draft model and a head, so that any drafter can be built."""
     drafting = values.pop("draft_model", CopyingModel())
     draft_model = drafting.after(prompt) if drafting else None
-    return DrafterInputs(tuple(prompt), VOCAB, draft_model=draft_model, **values)
+    head = values.pop("head", CopyingHeadSession(tuple(prompt)))
+    return DrafterInputs(tuple(prompt), VOCAB, draft_model=draft_model, head=head, **values)
 
 
 @st.composite

@@ -6,6 +6,7 @@ import functools
 import itertools
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,11 +31,12 @@ from specrace import hf
 from specrace.core.bundled import BUNDLED_MODEL, QUESTIONS
 from specrace.core.cost_curve import CostCurve
 from specrace.core.sampling_params import SamplingParams
-from specrace.drafters import native_methods
+from specrace.drafters import METHODS, native_methods
 from specrace.model.draft_model import DraftModel
 from specrace.model.target import Target
 from specrace.retrieval.prompt import build_prompt
 from specrace.workbench import Workbench
+from tests.heads import folders
 from tests.parts import CopyingModel
 
 NEW_TOKENS = 16
@@ -102,12 +104,13 @@ def test_twenty_prompts_equal_greedy_generate(our_generate: Generate, prompts: R
 
 @pytest.mark.parametrize("method", native_methods())
 def test_every_method_prints_the_output_of_greedy_generate(
-    our_generate: Generate, prompts: Rows, greedy_outputs: Rows, method: str
+    model: Any, our_generate: Generate, prompts: Rows, greedy_outputs: Rows, method: str, tmp_path: Path
 ) -> None:
     smaller = Target(random_model(vocab_size=4160, max_position_embeddings=2048))
-    output = our_generate(
-        prompts[7], max_new_tokens=NEW_TOKENS, do_sample=False, method=method, draft_model=DraftModel(smaller)
-    )
+    write = {"eagle": folders.eagle_one, "medusa": folders.medusa}.get(METHODS[method].needs_head)
+    head = write and write(tmp_path / "head", Target(model))
+    values = {"method": method, "draft_model": DraftModel(smaller), "head": head}
+    output = our_generate(prompts[7], max_new_tokens=NEW_TOKENS, do_sample=False, **values)
     assert output.tolist() == greedy_outputs[7].tolist()
     assert output.dtype == torch.int64 and output.is_contiguous()
 

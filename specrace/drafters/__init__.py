@@ -5,9 +5,12 @@ from __future__ import annotations
 from specrace.core.errors import InputError
 from specrace.drafters.base import MODEL, NGRAM, Drafter, DrafterInputs, Method, Scoring
 from specrace.drafters.draft_model import DraftModelDrafter
+from specrace.drafters.eagle import EagleDrafter
 from specrace.drafters.fusion.drafter import FusionDrafter, fusion_corpus_part, fusion_num_top
+from specrace.drafters.head_tree import HEAD_NEEDS
 from specrace.drafters.jacobi import JacobiDrafter
 from specrace.drafters.lookahead import POOL_SCORING, LookaheadDrafter, tree_size
+from specrace.drafters.medusa import MedusaDrafter
 from specrace.drafters.ngram_table import BigramDrafter, TrigramDrafter
 from specrace.drafters.prompt_lookup import PromptLookupDrafter, copy_length
 from specrace.drafters.recycling import NUM_TOP, RecyclingDrafter
@@ -49,6 +52,11 @@ _ALL = (
            FusionDrafter, 32, {"corpus": True, "recycling": True}, profile=None,
            num_top=fusion_num_top, corpus_part=fusion_corpus_part,
            scoring=Scoring("without the target's likely tokens at each node")),
+    Method("medusa", "Medusa", "drafts with trained heads, each of which guesses one position further ahead",
+           MedusaDrafter, 16, {"num_draft": 63, "width": 10}, profile=None, needs_head="medusa",
+           needs_target_outputs=HEAD_NEEDS),
+    Method("eagle", "EAGLE", "drafts with a trained layer that continues the model's hidden states", EagleDrafter, 16,
+           {"num_draft": 60, "width": 10}, profile=None, needs_head="eagle", needs_target_outputs=HEAD_NEEDS),
     *vllm.METHODS,
     *tensorrt_llm.METHODS,
     *llama_cpp.METHODS,
@@ -64,6 +72,11 @@ def native_methods() -> dict[str, Method]:
     return {name: method for name, method in METHODS.items() if not method.twin_of}
 
 
+def head_lanes() -> dict[str, str]:
+    """The lanes that draft with a trained head -> the kind of head that they need."""
+    return {name: method.needs_head for name, method in METHODS.items() if method.needs_head}
+
+
 def find_method(name: str) -> Method:
     """The method called `name`. Raises InputError, which lists all names, if there is none."""
     if name not in METHODS:
@@ -71,4 +84,4 @@ def find_method(name: str) -> Method:
     return METHODS[name]
 
 
-__all__ = ["METHODS", "Drafter", "DrafterInputs", "Method", "find_method", "native_methods"]
+__all__ = ["METHODS", "Drafter", "DrafterInputs", "Method", "find_method", "head_lanes", "native_methods"]

@@ -21,6 +21,9 @@ from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.suffix_index import SuffixIndex
 
+# The cost of a head's forward until it is measured, in one-row forwards of the target.
+ASSUMED_HEAD_PRICE = 0.1
+
 
 class DraftSession(Protocol):
     """A draft model that reads one text, with a KV cache. Each read is one forward of the draft model."""
@@ -61,6 +64,55 @@ class DraftModel(Protocol):
         """The model after reading `prompt`. Raises InputError if the prompt does not fit its context."""
 
 
+class HeadSession(Protocol):
+    """One lane's trained head, which drafts from the target's hidden states (see `specrace.heads`).
+
+    A path is the tokens after the pending token, the root of the tree. `depth`: the length of the longest path to which
+    a token can be added, plus one.
+    """
+
+    @property
+    def depth(self) -> int:
+        """How deep its drafts can be."""
+
+    @property
+    def levels_per_forward(self) -> int:
+        """How many levels of a tree one forward of the head serves."""
+
+    @property
+    def room(self) -> int:
+        """The number of tokens that still fit its context."""
+
+    def begin(self, root: int) -> None:
+        """Start a step with this pending token."""
+
+    def likeliest(self, paths: Sequence[tuple[int, ...]], k: int) -> list[list[tuple[int, float]]]:
+        """For each path the k likeliest next tokens and their probabilities, the best first: one forward of the head.
+
+        A step asks for [()] first, and for a path only after its parent. A list may be empty.
+        """
+
+
+class PromptedHead(Protocol):
+    """A head that has read the prompt's hidden states, in `prefill_ms` milliseconds."""
+
+    prefill_ms: float
+
+    def session(self, params: SamplingParams, room: int, *, coupled: bool = True) -> HeadSession:
+        """A session for about `room` more tokens; if `coupled`, its ranking includes the target's sampling noise."""
+
+
+class Head(Protocol):
+    """A trained head. `levels`: the hidden states that it reads (see `specrace.model.forward.tapped`)."""
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """The levels, in order."""
+
+    def after(self, prompt: Sequence[int], prefix: Any) -> PromptedHead:
+        """The head after a prompt, whose target's `prefix` was read with these levels."""
+
+
 @dataclass(frozen=True)
 class DrafterInputs:
     """All that a drafter may know before the first step. The inputs do not change during a race.
@@ -68,6 +120,8 @@ class DrafterInputs:
     `corpus`, `corpus_index`: n-gram counts and a suffix index of all documents. `past`: outputs of earlier requests.
     `params`: how the target samples, for drafters that sample in the same way. `curve`: the cost of verification, for
     drafters that cut their trees. `room`: the number of tokens that may follow the prompt, drafts included; 0: unknown.
+    `head`: this lane's session of a trained head; `head_price`: the cost of one forward of it, in one-row forwards of
+    the target.
     """
 
     prompt: tuple[int, ...]
@@ -80,6 +134,8 @@ class DrafterInputs:
     draft_model: PromptedDraftModel | None = None
     curve: CostCurve = ASSUMED_GPU
     room: int = 0
+    head: HeadSession | None = None
+    head_price: float = ASSUMED_HEAD_PRICE
 
 
 class Drafter(Protocol):
@@ -241,7 +297,8 @@ class Method:
 
     `num_top`: the k of the `Scores.top` that the drafter learns from, or a function of the options. `corpus_part`: the
     field through which it reads the documents, or a function of the options. `needs_draft_model`: it drafts with
-    `DrafterInputs.draft_model`. `samples`: it is a `SamplingDrafter`, which rejection sampling requires.
+    `DrafterInputs.draft_model`. `needs_head`: the kind of trained head with which it drafts, "" if
+    none. `samples`: it is a `SamplingDrafter`, which rejection sampling requires.
 
     `needs_target_outputs`: why `score` cannot run the drafter without the model, "" if it can. `scoring`: how the
     method is scored. `twin_of`: the engine whose drafter is reproduced, "" for a method of our own. `padded`: that
@@ -261,6 +318,7 @@ class Method:
     num_top: int | Callable[[Mapping[str, Any]], int] = 0
     corpus_part: CorpusPart | Callable[[Mapping[str, Any]], CorpusPart] = ""
     needs_draft_model: bool = False
+    needs_head: str = ""
     samples: bool = False
     needs_target_outputs: str = ""
     scoring: Scoring = field(default_factory=Scoring)

@@ -8,7 +8,7 @@ from typing import Any
 from specrace.core.cost_curve import CostCurve
 from specrace.core.events import Step
 from specrace.core.settings import MATCH
-from specrace.engine.setup import RaceSetup, RaceTarget
+from specrace.engine.setup import RaceSetup, RaceTarget, read_prompt
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.ngrams.sources import Sources
 
@@ -40,7 +40,7 @@ def generate(
     prompt_curve = None if curve is None else curve.near(len(prompt))
     plan = plan_lane(spec, method, target.device_type, prompt_curve)
     target.check_length(len(prompt), spec.max_new_tokens, plan.num_draft)
-    setup = RaceSetup(target, tuple(prompt), target.prefill(prompt), spec, prompt_curve, sources)
+    setup = RaceSetup(target, tuple(prompt), read_prompt(target, prompt, spec), spec, prompt_curve, sources)
     lane = setup.make_lane(method)
     while not lane.end:
         yield lane.step()

@@ -5,16 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from statistics import median
 
 from specrace.core.cost_curve import CostCurve, row_counts
 from specrace.core.settings import REJECTION
 from specrace.core.tree import TokenTree
+from specrace.drafters.base import HeadSession
 from specrace.engine.lane import Lane
+from specrace.engine.pace import timed
 from specrace.engine.refit import refit
-from specrace.engine.setup import RaceSetup, RaceTarget
+from specrace.engine.setup import RaceSetup, RaceTarget, read_prompt
 from specrace.engine.spec import RaceSpec
 from specrace.ngrams.sources import Sources
 
+# A head's price is the median over this many runs, with this many paths.
+_PRICE_RUNS, _PRICE_WIDTH = 5, 4
 # After this time only the lanes' largest trees are still warmed up.
 WARM_UP_S = 2.0
 
@@ -25,13 +31,15 @@ def prepare(
     """Read the prompt, warm up, and refit the `curve` to the machine's present speed."""
     # The caller has already read the prompt to measure the pace. The race reports the time of this second prefill,
     # which is warm.
-    setup = RaceSetup(target, tuple(prompt), target.prefill(prompt), spec, curve, sources)
+    setup = RaceSetup(target, tuple(prompt), read_prompt(target, prompt, spec), spec, curve, sources)
     warm_up(setup)
     setup = replace(setup, curve=refit(setup))
     for name, plan in setup.plans.items():
         if plan.method.needs_draft_model:
             warm_up_draft_model(setup.make_lane(name))
-    return setup
+    prices = warm_up_heads(setup)
+    # A new setup would read the prompt once more for its drafters.
+    return replace(setup, head_prices=prices) if prices else setup
 
 
 def warm_up(setup: RaceSetup) -> None:
@@ -65,6 +73,45 @@ def warm_up_rows(budgets: Sequence[int]) -> list[int]:
     """The sizes of the lanes' largest trees in descending order, then all other sizes in descending order."""
     largest = {budget + 1 for budget in budgets}
     return [*sorted(largest, reverse=True), *sorted(set(range(1, max(largest))) - largest, reverse=True)]
+
+
+def warm_up_heads(setup: RaceSetup) -> dict[str, float]:
+    """Run what lanes with heads will run, and measure what a forward of a head costs.
+
+    Those are the target's forwards with hidden states, in the sizes of `warm_up`, and the head's forwards after the
+    prompt, after accepted tokens and on several levels. Returns lane -> the cost in one-row forwards of the target.
+    """
+    prices = {}
+    for name in setup.heads:
+        budget = setup.plans[name].num_draft
+        head = setup.open_head(name, budget + 2)
+        session = setup.target.session(
+            setup.prefix, budget + 2, setup.spec.sampling_params(), 0, row_counts(budget + 1), feeds=head
+        )
+        root = setup.prompt[-1]
+        end_s = time.monotonic() + WARM_UP_S
+        for rows in warm_up_rows([budget]):
+            for _ in range(2):
+                session.score(TokenTree.chain(root, [root] * (rows - 1)))
+            if time.monotonic() > end_s and rows <= budget:
+                break
+        row_ms = median(timed(partial(session.score, TokenTree.chain(root)))[1] for _ in range(_PRICE_RUNS))
+        session.score(TokenTree.chain(root))
+        session.keep((0,))
+        head_ms = [ms for _ in range(_PRICE_RUNS) for ms in _time_levels(head, root)]
+        prices[name] = median(head_ms) / max(row_ms, 1e-6)
+    return prices
+
+
+def _time_levels(head: HeadSession, root: int) -> list[float]:
+    """The times of a head's forwards on two levels, in ms, as often as it runs one."""
+    head.begin(root)
+    guesses: list[list[tuple[int, float]]] = []
+    times = [timed(lambda: guesses.extend(head.likeliest([()], _PRICE_WIDTH)))[1]]
+    paths = [(token,) for token, _ in guesses[0]]
+    if paths and head.levels_per_forward == 1:
+        times.append(timed(lambda: head.likeliest(paths, _PRICE_WIDTH))[1])
+    return times
 
 
 def warm_up_draft_model(lane: Lane) -> None:

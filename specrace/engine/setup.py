@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -12,8 +12,15 @@ from specrace.core.events import LaneInfo
 from specrace.core.rejection import Coins
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.settings import REJECTION
-from specrace.drafters import Drafter, DrafterInputs
-from specrace.drafters.base import DraftModel
+from specrace.drafters import Drafter, DrafterInputs, find_method
+from specrace.drafters.base import (
+    ASSUMED_HEAD_PRICE,
+    DraftModel,
+    Head,
+    HeadSession,
+    PromptedDraftModel,
+    PromptedHead,
+)
 from specrace.engine.lane import Lane, TargetSession
 from specrace.engine.pace import PaceKeeper, PaceTarget, timed
 from specrace.engine.spec import LanePlan, RaceSpec, plan_lane, plan_lanes
@@ -47,20 +54,29 @@ class RaceTarget(PaceTarget, Protocol):
     def check_length(self, prompt_tokens: int, max_new_tokens: int, num_draft: int) -> None:
         """Raises InputError if these do not fit the model's context."""
 
-    def prefill(self, prompt: Sequence[int]) -> Any:
-        """Read the prompt; returns a `Prefix`."""
+    def prefill(self, prompt: Sequence[int], levels: tuple[int, ...] = ()) -> Any:
+        """Read the prompt, and its hidden states at `levels`; returns a `Prefix`."""
 
     def session(
-        self, prefix: Any, room: int, params: SamplingParams | None = None, num_top: int = 0, rows: Sequence[int] = (1,)
+        self,
+        prefix: Any,
+        room: int,
+        params: SamplingParams | None = None,
+        num_top: int = 0,
+        rows: Sequence[int] = (1,),
+        feeds: Any = None,
     ) -> TargetSession:
         """A session on a clone of the prefix, with room for `room` more tokens.
 
         Its scores include the `num_top` likeliest tokens at every node. CUDA graphs are captured for the row counts in
-        `rows`.
+        `rows`. `feeds`: the lane's `HeadSession`, which gets the hidden states of accepted tokens.
         """
 
     def draft_model(self) -> DraftModel | None:
         """The model that drafts for this target; None if it has none."""
+
+    def head(self, lane: str) -> Head | None:
+        """The trained head with which this lane drafts; None if it has none."""
 
     def top_two(self, tokens: Sequence[int], params: SamplingParams) -> tuple[tuple[int, int], float]:
         """(the two best tokens under `params` after `tokens`, the chosen one first; the gap between them)."""
@@ -77,7 +93,8 @@ class RaceSetup:
     """What all lanes and runs of a race share.
 
     `prefix`: the target's KV cache of the `prompt`. `curve`: the cost of forwards on this machine after this prompt;
-    None if nothing was measured.
+    None if nothing was measured. `head_prices`: lane -> the measured cost of a forward of its head, in one-row forwards
+    of the target.
     """
 
     target: RaceTarget
@@ -86,6 +103,7 @@ class RaceSetup:
     spec: RaceSpec
     curve: CostCurve | None = None
     sources: Sources = field(default_factory=Sources)
+    head_prices: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def plans(self) -> dict[str, LanePlan]:
@@ -96,6 +114,12 @@ class RaceSetup:
     def needs_draft_model(self) -> bool:
         """Whether a lane drafts with a model."""
         return any(plan.method.needs_draft_model for plan in self.plans.values())
+
+    @cached_property
+    def heads(self) -> dict[str, PromptedHead]:
+        """Lane -> its head, which reads the prompt here. A lane without a head is missing; its drafter refuses."""
+        heads = _heads(self.target, self.spec)
+        return {lane: head.after(self.prompt, self.prefix) for lane, head in heads.items()}
 
     @cached_property
     def inputs(self) -> DrafterInputs:
@@ -127,15 +151,19 @@ class RaceSetup:
         plan = plan_lane(spec, name, target.device_type, self.curve)
         room = spec.max_new_tokens + plan.num_draft + 1
         past = PastOutputs.of(self.inputs.past).metered()
-        inputs = replace(self.inputs, room=room, past=past)
+        head = self.open_head(name, room) if name in self.heads else None
+        price = self.head_prices.get(name, ASSUMED_HEAD_PRICE)
+        inputs = replace(self.inputs, room=room, past=past, head=head, head_price=price)
         built: list[Drafter] = []
         _, build_ms = timed(lambda: built.append(plan.method.build(inputs, **plan.options)))
         num_top = plan.method.num_top_with(plan.options)
         rows = row_counts(plan.num_draft + 1)
+        # Without a head the session is opened as ever.
+        feeds = {} if head is None else {"feeds": head}
         return Lane(
             name,
             built[0],
-            target.session(self.prefix, room, spec.sampling_params(), num_top, rows),
+            target.session(self.prefix, room, spec.sampling_params(), num_top, rows, **feeds),
             self.prompt,
             max_new_tokens=spec.max_new_tokens,
             num_draft=plan.num_draft,
@@ -147,10 +175,28 @@ class RaceSetup:
             pace=pace,
         )
 
+    def open_head(self, lane: str, room: int) -> HeadSession:
+        """A session of the lane's head, which must have one, for about `room` more tokens."""
+        return self.heads[lane].session(self.spec.sampling_params(), room)
+
+
+def read_prompt(target: RaceTarget, prompt: Sequence[int], spec: RaceSpec) -> Any:
+    """The prompt's prefix, with the hidden states that the lanes' heads read, if there are any."""
+    levels = sorted({level for head in _heads(target, spec).values() for level in head.levels})
+    return target.prefill(prompt, tuple(levels)) if levels else target.prefill(prompt)
+
+
+def _heads(target: RaceTarget, spec: RaceSpec) -> dict[str, Head]:
+    """Lane -> its head, for the lanes that draft with one and have it."""
+    heads = {lane: target.head(lane) for lane in spec.lanes if find_method(lane).needs_head}
+    return {lane: head for lane, head in heads.items() if head is not None}
+
 
 def lane_info(lane: Lane, plan: LanePlan, setup: RaceSetup) -> LaneInfo:
     """What a race reports about a lane before its first step."""
-    model = setup.inputs.draft_model if plan.method.needs_draft_model else None
+    model: PromptedHead | PromptedDraftModel | None = setup.heads.get(lane.name)
+    if plan.method.needs_draft_model:
+        model = setup.inputs.draft_model
     return LaneInfo(
         lane.name,
         plan.method.title,

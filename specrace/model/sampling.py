@@ -38,18 +38,22 @@ class Sampler:
         logits = logits.float()
         if not self.params.temperature:
             return logits
-        noise = torch.stack([self._noise_at(position, logits) for position in positions])
+        return warp(logits, self.params) + self.noise(positions, logits.shape[-1], logits.device)
+
+    def noise(self, positions: Sequence[int], count: int, device: torch.device) -> Tensor:
+        """The Gumbel noise of `count` tokens at these positions, [N, count]; that of earlier positions is dropped."""
+        noise = torch.stack([self._noise_at(position, count, device) for position in positions])
         # Positions before a step's root are not needed again.
         root = min(positions)
         for position in [position for position in self._noise if position < root]:
             del self._noise[position]
-        return warp(logits, self.params) + noise
+        return noise
 
-    def _noise_at(self, position: int, logits: Tensor) -> Tensor:
-        """Gumbel noise [V] for one position, on the device of logits [N, V]; the same at every call."""
+    def _noise_at(self, position: int, count: int, device: torch.device) -> Tensor:
+        """Gumbel noise [count] of one position; the same at every call."""
         noise = self._noise.get(position)
         if noise is None:
-            uniform = _uniform(_mix(self.params.seed, position), logits.shape[-1], logits.device)
+            uniform = _uniform(_mix(self.params.seed, position), count, device)
             noise = -torch.log(-torch.log(uniform.clamp_(1e-20, 1 - 2**-24)))
             if len(self._noise) < _CACHED_POSITIONS:
                 self._noise[position] = noise

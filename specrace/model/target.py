@@ -27,7 +27,8 @@ from specrace.model.scorer import INT8, Scorer
 class Target(Scorer):
     """A scorer with end tokens, a description of itself, and perhaps a draft model.
 
-    `drafting` is the draft model, or a function that loads it at first use. `prompt_style` names the style that the
+    `drafting` is the draft model, or a function that loads it at first use. `heads`: lane -> its trained head, set by
+    whoever loads heads (`specrace.heads.loading`). `prompt_style` names the style that the
     model's adapter was trained on, if it has an adapter. `int8` says that the weights were rounded to 8 bits.
     """
 
@@ -39,6 +40,7 @@ class Target(Scorer):
         self.int8 = int8
         self.eos_ids = eos_ids(model, tokenizer)
         self.drafting: DraftModel | Callable[[Target], DraftModel] | None = None
+        self.heads: dict[str, Any] = {}
         self.threads = 1 if self.device.type == "cuda" else torch.get_num_threads()
 
     @property
@@ -56,6 +58,10 @@ class Target(Scorer):
         if callable(self.drafting):
             self.drafting = self.drafting(self)
         return self.drafting
+
+    def head(self, lane: str) -> Any:
+        """The trained head with which a lane drafts (`specrace.drafters.base.Head`); None if it has none."""
+        return self.heads.get(lane)
 
     def check_length(self, prompt_tokens: int, max_new_tokens: int, num_draft: int) -> None:
         """Raises InputError if the prompt, its answer and a draft do not fit into the model's context."""

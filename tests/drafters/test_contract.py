@@ -391,8 +391,8 @@ def test_errors_for_unknown_names_list_the_known_names() -> None:
         METHODS["trie"].check({"depth": 3})
     with pytest.raises(InputError, match=r"vanilla has no option 'n'; it has: none"):
         METHODS["vanilla"].check({"n": 3})
-    with pytest.raises(InputError, match=r"'medusa'; choose from vanilla, bigram"):
-        find_method("medusa")
+    with pytest.raises(InputError, match=r"'mamba'; choose from vanilla, bigram"):
+        find_method("mamba")
 
 
 @pytest.mark.parametrize(

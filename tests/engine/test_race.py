@@ -308,7 +308,7 @@ def test_options_reach_their_lane_and_determine_its_draft_size() -> None:
 @pytest.mark.parametrize(
     "values",
     [
-        {"lanes": ("medusa",)},
+        {"lanes": ("mamba",)},
         {"lanes": "trie"},
         {"lanes": ("",)},
         {"num_draft": -1},
@@ -330,7 +330,7 @@ def test_options_reach_their_lane_and_determine_its_draft_size() -> None:
         {"options": {"trie": {"depth": 4}}},
         {"options": {"trie": {"n": 1}}},
         {"options": {"trie": {"n": "many"}}},
-        {"options": {"medusa": {}}},
+        {"options": {"mamba": {}}},
         {"options": {"vanilla": {"n": 3}}},
     ],
     ids=str,
@@ -344,7 +344,7 @@ def test_a_spec_out_of_bounds_is_refused_in_one_sentence(values: dict[str, Any])
 
 def test_generate_refuses_bad_methods_and_options() -> None:
     cases: tuple[tuple[str, dict[str, Any]], ...] = (
-        ("medusa", {}),
+        ("mamba", {}),
         ("trie", {"n": 1}),
         ("trie", {"depth": 2}),
         ("trie", {"temperature": -1}),

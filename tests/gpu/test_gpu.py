@@ -19,6 +19,7 @@ from specrace.model.capture import capture_graphs
 from specrace.model.forward.graphs import CudaCapturer
 from specrace.model.sampling import Sampler
 from specrace.model.target import Target
+from tests.models import give_heads
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
@@ -29,7 +30,9 @@ def make_target(dtype: torch.dtype) -> Target:
         vocab_size=512, hidden_size=256, intermediate_size=512, num_hidden_layers=4, num_attention_heads=8,
         num_key_value_heads=4, max_position_embeddings=1024, initializer_range=0.2, eos_token_id=None,
     )  # fmt: skip
-    return Target(AutoModelForCausalLM.from_config(config).to("cuda", dtype))
+    target = Target(AutoModelForCausalLM.from_config(config).to("cuda", dtype))
+    give_heads(target)
+    return target
 
 
 def prompts(count: int) -> list[list[int]]:

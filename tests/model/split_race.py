@@ -23,7 +23,7 @@ from specrace.model.tensor_parallel import Followers
 
 # The message that makes the other processes prefill this prompt does not fit into one broadcast.
 PROMPT = tuple((7 * position * position + 3) % 1000 for position in range(400))
-LANES = tuple(name for name in native_methods() if name != "draft-model")
+LANES = tuple(name for name, method in native_methods().items() if not (method.needs_draft_model or method.needs_head))
 # Temperature and lanes of each race. With sampling, one lane that drafts chains and one that drafts trees are enough.
 RACES = ((0.0, LANES), (0.8, ("vanilla", "prompt-lookup", "fusion")))
 

@@ -26,7 +26,7 @@ from specrace.model.forward.kv import Prefix
 from specrace.model.target import Target
 from specrace.workbench import Workbench
 from tests.engine.test_lossless import ADVERSARIES, cut_at_end
-from tests.models import ARCHITECTURES, tiny_model, tiny_target
+from tests.models import ARCHITECTURES, give_heads, tiny_model, tiny_target
 from tests.parts import EOS, VOCAB, CopyingModel, ScriptedDrafter, inputs, random_prompt, run_lane
 
 NO_END: frozenset[int] = frozenset()
@@ -111,6 +111,7 @@ def test_end_to_end_every_lane_prints_vanillas_text(bundled: Workbench, temperat
     questions = ("What are glaciers made of?", "Tell me about token recycling.", "Describe how a volcano erupts.")
     texts, num_saved_steps = set(), Counter[str]()
     assert bundled.target.describe()["dtype"] == "float32"
+    give_heads(bundled.target)
     for seed, question in enumerate(questions):
         spec = RaceSpec(tuple(native_methods()), 14, num_draft=4, temperature=temperature, top_p=0.9, seed=seed)
         *_, finished = bundled.ask(RaceRequest(question, spec, 1))
@@ -132,6 +133,7 @@ def test_in_half_precision_differences_are_reported(name: str, dtype: torch.dtyp
     model = tiny_model(name, initializer_range=0.05, hidden_size=128, vocab_size=300)
     target = Target(model.to(dtype), name=name)
     target.drafting = CopyingModel()  # type: ignore[assignment]
+    give_heads(target)
     assert target.dtype == dtype
     for prompt in prompts_of(name, 3):
         spec = RaceSpec(("vanilla", *DRAFTING_METHODS), max_new_tokens=16, num_draft=16)

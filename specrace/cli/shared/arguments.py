@@ -30,6 +30,10 @@ RERANKER_HELP = (
     "default): their exact vectors, in an approximate index; none: nothing"
 )
 OPTION_HELP = "an option of a lane, such as trie.n=5; the command lanes lists them; may be repeated"
+HEAD_HELP = (
+    "a trained head for the lanes that draft with one (eagle, medusa): a folder, or an id in the hub's cache; may be "
+    "repeated"
+)
 KEEP_OUTPUTS_HELP = "let lanes also draft from the outputs of earlier requests"
 FORMAT_HELP = f"the log's format: {', '.join(FORMATS)}; default: recognised from the log"
 DEVICES = ("cpu", "cuda", "auto")
@@ -121,10 +125,16 @@ def add_race_arguments(parser: argparse.ArgumentParser, lanes: Sequence[str]) ->
         help="a file that recommend wrote, instead of --lanes, --option and --num-draft",
     )
     parser.add_argument("--draft-model", help="for the lane draft-model: a smaller model with the same vocabulary")
+    add_head_argument(parser)
     for name in SPEC_SETTINGS:
         add_setting(parser, name)
     parser.add_argument("--option", action="append", default=[], metavar="LANE.KEY=VALUE", help=OPTION_HELP)
     add_json_argument(parser)
+
+
+def add_head_argument(parser: argparse.ArgumentParser) -> None:
+    """Add `--head`."""
+    parser.add_argument("--head", action="append", default=[], metavar="[LANE=]FOLDER_OR_ID", help=HEAD_HELP)
 
 
 def add_setting(parser: argparse.ArgumentParser, name: str) -> None:

@@ -52,6 +52,7 @@ def read_model_choice(options: argparse.Namespace) -> ModelChoice:
         dtype=options.dtype,
         draft=None if draft is None else fetch_if_missing(find_source(draft), quiet=options.json),
         adapter=options.adapter,
+        heads=tuple(getattr(options, "head", ())),
     )
 
 

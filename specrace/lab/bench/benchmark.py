@@ -35,10 +35,10 @@ from specrace.drafters import find_method
 from specrace.engine.badge import explain_difference
 from specrace.engine.lane import Lane
 from specrace.engine.pace import PaceKeeper, timed
-from specrace.engine.prepare import warm_up, warm_up_draft_model
+from specrace.engine.prepare import warm_up, warm_up_draft_model, warm_up_heads
 from specrace.engine.race import in_race_time
 from specrace.engine.refit import refit
-from specrace.engine.setup import RaceSetup, RaceTarget, shared_ms
+from specrace.engine.setup import RaceSetup, RaceTarget, read_prompt, shared_ms
 from specrace.engine.spec import RaceSpec, largest_draft, plan_lane, plan_lanes
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.sources import Sources
@@ -182,6 +182,7 @@ class Bench:
         self._warm = False
         # The curve near this prompt's length, refitted to the machine's present speed.
         self._refitted: CostCurve | None = None
+        self._head_prices: dict[str, float] = {}
         self._pace: PaceKeeper
 
     def run(
@@ -250,10 +251,11 @@ class Bench:
     def _warm_up(self, prompt: BenchPrompt, on_progress: Callable[[str], object]) -> None:
         """Run every shape that this prompt needs; before the first prompt also run every lane and peer once."""
         on_progress(f"{prompt.id}: warming up")
-        prefix = self.target.prefill(prompt.tokens)
+        prefix = read_prompt(self.target, prompt.tokens, self.spec)
         setup = RaceSetup(self.target, prompt.tokens, prefix, self._spec_of(prompt), self._curve_near(prompt))
         warm_up(setup)
         self._refitted = refit(setup)
+        self._head_prices = warm_up_heads(setup)
         self._open_lanes(prompt, prefix)
         if not self._warm:
             for name in self.spec.lanes:
@@ -273,7 +275,10 @@ class Bench:
         # The setup is for this lane alone, so that a draft model reads the prompt only for lanes that use it.
         spec = replace(self._spec_of(prompt), lanes=(name,))
         sources = replace(self._sources, past=self._past)
-        return RaceSetup(self.target, prompt.tokens, prefix, spec, self._refitted, sources).make_lane(name, self._pace)
+        setup = RaceSetup(
+            self.target, prompt.tokens, prefix, spec, self._refitted, sources, head_prices=self._head_prices
+        )
+        return setup.make_lane(name, self._pace)
 
     def _run_lane(self, name: str, prompt: BenchPrompt) -> LaneRun:
         """Run a lane once, solo: prefill, build, decode."""
@@ -282,7 +287,7 @@ class Bench:
         before = self._pace.slowdown
         self.target.reset_peak_memory()
         began = thread_ms()
-        prefix = self.target.prefill(prompt.tokens)
+        prefix = read_prompt(self.target, prompt.tokens, replace(self.spec, lanes=(name,)))
         lane = self._make_lane(name, prompt, prefix)
         # Everything before the first step except the tables, which are on the lane's clock. The thread's clock and the
         # prefill's differ a little, so this is at least the prefill.
@@ -302,7 +307,7 @@ class Bench:
 
     def _race(self, prompt: BenchPrompt, first: int) -> dict[str, float]:
         """Race the lanes once, and return their clocks; lane number `first` steps first."""
-        prefix = self.target.prefill(prompt.tokens)
+        prefix = read_prompt(self.target, prompt.tokens, self.spec)
         self._pace.refresh()
         lanes = [self._make_lane(name, prompt, prefix) for name in _rotate(self.spec.lanes, first)]
         for lane in lanes:

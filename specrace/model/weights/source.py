@@ -67,7 +67,8 @@ class ModelSource:
 class ModelChoice:
     """The user's choice of a model and its settings, before "auto" is decided; `load_target` explains the settings.
 
-    "auto" may place another model on another device, and a dtype of None is the device's default.
+    "auto" may place another model on another device, and a dtype of None is the device's default. `heads`: trained
+    heads, each "[LANE=]FOLDER_OR_ID", which the workbench loads.
     """
 
     source: ModelSource
@@ -76,6 +77,7 @@ class ModelChoice:
     draft: ModelSource | None = None
     adapter: str | Path = AUTO
     lean: bool = False
+    heads: tuple[str, ...] = ()
 
     def refresh(self) -> ModelChoice:
         """The current choice: missing models are looked up again, because they may have been fetched."""
@@ -84,12 +86,12 @@ class ModelChoice:
     def with_model(self, source: ModelSource, dtype: str | None = None) -> ModelChoice:
         """The choice of another model, or of the same model in another dtype; None keeps the dtype.
 
-        Another model gets neither the draft model nor an adapter from a folder, because they belong to this model.
+        Another model gets neither the draft model, nor heads, nor an adapter from a folder: they belong to this model.
         """
         changed = replace(self, source=source, dtype=dtype or self.dtype)
         if source.is_same(self.source):
             return changed
-        return replace(changed, draft=None, adapter=NONE if self.adapter == NONE else AUTO)
+        return replace(changed, draft=None, heads=(), adapter=NONE if self.adapter == NONE else AUTO)
 
 
 class ModelSettings(TypedDict, total=False):
@@ -100,6 +102,7 @@ class ModelSettings(TypedDict, total=False):
     draft_model: str | Path | ModelSource | None
     adapter: str | Path
     lean: bool
+    heads: tuple[str, ...]
 
 
 def find_source(name: str | Path | ModelSource) -> ModelSource:

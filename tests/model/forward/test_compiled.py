@@ -47,7 +47,7 @@ from specrace.model.machine import device_map
 from specrace.model.machine.roofline import weight_bytes
 from specrace.model.placement import check_device
 from specrace.model.target import Target
-from tests.models import WIDE, assert_same_scores, tiny_model
+from tests.models import WIDE, assert_same_scores, give_heads, tiny_model
 from tests.parts import VOCAB, random_prompt, random_tree
 
 # Pairwise coverage of model, kind of weights, threads and vector width: any two values occur together in some case.
@@ -99,6 +99,7 @@ def make_model(name: str, kind: str) -> Any:
 @cache
 def compiled_target(name: str, kind: str = "float32", vector_width: int = 8) -> Target:
     target = Target(make_model(name, kind), name=name, int8=kind == "int8")
+    give_heads(target)
     capture_replay(target, compiled=True, vector_width=vector_width)
     assert target.forward_kind == "compiled decoder" + (", int8 weights" if kind == "int8" else "")
     return target

@@ -22,19 +22,20 @@ from specrace.drafters import METHODS, DrafterInputs, native_methods
 from specrace.drafters.draft_model import DraftModelDrafter
 from specrace.engine.pace import PaceKeeper
 from specrace.engine.race import race
-from specrace.engine.setup import RaceSetup
+from specrace.engine.setup import RaceSetup, read_prompt
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.lab.bench.benchmark import Bench, BenchPrompt, LaneRun
 from specrace.model.capture import capture_graphs
 from specrace.model.draft_model import DraftModel
 from specrace.model.forward.graphs import COLUMN_STEP, SPARE_ROWS, CudaCapturer
 from specrace.model.forward.kv import KVStore
+from specrace.model.forward.tapped import Levels
 from specrace.model.forward.tree_inputs import TreeInputs
 from specrace.model.scorer import GraphedSession
 from specrace.model.target import Target
 from specrace.ngrams.sources import Sources
 from specrace.ngrams.suffix_index import SuffixIndex
-from tests.models import ARCHITECTURES, tiny_model, tiny_target
+from tests.models import ARCHITECTURES, give_heads, tiny_model, tiny_target
 from tests.parts import VOCAB, random_prompt, random_tree
 
 # The rows of the largest tree that a lane proposes by default on a GPU.
@@ -92,14 +93,26 @@ class FakeGpuTarget(Target):
         finally:
             self._eager = False
 
+    def run_tapped(self, store: KVStore, tree: TokenTree, levels: Levels) -> tuple[Tensor, Tensor]:
+        self._eager = True
+        try:
+            return super().run_tapped(store, tree, levels)
+        finally:
+            self._eager = False
+
     def forward(self, store: KVStore, inputs: TreeInputs, end: int) -> Tensor:
         self.forwards.append((inputs.rows, self._eager))
         return super().forward(store, inputs, end)
+
+    def forward_tapped(self, store: KVStore, inputs: TreeInputs, end: int, levels: Levels) -> tuple[Tensor, Tensor]:
+        self.forwards.append((inputs.rows, self._eager))
+        return super().forward_tapped(store, inputs, end, levels)
 
 
 def fake_gpu_target(name: str, seed: int = 0) -> tuple[FakeGpuTarget, FakeCapturer]:
     model = tiny_model(name, seed=seed, eos_token_id=None, max_position_embeddings=2048)
     target, capturer = FakeGpuTarget(model), FakeCapturer()
+    give_heads(target)
     capture_graphs(target, capturer)
     assert target.graphs is not None
     return target, capturer
@@ -122,7 +135,7 @@ def test_every_step_of_every_lane_is_replayed_with_a_gpus_defaults(name: str, te
     prompt, rng = (2, 3, 4, 5, 6) * 8, random.Random(1)
     index = SuffixIndex([[*prompt, *(rng.randrange(2, VOCAB) for _ in range(200))] for _ in range(9)])
     spec = RaceSpec((name,), max_new_tokens=70, temperature=temperature, seed=3)
-    setup = RaceSetup(target, prompt, target.prefill(prompt), spec, sources=Sources(corpus_index=index))
+    setup = RaceSetup(target, prompt, read_prompt(target, prompt, spec), spec, sources=Sources(corpus_index=index))
     lane, max_size = setup.make_lane(name), 0
     buckets = row_counts(plan_lane(spec, name, "cuda").num_draft + 1)
     draft_target.forwards.clear()

@@ -34,7 +34,7 @@ from specrace.model.loading import load_target, make_ready
 from specrace.model.machine import memory
 from specrace.model.machine.roofline import weight_bytes
 from specrace.model.target import Target
-from tests.models import WIDE, assert_same_scores, tiny_model, tiny_target
+from tests.models import WIDE, assert_same_scores, give_heads, tiny_model, tiny_target
 from tests.parts import VOCAB, random_prompt, random_tree
 
 PACKED = [False, True]
@@ -294,6 +294,7 @@ KINDS = {"plain": "fused TorchScript", "packed": "fused TorchScript, packed weig
 def fused_target(name: str, kind: str = "plain") -> Target:
     """A small target that runs the fused forward."""
     target = Target(tiny_model(name), name=name)
+    give_heads(target)
     capture_replay(target, packed=kind == "packed")
     assert target.forward_kind == KINDS[kind]
     return target

@@ -50,6 +50,7 @@ WAYS: dict[str, Callable[[], Target]] = {
     "fused": partial(_captured, "qwen3", compiled=False, packed=False),
     "fused, packed": partial(_captured, "qwen2", compiled=False, packed=True),
     "compiled": partial(_captured, "llama", compiled=True),
+    "compiled, read by the model": partial(_captured, "gemma3", compiled=True),
     "graphs": partial(_graphed, "llama"),
 }
 

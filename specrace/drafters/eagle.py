@@ -1,0 +1,34 @@
+"""EAGLE (Li et al., 2024; EAGLE-2, 2024; EAGLE-3, 2025): a trained layer continues the target's hidden states."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from specrace.drafters.base import Bounds, DrafterInputs
+from specrace.drafters.head_tree import HeadTreeDrafter
+
+
+class EagleDrafter(HeadTreeDrafter):
+    """Grows a tree with an EAGLE head, one forward of the head for each level. Raises InputError without a head.
+
+    The head in this example expects the next number with a probability of 0.9. A row of the target costs as much as a
+    forward of the head, three tenths of a step, so two tokens pay and the third no longer does:
+
+    >>> from specrace.core.cost_curve import CostCurve
+    >>> class Counter:
+    ...     depth, room, levels_per_forward = 9, 100, 1
+    ...     def begin(self, root): self.root = root
+    ...     def likeliest(self, paths, k): return [[((self.root, *path)[-1] + 1, 0.9)] for path in paths]
+    >>> inputs = DrafterInputs((4, 5), 99, head=Counter(), head_price=0.3, curve=CostCurve((1, 9), (1.0, 3.4)))
+    >>> EagleDrafter(inputs).propose((4, 5), budget=8).tokens
+    (5, 6, 7)
+    """
+
+    def __init__(
+        self,
+        inputs: DrafterInputs,
+        *,
+        depth: Annotated[int, Bounds(1, 32, "maximum depth of the tree, in tokens")] = 6,
+        width: Annotated[int, Bounds(1, 32, "guesses after each token, and paths continued at each level")] = 4,
+    ) -> None:
+        super().__init__(inputs, "eagle", depth, width)

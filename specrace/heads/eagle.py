@@ -1,0 +1,280 @@
+"""EAGLE (arXiv 2401.15077, 2503.01840): one decoder layer that continues the target's hidden states token by token.
+
+A row of the head is a pair: the feature of position t and the token at t + 1. Its output stands for the feature of
+position t + 1, from which the target's output layer, or the head's own, gives the token at t + 2. Pairs with the
+target's own features are committed to the head's cache; draft rows, which read the head's own outputs, are
+overwritten by the next step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding, linear
+
+from specrace.core.clock import since_ms, thread_ms
+from specrace.core.sampling_params import SamplingParams
+from specrace.heads.layer import DraftLayer, Rotations, rms_norm, tree_mask
+from specrace.heads.prompt import features_at
+from specrace.heads.words import Ranking, Words
+from specrace.model.forward.kv import Prefix
+from specrace.model.forward.tapped import Levels
+from specrace.model.target import Target
+
+Path = tuple[int, ...]
+# A cache that is full grows by this many pairs.
+_GROWTH = 256
+
+
+class EagleNetwork:
+    """The weights of a head; subclasses differ in what enters the layer and what leaves it."""
+
+    levels: Levels
+    layer: DraftLayer
+    rotations: Rotations
+    words: Words
+    # The head's own embedding table [V, d]; None: the target's.
+    embeddings: Tensor | None = None
+
+    def enter(self, features: Tensor, embedded: Tensor, *, own: bool) -> tuple[Tensor, Tensor]:
+        """What the attention reads and the residual stream, from features [N, f] and embeddings [N, d].
+
+        With `own`, the features are outputs of this head, [N, d].
+        """
+        raise NotImplementedError
+
+    def leave(self, rows: Tensor) -> Tensor:
+        """What the output layer reads, from the layer's output [N, d]."""
+        raise NotImplementedError
+
+
+class EagleOne(EagleNetwork):
+    """EAGLE-1 and 2: a linear layer joins embedding and feature; the output is a feature after the target's norm."""
+
+    def __init__(self, layer: DraftLayer, rotations: Rotations, words: Words, levels: Levels) -> None:
+        self.layer, self.rotations, self.words, self.levels = layer, rotations, words, levels
+        self.join: Tensor
+        self.join_bias: Tensor | None = None
+
+    def enter(self, features: Tensor, embedded: Tensor, *, own: bool) -> tuple[Tensor, Tensor]:
+        """The joined rows, [N, d], twice: EAGLE's layer has no norm before its attention."""
+        rows = linear(torch.cat([embedded, features], dim=-1), self.join, self.join_bias)
+        return rows, rows
+
+    def leave(self, rows: Tensor) -> Tensor:
+        """The rows themselves."""
+        return rows
+
+
+class EagleThree(EagleNetwork):
+    """EAGLE-3: joins three levels to one feature; attention reads embedding and feature side by side, normalised."""
+
+    def __init__(self, layer: DraftLayer, rotations: Rotations, words: Words, levels: Levels) -> None:
+        self.layer, self.rotations, self.words, self.levels = layer, rotations, words, levels
+        self.join: Tensor
+        self.before_embedding: Tensor
+        self.before_feature: Tensor
+        self.norm: Tensor
+        # Whether the residual stream starts from the normalised feature, as in some of speculators' heads.
+        self.norm_residual = False
+
+    def enter(self, features: Tensor, embedded: Tensor, *, own: bool) -> tuple[Tensor, Tensor]:
+        """Embedding and feature, [N, 2d], and the feature [N, d]."""
+        epsilon = self.layer.sizes.epsilon
+        rows = features if own else linear(features, self.join)
+        normed = rms_norm(rows, self.before_feature, epsilon)
+        inputs = torch.cat([rms_norm(embedded, self.before_embedding, epsilon), normed], dim=-1)
+        return inputs, normed if self.norm_residual else rows
+
+    def leave(self, rows: Tensor) -> Tensor:
+        """The rows after the final norm; the next pair reads them before it."""
+        return rms_norm(rows, self.norm, self.layer.sizes.epsilon)
+
+
+class EagleHead:
+    """A head that drafts for `target`; `label` names it in messages."""
+
+    kind = "eagle"
+
+    def __init__(self, network: EagleNetwork, target: Target, label: str) -> None:
+        self.network, self.target, self.label = network, target, label
+        self.levels = network.levels
+
+    def after(self, prompt: Sequence[int], prefix: Prefix) -> PromptedEagle:
+        """The head after the pairs of a prompt, whose `prefix` was read with this head's levels."""
+        return PromptedEagle(self, prompt, prefix)
+
+    def embed(self, tokens: Sequence[int]) -> Tensor:
+        """Embeddings [N, d] of the tokens."""
+        ids = torch.tensor(list(tokens), dtype=torch.int64, device=self.target.device)
+        if self.network.embeddings is not None:
+            return embedding(ids, self.network.embeddings)
+        rows: Tensor = self.target.model.get_input_embeddings()(ids)
+        return rows
+
+    def run(
+        self, features: Tensor, tokens: Sequence[int], positions: Sequence[int], mask: Tensor | None, cache: Tensor
+    ) -> Tensor:
+        """The layer's output [N, d] for pairs whose features are the target's; see `DraftLayer.run`."""
+        return self._run(features, tokens, positions, mask, cache, own=False)
+
+    def run_own(
+        self, outputs: Tensor, tokens: Sequence[int], positions: Sequence[int], mask: Tensor | None, cache: Tensor
+    ) -> Tensor:
+        """The layer's output [N, d] for pairs whose features are earlier outputs of this head, [N, d]."""
+        return self._run(outputs, tokens, positions, mask, cache, own=True)
+
+    def _run(
+        self,
+        features: Tensor,
+        tokens: Sequence[int],
+        positions: Sequence[int],
+        mask: Tensor | None,
+        cache: Tensor,
+        *,
+        own: bool,
+    ) -> Tensor:
+        embedded = self.embed(tokens).to(cache.dtype)
+        inputs, rows = self.network.enter(features.to(cache.dtype), embedded, own=own)
+        rotation = self.network.rotations.at(positions, cache.device, cache.dtype)
+        return self.network.layer.run(inputs, rows, rotation, mask, cache)
+
+    def new_cache(self, capacity: int) -> Tensor:
+        """An empty cache for `capacity` pairs, [2, H, T, D]."""
+        sizes = self.network.layer.sizes
+        return torch.zeros(2, sizes.kv_heads, capacity, sizes.size, dtype=self.target.dtype, device=self.target.device)
+
+
+class PromptedEagle:
+    """A head that has read a prompt's pairs, one fewer than its tokens. No lane's time includes `prefill_ms`.
+
+    `output` [1, d] is the last pair's output, from which the first token after the prompt is guessed; None for a
+    prompt of one token, which has no pair.
+    """
+
+    @torch.inference_mode()
+    def __init__(self, head: EagleHead, prompt: Sequence[int], prefix: Prefix) -> None:
+        self.head, self.count = head, len(prompt) - 1
+        began = thread_ms()
+        self.cache = head.new_cache(max(1, self.count))
+        self.output: Tensor | None = None
+        if self.count:
+            features = features_at(prefix, head.levels)
+            seen = torch.ones(self.count, self.count, dtype=torch.bool, device=head.target.device).tril()
+            mask = tree_mask(seen, 0, head.target.dtype)
+            self.output = head.run(features, prompt[1:], range(self.count), mask, self.cache)[-1:]
+        head.target.synchronize()
+        self.prefill_ms = since_ms(began)
+
+    def session(self, params: SamplingParams, room: int, *, coupled: bool = True) -> EagleSession:
+        """A session on a clone of the cache with room for `room` more tokens."""
+        return EagleSession(self, params, room, coupled=coupled)
+
+
+class EagleSession:
+    """One lane's head: it takes the features of accepted tokens, and guesses what follows them.
+
+    A path is the tokens after the pending token, the root. `likeliest` runs one forward of the head; `depth` bounds the
+    length of what can be asked, here by nothing but the room.
+    """
+
+    depth = 1 << 30
+    levels_per_forward = 1
+
+    def __init__(self, prompted: PromptedEagle, params: SamplingParams, room: int, *, coupled: bool = True) -> None:
+        self.head, self.levels = prompted.head, prompted.head.levels
+        self._network = prompted.head.network
+        self._cache = self.head.new_cache(prompted.count + room + _GROWTH)
+        self._cache[:, :, : prompted.count] = prompted.cache[:, :, : prompted.count]
+        self._committed = prompted.count
+        self._ranking = Ranking(self._network.words, params, self.head.target.vocab_size, coupled=coupled)
+        # The output of the last committed pair, if there is one.
+        self._last = prompted.output
+        # What was accepted and is not in the cache yet: features, and the tokens that they belong to.
+        self._features: list[Tensor] = []
+        self._tokens: list[int] = []
+        self._root = 0
+        # Path -> its output [1, d], and its column after the committed ones; of this step only.
+        self._outputs: dict[Path, Tensor] = {}
+        self._columns: dict[Path, int] = {}
+
+    @property
+    def room(self) -> int:
+        """How many more tokens fit the target's context, and so the head's."""
+        return self.head.target.max_context - self._committed - len(self._tokens)
+
+    def queue(self, features: Tensor, tokens: Sequence[int]) -> None:
+        """Take the features [n, levels * d] of accepted tokens; the head reads them when it is next asked."""
+        self._features.append(features)
+        self._tokens += tokens
+
+    def begin(self, root: int) -> None:
+        """Start a step; `root`, the pending token, completes the pair of the last accepted one."""
+        self._root = root
+        self._outputs.clear()
+        self._columns.clear()
+
+    @torch.inference_mode()
+    def likeliest(self, paths: Sequence[Path], k: int) -> list[list[tuple[int, float]]]:
+        """For each path the k likeliest next tokens with their probabilities, the best first.
+
+        The first call of a step asks for the root, [()]; a later path's parent was asked for before. Returns empty
+        lists if the head has read no pair yet.
+        """
+        with self.head.target.between_forwards():
+            if list(paths) == [()]:
+                self._commit()
+                if self._last is None:
+                    return [[]]
+                rows = self._outputs[()] = self._last
+            else:
+                rows = self._extend(paths)
+            logits = self._network.words.logits(self._network.leave(rows))
+            # The root is token number `committed`; its child is the next one.
+            positions = [self._committed + 1 + len(path) for path in paths]
+            return self._network.words.likeliest(self._ranking.scores(logits, positions), k)
+
+    def _commit(self) -> None:
+        """Run the pairs of the accepted tokens, and keep their keys and values."""
+        count = len(self._tokens)
+        if not count:
+            return
+        self._make_room(count)
+        base = self._committed
+        seen = torch.ones(count, count, dtype=torch.bool, device=self._cache.device).tril()
+        mask = tree_mask(seen, base, self._cache.dtype)
+        tokens = [*self._tokens[1:], self._root]
+        features = torch.cat(self._features)
+        columns = self._cache[:, :, : base + count]
+        self._last = self.head.run(features, tokens, range(base, base + count), mask, columns)[-1:]
+        self._committed += count
+        self._features, self._tokens = [], []
+
+    def _extend(self, paths: Sequence[Path]) -> Tensor:
+        """Run the rows of paths, each of which continues a path that was run in this step; returns outputs [N, d]."""
+        first, count, base = len(self._columns), len(paths), self._committed
+        self._make_room(first + count)
+        seen = torch.zeros(count, first + count, dtype=torch.bool)
+        for row, path in enumerate(paths):
+            self._columns[path] = first + row
+            for length in range(1, len(path) + 1):
+                seen[row, self._columns[path[:length]]] = True
+        mask = tree_mask(seen.to(self._cache.device), base, self._cache.dtype)
+        parents = torch.cat([self._outputs[path[:-1]] for path in paths])
+        tokens = [path[-1] for path in paths]
+        positions = [base + len(path) - 1 for path in paths]
+        columns = self._cache[:, :, : base + first + count]
+        rows = self.head.run_own(parents, tokens, positions, mask, columns)
+        for row, path in enumerate(paths):
+            self._outputs[path] = rows[row : row + 1]
+        return rows
+
+    def _make_room(self, count: int) -> None:
+        """Enlarge the cache, if necessary, for `count` more columns after the committed ones."""
+        capacity = self._cache.shape[2]
+        if self._committed + count > capacity:
+            grown = self.head.new_cache(self._committed + count + _GROWTH)
+            grown[:, :, :capacity] = self._cache
+            self._cache = grown

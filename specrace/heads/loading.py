@@ -1,0 +1,67 @@
+"""Loads heads by folder or hub id, and gives each to the lane that drafts with its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from specrace.core.errors import InputError, shorten
+from specrace.heads.checkpoint import read_checkpoint
+from specrace.heads.layouts import Head, build_head
+from specrace.model.target import Target
+from specrace.model.tensor_parallel import LeadingTarget
+from specrace.model.weights.names import hub_snapshot
+
+_HINT = "give --head LANE=FOLDER, or --head FOLDER"
+
+
+def load_head(location: str | Path, target: Target) -> Head:
+    """Load a head for `target` from a folder, or by id from the hub's cache. Raises InputError if it does not fit."""
+    if isinstance(target, LeadingTarget):
+        raise InputError(
+            f"A head cannot draft for {target.name} while several processes hold it; run it in one process, or leave "
+            "out --head."
+        )
+    folder = Path(location)
+    if not folder.is_dir() and str(location).count("/") == 1:
+        folder = hub_snapshot(str(location)) or folder
+    return build_head(read_checkpoint(folder), target)
+
+
+def attach_heads(target: Target, choices: Sequence[str], kinds: Mapping[str, str]) -> None:
+    """Load heads and set `target.heads`, lane -> head; each choice is "[LANE=]FOLDER_OR_ID".
+
+    `kinds`: the lanes that draft with a head -> the kind of head that they need. Raises InputError if a head does not
+    fit the target or the lane, or if two heads are for one lane.
+    """
+    heads: dict[str, Head] = {}
+    for choice in choices:
+        lane, location = split_choice(choice, kinds)
+        head = load_head(location, target)
+        fitting = [name for name, kind in kinds.items() if kind == head.kind]
+        lane = lane or fitting[0]
+        if lane not in fitting:
+            raise InputError(f"{head.label} is of the kind {head.kind}, which the lane {lane} cannot use; {_HINT}.")
+        if lane in heads:
+            raise InputError(f"Two heads are given for the lane {lane}; give one.")
+        heads[lane] = head
+    target.heads = dict(heads)
+
+
+def split_choice(choice: str, kinds: Mapping[str, str]) -> tuple[str, str]:
+    """("eagle", "folder") from "eagle=folder", ("", "folder") from "folder".
+
+    Raises InputError for a lane without heads, and without a folder. A folder whose name has an equals sign is taken as
+    a folder if it exists.
+    """
+    lane, equals, location = choice.partition("=")
+    if not equals or Path(choice).is_dir():
+        lane, location = "", choice
+    if not location:
+        raise InputError(f"--head {shorten(repr(choice))} names no head; {_HINT}.")
+    if lane and lane not in kinds:
+        raise InputError(
+            f"--head {shorten(choice)} is for the lane {shorten(repr(lane))}, which drafts with no head; "
+            f"the lanes are {', '.join(kinds)}."
+        )
+    return lane, location

@@ -1,0 +1,128 @@
+"""Medusa (arXiv 2401.10774): heads beside the target's output layer, each of which guesses one position further ahead.
+
+Head i reads the last accepted token's hidden state and guesses the token i + 2 places after it, whatever the tokens in
+between. The first place after it is the target's own choice, the pending token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear, silu
+
+from specrace.core.clock import since_ms, thread_ms
+from specrace.core.sampling_params import SamplingParams
+from specrace.heads.prompt import features_at
+from specrace.heads.words import Ranking, Words
+from specrace.model.forward.kv import Prefix
+from specrace.model.forward.tapped import Levels
+from specrace.model.target import Target
+
+Path = tuple[int, ...]
+
+
+class MedusaHead:
+    """Residual blocks and output layers, by depth.
+
+    `blocks`: for each depth its blocks, pairs of a weight [d, d] and a bias [d]; `words`: for each depth its output
+    layer, which may be one for all. `label` names the head in messages.
+    """
+
+    kind = "medusa"
+
+    def __init__(
+        self,
+        blocks: Sequence[Sequence[tuple[Tensor, Tensor]]],
+        words: Sequence[Words],
+        levels: Levels,
+        target: Target,
+        label: str,
+    ) -> None:
+        self.blocks, self.words, self.levels = blocks, words, levels
+        self.target, self.label = target, label
+
+    @property
+    def depth(self) -> int:
+        """How many tokens ahead of the pending token it guesses."""
+        return len(self.blocks)
+
+    def after(self, prompt: Sequence[int], prefix: Prefix) -> PromptedMedusa:
+        """The head after a prompt, whose `prefix` was read with this head's levels."""
+        return PromptedMedusa(self, prompt, prefix)
+
+    def guess(self, feature: Tensor) -> list[Tensor]:
+        """Float32 logits [1, Vd] of every depth, from the last accepted token's feature [1, d]."""
+        rows = []
+        for blocks in self.blocks:
+            row = feature
+            for weight, bias in blocks:
+                row = row + silu(linear(row, weight, bias))
+            rows.append(row)
+        if all(words is self.words[0] for words in self.words):
+            return list(self.words[0].logits(torch.cat(rows)).split(1))
+        return [words.logits(row) for words, row in zip(self.words, rows, strict=True)]
+
+
+class PromptedMedusa:
+    """A head after a prompt, of which it keeps the last feature [1, d], or None for a prompt of one token.
+
+    `count` is the number of tokens that have a feature.
+    """
+
+    def __init__(self, head: MedusaHead, prompt: Sequence[int], prefix: Prefix) -> None:
+        began = thread_ms()
+        self.head, self.count = head, len(prompt) - 1
+        self.feature = features_at(prefix, head.levels)[-1:] if self.count else None
+        self.prefill_ms = since_ms(began)
+
+    def session(self, params: SamplingParams, room: int, *, coupled: bool = True) -> MedusaSession:
+        """A session for one lane; it needs no `room`."""
+        return MedusaSession(self, params, coupled=coupled)
+
+
+class MedusaSession:
+    """One lane's head; see `eagle.EagleSession`. The first call of a step computes every depth's logits."""
+
+    def __init__(self, prompted: PromptedMedusa, params: SamplingParams, *, coupled: bool = True) -> None:
+        self.head, self.levels, self.depth = prompted.head, prompted.head.levels, prompted.head.depth
+        vocab_size = self.head.target.vocab_size
+        self._rankings = [Ranking(words, params, vocab_size, coupled=coupled) for words in self.head.words]
+        self._feature, self._count = prompted.feature, prompted.count
+        self._logits: list[Tensor] = []
+
+    @property
+    def levels_per_forward(self) -> int:
+        """All depths, because none reads the others' tokens."""
+        return self.depth
+
+    @property
+    def room(self) -> int:
+        """How many more tokens fit the target's context."""
+        return self.head.target.max_context - self._count
+
+    def queue(self, features: Tensor, tokens: Sequence[int]) -> None:
+        """Keep the last accepted token's feature."""
+        self._feature = features[-1:]
+        self._count += len(tokens)
+
+    def begin(self, root: int) -> None:
+        """Start a step; the heads do not read the pending token."""
+        self._logits = []
+
+    @torch.inference_mode()
+    def likeliest(self, paths: Sequence[Path], k: int) -> list[list[tuple[int, float]]]:
+        """For each path the k likeliest next tokens with their probabilities; they depend on its length only."""
+        if self._feature is None:
+            return [[] for _ in paths]
+        target = self.head.target
+        with target.between_forwards():
+            if not self._logits:
+                self._logits = self.head.guess(self._feature.to(target.dtype))
+            guesses: dict[int, list[tuple[int, float]]] = {}
+            for depth in {len(path) for path in paths}:
+                # The pending token is number `count`; its child is the next one.
+                scores = self._rankings[depth].scores(self._logits[depth], [self._count + 1 + depth])
+                guesses[depth] = self.head.words[depth].likeliest(scores, k)[0]
+        return [guesses[len(path)] for path in paths]

@@ -1,0 +1,113 @@
+"""Heads with random weights, written as folders in the published layouts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from specrace.model.target import Target
+
+# Large enough for outputs to vary, and small enough for softmax not to saturate.
+SCALE = 0.3
+SIZES = {"intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2}
+
+
+def write_head(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Path:
+    """Write a head's folder; returns it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "model.safetensors")
+    return folder
+
+
+def offsets(ids: Sequence[int]) -> Tensor:
+    """`d2t` of these tokens: their distances from their places."""
+    return torch.tensor(ids) - torch.arange(len(ids))
+
+
+def _random(generator: torch.Generator, *shape: int) -> Tensor:
+    return SCALE * torch.randn(*shape, generator=generator)
+
+
+def layer_tensors(generator: torch.Generator, target: Target, prefix: str, inputs: int) -> dict[str, Tensor]:
+    """The tensors of a layer whose attention reads `inputs` numbers a row."""
+    width, hidden = target.config.hidden_size, SIZES["intermediate_size"]
+    size = width // SIZES["num_attention_heads"]
+    keys = size * SIZES["num_key_value_heads"]
+    shapes = {
+        "self_attn.q_proj": (width, inputs),
+        "self_attn.k_proj": (keys, inputs),
+        "self_attn.v_proj": (keys, inputs),
+        "self_attn.o_proj": (width, width),
+        "mlp.gate_proj": (hidden, width),
+        "mlp.up_proj": (hidden, width),
+        "mlp.down_proj": (width, hidden),
+    }
+    tensors = {f"{prefix}{name}.weight": _random(generator, *shape) for name, shape in shapes.items()}
+    norm = 1 + _random(generator, width)
+    return tensors | {f"{prefix}post_attention_layernorm.weight": norm}
+
+
+def base_config(target: Target, **changes: Any) -> dict[str, Any]:
+    """The config fields that all layouts with a layer have."""
+    config = target.config
+    values = {"hidden_size": config.hidden_size, "vocab_size": target.vocab_size, "rms_norm_eps": 1e-5}
+    return values | SIZES | {"rope_theta": 10000.0, "num_hidden_layers": 1} | changes
+
+
+def eagle_one(folder: Path, target: Target, *, seed: int = 0, ids: Sequence[int] = (), **changes: Any) -> Path:
+    """An EAGLE-1 head; with `ids`, it drafts these tokens only. A tensor among the changes replaces one."""
+    generator, width = torch.Generator().manual_seed(seed), target.config.hidden_size
+    tensors = layer_tensors(generator, target, "layers.0.", width)
+    tensors |= {"fc.weight": _random(generator, width, 2 * width), "fc.bias": _random(generator, width)}
+    if ids:
+        tensors["d2t"] = offsets(ids)
+        changes["draft_vocab_size"] = len(ids)
+    replaced = {name: value for name, value in changes.items() if isinstance(value, Tensor)}
+    config = {name: value for name, value in changes.items() if name not in replaced}
+    return write_head(folder, base_config(target, **config), tensors | replaced)
+
+
+def eagle_three(
+    folder: Path, target: Target, *, seed: int = 0, ids: Sequence[int] = (), prefix: str = "midlayer.", **changes: Any
+) -> Path:
+    """An EAGLE-3 head, with an output layer of its own; see `eagle_one`."""
+    generator, width = torch.Generator().manual_seed(seed), target.config.hidden_size
+    num_words = len(ids) or target.vocab_size
+    tensors = layer_tensors(generator, target, prefix, 2 * width)
+    for name in (f"{prefix}input_layernorm", f"{prefix}hidden_norm", "norm"):
+        tensors[f"{name}.weight"] = 1 + _random(generator, width)
+    tensors |= {
+        "fc.weight": _random(generator, width, 3 * width),
+        "lm_head.weight": _random(generator, num_words, width),
+    }
+    if ids:
+        marks = torch.zeros(target.vocab_size, dtype=torch.bool)
+        marks[list(ids)] = True
+        tensors |= {"d2t": offsets(ids), "t2d": marks}
+        changes["draft_vocab_size"] = len(ids)
+    return write_head(folder, base_config(target, **changes), tensors)
+
+
+def medusa(
+    folder: Path, target: Target, *, seed: int = 0, depth: int = 3, ids: Sequence[int] = (), own: bool = False
+) -> Path:
+    """Medusa heads of one block; `own`: with output layers of their own."""
+    generator, width = torch.Generator().manual_seed(seed), target.config.hidden_size
+    tensors: dict[str, Tensor] = {}
+    config: dict[str, Any] = {"medusa_num_heads": depth, "medusa_num_layers": 1}
+    for head in range(depth):
+        tensors[f"{head}.0.linear.weight"] = _random(generator, width, width)
+        tensors[f"{head}.0.linear.bias"] = _random(generator, width)
+        if own:
+            tensors[f"{head}.1.weight"] = _random(generator, len(ids) or target.vocab_size, width)
+    if ids:
+        tensors["d2t"] = offsets(ids)
+        config["draft_vocab_size"] = len(ids)
+    return write_head(folder, config, tensors)

@@ -1,0 +1,200 @@
+"""Heads that do not fit: each is refused in one sentence that names the head and says what to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from specrace.core.errors import InputError
+from specrace.drafters import head_lanes
+from specrace.heads.layouts import aux_levels
+from specrace.heads.loading import attach_heads, load_head, split_choice
+from specrace.model.target import Target
+from tests.heads import folders
+from tests.models import change_config, tiny_model
+from tests.parts import EOS, VOCAB
+
+IDS = (EOS, 3, 4, 9)
+
+
+@pytest.fixture(scope="module")
+def target() -> Target:
+    return Target(tiny_model("llama", num_hidden_layers=5), name="llama")
+
+
+def change_tensors(folder: Path, change: Callable[[dict[str, Tensor]], Any]) -> None:
+    """Change tensors of a written head."""
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors")
+
+
+def set_tensor(folder: Path, name: str, value: Tensor) -> None:
+    change_tensors(folder, lambda tensors: tensors.update({name: value}))
+
+
+def assert_refused(location: Path, target: Target, words: str) -> None:
+    with pytest.raises(InputError) as refused:
+        load_head(location, target)
+    message = str(refused.value)
+    assert words in message and message.endswith(".") and "\n" not in message and len(message) < 330, message
+
+
+BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "another width": (lambda folder: change_config(folder, hidden_size=64), "hidden states of width 64"),
+    "another vocabulary": (lambda folder: change_config(folder, vocab_size=99), "a vocabulary of 99 tokens"),
+    "no size": (lambda folder: change_config(folder, num_attention_heads="four"), "the num_attention_heads 'four'"),
+    "code": (lambda folder: change_config(folder, auto_map={"AutoModel": "x.Y"}), "code of its own (auto_map)"),
+    "no JSON": (lambda folder: (folder / "config.json").write_text("{"), "not JSON"),
+    "no object": (lambda folder: (folder / "config.json").write_text("[1]"), "not an object"),
+    "a missing tensor": (
+        lambda folder: change_tensors(folder, lambda tensors: tensors.pop("layers.0.mlp.up_proj.weight")),
+        "no tensor layers.0.mlp.up_proj.weight",
+    ),
+    "a surplus tensor": (lambda folder: set_tensor(folder, "layers.1.x", torch.ones(2)), "for instance layers.1.x"),
+    "a wrong shape": (lambda folder: set_tensor(folder, "fc.weight", torch.ones(32, 32)), "a fc.weight of 32x32"),
+    "no number": (
+        lambda folder: set_tensor(folder, "fc.bias", torch.full((32,), torch.nan)),
+        "fc.bias that are not finite",
+    ),
+    "tokens outside": (
+        lambda folder: set_tensor(folder, "d2t", folders.offsets((1, 2, 3, VOCAB))),
+        "a d2t that leaves",
+    ),
+    "ids instead of offsets": (
+        lambda folder: set_tensor(folder, "d2t", torch.tensor([1, 9, 20, 31])),
+        "a d2t that leaves",
+    ),
+    "a token twice": (lambda folder: set_tensor(folder, "d2t", folders.offsets((1, 3, 3, 9))), "names one twice"),
+    "no end": (
+        lambda folder: set_tensor(folder, "d2t", folders.offsets((2, 3, 4, 9))),
+        "cannot draft the end of a text",
+    ),
+    "a shortlist without names": (
+        lambda folder: change_tensors(folder, lambda tensors: tensors.pop("d2t")),
+        "does not say which",
+    ),
+    "damaged weights": (lambda folder: (folder / "model.safetensors").write_bytes(b"x" * 99), "cannot be read"),
+    "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
+    "an unknown kind": (
+        lambda folder: save_file({"decoder.weight": torch.ones(2)}, folder / "model.safetensors"),
+        "of a kind that cannot race here",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_head_is_refused_in_one_sentence(case: str, target: Target, tmp_path: Path) -> None:
+    folder = folders.eagle_one(tmp_path / "head", target, ids=IDS)
+    load_head(folder, target)
+    spoil, words = BAD[case]
+    spoil(folder)
+    assert_refused(folder, target, words)
+
+
+def test_a_missing_folder_is_refused(target: Target, tmp_path: Path) -> None:
+    assert_refused(tmp_path / "nowhere", target, "There is no head at")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"eagle_aux_hidden_state_layer_ids": [2, 3, 9]}, "level 9, and the target has the levels 0 to 5"),
+        ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 3, 5]}}, "level 6"),
+        ({"norm_before_fc": True}, "sets norm_before_fc"),
+    ],
+)
+def test_an_eagle_three_head_with_other_layers_is_refused(
+    changes: dict[str, Any], words: str, target: Target, tmp_path: Path
+) -> None:
+    assert_refused(folders.eagle_three(tmp_path / "head", target, **changes), target, words)
+
+
+def test_a_shortlist_that_its_marks_contradict_is_refused(target: Target, tmp_path: Path) -> None:
+    folder = folders.eagle_three(tmp_path / "head", target, ids=IDS)
+    set_tensor(folder, "t2d", torch.arange(VOCAB) < 4)
+    assert_refused(folder, target, "a t2d that marks other tokens")
+
+
+class Payload:
+    """An object that a pickle would make by calling a function."""
+
+    def __reduce__(self) -> Any:
+        return print, ("this must not run",)
+
+
+def test_a_pickle_with_code_is_refused_and_not_run(
+    target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = folders.eagle_one(tmp_path / "head", target)
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save(tensors, folder / "pytorch_model.bin")
+    assert load_head(folder, target).kind == "eagle"
+    torch.save(tensors | {"x": Payload()}, folder / "pytorch_model.bin")
+    assert_refused(folder, target, "stores more than numbers in pytorch_model.bin")
+    torch.save({"fc.weight": 3}, folder / "pytorch_model.bin")
+    assert_refused(folder, target, "not a list of named tensors")
+    assert "must not run" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("config", "levels"),
+    [
+        ({}, (2, 2, 2)),
+        ({"eagle_aux_hidden_state_layer_ids": [1, 3, 4]}, (1, 3, 4)),
+        ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [-1, 1, 3]}}, (0, 2, 4)),
+    ],
+)
+def test_layers_are_counted_as_the_config_counts_them(
+    config: dict[str, Any], levels: tuple[int, ...], tmp_path: Path
+) -> None:
+    """Each layer of this model adds 1 to all numbers, so a feature says how many layers it has passed."""
+    model = tiny_model("llama", num_hidden_layers=5, mlp_bias=True)
+    for layer in model.model.layers:
+        for product in (layer.self_attn.o_proj, layer.mlp.down_proj):
+            torch.nn.init.zeros_(product.weight)
+        torch.nn.init.ones_(layer.mlp.down_proj.bias)
+    target = Target(model, name="counter")
+    assert aux_levels(config, 5) == levels
+    head = load_head(folders.eagle_three(tmp_path / "head", target, **config), target)
+    assert head.levels == levels
+    features = target.prefill([3, 4, 5], head.levels).features
+    assert features is not None
+    passed = features.unflatten(-1, (3, -1)) - model.get_input_embeddings().weight[[3, 4]][:, None]
+    torch.testing.assert_close(passed, torch.tensor(levels, dtype=torch.float32)[None, :, None].expand_as(passed))
+
+
+def test_names_with_speculators_prefixes_are_read(target: Target, tmp_path: Path) -> None:
+    """There the layer is called layers.0, and its sizes are in an object of their own."""
+    folder = folders.eagle_three(tmp_path / "head", target, prefix="layers.0.")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(
+        json.dumps({"speculators_model_type": "eagle3", "transformer_layer_config": config})
+    )
+    assert load_head(folder, target).kind == "eagle"
+
+
+def test_choices_of_heads(target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = head_lanes()
+    monkeypatch.chdir(tmp_path)
+    eagle, medusa = folders.eagle_one(tmp_path / "a=b", target), folders.medusa(tmp_path / "m", target)
+    assert split_choice("eagle=folder", kinds) == ("eagle", "folder")
+    assert split_choice("a=b", kinds) == ("", "a=b")
+    attach_heads(target, ["a=b", f"medusa={medusa}"], kinds)
+    assert target.heads.keys() == {"eagle", "medusa"} and target.head("eagle").kind == "eagle"
+    for choices, words in (
+        (["trie=x"], "drafts with no head; the lanes are medusa, eagle"),
+        (["eagle="], "names no head"),
+        ([f"eagle={medusa}"], "of the kind medusa, which the lane eagle cannot use"),
+        ([str(eagle), str(eagle)], "Two heads are given for the lane eagle"),
+    ):
+        with pytest.raises(InputError, match=words):
+            attach_heads(target, choices, kinds)

@@ -1,0 +1,276 @@
+"""Heads in a race: a session follows a plain recomputation, an oracle is accepted whole, and no head changes a text."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import linear, silu, softmax
+from transformers import LlamaConfig, LlamaModel
+
+from specrace.core.cost_curve import CostCurve
+from specrace.core.events import Finished
+from specrace.core.sampling_params import SamplingParams
+from specrace.core.tree import TokenTree
+from specrace.drafters import head_lanes
+from specrace.engine.generate import generate
+from specrace.engine.race import race
+from specrace.engine.spec import RaceSpec
+from specrace.heads.checkpoint import read_checkpoint
+from specrace.heads.loading import attach_heads, load_head
+from specrace.model.capture import capture_graphs, capture_replay
+from specrace.model.target import Target
+from tests.heads import folders
+from tests.model.forward.test_graphs import FakeCapturer
+from tests.models import WIDE, tiny_model
+from tests.parts import EOS, VOCAB, random_prompt, random_tree
+
+# A shortlist, with the end of a text.
+IDS = (EOS, 3, 4, 7, 9, 12, 13, 20, 31)
+Guess = Callable[[Target, Sequence[int], Tensor, Sequence[int]], Tensor]
+
+
+def target_of(layers: int = 2, **changes: Any) -> Target:
+    return Target(tiny_model("llama", num_hidden_layers=layers, **changes), name="llama")
+
+
+def hidden_states(target: Target, tokens: Sequence[int]) -> list[Tensor]:
+    with torch.no_grad():
+        output = target.model(input_ids=torch.tensor([list(tokens)]), output_hidden_states=True)
+    return [state[0] for state in output.hidden_states]
+
+
+def embed(target: Target, tokens: Sequence[int]) -> Tensor:
+    weight: Tensor = target.model.get_input_embeddings().weight
+    return weight[list(tokens)]
+
+
+def plain_eagle_one(tensors: dict[str, Tensor], target: Target, text: Sequence[int], path: Sequence[int]) -> Tensor:
+    """Logits after `path`, the tokens that follow `text`, by transformers' own layer over the whole sequence."""
+    sizes = {**folders.SIZES, "hidden_size": target.config.hidden_size, "vocab_size": VOCAB}
+    config = LlamaConfig(num_hidden_layers=1, rms_norm_eps=1e-5, **sizes)
+    model = LlamaModel(config).eval()
+    layer_weights = {
+        name.removeprefix("layers.0."): value for name, value in tensors.items() if name.startswith("layers.0.")
+    }
+    missing = model.layers[0].load_state_dict(layer_weights, strict=False)
+    assert missing.missing_keys == ["input_layernorm.weight"] and not missing.unexpected_keys
+    model.layers[0].input_layernorm = torch.nn.Identity()
+    model.norm = torch.nn.Identity()
+    features, tokens = list(hidden_states(target, text[:-1])[-1]), list(text[1:])
+    for token in (*path, None):
+        inputs = torch.cat([embed(target, tokens), torch.stack(features)], dim=-1)
+        with torch.no_grad():
+            rows = model(
+                inputs_embeds=linear(inputs, tensors["fc.weight"], tensors["fc.bias"])[None]
+            ).last_hidden_state[0]
+        features.append(rows[-1])
+        if token is not None:
+            tokens.append(token)
+    return linear(features[-1], target.model.get_output_embeddings().weight)
+
+
+def _norm(rows: Tensor, weight: Tensor) -> Tensor:
+    return rows / (rows.square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight
+
+
+def _rotated(rows: Tensor) -> Tensor:
+    """Rotary positions 0, 1, ... of rows [H, T, D], from complex numbers."""
+    size = rows.shape[-1]
+    angles = torch.arange(rows.shape[1])[:, None] * 10000.0 ** (-torch.arange(0, size, 2) / size)
+    turned = torch.complex(*rows.split(size // 2, -1)) * torch.polar(torch.ones_like(angles), angles)
+    return torch.cat([turned.real, turned.imag], -1)
+
+
+def plain_eagle_three(tensors: dict[str, Tensor], target: Target, text: Sequence[int], path: Sequence[int]) -> Tensor:
+    """Logits over the draft vocabulary after `path`, by dense attention over the whole sequence, written out."""
+    states, width = hidden_states(target, text[:-1]), target.config.hidden_size
+    levels = (2, target.num_layers // 2, target.num_layers - 3)
+    joined = torch.cat([states[level] for level in levels], -1)
+    features, tokens = list(linear(joined, tensors["fc.weight"])), list(text[1:])
+    weight = {name.removeprefix("midlayer."): value for name, value in tensors.items()}
+    for token in (*path, None):
+        stacked = torch.stack(features)
+        inputs = torch.cat(
+            [
+                _norm(embed(target, tokens), weight["input_layernorm.weight"]),
+                _norm(stacked, weight["hidden_norm.weight"]),
+            ],
+            -1,
+        )
+        heads = [
+            linear(inputs, weight[f"self_attn.{name}_proj.weight"]).unflatten(-1, (-1, width // 4)).transpose(0, 1)
+            for name in "qkv"
+        ]
+        queries, keys = _rotated(heads[0]), _rotated(heads[1]).repeat_interleave(2, 0)
+        scores = queries @ keys.transpose(1, 2) / (width // 4) ** 0.5
+        hidden = torch.ones(len(stacked), len(stacked), dtype=torch.bool).triu(1)
+        mixed = softmax(scores.masked_fill(hidden, -torch.inf), -1) @ heads[2].repeat_interleave(2, 0)
+        rows = stacked + linear(mixed.transpose(0, 1).flatten(1), weight["self_attn.o_proj.weight"])
+        normed = _norm(rows, weight["post_attention_layernorm.weight"])
+        gate, up = (linear(normed, weight[f"mlp.{name}_proj.weight"]) for name in ("gate", "up"))
+        rows = rows + linear(silu(gate) * up, weight["mlp.down_proj.weight"])
+        features.append(rows[-1])
+        if token is not None:
+            tokens.append(token)
+    return linear(_norm(features[-1], tensors["norm.weight"]), tensors["lm_head.weight"])
+
+
+def plain_medusa(tensors: dict[str, Tensor], target: Target, text: Sequence[int], path: Sequence[int]) -> Tensor:
+    """Logits of the head for the place after `path`, from the last token's feature but one."""
+    feature, head = hidden_states(target, text[:-1])[-1][-1], len(path)
+    row = feature + silu(linear(feature, tensors[f"{head}.0.linear.weight"], tensors[f"{head}.0.linear.bias"]))
+    return linear(row, target.model.get_output_embeddings().weight)
+
+
+KINDS: dict[str, tuple[Callable[..., Path], Callable[..., Tensor], int, int]] = {
+    "eagle one": (folders.eagle_one, plain_eagle_one, 2, 4),
+    "eagle three": (folders.eagle_three, plain_eagle_three, 5, 4),
+    "medusa": (folders.medusa, plain_medusa, 2, 3),
+}
+
+
+def _expected(logits: Tensor, ids: Sequence[int], k: int) -> list[tuple[int, float]]:
+    """The k likeliest tokens and their probabilities; logits over the vocabulary are cut to `ids`."""
+    if ids and len(logits) == VOCAB:
+        logits = logits[list(ids)]
+    probs, places = logits.float().softmax(-1).topk(k)
+    names = ids or range(VOCAB)
+    return [(names[place], prob) for place, prob in zip(places.tolist(), probs.tolist(), strict=True)]
+
+
+@pytest.mark.parametrize("ids", [(), IDS], ids=["all tokens", "a shortlist"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_session_guesses_what_a_plain_recomputation_gives(kind: str, ids: Sequence[int], tmp_path: Path) -> None:
+    """Over steps with random accepted paths, with skipped steps and rejected drafts, and in a second session."""
+    write, plain, layers, max_depth = KINDS[kind]
+    plain = torch.no_grad()(plain)
+    target = target_of(layers)
+    head = load_head(write(tmp_path / "head", target, ids=ids), target)
+    tensors = read_checkpoint(tmp_path / "head").tensors
+    for seed in range(2):
+        rng = random.Random(f"{kind} {seed}")
+        text = [5, *random_prompt(rng, 12), 6]
+        prompted = head.after(text, target.prefill(text, head.levels))
+        session = prompted.session(SamplingParams(), 8)
+        lane = target.session(target.prefill(text), 60, feeds=session)
+        for step in range(7):
+            # A drafter need not ask at every step; what it missed is read when it asks again.
+            if step % 3 != 1:
+                session.begin(text[-1])
+                path: tuple[int, ...] = ()
+                frontier: list[tuple[int, ...]] = [()]
+                for _ in range(max_depth):
+                    guesses = session.likeliest(frontier, 3)
+                    row = rng.randrange(len(frontier))
+                    path = frontier[row]
+                    expected = _expected(plain(tensors, target, text, path), ids, 3)
+                    assert [token for token, _ in guesses[row]] == [token for token, _ in expected]
+                    torch.testing.assert_close(
+                        torch.tensor([prob for _, prob in guesses[row]]),
+                        torch.tensor([prob for _, prob in expected]),
+                        rtol=1e-3,
+                        atol=1e-4,
+                    )
+                    frontier = [(*path, rng.randrange(VOCAB)), (*path, rng.randrange(VOCAB))]
+                    frontier = list(dict.fromkeys(frontier))
+            tree = random_tree(rng, text[-1], 5)
+            lane.score(tree)
+            accepted = tree.path_to(rng.randrange(len(tree)))
+            lane.keep(accepted)
+            text += [tree.tokens[node] for node in accepted[1:]] + [rng.randrange(VOCAB)]
+
+
+def test_a_prompt_of_one_token_has_no_guess_until_a_token_was_accepted(tmp_path: Path) -> None:
+    target = target_of()
+    for write in (folders.eagle_one, folders.medusa):
+        head = load_head(write(tmp_path / write.__name__, target), target)
+        session = head.after([4], target.prefill([4], head.levels)).session(SamplingParams(), 8)
+        lane = target.session(target.prefill([4]), 60, feeds=session)
+        session.begin(4)
+        assert session.likeliest([()], 3) == [[]]
+        lane.score(TokenTree.chain(4))
+        lane.keep((0,))
+        session.begin(9)
+        assert len(session.likeliest([()], 3)[0]) == 3
+
+
+def oracle(tmp_path: Path) -> Target:
+    """A target of one layer and a head that computes the same: its first linear layer passes the embedding on.
+
+    The head has no norm before its attention or after its layer, so the embeddings have a root mean square of 1, and
+    all norms have the weight 1. Attention adds nothing, because the head cannot see the text's first token.
+    """
+    target = target_of(1)
+    model, width = target.model, target.config.hidden_size
+    with torch.no_grad():
+        for norm in (model.model.layers[0].input_layernorm, model.model.layers[0].post_attention_layernorm):
+            norm.weight.fill_(1.0)
+        model.model.norm.weight.fill_(1.0)
+        table = model.get_input_embeddings().weight
+        table /= table.square().mean(-1, keepdim=True).sqrt()
+        model.model.layers[0].self_attn.o_proj.weight.zero_()
+    layer = {f"layers.0.{name}": value for name, value in model.model.layers[0].state_dict().items()}
+    del layer["layers.0.input_layernorm.weight"]
+    joined = torch.cat([torch.eye(width), torch.zeros(width, width)], -1)
+    tensors = layer | {"fc.weight": joined}
+    config = folders.base_config(target, bias=False, intermediate_size=32)
+    folders.write_head(tmp_path / "oracle", config, tensors)
+    attach_heads(target, [str(tmp_path / "oracle")], head_lanes())
+    return target
+
+
+def _race(target: Target, spec: RaceSpec, prompt: Sequence[int] = (3, 4, 5, 6, 3, 4)) -> Finished:
+    *_, finished = race(target, tuple(prompt), spec)
+    assert isinstance(finished, Finished)
+    return finished
+
+
+def test_the_target_as_its_own_head_is_accepted_whole(tmp_path: Path) -> None:
+    """Every draft token but those after the text's end; with its numbers shuffled the head fails."""
+    target = oracle(tmp_path)
+    target.eos_ids = frozenset()
+    assert _acceptance(target) == 1.0
+    network = target.heads["eagle"].network
+    network.join = network.join.roll(1, 0)
+    assert _acceptance(target) < 0.3
+
+
+def _acceptance(target: Target) -> float:
+    """The share of draft tokens that were accepted while 80 tokens were generated; extra rows are free."""
+    curve = CostCurve((1, 99), (1.0, 1.0))
+    steps = list(generate(target, "eagle", (3, 4, 5, 6), max_new_tokens=80, num_draft=4, curve=curve, width=1))
+    drafted = sum(step.tree.num_draft for step in steps)
+    assert drafted > 40
+    return sum(len(step.verdict.path) - 1 for step in steps) / drafted
+
+
+WAYS: dict[str, Callable[[Target], object]] = {
+    "eager": lambda target: target.model,
+    "fused": partial(capture_replay, compiled=False),
+    "compiled": partial(capture_replay, compiled=True),
+    "graphs": lambda target: capture_graphs(target, FakeCapturer()),
+}
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("way", WAYS)
+def test_no_head_changes_a_text(way: str, temperature: float, tmp_path: Path) -> None:
+    """Random heads draft nonsense; the text stays vanilla's in every way of running the target."""
+    target = target_of(3, **WIDE)
+    WAYS[way](target)
+    heads = [
+        folders.eagle_one(tmp_path / "e", target, ids=IDS, intermediate_size=48),
+        folders.medusa(tmp_path / "m", target),
+    ]
+    attach_heads(target, [str(folder) for folder in heads], head_lanes())
+    spec = RaceSpec(("eagle", "medusa"), 40, temperature=temperature, seed=4)
+    lanes = _race(target, spec, (3, 4, 5, 6) * 4).lanes
+    assert [lane.lane for lane in lanes] == ["vanilla", "eagle", "medusa"]
+    assert all(lane.identical for lane in lanes)
