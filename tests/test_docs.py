@@ -25,6 +25,7 @@ from specrace.core.cost_curve import ASSUMED_CPU
 from specrace.core.verify import verify
 from specrace.drafters import METHODS
 from specrace.drafters.base import Bounds
+from specrace.heads import __main__ as heads
 from specrace.tiny import __main__ as tiny
 from specrace.workbench import Workbench
 from tests.generated_docs import generate
@@ -127,6 +128,8 @@ def test_a_command_can_be_parsed(command: str) -> None:
         main.build_parser().parse_args(arguments_of(command, "specrace"))
     elif "specrace.tiny" in words:
         tiny.parser().parse_args(arguments_of(command, "specrace.tiny"))
+    elif "specrace.heads" in words:
+        heads.parser().parse_args(arguments_of(command, "specrace.heads"))
     else:
         assert words[0].endswith("python"), f"this test cannot check {command!r}"
         app.parse(arguments_of(command, "app.py"))

@@ -27,7 +27,7 @@ class HeadConfig:
     num_levels: int = 3
 
     @classmethod
-    def fitting(cls, config: Any, draft_vocab_size: int) -> HeadConfig:
+    def fitting(cls, config: Any, draft_vocab_size: int, num_levels: int = 0) -> HeadConfig:
         """The sizes of a head whose layer is like one of a target's; `config`: the target's."""
         heads = config.num_attention_heads
         return cls(
@@ -40,4 +40,5 @@ class HeadConfig:
             draft_vocab_size=draft_vocab_size,
             rms_norm_eps=config.rms_norm_eps,
             rope_theta=float((getattr(config, "rope_parameters", None) or {}).get("rope_theta", 10_000.0)),
+            num_levels=num_levels,
         )

@@ -1,0 +1,105 @@
+"""`python -m specrace.heads data|train|evaluate|export|card`: heads of a target, trained on its own answers."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from specrace.core.errors import InputError
+from specrace.heads.training.session import HeadWork, WorkSettings
+from specrace.heads.training.trainer import KINDS, HeadRecipe
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line; each command sets `run`, the function to call with the work and the options."""
+    root = argparse.ArgumentParser(prog="python -m specrace.heads", description=__doc__)
+    commands = root.add_subparsers(required=True)
+
+    def add(name: str, run: Callable[[HeadWork, argparse.Namespace], None], summary: str) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=summary)
+        command.set_defaults(run=run)
+        argument = command.add_argument
+        argument("--model", required=True, help="the target: a name, a folder or a hub id")
+        argument("--adapter", default="auto", help="the target's adapter: a folder, none, or auto")
+        argument("--work", type=Path, required=True, help="the folder of data and checkpoints")
+        argument("--kind", choices=sorted(KINDS), default="eagle")
+        argument("--threads", type=int, default=torch.get_num_threads())
+        return command
+
+    data = add("data", _data, "let the target write answers, or go on with it")
+    train = add("train", _train, "make the data, train, or go on from the checkpoint; then export")
+    for command in (data, train):
+        command.add_argument("--text", type=Path, help="passages to ask about: a .jsonl[.gz] of {title, text}")
+        command.add_argument("--tokens", type=int, default=300_000, help="how many answer tokens to make")
+        command.add_argument(
+            "--avoid", type=Path, action="append", default=[], help="questions that no question may share 8 words with"
+        )
+    train.add_argument("--epochs", type=float, default=HeadRecipe.epochs)
+    train.add_argument("--depths", type=int, default=HeadRecipe.depths, help="how long the trained chains are")
+    train.add_argument("--shortlist", type=int, default=HeadRecipe.shortlist, help="how many tokens it can guess")
+    train.add_argument("--rate", type=float, default=HeadRecipe.rate)
+    train.add_argument("--batch-tokens", type=int, default=HeadRecipe.batch_tokens)
+    train.add_argument("--seed", type=int, default=0)
+    add("evaluate", _evaluate, "print the acceptance by depth on held-out answers")
+    export = add("export", _export, "write the head of the checkpoint, with its card")
+    export.add_argument("--out", type=Path, help="default: head/ beside the checkpoint")
+    add("card", _card, "print the card of the checkpoint's head")
+    return root
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; returns the exit code: 0 for success, 2 for bad input."""
+    options = parser().parse_args(arguments)
+    torch.set_num_threads(max(1, options.threads))
+    try:
+        settings = WorkSettings(options.model, options.adapter, options.work, options.kind)
+        options.run(HeadWork(settings), options)
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+def _data(work: HeadWork, options: argparse.Namespace) -> None:
+    for line in work.make_data(options.text, options.tokens, options.avoid):
+        print(line, flush=True)
+
+
+def _train(work: HeadWork, options: argparse.Namespace) -> None:
+    _data(work, options)
+    recipe = HeadRecipe(
+        kind=options.kind,
+        epochs=options.epochs,
+        depths=options.depths,
+        shortlist=options.shortlist,
+        rate=options.rate,
+        batch_tokens=options.batch_tokens,
+        seed=options.seed,
+    )
+    for row in work.train(recipe):
+        print(row, flush=True)
+    _evaluate(work, options)
+    print(work.export(None))
+
+
+def _evaluate(work: HeadWork, options: argparse.Namespace) -> None:
+    del options
+    for line in work.evaluate():
+        print(line, flush=True)
+
+
+def _export(work: HeadWork, options: argparse.Namespace) -> None:
+    print(work.export(options.out))
+
+
+def _card(work: HeadWork, options: argparse.Namespace) -> None:
+    del options
+    print(work.card())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

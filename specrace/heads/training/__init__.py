@@ -1,0 +1,1 @@
+"""Training of heads: data, trainer, evaluation, export."""

@@ -1,0 +1,142 @@
+"""Writes a trained head as a folder that races load: config.json, model.safetensors, and the card README.md.
+
+The layouts are those of the reference codes: EAGLE's, EAGLE-3's with `d2t` and `t2d`, and Medusa's. A shortlist is
+stored as `d2t`, also for the kinds whose reference code knows none; their guesses come from the target's own rows.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from specrace.core.errors import InputError
+from specrace.heads.modules.config import HeadConfig
+from specrace.heads.training.evaluation import Acceptance
+from specrace.heads.training.shards import DataDescription
+from specrace.heads.training.shortlist import offsets
+from specrace.heads.training.trainer import HeadRecipe, Progress
+
+ARCHITECTURES = {"eagle": "LlamaForCausalLMEagle", "eagle3": "LlamaForCausalLMEagle3", "medusa": "MedusaModel"}
+# A head that ships with the package is at most this large.
+MAX_SHIPPED_BYTES = 10_000_000
+
+
+@dataclass(frozen=True)
+class TrainedHead:
+    """A trained head: `tensors` by their published names, the ids that it can guess, and how it came about."""
+
+    tensors: dict[str, Tensor]
+    shortlist: Tensor
+    recipe: HeadRecipe
+    progress: Progress
+    data: DataDescription
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What was measured on held-out answers; `coverage`: the share of their tokens that are in the shortlist."""
+
+    greedy: Acceptance
+    sampled: Acceptance
+    coverage: float
+    num_answer_tokens: int
+
+
+def export(head: TrainedHead, target_config: Any, out: Path) -> None:
+    """Write config.json and model.safetensors in bfloat16 into the folder `out`. Raises InputError if it cannot."""
+    vocab_size = target_config.vocab_size
+    tensors = {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in head.tensors.items()}
+    tensors["d2t"] = offsets(head.shortlist)
+    if head.recipe.kind == "eagle3":
+        tensors["t2d"] = torch.zeros(vocab_size, dtype=torch.bool).index_fill(0, head.shortlist, value=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, out / "model.safetensors")
+        (out / "config.json").write_text(json.dumps(_config(head, target_config), indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"The head cannot be written to {out} ({error}); give another folder with --out.") from error
+
+
+def _config(head: TrainedHead, target_config: Any) -> dict[str, Any]:
+    """The config of an exported head: Llama's fields for one layer, and what says which target it is for."""
+    kind = head.recipe.kind
+    config: dict[str, Any] = {
+        "architectures": [ARCHITECTURES[kind]],
+        "model_type": "medusa" if kind == "medusa" else "llama",
+        "torch_dtype": "bfloat16",
+        "vocab_size": target_config.vocab_size,
+        "draft_vocab_size": len(head.shortlist),
+        "hidden_size": target_config.hidden_size,
+        "target_name": head.data.target,
+        "target_fingerprint": head.data.fingerprint,
+    }
+    if kind == "medusa":
+        num_heads = len({name.split(".")[0] for name in head.tensors})
+        return config | {"medusa_num_heads": num_heads, "medusa_num_layers": 1}
+    sizes = HeadConfig.fitting(target_config, len(head.shortlist))
+    config |= {
+        "num_hidden_layers": 1,
+        "intermediate_size": sizes.intermediate_size,
+        "num_attention_heads": sizes.num_attention_heads,
+        "num_key_value_heads": sizes.num_key_value_heads,
+        "head_dim": sizes.head_dim,
+        "hidden_act": "silu",
+        "rms_norm_eps": sizes.rms_norm_eps,
+        "rope_theta": sizes.rope_theta,
+        "max_position_embeddings": target_config.max_position_embeddings,
+        "tie_word_embeddings": False,
+    }
+    if kind == "eagle":
+        return config | {"bias": True}
+    # SGLang and its kin count layers by their outputs; at the top, as in vLLM, the numbers are levels.
+    levels = list(head.data.levels[:-1])
+    return config | {
+        "target_hidden_size": target_config.hidden_size,
+        "eagle_aux_hidden_state_layer_ids": levels,
+        "eagle_config": {"eagle_aux_hidden_state_layer_ids": [level - 1 for level in levels]},
+    }
+
+
+def card(head: TrainedHead, figures: Figures, file_bytes: int) -> str:
+    """The text of the card: target, data, training, and what was measured on held-out answers."""
+    depths = range(1, len(figures.greedy.by_depth) + 1)
+    recipe, progress, data = head.recipe, head.progress, head.data
+    rows = [
+        f"| {name} | {' | '.join(f'{share:.2f}' for share in measured.by_depth)} | {measured.tokens_per_step:.2f} | "
+        f"{measured.num_tokens:,} |"
+        for name, measured in (("greedy", figures.greedy), (f"T = {data.recipe.temperature}", figures.sampled))
+    ]
+    return f"""---
+license: apache-2.0
+tags: [speculative-decoding, {recipe.kind}]
+---
+
+# {recipe.kind} head for {data.target}
+
+It drafts for this target alone (fingerprint `{data.fingerprint}`), and guesses {len(head.shortlist):,} of its tokens.
+{file_bytes / 1e6:.1f} MB in bfloat16.
+
+## How it was made
+
+`python -m specrace.heads train`: {progress.step} steps over {progress.tokens:,} answer tokens (with repeats) in
+{progress.seconds / 60:.0f} minutes; chains of {recipe.depths}, rate {recipe.rate}, about {recipe.batch_tokens} tokens a
+step, seed {recipe.seed}. The target wrote all {figures.num_answer_tokens:,} answer tokens itself, greedily and at
+T = {data.recipe.temperature}, to questions that it made up and to requests about passages. No question shares eight
+words in a row with a question of the benchmark.
+
+## Figures
+
+Held-out questions (one in twenty): the share of drafts that are the target's token, if those before them were. Tokens a
+step: for one chain of {len(figures.greedy.by_depth)} drafts at every token. The shortlist has {figures.coverage:.0%} of
+the held-out answers' tokens.
+
+| answers | {" | ".join(f"draft {depth}" for depth in depths)} | tokens a step | tokens |
+|---|{"---|" * (len(depths) + 2)}
+{chr(10).join(rows)}
+"""

@@ -1,0 +1,261 @@
+"""Trains a head on a target's own answers, on one CPU, resumably.
+
+Three things differ from the papers, because there are fewer tokens by a factor of a thousand. The loss is mostly the
+cross-entropy against the target's distribution over the shortlist, at every depth of a chain of the head's own states;
+the states' own error has a small weight. Matrices are updated by Muon (Jordan et al. 2024), the rest by AdamW. The rate
+decays linearly to zero.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from specrace.core.errors import InputError
+from specrace.heads.modules.batch import Batch, collate
+from specrace.heads.modules.config import HeadConfig
+from specrace.heads.modules.eagle import Eagle, Eagle3
+from specrace.heads.modules.medusa import Medusa
+from specrace.heads.training.linear_start import start_linear
+from specrace.heads.training.shards import Shard
+from specrace.heads.training.shortlist import choose_shortlist
+
+KINDS: dict[str, type[Eagle] | type[Eagle3] | type[Medusa]] = {"eagle": Eagle, "eagle3": Eagle3, "medusa": Medusa}
+CHECKPOINT = "checkpoint.pt"
+SAVE_SECONDS = 120.0
+# The loss of each depth weighs this much less than that of the depth before.
+DECAY = 0.8
+WARMUP_STEPS, REPORT_STEPS = 10, 10
+HELD_OUT_EVERY = 20
+
+
+@dataclass(frozen=True)
+class HeadRecipe:
+    """The settings of a training run; an update is over about `batch_tokens` answer tokens."""
+
+    kind: str = "eagle"
+    epochs: float = 4.0
+    depths: int = 3
+    shortlist: int = 4_096
+    rate: float = 2e-3
+    batch_tokens: int = 3_000
+    state_weight: float = 0.1
+    seed: int = 0
+
+
+@dataclass
+class Progress:
+    """What a run has done so far."""
+
+    step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class TargetParts:
+    """What a head needs of its target: its sizes, its embeddings [V, d], its output matrix [V, d], its stop tokens."""
+
+    config: Any
+    embeddings: Tensor
+    output: Tensor
+    ends: tuple[int, ...]
+
+
+Place = tuple[int, int]  # (number of a shard, number of a conversation in it)
+
+
+def split_places(shards: Sequence[Shard]) -> tuple[list[Place], list[Place]]:
+    """(training conversations, held-out ones), split by a hash of the question: one in twenty is held out."""
+    training, held_out = list[Place](), list[Place]()
+    for shard, content in enumerate(shards):
+        for number, question in enumerate(content.questions):
+            is_held_out = zlib.crc32(question.encode()) % HELD_OUT_EVERY == 0
+            (held_out if is_held_out else training).append((shard, number))
+    return training, held_out
+
+
+class HeadRun:
+    """A training run in the folder `out`; an interrupted one goes on from its checkpoint."""
+
+    def __init__(
+        self, parts: TargetParts, shards: Sequence[Shard], levels: Sequence[int], out: Path, recipe: HeadRecipe
+    ) -> None:
+        self.parts, self.shards, self.out, self.recipe = parts, shards, out, recipe
+        last = parts.config.num_hidden_layers
+        self.levels = tuple(levels) if recipe.kind == "eagle3" else (last,)
+        self.training, self.held_out = split_places(shards)
+        torch.manual_seed(recipe.seed)
+        answers = (self.answer(place) for place in self.training)
+        self.shortlist = choose_shortlist(answers, recipe.shortlist, parts.config.vocab_size, parts.ends)
+        self.rows = parts.output[self.shortlist]
+        self.head = KINDS[recipe.kind](HeadConfig.fitting(parts.config, len(self.shortlist), len(self.levels) - 1))
+        self.optimizers = optimizers(self.head, recipe.rate)
+        self.progress = self._resume()
+        if self.progress.step == 0 and isinstance(self.head, Eagle):
+            start_linear(self.head, self.batches(self.training), parts.embeddings)
+
+    def answer(self, place: Place) -> Tensor:
+        """The tokens that the target wrote in a conversation."""
+        shard, number = self.shards[place[0]], place[1]
+        return shard.ids[shard.starts[number] + shard.answers[number] : shard.starts[number + 1]]
+
+    def groups(self, places: Sequence[Place], seed: int) -> list[list[Place]]:
+        """The conversations in groups of similar lengths, of about `batch_tokens` answer tokens, in a seeded order."""
+        draw = random.Random(seed)
+        lengths = {place: (self.shards[place[0]].answers[place[1]], len(self.answer(place))) for place in places}
+        # Noise of a few tokens, so that groups differ from epoch to epoch.
+        ordered = sorted(places, key=lambda place: sum(lengths[place]) + draw.uniform(0, 20))
+        groups, size = list[list[Place]](), 0
+        for place in ordered:
+            size += lengths[place][1]
+            if not groups or size > self.recipe.batch_tokens:
+                groups.append([])
+                size = lengths[place][1]
+            groups[-1].append(place)
+        draw.shuffle(groups)
+        return groups
+
+    def batch(self, group: Sequence[Place]) -> Batch:
+        """The conversations of a group as one batch."""
+        rows = [self.shards[shard].conversation(number, self.levels) for shard, number in group]
+        return collate([(row.ids, row.start, row.features.float()) for row in rows])
+
+    def batches(self, places: Sequence[Place]) -> Iterator[Batch]:
+        """Conversations in batches."""
+        return (self.batch(group) for group in self.groups(places, self.recipe.seed))
+
+    def _remaining(self, num_steps: int) -> Iterator[list[Place]]:
+        """The groups of the steps that are not done, so that an interrupted run sees what an undisturbed one sees."""
+        number = 0
+        for epoch in count():
+            for group in self.groups(self.training, self.recipe.seed * 1_000_003 + epoch):
+                if number >= num_steps:
+                    return
+                number += 1
+                if number > self.progress.step:
+                    yield group
+
+    def train(self) -> Iterator[dict[str, float]]:
+        """Train for the recipe's epochs; yields progress and mean losses of the steps since the last row."""
+        per_epoch = sum(len(self.answer(place)) for place in self.training) / self.recipe.batch_tokens
+        num_steps = max(1, round(self.recipe.epochs * per_epoch))
+        progress, recent, saved_s = self.progress, list[list[float]](), self.progress.seconds
+        for group in self._remaining(num_steps):
+            began, batch = time.perf_counter(), self.batch(group)
+            factor = min(1 - progress.step / num_steps, (progress.step + 1) / WARMUP_STEPS)
+            recent.append(self._update(batch, self.recipe.rate * factor))
+            progress.step += 1
+            progress.tokens += int(batch.is_guessed(1).sum())
+            progress.seconds += time.perf_counter() - began
+            if progress.step % REPORT_STEPS == 0 or progress.step == num_steps:
+                yield self._row(recent, num_steps)
+                recent = []
+            if progress.seconds - saved_s > SAVE_SECONDS or progress.step == num_steps:
+                saved_s = progress.seconds
+                self.save()
+
+    def _row(self, recent: Sequence[Sequence[float]], num_steps: int) -> dict[str, float]:
+        """A line of the log: progress, and the mean losses by depth."""
+        means = torch.tensor(recent).mean(0).tolist()
+        row = {**asdict(self.progress), "of": num_steps}
+        row |= {f"loss_{depth}": round(loss, 3) for depth, loss in enumerate(means[:-1], 1)}
+        row["state"] = round(means[-1], 4)
+        row["seconds"] = round(self.progress.seconds)
+        with (self.out / "losses.jsonl").open("a", encoding="utf-8") as log:
+            log.write(json.dumps(row) + "\n")
+        return row
+
+    def _update(self, batch: Batch, rate: float) -> list[float]:
+        """One step of the optimisers; returns the losses by depth, and that of the states."""
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+        with torch.autocast("cpu", torch.bfloat16):
+            losses, state_loss = self.losses(batch)
+        total = sum(loss * DECAY**depth for depth, loss in enumerate(losses)) + self.recipe.state_weight * state_loss
+        assert isinstance(total, Tensor)
+        if not total.isfinite():
+            raise InputError(f"The loss is not finite at step {self.progress.step}; train with a lower --rate.")
+        total.backward()
+        nn.utils.clip_grad_norm_(self.head.parameters(), 1.0)
+        for optimizer in self.optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        return [*(loss.item() for loss in losses), state_loss.item()]
+
+    def losses(self, batch: Batch) -> tuple[list[Tensor], Tensor]:
+        """The cross-entropy of every depth against the target's distribution over the shortlist, and the states' error.
+
+        The states' error is the smooth L1 distance of EAGLE-1's outputs to the target's states; 0 for other kinds.
+        """
+        outputs = self.head.guesses(batch, self.parts.embeddings[batch.ids], self.recipe.depths)
+        with torch.no_grad():
+            target = (batch.last_states(1) @ self.rows.T).float().softmax(-1)
+        losses = []
+        for depth, output in enumerate(outputs, 1):
+            chosen = batch.is_guessed(depth)
+            logits = self.head.logits(output[chosen], self.rows).float()
+            losses.append(functional.cross_entropy(logits, target[:, depth - 1 :][chosen]))
+        state_loss = torch.zeros(())
+        if isinstance(self.head, Eagle):
+            # The state after the last token of an answer is not known.
+            pairs = [(output[:, :-1], batch.last_states(depth)[:, 1:]) for depth, output in enumerate(outputs, 1)]
+            chosen_pairs = [
+                functional.smooth_l1_loss(output[mask].float(), state[mask])
+                for (output, state), mask in zip(
+                    pairs, [batch.is_guessed(depth)[:, 1:] for depth in range(1, len(pairs) + 1)], strict=True
+                )
+            ]
+            state_loss = torch.stack(chosen_pairs).mean()
+        return losses, state_loss
+
+    def save(self) -> None:
+        """Write the checkpoint atomically."""
+        self.out.mkdir(parents=True, exist_ok=True)
+        state = {
+            "head": self.head.state_dict(),
+            "shortlist": self.shortlist,
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "progress": asdict(self.progress),
+            "recipe": asdict(self.recipe),
+        }
+        part = self.out / "checkpoint.new"
+        torch.save(state, part)
+        part.replace(self.out / CHECKPOINT)
+
+    def _resume(self) -> Progress:
+        self.out.mkdir(parents=True, exist_ok=True)
+        path = self.out / CHECKPOINT
+        if not path.exists():
+            return Progress()
+        state = torch.load(path, weights_only=True, map_location="cpu")
+        self.head.load_state_dict(state["head"])
+        self.shortlist = state["shortlist"]
+        self.rows = self.parts.output[self.shortlist]
+        for optimizer, values in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(values)
+        return Progress(**state["progress"])
+
+
+def optimizers(head: nn.Module, rate: float) -> list[torch.optim.Optimizer]:
+    """Muon for matrices, AdamW for vectors and for an output matrix over the vocabulary."""
+    matrices = [p for name, p in head.named_parameters() if p.ndim == 2 and not name.startswith("lm_head")]
+    others = [p for name, p in head.named_parameters() if p.ndim != 2 or name.startswith("lm_head")]
+    chosen: list[torch.optim.Optimizer] = [
+        torch.optim.Muon(matrices, lr=rate, weight_decay=0.01, adjust_lr_fn="match_rms_adamw")
+    ]
+    if others:
+        chosen.append(torch.optim.AdamW(others, lr=rate, betas=(0.9, 0.98), weight_decay=0.0))
+    return chosen

@@ -1,0 +1,304 @@
+"""Training of heads on a tiny random model: data, resumption, the trainer, what is measured, what is exported."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from specrace.core.errors import InputError
+from specrace.heads.__main__ import main
+from specrace.heads.fingerprint import fingerprint
+from specrace.heads.modules.batch import Batch, collate
+from specrace.heads.training import trainer
+from specrace.heads.training.evaluation import measure
+from specrace.heads.training.generation import generate
+from specrace.heads.training.questions import Overlap, read_questions
+from specrace.heads.training.session import HeadWork, WorkSettings
+from specrace.heads.training.shards import DataMaker, DataRecipe, open_shards, read_description
+from specrace.heads.training.shortlist import choose_shortlist, coverage, offsets
+from specrace.heads.training.trainer import HeadRecipe
+from tests.models import byte_tokenizer, tiny_model
+from tests.parts import EOS
+
+TEMPLATE = "{% for m in messages %}{{ m.content }}\n{% endfor %}:"
+RECIPE = HeadRecipe(epochs=3, depths=2, shortlist=64, batch_tokens=600)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """On a busy machine, two threads that wait for each other take a hundred times as long for such small products."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Llama with a tokenizer and a chat template."""
+    folder = tmp_path_factory.mktemp("target")
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = TEMPLATE
+    model = tiny_model("llama", vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id, initializer_range=0.3)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def make_work(model: Path, folder: Path, kind: str = "eagle") -> HeadWork:
+    return HeadWork(WorkSettings(str(model), "none", folder, kind))
+
+
+@pytest.fixture(scope="module")
+def passages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("text") / "passages.jsonl"
+    rows = [{"title": f"River {n}", "text": f"River {n} rises in the hills. " + "It flows on. " * 8} for n in range(4)]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    return file
+
+
+@pytest.fixture(scope="module")
+def work(model_folder: Path, passages: Path, tmp_path_factory: pytest.TempPathFactory) -> HeadWork:
+    """The work of an EAGLE head with two shards of data, the second about passages."""
+    work = make_work(model_folder, tmp_path_factory.mktemp("work"))
+    list(work.make_data(passages, 2_000, [], rows=24))
+    return work
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+@torch.inference_mode()
+def test_a_batch_is_answered_like_single_prompts(temperature: float) -> None:
+    """Greedily token for token, and at any temperature with the states of a plain forward."""
+    model = tiny_model("llama")
+    prompts = [[5, 9, 3], [7, 2, 8, 4, 6, 1], [11, 12]]
+    rows = generate(
+        model,
+        prompts,
+        [temperature] * 3,
+        max_new_tokens=9,
+        ends=[EOS],
+        levels=(0, 1, 2),
+        generator=torch.Generator().manual_seed(0),
+    )
+    for prompt, row in zip(prompts, rows, strict=True):
+        assert row.ids[: row.start].tolist() == prompt
+        if not temperature:
+            expected = model.generate(torch.tensor([prompt]), max_new_tokens=9, do_sample=False, pad_token_id=EOS)
+            assert row.ids.tolist() == expected[0].tolist()
+        states = model(row.ids[None, :-1], output_hidden_states=True).hidden_states
+        torch.testing.assert_close(row.features, torch.stack([level[0] for level in states], 1), atol=1e-4, rtol=1e-3)
+
+
+def test_rows_that_end_leave_the_batch() -> None:
+    """Ends that differ from row to row; the rows that go on are answered as alone."""
+    model = tiny_model("llama")
+    prompts = [[token, token + 1] for token in range(2, 14)]
+    alone = [generate(model, [prompt], [0.0], max_new_tokens=12, ends=[])[0].ids.tolist() for prompt in prompts]
+    ends = sorted({ids[2 + number % 9] for number, ids in enumerate(alone)})
+    together = generate(model, prompts, [0.0] * len(prompts), max_new_tokens=12, ends=ends)
+    for ids, row in zip(alone, together, strict=True):
+        last = next((place for place, token in enumerate(ids) if place >= 2 and token in ends), len(ids) - 1)
+        assert row.ids.tolist() == ids[: last + 1]
+    assert len({len(row.ids) for row in together}) > 2
+
+
+def test_overlap_is_eight_words_or_a_whole_short_question() -> None:
+    overlap = Overlap(["Why is the sky blue?", "one two three four five six seven eight nine"])
+    assert "Tell me: why is the SKY blue today?" in overlap
+    assert "two three four five, six seven eight nine" in overlap
+    assert "two three four five six seven eight" not in overlap
+    assert "Why is the sea blue?" not in overlap
+
+
+def test_questions_of_a_test_are_avoided(work: HeadWork, tmp_path: Path) -> None:
+    asked = open_shards(work.data)[0].questions
+    avoid: Any = {asked[0]}
+    description = replace(read_description(work.data), recipe=DataRecipe(1, rows=24))
+    list(DataMaker(work.target, tmp_path, description, [], avoid).run())
+    kept = open_shards(tmp_path)[0].questions
+    assert set(asked) - set(kept) == avoid
+    avoid |= set(kept)
+    with pytest.raises(InputError, match="no finished question"):
+        list(DataMaker(work.target, tmp_path / "none", description, [], avoid).run())
+
+
+def test_questions_are_read_from_jsonl_and_text(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"question": "Why?"}\n')
+    (tmp_path / "b.txt").write_text("Who?\n\nWhen?\n")
+    assert read_questions([tmp_path / "a.jsonl", tmp_path / "b.txt"]) == ["Why?", "Who?", "When?"]
+
+
+def test_data_goes_on_where_it_stopped(work: HeadWork, model_folder: Path, passages: Path, tmp_path: Path) -> None:
+    """A shard that is missing is made as before; the others are left alone."""
+    other = make_work(model_folder, tmp_path)
+    list(other.make_data(passages, 1, [], rows=24))
+    first = other.data / "shard-0000.safetensors"
+    written = first.stat().st_mtime_ns
+    list(other.make_data(passages, 2_000, [], rows=24))
+    assert first.stat().st_mtime_ns == written
+    for ours, theirs in zip(open_shards(work.data), open_shards(other.data), strict=True):
+        assert torch.equal(ours.ids, theirs.ids)
+        assert ours.questions == theirs.questions
+
+
+def test_a_shard_has_greedy_and_sampled_answers(work: HeadWork) -> None:
+    shards = open_shards(work.data)
+    assert len(shards) >= 2
+    for shard in shards:
+        assert {round(value, 1) for value in shard.temperatures} == {0.0, 0.8}
+        assert len(shard.questions) == len(shard.answers) == len(shard)
+    assert any("River" in question for question in shards[1].questions)
+
+
+def train_steps(folder: Path, work: HeadWork, kind: str, stop_after: int | None = None) -> list[dict[str, float]]:
+    """Rows of progress of a run on the data of `work`; with `stop_after`, it is interrupted after that many rows."""
+    data = read_description(work.data)
+    run = trainer.HeadRun(
+        work.parts, open_shards(work.data), data.levels, folder, HeadRecipe(**{**vars(RECIPE), "kind": kind})
+    )
+    rows = []
+    for row in run.train():
+        rows.append(row)
+        if len(rows) == stop_after:
+            break
+    return rows
+
+
+@pytest.mark.parametrize("kind", ["eagle", "eagle3", "medusa"])
+def test_training_lowers_the_loss(kind: str, work: HeadWork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer, "REPORT_STEPS", 3)
+    rows = train_steps(tmp_path, work, kind)
+    assert len(rows) > 1
+    assert rows[-1]["loss_1"] < rows[0]["loss_1"]
+    assert rows[-1]["step"] == rows[-1]["of"]
+
+
+def test_an_interrupted_run_ends_like_an_undisturbed_one(
+    work: HeadWork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainer, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(trainer, "REPORT_STEPS", 4)
+    train_steps(tmp_path / "whole", work, "eagle")
+    train_steps(tmp_path / "cut", work, "eagle", stop_after=1)
+    train_steps(tmp_path / "cut", work, "eagle")
+    whole, cut = (
+        torch.load(tmp_path / name / trainer.CHECKPOINT, weights_only=True)["head"] for name in ("whole", "cut")
+    )
+    for name, tensor in whole.items():
+        torch.testing.assert_close(cut[name], tensor)
+
+
+class KnowingHead:
+    """Guesses the right token where `knows` [depth] is true for the token before the chain; else token 0."""
+
+    def __init__(self, batch: Batch, wrong_at: set[tuple[int, int]]) -> None:
+        self.batch, self.wrong_at = batch, wrong_at
+
+    def guesses(self, batch: Batch, embeddings: Tensor, depths: int) -> list[Tensor]:
+        del embeddings
+        outputs = []
+        for depth in range(1, depths + 1):
+            tokens = batch.guessed(depth).clone()
+            for wrong_depth, place in self.wrong_at:
+                if wrong_depth == depth:
+                    tokens[:, place] += 1
+            outputs.append(torch.nn.functional.one_hot(tokens, 40).float())
+        return outputs
+
+    def logits(self, outputs: Tensor, rows: Tensor) -> Tensor:
+        del rows
+        return outputs
+
+
+def test_acceptance_is_counted_along_the_chain() -> None:
+    """An answer of four tokens; a wrong first draft closes its chain, a wrong second one leaves the first accepted."""
+    batch = collate([(torch.arange(2, 8), 2, torch.ones(5, 1, 4))])
+    ids = torch.arange(40)
+    right = measure(KnowingHead(batch, set()), [batch], torch.ones(40, 4), ids, ids, 3)
+    assert right.by_depth == (1, 1, 1)
+    assert right.num_tokens == 4
+    some = measure(KnowingHead(batch, {(1, 0), (2, 1)}), [batch], torch.ones(40, 4), ids, ids, 3)
+    # Chains begin at four tokens and have room for 4, 3, 2 and 1 drafts.
+    assert some.by_depth == pytest.approx((3 / 4, 1 / 2, 0))
+    assert some.tokens_per_step == pytest.approx(1 + 3 / 4 + 3 / 8)
+
+
+def test_a_shortlist_has_the_commonest_tokens_and_the_end() -> None:
+    answers = [torch.tensor([4, 4, 4, 9, 9, 2]), torch.tensor([9, 4])]
+    shortlist = choose_shortlist(answers, 3, 12, ends=[11])
+    assert shortlist.tolist() == [4, 9, 11]
+    assert coverage(answers, shortlist) == pytest.approx(7 / 8)
+    assert (torch.arange(3) + offsets(shortlist)).tolist() == [4, 9, 11]
+
+
+@pytest.fixture
+def trained(work: HeadWork, monkeypatch: pytest.MonkeyPatch) -> HeadWork:
+    monkeypatch.setattr(trainer, "HELD_OUT_EVERY", 3)
+    fresh = HeadWork(work.settings)
+    fresh.target = work.target
+    list(fresh.train(RECIPE))
+    return fresh
+
+
+def test_a_head_is_evaluated_and_exported_with_its_card(trained: HeadWork, tmp_path: Path) -> None:
+    lines = list(trained.evaluate())
+    assert lines[0].startswith("greedy: accepted by depth")
+    trained.export(tmp_path)
+    tensors, config = load_file(tmp_path / "model.safetensors"), json.loads((tmp_path / "config.json").read_text())
+    size = config["hidden_size"]
+    assert tensors["fc.weight"].shape == (size, 2 * size)
+    assert tensors["fc.weight"].dtype == torch.bfloat16
+    ids = tensors["d2t"] + torch.arange(config["draft_vocab_size"])
+    assert torch.equal(ids, trained.trained.shortlist)
+    assert config["target_fingerprint"] == fingerprint(trained.target.model)
+    text = (tmp_path / "README.md").read_text()
+    assert config["target_fingerprint"] in text
+    assert f"{trained.figures.greedy.by_depth[0]:.2f}" in text
+
+
+def test_a_fingerprint_tells_targets_apart_but_not_dtypes() -> None:
+    model = tiny_model("llama")
+    print_before = fingerprint(model.to(torch.bfloat16))
+    assert fingerprint(model.float()) == print_before
+    with torch.no_grad():
+        model.model.layers[1].mlp.up_proj.weight[0, 0] += 1
+    assert fingerprint(model) != print_before
+
+
+def run(arguments: list[Any], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """The exit code of a command, and the last line on standard error."""
+    code = main([str(argument) for argument in arguments])
+    return code, capsys.readouterr().err.strip().splitlines()[-1]
+
+
+def test_bad_input_ends_in_one_sentence(
+    work: HeadWork, model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = ["--model", model_folder, "--adapter", "none", "--threads", 1]
+    for command, expected in (
+        (["evaluate", *at, "--work", tmp_path], "There is no trained head"),
+        (["data", *at, "--work", tmp_path, "--text", tmp_path / "none.jsonl"], "cannot be read"),
+        (["data", *at, "--work", tmp_path, "--avoid", tmp_path / "none.jsonl"], "cannot be read"),
+    ):
+        code, said = run(command, capsys)
+        assert code == 2
+        assert expected in said
+    # Data of another target.
+    other = tiny_model("llama", seed=5, vocab_size=work.target.vocab_size)
+    stranger = HeadWork(work.settings)
+    stranger.target = type(work.target)(other, work.target.tokenizer, name="stranger")
+    with pytest.raises(InputError, match="has the answers of"):
+        list(stranger.train(RECIPE))
+    with pytest.raises(InputError, match="has the answers of"):
+        list(stranger.make_data(None, 1, []))
+    (tmp_path / "shard-0000.safetensors").write_bytes(b"nothing")
+    with pytest.raises(InputError, match="cannot be read"):
+        open_shards(tmp_path)
