@@ -131,9 +131,7 @@ class Workbench:
         embedder = load_embedder(DEFAULT_EMBEDDER if stored is None else stored.head.embedder)
         on_progress("Loading the model")
         choice = choose_model(model, **settings)
-        # A lean target frees rows that a head may share.
-        target = load_target(replace(choice, lean=choice.lean and not choice.heads), ready=ready, followers=followers)
-        attach_heads(target, choice.heads, head_lanes())
+        target = _load_with_heads(choice, ready=ready, followers=followers)
         cross_encoder = load_reranker(reranker, device=target.device_type)
         if stored is None:
             on_progress("Indexing the documents")
@@ -153,13 +151,13 @@ class Workbench:
     def with_model(self, model: str | Path | ModelSource, dtype: str | None = None) -> Workbench:
         """A workbench on the same documents and device with another model, or with the same model in another dtype.
 
-        If `dtype` is None, this workbench's dtype is used. The draft model, and an adapter in a folder, are loaded only
-        with the model that this workbench was opened with. Raises InputError.
+        If `dtype` is None, this workbench's dtype is used. The draft model, heads, and an adapter in a folder are
+        loaded only with the model that this workbench was opened with. Raises InputError.
         """
         choice = self.choice.with_model(find_source(model), dtype)
         # Collect before loading, because a replaced model in a reference cycle still occupies memory.
         _freeze_garbage()
-        target = load_target(choice)
+        target = _load_with_heads(choice)
         _freeze_garbage()
         return self.with_target(target)
 
@@ -288,6 +286,14 @@ class Workbench:
         curve = None if self.curve is None else self.curve.near(size)
         max_draft = largest_draft(spec, self.target.device_type, curve)
         return size + spec.max_new_tokens + max_draft <= self.target.max_context
+
+
+def _load_with_heads(choice: ModelChoice, **values: Any) -> Target:
+    """Load the target of a choice, and its heads. Raises InputError."""
+    # A lean target frees rows that a head may share.
+    target = load_target(replace(choice, lean=choice.lean and not choice.heads), **values)
+    attach_heads(target, choice.heads, head_lanes())
+    return target
 
 
 def token_limits(embedder: Embedder, target: Target) -> list[TokenLimit]:

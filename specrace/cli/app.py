@@ -20,6 +20,7 @@ from specrace.cli.shared.arguments import (
     DEVICES_HELP,
     MODEL_HELP,
     Parser,
+    add_head_argument,
     add_search_arguments,
     under_torchrun,
 )
@@ -142,6 +143,7 @@ def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
         help="further models that visitors may choose, none of them fetched; default: the bundled and fetched ones",
     )
     parser.add_argument("--draft-model", help="for the lane draft-model: a smaller model with the same vocabulary")
+    add_head_argument(parser)
     parser.add_argument("--device", default="cpu", choices=DEVICES, help=DEVICES_HELP)
     parser.add_argument(
         "--threads", type=int, help="threads for forwards on a CPU; default: all but one, which the page needs"
@@ -269,7 +271,9 @@ def _config(
 ) -> ServerConfig:
     """The checked arguments, with the models that were chosen and the content of the settings file."""
     return ServerConfig(
-        model=ModelChoice(model.source, options.device, options.dtype, draft, options.adapter, lean=True),
+        model=ModelChoice(
+            model.source, options.device, options.dtype, draft, options.adapter, lean=True, heads=tuple(options.head)
+        ),
         is_default_model=model.is_default,
         model_to_fetch=model.to_fetch,
         models=models,
@@ -345,7 +349,7 @@ def choose_starting_model(options: argparse.Namespace) -> StartingModel:
 
     In the latter case the preferred model is fetched in the background. With --draft-model the bundled model is chosen,
     which has the draft model's vocabulary. On ZeroGPU the preferred model is fetched before the page is served. Raises
-    InputError for a model that cannot be used, and for an adapter whose model is not named.
+    InputError for a model that cannot be used, and for an adapter or a head whose model is not named.
     """
     if options.model is not None:
         return StartingModel(find_or_allow(options.model, options))
@@ -356,6 +360,8 @@ def choose_starting_model(options: argparse.Namespace) -> StartingModel:
         return StartingModel(preferred, is_default=True)
     if options.adapter not in ("auto", "none"):
         raise InputError(f"--adapter {options.adapter} was made for one model; name it with --model.")
+    if options.head:
+        raise InputError("A head was trained for one model; name the model of --head with --model.")
     if options.draft_model is None and not preferred.is_missing:
         return StartingModel(check_files(preferred), is_default=True)
     fetches = may_fetch and options.models is None and not zero_gpu.is_enabled()

@@ -157,7 +157,9 @@ def _build_live(config: ServerConfig, visitors: Visitors, telemetry: Telemetry) 
     from specrace.ui.races.model_choices import ModelChoices
     from specrace.ui.races.worker import Worker
 
-    models = ModelChoices(offered_models(config), () if zero_gpu.is_enabled() else DTYPES)
+    models = ModelChoices(
+        offered_models(config), () if zero_gpu.is_enabled() else DTYPES, has_heads=bool(config.model.heads)
+    )
     fetcher = None if config.model_to_fetch is None else Fetcher(config.model_to_fetch, models.offer, config.offline)
     worker = Worker(loader(config), visitors.limits, OtherWork(fetcher), telemetry)
     preset = None if config.settings is None else recommended_preset(config.settings)

@@ -61,6 +61,11 @@ def test_an_adapter_needs_a_named_model(tmp_path: Path, capsys: pytest.CaptureFi
     assert "name it with --model" in refusal(["--adapter", str(tmp_path)], capsys)
 
 
+def test_a_head_needs_a_named_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "name the model of --head with --model" in refusal(["--head", str(tmp_path)], capsys)
+    assert app.check(app.parse(["--model", "tiny", "--head", "eagle=x"])).model.heads == ("eagle=x",)
+
+
 def test_a_folder_with_a_models_name_does_not_change_the_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,7 +79,9 @@ def build_page(
     events = PageEvents(backend, examples)
     with Page(title="specrace", fill_width=True, delete_cache=(600, 3600), analytics_enabled=False) as page:
         question, race, stop, settings = _build_top_bar()
-        panel = settings_panel.build_panel(list(models.offered), models.dtypes, limits, opening_preset)
+        panel = settings_panel.build_panel(
+            list(models.offered), models.dtypes, limits, opening_preset, has_heads=models.has_heads
+        )
         with gr.Row(elem_id="second-row"):
             example_buttons = _build_examples(examples)
             gr.HTML(read_static("menu.html"), elem_id="menu")

@@ -10,7 +10,7 @@ from typing import Any
 import gradio as gr
 
 from specrace.core.settings import MAX_PAGE_LANES, SETTINGS, Setting
-from specrace.drafters import native_methods
+from specrace.drafters import head_lanes, native_methods
 from specrace.drafters.base import Bounds, Method, Option
 from specrace.engine.spec import DEFAULT_LANES
 from specrace.ui.races import race_request
@@ -84,8 +84,13 @@ def build_panel(
     dtypes: Sequence[str],
     limits: VisitorLimits | None = None,
     opening_preset: Preset | None = None,
+    *,
+    has_heads: bool = False,
 ) -> Panel:
-    """Build the panel, with choices of `models` and `dtypes`, filled by `opening_preset` if there is one."""
+    """Build the panel, with choices of `models` and `dtypes`, filled by `opening_preset` if there is one.
+
+    Without heads, the lanes that draft with a trained head are grey.
+    """
     limits = limits or VisitorLimits()
     max_tokens = limits.race_tokens
     quiet: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "queue": False}
@@ -95,7 +100,7 @@ def build_panel(
             buttons = [gr.Button(preset.name, size="sm", elem_id=f"preset-{preset.name.lower()}") for preset in PRESETS]
             helps = [f"<span><b>{preset.name}</b> {preset.help}</span>" for preset in PRESETS]
             gr.HTML("".join(helps), elem_id="presets-help")
-        lanes = _lanes_field()
+        lanes = _lanes_field(has_heads=has_heads)
         with gr.Row():
             with gr.Column(scale=2):
                 common = _common_fields(max_tokens)
@@ -117,9 +122,10 @@ def build_panel(
 
 
 def lane_style() -> str:
-    """CSS that hides the options of lanes that are not ticked."""
-    rule = '#settings:not([data-lanes~="{0}"]) #options-{0} {{ display: none; }}\n'
-    return "".join(rule.format(lane) for lane in native_methods())
+    """CSS that hides the options of lanes that are not ticked, and greys lanes that lack a head."""
+    hidden = '#settings:not([data-lanes~="{0}"]) #options-{0} {{ display: none; }}\n'
+    grey = '#lanes.no-heads label:has(input[name="{0}"]) {{ opacity: 0.45; }}\n'
+    return "".join([*map(hidden.format, native_methods()), *map(grey.format, head_lanes())])
 
 
 def preset_values(preset: Preset, max_tokens: int = 512) -> list[Any]:
@@ -146,13 +152,17 @@ def read_options(values: Sequence[Any]) -> dict[str, dict[str, Any]]:
     return options
 
 
-def _lanes_field() -> gr.CheckboxGroup:
+def _lanes_field(*, has_heads: bool) -> gr.CheckboxGroup:
+    """The lanes; those that need a trained head are grey where the server has none, and the line below says why."""
+    titles = " and ".join(native_methods()[lane].title for lane in head_lanes())
+    missing = "" if has_heads else f" {titles} need a trained head, and this server was started without one (--head)."
     return gr.CheckboxGroup(
         [(method.title, name) for name, method in native_methods().items()],
         value=DEFAULTS["lanes"],
         label="Lanes",
-        info="Choose up to six. Vanilla always runs: it is the baseline.",
+        info=f"Choose up to six. Vanilla always runs: it is the baseline.{missing}",
         elem_id="lanes",
+        elem_classes=[] if has_heads else ["no-heads"],
     )
 
 

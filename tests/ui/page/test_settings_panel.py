@@ -11,7 +11,7 @@ import gradio as gr
 import pytest
 
 from specrace.core.errors import InputError
-from specrace.drafters import METHODS, find_method, native_methods
+from specrace.drafters import METHODS, find_method, head_lanes, native_methods
 from specrace.drafters.base import Bounds
 from specrace.model.weights.source import choose_model
 from specrace.ui.page import settings_panel
@@ -220,6 +220,16 @@ def test_a_chosen_model_defaults_to_the_servers_dtype() -> None:
     assert models.describe_ready(workbench, "small").startswith("Ready: small, bfloat16, cpu, 2 passages")
     assert models.choose(workbench, workbench, "small", "") is models.choose(workbench, workbench, "small", "bfloat16")
     assert loaded_models == [(Path("/m/small"), "bfloat16")]
+
+
+@pytest.mark.parametrize("has_heads", [False, True])
+def test_lanes_that_lack_a_trained_head_are_grey_and_say_why(has_heads: bool) -> None:
+    with gr.Blocks():
+        lanes = cast(gr.CheckboxGroup, build_panel(["tiny"], ["float32"], has_heads=has_heads).common[0])
+    assert ("no-heads" in lanes.elem_classes) != has_heads
+    assert ("Medusa and EAGLE need a trained head, and this server" in str(lanes.info)) != has_heads
+    for lane in head_lanes():
+        assert f'#lanes.no-heads label:has(input[name="{lane}"])' in lane_style()
 
 
 def test_twins_are_not_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
