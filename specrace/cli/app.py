@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -270,10 +270,9 @@ def _config(
     settings: Mapping[str, Any] | None = None,
 ) -> ServerConfig:
     """The checked arguments, with the models that were chosen and the content of the settings file."""
+    choice = ModelChoice(model.source, options.device, options.dtype, draft, options.adapter)
     return ServerConfig(
-        model=ModelChoice(
-            model.source, options.device, options.dtype, draft, options.adapter, lean=True, heads=tuple(options.head)
-        ),
+        model=replace(choice, lean=True, heads=tuple(options.head)),
         is_default_model=model.is_default,
         model_to_fetch=model.to_fetch,
         models=models,
