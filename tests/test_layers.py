@@ -48,7 +48,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 # except those in `BELOW`.
 ROOMS = {
     "model": ("machine", "forward", "weights", "chat"),
-    "lab": ("logs", "scoring", "advice", "bench", "plots"),
+    "lab": ("logs", "scoring", "advice", "bench", "compare", "plots"),
     "ui": ("server", "helper", "races", "api", "stage", "page"),
     "cli": ("shared",),
 }

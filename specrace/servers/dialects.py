@@ -60,6 +60,7 @@ class Vllm:
             "return_token_ids": True,
             "add_special_tokens": False,
             "skip_special_tokens": True,
+            **({"cache_salt": request.cache_salt} if request.cache_salt else {}),
         }
 
     def read(self, at_ms: float, event: Mapping[str, Any], reply: Reply) -> None:

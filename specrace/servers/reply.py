@@ -43,10 +43,15 @@ class Reply:
 
 @dataclass(frozen=True)
 class Request:
-    """What a server is asked: to continue a prompt, given as token ids, greedily."""
+    """What a server is asked: to continue a prompt, given as token ids, greedily.
+
+    `cache_salt`: a server that keeps prompts reuses what it computed only for requests with the same salt; "" if it may
+    reuse everything.
+    """
 
     prompt: tuple[int, ...]
     max_new_tokens: int
+    cache_salt: str = ""
 
 
 def read_tokens(value: object) -> tuple[int, ...] | None:

@@ -1,0 +1,196 @@
+"""`python -m specrace compare`: measures servers on the same questions, in turn, and says whether drafts pay there."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import specrace
+from specrace.cli.shared.arguments import (
+    add_documents_arguments,
+    add_json_argument,
+    add_log_arguments,
+    add_model_arguments,
+    add_setting,
+)
+from specrace.cli.shared.comparing import Plan, measure
+from specrace.cli.shared.comparisons import show_comparison
+from specrace.cli.shared.questions import FORMS
+from specrace.cli.shared.served_questions import read_served_questions
+from specrace.cli.shared.terminal import print_json
+from specrace.core.errors import InputError, shorten
+from specrace.core.files import as_input_error, write_atomically
+from specrace.core.settings import SETTINGS
+from specrace.lab.advice.exports.specrace import read_settings
+from specrace.lab.advice.presets import NAMES, describe_curve, find_curve
+from specrace.lab.compare.forecasts import Forecaster
+from specrace.lab.compare.journal import Journal
+from specrace.lab.compare.samples import Block
+from specrace.lab.compare.summary import summarise
+from specrace.lab.compare.verdict import notes, verdict
+from specrace.lab.scoring.score import ScoredLane
+from specrace.servers.address import KEY_VARIABLE, parse_server
+
+DEFAULT_CURVE = "assumed-gpu"
+MAX_REPETITIONS = 100
+RESULT = "result.json"
+
+
+def add_parser(commands: Any) -> None:
+    """Add `compare` and its arguments to the subparsers `commands`."""
+    parser = commands.add_parser("compare", help="measure servers on the same questions: do drafts pay there?")
+    parser.add_argument(
+        "--server",
+        action="append",
+        default=[],
+        metavar="NAME=URL",
+        help=f"a running vLLM, SGLang or llama.cpp server, twice or more often, the one without drafts first; its key "
+        f"in {KEY_VARIABLE}",
+    )
+    _add_question_arguments(parser)
+    parser.add_argument(
+        "--settings", type=Path, metavar="FILE.json", help="the second server's settings, as recommend wrote them"
+    )
+    parser.add_argument(
+        "--cost-curve",
+        default=DEFAULT_CURVE,
+        metavar="NAME|FILE",
+        help=f"for the forecast speedup: {NAMES}, or a file; default: {DEFAULT_CURVE}",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("comparison"),
+        metavar="DIR",
+        help="the comparison's folder; default: comparison",
+    )
+    parser.add_argument("--resume", action="store_true", help="go on with the comparison in --out")
+    add_documents_arguments(parser)
+    add_model_arguments(parser)
+    add_log_arguments(parser)
+    add_setting(parser, "max_new_tokens")
+    add_setting(parser, "seed")
+    add_json_argument(parser)
+    parser.set_defaults(draft_model=None)
+
+
+def _add_question_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say what is asked, and how often."""
+    parser.add_argument(
+        "--questions",
+        "--prompts",
+        metavar="FILE|auto[:N]",
+        help=f"{FORMS}; a .jsonl file of {{question}}, {{prompt}} or {{prompt_ids}}, with a category if wanted; or a "
+        "log, whose prompts are sent; default: the bundled questions, or auto with --docs or --index",
+    )
+    parser.add_argument("--limit", type=int, metavar="N", help="read only the first N questions")
+    parser.add_argument(
+        "--concurrency", default="1", metavar="N,N", help="requests at a time, such as 1,4,16; default 1"
+    )
+    parser.add_argument("--repetitions", type=int, default=3, help="how often the servers take turns; default 3")
+    parser.add_argument(
+        "--ask-once",
+        action="store_true",
+        help="send each question to each server only once: for drafters that keep earlier answers",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure the servers, show the comparison and write it. Raises InputError."""
+    curve, seed = find_curve(options.cost_curve), SETTINGS["seed"].check(options.seed)
+    plan = read_plan(options)
+    with Journal(options.out, plan.as_json(), resume=options.resume) as journal:
+        measure(plan, journal, quiet=options.json)
+        comparison = plan.comparison(journal)
+    forecaster = None
+    if plan.lane is not None:
+        forecaster = Forecaster(
+            plan.names[1],
+            plan.lane,
+            curve,
+            comparison.questions,
+            [sample for sample in comparison.samples if sample.block.server == plan.names[1]],
+            comparison.blocks,
+            vocab_size=plan.questions.vocab_size,
+            restarted=False,
+        )
+    result = summarise(comparison, forecaster, seed)
+    result |= {
+        "verdict": verdict(result),
+        "notes": list(notes(result)),
+        "settings": plan.as_json() | {"seed": seed, "forecast": plan.lane and plan.lane.describe()},
+        "cost_curve": describe_curve(curve),
+        "version": specrace.__version__,
+    }
+    with as_input_error(options.out, "--out"):
+        write_atomically(options.out / RESULT, (json.dumps(result, ensure_ascii=False, indent=1) + "\n").encode())
+    if options.json:
+        print_json(result)
+    else:
+        show_comparison(result)
+    return 0
+
+
+def read_plan(options: argparse.Namespace) -> Plan:
+    """Check the arguments, and read the questions. Raises InputError."""
+    addresses = tuple(parse_server(text) for text in options.server)
+    names = [address.name for address in addresses]
+    if len(addresses) < 2:
+        raise InputError(
+            "Give two servers or more, the one without drafts first: --server plain=URL --server spec=URL."
+        )
+    if len(set(names)) < len(names):
+        raise InputError(
+            f"Two servers are called {next(n for n in names if names.count(n) > 1)}; give each its own name."
+        )
+    if not 1 <= options.repetitions <= MAX_REPETITIONS:
+        raise InputError(f"--repetitions is {options.repetitions}; give 1 to {MAX_REPETITIONS}.")
+    if options.limit is not None and options.limit < 1:
+        raise InputError(f"--limit is {options.limit}; give 1 or more.")
+    for setting in ("passages", "noise"):
+        SETTINGS[setting].check(getattr(options, setting))
+    max_new_tokens = SETTINGS["max_new_tokens"].check(options.max_new_tokens)
+    concurrencies = read_concurrency(options.concurrency)
+    lane = None
+    if options.settings is not None:
+        settings = read_settings(options.settings)
+        lane = ScoredLane.of(settings.pop("method"), settings, settings.pop("num_draft"))
+    plan = Plan(
+        addresses,
+        read_served_questions(options),
+        concurrencies,
+        options.repetitions,
+        max_new_tokens,
+        options.ask_once,
+        lane,
+    )
+    _check_number(plan)
+    return plan
+
+
+def read_concurrency(text: str) -> tuple[int, ...]:
+    """Parse "1,4,16". Raises InputError."""
+    # Imported here, because other commands need no HTTP.
+    from specrace.servers.load import MAX_CONCURRENCY
+
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isascii() and word.isdigit() and 1 <= int(word) <= MAX_CONCURRENCY for word in words):
+        raise InputError(
+            f"--concurrency is {shorten(text)!r}; give numbers from 1 to {MAX_CONCURRENCY} with commas, such as 1,4,16."
+        )
+    return tuple(dict.fromkeys(map(int, words)))
+
+
+def _check_number(plan: Plan) -> None:
+    """Raise InputError if a block has fewer questions than are to be sent at a time."""
+    for concurrency in plan.concurrencies:
+        for repetition in range(plan.repetitions):
+            count = len(plan.numbers(Block(plan.names[0], concurrency, repetition)))
+            if count < concurrency:
+                once = "with --ask-once " if plan.ask_once else ""
+                raise InputError(
+                    f"{once}--concurrency {concurrency} needs {concurrency} questions or more, and there are {count}; "
+                    "give more questions, or a lower one.".capitalize()
+                )

@@ -1,0 +1,155 @@
+"""Measures servers block by block, and writes each answer down before it counts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from specrace.cli.shared.comparisons import live_table
+from specrace.cli.shared.served_questions import ServedQuestions
+from specrace.core.errors import InputError
+from specrace.lab.compare.journal import Journal
+from specrace.lab.compare.samples import WARM_UP, Block, Sample
+from specrace.lab.compare.summary import Comparison
+from specrace.lab.scoring.score import ScoredLane
+from specrace.servers.address import ServerAddress
+
+if TYPE_CHECKING:
+    from specrace.servers.dialects import Dialect
+    from specrace.servers.load import Answered
+
+# A server that fails so often without an answer in between has a fault that more requests would not mend.
+MAX_FAILURES = 3
+WARM_UP_TOKENS = 8
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is compared: servers, the baseline first, and how they are asked. `lane`: the second server's drafter."""
+
+    addresses: tuple[ServerAddress, ...]
+    questions: ServedQuestions
+    concurrencies: tuple[int, ...]
+    repetitions: int
+    max_new_tokens: int
+    ask_once: bool
+    lane: ScoredLane | None
+
+    @property
+    def names(self) -> list[str]:
+        """The servers' names."""
+        return [address.name for address in self.addresses]
+
+    def comparison(self, journal: Journal) -> Comparison:
+        """What is measured so far."""
+        return Comparison(
+            self.names,
+            self.concurrencies,
+            self.repetitions,
+            self.questions.rows,
+            journal.samples,
+            journal.failed,
+            journal.about,
+        )
+
+    def numbers(self, block: Block) -> range:
+        """The numbers of a block's questions: all, or with --ask-once those that no other block of the server has."""
+        if not self.ask_once:
+            return range(len(self.questions.rows))
+        num_blocks = len(self.concurrencies) * self.repetitions
+        index = block.repetition * len(self.concurrencies) + self.concurrencies.index(block.concurrency)
+        return range(index, len(self.questions.rows), num_blocks)
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything that decides what is measured; a comparison is resumed only with the same."""
+        digest = hashlib.sha256(json.dumps([row.prompt for row in self.questions.rows]).encode())
+        return {
+            "servers": self.names,
+            "questions": digest.hexdigest(),
+            "concurrency": list(self.concurrencies),
+            "repetitions": self.repetitions,
+            "max_new_tokens": self.max_new_tokens,
+            "ask_once": self.ask_once,
+        }
+
+
+def measure(plan: Plan, journal: Journal, *, quiet: bool) -> None:
+    """Send every question that is not answered yet, block by block, and write each answer down. Raises InputError."""
+    blocks = plan.comparison(journal).blocks
+    total = sum(len(plan.numbers(block)) for block in blocks)
+    counted = [sample for sample in journal.samples if sample.number != WARM_UP]
+    with live_table(total, counted, quiet=quiet) as show:
+        for block in blocks:
+            finished = journal.finished(block)
+            numbers = [number for number in plan.numbers(block) if number not in finished]
+            if numbers:
+                address = next(address for address in plan.addresses if address.name == block.server)
+                for sample in measure_block(plan, journal, block, numbers, address):
+                    show(sample)
+
+
+def measure_block(
+    plan: Plan, journal: Journal, block: Block, numbers: Sequence[int], address: ServerAddress
+) -> Iterator[Sample]:
+    """Ask a server the questions with these numbers, and yield each answer when it is written down."""
+    from specrace.servers.connection import Connection
+    from specrace.servers.dialects import recognise
+    from specrace.servers.load import send
+    from specrace.servers.reply import Request
+
+    # A salt that no other block has: a server must not find a prompt in its cache that it read in an earlier block.
+    salt = secrets.token_hex(8)
+    prompts = [(number, plan.questions.rows[number].prompt) for number in numbers]
+    requests = [(number, Request(prompt, plan.max_new_tokens, salt)) for number, prompt in prompts]
+    # A server's first request may take long. The prompt read backwards is no question's, so nothing is learned from it.
+    warm_up = [(WARM_UP, Request(plan.questions.rows[0].prompt[::-1], WARM_UP_TOKENS, salt))]
+    with Connection(address) as connection:
+        dialect = recognise(connection, address.model)
+        journal.check_server(block.server, {"software": dialect.engine, "model": dialect.model})
+        failures = 0
+        for part, concurrency in ((warm_up, 1), (requests, block.concurrency)):
+            for answered in send(
+                connection, dialect, part, concurrency, plan.questions.decode, plan.questions.vocab_size
+            ):
+                if answered.reply is None and answered.number == WARM_UP:
+                    # A prompt read backwards may break characters, and then texts cannot be compared.
+                    continue
+                if answered.reply is None:
+                    failures += 1
+                    journal.add_failure(block, answered.number, answered.fault)
+                    if failures == MAX_FAILURES:
+                        raise InputError(f"{answered.fault} {_how_to_resume(journal)}")
+                    continue
+                failures = 0
+                written = journal.add(as_sample(block, journal.session, answered, dialect))
+                if written.number != WARM_UP:
+                    yield written
+
+
+def as_sample(block: Block, session: int, answered: Answered, dialect: Dialect) -> Sample:
+    """An answer as a sample; the caller checks that it has a reply."""
+    from specrace.servers.lane import measured_counts
+
+    reply = answered.reply
+    assert reply is not None, "a request that failed is no sample"
+    chunks = [chunk.tokens or () for chunk in reply.chunks]
+    return Sample(
+        block,
+        answered.number,
+        session,
+        answered.start_ms,
+        answered.end_ms,
+        tuple(chunk.at_ms for chunk in reply.chunks),
+        tuple(map(len, chunks)),
+        tuple(token for chunk in chunks for token in chunk),
+        reply.end,
+        measured_counts(dialect, reply),
+    )
+
+
+def _how_to_resume(journal: Journal) -> str:
+    return f"{len(journal.samples)} answers are kept: mend it, and run the same command with --resume."

@@ -1,0 +1,157 @@
+"""A comparison of servers in the terminal: a live table while they are measured, and the tables of the results."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from rich.live import Live
+from rich.table import Table
+
+from specrace.cli.shared.terminal import clean, console
+from specrace.lab.compare.samples import Block, Sample
+
+# How often the live table is drawn. Drawing shares a processor with the clock of the streams, so it is rare and cheap.
+REFRESH_S = 1.0
+# The width of the tables in a file or a pipe, in characters.
+WIDTH = 160
+# Title -> (a row's key, number format).
+COLUMNS = {
+    "tokens/s\nof one": ("tokens_per_s", ".1f"),
+    "tokens/s\nof all": ("total_tokens_per_s", ".1f"),
+    "first\nms": ("first_ms", ".0f"),
+    "between\nms": ("between_ms", ".1f"),
+    "p99": ("between_ms_p99", ".1f"),
+    "tokens\nper step": ("tau", ".3f"),
+}
+Row = Mapping[str, Any]
+
+
+@dataclass
+class _Sums:
+    """Running sums of a server at a concurrency."""
+
+    requests: int = 0
+    decode_tokens: int = 0
+    decode_ms: float = 0.0
+    first_ms: float = 0.0
+
+    def add(self, sample: Sample) -> None:
+        self.requests += 1
+        self.decode_tokens += sample.decode_tokens
+        self.decode_ms += sample.decode_ms
+        self.first_ms += sample.times_ms[0]
+
+
+@contextmanager
+def live_table(total: int, finished: Sequence[Sample], *, quiet: bool) -> Iterator[Callable[[Sample], None]]:
+    """A live table of the requests so far, if standard error is a terminal; yields a function that adds a request."""
+    notes = console(stderr=True)
+    notes.quiet = quiet or not notes.is_terminal
+    sums: defaultdict[tuple[str, int], _Sums] = defaultdict(_Sums)
+    for sample in finished:
+        sums[sample.block[:2]].add(sample)
+    next_s = 0.0
+    with Live(console=notes, auto_refresh=False, transient=True) as live:
+
+        def add(sample: Sample) -> None:
+            nonlocal next_s
+            sums[sample.block[:2]].add(sample)
+            if not notes.quiet and time.monotonic() >= next_s:
+                live.update(_progress(sums, sample.block, total), refresh=True)
+                next_s = time.monotonic() + REFRESH_S
+
+        yield add
+
+
+def _progress(sums: Mapping[tuple[str, int], _Sums], block: Block, total: int) -> Table:
+    table = Table("server", "at once", "requests", "tokens/s of one", "first ms", box=None, header_style="bold")
+    for (server, concurrency), part in sums.items():
+        per_s = 1000.0 * part.decode_tokens / part.decode_ms if part.decode_ms else 0.0
+        first = part.first_ms / part.requests
+        table.add_row(server, str(concurrency), str(part.requests), f"{per_s:.1f}", f"{first:.0f}")
+    finished = sum(part.requests for part in sums.values())
+    table.caption = f"{finished} of {total} requests; {block.server}, repetition {block.repetition + 1}"
+    return table
+
+
+def show_comparison(result: Mapping[str, Any]) -> None:
+    """Print the tables, the verdict and the notes."""
+    out = console()
+    if not out.is_terminal:
+        out.width = WIDTH
+    for server in result["servers"]:
+        out.print(clean(f"{server['server']}: {', '.join(value for key, value in server.items() if key != 'server')}"))
+    out.print(_table(result["rows"]))
+    if any(row["rates"] for row in result["rows"]):
+        out.print(_acceptance(result["rows"]))
+    if result["categories"]:
+        out.print(_table(result["categories"], by_category=True))
+    if result["verdict"]:
+        out.print(clean(result["verdict"]), style="bold")
+    for note in result["notes"]:
+        out.print(clean(note))
+
+
+def _new_table(*titles: str) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
+    for title in titles:
+        is_name = title in ("server", "category")
+        table.add_column(title, justify="left" if is_name else "right", no_wrap=not is_name)
+    return table
+
+
+def _table(rows: Sequence[Row], *, by_category: bool = False) -> Table:
+    """The main table, or that of the categories, which have no total rate and no texts."""
+    columns = {title: column for title, column in COLUMNS.items() if not by_category or column[0] in rows[0]}
+    first = ("server", "at\nonce", *(["category"] if by_category else []), "requests")
+    texts = () if by_category else ("texts\nequal",)
+    table = _new_table(*first, *columns, "forecast", "speedup", "forecast ", *texts)
+    for row in rows:
+        forecast = row["forecast"]
+        table.add_row(
+            row["server"],
+            str(row["concurrency"]),
+            *([clean(row["category"])] if by_category else []),
+            str(row["requests"]),
+            *(_number(row[key], form) for key, form in columns.values()),
+            _number(forecast and forecast["tau"], ".3f"),
+            format_speedup_interval(row["speedup"]),
+            "–" if forecast is None else f"{forecast['speedup']:.2f}x",
+            *([_texts(row)] if texts else []),
+        )
+    return table
+
+
+def _number(value: float | None, form: str) -> str:
+    return "–" if value is None else format(value, form)
+
+
+def format_speedup_interval(speedup: Mapping[str, Any] | None) -> str:
+    """A measured speedup with its interval."""
+    return "–" if speedup is None else f"{speedup['speedup']:.2f}x ({speedup['low']:.2f}-{speedup['high']:.2f})"
+
+
+def _texts(row: Row) -> str:
+    return "–" if row["compared_texts"] is None else f"{row['same_texts']} of {row['compared_texts']}"
+
+
+# More positions are in --json.
+MAX_POSITIONS = 8
+
+
+def _acceptance(rows: Sequence[Row]) -> Table:
+    """The share of steps with a draft that accepted the token at each position, measured and forecast."""
+    width = min(MAX_POSITIONS, max(len(row["rates"]) for row in rows))
+    table = _new_table("server", "at\nonce", "accepted at", *(str(position) for position in range(1, width + 1)))
+    for row in rows:
+        lines = {"measured": row["rates"], "forecast": row["forecast"] and row["forecast"]["rates"]}
+        for words, rates in lines.items():
+            if rates:
+                shown = (*rates, *[0.0] * width)[:width]
+                table.add_row(row["server"], str(row["concurrency"]), words, *(f"{rate:.0%}" for rate in shown))
+    return table

@@ -1,0 +1,204 @@
+"""The figures of samples: rates, times, tokens per step, acceptance by position; ratios of two servers."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from specrace.lab.advice.forecast import LEVEL, RESAMPLES, resamples
+from specrace.lab.compare.samples import Block, Sample
+from specrace.lab.scoring.measured import MeasuredTally
+
+
+def rate(samples: Sequence[Sample]) -> float | None:
+    """Tokens per second of one request after its first chunk, over all samples; None without a second chunk."""
+    decode_ms = sum(sample.decode_ms for sample in samples)
+    return 1000.0 * sum(sample.decode_tokens for sample in samples) / decode_ms if decode_ms > 0 else None
+
+
+def times(samples: Sequence[Sample]) -> dict[str, float | None]:
+    """The median and the 99th percentile, in ms, of the time to the first chunk and of the times between chunks."""
+    first = [sample.times_ms[0] for sample in samples]
+    gaps = [gap for sample in samples for gap in sample.gaps_ms]
+    return {
+        "first_ms": _percentile(first, 50),
+        "first_ms_p99": _percentile(first, 99),
+        "between_ms": _percentile(gaps, 50),
+        "between_ms_p99": _percentile(gaps, 99),
+    }
+
+
+def _percentile(values: Sequence[float], percent: float) -> float | None:
+    return float(np.percentile(values, percent)) if values else None
+
+
+def drafts(samples: Sequence[Sample]) -> dict[str, Any]:
+    """Tokens per step and acceptance as the server counted them; None for what it did not report.
+
+    `rates[i]`: the share of steps with a draft that accepted more than i of its tokens, without tokens past the end.
+    """
+    tally, by_step = MeasuredTally(), list[int]()
+    counted = [(sample, counts) for sample in samples if (counts := sample.measured()) is not None]
+    for sample, counts in counted:
+        tally.add(counts)
+        by_step += _accepted_in_text(sample.counts, counts.accepted - counts.in_text[0])
+    row = tally.row() if counted else {}
+    names = ("tau", "tau_high", "drafted_per_step", "acceptance_rate", "accepted_past_end")
+    return {
+        **{name: row.get(name) for name in names},
+        "counted": len(counted),
+        "drafted": tally.drafted if counted else None,
+        "accepted": tally.accepted_in_text if counted else None,
+        "rates": marginal_rates(by_step),
+    }
+
+
+def _accepted_in_text(counts: Mapping[str, Any], past_end: int) -> list[int]:
+    """How many tokens each step with a draft accepted; `past_end` of the last one's are not in the text."""
+    accepted = list(counts.get("per_step_accepted") or ())
+    if accepted:
+        accepted[-1] = max(0, accepted[-1] - past_end)
+    return accepted
+
+
+def marginal_rates(accepted: Sequence[int]) -> list[float]:
+    """The share of steps that accepted more than i tokens, for i from 0; `accepted` has a number for each step."""
+    if not accepted:
+        return []
+    return [sum(count > index for count in accepted) / len(accepted) for index in range(max(accepted))]
+
+
+@dataclass(frozen=True)
+class TotalRates:
+    """Tokens per second of all requests together: the median and the range over blocks that ran in one go.
+
+    `interrupted`: how many blocks were measured in several sessions. Between these the server stood still, and answers
+    were lost that it had begun, so such a block has no total rate.
+    """
+
+    median: float | None
+    low: float | None
+    high: float | None
+    interrupted: int
+
+
+def total_rates(samples: Sequence[Sample]) -> TotalRates:
+    """The total rates of one server at one concurrency."""
+    blocks: defaultdict[Block, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        blocks[sample.block].append(sample)
+    whole = [block for block in blocks.values() if len({sample.session for sample in block}) == 1]
+    rates = [
+        1000.0 * sum(len(sample.output) for sample in block) / (_end(block) - min(s.start_ms for s in block))
+        for block in whole
+    ]
+    interrupted = len(blocks) - len(whole)
+    if not rates:
+        return TotalRates(None, None, None, interrupted)
+    return TotalRates(median(rates), min(rates), max(rates), interrupted)
+
+
+def _end(block: Sequence[Sample]) -> float:
+    return max(sample.end_ms for sample in block)
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """How many times as fast a request's tokens come as on the baseline, with its interval; on `requests` questions."""
+
+    speedup: float
+    low: float
+    high: float
+    requests: int
+
+
+def measured_speedup(baseline: Sequence[Sample], other: Sequence[Sample], seed: int) -> Speedup | None:
+    """The ratio of two servers' rates, on the questions that both answered in every repetition; None without any.
+
+    All samples are of one concurrency. The interval, at LEVEL, is from a bootstrap over the questions and over the
+    repetitions, because one repetition may have been disturbed as a whole.
+    """
+    by_turn = [{(sample.block.repetition, sample.number): sample for sample in side} for side in (baseline, other)]
+    turns = sorted({turn for side in by_turn for turn, _ in side})
+    numbers = [
+        number
+        for number in dict.fromkeys(number for _, number in by_turn[0])
+        if all(_has_rate(side.get((turn, number))) for side in by_turn for turn in turns)
+    ]
+    if not numbers:
+        return None
+    draws, turn_draws = resamples(len(numbers), seed), _turn_draws(len(turns), seed)
+    value, drawn = 1.0, np.ones(len(draws))
+    # The other server's time per token divides the baseline's.
+    for side, sign in zip(by_turn, (1, -1), strict=True):
+        cells = [[side[turn, number] for number in numbers] for turn in turns]
+        ms = np.array([[sample.decode_ms for sample in row] for row in cells])
+        tokens = np.array([[sample.decode_tokens for sample in row] for row in cells])
+        value *= float(ms.sum() / tokens.sum()) ** sign
+        drawn *= (((turn_draws @ ms) * draws).sum(axis=1) / ((turn_draws @ tokens) * draws).sum(axis=1)) ** sign
+    low, high = np.percentile(drawn, [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
+    return Speedup(value, float(low), float(high), len(numbers))
+
+
+def _has_rate(sample: Sample | None) -> bool:
+    return sample is not None and sample.decode_ms > 0 and sample.decode_tokens > 0
+
+
+def _turn_draws(count: int, seed: int) -> np.ndarray:
+    """How often each of `count` repetitions is drawn [RESAMPLES, count]; independent of `resamples`."""
+    return np.random.default_rng([seed, count]).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
+
+
+@dataclass(frozen=True)
+class Texts:
+    """In how many of `compared` answers a server's text is the baseline's; `first`: the first other one, or None."""
+
+    same: int
+    compared: int
+    first: tuple[int, int] | None
+
+
+def compare_texts(baseline: Sequence[Sample], other: Sequence[Sample]) -> Texts:
+    """Compare the answers to the same question in the same repetition.
+
+    `Texts.first` is (the question's number, the position of the first other token).
+    """
+    expected = {(sample.block.repetition, sample.number): sample.output for sample in baseline}
+    pairs = [
+        (sample.number, expected[key], sample.output)
+        for sample in other
+        if (key := (sample.block.repetition, sample.number)) in expected
+    ]
+    different = sorted((number, _first_difference(*texts)) for number, *texts in pairs if texts[0] != texts[1])
+    return Texts(len(pairs) - len(different), len(pairs), different[0] if different else None)
+
+
+def _first_difference(one: Sequence[int], other: Sequence[int]) -> int:
+    """The first position at which two different texts differ; the end of the shorter one if it begins the other."""
+    differing = (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(differing, min(len(one), len(other)))
+
+
+def remembers(samples: Sequence[Sample], order: Sequence[Block]) -> float | None:
+    """How many times as many tokens a step a server printed when it was asked the same again; None if it was not.
+
+    A drafter that keeps earlier answers finds the whole answer there, which no new question has. Only answers with the
+    same text count. `order`: the blocks in the order in which they were measured.
+    """
+    place = {block: index for index, block in enumerate(order)}
+    answers: defaultdict[int, list[Sample]] = defaultdict(list)
+    for sample in sorted(samples, key=lambda sample: place[sample.block]):
+        answers[sample.number].append(sample)
+    first_steps = later_steps = 0
+    for first, *later in answers.values():
+        for sample in later:
+            counts = first.measured(), sample.measured()
+            if sample.output == first.output and counts[0] is not None and counts[1] is not None:
+                first_steps += counts[0].steps[1]
+                later_steps += counts[1].steps[1]
+    return first_steps / later_steps if later_steps else None

@@ -1,0 +1,102 @@
+"""What a lane forecasts for a server's answers: its steps by forced decoding, and its speedup on a cost curve.
+
+A drafter that keeps earlier answers gets those that the server had finished before it began the answer in question.
+With several requests at a time, the server's own drafter also has the beginnings of answers that are under way, which
+the forecast lacks; so there it is a little too low.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from specrace.core.cost_curve import CostCurve
+from specrace.lab.advice.forecast import forecast_sweep
+from specrace.lab.compare.figures import marginal_rates
+from specrace.lab.compare.samples import WARM_UP, Block, Question, Sample
+from specrace.lab.logs.transcripts import Transcript
+from specrace.lab.scoring.score import ScoredLane, Tally, score_output
+from specrace.lab.scoring.sweep import SHARD_SIZE, RequestScore, Sweep
+from specrace.ngrams.past import PastOutputs
+
+# A session, a block's place in the order, and a time in it: the order in which everything happened.
+_Moment = tuple[int, int, float]
+
+
+class Forecaster:
+    """Forecasts of one `lane` for the answers of the `server` that should draft as it does.
+
+    `samples`: all answers of that server, warm-ups included. `order`: the blocks in their order. `restarted`: whether
+    the server was started anew for every block, and so has no earlier answers.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        lane: ScoredLane,
+        curve: CostCurve,
+        questions: Sequence[Question],
+        samples: Iterable[Sample],
+        order: Sequence[Block],
+        *,
+        vocab_size: int,
+        restarted: bool,
+    ) -> None:
+        self.server, self.lane, self.curve = server, lane, curve
+        self.questions, self.vocab_size = questions, vocab_size
+        self._place = {block: index for index, block in enumerate(order)}
+        self._tallies: dict[tuple[Block, int], Tally] = {}
+        lifetimes: dict[Any, list[Sample]] = {}
+        for sample in samples:
+            lifetimes.setdefault((sample.session, sample.block) if restarted else None, []).append(sample)
+        for lifetime in lifetimes.values():
+            self._tallies |= dict(self._score(lifetime))
+
+    def forecast(self, samples: Sequence[Sample], concurrency: int, seed: int) -> dict[str, Any]:
+        """Tokens per step, acceptance and speedup, with intervals over the samples, as JSON."""
+        transcripts = [self._transcript(sample) for sample in samples]
+        tallies = [self._tallies[sample.block, sample.number] for sample in samples]
+        sweep = Sweep.of([self.lane], transcripts, self.curve)
+        scores = [RequestScore.from_tally(tally) for tally in tallies]
+        for start in range(0, len(scores), SHARD_SIZE):
+            sweep.cells[0, start // SHARD_SIZE] = tuple(scores[start : start + SHARD_SIZE])
+        (forecast,) = forecast_sweep(sweep, self.curve, (concurrency,))
+        steps = sum((tally.steps for tally in tallies), Counter[tuple[int, int]]())
+        intervals = forecast.intervals(0, seed)
+        (tau_low, tau_high), (low, high) = intervals["tau"], intervals["speedup"]
+        return {
+            "lane": self.lane.name,
+            "tau": float(forecast.tau[0]),
+            "tau_low": tau_low,
+            "tau_high": tau_high,
+            "drafted": sum(size * count for (size, _), count in steps.items()),
+            "accepted": sum(yes * count for (_, yes), count in steps.items()),
+            "rates": marginal_rates([yes for (size, yes), count in steps.items() if size for _ in range(count)]),
+            "speedup": float(forecast.speedup[0]),
+            "low": low,
+            "high": high,
+        }
+
+    def steps_of(self, sample: Sample) -> Mapping[tuple[int, int], int]:
+        """How many steps with so many (draft tokens, accepted tokens) are forecast for an answer."""
+        return self._tallies[sample.block, sample.number].steps
+
+    def _score(self, lifetime: Sequence[Sample]) -> Iterator[tuple[tuple[Block, int], Tally]]:
+        """The steps of each answer that a server gave between two starts."""
+        past = PastOutputs(max_outputs=len(lifetime) + 1)
+        unfinished = sorted(lifetime, key=lambda sample: self._moment(sample, sample.end_ms), reverse=True)
+        for sample in sorted(lifetime, key=lambda sample: self._moment(sample, sample.start_ms)):
+            started = self._moment(sample, sample.start_ms)
+            while unfinished and self._moment(unfinished[-1], unfinished[-1].end_ms) <= started:
+                past.add(unfinished.pop().output)
+            if sample.number != WARM_UP:
+                tally = score_output(self.lane, self._transcript(sample), curve=self.curve, past=past)
+                yield (sample.block, sample.number), tally
+
+    def _moment(self, sample: Sample, ms: float) -> _Moment:
+        return sample.session, self._place[sample.block], ms
+
+    def _transcript(self, sample: Sample) -> Transcript:
+        question = self.questions[sample.number]
+        return Transcript(question.id, question.category, question.prompt, sample.output, self.vocab_size)

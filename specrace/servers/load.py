@@ -1,0 +1,91 @@
+"""Sends requests to a server, a fixed number at a time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from queue import Queue
+
+from specrace.core.errors import InputError
+from specrace.servers.client import Decode, ask
+from specrace.servers.connection import Connection
+from specrace.servers.dialects import Dialect
+from specrace.servers.reply import Reply, Request
+
+# One process reads all streams, so with more requests at a time its own work would delay the clock.
+MAX_CONCURRENCY = 64
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A request that has ended: when it was sent and ended (ms since the load began), and its reply or its fault."""
+
+    number: int
+    start_ms: float
+    end_ms: float
+    reply: Reply | None
+    fault: str = ""
+
+
+@dataclass
+class _Load:
+    """The requests that wait, and those that have ended, shared by the threads that send them."""
+
+    connection: Connection
+    dialect: Dialect
+    decode: Decode
+    vocab_size: int
+    waiting: Iterator[tuple[int, Request]]
+    ended: Queue[Answered | Exception] = field(default_factory=Queue)
+    began_s: float = field(default_factory=time.perf_counter)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def work(self) -> None:
+        """Send one request after another until none waits."""
+        while True:
+            with self.lock:
+                numbered = next(self.waiting, None)
+            if numbered is None:
+                return
+            try:
+                self.ended.put(self._answer(*numbered))
+            except Exception as error:  # a bug of ours, which the caller must see
+                self.ended.put(error)
+                return
+
+    def _answer(self, number: int, request: Request) -> Answered:
+        start_ms, reply, fault = self._now_ms(), None, ""
+        try:
+            reply = ask(self.connection, self.dialect, request, self.decode, self.vocab_size)
+        except InputError as error:
+            fault = str(error)
+        return Answered(number, start_ms, self._now_ms(), reply, fault)
+
+    def _now_ms(self) -> float:
+        return 1000.0 * (time.perf_counter() - self.began_s)
+
+
+def send(
+    connection: Connection,
+    dialect: Dialect,
+    requests: Sequence[tuple[int, Request]],
+    concurrency: int,
+    decode: Decode,
+    vocab_size: int,
+) -> Iterator[Answered]:
+    """Send the numbered requests in their order, and yield each when it has ended.
+
+    As soon as one has ended, the next is sent, so `concurrency` requests are under way until none is left to send.
+    A request that fails is yielded with its fault; the others go on.
+    """
+    load = _Load(connection, dialect, decode, vocab_size, iter(requests))
+    # Daemons: an interrupted command must not wait until a slow server has answered.
+    for _ in range(min(concurrency, len(requests))):
+        threading.Thread(target=load.work, daemon=True).start()
+    for _ in requests:
+        answered = load.ended.get()
+        if isinstance(answered, Exception):
+            raise answered
+        yield answered

@@ -1,0 +1,224 @@
+"""`compare` end to end, against servers of the tests: measured, killed, resumed, and its arguments refused."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specrace.core.bundled import BUNDLED_MODEL
+from specrace.lab.compare.journal import REQUESTS
+from specrace.model.chat.tokenizer import ChatTokenizer, load_tokenizer
+from tests import processes
+from tests.parts import FunctionTarget, markov
+from tests.servers.replies import Answer, Route, as_json, serving, vllm_answering, vllm_routes
+
+NGRAM = {"num_speculative_tokens": 4, "prompt_lookup_min": 1, "prompt_lookup_max": 2}
+SETTINGS = {"method": "vllm-ngram", "num_draft": 4, "options": NGRAM}
+NUM_QUESTIONS = 8
+MAX_NEW_TOKENS = 24
+
+
+def target_of(seed: int = 1) -> FunctionTarget:
+    """A target over eight tokens, whose text soon repeats itself."""
+    return FunctionTarget(markov(seed, vocab=8))
+
+
+@cache
+def tokenizer() -> ChatTokenizer:
+    return load_tokenizer(BUNDLED_MODEL)
+
+
+def decode(tokens: Sequence[int]) -> str:
+    return tokenizer().decode(list(tokens))
+
+
+class Counted:
+    """Completions that count how often each prompt was sent, and call `seen` with their number so far."""
+
+    def __init__(self, route: Route, seen: Any = lambda _: None) -> None:
+        self.route, self.seen = route, seen
+        self.lock = threading.Lock()
+        self.prompts: list[tuple[int, ...]] = []
+
+    def __call__(self, body: dict[str, Any]) -> Answer:
+        with self.lock:
+            self.prompts.append(tuple(body["prompt"]))
+            count = len(self.prompts)
+        self.seen(count)
+        return self.route(body) if callable(self.route) else self.route
+
+
+@pytest.fixture
+def questions(tmp_path: Path) -> Path:
+    """Prompts as token ids, of two categories."""
+    file = tmp_path / "prompts.jsonl"
+    lines = [
+        {"id": f"q{n}", "category": "ab"[n % 2], "prompt_ids": [2, 3, 4, n, 2, 3, 4, 5, n]}
+        for n in range(NUM_QUESTIONS)
+    ]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return file
+
+
+@pytest.fixture
+def servers() -> Iterator[Any]:
+    """A function that starts servers with these completions, and returns their --server arguments."""
+    with ExitStack() as stack:
+
+        def start(**routes: Route) -> list[str]:
+            addresses = {name: stack.enter_context(serving(vllm_routes(route))) for name, route in routes.items()}
+            return [word for name, address in addresses.items() for word in ("--server", f"{name}={address.url}")]
+
+        yield start
+
+
+def arguments(questions: Path, out: Path, *more: object) -> list[object]:
+    return ["compare", "--questions", questions, "--out", out, "--max-new-tokens", MAX_NEW_TOKENS, *more]
+
+
+def test_servers_are_compared_and_the_forecast_is_what_the_server_drafted(
+    call_main: Any, servers: Any, questions: Path, tmp_path: Path
+) -> None:
+    plain = Counted(vllm_answering(target_of(), decode, "vanilla"))
+    spec = Counted(vllm_answering(target_of(), decode, "vllm-ngram", **NGRAM))
+    addresses = servers(plain=plain, spec=spec)
+    settings = tmp_path / "settings.json"
+    settings.write_text(json.dumps(SETTINGS))
+    command = arguments(questions, tmp_path / "out", *addresses, "--concurrency", "1,3", "--repetitions", 2)
+    done = call_main(*command, "--settings", settings, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    result = json.loads(done.stdout)
+    assert [(row["server"], row["concurrency"], row["requests"]) for row in result["rows"]] == [
+        ("plain", 1, 16), ("spec", 1, 16), ("plain", 3, 16), ("spec", 3, 16),
+    ]  # fmt: skip
+    for row in result["rows"][1::2]:
+        assert row["tau"] > 1.5 and row["forecast"]["tau"] == row["tau"]
+        # Only the last step may differ: this server does not draft past the limit of new tokens.
+        assert 0 <= row["forecast"]["accepted"] - row["accepted"] <= row["requests"] and row["rates"][0] > 0.2
+        assert (row["same_texts"], row["compared_texts"]) == (16, 16)
+        assert row["speedup"]["low"] <= row["speedup"]["speedup"] <= row["speedup"]["high"]
+    assert {row["category"] for row in result["categories"]} == {"a", "b"}
+    assert "Texts equal: 32 of 32." in result["verdict"]
+    # Two concurrencies, two repetitions, a warm-up before each.
+    assert len(plain.prompts) == len(spec.prompts) == 4 * (NUM_QUESTIONS + 1)
+    again = call_main(*command, "--settings", settings, "--resume")
+    assert again.returncode == 0 and "spec" in again.stdout and "16 of 16" in again.stdout
+    assert len(spec.prompts) == 4 * (NUM_QUESTIONS + 1), "a finished comparison asks nothing"
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["rows"] == result["rows"]
+    assert "holds a comparison; add --resume" in call_main(*command).stderr
+    other = call_main(*command, "--resume", "--ask-once", "--concurrency", "1")
+    assert other.returncode == 2 and "other settings (concurrency, ask_once)" in other.stderr
+
+
+def test_a_comparison_that_is_killed_goes_on_and_asks_nothing_twice(
+    call_main: Any, servers: Any, questions: Path, tmp_path: Path
+) -> None:
+    process: Any = None
+    started = threading.Event()
+
+    def kill_at(count: int) -> None:
+        if count == 6 and not killed.is_set():
+            killed.set()
+            started.wait()
+            process.kill()
+
+    killed = threading.Event()
+    plain = Counted(vllm_answering(target_of(), decode, "vanilla"))
+    spec = Counted(vllm_answering(target_of(), decode, "vllm-ngram", **NGRAM), kill_at)
+    command = arguments(questions, tmp_path / "out", *servers(plain=plain, spec=spec), "--concurrency", 2)
+    command += ["--repetitions", 1, "--json"]
+    process = processes.start(["-m", "specrace", *command])
+    started.set()
+    assert process.wait() == -9 and killed.is_set()
+    lines = (tmp_path / "out" / REQUESTS).read_text().splitlines()
+    kept = [row for row in map(json.loads, lines) if row.get("block", [""])[0] == "spec" and row["number"] >= 0]
+    assert 0 < len(kept) < NUM_QUESTIONS
+    done = call_main(*command, "--resume")
+    assert done.returncode == 0, done.stderr
+    spec_row = json.loads(done.stdout)["rows"][1]
+    assert spec_row["requests"] == NUM_QUESTIONS and spec_row["interrupted_blocks"] == 1
+    assert spec_row["total_tokens_per_s"] is None
+    prompts = [json.loads(line)["prompt_ids"] for line in questions.read_text().splitlines()]
+    times_sent = Counter(spec.prompts)
+    for row in kept:
+        assert times_sent[tuple(prompts[row["number"]])] == 1, "a finished request is not sent again"
+    assert Counter(plain.prompts)[tuple(prompts[0])] == 1
+
+
+def test_each_question_is_asked_once(call_main: Any, servers: Any, questions: Path, tmp_path: Path) -> None:
+    spec = Counted(vllm_answering(target_of(), decode, "vanilla"))
+    addresses = servers(plain=vllm_answering(target_of(), decode, "vanilla"), spec=spec)
+    command = arguments(
+        questions, tmp_path / "out", *addresses, "--concurrency", "1,2", "--repetitions", 2, "--ask-once"
+    )
+    done = call_main(*command, "--json")
+    assert done.returncode == 0, done.stderr
+    prompts = [tuple(json.loads(line)["prompt_ids"]) for line in questions.read_text().splitlines()]
+    assert [Counter(spec.prompts)[prompt] for prompt in prompts] == [1] * NUM_QUESTIONS
+    assert [row["requests"] for row in json.loads(done.stdout)["rows"]] == [4] * 4
+
+
+def test_a_server_that_fails_again_and_again_ends_the_comparison_and_keeps_what_is_finished(
+    call_main: Any, servers: Any, questions: Path, tmp_path: Path
+) -> None:
+    answer = vllm_answering(target_of(), decode, "vanilla")
+    is_broken = threading.Event()
+
+    def broken(body: dict[str, Any]) -> Answer:
+        return as_json({"error": {"message": "out of memory"}}, 500) if is_broken.is_set() else answer(body)
+
+    spec = Counted(broken, lambda count: is_broken.set() if count == 5 else None)
+    command = arguments(questions, tmp_path / "out", *servers(plain=answer, spec=spec), "--repetitions", 1, "--json")
+    done = call_main(*command)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+    assert "The server spec answers with status 500: out of memory." in done.stderr and "--resume" in done.stderr
+    is_broken.clear()
+    spec.seen = lambda _: None
+    done = call_main(*command, "--resume")
+    assert done.returncode == 0 and [row["failed"] for row in json.loads(done.stdout)["rows"]] == [0, 0]
+
+
+def test_logs_and_text_prompts_are_questions_too(call_main: Any, servers: Any, tmp_path: Path) -> None:
+    answer = vllm_answering(target_of(), decode, "vanilla")
+    addresses = servers(plain=answer, spec=answer)
+    log, text = tmp_path / "log.jsonl", tmp_path / "text.jsonl"
+    log.write_text("".join(json.dumps({"prompt_ids": [2, 3, n], "output_ids": [4]}) + "\n" for n in range(3)))
+    text.write_text(json.dumps({"prompt": "Bread rises because"}) + "\n")
+    for file, count in ((log, 3), (text, 1)):
+        command = arguments(file, tmp_path / file.stem, *addresses, "--repetitions", 1, "--tokenizer", BUNDLED_MODEL)
+        done = call_main(*command, "--json")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["rows"][0]["requests"] == count
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (["--server", "a=http://127.0.0.1:9"], "Give two servers or more"),
+        (["--server", "a=http://127.0.0.1:9"] * 2, "Two servers are called a"),
+        (["--server", "a=127.0.0.1:9"], "is no address of a server"),
+        (["--concurrency", "0"], "--concurrency is '0'"),
+        (["--concurrency", "1,,4"], "--concurrency is '1,,4'"),
+        (["--concurrency", "9"], "--concurrency 9 needs 9 questions"),
+        (["--repetitions", "0"], "--repetitions is 0"),
+        (["--limit", "0"], "--limit is 0"),
+        (["--cost-curve", "none-such"], "There is no cost curve"),
+        (["--settings", "none-such.json"], "none-such.json"),
+        (["--out", "/no/such/folder"], "/no/such/folder"),
+    ],
+)
+def test_a_bad_argument_is_one_sentence(
+    call_main: Any, questions: Path, tmp_path: Path, more: list[str], sentence: str
+) -> None:
+    both = [] if "--server" in more else ["--server", "a=http://127.0.0.1:9", "--server", "b=http://127.0.0.1:9"]
+    done = call_main(*arguments(questions, tmp_path / "out", *both, *more))
+    assert done.returncode == 2 and sentence in done.stderr and len(done.stderr.splitlines()) == 1
+    assert done.stdout == ""

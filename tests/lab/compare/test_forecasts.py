@@ -1,0 +1,103 @@
+"""Forecasts of servers' answers: what a server that drafts as the lane counts, with the same earlier answers."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from specrace.core.cost_curve import CostCurve
+from specrace.core.events import Step
+from specrace.lab.compare.figures import drafts
+from specrace.lab.compare.forecasts import Forecaster
+from specrace.lab.compare.samples import Block, Question, Sample, plan_blocks
+from specrace.lab.logs.transcripts import Transcript
+from specrace.lab.scoring.score import ScoredLane, score_output
+from specrace.ngrams.past import PastOutputs
+from tests.lab.compare.parts import sample
+
+NGRAM = ScoredLane.of("vllm-ngram", {"prompt_lookup_min": 1, "prompt_lookup_max": 2}, 4)
+SUFFIX = ScoredLane.of("vllm-suffix", {}, 8)
+CURVE = CostCurve((1, 8, 64), (1.0, 1.2, 3.0))
+VOCAB = 50
+
+
+def question(number: int) -> Question:
+    draw = random.Random(number)
+    period = [draw.randrange(6) for _ in range(8)]
+    return Question(str(number), "a" if number % 2 else "b", (*period, *period))
+
+
+def answer(number: int) -> tuple[int, ...]:
+    """The prompt's period with a change, so that copies of the prompt are often right."""
+    draw = random.Random(-number)
+    period = question(number).prompt[:8]
+    return (*period, draw.randrange(6), *period, *draw.choices(range(6), k=5))
+
+
+def served(lane: ScoredLane, number: int, past: PastOutputs, start_ms: float = 0.0, repetition: int = 0) -> Sample:
+    """The answer of a server that drafts as the lane does, with the same earlier answers."""
+    steps = list[Step]()
+    text = Transcript(str(number), "none", question(number).prompt, answer(number), VOCAB)
+    score_output(lane, text, past=past, watch=steps.append)
+    sizes = [len(step.emitted) for step in steps]
+    one = sample("spec", number, sizes, output=answer(number), start_ms=start_ms, repetition=repetition)
+    accepted = [step for step in steps if step.tree.num_draft]
+    counts = {
+        "engine": "vLLM 0.32.0",
+        "per_step_accepted": [step.accepted for step in accepted],
+        "per_step_drafted": [step.tree.num_draft for step in accepted],
+        "step_sizes": sizes,
+    }
+    return replace(one, counts=counts)
+
+
+def forecaster(lane: ScoredLane, samples: list[Sample], *, restarted: bool = False, repetitions: int = 1) -> Forecaster:
+    order = list(plan_blocks(["plain", "spec"], [1], repetitions))
+    questions = [question(number) for number in range(20)]
+    return Forecaster("spec", lane, CURVE, questions, samples, order, vocab_size=VOCAB, restarted=restarted)
+
+
+def test_the_forecast_of_a_server_that_drafts_as_the_lane_is_what_it_counts() -> None:
+    samples = [served(NGRAM, number, PastOutputs()) for number in range(20)]
+    forecast, measured = forecaster(NGRAM, samples).forecast(samples, 1, seed=0), drafts(samples)
+    assert measured["tau"] > 1.3, "the test has drafts"
+    assert forecast["tau"] == measured["tau"] and forecast["rates"] == measured["rates"]
+    assert (forecast["drafted"], forecast["accepted"]) == (measured["drafted"], measured["accepted"])
+    assert forecast["tau_low"] < forecast["tau"] < forecast["tau_high"]
+
+
+def test_more_requests_at_a_time_cost_more_rows_and_bring_less() -> None:
+    samples = [served(NGRAM, number, PastOutputs()) for number in range(20)]
+    one, many = (forecaster(NGRAM, samples).forecast(samples, count, seed=0) for count in (1, 16))
+    assert one["tau"] == many["tau"] and one["speedup"] > many["speedup"]
+    assert one["low"] < one["speedup"] < one["high"]
+
+
+def test_a_forecast_drafts_from_the_answers_that_were_finished_before() -> None:
+    past, samples = PastOutputs(max_outputs=100), list[Sample]()
+    for turn, number in enumerate([0, 1, 0, 2, 0]):
+        one = served(SUFFIX, number, past, start_ms=1000.0 * turn)
+        samples.append(replace(one, number=number, block=Block("spec", 1, turn)))
+        past.add(answer(number))
+    counted = drafts(samples)
+    assert forecaster(SUFFIX, samples, repetitions=5).forecast(samples, 1, seed=0)["tau"] == counted["tau"]
+    # A server that was started anew for each block had no earlier answers.
+    fresh = forecaster(SUFFIX, samples, restarted=True, repetitions=5).forecast(samples, 1, seed=0)
+    assert fresh["tau"] < counted["tau"]
+
+
+def test_an_answer_that_was_still_under_way_is_no_earlier_answer() -> None:
+    first = served(SUFFIX, 0, PastOutputs())
+    second = replace(served(SUFFIX, 0, PastOutputs(), start_ms=first.end_ms - 1.0), number=1)
+    later = replace(second, start_ms=first.end_ms, end_ms=first.end_ms + 1.0)
+    questions = [question(0), question(0)]
+    order = list(plan_blocks(["spec"], [1], 1))
+    taus = [
+        Forecaster("spec", SUFFIX, CURVE, questions, [first, one], order, vocab_size=VOCAB, restarted=False).forecast(
+            [one], 1, seed=0
+        )["tau"]
+        for one in (second, later)
+    ]
+    assert taus[0] == pytest.approx(drafts([second])["tau"]) and taus[1] > taus[0]
