@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from specrace.cli.shared.arguments import (
     add_model_arguments,
     add_setting,
 )
-from specrace.cli.shared.comparing import Plan, measure
+from specrace.cli.shared.comparing import Plan, Server, measure
 from specrace.cli.shared.comparisons import show_comparison
 from specrace.cli.shared.questions import FORMS
 from specrace.cli.shared.served_questions import read_served_questions
@@ -27,11 +28,12 @@ from specrace.lab.advice.exports.specrace import read_settings
 from specrace.lab.advice.presets import NAMES, describe_curve, find_curve
 from specrace.lab.compare.forecasts import Forecaster
 from specrace.lab.compare.journal import Journal
+from specrace.lab.compare.launch_flags import drafting_flags
 from specrace.lab.compare.samples import Block
 from specrace.lab.compare.summary import summarise
 from specrace.lab.compare.verdict import notes, verdict
 from specrace.lab.scoring.score import ScoredLane
-from specrace.servers.address import KEY_VARIABLE, parse_server
+from specrace.servers.address import KEY_VARIABLE, PORT, Launch, parse_launch, parse_server
 
 DEFAULT_CURVE = "assumed-gpu"
 MAX_REPETITIONS = 100
@@ -41,13 +43,23 @@ RESULT = "result.json"
 def add_parser(commands: Any) -> None:
     """Add `compare` and its arguments to the subparsers `commands`."""
     parser = commands.add_parser("compare", help="measure servers on the same questions: do drafts pay there?")
+    # Both fill one list, because the first server of all is the baseline.
     parser.add_argument(
         "--server",
+        dest="servers",
         action="append",
-        default=[],
+        type=parse_server,
         metavar="NAME=URL",
-        help=f"a running vLLM, SGLang or llama.cpp server, twice or more often, the one without drafts first; its key "
-        f"in {KEY_VARIABLE}",
+        help=f"a running vLLM, SGLang or llama.cpp server; the one without drafts first; its key in {KEY_VARIABLE}",
+    )
+    parser.add_argument(
+        "--launch",
+        dest="servers",
+        action="append",
+        type=parse_launch,
+        metavar="NAME=COMMAND",
+        help=f"a server that is started anew whenever its turn comes, with {PORT} in its command, such as "
+        f'plain="vllm serve MODEL --port {PORT}"; the second one gets the flags of --settings',
     )
     _add_question_arguments(parser)
     parser.add_argument(
@@ -79,8 +91,9 @@ def add_parser(commands: Any) -> None:
 def _add_question_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that say what is asked, and how often."""
     parser.add_argument(
-        "--questions",
         "--prompts",
+        "--questions",
+        dest="questions",
         metavar="FILE|auto[:N]",
         help=f"{FORMS}; a .jsonl file of {{question}}, {{prompt}} or {{prompt_ids}}, with a category if wanted; or a "
         "log, whose prompts are sent; default: the bundled questions, or auto with --docs or --index",
@@ -114,7 +127,7 @@ def run(options: argparse.Namespace) -> int:
             [sample for sample in comparison.samples if sample.block.server == plan.names[1]],
             comparison.blocks,
             vocab_size=plan.questions.vocab_size,
-            restarted=False,
+            restarted=plan.names[1] in plan.launched,
         )
     result = summarise(comparison, forecaster, seed)
     result |= {
@@ -135,16 +148,6 @@ def run(options: argparse.Namespace) -> int:
 
 def read_plan(options: argparse.Namespace) -> Plan:
     """Check the arguments, and read the questions. Raises InputError."""
-    addresses = tuple(parse_server(text) for text in options.server)
-    names = [address.name for address in addresses]
-    if len(addresses) < 2:
-        raise InputError(
-            "Give two servers or more, the one without drafts first: --server plain=URL --server spec=URL."
-        )
-    if len(set(names)) < len(names):
-        raise InputError(
-            f"Two servers are called {next(n for n in names if names.count(n) > 1)}; give each its own name."
-        )
     if not 1 <= options.repetitions <= MAX_REPETITIONS:
         raise InputError(f"--repetitions is {options.repetitions}; give 1 to {MAX_REPETITIONS}.")
     if options.limit is not None and options.limit < 1:
@@ -157,17 +160,29 @@ def read_plan(options: argparse.Namespace) -> Plan:
     if options.settings is not None:
         settings = read_settings(options.settings)
         lane = ScoredLane.of(settings.pop("method"), settings, settings.pop("num_draft"))
-    plan = Plan(
-        addresses,
-        read_served_questions(options),
-        concurrencies,
-        options.repetitions,
-        max_new_tokens,
-        options.ask_once,
-        lane,
-    )
+    servers = read_servers(options.servers or [], lane)
+    questions = read_served_questions(options)
+    plan = Plan(servers, questions, concurrencies, options.repetitions, max_new_tokens, options.ask_once, lane)
     _check_number(plan)
     return plan
+
+
+def read_servers(given: Sequence[Server], lane: ScoredLane | None) -> tuple[Server, ...]:
+    """The servers, with the flags that their commands lack. Raises InputError."""
+    names = [server.name for server in given]
+    if len(given) < 2:
+        raise InputError(
+            "Give two servers or more, the one without drafts first: --server plain=URL --server spec=URL."
+        )
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"Two servers are called {name}; give each its own name.")
+    return tuple(
+        server.with_flags(*drafting_flags(server.name, server.command, lane if number == 1 else None))
+        if isinstance(server, Launch)
+        else server
+        for number, server in enumerate(given)
+    )
 
 
 def read_concurrency(text: str) -> tuple[int, ...]:
@@ -189,8 +204,7 @@ def _check_number(plan: Plan) -> None:
         for repetition in range(plan.repetitions):
             count = len(plan.numbers(Block(plan.names[0], concurrency, repetition)))
             if count < concurrency:
-                once = "with --ask-once " if plan.ask_once else ""
                 raise InputError(
-                    f"{once}--concurrency {concurrency} needs {concurrency} questions or more, and there are {count}; "
-                    "give more questions, or a lower one.".capitalize()
+                    f"--concurrency {concurrency} needs {concurrency} questions or more at a time, and there are "
+                    f"{count}{' for it with --ask-once' if plan.ask_once else ''}; give more questions, or a lower one."
                 )

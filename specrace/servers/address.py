@@ -1,9 +1,10 @@
-"""The address of a server, as its operator names it."""
+"""The address of a server, or the command that starts it, as its operator gives them."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -13,6 +14,9 @@ from specrace.engine.spec import RaceSpec
 
 # The environment variable with the key of every server that needs one; a key in an argument would be in process lists.
 KEY_VARIABLE = "SPECRACE_SERVER_KEY"
+# Stands for the port in the command of a server.
+PORT = "{port}"
+# What a server may be called.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 
 
@@ -44,6 +48,37 @@ def parse_server(text: str) -> ServerAddress:
             "a name has letters, digits, dots and hyphens."
         )
     return ServerAddress(name, check_url(url), os.environ.get(KEY_VARIABLE, ""), model)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A server's name, and the words of the command that starts it; PORT stands for its port."""
+
+    name: str
+    command: tuple[str, ...]
+
+    def with_flags(self, *flags: str) -> Launch:
+        """The same server with more flags."""
+        return Launch(self.name, (*self.command, *flags))
+
+
+def parse_launch(text: str) -> Launch:
+    """Parse 'NAME=COMMAND'; the command is split as a shell would split it, but no shell runs. Raises InputError.
+
+    >>> parse_launch('plain=vllm serve m --port {port}').command[-1]
+    '{port}'
+    """
+    name, _, line = text.partition("=")
+    try:
+        words = tuple(shlex.split(line))
+    except ValueError as error:
+        raise InputError(f"--launch {shorten(name)}: the command's quotes do not match ({error}).") from error
+    if not _NAME.fullmatch(name) or not any(PORT in word for word in words):
+        raise InputError(
+            f"--launch {shorten(text)!r} is not of the form NAME=COMMAND with {PORT} in the command, for instance "
+            f'plain="vllm serve MODEL --port {PORT}".'
+        )
+    return Launch(name, words)
 
 
 def check_url(url: str) -> str:

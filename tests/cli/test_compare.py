@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import textwrap
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -197,6 +199,50 @@ def test_logs_and_text_prompts_are_questions_too(call_main: Any, servers: Any, t
         done = call_main(*command, "--json")
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["rows"][0]["requests"] == count
+
+
+# Answers every prompt with the same tokens, one at a time, as vLLM would; its second argument is a file with them.
+SERVER = """
+    import json, sys
+    from http.server import BaseHTTPRequestHandler, HTTPServer
+    tokens, text = json.load(open(sys.argv[2]))
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.answer("application/json", json.dumps({"data": [{"id": "m", "owned_by": "vllm"}]}))
+        def do_POST(self):
+            self.rfile.read(int(self.headers["content-length"]))
+            last = len(tokens) - 1
+            choices = [
+                {"text": "" if i < last else text, "token_ids": [t], "finish_reason": None if i < last else "length"}
+                for i, t in enumerate(tokens)
+            ]
+            events = [{"choices": [choice]} for choice in choices]
+            self.answer("text/event-stream", "".join("data: " + json.dumps(event) + "\\n\\n" for event in events))
+        def answer(self, kind, body):
+            self.send_response(200)
+            self.send_header("Content-Type", kind)
+            self.end_headers()
+            self.wfile.write(body.encode())
+    HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def test_servers_are_launched_one_at_a_time_and_stopped(call_main: Any, questions: Path, tmp_path: Path) -> None:
+    tokens = [2, 3, 4, 5]
+    (tmp_path / "server.py").write_text(textwrap.dedent(SERVER))
+    (tmp_path / "answer.json").write_text(json.dumps([tokens, decode(tokens)]))
+    start = f"{sys.executable} -S {tmp_path / 'server.py'} {{port}} {tmp_path / 'answer.json'}"
+    launches = ["--launch", f"plain={start}", "--launch", f"spec={start}"]
+    done = call_main(*arguments(questions, tmp_path / "out", *launches, "--repetitions", 1, "--json"))
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert [(row["server"], row["requests"], row["tau"]) for row in result["rows"]] == [
+        ("plain", NUM_QUESTIONS, 1.0), ("spec", NUM_QUESTIONS, 1.0),
+    ]  # fmt: skip
+    assert "Texts equal: 8 of 8." in result["verdict"] and (tmp_path / "out" / "spec.log").exists()
+    broken = arguments(questions, tmp_path / "other", *launches[:2], "--launch", "spec=no-such-program {port}")
+    done = call_main(*broken, "--repetitions", 1)
+    assert done.returncode == 2 and "The server spec ended before it answered (no-such-program: " in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,9 @@ import hashlib
 import json
 import secrets
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specrace.cli.shared.comparisons import live_table
@@ -16,7 +18,7 @@ from specrace.lab.compare.journal import Journal
 from specrace.lab.compare.samples import WARM_UP, Block, Sample
 from specrace.lab.compare.summary import Comparison
 from specrace.lab.scoring.score import ScoredLane
-from specrace.servers.address import ServerAddress
+from specrace.servers.address import Launch, ServerAddress
 
 if TYPE_CHECKING:
     from specrace.servers.dialects import Dialect
@@ -27,11 +29,18 @@ MAX_FAILURES = 3
 WARM_UP_TOKENS = 8
 
 
+# A server to compare: one that runs, or one to start.
+Server = ServerAddress | Launch
+
+
 @dataclass(frozen=True)
 class Plan:
-    """What is compared: servers, the baseline first, and how they are asked. `lane`: the second server's drafter."""
+    """What is compared: servers, the baseline first, and how they are asked. `lane`: the second server's drafter.
 
-    addresses: tuple[ServerAddress, ...]
+    A server that runs already has an address; one that is to be launched is started anew for every block.
+    """
+
+    servers: tuple[Server, ...]
     questions: ServedQuestions
     concurrencies: tuple[int, ...]
     repetitions: int
@@ -42,7 +51,12 @@ class Plan:
     @property
     def names(self) -> list[str]:
         """The servers' names."""
-        return [address.name for address in self.addresses]
+        return [server.name for server in self.servers]
+
+    @property
+    def launched(self) -> frozenset[str]:
+        """The names of the servers that are launched."""
+        return frozenset(server.name for server in self.servers if isinstance(server, Launch))
 
     def comparison(self, journal: Journal) -> Comparison:
         """What is measured so far."""
@@ -54,6 +68,7 @@ class Plan:
             journal.samples,
             journal.failed,
             journal.about,
+            self.launched,
         )
 
     def numbers(self, block: Block) -> range:
@@ -69,6 +84,7 @@ class Plan:
         digest = hashlib.sha256(json.dumps([row.prompt for row in self.questions.rows]).encode())
         return {
             "servers": self.names,
+            "launched": {server.name: list(server.command) for server in self.servers if isinstance(server, Launch)},
             "questions": digest.hexdigest(),
             "concurrency": list(self.concurrencies),
             "repetitions": self.repetitions,
@@ -87,9 +103,23 @@ def measure(plan: Plan, journal: Journal, *, quiet: bool) -> None:
             finished = journal.finished(block)
             numbers = [number for number in plan.numbers(block) if number not in finished]
             if numbers:
-                address = next(address for address in plan.addresses if address.name == block.server)
-                for sample in measure_block(plan, journal, block, numbers, address):
-                    show(sample)
+                server = next(server for server in plan.servers if server.name == block.server)
+                with opened(server, journal.folder) as address:
+                    for sample in measure_block(plan, journal, block, numbers, address):
+                        show(sample)
+
+
+@contextmanager
+def opened(server: Server, folder: Path) -> Iterator[ServerAddress]:
+    """The address of a server, which is started first and stopped afterwards if it is one to launch."""
+    if isinstance(server, ServerAddress):
+        yield server
+        return
+    # Imported here, because other commands need no HTTP.
+    from specrace.servers.launch import launched
+
+    with launched(server, folder / f"{server.name}.log") as address:
+        yield address
 
 
 def measure_block(
