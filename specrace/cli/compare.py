@@ -17,10 +17,11 @@ from specrace.cli.shared.arguments import (
     add_setting,
 )
 from specrace.cli.shared.comparing import Plan, Server, measure
-from specrace.cli.shared.comparisons import show_comparison
+from specrace.cli.shared.comparisons import show_comparison, show_load_tests
 from specrace.cli.shared.questions import FORMS
 from specrace.cli.shared.served_questions import read_served_questions
 from specrace.cli.shared.terminal import print_json
+from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError, shorten
 from specrace.core.files import as_input_error, write_atomically
 from specrace.core.settings import SETTINGS
@@ -29,38 +30,24 @@ from specrace.lab.advice.presets import NAMES, describe_curve, find_curve
 from specrace.lab.compare.forecasts import Forecaster
 from specrace.lab.compare.journal import Journal
 from specrace.lab.compare.launch_flags import drafting_flags
+from specrace.lab.compare.load_tests import as_rows, read_load_tests
 from specrace.lab.compare.samples import Block
-from specrace.lab.compare.summary import summarise
+from specrace.lab.compare.summary import Comparison, summarise
 from specrace.lab.compare.verdict import notes, verdict
+from specrace.lab.plots.comparison import comparison_plots
+from specrace.lab.plots.drawing import require_matplotlib, write_plots
 from specrace.lab.scoring.score import ScoredLane
 from specrace.servers.address import KEY_VARIABLE, PORT, Launch, parse_launch, parse_server
 
 DEFAULT_CURVE = "assumed-gpu"
 MAX_REPETITIONS = 100
-RESULT = "result.json"
+RESULT, PLOTS = "result.json", "plots"
 
 
 def add_parser(commands: Any) -> None:
     """Add `compare` and its arguments to the subparsers `commands`."""
     parser = commands.add_parser("compare", help="measure servers on the same questions: do drafts pay there?")
-    # Both fill one list, because the first server of all is the baseline.
-    parser.add_argument(
-        "--server",
-        dest="servers",
-        action="append",
-        type=parse_server,
-        metavar="NAME=URL",
-        help=f"a running vLLM, SGLang or llama.cpp server; the one without drafts first; its key in {KEY_VARIABLE}",
-    )
-    parser.add_argument(
-        "--launch",
-        dest="servers",
-        action="append",
-        type=parse_launch,
-        metavar="NAME=COMMAND",
-        help=f"a server that is started anew whenever its turn comes, with {PORT} in its command, such as "
-        f'plain="vllm serve MODEL --port {PORT}"; the second one gets the flags of --settings',
-    )
+    _add_server_arguments(parser)
     _add_question_arguments(parser)
     parser.add_argument(
         "--settings", type=Path, metavar="FILE.json", help="the second server's settings, as recommend wrote them"
@@ -79,6 +66,14 @@ def add_parser(commands: Any) -> None:
         help="the comparison's folder; default: comparison",
     )
     parser.add_argument("--resume", action="store_true", help="go on with the comparison in --out")
+    parser.add_argument("--plots", action="store_true", help="draw the figures into --out/plots")
+    parser.add_argument(
+        "--results",
+        action="append",
+        default=[],
+        metavar="[NAME=]FILE",
+        help="a result of vllm bench serve, guidellm or aiperf, shown beside; may be repeated, and needs no server",
+    )
     add_documents_arguments(parser)
     add_model_arguments(parser)
     add_log_arguments(parser)
@@ -86,6 +81,28 @@ def add_parser(commands: Any) -> None:
     add_setting(parser, "seed")
     add_json_argument(parser)
     parser.set_defaults(draft_model=None)
+
+
+def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that name servers, the baseline first."""
+    # Both fill one list, because the first server of all is the baseline.
+    parser.add_argument(
+        "--server",
+        dest="servers",
+        action="append",
+        type=parse_server,
+        metavar="NAME=URL",
+        help=f"a running vLLM, SGLang or llama.cpp server; the one without drafts first; its key in {KEY_VARIABLE}",
+    )
+    parser.add_argument(
+        "--launch",
+        dest="servers",
+        action="append",
+        type=parse_launch,
+        metavar="NAME=COMMAND",
+        help=f"a server that is started anew whenever its turn comes, with {PORT} in its command, such as "
+        f'plain="vllm serve MODEL --port {PORT}"; the second one gets the flags of --settings',
+    )
 
 
 def _add_question_arguments(parser: argparse.ArgumentParser) -> None:
@@ -112,38 +129,57 @@ def _add_question_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure the servers, show the comparison and write it. Raises InputError."""
+    load_tests = as_rows([test for text in options.results for test in read_load_tests(text)])
+    if load_tests and not options.servers:
+        if options.json:
+            print_json({"load_tests": load_tests})
+        else:
+            show_load_tests(load_tests)
+        return 0
+    if options.plots:
+        require_matplotlib()
     curve, seed = find_curve(options.cost_curve), SETTINGS["seed"].check(options.seed)
     plan = read_plan(options)
     with Journal(options.out, plan.as_json(), resume=options.resume) as journal:
         measure(plan, journal, quiet=options.json)
         comparison = plan.comparison(journal)
-    forecaster = None
-    if plan.lane is not None:
-        forecaster = Forecaster(
-            plan.names[1],
-            plan.lane,
-            curve,
-            comparison.questions,
-            [sample for sample in comparison.samples if sample.block.server == plan.names[1]],
-            comparison.blocks,
-            vocab_size=plan.questions.vocab_size,
-            restarted=plan.names[1] in plan.launched,
-        )
-    result = summarise(comparison, forecaster, seed)
+    result = summarise(comparison, make_forecaster(plan, comparison, curve), seed)
     result |= {
         "verdict": verdict(result),
         "notes": list(notes(result)),
+        "load_tests": load_tests,
         "settings": plan.as_json() | {"seed": seed, "forecast": plan.lane and plan.lane.describe()},
         "cost_curve": describe_curve(curve),
         "version": specrace.__version__,
     }
     with as_input_error(options.out, "--out"):
         write_atomically(options.out / RESULT, (json.dumps(result, ensure_ascii=False, indent=1) + "\n").encode())
+        if options.plots:
+            (options.out / PLOTS).mkdir(exist_ok=True)
+    if options.plots:
+        write_plots(options.out / PLOTS, list(comparison_plots(result)), {})
     if options.json:
         print_json(result)
     else:
         show_comparison(result)
     return 0
+
+
+def make_forecaster(plan: Plan, comparison: Comparison, curve: CostCurve) -> Forecaster | None:
+    """The forecasts for the second server; None without --settings."""
+    if plan.lane is None:
+        return None
+    name = plan.names[1]
+    return Forecaster(
+        name,
+        plan.lane,
+        curve,
+        comparison.questions,
+        [sample for sample in comparison.samples if sample.block.server == name],
+        comparison.blocks,
+        vocab_size=plan.questions.vocab_size,
+        restarted=name in plan.launched,
+    )
 
 
 def read_plan(options: argparse.Namespace) -> Plan:

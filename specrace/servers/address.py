@@ -58,7 +58,7 @@ class Launch:
     command: tuple[str, ...]
 
     def with_flags(self, *flags: str) -> Launch:
-        """The same server with more flags."""
+        """This server with more flags at the end of its command."""
         return Launch(self.name, (*self.command, *flags))
 
 

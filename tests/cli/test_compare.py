@@ -19,12 +19,14 @@ from specrace.core.bundled import BUNDLED_MODEL
 from specrace.lab.compare.journal import REQUESTS
 from specrace.model.chat.tokenizer import ChatTokenizer, load_tokenizer
 from tests import processes
+from tests.cli.conftest import ROOT
 from tests.parts import FunctionTarget, markov
 from tests.servers.replies import Answer, Route, as_json, serving, vllm_answering, vllm_routes
 
 NGRAM = {"num_speculative_tokens": 4, "prompt_lookup_min": 1, "prompt_lookup_max": 2}
 SETTINGS = {"method": "vllm-ngram", "num_draft": 4, "options": NGRAM}
 NUM_QUESTIONS = 8
+RESULTS = ROOT / "tests" / "lab" / "compare" / "results"
 MAX_NEW_TOKENS = 24
 
 
@@ -233,9 +235,10 @@ def test_servers_are_launched_one_at_a_time_and_stopped(call_main: Any, question
     (tmp_path / "answer.json").write_text(json.dumps([tokens, decode(tokens)]))
     start = f"{sys.executable} -S {tmp_path / 'server.py'} {{port}} {tmp_path / 'answer.json'}"
     launches = ["--launch", f"plain={start}", "--launch", f"spec={start}"]
-    done = call_main(*arguments(questions, tmp_path / "out", *launches, "--repetitions", 1, "--json"))
+    done = call_main(*arguments(questions, tmp_path / "out", *launches, "--repetitions", 1, "--json", "--plots"))
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
+    assert (tmp_path / "out" / "plots" / "rates.svg").exists()
     assert [(row["server"], row["requests"], row["tau"]) for row in result["rows"]] == [
         ("plain", NUM_QUESTIONS, 1.0), ("spec", NUM_QUESTIONS, 1.0),
     ]  # fmt: skip
@@ -243,6 +246,17 @@ def test_servers_are_launched_one_at_a_time_and_stopped(call_main: Any, question
     broken = arguments(questions, tmp_path / "other", *launches[:2], "--launch", "spec=no-such-program {port}")
     done = call_main(*broken, "--repetitions", 1)
     assert done.returncode == 2 and "The server spec ended before it answered (no-such-program: " in done.stderr
+
+
+def test_results_of_load_generators_need_no_server(call_main: Any) -> None:
+    results = [f"{name}={RESULTS / file}" for name, file in (("a", "aiperf.json"), ("b", "vllm-bench-serve.json"))]
+    command = ["compare", *(word for result in results for word in ("--results", result))]
+    done = call_main(*command)
+    assert done.returncode == 0 and "vllm bench serve" in done.stdout and "1.00x" in done.stdout
+    rows = json.loads(call_main(*command, "--json").stdout)["load_tests"]
+    assert [(row["name"], row["tool"]) for row in rows] == [("a", "aiperf"), ("b", "vllm bench serve")]
+    done = call_main("compare", "--results", "no-such.json")
+    assert done.returncode == 2 and "no-such.json cannot be read" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,8 @@ def show_comparison(result: Mapping[str, Any]) -> None:
         out.print(_acceptance(result["rows"]))
     if result["categories"]:
         out.print(_table(result["categories"], by_category=True))
+    if result["load_tests"]:
+        show_load_tests(result["load_tests"])
     if result["verdict"]:
         out.print(clean(result["verdict"]), style="bold")
     for note in result["notes"]:
@@ -100,7 +102,7 @@ def show_comparison(result: Mapping[str, Any]) -> None:
 def _new_table(*titles: str) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
     for title in titles:
-        is_name = title in ("server", "category")
+        is_name = title in ("server", "category", "load test", "tool")
         table.add_column(title, justify="left" if is_name else "right", no_wrap=not is_name)
     return table
 
@@ -138,6 +140,38 @@ def format_speedup_interval(speedup: Mapping[str, Any] | None) -> str:
 
 def _texts(row: Row) -> str:
     return "–" if row["compared_texts"] is None else f"{row['same_texts']} of {row['compared_texts']}"
+
+
+def show_load_tests(rows: Sequence[Row]) -> None:
+    """Print what load generators measured."""
+    out = console()
+    if not out.is_terminal:
+        out.width = WIDTH
+    columns = {title: column for title, column in COLUMNS.items() if column[0] in rows[0]}
+    titles = (
+        "load test",
+        "tool",
+        "at\nonce",
+        "requests",
+        "failed",
+        *columns,
+        "acceptance\nlength",
+        "of all, to\nthe first",
+    )
+    table = _new_table(*titles)
+    for row in rows:
+        table.add_row(
+            clean(row["name"]),
+            row["tool"],
+            _number(row["concurrency"], "d"),
+            str(row["requests"]),
+            str(row["failed"]),
+            *(_number(row[key], form) for key, form in columns.values()),
+            _number(row["accept_length"], ".3f"),
+            "–" if row["of_all_ratio"] is None else f"{row['of_all_ratio']:.2f}x",
+        )
+    out.print(table)
+    out.print("The acceptance length is the engine's own: it counts steps with a draft only.", style="dim")
 
 
 # More positions are in --json.
