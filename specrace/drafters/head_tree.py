@@ -16,6 +16,7 @@ from specrace.core.note import Note
 from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.core.verify import Verdict
 from specrace.drafters.base import ANY_DEPTH, DepthDrafter, DrafterInputs, HeadSession
+from specrace.drafters.fusion.payoff import CoolDown
 
 Path = tuple[int, ...]
 # Why `score` cannot run these drafters.
@@ -70,6 +71,9 @@ class HeadTreeDrafter(DepthDrafter):
         self.depth, self.width = depth, width
         self.price, self.curve = inputs.head_price, inputs.curve
         self.confidence = Confidence()
+        # A head that loses tokens is not asked for some steps; what it missed, it reads when it is asked again.
+        self._cool_down = CoolDown()
+        self._step_cost = 0.0
         self._forwards = 0
         # The cost of a forward of the target by number of draft tokens, for the budget of the last draft.
         self._row_costs = [1.0]
@@ -77,7 +81,9 @@ class HeadTreeDrafter(DepthDrafter):
     def propose(self, context: Sequence[int], budget: int, depth: int = ANY_DEPTH) -> TokenTree:
         """The tree that is expected to yield the most tokens for its cost, of at most `budget` draft tokens."""
         self.head.begin(context[-1])
-        self._forwards = 0
+        self._forwards, self._step_cost = 0, 0.0
+        if budget < 1 or self._cool_down.skip_step():
+            return TokenTree.chain(context[-1])
         if len(self._row_costs) != budget + 1:
             # A lane pads its trees to a size that costs less.
             sizes = [pad_rows(self.curve, 1 + count, budget + 1) for count in range(budget + 1)]
@@ -95,10 +101,13 @@ class HeadTreeDrafter(DepthDrafter):
             kept = {guess.path for guess in best}
             # A path that is not worth verifying is not worth continuing.
             frontier = [guess for guess in children if guess.path in kept][: self.width]
+        self._step_cost = self._row_costs[len(best)] + self.price * self._forwards
         return _tree(context[-1], best)
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        """Learn how far the head's probabilities can be trusted at each depth."""
+        """Learn how far the head's probabilities can be trusted at each depth, and whether drafting pays."""
+        if self._forwards:
+            self._cool_down.record(len(verdict.path), self._step_cost)
         accepted = set(verdict.path)
         assert tree.probs is not None or not tree.num_draft
         for node in verdict.path:

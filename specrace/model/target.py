@@ -117,6 +117,7 @@ class Target(Scorer):
             "graphs": self.graphs is not None,
             "engine": self.forward_kind,
             "threads": torch.get_num_threads(),
+            **({"heads": {lane: head.label for lane, head in self.heads.items()}} if self.heads else {}),
             "versions": {
                 "python": platform.python_version(),
                 # torch's version is a subclass of str, which recordings cannot store.

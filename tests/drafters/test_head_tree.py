@@ -1,0 +1,117 @@
+"""Trees grown with a head: what pays is drafted, probabilities are corrected, and a head that loses is left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from specrace.core.cost_curve import CostCurve
+from specrace.core.errors import InputError
+from specrace.core.tree import TokenTree
+from specrace.drafters import METHODS, DrafterInputs
+from specrace.drafters.eagle import EagleDrafter
+from specrace.drafters.head_tree import Confidence
+from tests.parts import inputs, step_verdict
+
+FREE_ROWS = CostCurve((1, 99), (1.0, 1.0))
+
+
+class Guesser:
+    """A head that guesses the next number and the one after it, with given probabilities at each depth."""
+
+    room, levels_per_forward = 1 << 20, 1
+
+    def __init__(self, *probs: float, depth: int = 99) -> None:
+        self.probs, self.depth = probs, depth
+        self.forwards = 0
+        self.root = 0
+
+    def begin(self, root: int) -> None:
+        self.root = root
+
+    def likeliest(self, paths: Sequence[tuple[int, ...]], k: int) -> list[list[tuple[int, float]]]:
+        self.forwards += 1
+        last = [(self.root, *path)[-1] for path in paths]
+        return [[(token + 1 + place, prob) for place, prob in enumerate(self.probs)][:k] for token in last]
+
+
+def drafter_of(head: Guesser, *, price: float = 0.05, curve: CostCurve = FREE_ROWS, **options: int) -> EagleDrafter:
+    return EagleDrafter(DrafterInputs((4, 5), 99, head=head, head_price=price, curve=curve), **options)
+
+
+def test_the_likeliest_nodes_are_kept_and_each_has_its_parent() -> None:
+    tree = drafter_of(Guesser(0.7, 0.2)).propose((4, 5), budget=6, depth=3)
+    assert tree.num_draft == 6 and max(tree.depths) <= 3
+    dropped = 0.7 * 0.2 * 0.2
+    assert all(prob > dropped for prob in tree.path_probs())
+    assert tree.tokens[:2] == (5, 6) and tree.probs is not None and tree.probs[1] == pytest.approx(0.7)
+
+
+@pytest.mark.parametrize(("budget", "depth", "expected"), [(0, 9, 0), (9, 0, 0), (9, 2, 2), (1, 9, 1), (9, 9, 4)])
+def test_budget_depth_and_the_heads_own_depth_bound_the_tree(budget: int, depth: int, expected: int) -> None:
+    tree = drafter_of(Guesser(0.9, depth=4), width=1).propose((4, 5), budget, depth)
+    assert tree.num_draft == expected
+
+
+def test_rows_that_cost_more_than_they_yield_are_not_drafted() -> None:
+    steep = CostCurve((1, 9), (1.0, 9.0))
+    assert drafter_of(Guesser(0.5, 0.3), curve=steep).propose((4, 5), 8).num_draft == 0
+    assert drafter_of(Guesser(0.5, 0.3)).propose((4, 5), 8).num_draft > 3
+
+
+def test_another_level_is_asked_for_only_if_it_may_pay() -> None:
+    cheap, dear = Guesser(0.6), Guesser(0.6)
+    drafter_of(cheap, price=0.01).propose((4, 5), 8)
+    drafter_of(dear, price=0.4).propose((4, 5), 8)
+    assert cheap.forwards > dear.forwards == 1
+
+
+def test_probabilities_are_corrected_by_how_often_they_came_true() -> None:
+    confidence = Confidence()
+    assert confidence.at(1) == confidence.at(40) == 1.0
+    for _ in range(200):
+        confidence.record(1, 0.9, accepted=False)
+        confidence.record(2, 0.5, accepted=True)
+    assert confidence.at(1) < 0.05 and confidence.at(2) > 1.8 and confidence.at(3) == 1.0
+
+
+def test_only_children_of_accepted_nodes_count() -> None:
+    drafter = drafter_of(Guesser(0.9), width=1)
+    tree = drafter.propose((4, 5), 3)
+    assert tree.tokens == (5, 6, 7, 8)
+    # The first draft token is right, the second wrong; nothing is known of the third.
+    drafter.observe(tree, step_verdict(tree, (6, 0, 0, 0)))
+    assert drafter.confidence.at(1) > 1.0 > drafter.confidence.at(2) and drafter.confidence.at(3) == 1.0
+
+
+def test_a_head_that_is_always_wrong_is_soon_asked_rarely() -> None:
+    head = Guesser(0.9)
+    drafter = drafter_of(head, price=0.3, width=1)
+    for _ in range(300):
+        tree = drafter.propose((4, 5), 4)
+        drafter.observe(tree, step_verdict(tree, (0,) * len(tree)))
+    assert 0 < head.forwards < 100
+
+
+def test_a_head_that_is_right_is_asked_at_every_step() -> None:
+    head = Guesser(0.9)
+    drafter = drafter_of(head, price=0.3, width=1)
+    for _ in range(50):
+        tree = drafter.propose((4, 5), 2)
+        assert tree.num_draft == 2
+        drafter.observe(tree, step_verdict(tree, (6, 7, 8)))
+    assert head.forwards == 100
+
+
+@pytest.mark.parametrize("lane", ["eagle", "medusa"])
+def test_a_lane_without_a_head_is_refused_in_one_sentence(lane: str) -> None:
+    with pytest.raises(InputError, match=rf"^The lane {lane} has no head .* \(--head {lane}=FOLDER\)\.$"):
+        METHODS[lane].build(inputs((3, 4), head=None))
+
+
+def test_a_note_names_what_was_asked_and_expected() -> None:
+    drafter = drafter_of(Guesser(0.9), width=1)
+    note = drafter.note(drafter.propose((4, 5), 2))
+    assert note.facts["forwards of the head"] == 2 and note.facts["expected"] == "2.71 tokens"
+    assert drafter.note(TokenTree.chain(5)).facts["likeliest first token"] == "none"
