@@ -18,7 +18,7 @@ from specrace.cli.shared.servers import decoder
 from specrace.cli.shared.terminal import complain
 from specrace.core.bundled import BUNDLED_MODEL, QUESTIONS
 from specrace.core.errors import InputError, shorten
-from specrace.core.files import as_input_error, open_regular
+from specrace.core.files import open_regular
 from specrace.engine.spec import RaceSpec
 from specrace.lab.compare.samples import Question
 from specrace.retrieval.prompt import check_prompt
@@ -67,8 +67,11 @@ def holds_prompts(path: Path, options: argparse.Namespace) -> bool:
         return options.columns is None and not options.format
     if options.format or path.suffix.lower() not in (".jsonl", ".json") or path.is_dir():
         return False
-    with as_input_error(path, "--questions"), open_regular(path) as stream:
-        head = stream.read(_HEAD_BYTES).lstrip().partition(b"\n")[0]
+    try:
+        with open_regular(path) as stream:
+            head = stream.read(_HEAD_BYTES).lstrip().partition(b"\n")[0]
+    except OSError as error:
+        raise InputError(f"{shorten(path)} cannot be read ({error.strerror}); give another --questions.") from error
     row: Any = None
     with suppress(ValueError, RecursionError):
         row = json.loads(head)

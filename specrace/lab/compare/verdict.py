@@ -93,10 +93,8 @@ def notes(summary: Mapping[str, Any]) -> Iterator[str]:
     """What a reader must know about the figures."""
     interrupted = sum(row["interrupted_blocks"] for row in summary["rows"])
     if interrupted:
-        yield (
-            f"{interrupted} of the blocks (one server, one concurrency, one repetition) were interrupted and resumed; "
-            "they have no total rate."
-        )
+        count = "One block was" if interrupted == 1 else f"{interrupted} blocks were"
+        yield f"{count} interrupted and resumed: tokens per second of all leave such blocks out."
     for row in summary["rows"]:
         where = f"{row['server']} at {row['concurrency']}"
         if row["joined"]:

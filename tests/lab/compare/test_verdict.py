@@ -88,7 +88,7 @@ def test_other_texts_failures_and_interruptions_are_said() -> None:
     summary = summarise(comparison, None, seed=0)
     assert "Texts equal: 5 of 6; the first other one: question q2, token 2." in verdict(summary)
     words = " ".join(notes(summary))
-    assert "1 of the blocks" in words and "Failed, and not counted: The server spec hung up." in words
+    assert "One block was interrupted" in words and "Failed, and not counted: The server spec hung up." in words
     assert [row["failed"] for row in summary["rows"]] == [0, 1]
 
 
