@@ -31,6 +31,7 @@ from specrace.core.files import as_input_error, check_destination
 from specrace.core.processors import processor_name
 from specrace.core.settings import SETTINGS
 from specrace.drafters import find_method, native_methods
+from specrace.engine.lane_name import parse_lane
 from specrace.engine.request import RaceRequest
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.lab.bench.benchmark import COUNTERPARTS, MAX_REPETITIONS, Bench, BenchPrompt, PromptResult
@@ -179,7 +180,9 @@ def _scripted_bench(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench,
 
     quiet_model_library()
     for name in spec.lanes:
-        if reason := unscriptable(name, spec.options.get(name, {})):
+        lane = parse_lane(name)
+        method = lane.method.name
+        if reason := unscriptable(method, {**spec.options.get(method, {}), **lane.options}):
             raise InputError(f"The lane {name} cannot follow a script: {reason}; leave it out of --lanes.")
     transcripts = list(TranscriptFile(options.scripted))[: options.limit]
     if not transcripts:
@@ -203,7 +206,7 @@ def _scripted_bench(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench,
 
 
 def unscriptable(name: str, options: Mapping[str, Any] = MappingProxyType({})) -> str:
-    """Why a lane with these options cannot follow a script; "" if it can."""
+    """Why a lane of the method `name` with these options cannot follow a script; "" if it can."""
     method = find_method(name)
     if method.corpus_part_with({**method.defaults("cpu"), **options}):
         return "it drafts from documents, and a transcript has none"

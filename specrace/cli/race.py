@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
         raise InputError("Type a question first, in quotes after 'race'.")
     if options.save is not None:
         check_recorder(options.save)
-    spec = race_spec(options)
+    spec = race_spec(options).with_options_in_names()
     request = RaceRequest(options.question, spec, options.passages, options.noise)
     addresses = [parse_server(text) for text in options.server]
     if addresses:

@@ -17,6 +17,7 @@ from rich.table import Table
 import specrace
 from specrace.cli.shared.arguments import (
     KEEP_OUTPUTS_HELP,
+    LANE_OPTIONS_HELP,
     OPTION_HELP,
     add_json_argument,
     add_log_arguments,
@@ -31,6 +32,7 @@ from specrace.core.errors import InputError
 from specrace.core.files import as_input_error
 from specrace.core.settings import SETTINGS
 from specrace.drafters import METHODS
+from specrace.engine.lane_name import method_of
 from specrace.lab.logs.transcripts import TranscriptFile
 from specrace.lab.scoring.score import Scoreboard, ScoredLane, needs_target, scorable_lanes
 
@@ -49,7 +51,7 @@ def add_parser(commands: Any) -> None:
         help="a batch's second file: requests and responses, in either order",
     )
     add_log_arguments(parser)
-    parser.add_argument("--lanes", help="comma-separated; default: every lane that can be scored")
+    parser.add_argument("--lanes", help=f"comma-separated; default: every lane that can be scored; {LANE_OPTIONS_HELP}")
     parser.add_argument(
         "--num-draft", help="maximum draft tokens in a step, for every lane; default: each lane's default on a GPU"
     )
@@ -100,7 +102,7 @@ def scored_lanes(options: argparse.Namespace) -> list[ScoredLane]:
     num_draft = SETTINGS["num_draft"].check(options.num_draft)
     names = scorable_lanes() if options.lanes is None else lane_names(options.lanes)
     options_by_lane = lane_options(options.option)
-    return [ScoredLane.of(name, options_by_lane.get(name, {}), num_draft) for name in names]
+    return [ScoredLane.of(name, options_by_lane.get(method_of(name).name, {}), num_draft) for name in names]
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from specrace.core.events import LaneInfo
 from specrace.core.rejection import Coins
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.settings import REJECTION
-from specrace.drafters import Drafter, DrafterInputs, find_method
+from specrace.drafters import Drafter, DrafterInputs
 from specrace.drafters.base import (
     ASSUMED_HEAD_PRICE,
     DraftModel,
@@ -22,6 +22,7 @@ from specrace.drafters.base import (
     PromptedHead,
 )
 from specrace.engine.lane import Lane, TargetSession
+from specrace.engine.lane_name import method_of
 from specrace.engine.pace import PaceKeeper, PaceTarget, timed
 from specrace.engine.spec import LanePlan, RaceSpec, plan_lane, plan_lanes
 from specrace.ngrams.past import PastOutputs
@@ -188,7 +189,8 @@ def read_prompt(target: RaceTarget, prompt: Sequence[int], spec: RaceSpec) -> An
 
 def _heads(target: RaceTarget, spec: RaceSpec) -> dict[str, Head]:
     """Lane -> its head, for the lanes that draft with one and have it."""
-    heads = {lane: target.head(lane) for lane in spec.lanes if find_method(lane).needs_head}
+    drafting = {lane: method_of(lane) for lane in spec.lanes}
+    heads = {lane: target.head(method.name) for lane, method in drafting.items() if method.needs_head}
     return {lane: head for lane, head in heads.items() if head is not None}
 
 
@@ -199,7 +201,7 @@ def lane_info(lane: Lane, plan: LanePlan, setup: RaceSetup) -> LaneInfo:
         model = setup.inputs.draft_model
     return LaneInfo(
         lane.name,
-        plan.method.title,
+        plan.title,
         lane.num_draft,
         dict(plan.options),
         build_ms=lane.at_ms,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from specrace.core.cost_curve import ASSUMED_CPU, CostCurve, best_budget
@@ -12,6 +12,7 @@ from specrace.core.sampling_params import SamplingParams
 from specrace.core.settings import MATCH, REJECTION, SETTINGS
 from specrace.drafters import find_method
 from specrace.drafters.base import Method
+from specrace.engine.lane_name import parse_lane, parse_lanes
 
 DEFAULT_LANES = ("vanilla", "trigram", "lookahead", "trie", "fusion")
 # The settings of `specrace.core.settings` that are fields of a spec.
@@ -22,9 +23,12 @@ SPEC_SETTINGS = ("max_new_tokens", "num_draft", "temperature", "top_p", "top_k",
 class RaceSpec:
     """The lanes and settings of a race. Vanilla, the baseline, is always the first lane.
 
+    A lane is a method's name, or a name with options of its own (`specrace.engine.lane_name`), so that a method can
+    race more than once. `options`: method -> options of all its lanes that have no value of their own for them.
     If `num_draft` is None, each lane's draft size comes from a cost curve or from its method's default (`plan_lane`).
     Under the verifier "rejection", lanes that can sample their drafts are verified by rejection sampling, the others by
-    sample-and-match. Raises InputError for unknown lanes and options, and for values out of bounds.
+    sample-and-match. Raises InputError for unknown lanes and options, for values out of bounds and for two
+    lanes alike.
     """
 
     lanes: tuple[str, ...] = DEFAULT_LANES
@@ -38,15 +42,20 @@ class RaceSpec:
     verifier: str = MATCH
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "lanes", tuple(dict.fromkeys(("vanilla", *self.lanes))))
-        for name in self.lanes:
-            find_method(name)
         for name, values in self.options.items():
             find_method(name).check(values)
+        names = parse_lanes(self.lanes, self.options)
+        object.__setattr__(self, "lanes", ("vanilla", *(name for name in names if name != "vanilla")))
         for name in SPEC_SETTINGS:
             object.__setattr__(self, name, SETTINGS[name].check(getattr(self, name)))
         if self.verifier == REJECTION and not self.temperature:
             raise InputError("Rejection sampling needs a temperature above 0; raise it, or choose the verifier match.")
+
+    def with_options_in_names(self) -> RaceSpec:
+        """Return the same race with all options in the lanes' names, so that whatever names a lane shows its options."""
+        lanes = map(parse_lane, self.lanes)
+        names = tuple(str(lane.with_shared(self.options.get(lane.method.name, {}))) for lane in lanes)
+        return replace(self, lanes=names, options={})
 
     def sampling_params(self) -> SamplingParams:
         """The sampling parameters of the target."""
@@ -59,8 +68,12 @@ class RaceSpec:
 
 @dataclass(frozen=True)
 class LanePlan:
-    """A lane's method and settings on a device; `num_draft`: the largest number of draft tokens in a step."""
+    """A lane's method and settings on a device; `num_draft`: the largest number of draft tokens in a step.
 
+    `title`: the method's, with the options that the lane has for itself or that differ from the method's defaults.
+    """
+
+    title: str
     method: Method
     options: Mapping[str, float | bool]
     verifier: str
@@ -76,9 +89,12 @@ def plan_lane(spec: RaceSpec, name: str, device: str, curve: CostCurve | None = 
     if curve is None and device == "cpu":
         # Fusion sizes its trees by the assumed curve, and the other lanes' steps should not cost more than fusion's.
         curve = ASSUMED_CPU
-    method = find_method(name)
+    lane = parse_lane(name)
+    method = lane.method
     sampled = {"sampled": True} if spec.verifier == REJECTION and method.samples else {}
-    options = method.defaults(device) | sampled | method.check(spec.options.get(name, {}))
+    defaults = method.defaults(device) | sampled
+    options = defaults | method.check(spec.options.get(method.name, {})) | lane.options
+    shown = {key: value for key, value in options.items() if key in lane.options or value != defaults[key]}
     rejects = spec.verifier == REJECTION and method.samples and options["sampled"]
     num_draft = method.budget(device, options)
     if name != "vanilla" and spec.num_draft is not None:
@@ -89,7 +105,7 @@ def plan_lane(spec: RaceSpec, name: str, device: str, curve: CostCurve | None = 
         num_draft = best_budget(
             curve, method.profile.gains(max_draft), min_draft=min(1, max_draft), price=method.profile.price
         )
-    return LanePlan(method, options, REJECTION if rejects else MATCH, num_draft)
+    return LanePlan(lane.title(shown), method, options, REJECTION if rejects else MATCH, num_draft)
 
 
 def plan_lanes(spec: RaceSpec, device: str, curve: CostCurve | None = None) -> dict[str, LanePlan]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 # A method's index in the registry determines its colour; after the last colour, the first is used again.
 HUES = ("#767676", "#56b4e9", "#cc79a7", "#e69f00", "#009e73", "#0072b2", "#d55e00", "#a3a13a")
@@ -18,6 +18,29 @@ def lane_hues(methods: Iterable[str]) -> Mapping[str, str]:
     """Lane -> colour, for the names of a registry in its order; any other lane gets the last colour."""
     hues = {name: HUES[hue_number(index)] for index, name in enumerate(methods)}
     return defaultdict(lambda: HUES[-1], hues)
+
+
+def race_hues(lanes: Sequence[str], methods: Sequence[str]) -> Mapping[str, str]:
+    """Lane -> colour in a race of these `lanes`: its method's, or a free one for a method's second and further lanes.
+
+    `methods`: the names of the registry in its order. The page's scripts do the same (`static/lib/lanes.js`).
+    """
+    by_method = lane_hues(methods)
+    hues: dict[str, str] = {}
+    taken = {by_method[_method(lane)] for lane in lanes}
+    raced = set[str]()
+    for lane in lanes:
+        method = _method(lane)
+        free = [hue for hue in HUES[1:] if hue not in taken]
+        hues[lane] = free[0] if method in raced and free else by_method[method]
+        taken.add(hues[lane])
+        raced.add(method)
+    return hues
+
+
+def _method(lane: str) -> str:
+    """The name of a lane's method (`specrace.engine.lane_name`)."""
+    return lane.partition(":")[0]
 
 
 def hue_style(host: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from specrace import load_target
+from specrace.core.events import Finished, Started
+from specrace.views.recording_check import read_recording
 from tests.servers.replies import serving, vllm_answering, vllm_routes
 
 FIELDS = {
@@ -79,6 +82,22 @@ def test_a_sampled_race_reads_given_documents_and_prints_no_control_character(ca
     assert "Left out:" in done.stderr and "noise.txt is not UTF-8 text" in done.stderr
 
 
+def test_a_lane_is_raced_twice_and_every_name_shows_its_options(call_main, tmp_path: Path) -> None:
+    file, document = tmp_path / "race.jsonl", tmp_path / "bread.md"
+    document.write_text("# Bread\n\nBread rises because yeast makes gas, and gas makes bread rise.\n")
+    arguments = ("--docs", document, "--lanes", "vanilla,trie:n=3,trie,trigram", "--max-new-tokens", "16", "--option", "trie.prefix=2")
+    done = call_main("race", "Why does bread rise?", *arguments, "--save", file)
+    assert done.returncode == 0, done.stderr
+    names = ["vanilla", "trie:n=3:prefix=2", "trie:prefix=2", "trigram"]
+    rows = [line.split()[0] for line in done.stdout.splitlines() if re.search("identical|reference", line)]
+    assert rows == names
+    started, *_, finished = read_recording(file)
+    assert isinstance(started, Started) and isinstance(finished, Finished)
+    assert [info.lane for info in started.lanes] == [lane.lane for lane in finished.lanes] == names
+    assert [info.title for info in started.lanes[1:3]] == ["N-gram trie (n=3, prefix=2)", "N-gram trie (prefix=2)"]
+    assert all(lane.identical for lane in finished.lanes)
+
+
 def test_lanes_lists_options_with_bounds(call_main) -> None:
     done = call_main("lanes", "--json")
     lanes = {row["lane"]: row for row in json.loads(done.stdout)["lanes"]}
@@ -94,6 +113,8 @@ BAD = [
     (("Why?", "--docs", "nowhere/at/all"), "nowhere"),
     (("Why?", "--lanes", "vanilla,warp"), "warp"),
     (("Why?", "--lanes", ","), "lane"),
+    (("Why?", "--lanes", "trie,trie"), "The lane trie is given twice; leave one out"),
+    (("Why?", "--lanes", "trie:n"), "'trie:n' is not of the form"),
     (("Why?", "--model", "./no-such-model"), "no-such-model"),
     (("Why?", "--model", "{empty}"), "{empty}"),
     (("Why?", "--num-draft", "-1"), "-1"),

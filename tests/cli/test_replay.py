@@ -18,7 +18,7 @@ from specrace.core.events import Event
 from specrace.core.metrics import format_speedup
 from specrace.drafters import METHODS
 from specrace.ui.stage import parts
-from specrace.views.colours import HUES, lane_hues
+from specrace.views.colours import HUES, lane_hues, race_hues
 from specrace.views.frames import RaceView
 from specrace.views.recording_check import read_recording
 
@@ -149,6 +149,17 @@ def test_a_lane_has_the_same_colour_on_the_page_and_in_the_terminal() -> None:
     for method in parts.describe_methods():
         assert f'[data-hue="{method.hue}"] {{ --hue: {hues[method.lane]}; }}' in style
     assert hues["an unknown lane"] == HUES[-1] and style.count("--hue: #") == len(HUES)
+
+
+def test_lanes_of_one_method_have_different_colours() -> None:
+    lanes = ["vanilla", "trie", "trie:n=3", "fusion", "trie:n=5"]
+    hues, by_method = race_hues(lanes, list(METHODS)), lane_hues(METHODS)
+    assert [hues[lane] for lane in ("vanilla", "trie", "fusion")] == [
+        by_method[method] for method in ("vanilla", "trie", "fusion")
+    ]
+    assert len({hues[lane] for lane in lanes}) == len(lanes)
+    many = race_hues([f"trie:n={n}" for n in range(2, 20)], list(METHODS))
+    assert many["trie:n=19"] == by_method["trie"], "no colour is free"
 
 
 def test_a_truncated_recording_plays_to_its_end_and_says_so(call_main, tmp_path: Path) -> None:

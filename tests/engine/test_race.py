@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Finished, Started, Step, Timing
 from specrace.core.sampling_params import SamplingParams
+from specrace.core.settings import REJECTION
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, verify
 from specrace.drafters import METHODS
@@ -127,7 +129,7 @@ def test_a_races_steps_come_in_race_time() -> None:
 def test_vanilla_is_always_the_first_lane() -> None:
     assert RaceSpec(("trie",)).lanes == ("vanilla", "trie")
     assert RaceSpec(()).lanes == ("vanilla",)
-    assert RaceSpec(("trie", "vanilla", "trie", "bigram")).lanes == ("vanilla", "trie", "bigram")
+    assert RaceSpec(("trie", "vanilla", "bigram")).lanes == ("vanilla", "trie", "bigram")
     lanes = finished_of(list(race(make_target(), PROMPT, RaceSpec(("trie",), max_new_tokens=5)))).lanes
     assert [lane.lane for lane in lanes] == ["vanilla", "trie"]
 
@@ -305,10 +307,62 @@ def test_options_reach_their_lane_and_determine_its_draft_size() -> None:
     assert infos["lookahead"].num_draft == 8
 
 
+def test_a_method_races_more_than_once_with_other_options_each_time() -> None:
+    """The lanes' own options come before those that all lanes of the method share."""
+    lanes = ("trie", "trie:n=03", "trie:static=yes:n=13")
+    spec = RaceSpec(lanes, max_new_tokens=30, options={"trie": {"prefix": 2, "n": 7}})
+    assert spec.lanes == ("vanilla", "trie", "trie:n=3", "trie:n=13:static=true")
+    events = list(race(make_target(), PROMPT, spec))
+    started = events[0]
+    assert isinstance(started, Started)
+    assert [(info.lane, info.title, info.options) for info in started.lanes[1:]] == [
+        ("trie", "N-gram trie (n=7, prefix=2)", {"n": 7, "prefix": 2, "static": False}),
+        ("trie:n=3", "N-gram trie (n=3, prefix=2)", {"n": 3, "prefix": 2, "static": False}),
+        ("trie:n=13:static=true", "N-gram trie (n=13, prefix=2, static=true)", {"n": 13, "prefix": 2, "static": True}),
+    ]
+    results = finished_of(events).lanes
+    assert [lane.lane for lane in results] == list(spec.lanes)
+    assert all(lane.identical for lane in results)
+    drafted = {lane: [step.tree for step in steps_of(events) if step.lane == lane] for lane in spec.lanes}
+    assert drafted["trie"] != drafted["trie:n=13:static=true"], "the options reached the lanes"
+    named = spec.with_options_in_names()
+    assert named.lanes == ("vanilla", "trie:n=7:prefix=2", "trie:n=3:prefix=2", "trie:n=13:prefix=2:static=true")
+    assert [plan_lane(named, name, "cpu") for name in named.lanes] == [
+        plan_lane(spec, name, "cpu") for name in spec.lanes
+    ]
+
+
+def test_a_name_leaves_out_shared_options_that_are_defaults_on_every_device() -> None:
+    options = {"lookahead": {"n": 3, "pool_from_prompt": False}, "trigram": {"sampled": False}}
+    spec = RaceSpec(("lookahead", "trigram"), temperature=1, verifier=REJECTION, options=options)
+    assert [METHODS["lookahead"].defaults(device)["n"] for device in ("cpu", "cuda")] == [3, 5]
+    assert spec.with_options_in_names().lanes == ("vanilla", "lookahead:n=3", "trigram:sampled=false")
+
+
+@pytest.mark.parametrize(
+    ("lanes", "sentence"),
+    [
+        (("trie", "trie"), "The lane trie is given twice; leave one out, or give one an option"),
+        (("vanilla", "vanilla"), "The lane vanilla is given twice; leave one out."),
+        (("trie:n=5", "trie:n=05"), "The lane trie:n=5 is given twice"),
+        (("trie:n=7", "trie"), "The lanes trie:n=7 and trie are alike"),
+    ],
+)
+def test_two_lanes_alike_are_refused(lanes: tuple[str, ...], sentence: str) -> None:
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        RaceSpec(lanes, options={"trie": {"n": 7}})
+
+
 @pytest.mark.parametrize(
     "values",
     [
         {"lanes": ("mamba",)},
+        {"lanes": ("trie:n",)},
+        {"lanes": ("trie:=3",)},
+        {"lanes": ("trie:n=3:n=4",)},
+        {"lanes": ("trie:depth=3",)},
+        {"lanes": ("trie:n=1",)},
+        {"lanes": ("trie:" + "n=3:" * 200,)},
         {"lanes": "trie"},
         {"lanes": ("",)},
         {"num_draft": -1},

@@ -13,6 +13,7 @@ from specrace.cli.shared.terminal import complain
 from specrace.core.errors import InputError
 from specrace.core.settings import SETTINGS
 from specrace.drafters import METHODS, find_method
+from specrace.engine.lane_name import parse_lanes
 from specrace.engine.spec import SPEC_SETTINGS, RaceSpec
 from specrace.lab.advice.exports.specrace import read_settings
 from specrace.lab.logs.files.tables import read_columns
@@ -29,6 +30,7 @@ RERANKER_HELP = (
     "what reorders the best 100 passages: a cross-encoder (a folder, a hub id, or bge-reranker-v2-m3); light (the "
     "default): their exact vectors, in an approximate index; none: nothing"
 )
+LANE_OPTIONS_HELP = "a lane may have options of its own and race more than once, as trie:n=3,trie:n=13"
 OPTION_HELP = "an option of a lane, such as trie.n=5; the command lanes lists them; may be repeated"
 HEAD_HELP = (
     "a trained head for the lanes that draft with one (eagle, medusa): a folder, or an id in the hub's cache; may be "
@@ -49,14 +51,11 @@ class Parser(argparse.ArgumentParser):
 
 
 def lane_names(text: str) -> tuple[str, ...]:
-    """Parse "trie, rest" into ("trie", "rest"), without repeats. Raises InputError if there is none.
-
-    Whoever races or scores the lanes checks that they exist.
-    """
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    """Parse "trie, rest" into ("trie", "rest"). Raises InputError for no lane, an unknown lane, and two alike."""
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names:
         raise InputError(f"--lanes names no lane; choose from {', '.join(METHODS)}.")
-    return names
+    return parse_lanes(names, {})
 
 
 def lane_options(texts: Iterable[str]) -> LaneOptions:
@@ -115,7 +114,8 @@ def add_race_arguments(parser: argparse.ArgumentParser, lanes: Sequence[str]) ->
     parser.add_argument(
         "--lanes",
         default=",".join(lanes),
-        help="comma-separated; the command lanes lists all; vanilla always runs; default: %(default)s",
+        help="comma-separated; the command lanes lists all; vanilla always runs; "
+        f"{LANE_OPTIONS_HELP}; default: %(default)s",
     )
     add_model_arguments(parser)
     parser.add_argument(

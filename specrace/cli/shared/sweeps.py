@@ -14,6 +14,7 @@ from rich.table import Table
 
 from specrace.cli.shared.arguments import (
     KEEP_OUTPUTS_HELP,
+    LANE_OPTIONS_HELP,
     add_json_argument,
     add_log_arguments,
     lane_names,
@@ -69,7 +70,7 @@ COLUMNS = {
 def add_sweep_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that `sweep` and `recommend` share: the logs' format, lanes, grid and costs."""
     add_log_arguments(parser)
-    parser.add_argument("--lanes", help="comma-separated; vanilla is always swept")
+    parser.add_argument("--lanes", help=f"comma-separated; vanilla is always swept; {LANE_OPTIONS_HELP}")
     parser.add_argument(
         "--grid",
         action="append",

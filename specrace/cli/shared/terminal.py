@@ -8,11 +8,11 @@ import os
 import select
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
-from rich.console import Console, Group
+from rich.console import Console, Group, JustifyMethod
 from rich.live import Live
 from rich.segment import Segment
 from rich.table import Table
@@ -22,7 +22,7 @@ from specrace.core.errors import MAX_MESSAGE, InputError, shorten
 from specrace.core.events import LEFT_OUT, Event, Finished, LaneInfo, Repeated, Started, ending
 from specrace.core.metrics import format_speedup
 from specrace.drafters import METHODS
-from specrace.views.colours import lane_hues
+from specrace.views.colours import race_hues
 from specrace.views.frames import ACCEPTED, RaceView, report
 from specrace.views.headlines import CUT, describe_measured, final_badge, find_spread, format_range, with_medians
 from specrace.views.shown import LaneFrame, LaneMeters, ShownLane
@@ -31,6 +31,8 @@ STYLES = {ACCEPTED: "bold underline #56b4e9"}
 REJECTED = "dim strike #ff9a5c"
 FRAMES_PER_SECOND = 15
 HEADER_COLUMNS = 32
+# The width that the table of results keeps for a lane's name, in characters.
+MAX_NAME_WIDTH = 36
 MODEL_FACTS = ("model", "dtype", "device", "engine")
 COLUMNS = ("lane", "speedup", "tokens\nper s", "tokens\nper step", "drafted\na step", "accepted", "tokens", "badge")
 
@@ -153,7 +155,7 @@ class Terminal:
     def __init__(self, out: Console) -> None:
         self.console = out
         self.view = RaceView()
-        self.hues = lane_hues(METHODS)
+        self.hues: Mapping[str, str] = {}
 
     def play(self, events: Iterable[Event]) -> None:
         """Show the events as they arrive, then the results, even if repeated runs are interrupted."""
@@ -181,6 +183,7 @@ class Terminal:
         """Add an event; the first event of a race prints its header."""
         self.view.add(event)
         if isinstance(event, Started):
+            self.hues = race_hues([info.lane for info in event.lanes], list(METHODS))
             self._print_header(event)
 
     def render(self) -> Group:
@@ -280,7 +283,10 @@ class Terminal:
         for name in COLUMNS:
             is_speedup = name == "speedup"
             title = f"{name}\nruns: {repeated.runs}" if is_speedup and repeated is not None else name
-            table.add_column(title, justify="left" if name in ("lane", "badge") else "right", no_wrap=is_speedup)
+            # A lane's name is shown whole, on several lines if it is very long.
+            width = min(MAX_NAME_WIDTH, max(len(lane.lane) for lane in event.lanes)) if name == "lane" else None
+            justify: JustifyMethod = "left" if name in ("lane", "badge") else "right"
+            table.add_column(title, justify=justify, no_wrap=is_speedup, min_width=width, overflow="fold")
         dtype = str(self.view.started.about.get("dtype", "")) if self.view.started else ""
         for result in event.lanes:
             lane = with_medians(result, repeated)

@@ -31,9 +31,9 @@ from specrace.core.errors import InputError
 from specrace.core.events import Difference, Pace
 from specrace.core.metrics import LaneMetrics, first_difference, loop_tokens
 from specrace.core.settings import MATCH
-from specrace.drafters import find_method
 from specrace.engine.badge import explain_difference
 from specrace.engine.lane import Lane
+from specrace.engine.lane_name import method_of
 from specrace.engine.pace import PaceKeeper, timed
 from specrace.engine.prepare import warm_up, warm_up_draft_model, warm_up_heads
 from specrace.engine.race import in_race_time
@@ -268,7 +268,7 @@ class Bench:
         """Open all lanes at once: with CUDA graphs, each then gets its own store and captures what it needs."""
         lanes = [self._make_lane(name, prompt, prefix) for name in self.spec.lanes]
         for lane in lanes:
-            if find_method(lane.name).needs_draft_model:
+            if method_of(lane.name).needs_draft_model:
                 warm_up_draft_model(lane)
 
     def _make_lane(self, name: str, prompt: BenchPrompt, prefix: Any) -> Lane:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from specrace.drafters import METHODS
+from specrace.engine.lane_name import method_of
 from specrace.lab.logs.formats.measured import Measured
 from specrace.lab.logs.transcripts import Transcript
 
@@ -124,7 +124,7 @@ class MeasuredBoard:
         for group in groups:
             self._tallies[group].add(counts)
         for number, (lane, num_draft) in enumerate(self.lanes):
-            twin_of = METHODS[lane].twin_of
+            twin_of = method_of(lane).twin_of
             if twin_of and counts.engine.partition(" ")[0] == twin_of:
                 self._agreements[number].add(counts, forecasts[number], num_draft)
 

@@ -21,7 +21,8 @@ from specrace.core.events import Step, Timing
 from specrace.core.metrics import LOOP_PERIOD, LOOP_REPEATS, LOOP_TOKENS, LaneMetrics
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, Verdict
-from specrace.drafters import METHODS, Drafter, DrafterInputs, Method, find_method
+from specrace.drafters import METHODS, Drafter, DrafterInputs, Method
+from specrace.engine.lane_name import method_of, parse_lane
 from specrace.lab.logs.transcripts import Transcript
 from specrace.lab.scoring.measured import MeasuredBoard
 from specrace.ngrams.past import PastOutputs
@@ -52,7 +53,10 @@ def scorable_lanes() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class ScoredLane:
-    """A method with its settings, ready to be scored; `part`: which part of the method is scored, "" for the whole."""
+    """A method with its settings, ready to be scored; `part`: which part of the method is scored, "" for the whole.
+
+    `name`: the method's, or one with options (`specrace.engine.lane_name`).
+    """
 
     name: str
     num_draft: int
@@ -66,16 +70,17 @@ class ScoredLane:
 
         Raises InputError for an option out of bounds, and for a method or settings that a transcript cannot score.
         """
-        method = find_method(name)
+        lane = parse_lane(name)
+        name, method = str(lane), lane.method
         reason = needs_target(method)
         if reason:
             raise InputError(f"The lane {name} cannot be scored without its model: {reason}; leave it out of --lanes.")
-        checked = method.check(options)
+        checked = method.check(options) | lane.options
         all_options = method.defaults("cuda") | checked
         scoring = method.scoring
         for key, value in scoring.options.items():
             if checked.get(key, value) != value:
-                raise InputError(f"The lane {name} is scored as its {scoring.part}; leave out --option {name}.{key}.")
+                raise InputError(f"The lane {name} is scored as its {scoring.part}; leave its {key} out.")
             all_options[key] = value
         if num_draft is None or name == "vanilla":
             num_draft = method.budget("cuda", all_options)
@@ -85,19 +90,24 @@ class ScoredLane:
         return cls(name, num_draft, all_options, scoring.build or method.build, scoring.part)
 
     @property
+    def method(self) -> Method:
+        """The lane's method."""
+        return method_of(self.name)
+
+    @property
     def max_rows(self) -> int | None:
         """The number of rows up to which a tree is padded if more rows cost less; None for twins."""
-        return None if find_method(self.name).twin_of else 1 + self.unscored_rows + self.num_draft
+        return None if self.method.twin_of else 1 + self.unscored_rows + self.num_draft
 
     @property
     def padded_draft(self) -> int | None:
         """The draft size to which the twin's engine pads every draft; None if it does not pad."""
-        return self.num_draft if find_method(self.name).padded else None
+        return self.num_draft if self.method.padded else None
 
     @property
     def unscored_rows(self) -> int:
         """The number of draft tokens that each step verifies in addition to those that are scored."""
-        count = find_method(self.name).scoring.unscored_rows
+        count = self.method.scoring.unscored_rows
         return 0 if count is None else count(self.options, self.num_draft)
 
     def describe(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError, shorten
 from specrace.core.files import as_input_error, read_text, write_atomically
 from specrace.core.metrics import LaneMetrics
-from specrace.drafters import find_method
+from specrace.engine.lane_name import parse_lane
 from specrace.lab.logs.request_options import OPTIONS
 from specrace.lab.logs.transcripts import Transcript
 from specrace.lab.scoring.score import ScoredLane, Tally, longest_loop
@@ -197,19 +197,20 @@ def grid_lanes(
 ) -> list[ScoredLane]:
     """Vanilla and every combination of the settings of each named lane.
 
-    `grid`: lane -> option -> values. `num_drafts` also set the option that decides a twin's draft size; lanes that cut
-    their own drafts ignore them. Raises InputError for a bad option, for a lane in the grid that is not named, and for
-    too many combinations.
+    `grid`: method -> option -> values; a lane's own options, as in "trie:n=3", replace the grid's. `num_drafts` also
+    set the option that decides a twin's draft size; lanes that cut their own drafts ignore them. Raises InputError for
+    a bad option, for a method in the grid that is not swept, and for too many combinations.
     """
-    names = dict.fromkeys(("vanilla", *names))
-    for lane_name in grid:
-        if lane_name not in names:
-            raise InputError(f"--grid has settings of {lane_name}, which is not swept; add it to --lanes.")
+    named = [parse_lane(name) for name in dict.fromkeys(("vanilla", *names))]
+    for name in grid:
+        if name not in [lane.method.name for lane in named]:
+            raise InputError(f"--grid has settings of {name}, which is not swept; add it to --lanes.")
     # Keyed by description, because two values may mean the same setting.
     lanes: dict[str, ScoredLane] = {}
-    for name in names:
-        options = dict(grid.get(name, {}))
-        method = find_method(name)
+    for lane_name in named:
+        method = lane_name.method
+        name = method.name
+        options = {**grid.get(name, {}), **{option: [value] for option, value in lane_name.options.items()}}
         size_option = next((option.name for option in method.options if option.name in DRAFT_SIZE_OPTIONS), None)
         if size_option is not None and num_drafts and size_option not in options:
             options[size_option] = [number + DRAFT_SIZE_OPTIONS[size_option] for number in num_drafts]

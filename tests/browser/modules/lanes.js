@@ -1,4 +1,4 @@
-import { withMethod, hueOf, sortLanes, registerMethods } from "../../../specrace/ui/static/lib/lanes.js";
+import { describeLanes, withMethod, hueOf, sortLanes, registerMethods } from "../../../specrace/ui/static/lib/lanes.js";
 
 const METHOD = { lane: "trie", title: "Trie", hue: 3 };
 
@@ -14,8 +14,33 @@ export const cases = {
       ["3", { ...METHOD, options: 1 }],
     ];
   },
+  "a lane's title has the options in its name, unless the race says another": () => {
+    registerMethods([METHOD]);
+    const named = { lane: "trie:n=3:static=true" };
+    return [
+      [withMethod(named), withMethod({ ...named, title: "Trie (n=3)" }).title, hueOf(named)],
+      [{ ...METHOD, ...named, title: "Trie (n=3, static=true)" }, "Trie (n=3)", "3"],
+    ];
+  },
+  "a method's second lane has a hue that no other lane has": () => {
+    registerMethods([
+      { lane: "trie", title: "Trie", hue: 1 },
+      { lane: "other", title: "Other", hue: 2 },
+    ]);
+    const lanes = ["trie", "trie:n=3", "other", "trie:n=5"].map((lane) => ({ lane }));
+    describeLanes(lanes);
+    const inRace = lanes.map(hueOf);
+    describeLanes([{ lane: "trie:n=3" }]);
+    return [
+      [...inRace, hueOf({ lane: "trie:n=3" })],
+      ["1", "3", "2", "4", "1"],
+    ];
+  },
   "lanes in the order of the registry": () => {
     for (const lane of ["first", "second"]) registerMethods([{ lane, title: lane }]);
-    return [sortLanes(["second", "unknown", "first"]), [{ lane: "first" }, { lane: "second" }]];
+    return [
+      sortLanes(["second:n=2", "second", "unknown", "first"]),
+      [{ lane: "first" }, { lane: "second:n=2" }, { lane: "second" }],
+    ];
   },
 };

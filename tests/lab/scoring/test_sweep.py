@@ -52,6 +52,13 @@ def test_the_grid_has_every_combination_once_and_vanilla() -> None:
     assert swept == [("vanilla", None, 0), *lookup, ("suffix", None, 4), ("suffix", None, 8)]
 
 
+def test_a_lanes_own_options_replace_the_grids() -> None:
+    lanes = grid_lanes(("trie:n=3", "trie", "trie:n=3:prefix=1"), {"trie": {"n": ("3", "5")}}, ())
+    options = [(lane.options["n"], lane.options["prefix"]) for lane in lanes[1:]]
+    assert [lane.name for lane in lanes] == ["vanilla", "trie", "trie", "trie"]
+    assert options == [(3, 3), (5, 3), (3, 1)], "a combination that is named twice is swept once"
+
+
 def test_draft_sizes_do_not_change_lanes_that_cut_their_own_drafts() -> None:
     assert [(lane.name, lane.num_draft) for lane in grid_lanes(["fusion"], {}, (4, 8))] == [
         ("vanilla", 0),

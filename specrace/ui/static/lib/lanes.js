@@ -10,19 +10,54 @@ export function registerMethods(list) {
   for (const method of list) methods.set(method.lane, method);
 }
 
+// A lane's name is its method's, or one with options of its own: "trie:n=3" (engine/lane_name.py).
+/** @param {string} name */
+function methodOf(name) {
+  return methods.get(String(name).split(":", 1)[0]);
+}
+
 /**
- * A lane with its method's title, summary and hue, if the method is known.
+ * A lane with its method's summary and hue, if the method is known. A race says the lane's title; before it, the title
+ * has the options in the lane's name.
  * @template {{ lane: string }} Lane
  * @param {Lane} lane
  * @returns {Lane & Partial<MethodCard>}
  */
 export function withMethod(lane) {
-  return { ...lane, ...methods.get(lane.lane) };
+  const method = methodOf(lane.lane);
+  if (!method) return lane;
+  const [, ...options] = lane.lane.split(":");
+  const title = options.length ? `${method.title} (${options.join(", ")})` : method.title;
+  return { ...method, title, ...lane };
 }
 
 // The lanes with these names, in the registry's order.
+/** @param {string[]} names */
 export function sortLanes(names) {
-  return [...methods.keys()].filter((lane) => names.includes(lane)).map((lane) => ({ lane }));
+  const known = names.filter((name) => methodOf(name)).map((lane) => ({ lane }));
+  const order = [...methods.values()];
+  return known.toSorted((one, other) => order.indexOf(methodOf(one.lane)) - order.indexOf(methodOf(other.lane)));
+}
+
+/** @type {Map<string, number>} */
+let raceHues = new Map();
+
+// Gives a method's second and further lanes in a race hues that no other lane of the race has, while there are any. The
+// terminal does the same (race_hues in views/colours.py).
+/** @param {{ lane: string }[]} lanes */
+function assignHues(lanes) {
+  raceHues = new Map();
+  const taken = new Set(lanes.map((lane) => Number(hueOf(lane))));
+  const raced = new Set();
+  for (const { lane } of lanes) {
+    const method = methodOf(lane);
+    if (method && raced.has(method)) {
+      const free = Array.from({ length: CONSTANTS.other_hue }, (_, index) => index + 1).find((hue) => !taken.has(hue));
+      raceHues.set(lane, free ?? method.hue);
+      taken.add(raceHues.get(lane));
+    }
+    raced.add(method);
+  }
 }
 
 // Whether a server decoded the lane: its time is the client's, not race time, so it has no speedup and no place.
@@ -37,7 +72,17 @@ export function shortTitle(lane) {
   return isServed(lane) ? lane.lane : (lane.title ?? lane.lane);
 }
 
+/**
+ * The lanes of a race, each with its method, and with a hue for as long as this race is shown.
+ * @template {{ lane: string }} Lane
+ * @param {Lane[]} lanes
+ */
+export function describeLanes(lanes) {
+  assignHues(lanes);
+  return lanes.map(withMethod);
+}
+
 /** @param {{ lane: string }} lane */
 export function hueOf(lane) {
-  return String(methods.get(lane.lane)?.hue ?? CONSTANTS.other_hue);
+  return String(raceHues.get(lane.lane) ?? methodOf(lane.lane)?.hue ?? CONSTANTS.other_hue);
 }

@@ -8,7 +8,7 @@ import { RaceReceiver } from "../lib/event_stream.js";
 import { Gallery } from "./gallery.js";
 import { canRace, isRaceControlFocused, highlightStop, openSettings, setQuestion } from "../lib/gradio.js";
 import { Guess } from "./guess.js";
-import { withMethod, sortLanes, isServed } from "../lib/lanes.js";
+import { describeLanes, sortLanes, isServed } from "../lib/lanes.js";
 import { REDUCED_MOTION, runDue } from "../lib/motion.js";
 import { listen, send } from "../lib/stage_events.js";
 import { Pane } from "./panes.js";
@@ -70,11 +70,12 @@ export class Stage {
   }
 
   setLanes(lanes, total = CONSTANTS.max_new_tokens) {
-    this.panes = lanes.map((lane) => new Pane(withMethod(lane)));
+    this.methods = describeLanes(lanes);
+    this.panes = this.methods.map((method) => new Pane(method));
     this.panes.forEach((pane, index) => pane.solo.addEventListener("click", () => this.setSolo(index)));
     this.find(".panes").replaceChildren(...this.panes.map((pane) => pane.node));
     this.find(".panes").dataset.count = this.panes.length;
-    this.track.setUp(lanes.map(withMethod), total);
+    this.track.setUp(this.methods, total);
     this.setSolo(undefined);
   }
 
@@ -242,8 +243,7 @@ export class Stage {
    */
   drawHead(head, total, date) {
     this.setLanes(head.lanes, total);
-    const methods = this.panes.map((pane) => pane.method);
-    this.passages.show(head.passages, methods);
+    this.passages.show(head.passages, this.methods);
     const machine = this.find(".machine");
     machine.textContent = describeRecording({ ...head, date });
     machine.title = machine.textContent + describePrompt(head);
@@ -355,7 +355,7 @@ export class Stage {
   clear() {
     send(this.node, "begun", { live: false });
     this.panes.forEach((pane) => pane.clear());
-    this.track.setUp(this.reel.head.lanes.map(withMethod), this.lengths);
+    this.track.setUp(this.methods, this.lengths);
     this.passages.reset();
   }
 
