@@ -52,7 +52,7 @@ class RaceSpec:
             raise InputError("Rejection sampling needs a temperature above 0; raise it, or choose the verifier match.")
 
     def with_options_in_names(self) -> RaceSpec:
-        """Return the same race with all options in the lanes' names, so that whatever names a lane shows its options."""
+        """Return the same race with all options in the lanes' names, so that every name of a lane shows them."""
         lanes = map(parse_lane, self.lanes)
         names = tuple(str(lane.with_shared(self.options.get(lane.method.name, {}))) for lane in lanes)
         return replace(self, lanes=names, options={})

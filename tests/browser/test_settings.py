@@ -63,9 +63,38 @@ def test_options_of_the_lanes_reach_the_race(page: Page) -> None:
     race(page)
     started = latest_reel(page)["started"]
     options = {lane_info["lane"]: lane_info["options"] for lane_info in started["lanes"]}
-    assert options["trie"] == {"n": 13, "prefix": 5, "static": True}
+    assert options["trie:prefix=5:static=true"] == {"n": 13, "prefix": 5, "static": True}
+    title = "N-gram trie (prefix=5, static=true)"
+    pane = page.locator('.pane[data-lane="trie:prefix=5:static=true"]')
+    expect(pane.locator("h3")).to_have_text(title)
+    assert page.locator(".results tbody tr td:first-child").all_inner_texts().count(title) == 1
     assert options["trigram"]["min_context_count"] == 2
     assert "suffix" in options and started["about"]["settings"]["max_new_tokens"] == 40
+
+
+def test_a_lane_is_duplicated_and_another_engines_drafter_is_added(page: Page) -> None:
+    """The new lanes race, with names that show their options, and the page's address keeps them."""
+    for title in ("Trigram", "Lookahead", "Fusion"):
+        lane_box(page, title).uncheck()
+    option_field(page, "trie", "n").fill("3")
+    page.locator("#duplicate-trie").click()
+    expect(lane_box(page, "N-gram trie (n=3)")).to_be_checked()
+    expect(option_field(page, "trie", "n")).to_have_value("")
+    page.locator("#duplicate-trie").click()
+    expect(page.locator(".announcer")).to_contain_text("The lane trie is given twice")
+    page.get_by_role("combobox", name="Another lane").click()
+    page.get_by_role("option", name="vLLM ngram", exact=True).click()
+    page.locator("#added-options textarea, #added-options input").fill("prompt_lookup_max=3")
+    page.locator("#add-lane").click()
+    expect(lane_box(page, "vLLM ngram (prompt_lookup_max=3)")).to_be_checked()
+    race(page)
+    reel = latest_reel(page)
+    names = ["vanilla", "trie", "trie:n=3", "vllm-ngram:prompt_lookup_max=3"]
+    assert [lane_info["lane"] for lane_info in reel["started"]["lanes"]] == names
+    assert all(result["badge"][0] in ("reference", "identical") for result in reel["results"])
+    hues = page.locator(".pane").evaluate_all("panes => panes.map((pane) => pane.dataset.hue)")
+    assert len(set(hues)) == len(names)
+    page.wait_for_url(re.compile("lanes=vanilla%2Ctrie%2Ctrie%3An%3D3"))
 
 
 def test_presets_fill_the_settings_and_empty_the_rest(page: Page) -> None:

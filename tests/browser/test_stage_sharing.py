@@ -191,7 +191,7 @@ def test_a_link_sets_the_race_and_starts_it(app: Any, open_page: Any) -> None:
     ]  # fmt: skip
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.locator("[data-do=link]").click()
-    expect(page.locator(".announcer")).to_contain_text("The link is copied. It leaves out lanes' options")
+    expect(page.locator(".announcer")).to_contain_text("The link is copied. It leaves out model")
     copied = parse_qs(urlparse(page.evaluate("navigator.clipboard.readText()")).query)
     expected = {"q": "Why does bread rise?", "lanes": "vanilla,trie", "tokens": "20", "seed": "5", "autorun": "1"}
     expected |= {"draft": "auto"}

@@ -85,7 +85,16 @@ def test_a_sampled_race_reads_given_documents_and_prints_no_control_character(ca
 def test_a_lane_is_raced_twice_and_every_name_shows_its_options(call_main, tmp_path: Path) -> None:
     file, document = tmp_path / "race.jsonl", tmp_path / "bread.md"
     document.write_text("# Bread\n\nBread rises because yeast makes gas, and gas makes bread rise.\n")
-    arguments = ("--docs", document, "--lanes", "vanilla,trie:n=3,trie,trigram", "--max-new-tokens", "16", "--option", "trie.prefix=2")
+    arguments = (
+        "--docs",
+        document,
+        "--lanes",
+        "vanilla,trie:n=3,trie,trigram",
+        "--max-new-tokens",
+        "16",
+        "--option",
+        "trie.prefix=2",
+    )
     done = call_main("race", "Why does bread rise?", *arguments, "--save", file)
     assert done.returncode == 0, done.stderr
     names = ["vanilla", "trie:n=3:prefix=2", "trie:prefix=2", "trigram"]

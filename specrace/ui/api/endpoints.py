@@ -6,7 +6,7 @@ import inspect
 
 import gradio as gr
 
-from specrace.drafters import native_methods
+from specrace.drafters import METHODS
 from specrace.lab.scoring.score import scorable_lanes
 from specrace.ui.api.log_endpoints import LogEndpoints
 from specrace.ui.api.race_endpoints import RaceEndpoints
@@ -21,7 +21,7 @@ def add_endpoints(page: gr.Blocks, backend: Backend) -> None:
         gr.api(function, concurrency_limit=None)
         added = page.fns[max(page.fns)]
         names = [name for name in inspect.signature(function).parameters if name != "request"]
-        lanes = scorable_lanes() if function == logs.score else tuple(native_methods())
+        lanes = scorable_lanes() if function == logs.score else tuple(METHODS)
         for name, component in zip(names, added.inputs, strict=True):
             component.label, component._api_info = name, schema(name, component._api_info, lanes)
             if name == "max_new_tokens":

@@ -11,6 +11,7 @@ from typing import Any
 import gradio as gr
 
 from specrace.core.errors import InputError, shorten
+from specrace.engine.lane_name import method_of
 from specrace.lab.scoring.score import ScoredLane
 from specrace.ui.api import log_routes
 from specrace.ui.api.callers import call_key, run_in_thread
@@ -50,7 +51,7 @@ class LogEndpoints:
         names = log_request["lanes"]
         log_request["options"] = race_request.read_options(options, names)
         for name in names:
-            size = ScoredLane.of(name, log_request["options"].get(name, {})).num_draft
+            size = ScoredLane.of(name, log_request["options"].get(method_of(name).name, {})).num_draft
             if size > race_request.MAX_TREE:
                 raise InputError(f"{name} would draft {size} tokens a step; stay below {race_request.MAX_TREE}.")
         log_request["shown"] = False

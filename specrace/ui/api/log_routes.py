@@ -25,6 +25,7 @@ from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
 from specrace.core.settings import MAX_PAGE_LANES
 from specrace.drafters import METHODS
+from specrace.engine.lane_name import method_of, parse_lanes
 from specrace.lab.logs.formats import FORMATS
 from specrace.lab.scoring.score import scorable_lanes
 from specrace.model.weights.source import find_source
@@ -108,10 +109,10 @@ def parse_log_request(query: Mapping[str, str], models: ModelChoices) -> dict[st
     name = chosen or next(iter(tokenizers))
     if name not in tokenizers:
         raise InputError(f"There is no tokenizer {name[:MAX_NAME]!r} here; choose from {', '.join(tokenizers)}.")
-    lanes = list(dict.fromkeys(filter(None, query.get("lanes", ",".join(DEFAULT_LANES)).split(","))))
+    lanes = list(parse_lanes(filter(None, query.get("lanes", ",".join(DEFAULT_LANES)).split(",")), {}))
     offered = scorable_lanes()
     for lane in lanes:
-        if lane not in offered:
+        if method_of(lane).name not in offered:
             raise InputError(f"The lane {lane[:MAX_NAME]!r} cannot be scored; choose from {', '.join(offered)}.")
     if not 1 <= len(lanes) <= MAX_PAGE_LANES:
         raise InputError(f"{len(lanes)} lanes were chosen; choose 1 to {MAX_PAGE_LANES}.")

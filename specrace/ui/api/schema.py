@@ -29,7 +29,7 @@ LOG_MB = MAX_LOG_BYTES // 10**6
 # The help of parameters that are not settings of a race.
 HELP = {
     "question": f"About the documents; at most {MAX_QUESTION_CHARACTERS:,} characters.",
-    "lanes": f"Names, up to {MAX_PAGE_LANES}.",
+    "lanes": f'Names, up to {MAX_PAGE_LANES}; one may have options of its own and race more than once, as "trie:n=3".',
     "options": 'Lanes\' options, as {"trie": {"n": 5}}; those left out keep their defaults.',
     "model": "One of those that this server offers; empty: its own.",
     "dtype": "Precision of the weights, one of those that this server offers; empty: its default.",
@@ -78,7 +78,8 @@ def schema(name: str, derived: Mapping[str, Any], lanes: Sequence[str]) -> dict[
     """A parameter's JSON schema: the one that Gradio derived from its type, with bounds and help added."""
     json_schema = dict(TYPES.get(name, derived))
     if name == "lanes":
-        json_schema["items"] = {"type": "string", "enum": list(lanes)}
+        # A name alone, or one with options, as "trie:n=3".
+        json_schema["items"] = {"type": "string", "pattern": f"^({'|'.join(lanes)})(:[a-z_0-9]+=[^:,]+)*$"}
     elif name in SETTINGS:
         json_schema = _bounded(SETTINGS[name], json_schema)
     return json_schema | {"additional_description": describe(name)}

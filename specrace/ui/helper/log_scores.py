@@ -19,6 +19,7 @@ import numpy as np
 
 from specrace.core.errors import InputError, shorten
 from specrace.core.events import Step
+from specrace.engine.lane_name import method_of
 from specrace.lab.advice.forecast import ratio_interval, resamples
 from specrace.lab.logs.files.tables import read_columns
 from specrace.lab.logs.formats.base import Message, Tokens
@@ -322,7 +323,7 @@ def _score(path: Path, settings: dict[str, Any]) -> Generator[bytes, None, bytes
     """Yield progress, then return the scores, both as JSON."""
     file, tokenizer = open_log(path, settings)
     options = settings.get("options", {})
-    lanes = [ScoredLane.of(name, options.get(name, {})) for name in settings["lanes"]]
+    lanes = [ScoredLane.of(name, options.get(method_of(name).name, {})) for name in settings["lanes"]]
     scores = LogScores(lanes, tokenizer, time.monotonic() + TIME_LIMIT_S)
     size = path.stat().st_size
     due = 0.0

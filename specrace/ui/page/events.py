@@ -12,7 +12,7 @@ from specrace.core.errors import InputError
 from specrace.core.events import Repeated
 from specrace.engine.repeats import RepeatUntilNarrow
 from specrace.ui.helper.uploads import NUM_EXAMPLES, Upload
-from specrace.ui.page import settings_panel
+from specrace.ui.page import lane_choices, settings_panel
 from specrace.ui.races import race_request
 from specrace.ui.races.backend import Backend
 from specrace.ui.races.tasks import race_task
@@ -37,7 +37,9 @@ class PageEvents:
         """Put the requested race in the queue. Returns JSON with the key by which the page can watch it."""
         settings = dict(zip(race_request.OFFERED, values, strict=False))
         options = settings_panel.read_options(values[len(settings) :])
-        race = self._backend.read_request(address_of(request), question, lanes, settings, options, model, dtype)
+        race = self._backend.read_request(
+            address_of(request), question, lanes, settings, options, model, dtype
+        ).with_options_in_names()
         visit, queue = _visit(request), self._backend.worker.queue
         until_stable = RepeatUntilNarrow(REPEAT_S, REPEAT_RUNS)
 
@@ -119,6 +121,8 @@ def read_link(request: gr.Request) -> list[Any]:
     except InputError as error:
         note = NoteMessage(0, "failed", str(error))
         return [*(skip for _ in race_request.LINK), to_json(note)]
+    if "lanes" in values:
+        values["lanes"] = lane_choices.choose(values["lanes"])
     return [*(values.get(name, skip) for name in race_request.LINK.values()), skip]
 
 

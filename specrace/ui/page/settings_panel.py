@@ -10,9 +10,12 @@ from typing import Any
 import gradio as gr
 
 from specrace.core.settings import MAX_PAGE_LANES, SETTINGS, Setting
-from specrace.drafters import head_lanes, native_methods
+from specrace.drafters import find_method, head_lanes, native_methods
 from specrace.drafters.base import Bounds, Method, Option
+from specrace.engine.lane_name import LaneName
 from specrace.engine.spec import DEFAULT_LANES
+from specrace.ui.page import lane_choices
+from specrace.ui.page.lane_choices import empty_value, is_set
 from specrace.ui.races import race_request
 from specrace.ui.visitor_limits import MAX_UPLOAD_FILES, VisitorLimits
 
@@ -57,10 +60,16 @@ def opening_values(preset: Preset | None, max_tokens: int) -> dict[str, Any]:
 
 
 def recommended_preset(settings: Mapping[str, Any]) -> Preset:
-    """The preset for the content of a settings file (`exports.specrace.read_settings`)."""
+    """The preset for the content of a settings file (`exports.specrace.read_settings`).
+
+    Another engine's drafter has no fields for its options, so its lane's name has them.
+    """
     options = dict(settings)
     name, num_draft = options.pop("method"), options.pop("num_draft")
-    return Preset("Recommended", "", {"lanes": ["vanilla", name], "num_draft": str(num_draft)}, {name: options})
+    method = find_method(name)
+    lane = str(LaneName.of(method, options)) if method.twin_of else name
+    fields = {} if method.twin_of else {name: options}
+    return Preset("Recommended", "", {"lanes": ["vanilla", lane], "num_draft": str(num_draft)}, fields)
 
 
 @dataclass(frozen=True)
@@ -101,6 +110,7 @@ def build_panel(
             helps = [f"<span><b>{preset.name}</b> {preset.help}</span>" for preset in PRESETS]
             gr.HTML("".join(helps), elem_id="presets-help")
         lanes = _lanes_field(has_heads=has_heads)
+        lane_choices.build_adder(lanes)
         with gr.Row():
             with gr.Column(scale=2):
                 common = _common_fields(max_tokens)
@@ -108,7 +118,7 @@ def build_panel(
                     model, dtype = _model_fields(models, dtypes)
             files = _files_field(limits.uploads)
         with gr.Accordion("Options of the lanes", open=False, elem_id="lane-options"):
-            options = _option_fields()
+            options = _option_fields(lanes)
     panel = Panel([lanes, *common], files, model, dtype, options)
     lanes.input(None, lanes, lanes, js=f"(names) => [specrace.limitLanes(names, {MAX_PAGE_LANES})]", **quiet)
     lanes.change(None, lanes, None, js="(names) => specrace.showLanes(names)", **quiet)
@@ -116,6 +126,7 @@ def build_panel(
     if opening_preset is not None:
         for component, value in zip(filled, preset_values(opening_preset, max_tokens), strict=True):
             component.value = value
+        lanes.choices = lane_choices.boxes(lanes.value)
     for button, preset in zip(buttons, PRESETS, strict=True):
         button.click(partial(preset_values, preset, max_tokens), None, filled, **quiet)
     return panel
@@ -136,7 +147,7 @@ def preset_values(preset: Preset, max_tokens: int = 512) -> list[Any]:
     for lane, method in native_methods().items():
         options = preset.options.get(lane, {})
         for option in method.options:
-            values.append(_field_value(options[option.name]) if option.name in options else _default_value(option))
+            values.append(_field_value(options[option.name]) if option.name in options else empty_value(option))
     return values
 
 
@@ -145,9 +156,7 @@ def read_options(values: Sequence[Any]) -> dict[str, dict[str, Any]]:
     options: dict[str, dict[str, Any]] = {}
     pairs = [(lane, option) for lane, method in native_methods().items() for option in method.options]
     for (lane, option), value in zip(pairs, values, strict=True):
-        is_empty = value is None or not str(value).strip()
-        is_default_checkbox = isinstance(value, bool) and value == option.default
-        if not is_empty and not is_default_checkbox:
+        if is_set(option, value):
             options.setdefault(lane, {})[option.name] = value
     return options
 
@@ -157,7 +166,7 @@ def _lanes_field(*, has_heads: bool) -> gr.CheckboxGroup:
     titles = " and ".join(native_methods()[lane].title for lane in head_lanes())
     missing = "" if has_heads else f" {titles} need a trained head, and this server was started without one (--head)."
     return gr.CheckboxGroup(
-        [(method.title, name) for name, method in native_methods().items()],
+        lane_choices.boxes(()),
         value=DEFAULTS["lanes"],
         label="Lanes",
         info=f"Choose up to six. Vanilla always runs: it is the baseline.{missing}",
@@ -221,7 +230,7 @@ def _files_field(visible: bool) -> gr.File:
     )
 
 
-def _option_fields() -> dict[tuple[str, str], gr.components.Component]:
+def _option_fields(lanes: gr.CheckboxGroup) -> dict[tuple[str, str], gr.components.Component]:
     """One component for each option, grouped by lane. The page shows only the groups of ticked lanes."""
     components: dict[tuple[str, str], gr.components.Component] = {}
     for lane, method in native_methods().items():
@@ -230,8 +239,9 @@ def _option_fields() -> dict[tuple[str, str], gr.components.Component]:
         with gr.Column(elem_id=f"options-{lane}", elem_classes="lane-group"):
             gr.HTML(f"<h3>{method.title}</h3>", elem_classes="lane-title")
             with gr.Row():
-                for option in method.options:
-                    components[lane, option.name] = _option_field(method, option)
+                fields = {option.name: _option_field(method, option) for option in method.options}
+            lane_choices.build_duplicator(method, lanes, list(fields.values()))
+        components |= {(lane, name): field for name, field in fields.items()}
     return components
 
 
@@ -260,8 +270,3 @@ def _sentence(text: str) -> str:
 def _field_value(value: Any) -> Any:
     """The value that an option's field shows: a bool for a checkbox, else text."""
     return value if isinstance(value, bool) else str(value)
-
-
-def _default_value(option: Option) -> Any:
-    """The value of an option's field that leaves the option at its default: "" or, for a checkbox, the default."""
-    return "" if isinstance(option.bounds, Bounds) else bool(option.default)

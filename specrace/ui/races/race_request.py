@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from specrace.core.errors import InputError
 from specrace.core.settings import MAX_PAGE_LANES, SETTINGS
 from specrace.drafters import METHODS, find_method
+from specrace.engine.lane_name import method_of, parse_lanes
 from specrace.engine.request import RaceRequest, check_question
 from specrace.engine.spec import RaceSpec, plan_lane
 
@@ -31,6 +32,10 @@ class VisitorRequest:
     model: str = ""
     dtype: str = ""
 
+    def with_options_in_names(self) -> VisitorRequest:
+        """Return the same request with all options in the lanes' names (`RaceSpec.with_options_in_names`)."""
+        return replace(self, race=replace(self.race, spec=self.race.spec.with_options_in_names()))
+
 
 def parse_request(
     question: Any, lanes: Any, settings: Mapping[str, Any], options: Any = None, model: Any = "", dtype: Any = ""
@@ -39,7 +44,7 @@ def parse_request(
 
     Raises InputError about the first wrong value.
     """
-    names = _check_lanes(lanes)
+    names = check_lanes(lanes)
     checked = {name: SETTINGS[name].check(value, shared=True) for name, value in settings.items()}
     passages = checked.pop("passages", SETTINGS["passages"].default)
     spec = RaceSpec(names, options=read_options(options, names), **checked)
@@ -61,26 +66,23 @@ def read_link(query: Mapping[str, str]) -> dict[str, Any]:
     if "question" in values:
         check_question(values["question"])
     if "lanes" in values:
-        values["lanes"] = list(_check_lanes([name.strip() for name in values["lanes"].split(",") if name.strip()]))
-        if twins := [name for name in values["lanes"] if METHODS[name].twin_of]:
-            raise InputError(f"The page has no lane {twins[0]!r}; race it on the command line.")
+        values["lanes"] = list(check_lanes([name.strip() for name in values["lanes"].split(",") if name.strip()]))
     return values
 
 
-def _check_lanes(value: Any) -> tuple[str, ...]:
-    """Check lane names. Returns them in the registry's order, always with vanilla."""
+def check_lanes(value: Any) -> tuple[str, ...]:
+    """Check the names of lanes. Returns them in the registry's order, always with vanilla. Raises InputError."""
     if not isinstance(value, Sequence) or isinstance(value, str) or not all(isinstance(name, str) for name in value):
         raise InputError("The lanes are not a list of names; tick one to six of them.")
-    for name in value:
-        find_method(name)
-    names = tuple(name for name in METHODS if name == "vanilla" or name in value)
+    names = parse_lanes([*(() if "vanilla" in value else ("vanilla",)), *value], {})
     if not value or len(names) > MAX_PAGE_LANES:
-        raise InputError(f"{len(set(value))} lanes were chosen; choose 1 to {MAX_PAGE_LANES}, vanilla included.")
-    return names
+        raise InputError(f"{len(value)} lanes were chosen; choose 1 to {MAX_PAGE_LANES}, vanilla included.")
+    order = list(METHODS)
+    return tuple(sorted(names, key=lambda name: order.index(method_of(name).name)))
 
 
 def read_options(value: Any, lanes: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Check options (lane -> option -> value), and return those of `lanes`. Raises InputError."""
+    """Check options (method -> option -> value), and return those of the methods of `lanes`. Raises InputError."""
     if value is None:
         return {}
     if not isinstance(value, Mapping) or not all(isinstance(options, Mapping) for options in value.values()):
@@ -92,7 +94,8 @@ def read_options(value: Any, lanes: Sequence[str]) -> dict[str, dict[str, Any]]:
                 raise InputError(
                     f"{lane}.{str(name)[:MAX_WORD]} is not a number; give a whole number, or true or false."
                 )
-    return {lane: {name: _to_int(number) for name, number in value[lane].items()} for lane in lanes if lane in value}
+    raced = dict.fromkeys(method_of(lane).name for lane in lanes)
+    return {lane: {name: _to_int(number) for name, number in value[lane].items()} for lane in raced if lane in value}
 
 
 def _to_int(number: Any) -> Any:
@@ -103,10 +106,11 @@ def _to_int(number: Any) -> Any:
 def _check_trees(spec: RaceSpec) -> None:
     """Raise InputError if a lane would draft more tokens in a step than a shared machine should verify."""
     for lane in spec.lanes:
-        size = plan_lane(spec, lane, "cuda").num_draft  # defaults are larger on a GPU than on a CPU
-        if size > MAX_TREE:
-            title = find_method(lane).title
-            raise InputError(f"{title} would draft {size} tokens a step with these options; stay below {MAX_TREE}.")
+        plan = plan_lane(spec, lane, "cuda")  # defaults are larger on a GPU than on a CPU
+        if plan.num_draft > MAX_TREE:
+            raise InputError(
+                f"{plan.title} would draft {plan.num_draft} tokens a step with these options; stay below {MAX_TREE}."
+            )
 
 
 def _name(label: str, value: Any) -> str:

@@ -14,7 +14,7 @@ from specrace.core.errors import InputError
 from specrace.drafters import METHODS, find_method, head_lanes, native_methods
 from specrace.drafters.base import Bounds
 from specrace.model.weights.source import choose_model
-from specrace.ui.page import settings_panel
+from specrace.ui.page import lane_choices, settings_panel
 from specrace.ui.page.page import build_page
 from specrace.ui.page.settings_panel import (
     COMMON,
@@ -232,7 +232,7 @@ def test_lanes_that_lack_a_trained_head_are_grey_and_say_why(has_heads: bool) ->
         assert f'#lanes.no-heads label:has(input[name="{lane}"])' in lane_style()
 
 
-def test_twins_are_not_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_engines_drafters_have_no_boxes_until_they_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
     twin = replace(find_method("trie"), name="twin", title="Twin", twin_of="Engine")
     monkeypatch.setitem(METHODS, "twin", twin)
     assert find_method("twin") is twin and "twin" not in native_methods()
@@ -241,5 +241,41 @@ def test_twins_are_not_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     lanes = cast(gr.CheckboxGroup, panel.common[0])
     assert [value for _, value in lanes.choices] == list(native_methods())
     assert not [option for lane, option in panel.options if lane == "twin"] and "twin" not in lane_style()
-    with pytest.raises(InputError, match="The page has no lane 'twin'; race it on the command line"):
-        race_request.read_link({"lanes": "trie,twin"})
+    assert race_request.read_link({"lanes": "trie,twin:n=3"})["lanes"] == ["vanilla", "trie", "twin:n=3"]
+    update, text = lane_choices.add_lane(["vanilla", "trie"], "twin", "n=3, prefix = 2")
+    assert (update["value"], text) == (["vanilla", "trie", "twin:n=3:prefix=2"], "")
+    assert update["choices"][-1] == ("Twin (n=3, prefix=2)", "twin:n=3:prefix=2")
+    preset = settings_panel.recommended_preset({"method": "twin", "num_draft": 6, "n": 5})
+    with gr.Blocks():
+        lanes = cast(gr.CheckboxGroup, build_panel(["tiny"], ["float32"], opening_preset=preset).common[0])
+    assert lanes.value == ["vanilla", "twin:n=5"] and ("Twin (n=5)", "twin:n=5") in lanes.choices
+
+
+def test_a_lane_is_duplicated_with_the_options_in_its_fields() -> None:
+    trie = find_method("trie")
+    update, *fields = lane_choices.duplicate_lane(trie, ["vanilla", "trie", "fusion"], "3", "", True)
+    assert update["value"] == ["vanilla", "trie", "trie:n=3:static=true", "fusion"], "in the registry's order"
+    assert fields == ["", "", False], "the fields are emptied, so that the first lane keeps its defaults"
+    update, *_ = lane_choices.duplicate_lane(trie, update["value"], "5", None, False)
+    assert update["value"].count("trie:n=5") == 1
+
+
+@pytest.mark.parametrize(
+    ("lanes", "values", "words"),
+    [
+        (["vanilla", "trie"], ("", "", False), "The lane trie is given twice"),
+        (["vanilla", "trie:n=3"], ("03", "", False), "The lane trie:n=3 is given twice"),
+        (["vanilla", "trie"], ("<b>", "", False), "trie.n is '&lt;b&gt;'"),
+        ([f"trie:n={n}" for n in range(2, 8)], ("9", "", False), "7 lanes were chosen; choose 1 to 6"),
+    ],
+)
+def test_a_lane_that_cannot_be_added_gets_a_sentence(
+    lanes: list[str], values: Any, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warnings: list[str] = []
+    monkeypatch.setattr(gr, "Warning", warnings.append)
+    updates = lane_choices.duplicate_lane(find_method("trie"), lanes, *values)
+    assert updates == [gr.skip()] * 4 and words in "".join(warnings)
+    added = ", ".join(f"{name}={value}" for name, value in zip(("n", "prefix"), values, strict=False) if value)
+    assert lane_choices.add_lane(lanes, "trie", added) == (gr.skip(), gr.skip())
+    assert len(warnings) == 2 and words in warnings[1]

@@ -22,6 +22,16 @@ def test_lanes_are_in_registry_order_and_include_vanilla() -> None:
     assert parse_request("Why?", list(reversed(names)), {}).race.spec.lanes == ("vanilla", *names)
 
 
+def test_a_method_may_race_twice_and_a_link_names_its_options() -> None:
+    request = parse_request("Why?", ["trie:n=5", "fusion", "trie"], {}, {"trie": {"prefix": 2}})
+    assert request.race.spec.lanes == ("vanilla", "trie:n=5", "trie", "fusion")
+    named = request.with_options_in_names().race
+    assert named.spec.lanes == ("vanilla", "trie:n=5:prefix=2", "trie:prefix=2", "fusion")
+    assert (named.question, named.spec.options) == ("Why?", {})
+    link = ",".join(named.spec.lanes)
+    assert read_link({"lanes": link})["lanes"] == list(named.spec.lanes)
+
+
 @pytest.mark.parametrize(("value", "expected"), [("8", 8), (8.0, 8), (0, 0), ("AUTO", None), ("", None), (None, None)])
 def test_draft_tokens_are_a_number_or_auto(value: Any, expected: int | None) -> None:
     assert parse_request("Why?", ["trie"], {"num_draft": value}).race.spec.num_draft == expected
@@ -40,6 +50,9 @@ def test_draft_tokens_are_a_number_or_auto(value: Any, expected: int | None) -> 
         ({"lanes": None}, "list of names"),
         ({"lanes": ["turbo"]}, "no lane 'turbo'"),
         ({"lanes": list(METHODS)}, "choose 1 to 6"),
+        ({"lanes": ["trie", "trie"]}, "The lane trie is given twice"),
+        ({"lanes": ["trie:n=1"]}, "trie.n is '1'"),
+        ({"lanes": ["trie:n"]}, "not of the form"),
         ({"max_new_tokens": 0}, "New tokens"),
         ({"max_new_tokens": 513}, "1 to 512"),
         ({"max_new_tokens": 10**30}, "New tokens"),

@@ -1,6 +1,10 @@
 // What the page knows about a lane before a race: its method's title, summary and hue.
 /** @import { MethodCard } from "./wire.d.ts" */
 import { CONSTANTS } from "./constants.js";
+import { shorten } from "./format.js";
+
+// The number of characters of a lane's label in a plot.
+const MAX_LABEL = 15;
 
 /** @type {Map<string, MethodCard>} */
 const methods = new Map();
@@ -70,6 +74,12 @@ export function isServed({ served }) {
 /** @param {{ lane: string, title?: string, served?: object | null }} lane */
 export function shortTitle(lane) {
   return isServed(lane) ? lane.lane : (lane.title ?? lane.lane);
+}
+
+// What a plot calls a lane: its title, or, if that is too long and has options, its name, "trie:n=3".
+/** @param {{ lane: string, title: string }} lane */
+export function labelOf({ lane, title }) {
+  return shorten(title.length > MAX_LABEL && String(lane).includes(":") ? lane : title, MAX_LABEL);
 }
 
 /**

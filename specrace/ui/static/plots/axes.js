@@ -1,7 +1,7 @@
 // Axes of a plot, and rows of bars on one of them.
 import { svg } from "../lib/dom.js";
-import { formatFigure, shorten } from "../lib/format.js";
-import { hueOf } from "../lib/lanes.js";
+import { formatFigure } from "../lib/format.js";
+import { hueOf, labelOf } from "../lib/lanes.js";
 
 // A plot's height and its margins, in pixels.
 export const PLOT = { height: 250, left: 56, right: 16, top: 12, bottom: 44 };
@@ -57,9 +57,7 @@ export function drawRows(picture, width, lanes, x, rowHeight, { nameWidth = 116,
     const base = PLOT.top + index * step + rowHeight;
     const group = svg("g", { class: "bars", "data-hue": hueOf(lane), "data-lane": lane.lane });
     group.append(svg("line", { class: "grid", x1: nameWidth, x2: width - FIGURE_PX - PLOT.right, y1: base, y2: base }));
-    group.append(
-      svg("text", { class: "label end", x: nameWidth - 10, y: base - rowHeight / 2 + 5 }, shorten(lane.title, 15)),
-    );
+    group.append(svg("text", { class: "label end", x: nameWidth - 10, y: base - rowHeight / 2 + 5 }, labelOf(lane)));
     for (const bar of bars(lane)) {
       const [from, to] = [toX(bar.from), toX(bar.to)];
       const box = svg("rect", {

@@ -2,8 +2,8 @@
 /** @import { LogLane, ScoredLog } from "../lib/wire.d.ts" */
 import { drawAxes, drawRows, PLOT, ticks, wholeTicks } from "./axes.js";
 import { make, svg } from "../lib/dom.js";
-import { formatPercent, shorten } from "../lib/format.js";
-import { hueOf } from "../lib/lanes.js";
+import { formatPercent } from "../lib/format.js";
+import { hueOf, labelOf } from "../lib/lanes.js";
 import { Plot } from "./plot.js";
 import { plotLengths } from "./plots.js";
 
@@ -68,7 +68,7 @@ export function plotTau(scores, lanes) {
 function drawTau(row, y, toX, right) {
   const group = svg("g", { class: "line", "data-hue": hueOf(row), "data-lane": row.lane });
   group.append(svg("line", { class: "grid", x1: NAME_PX, x2: right - PLOT.right, y1: y, y2: y }));
-  group.append(svg("text", { class: "label end", x: NAME_PX - 10, y: y + 5 }, shorten(row.title, 15)));
+  group.append(svg("text", { class: "label end", x: NAME_PX - 10, y: y + 5 }, labelOf(row)));
   if (typeof row.low === "number")
     group.append(svg("path", { class: "stairs", d: `M${toX(row.low)} ${y}H${toX(row.high)}` }));
   const dot = svg("circle", { cx: toX(row.tau), cy: y, r: 6 });

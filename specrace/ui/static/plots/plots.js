@@ -3,8 +3,8 @@
 /** @import { PlayedReel } from "../stage/reel.js" */
 import { drawAxes, drawRows, PLOT, ticks, wholeTicks } from "./axes.js";
 import { make, svg } from "../lib/dom.js";
-import { countOf, formatPercent, shorten } from "../lib/format.js";
-import { hueOf, isServed } from "../lib/lanes.js";
+import { countOf, formatPercent } from "../lib/format.js";
+import { hueOf, isServed, labelOf } from "../lib/lanes.js";
 import { listen, send } from "../lib/stage_events.js";
 import { TIME_PARTS } from "../lib/tooltips.js";
 import { Plot } from "./plot.js";
@@ -87,7 +87,7 @@ function plotProgress(all) {
         group.append(svg("path", { class: "stairs", d: `M${toX(0)} ${toY(0)}${stairs}`, "stroke-dasharray": dash }));
         group.append(svg("circle", { cx: toX(last.at / 1000), cy: toY(lane.tokens), r: 4 }));
         group.append(svg("path", { class: "stairs", d: `M${right} ${row}h28`, "stroke-dasharray": dash }));
-        group.append(svg("text", { class: "label", x: right + 34, y: row + 5 }, shorten(lane.title, 15)));
+        group.append(svg("text", { class: "label", x: right + 34, y: row + 5 }, labelOf(lane)));
         picture.append(group);
       });
       const cursor = svg("line", { class: "now", y1: PLOT.top, y2: PLOT.height - PLOT.bottom, x1: -9, x2: -9 });

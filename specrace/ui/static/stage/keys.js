@@ -5,7 +5,7 @@ import { pressRace, pressStop, toggleDark } from "../lib/gradio.js";
 import { copyText, exportRace, linkWithSettings, linkWithRace, saveReel } from "../lib/share.js";
 
 // What a link leaves out: ui/races/race_request.py reads no parameters for these.
-const LEFT_OUT = "It leaves out lanes' options, model, dtype and top-k; Save keeps them.";
+const LEFT_OUT = "It leaves out model, dtype and top-k; Save keeps them.";
 // The keys whose names in the list of keys differ from the browser's.
 const KEY_LABELS = { " ": "space", ArrowLeft: "←", ArrowRight: "→", Escape: "Esc", 1: `1 – ${CONSTANTS.max_lanes}` };
 

@@ -1,6 +1,6 @@
 // A bar for each lane that shows what its answer was drafted from.
 import { make } from "../lib/dom.js";
-import { hueOf } from "../lib/lanes.js";
+import { hueOf, labelOf } from "../lib/lanes.js";
 
 // [class, name, tooltip], in the order of a frame's `sources`. The counts of the passages follow.
 const SOURCES = [
@@ -29,7 +29,7 @@ export class Sources {
       const share = make("b", "source-share", "–");
       row.dataset.lane = lane.lane;
       row.dataset.hue = hueOf(lane);
-      row.append(make("span", "name", lane.title), bar, share);
+      row.append(make("span", "name", labelOf(lane), lane.title), bar, share);
       return { row, bar, share, counts: [] };
     });
     const keys = make("p", "source-keys");

@@ -27,6 +27,9 @@ export class Track {
   setUp(methods, total) {
     this.first = this.totals = undefined;
     this.rows = methods.map((method) => this.drawLane(method));
+    // One column of names for all rows, as wide as the longest, but it leaves most of the width to the bars.
+    const longest = Math.max(...methods.map((method) => shortTitle(method).length));
+    this.host.style.setProperty("--name-letters", String(longest));
     this.ticks = make("span", "ticks");
     this.speed = make("b", "track-speed", "", "How much slower, or faster, than it really was.");
     this.clock = make(
@@ -64,7 +67,7 @@ export class Track {
     const place = make("b", "place");
     const side = make("span", "side");
     side.append(place, words);
-    row.append(make("span", "name", shortTitle(method)), bar, side);
+    row.append(make("span", "name", shortTitle(method), method.title), bar, side);
     return { row, fill, photo, words, place, isServed: isServed(method), tokens: 0, ms: 0, end: "" };
   }
 
