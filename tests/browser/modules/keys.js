@@ -1,4 +1,4 @@
-import { usesKey, entryKey } from "../../../specrace/ui/static/stage/keys.js";
+import { leaveField, usesKey, entryKey } from "../../../specrace/ui/static/stage/keys.js";
 import { put } from "./fixtures.js";
 
 const host = put(["input", {}], ["input", { type: "range" }], ["input", { type: "radio" }], ["button", {}], ["p", {}]);
@@ -27,6 +27,16 @@ function usersOf(key) {
 
 export const cases = {
   "text fields use letters": () => [usersOf("r"), ["field"]],
+  "a text field gives the keys back to the stage": () => {
+    const node = put();
+    node.tabIndex = -1;
+    const left = [field, button].map((target) => {
+      target.focus();
+      leaveField({ node }, target);
+      return document.activeElement === node;
+    });
+    return [left, [true, false]];
+  },
   "no element uses Escape": () => [usersOf("Escape"), []],
   "text fields, choices and buttons use the space bar": () => [usersOf(" "), ["field", "choice", "button"]],
   "text fields, choices, sliders of settings and wide regions use arrow keys": () => [

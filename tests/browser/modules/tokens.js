@@ -17,8 +17,8 @@ export const cases = {
     ["own-token", "run", "proposed", "run", "rejected"].map((kind) => [kind, 0, HOSTILE]),
   ],
   "a blank draft token becomes a visible sign": () => [
-    [drawVerified(" "), drawRejected("\n")].map((node) => node.textContent),
-    ["·", "·"],
+    [drawVerified(" "), drawRejected("\n"), drawProposed("a \n b"), drawRejected(" ")].map((node) => node.textContent),
+    ["·", "↵", "a ↵ b", "·"],
   ],
   "an accepted run's tooltip has its length": () => [
     [1, 3].map((count) => drawAccepted("x", count).title),

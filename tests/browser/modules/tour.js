@@ -18,6 +18,26 @@ export const cases = {
     [["smollm2-copying", "a", "smollm2-losing"], ["smollm2-copying"], []].map((names) => open(names).tour.available),
     [true, false, false],
   ],
+  "after the tour the stage shows the race before it, with all lanes, and has the keys": async () => {
+    const { tour } = open([], REEL);
+    const calls = [];
+    tour.proof = { node: { open: false } };
+    tour.previousReel = { ...REEL, results: [] };
+    tour.stage.node.tabIndex = -1;
+    Object.assign(tour.stage, {
+      setSolo: (lane) => calls.push(["solo", lane]),
+      playReel: (reel) => calls.push(["play", reel === tour.previousReel]),
+      player: { pause: () => {}, skipToEnd: () => calls.push(["end"]) },
+    });
+    tour.leave();
+    const hasKeys = document.activeElement === tour.stage.node;
+    tour.previousReel = undefined;
+    tour.leave();
+    return [
+      [calls, hasKeys],
+      [[["solo", undefined], ["play", true], ["end"], ["solo", undefined]], true],
+    ];
+  },
   "for unsuitable races the page shows one sentence": async () => {
     const { tour, errors } = open([], { ...REEL, steps: [] });
     await tour.begin();

@@ -104,6 +104,8 @@ export class Proof {
     this.lanes = make("p", "proof-lanes");
     this.text = make("div", "proof-text");
     this.text.tabIndex = 0;
+    // The words in the order of their script.
+    this.text.dir = "auto";
     this.count = make("p", "proof-count");
     this.notes = make("p", "proof-notes");
     const head = make("header");

@@ -68,7 +68,10 @@ export class Tour {
         title: `${number + 1} of ${chapters.length}: ${title}`,
       })),
     );
-    if (!this.open) this.previousView = document.body.dataset.view;
+    if (!this.open) {
+      this.previousView = document.body.dataset.view;
+      this.previousReel = this.stage.reel;
+    }
     document.body.dataset.view = "stage";
     this.node.hidden = false;
     this.paused = REDUCED_MOTION.matches;
@@ -82,7 +85,18 @@ export class Tour {
     this.node.hidden = true;
     document.body.dataset.view = this.previousView ?? "bench";
     delete document.body.dataset.tour;
+    this.showPrevious();
     if (this.shot?.view === "end") focusQuestion();
+    else this.stage.node.focus({ preventScroll: true });
+  }
+
+  // Shows the result of the race that the tour replaced, or all lanes of the tour's if there was none.
+  showPrevious() {
+    const { stage, previousReel } = this;
+    stage.setSolo(undefined);
+    if (!previousReel?.results) return;
+    stage.playReel(previousReel);
+    stage.player.skipToEnd();
   }
 
   go(number) {
@@ -140,6 +154,9 @@ export class Tour {
     const actions = {
       ArrowLeft: () => this.move(-1),
       ArrowRight: () => this.move(1),
+      // A presenter's remote control sends these two.
+      PageUp: () => this.move(-1),
+      PageDown: () => this.move(1),
       Escape: () => this.leave(),
       " ": () => this.toggle(),
     };

@@ -3,6 +3,7 @@
 import { make } from "./dom.js";
 
 const BLANK = "·";
+const NEW_LINE = "↵";
 
 // Text that was not drafted: tokens that the model predicted itself.
 export function drawOwn(text) {
@@ -16,14 +17,19 @@ export function drawAccepted(text, count) {
 
 // A draft that is not verified yet.
 export function drawProposed(text) {
-  return make("span", "proposed", text.trim());
+  return make("span", "proposed", showBlanks(text));
 }
 
 // The accepted part of a verified draft.
 export function drawVerified(text) {
-  return make("span", "run", text.trim() || BLANK);
+  return make("span", "run", showBlanks(text) || BLANK);
 }
 
 export function drawRejected(piece) {
-  return make("span", "rejected", piece.trim() || BLANK);
+  return make("span", "rejected", showBlanks(piece) || BLANK);
+}
+
+// A draft in one row, whose new lines are signs: a blank that is struck out looks like a hyphen.
+function showBlanks(text) {
+  return text.replaceAll(/\s*\n\s*/g, ` ${NEW_LINE} `).trim();
 }

@@ -123,12 +123,18 @@ function fullScreen() {
   else document.documentElement.requestFullscreen?.();
 }
 
+const FIELDS = "input:not([type=range]):not([type=checkbox]):not([type=radio]), textarea, select, [contenteditable]";
+
 // Whether the element that has the focus uses a key itself, so that the page must ignore the key.
 export function usesKey({ target, key }) {
-  const fields = "input:not([type=range]):not([type=checkbox]):not([type=radio]), textarea, select, [contenteditable]";
-  if (key !== "Escape" && target.closest?.(fields)) return true;
+  if (key !== "Escape" && target.closest?.(FIELDS)) return true;
   if (key === " ") return Boolean(target.closest?.("button, a, input:not([type=range])"));
   return key.startsWith("Arrow") && usesArrowKeys(target);
+}
+
+// Gives the keys back to the stage after a text field had them.
+export function leaveField(stage, target) {
+  if (target.matches?.(FIELDS)) stage.node.focus({ preventScroll: true });
 }
 
 // Arrow keys move through choices, move sliders and scroll wide tables. The player's slider is an exception: it is the
@@ -162,6 +168,7 @@ export function bindKeys(stage, tools, missing = []) {
     if (!entry) return;
     const [, , action] = entry;
     if (key === " " || key.startsWith("Arrow")) event.preventDefault();
+    if (key === "Escape") leaveField(stage, event.target);
     action(key);
   });
   document.addEventListener("click", ({ target }) => {
