@@ -1,8 +1,8 @@
 """What a lane forecasts for a server's answers: its steps by forced decoding, and its speedup on a cost curve.
 
 A drafter that keeps earlier answers gets those that the server had finished before it began the answer in question.
-With several requests at a time, the server's own drafter also has the beginnings of answers that are under way, which
-the forecast lacks; so there it is a little too low.
+With several requests at a time, a server's own drafter also sees the other answers grow. The forecast gives it, for the
+whole answer, what the others had printed by the middle of that answer.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ from specrace.lab.logs.transcripts import Transcript
 from specrace.lab.scoring.score import ScoredLane, Tally, score_output
 from specrace.lab.scoring.sweep import SHARD_SIZE, RequestScore, Sweep
 from specrace.ngrams.past import PastOutputs
+
+# Indexes of growing answers are built anew for each answer. After so many tokens, which take a minute or two, only
+# finished answers are used.
+MAX_REBUILT = 20_000_000
 
 # A session, a block's place in the order, and a time in it: the order in which everything happened.
 _Moment = tuple[int, int, float]
@@ -47,6 +51,7 @@ class Forecaster:
         self.questions, self.vocab_size = questions, vocab_size
         self._place = {block: index for index, block in enumerate(order)}
         self._tallies: dict[tuple[Block, int], Tally] = {}
+        self._rebuilt = 0
         lifetimes: dict[Any, list[Sample]] = {}
         for sample in samples:
             lifetimes.setdefault((sample.session, sample.block) if restarted else None, []).append(sample)
@@ -91,8 +96,24 @@ class Forecaster:
             while unfinished and self._moment(unfinished[-1], unfinished[-1].end_ms) <= started:
                 past.add(unfinished.pop().output)
             if sample.number != WARM_UP:
-                tally = score_output(self.lane, self._transcript(sample), curve=self.curve, past=past)
+                known = self._with_growing(past, sample, unfinished)
+                tally = score_output(self.lane, self._transcript(sample), curve=self.curve, past=known)
                 yield (sample.block, sample.number), tally
+
+    def _with_growing(self, past: PastOutputs, sample: Sample, unfinished: Sequence[Sample]) -> PastOutputs:
+        """The finished outputs, and what other answers of the block had printed by the middle of this one."""
+        growing = [
+            printed
+            for other in unfinished
+            if other is not sample
+            and (other.block, other.session) == (sample.block, sample.session)
+            and (printed := other.printed_by(sample.middle_ms))
+        ]
+        outputs = [*past, *growing]
+        self._rebuilt += sum(map(len, outputs)) if growing else 0
+        if not growing or self._rebuilt > MAX_REBUILT:
+            return past
+        return PastOutputs(outputs, max_outputs=len(outputs) + 1)
 
     def _moment(self, sample: Sample, ms: float) -> _Moment:
         return sample.session, self._place[sample.block], ms

@@ -64,6 +64,16 @@ class Sample:
     counts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def middle_ms(self) -> float:
+        """The middle between the first chunk and the last, since the start of the block."""
+        return self.start_ms + (self.times_ms[0] + self.times_ms[-1]) / 2
+
+    def printed_by(self, ms: float) -> Tokens:
+        """The tokens that had arrived at a time since the start of the block."""
+        sizes = (size for size, time in zip(self.sizes, self.times_ms, strict=True) if self.start_ms + time <= ms)
+        return self.output[: sum(sizes)]
+
+    @property
     def decode_ms(self) -> float:
         """The time from the first chunk to the last."""
         return self.times_ms[-1] - self.times_ms[0]

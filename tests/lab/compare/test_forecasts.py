@@ -88,16 +88,37 @@ def test_a_forecast_drafts_from_the_answers_that_were_finished_before() -> None:
     assert fresh["tau"] < counted["tau"]
 
 
-def test_an_answer_that_was_still_under_way_is_no_earlier_answer() -> None:
+def known_of_another(start_ms: float) -> float:
+    """The forecast tokens per step of an answer, if the same answer to the same question began `start_ms` earlier."""
     first = served(SUFFIX, 0, PastOutputs())
-    second = replace(served(SUFFIX, 0, PastOutputs(), start_ms=first.end_ms - 1.0), number=1)
-    later = replace(second, start_ms=first.end_ms, end_ms=first.end_ms + 1.0)
-    questions = [question(0), question(0)]
-    order = list(plan_blocks(["spec"], [1], 1))
-    taus = [
-        Forecaster("spec", SUFFIX, CURVE, questions, [first, one], order, vocab_size=VOCAB, restarted=False).forecast(
-            [one], 1, seed=0
-        )["tau"]
-        for one in (second, later)
-    ]
-    assert taus[0] == pytest.approx(drafts([second])["tau"]) and taus[1] > taus[0]
+    second = replace(first, number=1, start_ms=first.start_ms + start_ms, end_ms=first.end_ms + start_ms)
+    both = Forecaster(
+        "spec",
+        SUFFIX,
+        CURVE,
+        [question(0), question(0)],
+        [first, second],
+        list(plan_blocks(["spec"], [1], 1)),
+        vocab_size=VOCAB,
+        restarted=False,
+    )
+    return float(both.forecast([second], 1, seed=0)["tau"])
+
+
+def test_of_an_answer_under_way_only_what_it_had_printed_by_the_middle_is_known() -> None:
+    first = served(SUFFIX, 0, PastOutputs())
+    alone = drafts([first])["tau"]
+    length = first.times_ms[-1] - first.times_ms[0]
+    # By the middle of an answer, another that began a whole length later has printed nothing.
+    assert known_of_another(-1.01 * length) == alone
+    finished = known_of_another(first.end_ms)
+    assert finished > alone
+    assert known_of_another(0.51 * length) == finished, "it had printed everything by the middle"
+    assert alone <= known_of_another(0.0) <= finished
+
+
+def test_too_many_growing_answers_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    length = served(SUFFIX, 0, PastOutputs()).decode_ms
+    with_growing = known_of_another(0.51 * length)
+    monkeypatch.setattr("specrace.lab.compare.forecasts.MAX_REBUILT", 0)
+    assert known_of_another(0.51 * length) < with_growing
