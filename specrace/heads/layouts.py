@@ -28,6 +28,7 @@ _MEDUSA_BLOCK = re.compile(r"(\d+)\.(\d+)\.linear\.weight")
 def build_head(checkpoint: Checkpoint, target: Target) -> Head:
     """The head of a checkpoint, on the target's device. Raises InputError if its kind is unknown or it does not fit."""
     checkpoint = _unwrap(checkpoint)
+    _check_fingerprint(checkpoint, target)
     names = checkpoint.tensors.keys()
     head: Head
     if any(_MEDUSA_BLOCK.fullmatch(name) for name in names):
@@ -58,6 +59,17 @@ def _unwrap(checkpoint: Checkpoint) -> Checkpoint:
     # Old files store what can be computed.
     tensors = {name: tensor for name, tensor in tensors.items() if not name.endswith("rotary_emb.inv_freq")}
     return Checkpoint(checkpoint.label, config, tensors)
+
+
+def _check_fingerprint(checkpoint: Checkpoint, target: Target) -> None:
+    """Raises InputError if the head says that it was trained on other weights, such as those without an adapter."""
+    trained_on = checkpoint.config.get("target_fingerprint")
+    if trained_on and target.fingerprint and trained_on != target.fingerprint:
+        name = shorten(str(checkpoint.config.get("target_name", "another model")))
+        raise InputError(
+            f"{checkpoint.label} was trained on the answers of {name}, whose weights are not those of {target.name}; "
+            "give that model with its adapter, or train a head for this one (python -m specrace.heads train)."
+        )
 
 
 def _check_target(checkpoint: Checkpoint, target: Target) -> LayerSizes:

@@ -34,6 +34,7 @@ from specrace.model.target import Target
 from specrace.model.tensor_parallel import Followers, LeadingTarget, check_splits, load_part
 from specrace.model.weights.adapter import adapt
 from specrace.model.weights.checkpoint import check_weights, refuse_large_numbers, refuse_own_code, refuse_packed
+from specrace.model.weights.fingerprint import fingerprint
 from specrace.model.weights.names import weight_files
 from specrace.model.weights.source import NONE, ModelChoice, ModelSettings, ModelSource, choose_model
 
@@ -114,6 +115,7 @@ def _load(source: ModelSource, attention: str, placement: Placement) -> Target:
     try:
         model, tokenizer = _load_parts(source, attention, placement)
         title, prompt_style = adapt(model, tokenizer, source.title, placement.adapter)
+        digest = "" if followers is not None else fingerprint(model)
         if is_int8:
             round_weights(model)
         if device_map is None and followers is None:
@@ -133,7 +135,9 @@ def _load(source: ModelSource, attention: str, placement: Placement) -> Target:
         return LeadingTarget(model, tokenizer, title, followers)
     if device_map is not None:
         prepare_mapped(model, title)
-    return Target(model, tokenizer, title, prompt_style, int8=is_int8)
+    target = Target(model, tokenizer, title, prompt_style, int8=is_int8)
+    target.fingerprint = digest
+    return target
 
 
 def _reason(error: Exception) -> str:

@@ -30,6 +30,7 @@ class Target(Scorer):
     `drafting` is the draft model, or a function that loads it at first use. `heads`: lane -> its trained head, set by
     whoever loads heads (`specrace.heads.loading`). `prompt_style` names the style that the
     model's adapter was trained on, if it has an adapter. `int8` says that the weights were rounded to 8 bits.
+    `fingerprint` identifies the weights before such rounding; "" if it is not known.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Target(Scorer):
         super().__init__(model, tokenizer, name)
         self.prompt_style = prompt_style
         self.int8 = int8
+        self.fingerprint = ""
         self.eos_ids = eos_ids(model, tokenizer)
         self.drafting: DraftModel | Callable[[Target], DraftModel] | None = None
         self.heads: dict[str, Any] = {}

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from specrace.core.errors import InputError
 from specrace.heads.__main__ import main
-from specrace.heads.fingerprint import fingerprint
+from specrace.heads.loading import load_head
 from specrace.heads.modules.batch import Batch, collate
 from specrace.heads.training import trainer
 from specrace.heads.training.evaluation import measure
@@ -25,6 +25,8 @@ from specrace.heads.training.session import HeadWork, WorkSettings
 from specrace.heads.training.shards import DataMaker, DataRecipe, open_shards, read_description
 from specrace.heads.training.shortlist import choose_shortlist, coverage, offsets
 from specrace.heads.training.trainer import HeadRecipe
+from specrace.model.target import Target
+from specrace.model.weights.fingerprint import fingerprint
 from tests.models import byte_tokenizer, tiny_model
 from tests.parts import EOS
 
@@ -258,7 +260,13 @@ def test_a_head_is_evaluated_and_exported_with_its_card(trained: HeadWork, tmp_p
     assert tensors["fc.weight"].dtype == torch.bfloat16
     ids = tensors["d2t"] + torch.arange(config["draft_vocab_size"])
     assert torch.equal(ids, trained.trained.shortlist)
-    assert config["target_fingerprint"] == fingerprint(trained.target.model)
+    assert config["target_fingerprint"] == fingerprint(trained.target.model) == trained.target.fingerprint
+    assert load_head(tmp_path, trained.target).kind == "eagle"
+    stranger = Target(trained.target.model, trained.target.tokenizer, name="stranger")
+    assert load_head(tmp_path, stranger).kind == "eagle"
+    stranger.fingerprint = "0123456789abcdef"
+    with pytest.raises(InputError, match="whose weights are not those of stranger"):
+        load_head(tmp_path, stranger)
     text = (tmp_path / "README.md").read_text()
     assert config["target_fingerprint"] in text
     assert f"{trained.figures.greedy.by_depth[0]:.2f}" in text

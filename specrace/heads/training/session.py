@@ -12,7 +12,6 @@ from pathlib import Path
 import torch
 
 from specrace.core.errors import InputError, shorten
-from specrace.heads.fingerprint import fingerprint
 from specrace.heads.training.evaluation import Acceptance, measure
 from specrace.heads.training.export import Figures, TrainedHead, card, export
 from specrace.heads.training.questions import Overlap, bench_questions, read_questions
@@ -21,6 +20,7 @@ from specrace.heads.training.shortlist import coverage
 from specrace.heads.training.trainer import CHECKPOINT, HeadRecipe, HeadRun, TargetParts
 from specrace.model.loading import load_target
 from specrace.model.target import Target
+from specrace.model.weights.fingerprint import fingerprint
 
 # Passages with fewer words have too little to ask about.
 MIN_PASSAGE_WORDS = 20
