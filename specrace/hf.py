@@ -30,7 +30,7 @@ from specrace.core.errors import InputError
 from specrace.core.sampling_params import SamplingParams
 from specrace.drafters import head_lanes
 from specrace.engine.generate import generate
-from specrace.engine.spec import RaceSpec, plan_lane
+from specrace.engine.spec import LanePlan, RaceSpec, plan_lane
 from specrace.heads.loading import attach_heads
 from specrace.model.draft_model import DraftModel
 from specrace.model.loading import check_trees, refuse_unsupported
@@ -85,7 +85,7 @@ def custom_generate(
         prompt, options = input_ids[0].tolist(), options or {}
         max_new_tokens = max(1, max_length - len(prompt))
         spec = RaceSpec((method,), num_draft=num_draft, options={method: options})
-        plan = plan_lane(spec, method, target.device_type, None if curve is None else curve.near(len(prompt)))
+        plan = _plan(target, spec, method, curve, len(prompt))
         # Near the end of the model's context, drafts are shortened to fit.
         num_draft = max(0, min(plan.num_draft, target.max_context - len(prompt) - max_new_tokens))
         settings = asdict(params) | {"max_new_tokens": max_new_tokens, "num_draft": num_draft}
@@ -93,6 +93,12 @@ def custom_generate(
         tokens = (token for step in steps for token in step.emitted)
         ids = _collect(input_ids, max_new_tokens, tokens, criteria, _output_streamer(streamer, input_ids))
     return GenerateDecoderOnlyOutput(sequences=ids) if generation_config.return_dict_in_generate else ids
+
+
+def _plan(target: Target, spec: RaceSpec, method: str, curve: CostCurve | None, context: int) -> LanePlan:
+    """The lane's plan after a prompt of `context` tokens."""
+    near = None if curve is None else curve.near(context)
+    return plan_lane(spec, method, target.device_type, near, chains=target.chains_only)
 
 
 def _collect(prompt: Tensor, room: int, tokens: Iterator[int], criteria: StoppingCriteriaList, streamer: Any) -> Tensor:

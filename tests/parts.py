@@ -181,6 +181,7 @@ class FunctionTarget:
     """
 
     device_type = "cpu"
+    chains_only = False
     vocab_size = VOCAB
     threads = 1
 

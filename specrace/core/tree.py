@@ -119,6 +119,19 @@ class TokenTree:
             return self
         return self._keep([node for node, node_depth in enumerate(self.depths) if node_depth <= depth])
 
+    def best_chain(self) -> TokenTree:
+        """The branch that starts at the root and continues with the likeliest child of each node.
+
+        Without `probs` it continues with the first child, because drafters add their best nodes first.
+        """
+        if self.is_chain:
+            return self
+        nodes, probs = [0], self.probs
+        while children := self.children[nodes[-1]].values():
+            # Ties go to the first child.
+            nodes.append(max(children, key=probs.__getitem__) if probs else min(children))
+        return self._keep(nodes)
+
     def _keep(self, nodes: Sequence[int]) -> TokenTree:
         """The tree of `nodes`, which include the parent of each."""
         numbers = {node: number for number, node in enumerate(nodes)}

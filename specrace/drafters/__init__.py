@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from specrace.core.errors import InputError
-from specrace.drafters.base import MODEL, NGRAM, Drafter, DrafterInputs, Method, Scoring
+from specrace.drafters.base import Drafter, DrafterInputs, Method, OnChains, Scoring
 from specrace.drafters.draft_model import DraftModelDrafter
 from specrace.drafters.eagle import EagleDrafter
 from specrace.drafters.fusion.drafter import FusionDrafter, fusion_corpus_part, fusion_num_top
-from specrace.drafters.head_tree import HEAD_NEEDS
+from specrace.drafters.head_tree import HEAD_NEEDS, HEAD_ON_CHAINS
 from specrace.drafters.jacobi import JacobiDrafter
-from specrace.drafters.lookahead import POOL_SCORING, LookaheadDrafter, tree_size
+from specrace.drafters.lookahead import POOL_ON_CHAINS, POOL_SCORING, LookaheadDrafter, tree_size
 from specrace.drafters.medusa import MedusaDrafter
 from specrace.drafters.ngram_table import BigramDrafter, TrigramDrafter
+from specrace.drafters.profile import MODEL, NGRAM
 from specrace.drafters.prompt_lookup import PromptLookupDrafter, copy_length
 from specrace.drafters.recycling import NUM_TOP, RecyclingDrafter
 from specrace.drafters.rest import RestDrafter
@@ -31,7 +32,8 @@ _ALL = (
            JacobiDrafter, 8, {"num_draft": 16}, profile=NGRAM,
            needs_target_outputs="its next draft is the model's tokens after the rejected ones"),
     Method("lookahead", "Lookahead", "runs Jacobi on a window of future positions and drafts n-grams collected there",
-           LookaheadDrafter, tree_size, {"n": 5, "window": 15, "guesses": 15}, profile=None, scoring=POOL_SCORING),
+           LookaheadDrafter, tree_size, {"n": 5, "window": 15, "guesses": 15}, profile=None, scoring=POOL_SCORING,
+           on_chains=POOL_ON_CHAINS),
     Method("trie", "N-gram trie", "drafts what most often followed the same words in prompt and output", TrieDrafter,
            16, {"num_draft": 32}),
     Method("prompt-lookup", "Prompt lookup", "copies what followed the last tokens where they occurred before",
@@ -51,12 +53,14 @@ _ALL = (
     Method("fusion", "Fusion", "merges drafts of every free source into one tree, cut where drafting stops paying",
            FusionDrafter, 32, {"corpus": True, "recycling": True}, profile=None,
            num_top=fusion_num_top, corpus_part=fusion_corpus_part,
-           scoring=Scoring("without the target's likely tokens at each node")),
+           scoring=Scoring("without the target's likely tokens at each node"),
+           on_chains=OnChains(options={"chain": True})),
     Method("medusa", "Medusa", "drafts with trained heads, each of which guesses one position further ahead",
            MedusaDrafter, 16, {"num_draft": 63, "width": 10}, profile=None, needs_head="medusa",
-           needs_target_outputs=HEAD_NEEDS),
+           needs_target_outputs=HEAD_NEEDS, on_chains=HEAD_ON_CHAINS),
     Method("eagle", "EAGLE", "drafts with a trained layer that continues the model's hidden states", EagleDrafter, 16,
-           {"num_draft": 60, "width": 10}, profile=None, needs_head="eagle", needs_target_outputs=HEAD_NEEDS),
+           {"num_draft": 60, "width": 10}, profile=None, needs_head="eagle",
+           needs_target_outputs=HEAD_NEEDS, on_chains=HEAD_ON_CHAINS),
     *vllm.METHODS,
     *tensorrt_llm.METHODS,
     *llama_cpp.METHODS,

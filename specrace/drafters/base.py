@@ -17,6 +17,7 @@ from specrace.core.note import Note
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Verdict
+from specrace.drafters.profile import COPYING, Profile
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.suffix_index import SuffixIndex
@@ -240,32 +241,6 @@ class Option:
     bounds: Bounds | Flag
 
 
-@dataclass(frozen=True)
-class Profile:
-    """The expected gains from which a default `num_draft` is computed.
-
-    The first node is expected to yield `first` accepted tokens, and each further node `decay` times the one before.
-    `price`: the cost of drafting a node, in one-row forwards of the target.
-    """
-
-    first: float
-    decay: float
-    price: float = 0.0
-
-    def gains(self, count: int) -> tuple[float, ...]:
-        """The accepted tokens expected from each of the first `count` nodes."""
-        return tuple(self.first * self.decay**index for index in range(count))
-
-
-# Copying from a prompt: 8 nodes yield 0.8 tokens on Spec-Bench's RAG, 1.7 on its summaries, 2.9 with the bundled model,
-# and 16 nodes about a sixth more. N-grams without a long match are right for fewer tokens.
-COPYING = Profile(0.5, 0.8)
-NGRAM = Profile(0.4, 0.7)
-# A draft model is right more often, but every node costs one of its forwards: 0.4 of the target's for the bundled pair,
-# a twentieth for a large target.
-MODEL = Profile(0.85, 0.9, price=0.2)
-
-
 # The field of `DrafterInputs` through which a drafter reads all documents; "" if it reads none.
 CorpusPart = Literal["", "corpus", "corpus_index"]
 
@@ -288,6 +263,19 @@ class Scoring:
 
 
 @dataclass(frozen=True)
+class OnChains:
+    """How a method drafts for a target that scores chains only. By default its trees are cut to their best branch.
+
+    `build` and `options` have the same meaning as in `Scoring`. `refuses`: a function of the options that returns why
+    the method needs branches, "" if it does not; None: it never does.
+    """
+
+    build: Callable[..., Drafter] | None = None
+    options: Mapping[str, float | bool] = field(default_factory=dict)
+    refuses: Callable[[Mapping[str, Any]], str] | None = None
+
+
+@dataclass(frozen=True)
 class Method:
     """A registered drafter: how it is built, what it needs and what it can do.
 
@@ -301,8 +289,8 @@ class Method:
     none. `samples`: it is a `SamplingDrafter`, which rejection sampling requires.
 
     `needs_target_outputs`: why `score` cannot run the drafter without the model, "" if it can. `scoring`: how the
-    method is scored. `twin_of`: the engine whose drafter is reproduced, "" for a method of our own. `padded`: that
-    engine fills every draft up to the whole budget.
+    method is scored. `on_chains`: how it drafts without branches. `twin_of`: the engine whose drafter is reproduced, ""
+    for a method of our own. `padded`: that engine fills every draft up to the whole budget.
 
     Raises ValueError for `samples` without the option `sampled` or the method `distributions`, and for default values
     of options that the drafter does not have.
@@ -322,6 +310,7 @@ class Method:
     samples: bool = False
     needs_target_outputs: str = ""
     scoring: Scoring = field(default_factory=Scoring)
+    on_chains: OnChains = field(default_factory=OnChains)
     twin_of: str = ""
     padded: bool = False
 
@@ -329,7 +318,8 @@ class Method:
         names = inspect.signature(self.build).parameters.keys()
         if self.samples and not ("sampled" in names and hasattr(self.build, "distributions")):
             raise ValueError(f"{self.name} samples, but lacks the option sampled or the method distributions")
-        unknown = (self.accelerator.keys() | self.scoring.options.keys()) - names - {"num_draft"}
+        fixed = self.scoring.options.keys() | self.on_chains.options.keys()
+        unknown = (self.accelerator.keys() | fixed) - names - {"num_draft"}
         if unknown:
             raise ValueError(f"{self.name} has no option {', '.join(sorted(unknown))}")
 

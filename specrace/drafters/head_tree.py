@@ -15,12 +15,13 @@ from specrace.core.errors import InputError
 from specrace.core.note import Note
 from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.core.verify import Verdict
-from specrace.drafters.base import ANY_DEPTH, DepthDrafter, DrafterInputs, HeadSession
+from specrace.drafters.base import ANY_DEPTH, DepthDrafter, DrafterInputs, HeadSession, OnChains
 from specrace.drafters.fusion.payoff import CoolDown
 
 Path = tuple[int, ...]
 # Why `score` cannot run these drafters.
 HEAD_NEEDS = "its head reads the model's hidden states, which no log has"
+HEAD_ON_CHAINS = OnChains(refuses=lambda _: "its head drafts a tree")
 
 
 @dataclass(frozen=True)

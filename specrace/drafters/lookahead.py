@@ -27,7 +27,7 @@ from specrace.core.errors import InputError
 from specrace.core.note import Fact, Note, NoteRow
 from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.core.verify import Verdict
-from specrace.drafters.base import ANY_DEPTH, Bounds, DepthDrafter, DrafterInputs, Flag, Scoring
+from specrace.drafters.base import ANY_DEPTH, Bounds, DepthDrafter, Drafter, DrafterInputs, Flag, OnChains, Scoring
 
 NGram = tuple[int, ...]
 
@@ -256,7 +256,11 @@ class LookaheadDrafter(DepthDrafter):
 
 
 class PoolDrafter(LookaheadDrafter):
-    """Lookahead without its window, for transcripts, which lack the target's tokens at the window's nodes."""
+    """Lookahead without its window: the pool has n-grams of prompt and output only.
+
+    For transcripts, which lack the target's tokens at the window's nodes, and for targets that score chains only,
+    because the window is made of branches.
+    """
 
     def _add_window(self, builder: TreeBuilder) -> None:
         """Add nothing."""
@@ -281,3 +285,11 @@ POOL_SCORING = Scoring(
     window_size,
     refuse_jacobi,
 )
+
+
+def build_on_chains(inputs: DrafterInputs, **options: Any) -> Drafter:
+    """Lookahead for targets that score chains only: without its window, unless that is a chain (with N = 2)."""
+    return (LookaheadDrafter if options["n"] == JACOBI else PoolDrafter)(inputs, **options)
+
+
+POOL_ON_CHAINS = OnChains(build_on_chains, {"pool_from_prompt": True})

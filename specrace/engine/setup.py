@@ -45,6 +45,10 @@ class RaceTarget(PaceTarget, Protocol):
         """ "cpu" or "cuda"."""
 
     @property
+    def chains_only(self) -> bool:
+        """Whether the target scores chains only, because its layers keep a state."""
+
+    @property
     def vocab_size(self) -> int:
         """The size of the vocabulary."""
 
@@ -109,7 +113,7 @@ class RaceSetup:
     @property
     def plans(self) -> dict[str, LanePlan]:
         """Lane -> its plan on this device."""
-        return plan_lanes(self.spec, self.target.device_type, self.curve)
+        return plan_lanes(self.spec, self.target.device_type, self.curve, chains=self.target.chains_only)
 
     @property
     def needs_draft_model(self) -> bool:
@@ -149,14 +153,14 @@ class RaceSetup:
         (`Lane.shared_ms`).
         """
         target, spec = self.target, self.spec
-        plan = plan_lane(spec, name, target.device_type, self.curve)
+        plan = plan_lane(spec, name, target.device_type, self.curve, chains=target.chains_only)
         room = spec.max_new_tokens + plan.num_draft + 1
         past = PastOutputs.of(self.inputs.past).metered()
         head = self.open_head(name, room) if name in self.heads else None
         price = self.head_prices.get(name, ASSUMED_HEAD_PRICE)
         inputs = replace(self.inputs, room=room, past=past, head=head, head_price=price)
         built: list[Drafter] = []
-        _, build_ms = timed(lambda: built.append(plan.method.build(inputs, **plan.options)))
+        _, build_ms = timed(lambda: built.append(plan.build(inputs)))
         num_top = plan.method.num_top_with(plan.options)
         rows = row_counts(plan.num_draft + 1)
         # Without a head the session is opened as ever.
@@ -174,6 +178,7 @@ class RaceSetup:
             coins=Coins(spec.seed, name) if plan.verifier == REJECTION else None,
             curve=self.curve,
             pace=pace,
+            chains=plan.chains,
         )
 
     def open_head(self, lane: str, room: int) -> HeadSession:

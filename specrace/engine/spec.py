@@ -11,7 +11,7 @@ from specrace.core.errors import InputError
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.settings import MATCH, REJECTION, SETTINGS
 from specrace.drafters import find_method
-from specrace.drafters.base import Method
+from specrace.drafters.base import Drafter, DrafterInputs, Method
 from specrace.engine.lane_name import parse_lane, parse_lanes
 
 DEFAULT_LANES = ("vanilla", "trigram", "lookahead", "trie", "fusion")
@@ -71,6 +71,7 @@ class LanePlan:
     """A lane's method and settings on a device; `num_draft`: the largest number of draft tokens in a step.
 
     `title`: the method's, with the options that the lane has for itself or that differ from the method's defaults.
+    `chains`: whether the lane must draft without branches.
     """
 
     title: str
@@ -78,13 +79,22 @@ class LanePlan:
     options: Mapping[str, float | bool]
     verifier: str
     num_draft: int
+    chains: bool = False
+
+    def build(self, inputs: DrafterInputs) -> Drafter:
+        """A new drafter."""
+        build = self.method.on_chains.build if self.chains else None
+        return (build or self.method.build)(inputs, **self.options)
 
 
-def plan_lane(spec: RaceSpec, name: str, device: str, curve: CostCurve | None = None) -> LanePlan:
+def plan_lane(
+    spec: RaceSpec, name: str, device: str, curve: CostCurve | None = None, *, chains: bool = False
+) -> LanePlan:
     """The plan of a lane on the device "cpu" or "cuda": the spec's values, or else the method's defaults there.
 
     If the spec has no `num_draft`, the cost `curve` determines it for methods that have a profile. On a CPU, the
-    assumed curve is used if `curve` is None.
+    assumed curve is used if `curve` is None. `chains`: whether the target scores chains only; raises InputError for a
+    method that then cannot draft.
     """
     if curve is None and device == "cpu":
         # Fusion sizes its trees by the assumed curve, and the other lanes' steps should not cost more than fusion's.
@@ -94,6 +104,8 @@ def plan_lane(spec: RaceSpec, name: str, device: str, curve: CostCurve | None = 
     sampled = {"sampled": True} if spec.verifier == REJECTION and method.samples else {}
     defaults = method.defaults(device) | sampled
     options = defaults | method.check(spec.options.get(method.name, {})) | lane.options
+    if chains:
+        options |= _options_on_chains(name, method, options)
     shown = {key: value for key, value in options.items() if key in lane.options or value != defaults[key]}
     rejects = spec.verifier == REJECTION and method.samples and options["sampled"]
     num_draft = method.budget(device, options)
@@ -105,14 +117,26 @@ def plan_lane(spec: RaceSpec, name: str, device: str, curve: CostCurve | None = 
         num_draft = best_budget(
             curve, method.profile.gains(max_draft), min_draft=min(1, max_draft), price=method.profile.price
         )
-    return LanePlan(lane.title(shown), method, options, REJECTION if rejects else MATCH, num_draft)
+    return LanePlan(lane.title(shown), method, options, REJECTION if rejects else MATCH, num_draft, chains)
 
 
-def plan_lanes(spec: RaceSpec, device: str, curve: CostCurve | None = None) -> dict[str, LanePlan]:
+def _options_on_chains(name: str, method: Method, options: Mapping[str, float | bool]) -> Mapping[str, float | bool]:
+    """The options that a method needs to draft without branches. Raises InputError if it cannot."""
+    if method.on_chains.refuses and (reason := method.on_chains.refuses(options)):
+        raise InputError(
+            f"The lane {name} needs branches ({reason}), but layers of this model keep a state, which follows one "
+            f"branch only; leave out {name}."
+        )
+    return method.on_chains.options
+
+
+def plan_lanes(
+    spec: RaceSpec, device: str, curve: CostCurve | None = None, *, chains: bool = False
+) -> dict[str, LanePlan]:
     """Lane -> its plan, in the spec's order."""
-    return {name: plan_lane(spec, name, device, curve) for name in spec.lanes}
+    return {name: plan_lane(spec, name, device, curve, chains=chains) for name in spec.lanes}
 
 
-def largest_draft(spec: RaceSpec, device: str, curve: CostCurve | None = None) -> int:
+def largest_draft(spec: RaceSpec, device: str, curve: CostCurve | None = None, *, chains: bool = False) -> int:
     """The largest `num_draft` of the lanes."""
-    return max(plan.num_draft for plan in plan_lanes(spec, device, curve).values())
+    return max(plan.num_draft for plan in plan_lanes(spec, device, curve, chains=chains).values())

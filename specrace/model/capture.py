@@ -37,9 +37,10 @@ _log = logging.getLogger(__name__)
 def capture(target: Target) -> None:
     """Let the target replay captured forwards if possible: CUDA graphs on a GPU, compiled code or TorchScript on a CPU.
 
-    A target on several devices stays eager, because a replay cannot move from one device to the next.
+    A target on several devices stays eager, because a replay cannot move from one device to the next; so does one with
+    layers that keep a state, because the replays have no such layers.
     """
-    if target.layer_devices:
+    if target.layer_devices or target.chains_only:
         return
     if target.device.type == "cuda":
         capture_graphs(target, CudaCapturer(target.device))

@@ -96,6 +96,7 @@ class DraftSession:
         ids = [min(token, self.model.vocab_size - 1) for token in tokens]
         logits = self._session.run(TokenTree.chain(ids[0], ids[1:]))[-1:].float()
         self.store.commit(len(tokens))
+        self.store.mark()
         if self.model.vocab_size < self.vocab_size:
             missing = self.vocab_size - self.model.vocab_size
             return torch.nn.functional.pad(logits, (0, missing), value=-torch.inf)

@@ -25,6 +25,7 @@ from specrace.model.capture import TOLERANCE, capture, drop_layers, gap
 from specrace.model.draft_model import DraftModel, check_vocabulary
 from specrace.model.forward.products import round_weights
 from specrace.model.forward.reach import CHUNKED, FULL, SLIDING
+from specrace.model.forward.states import STATE_AND_KEYS, STATE_ONLY, WITHOUT_CACHE
 from specrace.model.machine.device_map import DeviceMap, prepare_mapped
 from specrace.model.machine.memory import free_memory
 from specrace.model.placement import Placement, place
@@ -238,15 +239,16 @@ def refuse_too_large(folder: Path, name: str, stored: torch.dtype | None, dtype:
 
 
 def refuse_unsupported(config: Any, name: str) -> None:
-    """Raises InputError for a model with an encoder, or with layers whose cache cannot hold a tree's branches.
+    """Raises InputError for a model with an encoder, or with layers that choose which cached tokens they read.
 
-    Such layers keep one state for all earlier tokens (linear, state-space, recurrent, convolutional), or choose which
-    cached tokens they read. Layers without a cache are allowed.
+    Layers that keep one state for all earlier tokens race on chains (`specrace.model.forward.states`). Layers without a
+    cache are allowed.
     """
     if getattr(config, "is_encoder_decoder", False):
         raise InputError(f"{name} has an encoder and a decoder; {advice(config.model_type)}.")
     text = config.get_text_config()
-    unsupported = set(getattr(text, "layer_types", None) or ()) - {FULL, SLIDING, CHUNKED, "attention", "mlp", "moe"}
+    supported = {FULL, SLIDING, CHUNKED, "attention"} | STATE_ONLY | STATE_AND_KEYS | WITHOUT_CACHE
+    unsupported = set(getattr(text, "layer_types", None) or ()) - supported
     if unsupported:
         kinds = " and ".join(sorted(unsupported))
         raise InputError(
@@ -256,26 +258,16 @@ def refuse_unsupported(config: Any, name: str) -> None:
 
 
 def check_trees(target: Target) -> None:
-    """Raises InputError unless a small tree, and a token after an accepted branch, get the logits of a plain forward.
+    """Raises InputError unless a small draft, and tokens after a rejection, get the logits of a plain forward.
 
     A model may accept a mask and positions but not attend by them; its logits then differ. During the check, windows
-    and chunks are three tokens long, so that the tree reaches beyond them.
+    and chunks are three tokens long, so that the draft reaches beyond them.
     """
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(0, target.vocab_size, (12,), generator=generator).tolist()
-    builder = TreeBuilder(tokens[3])
-    builder.add_path([tokens[4], tokens[5]])
-    branch = builder.add_path([(tokens[4] + 1) % target.vocab_size, tokens[7]])
-    tree = builder.build()
     try:
         with target.with_reach(3):
-            store = target.prefill(tokens[:4]).store.clone(12)
-            in_tree = target.logits(store, tree)[branch[-1]]
-            store.keep(tree.path_to(branch[-1]))
-            after_branch = target.logits(store, TokenTree.chain(tokens[8]))[0]
-            text = [*tokens[:3], *(tree.tokens[node] for node in tree.path_to(branch[-1]))]
-            plain = target.plain_logits([*text, tokens[8]]).float()
-        largest_gap = max(gap(in_tree, plain[-2]), gap(after_branch, plain[-1]))
+            largest_gap = _chain_gap(target, tokens) if target.chains_only else _tree_gap(target, tokens)
     except InputError:
         raise
     # The model's code is not ours, and it may not be written for such inputs, so it may raise anything.
@@ -283,12 +275,48 @@ def check_trees(target: Target) -> None:
         if lacks_memory(error):
             raise _too_little_memory(str(target.device), target.name) from error
         raise InputError(
-            f"{target.name} cannot be scored with a tree of drafts ({_reason(error)}); "
+            f"{target.name} cannot be scored with a {_draft_word(target)} of drafts ({_reason(error)}); "
             f"{advice(target.config.model_type)}."
         ) from error
     # `largest_gap > ...` would be false for NaN.
     if not largest_gap <= TOLERANCE[target.dtype]:
         raise InputError(
-            f"{target.name} does not score a tree of drafts as it decodes (its logits differ by {largest_gap:.2g}); "
-            f"{advice(target.config.model_type)}."
+            f"{target.name} does not score a {_draft_word(target)} of drafts as it decodes "
+            f"(its logits differ by {largest_gap:.2g}); {advice(target.config.model_type)}."
         )
+
+
+def _draft_word(target: Target) -> str:
+    return "chain" if target.chains_only else "tree"
+
+
+def _tree_gap(target: Target, tokens: list[int]) -> float:
+    """The largest gap to a plain forward in a tree with two branches, and after one of them was accepted."""
+    builder = TreeBuilder(tokens[3])
+    builder.add_path([tokens[4], tokens[5]])
+    branch = builder.add_path([(tokens[4] + 1) % target.vocab_size, tokens[7]])
+    tree = builder.build()
+    store = target.prefill(tokens[:4]).store.clone(12)
+    in_tree = target.logits(store, tree)[branch[-1]]
+    store.keep(tree.path_to(branch[-1]))
+    after_branch = target.logits(store, TokenTree.chain(tokens[8]))[0]
+    text = [*tokens[:3], *(tree.tokens[node] for node in tree.path_to(branch[-1]))]
+    plain = target.plain_logits([*text, tokens[8]]).float()
+    return max(gap(in_tree, plain[-2]), gap(after_branch, plain[-1]))
+
+
+def _chain_gap(target: Target, tokens: list[int]) -> float:
+    """The largest gap to decoding one by one, in chains of which two tokens or none are rejected; each scored twice."""
+    assert target.chains is not None
+    prompt, decoded = tokens[:3], [*tokens[3:6], *tokens[8:]]
+    plain = target.chains.decode(prompt, decoded).float()
+    store = target.prefill(tokens[:4]).store.clone(12)
+    gaps = []
+    for chain, kept in ((tokens[3:8], 3), (tokens[8:11], 3), (tokens[11:], 1)):
+        for _ in range(2):
+            logits = target.logits(store, TokenTree.chain(chain[0], chain[1:]))[:kept]
+            first = store.length - len(prompt)
+            gaps += [gap(row, plain[first + number]) for number, row in enumerate(logits)]
+        store.keep(range(kept))
+    # Unlike Python's `max`, this is NaN if any gap is NaN.
+    return float(torch.tensor(gaps).max())

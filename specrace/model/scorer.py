@@ -1,4 +1,4 @@
-"""The scorer: a Hugging Face decoder-only language model whose layers attend; it scores one token tree at a time."""
+"""The scorer: a Hugging Face decoder-only language model; it scores one token tree at a time."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores
 from specrace.model.forward.alibi import bias_by_position
+from specrace.model.forward.chains import ROW_BY_ROW, chain_forward
 from specrace.model.forward.graphs import GraphedStore, GraphPool
 from specrace.model.forward.kv import KVStore, Prefix
 from specrace.model.forward.reach import REACH_SETTINGS, layer_reaches
@@ -110,7 +111,10 @@ class Scorer:
         self._tapped: dict[Levels, tuple[Replay, TappedForward]] = {}
         self.graphs: GraphPool | None = None
         self.replay: Replay | None = None
-        self.eager_because = "on several devices" if self.layer_devices else ""
+        # For a model with layers that keep a state; None if all layers attend.
+        self.chains = chain_forward(model, self.config, self.name, self.layer_devices)
+        self.chains_only = self.chains is not None
+        self.eager_because = "on several devices" if self.layer_devices else ROW_BY_ROW if self.chains else ""
 
     @torch.inference_mode()
     def prefill(self, prompt: Sequence[int], levels: Levels = ()) -> Prefix:
@@ -141,6 +145,8 @@ class Scorer:
 
     def new_store(self, capacity: int) -> KVStore:
         """An empty store with room for `capacity` tokens."""
+        if self.chains is not None:
+            return self.chains.new_store(capacity)
         return KVStore(self.num_layers, capacity, self.layer_devices)
 
     def read(self, store: KVStore, tokens: Sequence[int], levels: Levels = ()) -> Tensor | None:
@@ -149,9 +155,10 @@ class Scorer:
         Returns the tokens' features [N, levels * d], or None without `levels`.
         """
         ids = torch.tensor([tokens], dtype=torch.int64, device=self.device)
-        features: Tensor | None = None
         if self._reader is not None:
             features = self._reader.read(ids, store, levels)
+        elif self.chains is not None:
+            features = self.chains.read(store, ids, levels, **self._keep_last)
         else:
             positions = torch.arange(len(tokens), device=self.device)[None]
             states = {"output_hidden_states": True} if levels else {}
@@ -207,11 +214,15 @@ class Scorer:
 
     def run(self, store: KVStore, tree: TokenTree) -> Tensor:
         """Compute `logits` for callers already in inference mode; entering it takes 1% of a small model's step."""
+        if self.chains is not None:
+            return self.chains.run(store, tree)[0]
         inputs = self._fill(store, tree)
         return self.forward(store, inputs, store.length + inputs.rows)[: len(tree)]
 
     def run_tapped(self, store: KVStore, tree: TokenTree, levels: Levels) -> tuple[Tensor, Tensor]:
         """Logits [N, V] like `run`, and features [N, levels * d]."""
+        if self.chains is not None:
+            return self.chains.run(store, tree, levels)
         inputs, size = self._fill(store, tree), len(tree)
         logits, features = self.forward_tapped(store, inputs, store.length + inputs.rows, levels)
         return logits[:size], features[:size]

@@ -147,3 +147,18 @@ def test_path_probs_are_products_along_the_path(tree: TokenTree) -> None:
     expected = [math.prod(probs[ancestor] for ancestor in tree.path_to(node)) for node in range(len(tree))]
     assert products == pytest.approx(expected)
     assert TokenTree(tree.tokens, tree.parents).path_probs() == [1.0] * len(tree)
+
+
+def test_the_best_chain_follows_the_likeliest_child_and_without_probabilities_the_first() -> None:
+    #   5 -> 6 -> 8, and 5 -> 7 -> 9
+    tree = TokenTree((5, 6, 7, 8, 9), (-1, 0, 0, 1, 2))
+    assert tree.best_chain().tokens == (5, 6, 8)
+    weighted = TokenTree(tree.tokens, tree.parents, (1.0, 0.3, 0.6, 1.0, 0.2), (-1, 3, 7, 4, 8))
+    assert weighted.best_chain() == TokenTree((5, 7, 9), (-1, 0, 1), (1.0, 0.6, 0.2), (-1, 7, 8))
+    tied = TokenTree((5, 6, 7), (-1, 0, 0), (1.0, 0.5, 0.5))
+    assert tied.best_chain().tokens == (5, 6)
+
+
+def test_the_best_chain_of_a_chain_is_the_chain_itself() -> None:
+    chain = TokenTree.chain(5, [6, 7])
+    assert chain.best_chain() is chain

@@ -13,12 +13,13 @@ from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, verify
 from specrace.drafters import METHODS, Method, native_methods
-from specrace.drafters.base import COPYING, MODEL, NGRAM, Bounds, DrafterInputs, Flag, Option, Profile, Scoring
+from specrace.drafters.base import Bounds, DrafterInputs, Flag, Option, Scoring
 from specrace.drafters.draft_model import DraftModelDrafter
 from specrace.drafters.fusion.drafter import FusionDrafter
 from specrace.drafters.jacobi import JacobiDrafter
 from specrace.drafters.lookahead import LookaheadDrafter, PoolDrafter, tree_size
 from specrace.drafters.ngram_table import BigramDrafter, TrigramDrafter
+from specrace.drafters.profile import COPYING, MODEL, NGRAM, Profile
 from specrace.drafters.prompt_lookup import PromptLookupDrafter
 from specrace.drafters.recycling import RecyclingDrafter
 from specrace.drafters.rest import RestDrafter

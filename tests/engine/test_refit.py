@@ -15,7 +15,9 @@ from specrace.engine.spec import RaceSpec, plan_lane
 
 CURVE = CostCurve((1, 2, 4, 8, 16), (1.0, 1.1, 1.2, 1.3, 1.8), (ContextCost(64, 5.0, (1.0, 1.1, 1.2, 1.3, 1.8)),))
 SPEC = RaceSpec(("vanilla", "trie"))
-LARGE_TARGET: Any = SimpleNamespace(device_type="cpu", describe=lambda: {"parameters": MIN_PARAMETERS})
+LARGE_TARGET: Any = SimpleNamespace(
+    device_type="cpu", chains_only=False, describe=lambda: {"parameters": MIN_PARAMETERS}
+)
 
 
 def setup_of(target: Any, spec: RaceSpec, curve: CostCurve | None = None) -> RaceSetup:
@@ -76,7 +78,7 @@ def test_nothing_is_measured_for_fixed_draft_sizes_gpus_and_small_models(
     monkeypatch: pytest.MonkeyPatch, spec: RaceSpec, device: str, parameters: int
 ) -> None:
     monkeypatch.setattr(refit_module, "measure", pytest.fail)
-    target: Any = SimpleNamespace(device_type=device, describe=lambda: {"parameters": parameters})
+    target: Any = SimpleNamespace(device_type=device, chains_only=False, describe=lambda: {"parameters": parameters})
     assert refit(setup_of(target, spec, CURVE)) is CURVE
 
 

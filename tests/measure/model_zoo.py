@@ -4,9 +4,10 @@ For each kind, a tiny model with random weights is saved, loaded as a user's mod
 the default lanes. Each lane's text is compared with what plain `generate` writes, over `--tokens` tokens that run past
 the model's window, on `--prompts` prompts at temperature 0 and 0.8. At 0.8 `generate` gets this project's noise.
 
-`--json FILE` keeps the results, `--read FILE ...` reads kept results instead of racing, and `--docs FILE` writes the
-table of docs/models.md. The command ends with 1 if any text differs from generate's, or if anything but an InputError
-is raised.
+`--json FILE` keeps the results; started again, the command goes on with the kinds that the file does not have with the
+same `--prompts`, `--prompt-tokens` and `--tokens`. `--read FILE ...` reads kept results instead of racing, and
+`--docs FILE` writes the results' lines into the table of docs/models.md. The command ends with 1 if any text differs
+from generate's, or if anything but an InputError is raised.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -64,6 +65,8 @@ class Row:
     window: int = 0
     forward: str = ""
     seconds: float = 0.0
+    # How many prompts, of how many tokens, and how many new tokens.
+    tried: tuple[int, int, int] = (0, 0, 0)
 
 
 class Noise(LogitsProcessor):
@@ -194,7 +197,7 @@ def examine(kind: str, model_class: type[Any], test_prompts: Sequence[tuple[int,
         except Exception as error:
             traceback.print_exc()
             return Row(**about, outcome=RAISED, reason=_first_line(error))
-    outcome = DIFFERS if difference else TREES
+    outcome = DIFFERS if difference else CHAINS if target.chains_only else TREES
     return Row(**about, outcome=outcome, reason=difference, seconds=perf_counter() - began)
 
 
@@ -203,35 +206,49 @@ def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0][:160]}"
 
 
-def table(rows: Sequence[Row]) -> str:
-    """The rows as docs/models.md has them: what races first."""
-    lines = ["| kind | transformers' class | races | layers | remarks |", "|---|---|---|---|---|"]
-    words = {TREES: "with trees", CHAINS: "with chains", SHORT: "with trees", REFUSED: "no", NOT_MADE: "not tried"}
-    words |= dict.fromkeys(FAULTS, "wrongly")
-    order = list(words)
-    for row in sorted(rows, key=lambda row: (order.index(row.outcome), row.kind)):
-        layers = ", ".join(row.layers).replace("_attention", "") or "all alike"
-        remark = row.reason.removeprefix(f"{row.kind} ").replace("|", " ").replace("`", "'")
-        remark = remark or ("" if "TorchScript" in row.forward or "graphs" in row.forward else "eager forwards")
-        lines.append(f"| {row.kind} | {row.model} | {words[row.outcome]} | {layers} | {remark} |")
-    return "\n".join(lines)
+# What the table says of an outcome, in the table's order.
+WORDS = {TREES: "with trees", SHORT: "with trees", CHAINS: "on chains", REFUSED: "no", NOT_MADE: "not tried"}
+WORDS |= dict.fromkeys(FAULTS, "wrongly")
+HEAD = ("| kind | transformers' class | races | layers | remarks |", "|---|---|---|---|---|")
+
+
+def table_line(row: Row) -> str:
+    """A row as docs/models.md has it."""
+    layers = ", ".join(row.layers).replace("_attention", "") or "all alike"
+    remark = row.reason.removeprefix(f"{row.kind} ").replace("|", " ").replace("`", "'")
+    replayed = "TorchScript" in row.forward or "graphs" in row.forward
+    # On chains all forwards are eager.
+    remark = remark or ("" if replayed or row.outcome == CHAINS else "eager forwards")
+    return f"| {row.kind} | {row.model} | {WORDS[row.outcome]} | {layers} | {remark} |"
 
 
 def write_docs(page: Path, rows: Sequence[Row]) -> None:
-    """Replace the table of a page, from its first row on to the end."""
-    text = page.read_text(encoding="utf-8")
-    page.write_text(f"{text[: text.index('| kind |')]}{table(rows)}\n", encoding="utf-8")
+    """Replace the lines of these rows in a page's table, which ends the page; what races comes first."""
+    text, _, old = page.read_text(encoding="utf-8").partition("\n".join(HEAD) + "\n")
+    lines = {line.split(" | ")[0].removeprefix("| "): line for line in old.splitlines()}
+    lines |= {row.kind: table_line(row) for row in rows}
+    order = list(dict.fromkeys(WORDS.values()))
+    table = sorted(lines.values(), key=lambda line: (order.index(line.split(" | ")[2]), line))
+    page.write_text("\n".join((text.rstrip("\n"), "", *HEAD, *table, "")), encoding="utf-8")
 
 
 def run(kinds: Sequence[str], test_prompts: Sequence[tuple[int, ...]], count: int, kept: Path | None) -> list[Row]:
-    """Examine `kinds`, or all kinds if it is empty, and print a line for each; `kept` then has the rows so far."""
-    rows: list[Row] = []
+    """Examine `kinds`, or all kinds if it is empty, and print a line for each; `kept` then has the rows so far.
+
+    Kinds that `kept` has already, tried in the same way, are not examined again.
+    """
+    tried = len(test_prompts), len(test_prompts[0]), count
+    rows = [row for row in read_rows([kept]) if row.tried == tried] if kept and kept.exists() else []
+    done = {row.kind for row in rows}
     for kind, model_class in decoder_kinds():
-        if kinds and kind not in kinds:
+        if kind in done or (kinds and kind not in kinds):
             continue
-        row = examine(kind, model_class, test_prompts, count)
+        row = replace(examine(kind, model_class, test_prompts, count), tried=tried)
         rows.append(row)
-        print(f"{row.kind:24} {row.outcome:9} {row.context:6} {row.forward[:34]:34} {row.reason}", flush=True)
+        print(
+            f"{row.kind:24} {row.outcome:9} {row.context:7} {row.seconds:5.0f} s  {row.forward[:34]:34} {row.reason}",
+            flush=True,
+        )
         if kept:
             kept.write_text(json.dumps([asdict(row) for row in rows], indent=1))
     return rows
@@ -242,7 +259,8 @@ def read_rows(files: Sequence[Path]) -> list[Row]:
     rows = {}
     for file in files:
         for values in json.loads(file.read_text()):
-            rows[values["kind"]] = Row(**values | {"layers": tuple(values["layers"])})
+            lists = {name: tuple(values[name]) for name in ("layers", "tried") if name in values}
+            rows[values["kind"]] = Row(**values | lists)
     return list(rows.values())
 
 

@@ -22,8 +22,10 @@ _SIZES: dict[str, Any] = {
     **dict.fromkeys(("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "max_sequence_length"), 2048),
     **dict.fromkeys(("sliding_window", "attention_chunk_size", "window_size", "sliding_window_size"), WINDOW),
     **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"), 4),
-    **dict.fromkeys(("num_experts_per_tok", "experts_per_token", "moe_topk", "moe_k", "moe_top_k"), 2),
+    **dict.fromkeys(("num_experts_per_tok", "experts_per_token", "num_experts_per_token"), 2),
+    **dict.fromkeys(("moe_topk", "moe_k", "moe_top_k"), 2),
     **dict.fromkeys(("n_group", "topk_group", "n_shared_experts", "first_k_dense_replace", "num_shared_experts"), 1),
+    "num_expert_group": 1,
     **dict.fromkeys(("q_lora_rank", "kv_lora_rank", "o_lora_rank"), 16),
     **dict.fromkeys(("qk_rope_head_dim", "qk_nope_head_dim", "rotary_dim"), 8),
     "v_head_dim": 24,
@@ -78,6 +80,7 @@ _CHANGES: dict[str, dict[str, Any]] = {
     "recurrent_gemma": {"layer_types": None, "lru_width": 64},
     "smollm3": {"num_hidden_layers": 4, "layer_types": ["full_attention"] * 4},
     "xlm": {"emb_dim": 64, "causal": True},
+    "zamba2": {"hybrid_layer_ids": [1, 3]},
     "zaya": {"num_experts_per_tok": 1},
 }  # fmt: skip
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.core.verify import Verdict
-from specrace.drafters.base import Bounds, CorpusPart, DrafterInputs, Flag, Method, Scoring
+from specrace.drafters.base import Bounds, CorpusPart, DrafterInputs, Flag, Method, OnChains, Scoring
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.suffix_index import END, Ints
 
@@ -319,6 +319,7 @@ METHODS = (
         profile=None,
         corpus_part=_corpus_part,
         scoring=Scoring("trie, without documents", options={"external_sam_budget": 0}),
+        on_chains=OnChains(refuses=lambda _: "SGLang drafts a tree"),
         twin_of="SGLang",
         padded=True,
     ),

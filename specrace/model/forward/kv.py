@@ -37,7 +37,11 @@ class KVStore:
         self._slots: Tensor | None = None
         self._placed_slots: dict[torch.device, Tensor] = {}
         self._end = 0
-        self.cache = Cache(layers=[_Layer(self, number) for number in range(num_layers)])
+        self.cache = self.make_cache()
+
+    def make_cache(self) -> Cache:
+        """The cache through which the model's layers write and read."""
+        return Cache(layers=[ColumnLayer(self, number) for number in range(self.num_layers)])
 
     @classmethod
     def over(cls, data: Tensor) -> KVStore:
@@ -152,6 +156,9 @@ class KVStore:
         """Commit the first `count` tokens that were written after the committed ones."""
         self.length += count
 
+    def mark(self) -> None:
+        """Make `rewind` able to return to this length; a column can be returned to without this."""
+
     def rewind(self, count: int) -> None:
         """Keep only the first `count` committed tokens."""
         self.length = min(self.length, count)
@@ -222,7 +229,7 @@ class Prefix:
     features: Tensor | None = None
 
 
-class _Layer(CacheLayerMixin):
+class ColumnLayer(CacheLayerMixin):
     """One layer's view of the store. Unlike a DynamicLayer, it never concatenates and is never cropped."""
 
     def __init__(self, store: KVStore, number: int) -> None:

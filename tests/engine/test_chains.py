@@ -1,0 +1,80 @@
+"""Races on a target that scores chains only: every method drafts without branches, or is refused in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from specrace.core.errors import InputError
+from specrace.core.sampling_params import SamplingParams
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Scores
+from specrace.drafters import METHODS
+from specrace.drafters.lookahead import LookaheadDrafter, PoolDrafter
+from specrace.engine.generate import generate
+from specrace.engine.race import race
+from specrace.engine.spec import RaceSpec, plan_lane
+from tests.parts import TableSession, TableTarget, inputs
+
+PROMPT = (2, 3, 4, 5, 2, 3, 6, 5, 2, 3, 4, 5, 2, 3)
+NEED_BRANCHES = ("eagle", "medusa", "sglang-ngram")
+ON_CHAINS = tuple(name for name in METHODS if name not in NEED_BRANCHES)
+
+
+class ChainSession(TableSession):
+    def score(self, tree: TokenTree) -> Scores:
+        assert tree.is_chain
+        return super().score(tree)
+
+
+class ChainTarget(TableTarget):
+    chains_only = True
+
+    def session(
+        self, prefix: Any, room: int, params: SamplingParams | None = None, num_top: int = 0, rows: Sequence[int] = (1,)
+    ) -> TableSession:
+        return ChainSession(prefix.tokens, self.logits, params or SamplingParams(), num_top)
+
+
+def tokens_of(target: TableTarget, name: str, **settings: Any) -> list[int]:
+    steps = generate(target, name, PROMPT, max_new_tokens=60, **settings)
+    return [token for step in steps for token in step.emitted]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("name", ON_CHAINS)
+def test_every_method_drafts_chains_and_prints_vanillas_text(name: str, temperature: float) -> None:
+    target = ChainTarget(scale=4.0)
+    vanilla = tokens_of(target, "vanilla", temperature=temperature)
+    assert tokens_of(target, name, temperature=temperature, num_draft=12) == vanilla
+
+
+@pytest.mark.parametrize("name", ["trie", "recycling", "rest", "suffix", "fusion", "lookahead", "trigram"])
+def test_a_method_that_could_branch_still_drafts(name: str) -> None:
+    steps = generate(ChainTarget(scale=4.0), name, PROMPT, max_new_tokens=60, num_draft=12)
+    assert sum(step.tree.num_draft for step in steps) > 0
+
+
+@pytest.mark.parametrize("name", NEED_BRANCHES)
+def test_a_method_that_needs_branches_is_refused_before_the_race(name: str) -> None:
+    events = race(ChainTarget(), PROMPT, RaceSpec((name,)))
+    with pytest.raises(InputError, match=rf"{name} needs branches \(.* drafts a tree\).*; leave out {name}"):
+        next(events)
+
+
+def test_fusion_drafts_its_likeliest_path_whatever_its_option_says() -> None:
+    spec = RaceSpec(("fusion",), options={"fusion": {"chain": False}})
+    assert plan_lane(spec, "fusion", "cpu", chains=True).options["chain"] is True
+    assert plan_lane(spec, "fusion", "cpu").options["chain"] is False
+
+
+def test_lookahead_keeps_its_pool_and_drops_its_window() -> None:
+    plan = plan_lane(RaceSpec(("lookahead",)), "lookahead", "cpu", chains=True)
+    drafter = plan.build(inputs(PROMPT))
+    assert type(drafter) is PoolDrafter and plan.options["pool_from_prompt"] is True
+    # 5 2 3 came last after 4; the window would start with tokens of the prompt.
+    assert drafter.propose((*PROMPT, 4), 12).tokens == (4, 5, 2)
+    jacobi = RaceSpec(("lookahead",), options={"lookahead": {"n": 2}})
+    assert type(plan_lane(jacobi, "lookahead", "cpu", chains=True).build(inputs(PROMPT))) is LookaheadDrafter
