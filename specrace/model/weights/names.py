@@ -20,7 +20,7 @@ TOKENIZERS = (
     "spiece.model",
     "sentencepiece.bpe.model",
 )
-LLAMA_3 = "Llama Community"
+LLAMA_3, GEMMA_TERMS = "Llama Community", "Gemma"
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,12 @@ _TABLE = (
     NamedModel("qwen3-1.7b", "Qwen/Qwen3-1.7B", 1_720_574_976, draft="qwen3-0.6b"),
     NamedModel("qwen3-4b", "Qwen/Qwen3-4B", 4_022_468_096, draft="qwen3-0.6b"),
     NamedModel("qwen3-8b", "Qwen/Qwen3-8B", 8_190_735_360, draft="qwen3-0.6b"),
+    NamedModel("gemma-3-270m", "google/gemma-3-270m-it", 268_098_176, GEMMA_TERMS),
+    NamedModel("gemma-3-1b", "google/gemma-3-1b-it", 999_885_952, GEMMA_TERMS, "gemma-3-270m"),
+    NamedModel("granite-350m", "ibm-granite/granite-4.0-350m", 352_379_904),
+    NamedModel("granite-1b", "ibm-granite/granite-4.0-1b", 1_631_750_144, draft="granite-350m"),
+    NamedModel("smollm3-3b", "HuggingFaceTB/SmolLM3-3B", 3_075_098_624),
+    NamedModel("olmo-3-7b", "allenai/Olmo-3-7B-Instruct", 7_298_011_136),
     NamedModel("llama-3.2-1b", "meta-llama/Llama-3.2-1B-Instruct", 1_235_814_400, LLAMA_3),
     NamedModel("llama-3.2-3b", "meta-llama/Llama-3.2-3B-Instruct", 3_212_749_824, LLAMA_3, "llama-3.2-1b"),
     NamedModel("llama-3.1-8b", "meta-llama/Llama-3.1-8B-Instruct", 8_030_261_248, LLAMA_3, "llama-3.2-1b"),
