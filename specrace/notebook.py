@@ -126,11 +126,11 @@ def race(target: RaceTarget, prompt: Sequence[int], spec: RaceSpec, /, **how: An
 def race(target: Any, /, *prompt: Any, **how: Any) -> Any:
     """Race the lanes on a question, and return the whole race; or on token ids, and yield its events.
 
-    `race("What causes the tides?", documents="notes/")` retrieves passages for the question from the `documents`
-    (files or folders; by default those that ship with specrace) and races on `model`, a folder, a hub id or a short
-    name. The model and the documents of the last call stay loaded. `passages`: how many are retrieved; None for what
-    suits the model. `runs`: how often all lanes run; the figures are then medians. `settings` are fields of
-    `RaceSpec`. Raises InputError.
+    `race("What causes the tides?", documents="notes/")` retrieves passages for the question from the `documents` (files
+    or folders; by default those that ship with specrace) and races on `model`, a folder, a hub id or a short name. The
+    model and the documents of the last call stay loaded. `passages`: how many are retrieved; None for what suits the
+    model. `thinking`: "on" lets a model think before it answers. `runs`: how often all lanes run; the figures are then
+    medians. `settings` are fields of `RaceSpec`. Raises InputError.
 
     `race(target, prompt, spec)` is `specrace.engine.race.race`.
     """
@@ -146,6 +146,7 @@ def _race_question(
     model: str | Path = BUNDLED_MODEL,
     lanes: Sequence[str] = DEFAULT_LANES,
     passages: int | None = None,
+    thinking: str = "off",
     device: str = "cpu",
     dtype: str | None = None,
     runs: int = 1,
@@ -154,7 +155,7 @@ def _race_question(
 ) -> RecordedRace:
     if runs < 1:
         raise InputError(f"runs is {runs}; give 1 or more.")
-    request = RaceRequest(question, RaceSpec(lanes=tuple(lanes), **settings), passages)
+    request = RaceRequest(question, RaceSpec(lanes=tuple(lanes), **settings), passages, thinking=thinking)
     paths = (CORPUS,) if documents is None else (documents,) if isinstance(documents, str | Path) else documents
     workbench = _open_workbench(tuple(Path(path).resolve() for path in paths), str(model), device, dtype)
     events = workbench.ask(request, again=repeat_times(runs))

@@ -14,13 +14,14 @@ from typing import Any, Unpack
 from specrace.core.bundled import BUNDLED_MODEL, CORPUS
 from specrace.core.cost_curve import CostCurve
 from specrace.core.events import Event, Finished, Repeated, Step
-from specrace.core.settings import SETTINGS
+from specrace.core.settings import ON, SETTINGS
 from specrace.drafters import head_lanes
 from specrace.engine.race import never, race
 from specrace.engine.request import RaceRequest, check_question
 from specrace.engine.spec import RaceSpec, largest_draft, plan_lanes
 from specrace.heads.loading import attach_heads
 from specrace.lab.bench.calibrate import load_cached
+from specrace.model.chat.thoughts import find_thoughts
 from specrace.model.loading import load_target
 from specrace.model.target import Target
 from specrace.model.tensor_parallel import Followers
@@ -32,7 +33,14 @@ from specrace.retrieval.embedder import DEFAULT_EMBEDDER, Embedder, SentenceEmbe
 from specrace.retrieval.index import SearchIndex, open_index
 from specrace.retrieval.limits import COMMAND_LINE
 from specrace.retrieval.passages import TokenLimit
-from specrace.retrieval.prompt import Prompt, PromptStyle, build_prompt, choose_style, tokenize_document
+from specrace.retrieval.prompt import (
+    Prompt,
+    PromptStyle,
+    build_prompt,
+    choose_style,
+    default_template,
+    tokenize_document,
+)
 from specrace.retrieval.rerank import LIGHT, NONE, load_reranker
 from specrace.retrieval.retriever import Hit, Retriever, cut_to_fit
 from specrace.retrieval.store import StoredIndex
@@ -240,6 +248,7 @@ class Workbench:
             "retrieve_ms": retrieve_ms,
             **describe_prompt(prompt, hits),
             **({"noise": request.noise} if request.noise else {}),
+            **self._describe_thinking(request, prompt),
             "past_outputs": len(past),
         }
         sources = replace(self.sources(request.spec), past=past)
@@ -278,7 +287,13 @@ class Workbench:
 
     def _build_prompt(self, request: RaceRequest, hits: Sequence[Hit]) -> Prompt:
         """The prompt that asks the request's question about `hits`, in the model's style."""
-        return build_prompt(self.target.tokenizer, request.question, hits, self.style)
+        return build_prompt(self.target.tokenizer, request.question, hits, self.style, thinks=request.thinking == ON)
+
+    def _describe_thinking(self, request: RaceRequest, prompt: Prompt) -> dict[str, Any]:
+        """Whether the model was asked to think, and the marks around its thoughts, for a race's description."""
+        tokenizer, thinks = self.target.tokenizer, request.thinking == ON
+        thoughts = find_thoughts(tokenizer, default_template(tokenizer), prompt.text, thinks=thinks)
+        return ({"thinking": ON} if thinks else {}) | ({"thoughts": thoughts} if thoughts else {})
 
     def _fits(self, prompt: Prompt, spec: RaceSpec) -> bool:
         """Whether the prompt, an answer and the largest draft fit into the context."""

@@ -116,6 +116,17 @@ def test_without_passages_the_prompt_has_only_the_question(bundled: Workbench) -
     assert check(events)[-1] == finished
 
 
+def test_a_race_with_thinking_names_the_marks_of_the_thoughts(
+    bundled: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question, spec = "What is a trie?", RaceSpec(("trie",), max_new_tokens=8)
+    switched = "{{ messages[0].content }}{% if enable_thinking %}<think>\n{% endif %}"
+    monkeypatch.setattr(bundled.target.tokenizer, "chat_template", switched)
+    about = {value: bundled.prepare(RaceRequest(question, spec, 1, thinking=value)).about for value in ("off", "on")}
+    assert (about["on"]["thinking"], about["on"]["thoughts"]) == ("on", ("", "</think>"))
+    assert not {"thinking", "thoughts"} & about["off"].keys()
+
+
 @pytest.mark.parametrize("noise", [0.0, 0.5])
 def test_passages_are_dropped_to_fit_unless_their_number_is_given(bundled: Workbench, noise: float) -> None:
     question, spec = "What is a trie?", RaceSpec(("trie",), max_new_tokens=8)

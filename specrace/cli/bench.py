@@ -220,7 +220,8 @@ def _prompt(workbench: Any, line: Mapping[str, Any], spec: RaceSpec, options: ar
     if "prompt" in line:
         check_prompt(line["prompt"])
         return BenchPrompt(line["id"], tuple(workbench.target.tokenizer(line["prompt"])["input_ids"]), line["prompt"])
-    prompt, hits = workbench.make_prompt(RaceRequest(line["question"], spec, options.passages, options.noise))
+    request = RaceRequest(line["question"], spec, options.passages, options.noise, options.thinking)
+    prompt, hits = workbench.make_prompt(request)
     report_cuts(line["id"], hits)
     return BenchPrompt(line["id"], prompt.tokens, line["question"])
 

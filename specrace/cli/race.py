@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     if options.save is not None:
         check_recorder(options.save)
     spec = race_spec(options).with_options_in_names()
-    request = RaceRequest(options.question, spec, options.passages, options.noise)
+    request = RaceRequest(options.question, spec, options.passages, options.noise, options.thinking)
     addresses = [parse_server(text) for text in options.server]
     if addresses:
         check_spec(spec, addresses, METHODS.__contains__)

@@ -11,6 +11,7 @@ from specrace.core.errors import InputError
 
 MATCH, REJECTION = "match", "rejection"
 VERIFIERS = (MATCH, REJECTION)
+OFF, ON = "off", "on"
 MAX_QUESTION_CHARACTERS = 2000
 # Lanes of a race on the page, of a recording that it plays, and of an audience's poll.
 MAX_PAGE_LANES = 6
@@ -136,6 +137,14 @@ _ALL = (
         "Match prints vanilla's text; rejection, for lanes that sample their drafts, keeps only its distribution.",
         choices=VERIFIERS,
         link="verifier",
+    ),
+    Setting(
+        "thinking",
+        OFF,
+        "Thinking",
+        "On: the model thinks before it answers, if its chat template has a switch; thoughts count as output.",
+        choices=(OFF, ON),
+        link="thinking",
     ),
 )
 SETTINGS = {setting.name: setting for setting in _ALL}

@@ -15,17 +15,19 @@ class RaceRequest:
     """A question and how it is raced. It is made once, where the question enters the program.
 
     `passages`: how many passages go into the prompt; None: the number that suits the model. `noise`: the share of them
-    that are irrelevant. Raises InputError for a blank or overlong question, and for values out of bounds.
+    that are irrelevant. `thinking`: "on" if the model is to think before it answers, else "off". Raises InputError for
+    a blank or overlong question, and for values out of bounds.
     """
 
     question: str
     spec: RaceSpec
     passages: int | None = SETTINGS["passages"].default
     noise: float = SETTINGS["noise"].default
+    thinking: str = SETTINGS["thinking"].default
 
     def __post_init__(self) -> None:
         check_question(self.question)
-        for name in ("passages", "noise"):
+        for name in ("passages", "noise", "thinking"):
             object.__setattr__(self, name, SETTINGS[name].check(getattr(self, name)))
 
 

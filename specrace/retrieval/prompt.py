@@ -72,12 +72,12 @@ def choose_style(tokenizer: Any, config: Any, adapter_style: str = "") -> Prompt
     """
     if adapter_style == "grounded":
         return GROUNDED
-    template = _template(tokenizer)
+    template = default_template(tokenizer)
     is_small_chat_model = template and not _reads_sentences(template) and config.hidden_size < MIN_HIDDEN_SIZE
     return BRIEF if is_small_chat_model else DETAILED
 
 
-def _template(tokenizer: Any) -> str:
+def default_template(tokenizer: Any) -> str:
     """The template that a race's prompt is rendered with, of several the one called "default"; "" if there is none.
 
     Raises InputError if there are several and none is called so.
@@ -119,22 +119,25 @@ class Prompt:
     origins: tuple[Origin | None, ...]
 
 
-def build_prompt(tokenizer: Any, question: str, hits: Sequence[Hit], style: PromptStyle = DETAILED) -> Prompt:
-    """Build the prompt that asks `question` about `hits`.
+def build_prompt(
+    tokenizer: Any, question: str, hits: Sequence[Hit], style: PromptStyle = DETAILED, *, thinks: bool = False
+) -> Prompt:
+    """Build the prompt that asks `question` about `hits`; with `thinks`, the model is to think before it answers.
 
-    Raises InputError for a blank question, a chat template that fails, and a prompt that is too long.
+    Raises InputError for a blank question, a chat template that fails or that has no switch for thinking if one is
+    needed, and a prompt that is too long.
     """
     plain = PlainText(tokenizer)
     question = plain(question).strip()
     if not question:
         raise InputError("Type a question first.")
-    template = _template(tokenizer)
+    template = default_template(tokenizer)
     if _reads_sentences(template):
         excerpts = list[Excerpt]()
         for number, hit in enumerate(hits):
             excerpts.append((plain(hit.passage.title), None))
             excerpts += [_excerpt(number, sentence, plain) for sentence in hit.sentences]
-        text = _render(tokenizer, question, [_with_sentences(hit, plain) for hit in hits])
+        text = _render(tokenizer, question, [_with_sentences(hit, plain) for hit in hits], thinks=thinks)
         add_special_tokens = False
     else:
         documents, excerpts = _documents(hits, plain, style)
@@ -144,7 +147,7 @@ def build_prompt(tokenizer: Any, question: str, hits: Sequence[Hit], style: Prom
             # questions that the documents do not answer.
             request += f"\n\n{style.evidence_heading}\n{NO_EVIDENCE}"
         add_special_tokens = not template
-        text = _render(tokenizer, request, None) if template else f"{request}\nAnswer:"
+        text = _render(tokenizer, request, None, thinks=thinks)
     tokens, offsets = _tokenize(tokenizer, text, add_special_tokens)
     located = _locate(text, excerpts)
     return Prompt(tuple(tokens), text, tuple(_origin(located, start, end) for start, end in offsets))
@@ -213,21 +216,49 @@ def _with_sentences(hit: Hit, plain: PlainText) -> dict[str, Any]:
     return {"title": plain(hit.passage.title), "sentences": sentences}
 
 
-def _render(tokenizer: Any, content: str, documents: list[dict[str, Any]] | None) -> str:
-    try:
+def _render(tokenizer: Any, content: str, documents: list[dict[str, Any]] | None, *, thinks: bool) -> str:
+    """The rendered prompt, or plain text for a tokenizer without a template. Raises InputError (see `build_prompt`)."""
+    template = default_template(tokenizer)
+
+    def render(thinks: bool) -> str:
+        if not template:
+            return f"{content}\nAnswer:"
         text: str = tokenizer.apply_chat_template(
             [{"role": "user", "content": content}],
             documents=documents,
             add_generation_prompt=True,
             tokenize=False,
-            # Thinking would use up an answer's tokens. A template that has no such mode ignores the argument.
-            enable_thinking=False,
+            **thinking_arguments(template, thinks=thinks),
         )
+        return text
+
+    try:
+        text = render(thinks)
+        has_no_switch = thinks and text == render(thinks=False)
     except Exception as error:  # a template is code that comes with the model, and may raise anything
-        reason = describe_failure(_template(tokenizer), error)
+        reason = describe_failure(template, error)
         raise InputError(f"The model's chat template fails ({reason}); choose another model.") from error
+    if has_no_switch:
+        raise InputError("The model's chat template has no switch for thinking; set thinking to off.")
     check_prompt(text)
     return text
+
+
+def thinking_arguments(template: str, *, thinks: bool) -> dict[str, Any]:
+    """The arguments that switch a model's thinking on or off in its chat template, which ignores those it has not.
+
+    Thinking is off by default, because it would use up an answer's tokens.
+    """
+    # Qwen, GLM, SmolLM, Gemma 4; DeepSeek, Granite, Kimi.
+    arguments: dict[str, Any] = {"enable_thinking": thinks, "thinking": thinks}
+    if "thinking_budget" in template and not thinks:
+        # Seed-OSS thinks without a limit by default.
+        arguments["thinking_budget"] = 0
+    if "reasoning_effort" in template:
+        # Mistral's templates know "none" and "high". gpt-oss always thinks, a little at "low".
+        off, on = ("none", "high") if re.search(r"""['"]none['"]""", template) else ("low", "medium")
+        arguments["reasoning_effort"] = on if thinks else off
+    return arguments
 
 
 def check_prompt(text: str) -> None:

@@ -49,7 +49,7 @@ from specrace.views.shown import (
 OWN, ACCEPTED = "own", "accepted"
 # The facts of a recording that a race's description repeats.
 ABOUT = ["question", "date", "model", "parameters", "dtype", "device", "engine", "threads", "retrieve_ms", "settings"]
-ABOUT += [LEFT_OUT]
+ABOUT += ["thinking", "thoughts", LEFT_OUT]
 # The numbers of draft tokens that a pane has room for.
 ACCEPTED_SHOWN = 16
 REJECTED_SHOWN = 8

@@ -85,6 +85,8 @@ class _About:
     retrieve_ms: float | None = None
     settings: Mapping[str, bool | int | float | str | None] | None = None
     passages: tuple[_Passage, ...] | None = None
+    thinking: str | None = None
+    thoughts: tuple[str, str] | None = None
     origins: tuple[tuple[int, int, int] | None, ...] | None = None
     servers_left_out: tuple[str, ...] | None = None
 

@@ -137,7 +137,11 @@ class ShownPassage:
 
 @dataclass(frozen=True)
 class RaceHead:
-    """A race's description: the question, the model, the lanes, the passages. A fact that was not recorded is None."""
+    """A race's description: the question, the model, the lanes, the passages. A fact that was not recorded is None.
+
+    `thinking`: "on" if the model was asked to think. `thoughts`: the marks before and after the thoughts in a text; the
+    first is "" if a text begins with thoughts.
+    """
 
     question: str | None
     date: str | None
@@ -149,6 +153,8 @@ class RaceHead:
     threads: float | None
     retrieve_ms: float | None
     settings: Mapping[str, Any] | None
+    thinking: str | None
+    thoughts: tuple[str, str] | None
     prompt_tokens: int
     prefill_ms: float
     cost_curve: ShownCurve | None

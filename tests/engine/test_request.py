@@ -16,7 +16,7 @@ SPEC = RaceSpec(("trie",))
 
 def test_the_longest_question_and_the_default_values_are_accepted() -> None:
     request = RaceRequest("x" * MAX_QUESTION_CHARACTERS, SPEC)
-    assert (request.passages, request.noise) == (None, 0.0)
+    assert (request.passages, request.noise, request.thinking) == (None, 0.0, "off")
 
 
 @pytest.mark.parametrize(("passages", "expected"), [("auto", None), ("3", 3), (0, 0), (12, 12)])
@@ -33,6 +33,7 @@ def test_passages_are_a_number_or_auto(passages: Any, expected: int | None) -> N
         ({"passages": 13}, "Passages"),
         ({"passages": -1}, "Passages"),
         ({"noise": 0.95}, "Noise"),
+        ({"thinking": "maybe"}, "Thinking: 'maybe' cannot be used; give off or on"),
     ],
 )
 def test_invalid_values_get_one_sentence(values: dict[str, Any], words: str) -> None:

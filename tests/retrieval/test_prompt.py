@@ -265,6 +265,29 @@ def test_thinking_is_turned_off_in_the_chat_template() -> None:
     assert tokenizer.decode(build_prompt(tokenizer, "Why?", [], BRIEF).tokens).endswith("<think></think>")
 
 
+@pytest.mark.parametrize(
+    ("template", "off", "on"),
+    [
+        ("{{ '/think' if enable_thinking else '/no_think' }}", "/no_think", "/think"),
+        ("{% if thinking %}<think>{% else %}</think>{% endif %}", "</think>", "<think>"),
+        ("{{ thinking_budget | default(-1) }}", "0", "-1"),
+        ("{{ reasoning_effort }}", "low", "medium"),
+        ("{% if reasoning_effort != 'none' %}{{ reasoning_effort }}{% endif %}.", ".", "high."),
+    ],
+)
+def test_thinking_is_switched_as_the_template_calls_it(template: str, off: str, on: str) -> None:
+    tokenizer = chat_tokenizer()
+    tokenizer.chat_template = CHAT + template
+    for thinks, end in ((False, off), (True, on)):
+        assert build_prompt(tokenizer, "Why?", [], BRIEF, thinks=thinks).text.endswith(f"assistant\n{end}")
+
+
+def test_thinking_is_refused_where_there_is_no_switch() -> None:
+    for tokenizer in (CHATTING, BUNDLED, PLAIN):
+        with pytest.raises(InputError, match=r"has no switch for thinking; set thinking to off\.$"):
+            build_prompt(tokenizer, "Why?", [], BRIEF, thinks=True)
+
+
 def test_of_several_templates_a_race_takes_the_default_one() -> None:
     tokenizer = chat_tokenizer()
     tokenizer.chat_template = {"default": CHAT, "tool_use": "{{ tools | tojson }}"}

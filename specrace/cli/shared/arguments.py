@@ -126,7 +126,7 @@ def add_race_arguments(parser: argparse.ArgumentParser, lanes: Sequence[str]) ->
     )
     parser.add_argument("--draft-model", help="for the lane draft-model: a smaller model with the same vocabulary")
     add_head_argument(parser)
-    for name in SPEC_SETTINGS:
+    for name in (*SPEC_SETTINGS, "thinking"):
         add_setting(parser, name)
     parser.add_argument("--option", action="append", default=[], metavar="LANE.KEY=VALUE", help=OPTION_HELP)
     add_json_argument(parser)

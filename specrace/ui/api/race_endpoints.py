@@ -43,6 +43,7 @@ class RaceEndpoints:
         num_draft: int | Literal["auto"] = "auto",
         passages: int | Literal["auto"] = "auto",
         verifier: str = SETTINGS["verifier"].default,
+        thinking: str = SETTINGS["thinking"].default,
         options: dict[str, dict[str, Any]] | None = None,
         model: str = "",
         dtype: str = "",
@@ -58,7 +59,7 @@ class RaceEndpoints:
         """
         settings = {
             "max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p, "seed": seed,
-            "num_draft": num_draft, "passages": passages, "verifier": verifier,
+            "num_draft": num_draft, "passages": passages, "verifier": verifier, "thinking": thinking,
         }  # fmt: skip
         race = self._backend.read_request(address_of(request), question, lanes, settings, options, model, dtype)
         caller = caller_key(request)

@@ -47,9 +47,10 @@ def parse_request(
     names = check_lanes(lanes)
     checked = {name: SETTINGS[name].check(value, shared=True) for name, value in settings.items()}
     passages = checked.pop("passages", SETTINGS["passages"].default)
+    thinking = checked.pop("thinking", SETTINGS["thinking"].default)
     spec = RaceSpec(names, options=read_options(options, names), **checked)
     _check_trees(spec)
-    race = RaceRequest(question, spec, passages)
+    race = RaceRequest(question, spec, passages, thinking=thinking)
     return VisitorRequest(race, _name("The model", model), _name("The dtype", dtype))
 
 

@@ -57,6 +57,31 @@ export const cases = {
       [`${SHOWN} and so on`, 3, "100", "2.5", "3/4 accepted", "1.3×", "✓ identical to vanilla so far"],
     ];
   },
+  "thoughts are folded, from the beginning to the mark after them": () => {
+    const texts = ["<think>\nFirst ", "a thought", ".</thi", "nk>\n\nThe answer", " follows."];
+    const folded = [["<think>", "</think>"], ["", "</think>"], ["<other>", "</other>"], null].map((marks) => {
+      const pane = new Pane({ lane: "trie", title: "Trie" }, marks);
+      texts.forEach((text, step) => pane.apply({ ...FRAME, runs: [["own", text, 1]] }, () => {}, step, true));
+      return [!pane.thoughts.parentNode, pane.thoughts.open, pane.thought.textContent, pane.body.textContent];
+    });
+    const thought = "<think>\nFirst a thought.</think>";
+    const shown = [false, false, thought, "The answer follows."];
+    const whole = [true, false, "", `${thought}\n\nThe answer follows.`];
+    return [folded, [shown, shown, whole, whole]];
+  },
+  "a replay begins without thoughts": () => {
+    const pane = new Pane({ lane: "trie", title: "Trie" }, ["", "</think>"]);
+    pane.apply({ ...FRAME, runs: [["accepted", "Hm.</think> Yes", 3]] }, () => {}, 0, true);
+    const before = [pane.thought.textContent, pane.body.textContent, !pane.thoughts.parentNode];
+    pane.clear();
+    return [
+      [before, [pane.thought.textContent, pane.body.textContent, !pane.thoughts.parentNode]],
+      [
+        ["Hm.</think>", "Yes", false],
+        ["", "", true],
+      ],
+    ];
+  },
   "each word has the number of its step": () => {
     const { body } = drawPane(FRAME, FRAME);
     return [[...body.querySelectorAll("[data-step]")].map((node) => node.dataset.step).join(""), "000111"];

@@ -11,7 +11,7 @@ import pytest
 from specrace.core.errors import InputError
 from specrace.model.chat.template import LOG_DATE
 from specrace.model.chat.tokenizer import load_tokenizer
-from specrace.retrieval.prompt import build_prompt
+from specrace.retrieval.prompt import build_prompt, thinking_arguments
 from tests.lab.logs.formats.written import chat_folder
 from tests.model.chat.published import REFUSED, RENDERED
 
@@ -68,9 +68,8 @@ def test_a_log_is_rendered_as_the_library_renders_it(name: str, tmp_path: Path, 
 def test_a_race_is_asked_as_the_library_renders_it(name: str, reference: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reference, "chat_template", RENDERED[name])
     question = [{"role": "user", "content": "What pulls the sea?"}]
-    expected = reference.apply_chat_template(
-        question, add_generation_prompt=True, return_dict=False, enable_thinking=False
-    )
+    arguments = thinking_arguments(RENDERED[name], thinks=False)
+    expected = reference.apply_chat_template(question, add_generation_prompt=True, return_dict=False, **arguments)
     assert list(build_prompt(reference, "What pulls the sea?", []).tokens) == expected
 
 

@@ -32,6 +32,15 @@ def test_a_method_may_race_twice_and_a_link_names_its_options() -> None:
     assert read_link({"lanes": link})["lanes"] == list(named.spec.lanes)
 
 
+def test_thinking_is_off_unless_the_visitor_switches_it_on() -> None:
+    assert [parse_request("Why?", ["trie"], {"thinking": value}).race.thinking for value in ("off", "on")] == [
+        "off",
+        "on",
+    ]
+    assert parse_request("Why?", ["trie"], {}).race.thinking == "off"
+    assert read_link({"thinking": "on"}) == {"thinking": "on"}
+
+
 @pytest.mark.parametrize(("value", "expected"), [("8", 8), (8.0, 8), (0, 0), ("AUTO", None), ("", None), (None, None)])
 def test_draft_tokens_are_a_number_or_auto(value: Any, expected: int | None) -> None:
     assert parse_request("Why?", ["trie"], {"num_draft": value}).race.spec.num_draft == expected
@@ -68,6 +77,7 @@ def test_draft_tokens_are_a_number_or_auto(value: Any, expected: int | None) -> 
         ({"seed": -1}, "Seed"),
         ({"seed": None}, "Seed: None"),
         ({"num_draft": "many"}, "or auto"),
+        ({"thinking": True}, "Thinking: True cannot be used; give off or on"),
         ({"num_draft": -1}, "Draft tokens"),
         ({"num_draft": "inf"}, "Draft tokens"),
         ({"num_draft": 129}, "Draft tokens"),

@@ -105,6 +105,7 @@ export function linkWithSettings(reel) {
     draft: settings.num_draft === null ? "auto" : settings.num_draft,
     passages: reel.head.passages.length,
     verifier: settings.verifier,
+    thinking: reel.head.thinking,
     autorun: 1,
   };
   for (const [name, value] of Object.entries(parameters))

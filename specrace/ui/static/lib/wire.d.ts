@@ -440,7 +440,11 @@ export interface RaceCard {
   ms: number;
 }
 
-/** A race's description: the question, the model, the lanes, the passages. A fact that was not recorded is None. */
+/**
+ * A race's description: the question, the model, the lanes, the passages. A fact that was not recorded is None.
+ * `thinking`: "on" if the model was asked to think. `thoughts`: the marks before and after the thoughts in a text; the
+ * first is "" if a text begins with thoughts.
+ */
 export interface RaceHead {
   question: string | null;
   date: string | null;
@@ -452,6 +456,8 @@ export interface RaceHead {
   threads: number | null;
   retrieve_ms: number | null;
   settings: Record<string, any> | null;
+  thinking: string | null;
+  thoughts: [string, string] | null;
   prompt_tokens: number;
   prefill_ms: number;
   cost_curve: ShownCurve | null;

@@ -49,7 +49,8 @@ export function describeEnd({ end, loops, meters }) {
 }
 
 export class Pane {
-  constructor(method) {
+  // `marks`: what stands before and after the thoughts in the answer's text, or null.
+  constructor(method, marks = null) {
     this.node = make("article", "pane");
     this.node.dataset.lane = method.lane;
     this.node.dataset.hue = hueOf(method);
@@ -86,6 +87,9 @@ export class Pane {
     this.ending = make("small", "ending");
     // In reverse order: the style sheet shows the last element first (column-reverse), so that the text's end stays
     // visible.
+    this.thoughts = make("details", "thoughts");
+    this.thought = make("p");
+    this.thoughts.append(make("summary", "", "Thoughts"), this.thought);
     this.text.append(this.ending, this.hint, this.body);
     const foot = make("footer");
     this.label = make("span", "draft-label");
@@ -94,6 +98,8 @@ export class Pane {
     foot.append(this.label, this.draft, this.counts);
     this.node.append(head, this.text, foot);
     this.draftStep = -1;
+    this.marks = marks;
+    this.hasThought = false;
     this.explainBoxes();
   }
 
@@ -109,6 +115,9 @@ export class Pane {
   clear() {
     this.cancelTasks();
     this.body.replaceChildren();
+    this.thought.replaceChildren();
+    this.thoughts.remove();
+    this.hasThought = false;
     this.draft.replaceChildren();
     this.draftStep = -1;
     this.meters = this.lastDraft = undefined;
@@ -173,12 +182,38 @@ export class Pane {
       if (kind !== "accepted") this.writeOwn(text, step);
       else this.writeRun(text, count, step, spans && ((run) => linkRun(spans, run)));
     }
+    this.foldThoughts();
     this.hint.hidden = true;
+  }
+
+  // Moves the thoughts at the beginning of the answer, up to the mark after them, into a part that can be opened.
+  foldThoughts() {
+    if (!this.marks || this.hasThought) return;
+    const [begin, end] = this.marks;
+    const before = this.thought.textContent;
+    const text = before + this.body.textContent;
+    if (!text.trimStart().startsWith(begin)) return;
+    const place = text.indexOf(end);
+    this.hasThought = place >= 0;
+    let count = (this.hasThought ? place + end.length : text.length) - before.length;
+    while (count > 0 && this.body.firstChild) {
+      const node = /** @type {HTMLElement} */ (this.body.firstChild);
+      const words = node.textContent;
+      if (words.length <= count) this.thought.append(node);
+      else {
+        const part = /** @type {HTMLElement} */ (node.cloneNode());
+        part.textContent = words.slice(0, count);
+        this.thought.append(part);
+        node.textContent = words.slice(count).trimStart();
+      }
+      count -= words.length;
+    }
+    if (this.thought.firstChild) this.text.append(this.thoughts);
   }
 
   // Adds text that was not drafted. Each step's text is a separate element, so that the step can be pointed at.
   writeOwn(text, step) {
-    if (!this.body.lastChild) text = text.trimStart();
+    if (!this.body.lastChild && (this.hasThought || !this.thought.lastChild)) text = text.trimStart();
     this.body.append(this.withStep(drawOwn(text), step));
   }
 
@@ -198,8 +233,8 @@ export class Pane {
 
   // Outlines the words of one step.
   outlineStep(step) {
-    for (const node of this.body.querySelectorAll(".at")) node.classList.remove("at");
-    for (const node of this.body.querySelectorAll(`[data-step="${step}"]`)) node.classList.add("at");
+    for (const node of this.text.querySelectorAll(".at")) node.classList.remove("at");
+    for (const node of this.text.querySelectorAll(`[data-step="${step}"]`)) node.classList.add("at");
   }
 
   /**

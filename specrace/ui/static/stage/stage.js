@@ -69,9 +69,9 @@ export class Stage {
     };
   }
 
-  setLanes(lanes, total = CONSTANTS.max_new_tokens) {
+  setLanes(lanes, total = CONSTANTS.max_new_tokens, marks = null) {
     this.methods = describeLanes(lanes);
-    this.panes = this.methods.map((method) => new Pane(method));
+    this.panes = this.methods.map((method) => new Pane(method, marks));
     this.panes.forEach((pane, index) => pane.solo.addEventListener("click", () => this.setSolo(index)));
     this.find(".panes").replaceChildren(...this.panes.map((pane) => pane.node));
     this.find(".panes").dataset.count = this.panes.length;
@@ -242,7 +242,7 @@ export class Stage {
    * @param {string} [date] of a recorded race
    */
   drawHead(head, total, date) {
-    this.setLanes(head.lanes, total);
+    this.setLanes(head.lanes, total, head.thoughts);
     this.passages.show(head.passages, this.methods);
     const machine = this.find(".machine");
     machine.textContent = describeRecording({ ...head, date });
