@@ -1,0 +1,101 @@
+"""Does a trained head change a text, and how much of what it drafts is accepted? Usage:
+python -m tests.measure.heads_check --head FOLDER [--model smollm2-135m] [--limit 30] [--temperature 0.8]
+
+Decodes questions about the bundled documents (or --questions open, documents), once without and once with each head,
+greedily or sampled, and compares the tokens. Without --head, heads with random weights are made for the model.
+Prints, for each lane, how many texts are identical to vanilla's, the tokens per step, and the share of draft tokens
+accepted at each depth. Exits with 1 if a float32 text differs. It takes minutes, so it is not one of the tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from specrace.cli.answers import SETS
+from specrace.cli.shared.questions import draw_questions, read_prompts
+from specrace.core.bundled import BUNDLED_MODEL
+from specrace.core.events import Step
+from specrace.drafters import find_method, head_lanes
+from specrace.engine.generate import generate
+from specrace.engine.request import RaceRequest
+from specrace.engine.spec import RaceSpec
+from specrace.heads.loading import attach_heads
+from specrace.workbench import Workbench
+from tests.heads import folders
+
+WRITERS = {"eagle": folders.eagle_one, "medusa": folders.medusa}
+
+
+class Tally:
+    """What one lane's steps add up to."""
+
+    def __init__(self) -> None:
+        self.identical = self.texts = self.steps = self.tokens = 0
+        # Depth -> nodes that were drafted below an accepted node, and those among them that were accepted.
+        self.drafted, self.accepted = Counter[int](), Counter[int]()
+
+    def add(self, steps: Sequence[Step], *, identical: bool) -> None:
+        """Add a text."""
+        self.texts += 1
+        self.identical += identical
+        self.steps += len(steps)
+        self.tokens += sum(len(step.emitted) for step in steps)
+        for step in steps:
+            tree, path = step.tree, set(step.verdict.path)
+            parents = {tree.parents[node] for node in range(1, len(tree))} & path
+            self.drafted.update(tree.depths[parent] + 1 for parent in parents)
+            self.accepted.update(tree.depths[node] for node in path - {0})
+
+    def describe(self) -> dict[str, object]:
+        """The figures, rounded for reading."""
+        by_depth = {depth: round(self.accepted[depth] / count, 3) for depth, count in sorted(self.drafted.items())}
+        tau = round(self.tokens / max(1, self.steps), 3)
+        return {"identical": self.identical, "of": self.texts, "tau": tau, "accepted_by_depth": by_depth}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print a line for each lane; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--head", action="append", default=[])
+    parser.add_argument("--model", default=BUNDLED_MODEL)
+    parser.add_argument("--dtype")
+    parser.add_argument("--questions", default="auto", choices=(*SETS, "auto"))
+    parser.add_argument("--limit", type=int, default=200)
+    parser.add_argument("--max-new-tokens", type=int, default=64)
+    parser.add_argument("--temperature", type=float, default=0.0)
+    options = parser.parse_args(arguments)
+    workbench = Workbench.open(options.model, dtype=options.dtype, heads=tuple(options.head))
+    if not options.head:
+        with TemporaryDirectory() as folder:
+            made = [
+                f"{lane}={WRITERS[find_method(lane).needs_head](Path(folder) / lane, workbench.target)}"
+                for lane in head_lanes()
+            ]
+            attach_heads(workbench.target, made, head_lanes())
+    tallies = {lane: Tally() for lane in workbench.target.heads}
+    file, passages = SETS.get(options.questions, (None, None))
+    lines = draw_questions(workbench.documents, options.limit) if file is None else read_prompts(file, options.limit)
+    spec = RaceSpec(("vanilla",), max_new_tokens=options.max_new_tokens)
+    for seed, line in enumerate(lines):
+        prompt = tuple(workbench.make_prompt(RaceRequest(line["question"], spec, passages))[0].tokens)
+        settings = {"max_new_tokens": options.max_new_tokens, "temperature": options.temperature, "seed": seed}
+        texts = {}
+        for lane in ("vanilla", *tallies):
+            steps = list(generate(workbench.target, lane, prompt, curve=workbench.curve, **settings))
+            texts[lane] = [token for step in steps for token in step.emitted]
+            if lane in tallies:
+                tallies[lane].add(steps, identical=texts[lane] == texts["vanilla"])
+    for lane, tally in tallies.items():
+        print(json.dumps({"lane": lane, "temperature": options.temperature, **tally.describe()}))
+    is_exact = workbench.target.describe()["dtype"] == "float32"
+    return int(is_exact and any(tally.identical < tally.texts for tally in tallies.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
