@@ -213,7 +213,7 @@ def test_a_visitor_s_documents_are_shown_as_text_or_refused_in_one_sentence(
     words = f"# Owls {HOSTILE}\n\nThe owl hears a mouse under the snow. The sign says {HOSTILE} and no more."
     (tmp_path / "hostile.md").write_text(words)
     page = open_page(app.short_url)
-    page.locator("#settings-button").click()
+    page.locator("#documents-button").click()
     page.locator("#files input[type=file]").set_input_files(str(tmp_path / "owls.txt"))
     expect(page.locator("#files")).to_contain_text("owls")
     ask(page)
@@ -223,6 +223,14 @@ def test_a_visitor_s_documents_are_shown_as_text_or_refused_in_one_sentence(
     page.locator("#files").get_by_label("Clear").click()
     page.locator("#files input[type=file]").set_input_files(str(tmp_path / "hostile.md"))
     expect(page.locator("#files")).to_contain_text("hostile")
+    # The passages are listed before a race, as text, and a reload keeps the document.
+    for reloaded in (False, True):
+        if reloaded:
+            page.reload()
+        expect(page.locator("#own-passages summary")).to_have_text("hostile.md: 1 passage")
+        expect(page.locator("#own-passages li")).to_contain_text("<img src=x onerror=window.__pwn=1>")
+        expect(page.locator("#documents-button")).to_have_text("Your documents: 1")
+    assert page.locator("#own-passages img").count() == 0
     race(page, f"What does the owl hear? {HOSTILE}")
     expect(page.locator(".passage h3").first).to_contain_text("<img src=x onerror=window.__pwn=1>")
     passages = page.locator(".passage p").all_text_contents()
@@ -240,7 +248,7 @@ def test_the_page_says_which_of_a_visitor_s_files_are_used(app: Any, open_page: 
     page = open_page(app.short_url)
     status = page.locator(".status")
     expect(status).to_contain_text("Ready")
-    page.locator("#settings-button").click()
+    page.locator("#documents-button").click()
     page.locator("#files input[type=file]").set_input_files(str(large))
     expect(page.locator("#files")).to_contain_text("large")
     ask(page)
@@ -257,12 +265,14 @@ def test_the_page_says_which_of_a_visitor_s_files_are_used(app: Any, open_page: 
     clear_files(page)
     expect(status).not_to_contain_text("your own documents")
     expect(page.locator(".example")).to_have_count(4)
+    expect(page.locator("#documents-button")).to_have_text("Your documents")
+    page.wait_for_function("sessionStorage.getItem('specrace-documents') === null")
 
 
 def test_documents_dropped_anywhere_on_the_page_are_used(app: Any, open_page: Any) -> None:
     """Gradio would refuse all files because of one that it does not accept; the server leaves out only that file."""
     page = open_page(app.short_url)
-    for number, selector in enumerate((".stage", "#settings"), 1):
+    for number, selector in enumerate((".stage", "#documents"), 1):
         drop(page, f"{number}.md", f"# Owls {number}\n\nThe owl hears a mouse.", selector)
         expect(page.locator(".status")).to_contain_text(f"cpu, {number} passage")
     drop(page, "photo.png", "no text", ".stage")
@@ -272,10 +282,10 @@ def test_documents_dropped_anywhere_on_the_page_are_used(app: Any, open_page: An
 
 
 def clear_files(page: Page) -> None:
-    """Remove all uploaded files; a race has closed the settings panel, so open it first."""
+    """Remove all uploaded files; a race has closed the panel, so open it first."""
     clear = page.locator("#files").get_by_label("Clear")
     if not clear.is_visible():
-        page.locator("#settings-button").click()
+        page.locator("#documents-button").click()
     clear.click()
 
 

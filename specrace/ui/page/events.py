@@ -12,7 +12,7 @@ from specrace.core.errors import InputError
 from specrace.core.events import Repeated
 from specrace.engine.repeats import RepeatUntilNarrow
 from specrace.ui.helper.uploads import NUM_EXAMPLES, Upload
-from specrace.ui.page import lane_choices, settings_panel
+from specrace.ui.page import documents_panel, lane_choices, settings_panel
 from specrace.ui.races import race_request
 from specrace.ui.races.backend import Backend
 from specrace.ui.races.tasks import race_task
@@ -77,7 +77,7 @@ class PageEvents:
     def describe_choice(
         self, files: list[dict[str, Any]] | None, model: Any, dtype: Any, request: gr.Request
     ) -> list[Any]:
-        """The new status line and example buttons, after the visitor has changed the files or the model."""
+        """The status line, the texts about the documents, and the examples, after files or the model were changed."""
         problem = ""
         try:
             upload = self._read(_visit(request), files, request)
@@ -89,7 +89,8 @@ class PageEvents:
         examples = shown_examples(upload.examples if upload else self._examples)
         buttons = [gr.Button(text, visible=bool(text)) for text in examples]
         num_passages = self._backend.workbenches.num_passages(_visit(request)) if upload else None
-        return [self._status(num_passages, str(model or ""), str(dtype or "")), *buttons]
+        status = self._status(num_passages, str(model or ""), str(dtype or ""))
+        return [status, documents_panel.button_text(upload), documents_panel.list_passages(upload), *buttons]
 
     async def first_status(self, request: gr.Request) -> tuple[str, Any]:
         """The status line while the server's model loads, and the timer, which stops once it is loaded."""

@@ -18,7 +18,7 @@ from specrace.ui.api.endpoints import add_endpoints
 from specrace.ui.api.log_routes import log_routes
 from specrace.ui.helper.gallery import Gallery
 from specrace.ui.helper.other_work import OtherWork
-from specrace.ui.page import fetch_line, settings_panel
+from specrace.ui.page import documents_panel, fetch_line, settings_panel
 from specrace.ui.page.audience import Audience, audience_routes
 from specrace.ui.page.events import PageEvents, read_link, shown_examples
 from specrace.ui.page.fetch_line import FetchLine
@@ -57,6 +57,8 @@ class Components:
     question: gr.Textbox
     race: gr.Button
     stop: gr.Button
+    documents_button: gr.Button
+    documents: documents_panel.DocumentsPanel
     settings: gr.Button
     panel: settings_panel.Panel
     examples: list[gr.Button]
@@ -78,7 +80,8 @@ def build_page(
     models, limits = backend.models, backend.visitors.limits
     events = PageEvents(backend, examples)
     with Page(title="specrace", fill_width=True, delete_cache=(600, 3600), analytics_enabled=False) as page:
-        question, race, stop, settings = _build_top_bar()
+        question, race, stop, documents_button, settings = _build_top_bar(takes_files=limits.uploads)
+        documents = documents_panel.build_documents(visible=limits.uploads)
         panel = settings_panel.build_panel(
             list(models.offered), models.dtypes, limits, opening_preset, has_heads=models.has_heads
         )
@@ -90,7 +93,9 @@ def build_page(
             )
             fetching = fetch_line.build_line()
         stage = _build_stage(gallery or Gallery(), takes_files=limits.uploads)
-        parts = Components(question, race, stop, settings, panel, example_buttons, status, fetching, stage)
+        parts = Components(
+            question, race, stop, documents_button, documents, settings, panel, example_buttons, status, fetching, stage
+        )
         _connect_start(parts, events)
         fetcher = backend.worker.other_work.fetcher
         if fetcher is not None:
@@ -99,6 +104,7 @@ def build_page(
         # Gradio's own way to stop would cancel the race's event, but the results so far have yet to arrive.
         stop.click(events.stop, None, None, queue=False, **QUIET)
         settings.click(None, None, None, js=TOGGLE_SETTINGS, **QUIET)
+        documents_button.click(None, None, None, js=documents_panel.TOGGLE, **QUIET)
         _connect_address(page, parts, settings_panel.opening_values(opening_preset, limits.race_tokens))
         _connect_status(page, parts, events)
         page.unload(events.leave)
@@ -110,7 +116,7 @@ def build_page(
 
 def _connect_start(parts: Components, events: PageEvents) -> None:
     """Let the race button, the Enter key in the question and the examples start a race."""
-    inputs = [parts.question, *parts.panel.inputs]
+    inputs = [parts.question, parts.documents.files, *parts.panel.inputs]
     gr.on([parts.race.click, parts.question.submit], events.start, inputs, parts.stage, **UNLIMITED)
     for button in parts.examples:
         copied = button.click(None, button, parts.question, js="(example) => [example]", **QUIET)
@@ -124,7 +130,7 @@ def _connect_fetching(page: gr.Blocks, parts: Components, line: FetchLine, event
     gr.on([page.load, clock.tick], line.update, None, shown, queue=False, **QUIET)
     outputs = [parts.question, parts.panel.model, *parts.fetching]
     chosen = parts.fetching[1].click(line.choose, parts.question, outputs, queue=False, **QUIET)
-    chosen.then(events.start, [parts.question, *parts.panel.inputs], parts.stage, **UNLIMITED)
+    chosen.then(events.start, [parts.question, parts.documents.files, *parts.panel.inputs], parts.stage, **UNLIMITED)
 
 
 def _connect_address(page: gr.Blocks, parts: Components, opening: Mapping[str, Any]) -> None:
@@ -146,9 +152,12 @@ def _connect_status(page: gr.Blocks, parts: Components, events: PageEvents) -> N
     clock = gr.Timer(STATUS_PERIOD_S)
     # Not through the queue, where every visitor would take a place until the model is loaded.
     gr.on([page.load, clock.tick], events.first_status, None, [parts.status, clock], queue=False, **QUIET)
-    chosen = [parts.panel.files, parts.panel.model, parts.panel.dtype]
+    files = parts.documents.files
+    chosen = [files, parts.panel.model, parts.panel.dtype]
     changes = [component.change for component in chosen]  # type: ignore[attr-defined]
-    gr.on(changes, events.describe_choice, chosen, [parts.status, *parts.examples], **UNLIMITED)
+    shown = [parts.status, parts.documents_button, parts.documents.passages, *parts.examples]
+    gr.on(changes, events.describe_choice, chosen, shown, **UNLIMITED)
+    files.change(None, files, None, js=documents_panel.FORGET, queue=False, **QUIET)
 
 
 def build_replay(gallery: Gallery, visitors: Visitors) -> gr.Blocks:
@@ -251,7 +260,7 @@ def _replay_routes(visitors: Visitors) -> list[Route]:
     return [recording_route(work.files, visitors), *log_routes(work.logs, ModelChoices(), visitors, lambda: None)]
 
 
-def _build_top_bar() -> tuple[gr.Textbox, gr.Button, gr.Button, gr.Button]:
+def _build_top_bar(*, takes_files: bool) -> tuple[gr.Textbox, gr.Button, gr.Button, gr.Button, gr.Button]:
     with gr.Row(elem_id="top-bar"):
         gr.HTML(BRAND, elem_id="brand")
         question = gr.Textbox(
@@ -266,8 +275,11 @@ def _build_top_bar() -> tuple[gr.Textbox, gr.Button, gr.Button, gr.Button]:
         )
         race = gr.Button("Race", variant="primary", elem_id="race")
         stop = gr.Button("Stop", variant="secondary", elem_id="stop")
+        documents = gr.Button(
+            documents_panel.BUTTON, variant="secondary", visible=takes_files, elem_id="documents-button"
+        )
         settings = gr.Button("Lanes and settings", variant="secondary", elem_id="settings-button")
-    return question, race, stop, settings
+    return question, race, stop, documents, settings
 
 
 def _build_examples(examples: Sequence[str]) -> list[gr.Button]:

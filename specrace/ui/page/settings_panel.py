@@ -17,7 +17,7 @@ from specrace.engine.spec import DEFAULT_LANES
 from specrace.ui.page import lane_choices
 from specrace.ui.page.lane_choices import empty_value, is_set
 from specrace.ui.races import race_request
-from specrace.ui.visitor_limits import MAX_UPLOAD_FILES, VisitorLimits
+from specrace.ui.visitor_limits import VisitorLimits
 
 # The names of the components in `Panel.common`, in its order.
 COMMON = ("lanes", *race_request.OFFERED)
@@ -77,15 +77,14 @@ class Panel:
     """The panel's components: `common` in the order of COMMON, `options` by (lane, option)."""
 
     common: list[gr.components.Component]
-    files: gr.File
     model: gr.Dropdown
     dtype: gr.Dropdown
     options: dict[tuple[str, str], gr.components.Component]
 
     @property
     def inputs(self) -> list[gr.components.Component]:
-        """All components, in the order in which `PageEvents.start` receives their values."""
-        return [self.files, self.model, self.dtype, *self.common, *self.options.values()]
+        """All components, in the order in which `PageEvents.start` receives their values after the files."""
+        return [self.model, self.dtype, *self.common, *self.options.values()]
 
 
 def build_panel(
@@ -111,15 +110,12 @@ def build_panel(
             gr.HTML("".join(helps), elem_id="presets-help")
         lanes = _lanes_field(has_heads=has_heads)
         lane_choices.build_adder(lanes)
+        common = _common_fields(max_tokens)
         with gr.Row():
-            with gr.Column(scale=2):
-                common = _common_fields(max_tokens)
-                with gr.Row():
-                    model, dtype = _model_fields(models, dtypes)
-            files = _files_field(limits.uploads)
+            model, dtype = _model_fields(models, dtypes)
         with gr.Accordion("Options of the lanes", open=False, elem_id="lane-options"):
             options = _option_fields(lanes)
-    panel = Panel([lanes, *common], files, model, dtype, options)
+    panel = Panel([lanes, *common], model, dtype, options)
     lanes.input(None, lanes, lanes, js=f"(names) => [specrace.limitLanes(names, {MAX_PAGE_LANES})]", **quiet)
     lanes.change(None, lanes, None, js="(names) => specrace.showLanes(names)", **quiet)
     filled = [*panel.common, *options.values()]
@@ -217,17 +213,6 @@ def _model_fields(models: Sequence[str], dtypes: Sequence[str]) -> tuple[gr.Drop
 def model_choices(models: Sequence[str]) -> list[tuple[str, str]]:
     """The choices of the model field: the server's default model, then the models on offer."""
     return [("server default", ""), *((name, name) for name in models)]
-
-
-def _files_field(visible: bool) -> gr.File:
-    return gr.File(
-        # Any type is accepted here: if the field refused one file, Gradio would drop all of them.
-        file_count="multiple",
-        label=f"Your own documents: txt, md, html, pdf, docx, … up to {MAX_UPLOAD_FILES} files, 2 MB",
-        height=200,
-        visible=visible,
-        elem_id="files",
-    )
 
 
 def _option_fields(lanes: gr.CheckboxGroup) -> dict[tuple[str, str], gr.components.Component]:

@@ -8,8 +8,11 @@ import {
   pressRace,
   showLanes,
   ignoreLoadingTimer,
+  restoreDocuments,
+  toggleDocuments,
   toggleSettings,
 } from "./lib/gradio.js";
+import { forgetOtherDocuments } from "./lib/kept_documents.js";
 import { startAddressUpdates, updateAddress } from "./lib/share.js";
 import { showStatus } from "./stage/status.js";
 
@@ -20,6 +23,7 @@ function drawStatus({ element, props, watch }) {
 
 // Called once the server has read the address. `problem` says what is wrong with the address, or is empty.
 function followLink(problem) {
+  restoreDocuments();
   if (!problem && asksForRace()) pressRace();
   startAddressUpdates();
 }
@@ -35,6 +39,8 @@ Object.assign(window, {
     updateAddress,
     limitLanes,
     showLanes,
+    forgetOtherDocuments,
+    toggleDocuments,
     toggleSettings,
   }),
 });

@@ -2,6 +2,7 @@
 /** @import { StageEvents } from "./stage_events.js" */
 import { CONSTANTS } from "./constants.js";
 import { hasFolder, listDropped } from "./drops.js";
+import { keepDocuments, readKeptDocuments } from "./kept_documents.js";
 import { send } from "./stage_events.js";
 
 const { max_documents: MAX_FILES, max_document_bytes: MAX_BYTES } = CONSTANTS;
@@ -62,6 +63,22 @@ export function openSettings(open) {
   document.getElementById("settings-button")?.setAttribute("aria-expanded", String(open));
 }
 
+export function openDocuments(open) {
+  const panel = document.getElementById("documents");
+  if (panel) panel.dataset.open = String(open);
+  document.getElementById("documents-button")?.setAttribute("aria-expanded", String(open));
+}
+
+// Closes the settings and the documents, which would push a race out of sight.
+export function closePanels() {
+  openSettings(false);
+  openDocuments(false);
+}
+
+export function toggleDocuments() {
+  openDocuments(document.getElementById("documents").dataset.open !== "true");
+}
+
 export function toggleSettings() {
   openSettings(document.getElementById("settings").dataset.open !== "true");
 }
@@ -114,7 +131,7 @@ export function redirectToasts() {
 
 // Whether files dropped on this element are documents for Gradio's upload.
 export function isUpload(target) {
-  return Boolean(target.closest?.("#settings"));
+  return Boolean(target.closest?.("#settings, #documents"));
 }
 
 // Passes files to Gradio's upload. Returns false if the page accepts no documents.
@@ -123,7 +140,6 @@ export function uploadDocuments(files) {
   if (!field) return false;
   field.files = limitFiles(files);
   field.dispatchEvent(new Event("change", { bubbles: true }));
-  openSettings(true);
   return true;
 }
 
@@ -149,7 +165,10 @@ export function limitUploads() {
   document.addEventListener(
     "change",
     ({ target }) => {
-      if (target instanceof HTMLInputElement && target.matches(DOCUMENTS)) target.files = limitFiles(target.files);
+      if (!(target instanceof HTMLInputElement && target.matches(DOCUMENTS))) return;
+      target.files = limitFiles(target.files);
+      keepDocuments(target.files);
+      openDocuments(true);
     },
     true,
   );
@@ -162,6 +181,20 @@ export function limitUploads() {
     },
     true,
   );
+}
+
+// Uploads the documents that this tab had before a reload, once the page has drawn the field for them.
+export function restoreDocuments() {
+  const files = readKeptDocuments();
+  if (!files.length) return;
+  const restore = () => {
+    const restored = uploadDocuments(/** @type {any} */ (files));
+    if (restored) openDocuments(false);
+    return restored;
+  };
+  if (restore()) return;
+  const observer = new MutationObserver(() => restore() && observer.disconnect());
+  observer.observe(document.body, { childList: true, subtree: true });
 }
 
 function limitFiles(files) {

@@ -6,7 +6,7 @@ import { CONSTANTS } from "../lib/constants.js";
 import { describePrompt, describeRange, describeRecording } from "../lib/format.js";
 import { RaceReceiver } from "../lib/event_stream.js";
 import { Gallery } from "./gallery.js";
-import { canRace, isRaceControlFocused, highlightStop, openSettings, setQuestion } from "../lib/gradio.js";
+import { canRace, closePanels, isRaceControlFocused, highlightStop, setQuestion } from "../lib/gradio.js";
 import { Guess } from "./guess.js";
 import { describeLanes, sortLanes, isServed } from "../lib/lanes.js";
 import { REDUCED_MOTION, runDue } from "../lib/motion.js";
@@ -247,7 +247,7 @@ export class Stage {
     const machine = this.find(".machine");
     machine.textContent = describeRecording({ ...head, date });
     machine.title = machine.textContent + describePrompt(head);
-    openSettings(false);
+    closePanels();
   }
 
   /** @param {PlayedReel} reel */

@@ -5,7 +5,7 @@ export function showStatus(line, value) {
   /** @type {Status} */
   const { state, text } = JSON.parse(value);
   line.dataset.state = state;
-  line.querySelector("span").textContent = text;
+  line.querySelector("span").textContent = line.title = text;
 }
 
 // The state; "failed" on a page without the line, which has no model and waits for none.

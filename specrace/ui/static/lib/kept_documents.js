@@ -1,0 +1,56 @@
+// Keeps a visitor's documents in this tab, so that a reload does not lose them. Nobody else gets them from here, and they
+// are gone when the tab is closed.
+const KEY = "specrace-documents";
+// Whether the page has shown documents. Before, its empty field does not mean that the visitor removed them.
+let shown = false;
+
+/** @returns {{ name: string, code: string }[]} the documents, each as base64 text */
+function readEntries() {
+  try {
+    return JSON.parse(sessionStorage.getItem(KEY) ?? "[]");
+  } catch {
+    return [];
+  }
+}
+
+// Stores entries. A browser that stores nothing, or not so much, keeps no documents.
+function writeEntries(entries) {
+  try {
+    if (entries.length) sessionStorage.setItem(KEY, JSON.stringify(entries));
+    else sessionStorage.removeItem(KEY);
+  } catch {
+    sessionStorage.removeItem(KEY);
+  }
+}
+
+/** @param {File} file */
+async function encode(file) {
+  const bytes = new Uint8Array(await file.arrayBuffer());
+  return { name: file.name, code: btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join("")) };
+}
+
+// Keeps files, in addition to those that are kept already; of files with the same name, the last one.
+/** @param {Iterable<File>} files */
+export async function keepDocuments(files) {
+  const added = await Promise.all([...files].map(encode));
+  const names = added.map(({ name }) => name);
+  writeEntries([...readEntries().filter(({ name }) => !names.includes(name)), ...added]);
+}
+
+// Forgets all files but those with these names, which the page still shows.
+/** @param {string[]} names */
+export function forgetOtherDocuments(names) {
+  shown ||= names.length > 0;
+  if (!shown) return;
+  const entries = readEntries();
+  const kept = entries.filter(({ name }) => names.includes(name));
+  if (kept.length < entries.length) writeEntries(kept);
+}
+
+/** @returns {File[]} */
+export function readKeptDocuments() {
+  return readEntries().map(({ name, code }) => {
+    const bytes = Uint8Array.from(atob(code), (letter) => letter.charCodeAt(0));
+    return new File([bytes], name);
+  });
+}

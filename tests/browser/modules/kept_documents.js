@@ -1,0 +1,38 @@
+import {
+  forgetOtherDocuments,
+  keepDocuments,
+  readKeptDocuments,
+} from "../../../specrace/ui/static/lib/kept_documents.js";
+
+async function listKept() {
+  return Promise.all(readKeptDocuments().map(async (file) => [file.name, await file.text()]));
+}
+
+export const cases = {
+  "documents are kept by name until the page no longer has them": async () => {
+    await keepDocuments([new File(["owls 🦉"], "a.md"), new File([""], "empty.md")]);
+    // The page is drawn: its field is still empty.
+    forgetOtherDocuments([]);
+    await keepDocuments([new File(["more owls"], "a.md")]);
+    const both = await listKept();
+    forgetOtherDocuments(["a.md", "other.md"]);
+    const one = await listKept();
+    forgetOtherDocuments([]);
+    return [
+      [both, one, await listKept()],
+      [
+        [
+          ["empty.md", ""],
+          ["a.md", "more owls"],
+        ],
+        [["a.md", "more owls"]],
+        [],
+      ],
+    ];
+  },
+  "documents that the browser cannot store are not kept": async () => {
+    await keepDocuments([new File(["owls"], "a.md")]);
+    await keepDocuments([new File(["x".repeat(12_000_000)], "b.md")]);
+    return [await listKept(), []];
+  },
+};
