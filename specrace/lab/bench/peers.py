@@ -95,11 +95,15 @@ def make_peers(
     """The peers with these names; llama.cpp runs on `weights` (see `GgufWeights`).
 
     transformers' prompt lookup drafts `num_lookup` tokens after a match of at most `longest` tokens, as our lane does;
-    its own default is 2. Raises InputError for an unknown name.
+    its own default is 2. Raises InputError for an unknown name, and for a peer that cannot run the target's model.
     """
     for name in names:
         if name not in COUNTERPARTS:
             raise InputError(f"There is no peer {name!r}; choose from {', '.join(COUNTERPARTS)}.")
+        if name == "transformers-pld" and target.chains_only:
+            raise InputError(
+                f"transformers' prompt lookup does not run {target.name}, whose layers keep a state; leave out {name}."
+            )
     lookup = {"prompt_lookup_num_tokens": num_lookup, "max_matching_ngram_size": longest}
     file = GgufWeights(target, weights) if any(name.startswith(PREFIX) for name in names) else None
     return [

@@ -17,6 +17,7 @@ from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.drafters import native_methods
 from specrace.engine.generate import generate
+from specrace.lab.bench.peers import make_peers
 from specrace.model.draft_model import DraftModel
 from specrace.model.forward.kv import KVStore
 from specrace.model.forward.states import StateStore
@@ -222,3 +223,8 @@ def test_transformers_generate_decodes_with_our_methods() -> None:
     arguments = {"max_new_tokens": 16, "eos_token_id": -1, "pad_token_id": 0, "do_sample": False}
     output = target.model.generate(ids, custom_generate=specrace.hf.custom_generate, method="suffix", **arguments)
     assert output[0, ids.shape[1] :].tolist() == expected
+
+
+def test_a_peer_that_cannot_run_such_a_model_is_refused_before_the_benchmark(target: Target) -> None:
+    with pytest.raises(InputError, match=r"does not run .*; leave out transformers-pld"):
+        make_peers(["transformers-pld"], target, SamplingParams(), 10)
