@@ -7,7 +7,6 @@ refused instead of run.
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -113,13 +112,14 @@ def _read_tensors(folder: Path, label: str) -> dict[str, Tensor]:
         if file.suffix == ".safetensors":
             return dict(load_file(file))
         tensors = torch.load(file, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
+    except (OSError, SafetensorError, RuntimeError, EOFError, ValueError) as error:
+        raise InputError(f"{label} has a {file.name} that cannot be read ({shorten(error)}); {_HINT}.") from error
+    except Exception as error:
+        # What is left is that torch refuses to unpickle anything but tensors.
         raise InputError(
             f"{label} stores more than numbers in {file.name}, which could run code; convert it to safetensors where "
             "you trust it."
         ) from error
-    except (OSError, SafetensorError, RuntimeError, EOFError, ValueError) as error:
-        raise InputError(f"{label} has a {file.name} that cannot be read ({shorten(error)}); {_HINT}.") from error
     if not isinstance(tensors, dict) or not all(isinstance(value, Tensor) for value in tensors.values()):
         raise InputError(f"{label} has a {file.name} that is not a list of named tensors; {_HINT}.")
     return {str(name): value for name, value in tensors.items()}

@@ -131,7 +131,8 @@ def build_panel(
 def lane_style() -> str:
     """CSS that hides the options of lanes that are not ticked, and greys lanes that lack a head."""
     hidden = '#settings:not([data-lanes~="{0}"]) #options-{0} {{ display: none; }}\n'
-    grey = '#lanes.no-heads label:has(input[name="{0}"]) {{ opacity: 0.45; }}\n'
+    # The words keep their contrast, because the lane can be ticked all the same.
+    grey = '#lanes.no-heads label:has(input[name="{0}"]) {{ color: var(--dim); font-style: italic; }}\n'
     return "".join([*map(hidden.format, native_methods()), *map(grey.format, head_lanes())])
 
 

@@ -128,7 +128,7 @@ def test_a_server_without_uploads_refuses_files() -> None:
         assert app.files() == []
         config = app.ask("GET", "/config").json()
         props = [component["props"] for component in config["components"]]
-        assert next(prop for prop in props if prop.get("elem_id") == "files")["visible"] is False
+        assert next(prop for prop in props if prop.get("elem_id") == "documents-host")["visible"] is False
         assert next(prop for prop in props if prop.get("elem_id") == "stage-host")["props"]["takes_files"] is False
         assert "key" in app.race()
 
