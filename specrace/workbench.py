@@ -61,6 +61,8 @@ class PreparedRace:
     curve: CostCurve | None = None
 
 
+# Adds lanes to a race: (target, prepared, stop, the race's events) -> events.
+Beside = Callable[[Target, PreparedRace, Callable[[], bool], Iterator[Event]], Iterator[Event]]
 # Runs a prepared race like `run_prepared`, but on a target that the runner has: (prepared, stop, again) -> events.
 Runner = Callable[[PreparedRace, Callable[[], bool], Callable[[Repeated], bool]], Iterator[Event]]
 
@@ -217,14 +219,20 @@ class Workbench:
         *,
         stop: Callable[[], bool] = never,
         again: Callable[[Repeated], bool] = never,
+        beside: Beside | None = None,
     ) -> Iterator[Event]:
-        """Retrieve, build the prompt and race; yields events with texts. `stop` and `again` are as in `race`."""
+        """Retrieve, build the prompt and race; yields events with texts. `stop` and `again` are as in `race`.
+
+        `beside` adds lanes that are not ours, such as those of servers.
+        """
         prepared = self.prepare(request)
         narrate, output = Narrator(self.target.tokenizer), list[int]()
         run = self.runner or partial(run_prepared, self.target)
-        ended = False
+        ended, events = False, run(prepared, stop, again)
+        if beside is not None:
+            events = beside(self.target, prepared, stop, events)
         try:
-            for event in run(prepared, stop, again):
+            for event in events:
                 if isinstance(event, Step) and event.lane == "vanilla":
                     output += event.emitted
                 ended = ended or isinstance(event, Finished)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import os
 import re
 import sys
@@ -24,6 +23,8 @@ from specrace.cli.shared.arguments import (
     add_search_arguments,
     under_torchrun,
 )
+from specrace.cli.shared.networks import check_networks, read_root_path
+from specrace.cli.shared.servers import add_server_argument, named_servers
 from specrace.cli.shared.terminal import complain, exit_code, standard_streams
 from specrace.core.bundled import BUNDLED_MODEL, CORPUS
 from specrace.core.errors import InputError, shorten
@@ -43,7 +44,6 @@ from specrace.ui.visitor_limits import VisitorLimits
 MAX_THREADS = 1024
 LOG_FORMATS = ("text", "json")
 HOST_NAME = re.compile(r"[\w.-]+|[0-9a-fA-F:]+")
-ROOT_PATH = re.compile(r"(?:/[\w.~-]+)*", re.ASCII)
 # What Content-Security-Policy takes as the origin of a site.
 FRAME_ANCESTOR = re.compile(r"'self'|https?://(?:\*\.)?[A-Za-z0-9.-]+(?::(?:\d{1,5}|\*))?")
 # The flag, the maximum and the help of each limit.
@@ -126,6 +126,7 @@ def _add_race_arguments(parser: argparse.ArgumentParser) -> None:
         help="fusion and suffix decoding (and recycling with recycling.warm) also draft from earlier answers to other "
         "questions, of any visitor; not for a public server",
     )
+    add_server_argument(parser)
     parser.add_argument("--replay", type=Path, metavar="FILE.jsonl", help="only play a recorded race; loads no model")
 
 
@@ -239,6 +240,8 @@ def check(options: argparse.Namespace) -> ServerConfig:
         raise InputError("--mcp needs the package mcp; install specrace[mcp], or leave it out.")
     if options.replay is None:
         return _check_race(options)
+    if options.server:
+        raise InputError("--server races beside a model, and --replay loads none; leave out one of the two.")
     if options.mcp:
         raise InputError("--mcp offers nothing with --replay, which loads no model; leave out one of the two.")
     # A recording is played without a model.
@@ -284,6 +287,7 @@ def _config(
         reranker=options.reranker,
         keep_outputs=options.keep_outputs,
         settings=settings,
+        servers=named_servers(options.server),
         replay=options.replay,
         host=options.host,
         port=options.port,
@@ -324,23 +328,6 @@ def _check_server(options: argparse.Namespace) -> None:
         check_networks(flag, names)
     if options.auth is not None and not all(part.strip() for part in options.auth.partition(":")):
         raise InputError("--auth takes USER:PASSWORD; give both.")
-
-
-def read_root_path(text: str) -> str:
-    """A proxy's path without a slash at its end; "" for none. Raises InputError."""
-    path = text.strip().rstrip("/")
-    if not ROOT_PATH.fullmatch(path) or {".", ".."} & set(path.split("/")):
-        raise InputError(f"--root-path is {shorten(repr(text))}; give the proxy's path only, such as /tools/specrace.")
-    return path
-
-
-def check_networks(flag: str, names: Sequence[str]) -> None:
-    """Raise InputError for a name that is neither an address nor a network."""
-    for name in names:
-        try:
-            ipaddress.ip_network(name)
-        except ValueError:
-            raise InputError(f"{flag} has {name!r}; give addresses or networks, such as 10.0.0.0/8.") from None
 
 
 def choose_starting_model(options: argparse.Namespace) -> StartingModel:

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from specrace.cli.shared.arguments import add_race_arguments, race_spec
 from specrace.cli.shared.opening import open_workbench
-from specrace.cli.shared.servers import decoder
+from specrace.cli.shared.servers import add_server_argument, beside_servers, read_servers
 from specrace.cli.shared.terminal import show
 from specrace.core.errors import InputError
-from specrace.core.events import Event, Repeated
+from specrace.core.events import Repeated
 from specrace.core.files import check_destination
 from specrace.core.settings import Setting
-from specrace.drafters import METHODS
 from specrace.engine.repeats import RepeatUntilNarrow, repeat_times
 from specrace.engine.request import RaceRequest
 from specrace.engine.spec import DEFAULT_LANES
-from specrace.servers.address import KEY_VARIABLE, ServerAddress, check_spec, parse_server
-
-if TYPE_CHECKING:
-    from specrace.model.target import Target
-    from specrace.workbench import PreparedRace, Runner
 
 # The time limit of "--repeat auto".
 AUTO_S = 20.0
@@ -45,13 +39,7 @@ def add_parser(commands: Any) -> None:
     add_race_arguments(parser, DEFAULT_LANES)
     repeat_help = f"{REPEAT.help} ({REPEAT.range()}; default 1)"
     parser.add_argument("--repeat", default=1, metavar="N|auto", help=repeat_help.replace("%", "%%"))
-    parser.add_argument(
-        "--server",
-        action="append",
-        default=[],
-        metavar="NAME=URL",
-        help=f"a running vLLM, SGLang or llama.cpp server as one more lane; may be repeated; its key in {KEY_VARIABLE}",
-    )
+    add_server_argument(parser)
     parser.add_argument("--save", type=Path, metavar="FILE.jsonl", help="record the race")
 
 
@@ -64,34 +52,15 @@ def run(options: argparse.Namespace) -> int:
         check_recorder(options.save)
     spec = race_spec(options).with_options_in_names()
     request = RaceRequest(options.question, spec, options.passages, options.noise, options.thinking)
-    addresses = [parse_server(text) for text in options.server]
-    if addresses:
-        check_spec(spec, addresses, METHODS.__contains__)
+    addresses = read_servers(options.server, spec)
     workbench = open_workbench(options)
-    if addresses:
-        workbench.runner = beside_servers(workbench.target, addresses)
-    events = workbench.ask(request, again=run_again)
+    events = workbench.ask(request, again=run_again, beside=beside_servers(addresses) if addresses else None)
     recorded = show(events, as_json=options.json)
     if options.save is not None:
         from specrace.engine.recording import save
 
         save(recorded, options.save)
     return 0
-
-
-def beside_servers(target: Target, addresses: Sequence[ServerAddress]) -> Runner:
-    """A runner that adds a lane for each server to a race on `target`."""
-    # Imported here: most races need no HTTP, and this module is imported for every command.
-    from specrace.servers.race import ServedRace
-    from specrace.workbench import run_prepared
-
-    def run_with_servers(
-        prepared: PreparedRace, stop: Callable[[], bool], again: Callable[[Repeated], bool]
-    ) -> Iterator[Event]:
-        served = ServedRace(target, prepared.prompt, prepared.spec, addresses, decoder(target))
-        return served.run(run_prepared(target, prepared, stop, again))
-
-    return run_with_servers
 
 
 def read_repeat(text: Any) -> Callable[[Repeated], bool]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -40,11 +40,17 @@ class Waits:
 
 
 class Connection:
-    """Requests to one server. Use it as a context manager; it keeps its connections open until then."""
+    """Requests to one server. Use it as a context manager; it keeps its connections open until then.
 
-    def __init__(self, address: ServerAddress, waits: Waits = Waits()) -> None:
+    Once `stop` returns True, no more of an answer is read.
+    """
+
+    def __init__(
+        self, address: ServerAddress, waits: Waits = Waits(), stop: Callable[[], bool] = lambda: False
+    ) -> None:
         self.name = address.name
         self.waits = waits
+        self.stop = stop
         # Ask for uncompressed answers: then nothing small unpacks to something huge, and chunks arrive as sent.
         headers = {"Accept-Encoding": "identity"}
         if address.key:
@@ -62,7 +68,7 @@ class Connection:
 
     def fault(self, words: str) -> InputError:
         """An error whose sentence begins with the server's name."""
-        return InputError(f"The server {self.name} {words}.")
+        return InputError(f"The server {self.name} {words}{'' if words.endswith('?') else '.'}")
 
     def find_json(self, path: str) -> Any:
         """The JSON that the server has at `path`; None if it has none there. Raises InputError if nothing answers."""
@@ -121,6 +127,8 @@ class Connection:
             *lines, rest = (rest + block).split(b"\n")
             if total > MAX_STREAM or len(rest) > MAX_LINE or any(len(line) > MAX_LINE for line in lines):
                 raise self.fault("streamed more than an answer can need, so it was stopped")
+            if self.stop():
+                raise self.fault("was not heard to its end, because the race was stopped")
             if time.perf_counter() - sent_s > self.waits.total_s:
                 raise self.fault(f"did not finish its answer within {self.waits.total_s:.0f} s")
             yield from lines

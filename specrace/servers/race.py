@@ -5,7 +5,7 @@ A server that fails is left out, with a sentence in the race's description; the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from statistics import median
@@ -14,6 +14,7 @@ from specrace.core.errors import InputError
 from specrace.core.events import LEFT_OUT, Event, Finished, LaneResult, LaneSpread, Repeated, Started, Step
 from specrace.core.metrics import compare, loop_tokens, start_metrics
 from specrace.engine.badge import explain_difference
+from specrace.engine.race import never
 from specrace.engine.setup import RaceTarget
 from specrace.engine.spec import RaceSpec
 from specrace.servers.address import ServerAddress
@@ -38,7 +39,10 @@ class Server:
 
 
 class ServedRace:
-    """Adds lanes of servers to the events of a race. `decode`: the text of token ids, without control tokens."""
+    """Adds lanes of servers to the events of a race. `decode`: the text of token ids, without control tokens.
+
+    After `stop` returns True, servers are neither asked nor heard to their end.
+    """
 
     def __init__(
         self,
@@ -48,6 +52,7 @@ class ServedRace:
         addresses: Sequence[ServerAddress],
         decode: Decode,
         waits: Waits = Waits(),  # noqa: B008  Waits is frozen
+        stop: Callable[[], bool] = never,
     ) -> None:
         self.target = target
         self.prompt = tuple(prompt)
@@ -55,6 +60,7 @@ class ServedRace:
         self.addresses = addresses
         self.decode = decode
         self.waits = waits
+        self.stop = stop
         self.servers: list[Server] = []
         self.left_out: list[str] = []
         self._vanilla: list[int] = []
@@ -85,8 +91,10 @@ class ServedRace:
     def _start(self, started: Started, connections: ExitStack) -> Started:
         """Ask each server once, alone, and add its lane."""
         for address in self.addresses:
+            if self.stop():
+                break
             try:
-                connection = connections.enter_context(Connection(address, self.waits))
+                connection = connections.enter_context(Connection(address, self.waits, self.stop))
                 dialect = recognise(connection, address.model)
                 lane = self._answer(connection, dialect)
             except InputError as error:
@@ -136,10 +144,13 @@ class ServedRace:
     def _repeat(self, repeated: Repeated) -> Repeated:
         """Ask each server again, alone, and add the median and the range of its rates."""
         for server in self.servers:
+            if self.stop():
+                break
             try:
                 lane = self._answer(server.connection, server.dialect)
             except InputError:
-                server.num_failed += 1
+                # An answer that was left in the middle is not the server's failure.
+                server.num_failed += not self.stop()
                 continue
             server.rates.append(rate(lane))
             server.num_other_texts += lane.tokens != server.lane.tokens

@@ -11,6 +11,7 @@ from typing import Any
 from specrace.core.bundled import BUNDLED_MODEL, CORPUS
 from specrace.model.weights.source import ModelChoice, choose_model
 from specrace.retrieval.rerank import LIGHT
+from specrace.ui.races.named_servers import NamedServers
 from specrace.ui.server.visitors import THIS_MACHINE
 from specrace.ui.visitor_limits import VisitorLimits
 
@@ -24,7 +25,8 @@ class ServerConfig:
     `model` may have to be fetched first. `is_default_model`: the user named none, so the bundled model may replace it.
     `model_to_fetch`: a short name, fetched in the background. `models`: the folders or hub ids of further models on
     offer; None for the bundled ones. `offline`: the user's value of HF_HUB_OFFLINE. `settings`: what
-    `recommend` wrote. `replay`: a recording, which is played without a model.
+    `recommend` wrote. `servers`: running engines beside which visitors may race. `replay`: a recording, which is played
+    without a model.
     """
 
     model: ModelChoice = field(default_factory=partial(choose_model, BUNDLED_MODEL))
@@ -39,6 +41,7 @@ class ServerConfig:
     reranker: str = LIGHT
     keep_outputs: bool = False
     settings: Mapping[str, Any] | None = None
+    servers: NamedServers = field(default_factory=NamedServers)
     replay: Path | None = None
     host: str | None = None
     port: int | None = None

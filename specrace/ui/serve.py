@@ -163,5 +163,5 @@ def _build_live(config: ServerConfig, visitors: Visitors, telemetry: Telemetry) 
     fetcher = None if config.model_to_fetch is None else Fetcher(config.model_to_fetch, models.offer, config.offline)
     worker = Worker(loader(config), visitors.limits, OtherWork(fetcher), telemetry)
     preset = None if config.settings is None else recommended_preset(config.settings)
-    backend = Backend.of(worker, models, visitors)
+    backend = Backend.of(worker, models, visitors, config.servers)
     return build_page(backend, example_questions(config), Gallery.in_folder(RECORDINGS), preset), backend

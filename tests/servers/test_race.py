@@ -165,6 +165,29 @@ def test_a_repeated_race_asks_the_server_again_and_has_the_range_of_its_rates() 
     assert repeated[1].lanes[-1].fastest == spread.fastest
 
 
+def test_a_server_is_not_heard_to_its_end_once_the_race_is_stopped() -> None:
+    target, stopped = make_target(), list[bool]()
+    text = continuation(PROMPT, target.next_token, 24)
+    chunks = [vllm_chunk([token], decode([token])) for token in text]
+
+    def endless(_: dict[str, Any]) -> Answer:
+        def blocks() -> Iterator[bytes]:
+            for number, chunk in enumerate(chunks):
+                if number == 3:
+                    stopped.append(True)
+                yield f"data: {json.dumps(chunk)}\n\n".encode()
+
+        return Answer(blocks(), end="hang")
+
+    stop = lambda: bool(stopped)  # noqa: E731
+    with serving(vllm_routes(endless)) as address:
+        served = ServedRace(target, PROMPT, SPEC, [address], decode, Waits(2.0, 60.0), stop)
+        events = list(served.run(race(target, PROMPT, SPEC, stop=stop)))
+    [sentence] = started_of(events).about[LEFT_OUT]
+    assert sentence.startswith("The server tested was not heard to its end, because the race was stopped")
+    assert finished_of(events).stopped
+
+
 def test_a_recorded_race_is_read_without_a_server_by_the_terminal_and_the_page(tmp_path: Path) -> None:
     target = make_target()
     events = run(target, vllm_answering(target, decode, **NGRAM))

@@ -56,7 +56,9 @@ class FakeWorkbench:
         """Return no passages."""
         return []
 
-    def ask(self, _request: Any, *, stop: Callable[[], bool], again: Callable[[Any], bool]) -> Iterator[Event]:
+    def ask(
+        self, _request: Any, *, stop: Callable[[], bool], again: Callable[[Any], bool], beside: Any
+    ) -> Iterator[Event]:
         """Run a race that ends only when it is stopped."""
         self.begun.set()
         try:

@@ -2,20 +2,84 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from specrace.core.errors import InputError
-from specrace.servers.address import ServerAddress, check_spec
+from specrace.drafters import METHODS
+from specrace.engine.spec import RaceSpec
+from specrace.servers.address import KEY_VARIABLE, ServerAddress, check_spec, parse_server
 
 if TYPE_CHECKING:
     from specrace.answers import Answer, PreparedQuestion
-    from specrace.engine.spec import RaceSpec
+    from specrace.core.events import Event
     from specrace.model.target import Target
-    from specrace.workbench import Workbench
+    from specrace.servers.connection import Waits
+    from specrace.ui.races.named_servers import NamedServers
+    from specrace.workbench import Beside, PreparedRace, Workbench
 
 AnswerQuestion = Callable[["PreparedQuestion"], "Answer"]
+
+
+def add_server_argument(parser: argparse.ArgumentParser) -> None:
+    """Add `--server`, which may be repeated."""
+    parser.add_argument(
+        "--server",
+        action="append",
+        default=[],
+        metavar="NAME=URL",
+        help=f"a running vLLM, SGLang or llama.cpp server as one more lane; may be repeated; its key in {KEY_VARIABLE}",
+    )
+
+
+def read_servers(texts: Sequence[str], spec: RaceSpec) -> list[ServerAddress]:
+    """The servers that --server named, which take part in a race. Raises InputError."""
+    addresses = [parse_server(text) for text in texts]
+    if addresses:
+        check_spec(spec, addresses, METHODS.__contains__)
+    return addresses
+
+
+def beside_servers(addresses: Sequence[ServerAddress], waits: Waits | None = None) -> Beside:
+    """A function that adds a lane for each server to a race. `waits`: how long it waits for them."""
+    # Imported here: most races need no HTTP, and this module is imported for every command.
+    from specrace.servers.connection import Waits
+    from specrace.servers.race import ServedRace
+
+    def add_lanes(
+        target: Target, prepared: PreparedRace, stop: Callable[[], bool], events: Iterator[Event]
+    ) -> Iterator[Event]:
+        served = ServedRace(target, prepared.prompt, prepared.spec, addresses, decoder(target), waits or Waits(), stop)
+        return served.run(events)
+
+    return add_lanes
+
+
+def named_servers(texts: Sequence[str]) -> NamedServers:
+    """The servers of a page, which --server named. Raises InputError."""
+    from specrace.ui.races.named_servers import NamedServers
+
+    if not texts:
+        return NamedServers()
+    from specrace.servers.connection import Connection, Waits
+    from specrace.servers.dialects import recognise
+
+    addresses = {address.name: address for address in read_servers(texts, RaceSpec())}
+    # Visitors wait for a server, and the page's races for one another, so its time is shorter than on a command line.
+    racing, asking = Waits(connect_s=5.0, read_s=30.0, total_s=120.0), Waits(connect_s=2.0, read_s=3.0)
+
+    def describe(name: str) -> str:
+        address = addresses[name]
+        with Connection(address, asking) as connection:
+            dialect = recognise(connection, address.model)
+        return f"The server {name} answers: {dialect.engine}, model {dialect.model}."
+
+    def race_beside(names: Sequence[str]) -> Beside:
+        return beside_servers([addresses[name] for name in names], racing)
+
+    return NamedServers(tuple(addresses), race_beside, describe)
 
 
 def decoder(target: Target) -> Callable[[Sequence[int]], str]:

@@ -31,14 +31,14 @@ class PageEvents:
         self._examples = examples
 
     def start(
-        self, question: Any, files: list[dict[str, Any]] | None, model: Any, dtype: Any, request: gr.Request,
-        lanes: Any, *values: Any,
+        self, question: Any, files: list[dict[str, Any]] | None, model: Any, dtype: Any, servers: Any,
+        request: gr.Request, lanes: Any, *values: Any,
     ) -> str:  # fmt: skip
         """Put the requested race in the queue. Returns JSON with the key by which the page can watch it."""
         settings = dict(zip(race_request.OFFERED, values, strict=False))
         options = settings_panel.read_options(values[len(settings) :])
         race = self._backend.read_request(
-            address_of(request), question, lanes, settings, options, model, dtype
+            address_of(request), question, lanes, settings, options, model, dtype, servers
         ).with_options_in_names()
         visit, queue = _visit(request), self._backend.worker.queue
         until_stable = RepeatUntilNarrow(REPEAT_S, REPEAT_RUNS)
@@ -97,6 +97,14 @@ class PageEvents:
         # This is checked before the status is read, so that the timer stops only after the last status was shown.
         clock = gr.Timer(active=False) if self._backend.worker.loading.settled else gr.skip()
         return self._status(self._backend.workbenches.num_passages(_visit(request))), clock
+
+    def describe_servers(self) -> str:
+        """HTML with a line on each of the operator's servers: whether it answers, and what it is."""
+        lines = [
+            f"<p data-answers={str(health.answers).lower()}>{html.escape(health.sentence)}</p>"
+            for health in self._backend.servers.health()
+        ]
+        return "".join(lines)
 
     def _status(self, num_passages: int | None, model: str = "", dtype: str = "") -> str:
         """The status line as JSON: what is being loaded, or what the next race runs on.

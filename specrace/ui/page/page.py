@@ -82,9 +82,7 @@ def build_page(
     with Page(title="specrace", fill_width=True, delete_cache=(600, 3600), analytics_enabled=False) as page:
         question, race, stop, documents_button, settings = _build_top_bar(takes_files=limits.uploads)
         documents = documents_panel.build_documents(visible=limits.uploads)
-        panel = settings_panel.build_panel(
-            list(models.offered), models.dtypes, limits, opening_preset, has_heads=models.has_heads
-        )
+        panel = _build_settings(backend, opening_preset)
         with gr.Row(elem_id="second-row"):
             example_buttons = _build_examples(examples)
             gr.HTML(read_static("menu.html"), elem_id="menu")
@@ -103,8 +101,8 @@ def build_page(
             _connect_fetching(page, parts, line, events)
         # Gradio's own way to stop would cancel the race's event, but the results so far have yet to arrive.
         stop.click(events.stop, None, None, queue=False, **QUIET)
-        settings.click(None, None, None, js=TOGGLE_SETTINGS, **QUIET)
         documents_button.click(None, None, None, js=documents_panel.TOGGLE, **QUIET)
+        _connect_settings(page, parts, events, has_servers=bool(backend.servers.names))
         _connect_address(page, parts, settings_panel.opening_values(opening_preset, limits.race_tokens))
         _connect_status(page, parts, events)
         page.unload(events.leave)
@@ -114,6 +112,19 @@ def build_page(
     return page
 
 
+def _build_settings(backend: Backend, opening_preset: settings_panel.Preset | None) -> settings_panel.Panel:
+    """The settings panel, with what this server offers."""
+    models, servers = backend.models, backend.servers.names
+    return settings_panel.build_panel(
+        list(models.offered),
+        models.dtypes,
+        backend.visitors.limits,
+        opening_preset,
+        has_heads=models.has_heads,
+        servers=servers,
+    )
+
+
 def _connect_start(parts: Components, events: PageEvents) -> None:
     """Let the race button, the Enter key in the question and the examples start a race."""
     inputs = [parts.question, parts.documents.files, *parts.panel.inputs]
@@ -121,6 +132,14 @@ def _connect_start(parts: Components, events: PageEvents) -> None:
     for button in parts.examples:
         copied = button.click(None, button, parts.question, js="(example) => [example]", **QUIET)
         copied.then(events.start, inputs, parts.stage, **UNLIMITED)
+
+
+def _connect_settings(page: gr.Blocks, parts: Components, events: PageEvents, *, has_servers: bool) -> None:
+    """Let a button open the settings; whether the servers answer is asked as the page loads, and then."""
+    parts.settings.click(None, None, None, js=TOGGLE_SETTINGS, **QUIET)
+    if has_servers:
+        moments = [page.load, parts.settings.click]
+        gr.on(moments, events.describe_servers, None, parts.panel.health, queue=False, **QUIET)
 
 
 def _connect_fetching(page: gr.Blocks, parts: Components, line: FetchLine, events: PageEvents) -> None:

@@ -79,12 +79,14 @@ class Panel:
     common: list[gr.components.Component]
     model: gr.Dropdown
     dtype: gr.Dropdown
+    servers: gr.CheckboxGroup
+    health: gr.HTML
     options: dict[tuple[str, str], gr.components.Component]
 
     @property
     def inputs(self) -> list[gr.components.Component]:
         """All components, in the order in which `PageEvents.start` receives their values after the files."""
-        return [self.model, self.dtype, *self.common, *self.options.values()]
+        return [self.model, self.dtype, self.servers, *self.common, *self.options.values()]
 
 
 def build_panel(
@@ -94,8 +96,9 @@ def build_panel(
     opening_preset: Preset | None = None,
     *,
     has_heads: bool = False,
+    servers: Sequence[str] = (),
 ) -> Panel:
-    """Build the panel, with choices of `models` and `dtypes`, filled by `opening_preset` if there is one.
+    """Build the panel, with choices of `models`, `dtypes` and `servers`, filled by `opening_preset` if there is one.
 
     Without heads, the lanes that draft with a trained head are grey.
     """
@@ -111,11 +114,12 @@ def build_panel(
         lanes = _lanes_field(has_heads=has_heads)
         lane_choices.build_adder(lanes)
         common = _common_fields(max_tokens)
+        server_field, health = _servers_field(servers)
         with gr.Row():
             model, dtype = _model_fields(models, dtypes)
         with gr.Accordion("Options of the lanes", open=False, elem_id="lane-options"):
             options = _option_fields(lanes)
-    panel = Panel([lanes, *common], model, dtype, options)
+    panel = Panel([lanes, *common], model, dtype, server_field, health, options)
     lanes.input(None, lanes, lanes, js=f"(names) => [specrace.limitLanes(names, {MAX_PAGE_LANES})]", **quiet)
     lanes.change(None, lanes, None, js="(names) => specrace.showLanes(names)", **quiet)
     filled = [*panel.common, *options.values()]
@@ -170,6 +174,19 @@ def _lanes_field(*, has_heads: bool) -> gr.CheckboxGroup:
         elem_id="lanes",
         elem_classes=[] if has_heads else ["no-heads"],
     )
+
+
+def _servers_field(names: Sequence[str]) -> tuple[gr.CheckboxGroup, gr.HTML]:
+    """The operator's servers, as many of them ticked as fit beside the default lanes, and lines on their health."""
+    field = gr.CheckboxGroup(
+        list(names),
+        value=list(names[: MAX_PAGE_LANES - len(DEFAULT_LANES)]),
+        label="Your server" if len(names) == 1 else "Your servers",
+        info="Engines that this page's operator named. They are sent your question with its passages.",
+        visible=bool(names),
+        elem_id="servers",
+    )
+    return field, gr.HTML("", visible=bool(names), elem_id="server-health")
 
 
 def _common_fields(max_tokens: int) -> list[gr.components.Component]:

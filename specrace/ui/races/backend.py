@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from specrace.ui.helper.visit_workbenches import VisitWorkbenches
 from specrace.ui.races.model_choices import ModelChoices
+from specrace.ui.races.named_servers import NamedServers
 from specrace.ui.races.race_request import VisitorRequest, parse_request
 from specrace.ui.races.worker import Worker
 from specrace.ui.server.visitors import Visitors
@@ -15,18 +16,28 @@ from specrace.ui.server.visitors import Visitors
 
 @dataclass(frozen=True)
 class Backend:
-    """The worker that races, the models on offer, what visitors have used of their limits, and their documents."""
+    """The worker that races, the models on offer, what visitors have used of their limits, and their documents.
+
+    `servers`: those that the operator named, beside which visitors may race.
+    """
 
     worker: Worker
     models: ModelChoices
     visitors: Visitors
     workbenches: VisitWorkbenches
+    servers: NamedServers = field(default_factory=NamedServers)
 
     @classmethod
-    def of(cls, worker: Worker, models: ModelChoices | None = None, visitors: Visitors | None = None) -> Backend:
+    def of(
+        cls,
+        worker: Worker,
+        models: ModelChoices | None = None,
+        visitors: Visitors | None = None,
+        servers: NamedServers | None = None,
+    ) -> Backend:
         """A backend for a worker, without any visitor's documents yet."""
         workbenches = VisitWorkbenches(worker.other_work.read_uploads)
-        return cls(worker, models or ModelChoices(), visitors or Visitors(), workbenches)
+        return cls(worker, models or ModelChoices(), visitors or Visitors(), workbenches, servers or NamedServers())
 
     def read_request(
         self,
@@ -37,13 +48,16 @@ class Backend:
         options: Any,
         model: Any,
         dtype: Any,
+        servers: Any = None,
     ) -> VisitorRequest:
         """Check a race as a client at `address` requested it (see `parse_request`), and count it.
 
-        Raises InputError for a wrong value or a model that is not offered, or if the visitor is over a limit.
+        Raises InputError for a wrong value, for a model or a server that is not offered, or if the visitor is over a
+        limit.
         """
         with self.worker.telemetry.refusals():
             request = parse_request(question, lanes, settings, options, model, dtype)
             self.models.check(request.model, request.dtype)
+            request = replace(request, servers=self.servers.choose(servers, request.race.spec))
             self.visitors.count_race(address, request.race.spec.max_new_tokens)
         return request

@@ -30,7 +30,7 @@ def race_task(
         if request.model:
             yield f"Loading {request.model} …"
         chosen = backend.models.choose(workbench, visit_workbench, request.model, request.dtype)
-        yield from chosen.ask(request.race, stop=stop, again=again)
+        yield from chosen.ask(request.race, stop=stop, again=again, beside=backend.servers.beside(request.servers))
 
     return run
 

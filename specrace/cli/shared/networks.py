@@ -1,0 +1,28 @@
+"""Arguments that name networks, or a proxy's path."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Sequence
+
+from specrace.core.errors import InputError, shorten
+
+ROOT_PATH = re.compile(r"(?:/[\w.~-]+)*", re.ASCII)
+
+
+def read_root_path(text: str) -> str:
+    """A proxy's path without a slash at its end; "" for none. Raises InputError."""
+    path = text.strip().rstrip("/")
+    if not ROOT_PATH.fullmatch(path) or {".", ".."} & set(path.split("/")):
+        raise InputError(f"--root-path is {shorten(repr(text))}; give the proxy's path only, such as /tools/specrace.")
+    return path
+
+
+def check_networks(flag: str, names: Sequence[str]) -> None:
+    """Raise InputError for a name that is neither an address nor a network."""
+    for name in names:
+        try:
+            ipaddress.ip_network(name)
+        except ValueError:
+            raise InputError(f"{flag} has {name!r}; give addresses or networks, such as 10.0.0.0/8.") from None

@@ -1,0 +1,96 @@
+"""The servers that the operator named. Visitors choose among their names; no address comes from a visitor."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from specrace.core.errors import InputError, shorten
+from specrace.core.settings import MAX_PAGE_LANES
+from specrace.engine.spec import RaceSpec
+
+if TYPE_CHECKING:
+    from specrace.workbench import Beside
+
+# A server is asked for its health at most this often, however many visitors look.
+HEALTH_S = 15.0
+
+
+@dataclass(frozen=True)
+class Health:
+    """Whether a server answers, and a sentence about it."""
+
+    name: str
+    answers: bool
+    sentence: str
+
+
+class NamedServers:
+    """The servers' `names`, and what they are used for.
+
+    `race_beside`: names -> a function that adds the lanes of these servers to a race. `describe`: name -> what answers
+    at that server's address; it raises InputError if that cannot race.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str] = (),
+        race_beside: Callable[[Sequence[str]], Beside] | None = None,
+        describe: Callable[[str], str] = str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.names = tuple(names)
+        self._race_beside = race_beside
+        self._describe = describe
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._health: tuple[Health, ...] = ()
+        self._asked_at = 0.0
+
+    def choose(self, value: Any, spec: RaceSpec) -> tuple[str, ...]:
+        """The names of the chosen servers, as a client sent them, in the operator's order.
+
+        Raises InputError for a name that the operator did not give, and for a race in which servers cannot take part.
+        """
+        if value is None:
+            return ()
+        if (
+            not isinstance(value, Sequence)
+            or isinstance(value, str)
+            or not all(isinstance(name, str) for name in value)
+        ):
+            raise InputError("The servers are not a list of names; tick those that are on offer.")
+        for name in value:
+            if name not in self.names:
+                raise InputError(f"This page has no server {shorten(repr(name), 60)}; tick those that are on offer.")
+        chosen = tuple(name for name in self.names if name in value)
+        if chosen and spec.temperature:
+            raise InputError("Servers race at temperature 0 only; set it to 0, or untick the servers.")
+        num_lanes = len(spec.lanes) + len(chosen)
+        if chosen and num_lanes > MAX_PAGE_LANES:
+            raise InputError(
+                f"{len(spec.lanes)} lanes and {len(chosen)} of the servers were chosen; the page shows "
+                f"{MAX_PAGE_LANES} together, so untick {num_lanes - MAX_PAGE_LANES}."
+            )
+        return chosen
+
+    def beside(self, chosen: Sequence[str]) -> Beside | None:
+        """A function that adds the lanes of these servers to a race; None if none was chosen."""
+        return self._race_beside(chosen) if chosen and self._race_beside is not None else None
+
+    def health(self) -> tuple[Health, ...]:
+        """Each server's health, at most HEALTH_S seconds old."""
+        with self._lock:
+            if not self._health or self._clock() > self._asked_at + HEALTH_S:
+                self._health = tuple(map(self._ask, self.names))
+                self._asked_at = self._clock()
+            return self._health
+
+    def _ask(self, name: str) -> Health:
+        try:
+            return Health(name, True, self._describe(name))
+        except InputError as error:
+            return Health(name, False, str(error))
