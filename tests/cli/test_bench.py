@@ -51,7 +51,8 @@ def copy_passages(source: Path, target: Path) -> None:
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     try:
-        code = main(["bench", *arguments])
+        # An unexpected error is raised, and not only named.
+        code = main(["--traceback", "bench", *arguments])
     except SystemExit as exit_:
         code = int(str(exit_.code))
     printed = capsys.readouterr()
