@@ -8,6 +8,7 @@ overwritten by the next step.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import torch
@@ -28,7 +29,7 @@ Path = tuple[int, ...]
 _GROWTH = 256
 
 
-class EagleNetwork:
+class EagleNetwork(ABC):
     """The weights of a head; subclasses differ in what enters the layer and what leaves it."""
 
     levels: Levels
@@ -38,16 +39,16 @@ class EagleNetwork:
     # The head's own embedding table [V, d]; None: the target's.
     embeddings: Tensor | None = None
 
+    @abstractmethod
     def enter(self, features: Tensor, embedded: Tensor, *, own: bool) -> tuple[Tensor, Tensor]:
         """What the attention reads and the residual stream, from features [N, f] and embeddings [N, d].
 
         With `own`, the features are outputs of this head, [N, d].
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def leave(self, rows: Tensor) -> Tensor:
         """What the output layer reads, from the layer's output [N, d]."""
-        raise NotImplementedError
 
 
 class EagleOne(EagleNetwork):

@@ -32,7 +32,7 @@ SERVER = """
             self.wfile.write(json.dumps({"data": []}).encode())
     HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
-LIMIT_S = 60.0
+LIMIT_S = 300.0
 
 
 def command(folder: Path) -> str:

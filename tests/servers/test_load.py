@@ -24,7 +24,7 @@ class Meeting:
     """Completions that are held back until `size` requests are under way at once; notes how many there were."""
 
     def __init__(self, size: int) -> None:
-        self.together = threading.Barrier(size, timeout=10)
+        self.together = threading.Barrier(size, timeout=300)
         self.lock = threading.Lock()
         self.now = self.highest = 0
         self.bodies: list[dict[str, Any]] = []

@@ -363,7 +363,7 @@ def test_a_dropped_forward_ends_its_threads() -> None:
     del target
     gc.collect()
     for worker in workers:
-        worker.join(60)
+        worker.join(300)
     assert not any(worker.is_alive() for worker in workers)
 
 
@@ -383,8 +383,8 @@ def test_a_forked_process_starts_its_own_threads() -> None:
     process = fork.Process(target=score)
     process.start()
     torch.set_num_threads(before)
-    assert receiver.poll(120) and receiver.recv_bytes() == expected.numpy().tobytes()
-    process.join(60)
+    assert receiver.poll(300) and receiver.recv_bytes() == expected.numpy().tobytes()
+    process.join(300)
     assert process.exitcode == 0
 
 
