@@ -62,6 +62,7 @@ CONTAINERS: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONTAINERS)
 def test_ten_thousand_rows_are_streamed(tmp_path: Path, name: str) -> None:
     path = tmp_path / name

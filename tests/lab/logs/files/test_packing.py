@@ -31,6 +31,7 @@ def test_a_packed_log_is_recognised_by_its_bytes_and_not_by_its_name(tmp_path: P
     assert [transcript.id for transcript in TranscriptFile(path)] == ["a", "2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ENDINGS[:-1])
 def test_a_packed_log_that_is_cut_counts_one_bad_line(tmp_path: Path, ending: str) -> None:
     path = pack(tmp_path / f"t.jsonl{ending}", LINES)
@@ -44,6 +45,7 @@ def test_a_packed_log_that_is_cut_counts_one_bad_line(tmp_path: Path, ending: st
     assert file.skipped == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_the_damage_in_a_packed_log_is_reported(tmp_path: Path, ending: str) -> None:
     path = pack(tmp_path / f"t.jsonl{ending}", LINES)
@@ -95,6 +97,7 @@ def test_archives_that_are_not_read_are_named(tmp_path: Path, data: bytes, words
         list(TranscriptFile(pack(tmp_path / "t.gz", data.ljust(1024, b"\0"))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [".zst", ".xz", ".bz2"])
 def test_a_bomb_is_refused(tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing, "_HARMLESS_BYTES", 100_000)
