@@ -2,7 +2,8 @@
 /** @import { ScoredLog } from "../lib/wire.d.ts" */
 import { Charts } from "../plots/charts.js";
 import { button, make, table } from "../lib/dom.js";
-import { downloadBlob, toCsv } from "../lib/files.js";
+import { toCsv } from "../lib/csv.js";
+import { downloadBlob } from "../lib/files.js";
 import { countOf } from "../lib/format.js";
 import { withMethod } from "../lib/lanes.js";
 import { Requests } from "./requests.js";

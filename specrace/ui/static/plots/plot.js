@@ -1,7 +1,8 @@
 // One plot: a card with a drawing that can be downloaded as PNG, SVG and CSV.
 import { PLOT } from "./axes.js";
 import { button, make, svg } from "../lib/dom.js";
-import { downloadBlob, toCsv } from "../lib/files.js";
+import { toCsv } from "../lib/csv.js";
+import { downloadBlob } from "../lib/files.js";
 
 const SVG_STYLES = [
   "fill",
