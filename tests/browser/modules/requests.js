@@ -88,8 +88,8 @@ export const cases = {
     ];
   },
   "a request in the panes, as text": () => {
-    const { node, panes, prompt } = open();
-    const [first, second] = panes.querySelectorAll(".text p:last-child");
+    const { node, paneRow, prompt } = open();
+    const [first, second] = paneRow.node.querySelectorAll(".text p:last-child");
     return [
       [node.querySelectorAll("img, script").length, prompt.textContent, first.textContent, second.textContent],
       [0, HOSTILE, `a${SHOWN} c d e`, `a${SHOWN} c d e`],
@@ -117,7 +117,7 @@ export const cases = {
     ];
   },
   "a click on words shows the draft of their step": () => {
-    const { panes } = open();
+    const panes = open().paneRow.node;
     const pane = panes.children[1];
     const at = () => [...pane.querySelectorAll(".at")].map((node) => node.textContent).join("");
     pane.querySelector('.run[data-step="0"]').click();
@@ -131,7 +131,7 @@ export const cases = {
     ];
   },
   "a lane can be shown alone": () => {
-    const { panes } = open();
+    const panes = open().paneRow.node;
     const away = () => [...panes.children].map((pane) => pane.classList.contains("away"));
     const solo = panes.children[1].querySelector(".solo");
     solo.click();

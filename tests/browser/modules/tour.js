@@ -25,7 +25,7 @@ export const cases = {
     tour.previousReel = { ...REEL, results: [] };
     tour.stage.node.tabIndex = -1;
     Object.assign(tour.stage, {
-      setSolo: (lane) => calls.push(["solo", lane]),
+      paneRow: { toggleSolo: (lane) => calls.push(["solo", lane]) },
       playReel: (reel) => calls.push(["play", reel === tour.previousReel]),
       player: { pause: () => {}, skipToEnd: () => calls.push(["end"]) },
     });

@@ -93,7 +93,7 @@ export class Tour {
   // Shows the result of the race that the tour replaced, or all lanes of the tour's if there was none.
   showPrevious() {
     const { stage, previousReel } = this;
-    stage.setSolo(undefined);
+    stage.paneRow.toggleSolo(undefined);
     if (!previousReel?.results) return;
     stage.playReel(previousReel);
     stage.player.skipToEnd();
@@ -187,7 +187,7 @@ export class Tour {
     const { stage } = this;
     stage.playReel(reel);
     const lane = reel.head.lanes.findIndex((candidate) => candidate.lane === soloLane);
-    if (lane >= 0) stage.setSolo(lane);
+    if (lane >= 0) stage.paneRow.toggleSolo(lane);
   }
 
   showScene({ scene, from, to }) {

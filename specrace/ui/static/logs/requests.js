@@ -5,7 +5,8 @@ import { CONSTANTS } from "../lib/constants.js";
 import { button, closest, make } from "../lib/dom.js";
 import { countOf } from "../lib/format.js";
 import { withMethod, hueOf } from "../lib/lanes.js";
-import { Pane } from "../stage/panes.js";
+import { Pane } from "../panes/pane.js";
+import { PaneRow } from "../panes/pane_row.js";
 
 const MAX_LISTED = 5;
 const ACCEPTED_SHOWN = CONSTANTS.accepted_shown;
@@ -59,7 +60,7 @@ export class Requests {
     this.prompt.tabIndex = 0;
     this.prompt.setAttribute("role", "region");
     this.prompt.setAttribute("aria-label", "End of the prompt");
-    this.panes = make("div", "panes");
+    this.paneRow = new PaneRow(make("div", "panes"));
     const buttons = make("span", "walk");
     buttons.append(
       button("‹", "The request before", () => this.move(-1)),
@@ -74,7 +75,7 @@ export class Requests {
       this.bar,
       this.facts,
       this.prompt,
-      this.panes,
+      this.paneRow.node,
     );
   }
 
@@ -153,9 +154,7 @@ export class Requests {
     this.facts.textContent = this.describeRequest(request);
     this.prompt.textContent = request.prompt;
     const panes = this.lanes.map((lane, index) => this.drawPane(lane, request, index));
-    this.panes.replaceChildren(...panes.map((pane) => pane.node));
-    Object.assign(this.panes.dataset, { count: panes.length, solo: "" });
-    panes.forEach((pane, index) => pane.solo.addEventListener("click", () => this.setSolo(panes, index)));
+    this.paneRow.show(panes);
     // Show the end of the prompt, and the beginning of the output.
     this.prompt.scrollTop = this.prompt.scrollHeight;
     for (const pane of panes) pane.text.scrollTop = -pane.text.scrollHeight;
@@ -195,14 +194,5 @@ export class Requests {
       point(current + (event.key === "ArrowLeft" ? -1 : 1));
     });
     return pane;
-  }
-
-  setSolo(panes, index) {
-    const solo = this.panes.dataset.solo === String(index) ? "" : String(index);
-    this.panes.dataset.solo = solo;
-    panes.forEach((pane, number) => {
-      pane.node.classList.toggle("away", solo !== "" && solo !== String(number));
-      pane.solo.setAttribute("aria-pressed", String(solo === String(number)));
-    });
   }
 }

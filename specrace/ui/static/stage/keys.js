@@ -84,7 +84,7 @@ function saveAsHtml(stage) {
 }
 
 function pickLane(stage, index) {
-  if (!stage.guess.choose(index) && stage.panes[index]) stage.setSolo(index);
+  if (!stage.guess.choose(index) && stage.panes[index]) stage.paneRow.toggleSolo(index);
 }
 
 async function copyRaceLink(stage) {

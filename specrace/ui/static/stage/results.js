@@ -1,6 +1,5 @@
 // The results table of a race, and a sentence on why the fastest lane is fastest.
-/** @import { LaneMeters, ResultRow } from "../lib/wire.d.ts" */
-import { CONSTANTS } from "../lib/constants.js";
+/** @import { ResultRow } from "../lib/wire.d.ts" */
 import { make } from "../lib/dom.js";
 import { formatSeconds, rankingSpeedup, formatSpeedup } from "../lib/format.js";
 import { TOOLTIPS } from "../lib/tooltips.js";
@@ -31,20 +30,6 @@ const COLUMNS = [
  */
 function known({ measured }, value, words) {
   return measured && !value ? "–" : words;
-}
-
-// A speedup computed from fewer tokens means nothing.
-const MIN_TOKENS = 8;
-
-/**
- * The speedup over vanilla so far; 0 if there are too few tokens, or if it is more than the tokens per step allow.
- * @param {LaneMeters | undefined} meters
- * @param {LaneMeters | undefined} base
- */
-export function speedupSoFar(meters, base) {
-  if (!base || !meters || Math.min(meters.tokens, base.tokens) < MIN_TOKENS) return 0;
-  const speedup = meters.tokens_per_s / base.tokens_per_s;
-  return speedup <= CONSTANTS.max_speedup_per_tau * meters.tau ? speedup : 0;
 }
 
 // The fastest lane; undefined if that is vanilla, which drafts nothing.

@@ -1,9 +1,9 @@
 // The stage: receives a race, live or whole, and shows each lane's steps as the player reaches them. Text from outside is
 // set as textContent only.
-/** @import { EndPart, HeadPart, LaneFrame, RaceHead, Reel, ResultRow, ShownRepeated, StepPart } from "../lib/wire.d.ts" */
+/** @import { EndPart, HeadPart, LaneFrame, RaceHead, Reel, ResultRow, StepPart } from "../lib/wire.d.ts" */
 /** @import { PlayedReel, ReadStep } from "./reel.js" */
 import { CONSTANTS } from "../lib/constants.js";
-import { describePrompt, describeRange, describeRecording } from "../lib/format.js";
+import { describePrompt, describeRecording } from "../lib/format.js";
 import { RaceReceiver } from "../lib/event_stream.js";
 import { Gallery } from "./gallery.js";
 import { canRace, closePanels, isRaceControlFocused, highlightStop, setQuestion } from "../lib/gradio.js";
@@ -11,12 +11,13 @@ import { Guess } from "./guess.js";
 import { describeLanes, sortLanes, isServed } from "../lib/lanes.js";
 import { REDUCED_MOTION, runDue } from "../lib/motion.js";
 import { listen, send } from "../lib/stage_events.js";
-import { Pane } from "./panes.js";
+import { Pane } from "../panes/pane.js";
+import { PaneRow } from "../panes/pane_row.js";
 import { Passages } from "./passages.js";
 import { Player } from "./player.js";
 import { findFastest, showPodium } from "./podium.js";
 import { readReel, StepReader } from "./reel.js";
-import { showResults, speedupSoFar, describeFastest } from "./results.js";
+import { showResults, describeFastest } from "./results.js";
 import { Forecast } from "./playback_speed.js";
 import { Track } from "./track.js";
 
@@ -28,7 +29,7 @@ export class Stage {
   // `node`: the .stage element; `lanes`: shown before the first race; `cards`: recorded races; `server` loads them.
   constructor(node, { lanes, cards, server, takesFiles = true }) {
     this.node = node;
-    this.panes = [];
+    this.paneRow = new PaneRow(this.find(".panes"), (lane) => this.showSolo(lane));
     /** @type {PlayedReel | undefined} */
     this.reel = undefined;
     this.passages = new Passages(this.find(".passages"));
@@ -56,6 +57,10 @@ export class Stage {
     return this.node.querySelector(name);
   }
 
+  get panes() {
+    return this.paneRow.panes;
+  }
+
   // What the player draws on (see player.js).
   replayScreen() {
     return {
@@ -71,24 +76,14 @@ export class Stage {
 
   setLanes(lanes, total = CONSTANTS.max_new_tokens, marks = null) {
     this.methods = describeLanes(lanes);
-    this.panes = this.methods.map((method) => new Pane(method, marks));
-    this.panes.forEach((pane, index) => pane.solo.addEventListener("click", () => this.setSolo(index)));
-    this.find(".panes").replaceChildren(...this.panes.map((pane) => pane.node));
-    this.find(".panes").dataset.count = this.panes.length;
     this.track.setUp(this.methods, total);
-    this.setSolo(undefined);
+    this.paneRow.show(this.methods.map((method) => new Pane(method, marks)));
   }
 
-  // Shows one lane alone, or all lanes again if this lane is alone already.
-  setSolo(index) {
-    const solo = index === this.player.solo ? undefined : index;
-    this.player.solo = solo;
-    this.find(".panes").dataset.solo = solo ?? "";
-    this.panes.forEach((pane, number) => {
-      pane.node.classList.toggle("away", solo !== undefined && number !== solo);
-      pane.solo.setAttribute("aria-pressed", String(number === solo));
-    });
-    this.track.dimOthers(solo);
+  // One lane is shown alone, or, if undefined, all lanes are shown.
+  showSolo(lane) {
+    this.player.solo = lane;
+    this.track.dimOthers(lane);
   }
 
   setMode(mode) {
@@ -266,7 +261,7 @@ export class Stage {
     const stopped = phase === "stopped";
     const disturbed = Boolean((repeated ?? pace)?.disturbed);
     const counted = stopped || disturbed ? [] : rows;
-    this.concludePanes(rows, repeated, counted);
+    this.paneRow.conclude(rows, repeated, findFastest(counted)[0]);
     showResults(this.find(".results"), rows, describeFastest(counted), head.servers_left_out ?? []);
     this.find(".results .pace").textContent = (repeated ?? pace)?.note ?? "";
     showPodium(this.find(".podium"), counted, repeated);
@@ -284,24 +279,6 @@ export class Stage {
     const line = this.find(".tally");
     line.textContent = this.guess.judge(this.track.winner);
     line.hidden = !line.textContent;
-  }
-
-  /**
-   * @param {ResultRow[]} rows
-   * @param {ShownRepeated | null} repeated
-   * @param {ResultRow[]} counted
-   */
-  concludePanes(rows, repeated, counted) {
-    const [winner] = findFastest(counted);
-    rows.forEach((row, index) => {
-      const pane = this.panes[index];
-      pane.settle();
-      pane.setBadge(...row.badge);
-      pane.setRate(row.tokens_per_s);
-      pane.setSpeedup(row.speedup, describeRange(repeated, index));
-      pane.node.dataset.done ||= row.end;
-      pane.node.classList.toggle("winner", rows.length > 1 && row === winner);
-    });
   }
 
   /**
@@ -370,9 +347,7 @@ export class Stage {
     if (!still) send(this.node, "moved", step.frame);
     this.track.apply(step.frame);
     if (step.frame.end && !isServed(pane.method)) this.guess.end();
-    // A step of vanilla, lane 0, changes every lane's speedup; another step changes only its lane's.
-    const base = this.panes[0].meters;
-    for (const changed of step.lane ? [pane] : this.panes) changed.setSpeedup(speedupSoFar(changed.meters, base));
+    this.paneRow.showSpeedups(step.lane);
   }
 
   // Draws what depends on the race time rather than on a step.
@@ -384,17 +359,15 @@ export class Stage {
 
   // Marks a step: in the panes, unless the race is playing, and through an event in the tools around the stage.
   pointAt(step) {
-    if (!this.player.playing)
-      this.panes.forEach((pane, index) => pane.outlineStep(index === step.lane ? step.index : -1));
+    if (!this.player.playing) this.paneRow.outline(step.lane, step.index);
     send(this.node, "cursor", { lane: step.lane, step: step.index });
   }
 
   // Points at the step that wrote the words on which the visitor clicked.
   pointAtClicked(target) {
     const words = target.closest("[data-step]");
-    const index = this.panes.findIndex((pane) => pane.node.contains(target));
     if (!words || !this.reel || this.player.live) return;
     this.player.pause();
-    this.pointAt({ lane: index, index: Number(words.dataset.step) });
+    this.pointAt({ lane: this.paneRow.laneOf(target), index: Number(words.dataset.step) });
   }
 }

@@ -1,4 +1,4 @@
-import { describeEnd, judgeDraft, Pane, shortBadge } from "../../../specrace/ui/static/stage/panes.js";
+import { describeEnd, judgeDraft, Pane, shortBadge } from "../../../specrace/ui/static/panes/pane.js";
 import { HOSTILE, SERVED, SHOWN, UNMARKED } from "./fixtures.js";
 
 const FRAME = {

@@ -1,0 +1,89 @@
+// The panes of a race's or a request's lanes, side by side. A press on a lane's title shows this lane alone.
+/** @import { LaneMeters, ResultRow, ShownRepeated } from "../lib/wire.d.ts" */
+/** @import { Pane } from "./pane.js" */
+import { CONSTANTS } from "../lib/constants.js";
+import { describeRange } from "../lib/format.js";
+
+// A speedup computed from fewer tokens means nothing.
+const MIN_TOKENS = 8;
+
+/**
+ * The speedup over vanilla so far; 0 if there are too few tokens, or if it is more than the tokens per step allow.
+ * @param {LaneMeters | undefined} meters
+ * @param {LaneMeters | undefined} base
+ */
+export function speedupSoFar(meters, base) {
+  if (!base || !meters || Math.min(meters.tokens, base.tokens) < MIN_TOKENS) return 0;
+  const speedup = meters.tokens_per_s / base.tokens_per_s;
+  return speedup <= CONSTANTS.max_speedup_per_tau * meters.tau ? speedup : 0;
+}
+
+export class PaneRow {
+  /** @type {Pane[]} */
+  panes = [];
+  /** @type {number | undefined} */
+  solo = undefined;
+
+  /**
+   * @param {HTMLElement} node holds the panes
+   * @param {(lane: number | undefined) => void} [onSolo] called with the lane that is shown alone, if any
+   */
+  constructor(node, onSolo = () => {}) {
+    this.node = node;
+    this.onSolo = onSolo;
+  }
+
+  /** @param {Pane[]} panes one for each lane */
+  show(panes) {
+    this.panes = panes;
+    panes.forEach((pane, lane) => pane.solo.addEventListener("click", () => this.toggleSolo(lane)));
+    this.node.replaceChildren(...panes.map((pane) => pane.node));
+    this.node.dataset.count = String(panes.length);
+    this.toggleSolo(undefined);
+  }
+
+  // Shows one lane alone, or all lanes again if this lane is alone already.
+  toggleSolo(lane) {
+    this.solo = lane === this.solo ? undefined : lane;
+    this.node.dataset.solo = String(this.solo ?? "");
+    this.panes.forEach((pane, number) => {
+      pane.node.classList.toggle("away", this.solo !== undefined && number !== this.solo);
+      pane.solo.setAttribute("aria-pressed", String(number === this.solo));
+    });
+    this.onSolo(this.solo);
+  }
+
+  // The lane in whose pane an element is, or -1.
+  laneOf(element) {
+    return this.panes.findIndex((pane) => pane.node.contains(element));
+  }
+
+  // Outlines the words of one lane's step, and no others.
+  outline(lane, step) {
+    this.panes.forEach((pane, number) => pane.outlineStep(number === lane ? step : -1));
+  }
+
+  // Shows the speedups after a step of `lane`. A step of vanilla, lane 0, changes all lanes' speedups.
+  showSpeedups(lane) {
+    const base = this.panes[0].meters;
+    for (const pane of lane ? [this.panes[lane]] : this.panes) pane.setSpeedup(speedupSoFar(pane.meters, base));
+  }
+
+  /**
+   * Shows each lane's final figures.
+   * @param {ResultRow[]} rows
+   * @param {ShownRepeated | null} repeated
+   * @param {ResultRow | undefined} winner
+   */
+  conclude(rows, repeated, winner) {
+    rows.forEach((row, lane) => {
+      const pane = this.panes[lane];
+      pane.settle();
+      pane.setBadge(...row.badge);
+      pane.setRate(row.tokens_per_s);
+      pane.setSpeedup(row.speedup, describeRange(repeated, lane));
+      pane.node.dataset.done ||= row.end;
+      pane.node.classList.toggle("winner", rows.length > 1 && row === winner);
+    });
+  }
+}

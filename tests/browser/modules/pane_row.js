@@ -1,0 +1,59 @@
+import { Pane } from "../../../specrace/ui/static/panes/pane.js";
+import { PaneRow, speedupSoFar } from "../../../specrace/ui/static/panes/pane_row.js";
+import { LANES } from "./fixtures.js";
+
+// A row of two panes, and the lanes that it said are shown alone.
+function drawRow() {
+  const shown = [];
+  const row = new PaneRow(document.createElement("div"), (lane) => shown.push(lane));
+  row.show(LANES.slice(0, 2).map((method) => new Pane(method)));
+  return { row, shown };
+}
+
+export const cases = {
+  "a press on a title shows one lane alone, and a second press all lanes": () => {
+    const { row, shown } = drawRow();
+    const away = () => row.panes.map((pane) => pane.node.classList.contains("away"));
+    row.panes[1].solo.click();
+    const alone = [away(), row.node.dataset.solo, row.panes[1].solo.getAttribute("aria-pressed")];
+    row.panes[1].solo.click();
+    return [
+      [alone, [away(), row.node.dataset.solo], shown, row.node.dataset.count],
+      [[[true, false], "1", "true"], [[false, false], ""], [undefined, 1, undefined], "2"],
+    ];
+  },
+  "new panes are all shown": () => {
+    const { row, shown } = drawRow();
+    row.toggleSolo(0);
+    row.show([new Pane(LANES[0])]);
+    return [
+      [row.node.children.length, row.node.dataset.solo, shown],
+      [1, "", [undefined, 0, undefined]],
+    ];
+  },
+  "words belong to the lane in whose pane they stand": () => {
+    const { row } = drawRow();
+    return [[row.panes[1].text, document.body].map((element) => row.laneOf(element)), [1, -1]];
+  },
+  "a step of vanilla changes all speedups, another step only its lane's": () => {
+    const { row } = drawRow();
+    const words = () => row.panes.map(({ speedup }) => speedup.textContent);
+    row.panes[0].meters = { tokens: 8, tau: 1, tokens_per_s: 50 };
+    row.panes[1].meters = { tokens: 8, tau: 3, tokens_per_s: 100 };
+    row.showSpeedups(1);
+    const later = words();
+    row.showSpeedups(0);
+    return [
+      [later, words()],
+      [
+        ["–", "2.0×"],
+        ["1.0×", "2.0×"],
+      ],
+    ];
+  },
+  "no speedup of few tokens, nor one that the tokens per step do not allow": () => {
+    const base = { tokens: 8, tau: 1, tokens_per_s: 50 };
+    const lanes = [undefined, { ...base, tokens: 7 }, { ...base, tokens_per_s: 500 }, { ...base, tokens_per_s: 55 }];
+    return [lanes.map((meters) => speedupSoFar(meters, base)), [0, 0, 0, 1.1]];
+  },
+};
