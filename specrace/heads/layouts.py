@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -28,20 +29,7 @@ _MEDUSA_BLOCK = re.compile(r"(\d+)\.(\d+)\.linear\.weight")
 def build_head(checkpoint: Checkpoint, target: Target) -> Head:
     """The head of a checkpoint, on the target's device. Raises InputError if its kind is unknown or it does not fit."""
     checkpoint = _unwrap(checkpoint)
-    _check_fingerprint(checkpoint, target)
-    names = checkpoint.tensors.keys()
-    head: Head
-    if any(_MEDUSA_BLOCK.fullmatch(name) for name in names):
-        head = _medusa(checkpoint, target)
-    elif "fc.weight" in names and any(name.endswith("hidden_norm.weight") for name in names):
-        head = EagleHead(_eagle_three(checkpoint, target), target, checkpoint.label)
-    elif "fc.weight" in names and "layers.0.self_attn.q_proj.weight" in names:
-        head = EagleHead(_eagle_one(checkpoint, target), target, checkpoint.label)
-    else:
-        example = shorten(min(names, default="nothing"))
-        raise InputError(
-            f"{checkpoint.label} is of a kind that cannot race here (it has {example}); the kinds are {_KINDS}."
-        )
+    head = _HeadBuilder(checkpoint, target).build()
     checkpoint.check_all_used()
     return head
 
@@ -61,73 +49,133 @@ def _unwrap(checkpoint: Checkpoint) -> Checkpoint:
     return Checkpoint(checkpoint.label, config, tensors)
 
 
-def _check_fingerprint(checkpoint: Checkpoint, target: Target) -> None:
-    """Raises InputError if the head says that it was trained on other weights, such as those without an adapter."""
-    trained_on = checkpoint.config.get("target_fingerprint")
-    if trained_on and target.fingerprint and trained_on != target.fingerprint:
-        name = shorten(str(checkpoint.config.get("target_name", "another model")))
-        raise InputError(
-            f"{checkpoint.label} was trained on the answers of {name}, whose weights are not those of {target.name}; "
-            "give that model with its adapter, or train a head for this one (python -m specrace.heads train)."
-        )
+class _HeadBuilder:
+    """Takes the tensors of a head from its checkpoint, and moves them to its target's device and dtype."""
 
+    def __init__(self, checkpoint: Checkpoint, target: Target) -> None:
+        self.checkpoint, self.target, self.label = checkpoint, target, checkpoint.label
+        self.width = target.config.hidden_size
 
-def _check_target(checkpoint: Checkpoint, target: Target) -> LayerSizes:
-    """The layer's sizes. Raises InputError for a head of another width or vocabulary."""
-    sizes, label = LayerSizes(checkpoint, target.config), checkpoint.label
-    width = target.config.hidden_size
-    if sizes.width != width:
-        raise InputError(
-            f"{label} was trained for hidden states of width {sizes.width}, and those of {target.name} have {width}; "
-            "give a head that was trained for this target."
-        )
-    if (vocab_size := checkpoint.size("vocab_size", target.vocab_size)) != target.vocab_size:
-        raise InputError(
-            f"{label} was trained for a vocabulary of {vocab_size} tokens, and {target.name} has {target.vocab_size}; "
-            "give a head that was trained for this target."
-        )
-    return sizes
+    def build(self) -> Head:
+        """The head, of the kind that its tensors' names tell."""
+        self._check_fingerprint()
+        names = self.checkpoint.tensors.keys()
+        if any(_MEDUSA_BLOCK.fullmatch(name) for name in names):
+            return self._medusa()
+        if "fc.weight" in names and any(name.endswith("hidden_norm.weight") for name in names):
+            return EagleHead(self._eagle_three(), self.target, self.label)
+        if "fc.weight" in names and "layers.0.self_attn.q_proj.weight" in names:
+            return EagleHead(self._eagle_one(), self.target, self.label)
+        example = shorten(min(names, default="nothing"))
+        raise InputError(f"{self.label} is of a kind that cannot race here (it has {example}); the kinds are {_KINDS}.")
 
+    def _check_fingerprint(self) -> None:
+        """Raises InputError if the head says that it was trained on other weights, such as those without an adapter."""
+        config, target = self.checkpoint.config, self.target
+        trained_on = config.get("target_fingerprint")
+        if trained_on and target.fingerprint and trained_on != target.fingerprint:
+            name = shorten(str(config.get("target_name", "another model")))
+            raise InputError(
+                f"{self.label} was trained on the answers of {name}, whose weights are not those of {target.name}; "
+                "give that model with its adapter, or train a head for this one (python -m specrace.heads train)."
+            )
 
-def _eagle_one(checkpoint: Checkpoint, target: Target) -> EagleNetwork:
-    """EAGLE-1 and 2, in the layout of their own code."""
-    sizes, width = _check_target(checkpoint, target), target.config.hidden_size
-    layer = DraftLayer(checkpoint, "layers.0.", sizes, width)
-    levels = (target.num_layers,)
-    words = _read_words(checkpoint, target, width)
-    network = EagleOne(layer, Rotations(checkpoint, target.config, sizes), words, levels)
-    network.join = _place(checkpoint.take("fc.weight", width, 2 * width), target)
-    if checkpoint.config.get("bias", True):
-        network.join_bias = _place(checkpoint.take("fc.bias", width), target)
-    return _finish(network, checkpoint, target)
+    def _layer_sizes(self) -> LayerSizes:
+        """The layer's sizes. Raises InputError for a head of another width or vocabulary."""
+        target, sizes = self.target, LayerSizes(self.checkpoint, self.target.config)
+        if sizes.width != self.width:
+            raise InputError(
+                f"{self.label} was trained for hidden states of width {sizes.width}, and those of {target.name} have "
+                f"{self.width}; give a head that was trained for this target."
+            )
+        if (vocab_size := self.checkpoint.size("vocab_size", target.vocab_size)) != target.vocab_size:
+            raise InputError(
+                f"{self.label} was trained for a vocabulary of {vocab_size} tokens, and {target.name} has "
+                f"{target.vocab_size}; give a head that was trained for this target."
+            )
+        return sizes
 
+    def _eagle_one(self) -> EagleNetwork:
+        """EAGLE-1 and 2, in the layout of their own code."""
+        sizes, width = self._layer_sizes(), self.width
+        layer = DraftLayer(self.checkpoint, "layers.0.", sizes, width)
+        network = EagleOne(layer, self._rotations(sizes), self._words("lm_head.weight"), (self.target.num_layers,))
+        network.join = self._take("fc.weight", width, 2 * width)
+        if self.checkpoint.config.get("bias", True):
+            network.join_bias = self._take("fc.bias", width)
+        return self._finish(network)
 
-def _eagle_three(checkpoint: Checkpoint, target: Target) -> EagleNetwork:
-    """EAGLE-3, in the layout of its own code, or with speculators' names."""
-    if unsupported := [name for name in _UNSUPPORTED if checkpoint.config.get(name)]:
-        raise InputError(f"{checkpoint.label} sets {unsupported[0]}, which cannot race here; give a head without it.")
-    sizes, width = _check_target(checkpoint, target), target.config.hidden_size
-    prefix = "midlayer." if "midlayer.hidden_norm.weight" in checkpoint else "layers.0."
-    levels = aux_levels(checkpoint.config, target.num_layers)
-    check_levels(levels, target.num_layers, checkpoint.label)
-    layer = DraftLayer(checkpoint, prefix, sizes, 2 * width)
-    words = _read_words(checkpoint, target, width)
-    network = EagleThree(layer, Rotations(checkpoint, target.config, sizes), words, levels)
-    network.join = _place(checkpoint.take("fc.weight", width, len(levels) * width), target)
-    network.before_embedding = _place(checkpoint.take(f"{prefix}input_layernorm.weight", width), target)
-    network.before_feature = _place(checkpoint.take(f"{prefix}hidden_norm.weight", width), target)
-    network.norm = _place(checkpoint.take("norm.weight", width), target)
-    network.norm_residual = bool(checkpoint.config.get("norm_before_residual", False))
-    return _finish(network, checkpoint, target)
+    def _eagle_three(self) -> EagleNetwork:
+        """EAGLE-3, in the layout of its own code, or with speculators' names."""
+        config = self.checkpoint.config
+        if unsupported := [name for name in _UNSUPPORTED if config.get(name)]:
+            raise InputError(f"{self.label} sets {unsupported[0]}, which cannot race here; give a head without it.")
+        sizes, width = self._layer_sizes(), self.width
+        prefix = "midlayer." if "midlayer.hidden_norm.weight" in self.checkpoint else "layers.0."
+        levels = aux_levels(config, self.target.num_layers)
+        check_levels(levels, self.target.num_layers, self.label)
+        layer = DraftLayer(self.checkpoint, prefix, sizes, 2 * width)
+        network = EagleThree(layer, self._rotations(sizes), self._words("lm_head.weight"), levels)
+        network.join = self._take("fc.weight", width, len(levels) * width)
+        network.before_embedding = self._take(f"{prefix}input_layernorm.weight", width)
+        network.before_feature = self._take(f"{prefix}hidden_norm.weight", width)
+        network.norm = self._take("norm.weight", width)
+        network.norm_residual = bool(config.get("norm_before_residual", False))
+        return self._finish(network)
 
+    def _rotations(self, sizes: LayerSizes) -> Rotations:
+        return Rotations(self.checkpoint, self.target.config, sizes)
 
-def _finish(network: EagleNetwork, checkpoint: Checkpoint, target: Target) -> EagleNetwork:
-    """Move what is left to the target's device and dtype, and take the head's own embeddings, if it has some."""
-    network.layer.to(target.device, target.dtype)
-    if "embed_tokens.weight" in checkpoint:
-        table = checkpoint.take("embed_tokens.weight", target.vocab_size, target.config.hidden_size)
-        network.embeddings = _place(table, target)
-    return network
+    def _finish(self, network: EagleNetwork) -> EagleNetwork:
+        """Move the layer to the target's device and dtype, and take the head's own embeddings, if it has some."""
+        network.layer.to(self.target.device, self.target.dtype)
+        if "embed_tokens.weight" in self.checkpoint:
+            network.embeddings = self._take("embed_tokens.weight", self.target.vocab_size, self.width)
+        return network
+
+    def _medusa(self) -> MedusaHead:
+        """Medusa: the number of heads is counted, because published configs and files disagree about it."""
+        blocks = [match.groups() for name in self.checkpoint.tensors if (match := _MEDUSA_BLOCK.fullmatch(name))]
+        num_heads, num_blocks = 1 + max(int(head) for head, _ in blocks), 1 + max(int(block) for _, block in blocks)
+        stacks = [
+            [
+                (
+                    self._take(f"{head}.{block}.linear.weight", self.width, self.width),
+                    self._take(f"{head}.{block}.linear.bias", self.width),
+                )
+                for block in range(num_blocks)
+            ]
+            for head in range(num_heads)
+        ]
+        words = [self._words(f"{head}.{num_blocks}.weight") for head in range(num_heads)]
+        return MedusaHead(stacks, words, (self.target.num_layers,), self.target, self.label)
+
+    def _words(self, name: str) -> Words:
+        """The output layer: the head's own tensor, or the target's rows of the tokens that the head can draft."""
+        if name not in self.checkpoint:
+            return self._target_words
+        count = self.target.vocab_size if self._shortlist is None else len(self._shortlist)
+        return Words(self._take(name, count, self.width), self._shortlist)
+
+    @cached_property
+    def _target_words(self) -> Words:
+        """The target's output layer, or its rows of the shortlist."""
+        places, device = self._shortlist, self.target.device
+        weight, bias = target_rows(self.target, self.label)
+        if places is not None:
+            weight, bias = weight[places], None if bias is None else bias[places]
+        return Words(weight.to(device), places, None if bias is None else bias.to(device))
+
+    @cached_property
+    def _shortlist(self) -> Tensor | None:
+        """The tokens that the head can draft; None for all."""
+        ids = read_shortlist(self.checkpoint, self.target)
+        return None if ids is None else ids.to(self.target.device)
+
+    def _take(self, name: str, *shape: int) -> Tensor:
+        """The tensor `name` on the target's device, in its dtype. Raises InputError like `Checkpoint.take`."""
+        placed: Tensor = self.checkpoint.take(name, *shape).to(self.target.device, self.target.dtype)
+        return placed.contiguous() if placed.device != torch.device("meta") else placed
 
 
 def aux_levels(config: Mapping[str, Any], num_layers: int) -> Levels:
@@ -145,52 +193,3 @@ def aux_levels(config: Mapping[str, Any], num_layers: int) -> Levels:
     if levels:
         return tuple(int(number) for number in levels)
     return 2, num_layers // 2, num_layers - 3
-
-
-def _read_words(checkpoint: Checkpoint, target: Target, width: int) -> Words:
-    """The output layer: the head's own, or the target's rows of the tokens that the head can draft."""
-    ids = read_shortlist(checkpoint, target)
-    places = None if ids is None else ids.to(target.device)
-    if "lm_head.weight" in checkpoint:
-        count = target.vocab_size if ids is None else len(ids)
-        return Words(_place(checkpoint.take("lm_head.weight", count, width), target), places)
-    return _target_words(checkpoint, target, places)
-
-
-def _target_words(checkpoint: Checkpoint, target: Target, places: Tensor | None) -> Words:
-    """The target's output layer, or its rows at `places`."""
-    weight, bias = target_rows(target, checkpoint.label)
-    if places is not None:
-        weight, bias = weight[places], None if bias is None else bias[places]
-    return Words(weight.to(target.device), places, None if bias is None else bias.to(target.device))
-
-
-def _medusa(checkpoint: Checkpoint, target: Target) -> MedusaHead:
-    """Medusa: the number of heads is counted, because published configs and files disagree about it."""
-    width, names = target.config.hidden_size, checkpoint.tensors
-    blocks = [match.groups() for name in names if (match := _MEDUSA_BLOCK.fullmatch(name))]
-    num_heads, num_blocks = 1 + max(int(head) for head, _ in blocks), 1 + max(int(block) for _, block in blocks)
-    ids = read_shortlist(checkpoint, target)
-    places = None if ids is None else ids.to(target.device)
-    shared: Words | None = None
-    stacks, words = [], []
-    for head in range(num_heads):
-        stack = []
-        for block in range(num_blocks):
-            weight = _place(checkpoint.take(f"{head}.{block}.linear.weight", width, width), target)
-            stack.append((weight, _place(checkpoint.take(f"{head}.{block}.linear.bias", width), target)))
-        stacks.append(stack)
-        own = f"{head}.{num_blocks}.weight"
-        if own in checkpoint:
-            count = target.vocab_size if ids is None else len(ids)
-            words.append(Words(_place(checkpoint.take(own, count, width), target), places))
-        else:
-            shared = shared or _target_words(checkpoint, target, places)
-            words.append(shared)
-    return MedusaHead(stacks, words, (target.num_layers,), target, checkpoint.label)
-
-
-def _place(tensor: Tensor, target: Target) -> Tensor:
-    """The tensor on the target's device, in its dtype."""
-    placed: Tensor = tensor.to(target.device, target.dtype)
-    return placed.contiguous() if placed.device != torch.device("meta") else placed
