@@ -105,21 +105,21 @@ def test_no_draft_changes_the_text(adversary: str) -> None:
     assert lane.tokens == expected
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8, 4.0])
-def test_end_to_end_every_lane_prints_vanillas_text(bundled: Workbench, temperature: float) -> None:
+@pytest.mark.parametrize(("temperature", "num_questions"), [(0.0, 3), (0.8, 2), (4.0, 2)])
+def test_end_to_end_every_lane_prints_vanillas_text(bundled: Workbench, temperature: float, num_questions: int) -> None:
     """From a question to the text with the bundled model; at temperature 4 each seed gives another text."""
     questions = ("What are glaciers made of?", "Tell me about token recycling.", "Describe how a volcano erupts.")
     texts, num_saved_steps = set(), Counter[str]()
     assert bundled.target.describe()["dtype"] == "float32"
     give_heads(bundled.target)
-    for seed, question in enumerate(questions):
+    for seed, question in enumerate(questions[:num_questions]):
         spec = RaceSpec(tuple(native_methods()), 14, num_draft=4, temperature=temperature, top_p=0.9, seed=seed)
         *_, finished = bundled.ask(RaceRequest(question, spec, 1))
         assert isinstance(finished, Finished)
         assert [lane.lane for lane in finished.lanes if not lane.identical] == [], question
         num_saved_steps.update({lane.lane: lane.tokens - lane.steps for lane in finished.lanes})
         texts.add(finished.lanes[0].text)
-    assert len(texts) == 3
+    assert len(texts) == num_questions
     # If no draft were accepted, this would compare vanilla with itself.
     assert temperature > 1 or sum(count > 2 for count in num_saved_steps.values()) >= 6, num_saved_steps
 

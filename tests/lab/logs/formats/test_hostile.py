@@ -121,11 +121,11 @@ def test_rows_that_were_read_leave_no_memory_behind(shape: str) -> None:
     _read_rows(reader, rows, 10)
     tracemalloc.start()
     try:
-        _read_rows(reader, rows, 1000)
+        _read_rows(reader, rows, 400)
         kept_bytes, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    # A reader may keep a few requests. If it kept a byte of each character that it read, that would be 100,000 bytes.
+    # A reader may keep a few requests. If it kept a byte of each character that it read, that would be 40,000 bytes.
     assert kept_bytes < 20_000 and peak_bytes < 200_000
 
 
