@@ -1,7 +1,11 @@
-"""Speculative decoding with a draft model (Leviathan et al., 2023; Chen et al., 2023): a smaller model drafts.
+"""Speculative decoding with a draft model: a smaller model with the target's vocabulary drafts.
+
+Sources: Leviathan et al., "Fast Inference from Transformers via Speculative Decoding" (2023); Chen et al.,
+"Accelerating Large Language Model Decoding with Speculative Sampling" (2023).
 
 The draft is the smaller model's greedy continuation. With `sampled` it is drawn from that model's distribution, warped
-like the target's; rejection sampling reads the same distribution.
+like the target's. If the verifier is `match`, the text is exactly vanilla's even then; rejection sampling reads the
+same distribution, as in the papers.
 """
 
 from __future__ import annotations

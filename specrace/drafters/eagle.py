@@ -1,4 +1,15 @@
-"""EAGLE (Li et al., 2024; EAGLE-2, 2024; EAGLE-3, 2025): a trained layer continues the target's hidden states."""
+"""EAGLE: a trained layer reads pairs of a hidden state and the token after it, and continues the hidden states.
+
+Sources: Li et al., "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty" (2024), "EAGLE-2" (2024) and
+"EAGLE-3" (2025).
+
+As in EAGLE-2, one forward of the head continues the likeliest paths of a level, and the nodes of the highest path
+probability are kept. The source always runs the same number of levels and keeps the same number of nodes. Here a level
+is run, and a node kept, only if that is expected to yield more tokens for its cost: the head's forward is timed before
+the race, and its probabilities are corrected by how often they came true at each depth. A head that costs more than it
+saves is left out for some steps, then for twice as many. At a temperature above 0 guesses are ranked with the noise
+with which the target will draw at that position; the source's argmax ignores it.
+"""
 
 from __future__ import annotations
 

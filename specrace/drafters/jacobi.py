@@ -1,7 +1,10 @@
-"""Jacobi decoding (Santilli et al., 2023), in its blockwise form with a KV cache.
+"""Jacobi decoding, in its blockwise form with a KV cache.
+
+Source: Santilli et al., "Accelerating Transformer Inference for Translation via Parallel Decoding" (2023).
 
 The draft is a block of m tokens. At every step each of them is replaced by the target's token for its position, and the
-block is shifted by the number of accepted tokens.
+block is shifted by the number of accepted tokens. The source updates one block until no token changes; here the block
+moves along the text. The greedy text is the same.
 """
 
 from __future__ import annotations

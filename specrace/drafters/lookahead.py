@@ -1,12 +1,22 @@
-"""Lookahead decoding (Fu et al., 2024): a two-dimensional window of Jacobi trajectories and a pool of n-grams.
+"""Lookahead decoding: a two-dimensional window of Jacobi trajectories and a pool of n-grams.
+
+Sources: Fu et al., "Break the Sequential Dependency of LLM Inference Using Lookahead Decoding" (2024); "Exploring the
+Transformer Series (32): Lookahead Decoding".
 
 The window has N-1 rows. Its trunk is the pending token and row 0; below trunk node i hangs the chain row1[i], row2[i],
 ... The n-grams to verify are further branches at the root. With the ancestor mask and position = base + depth, such a
-tree has exactly the published mask and positions.
+tree has exactly the published mask and positions. Each step yields W n-grams, which go into the pool, keyed by their
+first token; the least recently used are dropped.
 
 It differs from the reference code in four ways. A full match keeps its bonus token, so it emits N tokens, not N-1.
 Tokens of the pool are emitted only if the target confirms them in the same step. Branches with a common prefix share
 the nodes of the prefix. The window's branches are verified too, at no cost.
+
+It differs from the second source in two ways. The window moves by one column a step, however many tokens were accepted,
+as with the reference code's `ALWAYS_FWD_ONE = 1`; the source (3.7) drops a column for each accepted token and adds
+random tokens. A token is accepted if it is the one that the target draws; the source (3.6) accepts a candidate if a
+random number is below its probability, and draws the last token from probabilities that it does not normalise. Its
+step "match n-grams ... and replace the candidate sequence" (2.2) is in neither code.
 
 With N = 2 the window is a single row, and lookahead is Jacobi decoding, as the sources say: there are no n-grams to
 verify, the row itself is verified, and it is shifted by the accepted tokens (`jacobi` with W-1 draft tokens).

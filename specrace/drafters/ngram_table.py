@@ -1,8 +1,13 @@
-"""Bigram and trigram drafts from count tables with add-k smoothing ("Adding Trigram to Speculative Decoding").
+"""Bigram and trigram drafts from counts of pairs and triples of tokens in documents, prompt and output.
 
-The trigram row is used if its context was seen often enough, else the bigram row. As in the source, a `sampled` draft
-is drawn from the smoothed row at the race's temperature. With thousands of tokens in the vocabulary such a row is
-nearly uniform and the draft mostly noise, so by default each row's most frequent token is drafted, without smoothing.
+Source: "Adding Trigram to Speculative Decoding" (code: czhou578/multimodal-inference-visualizer,
+nanogpt-trigram-spec-decode.py).
+
+The trigram row of a context (its counts) is used if the context was seen often enough, else the bigram row. The source
+draws every draft from the row with add-k smoothing. With thousands of tokens in the vocabulary such a row is nearly
+uniform and the draft mostly noise, so by default each row's most frequent token is drafted, without smoothing; of
+equally frequent tokens, the one counted first. A `sampled` draft, which rejection sampling needs, is drawn as in the
+source.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
-"""Prompt lookup decoding (Saxena, 2023): copy what followed the first earlier occurrence of the last tokens.
+"""Prompt lookup decoding: copy what followed the first earlier occurrence of the last tokens.
 
-With `llma` it follows LLMA (Yang et al., 2023) instead, which copies only from a reference text, here the prompt.
+Sources: Saxena, "Prompt Lookup Decoding" (2023); with `llma`, which copies only from a reference text, here the prompt:
+Yang et al., "Inference with Reference: Lossless Acceleration of Large Language Models" (2023).
+
+As in transformers, a continuation that ends with the text is drafted, too.
 """
 
 from __future__ import annotations

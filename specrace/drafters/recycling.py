@@ -1,12 +1,18 @@
-"""Token recycling (Luo et al., 2024): tokens that were likely after a token are drafted when that token comes again.
+"""Token recycling: tokens that were likely after a token are drafted when that token comes again.
 
-An adjacency matrix holds, for each token, the target's k likeliest next tokens at the last node with that token,
-rejected nodes included. A fixed template of ranks is filled from it level by level.
+Sources: Luo et al., "Turning Trash into Treasure: Accelerating Inference of Large Language Models with Token Recycling"
+(2024); with `copy`: Zhang et al., "RACER: Retrieval-Augmented Contextual Rapid Speculative Decoding" (2026, arXiv
+2604.14885), after its code (hkr04/RACER at fc494a3).
 
-With `copy` it is RACER (Zhang et al., 2026): first come nodes copied from prompt and output, then the likeliest nodes
-of the template fill the rest of the budget. RACER's copy-logits (the logits at the last occurrence of a token) are the
-rows of the matrix. RACER's code also has rows for the prompt. Here there are none, because a prefill that computes the
-logits of all tokens would be on every lane's clock.
+An adjacency matrix holds, for each token, the target's 8 likeliest next tokens at the last node with that token,
+rejected nodes included. A fixed template of 80 ranks is filled from it level by level; a smaller draft has the
+template's likeliest nodes.
+
+With `copy`, nodes copied from prompt and output come first: what followed the last 2 or more tokens, in n-grams of up
+to 10 tokens, the most frequent first. RACER's copy-logits (the logits at the last occurrence of a token) are the rows
+of the matrix. RACER's code also has rows for the prompt. Here there are none, because a prefill that computes the
+logits of all tokens would be on every lane's clock. RACER's automaton is limited to 10,000 nodes, this one is not, and
+the template replaces RACER's breadth rule, which would spend a small draft on the 8 successors of the first token.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""REST (He et al., 2023): drafts what follows the context's last tokens where they occur in a corpus.
+"""REST: drafts what follows the context's last tokens where they occur in a corpus, found by a suffix array.
+
+Source: He et al., "REST: Retrieval-Based Speculative Decoding" (2023).
 
 Unlike in the published code, no match means no draft, and ties go to the shorter continuation, then to the earlier
 position, not to hash order.

@@ -1,8 +1,12 @@
-"""Suffix decoding (Oliaro et al., 2024; Arctic Inference): the best of the drafts after matches of every length.
+"""Suffix decoding: the best of the drafts after matches of every length.
 
-Matches are searched in two texts: this request's prompt and output, and past outputs. A token's probability is its
-count over the count of the matched substring. As in Arctic's code, that count includes the occurrence at the end of the
-text, which has no continuation. So a token that followed the only earlier occurrence has probability 1/2.
+Source: Oliaro et al., "SuffixDecoding" (2024), and Arctic Inference.
+
+Matches are searched in two texts: this request's prompt and output, and past outputs, which are stored with the last
+four tokens of their prompts. A token's probability is its count over the count of the matched substring. As in Arctic's
+code, that count includes the occurrence at the end of the text, which has no continuation. So a token that followed the
+only earlier occurrence has probability 1/2. A suffix automaton replaces the suffix tree, and suffixes that share a
+state are tried at once; otherwise the drafts are those of Arctic's code (in every case: `vllm-suffix`).
 """
 
 from __future__ import annotations

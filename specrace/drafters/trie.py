@@ -1,4 +1,11 @@
-"""The n-gram trie drafter of "Faster In-Context Learning for LLMs via N-Gram Trie Speculative Decoding", section 3."""
+"""N-gram trie drafting: the most frequent nodes below the last tokens, in a trie of all n-grams of the text.
+
+Source: Chen et al., "Faster In-Context Learning for LLMs via N-Gram Trie Speculative Decoding" (2025), section 3.
+
+Of equally frequent nodes the shallower comes first, then the earlier. In the first steps a match may reach back into
+the prompt; the paper matches the output only. An n-gram of the prompt counts up to L_p times (the copies of
+algorithm 1), one of the output once.
+"""
 
 from __future__ import annotations
 

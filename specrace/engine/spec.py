@@ -10,13 +10,11 @@ from specrace.core.cost_curve import ASSUMED_CPU, CostCurve, best_budget
 from specrace.core.errors import InputError
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.settings import MATCH, REJECTION, SETTINGS
-from specrace.drafters import find_method, native_methods
+from specrace.drafters import find_method
 from specrace.drafters.base import Drafter, DrafterInputs, Method
 from specrace.engine.lane_name import parse_lane, parse_lanes
 
 DEFAULT_LANES = ("vanilla", "trigram", "lookahead", "trie", "fusion")
-# Why a target that scores chains only refuses a lane that needs branches.
-ONE_BRANCH = "layers of this model keep a state, which follows one branch only"
 # The settings of `specrace.core.settings` that are fields of a spec.
 SPEC_SETTINGS = ("max_new_tokens", "num_draft", "temperature", "top_p", "top_k", "seed", "verifier")
 
@@ -125,14 +123,11 @@ def plan_lane(
 def _options_on_chains(name: str, method: Method, options: Mapping[str, float | bool]) -> Mapping[str, float | bool]:
     """The options that a method needs to draft without branches. Raises InputError if it cannot."""
     if method.on_chains.refuses and (reason := method.on_chains.refuses(options)):
-        raise InputError(f"The lane {name} needs branches ({reason}), but {ONE_BRANCH}; leave out {name}.")
+        raise InputError(
+            f"The lane {name} needs branches ({reason}), but layers of this model keep a state, which follows one "
+            f"branch only; leave out {name}."
+        )
     return method.on_chains.options
-
-
-def tree_methods() -> list[Method]:
-    """Our own methods that need branches, so that a target that scores chains only refuses them."""
-    own = native_methods().values()
-    return [method for method in own if method.on_chains.refuses and method.on_chains.refuses(method.defaults("cpu"))]
 
 
 def plan_lanes(

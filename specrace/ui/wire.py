@@ -71,15 +71,10 @@ class AgainMessage(Struct, frozen=True, tag_field="kind", tag="again"):
 
 
 class Status(Struct, frozen=True):
-    """The line about the model; `state` is "loading", "ready" or "failed".
-
-    `refused`: the lanes that the model of the next race refuses; `reason` is a sentence that says why.
-    """
+    """The line about the model; `state` is "loading", "ready" or "failed"."""
 
     state: str
     text: str
-    refused: Sequence[str] = ()
-    reason: str = ""
 
 
 class MethodCard(Struct, frozen=True):

@@ -7,7 +7,14 @@ Each source distributes the escape mass, the probability that the sources before
 4. the most frequent tokens of the text
 
 The tree grows best first, so its first k nodes are the likeliest. The first k* = argmax (1 + sum p) / cost(1 + k) are
-drafted, where p are the path probabilities of the first k nodes and cost is this machine's cost curve; k* may be 0.
+drafted, where p are the path probabilities of the first k nodes and cost is this machine's cost curve with this
+drafter's own time; k* may be 0.
+
+Estimates are corrected by how often they came true, for each match length and for each token that a copy would add,
+beginning with the counts of earlier answers. A token that came where a copy of at least three tokens failed is drafted
+there the next time: a model that cites its passages writes " [1]" where a passage has a full stop. After drafts that
+together cost the time of more than one and a half of vanilla's steps, drafting pauses for 4 steps, then 8, up to 192,
+or until the text copies again. So text without overlap runs at about vanilla's speed.
 """
 
 from __future__ import annotations

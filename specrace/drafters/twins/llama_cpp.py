@@ -1,6 +1,7 @@
 """llama.cpp's drafters without a model: `ngram-simple`, `-map-k`, `-map-k4v`, `-mod` and `-cache`.
 
-Source: ggml-org/llama.cpp, common/speculative.cpp, ngram-map.cpp, ngram-mod.cpp and ngram-cache.cpp, as in build 11549.
+Source: ggml-org/llama.cpp, common/speculative.cpp (001d906), ngram-map.cpp (6870ab7), ngram-mod.cpp (20a0483) and
+ngram-cache.cpp (5c5f166), checked against build 11549 (the wheel xllamacpp 2026.10.11549).
 As in llama.cpp, a drafter makes its whole draft, which is then cut to the budget. See docs/twins.md for what is not
 modelled.
 """

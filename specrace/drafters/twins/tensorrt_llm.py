@@ -1,8 +1,9 @@
 """TensorRT-LLM's NGram and SA (suffix automaton) drafters, as on its main branch of 2026.
 
-Source: NVIDIA/TensorRT-LLM, tensorrt_llm/_torch/speculative/ngram.py (0249976), sa_worker.py and suffix_automaton.py,
-cpp/tensorrt_llm/kernels/speculativeDecoding/suffixAutomaton/ (suffixAutomaton.h, b120c7c), tensorrt_llm/llmapi/
-llm_args.py.
+Source: NVIDIA/TensorRT-LLM, tensorrt_llm/_torch/speculative/ngram.py (0249976), sa_worker.py (0260785) and
+suffix_automaton.py, cpp/tensorrt_llm/kernels/speculativeDecoding/suffixAutomaton/ (suffixAutomaton.h, b120c7c),
+tensorrt_llm/llmapi/llm_args.py after pull request 12130. `max_draft_len` has no default in the engine; the defaults
+here are those of its documents.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """vLLM 0.33's n-gram and suffix proposers.
 
 Source: vllm-project/vllm, vllm/v1/spec_decode/ngram_proposer.py and suffix_decoding.py, vllm/config/speculative.py. The
-suffix trees are Arctic Inference's (0.1.0 to 0.3.0): snowflakedb/ArcticInference, csrc/suffix_decoding/suffix_tree.cc,
-arctic_inference/suffix_decoding/cache.py.
+suffix trees are Arctic Inference's (0.1.0 to 0.3.0): snowflakedb/ArcticInference at 9d46438,
+csrc/suffix_decoding/suffix_tree.cc, arctic_inference/suffix_decoding/cache.py.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ class PageEvents:
             return to_json(Status("loading", f"{text} …"))
         if num_passages is not None or model or dtype:
             text = self._backend.models.describe_ready(workbench, model, dtype, num_passages)
-        return to_json(Status("ready", text, *self._backend.models.describe_refused(workbench, model, dtype)))
+        return to_json(Status("ready", text))
 
 
 def read_link(request: gr.Request) -> list[Any]:

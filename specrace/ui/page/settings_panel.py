@@ -13,7 +13,7 @@ from specrace.core.settings import MAX_PAGE_LANES, SETTINGS, Setting
 from specrace.drafters import find_method, head_lanes, native_methods
 from specrace.drafters.base import Bounds, Method, Option
 from specrace.engine.lane_name import LaneName
-from specrace.engine.spec import DEFAULT_LANES, tree_methods
+from specrace.engine.spec import DEFAULT_LANES
 from specrace.ui.page import lane_choices
 from specrace.ui.page.lane_choices import empty_value, is_set
 from specrace.ui.races import race_request
@@ -112,7 +112,6 @@ def build_panel(
             helps = [f"<span><b>{preset.name}</b> {preset.help}</span>" for preset in PRESETS]
             gr.HTML("".join(helps), elem_id="presets-help")
         lanes = _lanes_field(has_heads=has_heads)
-        gr.HTML("<p></p>", elem_id="refused-lanes")
         lane_choices.build_adder(lanes)
         common = _common_fields(max_tokens)
         server_field, health = _servers_field(servers)
@@ -134,14 +133,11 @@ def build_panel(
 
 
 def lane_style() -> str:
-    """CSS that hides the options of lanes that are not ticked, and greys lanes that lack a head or that are refused."""
+    """CSS that hides the options of lanes that are not ticked, and greys lanes that lack a head."""
     hidden = '#settings:not([data-lanes~="{0}"]) #options-{0} {{ display: none; }}\n'
     # The words keep their contrast, because the lane can be ticked all the same.
-    headless = '#lanes.no-heads label:has(input[name="{0}"])'
-    refused = '#settings[data-refused~="{0}"] #lanes label:has(input[name="{0}"])'
-    grey = [*map(headless.format, head_lanes()), *(refused.format(method.name) for method in tree_methods())]
-    greyed = f"{', '.join(grey)} {{ color: var(--dim); font-style: italic; }}\n"
-    return "".join([*map(hidden.format, native_methods()), greyed])
+    grey = '#lanes.no-heads label:has(input[name="{0}"]) {{ color: var(--dim); font-style: italic; }}\n'
+    return "".join([*map(hidden.format, native_methods()), *map(grey.format, head_lanes())])
 
 
 def preset_values(preset: Preset, max_tokens: int = 512) -> list[Any]:

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specrace.core.errors import InputError
-from specrace.engine.spec import ONE_BRANCH, tree_methods
 
 if TYPE_CHECKING:
-    from specrace.model.target import Target
     from specrace.workbench import Workbench
 
 
@@ -48,37 +46,17 @@ class ModelChoices:
 
         `uploaded_passages` is the number of the visitor's own passages; None if the server's are searched.
         """
-        target = self._loaded_target(workbench, model, dtype)
-        about = (target or workbench.target).describe()
-        if target is None:
-            model, dtype = self._normalize(workbench, model, dtype)
+        about = workbench.target.describe()
+        model, dtype = choice = self._normalize(workbench, model, dtype)
+        if self._chosen is not None and self._choice == choice:
+            about = self._chosen.target.describe()
+        elif model or dtype:
             about |= {"model": model or about["model"], "dtype": dtype or ("" if model else about["dtype"])}
         facts = [str(about[name]) for name in ("model", "dtype", "device") if about[name]]
         num_passages = workbench.num_passages if uploaded_passages is None else uploaded_passages
         noun = "passage" if num_passages == 1 else "passages"
         owner = "" if uploaded_passages is None else " of your own documents"
         return f"Ready: {', '.join(facts)}, {num_passages:,} {noun}{owner}"
-
-    def describe_refused(self, workbench: Workbench, model: str = "", dtype: str = "") -> tuple[list[str], str]:
-        """The lanes that the model of the next race refuses, and a sentence that says why; ([], "") if there are none.
-
-        A model that is not loaded yet is not known to refuse any.
-        """
-        target = self._loaded_target(workbench, model, dtype)
-        if target is None or not target.chains_only:
-            return [], ""
-        methods = tree_methods()
-        titles = " and ".join(method.title for method in methods)
-        return [
-            method.name for method in methods
-        ], f"{titles} cannot race with this model: they need branches, and {ONE_BRANCH}."
-
-    def _loaded_target(self, workbench: Workbench, model: str, dtype: str) -> Target | None:
-        """The target of the next race, if it is loaded."""
-        choice = self._normalize(workbench, model, dtype)
-        if choice == ("", ""):
-            return workbench.target
-        return self._chosen.target if self._chosen is not None and self._choice == choice else None
 
     def choose(self, shared: Workbench, workbench: Workbench, model: str, dtype: str) -> Workbench:
         """Return `workbench` with the chosen model. Raises InputError if the model cannot be loaded.

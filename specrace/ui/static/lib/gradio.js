@@ -106,18 +106,6 @@ export function showLanes(names) {
   sendToStage("lanes", names);
 }
 
-// Marks the lanes that the model refuses, so that the style sheet greys them, and says why.
-/**
- * @param {string[]} lanes
- * @param {string} reason
- */
-export function greyRefused(lanes, reason) {
-  const panel = document.getElementById("settings");
-  if (panel) panel.dataset.refused = lanes.join(" ");
-  const note = document.querySelector("#refused-lanes p");
-  if (note) note.textContent = reason;
-}
-
 // The lanes that a visitor has ticked, and vanilla, at most `max`. The lane that was ticked last is last in `names`, so it
 // is the one that is dropped.
 export function limitLanes(names, max) {

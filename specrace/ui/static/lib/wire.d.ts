@@ -674,15 +674,10 @@ export interface Started {
   about: Record<string, any>;
 }
 
-/**
- * The line about the model; `state` is "loading", "ready" or "failed".
- * `refused`: the lanes that the model of the next race refuses; `reason` is a sentence that says why.
- */
+/** The line about the model; `state` is "loading", "ready" or "failed". */
 export interface Status {
   state: string;
   text: string;
-  refused: string[];
-  reason: string;
 }
 
 /**
