@@ -1,21 +1,31 @@
 """The parts of the docs that are made from the program; `python -m tests.generated_docs` writes them.
 
 A page holds such a part between `<!-- NAME ARGUMENTS -->` and `<!-- end -->`; `PARTS` has a function for each name.
+It then prints how many words `docs/` has, those parts apart.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+from specrace.cli import app, space
 from specrace.cli.main import build_parser
 from specrace.core.settings import SETTINGS
 from specrace.drafters import METHODS
 from specrace.drafters.base import Bounds, Option
+from specrace.lab.advice.exports import ENGINES
+from specrace.lab.advice.exports.base import EFFECTS
+from specrace.retrieval.limits import COMMAND_LINE, UPLOADS
+from tests.test_layers import MAY_IMPORT, ROOMS
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+ROOT = Path(__file__).resolve().parents[1]
+DOCS, RESULTS = ROOT / "docs", ROOT / "assets" / "results"
+PAGES = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
 PART = re.compile(r"(?<=^<!-- )(?!end)(\w+)([^\n]*)( -->\n)(?:.*?\n)??(?=<!-- end -->)", re.MULTILINE | re.DOTALL)
 
 
@@ -25,15 +35,27 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in (header, ["---"] * len(header), *escaped))
 
 
-def commands() -> dict[str, argparse.ArgumentParser]:
-    """The parser of each command."""
+def subparsers() -> argparse._SubParsersAction[argparse.ArgumentParser]:
+    """The commands of the command line."""
     (action,) = [action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction)]
-    return dict(action.choices)
+    return action
+
+
+def commands() -> str:
+    """A table of the commands, each with a link to the page or the heading about it."""
+    rows = []
+    for command in subparsers()._choices_actions:
+        name = {"app": "serving"}.get(command.dest, command.dest)
+        pages = [f"{page}.md" for page in ("cli", "recommend", "servers", "retrieval")]
+        pages = [page for page in pages if f"\n## {name}\n" in (DOCS / page).read_text(encoding="utf-8")]
+        link = f"{pages[0]}#{name}" if pages else f"{name}.md"
+        rows.append((f"[`{command.dest}`]({link.removeprefix('cli.md')})", command.help or ""))
+    return table(("command", "does"), rows)
 
 
 def help_of_flags(command: str) -> Iterator[tuple[str, str]]:
     """The flags of a command, with their values' form or names, each with its help."""
-    parser = commands()[command]
+    parser = subparsers().choices[command]
     for action in parser._actions:
         if action.option_strings and action.dest != "help" and action.help != argparse.SUPPRESS:
             form = action.metavar or "|".join(filter(None, action.choices or ()))
@@ -76,7 +98,109 @@ def settings() -> str:
     return table(("setting", "on the page", "meaning"), rows)
 
 
-PARTS: dict[str, Callable[..., str]] = {"flags": flags, "options": options, "settings": settings}
+def lanes(*engines: str) -> str:
+    """A table of the lanes that reproduce these engines' drafters, or of our own with their draft sizes on a GPU."""
+    rows: list[tuple[str, ...]] = []
+    for name, method in METHODS.items():
+        link = f"[`{name}`](../{Path(inspect.getfile(method.build)).relative_to(ROOT)})"
+        if method.twin_of in engines:
+            rows.append((link, method.summary))
+        elif not engines and not method.twin_of:
+            size = method.accelerator.get("num_draft", method.num_draft)
+            rows.append((link, method.summary, "its options decide" if callable(size) else str(size)))
+    return table(("lane, its file", "what it does", "draft size on a GPU")[: 2 if engines else 3], rows)
+
+
+def limits() -> str:
+    """A table of the limits on documents, for the command line and for uploads."""
+    rows = []
+    for words, name, unit, scale in (
+        ("documents", "files", "", 1),
+        ("a file", "file_bytes", " MB", 1e6),
+        ("all files", "total_bytes", " MB", 1e6),
+        ("an unpacked zip or Office file", "unpacked_bytes", " MB", 1e6),
+        ("characters of all documents", "characters", "", 1),
+        ("pages of a PDF, slides", "pages", "", 1),
+        ("time for a file", "seconds", " s", 1),
+        ("memory of the parsers' process", "memory_bytes", " MiB", 2**20),
+    ):
+        values = (getattr(limits, name) / scale for limits in (COMMAND_LINE, UPLOADS))
+        rows.append((words, *(f"{value:,.10g}{unit}" for value in values)))
+    return table(("limit", "`--docs`", "uploads"), rows)
+
+
+def space_flags() -> str:
+    """A table of the flags whose defaults differ on a Hugging Face Space."""
+    elsewhere = vars(app.parse([]))
+    defaults = {"host": "this machine only", "port": "the first free port", "log": "text"}
+    rows = [
+        (f"`--{name.replace('_', '-')}`", str(value), str(defaults.get(name, elsewhere[name])))
+        for name, value in space.DEFAULTS.items()
+    ]
+    return table(("flag", "on a Space", "elsewhere"), rows)
+
+
+def effects() -> str:
+    """A table of what engines that draft do with requests' options."""
+    engines = [engine for engine in ENGINES.values() if engine.effects]
+    penalties = ["presence_penalty", "frequency_penalty", "repetition_penalty"]
+    rows = []
+    for kind in EFFECTS:
+        row = [kind]
+        for engine in engines:
+            names = [name for effect in engine.effects if effect.kind == kind for name in effect.options]
+            has_all = set(penalties) <= set(names)
+            names = [f"`{name}`" for name in names if not (has_all and name in penalties)]
+            row.append(", ".join(["penalties"] * has_all + names))
+        rows.append(row)
+    titles = [f"{engine.title} {engine.effects_version.strip('()')}" for engine in engines]
+    return table(("effect", *titles), rows)
+
+
+def purpose(path: Path) -> str:
+    """The first line of a module's or folder's docstring."""
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    return docstring.partition("\n\n")[0].replace("\n", " ")
+
+
+def imports() -> str:
+    """The table of which folder or module may import which others."""
+    rows = [
+        (f"`{name}`", ", ".join(f"`{other}`" for other in MAY_IMPORT if other in allowed) or "nothing",
+         purpose(ROOT / "specrace" / name))
+        for name, allowed in MAY_IMPORT.items()
+        if name not in ("", "__main__", "app")
+    ]  # fmt: skip
+    return table(("folder or module", "may import from specrace", "it is"), rows)
+
+
+def rooms() -> str:
+    """The table of the folders inside the large folders."""
+    rows = [
+        (f"`{folder}/{room}`", purpose(ROOT / "specrace" / folder / room)) for folder in ROOMS for room in ROOMS[folder]
+    ]
+    return table(("room", "it is"), rows)
+
+
+def bench(*decoders: str) -> str:
+    """A table of decoded tokens per second, with the speedup over vanilla, from the results of `bench`."""
+    dtypes = ("float32", "bfloat16", "int8")
+    columns = []
+    for dtype in dtypes:
+        text = (RESULTS / f"epyc-avx512-{dtype}.md").read_text(encoding="utf-8")
+        columns.append({row[0]: row[1:] for row in re.findall(r"^\| (\S+) \| (\d+) \| (\S+) \|", text, re.MULTILINE)})
+    rows = []
+    for decoder in decoders:
+        cells = [column.get(decoder, ("", "")) for column in columns]
+        rows.append((f"`{decoder}`", *(f"{rate} ({speedup})" if rate else "not run" for rate, speedup in cells)))
+    return table(("tokens per second (speedup)", *dtypes), rows)
+
+
+PARTS: dict[str, Callable[..., str]] = {
+    function.__name__: function
+    for function in (bench, commands, effects, flags, imports, lanes, limits, options, rooms, settings, space_flags)
+}
 
 
 def generate(page: str) -> str:
@@ -84,6 +208,19 @@ def generate(page: str) -> str:
     return PART.sub(lambda match: f"{match[1]}{match[2]}{match[3]}{PARTS[match[1]](*match[2].split())}", page)
 
 
+def num_words(page: str) -> int:
+    """The words of a page: a word has a letter or a digit, so the strokes of tables do not count."""
+    return len(re.findall(r"\S*[^\W_]\S*", page))
+
+
+def count_words() -> tuple[int, int]:
+    """The words of docs/: those that people wrote, commands included, and those of generated parts."""
+    pages = [page.read_text(encoding="utf-8") for page in DOCS.glob("*.md")]
+    written = sum(num_words(PART.sub("", page)) for page in pages)
+    return written, sum(map(num_words, pages)) - written
+
+
 if __name__ == "__main__":
-    for file in DOCS.glob("*.md"):
+    for file in PAGES:
         file.write_text(generate(file.read_text(encoding="utf-8")), encoding="utf-8")
+    print("docs/: {:,} written words, {:,} generated".format(*count_words()))

@@ -15,7 +15,7 @@ from specrace.drafters import METHODS
 from specrace.drafters.lookahead import LookaheadDrafter, PoolDrafter
 from specrace.engine.generate import generate
 from specrace.engine.race import race
-from specrace.engine.spec import RaceSpec, plan_lane, tree_methods
+from specrace.engine.spec import RaceSpec, plan_lane
 from tests.parts import TableSession, TableTarget, inputs
 
 PROMPT = (2, 3, 4, 5, 2, 3, 6, 5, 2, 3, 4, 5, 2, 3)
@@ -55,10 +55,6 @@ def test_every_method_drafts_chains_and_prints_vanillas_text(name: str, temperat
 def test_a_method_that_could_branch_still_drafts(name: str) -> None:
     steps = generate(ChainTarget(scale=4.0), name, PROMPT, max_new_tokens=60, num_draft=12)
     assert sum(step.tree.num_draft for step in steps) > 0
-
-
-def test_our_methods_that_need_branches_are_listed() -> None:
-    assert sorted(method.name for method in tree_methods()) == ["eagle", "medusa"]
 
 
 @pytest.mark.parametrize("name", NEED_BRANCHES)

@@ -6,8 +6,8 @@ the model's window, on `--prompts` prompts at temperature 0 and 0.8. At 0.8 `gen
 
 `--json FILE` keeps the results; started again, the command goes on with the kinds that the file does not have with the
 same `--prompts`, `--prompt-tokens` and `--tokens`. `--read FILE ...` reads kept results instead of racing, and
-`--docs FILE` writes the results' lines into the table of docs/models.md. The command ends with 1 if any text differs
-from generate's, or if anything but an InputError is raised.
+`--docs FILE` writes the results' lines into the table of assets/results/models.md. The command ends with 1 if any text
+differs from generate's, or if anything but an InputError is raised.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ HEAD = ("| kind | transformers' class | races | layers | remarks |", "|---|---|-
 
 
 def table_line(row: Row) -> str:
-    """A row as docs/models.md has it."""
+    """A row as assets/results/models.md has it."""
     layers = ", ".join(row.layers).replace("_attention", "") or "all alike"
     remark = row.reason.removeprefix(f"{row.kind} ").replace("|", " ").replace("`", "'")
     replayed = "TorchScript" in row.forward or "graphs" in row.forward

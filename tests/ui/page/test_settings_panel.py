@@ -134,14 +134,11 @@ def test_model_and_dtype_names_must_be_strings(names: dict[str, Any]) -> None:
 
 
 class FakeWorkbench:
-    """A workbench whose model is /m/big. `loaded` lists what it loads; `runs_in` is the dtype of its target.
-
-    Of all models, /m/small scores chains only.
-    """
+    """A workbench whose model is /m/big. `loaded` lists what it loads; `runs_in` is the dtype of its target."""
 
     def __init__(self, loaded_models: list[Any], dtype: str | None = None, runs_in: str = "float32") -> None:
         self.loaded, self.runs_in, self.num_passages = loaded_models, runs_in, 2
-        self.choice, self.chains_only = choose_model("/m/big", dtype=dtype), False
+        self.choice = choose_model("/m/big", dtype=dtype)
 
     @property
     def target(self) -> Any:
@@ -155,9 +152,7 @@ class FakeWorkbench:
 
     def with_model(self, model: Any, dtype: str | None) -> FakeWorkbench:
         self.loaded.append((model, dtype))
-        workbench = FakeWorkbench(self.loaded, self.choice.dtype, dtype or self.runs_in)
-        workbench.chains_only = str(model) == "/m/small"
-        return workbench
+        return FakeWorkbench(self.loaded, self.choice.dtype, dtype or self.runs_in)
 
     def with_target(self, target: FakeWorkbench) -> VisitorsWorkbench:
         return VisitorsWorkbench(self.loaded, self.choice.dtype, target.runs_in)
@@ -225,17 +220,6 @@ def test_a_chosen_model_defaults_to_the_servers_dtype() -> None:
     assert models.describe_ready(workbench, "small").startswith("Ready: small, bfloat16, cpu, 2 passages")
     assert models.choose(workbench, workbench, "small", "") is models.choose(workbench, workbench, "small", "bfloat16")
     assert loaded_models == [(Path("/m/small"), "bfloat16")]
-
-
-def test_lanes_that_the_model_refuses_are_grey_and_say_why() -> None:
-    models, workbench = choices(), cast(Workbench, FakeWorkbench([]))
-    assert models.describe_refused(workbench) == models.describe_refused(workbench, "small") == ([], "")
-    models.choose(workbench, workbench, "small", "")
-    lanes, reason = models.describe_refused(workbench, "small")
-    assert lanes == ["medusa", "eagle"] and models.describe_refused(workbench, "big") == ([], "")
-    assert reason.startswith("Medusa and EAGLE cannot race with this model: they need branches, and layers of this")
-    for lane in lanes:
-        assert f'#settings[data-refused~="{lane}"] #lanes label:has(input[name="{lane}"])' in lane_style()
 
 
 @pytest.mark.parametrize("has_heads", [False, True])
