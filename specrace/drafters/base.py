@@ -68,13 +68,12 @@ class DraftModel(Protocol):
 class HeadSession(Protocol):
     """One lane's trained head, which drafts from the target's hidden states (see `specrace.heads`).
 
-    A path is the tokens after the pending token, the root of the tree. `depth`: the length of the longest path to which
-    a token can be added, plus one.
+    A path is the tokens after the pending token, the root of the tree.
     """
 
     @property
     def depth(self) -> int:
-        """How deep its drafts can be."""
+        """The number of tokens that its deepest draft has."""
 
     @property
     def levels_per_forward(self) -> int:
@@ -100,7 +99,11 @@ class PromptedHead(Protocol):
     prefill_ms: float
 
     def session(self, params: SamplingParams, room: int, *, coupled: bool = True) -> HeadSession:
-        """A session for about `room` more tokens; if `coupled`, its ranking includes the target's sampling noise."""
+        """A session for about `room` more tokens.
+
+        If `coupled`, tokens are ranked with the noise with which the target will draw, so that both more often choose
+        the same token.
+        """
 
 
 class Head(Protocol):

@@ -57,7 +57,7 @@ class DraftModelDrafter(DepthDrafter):
             )
         self.session = inputs.draft_model.session(inputs.params, inputs.room, _ROWS)
         self.vocab_size = inputs.vocab_size
-        # Rejection sampling's keys have a 1 in the third place, so it uses other streams.
+        # The 2 keeps this stream apart from that of rejection sampling, whose key has a 1 there.
         self.random = np.random.default_rng((inputs.seed, STREAM, 2)) if sampled else None
         # The tokens that the session has read; the first `committed` of them are prompt and output.
         self.read = list(inputs.prompt[:-1])

@@ -56,7 +56,7 @@ class BigramDrafter(DepthDrafter):
         self.counts.extend(inputs.prompt)
         self.rows: SampledRows | None = None
         if sampled:
-            # A stream of random numbers that rejection sampling does not use: its keys have a 1 in the third place.
+            # The 2 keeps this stream apart from that of rejection sampling, whose key has a 1 there.
             random = np.random.default_rng((inputs.seed, self.order, 2))
             self.rows = SampledRows(self.counts, inputs.vocab_size, self.smoothing, inputs.params, random)
         self._drawn_from: list[np.ndarray] = []

@@ -15,7 +15,8 @@ from specrace.core.events import Served
 Piece = list[Any]
 # [passage, start, end] in characters.
 Span = Sequence[int]
-# (state, text); the page styles a badge by its state (`data-badge`).
+# (state, text); the page styles a badge by its state (`data-badge`). State "law": another text, drawn from vanilla's
+# distribution by rejection sampling.
 Badge = tuple[str, str]
 
 
