@@ -25,6 +25,8 @@ from specrace.retrieval.prompt import Prompt
 from specrace.retrieval.retriever import Hit
 from specrace.retrieval.sentences import split_sentences
 from specrace.retrieval.store import Head
+from specrace.views.detokenize import text_decoder
+from specrace.views.thoughts import split_thoughts
 from specrace.workbench import Workbench
 
 # Receives a question's id and its passages, some of which may be cut.
@@ -38,6 +40,7 @@ _MAX_ANSWERS_BYTES = 1_000_000_000
 class Answer:
     """A greedy answer. `end`: "eos" or "length". `grounded`: the groundedness (0 to 1), None without passages.
 
+    `thoughts`: what a thinking model wrote before its answer `text`; they are tokens of the output.
     `documents`: which tokens of the prompt come from which document, as (start, end, document's name). `measured`: what
     a server counted of its draft tokens; None for an answer of the workbench's own model.
     """
@@ -51,6 +54,7 @@ class Answer:
     text: str
     documents: tuple[tuple[int, int, str], ...] = ()
     measured: Mapping[str, Any] | None = None
+    thoughts: str = ""
 
     @property
     def repeats(self) -> bool:
@@ -62,6 +66,7 @@ class Answer:
     def as_json(self) -> dict[str, Any]:
         """The answer, with the numbers of tokens instead of their ids."""
         facts = {name: getattr(self, name) for name in ("id", "question", "end", "grounded", "repeats", "text")}
+        facts |= {"thoughts": self.thoughts} if self.thoughts else {}
         counts = {"prompt_tokens": len(self.prompt), "tokens": len(self.output)}
         return facts | counts | {"loop_tokens": loop_tokens(self.output)}
 
@@ -121,11 +126,12 @@ def make_answer(
 ) -> Answer:
     """An answer from the token ids of an output, which ends with `end`, with its text and its groundedness."""
     question, prompt, hits = prepared.question, prepared.prompt, prepared.hits
-    text = workbench.target.tokenizer.decode(list(output), skip_special_tokens=True).strip()
+    marks = workbench.find_thoughts(prompt)
+    thoughts, text = split_thoughts(text_decoder(workbench.target.tokenizer, marks)(list(output)).strip(), marks)
     texts = [f"{hit.passage.title} {hit.passage.text}" for hit in hits]
     grounded = groundedness(text, question, texts) if hits else None
     documents = document_spans(prompt, hits)
-    return Answer(prepared.id, question, prompt.tokens, output, end, grounded, text, documents, measured)
+    return Answer(prepared.id, question, prompt.tokens, output, end, grounded, text, documents, measured, thoughts)
 
 
 def document_spans(prompt: Prompt, hits: Sequence[Hit]) -> tuple[tuple[int, int, str], ...]:

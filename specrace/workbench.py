@@ -226,7 +226,7 @@ class Workbench:
         `beside` adds lanes that are not ours, such as those of servers.
         """
         prepared = self.prepare(request)
-        narrate, output = Narrator(self.target.tokenizer), list[int]()
+        narrate, output = Narrator(self.target.tokenizer, prepared.about.get("thoughts")), list[int]()
         run = self.runner or partial(run_prepared, self.target)
         ended, events = False, run(prepared, stop, again)
         if beside is not None:
@@ -299,9 +299,13 @@ class Workbench:
 
     def _describe_thinking(self, request: RaceRequest, prompt: Prompt) -> dict[str, Any]:
         """Whether the model was asked to think, and the marks around its thoughts, for a race's description."""
-        tokenizer, thinks = self.target.tokenizer, request.thinking == ON
-        thoughts = find_thoughts(tokenizer, default_template(tokenizer), prompt.text, thinks=thinks)
-        return ({"thinking": ON} if thinks else {}) | ({"thoughts": thoughts} if thoughts else {})
+        marks = self.find_thoughts(prompt)
+        return ({"thinking": ON} if request.thinking == ON else {}) | ({"thoughts": marks} if marks else {})
+
+    def find_thoughts(self, prompt: Prompt) -> tuple[str, str] | None:
+        """The marks around the thoughts in an answer to `prompt`, as `specrace.model.chat.thoughts` finds them."""
+        tokenizer = self.target.tokenizer
+        return find_thoughts(tokenizer, default_template(tokenizer), prompt.text)
 
     def _fits(self, prompt: Prompt, spec: RaceSpec) -> bool:
         """Whether the prompt, an answer and the largest draft fit into the context."""

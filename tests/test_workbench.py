@@ -124,7 +124,7 @@ def test_a_race_with_thinking_names_the_marks_of_the_thoughts(
     monkeypatch.setattr(bundled.target.tokenizer, "chat_template", switched)
     about = {value: bundled.prepare(RaceRequest(question, spec, 1, thinking=value)).about for value in ("off", "on")}
     assert (about["on"]["thinking"], about["on"]["thoughts"]) == ("on", ("", "</think>"))
-    assert not {"thinking", "thoughts"} & about["off"].keys()
+    assert "thinking" not in about["off"] and about["off"]["thoughts"] == ("<think>", "</think>")
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.5])

@@ -26,6 +26,7 @@ from specrace.core.settings import SETTINGS
 from specrace.engine.spec import RaceSpec
 from specrace.lab.logs.transcripts import write_transcripts
 from specrace.servers.address import KEY_VARIABLE, parse_server
+from specrace.views.thoughts import describe_thoughts
 
 if TYPE_CHECKING:
     from specrace.answers import Answer
@@ -108,6 +109,8 @@ def _show(out: Any, answer: Answer) -> None:
     if answer.grounded is not None:
         facts.append(f"grounded {answer.grounded:.0%}")
     out.print(f"{answer.id}. {clean(answer.question)}", style="bold")
+    if answer.thoughts:
+        out.print(describe_thoughts(answer.thoughts), style="dim")
     out.print(clean(answer.text))
     out.print("; ".join(facts), style="dim")
 

@@ -51,16 +51,34 @@ class Detokenizer:
         return self._decode(self._tokens[self._start :])[len(before) :]
 
 
-class Narrator:
-    """Adds texts to the events of a race, with one Detokenizer per lane."""
+def text_decoder(tokenizer: Any, marks: tuple[str, str] | None = None) -> Callable[[list[int]], str]:
+    """A function that returns the text of token ids, without control tokens; those in `marks` are shown as text.
 
-    def __init__(self, tokenizer: Any) -> None:
-        self._lanes = defaultdict[str, Detokenizer](
-            lambda: Detokenizer(lambda tokens: tokenizer.decode(tokens, skip_special_tokens=True))
-        )
+    `marks`: what stands before and after an answer's thoughts. Some models write control tokens there.
+    """
+    hidden: set[int] = set()
+    if marks:
+        control = {token for token, added in tokenizer.added_tokens_decoder.items() if added.special}
+        shown = control.intersection(tokenizer("".join(marks), add_special_tokens=False)["input_ids"])
+        hidden = control - shown if shown else set()
+
+    def decode(tokens: list[int]) -> str:
+        if not hidden:
+            return str(tokenizer.decode(tokens, skip_special_tokens=True))
+        return str(tokenizer.decode([token for token in tokens if token not in hidden], skip_special_tokens=False))
+
+    return decode
+
+
+class Narrator:
+    """Adds texts to the events of a race, with one Detokenizer per lane; `marks` are those of `text_decoder`."""
+
+    def __init__(self, tokenizer: Any, marks: tuple[str, str] | None = None) -> None:
+        decode = text_decoder(tokenizer, marks)
+        self._lanes = defaultdict[str, Detokenizer](lambda: Detokenizer(decode))
         self._texts = defaultdict[str, str](str)
         # The text of a token alone; "" for a control token.
-        self._piece = cache(lambda token: tokenizer.decode([token], skip_special_tokens=True))
+        self._piece = cache(lambda token: decode([token]))
 
     def __call__(self, event: Event) -> Event:
         """The event with its texts; an event without tokens is returned unchanged."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from specrace.answers import Answer, prepare, summarise
+from specrace.answers import make_answer as answer_of
 from specrace.cli.shared.servers import decoder
 from specrace.core.bundled import QUESTIONS
 from specrace.core.errors import InputError
@@ -42,6 +43,19 @@ def test_the_summary_has_shares_and_means_over_all_answers() -> None:
 )
 def test_a_repeated_sentence_of_four_words_or_more_is_a_repetition(text: str, repeats: bool) -> None:
     assert make_answer(text, "eos", 1.0).repeats is repeats
+
+
+def test_thoughts_are_kept_apart_from_the_answer_and_count_as_output(
+    bundled: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, tokenizer = RaceSpec(("trie",), max_new_tokens=8), bundled.target.tokenizer
+    monkeypatch.setattr(tokenizer, "chat_template", "{{ messages[0].content }}<think>\n")
+    prepared = prepare(bundled, {"id": "1", "question": "What is a trie?"}, spec, 1, on_cuts=lambda *_: None)
+    output = tuple(tokenizer("It rises slowly here.</think> Yes. It rises slowly here.")["input_ids"])
+    answer = answer_of(bundled, prepared, output, "eos")
+    assert (answer.thoughts, answer.text) == ("It rises slowly here.</think>", "Yes. It rises slowly here.")
+    assert not answer.repeats and answer.output == output
+    assert answer.as_json()["thoughts"] == answer.thoughts
 
 
 def test_answers_are_made_and_saved_with_passages_and_made_without(call_main, tmp_path: Path) -> None:

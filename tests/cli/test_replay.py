@@ -8,13 +8,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from specrace.cli.shared.terminal import CleanConsole, Terminal
-from specrace.core.events import Event
+from specrace.core.events import Event, Finished, Started
 from specrace.core.metrics import format_speedup
 from specrace.drafters import METHODS
 from specrace.ui.stage import parts
@@ -142,6 +143,29 @@ def test_the_live_picture_shows_the_frame_that_the_page_shows() -> None:
         assert f"{format_speedup(meters.speedup):>5}  {meters.tokens_per_s:5.0f} tokens/s" in picture
         assert f"{meters.accepted}/{meters.drafted}" in picture
         assert "".join(run[1] for run in lane.runs).split()[-2] in picture
+
+
+def test_thoughts_are_folded_into_a_line() -> None:
+    events = read_recording(RECORDING)
+    started, finished = events[0], events[-1]
+    assert isinstance(started, Started) and isinstance(finished, Finished)
+    text = finished.lanes[0].text
+    words = text.split()
+    # A word of the second half stands for the mark after the thoughts.
+    mark = next(word for word in words[len(words) // 2 :] if text.count(word) == 1)
+    folded, beginning = f"Thoughts: {words.index(mark) + 1} words", " ".join(words[:4])
+    for marks in (None, ("", mark)):
+        screen, out = terminal()
+        for event in (replace(started, about={**started.about, "thoughts": marks}), *events[1:]):
+            screen.add(event)
+        out.truncate(0)
+        screen.console.print(screen.render())
+        live = out.getvalue()
+        out.truncate(0)
+        screen.play([])
+        for printed in (live, out.getvalue()):
+            shown = " ".join(printed.split())
+            assert (folded in shown, beginning in shown) == ((False, True) if marks is None else (True, False))
 
 
 def test_a_lane_has_the_same_colour_on_the_page_and_in_the_terminal() -> None:

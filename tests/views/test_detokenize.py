@@ -129,7 +129,7 @@ def test_a_sentencepiece_tokenizers_spaces_are_not_doubled() -> None:
     assert text == core.decode(tokens, skip_special_tokens=False) == "the cat☃ sat on"
 
 
-def narrated_steps(tokenizer: Tokenizer, tokens: list[int]) -> list[Step]:
+def narrated_steps(tokenizer: Tokenizer, tokens: list[int], narrator: Narrator | None = None) -> list[Step]:
     """The narrated steps of a lane that prints `tokens` with drafts of random length."""
     rng = random.Random(1)
     prompt = (0,)
@@ -140,7 +140,7 @@ def narrated_steps(tokenizer: Tokenizer, tokens: list[int]) -> list[Step]:
         return TokenTree.chain(context[-1], tokens[position : position + rng.randint(0, 3)])
 
     lane = Lane("tested", ScriptedDrafter(propose), session, prompt, max_new_tokens=len(tokens), num_draft=4)
-    narrator = Narrator(tokenizer)
+    narrator = narrator or Narrator(tokenizer)
     steps = []
     while not lane.end:
         step = narrator(lane.step())

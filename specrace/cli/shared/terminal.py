@@ -25,9 +25,12 @@ from specrace.drafters import METHODS
 from specrace.views.colours import race_hues
 from specrace.views.frames import ACCEPTED, RaceView, report
 from specrace.views.headlines import CUT, describe_measured, final_badge, find_spread, format_range, with_medians
-from specrace.views.shown import LaneFrame, LaneMeters, ShownLane
+from specrace.views.shown import LaneFrame, LaneMeters, RaceHead, ShownLane
+from specrace.views.thoughts import describe_thoughts, fold_pieces, split_thoughts
 
-STYLES = {ACCEPTED: "bold underline #56b4e9"}
+# The kind of the piece that stands for thoughts.
+FOLDED = "folded"
+STYLES = {ACCEPTED: "bold underline #56b4e9", FOLDED: "dim"}
 REJECTED = "dim strike #ff9a5c"
 FRAMES_PER_SECOND = 15
 HEADER_COLUMNS = 32
@@ -195,7 +198,7 @@ class Terminal:
         # Lanes share the screen equally; each has a blank line below it.
         lines = max(3, (self.console.height - 3) // max(1, len(frame.lanes)) - 1)
         for info, lane in zip(frame.head.lanes if frame.head else (), frame.lanes, strict=True):
-            table.add_row(self._lane_header(info, lane.meters), self._lane_text(lane, lines))
+            table.add_row(self._lane_header(info, lane.meters), self._lane_text(lane, lines, frame.head))
             table.add_row("", "")
         clock = f"race time {frame.clock / 1000:6.2f} s; each lane is timed as if it had the device to itself"
         repeats = self.view.repeated.note if self.view.repeated else ""
@@ -211,12 +214,18 @@ class Terminal:
         header.append(f"{tau} tokens/step  {drafts}", style="dim")
         return header
 
-    def _lane_text(self, lane: LaneFrame, lines: int) -> Text:
-        """The last `lines` lines of a lane's text and its rejected draft tokens; accepted draft tokens are marked."""
+    def _lane_text(self, lane: LaneFrame, lines: int, head: RaceHead | None) -> Text:
+        """The last `lines` lines of a lane's answer and its rejected draft tokens; accepted draft tokens are marked.
+
+        Thoughts are folded into a line.
+        """
+        thoughts, pieces = fold_pieces(lane.runs, head.thoughts if head else None)
+        if thoughts:
+            pieces.insert(0, [FOLDED, f"{describe_thoughts(thoughts)}\n", 0])
         width = max(10, self.console.width - HEADER_COLUMNS - 2)
         runs: list[tuple[str, str]] = []
         columns_left = lines * width
-        for kind, text, *_ in reversed(lane.runs):
+        for kind, text, *_ in reversed(pieces):
             if columns_left <= 0:
                 break
             # Each character takes at least one column, so this many are enough.
@@ -249,7 +258,11 @@ class Terminal:
         """Print the answer, the table of results, and notes on disturbed or stopped runs."""
         if event.lanes:
             self.console.print()
-            self.console.print(Text(event.lanes[0].text))
+            marks = self.view.started.about.get("thoughts") if self.view.started else None
+            thoughts, answer = split_thoughts(event.lanes[0].text, marks)
+            if thoughts:
+                self.console.print(Text(describe_thoughts(thoughts), style="dim"))
+            self.console.print(Text(answer))
         self.console.print()
         self.console.print(self._result_table(event, repeated))
         if repeated is not None:

@@ -19,12 +19,14 @@ NO_CALL_SHOWN = "the chat template does not show the answer's tool call; give a 
 class Marks(NamedTuple):
     """The marks that begin and end a model's reasoning, with the white space that models write beside them.
 
-    `after`: what the model writes between the end mark and its answer.
+    `after`: what the model writes between the end mark and its answer. `answer`: the mark before the answer, for models
+    whose reasoning is a message of its own, or several; everything before that mark is reasoning.
     """
 
     begin: str
     end: str
     after: str = ""
+    answer: str = ""
 
     def are_opened(self, prompt: str) -> bool:
         """Whether a prompt ends with the mark that opens a block of reasoning."""
@@ -74,7 +76,8 @@ _MARKS = (
     Marks("<seed:think>", "</seed:think>", "\n"),  # ByteDance Seed-OSS
     Marks("<|START_THINKING|>", "<|END_THINKING|>"),  # Cohere Command R7B, A
     Marks("[THINK]", "[/THINK]"),  # Mistral Magistral, Ministral
-    Marks("<|channel|>analysis<|message|>", "<|end|>", "<|start|>assistant"),  # OpenAI gpt-oss
+    # OpenAI gpt-oss
+    Marks("<|channel|>analysis<|message|>", "<|end|>", "<|start|>assistant", "<|channel|>final<|message|>"),
     Marks("<|channel>thought\n", "\n<channel|>"),  # Google Gemma 4
     Marks("<|inner_prefix|>", "<|inner_suffix|>"),  # Apertus
     Marks("<thinking>", "</thinking>", "\n"),

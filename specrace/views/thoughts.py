@@ -1,0 +1,39 @@
+"""Folds the thoughts at the beginning of an answer, by the rule of the page's panes (`foldThoughts`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specrace.views.shown import Piece
+
+
+def split_thoughts(text: str, marks: Sequence[str] | None) -> tuple[str, str]:
+    """The thoughts at the beginning of a text, up to and including the mark after them, and the answer.
+
+    `marks`: what stands before and after thoughts; the first is "" if a text begins with thoughts. A text that lacks
+    the first mark, and any text without `marks`, has no thoughts; one that lacks the second mark has no answer yet.
+    """
+    if marks is None or not text.lstrip().startswith(marks[0]):
+        return "", text
+    place = text.find(marks[1])
+    end = len(text) if place < 0 else place + len(marks[1])
+    return text[:end], text[end:].lstrip()
+
+
+def fold_pieces(pieces: Sequence[Piece], marks: Sequence[str] | None) -> tuple[str, list[Piece]]:
+    """The thoughts at the beginning of a lane's text, and the pieces of its answer."""
+    text = "".join(piece[1] for piece in pieces)
+    thoughts, answer = split_thoughts(text, marks)
+    left = len(text) - len(answer)
+    rest: list[Piece] = []
+    for piece in pieces:
+        if len(piece[1]) > left:
+            rest.append([piece[0], piece[1][left:], *piece[2:]])
+        left = max(0, left - len(piece[1]))
+    return thoughts, rest
+
+
+def describe_thoughts(thoughts: str) -> str:
+    """How long thoughts are, in words: what stands in their place."""
+    count = len(thoughts.split())
+    return f"Thoughts: {count} word{'' if count == 1 else 's'}"
