@@ -209,7 +209,7 @@ def _first_line(error: Exception) -> str:
 # What the table says of an outcome, in the table's order.
 WORDS = {TREES: "with trees", SHORT: "with trees", CHAINS: "on chains", REFUSED: "no", NOT_MADE: "not tried"}
 WORDS |= dict.fromkeys(FAULTS, "wrongly")
-HEAD = ("| kind | transformers' class | races | layers | remarks |", "|---|---|---|---|---|")
+HEAD = ("| kind | transformers' class | races | layers | tried | remarks |", "|---|---|---|---|---|---|")
 
 
 def table_line(row: Row) -> str:
@@ -219,7 +219,9 @@ def table_line(row: Row) -> str:
     replayed = "TorchScript" in row.forward or "graphs" in row.forward
     # On chains all forwards are eager.
     remark = remark or ("" if replayed or row.outcome == CHAINS else "eager forwards")
-    return f"| {row.kind} | {row.model} | {WORDS[row.outcome]} | {layers} | {remark} |"
+    prompts, _, tokens = row.tried
+    tried = f"{prompts} × {tokens}" if row.outcome in (TREES, CHAINS, *FAULTS) else ""
+    return f"| {row.kind} | {row.model} | {WORDS[row.outcome]} | {layers} | {tried} | {remark} |"
 
 
 def write_docs(page: Path, rows: Sequence[Row]) -> None:
