@@ -42,6 +42,27 @@ class NoteMessage(Struct, frozen=True, tag_field="kind", tag="note"):
     message: str
 
 
+class ListedMessage(Struct, frozen=True, tag_field="kind", tag="listed"):
+    """The answer to a question of a list (*Questions*). `id` is random, so that no two messages are alike.
+
+    `phase`: "waiting", and the race can be watched by its `key`; "busy", and `message` says which limit is reached for
+    now; or "refused", and it says why.
+    """
+
+    id: str
+    phase: str
+    key: str = ""
+    message: str = ""
+
+
+class SuggestedMessage(Struct, frozen=True, tag_field="kind", tag="suggested"):
+    """Questions about the documents in use, for a list. `id` is random, so that no two messages are alike."""
+
+    id: str
+    questions: list[str]
+    message: str = ""
+
+
 class HeadMessage(Struct, frozen=True, tag_field="kind", tag="head"):
     """The start of a race, as JSON."""
 

@@ -15,8 +15,8 @@ from specrace.retrieval.readers.kinds import KIND_NAMES
 from specrace.retrieval.suggestions import suggest_questions
 from specrace.ui.helper.time_limit import time_limit
 
-# The page shows this many example questions.
-NUM_EXAMPLES = 4
+# The page shows this many example questions, and offers this many for a list.
+NUM_EXAMPLES, NUM_SUGGESTED = 4, 20
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,6 @@ def _suggest(documents: Sequence[Document]) -> list[str]:
     """Questions about the documents; none if they take too long to find."""
     try:
         with time_limit(UPLOADS.seconds):
-            return suggest_questions(documents, NUM_EXAMPLES)
+            return suggest_questions(documents, NUM_SUGGESTED)
     except TimeoutError:
         return []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gradio as gr
@@ -11,10 +11,12 @@ import gradio as gr
 from specrace.core.errors import InputError
 from specrace.core.events import Repeated
 from specrace.engine.repeats import RepeatUntilNarrow
-from specrace.ui.helper.uploads import NUM_EXAMPLES, Upload
+from specrace.retrieval.suggestions import suggest_questions
+from specrace.ui.helper.uploads import NUM_EXAMPLES, NUM_SUGGESTED, Upload
 from specrace.ui.page import documents_panel, lane_choices, settings_panel
 from specrace.ui.races import race_request
 from specrace.ui.races.backend import Backend
+from specrace.ui.races.job import Job
 from specrace.ui.races.tasks import race_task
 from specrace.ui.server.visitors import address_of
 from specrace.ui.wire import NoteMessage, Status, WatchMessage, to_json
@@ -35,30 +37,60 @@ class PageEvents:
         request: gr.Request, lanes: Any, *values: Any,
     ) -> str:  # fmt: skip
         """Put the requested race in the queue. Returns JSON with the key by which the page can watch it."""
+        queue = self._backend.worker.queue
+        until_stable = RepeatUntilNarrow(REPEAT_S, REPEAT_RUNS)
+
+        def repeat(repeated: Repeated) -> bool:
+            return not queue.others_wait() and until_stable(repeated)
+
+        job = self.submit(request, files, (question, model, dtype, servers, lanes, *values), repeat)
+        return to_json(WatchMessage(job.number, job.key, self._backend.worker.server_id))
+
+    def submit(
+        self,
+        request: gr.Request,
+        files: list[dict[str, Any]] | None,
+        fields: tuple[Any, ...],
+        again: Callable[[Repeated], bool],
+    ) -> Job:
+        """Put a race in the queue; `fields` are the question and the settings panel's values.
+
+        `again` decides after each run whether another run follows. If the visit's documents cannot be read, the job has
+        ended with the reason as its error. Raises InputError for a wrong value or over a limit.
+        """
+        question, model, dtype, servers, lanes, *values = fields
         settings = dict(zip(race_request.OFFERED, values, strict=False))
         options = settings_panel.read_options(values[len(settings) :])
         race = self._backend.read_request(
             address_of(request), question, lanes, settings, options, model, dtype, servers
         ).with_options_in_names()
         visit, queue = _visit(request), self._backend.worker.queue
-        until_stable = RepeatUntilNarrow(REPEAT_S, REPEAT_RUNS)
-
-        def repeat(repeated: Repeated) -> bool:
-            return not queue.others_wait() and until_stable(repeated)
-
         # Reading documents may take a minute, in which the visitor may stop the race.
         with queue.starting(visit) as starting:
             try:
                 upload = self._read(visit, files, request)
             except InputError as error:
-                # The stage shows the error: the race must not run on the server's documents instead.
+                # The page shows the error: the race must not run on the server's documents instead.
                 job = queue.refuse(visit, error)
             else:
-                job = queue.submit(visit, race_task(race, self._backend, visit, upload, repeat))
+                job = queue.submit(visit, race_task(race, self._backend, visit, upload, again))
             if starting.stopped:
                 job.stop()
         queue.offer(job)
-        return to_json(WatchMessage(job.number, job.key, self._backend.worker.server_id))
+        return job
+
+    def suggest(self, files: list[dict[str, Any]] | None, request: gr.Request) -> Sequence[str]:
+        """Questions about the visit's documents, or else the server's. Raises InputError."""
+        if upload := self._read(_visit(request), files, request):
+            return upload.examples
+        if self._examples:
+            return self._examples[:NUM_SUGGESTED]
+        workbench = self._backend.worker.loading.workbench
+        if workbench is None:
+            raise InputError("The server's documents are not read yet; try again when the model is ready.")
+        # Documents from all over the collection, because it may have millions.
+        documents = workbench.documents
+        return suggest_questions(documents[:: max(1, len(documents) // NUM_SUGGESTED)][:NUM_SUGGESTED], NUM_SUGGESTED)
 
     def _read(self, visit: str, files: list[dict[str, Any]] | None, request: gr.Request) -> Upload | None:
         """Read the visit's files. Raises InputError."""

@@ -24,6 +24,7 @@ from specrace.ui.page.events import PageEvents, read_link, shown_examples
 from specrace.ui.page.fetch_line import FetchLine
 from specrace.ui.page.gradio_page import CatchErrors, Page, explain_bad_body, upload_routes
 from specrace.ui.page.gradio_private import EarlyHead, SignedIn, limit_overhead
+from specrace.ui.page.question_lists import connect_lists
 from specrace.ui.races import race_request
 from specrace.ui.races.backend import Backend
 from specrace.ui.races.model_choices import ModelChoices
@@ -126,12 +127,13 @@ def _build_settings(backend: Backend, opening_preset: settings_panel.Preset | No
 
 
 def _connect_start(parts: Components, events: PageEvents) -> None:
-    """Let the race button, the Enter key in the question and the examples start a race."""
+    """Let the race button, the Enter key in the question, the examples and lists of questions start a race."""
     inputs = [parts.question, parts.documents.files, *parts.panel.inputs]
     gr.on([parts.race.click, parts.question.submit], events.start, inputs, parts.stage, **UNLIMITED)
     for button in parts.examples:
         copied = button.click(None, button, parts.question, js="(example) => [example]", **QUIET)
         copied.then(events.start, inputs, parts.stage, **UNLIMITED)
+    connect_lists(events, inputs, parts.documents.files, parts.stage, UNLIMITED)
 
 
 def _connect_settings(page: gr.Blocks, parts: Components, events: PageEvents, *, has_servers: bool) -> None:

@@ -15,7 +15,7 @@ from specrace.ui.helper.pool import CLOSING
 from specrace.ui.races.job import Job, RunRace
 from specrace.ui.races.load_state import LoadState
 from specrace.ui.server.telemetry import Telemetry
-from specrace.ui.server.visitors import CLAIM_LIMIT_S
+from specrace.ui.server.visitors import CLAIM_LIMIT_S, TooManyError
 from specrace.ui.visitor_limits import VisitorLimits
 
 
@@ -93,7 +93,7 @@ class JobQueue:
         limit = self._limits.queue
         if num_jobs >= limit:
             races = "1 race is" if limit == 1 else f"{limit} races are"
-            raise InputError(f"{races} waiting already; try again in a minute.")
+            raise TooManyError(f"{races} waiting already; try again in a minute.")
 
     def refuse(self, visit: str, error: InputError) -> Job:
         """Return a job that has already ended, with an error for its page to show."""

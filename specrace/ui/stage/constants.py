@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict, dataclass
 
 from specrace.core.metrics import MAX_PER_TAU
-from specrace.core.settings import MAX_PAGE_LANES, SETTINGS
+from specrace.core.settings import MAX_PAGE_LANES, MAX_QUESTION_CHARACTERS, SETTINGS
 from specrace.ui.server.guard import ADVICE, AUDIENCE, EXPORT, LOGS, POLL_STATE, POLL_VOTE, RACE, RECORDING
 from specrace.ui.visitor_limits import MAX_UPLOAD_BYTES, MAX_UPLOAD_FILES
 from specrace.views.colours import HUES
@@ -39,6 +39,7 @@ class Constants:
     max_documents: int = MAX_UPLOAD_FILES
     max_document_bytes: int = MAX_UPLOAD_BYTES
     max_recording_bytes: int = PAGE.size
+    max_question_characters: int = MAX_QUESTION_CHARACTERS
     max_new_tokens: int = SETTINGS["max_new_tokens"].default
     accepted_shown: int = ACCEPTED_SHOWN
     rejected_shown: int = REJECTED_SHOWN

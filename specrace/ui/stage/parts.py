@@ -19,6 +19,7 @@ STYLES = (
     "phone.css",
     "logs/logs.css",
     "logs/advice.css",
+    "questions/questions.css",
 )
 
 

@@ -43,6 +43,7 @@ function listMissing({ takes_files: takesFiles, only_replay: onlyReplay, exporte
   const lacks = {
     logs: !takesFiles,
     race: onlyReplay,
+    questions: onlyReplay || exported,
     link: onlyReplay,
     audience: exported,
     export: exported,
@@ -72,7 +73,11 @@ export function drawStage({ element, props, server, watch }) {
   bindKeys(stage, tools, listMissing(props));
   listen(node, "begun", ({ live }) => live && removeRaceFromAddress());
   markDefaultLanes(props.lanes);
-  watch("value", () => props.value && stage.receiver.receive(JSON.parse(props.value)));
+  watch("value", () => {
+    const message = JSON.parse(props.value || "{}");
+    if (["listed", "suggested"].includes(message.kind)) tools.questions.receive(message);
+    else if (message.kind) stage.receiver.receive(message);
+  });
   openLinkedRace(stage);
   // A link may be pasted into this page's address. When the page changes the address itself, this event is not sent.
   addEventListener("hashchange", () => openLinkedRace(stage));

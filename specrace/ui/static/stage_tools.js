@@ -8,6 +8,7 @@ import { Logs } from "./logs/logs.js";
 import { REDUCED_MOTION } from "./lib/motion.js";
 import { Plots } from "./plots/plots.js";
 import { Proof } from "./explanations/proof.js";
+import { Questions } from "./questions/questions.js";
 import { listen } from "./lib/stage_events.js";
 import { SlowMotion } from "./explanations/slow_motion.js";
 import { Tour } from "./explanations/tour.js";
@@ -27,6 +28,11 @@ export class Tools {
     this.tour = new Tour(stage, this);
     this.audience = new Audience(stage, CONSTANTS.network_origin);
     this.logs = new Logs(node, { pause: () => stage.pause(), openRace: (file) => stage.gallery.open(file) });
+    this.questions = new Questions(node, {
+      pause: () => stage.pause(),
+      openReel: (reel) => stage.openReel(reel, false),
+    });
+    listen(node, "problem", (sentence) => this.questions.fail(sentence));
     stage.gallery.openLogs = (files) => this.logs.openFiles(files);
     stage.find(".panes").before(this.explainer.node);
     stage.find(".passages").before(this.inspector.node, new Plots(node).node);

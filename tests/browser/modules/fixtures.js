@@ -39,3 +39,82 @@ export function put(...children) {
   for (const [tag, properties] of children) host.append(Object.assign(document.createElement(tag), properties));
   return host;
 }
+
+// A race of a list of questions, of vanilla and a lane with this speedup.
+export function listedReel(speedup = 2.5) {
+  const lane = (name, title) => ({ lane: name, title, prefill_ms: 0, served: null, num_draft: 8 });
+  const result = (name, title, more) => ({
+    lane: name,
+    title,
+    tokens: 6,
+    steps: 2,
+    drafted: 8,
+    accepted: 4,
+    loops: false,
+    badge: ["identical", "identical to vanilla"],
+    measured: "",
+    ...more,
+  });
+  return {
+    race: 0,
+    head: {
+      question: "Why?",
+      date: "2026-01-02T03:04:05",
+      model: "tiny",
+      dtype: "float32",
+      device: "a CPU",
+      threads: 2,
+      prefill_ms: 100,
+      lanes: [lane("vanilla", "Vanilla"), lane("trie", "Trie")],
+      passages: [],
+    },
+    started: {},
+    steps: [
+      { event: { lane: "trie", index: 0, at_ms: 2 }, frame: {} },
+      { event: { lane: "vanilla", index: 0, at_ms: 5 }, frame: {} },
+    ],
+    phase: "done",
+    headline: "",
+    results: [
+      result("vanilla", "Vanilla", { speedup: 1, tau: 1, tokens_per_s: 40, drafted: 0, accepted: 0 }),
+      result("trie", "Trie", { speedup, tau: 3, tokens_per_s: 40 * speedup }),
+    ],
+    pace: { disturbed: false, note: "Quiet." },
+    repeated: null,
+    finished: {
+      lanes: [
+        { lane: "vanilla", identical: true },
+        { lane: "trie", identical: true },
+      ],
+    },
+  };
+}
+
+// What the table of a list shows of such a race.
+export function listedRow(speedup, { disturbed = false, identical = true } = {}) {
+  const figures = (lane, title, more) => ({
+    lane,
+    title,
+    identical: true,
+    compared: "identical to vanilla",
+    tokens: 6,
+    steps: 2,
+    drafted: 8,
+    accepted: 4,
+    loops: false,
+    measured: false,
+    num_draft: 8,
+    ...more,
+  });
+  return {
+    lanes: [
+      figures("vanilla", "Vanilla", { speedup: 1, tau: 1, tokens_per_s: 40, first_token_ms: 105 }),
+      figures("trie", "Trie", { speedup, tau: 3, tokens_per_s: 40 * speedup, first_token_ms: 102, identical }),
+    ],
+    disturbed,
+    note: "Quiet.",
+    setup: "tiny, float32",
+    settings: "max new tokens 8",
+    date: "2026-01-02T03:04:05",
+  };
+}

@@ -4,7 +4,9 @@ import {
   isUpload,
   limitLanes,
   markDefaultLanes,
+  nextQuestion,
   openSettings,
+  pressListed,
   setQuestion,
   showLanes,
   ignoreLoadingTimer,
@@ -47,6 +49,17 @@ export const cases = {
     host.remove();
     setQuestion("nowhere");
     return [values, [HOSTILE]];
+  },
+  "the hidden buttons of lists": () => {
+    const host = put(["button", { id: "race-listed" }], ["button", { id: "suggest-listed" }]);
+    const calls = [];
+    host.addEventListener("click", ({ target }) => {
+      calls.push(target.id === "race-listed" ? nextQuestion(["typed", null]) : target.id);
+    });
+    pressListed(([, files]) => ["listed", files]);
+    pressListed(undefined);
+    host.remove();
+    return [calls, [["listed", null], "suggest-listed"]];
   },
   "vanilla always runs, and too many lanes are refused": () => {
     const host = put(["section", { className: "stage" }]);

@@ -30,6 +30,24 @@ export function pressStop() {
   document.getElementById("stop")?.click();
 }
 
+// What the page's fields are sent as when the hidden button of lists is pressed. Set just before the press.
+let fillListed;
+
+/**
+ * Presses a hidden button of lists: with `fill`, which turns the values of the page's fields into those to race with,
+ * the one that races; without it the one that suggests questions.
+ * @param {((values: any[]) => any[]) | undefined} fill
+ */
+export function pressListed(fill) {
+  fillListed = fill;
+  document.getElementById(fill ? "race-listed" : "suggest-listed")?.click();
+}
+
+// Gradio calls this for the values to send.
+export function nextQuestion(values) {
+  return fillListed(values);
+}
+
 // Highlights the Stop button while there is a live race to stop.
 export function highlightStop(live) {
   const stop = document.getElementById("stop");

@@ -47,6 +47,7 @@ export interface Constants {
   max_documents: number;
   max_document_bytes: number;
   max_recording_bytes: number;
+  max_question_characters: number;
   max_new_tokens: number;
   accepted_shown: number;
   rejected_shown: number;
@@ -240,6 +241,19 @@ export interface LaneSpread {
   tokens_per_s: number;
   slowest: number;
   fastest: number;
+}
+
+/**
+ * The answer to a question of a list (*Questions*). `id` is random, so that no two messages are alike.
+ * `phase`: "waiting", and the race can be watched by its `key`; "busy", and `message` says which limit is reached for
+ * now; or "refused", and it says why.
+ */
+export interface ListedMessage {
+  kind: "listed";
+  id: string;
+  phase: string;
+  key: string;
+  message: string;
 }
 
 /** What a log recommends. `tried`: a setting's (lane, options, draft tokens, requests, tokens per step, speedup). */
@@ -727,6 +741,14 @@ export interface StepMeters {
 export interface StepPart {
   event: Step;
   frame: FrameChanges;
+}
+
+/** Questions about the documents in use, for a list. `id` is random, so that no two messages are alike. */
+export interface SuggestedMessage {
+  kind: "suggested";
+  id: string;
+  questions: string[];
+  message: string;
 }
 
 /** The parts of a step's time, in milliseconds. */

@@ -32,6 +32,7 @@ function listKeys(stage, tools) {
     ["o", "tour: five short chapters on recorded races", () => tools.tour.begin()],
     ["g", "recorded races", () => stage.find(".gallery").showModal()],
     ["l", "your logs: what drafting would yield on them", () => tools.logs.open()],
+    ["q", "questions: a list of them, raced into one table", () => tools.questions.open()],
     ["d", "light or dark", toggleDark],
     ["?", "these keys", () => stage.find(".help").showModal()],
   ];
@@ -60,12 +61,13 @@ function listActions(stage, tools) {
     audience: () => tools.audience.show(),
     proof: () => openDialog(stage, tools.proof),
     logs: () => tools.logs.open(),
+    questions: () => tools.questions.open(),
     present: togglePresentation,
   };
 }
 
 // The keys of the functions that a page may lack. Copying a link has no key.
-const KEYS = { race: "r", audience: "a", gallery: "g", logs: "l", tour: "o" };
+const KEYS = { race: "r", audience: "a", gallery: "g", logs: "l", questions: "q", tour: "o" };
 
 function copySettingsLink(stage) {
   const link = linkWithSettings(stage.reel);
