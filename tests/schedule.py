@@ -16,7 +16,19 @@ import pytest
 
 BROWSER = "tests/browser/"
 # Half of the browser tests by time; most of them race live or score logs.
-LIVE = ("advice", "audience", "explain", "fetching", "logs", "monkey", "page", "settings", "show", "stage_replay")
+LIVE = (
+    "advice",
+    "audience",
+    "explain",
+    "fetching",
+    "logs",
+    "monkey",
+    "page",
+    "questions",
+    "settings",
+    "show",
+    "stage_replay",
+)
 BROWSER_GROUPS = (f"{BROWSER}live", f"{BROWSER}still")
 # The slowest other files, by the processor time of their tests and of the processes that they start; the slowest first.
 SLOW_FILES = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -167,11 +168,11 @@ def test_a_visitor_of_a_page_without_a_model_sees_a_race_within_three_seconds(lo
 def test_the_gallery_has_a_card_for_each_recording_and_plays_it(app: Any, share_page: Any) -> None:
     page = share_page(app.short_url, reduced_motion=False, stopped=True)
     page.locator(".menu [data-do=gallery]").click()
-    cards = page.locator(".gallery .card")
+    cards = page.locator(".gallery > .shelf .card")
     expect(cards).to_have_count(len(list(RECORDINGS.glob("*.jsonl"))))
     about = read_rows(RECORDING)[0]["about"]
     # The first card with this question has a race of a larger model.
-    card = page.locator(".gallery .card", has_text=QUESTION).last
+    card = page.locator(".gallery > .shelf .card", has_text=QUESTION).last
     for fact in (about["model"], about["dtype"], about["device"], about["date"][:10]):
         expect(card).to_contain_text(str(fact))
     number = reels(page)
@@ -189,6 +190,16 @@ def test_a_link_sets_the_race_and_starts_it(app: Any, open_page: Any) -> None:
     assert page.locator(".results tbody tr > :first-child").all_text_contents() == [
         "Vanilla", "N-gram trie",
     ]  # fmt: skip
+    with page.expect_download() as download:
+        page.locator(".results [data-do=csv]").click()
+    with Path(download.value.path()).open(newline="", encoding="utf-8") as file:
+        lines = [(line["question"], line["lane"], line["identical"]) for line in csv.DictReader(file)]
+    assert lines == [("Why does bread rise?", "vanilla", "yes"), ("Why does bread rise?", "trie", "yes")]
+    page.locator(".menu [data-do=gallery]").click()
+    number = reels(page)
+    page.locator(".gallery .session .card", has_text="Why does bread rise?").click()
+    wait_for_reel(page, number)
+    expect(page.locator(".gallery")).to_be_hidden()
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.locator("[data-do=link]").click()
     expect(page.locator(".announcer")).to_contain_text("The link is copied. It leaves out model")

@@ -25,6 +25,7 @@ from specrace.ui.page.fetch_line import FetchLine
 from specrace.ui.page.gradio_page import CatchErrors, Page, explain_bad_body, upload_routes
 from specrace.ui.page.gradio_private import EarlyHead, SignedIn, limit_overhead
 from specrace.ui.page.question_lists import connect_lists
+from specrace.ui.page.recommended import connect_recommended
 from specrace.ui.races import race_request
 from specrace.ui.races.backend import Backend
 from specrace.ui.races.model_choices import ModelChoices
@@ -134,6 +135,7 @@ def _connect_start(parts: Components, events: PageEvents) -> None:
         copied = button.click(None, button, parts.question, js="(example) => [example]", **QUIET)
         copied.then(events.start, inputs, parts.stage, **UNLIMITED)
     connect_lists(events, inputs, parts.documents.files, parts.stage, UNLIMITED)
+    connect_recommended(parts.question, parts.panel, UNLIMITED)
 
 
 def _connect_settings(page: gr.Blocks, parts: Components, events: PageEvents, *, has_servers: bool) -> None:

@@ -3,6 +3,7 @@ import { CONSTANTS } from "./lib/constants.js";
 import { Audience } from "./audience/audience.js";
 import { Explainer } from "./explanations/explain.js";
 import { describeClocks } from "./lib/format.js";
+import { History } from "./stage/history.js";
 import { Inspector } from "./inspector/inspector.js";
 import { Logs } from "./logs/logs.js";
 import { REDUCED_MOTION } from "./lib/motion.js";
@@ -33,6 +34,10 @@ export class Tools {
       openReel: (reel) => stage.openReel(reel, false),
     });
     listen(node, "problem", (sentence) => this.questions.fail(sentence));
+    this.history = new History(node, stage.find(".gallery .session"), (reel) => {
+      stage.gallery.dialog.close();
+      stage.playReel(reel);
+    });
     stage.gallery.openLogs = (files) => this.logs.openFiles(files);
     stage.find(".panes").before(this.explainer.node);
     stage.find(".passages").before(this.inspector.node, new Plots(node).node);

@@ -7,6 +7,7 @@ import {
   describeSearch,
   describeVerdict,
 } from "../../../specrace/ui/static/logs/advice.js";
+import { takeRecommended } from "../../../specrace/ui/static/lib/gradio.js";
 import { HOSTILE, put } from "./fixtures.js";
 
 const figures = { tau: 2, speedup: 1.9, speedup_low: 1.8, speedup_high: 2.04 };
@@ -147,6 +148,23 @@ export const cases = {
     return [
       [copied, announced, word],
       [[`--vllm '{"a": 1}'`], ["Copied: the settings for VLLM."], "Copied"],
+    ];
+  },
+  "recommended settings can be raced on a page that races": () => {
+    const offers = () => Boolean(showAdvice().find("[aria-label='Race this lane with these settings']"));
+    const without = offers();
+    const host = put(["button", { id: "race" }], ["button", { id: "race-recommended" }]);
+    const pressed = [];
+    host.addEventListener("click", ({ target }) => pressed.push(target.id));
+    const { advice, find } = showAdvice();
+    find("[aria-label='Race this lane with these settings']").click();
+    const lane = JSON.parse(takeRecommended()).method;
+    advice.showEngine("other");
+    const off = Boolean(find("[aria-label='Race this lane with these settings']"));
+    host.remove();
+    return [
+      [without, pressed, lane, off],
+      [false, ["race-recommended"], "some-lane", false],
     ];
   },
   "the reason why there is no advice": () => {

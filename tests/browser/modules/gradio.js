@@ -7,9 +7,12 @@ import {
   nextQuestion,
   openSettings,
   pressListed,
+  pressRecommended,
+  raceRecommended,
   setQuestion,
   showLanes,
   ignoreLoadingTimer,
+  takeRecommended,
   toggleSettings,
   uploadDocuments,
 } from "../../../specrace/ui/static/lib/gradio.js";
@@ -60,6 +63,29 @@ export const cases = {
     pressListed(undefined);
     host.remove();
     return [calls, [["listed", null], "suggest-listed"]];
+  },
+  "recommended settings are set, and the question is raced": () => {
+    const host = put(["button", { id: "race" }], ["button", { id: "race-recommended" }], ["textarea", {}]);
+    host.className = "stage";
+    host.id = "question";
+    const calls = [];
+    host.addEventListener("click", ({ target }) => calls.push(target.id));
+    host.addEventListener("problem", ({ detail }) => calls.push(detail));
+    pressRecommended({ lane: "trie", num_draft: 7, options: { n: 3 } });
+    calls.push(takeRecommended());
+    raceRecommended();
+    setQuestion("Why?");
+    raceRecommended();
+    host.remove();
+    return [
+      calls,
+      [
+        "race-recommended",
+        '{"method":"trie","num_draft":7,"options":{"n":3}}',
+        "The settings are set; type a question, then press Race.",
+        "race",
+      ],
+    ];
   },
   "vanilla always runs, and too many lanes are refused": () => {
     const host = put(["section", { className: "stage" }]);

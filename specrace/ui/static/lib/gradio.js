@@ -48,6 +48,30 @@ export function nextQuestion(values) {
   return fillListed(values);
 }
 
+// The recommended settings to race with. Set just before the hidden button is pressed.
+let recommended;
+
+/**
+ * Sets recommended settings in the panel, and races the question, if there is one.
+ * @param {{ lane: string, num_draft: number, options: Record<string, any> }} settings
+ */
+export function pressRecommended({ lane, num_draft, options }) {
+  recommended = JSON.stringify({ method: lane, num_draft, options });
+  document.getElementById("race-recommended")?.click();
+}
+
+// Gradio calls this for the settings to set.
+export function takeRecommended() {
+  return recommended;
+}
+
+// Gradio calls this once they are set.
+export function raceRecommended() {
+  if (findField(QUESTION).value.trim()) return pressRace();
+  sendToStage("problem", "The settings are set; type a question, then press Race.");
+  return focusQuestion();
+}
+
 // Highlights the Stop button while there is a live race to stop.
 export function highlightStop(live) {
   const stop = document.getElementById("stop");

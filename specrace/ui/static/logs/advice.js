@@ -3,6 +3,7 @@
 import { button, make, table } from "../lib/dom.js";
 import { downloadBlob } from "../lib/files.js";
 import { countOf, formatPercent } from "../lib/format.js";
+import { canRace, pressRecommended } from "../lib/gradio.js";
 import { withMethod } from "../lib/lanes.js";
 import { copyText } from "../lib/share.js";
 
@@ -237,6 +238,8 @@ export class Advice {
     const files = make("p", "advice-files", "Save: ");
     for (const [name, text] of Object.entries(listFiles(advice)))
       files.append(button(name, `Save ${name}`, () => this.save(name, text)));
+    if (canRace() && !off)
+      files.append(button("Race these settings", "Race this lane with these settings", () => this.race(advice)));
     const nodes = [
       make("p", "advice-where", `Paste into ${advice.title}:${off}`),
       this.drawPasteLine(settings, advice.title),
@@ -285,6 +288,12 @@ export class Advice {
       describeGroup(group),
     ]);
     return [scroller("Advice by category", ["Category", "Requests", "Forecast", "Advice"], rows)];
+  }
+
+  /** @param {EngineAdvice} advice */
+  race({ recommendation }) {
+    this.node.closest("dialog")?.close();
+    pressRecommended(recommendation);
   }
 
   save(name, text) {

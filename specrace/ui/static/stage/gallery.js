@@ -48,7 +48,7 @@ export class Gallery {
     dialog.querySelector("[data-do=open]").addEventListener("click", () => this.file.click());
     dialog.querySelector("[data-do=close]").addEventListener("click", () => dialog.close());
     dialog.querySelector(".opener").toggleAttribute("hidden", !takesFiles);
-    dialog.querySelector(".shelf").append(...cards.map((card) => this.drawCard(card)));
+    dialog.querySelector(":scope > .shelf").append(...cards.map((card) => this.drawCard(card)));
     document.addEventListener("dragover", (event) => this.drag(event));
     document.addEventListener("dragleave", (event) => event.relatedTarget || delete document.body.dataset.drop);
     document.addEventListener("drop", (event) => this.drop(event));

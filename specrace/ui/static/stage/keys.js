@@ -1,8 +1,11 @@
 // What the page's keys and buttons do.
 import { CONSTANTS } from "../lib/constants.js";
 import { closest, make } from "../lib/dom.js";
+import { downloadBlob } from "../lib/files.js";
 import { pressRace, pressStop, toggleDark } from "../lib/gradio.js";
-import { copyText, exportRace, linkWithSettings, linkWithRace, saveReel } from "../lib/share.js";
+import { copyText, exportRace, linkWithSettings, linkWithRace, nameFile, saveReel } from "../lib/share.js";
+import { readFigures } from "../questions/question_figures.js";
+import { listCsv } from "../questions/question_report.js";
 
 // What a link leaves out: ui/races/race_request.py reads no parameters for these.
 const LEFT_OUT = "It leaves out model, dtype and top-k; Save keeps them.";
@@ -51,6 +54,7 @@ function listActions(stage, tools) {
     link: () => copySettingsLink(stage),
     pack: () => copyRaceLink(stage),
     export: () => saveAsHtml(stage),
+    csv: () => saveFigures(stage.reel),
     gallery: () => stage.find(".gallery").showModal(),
     help: () => stage.find(".help").showModal(),
     dark: toggleDark,
@@ -75,6 +79,11 @@ function copySettingsLink(stage) {
     () => stage.announce(`The link is copied. ${LEFT_OUT}`),
     () => stage.announce(link),
   );
+}
+
+function saveFigures(reel) {
+  const csv = listCsv([reel.head.question ?? ""], [readFigures(reel)]);
+  downloadBlob(new Blob([csv], { type: "text/csv" }), nameFile(reel.head.question, "csv"));
 }
 
 function saveAsHtml(stage) {
