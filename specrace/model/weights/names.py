@@ -20,7 +20,7 @@ TOKENIZERS = (
     "spiece.model",
     "sentencepiece.bpe.model",
 )
-LLAMA_3, GEMMA_TERMS = "Llama Community", "Gemma"
+LLAMA_3, GEMMA_TERMS, LFM_OPEN = "Llama Community", "Gemma", "LFM Open 1.0"
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,8 @@ _TABLE = (
     NamedModel("gemma-3-1b", "google/gemma-3-1b-it", 999_885_952, GEMMA_TERMS, "gemma-3-270m"),
     NamedModel("granite-350m", "ibm-granite/granite-4.0-350m", 352_379_904),
     NamedModel("granite-1b", "ibm-granite/granite-4.0-1b", 1_631_750_144, draft="granite-350m"),
+    NamedModel("lfm2.5-350m", "LiquidAI/LFM2.5-350M", 354_483_968, LFM_OPEN),
+    NamedModel("lfm2.5-1.2b", "LiquidAI/LFM2.5-1.2B-Instruct", 1_170_340_608, LFM_OPEN, "lfm2.5-350m"),
     NamedModel("smollm3-3b", "HuggingFaceTB/SmolLM3-3B", 3_075_098_624),
     NamedModel("olmo-3-7b", "allenai/Olmo-3-7B-Instruct", 7_298_011_136),
     NamedModel("llama-3.2-1b", "meta-llama/Llama-3.2-1B-Instruct", 1_235_814_400, LLAMA_3),
