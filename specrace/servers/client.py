@@ -13,6 +13,8 @@ from specrace.servers.reply import Reply, Request, field_of
 Decode = Callable[[Sequence[int]], str]
 # The sign for bytes that are no character: an answer may be cut inside one.
 _BROKEN = "\ufffd"
+# A character has at most four bytes, each perhaps a token; without its last one, a server may hold back the others.
+_MAX_HELD_BACK = 3
 
 
 def ask(connection: Connection, dialect: Dialect, request: Request, decode: Decode, vocab_size: int) -> Reply:
@@ -51,7 +53,7 @@ def find_fault(reply: Reply, dialect: Dialect, request: Request, decode: Decode,
     if max(tokens) >= vocab_size:
         return f"sent the token {max(tokens)}, which the target's vocabulary of {vocab_size} does not have"
     if reply.num_tokens is not None and reply.num_tokens != len(tokens):
-        return f"streamed {len(tokens)} tokens, but counts {reply.num_tokens}"
+        return _explain_count(reply, reply.num_tokens, len(tokens))
     if not _same_text(decode(tokens), reply.text):
         return "sent token ids that are not those of its text: its tokenizer is another one than the target's"
     return find_contradiction(reply, tokens)
@@ -67,6 +69,16 @@ def find_contradiction(reply: Reply, tokens: Sequence[int]) -> str:
     if (reply.num_accepted or 0) > (len(tokens) if reply.num_steps is not None else reply.num_drafted or len(tokens)):
         return "counts more accepted tokens than it streamed"
     return ""
+
+
+def _explain_count(reply: Reply, counted: int, streamed: int) -> str:
+    """What is said about a server that counts another number of tokens than it streamed."""
+    if reply.end == "length" and 0 < counted - streamed <= _MAX_HELD_BACK:
+        return (
+            f"streamed {streamed} of its {counted} tokens, as llama.cpp does if the limit cuts a character; allow a "
+            "few tokens more or fewer"
+        )
+    return f"streamed {streamed} tokens, but counts {counted}"
 
 
 def _same_text(ours: str, theirs: str) -> bool:

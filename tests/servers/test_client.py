@@ -117,6 +117,8 @@ FAULTS: dict[str, tuple[Route, str]] = {
     "another vocabulary": (stream(vllm_chunk([99], "c", "stop")), "the token 99, which the target's vocabulary of 32"),
     "another prompt": (stream(vllm_chunk([2], "c", "stop", [9, 9])), "read another prompt than the one that was sent"),
     "another count": (stream(vllm_chunk([2], "c", "stop"), vllm_end(3)), "streamed 1 tokens, but counts 3"),
+    "a cut character": (stream(vllm_chunk([2], "c", "length"), vllm_end(4)), "1 of its 4 tokens, as .* more or fewer"),
+    "many tokens held back": (stream(vllm_chunk([2], "c", "length"), vllm_end(5)), "1 tokens, but counts 5"),
     "more accepted than drafted": (
         stream(FIRST, vllm_chunk([3, 4], "de", "stop"), vllm_end(3, [1], [0])),
         "counts more accepted than drafted tokens in a step",

@@ -226,7 +226,7 @@ def write_gguf(target: Target, source: Path, kind: str, file: Path) -> None:
     for field in reader.fields.values():
         if not field.name.startswith(("GGUF.", "general.architecture", "general.file_type")):
             writer.add_key_value(field.name, field.contents(), field.types[0], sub_type=field.types[-1])
-    weights = dict(_tensors(target, architecture))
+    weights = dict(tensors(target, architecture))
     for tensor in reader.tensors:
         values = weights.get(tensor.name)
         if values is None:
@@ -244,8 +244,8 @@ def write_gguf(target: Target, source: Path, kind: str, file: Path) -> None:
     writer.close()
 
 
-def _tensors(target: Target, architecture: str) -> Iterator[tuple[str, Tensor]]:
-    """(name in a GGUF, values) of each of the target's weights."""
+def tensors(target: Target, architecture: str) -> Iterator[tuple[str, Tensor]]:
+    """(name in a GGUF, values) of each weight of a target of this GGUF architecture."""
     gguf = _import("gguf")
     config = target.config
     model_arch = next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
