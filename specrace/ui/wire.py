@@ -275,8 +275,20 @@ class LogRequest(Struct, frozen=True):
     lanes: list[list[tuple[int, int, list[str]]]]
 
 
+class MeasuredGroup(Struct, frozen=True):
+    """What engines counted on `outputs` requests of a category: tokens per step, between `tau` and `tau_high`."""
+
+    category: str
+    outputs: int
+    tau: float
+    tau_high: float
+
+
 class ScoredLog(Struct, frozen=True):
-    """The scores of a log, and some of its requests. `left_out`: why the rest was not scored, or ""."""
+    """The scores of a log, and some of its requests. `left_out`: why the rest was not scored, or "".
+
+    `measured`: what the engine that answered counted, with `measured_text` in words; empty without counts in the log.
+    """
 
     format: str
     title: str
@@ -289,6 +301,8 @@ class ScoredLog(Struct, frozen=True):
     outputs: int
     looping: int
     lanes: list[LogLane]
+    measured: list[MeasuredGroup]
+    measured_text: list[str]
     requests: list[LogRequest]
 
 

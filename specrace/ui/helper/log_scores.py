@@ -27,7 +27,7 @@ from specrace.lab.logs.transcripts import Transcript, TranscriptFile
 from specrace.lab.scoring.acceptance import Acceptance
 from specrace.lab.scoring.score import Scoreboard, ScoredLane
 from specrace.model.chat.tokenizer import ChatTokenizer, load_tokenizer
-from specrace.ui.wire import LogGroup, LogLane, LogLine, LogProgress, LogRequest, ScoredLog, to_json
+from specrace.ui.wire import LogGroup, LogLane, LogLine, LogProgress, LogRequest, MeasuredGroup, ScoredLog, to_json
 from specrace.views.detokenize import Detokenizer
 from specrace.views.frames import REJECTED_SHOWN
 
@@ -240,8 +240,17 @@ class LogScores:
             for lane, (low, high) in zip(self.board.lanes, self._intervals(), strict=True)
         ]
         board = self.board
-        groups = [LogGroup(**row) for row in board.groups()]
-        return {"groups": groups, "outputs": board.outputs, "looping": board.looping, "lanes": lanes}
+        return {
+            "groups": [LogGroup(**row) for row in board.groups()],
+            "outputs": board.outputs,
+            "looping": board.looping,
+            "lanes": lanes,
+            "measured": [
+                MeasuredGroup(row["category"], row["outputs"], row["tau"], row["tau_high"])
+                for row in board.measured.rows()
+            ],
+            "measured_text": list(board.measured.sentences()),
+        }
 
     def _intervals(self) -> list[tuple[float | None, float | None]]:
         """Each lane's bootstrap interval of tokens per step over requests; (None, None) for a single request."""

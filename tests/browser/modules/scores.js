@@ -4,6 +4,7 @@ import {
   Scores,
   describeBestLane,
   describeFacts,
+  describeMeasured,
 } from "../../../specrace/ui/static/logs/scores.js";
 import { registerMethods } from "../../../specrace/ui/static/lib/lanes.js";
 import { HOSTILE, put } from "./fixtures.js";
@@ -41,6 +42,8 @@ const SCORES = {
     row("suffix", "all", 3, 1.5),
     row("suffix", HOSTILE, 1, 1.1),
   ],
+  measured: [{ category: "all", outputs: 2, tau: 1.4, tau_high: 1.4 }],
+  measured_text: [`measured: ${HOSTILE}`],
   requests: [
     {
       number: 1,
@@ -69,6 +72,15 @@ export const cases = {
       [HOSTILE, 1, [1.6, 1.1]],
     ],
   ],
+  "what an engine counted": () => [
+    [
+      describeMeasured(SCORES, "all", 3),
+      describeMeasured(SCORES, "all", 2),
+      describeMeasured(SCORES, HOSTILE, 1),
+      describeMeasured({ measured: [{ category: "all", outputs: 2, tau: 1.4, tau_high: 1.6 }] }, "all", 2),
+    ],
+    ["1.400 (2 requests)", "1.400", "–", "1.400 to 1.600"],
+  ],
   "facts in sentences": () => [
     describeFacts(SCORES, "a.jsonl").slice(1),
     [
@@ -96,8 +108,8 @@ export const cases = {
       [
         false,
         0,
-        [`2 lines: ${HOSTILE}.`, HOSTILE],
-        ["all", "3", "1.200", "1.500", HOSTILE, "1", "1.600", "1.100"],
+        [`2 lines: ${HOSTILE}.`, `measured: ${HOSTILE}`, HOSTILE],
+        ["all", "3", "1.200", "1.500", "1.400 (2 requests)", HOSTILE, "1", "1.600", "1.100", "–"],
         ["1.500", "1.600"],
         4,
       ],

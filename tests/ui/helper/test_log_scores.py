@@ -59,6 +59,7 @@ def test_the_pages_scores_equal_the_command_lines(
     assert (scores["format"], scores["title"]) == (expected["format"], expected["format_title"])
     assert (scores["outputs"], scores["skipped"], scores["left_out"]) == (20, 0, "")
     assert scores["tokenizer"] == ("" if shape == "openai-response" else "model")
+    assert expected["measured"] == scores["measured"] == scores["measured_text"] == []
     for lane in scores["lanes"]:
         row = next(group for group in scores["groups"] if (group["lane"], group["category"]) == (lane["lane"], "all"))
         tokens = sum(length * count for length, count in enumerate(lane["emitted"]))
@@ -199,3 +200,18 @@ def test_a_gzipped_log_is_read(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl.gz"
     path.write_bytes(gzip.compress(json.dumps(FRESH).encode()))
     assert score(path)["outputs"] == 1
+
+
+def test_what_an_engine_counted_is_that_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    counts = {"engine": "vLLM 0.32.0", "per_step_accepted": [2, 0], "per_step_drafted": [4, 4]}
+    rows = [{"prompt_ids": [2, 3, 4], "output_ids": [5, 2, 3, 4, 5], "category": "a", "measured": counts}, FRESH]
+    path = write(tmp_path / "t.jsonl", *rows)
+    assert run(path, "--lanes", "vllm-ngram,trie", "--by", "category", "--json") == 0
+    expected, scores = json.loads(capsys.readouterr().out), score(path, ["vllm-ngram", "trie"])
+    shown = ("category", "outputs", "tau", "tau_high")
+    assert scores["measured"] == [{name: row[name] for name in shown} for row in expected["measured"]]
+    assert [row["category"] for row in scores["measured"]] == ["all", "a"] and scores["measured"][0]["outputs"] == 1
+    assert scores["measured_text"] == expected["measured_text"]
+    assert any(
+        "vllm-ngram drafts otherwise than the engine did in 1 of 1 outputs" in line for line in scores["measured_text"]
+    )

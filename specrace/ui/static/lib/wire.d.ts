@@ -357,6 +357,14 @@ export interface LogRequest {
   lanes: [number, number, string[]][][];
 }
 
+/** What engines counted on `outputs` requests of a category: tokens per step, between `tau` and `tau_high`. */
+export interface MeasuredGroup {
+  category: string;
+  outputs: number;
+  tau: number;
+  tau_high: number;
+}
+
 /** What the page knows of a method before a race. `hue` is the number of its colour. */
 export interface MethodCard {
   lane: string;
@@ -572,7 +580,10 @@ export interface Routes {
   poll_vote: string;
 }
 
-/** The scores of a log, and some of its requests. `left_out`: why the rest was not scored, or "". */
+/**
+ * The scores of a log, and some of its requests. `left_out`: why the rest was not scored, or "".
+ * `measured`: what the engine that answered counted, with `measured_text` in words; empty without counts in the log.
+ */
 export interface ScoredLog {
   format: string;
   title: string;
@@ -585,6 +596,8 @@ export interface ScoredLog {
   outputs: number;
   looping: number;
   lanes: LogLane[];
+  measured: MeasuredGroup[];
+  measured_text: string[];
   requests: LogRequest[];
 }
 

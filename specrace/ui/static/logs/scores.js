@@ -55,13 +55,30 @@ export function describeFacts(scores, name) {
   return facts;
 }
 
+/**
+ * An engine's tokens per step on a category, and on how many requests it counted if not on all; "–" if on none. Without
+ * the sizes of its steps, the figure is a range.
+ * @param {Pick<ScoredLog, "measured">} scores
+ * @param {string} category
+ * @param {number} outputs
+ */
+export function describeMeasured({ measured }, category, outputs) {
+  const row = measured.find((group) => group.category === category);
+  if (!row) return "–";
+  const [low, high] = [row.tau.toFixed(3), row.tau_high.toFixed(3)];
+  const some = row.outputs < outputs ? ` (${countOf(row.outputs, "request")})` : "";
+  return `${low === high ? low : `${low} to ${high}`}${some}`;
+}
+
 /** @param {ScoredLog} scores */
 function drawTable(scores) {
-  const names = scores.lanes.map((lane) => withMethod(lane).title);
+  const hasMeasured = scores.measured.length > 0;
+  const names = [...scores.lanes.map((lane) => withMethod(lane).title), ...(hasMeasured ? ["Measured"] : [])];
   const rows = readTable(scores).map(([category, outputs, tau]) => {
     const highest = Math.max(...tau);
     const cells = tau.map((value) => make(value === highest ? "b" : "span", "", value.toFixed(3)));
-    return [category, String(outputs), ...cells];
+    const measured = hasMeasured ? [describeMeasured(scores, category, outputs)] : [];
+    return [category, String(outputs), ...cells, ...measured];
   });
   const box = make("div", "scroller");
   box.tabIndex = 0;
@@ -72,9 +89,10 @@ function drawTable(scores) {
 }
 
 /** @param {ScoredLog} scores */
-export function saveCsv({ groups }) {
-  const columns = Object.keys(groups[0]);
-  const rows = groups.map((row) => columns.map((column) => row[column] ?? ""));
+export function saveCsv({ groups, measured }) {
+  const columns = [...Object.keys(groups[0]), ...(measured.length > 0 ? ["tau_high"] : [])];
+  const all = [...groups, ...measured.map((row) => ({ lane: "measured", ...row }))];
+  const rows = all.map((row) => columns.map((column) => row[column] ?? ""));
   downloadBlob(new Blob([toCsv([columns, ...rows])], { type: "text/csv" }), "specrace-scores.csv");
 }
 
@@ -96,7 +114,7 @@ export class Scores {
     const reasons = make("ul", "logs-reasons");
     for (const [reason, count] of scores.skipped_by_reason)
       reasons.append(make("li", "", `${countOf(count, "line")}: ${reason}.`));
-    for (const remark of scores.remarks) reasons.append(make("li", "", remark));
+    for (const remark of [...scores.measured_text, ...scores.remarks]) reasons.append(make("li", "", remark));
     const head = make("header");
     head.append(
       make("h3", "logs-best", describeBestLane(scores)),
