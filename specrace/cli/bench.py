@@ -22,14 +22,21 @@ from rich.progress import Progress
 import specrace
 from specrace.cli.shared.arguments import add_race_arguments, add_transcripts_argument, race_spec
 from specrace.cli.shared.opening import open_workbench
-from specrace.cli.shared.questions import AUTO, FORMS, auto_count, draw_questions, read_prompts, report_cuts
+from specrace.cli.shared.questions import (
+    AUTO,
+    FORMS,
+    auto_count,
+    check_question_arguments,
+    draw_questions,
+    read_prompts,
+    report_cuts,
+)
 from specrace.cli.shared.tables import csv_rows, markdown, show
 from specrace.cli.shared.terminal import clean, console, print_json, quiet_model_library
 from specrace.core.bundled import QUESTIONS
 from specrace.core.errors import InputError
 from specrace.core.files import as_input_error, check_destination
 from specrace.core.processors import processor_name
-from specrace.core.settings import SETTINGS
 from specrace.drafters import find_method, native_methods
 from specrace.engine.lane_name import parse_lane
 from specrace.engine.request import RaceRequest
@@ -102,12 +109,7 @@ def _spec(options: argparse.Namespace) -> RaceSpec:
 
 def _check(options: argparse.Namespace) -> None:
     """Check the arguments before anything is loaded. Raises InputError."""
-    if not 1 <= options.repetitions <= MAX_REPETITIONS:
-        raise InputError(f"--repetitions is {options.repetitions}; give 1 to {MAX_REPETITIONS}.")
-    if options.limit is not None and options.limit < 1:
-        raise InputError(f"--limit is {options.limit}; give 1 or more.")
-    for setting in ("passages", "noise"):
-        SETTINGS[setting].check(getattr(options, setting))
+    check_question_arguments(options, MAX_REPETITIONS)
     if options.save_transcripts is not None:
         check_destination(options.save_transcripts)
     if options.out is not None and (options.out.is_file() or not options.out.absolute().parent.is_dir()):

@@ -18,7 +18,7 @@ from specrace.cli.shared.arguments import (
 )
 from specrace.cli.shared.comparing import Plan, Server, measure
 from specrace.cli.shared.comparisons import show_comparison, show_load_tests
-from specrace.cli.shared.questions import FORMS
+from specrace.cli.shared.questions import FORMS, check_question_arguments
 from specrace.cli.shared.served_questions import read_served_questions
 from specrace.cli.shared.terminal import print_json
 from specrace.core.cost_curve import CostCurve
@@ -184,12 +184,7 @@ def make_forecaster(plan: Plan, comparison: Comparison, curve: CostCurve) -> For
 
 def read_plan(options: argparse.Namespace) -> Plan:
     """Check the arguments, and read the questions. Raises InputError."""
-    if not 1 <= options.repetitions <= MAX_REPETITIONS:
-        raise InputError(f"--repetitions is {options.repetitions}; give 1 to {MAX_REPETITIONS}.")
-    if options.limit is not None and options.limit < 1:
-        raise InputError(f"--limit is {options.limit}; give 1 or more.")
-    for setting in ("passages", "noise"):
-        SETTINGS[setting].check(getattr(options, setting))
+    check_question_arguments(options, MAX_REPETITIONS)
     max_new_tokens = SETTINGS["max_new_tokens"].check(options.max_new_tokens)
     concurrencies = read_concurrency(options.concurrency)
     lane = None

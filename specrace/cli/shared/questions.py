@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import io
 import json
@@ -15,6 +16,7 @@ from typing import Any
 from specrace.cli.shared.terminal import complain
 from specrace.core.errors import InputError
 from specrace.core.files import read_text
+from specrace.core.settings import SETTINGS
 from specrace.retrieval.documents import Document
 from specrace.retrieval.retriever import Hit
 from specrace.retrieval.suggestions import suggest_questions
@@ -29,6 +31,16 @@ _AUTO = re.compile(rf"{AUTO}(?::(\d{{1,9}}))?")
 # The maximum length of a table's cell.
 _MAX_CELL_CHARS = 1 << 17
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
+
+
+def check_question_arguments(options: argparse.Namespace, max_repetitions: int) -> None:
+    """Check --repetitions, --limit, --passages and --noise of a command that asks many questions. Raises InputError."""
+    if not 1 <= options.repetitions <= max_repetitions:
+        raise InputError(f"--repetitions is {options.repetitions}; give 1 to {max_repetitions}.")
+    if options.limit is not None and options.limit < 1:
+        raise InputError(f"--limit is {options.limit}; give 1 or more.")
+    for setting in ("passages", "noise"):
+        SETTINGS[setting].check(getattr(options, setting))
 
 
 def auto_count(source: str) -> int | None:
