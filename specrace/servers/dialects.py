@@ -121,12 +121,16 @@ class LlamaCpp:
 
 @dataclass
 class SGLang:
-    """SGLang, by its own route, whose `output_ids` are either the new tokens or all tokens so far."""
+    """SGLang, by its own route, whose `output_ids` are either the new tokens or all tokens so far.
+
+    `sends_new`: which of the two, by its setting --incremental-streaming-output; None if it does not tell.
+    """
 
     engine: str
     model: str
     path: str = "/generate"
     no_steps: str = ""
+    sends_new: bool | None = None
 
     def body(self, request: Request) -> dict[str, Any]:
         """Ask for the ids of the answer."""
@@ -137,9 +141,9 @@ class SGLang:
         """Read a chunk; its text and ids may repeat what came before, and only what is new counts."""
         tokens, text = read_tokens(event.get("output_ids")), str(event.get("text") or "")
         before, said = tuple(token for chunk in reply.chunks for token in chunk.tokens or ()), reply.text
-        if before and tokens is not None and tokens[: len(before)] == before and len(tokens) >= len(before):
+        if self.sends_new is not True and before and tokens is not None and tokens[: len(before)] == before:
             tokens = tokens[len(before) :]
-        if said and text.startswith(said):
+        if self.sends_new is not True and said and text.startswith(said):
             text = text[len(said) :]
         if tokens or (tokens is None and text):
             reply.chunks.append(Chunk(at_ms, text, tokens))
@@ -184,7 +188,9 @@ def _llama_cpp(connection: Connection, model: str) -> Dialect:
 def _sglang(connection: Connection, model: str) -> Dialect:
     info = connection.find_json("/server_info") or connection.find_json("/get_server_info")
     interval = field_of(info, "stream_interval")
+    sends_new = field_of(info, "incremental_streaming_output")
     dialect = SGLang(_with_version("SGLang", field_of(info, "version")), model)
+    dialect.sends_new = sends_new if isinstance(sends_new, bool) else None
     if type(interval) is int and interval > 1:
         dialect.no_steps = f"it streams every {interval} steps (--stream-interval), so a chunk is not one step"
     return dialect

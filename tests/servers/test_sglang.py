@@ -1,0 +1,63 @@
+"""SGLang's protocol, written after its source, because SGLang does not run here: both forms of its stream are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from specrace.servers.client import ask
+from specrace.servers.connection import Connection
+from specrace.servers.dialects import SGLang, recognise
+from specrace.servers.lane import read_steps, served_lane
+from specrace.servers.reply import Request
+from tests.servers.replies import as_json, serving, stream
+
+# The second step prints what the first one did, so that new tokens look like all tokens so far.
+STEPS = ((2,), (2, 3), (2, 3, 4), (5,))
+
+
+def decode(tokens: Sequence[int]) -> str:
+    return "".join(chr(97 + token) for token in tokens)
+
+
+def events(*, sends_new: bool) -> list[Any]:
+    """The events of a stream whose steps are STEPS."""
+    parts, said = list[Any](), list[int]()
+    for number, step in enumerate(STEPS):
+        said += step
+        shown = list(step) if sends_new else list(said)
+        about: dict[str, Any] = {"completion_tokens": len(said), "spec_verify_ct": number + 1, "finish_reason": None}
+        if number == len(STEPS) - 1:
+            about["finish_reason"] = {"type": "length", "length": 7}
+        parts.append({"text": decode(shown), "output_ids": shown, "meta_info": about})
+    return parts
+
+
+@pytest.mark.parametrize("sends_new", [True, False])
+def test_both_forms_of_the_stream_give_the_same_tokens(sends_new: bool) -> None:
+    info = {"version": "0.5.9", "stream_interval": 1, "incremental_streaming_output": sends_new}
+    routes = {
+        "/v1/models": as_json({"data": [{"id": "m", "owned_by": "sglang"}]}),
+        "/server_info": as_json(info),
+        "/generate": stream(*events(sends_new=sends_new)),
+    }
+    with serving(routes) as address, Connection(address) as connection:
+        dialect = recognise(connection)
+        reply = ask(connection, dialect, Request((2, 3), 7), decode, 8)
+    assert isinstance(dialect, SGLang) and dialect.engine == "SGLang 0.5.9"
+    assert [chunk.tokens for chunk in reply.chunks] == list(STEPS)
+    assert (reply.end, reply.num_tokens, reply.num_steps) == ("length", 7, 4)
+    served = served_lane("s", dialect, reply, 3).info.served
+    assert served is not None and not served.chunks_are_steps and served.steps == 4
+    assert "does not say how many tokens each step accepted" in read_steps(dialect, reply)[1]
+
+
+def test_chunks_of_several_steps_are_said() -> None:
+    routes = {
+        "/v1/models": as_json({"data": [{"id": "m", "owned_by": "sglang"}]}),
+        "/server_info": as_json({"stream_interval": 8}),
+    }
+    with serving(routes) as address, Connection(address) as connection:
+        assert "every 8 steps (--stream-interval)" in recognise(connection).no_steps
