@@ -53,7 +53,7 @@ METADATA = f"Metadata-Version: 2.1\nName: vllm\nVersion: {VERSION}+cpu\n"
 Rows = Sequence[Mapping[str, Any]]
 # A request's id -> its prompt.
 Prompts = Mapping[str, tuple[int, ...]]
-# No two settings need a server at the same time, so they share a port.
+# The port of the first server.
 PORT, START_S, MAX_AT_ONCE = 8473, 1200, 8
 ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -153,27 +153,28 @@ def make_environment(folder: Path) -> Path:
 
 
 @contextmanager
-def running(program: Path, model: str, case: Case, log: Path) -> Iterator[ServerAddress]:
-    """vLLM with a case's flags, until the end of the block."""
-    flags = ["--host", "127.0.0.1", "--port", str(PORT), "--max-model-len", "2048", "--max-num-seqs", str(MAX_AT_ONCE)]
+def running(program: Path, model: str, case: Case, log: Path, number: int = 0) -> Iterator[ServerAddress]:
+    """vLLM with a case's flags, until the end of the block; servers at the same time have different numbers."""
+    port = PORT + number
+    flags = ["--host", "127.0.0.1", "--port", str(port), "--max-model-len", "2048", "--max-num-seqs", str(MAX_AT_ONCE)]
     command = [program, "serve", model, *flags, "--dtype", "float32", "--enforce-eager", *case.flags]
     with log.open("w") as out:
         server = subprocess.Popen(command, env=os.environ | ENVIRONMENT, stdout=out, stderr=out)
     try:
-        _wait(server, log)
-        yield ServerAddress("vllm", f"http://127.0.0.1:{PORT}")
+        _wait(server, port, log)
+        yield ServerAddress("vllm", f"http://127.0.0.1:{port}")
     finally:
         server.terminate()
         server.wait()
 
 
-def _wait(server: subprocess.Popen[bytes], log: Path) -> None:
+def _wait(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
     """Wait until vLLM is healthy. Raises SystemExit if it ends before."""
     for _ in range(START_S):
         if server.poll() is not None:
             raise SystemExit(f"vLLM ended with code {server.returncode}; see {log}.")
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/health", timeout=5):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5):
                 return
         except (urllib.error.URLError, OSError):
             time.sleep(1)
