@@ -38,7 +38,7 @@ from specrace.core.errors import InputError
 from specrace.core.files import as_input_error, check_destination
 from specrace.core.processors import processor_name
 from specrace.drafters import find_method, native_methods
-from specrace.engine.lane_name import parse_lane
+from specrace.engine.lane_name import method_of, parse_lane
 from specrace.engine.request import RaceRequest
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.lab.bench.benchmark import COUNTERPARTS, MAX_REPETITIONS, Bench, BenchPrompt, PromptResult
@@ -147,7 +147,7 @@ def _model_bench(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, li
     curve = workbench.curve or calibrate(target)
     # Peers draft as many tokens as our prompt-lookup lane does after a prompt of median length.
     curve_at_median = curve.near(round(median(len(prompt.tokens) for prompt in prompts)))
-    lookup = plan_lane(spec, "prompt-lookup", target.device_type, curve_at_median)
+    lookup = plan_lane(spec, lookup_lane(spec), target.device_type, curve_at_median)
     peers = make_peers(
         _peer_names(options),
         target,
@@ -158,7 +158,7 @@ def _model_bench(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, li
     )
     bench = Bench(
         target,
-        spec,
+        spec.with_options_in_names(),
         peers=peers,
         repetitions=options.repetitions,
         sources=workbench.sources(spec),
@@ -171,6 +171,11 @@ def _model_bench(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, li
         return text.strip()
 
     return bench, prompts, decode
+
+
+def lookup_lane(spec: RaceSpec) -> str:
+    """The lane that drafts as peers do: the first one with prompt lookup, perhaps with options in its name."""
+    return next((name for name in spec.lanes if method_of(name).name == "prompt-lookup"), "prompt-lookup")
 
 
 def _scripted_bench(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[BenchPrompt], Callable[..., str]]:
@@ -203,7 +208,8 @@ def _scripted_bench(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench,
         BenchPrompt(transcript.id or str(number), transcript.prompt, transcript.category, len(transcript.output))
         for number, transcript in enumerate(transcripts, 1)
     ]
-    bench = Bench(target, spec, repetitions=options.repetitions, keep_outputs=not options.forget_outputs)
+    named = spec.with_options_in_names()
+    bench = Bench(target, named, repetitions=options.repetitions, keep_outputs=not options.forget_outputs)
     return bench, prompts, target.decode
 
 

@@ -32,7 +32,7 @@ from specrace.core.errors import InputError
 from specrace.core.files import as_input_error
 from specrace.core.settings import SETTINGS
 from specrace.drafters import METHODS
-from specrace.engine.lane_name import method_of
+from specrace.engine.lane_name import method_of, with_shared_options
 from specrace.lab.logs.transcripts import TranscriptFile
 from specrace.lab.scoring.score import Scoreboard, ScoredLane, needs_target, scorable_lanes
 
@@ -98,11 +98,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def scored_lanes(options: argparse.Namespace) -> list[ScoredLane]:
-    """The lanes that the arguments name, with their options. Raises InputError."""
+    """The lanes that the arguments name, with their options, also in their names. Raises InputError."""
     num_draft = SETTINGS["num_draft"].check(options.num_draft)
     names = scorable_lanes() if options.lanes is None else lane_names(options.lanes)
-    options_by_lane = lane_options(options.option)
-    return [ScoredLane.of(name, options_by_lane.get(method_of(name).name, {}), num_draft) for name in names]
+    shared = lane_options(options.option)
+    return [
+        ScoredLane.of(name, shared.get(method_of(name).name, {}), num_draft)
+        for name in with_shared_options(names, shared)
+    ]
 
 
 @contextmanager

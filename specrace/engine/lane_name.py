@@ -93,6 +93,16 @@ def parse_lanes(texts: Iterable[str], options: Mapping[str, Mapping[str, Any]]) 
     return tuple(names.values())
 
 
+def with_shared_options(names: Iterable[str], options: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
+    """The lanes' names with the options that all lanes of a method share (method -> options). Raises InputError.
+
+    >>> with_shared_options(["vanilla", "trie", "trie:n=3"], {"trie": {"prefix": 2}})
+    ('vanilla', 'trie:prefix=2', 'trie:n=3:prefix=2')
+    """
+    lanes = map(parse_lane, names)
+    return tuple(str(lane.with_shared(options.get(lane.method.name, {}))) for lane in lanes)
+
+
 def _explain_alike(first: str, second: str, method: Method) -> str:
     """Why two lanes cannot both race, and what to write instead."""
     fault = f"The lane {first} is given twice" if first == second else f"The lanes {first} and {second} are alike"

@@ -12,7 +12,7 @@ from specrace.core.sampling_params import SamplingParams
 from specrace.core.settings import MATCH, REJECTION, SETTINGS
 from specrace.drafters import find_method
 from specrace.drafters.base import Drafter, DrafterInputs, Method
-from specrace.engine.lane_name import parse_lane, parse_lanes
+from specrace.engine.lane_name import parse_lane, parse_lanes, with_shared_options
 
 DEFAULT_LANES = ("vanilla", "trigram", "lookahead", "trie", "fusion")
 # The settings of `specrace.core.settings` that are fields of a spec.
@@ -53,9 +53,7 @@ class RaceSpec:
 
     def with_options_in_names(self) -> RaceSpec:
         """Return the same race with all options in the lanes' names, so that every name of a lane shows them."""
-        lanes = map(parse_lane, self.lanes)
-        names = tuple(str(lane.with_shared(self.options.get(lane.method.name, {}))) for lane in lanes)
-        return replace(self, lanes=names, options={})
+        return replace(self, lanes=with_shared_options(self.lanes, self.options), options={})
 
     def sampling_params(self) -> SamplingParams:
         """The sampling parameters of the target."""

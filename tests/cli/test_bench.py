@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 
+from specrace.cli.bench import lookup_lane
 from specrace.cli.main import main
 from specrace.core.bundled import BUNDLED_MODEL, QUESTIONS
 from specrace.core.files import write_atomically
+from specrace.engine.lane_name import method_of
+from specrace.engine.spec import RaceSpec
 from specrace.lab.bench.calibrate import calibrate
 from specrace.lab.bench.llama_cpp import write_gguf
 from specrace.model.loading import load_target
@@ -141,6 +144,9 @@ def test_score_computes_the_tokens_per_step_that_bench_measured(
         == 0
     )
     scored = {row["lane"]: row for row in json.loads(capsys.readouterr().out)["groups"] if row["category"] == "all"}
+    # The options that score was given, and bench has by default, are in the names.
+    assert "fusion:corpus=false:recycling=false" in scored
+    scored = {method_of(name).name: row for name, row in scored.items()}
     for lane in result["lanes"]:
         assert scored[lane["lane"]]["tokens"] == lane["tokens"]
         assert scored[lane["lane"]]["tau"] == pytest.approx(lane["tau"], abs=0.005), lane["lane"]
@@ -204,6 +210,7 @@ def test_results_do_not_reveal_folders_of_this_machine(
     code, out, _ = run(capsys, *arguments)
     result = json.loads(out)
     assert code == 0 and result["settings"]["prompts"] == "prompts.jsonl" and result["model"] == "tiny"
+    assert [lane["lane"] for lane in result["lanes"]] == ["vanilla", "trie:n=5"]
     assert result["command"] == (
         "python -m specrace bench --prompts prompts.jsonl --model=tiny --out out --max-new-tokens 4 --lanes trie "
         "--option trie.n=5 --repetitions 1 --json"
@@ -211,6 +218,11 @@ def test_results_do_not_reveal_folders_of_this_machine(
     for file in ("bench.json", "bench.md", "bench.csv"):
         text = (tmp_path / "out" / file).read_text()
         assert str(tmp_path) not in text and str(BUNDLED_MODEL.parent) not in text
+
+
+def test_peers_draft_as_the_first_lane_with_prompt_lookup() -> None:
+    lanes = ("trie", "prompt-lookup:longest=2", "prompt-lookup")
+    assert (lookup_lane(RaceSpec(lanes)), lookup_lane(RaceSpec(("trie",)))) == (lanes[1], "prompt-lookup")
 
 
 def test_shipped_results_contain_no_absolute_paths() -> None:
@@ -229,6 +241,7 @@ def test_llama_cpp_is_a_peer_and_prints_nothing(tmp_path: Path, capfd: pytest.Ca
     question = tmp_path / "one.jsonl"
     question.write_text('{"question": "What is the n-gram trie built from?"}\n')
     arguments = ["--prompts", str(question), "--repetitions", "1", "--max-new-tokens", "24", "--lanes", "prompt-lookup"]
+    arguments += ["--option", "prompt-lookup.longest=2"]
     arguments += ["--peers", "llama-cpp,llama-cpp-ngram-simple", "--peer-weights", str(weights)]
     capfd.readouterr()
     assert main(["bench", *arguments, "--out", str(tmp_path / "out"), "--json"]) == 0
@@ -236,6 +249,8 @@ def test_llama_cpp_is_a_peer_and_prints_nothing(tmp_path: Path, capfd: pytest.Ca
     result = json.loads(out)
     assert err == "" and [peer["identical"] for peer in result["peers"]] == [True, True]
     settings = result["settings"]["peers"]["llama-cpp-ngram-simple"]
+    # A peer is compared with the lane of its method, whatever options are in the lane's name.
+    assert [row["lane"] for row in result["comparisons"]] == ["vanilla", "prompt-lookup:longest=2"]
     assert settings["weights"] == "weights.gguf" and settings["size_n"] and str(tmp_path) not in out
     assert "| llama-cpp-ngram-simple |" in (tmp_path / "out" / "bench.md").read_text()
 

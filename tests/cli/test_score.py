@@ -62,7 +62,7 @@ def test_lanes_options_and_num_draft_follow_the_arguments(file: Path, capsys: py
     arguments = ("--lanes", "trie, prompt-lookup,", "--option", "trie.static=true", "--num-draft", 3)
     scores = score_json(capsys, file, *arguments)
     lanes = scores["settings"]["lanes"]
-    assert [(lane["lane"], lane["num_draft"]) for lane in lanes] == [("trie", 3), ("prompt-lookup", 3)]
+    assert [(lane["lane"], lane["num_draft"]) for lane in lanes] == [("trie:static=true", 3), ("prompt-lookup", 3)]
     assert lanes[0]["options"]["static"] is True
     lookup = scores["groups"][1]
     # COPYING takes four steps, FRESH three.
@@ -73,8 +73,8 @@ def test_a_method_is_scored_twice_with_other_options(file: Path, capsys: pytest.
     scores = score_json(capsys, file, "--lanes", "trie:n=2,trie", "--option", "trie.n=5", "--option", "trie.prefix=2")
     options = {lane["lane"]: lane["options"] for lane in scores["settings"]["lanes"]}
     assert options == {
-        "trie:n=2": {"n": 2, "prefix": 2, "static": False},
-        "trie": {"n": 5, "prefix": 2, "static": False},
+        "trie:n=2:prefix=2": {"n": 2, "prefix": 2, "static": False},
+        "trie:n=5:prefix=2": {"n": 5, "prefix": 2, "static": False},
     }
     assert [row["lane"] for row in scores["groups"]] == list(options)
 

@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from specrace.core.metrics import LaneMetrics
+from specrace.engine.lane_name import method_of
 from specrace.lab.bench.benchmark import COUNTERPARTS, TOLERANCE, LaneRun, PeerRun, PromptResult
 
 # Lanes within 3 % of each other on one prompt count as equally fast: the clocks cannot tell them apart.
@@ -211,11 +212,11 @@ def _draft_metrics(first_runs: Sequence[PeerRun], tokens: int) -> dict[str, floa
 
 
 def _comparisons(lanes: Sequence[Mapping[str, Any]], peers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """For each peer, how many times as fast the lane with its method is, in decoding and in the whole run."""
-    by_name = {lane["lane"]: lane for lane in lanes}
+    """For each peer, how many times as fast the first lane with its method is, in decoding and in the whole run."""
+    by_method = {method_of(lane["lane"]).name: lane for lane in reversed(lanes)}
     comparisons = []
     for peer in peers:
-        lane = by_name.get(COUNTERPARTS[peer["peer"]])
+        lane = by_method.get(COUNTERPARTS[peer["peer"]])
         if lane is not None and peer["tokens_per_s"]:
             decode = lane["tokens_per_s"] / peer["tokens_per_s"]
             run = lane["run_tokens_per_s"] / peer["run_tokens_per_s"]

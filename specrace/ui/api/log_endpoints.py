@@ -11,7 +11,7 @@ from typing import Any
 import gradio as gr
 
 from specrace.core.errors import InputError, shorten
-from specrace.engine.lane_name import method_of
+from specrace.engine.lane_name import method_of, with_shared_options
 from specrace.lab.scoring.score import ScoredLane
 from specrace.ui.api import log_routes
 from specrace.ui.api.callers import call_key, run_in_thread
@@ -48,10 +48,11 @@ class LogEndpoints:
             as `score --json` prints them, and the log's format, requests, and lines that were left out, by reason.
         """
         log_request = self._parse_log_request(lanes, columns, tokenizer)
-        names = log_request["lanes"]
-        log_request["options"] = race_request.read_options(options, names)
+        shared = race_request.read_options(options, log_request["lanes"])
+        names = list(with_shared_options(log_request["lanes"], shared))
+        log_request.update(lanes=names, options=shared)
         for name in names:
-            size = ScoredLane.of(name, log_request["options"].get(method_of(name).name, {})).num_draft
+            size = ScoredLane.of(name, shared.get(method_of(name).name, {})).num_draft
             if size > race_request.MAX_TREE:
                 raise InputError(f"{name} would draft {size} tokens a step; stay below {race_request.MAX_TREE}.")
         log_request["shown"] = False

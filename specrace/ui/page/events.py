@@ -63,7 +63,7 @@ class PageEvents:
         options = settings_panel.read_options(values[len(settings) :])
         race = self._backend.read_request(
             address_of(request), question, lanes, settings, options, model, dtype, servers
-        ).with_options_in_names()
+        )
         visit, queue = _visit(request), self._backend.worker.queue
         # Reading documents may take a minute, in which the visitor may stop the race.
         with queue.starting(visit) as starting:

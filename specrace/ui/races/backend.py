@@ -56,7 +56,7 @@ class Backend:
         limit.
         """
         with self.worker.telemetry.refusals():
-            request = parse_request(question, lanes, settings, options, model, dtype)
+            request = parse_request(question, lanes, settings, options, model, dtype).with_options_in_names()
             self.models.check(request.model, request.dtype)
             request = replace(request, servers=self.servers.choose(servers, request.race.spec))
             self.visitors.count_race(address, request.race.spec.max_new_tokens)
