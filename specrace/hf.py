@@ -32,8 +32,9 @@ from specrace.drafters import head_lanes
 from specrace.engine.generate import generate
 from specrace.engine.spec import LanePlan, RaceSpec, plan_lane
 from specrace.heads.loading import attach_heads
+from specrace.model.draft_check import check_trees
 from specrace.model.draft_model import DraftModel
-from specrace.model.loading import check_trees, refuse_unsupported
+from specrace.model.refusals import refuse_unsupported
 from specrace.model.sampling import draw_seed
 from specrace.model.target import Target
 from specrace.ngrams.sources import Sources

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 MAX_MESSAGE = 800
 
 
@@ -26,6 +28,19 @@ def lacks_memory(error: BaseException) -> bool:
     return (
         isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "allocate memory" in str(error)
     )
+
+
+def memory_error(device: str, name: str) -> InputError:
+    """What to raise if the device "cpu", "cuda" or the like has too little memory for the model `name`."""
+    if device == "cpu":
+        return InputError(f"This machine has too little memory for {name}; give a smaller model.")
+    return DeviceError(f"The device {device} has too little memory for {name}; give a smaller model.")
+
+
+def first_line(error: object) -> str:
+    """The first line of an error's message, shortened and without an errno; the error's type if it has no message."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return shorten(re.sub(r"^\[Errno -?\d+\] ", "", lines[0]))
 
 
 def shorten(value: object, max_characters: int = 200) -> str:

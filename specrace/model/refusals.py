@@ -1,6 +1,12 @@
-"""What a user is told to take instead of a model that cannot race."""
+"""Which models cannot race, and what a user is told to take instead."""
 
 from __future__ import annotations
+
+from typing import Any
+
+from specrace.core.errors import InputError
+from specrace.model.forward.reach import CHUNKED, FULL, SLIDING
+from specrace.model.forward.states import STATE_AND_KEYS, STATE_ONLY, WITHOUT_CACHE
 
 # By the beginning of the refused model's type: a model that can race, from the same makers if they have one. The types
 # are transformers' names; of several beginnings that fit, the longest counts.
@@ -24,3 +30,22 @@ def advice(model_type: str) -> str:
     fitting = [prefix for prefix in _RELATIVES if model_type.startswith(prefix)]
     relative = _RELATIVES[max(fitting, key=len)] if fitting else _ANY
     return f"take a model whose layers all attend, such as {relative}"
+
+
+def refuse_unsupported(config: Any, name: str) -> None:
+    """Raises InputError for a model with an encoder, or with layers that choose which cached tokens they read.
+
+    Layers that keep one state for all earlier tokens race on chains (`specrace.model.forward.states`). Layers without a
+    cache are allowed.
+    """
+    if getattr(config, "is_encoder_decoder", False):
+        raise InputError(f"{name} has an encoder and a decoder; {advice(config.model_type)}.")
+    text = config.get_text_config()
+    supported = {FULL, SLIDING, CHUNKED, "attention"} | STATE_ONLY | STATE_AND_KEYS | WITHOUT_CACHE
+    unsupported = set(getattr(text, "layer_types", None) or ()) - supported
+    if unsupported:
+        kinds = " and ".join(sorted(unsupported))
+        raise InputError(
+            f"{name} has layers of the kind {kinds}, which cannot follow the branches of a draft tree; "
+            f"{advice(text.model_type)}."
+        )

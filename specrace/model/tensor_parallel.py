@@ -24,7 +24,7 @@ import torch.distributed as dist
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from specrace.core.errors import InputError
+from specrace.core.errors import InputError, first_line
 from specrace.core.tree import TokenTree
 from specrace.model.forward.kv import KVStore
 from specrace.model.forward.tapped import Levels
@@ -137,8 +137,7 @@ class Follower:
         except Exception as error:
             # A leader that has ended has reported the reason itself.
             if not _is_lost(error):
-                reason = str(error).strip().splitlines() or [type(error).__name__]
-                print(f"Process {dist.get_rank()} of {self.size} failed: {reason[0]}", file=sys.stderr)
+                print(f"Process {dist.get_rank()} of {self.size} failed: {first_line(error)}", file=sys.stderr)
             return 1
         return 0
 

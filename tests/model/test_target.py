@@ -22,10 +22,11 @@ from specrace.engine.generate import generate
 from specrace.engine.race import race
 from specrace.engine.recording import from_json, to_json
 from specrace.engine.spec import RaceSpec
+from specrace.model.draft_check import check_trees
 from specrace.model.limits import eos_ids, max_context
-from specrace.model.loading import check_trees, load_target, refuse_unsupported
+from specrace.model.loading import load_target
 from specrace.model.machine import memory
-from specrace.model.refusals import advice
+from specrace.model.refusals import advice, refuse_unsupported
 from specrace.model.sampling import Sampler
 from specrace.model.target import Target
 from tests.models import byte_tokenizer, tiny_model, tiny_target

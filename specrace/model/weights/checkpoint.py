@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
+import torch
+
 from specrace.core.errors import InputError, shorten
+from specrace.model.machine.memory import free_memory
+from specrace.model.weights.names import weight_files
 
 # Buffers that older versions of transformers saved and newer ones compute; not every model class declares them.
 _COMPUTED = re.compile(r"(^|\.)(rotary_emb\.inv_freq|(attn|attention)\.masked_bias)$")
@@ -87,3 +92,17 @@ def _shape(sizes: Iterable[int]) -> str:
 def _abbreviate(keys: list[str]) -> str:
     """The first key, and how many more there are."""
     return shorten(keys[0]) + (f" and {len(keys) - 1} more" if len(keys) > 1 else "")
+
+
+def refuse_too_large(folder: Path, name: str, stored: torch.dtype | None, dtype: torch.dtype) -> None:
+    """Raises InputError if the weights in `folder` do not fit into memory; otherwise Linux would kill the process.
+
+    `stored` is the dtype of the weights on disk (None: float32), `dtype` their dtype in memory.
+    """
+    size = sum(file.stat().st_size for file in weight_files(folder) if file.is_file())
+    needed, free = size * dtype.itemsize // (stored or torch.float32).itemsize, free_memory()
+    if free is not None and needed > free:
+        raise InputError(
+            f"This machine has too little memory for {name}: its weights take {needed / 1e9:.2g} GB and "
+            f"{free / 1e9:.2g} GB are free; give a smaller model, or --dtype bfloat16."
+        )

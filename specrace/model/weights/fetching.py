@@ -24,14 +24,14 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from specrace.core.errors import InputError, shorten
+from specrace.core.errors import InputError, first_line, shorten
 from specrace.model.machine.memory import free_memory
 from specrace.model.weights.gguf import GGUF, READERS, convert
 from specrace.model.weights.gguf_header import SPLITS, GgufHeader, read_header
 from specrace.model.weights.gguf_names import ORIGIN, GgufFile
 from specrace.model.weights.names import WEIGHTS, NamedModel, Wheel, hub_home, unchecked_mark
 from specrace.model.weights.source import ModelSource
-from specrace.model.weights.wheels import CHUNK, OnProgress, UnreachableError, file_size, first_line, get_wheel
+from specrace.model.weights.wheels import CHUNK, OnProgress, UnreachableError, file_size, get_wheel
 
 HUB_LIMIT_S = 5.0
 SPARE_BYTES = 50_000_000
@@ -171,7 +171,7 @@ def _hub_errors(cache: Path) -> Iterator[None]:
             "set HF_TOKEN to your token."
         ) from error
     except Exception as error:  # the library and its transports raise many kinds
-        raise UnreachableError(first_line(error)) from error
+        raise UnreachableError(first_line(getattr(error, "reason", "") or error)) from error
 
 
 def _files_to_fetch(files: Sequence[Any]) -> tuple[list[Any], list[str]]:

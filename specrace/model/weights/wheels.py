@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import unquote
 
-from specrace.core.errors import shorten
+from specrace.core.errors import first_line, shorten
 from specrace.model.weights.names import Wheel
 
 # Called with the stage ("fetching", "converting" ...), the bytes so far, and the total bytes (0: unknown).
@@ -129,7 +129,7 @@ def _open(opener: urllib.request.OpenerDirector, url: str, start: int) -> Any:
     try:
         return opener.open(request, timeout=READ_LIMIT_S)
     except (OSError, HTTPException) as error:
-        raise UnreachableError(first_line(error)) from error
+        raise UnreachableError(first_line(getattr(error, "reason", "") or error)) from error
 
 
 def _copy(response: Any, out: IO[bytes], size: int, on_progress: OnProgress) -> None:
@@ -140,7 +140,7 @@ def _copy(response: Any, out: IO[bytes], size: int, on_progress: OnProgress) -> 
             # `read1` returns what has arrived, so a connection that then hangs has lost nothing.
             chunk = response.read1(min(CHUNK, size - copied))
         except (OSError, HTTPException) as error:
-            raise UnreachableError(first_line(error)) from error
+            raise UnreachableError(first_line(getattr(error, "reason", "") or error)) from error
         if not chunk:
             raise UnreachableError(f"the connection ended after {copied / 1e6:.1f} of {size / 1e6:.1f} MB")
         out.write(chunk)
@@ -151,9 +151,3 @@ def _copy(response: Any, out: IO[bytes], size: int, on_progress: OnProgress) -> 
 def file_size(file: Path) -> int:
     """A file's size in bytes; 0 if it does not exist."""
     return file.stat().st_size if file.exists() else 0
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's message, without an errno; the name of its type if it has no message."""
-    lines = str(getattr(error, "reason", error)).strip().splitlines() or [type(error).__name__]
-    return shorten(re.sub(r"^\[Errno -?\d+\] ", "", lines[0]))

@@ -16,8 +16,9 @@ from specrace.core.tree import TokenTree
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.model.capture import capture_replay
+from specrace.model.draft_check import check_trees
 from specrace.model.forward.reach import ALL_LAYERS, EVERYTHING, Reach, layer_reaches
-from specrace.model.loading import check_trees, supported_attention
+from specrace.model.pretrained import supported_attention
 from specrace.model.target import Target
 from tests.measure.tiny_configs import tiny_config
 from tests.models import tiny_model

@@ -18,10 +18,10 @@ from specrace.core.tree import TokenTree
 from specrace.drafters import native_methods
 from specrace.engine.generate import generate
 from specrace.lab.bench.peers import make_peers
+from specrace.model.draft_check import check_trees
 from specrace.model.draft_model import DraftModel
 from specrace.model.forward.kv import KVStore
 from specrace.model.forward.states import StateStore
-from specrace.model.loading import check_trees
 from specrace.model.target import Target
 from tests.measure.model_zoo import plain_text
 from tests.measure.tiny_configs import VOCABULARY, tiny_config

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from specrace.core.errors import InputError
-from specrace.model import loading
+from specrace.model import pretrained
 from specrace.model.loading import load_target
 from specrace.model.machine import memory
 from tests.models import byte_tokenizer, tiny_model
@@ -37,7 +37,7 @@ def snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     tokenizer.save_pretrained(folder)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(loading, "HfApi", UnreachableHub)
+    monkeypatch.setattr(pretrained, "HfApi", UnreachableHub)
     return folder
 
 

@@ -1,0 +1,79 @@
+"""Loads a model and its tokenizer with transformers, after all checks that need no weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from huggingface_hub import HfApi
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PretrainedConfig,
+)
+from transformers.models.auto.tokenization_auto import get_tokenizer_config
+
+from specrace.model.placement import Placement
+from specrace.model.refusals import refuse_unsupported
+from specrace.model.scorer import DTYPES
+from specrace.model.tensor_parallel import check_splits, load_part
+from specrace.model.weights.checkpoint import (
+    check_weights,
+    refuse_large_numbers,
+    refuse_own_code,
+    refuse_packed,
+    refuse_too_large,
+)
+from specrace.model.weights.source import ModelSource
+
+
+def load_parts(source: ModelSource, attention: str, placement: Placement) -> tuple[Any, Any]:
+    """Load a model and its tokenizer. Raises InputError for a refused model, and whatever transformers raises."""
+    location, title, folder, followers = source.location, source.title, source.folder, placement.followers
+    is_local = folder is not None
+    if not is_local:
+        # Ask the hub once with a short timeout; the loaders below would retry for half a minute.
+        HfApi().model_info(str(location), timeout=10)
+    # These checks come first, because transformers would ask on standard input whether to run the model's own code.
+    config_dict = PretrainedConfig.get_config_dict(location, local_files_only=is_local)[0]
+    refuse_own_code(config_dict, "config.json", str(location))
+    refuse_large_numbers(config_dict, title)
+    refuse_packed(config_dict, title)
+    refuse_own_code(get_tokenizer_config(location, local_files_only=is_local), "tokenizer_config.json", str(location))
+    config = AutoConfig.from_pretrained(location, local_files_only=is_local, trust_remote_code=False)
+    refuse_unsupported(config, title)
+    tokenizer = AutoTokenizer.from_pretrained(location, local_files_only=is_local, trust_remote_code=False)
+    if followers is not None:
+        check_splits(config, title, followers.size)
+        arguments = (str(location), placement.dtype, attention, is_local)
+        with followers.repeating("load", *arguments):
+            model, report = load_part(*arguments)
+    else:
+        dtype = DTYPES.get(placement.dtype, torch.float32)
+        if folder is not None and placement.device_map is None:
+            refuse_too_large(folder, title, getattr(config, "dtype", None), dtype)
+        model, report = AutoModelForCausalLM.from_pretrained(
+            location,
+            dtype=dtype,
+            attn_implementation=supported_attention(config, attention),
+            device_map=placement.device_map,
+            local_files_only=is_local,
+            trust_remote_code=False,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # the report lists the mismatches, and `check_weights` refuses them by name
+        )
+    check_weights(report, str(location))
+    return model, tokenizer
+
+
+def supported_attention(config: Any, attention: str) -> str:
+    """The attention to load a model with: `attention`, but "eager" instead of "sdpa" if the model's class has no sdpa.
+
+    Models without sdpa cap their attention scores, or add sinks or biases to them, which torch's fused attention cannot
+    do.
+    """
+    model_class = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    has_sdpa = model_class is None or model_class._supports_sdpa
+    return attention if has_sdpa or attention != "sdpa" else "eager"
