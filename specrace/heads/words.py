@@ -74,12 +74,6 @@ def target_rows(target: Target, label: str) -> tuple[Tensor, Tensor | None]:
     return weight, None if bias is None else bias.detach()
 
 
-def target_embeddings(target: Target) -> Tensor:
-    """The target's embedding table [V, d]."""
-    weight: Tensor = target.model.get_input_embeddings().weight
-    return weight.detach()
-
-
 def read_shortlist(checkpoint: Checkpoint, target: Target) -> Tensor | None:
     """The ids [Vd] of the tokens that a head can draft, int64, ascending; None for the whole vocabulary.
 
