@@ -14,6 +14,8 @@ from specrace.retrieval.retriever import content_words
 from specrace.retrieval.sentences import is_heading, split_sentences
 
 MAX_CHARACTERS = 100
+# What begins a comment in code.
+_COMMENT_MARKS = "#/*-;% \t"
 # The length of a key sentence, in words.
 MIN_WORDS, MAX_WORDS = 6, 40
 
@@ -40,7 +42,7 @@ def _questions(document: Document) -> Iterator[str]:
         if is_heading(sentence) and not is_inside(document.code, start):
             sections.append(sentence.lstrip("# \t"))
         else:
-            sentences.append(sentence)
+            sentences.append(sentence.lstrip(_COMMENT_MARKS) if is_inside(document.code, start) else sentence)
     has_title = document.title != Path(document.name).stem
     headings = [document.title, *sections] if has_title else sections
     yield from (_make_question("What do the documents say about “{}”?", heading) for heading in headings if heading)

@@ -41,3 +41,10 @@ def test_key_sentences_follow_headings() -> None:
         "Explain: “Black tea leaves are brewed in boiling water.”",
         "Explain: “Boats bring a lot of cargo home today.”",
     ]
+
+
+def test_a_comment_in_code_is_a_sentence_without_its_mark() -> None:
+    text = "LIMIT = 60\n# Partners get 600 requests a minute, everybody else 60.\n"
+    questions = suggest_questions([Document("limit.py", "limit", text, code=((0, len(text)),))], 4)
+    assert "Explain: “Partners get 600 requests a minute, everybody else 60.”" in questions
+    assert not any("#" in question for question in questions)

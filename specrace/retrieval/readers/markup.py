@@ -16,6 +16,9 @@ from specrace.retrieval.sentences import word_set
 _CHARSET = re.compile(rb"<meta[^>]{0,200}?charset=[\"']?([\w-]{2,20})", re.IGNORECASE)
 _HEAD_BYTES = 4096
 _INVISIBLE = frozenset({"script", "style", "template", "noscript", "svg", "select", "textarea"})
+# A menu's links are no text to search or to draft from; a menu that is never closed ends where one of these begins.
+_MENU = "nav"
+_AFTER_MENU = frozenset({"main", "article", "h1", "footer"})
 _HEADINGS = {f"h{level}": f"{'#' * level} " for level in range(1, 7)}
 _INLINE = word_set(
     "a abbr b bdi bdo cite code data dfn em font i kbd mark q s samp small span strong sub sup time tt u var wbr img "
@@ -30,15 +33,25 @@ _SECTIONS = (
 
 
 def read_html(content: bytes, limits: ReadingLimits) -> Reading:
-    """Read a page's visible text, with headings as addresses; its title is the first heading, else <title>."""
-    page = _Page(limits)
+    """Read a page's visible text, with headings as addresses; its title is the first heading, else <title>.
+
+    Menus are left out, unless there is nothing else.
+    """
     tags, rest = _split_unfinished(_decode(content))
+    page = _read_page(_Page(limits), tags, rest)
+    if not page.blocks.text.strip():
+        page = _read_page(_Page(limits, reads_menus=True), tags, rest)
+    reading = from_markdown(page.blocks.text)
+    return replace(reading, title=reading.title or " ".join(page.title.split())[:MAX_TITLE_CHARS])
+
+
+def _read_page(page: _Page, tags: str, rest: str) -> _Page:
+    """The page after it has read its text."""
     page.feed(tags)
     page.close()
     page.handle_data(unescape(rest))
     page.end_block()
-    reading = from_markdown(page.blocks.text)
-    return replace(reading, title=reading.title or " ".join(page.title.split())[:MAX_TITLE_CHARS])
+    return page
 
 
 def _decode(content: bytes) -> str:
@@ -67,8 +80,9 @@ def _split_unfinished(text: str) -> tuple[str, str]:
 class _Page(HTMLParser):
     """Collects the blocks and the title of a page."""
 
-    def __init__(self, limits: ReadingLimits) -> None:
+    def __init__(self, limits: ReadingLimits, *, reads_menus: bool = False) -> None:
         super().__init__(convert_charrefs=True)
+        self._reads_menus, self._menu_depth = reads_menus, 0
         self.blocks, self.title = Blocks(limits), ""
         self._words: list[str] = []
         self._prefix = ""
@@ -78,6 +92,11 @@ class _Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
         """Begin a block, unless the tag is inline."""
+        if tag == _MENU:
+            self.end_block()
+            self._menu_depth += 1
+        elif tag in _AFTER_MENU:
+            self._menu_depth = 0
         if tag in _INVISIBLE:
             self._invisible_depth += 1
         elif tag == "title":
@@ -102,12 +121,14 @@ class _Page(HTMLParser):
         elif tag not in _INLINE and tag not in ("td", "th"):
             self.end_block()
             self._in_pre = self._in_pre and tag != "pre"
+        if tag == _MENU:
+            self._menu_depth = max(0, self._menu_depth - 1)
 
     def handle_data(self, data: str) -> None:
         """Collect text between tags, if it is visible."""
         if self._in_title:
             self.title += data
-        elif not self._invisible_depth:
+        elif not self._invisible_depth and (self._reads_menus or not self._menu_depth):
             self._words.append(data)
 
     def end_block(self) -> None:

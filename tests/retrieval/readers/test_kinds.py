@@ -12,7 +12,7 @@ from specrace.retrieval.limits import COMMAND_LINE
 from specrace.retrieval.passages import split_passages
 from specrace.retrieval.readers.archives import read_content
 from specrace.retrieval.readers.kinds import KINDS
-from specrace.retrieval.readers.reading import Blocks, Mark
+from specrace.retrieval.readers.reading import Blocks, Mark, Reading
 from specrace.retrieval.readers.tables import add_rows
 from tests.retrieval.readers import samples
 
@@ -167,3 +167,18 @@ def test_a_table_with_only_a_header_has_its_own_address() -> None:
     add_rows(blocks, [("sheet A, row 1", ["name", "born"]), ("sheet A, row 2", ["Ada", "1815"])])
     add_rows(blocks, [("sheet B, row 1", ["city", "land"])])
     assert [mark.address for mark in blocks.reading().marks] == ["sheet A, row 2", "sheet B, row 1"]
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("<nav><a>Home</a> <a>Policies</a></nav><p>Owls hoot.</p>", "Owls hoot."),
+        ("<nav><a>Home</a><nav><a>Deep</a></nav><a>More</a></nav><p>Owls hoot.</p>", "Owls hoot."),
+        # A menu that is never closed must not hide the page.
+        ("<nav><a>Home</a><main><p>Owls hoot.</p></main>", "Owls hoot."),
+        ("<nav><a>Home</a></nav>", "Home"),
+    ],
+)
+def test_the_menu_of_a_web_page_is_no_text_unless_there_is_nothing_else(page: str, text: str) -> None:
+    ((_, reading),) = read_content("page.html", page.encode(), COMMAND_LINE)
+    assert isinstance(reading, Reading) and reading.text.strip() == text
