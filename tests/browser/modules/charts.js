@@ -87,19 +87,22 @@ export const cases = {
   "a file needs no style sheet": () => {
     const charts = new Charts();
     put().append(charts.node);
-    charts.load(SCORES, LANES);
+    charts.load(SCORES, LANES, "a.jsonl");
     charts.draw();
-    const file = new DOMParser().parseFromString(charts.plots[0].toSvgText(), "image/svg+xml");
-    const unstyled = [...file.querySelectorAll("text, circle, path")].filter((node) => !node.style.fill);
+    const file = new DOMParser().parseFromString(charts.plots[0].toSvgText(""), "image/svg+xml");
+    const unstyled = [...file.querySelectorAll("text, circle, path")].filter(
+      (node) => !node.style.fill && !node.getAttribute("fill"),
+    );
     const texts = [...file.querySelectorAll("text")].map((node) => node.textContent).join(" ");
     return [
       [
         file.querySelector("parsererror"),
-        file.documentElement.firstElementChild.tagName,
+        file.documentElement.children[1].tagName,
         unstyled.length,
         texts.includes("1.10–1.90"),
+        texts.includes("a.jsonl: "),
       ],
-      [null, "rect", 0, true],
+      [null, "rect", 0, true, true],
     ];
   },
 };

@@ -2,7 +2,7 @@
 /** @import { LogLane, ScoredLog } from "../lib/wire.d.ts" */
 import { drawAxes, drawRows, PLOT, ticks, wholeTicks } from "./axes.js";
 import { make, svg } from "../lib/dom.js";
-import { formatPercent } from "../lib/format.js";
+import { countOf, formatPercent } from "../lib/format.js";
 import { hueOf, labelOf } from "../lib/lanes.js";
 import { Plot } from "./plot.js";
 import { plotLengths } from "./plots.js";
@@ -183,8 +183,9 @@ export class Charts {
   /**
    * @param {ScoredLog} scores
    * @param {ChartLane[]} lanes
+   * @param {string} name the log's
    */
-  load(scores, lanes) {
+  load(scores, lanes, name) {
     const emitted = lanes.map((lane) => lane.emitted);
     this.plots = [
       plotTau(scores, lanes),
@@ -192,6 +193,8 @@ export class Charts {
       plotPositions(lanes),
       plotFailures(lanes),
     ];
+    const source = `${name}: ${scores.title}, ${countOf(scores.outputs, "request")} · specrace`;
+    for (const plot of this.plots) plot.source = source;
     this.cards.replaceChildren(...this.plots.map((plot) => plot.node));
   }
 

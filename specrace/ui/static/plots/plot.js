@@ -1,8 +1,16 @@
 // One plot: a card with a drawing that can be downloaded as PNG, SVG and CSV.
 import { PLOT } from "./axes.js";
 import { button, make, svg } from "../lib/dom.js";
+import { breakLines } from "../explanations/layout.js";
+import { inlineFonts } from "../explanations/picture_files.js";
 import { toCsv } from "../lib/csv.js";
 import { downloadBlob } from "../lib/files.js";
+
+// In a saved picture: the height of the title, and the margin, size and height of the lines that name the source.
+const HEAD_PX = 38;
+const MARGIN_PX = 14;
+const SOURCE_SIZE = 14;
+const LINE_PX = 19;
 
 const SVG_STYLES = [
   "fill",
@@ -18,6 +26,9 @@ const SVG_STYLES = [
 ];
 
 export class Plot {
+  /** @type {Promise<string> | undefined} */
+  static fonts = undefined;
+
   constructor({ name, title, words, columns, rows, draw }) {
     this.name = name;
     this.columns = columns;
@@ -26,6 +37,8 @@ export class Plot {
     this.width = 0;
     // A function that marks a moment of the race. A plot over time sets it once it is drawn.
     this.point = undefined;
+    // What the figures come from: a line of a saved picture.
+    this.source = "";
     this.node = make("figure", "plot");
     this.node.dataset.plot = name;
     const head = make("figcaption");
@@ -59,42 +72,60 @@ export class Plot {
     downloadBlob(new Blob([lines], { type: "text/csv" }), `specrace-${this.name}.csv`);
   }
 
-  // The drawing as it looks now, on the page's background, as SVG text that needs no style sheet.
-  toSvgText() {
+  // The drawing without the replay's cursor, with its title and source, on the page's background: SVG text that needs no
+  // style sheet, and no font if `fonts` are the font rules.
+  toSvgText(fonts) {
     const shown = this.canvas.firstElementChild;
-    const copy = /** @type {Element} */ (shown.cloneNode(true));
-    /** @type {NodeListOf<SVGElement>} */
+    const copy = this.copyDrawing(shown);
+    const [width, height] = ["width", "height"].map((name) => Number(shown.getAttribute(name)));
+    const { color, fontFamily } = getComputedStyle(this.node.querySelector("h3"));
+    const source = breakLines(this.source, width - 2 * MARGIN_PX, SOURCE_SIZE);
+    const words = { fill: color, "font-family": fontFamily, x: MARGIN_PX };
+    const whole = HEAD_PX + height + source.length * LINE_PX + MARGIN_PX;
+    const picture = svg("svg", { width, height: whole, viewBox: `0 0 ${width} ${whole}` });
+    picture.append(
+      svg("style", {}, fonts),
+      svg("rect", { width, height: whole, fill: getComputedStyle(this.node).backgroundColor }),
+      svg("text", { ...words, y: 25, "font-size": 18, "font-weight": 700 }, this.title),
+      copy,
+      ...source.map((line, index) =>
+        svg("text", { ...words, y: HEAD_PX + height + (index + 1) * LINE_PX, "font-size": SOURCE_SIZE }, line),
+      ),
+    );
+    return new XMLSerializer().serializeToString(picture);
+  }
+
+  // The content of a drawing, with its style in attributes.
+  copyDrawing(shown) {
+    const copy = svg("g", { transform: `translate(0 ${HEAD_PX})` });
+    copy.append(...shown.cloneNode(true).childNodes);
     const originals = shown.querySelectorAll("*");
-    /** @type {NodeListOf<SVGElement>} */
-    const copies = copy.querySelectorAll("*");
-    copies.forEach((node, index) => {
-      const original = originals[index];
-      const style = getComputedStyle(original);
-      for (const name of SVG_STYLES) node.style.setProperty(name, style.getPropertyValue(name));
-      // The file has no font. The text of a substitute font is stretched to this width, so that it fits.
-      if (!(original instanceof SVGTextElement) || !node.textContent) return;
-      node.setAttribute("textLength", String(original.getComputedTextLength()));
-      node.setAttribute("lengthAdjust", "spacingAndGlyphs");
-    });
-    const background = getComputedStyle(this.node).backgroundColor;
-    copy.prepend(svg("rect", { width: "100%", height: "100%", fill: background }));
-    return new XMLSerializer().serializeToString(copy);
+    for (const [index, node] of [...copy.querySelectorAll("*")].entries()) {
+      const style = getComputedStyle(originals[index]);
+      for (const name of SVG_STYLES)
+        /** @type {SVGElement} */ (node).style.setProperty(name, style.getPropertyValue(name));
+    }
+    for (const cursor of copy.querySelectorAll(".now")) cursor.remove();
+    return copy;
   }
 
-  saveSvg() {
-    downloadBlob(new Blob([this.toSvgText()], { type: "image/svg+xml" }), `specrace-${this.name}.svg`);
+  async makePicture() {
+    return this.toSvgText(await (Plot.fonts ??= inlineFonts("Source Sans Pro")));
   }
 
-  // Saves the drawing as a picture of twice its size.
+  async saveSvg() {
+    downloadBlob(new Blob([await this.makePicture()], { type: "image/svg+xml" }), `specrace-${this.name}.svg`);
+  }
+
+  // Saves the picture at twice its size.
   async savePng() {
-    const shown = this.canvas.firstElementChild;
     const image = new Image();
-    image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(this.toSvgText())}`;
+    image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(await this.makePicture())}`;
     await image.decode();
     const sheet = document.createElement("canvas");
     const pen = sheet.getContext("2d");
-    sheet.width = 2 * shown.clientWidth;
-    sheet.height = 2 * shown.clientHeight;
+    sheet.width = 2 * image.width;
+    sheet.height = 2 * image.height;
     pen.drawImage(image, 0, 0, sheet.width, sheet.height);
     sheet.toBlob((blob) => downloadBlob(blob, `specrace-${this.name}.png`), "image/png");
   }

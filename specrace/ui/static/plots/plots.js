@@ -3,7 +3,7 @@
 /** @import { PlayedReel } from "../stage/reel.js" */
 import { drawAxes, drawRows, PLOT, ticks, wholeTicks } from "./axes.js";
 import { make, svg } from "../lib/dom.js";
-import { countOf, formatPercent } from "../lib/format.js";
+import { countOf, describeRecording, formatPercent } from "../lib/format.js";
 import { hueOf, isServed, labelOf } from "../lib/lanes.js";
 import { listen, send } from "../lib/stage_events.js";
 import { TIME_PARTS } from "../lib/tooltips.js";
@@ -48,6 +48,15 @@ function choose(lanes, isShown, why) {
   const names = lanes.filter((lane) => !isShown(lane)).map(({ title }) => title);
   const shown = lanes.filter(isShown).map((lane, number) => ({ ...lane, number }));
   return [shown, names.length ? ` Without ${names.join(", ")}: ${why}.` : ""];
+}
+
+/**
+ * The question and the machine of a race.
+ * @param {RaceHead} head
+ */
+export function describeSource(head) {
+  const question = head.question ? `“${head.question}”` : "";
+  return [question, describeRecording(head), "specrace"].filter(Boolean).join(" · ");
 }
 
 /** @param {PlotLane[]} all */
@@ -332,6 +341,7 @@ export class Plots {
       plotAlong(this.lanes.filter(hasSteps), left, seek),
     ];
     if (reel.head.cost_curve) this.list.push(plotCost(reel.head));
+    for (const plot of this.list) plot.source = describeSource(reel.head);
     this.cards.replaceChildren(...this.list.map((plot) => plot.node));
     if (!reel.head.cost_curve) this.cards.append(this.noteMissingCurve(reel.head));
     this.node.hidden = false;
