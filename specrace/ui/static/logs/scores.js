@@ -109,7 +109,7 @@ export class Scores {
    */
   show(scores, name) {
     const lanes = scores.lanes.map((lane, number) => ({ ...withMethod(lane), number }));
-    this.charts.load(scores, lanes);
+    this.charts.load(scores, lanes, name);
     const facts = make("p", "logs-facts", describeFacts(scores, name).join(" "));
     const reasons = make("ul", "logs-reasons");
     for (const [reason, count] of scores.skipped_by_reason)
