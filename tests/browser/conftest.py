@@ -172,7 +172,7 @@ class Opener:
         """
         page = self.take_spare(dark) if self.spare[dark] and not (stopped or script) else self.create(dark, stopped)
         page.set_viewport_size({"width": width, "height": height})
-        self.homes[page] = url.split("?")[0].rstrip("/")
+        self.homes[page] = url.partition("?")[0].partition("#")[0].rstrip("/")
         if script:
             page.add_init_script(script)
         return page

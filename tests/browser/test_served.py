@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,13 +13,27 @@ from playwright.sync_api import Page, expect
 
 from specrace.core.events import Event, Step
 from specrace.engine.recording import save
+from specrace.ui import serve
 from specrace.ui.stage.html_file import read_recordings, write_html
 from specrace.views.detokenize import Narrator
+from specrace.workbench import Workbench
+from tests.browser.apps import open_front_door
+from tests.browser.parts import open_race, race
 from tests.parts import continuation
-from tests.servers.replies import as_json, stream, vllm_answering, vllm_chunk, vllm_end
+from tests.servers.replies import (
+    as_json,
+    recorded,
+    recorded_routes,
+    serving,
+    stream,
+    vllm_answering,
+    vllm_chunk,
+    vllm_end,
+)
 from tests.servers.test_race import NGRAM, PROMPT, decode, make_target, run
 
 pytestmark = pytest.mark.browser
+SERVED_TEXT = ".pane[data-lane=vllm] .text"
 
 HOSTILE = "<img src=x onerror=window.__pwn=1>"
 
@@ -87,3 +102,54 @@ def test_plots_inspector_and_proof_know_what_a_server_does_not_tell(shown: Page)
     assert shown.locator(".inspector .tree .rejected").count() == 0
     shown.keyboard.press("v")
     expect(shown.locator(".proof-count")).to_have_text("24 of 24 tokens the same in all 4 lanes")
+
+
+def boxes_of(page: Page, lane: str) -> list[str]:
+    """The words in a pane's boxes, without blanks at their ends."""
+    return [text.strip() for text in page.locator(f".pane[data-lane={lane}] .text .run").all_inner_texts()]
+
+
+def test_a_live_race_beside_a_server_is_saved_replayed_and_shared(
+    open_page: Callable[..., Page], bundled: Workbench, loading_app: str, tmp_path: Path
+) -> None:
+    """The server answers as vLLM 0.32.0 did; it is gone when its lane is replayed. Its boxes are what it accepted."""
+    chunks = [json.loads(data) for data in recorded("vllm")["post"]["events"][:-2]]
+    tokens = [chunk["choices"][0]["token_ids"] for chunk in chunks]
+    metrics = json.loads(recorded("vllm")["post"]["events"][-2])["metrics"]["speculative_decoding"]
+    accepted = iter(metrics["per_step_accepted"])
+    expected = [
+        str(bundled.target.tokenizer.decode(step[: next(accepted)], skip_special_tokens=True)).strip()
+        for step in tokens
+        if len(step) > 1
+    ]
+    assert len(expected) == metrics["num_spec_steps"] == 5
+    with serving(recorded_routes("vllm")) as address, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(serve, "loader", lambda _: lambda _report: bundled)
+        racer = open_page(f"{open_front_door('--server', f'vllm={address.url}')}?tokens=40&lanes=vanilla,fusion")
+        race(racer, "Who coined the term prompt injection?")
+    assert boxes_of(racer, "vllm") == expected
+    titles = [box.get_attribute("title") or "" for box in racer.locator(".pane[data-lane=vllm] .text .run").all()]
+    # The fifth draft passes the limit of 40 tokens.
+    assert [int(title.split()[0]) for title in titles] == [*metrics["per_step_accepted"][:4], 4]
+    expect(racer.locator(".results tr[data-lane=vllm]")).to_contain_text("identical to vanilla")
+    file = tmp_path / "race.jsonl"
+    with racer.expect_download() as download:
+        racer.locator("[data-do=save]").click()
+    download.value.save_as(file)
+    assert "127.0.0.1" not in file.read_text(encoding="utf-8")
+    racer.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    racer.locator("[data-do=pack]").click()
+    expect(racer.locator(".announcer")).to_contain_text("A link that replays this race is copied")
+    link = racer.evaluate("navigator.clipboard.readText()")
+    replayed, shared = (
+        open_page(loading_app, ready=False),
+        open_page(f"{loading_app}#{link.split('#')[1]}", ready=False),
+    )
+    open_race(replayed, file)
+    for page in (replayed, shared):
+        expect(page.locator(".pane[data-lane=vllm] .text .run")).to_have_count(len(expected))
+        assert boxes_of(page, "vllm") == expected
+        assert page.locator(SERVED_TEXT).inner_text() == racer.locator(SERVED_TEXT).inner_text()
+    # The page that raced may have the medians of further runs.
+    for part in (".results tbody", ".results .servers"):
+        assert replayed.locator(part).inner_text() == shared.locator(part).inner_text()

@@ -35,9 +35,10 @@ def connect_lists(
     """
     listed = ListEvents(events)
     race = gr.Button("Race the next question", visible="hidden", elem_id="race-listed")
-    race.click(listed.race, inputs, stage, js=NEXT_QUESTION, **options)
+    # `api_name=False`: else the function would take the API's name, `race`.
+    race.click(listed.race, inputs, stage, js=NEXT_QUESTION, api_name=False, **options)
     suggest = gr.Button("Suggest questions", visible="hidden", elem_id="suggest-listed")
-    suggest.click(listed.suggest, files, stage, **options)
+    suggest.click(listed.suggest, files, stage, api_name=False, **options)
 
 
 class ListEvents:
