@@ -44,6 +44,8 @@ def parser() -> argparse.ArgumentParser:
     train.add_argument("--rate", type=float, default=HeadRecipe.rate)
     train.add_argument("--batch-tokens", type=int, default=HeadRecipe.batch_tokens)
     train.add_argument("--seed", type=int, default=0)
+    train.add_argument("--prompts", action="store_true", help="guess the tokens of prompts too, once for each question")
+    train.add_argument("--start", type=Path, help="begin with the weights of this checkpoint.pt")
     add("evaluate", _evaluate, "print the acceptance by depth on held-out answers")
     export = add("export", _export, "write the head of the checkpoint, with its card")
     export.add_argument("--out", type=Path, help="default: head/ beside the checkpoint")
@@ -79,8 +81,9 @@ def _train(work: HeadWork, options: argparse.Namespace) -> None:
         rate=options.rate,
         batch_tokens=options.batch_tokens,
         seed=options.seed,
+        prompts=options.prompts,
     )
-    for row in work.train(recipe):
+    for row in work.train(recipe, options.start):
         print(row, flush=True)
     _evaluate(work, options)
     print(work.export(None))

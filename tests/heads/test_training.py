@@ -198,6 +198,49 @@ def test_an_interrupted_run_ends_like_an_undisturbed_one(
         torch.testing.assert_close(cut[name], tensor)
 
 
+def test_prompts_are_guessed_once_for_each_question(work: HeadWork, tmp_path: Path) -> None:
+    recipe = HeadRecipe(**{**vars(RECIPE), "prompts": True})
+    run = trainer.HeadRun(work.parts, open_shards(work.data), read_description(work.data).levels, tmp_path, recipe)
+    wholes = 0
+    for group in run.groups(run.training, seed=1):
+        batch = run.batch(group, prompts=True)
+        for row, (shard, number) in enumerate(group):
+            data = run.shards[shard]
+            ids = data.ids[data.starts[number] : data.starts[number + 1]]
+            first = run.first_guessed((shard, number))
+            assert torch.equal(batch.guessed(1)[row][batch.is_guessed(1)[row]], ids[first:])
+            # The state from which the target drew the first of them.
+            states = data.conversation(number, run.levels).features[:, -1].float()
+            assert torch.equal(batch.last_states(1)[row][0], states[first - 1])
+            wholes += first < data.answers[number]
+            assert (first < data.answers[number]) == (data.temperatures[number] == 0)
+    assert wholes
+    # What is evaluated are answers alone.
+    tokens = sum(int(batch.is_guessed(1).sum()) for batch in run.batches(run.training))
+    assert tokens == sum(len(run.answer(place)) for place in run.training)
+
+
+def test_a_run_begins_with_the_weights_of_another(
+    work: HeadWork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainer, "SAVE_SECONDS", 0.0)
+    train_steps(tmp_path / "first", work, "eagle")
+    file = tmp_path / "first" / trainer.CHECKPOINT
+    first = torch.load(file, weights_only=True)
+    parts, shards, levels = work.parts, open_shards(work.data), read_description(work.data).levels
+    run = trainer.HeadRun(parts, shards, levels, tmp_path / "second", RECIPE, start=file)
+    for name, tensor in run.head.state_dict().items():
+        assert torch.equal(tensor, first["head"][name])
+    assert run.progress.step == 0
+    assert run.progress.earlier_steps == first["progress"]["step"]
+    medusa = HeadRecipe(**{**vars(RECIPE), "kind": "medusa"})
+    with pytest.raises(InputError, match="another kind or shape"):
+        trainer.HeadRun(parts, shards, levels, tmp_path / "third", medusa, start=file)
+    (tmp_path / "damaged.pt").write_bytes(b"nothing")
+    with pytest.raises(InputError, match="cannot be read"):
+        trainer.HeadRun(parts, shards, levels, tmp_path / "fourth", RECIPE, start=tmp_path / "damaged.pt")
+
+
 class KnowingHead:
     """Guesses the right token where `knows` [depth] is true for the token before the chain; else token 0."""
 

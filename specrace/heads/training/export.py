@@ -124,11 +124,13 @@ It drafts for this target alone (fingerprint `{data.fingerprint}`), and guesses 
 
 ## How it was made
 
-`python -m specrace.heads train`: {progress.step} steps over {progress.tokens:,} answer tokens (with repeats) in
+`python -m specrace.heads train`: {_steps(progress)} over {progress.tokens:,} tokens (with repeats) in
 {progress.seconds / 60:.0f} minutes; chains of {recipe.depths}, rate {recipe.rate}, about {recipe.batch_tokens} tokens a
-step, seed {recipe.seed}. The target wrote all {figures.num_answer_tokens:,} answer tokens itself, greedily and at
-T = {data.recipe.temperature}, to questions that it made up and to requests about passages. No question shares eight
-words in a row with a question of the benchmark.
+step, seed {recipe.seed}{_guessed(recipe)}.
+
+The target wrote all {figures.num_answer_tokens:,} answer tokens itself, greedily and at T = {data.recipe.temperature},
+to questions that it made up and to requests about passages. No question shares eight words in a row with a question of
+the benchmark.
 
 ## Figures
 
@@ -140,3 +142,17 @@ the held-out answers' tokens.
 |---|{"---|" * (len(depths) + 2)}
 {chr(10).join(rows)}
 """
+
+
+def _guessed(recipe: HeadRecipe) -> str:
+    """What it learned to guess besides answers."""
+    return "; besides answers, it learned to guess the prompts" if recipe.prompts else ""
+
+
+def _steps(progress: Progress) -> str:
+    """The number of steps, and before them that of the run that this one began from."""
+    return (
+        f"{progress.earlier_steps} and then {progress.step} steps"
+        if progress.earlier_steps
+        else f"{progress.step} steps"
+    )

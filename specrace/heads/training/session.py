@@ -74,7 +74,7 @@ class HeadWork:
         overlap = Overlap([*bench_questions(), *read_questions(avoid)])
         yield from DataMaker(target, self.data, description, passages, overlap).run()
 
-    def _open(self, recipe: HeadRecipe) -> HeadRun:
+    def _open(self, recipe: HeadRecipe, start: Path | None = None) -> HeadRun:
         """The run of a recipe on the folder's data. Raises InputError for data of another target."""
         data = read_description(self.data)
         if data.fingerprint != fingerprint(self.target.model):
@@ -82,11 +82,11 @@ class HeadWork:
                 f"{shorten(self.data)} has the answers of {shorten(data.target)}, not of {self.target.name}; give "
                 "another folder with --work, or the same --model and --adapter."
             )
-        return HeadRun(self.parts, open_shards(self.data), data.levels, self.run_folder, recipe)
+        return HeadRun(self.parts, open_shards(self.data), data.levels, self.run_folder, recipe, start)
 
-    def train(self, recipe: HeadRecipe) -> Iterator[dict[str, float]]:
-        """Train, or go on from the checkpoint; yields rows of progress."""
-        yield from self._open(recipe).train()
+    def train(self, recipe: HeadRecipe, start: Path | None = None) -> Iterator[dict[str, float]]:
+        """Train, or go on from the checkpoint; yields rows of progress. A new run begins at the checkpoint `start`."""
+        yield from self._open(recipe, start).train()
 
     @cached_property
     def trained(self) -> HeadRun:

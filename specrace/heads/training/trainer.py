@@ -14,15 +14,16 @@ import time
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import count
+from itertools import count, takewhile
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from specrace.core.errors import InputError
+from specrace.core.errors import InputError, shorten
 from specrace.heads.modules.batch import Batch, collate
 from specrace.heads.modules.config import HeadConfig
 from specrace.heads.modules.eagle import Eagle, Eagle3
@@ -42,7 +43,10 @@ HELD_OUT_EVERY = 20
 
 @dataclass(frozen=True)
 class HeadRecipe:
-    """The settings of a training run; an update is over about `batch_tokens` answer tokens."""
+    """The settings of a training run; an update is over about `batch_tokens` guessed tokens.
+
+    With `prompts`, the tokens of prompts are guessed too, once for each question.
+    """
 
     kind: str = "eagle"
     epochs: float = 4.0
@@ -52,15 +56,17 @@ class HeadRecipe:
     batch_tokens: int = 3_000
     state_weight: float = 0.1
     seed: int = 0
+    prompts: bool = False
 
 
 @dataclass
 class Progress:
-    """What a run has done so far."""
+    """What a run has done so far; tokens and seconds include those of the `earlier_steps` of the run it began from."""
 
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    earlier_steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -87,10 +93,19 @@ def split_places(shards: Sequence[Shard]) -> tuple[list[Place], list[Place]]:
 
 
 class HeadRun:
-    """A training run in the folder `out`; an interrupted one goes on from its checkpoint."""
+    """A training run in the folder `out`; an interrupted one goes on from its checkpoint.
+
+    A new run begins with the weights of the checkpoint `start`, if given. Raises InputError if they do not fit.
+    """
 
     def __init__(
-        self, parts: TargetParts, shards: Sequence[Shard], levels: Sequence[int], out: Path, recipe: HeadRecipe
+        self,
+        parts: TargetParts,
+        shards: Sequence[Shard],
+        levels: Sequence[int],
+        out: Path,
+        recipe: HeadRecipe,
+        start: Path | None = None,
     ) -> None:
         self.parts, self.shards, self.out, self.recipe = parts, shards, out, recipe
         last = parts.config.num_hidden_layers
@@ -102,8 +117,11 @@ class HeadRun:
         self.rows = parts.output[self.shortlist]
         self.head = KINDS[recipe.kind](HeadConfig.fitting(parts.config, len(self.shortlist), len(self.levels) - 1))
         self.optimizers = optimizers(self.head, recipe.rate)
+        self._template = self._shared_tokens() if recipe.prompts else 0
         self.progress = self._resume()
-        if self.progress.step == 0 and isinstance(self.head, Eagle):
+        if self.progress.step == 0 and start is not None:
+            self._start_from(start)
+        elif self.progress.step == 0 and isinstance(self.head, Eagle):
             start_linear(self.head, self.batches(self.training), parts.embeddings)
 
     def answer(self, place: Place) -> Tensor:
@@ -111,12 +129,36 @@ class HeadRun:
         shard, number = self.shards[place[0]], place[1]
         return shard.ids[shard.starts[number] + shard.answers[number] : shard.starts[number + 1]]
 
+    def _shared_tokens(self) -> int:
+        """How many tokens all conversations begin with, at least 2: the chat template's, which need no guess."""
+        shards = self.shards
+        beginnings = [
+            shards[shard].ids[shards[shard].starts[number] :][:64].tolist() for shard, number in self.training
+        ]
+        alike = takewhile(lambda tokens: len(set(tokens)) == 1, zip(*beginnings, strict=False))
+        return max(2, len(list(alike)))
+
+    def first_guessed(self, place: Place) -> int:
+        """The first token of a conversation that training guesses: the answer's, or the prompt's after the template.
+
+        All answers to a question have the same prompt; the greedy one stands for all of them.
+        """
+        shard, number = self.shards[place[0]], place[1]
+        is_whole = self.recipe.prompts and shard.temperatures[number] == 0
+        return min(self._template, shard.answers[number]) if is_whole else shard.answers[number]
+
     def groups(self, places: Sequence[Place], seed: int) -> list[list[Place]]:
-        """The conversations in groups of similar lengths, of about `batch_tokens` answer tokens, in a seeded order."""
+        """The conversations in groups of similar lengths, of about `batch_tokens` guessed tokens, in a seeded order."""
         draw = random.Random(seed)
-        lengths = {place: (self.shards[place[0]].answers[place[1]], len(self.answer(place))) for place in places}
+        lengths = {}
+        for shard, number in places:
+            starts, first = self.shards[shard].starts, self.first_guessed((shard, number))
+            lengths[shard, number] = first, starts[number + 1] - starts[number] - first
+        # Conversations that are guessed from the template on come first, because the others' prompts would pad them.
         # Noise of a few tokens, so that groups differ from epoch to epoch.
-        ordered = sorted(places, key=lambda place: sum(lengths[place]) + draw.uniform(0, 20))
+        ordered = sorted(
+            places, key=lambda place: (lengths[place][0] > self._template, sum(lengths[place]) + draw.uniform(0, 20))
+        )
         groups, size = list[list[Place]](), 0
         for place in ordered:
             size += lengths[place][1]
@@ -127,13 +169,18 @@ class HeadRun:
         draw.shuffle(groups)
         return groups
 
-    def batch(self, group: Sequence[Place]) -> Batch:
-        """The conversations of a group as one batch."""
-        rows = [self.shards[shard].conversation(number, self.levels) for shard, number in group]
-        return collate([(row.ids, row.start, row.features.float()) for row in rows])
+    def batch(self, group: Sequence[Place], *, prompts: bool = False) -> Batch:
+        """The conversations of a group as one batch; with `prompts`, begun where training begins to guess."""
+        rows = [(place, self.shards[place[0]].conversation(place[1], self.levels)) for place in group]
+        return collate(
+            [
+                (row.ids, self.first_guessed(place) if prompts else row.start, row.features.float())
+                for place, row in rows
+            ]
+        )
 
     def batches(self, places: Sequence[Place]) -> Iterator[Batch]:
-        """Conversations in batches."""
+        """Conversations in batches, of which the answers are guessed."""
         return (self.batch(group) for group in self.groups(places, self.recipe.seed))
 
     def _remaining(self, num_steps: int) -> Iterator[list[Place]]:
@@ -149,11 +196,10 @@ class HeadRun:
 
     def train(self) -> Iterator[dict[str, float]]:
         """Train for the recipe's epochs; yields progress and mean losses of the steps since the last row."""
-        per_epoch = sum(len(self.answer(place)) for place in self.training) / self.recipe.batch_tokens
-        num_steps = max(1, round(self.recipe.epochs * per_epoch))
+        num_steps = max(1, round(self.recipe.epochs * self._tokens_per_epoch() / self.recipe.batch_tokens))
         progress, recent, saved_s = self.progress, list[list[float]](), self.progress.seconds
         for group in self._remaining(num_steps):
-            began, batch = time.perf_counter(), self.batch(group)
+            began, batch = time.perf_counter(), self.batch(group, prompts=True)
             factor = min(1 - progress.step / num_steps, (progress.step + 1) / WARMUP_STEPS)
             recent.append(self._update(batch, self.recipe.rate * factor))
             progress.step += 1
@@ -165,6 +211,12 @@ class HeadRun:
             if progress.seconds - saved_s > SAVE_SECONDS or progress.step == num_steps:
                 saved_s = progress.seconds
                 self.save()
+
+    def _tokens_per_epoch(self) -> int:
+        """How many tokens are guessed once each."""
+        unguessed = sum(self.first_guessed(place) for place in self.training)
+        shards = self.shards
+        return sum(shards[a].starts[b + 1] - shards[a].starts[b] for a, b in self.training) - unguessed
 
     def _row(self, recent: Sequence[Sequence[float]], num_steps: int) -> dict[str, float]:
         """A line of the log: progress, and the mean losses by depth."""
@@ -240,13 +292,37 @@ class HeadRun:
         path = self.out / CHECKPOINT
         if not path.exists():
             return Progress()
-        state = torch.load(path, weights_only=True, map_location="cpu")
+        state = _read_state(path)
         self.head.load_state_dict(state["head"])
         self.shortlist = state["shortlist"]
         self.rows = self.parts.output[self.shortlist]
         for optimizer, values in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(values)
         return Progress(**state["progress"])
+
+    def _start_from(self, file: Path) -> None:
+        """Take the weights of another run's checkpoint, and count what that run has done."""
+        state = _read_state(file)
+        try:
+            self.head.load_state_dict(state["head"])
+        except RuntimeError as error:
+            raise InputError(
+                f"{shorten(file)} has weights of another kind or shape of head; give the checkpoint of a head like "
+                "this one, or leave out --start."
+            ) from error
+        earlier = Progress(**state["progress"])
+        self.progress = Progress(0, earlier.tokens, earlier.seconds, earlier.step + earlier.earlier_steps)
+
+
+def _read_state(file: Path) -> dict[str, Any]:
+    """What a checkpoint holds. Raises InputError if the file is missing or damaged."""
+    try:
+        state: dict[str, Any] = torch.load(file, weights_only=True, map_location="cpu")
+    except (OSError, RuntimeError, EOFError, UnpicklingError) as error:
+        raise InputError(
+            f"The checkpoint {shorten(file)} cannot be read ({shorten(error)}); give the {CHECKPOINT} of a run."
+        ) from error
+    return state
 
 
 def optimizers(head: nn.Module, rate: float) -> list[torch.optim.Optimizer]:
