@@ -7,6 +7,7 @@ refused instead of run.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,6 +46,15 @@ class Checkpoint:
 
     def __contains__(self, name: str) -> bool:
         return name in self.tensors
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of most of the numbers."""
+        counts = Counter[torch.dtype]()
+        for tensor in self.tensors.values():
+            if tensor.is_floating_point():
+                counts[tensor.dtype] += tensor.numel()
+        return counts.most_common(1)[0][0]
 
     def size(self, name: str, default: int | None = None) -> int:
         """A positive whole number of the config. Raises InputError for another value, or for none without a default."""

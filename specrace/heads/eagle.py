@@ -13,11 +13,12 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding, linear
+from torch.nn.functional import embedding
 
 from specrace.core.clock import since_ms, thread_ms
 from specrace.core.sampling_params import SamplingParams
 from specrace.heads.layer import DraftLayer, Rotations, rms_norm, tree_mask
+from specrace.heads.product import Product
 from specrace.heads.prompt import features_at
 from specrace.heads.words import Ranking, Words
 from specrace.model.forward.kv import Prefix
@@ -56,12 +57,11 @@ class EagleOne(EagleNetwork):
 
     def __init__(self, layer: DraftLayer, rotations: Rotations, words: Words, levels: Levels) -> None:
         self.layer, self.rotations, self.words, self.levels = layer, rotations, words, levels
-        self.join: Tensor
-        self.join_bias: Tensor | None = None
+        self.join: Product
 
     def enter(self, features: Tensor, embedded: Tensor, *, own: bool) -> tuple[Tensor, Tensor]:
         """The joined rows, [N, d], twice: EAGLE's layer has no norm before its attention."""
-        rows = linear(torch.cat([embedded, features], dim=-1), self.join, self.join_bias)
+        rows = self.join(torch.cat([embedded, features], dim=-1))
         return rows, rows
 
     def leave(self, rows: Tensor) -> Tensor:
@@ -74,7 +74,7 @@ class EagleThree(EagleNetwork):
 
     def __init__(self, layer: DraftLayer, rotations: Rotations, words: Words, levels: Levels) -> None:
         self.layer, self.rotations, self.words, self.levels = layer, rotations, words, levels
-        self.join: Tensor
+        self.join: Product
         self.before_embedding: Tensor
         self.before_feature: Tensor
         self.norm: Tensor
@@ -84,7 +84,7 @@ class EagleThree(EagleNetwork):
     def enter(self, features: Tensor, embedded: Tensor, *, own: bool) -> tuple[Tensor, Tensor]:
         """Embedding and feature, [N, 2d], and the feature [N, d]."""
         epsilon = self.layer.sizes.epsilon
-        rows = features if own else linear(features, self.join)
+        rows = features if own else self.join(features)
         normed = rms_norm(rows, self.before_feature, epsilon)
         inputs = torch.cat([rms_norm(embedded, self.before_embedding, epsilon), normed], dim=-1)
         return inputs, normed if self.norm_residual else rows

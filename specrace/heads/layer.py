@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, scaled_dot_product_attention, silu
+from torch.nn.functional import scaled_dot_product_attention, silu
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from specrace.heads.checkpoint import Checkpoint
+from specrace.heads.product import Product
 
 # How many positions' rotations are computed at first; a longer text gets twice as many as it needs.
 _FIRST_POSITIONS = 1024
@@ -33,25 +34,29 @@ class LayerSizes:
 class DraftLayer:
     """One decoder layer, whose attention reads inputs [N, e] that may be wider than its residual stream [N, d]."""
 
-    def __init__(self, checkpoint: Checkpoint, prefix: str, sizes: LayerSizes, inputs: int) -> None:
-        """Take the layer's tensors, named `prefix`..., from the checkpoint; attention reads `inputs` numbers a row."""
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        prefix: str,
+        sizes: LayerSizes,
+        inputs: int,
+        product: Callable[[Tensor], Product],
+    ) -> None:
+        """Take the layer's tensors, named `prefix`..., from the checkpoint; attention reads `inputs` numbers a row.
+
+        `product` makes a linear layer from a weight.
+        """
         take, width = checkpoint.take, sizes.width
         self.sizes = sizes
         queries, keys = sizes.heads * sizes.size, sizes.kv_heads * sizes.size
         shapes = {"q": queries, "k": keys, "v": keys}
         projections = [take(f"{prefix}self_attn.{name}_proj.weight", rows, inputs) for name, rows in shapes.items()]
-        self.queries_keys_values = torch.cat(projections)
-        self.attention_output = take(f"{prefix}self_attn.o_proj.weight", width, queries)
         gate_up = [take(f"{prefix}mlp.{name}_proj.weight", sizes.hidden, width) for name in ("gate", "up")]
-        self.gate_up = torch.cat(gate_up)
-        self.down = take(f"{prefix}mlp.down_proj.weight", width, sizes.hidden)
+        self.queries_keys_values = product(torch.cat(projections))
+        self.attention_output = product(take(f"{prefix}self_attn.o_proj.weight", width, queries))
+        self.gate_up = product(torch.cat(gate_up))
+        self.down = product(take(f"{prefix}mlp.down_proj.weight", width, sizes.hidden))
         self.before_mlp = take(f"{prefix}post_attention_layernorm.weight", width)
-
-    def to(self, device: torch.device, dtype: torch.dtype) -> None:
-        """Move all weights to a device and convert them."""
-        for name, value in vars(self).items():
-            if isinstance(value, Tensor):
-                setattr(self, name, value.to(device, dtype))
 
     def run(
         self, inputs: Tensor, rows: Tensor, rotation: tuple[Tensor, Tensor], mask: Tensor | None, cache: Tensor
@@ -65,7 +70,7 @@ class DraftLayer:
         sizes, count = self.sizes, len(rows)
         cos, sin = rotation
         total = sizes.heads + 2 * sizes.kv_heads
-        projected = linear(inputs, self.queries_keys_values).view(count, total, sizes.size)
+        projected = self.queries_keys_values(inputs).view(count, total, sizes.size)
         rotated, values = projected.split([total - sizes.kv_heads, sizes.kv_heads], dim=1)
         rotated = rotated * cos + rotated.roll(sizes.size // 2, -1) * sin
         queries, keys = rotated.split([sizes.heads, sizes.kv_heads], dim=1)
@@ -74,9 +79,9 @@ class DraftLayer:
         attended = scaled_dot_product_attention(
             queries.transpose(0, 1)[None], cache[0][None], cache[1][None], attn_mask=mask, enable_gqa=True
         )
-        rows = rows + linear(attended[0].transpose(0, 1).reshape(count, -1), self.attention_output)
-        gate, up = linear(rms_norm(rows, self.before_mlp, sizes.epsilon), self.gate_up).chunk(2, dim=-1)
-        return rows + linear(silu(gate) * up, self.down)
+        rows = rows + self.attention_output(attended[0].transpose(0, 1).reshape(count, -1))
+        gate, up = self.gate_up(rms_norm(rows, self.before_mlp, sizes.epsilon)).chunk(2, dim=-1)
+        return rows + self.down(silu(gate) * up)
 
 
 class Rotations:

@@ -15,6 +15,7 @@ from specrace.heads.checkpoint import Checkpoint
 from specrace.heads.eagle import EagleHead, EagleNetwork, EagleOne, EagleThree
 from specrace.heads.layer import DraftLayer, LayerSizes, Rotations
 from specrace.heads.medusa import MedusaHead
+from specrace.heads.product import Product
 from specrace.heads.words import Words, read_shortlist, target_rows
 from specrace.model.forward.tapped import Levels, check_levels
 from specrace.model.target import Target
@@ -98,11 +99,10 @@ class _HeadBuilder:
     def _eagle_one(self) -> EagleNetwork:
         """EAGLE-1 and 2, in the layout of their own code."""
         sizes, width = self._layer_sizes(), self.width
-        layer = DraftLayer(self.checkpoint, "layers.0.", sizes, width)
+        layer = DraftLayer(self.checkpoint, "layers.0.", sizes, width, self._product)
         network = EagleOne(layer, self._rotations(sizes), self._words("lm_head.weight"), (self.target.num_layers,))
-        network.join = self._take("fc.weight", width, 2 * width)
-        if self.checkpoint.config.get("bias", True):
-            network.join_bias = self._take("fc.bias", width)
+        bias = self.checkpoint.take("fc.bias", width) if self.checkpoint.config.get("bias", True) else None
+        network.join = self._product(self.checkpoint.take("fc.weight", width, 2 * width), bias)
         return self._finish(network)
 
     def _eagle_three(self) -> EagleNetwork:
@@ -114,9 +114,9 @@ class _HeadBuilder:
         prefix = "midlayer." if "midlayer.hidden_norm.weight" in self.checkpoint else "layers.0."
         levels = aux_levels(config, self.target.num_layers)
         check_levels(levels, self.target.num_layers, self.label)
-        layer = DraftLayer(self.checkpoint, prefix, sizes, 2 * width)
+        layer = DraftLayer(self.checkpoint, prefix, sizes, 2 * width, self._product)
         network = EagleThree(layer, self._rotations(sizes), self._words("lm_head.weight"), levels)
-        network.join = self._take("fc.weight", width, len(levels) * width)
+        network.join = self._product(self.checkpoint.take("fc.weight", width, len(levels) * width))
         network.before_embedding = self._take(f"{prefix}input_layernorm.weight", width)
         network.before_feature = self._take(f"{prefix}hidden_norm.weight", width)
         network.norm = self._take("norm.weight", width)
@@ -127,8 +127,8 @@ class _HeadBuilder:
         return Rotations(self.checkpoint, self.target.config, sizes)
 
     def _finish(self, network: EagleNetwork) -> EagleNetwork:
-        """Move the layer to the target's device and dtype, and take the head's own embeddings, if it has some."""
-        network.layer.to(self.target.device, self.target.dtype)
+        """Move the layer's norm to the target's device, and take the head's own embeddings, if it has some."""
+        network.layer.before_mlp = network.layer.before_mlp.to(self.target.device, self.target.dtype)
         if "embed_tokens.weight" in self.checkpoint:
             network.embeddings = self._take("embed_tokens.weight", self.target.vocab_size, self.width)
         return network
@@ -139,9 +139,9 @@ class _HeadBuilder:
         num_heads, num_blocks = 1 + max(int(head) for head, _ in blocks), 1 + max(int(block) for _, block in blocks)
         stacks = [
             [
-                (
-                    self._take(f"{head}.{block}.linear.weight", self.width, self.width),
-                    self._take(f"{head}.{block}.linear.bias", self.width),
+                self._product(
+                    self.checkpoint.take(f"{head}.{block}.linear.weight", self.width, self.width),
+                    self.checkpoint.take(f"{head}.{block}.linear.bias", self.width),
                 )
                 for block in range(num_blocks)
             ]
@@ -155,22 +155,27 @@ class _HeadBuilder:
         if name not in self.checkpoint:
             return self._target_words
         count = self.target.vocab_size if self._shortlist is None else len(self._shortlist)
-        return Words(self._take(name, count, self.width), self._shortlist)
+        return Words(self._product(self.checkpoint.take(name, count, self.width)), self._shortlist)
 
     @cached_property
     def _target_words(self) -> Words:
-        """The target's output layer, or its rows of the shortlist."""
-        places, device = self._shortlist, self.target.device
-        weight, bias = target_rows(self.target, self.label)
-        if places is not None:
-            weight, bias = weight[places], None if bias is None else bias[places]
-        return Words(weight.to(device), places, None if bias is None else bias.to(device))
+        """The target's output layer, or its rows of the shortlist, which are rounded as the head's own weights are."""
+        places, target = self._shortlist, self.target
+        weight, bias = target_rows(target, self.label)
+        if places is None:
+            return Words(Product(weight, bias, target.device, target.dtype, may_copy=False), None)
+        rows = weight[places].to(self.checkpoint.dtype)
+        return Words(self._product(rows, None if bias is None else bias[places]), places)
 
     @cached_property
     def _shortlist(self) -> Tensor | None:
         """The tokens that the head can draft; None for all."""
         ids = read_shortlist(self.checkpoint, self.target)
         return None if ids is None else ids.to(self.target.device)
+
+    def _product(self, weight: Tensor, bias: Tensor | None = None) -> Product:
+        """A linear layer on the target's device."""
+        return Product(weight, bias, self.target.device, self.target.dtype)
 
     def _take(self, name: str, *shape: int) -> Tensor:
         """The tensor `name` on the target's device, in its dtype. Raises InputError like `Checkpoint.take`."""

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, silu
+from torch.nn.functional import silu
 
 from specrace.core.clock import since_ms, thread_ms
 from specrace.core.sampling_params import SamplingParams
+from specrace.heads.product import Product
 from specrace.heads.prompt import features_at
 from specrace.heads.words import Ranking, Words
 from specrace.model.forward.kv import Prefix
@@ -26,7 +27,7 @@ Path = tuple[int, ...]
 class MedusaHead:
     """Residual blocks and output layers, by depth.
 
-    `blocks`: for each depth its blocks, pairs of a weight [d, d] and a bias [d]; `words`: for each depth its output
+    `blocks`: for each depth its blocks, products [d] -> [d]; `words`: for each depth its output
     layer, which may be one for all. `label` names the head in messages.
     """
 
@@ -34,7 +35,7 @@ class MedusaHead:
 
     def __init__(
         self,
-        blocks: Sequence[Sequence[tuple[Tensor, Tensor]]],
+        blocks: Sequence[Sequence[Product]],
         words: Sequence[Words],
         levels: Levels,
         target: Target,
@@ -57,8 +58,8 @@ class MedusaHead:
         rows = []
         for blocks in self.blocks:
             row = feature
-            for weight, bias in blocks:
-                row = row + silu(linear(row, weight, bias))
+            for block in blocks:
+                row = row + silu(block(row))
             rows.append(row)
         if all(words is self.words[0] for words in self.words):
             return list(self.words[0].logits(torch.cat(rows)).split(1))

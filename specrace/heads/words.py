@@ -15,19 +15,20 @@ from torch import Tensor
 from specrace.core.errors import InputError
 from specrace.core.sampling_params import SamplingParams
 from specrace.heads.checkpoint import Checkpoint
+from specrace.heads.product import Product
 from specrace.model.sampling import Sampler
 from specrace.model.target import Target
 
 
 class Words:
-    """Maps hidden rows [N, d] to tokens: `weight` [Vd, d], and `ids` int64 [Vd], or None for the whole vocabulary."""
+    """Maps hidden rows [N, d] to tokens: `product` to [N, Vd], and `ids` int64 [Vd], None for all of them."""
 
-    def __init__(self, weight: Tensor, ids: Tensor | None, bias: Tensor | None = None) -> None:
-        self.weight, self.ids, self.bias = weight, ids, bias
+    def __init__(self, product: Product, ids: Tensor | None) -> None:
+        self.product, self.ids = product, ids
 
     def logits(self, rows: Tensor) -> Tensor:
         """Float32 logits [N, Vd] of hidden rows [N, d]."""
-        return torch.nn.functional.linear(rows, self.weight, self.bias).float()
+        return self.product(rows).float()
 
     def likeliest(self, scores: Tensor, k: int) -> list[list[tuple[int, float]]]:
         """For each row of scores [N, Vd] the k best tokens and their probabilities, the best first."""

@@ -238,7 +238,7 @@ def test_the_target_as_its_own_head_is_accepted_whole(tmp_path: Path) -> None:
     target.eos_ids = frozenset()
     assert _acceptance(target) == 1.0
     network = target.heads["eagle"].network
-    network.join = network.join.roll(1, 0)
+    network.join.weight = network.join.weight.roll(1, 0)
     assert _acceptance(target) < 0.3
 
 

@@ -82,8 +82,12 @@ class WidenedProduct(nn.Module):
 
 def plain_product(dtype: torch.dtype) -> type[PlainProduct | WidenedProduct]:
     """Of the two layers that use weights without a copy, the faster one on this processor for many rows."""
-    has_16_bit_arithmetic = _cpu_has("avx512_bf16") or _cpu_has("amx_bf16")
-    return PlainProduct if dtype == torch.float32 or has_16_bit_arithmetic else WidenedProduct
+    return PlainProduct if dtype == torch.float32 or has_16_bit_arithmetic() else WidenedProduct
+
+
+def has_16_bit_arithmetic() -> bool:
+    """Whether this processor multiplies bfloat16 numbers."""
+    return _cpu_has("avx512_bf16") or _cpu_has("amx_bf16")
 
 
 def _cpu_has(feature: str) -> bool:
