@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from specrace.core.cost_curve import pad_rows
 from specrace.core.errors import InputError
-from specrace.core.note import Note
+from specrace.core.note import Note, NoteRow
 from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.core.verify import Verdict
 from specrace.drafters.base import ANY_DEPTH, DepthDrafter, DrafterInputs, HeadSession, OnChains
@@ -21,6 +21,7 @@ from specrace.drafters.fusion.payoff import CoolDown
 Path = tuple[int, ...]
 # Why `score` cannot run these drafters.
 HEAD_NEEDS = "its head reads the model's hidden states, which no log has"
+GROUP = "Draft tokens"
 HEAD_ON_CHAINS = OnChains(refuses=lambda _: "its head drafts a tree")
 
 
@@ -69,6 +70,7 @@ class HeadTreeDrafter(DepthDrafter):
                 f"(--head {lane}=FOLDER)."
             )
         self.head: HeadSession = inputs.head
+        self.lane = lane
         self.depth, self.width = depth, width
         self.price, self.curve = inputs.head_price, inputs.curve
         self.confidence = Confidence()
@@ -119,8 +121,16 @@ class HeadTreeDrafter(DepthDrafter):
                 self.confidence.record(depth, min(1.0, expected), any(child in accepted for child in children))
 
     def note(self, tree: TokenTree) -> Note:
-        """The head's forwards, the depth and the expected yield."""
+        """The head's forwards, the depth and the expected yield; and each draft token's depth and probability.
+
+        A probability is that of the token after its parent, corrected by how often such guesses came true.
+        """
         path_probs = tree.path_probs()
+        rows = [
+            NoteRow(GROUP, f"{self.lane} head, depth {tree.depths[node]}, {prob:.0%} likely", (tree.tokens[node],))
+            for node, prob in enumerate(tree.probs or ())
+            if node
+        ]
         return Note(
             {
                 "drafted": tree.num_draft,
@@ -128,7 +138,8 @@ class HeadTreeDrafter(DepthDrafter):
                 "forwards of the head": self._forwards,
                 "likeliest first token": f"{tree.probs[1]:.0%}" if tree.probs and tree.num_draft else "none",
                 "expected": f"{sum(path_probs):.2f} tokens",
-            }
+            },
+            tuple(rows),
         )
 
     def _children(self, frontier: Sequence[Guess], level: int) -> list[Guess]:

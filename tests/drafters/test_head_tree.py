@@ -114,4 +114,9 @@ def test_a_note_names_what_was_asked_and_expected() -> None:
     drafter = drafter_of(Guesser(0.9), width=1)
     note = drafter.note(drafter.propose((4, 5), 2))
     assert note.facts["forwards of the head"] == 2 and note.facts["expected"] == "2.71 tokens"
-    assert drafter.note(TokenTree.chain(5)).facts["likeliest first token"] == "none"
+    assert [(row.label, row.tokens) for row in note.rows] == [
+        ("eagle head, depth 1, 90% likely", (6,)),
+        ("eagle head, depth 2, 90% likely", (7,)),
+    ]
+    bare = drafter.note(TokenTree.chain(5))
+    assert bare.facts["likeliest first token"] == "none" and not bare.rows
