@@ -79,7 +79,8 @@ def test_transformers_generate_runs_a_method_from_the_wheel(installed: Path, tmp
 def test_the_wheel_holds_the_files_that_ship_and_no_others(installed: Path) -> None:
     package = installed / "specrace"
     assert (package / "py.typed").exists() and (package / "ui" / "static" / "stage" / "stage.html").exists()
-    for name in ("assets/tiny", "assets/tiny-draft", "assets/adapters/smollm2-135m", "assets/recordings", "corpus"):
+    folders = ("tiny", "tiny-draft", "adapters/smollm2-135m", "heads/smollm2-135m-eagle", "recordings")
+    for name in (*(f"assets/{folder}" for folder in folders), "corpus"):
         shipped = {file.name for file in (ROOT / name).iterdir()}
         assert {file.name for file in (package / name).iterdir()} == shipped
     metadata = next(installed.glob("*.dist-info"))

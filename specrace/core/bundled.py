@@ -15,4 +15,6 @@ BUNDLED_DRAFT_MODEL = ASSETS / "tiny-draft"
 QUESTIONS = ASSETS / "questions.jsonl"
 OPEN_QUESTIONS = ASSETS / "open-questions.jsonl"
 SHIPPED_ADAPTER = ASSETS / "adapters" / "smollm2-135m"
+# Trained heads, each in a folder of its own.
+SHIPPED_HEADS = ASSETS / "heads"
 RECORDINGS = ASSETS / "recordings"

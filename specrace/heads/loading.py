@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from specrace.core.bundled import SHIPPED_HEADS
 from specrace.core.errors import InputError, shorten
-from specrace.heads.checkpoint import read_checkpoint
+from specrace.heads.checkpoint import CONFIG, read_checkpoint
 from specrace.heads.layouts import Head, build_head
 from specrace.model.target import Target
 from specrace.model.tensor_parallel import LeadingTarget
@@ -32,7 +34,8 @@ def attach_heads(target: Target, choices: Sequence[str], kinds: Mapping[str, str
     """Load heads and set `target.heads`, lane -> head; each choice is "[LANE=]FOLDER_OR_ID".
 
     `kinds`: the lanes that draft with a head -> the kind of head that they need. Raises InputError if a head does not
-    fit the target or the lane, or if two heads are for one lane.
+    fit the target or the lane, or if two heads are for one lane. A lane without a choice gets the shipped head, if one
+    was trained for this target.
     """
     heads: dict[str, Head] = {}
     for choice in choices:
@@ -45,7 +48,20 @@ def attach_heads(target: Target, choices: Sequence[str], kinds: Mapping[str, str
         if lane in heads:
             raise InputError(f"Two heads are given for the lane {lane}; give one.")
         heads[lane] = head
+    for folder in shipped_heads(target.fingerprint):
+        head = load_head(folder, target)
+        heads = {name: head for name, kind in kinds.items() if kind == head.kind} | heads
     target.heads = dict(heads)
+
+
+def shipped_heads(fingerprint: str) -> list[Path]:
+    """The folders of the shipped heads that were trained for the weights with this fingerprint; "" fits none."""
+    if not fingerprint:
+        return []
+    files = sorted(SHIPPED_HEADS.glob(f"*/{CONFIG}"))
+    return [
+        file.parent for file in files if json.loads(file.read_text("utf-8")).get("target_fingerprint") == fingerprint
+    ]
 
 
 def split_choice(choice: str, kinds: Mapping[str, str]) -> tuple[str, str]:

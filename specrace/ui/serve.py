@@ -148,6 +148,7 @@ def _build_replay(recording: Path, visitors: Visitors) -> gr.Blocks:
 
 def _build_live(config: ServerConfig, visitors: Visitors, telemetry: Telemetry) -> tuple[gr.Blocks, Backend]:
     """A page that races, and what stands behind it."""
+    from specrace.model.weights.names import PREFERRED
     from specrace.ui.helper.fetcher import Fetcher
     from specrace.ui.helper.gallery import Gallery
     from specrace.ui.helper.other_work import OtherWork
@@ -157,9 +158,10 @@ def _build_live(config: ServerConfig, visitors: Visitors, telemetry: Telemetry) 
     from specrace.ui.races.model_choices import ModelChoices
     from specrace.ui.races.worker import Worker
 
-    models = ModelChoices(
-        offered_models(config), () if zero_gpu.is_enabled() else DTYPES, has_heads=bool(config.model.heads)
-    )
+    offered = offered_models(config)
+    # The package has a head for the preferred model.
+    has_heads = bool(config.model.heads) or PREFERRED in offered
+    models = ModelChoices(offered, () if zero_gpu.is_enabled() else DTYPES, has_heads=has_heads)
     fetcher = None if config.model_to_fetch is None else Fetcher(config.model_to_fetch, models.offer, config.offline)
     worker = Worker(loader(config), visitors.limits, OtherWork(fetcher), telemetry)
     preset = None if config.settings is None else recommended_preset(config.settings)

@@ -12,10 +12,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from specrace.core.bundled import SHIPPED_HEADS
 from specrace.core.errors import InputError
 from specrace.drafters import head_lanes
+from specrace.heads import loading
+from specrace.heads.checkpoint import read_checkpoint
 from specrace.heads.layouts import aux_levels
 from specrace.heads.loading import attach_heads, load_head, split_choice
+from specrace.heads.training.export import MAX_SHIPPED_BYTES
 from specrace.model.target import Target
 from tests.heads import folders
 from tests.models import change_config, tiny_model
@@ -198,3 +202,30 @@ def test_choices_of_heads(target: Target, tmp_path: Path, monkeypatch: pytest.Mo
     ):
         with pytest.raises(InputError, match=words):
             attach_heads(target, choices, kinds)
+
+
+def test_a_lane_without_a_choice_gets_the_shipped_head_of_its_target(
+    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "SHIPPED_HEADS", tmp_path)
+    folders.eagle_one(tmp_path / "shipped", target)
+    file = tmp_path / "shipped" / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"target_fingerprint": "0123"}))
+    other = folders.eagle_one(tmp_path / "other", target)
+    for fingerprint, choices, label in (
+        ("0123", [], "The head shipped"),
+        ("0123", [str(other)], "The head other"),
+        ("4567", [], None),
+        ("", [], None),
+    ):
+        monkeypatch.setattr(target, "fingerprint", fingerprint)
+        attach_heads(target, choices, head_lanes())
+        assert getattr(target.head("eagle"), "label", None) == label
+
+
+def test_the_shipped_head_is_small_and_has_a_card() -> None:
+    folder = SHIPPED_HEADS / "smollm2-135m-eagle"
+    assert (folder / "model.safetensors").stat().st_size <= MAX_SHIPPED_BYTES
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    assert config["target_fingerprint"] in (folder / "README.md").read_text(encoding="utf-8")
+    assert read_checkpoint(folder).dtype == torch.bfloat16
