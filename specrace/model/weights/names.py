@@ -99,6 +99,10 @@ _TABLE = (
     NamedModel("qwen3-1.7b", "Qwen/Qwen3-1.7B", 1_720_574_976, draft="qwen3-0.6b"),
     NamedModel("qwen3-4b", "Qwen/Qwen3-4B", 4_022_468_096, draft="qwen3-0.6b"),
     NamedModel("qwen3-8b", "Qwen/Qwen3-8B", 8_190_735_360, draft="qwen3-0.6b"),
+    # With the vision weights, which the files have and a race of text does not use.
+    NamedModel("qwen3.5-0.8b", "Qwen/Qwen3.5-0.8B", 873_438_784),
+    NamedModel("qwen3.5-2b", "Qwen/Qwen3.5-2B", 2_274_069_824, draft="qwen3.5-0.8b"),
+    NamedModel("gemma-3-4b", "google/gemma-3-4b-it", 4_300_079_472, GEMMA_TERMS),
     NamedModel("gemma-3-270m", "google/gemma-3-270m-it", 268_098_176, GEMMA_TERMS),
     NamedModel("gemma-3-1b", "google/gemma-3-1b-it", 999_885_952, GEMMA_TERMS, "gemma-3-270m"),
     NamedModel("granite-350m", "ibm-granite/granite-4.0-350m", 352_379_904),
