@@ -172,7 +172,7 @@ def add_log_arguments(parser: argparse.ArgumentParser) -> None:
         "--columns",
         metavar="prompt=COLUMN,output=COLUMN",
         help="which columns of a table, or fields of a line, to read; in objects by dotted names, as "
-        "prompt=request.body.messages,output=response.choices.0.message",
+        "prompt=request.body.messages,output=response.choices.0.message; A+B joins two texts",
     )
     parser.add_argument(
         "--tokenizer", metavar="NAME_OR_PATH", help="for logs of text: a model's short name, folder, or tokenizer.json"

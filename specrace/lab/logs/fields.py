@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from specrace.core.errors import shorten
+from specrace.lab.logs.files.tables import RenamedRow
 from specrace.lab.logs.formats import recognise
 from specrace.lab.logs.formats.base import Exchange, Format, Row
 from specrace.lab.logs.formats.incomplete import explain_row
@@ -68,7 +69,8 @@ def unread_fields(row: Row, exchanges: Iterable[Exchange]) -> list[str]:
     if not known or any(isinstance(exchange.prompt, tuple) for exchange in known):
         return []
     candidates = {}
-    for name, text in leaves(row):
+    # A text that --columns leaves out may be a part of the prompt.
+    for name, text in [*leaves(row), *leaves(row.others if isinstance(row, RenamedRow) else {})]:
         is_ignored = not _NOT_READ.isdisjoint(name.lower().split("."))
         if not is_ignored and len(text.split(None, MIN_WORDS)) >= MIN_WORDS:
             candidates[text] = name

@@ -371,6 +371,10 @@ def explain_no_requests(path: Path, file: TranscriptFile, left_out: str) -> str:
     """Why no request of the log could be used, in a sentence. `left_out` is "" if the log was read to its end."""
     if left_out:
         return f"{path.name} begins with a request too long for the page; score it on the command line."
-    reasons = [f"{reason} ({count} lines)" for reason, count in file.faults.most_common(2)]
-    reasons += [f"{reason} ({count} answers)" for reason, count in file.remarks.left_out.most_common(2)]
+    counts = [("line", file.faults), ("answer", file.remarks.left_out)]
+    reasons = [
+        f"{reason} ({count} {noun}{'s' if count != 1 else ''})"
+        for noun, counter in counts
+        for reason, count in counter.most_common(2)
+    ]
     return f"{'; '.join([f'{path.name} holds no request that can be scored', *reasons])}."

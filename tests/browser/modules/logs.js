@@ -127,8 +127,9 @@ export const cases = {
       logs.scores.node.hidden = false;
       await logs.openFiles([LOG]);
       return [
-        [hidden, logs.advice.node.hidden],
-        [[true, true], false],
+        // What is wrong is said once, in the line of the dialog.
+        [hidden, logs.advice.node.hidden, logs.statusLine.textContent],
+        [[true, true], true, "too long."],
       ];
     });
   },

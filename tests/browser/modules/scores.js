@@ -115,4 +115,8 @@ export const cases = {
       ],
     ];
   },
+  "a log without categories has one row": () => {
+    const groups = ["all", "none"].map((category) => ({ lane: "trie", category, outputs: 3, tau: 2 }));
+    return [readTable({ lanes: [{ lane: "trie" }], groups }), [["all", 3, [2]]]];
+  },
 };

@@ -1,5 +1,6 @@
 import {
   adviseLog,
+  explainColumns,
   fetchChoices,
   isLog,
   isRecordedRace,
@@ -130,4 +131,23 @@ export const cases = {
     await ask(() => Promise.reject(new Error("aborted")), AbortSignal.abort(new Error("Stopped."))),
     [URL_ASKED, "Stopped."],
   ],
+  "an error about --columns names the page's field, and what to write into it": () => {
+    const proposal =
+      "this line is of no known format: it has text in question, answer; name its fields by --columns prompt=question,output=answer (3 lines).";
+    const { sentence, columns } = explainColumns(proposal);
+    return [
+      [
+        sentence,
+        columns,
+        explainColumns("name its fields by --columns prompt=FIELD,output=answer").columns,
+        explainColumns("--columns has 'x'; give NAME=COLUMN.").sentence,
+      ],
+      [
+        "this line is of no known format: it has text in question, answer; name its fields in “Columns of a table”: prompt=question,output=answer (3 lines).",
+        "prompt=question,output=answer",
+        "",
+        "“Columns of a table” has 'x'; give NAME=COLUMN.",
+      ],
+    ];
+  },
 };

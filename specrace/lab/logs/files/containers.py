@@ -26,6 +26,7 @@ from specrace.lab.logs.files.kinds import HEAD_BYTES, READ_KINDS
 from specrace.lab.logs.files.packing import DamagedError, open_text
 from specrace.lab.logs.files.sources import Source
 from specrace.lab.logs.files.tables import (
+    RenamedRow,
     arrow_rows,
     csv_rows,
     is_arrow,
@@ -103,11 +104,12 @@ class Rows:
                 self._check_columns(row)
             if self.columns:
                 try:
-                    row = unpack(rename(row, self.columns))
+                    renamed = rename(row, self.columns)
                 except ValueError as error:
                     self.report_bad(number, str(error))
                     continue
-            yield number, unpack(row) if self.table else row
+                row = RenamedRow(unpack(renamed), renamed.others)
+            yield number, unpack(row) if self.table and not self.columns else row
 
     def _rows_or_reasons(self, raw: io.BufferedReader) -> Iterator[tuple[int, RowOrReason]]:
         """(number, row) of every row, with the reason in place of a row that cannot be read."""
@@ -145,8 +147,9 @@ class Rows:
 
     def _check_columns(self, row: Row) -> None:
         """Raises InputError if the table lacks one of the named columns."""
-        for column in (self.columns or {}).values():
-            if column not in row and column.split(".")[0] not in row:
+        for name in (self.columns or {}).values():
+            column = next((part for part in name.split("+") if part.split(".")[0] not in row), None)
+            if name not in row and column is not None:
                 raise InputError(
                     f"{shorten(self.source)} has no column {shorten(column)!r}, but {shorten(', '.join(row))}."
                 )

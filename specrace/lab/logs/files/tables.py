@@ -209,21 +209,43 @@ def _is_exchange(value: Any) -> bool:
     return any(isinstance(value.get(name), list) for name in _LISTS) or {"model", "prompt"} <= value.keys()
 
 
-def rename(row: Row, columns: dict[str, str]) -> Row:
+class RenamedRow(dict[str, Any]):
+    """A row whose columns were renamed. `others` has the columns that no name was given for."""
+
+    def __init__(self, row: Row, others: Row) -> None:
+        super().__init__(row)
+        self.others = others
+
+
+def rename(row: Row, columns: dict[str, str]) -> RenamedRow:
     """The row with its columns renamed; `columns`: our name -> the row's, or the dotted name of a field in it.
 
-    The `_EXTRA_COLUMNS` keep their own names. Raises ValueError if the row lacks a field.
+    Texts are joined by an empty line where the row's names are joined by "+". The `_EXTRA_COLUMNS` keep their own
+    names. Raises ValueError if the row lacks a field.
     """
     extra = {name: row[name] for name in _EXTRA_COLUMNS if name in row}
     try:
-        return extra | {ours: value_at(row, theirs) for ours, theirs in columns.items()}
+        named = {ours: _named_value(row, theirs) for ours, theirs in columns.items()}
     except KeyError as error:
         names = ", ".join(dict.fromkeys(name for name, _ in leaves(row))) or ", ".join(row)
         raise ValueError(f"there is no field {shorten(error.args[0])!r}, but {shorten(names, 200)}") from error
+    used = {part.split(".")[0] for theirs in columns.values() for part in (theirs, *theirs.split("+"))}
+    return RenamedRow(extra | named, {name: value for name, value in row.items() if name not in used | extra.keys()})
+
+
+def _named_value(row: Row, names: str) -> Any:
+    """The field of this dotted name or, of several names joined by "+", their texts. Raises KeyError and ValueError."""
+    if "+" not in names or names in row:
+        return value_at(row, names)
+    texts = [value_at(row, name) for name in names.split("+")]
+    for name, text in zip(names.split("+"), texts, strict=True):
+        if not isinstance(text, str):
+            raise ValueError(f"the field {shorten(name)!r} is no text; join only texts by +")
+    return "\n\n".join(text for text in texts if text.strip())
 
 
 def read_columns(text: str) -> dict[str, str]:
-    """Parse prompt=COLUMN,output=COLUMN,... into a dictionary. Raises InputError."""
+    """Parse prompt=COLUMN,output=COLUMN,... into a dictionary; a COLUMN may be A+B. Raises InputError."""
     names = ("prompt", "output", "prompt_ids", "output_ids", "messages", "id", "category")
     columns: dict[str, str] = {}
     for part in text.split(","):

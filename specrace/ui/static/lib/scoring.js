@@ -9,6 +9,8 @@ const UNTYPED_NAME = /\.(txt|log)$|^[^.]*$/i;
 // Enough for a recording's first line, which contains the passages.
 const HEAD_BYTES = 262_144;
 const STARTED_EVENT = /"type"\s*:\s*"started"/;
+// The field for what the command line's flag --columns says.
+export const COLUMNS = "Columns of a table";
 const NO_ANSWER = "The server does not answer; reload the page.";
 
 // Whether a file that was dropped anywhere on the page is a log and not a document.
@@ -120,4 +122,17 @@ export async function* readLines(stream) {
     for (const line of lines) yield JSON.parse(line);
     if (done) return;
   }
+}
+
+/**
+ * An error of the server as the page says it: the command line's flag --columns is this page's field.
+ * @param {string} sentence
+ * @returns {{ sentence: string, columns: string }} `columns`: what to write into the field, if the sentence proposes it
+ */
+export function explainColumns(sentence) {
+  const proposed = /--columns (prompt=[^,;\s]+,output=[^,;\s.]+(?:\.[^,;\s.]+)*)/.exec(sentence)?.[1] ?? "";
+  return {
+    sentence: sentence.replace(/by --columns (?=\w+=)/g, `in “${COLUMNS}”: `).replaceAll("--columns", `“${COLUMNS}”`),
+    columns: /\bFIELD\b/.test(proposed) ? "" : proposed,
+  };
 }

@@ -119,7 +119,7 @@ export class Costs {
   constructor(onChange) {
     this.node = make("div", "advice-costs");
     this.curve = this.addField("Your GPU", onChange);
-    this.size = this.addField("Model size", onChange);
+    this.size = this.addField("Model size, on a GPU", onChange);
     this.batch = this.addField("Requests at a time", onChange);
   }
 
@@ -160,11 +160,13 @@ export class Advice {
     this.announce = announce;
     this.node = make("section", "advice");
     this.node.hidden = true;
+    this.refusal = "";
     this.engine = FIRST_ENGINE;
   }
 
   // Shows why there is no advice.
   showRefusal(reason) {
+    this.refusal = reason;
     this.node.replaceChildren(make("p", "logs-facts", reason));
     this.node.hidden = false;
   }
@@ -175,6 +177,7 @@ export class Advice {
    */
   show(advice, name) {
     this.advice = advice;
+    this.refusal = "";
     const head = make("header");
     this.tabs = make("div", "lane-tabs");
     this.tabs.setAttribute("role", "group");
@@ -212,7 +215,8 @@ export class Advice {
     const verdict = make("p", "advice-verdict");
     verdict.append(make("b", "", what), make("span", "", why));
     const text = make("div", "advice-text");
-    text.append(make("p", "", [...advice.text, ...this.describeLeftOut()].join(" ")), make("p", "", FORECAST));
+    const words = [...advice.text, ...this.describeLeftOut()].join(" ").replace(/(\d)x\b/g, "$1×");
+    text.append(make("p", "", words), make("p", "", FORECAST));
     const requestSentences = advice.export.requests.map(({ sentence }) => sentence);
     if (requestSentences.length) text.append(list(requestSentences));
     this.body.replaceChildren(verdict, ...this.drawExport(advice), text, ...this.drawGroups(advice));

@@ -2,8 +2,17 @@
 /** @import { LogChoices, LogLimits, LogProgress } from "../lib/wire.d.ts" */
 import { Advice, Costs, describeSearch } from "./advice.js";
 import { button, make } from "../lib/dom.js";
+import { countOf } from "../lib/format.js";
 import { withMethod } from "../lib/lanes.js";
-import { adviseLog, fetchChoices, isRecordedRace, joinLogs, scoreLog } from "../lib/scoring.js";
+import {
+  adviseLog,
+  COLUMNS,
+  explainColumns,
+  fetchChoices,
+  isRecordedRace,
+  joinLogs,
+  scoreLog,
+} from "../lib/scoring.js";
 import { Scores } from "./scores.js";
 
 const PRIVACY = "Logs and documents never leave the machine that serves this page. A log is deleted once it is scored.";
@@ -18,7 +27,7 @@ export function describeLimits({ bytes, requests, seconds }) {
 
 /** @param {LogProgress} progress */
 export function describeProgress({ requests, share }) {
-  return `${requests} requests${share ? `, ${Math.min(99, Math.round(100 * share))} % of the file` : ""}`;
+  return `${countOf(requests, "request")}${share ? `, ${Math.min(99, Math.round(100 * share))} % of the file` : ""}`;
 }
 
 function labelled(text, field) {
@@ -78,16 +87,11 @@ export class Logs {
     );
     this.tokenizer = make("select");
     this.columns = make("input");
-    Object.assign(this.columns, { type: "text", placeholder: "prompt=question,output=answer" });
+    Object.assign(this.columns, { type: "text", placeholder: "prompt=article+question,output=answer" });
     this.lanes = make("fieldset");
     const choices = make("div", "logs-choices");
     this.costs = new Costs(() => this.log && this.run({ scoring: this.scoresDue }));
-    choices.append(
-      this.costs.node,
-      labelled("Tokenizer", this.tokenizer),
-      labelled("Columns of a table", this.columns),
-      this.lanes,
-    );
+    choices.append(this.costs.node, labelled("Tokenizer", this.tokenizer), labelled(COLUMNS, this.columns), this.lanes);
     const node = make("section", "logs-form");
     node.append(drop, this.file, choices);
     return node;
@@ -203,7 +207,7 @@ export class Logs {
       await this.advise(name, task);
       if (this.task === task && scoring) await this.score(name, task);
     } catch (error) {
-      if (this.task === task) this.setStatus(error.message, "bad");
+      if (this.task === task) this.refuse(error.message);
     }
     if (this.task !== task) return;
     this.scoresDue = false;
@@ -234,6 +238,16 @@ export class Logs {
     if (this.task !== task) return;
     this.setStatus(`${name} is scored.`);
     this.scores.show(scores, name);
+  }
+
+  // Says why there are no figures: once, also where the recommendation failed for the same reason.
+  refuse(reason) {
+    const { sentence, columns } = explainColumns(reason);
+    this.setStatus(sentence, "bad");
+    if (this.advice.refusal === reason) this.advice.node.hidden = true;
+    if (!columns || this.columns.value) return;
+    this.columns.value = columns;
+    this.columns.focus();
   }
 
   onProgress(task, describe) {

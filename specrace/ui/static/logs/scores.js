@@ -6,9 +6,11 @@ import { toCsv } from "../lib/csv.js";
 import { downloadBlob } from "../lib/files.js";
 import { countOf } from "../lib/format.js";
 import { withMethod } from "../lib/lanes.js";
+import { explainColumns } from "../lib/scoring.js";
 import { Requests } from "./requests.js";
 
 const ALL = "all";
+const NONE = "none";
 const BOUND =
   "Tokens per step are the most that drafting can speed up decoding: a step costs at least one token's time.";
 
@@ -25,7 +27,9 @@ export function findBestLane({ lanes, groups }) {
  * @returns {[string, number, number[]][]}
  */
 export function readTable({ lanes, groups }) {
-  const categories = [...new Set(groups.map((row) => row.category))];
+  const named = [...new Set(groups.map((row) => row.category))];
+  // In a log without categories the row of those without one repeats the row of all.
+  const categories = named.length === 2 && named.includes(NONE) ? [ALL] : named;
   return categories.map((category) => {
     const rows = lanes.map(({ lane }) => groups.find((row) => row.lane === lane && row.category === category));
     return [category, rows[0].outputs, rows.map((row) => row.tau)];
@@ -114,7 +118,8 @@ export class Scores {
     const reasons = make("ul", "logs-reasons");
     for (const [reason, count] of scores.skipped_by_reason)
       reasons.append(make("li", "", `${countOf(count, "line")}: ${reason}.`));
-    for (const remark of [...scores.measured_text, ...scores.remarks]) reasons.append(make("li", "", remark));
+    for (const remark of [...scores.measured_text, ...scores.remarks])
+      reasons.append(make("li", "", explainColumns(remark).sentence));
     const head = make("header");
     head.append(
       make("h3", "logs-best", describeBestLane(scores)),

@@ -21,7 +21,7 @@ from specrace.core.errors import InputError
 from specrace.lab.logs.files import tables
 from specrace.lab.logs.files.containers import Rows
 from specrace.lab.logs.files.sources import Source, find_sources
-from specrace.lab.logs.files.tables import read_columns
+from specrace.lab.logs.files.tables import read_columns, rename
 from specrace.lab.logs.transcripts import Transcript, TranscriptFile
 from tests.lab.parts import pack
 
@@ -229,3 +229,33 @@ def test_an_arrow_file_whose_texts_lie_outside_of_it_is_refused(tmp_path: Path) 
 def test_columns_without_a_prompt_and_its_output_are_refused(text: str) -> None:
     with pytest.raises(InputError, match="name prompt and output, prompt_ids and output_ids, or messages"):
         read_columns(text)
+
+
+def test_a_prompt_of_several_columns_is_joined_and_what_nobody_named_is_kept_apart() -> None:
+    row = {"id": "7", "question": "Why?", "article": "Yeast rises.", "answer": "Yeast.", "note": "old"}
+    renamed = rename(row, read_columns("prompt=article+question,output=answer"))
+    assert renamed == {"id": "7", "prompt": "Yeast rises.\n\nWhy?", "output": "Yeast."}
+    assert renamed.others == {"note": "old"}
+    assert rename({"a+b": "x", "c": "y"}, {"prompt": "a+b", "output": "c"}) == {"prompt": "x", "output": "y"}
+    with pytest.raises(ValueError, match="there is no field 'articel', but id, question"):
+        rename(row, {"prompt": "articel+question"})
+    with pytest.raises(ValueError, match="'n' is no text; join only texts by"):
+        rename({"n": 5, "q": "x"}, {"prompt": "n+q"})
+
+
+def by_letter(text: str) -> list[int]:
+    """Stands in for a tokenizer: the code of each letter."""
+    return [ord(letter) for letter in text]
+
+
+def test_a_long_text_that_columns_leave_out_is_reported(tmp_path: Path) -> None:
+    """The article was a part of the prompt, so figures without it are wrong."""
+    head, line = "question,article,answer", '"Why does bread rise?","Yeast makes gas in dough.","Yeast makes gas."'
+    file = table(tmp_path / "t.csv", f"{head}\n{line}\n")
+    remarks: dict[str, list[str]] = {}
+    for columns in ("prompt=question,output=answer", "prompt=article+question,output=answer"):
+        log = TranscriptFile(file, columns=read_columns(columns), tokenize=by_letter)
+        assert len([*log]) == 1
+        remarks[columns] = [sentence for sentence in log.remarks.sentences() if "not read" in sentence]
+    assert [len(sentences) for sentences in remarks.values()] == [1, 0]
+    assert "The field article" in remarks["prompt=question,output=answer"][0]
