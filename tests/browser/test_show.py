@@ -71,7 +71,7 @@ def test_every_text_is_large_enough_for_a_projector(page: Page, key: str) -> Non
 def test_slow_motion_plays_automatically_and_can_be_paused(page: Page) -> None:
     open_race(page, COPYING)
     page.emulate_media(reduced_motion="no-preference")
-    page.locator("[data-do=slow]").click()
+    page.keyboard.press("m")
     overlay = page.locator(".slow")
     expect(overlay).to_have_attribute("data-phase", "verify")
     page.keyboard.press(" ")
@@ -81,7 +81,7 @@ def test_slow_motion_plays_automatically_and_can_be_paused(page: Page) -> None:
 
 
 def test_a_picture_is_saved_with_its_colours_and_fonts(page: Page, tmp_path: Path) -> None:
-    page.locator("[data-do=slow]").click()
+    page.keyboard.press("m")
     with page.expect_download() as saved:
         page.get_by_role("button", name="Save this picture").click()
     saved.value.save_as(tmp_path / "step.svg")
@@ -93,7 +93,7 @@ def test_a_picture_is_saved_with_its_colours_and_fonts(page: Page, tmp_path: Pat
 
 
 def test_a_step_is_saved_as_a_video(page: Page, tmp_path: Path) -> None:
-    page.locator("[data-do=slow]").click()
+    page.keyboard.press("m")
     with page.expect_download() as saved:
         page.get_by_role("button", name="Save this step").click()
     saved.value.save_as(tmp_path / "step.webm")
@@ -128,10 +128,14 @@ def tour_page(loading_app: str, open_page: Any) -> Page:
     return opened
 
 
-def test_a_page_without_the_tour_s_races_offers_no_tour(page: Page) -> None:
-    expect(page.locator(".menu [data-do=tour]")).to_be_hidden()
-    keys = page.locator(".help dt").all_text_contents()
-    assert "g" in keys and "o" not in keys
+def test_a_page_that_only_replays_has_the_tour_and_a_remote_s_keys(page: Page) -> None:
+    assert {"g", "o"} <= set(page.locator(".help dt").all_text_contents())
+    page.keyboard.press("p")
+    page.keyboard.press("PageUp")
+    wait_for(page, mode="replay")
+    page.keyboard.press("Escape")
+    wait_for(page, mode="result")
+    page.keyboard.press("p")
 
 
 def test_the_tour_shows_five_chapters_and_leaves_the_page_as_it_was(tour_page: Page) -> None:

@@ -16,7 +16,7 @@ function choose(seen, times) {
 export const cases = {
   "a caption describes the last step": () => [
     chooseCaption({ ...SEEN, draft: { drafted: 1, accepted: 0 } }, new Map(), 0).words,
-    "Trie proposed 1 token and the model accepted none. The step still yields one token: the model's own.",
+    "Trie proposed 1 token, the model accepted none: the step yields the model's own token.",
   ],
   "new captions come first, and some are repeated after a while": () => [
     choose(ACCEPTED, [0, 1, 2, 20_000, 20_001]),

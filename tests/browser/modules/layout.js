@@ -31,6 +31,18 @@ export const cases = {
       [true, true],
     ];
   },
+  "a right-to-left text begins at the right, and English words in it keep their order": () => {
+    const texts = ["\u0645\u0631\u062d\u0628\u0627", " red", " fish", " \u0633\u0644\u0627\u0645"];
+    const { tokens } = flow(
+      texts.map((text) => ({ text })),
+      900,
+    );
+    const order = tokens.toSorted((a, b) => b.x - a.x).map(({ text }) => texts.indexOf(text));
+    return [
+      [order, tokens[0].x + tokens[0].width],
+      [[0, 2, 1, 3], 900],
+    ];
+  },
   "no line is too wide": () => {
     const { tokens, lines } = flow(Array(40).fill({ text: " word" }), 300);
     return [

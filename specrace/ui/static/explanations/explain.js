@@ -31,7 +31,7 @@ const CAPTIONS = [
     ({ title, draft }) =>
       draft?.drafted > 1 &&
       draft.accepted === draft.drafted &&
-      `${title} proposed ${draft.drafted} tokens and the model accepted all of them: ${draft.accepted + 1} tokens in one forward pass.`,
+      `${title} proposed ${draft.drafted} tokens, the model accepted all: ${draft.accepted + 1} tokens in one forward pass.`,
   ],
   [
     "accepted",
@@ -49,7 +49,7 @@ const CAPTIONS = [
     ({ title, draft }) =>
       draft?.drafted &&
       !draft.accepted &&
-      `${title} proposed ${countOf(draft.drafted, "token")} and the model accepted none. The step still yields one token: the model's own.`,
+      `${title} proposed ${countOf(draft.drafted, "token")}, the model accepted none: the step yields the model's own token.`,
   ],
   [
     "none",

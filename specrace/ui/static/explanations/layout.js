@@ -17,6 +17,9 @@ const MAX_TOKENS = 120;
 // The labels of a token without visible text, and of the end of the answer.
 const NOTHING = "·";
 const END = "end";
+const RIGHT_TO_LEFT = /[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}]/u;
+// Texts with a Latin, Greek or Cyrillic letter or a digit.
+const LEFT_TO_RIGHT = /[\p{Script=Latin}\p{Script=Greek}\p{Script=Cyrillic}\p{N}]/u;
 // The smallest width of a box.
 const MIN_PX = 44;
 // Sizes of a node relative to the text. At the smallest, letters are still 24 px high.
@@ -76,7 +79,31 @@ export function flow(tokens, width, size = SIZE) {
       x += token.width;
     }
   }
-  return { tokens: words.flat(), lines: words.length ? line + 1 : 0 };
+  const placed = words.flat();
+  if (isRightToLeft(placed.map(({ text }) => text).join(""))) mirror(placed, width);
+  return { tokens: placed, lines: words.length ? line + 1 : 0 };
+}
+
+// Whether a text runs from right to left: the script of its first letter decides.
+function isRightToLeft(text) {
+  return RIGHT_TO_LEFT.test(/\p{L}/u.exec(text)?.[0] ?? "");
+}
+
+// Sets placed tokens from right to left. Neighbours in a left-to-right script, such as the words of an English name, keep
+// their order.
+function mirror(tokens, width) {
+  let run = [];
+  const turn = (left, right, list) => {
+    for (const token of list) token.x = left + right - token.x - token.width;
+  };
+  turn(0, width, tokens);
+  for (const [index, token] of tokens.entries()) {
+    run.push(token);
+    const next = tokens[index + 1];
+    if (next?.line === token.line && [token, next].every(({ text }) => LEFT_TO_RIGHT.test(text))) continue;
+    turn(run.at(-1).x, run[0].x + run[0].width, run.length > 1 ? run : []);
+    run = [];
+  }
 }
 
 function startsWord({ text, apart }) {

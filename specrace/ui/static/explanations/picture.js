@@ -26,6 +26,10 @@ const LEGEND_PX = 84;
 const SOURCE_LINE = 40;
 // Pictures narrower than this have a different layout.
 const NARROW = 900;
+// The width of a picture on the page, in its own units, in a wide and in an upright area; the smallest height.
+const WIDE_PX = 1280;
+const UPRIGHT_PX = 640;
+const MIN_HEIGHT = 560;
 // Lines of text above the tree.
 const STRIP_LINES = 2;
 // At least this many tokens before the step should be shown.
@@ -51,6 +55,14 @@ export function readTheme(node) {
   const style = getComputedStyle(node);
   const names = ["ink", "dim", "faint", "line", "card", "ground", "accepted", "rejected", "proposed"];
   return Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`).trim() || "#808080"]));
+}
+
+// The layout of a scene in a picture for an area of the page, which the picture is scaled to fit. A low area gets a wider
+// picture, because its text could not be set in less than MIN_HEIGHT.
+export function fitScene(scene, width, height) {
+  const base = width > height ? WIDE_PX : UPRIGHT_PX;
+  const scale = Math.max(base / width, MIN_HEIGHT / height);
+  return placeScene(scene, Math.round(width * scale), Math.round(height * scale));
 }
 
 // The layout of a scene in a picture of this size.
@@ -202,9 +214,10 @@ function acceptedByLine(tokens) {
 }
 
 function drawRun(run, strip, theme, shown) {
-  const { x, y } = tokenStartOf(run[0], strip);
-  const right = tokenStartOf(run.at(-1), strip).x + run.at(-1).width + 2;
-  const [left, top] = [x - 2, y - 31];
+  // The first token of a right-to-left run is its rightmost one.
+  const left = Math.min(...run.map((token) => tokenStartOf(token, strip).x)) - 2;
+  const right = Math.max(...run.map((token) => tokenStartOf(token, strip).x + token.width)) + 2;
+  const top = tokenStartOf(run[0], strip).y - 31;
   const group = layer(shown, "run");
   group.append(
     svg("rect", { x: left, y: top, width: right - left, height: 42, fill: theme.accepted, "fill-opacity": TINT }),

@@ -128,12 +128,15 @@ export class Proof {
     });
   }
 
-  open(reel) {
+  // `inTour`: the tour's words stay visible below, and its buttons can be pressed.
+  open(reel, inTour = false) {
     if (!reel?.results?.length) return this.announce(NO_RACE);
     this.proof = compareTexts(reel);
     if (this.proof.lanes.length < 2) return this.announce(ALONE);
     this.drawTexts();
-    this.node.showModal();
+    this.node.dataset.tour = String(inTour);
+    if (inTour) this.node.show();
+    else this.node.showModal();
     this.fit();
     return this.play();
   }

@@ -4,15 +4,12 @@ import { button, make } from "../lib/dom.js";
 import { downloadBlob } from "../lib/files.js";
 import { recordVideo, inlineFonts, videoType, writeSvg } from "./picture_files.js";
 import { REDUCED_MOTION } from "../lib/motion.js";
-import { drawScene, LENGTH_MS, PHASES, placeScene, readTheme, readTime, startOf } from "./picture.js";
+import { drawScene, fitScene, LENGTH_MS, PHASES, placeScene, readTheme, readTime, startOf } from "./picture.js";
 import { makeScenes } from "./scenes.js";
 
 const FAMILY = "Source Sans Pro";
 // The size of a saved picture or video, in pixels.
 const FILE_SIZE = { width: 1280, height: 720 };
-// The width of the picture on the page, in its own units, for a wide and for a narrow window.
-const WIDE = 1280;
-const NARROW = 640;
 // The shortest time between two pictures.
 const PICTURE_MS = 33;
 // How long the end of a scene stays before the next one begins.
@@ -95,8 +92,7 @@ export class SlowMotion {
   layOut() {
     const { clientWidth: width, clientHeight: height } = this.canvas;
     if (!width || !height) return;
-    const pictureWidth = width > height ? WIDE : NARROW;
-    this.places = placeScene(this.scene, pictureWidth, Math.round((pictureWidth * height) / width));
+    this.places = fitScene(this.scene, width, height);
     this.draw();
   }
 
@@ -159,6 +155,9 @@ export class SlowMotion {
     const actions = {
       ArrowLeft: () => this.move(-1),
       ArrowRight: () => this.move(1),
+      // A presenter's remote control sends these two.
+      PageUp: () => this.move(-1),
+      PageDown: () => this.move(1),
       " ": () => (REDUCED_MOTION.matches ? this.move(1) : this.toggle()),
       m: () => this.node.close(),
     };

@@ -4,11 +4,13 @@ import { button, make, svg } from "../lib/dom.js";
 import { writeChapters } from "./chapters.js";
 import { focusQuestion } from "../lib/gradio.js";
 import { REDUCED_MOTION } from "../lib/motion.js";
-import { drawScene, PHASES, placeScene, readTheme, startOf } from "./picture.js";
+import { drawScene, fitScene, PHASES, readTheme, startOf } from "./picture.js";
 import { readReel } from "../stage/reel.js";
 import { formatMs } from "./scenes.js";
 
 const PICTURE_MS = 33;
+// A narrower page gets a narrower picture of the bars.
+const NARROW_PX = 900;
 // The recorded races that the tour shows: one in which drafting pays, and one in which it does not.
 const RACES = ["smollm2-copying", "smollm2-losing"];
 const UNFIT = "The recorded races of this server do not suit the tour.";
@@ -174,8 +176,8 @@ export class Tour {
     const actions = {
       race: () => this.showRace(shot),
       scene: () => this.showScene(shot),
-      figure: () => this.canvas.replaceChildren(drawBars(shot.bars)),
-      proof: () => this.proof.open(shot.reel),
+      figure: () => this.canvas.replaceChildren(drawBars(shot.bars, this.canvas.clientWidth)),
+      proof: () => this.proof.open(shot.reel, true),
       result: () => player.skipToEnd(),
       end: () => {},
       stay: () => {},
@@ -192,7 +194,7 @@ export class Tour {
 
   showScene({ scene, from, to }) {
     const { clientWidth: width, clientHeight: height } = this.canvas;
-    this.places = placeScene(scene, width, height);
+    this.places = fitScene(scene, width, height);
     this.range = [startOf(from), startOf(to) + PHASES[to][1] - 1];
     this.drawScene(REDUCED_MOTION.matches ? 1 : 0);
   }
@@ -208,22 +210,23 @@ export class Tour {
   }
 }
 
-// Draws the times of passes as bars on one scale.
-function drawBars(bars) {
+// Draws the times of passes as bars on one scale, in a picture for an area of this width.
+function drawBars(bars, width) {
   const longest = Math.max(...bars.map(([, ms]) => ms));
+  const whole = width < NARROW_PX ? 600 : 1200;
   const picture = svg("svg", {
-    viewBox: "0 0 1200 420",
+    viewBox: `0 0 ${whole} 420`,
     class: "tour-bars",
     role: "img",
     "aria-label": "Times of passes",
   });
   bars.forEach(([name, ms], index) => {
     const y = 30 + 130 * index;
-    const width = Math.max(4, (900 * ms) / longest);
+    const bar = Math.max(4, (0.75 * whole * ms) / longest);
     picture.append(
       svg("text", { x: 30, y: y + 30, class: "tour-name" }, name),
-      svg("rect", { x: 30, y: y + 44, width, height: 48, rx: 6 }),
-      svg("text", { x: 46 + width, y: y + 80, class: "tour-ms" }, formatMs(ms)),
+      svg("rect", { x: 30, y: y + 44, width: bar, height: 48, rx: 6 }),
+      svg("text", { x: 46 + bar, y: y + 80, class: "tour-ms" }, formatMs(ms)),
     );
   });
   return picture;
