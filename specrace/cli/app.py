@@ -127,7 +127,13 @@ def _add_race_arguments(parser: argparse.ArgumentParser) -> None:
         "questions, of any visitor; not for a public server",
     )
     add_server_argument(parser)
-    parser.add_argument("--replay", type=Path, metavar="FILE.jsonl", help="only play a recorded race; loads no model")
+    parser.add_argument(
+        "--replay",
+        nargs="+",
+        type=Path,
+        metavar="FILE.jsonl",
+        help="only play recorded races, one after the other, and the tour; loads no model",
+    )
 
 
 def _add_model_arguments(parser: argparse.ArgumentParser) -> None:

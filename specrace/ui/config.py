@@ -25,7 +25,7 @@ class ServerConfig:
     `model` may have to be fetched first. `is_default_model`: the user named none, so the bundled model may replace it.
     `model_to_fetch`: a short name, fetched in the background. `models`: the folders or hub ids of further models on
     offer; None for the bundled ones. `offline`: the user's value of HF_HUB_OFFLINE. `settings`: what
-    `recommend` wrote. `servers`: running engines beside which visitors may race. `replay`: a recording, which is played
+    `recommend` wrote. `servers`: running engines beside which visitors may race. `replay`: recordings, which are played
     without a model.
     """
 
@@ -42,7 +42,7 @@ class ServerConfig:
     keep_outputs: bool = False
     settings: Mapping[str, Any] | None = None
     servers: NamedServers = field(default_factory=NamedServers)
-    replay: Path | None = None
+    replay: Sequence[Path] | None = None
     host: str | None = None
     port: int | None = None
     allowed_hosts: Sequence[str] = ()

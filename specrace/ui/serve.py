@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specrace.core.bundled import RECORDINGS
+from specrace.core.errors import InputError
 from specrace.ui.config import DTYPES, ServerConfig
 from specrace.ui.greeting import address, greeting
 from specrace.ui.loading import loader, models_to_load, stay_offline
@@ -135,15 +136,21 @@ def _end_work(mounted: Any, worker: Worker | None) -> None:
         worker.close()
 
 
-def _build_replay(recording: Path, visitors: Visitors) -> gr.Blocks:
-    """A page that plays one recording. Raises InputError if the recording cannot be shown."""
+def _build_replay(recordings: Sequence[Path], visitors: Visitors) -> gr.Blocks:
+    """A page that plays recordings, and the tour. Raises InputError if a recording cannot be shown."""
     from specrace.ui.helper.gallery import Gallery
     from specrace.ui.page.page import build_replay
+    from specrace.ui.stage.html_file import TOUR
     from specrace.views.recording_check import read_recording
 
-    # A gallery would leave a bad recording out without an error.
-    read_recording(recording)
-    return build_replay(Gallery([recording]), visitors)
+    for recording in recordings:
+        # A gallery would leave a bad recording out without an error.
+        read_recording(recording)
+    names = [recording.stem for recording in recordings]
+    if len(set(names)) < len(names):
+        raise InputError("--replay has two files of the same name; rename one of them.")
+    tour = [RECORDINGS / f"{name}.jsonl" for name in TOUR if name not in names]
+    return build_replay(Gallery([*recordings, *tour], in_order=True), visitors, len(recordings))
 
 
 def _build_live(config: ServerConfig, visitors: Visitors, telemetry: Telemetry) -> tuple[gr.Blocks, Backend]:

@@ -125,13 +125,17 @@ class RaceCard(Struct, frozen=True):
 
 
 class StageSettings(Struct, frozen=True):
-    """What the stage is drawn with. `lanes` are shown before a race; `takes_files`: whether visitors may open files."""
+    """What the stage is drawn with. `lanes` are shown before a race; `takes_files`: whether visitors may open files.
+
+    While no visitor acts, the first `num_offered` races of the gallery play.
+    """
 
     methods: list[MethodCard]
     lanes: list[str]
     gallery: list[RaceCard]
     only_replay: bool
     takes_files: bool
+    num_offered: int
 
 
 class ExportSettings(Struct, frozen=True):
@@ -160,10 +164,15 @@ class OpenedPoll(Struct, frozen=True):
 
 
 class PollState(Struct, frozen=True):
-    """What the stage and a phone show of a poll. `mine` is this phone's vote; `wait_ms`: when to ask again."""
+    """What the stage and a phone show of a poll. `mine` is this phone's vote; `wait_ms`: when to ask again.
+
+    `hues`: the number of each lane's colour.
+    """
 
     round: int
+    question: str
     lanes: list[str]
+    hues: list[int]
     open: bool
     winner: int | None
     counts: list[int]

@@ -194,9 +194,10 @@ def test_a_phone_shows_who_won_and_every_lane_on_its_first_screen(phone: Page) -
     assert overflow(phone) == []
 
 
-def test_a_tap_on_a_lane_s_row_shows_its_text(phone: Page) -> None:
+def test_a_phone_shows_the_winner_s_text_and_a_tap_on_a_lane_s_row_shows_its_text(phone: Page) -> None:
     texts = phone.locator(".pane .text:visible")
-    expect(texts).to_have_count(0)
+    expect(texts).to_have_count(1)
+    expect(phone.locator(".pane.winner .text")).to_be_visible()
     for lane in (4, 1):
         bar = phone.locator(".track .bar").nth(lane).bounding_box()
         assert bar
@@ -204,7 +205,8 @@ def test_a_tap_on_a_lane_s_row_shows_its_text(phone: Page) -> None:
         expect(texts).to_have_count(1)
         expect(phone.locator(".pane .text").nth(lane)).to_be_visible()
     phone.locator(".solo").nth(1).tap()
-    expect(texts).to_have_count(0)
+    expect(texts).to_have_count(1)
+    expect(phone.locator(".pane.winner .text")).to_be_visible()
 
 
 def test_touch_targets_on_a_phone_are_as_large_as_a_finger(phone: Page) -> None:
@@ -226,7 +228,9 @@ def test_a_phone_shows_no_hints_at_keys(phone: Page) -> None:
 
 
 def test_in_present_mode_on_a_phone_no_part_covers_another(phone: Page) -> None:
-    phone.locator("[data-do=present]:visible").tap()
+    phone.locator(".menu summary").tap()
+    phone.locator(".menu [data-do=present]").tap()
+    expect(phone.locator(".menu details")).not_to_have_attribute("open", "")
     boxes = [phone.locator(name).bounding_box() for name in ("#top-bar", ".console", ".pane header >> nth=0")]
     assert all(boxes) and all(apart(first, second) for first, second in combinations(boxes, 2))
     assert overflow(phone) == [] and findings(phone) == []

@@ -37,7 +37,7 @@ LENGTH_MS = max(step["at_ms"] for step in STEPS)
 # The browser has a frame every 16 ms, and the player draws every second one.
 FRAME_MS = 32
 # A live race is shown slowed to 12 s, after 2 s in which to guess the winner.
-LEAD_MS, SHOW_MS = 2000, 12_000
+LEAD_MS, SHOW_MS = 2100, 12_000
 # The finish line's share of the track.
 FINISH_LINE = 0.965
 

@@ -71,7 +71,7 @@ def test_a_saved_race_opens_in_another_browser_without_a_model(
     table = ".results tbody"
     assert viewer.locator(table).inner_text() == racer.locator(table).inner_text()
     assert viewer.locator(".passage").count() == racer.locator(".passage").count() > 0
-    expect(viewer.locator(".announcer")).to_contain_text("recorded 20")
+    expect(viewer.locator(".machine")).to_contain_text("recorded 20")
 
     saved_again = tmp_path / "again.jsonl"
     with viewer.expect_download() as download:

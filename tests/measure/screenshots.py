@@ -34,7 +34,6 @@ def take_all(page: Page, url: str, folder: Path, recorded: bool) -> None:
     page.wait_for_selector(".track [data-place='1']")
     page.keyboard.press("Space")
     take_picture(page, 1280, 720, folder / "replay.png")
-    page.locator("#inspector-toggle").scroll_into_view_if_needed()
     page.evaluate("document.querySelector('.inspector').scrollIntoView()")
     page.locator(".inspector").get_by_role("button", name="Fusion").click()
     take_picture(page, 1280, 720, folder / "inspector.png")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from specrace.cli import app, main
-from specrace.core.bundled import BUNDLED_MODEL
+from specrace.core.bundled import BUNDLED_MODEL, RECORDINGS
 from specrace.core.errors import InputError
 from specrace.model.weights.names import PREFERRED
 from specrace.ui import greeting, loading, offers
@@ -138,6 +138,9 @@ def test_a_recording_that_cannot_be_played_is_refused(tmp_path: Path, capsys: py
     (tmp_path / "odd.jsonl").write_text("hello")
     assert "line 1 is not an event" in refusal(["--replay", str(tmp_path / "odd.jsonl")], capsys)
     assert "cannot be read" in refusal(["--replay", str(tmp_path / "nothing.jsonl")], capsys)
+    copy = tmp_path / "tides.jsonl"
+    copy.write_bytes((RECORDINGS / copy.name).read_bytes())
+    assert "two files of the same name" in refusal(["--replay", str(copy), str(RECORDINGS / copy.name)], capsys)
 
 
 def test_the_page_is_refused_under_torchrun(

@@ -21,9 +21,12 @@ log = logging.getLogger(__name__)
 
 
 class Gallery:
-    """The races of some recordings. A recording that cannot be shown is left out and logged."""
+    """The races of some recordings. A recording that cannot be shown is left out and logged.
 
-    def __init__(self, files: Sequence[Path] = ()) -> None:
+    `in_order`: the races have the order of the files.
+    """
+
+    def __init__(self, files: Sequence[Path] = (), *, in_order: bool = False) -> None:
         # Largest model first, then highest speedup: the page plays the first cards' races while no visitor acts.
         self.cards: list[RaceCard] = []
         self._reels: dict[str, str] = {}
@@ -34,7 +37,8 @@ class Gallery:
                 self.cards.append(describe_card(file.stem, events))
             except InputError as error:
                 log.warning("left out of the gallery: %s", error)
-        self.cards.sort(key=lambda card: (-(card.parameters or 0), -card.speedup))
+        if not in_order:
+            self.cards.sort(key=lambda card: (-(card.parameters or 0), -card.speedup))
 
     @classmethod
     def in_folder(cls, folder: Path) -> Gallery:

@@ -20,10 +20,11 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from specrace.core.errors import InputError
-from specrace.core.settings import MAX_PAGE_LANES
+from specrace.core.settings import MAX_PAGE_LANES, MAX_QUESTION_CHARACTERS
 from specrace.ui.server.guard import AUDIENCE, POLL_STATE, POLL_VOTE, Hosts
 from specrace.ui.server.visitors import HOUR_S, Rate, TooManyError, address_of, visitor_key
 from specrace.ui.wire import OpenedPoll, PollError, PollState, to_json
+from specrace.views.colours import HUES
 
 COOKIE = "specrace_voter"
 CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")
@@ -35,8 +36,8 @@ STATES_PER_S = 20
 # The shortest time after which a phone requests the state again.
 MIN_WAIT_MS = 1500
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; connect-src 'self'; font-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 TOKEN = re.compile(r"[\w-]{16,64}")
 
@@ -50,18 +51,22 @@ class Poll:
     """
 
     key: str
+    question: str = ""
     lanes: list[str] = field(default_factory=list)
+    hues: list[int] = field(default_factory=list)
     round: int = 0
     open: bool = False
     winner: int | None = None
     votes: dict[str, int] = field(default_factory=dict)
 
-    def update(self, lanes: list[str], is_open: bool, winner: int | None) -> None:
+    def update(
+        self, lanes: list[str], is_open: bool, winner: int | None, question: str = "", hues: Sequence[int] = ()
+    ) -> None:
         """Open a round, or close it. Opening an open round with the same lanes keeps its votes."""
         if is_open and (not self.open or lanes != self.lanes):
             self.lanes, self.winner, self.votes = lanes, None, {}
             self.round += 1
-        self.open = is_open
+        self.open, self.question, self.hues = is_open, question, list(hues)
         if not is_open:
             self.winner = winner
 
@@ -80,7 +85,9 @@ class Poll:
         counts = Counter(self.votes.values())
         return PollState(
             round=self.round,
+            question=self.question,
             lanes=self.lanes,
+            hues=self.hues,
             open=self.open,
             winner=self.winner,
             counts=[counts[index] for index in range(len(self.lanes))],
@@ -141,7 +148,12 @@ class Audience:
             raise InputError(f"A poll has 1 to {MAX_PAGE_LANES} lanes.")
         if winner is not None and (type(winner) is not int or not 0 <= winner < len(lanes)):
             raise InputError("There is no such lane.")
-        poll.update(lanes, body.get("open") is True, winner)
+        question, hues = body.get("question", ""), body.get("hues", [])
+        if not isinstance(question, str) or len(question) > MAX_QUESTION_CHARACTERS:
+            raise InputError(f"A poll's question has at most {MAX_QUESTION_CHARACTERS} characters.")
+        if not isinstance(hues, list) or not all(type(hue) is int and 0 <= hue < len(HUES) for hue in hues):
+            raise InputError(f"A poll's colours are numbers from 0 to {len(HUES) - 1}.")
+        poll.update(lanes, body.get("open") is True, winner, question, hues)
         return poll.state()
 
 

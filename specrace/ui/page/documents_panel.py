@@ -15,7 +15,7 @@ from specrace.ui.visitor_limits import MAX_UPLOAD_FILES
 BUTTON = "Your documents"
 TOGGLE = "() => specrace.toggleDocuments()"
 # Called with the files of the field, each an object with the name that the visitor's machine gave it.
-FORGET = "(files) => specrace.forgetOtherDocuments((files ?? []).map((file) => file.orig_name))"
+FORGET = "(files) => specrace.documentsChanged((files ?? []).map((file) => file.orig_name))"
 # How many passages are listed, and how much of each, in characters.
 MAX_LISTED, MAX_SHOWN = 300, 160
 

@@ -40,11 +40,13 @@ from specrace.ui.stage.html_file import export_route
 from specrace.ui.stage.parts import BRAND, describe_methods, read_static, stage_style
 from specrace.ui.visitor_limits import MAX_UPLOAD_BYTES, MAX_UPLOAD_FILES
 from specrace.ui.wire import StageSettings, to_values
+from specrace.views.colours import hue_style
 
 STATUS_PERIOD_S = 0.5
 # JavaScript for Gradio's hooks, which calls functions of main.js.
 DRAW_STAGE = "specrace.drawStage({ element, props, server, watch })"
 DRAW_STATUS = "specrace.drawStatus({ element, props, watch })"
+ANNOUNCE_REQUEST = "() => specrace.announceRequest()"
 TOGGLE_SETTINGS = "() => specrace.toggleSettings()"
 FOLLOW_LINK = "(failed) => specrace.followLink(failed)"
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
@@ -130,6 +132,9 @@ def _build_settings(backend: Backend, opening_preset: settings_panel.Preset | No
 def _connect_start(parts: Components, events: PageEvents) -> None:
     """Let the race button, the Enter key in the question, the examples and lists of questions start a race."""
     inputs = [parts.question, parts.documents.files, *parts.panel.inputs]
+    examples = [button.click for button in parts.examples]
+    presses = [parts.race.click, parts.question.submit, parts.fetching[1].click, *examples]
+    gr.on(presses, None, None, None, js=ANNOUNCE_REQUEST, queue=False, **QUIET)
     gr.on([parts.race.click, parts.question.submit], events.start, inputs, parts.stage, **UNLIMITED)
     for button in parts.examples:
         copied = button.click(None, button, parts.question, js="(example) => [example]", **QUIET)
@@ -183,13 +188,13 @@ def _connect_status(page: gr.Blocks, parts: Components, events: PageEvents) -> N
     files.change(None, files, None, js=documents_panel.FORGET, queue=False, **QUIET)
 
 
-def build_replay(gallery: Gallery, visitors: Visitors) -> gr.Blocks:
-    """A page without a model, which plays the first race of the gallery and can open other recordings."""
+def build_replay(gallery: Gallery, visitors: Visitors, num_offered: int) -> gr.Blocks:
+    """A page without a model, which plays the first `num_offered` races of the gallery, and can open others."""
     with Page(title="specrace", fill_width=True, analytics_enabled=False) as page:
         with gr.Row(elem_id="top-bar"):
             gr.HTML(BRAND, elem_id="brand")
             gr.HTML(read_static("menu.html"), elem_id="menu")
-        _build_stage(gallery, takes_files=visitors.limits.uploads, only_replay=True)
+        _build_stage(gallery, takes_files=visitors.limits.uploads, only_replay=True, num_offered=num_offered)
     return page
 
 
@@ -218,7 +223,7 @@ def mount_options(
         *upload_routes(page, visitors, telemetry),
         scripts,
         *(_replay_routes(visitors) if backend is None else _race_routes(backend)),
-        *audience_routes(audience, phone.replace("{constants}", constants)),
+        *audience_routes(audience, phone.replace("{constants}", constants).replace("{hues}", hue_style(""))),
         picture_route(),
         export_route(),
     ]
@@ -297,7 +302,7 @@ def _build_top_bar(*, takes_files: bool) -> tuple[gr.Textbox, gr.Button, gr.Butt
             max_length=MAX_QUESTION_CHARACTERS,
         )
         race = gr.Button("Race", variant="primary", elem_id="race")
-        stop = gr.Button("Stop", variant="secondary", elem_id="stop")
+        stop = gr.Button("Stop", variant="secondary", interactive=False, elem_id="stop")
         documents = gr.Button(
             documents_panel.BUTTON, variant="secondary", visible=takes_files, elem_id="documents-button"
         )
@@ -313,9 +318,15 @@ def _build_examples(examples: Sequence[str]) -> list[gr.Button]:
         ]
 
 
-def _build_stage(gallery: Gallery, *, takes_files: bool, only_replay: bool = False) -> gr.HTML:
-    """The stage. `takes_files`: whether visitors may open recordings; `only_replay`: whether there is no model."""
-    settings = StageSettings(describe_methods(), list(DEFAULT_LANES), gallery.cards, only_replay, takes_files)
+def _build_stage(
+    gallery: Gallery, *, takes_files: bool, only_replay: bool = False, num_offered: int | None = None
+) -> gr.HTML:
+    """The stage. `takes_files`: whether visitors may open recordings; `only_replay`: whether there is no model.
+
+    The first `num_offered` races of the gallery play while no visitor acts; None: all.
+    """
+    offered = len(gallery.cards) if num_offered is None else num_offered
+    settings = StageSettings(describe_methods(), list(DEFAULT_LANES), gallery.cards, only_replay, takes_files, offered)
     return gr.HTML(
         html_template=read_static("stage/stage.html"),
         js_on_load=DRAW_STAGE,

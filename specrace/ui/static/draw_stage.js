@@ -1,7 +1,7 @@
 // Draws the stage: on the page, in an exported file, or wherever else a race is shown.
 /** @import { ExportSettings, RaceCard, RecordedAnswer, StageSettings } from "./lib/wire.d.ts" */
-import { Attract } from "./stage/attract.js";
-import { Examples } from "./stage/examples.js";
+import { Attract } from "./gallery/attract.js";
+import { Examples } from "./gallery/examples.js";
 import { markDefaultLanes } from "./lib/gradio.js";
 import { bindKeys } from "./stage/keys.js";
 import { registerMethods } from "./lib/lanes.js";

@@ -2,6 +2,8 @@
 // hooks.
 import { asksForRace, drawStage } from "./draw_stage.js";
 import {
+  announceRequest,
+  documentsChanged,
   limitUploads,
   redirectToasts,
   limitLanes,
@@ -15,7 +17,6 @@ import {
   toggleDocuments,
   toggleSettings,
 } from "./lib/gradio.js";
-import { forgetOtherDocuments } from "./lib/kept_documents.js";
 import { startAddressUpdates, updateAddress } from "./lib/share.js";
 import { showStatus } from "./stage/status.js";
 
@@ -36,6 +37,7 @@ redirectToasts();
 limitUploads();
 Object.assign(window, {
   specrace: Object.freeze({
+    announceRequest,
     drawStage,
     drawStatus,
     followLink,
@@ -45,7 +47,7 @@ Object.assign(window, {
     takeRecommended,
     raceRecommended,
     showLanes,
-    forgetOtherDocuments,
+    documentsChanged,
     toggleDocuments,
     toggleSettings,
   }),

@@ -1,4 +1,4 @@
-import { Attract } from "../../../specrace/ui/static/stage/attract.js";
+import { Attract } from "../../../specrace/ui/static/gallery/attract.js";
 import { put } from "./fixtures.js";
 
 function makeAttract() {

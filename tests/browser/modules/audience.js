@@ -34,7 +34,7 @@ export const cases = {
       host.firstChild.dataset.do = "close";
       return host;
     };
-    const stage = { node: put(), panes: [], track: { winner: 0 }, find };
+    const stage = { node: put(), start: {}, panes: [], track: { winner: 0 }, find };
     const rounds = [];
     const audience = new Audience(stage, "");
     audience.state = { winner: null };
@@ -56,7 +56,7 @@ export const cases = {
     const line = put();
     const errors = [];
     const find = (name) => (name === ".audience-line" ? line : dialog);
-    const stage = { node: put(), panes: [], track: {}, find, showError: (words) => errors.push(words) };
+    const stage = { node: put(), start: {}, panes: [], track: {}, find, showError: (words) => errors.push(words) };
     const audience = new Audience(stage, "");
     const before = window.fetch;
     const answers = [500, 400];
@@ -79,6 +79,26 @@ export const cases = {
     return [
       [picture.getAttribute("viewBox"), picture.querySelector("path").getAttribute("d")],
       ["0 0 11 11", "M4 4h1v1h-1zM6 4h1v1h-1zM5 5h1v1h-1zM4 6h1v1h-1zM5 6h1v1h-1zM6 6h1v1h-1z"],
+    ];
+  },
+  "a poll holds the start of a race, and the next race's phones do not show the last winner": async () => {
+    const find = () => put(["button", { type: "button" }]);
+    const stage = { node: put(), start: {}, panes: [], track: {}, find };
+    stage.find = () => {
+      const host = find();
+      host.firstChild.dataset.do = "close";
+      return host;
+    };
+    const audience = new Audience(stage, "");
+    const held = [stage.start.isVoteOpen()];
+    audience.poll = { key: "k", code: "c" };
+    held.push(stage.start.isVoteOpen());
+    const rounds = [];
+    audience.setRound = (open) => rounds.push(open);
+    stage.node.dispatchEvent(new CustomEvent("requested"));
+    return [
+      [held, rounds],
+      [[false, true], [true]],
     ];
   },
 };

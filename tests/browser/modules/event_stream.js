@@ -11,6 +11,7 @@ function receive(...messages) {
     addLiveSteps: (parts) => calls.push(`steps ${parts}`),
     endLiveRace: (part) => calls.push(`end ${part}`),
     updateFigures: (part) => calls.push(`again ${part}`),
+    setRunning: () => {},
   });
   for (const message of messages) {
     if (typeof message === "function") message(receiver);

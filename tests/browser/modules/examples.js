@@ -1,4 +1,4 @@
-import { hasDefaultSettings, Examples } from "../../../specrace/ui/static/stage/examples.js";
+import { hasDefaultSettings, Examples } from "../../../specrace/ui/static/gallery/examples.js";
 import { put } from "./fixtures.js";
 
 const CARDS = [

@@ -1,4 +1,4 @@
-import { Gallery } from "../../../specrace/ui/static/stage/gallery.js";
+import { Gallery } from "../../../specrace/ui/static/gallery/gallery.js";
 import { HOSTILE, put } from "./fixtures.js";
 
 const CARD = { name: "a", question: HOSTILE, fastest: HOSTILE, speedup: 2, lanes: [], ms: 10 };

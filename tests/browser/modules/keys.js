@@ -1,4 +1,4 @@
-import { leaveField, usesKey, entryKey } from "../../../specrace/ui/static/stage/keys.js";
+import { closeMenu, entryKey, leaveField, remoteKey, usesKey } from "../../../specrace/ui/static/stage/keys.js";
 import { put } from "./fixtures.js";
 
 const host = put(["input", {}], ["input", { type: "range" }], ["input", { type: "radio" }], ["button", {}], ["p", {}]);
@@ -27,15 +27,46 @@ function usersOf(key) {
 
 export const cases = {
   "text fields use letters": () => [usersOf("r"), ["field"]],
-  "a text field gives the keys back to the stage": () => {
+  "a press elsewhere and Escape close the menu": () => {
+    const nav = put(["details", { open: true, innerHTML: "<summary>More</summary><button>Dark</button>" }]);
+    nav.className = "menu";
+    const [summary, dark] = nav.firstChild.children;
+    const states = [summary, dark, dark].map((target) => [closeMenu(target), nav.firstChild.open]);
+    nav.remove();
+    return [
+      states,
+      [
+        [true, true],
+        [true, false],
+        [false, false],
+      ],
+    ];
+  },
+  "in stage view a remote's keys are arrows": () => {
+    const keys = ["bench", "stage"].map((view) => {
+      document.body.dataset.view = view;
+      return ["PageUp", "PageDown", "r"].map(remoteKey);
+    });
+    delete document.body.dataset.view;
+    return [
+      keys,
+      [
+        ["PageUp", "PageDown", "r"],
+        ["ArrowLeft", "ArrowRight", "r"],
+      ],
+    ];
+  },
+  "fields and buttons give the keys back to the stage": () => {
     const node = put();
     node.tabIndex = -1;
-    const left = [field, button].map((target) => {
+    const left = [field, button, paragraph].map((target) => {
       target.focus();
       leaveField({ node }, target);
-      return document.activeElement === node;
+      const gained = document.activeElement === node;
+      node.blur();
+      return gained;
     });
-    return [left, [true, false]];
+    return [left, [true, true, false]];
   },
   "no element uses Escape": () => [usersOf("Escape"), []],
   "text fields, choices and buttons use the space bar": () => [usersOf(" "), ["field", "choice", "button"]],

@@ -1,6 +1,6 @@
 import { Pane } from "../../../specrace/ui/static/panes/pane.js";
 import { PaneRow, speedupSoFar } from "../../../specrace/ui/static/panes/pane_row.js";
-import { LANES } from "./fixtures.js";
+import { LANES, SERVED } from "./fixtures.js";
 
 // A row of two panes, and the lanes that it said are shown alone.
 function drawRow() {
@@ -55,5 +55,17 @@ export const cases = {
     const base = { tokens: 8, tau: 1, tokens_per_s: 50 };
     const lanes = [undefined, { ...base, tokens: 7 }, { ...base, tokens_per_s: 500 }, { ...base, tokens_per_s: 55 }];
     return [lanes.map((meters) => speedupSoFar(meters, base)), [0, 0, 0, 1.1]];
+  },
+  "a phone shows the text of our last lane, and at the end that of the winner": () => {
+    const row = new PaneRow(document.createElement("div"));
+    row.show([...LANES.slice(0, 2), { lane: "fast", title: "Fast", served: SERVED }].map((method) => new Pane(method)));
+    const featured = () => row.panes.findIndex(({ node }) => node.classList.contains("featured"));
+    const before = featured();
+    const rows = [1, 0.5].map((speedup) => ({ speedup, tokens_per_s: 9, badge: ["none", ""], end: "eos" }));
+    row.conclude(rows, null, rows[0]);
+    return [
+      [before, featured()],
+      [1, 0],
+    ];
   },
 };

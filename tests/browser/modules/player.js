@@ -97,6 +97,15 @@ export const cases = {
       [["0.0", "1.0", "0.1", "end"], false],
     ];
   },
+  "the end of a live race has the speed of a replay, not that of its last moment": () => {
+    const { player } = load();
+    player.openLive({ ms: 9 });
+    player.add(STEPS);
+    player.time = player.length - 0.01;
+    player.endLive();
+    player.skipToEnd();
+    return [Math.round(player.speed * 12_000), 9];
+  },
   "the default speed and a chosen speed": () => {
     const { player } = load();
     const { speed } = player;

@@ -1,5 +1,5 @@
-import { findBest, showResults, describeFastest } from "../../../specrace/ui/static/stage/results.js";
-import { put, ROWS } from "./fixtures.js";
+import { describeFastest, describeSizes, findBest, showResults } from "../../../specrace/ui/static/stage/results.js";
+import { LANES, put, ROWS } from "./fixtures.js";
 
 export const cases = {
   "the fastest lane that drafts": () => [findBest(ROWS), ROWS[1]],
@@ -16,7 +16,12 @@ export const cases = {
     "Why Trie is fastest: it prints 5.0 tokens per step, vanilla 1. The model accepted 75 % of its drafts, and a step took 2.00 times as long as one of vanilla's.",
   ],
   "figures that a server did not report are not shown as 0": () => {
-    const host = put(["h2", {}], ["div", { className: "scroller" }], ["p", { className: "servers" }]);
+    const host = put(
+      ["h2", {}],
+      ["div", { className: "scroller" }],
+      ["p", { className: "servers" }],
+      ["p", { className: "sizes" }],
+    );
     host.querySelector("h2").append(document.createElement("small"));
     const figures = {
       tokens_per_s: 9,
@@ -27,12 +32,38 @@ export const cases = {
       end: "eos",
     };
     const served = { ...figures, title: "fast", speedup: 0, tau: 0, steps: 0, accepted: 0, drafted: 0 };
-    showResults(host, [{ ...served, measured: "Measured on fast." }], "", ["The server slow hung."]);
+    showResults(host, [{ ...served, measured: "Measured on fast." }], "", {
+      lanes: [{ lane: "fast" }],
+      servers_left_out: ["The server slow hung."],
+    });
     return [
       [[...host.querySelectorAll("td")].map((cell) => cell.textContent), host.querySelector(".servers").textContent],
       [
         ["fast", "–", "9.0", "–", "–", "–", "–", "24", "0.01 s", "same"],
         "Measured on fast. Left out: The server slow hung.",
+      ],
+    ];
+  },
+  "draft sizes that auto has changed since the race before are named": () => {
+    const race = (size, question = "Why?", num_draft = null) => ({
+      question,
+      settings: { num_draft },
+      lanes: [LANES[0], { ...LANES[1], num_draft: size }],
+    });
+    return [
+      [
+        describeSizes(race(12), race(15)),
+        describeSizes(race(12), race(12)),
+        describeSizes(race(12), race(15, "Who?")),
+        describeSizes(race(12, "Why?", 12), race(15)),
+        describeSizes(race(12), undefined),
+      ],
+      [
+        "Draft tokens on auto follow the machine's speed; since the race before: Trie 12 instead of 15.",
+        "",
+        "",
+        "",
+        "",
       ],
     ];
   },

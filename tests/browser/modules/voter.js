@@ -1,7 +1,24 @@
 import { describeState, Voter } from "../../../specrace/ui/static/audience/voter.js";
 import { HOSTILE, put } from "./fixtures.js";
 
-const STATE = { round: 1, lanes: ["Vanilla", "Trie"], open: true, winner: null, counts: [0, 0], mine: null };
+// The phone's page.
+function page() {
+  const host = put(["p", { className: "question" }], ["h1", {}], ["div", {}], ["p", {}]);
+  host.children[2].setAttribute("role", "group");
+  host.children[3].setAttribute("role", "alert");
+  return host;
+}
+
+const STATE = {
+  round: 1,
+  question: HOSTILE,
+  hues: [0, 4],
+  lanes: ["Vanilla", "Trie"],
+  open: true,
+  winner: null,
+  counts: [0, 0],
+  mine: null,
+};
 
 export const cases = {
   "a phone's heading in each state": () => [
@@ -25,19 +42,25 @@ export const cases = {
     ],
   ],
   "a button for each lane": () => {
-    const host = put(["h1", {}], ["div", {}], ["p", {}]);
+    const host = page();
     new Voter(host).draw({ ...STATE, lanes: [HOSTILE, "Trie"], mine: 1 });
     const buttons = [...host.querySelectorAll("button")];
     return [
-      [buttons.map((node) => node.textContent), buttons.map((node) => node.getAttribute("aria-pressed"))],
       [
-        [HOSTILE, "Trie"],
-        ["false", "true"],
+        host.firstChild.textContent,
+        buttons.map((node) => [node.textContent, node.getAttribute("aria-pressed"), node.dataset.hue]),
+      ],
+      [
+        HOSTILE,
+        [
+          [HOSTILE, "false", "0"],
+          ["Trie", "true", "4"],
+        ],
       ],
     ];
   },
   "the same buttons are used while others vote and in the next race": () => {
-    const host = put(["h1", {}], ["div", {}], ["p", {}]);
+    const host = page();
     const voter = new Voter(host);
     const requests = [];
     voter.request = (path, body) => requests.push([path, body]);
@@ -62,7 +85,7 @@ export const cases = {
     ];
   },
   "the buttons show the counts when the round is closed": () => {
-    const host = put(["h1", {}], ["div", {}], ["p", {}]);
+    const host = page();
     new Voter(host).draw({ ...STATE, open: false, winner: 1, counts: [2, 3] });
     const buttons = [...host.querySelectorAll("button")];
     return [

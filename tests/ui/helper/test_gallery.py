@@ -28,6 +28,11 @@ def test_each_bundled_recording_has_a_card_that_names_its_machine() -> None:
         assert card.speedup >= 1.0 and card.fastest in card.lanes and card.ms > 0
 
 
+def test_recordings_can_keep_the_order_of_their_files() -> None:
+    files = [RECORDINGS / "tides.jsonl", RECORDINGS / "smollm2-copying.jsonl"]
+    assert [card.name for card in Gallery(files, in_order=True).cards] == ["tides", "smollm2-copying"]
+
+
 def test_recordings_are_found_by_name_not_by_path() -> None:
     gallery = Gallery.in_folder(RECORDINGS)
     reel = json.loads(str(gallery.play_recorded(FILES[0].stem).reel))

@@ -73,6 +73,14 @@ def test_each_browser_has_one_vote_and_may_change_it(served: Served, poll: dict[
     assert "closed" in vote(served, poll, ann, 0)["error"]
 
 
+def test_phones_show_the_question_and_the_lanes_colours(served: Served, poll: dict[str, Any]) -> None:
+    update(served, poll, open=True, question="<b>Why?</b>", hues=[0, 4])
+    state = served.ask("GET", f"/audience/{poll['code']}/state").json()
+    assert (state["question"], state["hues"]) == ("<b>Why?</b>", [0, 4])
+    phone = served.ask("GET", f"/audience/{poll['code']}").text
+    assert '[data-hue="4"] { --hue: #009e73; }' in phone and "{hues}" not in phone
+
+
 def test_votes_before_the_start_count_and_the_next_race_starts_with_no_votes(
     served: Served, poll: dict[str, Any]
 ) -> None:
@@ -108,6 +116,10 @@ def test_a_vote_without_a_valid_cookie_is_refused(served: Served, poll: dict[str
         {"lanes": [1]},
         {"lanes": "ab"},
         {"open": False, "winner": 2},
+        {"question": "x" * 20_000},
+        {"question": 7},
+        {"hues": [99]},
+        {"hues": "1"},
         {"open": False, "winner": True},
     ],
 )

@@ -60,7 +60,7 @@ def test_other_responses_are_left_unchanged() -> None:
 @pytest.fixture(scope="module")
 def served() -> Iterator[TestClient]:
     """A client of a mounted page."""
-    page, app = build_replay(Gallery(), Visitors()), Starlette()
+    page, app = build_replay(Gallery(), Visitors(), 0), Starlette()
     gr.mount_gradio_app(app, page, "/", **mount_options(page, Visitors(), Audience(Hosts()), Telemetry()))
     with TestClient(app) as client:
         yield client

@@ -3,7 +3,7 @@
 /** @import { OpenedPoll, PollState } from "../lib/wire.d.ts" */
 import { ROUTES } from "../lib/constants.js";
 import { make, svg, setText } from "../lib/dom.js";
-import { isServed } from "../lib/lanes.js";
+import { hueOf, isServed } from "../lib/lanes.js";
 import { listen } from "../lib/stage_events.js";
 
 const POLL_MS = 1000;
@@ -62,6 +62,9 @@ export class Audience {
     this.state = undefined;
     this.dialog.querySelector("[data-do=close]").addEventListener("click", () => this.dialog.close());
     const { node } = stage;
+    stage.start.isVoteOpen = () => Boolean(this.poll);
+    // The phones of the next race must not show who won the last one.
+    listen(node, "requested", () => this.setRound(true));
     listen(node, "opened", () => this.setRound(true));
     listen(node, "lanes", () => node.dataset.mode === "idle" && this.setRound(true));
     listen(node, "moved", ({ lane, end }) => {
@@ -100,7 +103,9 @@ export class Audience {
     const racing = this.stage.panes.filter((pane) => !isServed(pane.method));
     const lanes = racing.map((pane) => pane.method.title);
     const place = winner === null ? null : racing.indexOf(this.stage.panes[winner]);
-    const round = { key: this.poll.key, lanes, open, winner: place };
+    const hues = racing.map((pane) => Number(hueOf(pane.method)));
+    const question = this.stage.reel?.head.question ?? "";
+    const round = { key: this.poll.key, lanes, hues, question, open, winner: place };
     await this.pending;
     this.pending = request(`${ROUTES.audience}/${this.poll.code}`, round).catch((error) => this.handleFailure(error));
     this.showState(await this.pending);

@@ -8,7 +8,7 @@ const PAGE = location.pathname.replace(/\/$/, "");
 const RETRY_MS = 4000;
 
 // The heading of the page. `mine` is the lane that this phone has voted for.
-/** @param {Omit<PollState, "counts" | "wait_ms">} state */
+/** @param {Omit<PollState, "counts" | "wait_ms" | "question" | "hues">} state */
 export function describeState({ open, mine, winner, lanes, round }) {
   if (!round) return "Wait for the race on the stage.";
   if (open) return mine === null ? "Who wins?" : `You say: ${lanes[mine]}. Another tap changes it.`;
@@ -19,9 +19,10 @@ export function describeState({ open, mine, winner, lanes, round }) {
 
 export class Voter {
   constructor(host) {
+    this.question = host.querySelector(".question");
     this.words = host.querySelector("h1");
-    this.choices = host.querySelector("div");
-    this.problem = host.querySelector("p");
+    this.choices = host.querySelector("[role=group]");
+    this.problem = host.querySelector("[role=alert]");
   }
 
   async request(path, body) {
@@ -40,6 +41,7 @@ export class Voter {
   /** @param {PollState} state */
   draw(state) {
     this.state = state;
+    setText(this.question, state.question);
     setText(this.words, describeState(state));
     const { children } = this.choices;
     // Keep the buttons, because one of them may have the focus.
@@ -55,7 +57,8 @@ export class Voter {
   }
 
   mark(node, title, lane) {
-    const { open, mine, winner, counts } = this.state;
+    const { open, mine, winner, counts, hues } = this.state;
+    node.dataset.hue = String(hues[lane] ?? "");
     setText(node, open ? title : `${title}: ${counts[lane]}`);
     node.disabled = !open;
     node.setAttribute("aria-pressed", String(mine === lane));

@@ -6,7 +6,8 @@ const LOST = "The connection was lost, and the race with it; press Race to begin
 
 export class RaceReceiver {
   // `screen` shows the races. Its methods: refuseAddress(words), awaitRace(race, key), showPhase(phase, words),
-  // startLiveRace(part), addLiveSteps(parts), endLiveRace(part) and updateFigures(part).
+  // startLiveRace(part), addLiveSteps(parts), endLiveRace(part), updateFigures(part) and setRunning(running): whether the
+  // server runs the race, or repeats it.
   constructor(screen) {
     this.screen = screen;
     this.server = undefined;
@@ -23,6 +24,7 @@ export class RaceReceiver {
   // Gives up the current race: closes its stream, and ignores what still arrives of it.
   abandon() {
     this.source?.close();
+    this.screen.setRunning(false);
     this.abandonedRace = this.race;
   }
 
@@ -32,9 +34,14 @@ export class RaceReceiver {
     this.complete = false;
     const source = (this.source = new EventSource(`${ROUTES.race}/${key}`));
     source.addEventListener("message", ({ data }) => this.receive(JSON.parse(data)));
-    source.addEventListener("end", () => source.close());
-    source.addEventListener("error", () => {
+    this.screen.setRunning(true);
+    const close = () => {
       source.close();
+      if (source === this.source) this.screen.setRunning(false);
+    };
+    source.addEventListener("end", close);
+    source.addEventListener("error", () => {
+      close();
       if (source === this.source && !this.complete) this.screen.showPhase("failed", LOST);
     });
   }

@@ -2,7 +2,7 @@
 /** @import { StageEvents } from "./stage_events.js" */
 import { CONSTANTS } from "./constants.js";
 import { hasFolder, listDropped } from "./drops.js";
-import { keepDocuments, readKeptDocuments } from "./kept_documents.js";
+import { forgetOtherDocuments, keepDocuments, readKeptDocuments } from "./kept_documents.js";
 import { send } from "./stage_events.js";
 
 const { max_documents: MAX_FILES, max_document_bytes: MAX_BYTES } = CONSTANTS;
@@ -72,10 +72,9 @@ export function raceRecommended() {
   return focusQuestion();
 }
 
-// Highlights the Stop button while there is a live race to stop.
-export function highlightStop(live) {
-  const stop = document.getElementById("stop");
-  if (stop) stop.dataset.live = String(live);
+// Called at a press of Race, before the server answers.
+export function announceRequest() {
+  sendToStage("requested");
 }
 
 // Whether the focus is on a control that starts races.
@@ -132,9 +131,9 @@ export function markDefaultLanes(lanes) {
 }
 
 /**
- * @template {"problem" | "lanes"} Name
+ * @template {"problem" | "lanes" | "requested" | "documents"} Name
  * @param {Name} name
- * @param {StageEvents[Name]} detail
+ * @param {StageEvents[Name]} [detail]
  */
 function sendToStage(name, detail) {
   const stage = document.querySelector(".stage");
@@ -223,6 +222,12 @@ export function limitUploads() {
     },
     true,
   );
+}
+
+// Called when the upload's files, of these names, have changed. What was said about the files before is outdated.
+export function documentsChanged(names) {
+  forgetOtherDocuments(names);
+  sendToStage("documents");
 }
 
 // Uploads the documents that this tab had before a reload, once the page has drawn the field for them.

@@ -9,14 +9,15 @@
  * wrong.
  *
  * The stage receives: `seek`, show this step; `problem`, show this sentence as an error; `lanes`, the names of the lanes
- * that are chosen now.
+ * that are chosen now; `requested`, the visitor has asked the server for a race; `documents`,
+ * the visitor's own documents have changed.
  * @import { LaneFrame, ResultRow, ShownLane } from "./wire.d.ts"
  * @import { PlayedReel, ReadStep } from "../stage/reel.js"
  * @typedef {{
  *   opened: ShownLane[], steps: ReadStep[], reel: PlayedReel, begun: { live: boolean }, moved: LaneFrame,
  *   cursor: { lane: number, step: number }, result: ResultRow[], figures: ResultRow[], finish: PlayedReel,
  *   lost: void, refused: void,
- *   seek: { lane: number, step: number }, problem: string, lanes: string[],
+ *   seek: { lane: number, step: number }, problem: string, lanes: string[], requested: void, documents: void,
  * }} StageEvents
  */
 

@@ -435,10 +435,15 @@ export interface PollError {
   error: string;
 }
 
-/** What the stage and a phone show of a poll. `mine` is this phone's vote; `wait_ms`: when to ask again. */
+/**
+ * What the stage and a phone show of a poll. `mine` is this phone's vote; `wait_ms`: when to ask again.
+ * `hues`: the number of each lane's colour.
+ */
 export interface PollState {
   round: number;
+  question: string;
   lanes: string[];
+  hues: number[];
   open: boolean;
   winner: number | null;
   counts: number[];
@@ -682,13 +687,17 @@ export interface ShownRepeated {
   lanes: [number, number, number][];
 }
 
-/** What the stage is drawn with. `lanes` are shown before a race; `takes_files`: whether visitors may open files. */
+/**
+ * What the stage is drawn with. `lanes` are shown before a race; `takes_files`: whether visitors may open files.
+ * While no visitor acts, the first `num_offered` races of the gallery play.
+ */
 export interface StageSettings {
   methods: MethodCard[];
   lanes: string[];
   gallery: RaceCard[];
   only_replay: boolean;
   takes_files: boolean;
+  num_offered: number;
 }
 
 /** The start of a race; `about` holds the question, model, dtype, device, versions, settings and passages. */

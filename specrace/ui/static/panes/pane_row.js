@@ -3,6 +3,7 @@
 /** @import { Pane } from "./pane.js" */
 import { CONSTANTS } from "../lib/constants.js";
 import { describeRange } from "../lib/format.js";
+import { isServed } from "../lib/lanes.js";
 
 // A speedup computed from fewer tokens means nothing.
 const MIN_TOKENS = 8;
@@ -39,7 +40,14 @@ export class PaneRow {
     panes.forEach((pane, lane) => pane.solo.addEventListener("click", () => this.toggleSolo(lane)));
     this.node.replaceChildren(...panes.map((pane) => pane.node));
     this.node.dataset.count = String(panes.length);
+    // The lane that drafts from most sources comes last.
+    this.feature(panes.findLastIndex(({ method }) => !isServed(method)));
     this.toggleSolo(undefined);
+  }
+
+  // Chooses the lane whose text a phone shows while no lane is shown alone.
+  feature(lane) {
+    this.panes.forEach((pane, number) => pane.node.classList.toggle("featured", number === lane));
   }
 
   // Shows one lane alone, or all lanes again if this lane is alone already.
@@ -85,5 +93,6 @@ export class PaneRow {
       pane.node.dataset.done ||= row.end;
       pane.node.classList.toggle("winner", rows.length > 1 && row === winner);
     });
+    if (winner) this.feature(rows.indexOf(winner));
   }
 }

@@ -21,9 +21,9 @@ function listKeys(stage, tools) {
   return [
     ["r", "race", pressRace],
     ["Escape", "stop the race, or show the result at once", () => stop(stage)],
-    [" ", "pause and play the replay", () => player.toggle()],
+    [" ", "pause and play the replay; start the race after a vote", () => stage.start.release() || player.toggle()],
     ["ArrowLeft", "one step back", () => player.move(-1)],
-    ["ArrowRight", "one step on", () => player.move(1)],
+    ["ArrowRight", "one step on", () => stage.start.release() || player.move(1)],
     ["1", "guess who wins; later one lane alone, and back", (key) => pickLane(stage, Number(key) - 1)],
     ["a", "audience: phones vote who wins", () => tools.audience.show()],
     ["p", "present: only the race, for a projector", togglePresentation],
@@ -49,7 +49,7 @@ function listActions(stage, tools) {
     again: pressRace,
     back: () => player.move(-1),
     on: () => player.move(1),
-    play: () => player.toggle(),
+    play: () => stage.start.release() || player.toggle(),
     save: () => saveReel(stage.reel),
     link: () => copySettingsLink(stage),
     pack: () => copyRaceLink(stage),
@@ -114,7 +114,7 @@ async function copyRaceLink(stage) {
 function openDialog(stage, dialog) {
   dialog.open(stage.reel);
   if (!dialog.node.open) return;
-  stage.cancelStart();
+  stage.start.cancel();
   stage.player.pause();
 }
 
@@ -143,9 +143,23 @@ export function usesKey({ target, key }) {
   return key.startsWith("Arrow") && usesArrowKeys(target);
 }
 
-// Gives the keys back to the stage after a text field had them.
+// Gives the keys back to the stage after a field, a button or a link had them.
 export function leaveField(stage, target) {
-  if (target.matches?.(FIELDS)) stage.node.focus({ preventScroll: true });
+  if (target.matches?.(`${FIELDS}, input, button, a`)) stage.node.focus({ preventScroll: true });
+}
+
+// Closes the menu, unless `target` is what opens it. Returns whether it was open.
+export function closeMenu(target) {
+  const menu = document.querySelector(".menu details");
+  const isOpen = Boolean(menu?.hasAttribute("open"));
+  if (isOpen && !closest(target, ".menu summary")) menu.removeAttribute("open");
+  return isOpen;
+}
+
+// The key that a presenter's remote control stands for; elsewhere than in stage view, these keys scroll the page.
+export function remoteKey(key) {
+  if (document.body.dataset.view !== "stage") return key;
+  return { PageUp: "ArrowLeft", PageDown: "ArrowRight" }[key] ?? key;
 }
 
 // Arrow keys move through choices, move sliders and scroll wide tables. The player's slider is an exception: it is the
@@ -173,17 +187,19 @@ export function bindKeys(stage, tools, missing = []) {
   // yet.
   document.body.dataset.missing = lacks.join(" ");
   document.addEventListener("keydown", (event) => {
-    const { key } = event;
+    const key = remoteKey(event.key);
     if (event.ctrlKey || event.metaKey || event.altKey || stage.find("dialog[open]") || usesKey(event)) return;
     const entry = keys.find(([name]) => name === entryKey(key));
     if (!entry) return;
     const [, , action] = entry;
     if (key === " " || key.startsWith("Arrow")) event.preventDefault();
+    if (key === "Escape" && closeMenu(event.target)) return;
     if (key === "Escape") leaveField(stage, event.target);
     action(key);
   });
   document.addEventListener("click", ({ target }) => {
     if (closest(target, "#stop")) player.skipToEnd();
+    closeMenu(target);
     const button = closest(target, ".stage [data-do], .menu [data-do]");
     const action = actions[button?.dataset.do];
     if (action && !(button.closest(".player") && !stage.reel)) action();

@@ -79,8 +79,14 @@ export class Player {
   // Goes to the end of a race of which the screen already shows all steps.
   markAllShown() {
     this.pause();
-    this.time = this.length;
     this.next = this.steps.length;
+    this.showAtEnd();
+  }
+
+  // The race is at its end. A speed for the rest of it would be that of the last moment, so the replay's is shown.
+  showAtEnd() {
+    this.time = this.length;
+    this.autoSpeed = playbackSpeed(this.length);
     this.draw();
   }
 
@@ -213,8 +219,7 @@ export class Player {
     if (!this.loaded || this.live) return;
     this.pause();
     while (this.next < this.steps.length) this.screen.showStep(this.steps[this.next++], true);
-    this.time = this.length;
-    this.draw();
+    this.showAtEnd();
     this.screen.end();
   }
 

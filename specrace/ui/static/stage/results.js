@@ -1,10 +1,10 @@
 // The results table of a race, and a sentence on why the fastest lane is fastest.
-/** @import { ResultRow } from "../lib/wire.d.ts" */
+/** @import { RaceHead, ResultRow } from "../lib/wire.d.ts" */
 import { make } from "../lib/dom.js";
 import { formatSeconds, rankingSpeedup, formatSpeedup } from "../lib/format.js";
 import { TOOLTIPS } from "../lib/tooltips.js";
 
-/** @type {[string, (row: ResultRow) => string, string][]} */
+/** @type {[string, (row: ResultRow & { most?: number }) => string, string][]} */
 const COLUMNS = [
   ["Lane", (row) => row.title, ""],
   ["Speedup", (row) => (row.measured ? "–" : formatSpeedup(row.speedup)), TOOLTIPS.speedup],
@@ -13,8 +13,9 @@ const COLUMNS = [
   ["Accepted/drafted", (row) => known(row, row.drafted, `${row.accepted}/${row.drafted}`), TOOLTIPS.counts],
   [
     "Drafted a step",
-    (row) => known(row, row.drafted && row.steps, row.drafted_per_step.toFixed(1)),
-    "Draft tokens per step, on average.",
+    (row) =>
+      known(row, row.drafted && row.steps, `${row.drafted_per_step.toFixed(1)}${row.most ? ` of ${row.most}` : ""}`),
+    "Draft tokens per step, on average, of the most that a draft may have.",
   ],
   ["Steps", (row) => known(row, row.steps, String(row.steps)), "Forward passes of the model."],
   ["Tokens", (row) => `${row.tokens}${row.end === "length" ? " (limit)" : ""}`, "Tokens written; (limit): cut there."],
@@ -50,32 +51,54 @@ export function describeFastest(rows) {
 }
 
 /**
+ * A sentence on draft sizes that auto chose differently from those of the race before; "" if there is nothing to say.
+ * @param {Pick<RaceHead, "question" | "model" | "settings" | "lanes">} head
+ * @param {Pick<RaceHead, "question" | "model" | "settings" | "lanes"> | undefined} before
+ */
+export function describeSizes(head, before) {
+  const isAuto = (race) => race?.settings && race.settings.num_draft === null;
+  if (!isAuto(head) || !isAuto(before) || head.question !== before.question || head.model !== before.model) return "";
+  const changes = head.lanes.flatMap(({ lane, title, num_draft: size }) => {
+    const old = before.lanes.find((other) => other.lane === lane)?.num_draft;
+    return old && size && old !== size ? [`${title} ${size} instead of ${old}`] : [];
+  });
+  return changes.length
+    ? `Draft tokens on auto follow the machine's speed; since the race before: ${changes.join(", ")}.`
+    : "";
+}
+
+// The race that a table shows, and the one before it.
+/** @type {WeakMap<HTMLElement, { head: RaceHead, before?: RaceHead }>} */
+const shown = new WeakMap();
+
+/**
  * @param {HTMLElement} host
  * @param {ResultRow[]} rows
  * @param {string} why
- * @param {string[]} leftOut sentences on servers that took no part
+ * @param {RaceHead} race
  */
-export function showResults(host, rows, why, leftOut = []) {
+export function showResults(host, rows, why, race) {
+  if (shown.get(host)?.head !== race) shown.set(host, { head: race, before: shown.get(host)?.head });
   const table = make("table");
   const head = make("tr");
   const body = make("tbody");
   for (const [name, , title] of COLUMNS) head.append(make("th", "", name, title));
   const best = why && Math.max(...rows.map((row) => row.speedup));
-  for (const row of rows) {
+  rows.forEach((row, index) => {
     const line = make("tr", row.speedup === best ? "best" : "");
     line.dataset.lane = row.lane;
     line.dataset.badge = row.badge[0];
-    for (const [, text] of COLUMNS) line.append(make("td", "", text(row)));
+    for (const [, text] of COLUMNS) line.append(make("td", "", text({ ...row, most: race.lanes[index].num_draft })));
     body.append(line);
-  }
+  });
   const section = make("thead");
   section.append(head);
   table.append(section, body);
   host.querySelector(".scroller").replaceChildren(table);
   host.querySelector("h2 small").textContent = why;
   const measured = rows.map((row) => row.measured).filter(Boolean);
-  host.querySelector(".servers").textContent = [...measured, ...leftOut.map((reason) => `Left out: ${reason}`)].join(
-    " ",
-  );
+  const leftOut = (race.servers_left_out ?? []).map((reason) => `Left out: ${reason}`);
+  host.querySelector(".servers").textContent = [...measured, ...leftOut].join(" ");
+  host.querySelector(".sizes").textContent = describeSizes(race, shown.get(host).before);
   host.hidden = false;
 }

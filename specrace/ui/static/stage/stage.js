@@ -5,8 +5,8 @@
 import { CONSTANTS } from "../lib/constants.js";
 import { describePrompt, describeRecording } from "../lib/format.js";
 import { RaceReceiver } from "../lib/event_stream.js";
-import { Gallery } from "./gallery.js";
-import { canRace, closePanels, isRaceControlFocused, highlightStop, setQuestion } from "../lib/gradio.js";
+import { Gallery } from "../gallery/gallery.js";
+import { canRace, closePanels, isRaceControlFocused, setQuestion } from "../lib/gradio.js";
 import { Guess } from "./guess.js";
 import { describeLanes, sortLanes, isServed } from "../lib/lanes.js";
 import { REDUCED_MOTION, runDue } from "../lib/motion.js";
@@ -19,10 +19,10 @@ import { findFastest, showPodium } from "./podium.js";
 import { readReel, StepReader } from "./reel.js";
 import { showResults, describeFastest } from "./results.js";
 import { Forecast } from "./playback_speed.js";
+import { Start } from "./start.js";
+import { StopButton } from "./stop_button.js";
 import { Track } from "./track.js";
 
-// Time from the arrival of a live race's first steps to the start of its playback. Visitors guess the winner meanwhile.
-const LEAD_MS = 2000;
 const MODES = { idle: "", waiting: "Waiting", live: "Live", replay: "Replay", result: "Finished" };
 
 export class Stage {
@@ -36,7 +36,12 @@ export class Stage {
     this.track = new Track(this.find(".track"));
     this.guess = new Guess(this.find(".guess"));
     this.player = new Player(this.find(".player"), this.replayScreen());
+    this.start = new Start(this.find(".arena"), {
+      play: () => this.player.play(),
+      announce: (sentence) => this.announce(sentence),
+    });
     this.receiver = new RaceReceiver(this);
+    this.stop = new StopButton(node);
     this.gallery = new Gallery(this.find(".gallery"), cards, {
       server,
       takesFiles,
@@ -46,6 +51,7 @@ export class Stage {
     listen(node, "seek", ({ lane, step }) => this.player.goTo(this.player.findStep(lane, step)));
     this.find(".panes").addEventListener("click", ({ target }) => this.pointAtClicked(target));
     listen(node, "problem", (sentence) => this.showError(sentence));
+    listen(node, "documents", () => this.hasError && this.announce("Your documents have changed."));
     listen(node, "lanes", (names) => node.dataset.mode === "idle" && this.setLanes(sortLanes(names)));
     // A link with a race in it is opened as a file, which this server may not accept.
     this.find("[data-do=pack]").hidden = !takesFiles;
@@ -93,13 +99,16 @@ export class Stage {
     this.find(".mode").textContent = MODES[mode];
     for (const name of [".podium", ".tally"]) this.find(name).hidden ||= mode !== "result";
     this.find(".again").hidden ||= mode !== "result";
-    highlightStop(mode === "live");
   }
 
   announce(text, kind = "") {
     const line = this.find(".announcer");
     line.dataset.kind = kind;
     if (text && line.textContent !== text) line.textContent = line.title = text;
+  }
+
+  get hasError() {
+    return this.find(".announcer").dataset.kind === "bad";
   }
 
   // Shows an error, and scrolls to its line, which open settings may have pushed out of sight.
@@ -126,19 +135,17 @@ export class Stage {
     this.showPhase("failed", text);
   }
 
-  // Cancels the start of a live race's playback.
-  cancelStart() {
-    clearTimeout(this.startTimer);
+  setRunning(running) {
+    this.node.dataset.running = String(running);
   }
 
   // Waits for a requested race. The stage shows what it showed before until that race begins.
   awaitRace(race, key) {
-    this.cancelStart();
+    this.start.cancel();
     // A recording that is still loading would end this race.
     this.gallery.cancel();
     if (this.player.live) this.player.pause();
     Object.assign(this.node.dataset, { race, key, phase: "waiting", steps: 0 });
-    highlightStop(true);
     // Take the focus from the pressed button, so that the space bar controls the replay.
     if (isRaceControlFocused()) this.node.focus({ preventScroll: true });
   }
@@ -153,14 +160,13 @@ export class Stage {
 
   // Gives up a requested race that will not begin or not be finished. A whole race on the stage stays.
   giveUp() {
-    this.cancelStart();
+    this.start.cancel();
     if (this.player.live) {
       this.player.unload();
       this.guess.close();
       send(this.node, "lost");
     }
     if (this.node.dataset.mode === "live" && !this.player.loaded) this.setMode("idle");
-    highlightStop(false);
   }
 
   /** @param {HeadPart} part */
@@ -191,7 +197,8 @@ export class Stage {
     this.track.setFinish(player.forecast.tokens, player.forecast.known);
     send(this.node, "steps", steps);
     if (REDUCED_MOTION.matches) player.catchUpSoon();
-    else if (first) this.startTimer = setTimeout(() => player.play(), LEAD_MS);
+    // Visitors guess the winner during the countdown.
+    else if (first) this.start.schedule(true);
   }
 
   // A live race is over. Its playback goes on to the end, unless the race was stopped.
@@ -222,7 +229,7 @@ export class Stage {
 
   // Goes to the end of the race, and shows its result.
   showEnd() {
-    this.cancelStart();
+    this.start.cancel();
     while (this.player.next < this.player.steps.length) this.showStep(this.player.steps[this.player.next++], true);
     this.player.markAllShown();
     this.drawMoment(this.player.length);
@@ -262,7 +269,7 @@ export class Stage {
     const disturbed = Boolean((repeated ?? pace)?.disturbed);
     const counted = stopped || disturbed ? [] : rows;
     this.paneRow.conclude(rows, repeated, findFastest(counted)[0]);
-    showResults(this.find(".results"), rows, describeFastest(counted), head.servers_left_out ?? []);
+    showResults(this.find(".results"), rows, describeFastest(counted), head);
     this.find(".results .pace").textContent = (repeated ?? pace)?.note ?? "";
     showPodium(this.find(".podium"), counted, repeated);
     const ending = disturbed ? "Disturbed" : MODES.result;
@@ -291,13 +298,14 @@ export class Stage {
     const { head } = reel;
     this.playReel(reel);
     if (!automatic) setQuestion(head.question);
-    this.announce(`Recorded race: “${head.question ?? "no question"}” ${describeRecording(head)}`);
+    if (this.node.dataset.mode !== "result" && !this.start.held)
+      this.announce(`Recorded race: “${head.question ?? "no question"}”`);
   }
 
   // Plays a whole race, and gives up a live one.
   /** @param {PlayedReel} reel */
   playReel(reel) {
-    this.cancelStart();
+    this.start.cancel();
     this.receiver.abandon();
     this.setMode("idle");
     this.node.dataset.phase = "idle";
@@ -313,11 +321,11 @@ export class Stage {
     send(this.node, "reel", reel);
     this.announceQuestion();
     if (REDUCED_MOTION.matches) this.showEnd();
-    else this.player.play();
+    else this.start.schedule(false);
   }
 
   beginReplay() {
-    this.cancelStart();
+    this.start.cancel();
     if (["live", "replay"].includes(this.node.dataset.mode)) return;
     this.setMode("replay");
     this.announceQuestion();

@@ -1,0 +1,54 @@
+// The start of a race's playback: after a countdown or, while the audience votes, once somebody starts it.
+import { make } from "../lib/dom.js";
+
+const COUNTS = 3;
+const BEAT_MS = 700;
+const HELD = "The vote is open. Space, or the next slide on a remote, starts the race.";
+
+export class Start {
+  /**
+   * @param {HTMLElement} host where the countdown is shown
+   * @param {{ play: () => void, announce: (sentence: string) => void }} actions
+   */
+  constructor(host, { play, announce }) {
+    this.play = play;
+    this.announce = announce;
+    this.node = make("p", "countdown");
+    this.node.hidden = true;
+    this.node.setAttribute("aria-hidden", "true");
+    host.append(this.node);
+    // Whether a vote holds the start. Set by the audience's poll.
+    this.isVoteOpen = () => false;
+    this.held = false;
+  }
+
+  // Begins the countdown, unless a vote is open. `wait`: whether there is a countdown without a vote, too.
+  schedule(wait) {
+    this.cancel();
+    this.held = this.isVoteOpen();
+    if (this.held) this.announce(HELD);
+    else if (wait) this.count(COUNTS);
+    else this.play();
+  }
+
+  // Ends the wait for the vote. Returns whether there was one.
+  release() {
+    if (!this.held) return false;
+    this.held = false;
+    this.count(COUNTS);
+    return true;
+  }
+
+  count(number) {
+    this.node.hidden = !number;
+    this.node.textContent = String(number);
+    if (number) this.timer = setTimeout(() => this.count(number - 1), BEAT_MS);
+    else this.play();
+  }
+
+  cancel() {
+    clearTimeout(this.timer);
+    this.held = false;
+    this.node.hidden = true;
+  }
+}
