@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from specrace import workbench as workbench_module
 from specrace.cli import main as cli
@@ -18,7 +19,6 @@ from specrace.engine.generate import generate
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.hf import custom_generate
-from specrace.model import loading
 from specrace.model.capture import capture
 from specrace.model.draft_model import DraftModel
 from specrace.model.forward.kv import KVStore
@@ -217,7 +217,7 @@ def test_with_several_gpus_transformers_chooses_the_device_map(monkeypatch: pyte
 
     monkeypatch.setattr(device_map, "count_accelerators", lambda: 2)
     monkeypatch.setattr(device_map, "find_spec", lambda _: "accelerate is installed")
-    monkeypatch.setattr(loading.AutoModelForCausalLM, "from_pretrained", load)
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", load)
     with TwoDevices():
         target = load_target(device="auto")
     assert calls[0]["device_map"] == "auto" and calls[0]["dtype"] == torch.bfloat16
