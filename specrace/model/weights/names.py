@@ -109,6 +109,7 @@ _TABLE = (
     NamedModel("granite-1b", "ibm-granite/granite-4.0-1b", 1_631_750_144, draft="granite-350m"),
     NamedModel("lfm2.5-350m", "LiquidAI/LFM2.5-350M", 354_483_968, LFM_OPEN),
     NamedModel("lfm2.5-1.2b", "LiquidAI/LFM2.5-1.2B-Instruct", 1_170_340_608, LFM_OPEN, "lfm2.5-350m"),
+    NamedModel("phi-4-mini", "microsoft/Phi-4-mini-instruct", 3_836_021_760, "MIT"),
     NamedModel("smollm3-3b", "HuggingFaceTB/SmolLM3-3B", 3_075_098_624),
     NamedModel("olmo-3-7b", "allenai/Olmo-3-7B-Instruct", 7_298_011_136),
     NamedModel("llama-3.2-1b", "meta-llama/Llama-3.2-1B-Instruct", 1_235_814_400, LLAMA_3),

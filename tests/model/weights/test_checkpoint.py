@@ -156,13 +156,29 @@ def add_custom_code(folder: Path, file: str, key: str, **changes: Any) -> Path:
     return marker
 
 
-@pytest.mark.parametrize("known_type", [True, False])
+@pytest.mark.parametrize("key", ["AutoConfig", "AutoModelForCausalLM"])
+def test_transformers_runs_a_model_in_place_of_the_models_own_code(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    """Standard input would answer yes if transformers asked whether to run the code."""
+    save_model(tmp_path, tokenizer)
+    without_code = load_target(tmp_path, adapter="none").model.state_dict()
+    marker = add_custom_code(tmp_path, "config.json", key)
+    answers = io.StringIO("y\n" * 9)
+    monkeypatch.setattr("sys.stdin", answers)
+    model = load_target(tmp_path, adapter="none").model
+    assert type(model).__module__.startswith("transformers.models.")
+    assert all(weight.equal(without_code[name]) for name, weight in model.state_dict().items())
+    assert answers.tell() == 0 and not marker.exists()
+
+
 @pytest.mark.parametrize(
-    ("file", "key"),
+    ("file", "key", "known_type"),
     [
-        ("config.json", "AutoConfig"),
-        ("config.json", "AutoModelForCausalLM"),
-        ("tokenizer_config.json", "AutoTokenizer"),
+        ("config.json", "AutoConfig", False),
+        ("config.json", "AutoModelForCausalLM", False),
+        ("tokenizer_config.json", "AutoTokenizer", False),
+        ("tokenizer_config.json", "AutoTokenizer", True),
     ],
 )
 def test_a_models_own_code_is_refused_without_asking_the_user(
@@ -172,7 +188,6 @@ def test_a_models_own_code_is_refused_without_asking_the_user(
     monkeypatch: pytest.MonkeyPatch,
     file: str,
     key: str,
-    *,
     known_type: bool,
 ) -> None:
     """Standard input would answer yes if transformers asked whether to run the code."""
