@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import count, takewhile
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -318,7 +317,7 @@ def _read_state(file: Path) -> dict[str, Any]:
     """What a checkpoint holds. Raises InputError if the file is missing or damaged."""
     try:
         state: dict[str, Any] = torch.load(file, weights_only=True, map_location="cpu")
-    except (OSError, RuntimeError, EOFError, UnpicklingError) as error:
+    except Exception as error:  # also what torch raises when it refuses to unpickle anything but tensors
         raise InputError(
             f"The checkpoint {shorten(file)} cannot be read ({shorten(error)}); give the {CHECKPOINT} of a run."
         ) from error

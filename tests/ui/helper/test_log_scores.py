@@ -137,9 +137,9 @@ def test_unusable_lines_are_counted_by_reason(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "sentence"),
     [
-        ((b"hello",), r"^t\.jsonl holds no request that can be scored; this is not JSON .* \(1 lines\)\.$"),
-        ((), r"^t\.jsonl holds no request that can be scored; it is empty; .* \(1 lines\)\.$"),
-        (API_ERROR, r"^t\.jsonl holds no request that can be scored; Claude Code wrote it, .* \(1 answers\)\.$"),
+        ((b"hello",), r"^t\.jsonl holds no request that can be scored; this is not JSON .* \(1 line\)\.$"),
+        ((), r"^t\.jsonl holds no request that can be scored; it is empty; .* \(1 line\)\.$"),
+        (API_ERROR, r"^t\.jsonl holds no request that can be scored; Claude Code wrote it, .* \(1 answer\)\.$"),
         (({"input_length": 1, "output_length": 2},), r"^t\.jsonl is a trace of lengths and block hashes"),
     ],
 )

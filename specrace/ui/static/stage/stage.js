@@ -51,7 +51,9 @@ export class Stage {
     listen(node, "seek", ({ lane, step }) => this.player.goTo(this.player.findStep(lane, step)));
     this.find(".panes").addEventListener("click", ({ target }) => this.pointAtClicked(target));
     listen(node, "problem", (sentence) => this.showError(sentence));
-    listen(node, "documents", () => this.hasError && this.announce("Your documents have changed."));
+    // What a race was refused for last; other documents may mend it, so that the sentence is outdated.
+    this.refusal = "";
+    listen(node, "documents", () => this.isRefused && this.announce("Your documents have changed."));
     listen(node, "lanes", (names) => node.dataset.mode === "idle" && this.setLanes(sortLanes(names)));
     // A link with a race in it is opened as a file, which this server may not accept.
     this.find("[data-do=pack]").hidden = !takesFiles;
@@ -107,8 +109,8 @@ export class Stage {
     if (text && line.textContent !== text) line.textContent = line.title = text;
   }
 
-  get hasError() {
-    return this.find(".announcer").dataset.kind === "bad";
+  get isRefused() {
+    return this.refusal !== "" && this.find(".announcer").textContent === this.refusal;
   }
 
   // Shows an error, and scrolls to its line, which open settings may have pushed out of sight.
@@ -154,8 +156,10 @@ export class Stage {
   showPhase(phase, text) {
     this.node.dataset.phase = phase;
     if (phase !== "waiting") this.giveUp();
-    if (phase === "failed") this.showError(text);
-    else this.announce(text);
+    if (phase === "failed") {
+      this.refusal = text;
+      this.showError(text);
+    } else this.announce(text);
   }
 
   // Gives up a requested race that will not begin or not be finished. A whole race on the stage stays.
