@@ -44,8 +44,10 @@ def shown_rows(page: Page) -> list[list[str]]:
 
 
 def table_of(figures: Any) -> list[list[str]]:
-    """The table that the page should show for the command line's figures."""
+    """The table that the page should show for the command line's figures; "none" alone would repeat "all"."""
     categories = dict.fromkeys(row["category"] for row in figures["groups"])
+    if set(categories) == {"all", "none"}:
+        del categories["none"]
     rows = [[row for row in figures["groups"] if row["category"] == category] for category in categories]
     return [[group[0]["category"], str(group[0]["outputs"]), *(f"{row['tau']:.3f}" for row in group)] for group in rows]
 
