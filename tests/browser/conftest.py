@@ -283,11 +283,9 @@ def share_page(opener: Opener, request: pytest.FixtureRequest) -> Iterator[OpenP
 
 
 @pytest.fixture
-def log_page(loading_app: str, share_page: OpenPage) -> Page:
-    """A page without an open dialog. Its model never finishes loading, because logs need no model."""
-    opened: Page = share_page(loading_app, ready=False)
-    if opened.locator("dialog[open]").count():
-        opened.keyboard.press("Escape")
+def log_page(loading_app: str, open_page: OpenPage) -> Page:
+    """A page whose model never finishes loading, because logs need no model."""
+    opened: Page = open_page(loading_app, ready=False)
     return opened
 
 
