@@ -121,10 +121,8 @@ def assert_same_scores(target: Target, plain: Target, name: str, atol: float) ->
         text += [tree.tokens[node] for node in path[1:]] + [rng.randrange(VOCAB)]
 
 
-def write_source(target: Target, file: Path, *, vocabulary: int | None = None, architecture: str = "llama") -> None:
-    """Write a GGUF file like those in a model's folder, in the target's shape, with all weights zero."""
-    config, writer = target.config, gguf.GGUFWriter(file, architecture)
-    vocabulary = vocabulary or target.vocab_size
+def write_shape(writer: gguf.GGUFWriter, config: Any) -> None:
+    """Write the shape of a model of the Llama family into a GGUF file."""
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
@@ -133,6 +131,13 @@ def write_source(target: Target, file: Path, *, vocabulary: int | None = None, a
     writer.add_head_count_kv(config.num_key_value_heads)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+
+
+def write_source(target: Target, file: Path, *, vocabulary: int | None = None, architecture: str = "llama") -> None:
+    """Write a GGUF file like those in a model's folder, in the target's shape, with all weights zero."""
+    config, writer = target.config, gguf.GGUFWriter(file, architecture)
+    vocabulary = vocabulary or target.vocab_size
+    write_shape(writer, config)
     writer.add_file_type(0)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("default")

@@ -44,6 +44,7 @@ from specrace.servers.launch import launched
 from specrace.ui.stage.html_file import read_recordings, write_html
 from specrace.workbench import Workbench
 from tests.browser.apps import FLAGS, find_chromium
+from tests.models import write_shape
 
 PACKAGE = "xllamacpp==2026.10.11549"
 SERVER = Path(__file__).with_name("llama_server.py")
@@ -97,14 +98,7 @@ def write_weights(target: Target, file: Path) -> None:
     types = [gguf.TokenType.NORMAL if number in texts else gguf.TokenType.UNUSED for number in range(target.vocab_size)]
     for number, token in tokenizer.added_tokens_decoder.items():
         types[number] = gguf.TokenType.CONTROL if token.special else gguf.TokenType.USER_DEFINED
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    write_shape(writer, config)
     writer.add_rope_dimension_count(config.head_dim)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")

@@ -7,6 +7,8 @@ outputs ("training-time test" in EAGLE-3): each row of an answer is the root of 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -41,18 +43,18 @@ class _Layer3(_Layer):
         self.hidden_norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
 
-class _Chains(nn.Module):
+class _Chains(nn.Module, ABC):
     """What both versions share: guesses of several depths for every token of the answers."""
 
     decoder: _Layer
 
+    @abstractmethod
     def enter(self, states: Tensor) -> Tensor:
         """The target's states [B, N, levels, d] as the head's own kind of state, [B, N, d]."""
-        raise NotImplementedError
 
+    @abstractmethod
     def inputs(self, embeddings: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """The residual [B, N, d] and the input of the attention, of pairs (state, embedding of the next token)."""
-        raise NotImplementedError
 
     def guesses(self, batch: Batch, embeddings: Tensor, depths: int) -> list[Tensor]:
         """For each depth the outputs [B, A - depth + 1, d] that guess `batch.guessed(depth)`.

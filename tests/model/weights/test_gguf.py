@@ -21,7 +21,7 @@ from specrace.model.weights import fetching
 from specrace.model.weights.fetching import fetch
 from specrace.model.weights.gguf_header import read_header
 from specrace.model.weights.source import ModelSource, find_source
-from tests.models import change_config, tiny_model
+from tests.models import change_config, tiny_model, write_shape
 
 BYTES = [*"abcdefghijklmnopqrstuvwxyz0123456789?.,ĠĊ"]
 TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *BYTES, "ab", "Ġa"]
@@ -54,14 +54,7 @@ def write_file(
     """Write the tiny model of an architecture as a float32 GGUF; returns the model."""
     model, writer = make_model(architecture), gguf.GGUFWriter(path, architecture)
     config = model.config
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    write_shape(writer, config)
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(split)
