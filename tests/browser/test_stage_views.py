@@ -217,10 +217,12 @@ def test_axe_finds_nothing_serious(app: Any, open_page: Any, races: Any, dark: b
 
 def findings(page: Page, selector: str | None = None, only: Sequence[str] = ()) -> list[str]:
     """Axe's serious findings on the page or in the part at `selector`, one per element; `only` limits the rules."""
-    # Wait for transitions: a button that has just become active fades in, and has low contrast until then.
-    page.evaluate(
-        "Promise.allSettled(document.getAnimations().filter((animation) => animation instanceof CSSTransition)"
-        ".map((animation) => animation.finished))"
+    # A button that has just become active fades in, and has low contrast until then. A transition's own promise
+    # `finished` may never settle once its element has left the page.
+    page.wait_for_function(
+        "document.getAnimations().every((animation) => "
+        "!(animation instanceof CSSTransition) || animation.playState !== 'running')",
+        polling=50,
     )
     options = {"resultTypes": ["violations"]} | ({"runOnly": [*only]} if only else {})
     answer = Axe().run(page, context=selector, options=options).response
