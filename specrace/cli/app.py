@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
@@ -23,7 +22,7 @@ from specrace.cli.shared.arguments import (
     add_search_arguments,
     under_torchrun,
 )
-from specrace.cli.shared.networks import check_networks, read_root_path
+from specrace.cli.shared.networks import check_hosts, check_networks, check_origins, read_root_path
 from specrace.cli.shared.servers import add_server_argument, named_servers
 from specrace.cli.shared.terminal import complain, exit_code, standard_streams
 from specrace.core.bundled import BUNDLED_MODEL, CORPUS
@@ -42,10 +41,9 @@ from specrace.ui.server.visitors import THIS_MACHINE
 from specrace.ui.visitor_limits import VisitorLimits
 
 MAX_THREADS = 1024
+# A year in hours.
+MAX_SHARE_HOURS = 8760
 LOG_FORMATS = ("text", "json")
-HOST_NAME = re.compile(r"[\w.-]+|[0-9a-fA-F:]+")
-# What Content-Security-Policy takes as the origin of a site.
-FRAME_ANCESTOR = re.compile(r"'self'|https?://(?:\*\.)?[A-Za-z0-9.-]+(?::(?:\d{1,5}|\*))?")
 # The flag, the maximum and the help of each limit.
 LIMITS = {
     "queue": ("--queue", 1000, "races that may wait"),
@@ -229,6 +227,14 @@ def _add_visitor_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-uploads", dest="uploads", action="store_false", help="take no documents, logs or recordings from visitors"
     )
     parser.add_argument(
+        "--keep-shares",
+        type=int,
+        default=0,
+        metavar="HOURS",
+        help="let visitors share a race by a short link: the server keeps the race for so many hours, at most until it "
+        "ends; default: it keeps none, and the race is in the link itself",
+    )
+    parser.add_argument(
         "--mcp", action="store_true", help="offer the API's endpoints to agents as MCP tools; needs specrace[mcp]"
     )
     for name, (flag, _, meaning) in LIMITS.items():
@@ -304,6 +310,7 @@ def _config(
         metrics=options.metrics,
         log=options.log,
         auth=options.auth,
+        keep_shares=options.keep_shares,
         limits=VisitorLimits(**{limit.name: getattr(options, limit.name) for limit in fields(VisitorLimits)}),
         mcp=options.mcp,
     )
@@ -316,20 +323,16 @@ def _check_server(options: argparse.Namespace) -> None:
     for name, (flag, maximum, _) in LIMITS.items():
         if not 1 <= getattr(options, name) <= maximum:
             raise InputError(f"{flag} is {getattr(options, name)}; give 1 to {maximum}.")
+    if not 0 <= options.keep_shares <= MAX_SHARE_HOURS:
+        raise InputError(f"--keep-shares is {options.keep_shares}; give 1 to {MAX_SHARE_HOURS} hours.")
+    if options.keep_shares and not options.uploads:
+        raise InputError("--keep-shares takes races from visitors, --no-uploads nothing; leave out one of the two.")
     if options.log not in LOG_FORMATS:
         raise InputError(f"SPECRACE_LOG is {shorten(options.log)}; set it to {' or '.join(LOG_FORMATS)}.")
-    for name in options.allowed_hosts:
-        if not HOST_NAME.fullmatch(name):
-            raise InputError(
-                f"--allowed-hosts has {name!r}; give names only, such as demo.example.com, without a port."
-            )
+    check_hosts("--allowed-hosts", options.allowed_hosts)
     # Called here only for its check, so that the first wrong flag is the one named.
     read_root_path(options.root_path)
-    for name in options.frame_ancestors:
-        if not FRAME_ANCESTOR.fullmatch(name):
-            raise InputError(
-                f"--frame-ancestors has {shorten(repr(name))}; give origins, such as https://portal.example.com."
-            )
+    check_origins("--frame-ancestors", options.frame_ancestors)
     for flag, names in (("--metrics", options.metrics), ("--proxies", options.proxies)):
         check_networks(flag, names)
     if options.auth is not None and not all(part.strip() for part in options.auth.partition(":")):

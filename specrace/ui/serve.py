@@ -82,6 +82,7 @@ def build_app(
     import gradio as gr
 
     from specrace.ui.api.schema import TOOL_TYPES
+    from specrace.ui.helper.shares import Shares
     from specrace.ui.page.audience import Audience
     from specrace.ui.page.gradio_private import password_check, serve_tools
     from specrace.ui.page.page import mount_options
@@ -106,6 +107,7 @@ def build_app(
         backend,
         mcp=config.mcp,
         frame_ancestors=config.frame_ancestors,
+        shares=Shares(config.keep_shares) if config.keep_shares else None,
     )
     gr.mount_gradio_app(app, page, "/", auth=password_check(config.auth), **mounting)  # type: ignore[arg-type]
     if config.mcp:

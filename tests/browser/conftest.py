@@ -70,7 +70,7 @@ def app(request: pytest.FixtureRequest, bundled: Workbench) -> Iterator[App]:  #
 
 @pytest.fixture(scope="session")
 def loading_app() -> str:
-    """The address of an app whose model never finishes loading."""
+    """The address of an app whose model never finishes loading, and which keeps shared races for two hours."""
 
     def load(report: Callable[[str], None]) -> NoReturn:
         report("Loading the model")
@@ -79,7 +79,7 @@ def loading_app() -> str:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(serve, "loader", lambda _: load)
-        return open_front_door()
+        return open_front_door("--keep-shares", "2")
 
 
 @pytest.fixture(scope="session")

@@ -80,6 +80,24 @@ def test_a_saved_race_opens_in_another_browser_without_a_model(
     assert saved_again.read_text(encoding="utf-8") == file.read_text(encoding="utf-8")
 
 
+def test_a_short_link_replays_the_race_that_the_server_keeps(page: Page, loading_app: str, open_page: Any) -> None:
+    open_race(page, RECORDING)
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.locator("[data-do=short]").click()
+    expect(page.locator(".announcer")).to_have_text(
+        "A short link is copied; the server keeps this race for 2 hours. It opens on this machine only."
+    )
+    link = page.evaluate("navigator.clipboard.readText()")
+    assert link.startswith(loading_app) and len(link) < 100
+    viewer = open_page(link, ready=False)
+    wait_for_reel(viewer, 0)
+    assert question_field(viewer).input_value() == QUESTION
+    assert texts(viewer) == texts(page)
+
+    viewer.evaluate("location.hash = '#shared=0123'")
+    expect(viewer.locator(".announcer")).to_contain_text("This link's race is not on this server")
+
+
 def test_a_race_dropped_on_the_page_opens(page: Page) -> None:
     number = reels(page)
     drop(page, "race.jsonl", RECORDING.read_text(encoding="utf-8"))

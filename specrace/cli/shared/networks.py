@@ -1,4 +1,4 @@
-"""Arguments that name networks, or a proxy's path."""
+"""Arguments that name hosts, sites, networks, or a proxy's path."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from collections.abc import Sequence
 
 from specrace.core.errors import InputError, shorten
 
+HOST_NAME = re.compile(r"[\w.-]+|[0-9a-fA-F:]+")
+# What Content-Security-Policy takes as the origin of a site.
+ORIGIN = re.compile(r"'self'|https?://(?:\*\.)?[A-Za-z0-9.-]+(?::(?:\d{1,5}|\*))?")
 ROOT_PATH = re.compile(r"(?:/[\w.~-]+)*", re.ASCII)
 
 
@@ -17,6 +20,20 @@ def read_root_path(text: str) -> str:
     if not ROOT_PATH.fullmatch(path) or {".", ".."} & set(path.split("/")):
         raise InputError(f"--root-path is {shorten(repr(text))}; give the proxy's path only, such as /tools/specrace.")
     return path
+
+
+def check_hosts(flag: str, names: Sequence[str]) -> None:
+    """Raise InputError for a name that is not a host's, or has a port."""
+    for name in names:
+        if not HOST_NAME.fullmatch(name):
+            raise InputError(f"{flag} has {name!r}; give names only, such as demo.example.com, without a port.")
+
+
+def check_origins(flag: str, names: Sequence[str]) -> None:
+    """Raise InputError for a name that is not a site's origin."""
+    for name in names:
+        if not ORIGIN.fullmatch(name):
+            raise InputError(f"{flag} has {shorten(repr(name))}; give origins, such as https://portal.example.com.")
 
 
 def check_networks(flag: str, names: Sequence[str]) -> None:

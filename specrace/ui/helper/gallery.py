@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,6 +57,11 @@ class Gallery:
 def open_recorded(name: str, content: bytes) -> bytes:
     """The reel, as JSON, of a visitor's own recording. Raises InputError."""
     return reel_json(open_recording(content, name[:MAX_NAME] or "This file")).encode()
+
+
+def compress_recorded(name: str, content: bytes) -> bytes:
+    """The reel of a visitor's own recording, compressed by gzip. Raises InputError."""
+    return gzip.compress(open_recorded(name, content), mtime=0)
 
 
 def describe_card(name: str, events: Sequence[Event]) -> RaceCard:

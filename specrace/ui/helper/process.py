@@ -20,7 +20,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from specrace.core.errors import InputError
-from specrace.ui.helper.gallery import open_recorded
+from specrace.ui.helper.gallery import compress_recorded, open_recorded
 from specrace.ui.helper.log_advice import advise_log
 from specrace.ui.helper.log_scores import score_log
 from specrace.ui.helper.uploads import read_uploads
@@ -32,6 +32,7 @@ OnProgress = Callable[[bytes], None]
 # A task's arguments are a name for its error messages, and its input: a recording's content, or JSON with paths.
 TASKS: dict[str, Callable[[str, bytes], bytes | RunningTask]] = {
     "recording": open_recorded,
+    "share": compress_recorded,
     "uploads": read_uploads,
     "log": score_log,
     "advice": advise_log,

@@ -18,6 +18,8 @@ from specrace.ui.api.endpoints import add_endpoints
 from specrace.ui.api.log_routes import log_routes
 from specrace.ui.helper.gallery import Gallery
 from specrace.ui.helper.other_work import OtherWork
+from specrace.ui.helper.recording_routes import recording_route, share_routes
+from specrace.ui.helper.shares import Shares
 from specrace.ui.page import documents_panel, fetch_line, settings_panel
 from specrace.ui.page.audience import Audience, audience_routes
 from specrace.ui.page.events import PageEvents, read_link, shown_examples
@@ -29,7 +31,7 @@ from specrace.ui.page.recommended import connect_recommended
 from specrace.ui.races import race_request
 from specrace.ui.races.backend import Backend
 from specrace.ui.races.model_choices import ModelChoices
-from specrace.ui.races.stream import recording_route, watch_route
+from specrace.ui.races.stream import watch_route
 from specrace.ui.server.guard import PagePolicy, WholeBody
 from specrace.ui.server.proxy_path import picture_route
 from specrace.ui.server.scripts import serve_scripts
@@ -212,17 +214,18 @@ def mount_options(
     *,
     mcp: bool = False,
     frame_ancestors: Sequence[str] = (),
+    shares: Shares | None = None,
 ) -> dict[str, Any]:
     """The arguments of `mount_gradio_app` for `page`. Without a `backend` the page shows recorded races only.
 
-    Pages of the sites `frame_ancestors` may show the page in a frame.
+    Pages of the sites `frame_ancestors` may show the page in a frame. `shares` keeps the races of short links.
     """
     scripts, script_tags, phone = serve_scripts()
-    constants = Constants(audience.network_address).tag()
+    constants = Constants(audience.network_address, shares.hours if shares else 0).tag()
     routes = [
         *upload_routes(page, visitors, telemetry),
         scripts,
-        *(_replay_routes(visitors) if backend is None else _race_routes(backend)),
+        *(_replay_routes(visitors, shares) if backend is None else _race_routes(backend, shares)),
         *audience_routes(audience, phone.replace("{constants}", constants).replace("{hues}", hue_style(""))),
         picture_route(),
         export_route(),
@@ -275,17 +278,24 @@ def _theme() -> gr.themes.Base:
     )
 
 
-def _race_routes(backend: Backend) -> list[Route]:
+def _race_routes(backend: Backend, shares: Shares | None) -> list[Route]:
     """Routes for live races, recordings and logs."""
     worker, visitors = backend.worker, backend.visitors
     scoring = log_routes(worker.other_work.logs, backend.models, visitors, worker.loading.measured_curve)
-    return [watch_route(worker), recording_route(worker.other_work.files, visitors), *scoring]
+    return [watch_route(worker), *_recording_routes(worker.other_work, visitors, shares), *scoring]
 
 
-def _replay_routes(visitors: Visitors) -> list[Route]:
+def _replay_routes(visitors: Visitors, shares: Shares | None) -> list[Route]:
     """Routes for recordings and logs, on a server that has no model."""
     work = OtherWork()
-    return [recording_route(work.files, visitors), *log_routes(work.logs, ModelChoices(), visitors, lambda: None)]
+    scoring = log_routes(work.logs, ModelChoices(), visitors, lambda: None)
+    return [*_recording_routes(work, visitors, shares), *scoring]
+
+
+def _recording_routes(work: OtherWork, visitors: Visitors, shares: Shares | None) -> list[Route]:
+    """Routes for visitors' recordings and, where the server keeps any, for those of short links."""
+    kept = [] if shares is None else share_routes(work.files, visitors, shares)
+    return [recording_route(work.files, visitors), *kept]
 
 
 def _build_top_bar(*, takes_files: bool) -> tuple[gr.Textbox, gr.Button, gr.Button, gr.Button, gr.Button]:

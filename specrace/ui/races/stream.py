@@ -7,30 +7,24 @@ and the browser about ten times as much processor time, and slow down a race on 
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
-from functools import partial
 from math import inf
-from pathlib import Path
 from typing import Any
 
 import msgspec
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from specrace.core.errors import InputError
 from specrace.core.events import Finished, Started
-from specrace.ui.helper.pool import CLOSING, HelperPool
+from specrace.ui.helper.pool import CLOSING
 from specrace.ui.races.job import Job
 from specrace.ui.races.worker import Worker
-from specrace.ui.server.guard import RACE, RECORDING
-from specrace.ui.server.stored_body import stored_body
-from specrace.ui.server.visitors import TooManyError, Visitors, address_of, visitor_key
+from specrace.ui.server.guard import RACE
 from specrace.ui.wire import AgainMessage, EndMessage, HeadMessage, NoteMessage, StepMessage, to_json
 from specrace.views.frames import report
 
@@ -38,7 +32,6 @@ PERIOD_S = 1 / 18
 # The steps of a race are held back for this long. A race that ends sooner is sent in one piece, so that the page knows
 # its length from the start.
 HOLD_S = 1.0
-DISCONNECT_PERIOD_S = 0.25
 # The message for parts of a kind (`Job.parts`).
 MESSAGES = {"head": HeadMessage, "step": StepMessage, "end": EndMessage, "again": AgainMessage}
 
@@ -74,40 +67,6 @@ def watch_route(worker: Worker) -> Route:
 
     # Below Gradio's own prefix, which proxies pass on.
     return Route(f"{RACE}/{{key}}", watch)
-
-
-def recording_route(helper: HelperPool, visitors: Visitors) -> Route:
-    """The route to which a page POSTs a visitor's own recording.
-
-    It answers with the reel as JSON, or with a sentence and status 400.
-    """
-
-    async def post(request: Request) -> Response:
-        name = request.query_params.get("name", "")
-        try:
-            visitors.count_recording(address_of(request))
-            async with stored_body(request, name) as path:
-                # Not parsed: decoding and encoding the reel here would delay a race.
-                return Response(await read(request, name, path), media_type="application/json")
-        except HTTPException as refusal:
-            return PlainTextResponse(refusal.detail, refusal.status_code)
-        except InputError as error:
-            return PlainTextResponse(str(error), 429 if isinstance(error, TooManyError) else 400)
-
-    async def read(request: Request, name: str, path: Path) -> bytes:
-        page_left = threading.Event()
-        visitor, visit = visitor_key(address_of(request)), path.parent.name
-        run = partial(helper.run, "recording", name, path, stop=page_left.is_set, visitor=visitor, visit=visit)
-        reading = asyncio.get_running_loop().run_in_executor(helper.threads, run)
-        try:
-            while not (await asyncio.wait({reading}, timeout=DISCONNECT_PERIOD_S))[0]:
-                if await request.is_disconnected():
-                    page_left.set()
-            return reading.result()
-        finally:
-            page_left.set()
-
-    return Route(RECORDING, post, methods=["POST"])
 
 
 async def messages(worker: Worker, job: Job) -> AsyncGenerator[str]:

@@ -29,6 +29,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 API = "/gradio_api"
 UPLOAD = f"{API}/upload"
 RECORDING = f"{API}/recording"
+SHARED = f"{API}/shared"
 RACE = f"{API}/race"
 EXPORT = f"{API}/export"
 LOGS = f"{API}/logs"
@@ -44,6 +45,7 @@ MAX_BODY = 256_000
 MAX_BODIES = {
     UPLOAD: MAX_UPLOAD_FILES * MAX_UPLOAD_BYTES,
     RECORDING: recording_check.PAGE.size,
+    SHARED: recording_check.PAGE.size,
     LOGS: MAX_LOG_BYTES,
     ADVICE: MAX_LOG_BYTES,
 }

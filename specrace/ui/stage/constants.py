@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from specrace.core.metrics import MAX_PER_TAU
 from specrace.core.settings import MAX_PAGE_LANES, MAX_QUESTION_CHARACTERS, SETTINGS
-from specrace.ui.server.guard import ADVICE, AUDIENCE, EXPORT, LOGS, POLL_STATE, POLL_VOTE, RACE, RECORDING
+from specrace.ui.server.guard import ADVICE, AUDIENCE, EXPORT, LOGS, POLL_STATE, POLL_VOTE, RACE, RECORDING, SHARED
 from specrace.ui.visitor_limits import MAX_UPLOAD_BYTES, MAX_UPLOAD_FILES
 from specrace.views.colours import HUES
 from specrace.views.frames import ACCEPTED_SHOWN, REJECTED_SHOWN
@@ -21,6 +21,7 @@ class Routes:
 
     race: str = RACE[1:]
     recording: str = RECORDING[1:]
+    shared: str = SHARED[1:]
     export: str = EXPORT[1:]
     logs: str = LOGS[1:]
     advice: str = ADVICE[1:]
@@ -32,9 +33,13 @@ class Routes:
 
 @dataclass(frozen=True)
 class Constants:
-    """What the scripts know of the server before a race. `network_origin` is its URL on its network, or ""."""
+    """What the scripts know of the server before a race. `network_origin` is its URL on its network, or "".
+
+    `share_hours`: for how long it keeps a race under a short link; 0: it keeps none.
+    """
 
     network_origin: str = ""
+    share_hours: int = 0
     routes: Routes = Routes()
     max_documents: int = MAX_UPLOAD_FILES
     max_document_bytes: int = MAX_UPLOAD_BYTES

@@ -1,5 +1,6 @@
 // Draws the stage: on the page, in an exported file, or wherever else a race is shown.
 /** @import { ExportSettings, RaceCard, RecordedAnswer, StageSettings } from "./lib/wire.d.ts" */
+import { CONSTANTS } from "./lib/constants.js";
 import { Attract } from "./gallery/attract.js";
 import { Examples } from "./gallery/examples.js";
 import { markDefaultLanes } from "./lib/gradio.js";
@@ -7,7 +8,7 @@ import { bindKeys } from "./stage/keys.js";
 import { registerMethods } from "./lib/lanes.js";
 import { REDUCED_MOTION } from "./lib/motion.js";
 import { Stage } from "./stage/stage.js";
-import { removeRaceFromAddress, containsRace, unpackRace } from "./lib/share.js";
+import { removeRaceFromAddress, containsRace, readShareCode, unpackRace } from "./lib/share.js";
 import { listen } from "./lib/stage_events.js";
 import { Tools } from "./stage_tools.js";
 
@@ -16,10 +17,15 @@ export function asksForRace() {
   return new URLSearchParams(location.search).get("autorun") === "1";
 }
 
-// Opens the race that the address contains, if it contains one.
+// Opens the race that the address contains or names, if there is one.
 /** @param {Stage} stage */
 async function openLinkedRace(stage) {
   if (!containsRace(location.hash)) return;
+  const code = readShareCode(location.hash);
+  if (code) {
+    stage.gallery.openShared(code);
+    return;
+  }
   const file = await unpackRace(location.hash);
   if (file) stage.gallery.open(file);
   else stage.pauseWithError("The race in this link is damaged; ask for a new link.");
@@ -47,6 +53,7 @@ function listMissing({ takes_files: takesFiles, only_replay: onlyReplay, exporte
     link: onlyReplay,
     audience: exported,
     export: exported,
+    short: !CONSTANTS.share_hours,
     gallery: exported && gallery.length < 2,
   };
   return Object.keys(lacks).filter((name) => lacks[name]);

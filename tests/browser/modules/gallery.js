@@ -51,6 +51,11 @@ export const cases = {
     await gallery.open({ name: "big", size: 1e9 });
     return [calls, ["big is larger than 16 MB; open a shorter race."]];
   },
+  "a short link to a server that keeps no races": () => {
+    const { gallery, calls } = open({});
+    gallery.openShared("0a1b");
+    return [calls, ["This server keeps no races for short links; ask for a link or a file with the race itself."]];
+  },
   "of two requested recordings only the last one is opened": async () => {
     const answers = [];
     const { gallery, calls } = open({ play_recorded: () => new Promise((answer) => answers.push(answer)) });

@@ -5,6 +5,7 @@ import {
   linkWithSettings,
   nameFile,
   linkWithRace,
+  readShareCode,
   unpackRace,
 } from "../../../specrace/ui/static/lib/share.js";
 import { HOSTILE, LANES } from "./fixtures.js";
@@ -38,6 +39,19 @@ export const cases = {
       [true, { q: HOSTILE, lanes: "vanilla,trie", seed: "0", draft: "auto", passages: "0", autorun: "1" }],
     ];
   },
+  "a short link has a code": () => [
+    ["#shared=0a1b", "#shared=", "#shared=../x", "#race=0a1b", ""].map((hash) => [
+      readShareCode(hash),
+      containsRace(hash),
+    ]),
+    [
+      ["0a1b", true],
+      [undefined, false],
+      [undefined, false],
+      [undefined, true],
+      [undefined, false],
+    ],
+  ],
   "an address holds a race until it is dropped": async () => {
     const words = { head: {}, started: { question: HOSTILE }, steps: [{ event: { a: 1 } }], finished: { b: "é" } };
     const { hash } = new URL(await linkWithRace(words));

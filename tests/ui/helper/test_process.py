@@ -19,7 +19,7 @@ from specrace.core.errors import InputError
 from specrace.ui.helper import process as helper_process
 from specrace.ui.helper.pool import HelperPool
 from specrace.ui.helper.process import HelperProcess
-from specrace.ui.races.stream import recording_route
+from specrace.ui.helper.recording_routes import recording_route
 from specrace.ui.server.visitors import Visitors
 from specrace.views.recording_check import PAGE
 from tests.ui.waiting import wait_until

@@ -46,6 +46,8 @@ def sign_in(app: Served, user: str, password: str) -> Answer:
         ("GET", "/gradio_api/queue/data?session_hash=a"),
         ("POST", "/gradio_api/upload"),
         ("POST", "/gradio_api/recording"),
+        ("POST", "/gradio_api/shared"),
+        ("GET", "/gradio_api/shared/a-code"),
         ("POST", "/gradio_api/logs"),
         ("GET", "/gradio_api/logs"),
         ("POST", "/gradio_api/queue/join"),

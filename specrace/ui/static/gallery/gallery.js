@@ -7,6 +7,7 @@ import { isUpload, uploadDocuments, uploadFolders } from "../lib/gradio.js";
 import { isLog } from "../lib/scoring.js";
 
 const MAX_FILE_BYTES = CONSTANTS.max_recording_bytes;
+const KEEPS_NONE = "This server keeps no races for short links; ask for a link or a file with the race itself.";
 const NO_ANSWER = "The server does not answer; reload the page.";
 
 /**
@@ -94,6 +95,15 @@ export class Gallery {
     await this.receive(async () => {
       const url = `${ROUTES.recording}?name=${encodeURIComponent(file.name)}`;
       const response = await fetch(url, { method: "POST", body: file });
+      return { [response.ok ? "reel" : "error"]: await response.text() };
+    });
+  }
+
+  // Opens the race that a short link names.
+  openShared(code) {
+    if (!CONSTANTS.share_hours) return this.showError(KEEPS_NONE);
+    return this.receive(async () => {
+      const response = await fetch(`${ROUTES.shared}/${code}`);
       return { [response.ok ? "reel" : "error"]: await response.text() };
     });
   }

@@ -9,6 +9,7 @@ const ADDRESS_DELAY_MS = 300;
 let updatesAddress = false;
 let addressTimer;
 const RACE_PREFIX = "#race=";
+const CODE = /^#shared=([0-9a-z]+)$/;
 // Browsers, mail and chats accept links of some ten thousand characters.
 const MAX_LINK_BYTES = 48_000;
 // What an exported file has in the place of its races (ui/stage/html_file.py).
@@ -66,8 +67,23 @@ export async function exportRace(reel) {
   downloadBlob(new Blob([file], { type: "text/html" }), nameFile(reel.head.question, "html"));
 }
 
+// Lets the server keep a race for a while. Returns a short link to it. Throws the reason why there is none.
+/** @param {PlayedReel} reel */
+export async function linkToKeptRace(reel) {
+  const response = await fetch(ROUTES.shared, { method: "POST", body: toRecording(reel) });
+  const text = await response.text();
+  if (!response.ok) throw new Error(text);
+  return `${new URL(location.pathname, location.href).href}#shared=${text}`;
+}
+
+// The code in a short link; undefined in any other address.
+export function readShareCode(hash) {
+  return CODE.exec(hash)?.[1];
+}
+
+// Whether the address contains a race or names one.
 export function containsRace(hash) {
-  return hash.startsWith(RACE_PREFIX);
+  return hash.startsWith(RACE_PREFIX) || readShareCode(hash) !== undefined;
 }
 
 // Removes the race from the page's address. Called when another race begins.

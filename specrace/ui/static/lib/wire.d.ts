@@ -40,9 +40,13 @@ export interface Check {
   coin: number;
 }
 
-/** What the scripts know of the server before a race. `network_origin` is its URL on its network, or "". */
+/**
+ * What the scripts know of the server before a race. `network_origin` is its URL on its network, or "".
+ * `share_hours`: for how long it keeps a race under a short link; 0: it keeps none.
+ */
 export interface Constants {
   network_origin: string;
+  share_hours: number;
   routes: Routes;
   max_documents: number;
   max_document_bytes: number;
@@ -577,6 +581,7 @@ export interface ResultRow {
 export interface Routes {
   race: string;
   recording: string;
+  shared: string;
   export: string;
   logs: string;
   advice: string;

@@ -3,12 +3,22 @@ import { CONSTANTS } from "../lib/constants.js";
 import { closest, make } from "../lib/dom.js";
 import { downloadBlob } from "../lib/files.js";
 import { pressRace, pressStop, toggleDark } from "../lib/gradio.js";
-import { copyText, exportRace, linkWithSettings, linkWithRace, nameFile, saveReel } from "../lib/share.js";
+import {
+  copyText,
+  exportRace,
+  linkToKeptRace,
+  linkWithSettings,
+  linkWithRace,
+  nameFile,
+  saveReel,
+} from "../lib/share.js";
 import { readFigures } from "../questions/question_figures.js";
 import { listCsv } from "../questions/question_report.js";
 
 // What a link leaves out: ui/races/race_request.py reads no parameters for these.
 const LEFT_OUT = "It leaves out model, dtype and top-k; Save keeps them.";
+const LOOPBACK = new Set(["localhost", "127.0.0.1", "[::1]"]);
+const NO_ANSWER = "The server does not answer; press Share, or Save.";
 // The keys whose names in the list of keys differ from the browser's.
 const KEY_LABELS = { " ": "space", ArrowLeft: "←", ArrowRight: "→", Escape: "Esc", 1: `1 – ${CONSTANTS.max_lanes}` };
 
@@ -53,6 +63,7 @@ function listActions(stage, tools) {
     save: () => saveReel(stage.reel),
     link: () => copySettingsLink(stage),
     pack: () => copyRaceLink(stage),
+    short: () => copyShortLink(stage),
     export: () => saveAsHtml(stage),
     csv: () => saveFigures(stage.reel),
     gallery: () => stage.find(".gallery").showModal(),
@@ -105,9 +116,28 @@ async function copyRaceLink(stage) {
     return stage.announce("This race is too long for a link, so it was saved as a file, which opens here again.");
   }
   return copyText(link).then(
-    () => stage.announce("A link that replays this race is copied."),
+    () => stage.announce(`A link that replays this race is copied.${onlyHere()}`),
     () => stage.announce("The browser does not let the page copy; press Save for a file that replays this race."),
   );
+}
+
+// What else there is to say of a link to this server.
+function onlyHere() {
+  return LOOPBACK.has(location.hostname) ? " It opens on this machine only." : "";
+}
+
+async function copyShortLink(stage) {
+  const hours = CONSTANTS.share_hours;
+  try {
+    const link = await linkToKeptRace(stage.reel);
+    const kept = `the server keeps this race for ${hours === 1 ? "an hour" : `${hours} hours`}.${onlyHere()}`;
+    await copyText(link).then(
+      () => stage.announce(`A short link is copied; ${kept}`),
+      () => stage.announce(`${link} (${kept})`),
+    );
+  } catch (error) {
+    stage.pauseWithError(`There is no short link. ${error instanceof TypeError ? NO_ANSWER : error.message}`);
+  }
 }
 
 // Opens a dialog about the race, and pauses the replay.
