@@ -6,12 +6,13 @@ from typing import Any
 
 # The context length of a model whose config states none.
 _DEFAULT_CONTEXT = 1 << 20
+# The names under which a config states it; the last one is MPT's.
+_LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len")
 
 
 def max_context(config: Any) -> int:
     """How many tokens the model can attend to; windows and chunks of its layers do not limit it (`layer_reaches`)."""
-    length = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
-    length = length or _DEFAULT_CONTEXT
+    length = next(filter(None, (getattr(config, name, None) for name in _LENGTHS)), _DEFAULT_CONTEXT)
     rope = getattr(config, "rope_parameters", None) or {}
     # A config may give the rotary positions of each kind of layer.
     for rotation in (rope, *(part for part in rope.values() if isinstance(part, dict))):
@@ -21,6 +22,8 @@ def max_context(config: Any) -> int:
     if "local" in (getattr(config, "attention_layers", None) or ()):
         # GPT-Neo counts the window of its local layers in columns of the cache, not in positions.
         length = min(length, config.window_size)
+    # Beyond this length Doge attends to some columns only; it chooses them among those of other branches, too.
+    length = min(length, getattr(config, "keep_window_size", None) or length)
     return int(length)
 
 

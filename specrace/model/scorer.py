@@ -19,7 +19,7 @@ from specrace.core.errors import InputError, shorten
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores
-from specrace.model.forward.alibi import bias_by_position
+from specrace.model.forward.by_position import use_positions
 from specrace.model.forward.chains import ROW_BY_ROW, chain_forward
 from specrace.model.forward.graphs import GraphedStore, GraphPool
 from specrace.model.forward.kv import KVStore, Prefix
@@ -94,7 +94,7 @@ class Scorer:
         self.vocab_size: int = self.config.vocab_size
         self.max_context = max_context(self.config)
         self.reaches = layer_reaches(self.config)
-        bias_by_position(model)
+        use_positions(model)
         self.num_layers: int = self.config.num_hidden_layers
         self.layer_devices = layer_devices(model, self.num_layers)
         self.device: torch.device = model.get_input_embeddings().weight.device if self.layer_devices else model.device

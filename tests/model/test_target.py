@@ -29,6 +29,7 @@ from specrace.model.machine import memory
 from specrace.model.refusals import advice, refuse_unsupported
 from specrace.model.sampling import Sampler
 from specrace.model.target import Target
+from tests.measure.tiny_configs import tiny_config
 from tests.models import byte_tokenizer, tiny_model, tiny_target
 from tests.parts import EOS, VOCAB, inputs, run_lane
 
@@ -352,6 +353,12 @@ def test_long_rotary_positions_of_one_kind_of_layer_limit_the_context() -> None:
         "sliding_attention": {"rope_type": "default"},
     }
     assert max_context(SimpleNamespace(max_position_embeddings=512, rope_parameters=rotations)) == 64
+
+
+@pytest.mark.parametrize(("kind", "setting"), [("mpt", "max_seq_len"), ("doge", "keep_window_size")])
+def test_a_length_under_another_name_limits_the_context(kind: str, setting: str) -> None:
+    """MPT's biases end there; beyond it, Doge attends to some columns, and chooses them among other branches' too."""
+    assert max_context(tiny_config(kind, **{setting: 40})) == 40
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,13 @@
-"""ALiBi for a tree: attention biases by a node's position; BLOOM and MPT themselves take them from the cache's columns.
+"""What some models compute from a token's position, for a tree: a node's position is not the number of its column.
 
-transformers builds these biases from a mask of two dimensions (BLOOM), or for a fixed length (MPT), and so gives every
-column the bias of its number. A tree's column is later than its position if other branches lie before it. For every
-other mask the model's own function is called. Other models with such biases are not changed; loading refuses them.
+BLOOM and MPT add ALiBi, a bias by position, to their scores. transformers builds these biases from a mask of two
+dimensions (BLOOM), or for a fixed length (MPT), and so gives every column the bias of its number. A tree's column is
+later than its position if other branches lie before it. For every other mask the model's own function is called.
+
+Llama 4 scales the queries of its layers without rotary positions, by a function of the position that is 1 in the first
+8,192 positions. transformers counts positions from the cache's length, which a captured forward keeps as a constant.
+
+Other models with such biases are not changed; loading refuses them.
 """
 
 from __future__ import annotations
@@ -13,9 +18,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specrace.model.forward.kv import ColumnLayer
 
-def bias_by_position(model: Any) -> None:
-    """Let a model that builds ALiBi biases build them by position if its mask is a tree's; no effect on other models.
+
+def use_positions(model: Any) -> None:
+    """Let a model use positions in a tree where it would use columns; no effect on other models.
 
     A model that was already changed for another target is left unchanged.
     """
@@ -26,6 +33,9 @@ def bias_by_position(model: Any) -> None:
         elif mpt is not None and not isinstance(mpt, _MptBiases):
             module.build_mpt_alibi_tensor = _MptBiases(mpt)
             module.register_forward_pre_hook(module.build_mpt_alibi_tensor.remember, with_kwargs=True)
+        scales_queries = getattr(getattr(module, "self_attn", None), "attn_temperature_tuning", False)
+        if scales_queries and _give_positions not in module._forward_pre_hooks.values():
+            module.register_forward_pre_hook(_give_positions, with_kwargs=True)
 
 
 def column_positions(mask: Tensor) -> Tensor:
@@ -74,3 +84,28 @@ class _MptBiases:
         slopes = -self._original(num_heads, 2, *arguments, **named)[:, :, :1]
         # MPT counts from the last column. That adds a constant to a row, which does not change its softmax.
         return slopes * (column_positions(mask) + 1 - mask.shape[-1])
+
+
+def _give_positions(_: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
+    """Give a layer of Llama 4 a cache whose length is a tensor, if it is our cache."""
+    cache, positions = named.get("past_key_values"), named.get("position_ids")
+    layers = getattr(cache, "layers", None)
+    if positions is None or not layers or not isinstance(layers[0], ColumnLayer):
+        return None
+    return arguments, named | {"past_key_values": _PositionedCache(cache, positions)}
+
+
+class _PositionedCache:
+    """A cache as one layer sees it: each row's number and the cache's length there add up to the row's position."""
+
+    def __init__(self, cache: Any, positions: Tensor) -> None:
+        self._cache, self._positions = cache, positions
+
+    def get_seq_length(self, *_: Any) -> Tensor:
+        """The length for each row, int64 [N]."""
+        return self._positions[0] - torch.arange(self._positions.shape[1], device=self._positions.device)
+
+    def update(self, *arguments: Any) -> tuple[Tensor, Tensor]:
+        """Write keys and values, and return all of them."""
+        keys_and_values: tuple[Tensor, Tensor] = self._cache.update(*arguments)
+        return keys_and_values
