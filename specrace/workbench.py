@@ -52,13 +52,17 @@ PASSAGE_SHARE = 0.75
 
 @dataclass(frozen=True)
 class PreparedRace:
-    """Everything about a race except its target: prompt tokens, settings, sources, description. Can be pickled."""
+    """Everything about a race except its target: prompt tokens, settings, sources, description. Can be pickled.
+
+    `message`: the user's message in the prompt, for servers that take no token ids.
+    """
 
     prompt: tuple[int, ...]
     spec: RaceSpec
     sources: Sources
     about: Mapping[str, Any]
     curve: CostCurve | None = None
+    message: str = ""
 
 
 # Adds lanes to a race: (target, prepared, stop, the race's events) -> events.
@@ -260,7 +264,7 @@ class Workbench:
             "past_outputs": len(past),
         }
         sources = replace(self.sources(request.spec), past=past)
-        return PreparedRace(tuple(prompt.tokens), request.spec, sources, about, self.curve)
+        return PreparedRace(tuple(prompt.tokens), request.spec, sources, about, self.curve, prompt.message)
 
     def sources(self, spec: RaceSpec) -> Sources:
         """The n-gram counts and the suffix index of all documents; either is None unless a lane drafts from it."""

@@ -38,6 +38,10 @@ class Served:
     each streamed chunk held the tokens of one step. If not, `note` says why, and only `steps`, `drafted` and
     `accepted`, the server's own totals, are known; each is None where the server did not report it. `first_tokens`: the
     number of tokens in the first chunk, which arrived before the lane's clock started.
+
+    `sends_ids`: the server streams token ids. If not, each chunk is a `Step` without tokens, with the chunk's text, and
+    `tokens` is the server's own count for the whole answer, or None; `first_tokens` is then 0 unless each chunk had one
+    token.
     """
 
     engine: str
@@ -48,6 +52,8 @@ class Served:
     drafted: int | None = None
     accepted: int | None = None
     note: str = ""
+    sends_ids: bool = True
+    tokens: int | None = None
 
 
 @dataclass(frozen=True)
@@ -152,7 +158,7 @@ class LaneResult:
     """A lane's final metrics. `note`: why the lane was not compared with vanilla.
 
     Of a lane that a server decoded, `speedup` is 0, because its time is not race time; so are figures that the server
-    did not report.
+    did not report. A text without token ids is compared as text, and `differs_at` is the first character that differs.
     """
 
     lane: str
@@ -170,6 +176,7 @@ class LaneResult:
     loop_tokens: int
     text: str = ""
     note: str = ""
+    differs_at: int | None = None
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ class ServedMetrics(LaneMetrics):
 
     Its tokens per second leave out the tokens of the first chunk, which arrived when the clock started. From the first
     step whose draft the server did not report, the number of draft tokens is 0, which means unknown, until the end
-    brings the server's own total. So are all counts if its chunks are not steps.
+    brings the server's own total. So are all counts if its chunks are not steps, and the tokens if it sends no ids.
     """
 
     # keyword-only, because the totals before it have defaults
@@ -109,11 +109,16 @@ class ServedMetrics(LaneMetrics):
             self.drafted = served.drafted or 0
             if not served.chunks_are_steps:
                 self.steps, self.accepted = served.steps or 0, served.accepted or 0
+            if not served.sends_ids:
+                self.tokens = served.tokens or 0
 
     @property
     def tokens_per_s(self) -> float:
-        """Tokens per second after the first chunk; 0.0 until a second one arrived."""
-        return 1000.0 * (self.tokens - self.served.first_tokens) / self.decode_ms if self.decode_ms else 0.0
+        """Tokens per second after the first chunk; 0.0 until a second one arrived, and if they cannot be counted."""
+        is_known = self.served.sends_ids or (self.tokens and self.served.first_tokens)
+        return (
+            1000.0 * (self.tokens - self.served.first_tokens) / self.decode_ms if self.decode_ms and is_known else 0.0
+        )
 
     def speedup(self, vanilla: LaneMetrics) -> float:
         """0.0: a server's time is not race time, so it is not divided by vanilla's."""
@@ -167,9 +172,9 @@ def loop_tokens(tokens: Sequence[int]) -> int:
 
 
 def first_difference(
-    tokens: Sequence[int], vanilla: Sequence[int], *, ended: bool = True, agreed: int = 0
+    tokens: Sequence[object], vanilla: Sequence[object], *, ended: bool = True, agreed: int = 0
 ) -> int | None:
-    """The first position where an output differs from vanilla's; None if there is none.
+    """The first position where an output, tokens or text, differs from vanilla's; None if there is none.
 
     A difference in length counts only once both have `ended`. The first `agreed` tokens are known to be equal.
     """
@@ -179,13 +184,18 @@ def first_difference(
     return position if differs else None
 
 
-def compare(tokens: Sequence[int], vanilla: Sequence[int], *, ended: bool) -> tuple[bool | None, int | None]:
+def compare(tokens: Sequence[object], vanilla: Sequence[object], *, ended: bool) -> tuple[bool | None, int | None]:
     """Whether an output equals vanilla's, and the first position that differs; (None, None) if either is still empty.
 
     Unless both have `ended`, they are compared up to the end of the shorter one.
     """
     position = first_difference(tokens, vanilla, ended=ended)
     return (position is None if ended or (tokens and vanilla) else None), position
+
+
+def comparable(text: str) -> str:
+    """A text for a comparison: without blanks around it, and without a last character that a limit has cut."""
+    return text.strip().rstrip("\ufffd").rstrip()
 
 
 def describe_difference(difference: Difference, dtype: str) -> str:

@@ -112,11 +112,15 @@ Excerpt = tuple[str, Origin | None]
 
 @dataclass(frozen=True)
 class Prompt:
-    """Token ids, the text they encode, and each token's origin in a passage, or None."""
+    """Token ids, the text they encode, and each token's origin in a passage, or None.
+
+    `message`: the user's message with the passages in it, for a server that words the rest with its own template.
+    """
 
     tokens: tuple[int, ...]
     text: str
     origins: tuple[Origin | None, ...]
+    message: str
 
 
 def build_prompt(
@@ -132,6 +136,12 @@ def build_prompt(
     if not question:
         raise InputError("Type a question first.")
     template = default_template(tokenizer)
+    documents, quoted = _documents(hits, plain, style)
+    message = style.request.format(documents=documents, question=question) if hits else question
+    if style.cites and hits and not any(sentence.evidence for hit in hits for sentence in hit.sentences):
+        # This sentence follows the question: if it comes first, a small model still answers seven of nine questions
+        # that the documents do not answer.
+        message += f"\n\n{style.evidence_heading}\n{NO_EVIDENCE}"
     if _reads_sentences(template):
         excerpts = list[Excerpt]()
         for number, hit in enumerate(hits):
@@ -140,17 +150,12 @@ def build_prompt(
         text = _render(tokenizer, question, [_with_sentences(hit, plain) for hit in hits], thinks=thinks)
         add_special_tokens = False
     else:
-        documents, excerpts = _documents(hits, plain, style)
-        request = style.request.format(documents=documents, question=question) if hits else question
-        if style.cites and hits and not any(sentence.evidence for hit in hits for sentence in hit.sentences):
-            # This sentence follows the question: if it comes first, a small model still answers seven of nine
-            # questions that the documents do not answer.
-            request += f"\n\n{style.evidence_heading}\n{NO_EVIDENCE}"
+        excerpts = quoted
         add_special_tokens = not template
-        text = _render(tokenizer, request, None, thinks=thinks)
+        text = _render(tokenizer, message, None, thinks=thinks)
     tokens, offsets = _tokenize(tokenizer, text, add_special_tokens)
     located = _locate(text, excerpts)
-    return Prompt(tuple(tokens), text, tuple(_origin(located, start, end) for start, end in offsets))
+    return Prompt(tuple(tokens), text, tuple(_origin(located, start, end) for start, end in offsets), message)
 
 
 class PlainText:

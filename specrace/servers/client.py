@@ -47,6 +47,8 @@ def find_fault(reply: Reply, dialect: Dialect, request: Request, decode: Decode,
         return "ended its stream without saying why the text ends, so the answer may be cut"
     if reply.prompt is not None and reply.prompt != request.prompt:
         return "read another prompt than the one that was sent, so its answer cannot be compared"
+    if not dialect.sends_ids:
+        return _find_fault_in_text(reply, request)
     if any(chunk.tokens is None for chunk in reply.chunks):
         return f"streams text without token ids, which {dialect.engine} should send"
     tokens = [token for chunk in reply.chunks for token in chunk.tokens or ()]
@@ -57,6 +59,15 @@ def find_fault(reply: Reply, dialect: Dialect, request: Request, decode: Decode,
     if not _same_text(decode(tokens), reply.text):
         return "sent token ids that are not those of its text: its tokenizer is another one than the target's"
     return find_contradiction(reply, tokens)
+
+
+def _find_fault_in_text(reply: Reply, request: Request) -> str:
+    """What is wrong with an answer without token ids; "" if nothing is."""
+    if reply.has_thoughts:
+        return "sends its thoughts apart from its answer, so its text is not whole; start it without a reasoning parser"
+    if reply.num_tokens is not None and not 0 < reply.num_tokens <= request.max_new_tokens:
+        return f"counts {reply.num_tokens} tokens in its answer, where 1 to {request.max_new_tokens} were asked for"
+    return ""
 
 
 def find_contradiction(reply: Reply, tokens: Sequence[int]) -> str:

@@ -1,21 +1,25 @@
 """The protocols that servers speak, and which one a server speaks, by what it answers.
 
 vLLM 0.32 and llama.cpp's server were recorded (tests/servers/exchanges). SGLang follows its documentation, and is held
-to the same checks. Servers that stream text without token ids cannot be raced: their text would have to be tokenized
-again, and the same text can have other tokens.
+to the same checks. Of servers that stream text without token ids only the text is known: tokenized again, the same text
+could have other tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from specrace.servers.connection import Connection
 from specrace.servers.reply import Chunk, Reply, Request, field_of, read_count, read_counts, read_tokens
 
-# `owned_by` in a list of models -> the name of software that streams no token ids.
-WITHOUT_IDS = {"library": "Ollama", "organization_owner": "LM Studio", "tensorrt_llm": "TensorRT-LLM"}
+# `owned_by` in a list of models -> software that streams no token ids: its name, and where it tells its version.
+WITHOUT_IDS = {
+    "library": ("Ollama", "/api/version"),
+    "organization_owner": ("LM Studio", ""),
+    "tensorrt_llm": ("TensorRT-LLM", "/version"),
+}
 ENDS = {"stop": "eos", "eos": "eos", "length": "length", "limit": "length"}
 
 
@@ -23,13 +27,15 @@ class Dialect(Protocol):
     """How one kind of server is asked, and how its stream is read.
 
     `engine`: the software, with its version if it tells. `model`: the name by which the server knows its model. `path`:
-    where requests go. `no_steps`: why its chunks are not steps; "" if each chunk should be one.
+    where requests go. `no_steps`: why its chunks are not steps; "" if each chunk should be one. `sends_ids`: whether it
+    streams token ids, and takes them as a prompt.
     """
 
     engine: str
     model: str
     path: str
     no_steps: str
+    sends_ids: ClassVar[bool]
 
     def body(self, request: Request) -> dict[str, Any]:
         """The JSON of a request."""
@@ -46,6 +52,7 @@ class Vllm:
     model: str
     path: str = "/v1/completions"
     no_steps: str = ""
+    sends_ids: ClassVar[bool] = True
 
     def body(self, request: Request) -> dict[str, Any]:
         """Ask for token ids, and undo what the model's generation_config.json sets."""
@@ -90,6 +97,7 @@ class LlamaCpp:
     model: str
     path: str = "/completion"
     no_steps: str = "llama.cpp streams token by token, so the stream does not show its steps"
+    sends_ids: ClassVar[bool] = True
 
     def body(self, request: Request) -> dict[str, Any]:
         """Greedy decoding is a top-k of 1; the cache of an earlier request would hide the time of the prompt."""
@@ -131,6 +139,7 @@ class SGLang:
     path: str = "/generate"
     no_steps: str = ""
     sends_new: bool | None = None
+    sends_ids: ClassVar[bool] = True
 
     def body(self, request: Request) -> dict[str, Any]:
         """Ask for the ids of the answer."""
@@ -153,8 +162,49 @@ class SGLang:
         reply.num_steps = read_count(field_of(about, "spec_verify_ct"))
 
 
-def recognise(connection: Connection, model: str = "") -> Dialect:
-    """The dialect of a server. `model`: the one to ask for; by default the server's only one. Raises InputError."""
+@dataclass
+class Chat:
+    """The chat of OpenAI's protocol, which many servers speak: text without token ids, through their own template.
+
+    `asked`: the model's whole name, which may be a path on the server's disk; `model` is its last part.
+    """
+
+    engine: str
+    model: str
+    asked: str
+    path: str = "/v1/chat/completions"
+    no_steps: str = "its stream is text without token ids, and its own chat template words the prompt"
+    sends_ids: ClassVar[bool] = False
+
+    def body(self, request: Request) -> dict[str, Any]:
+        """Ask for a greedy answer to the user's message."""
+        return {
+            "model": self.asked,
+            "messages": [{"role": "user", "content": request.message}],
+            "max_tokens": request.max_new_tokens,
+            "temperature": 0.0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+
+    def read(self, at_ms: float, event: Mapping[str, Any], reply: Reply) -> None:
+        """Read a chunk of an answer. Some servers send thoughts apart from it."""
+        choice = field_of(event, "choices", 0)
+        text = field_of(choice, "delta", "content")
+        if isinstance(text, str) and text:
+            reply.chunks.append(Chunk(at_ms, text))
+        thought = field_of(choice, "delta", "reasoning_content") or field_of(choice, "delta", "reasoning")
+        reply.has_thoughts = reply.has_thoughts or bool(thought)
+        reply.end = ENDS.get(str(field_of(choice, "finish_reason")), reply.end)
+        num_tokens = read_count(field_of(event, "usage", "completion_tokens"))
+        reply.num_tokens = reply.num_tokens if num_tokens is None else num_tokens
+
+
+def recognise(connection: Connection, model: str = "", *, needs_ids: bool = True) -> Dialect:
+    """The dialect of a server. `model`: the one to ask for; by default the server's only one.
+
+    Raises InputError, if it `needs_ids` also for a server that streams text without token ids.
+    """
     listed = connection.find_json("/v1/models")
     rows = field_of(listed, "data")
     models = [str(field_of(row, "id")) for row in rows if field_of(row, "id")] if isinstance(rows, list) else []
@@ -166,12 +216,15 @@ def recognise(connection: Connection, model: str = "") -> Dialect:
     owner = str(field_of(rows, 0, "owned_by") or "")
     if owner in BY_OWNER:
         return BY_OWNER[owner](connection, name)
-    if not models:
+    if not name or not isinstance(rows, list):
         raise connection.fault("lists no models at /v1/models, so it is no server of a kind that can be raced")
-    kind = WITHOUT_IDS.get(owner, "a server of an unknown kind")
-    raise connection.fault(
-        f"is {kind}, whose stream has no token ids; vLLM, SGLang and llama.cpp's server can be raced"
-    )
+    kind, place = WITHOUT_IDS.get(owner, ("an OpenAI-compatible server", ""))
+    if needs_ids:
+        raise connection.fault(
+            f"is {kind}, whose stream has no token ids, which are needed here; give a vLLM, SGLang or llama.cpp server"
+        )
+    version = field_of(connection.find_json(place), "version") if place else None
+    return Chat(_with_version(kind, version), name.rpartition("/")[2] if name.startswith("/") else name, name)
 
 
 def _vllm(connection: Connection, model: str) -> Dialect:

@@ -17,6 +17,10 @@ from specrace.core.verify import Scores, Verdict
 from specrace.servers.dialects import Dialect
 from specrace.servers.reply import Reply
 
+# A step of a server that sends no token ids has no tokens. Its tree must have a root, which has this id, and is not
+# shown; nor is its bonus token.
+_NO_TOKEN = 0
+
 
 @dataclass(frozen=True)
 class ServedLane:
@@ -29,6 +33,16 @@ class ServedLane:
     def tokens(self) -> tuple[int, ...]:
         """The output."""
         return tuple(token for step in self.steps for token in step.emitted)
+
+    @property
+    def output(self) -> Sequence[object]:
+        """What two answers are compared by: their tokens, or the text if the server sends none."""
+        served = self.info.served
+        return (
+            self.tokens
+            if served is None or served.sends_ids
+            else "".join(text for step in self.steps for text in step.texts)
+        )
 
 
 @dataclass(frozen=True)
@@ -44,6 +58,8 @@ class PlacedDraft:
 
 def served_lane(name: str, dialect: Dialect, reply: Reply, root: int) -> ServedLane:
     """The lane `name` from a checked reply. `root`: the last token of the prompt."""
+    if not dialect.sends_ids:
+        return _lane_of_text(name, dialect, reply)
     placed, note = read_steps(dialect, reply)
     total = sum(reply.drafted) if reply.drafted is not None else reply.num_drafted
     accepted = sum(reply.accepted) if reply.accepted is not None else reply.num_accepted
@@ -60,6 +76,31 @@ def served_lane(name: str, dialect: Dialect, reply: Reply, root: int) -> ServedL
     steps = tuple(_steps(name, reply, placed, root))
     info = LaneInfo(name, f"{name} ({dialect.engine})", 0, prefill_ms=reply.chunks[0].at_ms, served=served)
     return ServedLane(info, steps)
+
+
+def _lane_of_text(name: str, dialect: Dialect, reply: Reply) -> ServedLane:
+    """The lane from a reply without token ids: a step without tokens for each chunk."""
+    first_ms = before_ms = reply.chunks[0].at_ms
+    # If there are as many tokens as chunks, each chunk had one. One token more is the one that ends a text.
+    has_one_each = reply.num_tokens is not None and 0 <= reply.num_tokens - len(reply.chunks) <= (reply.end == "eos")
+    served = Served(
+        engine=dialect.engine,
+        model=dialect.model,
+        chunks_are_steps=False,
+        first_tokens=int(has_one_each),
+        note=dialect.no_steps,
+        sends_ids=False,
+        tokens=reply.num_tokens,
+    )
+    tree, verdict = TokenTree.chain(_NO_TOKEN), Verdict((0,), _NO_TOKEN, Scores((_NO_TOKEN,)))
+    steps = list[Step]()
+    for index, chunk in enumerate(reply.chunks):
+        end = reply.end if index == len(reply.chunks) - 1 else ""
+        timing = Timing(0.0, chunk.at_ms - before_ms, 0.0)
+        steps.append(Step(name, index, chunk.at_ms - first_ms, tree, verdict, (), timing, end, texts=(chunk.text,)))
+        before_ms = chunk.at_ms
+    info = LaneInfo(name, f"{name} ({dialect.engine})", 0, prefill_ms=first_ms, served=served)
+    return ServedLane(info, tuple(steps))
 
 
 def measured_counts(dialect: Dialect, reply: Reply) -> dict[str, Any]:

@@ -41,7 +41,9 @@ class Server:
 class ServedRace:
     """Adds lanes of servers to the events of a race. `decode`: the text of token ids, without control tokens.
 
-    After `stop` returns True, servers are neither asked nor heard to their end.
+    `message`: the user's message in the prompt, for servers that take no token ids. The text of such a server is not
+    compared here, where vanilla has tokens only, but in `specrace.views.detokenize`. After `stop` returns True, servers
+    are neither asked nor heard to their end.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class ServedRace:
         decode: Decode,
         waits: Waits = Waits(),  # noqa: B008  Waits is frozen
         stop: Callable[[], bool] = never,
+        message: str = "",
     ) -> None:
         self.target = target
         self.prompt = tuple(prompt)
@@ -61,6 +64,7 @@ class ServedRace:
         self.decode = decode
         self.waits = waits
         self.stop = stop
+        self.message = message
         self.servers: list[Server] = []
         self.left_out: list[str] = []
         self._vanilla: list[int] = []
@@ -95,7 +99,7 @@ class ServedRace:
                 break
             try:
                 connection = connections.enter_context(Connection(address, self.waits, self.stop))
-                dialect = recognise(connection, address.model)
+                dialect = recognise(connection, address.model, needs_ids=False)
                 lane = self._answer(connection, dialect)
             except InputError as error:
                 self.left_out.append(str(error))
@@ -108,7 +112,7 @@ class ServedRace:
         return replace(started, lanes=(*started.lanes, *(server.lane.info for server in self.servers)), about=about)
 
     def _answer(self, connection: Connection, dialect: Dialect) -> ServedLane:
-        request = Request(self.prompt, self.spec.max_new_tokens)
+        request = Request(self.prompt, self.spec.max_new_tokens, message=self.message)
         reply = ask(connection, dialect, request, self.decode, self.target.vocab_size)
         return served_lane(connection.name, dialect, reply, self.prompt[-1])
 
@@ -118,7 +122,7 @@ class ServedRace:
             yield self._shown[-1]
 
     def _result(self, server: Server) -> LaneResult:
-        """The result from the steps that were shown; the text is compared with vanilla's token by token."""
+        """The result from the steps that were shown; their tokens are compared with vanilla's."""
         info = server.lane.info
         steps = [step for step in self._shown if step.lane == info.lane]
         metrics = start_metrics(info)
@@ -126,8 +130,9 @@ class ServedRace:
             metrics.add(step)
         tokens = [token for step in steps for token in step.emitted]
         end = steps[-1].end if steps else ""
-        identical, position = compare(tokens, self._vanilla, ended=bool(end and self._vanilla_end))
-        difference = None
+        identical, position, difference = None, None, None
+        if server.dialect.sends_ids:
+            identical, position = compare(tokens, self._vanilla, ended=bool(end and self._vanilla_end))
         if position is not None:
             before = [*self.prompt, *self._vanilla[:position]]
             difference = explain_difference(self.target, before, position, self.spec.sampling_params())
@@ -153,7 +158,7 @@ class ServedRace:
                 server.num_failed += not self.stop()
                 continue
             server.rates.append(rate(lane))
-            server.num_other_texts += lane.tokens != server.lane.tokens
+            server.num_other_texts += lane.output != server.lane.output
         spreads = [
             LaneSpread(server.lane.info.lane, 0.0, 0.0, 0.0, median(server.rates), min(server.rates), max(server.rates))
             for server in self.servers

@@ -22,7 +22,7 @@ class Reply:
     `accepted` and `drafted`: the numbers of draft tokens of each step, in the order of the steps that had a draft, if
     the server reports them; `num_accepted` and `num_drafted` are its totals. `num_tokens`: the tokens that the server
     counted in its answer. Each is None if it was not reported. `prompt`: the prompt's token ids, if the server reports
-    which it read.
+    which it read. `has_thoughts`: the server sent thoughts apart from its text.
     """
 
     chunks: list[Chunk] = field(default_factory=list)
@@ -34,6 +34,7 @@ class Reply:
     num_accepted: int | None = None
     num_drafted: int | None = None
     num_steps: int | None = None
+    has_thoughts: bool = False
 
     @property
     def text(self) -> str:
@@ -45,6 +46,7 @@ class Reply:
 class Request:
     """What a server is asked: to continue a prompt, given as token ids, greedily.
 
+    `message`: the user's message in the prompt, for a server that takes no token ids and has a chat template.
     `cache_salt`: a server that keeps prompts reuses what it computed only for requests with the same salt; "" if it may
     reuse everything.
     """
@@ -52,6 +54,7 @@ class Request:
     prompt: tuple[int, ...]
     max_new_tokens: int
     cache_salt: str = ""
+    message: str = ""
 
 
 def read_tokens(value: object) -> tuple[int, ...] | None:

@@ -8,7 +8,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from specrace.core.events import Event, Finished, Step
+from specrace.core.events import Event, Finished, LaneResult, Started, Step
+from specrace.views.comparison import Output, compare_outputs
 
 _BROKEN = "\ufffd"
 
@@ -71,29 +72,43 @@ def text_decoder(tokenizer: Any, marks: tuple[str, str] | None = None) -> Callab
 
 
 class Narrator:
-    """Adds texts to the events of a race, with one Detokenizer per lane; `marks` are those of `text_decoder`."""
+    """Adds texts to the events of a race, with one Detokenizer per lane; `marks` are those of `text_decoder`.
+
+    Lanes of servers that send texts instead of token ids are compared with vanilla here, where all lanes have texts.
+    """
 
     def __init__(self, tokenizer: Any, marks: tuple[str, str] | None = None) -> None:
         decode = text_decoder(tokenizer, marks)
         self._lanes = defaultdict[str, Detokenizer](lambda: Detokenizer(decode))
-        self._texts = defaultdict[str, str](str)
+        self._outputs = defaultdict[str, Output](lambda: Output(sends_ids=True))
         # The text of a token alone; "" for a control token.
         self._piece = cache(lambda token: decode([token]))
 
     def __call__(self, event: Event) -> Event:
         """The event with its texts; an event without tokens is returned unchanged."""
+        if isinstance(event, Started):
+            self._outputs |= {info.lane: Output.of(info) for info in event.lanes}
         if isinstance(event, Step):
-            return self._step(event)
+            step = self._step(event) if self._outputs[event.lane].sends_ids else event
+            self._outputs[event.lane].add(step)
+            return step
         if isinstance(event, Finished):
-            lanes = tuple(replace(lane, text=self._texts[lane.lane].strip()) for lane in event.lanes)
-            return replace(event, lanes=lanes)
+            return replace(event, lanes=tuple(map(self._result, event.lanes)))
         return event
+
+    def _result(self, result: LaneResult) -> LaneResult:
+        """A lane's result with its text, compared with vanilla's if it was not compared by its tokens."""
+        output = self._outputs[result.lane]
+        result = replace(result, text=output.text.strip())
+        if output.sends_ids:
+            return result
+        identical, position = compare_outputs(output, self._outputs["vanilla"])
+        return replace(result, identical=identical, differs_at=position)
 
     def _step(self, step: Step) -> Step:
         lane = self._lanes[step.lane]
         texts = lane.feed(step.emitted)
         if step.end and texts:
             texts[-1] += lane.flush()
-        self._texts[step.lane] += "".join(texts)
         pieces = tuple(map(self._piece, step.tree.tokens))
         return replace(step, texts=tuple(texts), pieces=pieces, note=step.note and step.note.with_texts(self._piece))

@@ -27,6 +27,7 @@ from specrace.core.metrics import (
 )
 from specrace.core.rejection import NOTE
 from specrace.core.settings import REJECTION
+from specrace.views.comparison import sends_ids, unknown_figures
 from specrace.views.headlines import CUT, describe_measured, final_badge, find_spread, headline, with_medians
 from specrace.views.shown import (
     Badge,
@@ -91,8 +92,8 @@ class _LaneView:
         self.end = step.end
 
     def _append(self, kind: str, texts: Sequence[str], count: int, spans: list[Span]) -> None:
-        """Add a piece of `count` tokens; the target's tokens are joined to an unsent piece of the target's tokens."""
-        if not count:
+        """Add a piece of `count` tokens, 0 if there are only texts; the target's are joined to its unsent piece."""
+        if not count and not texts:
             return
         last = self.pieces[-1] if len(self.pieces) > self.sent else None
         if kind == OWN and last is not None and last[0] == OWN:
@@ -188,12 +189,14 @@ class RaceView:
     def _badge(self, lane: _LaneView) -> Badge:
         """Whether the lane's text equals vanilla's: finally, or so far."""
         if lane.result is not None and self.finished is not None:
-            return final_badge(lane.result, self.finished.stopped)
+            return final_badge(lane.result, self.finished.stopped, by_text=not sends_ids(lane.info))
         vanilla = self._lane_views()[0]
         if lane is vanilla:
             return "reference", "reference"
         if lane.info.verifier == REJECTION:
             return "law", NOTE
+        if not sends_ids(lane.info):
+            return "none", "compared at the end"
         if not lane.tokens:
             return "none", ""
         position = first_difference(lane.tokens, vanilla.tokens, ended=False, agreed=lane.agreed)
@@ -382,6 +385,7 @@ def report(started: Started, finished: Finished, repeated: Repeated | None = Non
             # A server's time is not race time, so the lane has no speedup, not a speedup of 0.
             metrics |= {"speedup": None, "speedup_low": None, "speedup_high": None, "served": asdict(info.served)}
             metrics |= {"first_token_ms": info.prefill_ms}
+        metrics |= unknown_figures(info, metrics)
         times = {"draft_prefill_ms": info.prefill_ms, "build_ms": info.build_ms, "shared_ms": info.shared_ms}
         lanes.append(metrics | {"options": options} | times)
     return {

@@ -12,8 +12,11 @@ from specrace.views.shown import Badge
 CUT = "The recording is cut off here; the figures are those of the steps that it has."
 
 
-def final_badge(result: LaneResult, stopped: bool, dtype: str = "") -> Badge:
-    """The badge of a lane in a finished or stopped race. The target's `dtype` may explain a difference."""
+def final_badge(result: LaneResult, stopped: bool, dtype: str = "", *, by_text: bool = False) -> Badge:
+    """The badge of a lane in a finished or stopped race. The target's `dtype` may explain a difference.
+
+    `by_text`: the lane has no token ids.
+    """
     if result.lane == "vanilla":
         return "reference", "reference"
     if result.note:
@@ -21,7 +24,13 @@ def final_badge(result: LaneResult, stopped: bool, dtype: str = "") -> Badge:
     if result.identical is None:
         return "none", "not compared"
     if result.identical:
-        return ("same", "identical so far") if stopped else ("identical", "identical to vanilla")
+        return (
+            ("same", "identical so far")
+            if stopped
+            else ("identical", "identical text" if by_text else "identical to vanilla")
+        )
+    if result.differs_at is not None:
+        return "differs", f"differs at character {result.differs_at}"
     difference = result.first_difference
     if difference is None:
         return "differs", "differs from vanilla"
@@ -66,7 +75,11 @@ def headline(started: Started, finished: Finished, repeated: Repeated | None = N
     sentences = f"{_result(finished, repeated, fastest, titles)} {_comparison(finished, titles)}"
     served = {info.lane for info in started.lanes if info.served is not None}
     if served:
-        rates = [f"{lane.tokens_per_s:.0f} on {lane.lane}" for lane in finished.lanes if lane.lane in served]
+        rates = [
+            f"{lane.tokens_per_s:.0f} on {lane.lane}" if lane.tokens_per_s else f"not known on {lane.lane}"
+            for lane in finished.lanes
+            if lane.lane in served
+        ]
         sentences += f" Measured tokens per second: {', '.join(rates)}; a server's time is not race time."
     looping = any(lane.loop_tokens for lane in finished.lanes)
     return f"{sentences} The text repeats itself, which flatters copying." if looping else sentences
@@ -77,17 +90,26 @@ def describe_measured(info: LaneInfo, result: LaneResult, spread: LaneSpread | N
     served = info.served
     if served is None:
         return ""
-    rates = "" if spread is None else f", {spread.slowest:.0f} to {spread.fastest:.0f} in its runs"
+    rate = _describe_rate(result, spread)
     counts = ""
     if served.drafted is not None and served.accepted is not None:
         counts = f"; it counts {served.accepted} of {served.drafted} draft tokens as accepted"
     boxes = "" if served.chunks_are_steps else f" Its drafts are not marked: {served.note}."
     remark = f" Of its drafts {served.note}." if served.chunks_are_steps and served.note else ""
     return (
-        f"Measured on {info.lane} ({served.engine}, {served.model}): {result.tokens_per_s:.1f} tokens/s{rates}, the "
-        f"first token after {info.prefill_ms:.0f} ms, network included; this is not race time, so it has no "
-        f"speedup{counts}.{boxes}{remark}"
+        f"Measured on {info.lane} ({served.engine}, {served.model}): {rate}, the first "
+        f"{'token' if served.sends_ids else 'text'} after {info.prefill_ms:.0f} ms, network included; this is not race "
+        f"time, so it has no speedup{counts}.{boxes}{remark}"
     )
+
+
+def _describe_rate(result: LaneResult, spread: LaneSpread | None) -> str:
+    """A server's tokens per second; if they are not known, how long its text took, and its tokens if it counts them."""
+    if not result.tokens_per_s:
+        tokens = f"{result.tokens} tokens" if result.tokens else "a text whose tokens it does not count"
+        return f"{tokens} in {result.decode_ms / 1000:.2f} s from the first chunk to the last"
+    rates = "" if spread is None else f", {spread.slowest:.0f} to {spread.fastest:.0f} in its runs"
+    return f"{result.tokens_per_s:.1f} tokens/s{rates}"
 
 
 def _result(finished: Finished, repeated: Repeated | None, fastest: LaneResult, titles: Mapping[str, str]) -> str:

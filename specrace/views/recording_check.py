@@ -12,17 +12,18 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Pace, Repeated, Started, Step
-from specrace.core.metrics import MAX_PER_TAU, LaneMetrics, compare, loop_tokens, start_metrics, too_fast
+from specrace.core.metrics import MAX_PER_TAU, LaneMetrics, loop_tokens, start_metrics, too_fast
 from specrace.core.note import MAX_FACTS, MAX_ROWS, NoteRow
 from specrace.core.rejection import NOTE
 from specrace.core.settings import MATCH, MAX_PAGE_LANES, VERIFIERS
 from specrace.engine.pace import TOO_FAST, disturb
 from specrace.engine.recording import convert, parse
+from specrace.views.comparison import Output, compare_outputs
 from specrace.views.served_check import check_drafted, check_served, check_spread, check_totals
 
 # The largest tree is lookahead's, 1919 draft tokens with the largest n, window and guesses.
@@ -97,18 +98,14 @@ class _Lane:
 
     info: LaneInfo
     metrics: LaneMetrics
-    tokens: list[int] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
-    end: str = ""
+    output: Output
     # A server's metrics may count other steps, or none.
     num_steps: int = 0
 
     def add(self, step: Step) -> None:
         self.metrics.add(step)
         self.num_steps += 1
-        self.tokens += step.emitted
-        self.texts += step.texts
-        self.end = step.end
+        self.output.add(step)
 
 
 def read_recording(path: Path, limits: RecordingLimits = PAGE) -> list[Event]:
@@ -184,19 +181,19 @@ def check(events: Sequence[Event], limits: RecordingLimits = PAGE) -> list[Event
     assert isinstance(started, Started)
     check_start(started, limits)
     require(len(steps) <= limits.steps, f"it has more than {limits.steps} steps")
-    lanes = {info.lane: _Lane(info, start_metrics(info)) for info in started.lanes}
+    lanes = {info.lane: _Lane(info, start_metrics(info), Output.of(info)) for info in started.lanes}
     last_ms = 0.0
     for step in steps:
-        if not isinstance(step, Step) or step.lane not in lanes or lanes[step.lane].end:
+        if not isinstance(step, Step) or step.lane not in lanes or lanes[step.lane].output.end:
             raise ValueError("it has a step of an unknown lane, or of a lane that has ended")
         lane = lanes[step.lane]
-        check_step(step, lane.num_steps, last_ms)
+        check_step(step, lane.num_steps, last_ms, has_tokens=lane.output.sends_ids)
         check_drafted(step, lane.info.served)
         lane.add(step)
         last_ms = step.at_ms
     for lane in lanes.values():
         check_totals(lane.info, lane.metrics, lane.num_steps)
-    stopped = any(not lane.end for lane in lanes.values())
+    stopped = any(not lane.output.end for lane in lanes.values())
     expected = [add_up(lane, lanes["vanilla"]) for lane in lanes.values()]
     metrics = {name: lane.metrics for name, lane in lanes.items()}
     if finished is None:
@@ -266,10 +263,10 @@ def check_about(about: _About) -> None:
         require(inside, "it refers to text outside its passages")
 
 
-def check_step(step: Step, index: int, last_ms: float) -> None:
+def check_step(step: Step, index: int, last_ms: float, *, has_tokens: bool = True) -> None:
     """Check a step: its index and time, and that its tree, verdict and output are consistent. Raises ValueError.
 
-    `last_ms` is the race time at which the step before it ended.
+    `last_ms` is the race time at which the step before it ended. `has_tokens`: its lane has token ids.
     """
     where = f"step {index} of {step.lane[:40]}"
     tree = step.tree
@@ -284,13 +281,14 @@ def check_step(step: Step, index: int, last_ms: float) -> None:
     fits = len(step.verdict.scores.targets) == len(tree) and len(path) > 0 and 0 <= path[-1] < len(tree)
     require(fits and tree.path_to(path[-1]) == path, f"{where} has a verdict that does not fit its tree")
     output = tuple(step.verdict.output(tree))[: len(step.emitted)]
-    require(len(step.emitted) > 0 and step.emitted == output, f"{where} emits tokens other than those of its verdict")
+    is_output = step.emitted == output and bool(step.emitted) == has_tokens
+    require(is_output, f"{where} emits tokens other than those of its verdict")
     num_checks = min(len(path), tree.num_draft)
     require(
         step.checks is None or len(step.checks) == num_checks,
         f"{where} does not have one check per verified draft token",
     )
-    require(len(step.texts) in (0, len(step.emitted)), f"{where} does not have one text per token")
+    require(not has_tokens or len(step.texts) in (0, len(step.emitted)), f"{where} does not have one text per token")
     require(len(step.pieces) in (0, len(tree)), f"{where} does not have one text per node")
     if step.note is not None:
         is_bounded = len(step.note.facts) <= MAX_FACTS and len(step.note.rows) <= MAX_ROWS
@@ -347,19 +345,20 @@ def add_up(lane: _Lane, vanilla: _Lane) -> tuple[LaneResult, int | None]:
     is_compared = lane.info.verifier == MATCH
     identical, position = None, None
     if is_compared:
-        identical, position = compare(lane.tokens, vanilla.tokens, ended=bool(lane.end and vanilla.end))
+        identical, position = compare_outputs(lane.output, vanilla.output)
     result = LaneResult(
         lane=lane.info.lane,
         **lane.metrics.summary(),
         speedup=lane.metrics.speedup(vanilla.metrics),
         identical=identical,
         first_difference=None,
-        end=lane.end or "stopped",
-        loop_tokens=loop_tokens(lane.tokens),
-        text="".join(lane.texts).strip(),
+        end=lane.output.end or "stopped",
+        loop_tokens=loop_tokens(lane.output.tokens),
+        text=lane.output.text.strip(),
         note="" if is_compared else NOTE,
+        differs_at=None if lane.output.sends_ids else position,
     )
-    return result, position
+    return result, position if lane.output.sends_ids else None
 
 
 def check_result(result: LaneResult, computed: LaneResult, position: int | None) -> None:

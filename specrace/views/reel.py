@@ -38,7 +38,7 @@ class FrameChanges(Struct, frozen=True):
     """A lane's frame after a step, without what the step's event says and what has not changed since the last frame.
 
     `spans`: the parts of the passages that the accepted tokens were copied from, as (passage, start, end). `counts`: a
-    server's (steps, draft tokens, accepted draft tokens) so far, which its events do not always tell.
+    server's (steps, draft tokens, accepted draft tokens, tokens) so far, which its events do not always tell.
     """
 
     meters: StepMeters
@@ -46,7 +46,7 @@ class FrameChanges(Struct, frozen=True):
     sources: Sequence[int] | UnsetType = UNSET
     loops: bool | UnsetType = UNSET
     spans: Sequence[tuple[int, int, int]] | UnsetType = UNSET
-    counts: tuple[int, int, int] | UnsetType = UNSET
+    counts: tuple[int, int, int, int] | UnsetType = UNSET
 
 
 class HeadPart(Struct, frozen=True):
@@ -156,5 +156,5 @@ def _changes(frame: LaneFrame, before: LaneFrame | None, *, is_served: bool) -> 
         sources=UNSET if before and before.sources == frame.sources else frame.sources,
         loops=UNSET if before and before.loops == frame.loops else frame.loops,
         spans=spans[0] if spans else UNSET,
-        counts=(meters.steps, meters.drafted, meters.accepted) if is_served else UNSET,
+        counts=(meters.steps, meters.drafted, meters.accepted, meters.tokens) if is_served else UNSET,
     )

@@ -19,11 +19,16 @@ def check_served(info: LaneInfo, served: Served, where: str) -> None:
     """Check a server's description. Raises ValueError with a sentence that begins with `where`, the lane."""
     if any(len(text) > MAX_TEXT for text in (served.engine, served.model, served.note)):
         raise ValueError(f"{where} has a description that is too long")
-    counts = (served.first_tokens, served.steps or 0, served.drafted or 0, served.accepted or 0)
+    counts = (served.first_tokens, served.steps or 0, served.drafted or 0, served.accepted or 0, served.tokens or 0)
     if not all(0 <= count <= MAX_COUNT for count in counts):
         raise ValueError(f"{where} has an impossible count")
     if served.drafted is not None and (served.accepted or 0) > served.drafted:
         raise ValueError(f"{where} counts more accepted than drafted tokens")
+    if served.sends_ids and served.tokens is not None:
+        raise ValueError(f"{where} counts its tokens, which it has")
+    counted = (served.steps, served.drafted, served.accepted)
+    if not served.sends_ids and (served.chunks_are_steps or served.first_tokens > 1 or any(counted)):
+        raise ValueError(f"{where} has no tokens, but counts steps or drafts")
     if info.verifier != MATCH or info.num_draft or info.build_ms or info.shared_ms:
         raise ValueError(f"{where} was decoded by a server, but has settings or times of ours")
 
@@ -39,6 +44,8 @@ def check_drafted(step: Step, served: Served | None) -> None:
         raise ValueError(f"{where} has details of a draft that no server reports")
     if step.timing.draft_ms or step.timing.keep_ms:
         raise ValueError(f"{where} has times that no server reports")
+    if not served.sends_ids and (step.emitted or len(step.texts) != 1):
+        raise ValueError(f"{where} has tokens, or no text, of a server that sends texts")
     if not served.chunks_are_steps and (len(step.tree) > 1 or len(step.emitted) > 1 or step.drafted is not None):
         raise ValueError(f"{where} marks a draft, but the server's chunks are not steps")
 
@@ -50,7 +57,8 @@ def check_totals(info: LaneInfo, metrics: LaneMetrics, num_steps: int) -> None:
         return
     where = f"the lane {info.lane[:40]}"
     # Otherwise its tokens per second would be negative.
-    if metrics.decode_ms and served.first_tokens > metrics.tokens:
+    is_counted = served.sends_ids or metrics.tokens
+    if metrics.decode_ms and is_counted and served.first_tokens > metrics.tokens:
         raise ValueError(f"{where} has more tokens in its first chunk than in all")
     if metrics.steps > metrics.tokens:
         raise ValueError(f"{where} counts more steps than tokens")

@@ -22,6 +22,7 @@ from tests.browser.parts import open_race, race
 from tests.parts import continuation
 from tests.servers.replies import (
     as_json,
+    chat_events,
     recorded,
     recorded_routes,
     serving,
@@ -31,6 +32,7 @@ from tests.servers.replies import (
     vllm_end,
 )
 from tests.servers.test_race import NGRAM, PROMPT, decode, make_target, run
+from tests.servers.test_texts import run as run_beside_text
 
 pytestmark = pytest.mark.browser
 SERVED_TEXT = ".pane[data-lane=vllm] .text"
@@ -102,6 +104,27 @@ def test_plots_inspector_and_proof_know_what_a_server_does_not_tell(shown: Page)
     assert shown.locator(".inspector .tree .rejected").count() == 0
     shown.keyboard.press("v")
     expect(shown.locator(".proof-count")).to_have_text("24 of 24 tokens the same in all 4 lanes")
+
+
+def test_a_server_that_streams_text_has_its_text_and_no_invented_token(
+    open_page: Callable[..., Page], tmp_path: Path
+) -> None:
+    save(run_beside_text(stream(*chat_events(HOSTILE, " and", " more"))), tmp_path / "race.jsonl")
+    file = tmp_path / "race.html"
+    file.write_text(write_html(read_recordings([tmp_path / "race.jsonl"])), encoding="utf-8")
+    page = open_page(file.as_uri(), 1280, 720, ready=False)
+    expect(page.locator(".stage[data-mode=result]")).to_be_visible()
+    pane = page.locator(".pane[data-lane=tested]")
+    expect(pane.locator(".text")).to_contain_text(f"{HOSTILE} and more")
+    expect(pane.locator("footer")).to_contain_text("no boxesits stream is text without token ids")
+    assert page.locator(".results tr[data-lane=tested] td").all_inner_texts()[1:8] == ["–"] * 7
+    expect(page.locator(".results tr[data-lane=tested] td").last).to_have_text("differs at character 0")
+    page.locator(".lane-tabs button[data-lane=tested]").click()
+    expect(page.locator(".inspector .words")).to_contain_text("A chunk of text as tested")
+    assert page.locator(".inspector .tree *").count() == 0
+    page.keyboard.press("v")
+    expect(page.locator(".proof-notes")).to_contain_text("(differs at character 0)")
+    assert page.evaluate("window.__pwn") is None
 
 
 def boxes_of(page: Page, lane: str) -> list[str]:

@@ -1,6 +1,7 @@
 """A server for tests, on loopback: it answers each path with the bytes that the test gives, or with a recorded answer.
 
-`exchanges` holds what real servers answered: vLLM 0.32.0 on a CPU and llama.cpp's server in xllamacpp 2026.10.
+`exchanges` holds what real servers answered: vLLM 0.32.0 on a CPU, llama.cpp's server in xllamacpp 2026.10, and
+`transformers serve` 5.23.
 """
 
 from __future__ import annotations
@@ -159,6 +160,23 @@ def vllm_answering(target: RaceTarget, decode: Decode, lane: str = "vllm-ngram",
         return stream(*events, vllm_end(len(tokens), accepted, drafted))
 
     return answer
+
+
+def chat_routes(answer: Route, owner: str = "someone", version: tuple[str, str] = ("", "")) -> dict[str, Route]:
+    """The routes of a server that streams text without token ids; `version`: the path and value of its version."""
+    models = {"object": "list", "data": [{"id": "m", "object": "model", "owned_by": owner}]}
+    path, number = version
+    told = {path: as_json({"version": number})} if path else {}
+    return {"/v1/models": as_json(models), "/v1/chat/completions": answer, **told}
+
+
+def chat_events(*texts: str, num_tokens: int | None = None, end: str = "stop") -> list[Any]:
+    """The events of a chat: the role, a chunk for each text, the end, and the server's count of tokens."""
+    deltas = [{"role": "assistant", "content": ""}, *({"content": text} for text in texts)]
+    chunks = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    ended = {"choices": [{"index": 0, "delta": {}, "finish_reason": end}]}
+    usage = [] if num_tokens is None else [{"choices": [], "usage": {"completion_tokens": num_tokens}}]
+    return [*chunks, ended, *usage]
 
 
 def recorded(name: str) -> dict[str, Any]:

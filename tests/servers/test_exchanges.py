@@ -1,4 +1,4 @@
-"""What vLLM 0.32.0 and llama.cpp's server really streamed, read again: tokens, steps, counts."""
+"""What vLLM 0.32.0, llama.cpp's server and `transformers serve` really streamed, read again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from specrace.core.bundled import BUNDLED_MODEL
 from specrace.model.chat.tokenizer import load_tokenizer
 from specrace.servers.client import ask
 from specrace.servers.connection import Connection
-from specrace.servers.dialects import Dialect, LlamaCpp, Vllm, recognise
+from specrace.servers.dialects import Chat, Dialect, LlamaCpp, Vllm, recognise
 from specrace.servers.lane import served_lane
 from specrace.servers.reply import Reply, Request
 from tests.servers.replies import recorded, recorded_routes, serving
@@ -60,3 +60,17 @@ def test_llama_cpp_streams_tokens_and_ends_with_its_totals() -> None:
     assert served is not None and not served.chunks_are_steps and "token by token" in served.note
     assert (served.steps, served.drafted, served.accepted) == (6, 16, 9)
     assert all(not step.num_draft for step in lane.steps) and lane.steps[-1].end == "eos"
+
+
+def test_transformers_serve_streams_text_without_ids() -> None:
+    sent = recorded("transformers")["post"]["request"]
+    request = Request((1,), sent["max_tokens"], message=sent["messages"][0]["content"])
+    with serving(recorded_routes("transformers")) as address, Connection(address) as connection:
+        dialect = recognise(connection, sent["model"], needs_ids=False)
+        reply = ask(connection, dialect, request, str, 1)
+    assert isinstance(dialect, Chat) and dialect.body(request) == sent
+    assert len(reply.chunks) == reply.num_tokens == 12 and reply.end == "length"
+    lane = served_lane("hf", dialect, reply, 1)
+    served = lane.info.served
+    assert served is not None and (served.model, served.tokens, served.first_tokens) == ("smollm2-135m", 12, 1)
+    assert lane.output == reply.text and not lane.tokens

@@ -30,7 +30,7 @@ def add_server_argument(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=URL",
-        help=f"a running vLLM, SGLang or llama.cpp server as one more lane; may be repeated; its key in {KEY_VARIABLE}",
+        help=f"a running engine's server as one more lane; may be repeated; its key in {KEY_VARIABLE}",
     )
 
 
@@ -51,7 +51,16 @@ def beside_servers(addresses: Sequence[ServerAddress], waits: Waits | None = Non
     def add_lanes(
         target: Target, prepared: PreparedRace, stop: Callable[[], bool], events: Iterator[Event]
     ) -> Iterator[Event]:
-        served = ServedRace(target, prepared.prompt, prepared.spec, addresses, decoder(target), waits or Waits(), stop)
+        served = ServedRace(
+            target,
+            prepared.prompt,
+            prepared.spec,
+            addresses,
+            decoder(target),
+            waits or Waits(),
+            stop,
+            message=prepared.message,
+        )
         return served.run(events)
 
     return add_lanes
@@ -73,7 +82,7 @@ def named_servers(texts: Sequence[str]) -> NamedServers:
     def describe(name: str) -> str:
         address = addresses[name]
         with Connection(address, asking) as connection:
-            dialect = recognise(connection, address.model)
+            dialect = recognise(connection, address.model, needs_ids=False)
         return f"The server {name} answers: {dialect.engine}, model {dialect.model}."
 
     def race_beside(names: Sequence[str]) -> Beside:

@@ -23,6 +23,7 @@ from specrace.core.events import LEFT_OUT, Event, Finished, LaneInfo, Repeated, 
 from specrace.core.metrics import format_speedup
 from specrace.drafters import METHODS
 from specrace.views.colours import race_hues
+from specrace.views.comparison import sends_ids
 from specrace.views.frames import ACCEPTED, RaceView, report
 from specrace.views.headlines import CUT, describe_measured, final_badge, find_spread, format_range, with_medians
 from specrace.views.shown import LaneFrame, LaneMeters, RaceHead, ShownLane
@@ -210,7 +211,8 @@ class Terminal:
         speedup = "–" if info.served else format_speedup(meters.speedup)
         tau = f"{meters.tau:5.2f}" if meters.tau else "    –"
         drafts = f"{meters.accepted}/{meters.drafted}" if meters.drafted or not info.served else ""
-        header.append(f"{speedup:>5}  {meters.tokens_per_s:5.0f} tokens/s\n", style="bold")
+        rate = f"{meters.tokens_per_s:5.0f}" if meters.tokens_per_s or not info.served else "    –"
+        header.append(f"{speedup:>5}  {rate} tokens/s\n", style="bold")
         header.append(f"{tau} tokens/step  {drafts}", style="dim")
         return header
 
@@ -303,16 +305,17 @@ class Terminal:
         dtype = str(self.view.started.about.get("dtype", "")) if self.view.started else ""
         for result in event.lanes:
             lane = with_medians(result, repeated)
-            served = lane.lane in self._served
-            _, words = final_badge(lane, event.stopped, "" if served else dtype)
+            served = self._served.get(lane.lane)
+            by_text = served is not None and not sends_ids(served)
+            _, words = final_badge(lane, event.stopped, "" if served else dtype, by_text=by_text)
             table.add_row(
                 lane.lane,
                 "–" if served else format_speedup(lane.speedup) + format_range(lane.lane, repeated),
-                f"{lane.tokens_per_s:.0f}",
+                f"{lane.tokens_per_s:.0f}" if lane.tokens_per_s or not served else "–",
                 f"{lane.tau:.2f}" if lane.tau else "–",
                 f"{lane.drafted_per_step:.1f}" if lane.drafted_per_step or not served else "–",
                 f"{lane.acceptance_rate:.0%}" if lane.drafted_per_step or not served else "–",
-                f"{lane.tokens} (limit)" if lane.end == "length" else str(lane.tokens),
+                f"{lane.tokens or '–'} (limit)" if lane.end == "length" else str(lane.tokens or "–"),
                 f"{words}; repeats itself" if lane.loop_tokens else words,
             )
         return table

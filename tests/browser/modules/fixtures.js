@@ -22,6 +22,16 @@ export const LANES = [
 // A server whose chunks are steps, and one whose chunks are not.
 export const SERVED = { engine: "vLLM 0.32.0", chunks_are_steps: true, note: "" };
 export const UNMARKED = { ...SERVED, chunks_are_steps: false, note: "it streams token by token" };
+// A server that sends no token ids, and one of its chunks.
+export const UNTOKENIZED = { ...UNMARKED, sends_ids: false, note: "its stream is text" };
+export const CHUNK = {
+  ...EVENT,
+  tree: { tokens: [0], parents: [-1] },
+  pieces: [],
+  verdict: { path: [0], bonus: 0, scores: { targets: [0] } },
+  emitted: [],
+  texts: [" cat sat"],
+};
 export const STEPS = [
   { lane: 0, index: 0, at: 5, event: EVENT },
   { lane: 1, index: 0, at: 6, event: SHORT_EVENT },
@@ -103,6 +113,7 @@ export function listedRow(speedup, { disturbed = false, identical = true } = {})
     accepted: 4,
     loops: false,
     measured: false,
+    has_tokens: true,
     num_draft: 8,
     ...more,
   });

@@ -4,7 +4,7 @@ import {
   findLongest,
   Inspector,
 } from "../../../specrace/ui/static/inspector/inspector.js";
-import { EVENT, LANES, put, ROWS, SHORT_EVENT, SERVED, STEPS, UNMARKED } from "./fixtures.js";
+import { EVENT, LANES, put, ROWS, SHORT_EVENT, SERVED, STEPS, UNMARKED, UNTOKENIZED, CHUNK } from "./fixtures.js";
 
 export const cases = {
   "a step in words": () => [
@@ -48,11 +48,13 @@ export const cases = {
         describeServed({ ...step, drafted: 4 }, fast, 1500),
         describeServed(step, fast, 1500),
         describeServed(step, { ...fast, served: UNMARKED }, 1500),
+        describeServed(CHUNK, { ...fast, served: UNTOKENIZED }, 1500),
       ],
       [
         "Fast drafted 4, its model accepted 2: 3 tokens. A server does not send rejected tokens, so the tree lacks them. Measured on fast: 1.50 s after its first chunk.",
         "Fast accepted 2 draft tokens and does not say how many it drafted: 3 tokens. A server does not send rejected tokens, so the tree lacks them. Measured on fast: 1.50 s after its first chunk.",
         "One token as Fast streamed it; its steps and drafts are not known, for it streams token by token. Measured on fast: 1.50 s after its first chunk.",
+        "A chunk of text as Fast streamed it: “ cat sat”. Its tokens, steps and drafts are not known, for its stream is text. Measured on fast: 1.50 s after its first chunk.",
       ],
     ];
   },

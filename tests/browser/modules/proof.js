@@ -1,5 +1,5 @@
-import { describeCount, Proof, compareTexts } from "../../../specrace/ui/static/explanations/proof.js";
-import { put } from "./fixtures.js";
+import { describeCount, describeOthers, Proof, compareTexts } from "../../../specrace/ui/static/explanations/proof.js";
+import { CHUNK, put, UNTOKENIZED } from "./fixtures.js";
 import { differ, REEL } from "./small_race.js";
 
 const nothingToCompare = structuredClone(REEL);
@@ -52,6 +52,20 @@ export const cases = {
     return [
       [proof.others, proof.lanes.length, describeCount(proof)],
       [["Lookahead"], 2, "4 of 4 tokens the same in all 2 lanes"],
+    ];
+  },
+  "the text of a server that sends no token ids is not compared token by token": () => {
+    const reel = structuredClone(REEL);
+    reel.head.lanes.push({ lane: "ollama", title: "ollama", served: UNTOKENIZED });
+    reel.results.push({ ...reel.results[1], lane: "ollama", badge: ["differs", "differs at character 7"] });
+    reel.steps.push({ lane: 3, index: 0, at: 9, event: { ...CHUNK, lane: "ollama" } });
+    const proof = compareTexts(reel);
+    return [
+      [describeCount(proof), describeOthers(proof)],
+      [
+        "4 of 4 tokens the same in all 3 lanes",
+        "Compared as texts, for their servers send no token ids: ollama (differs at character 7).",
+      ],
     ];
   },
   "a stopped race is compared as far as all lanes have come": () => {

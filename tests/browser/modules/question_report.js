@@ -25,6 +25,15 @@ export const cases = {
       ],
     ];
   },
+  "what a server did not report is left empty": () => {
+    const row = listedRow(2);
+    const unknown = { tau: 0, tokens_per_s: 0, tokens: 0, steps: 0, drafted: 0, accepted: 0, num_draft: 0 };
+    row.lanes = [{ ...row.lanes[1], ...unknown, lane: "ollama", measured: true, has_tokens: false, loops: false }];
+    return [
+      listCsv(["Why?"], [row]).split("\r\n")[1],
+      '1,Why?,ollama,yes,,,,yes,identical to vanilla,102,,,,,,0,"tiny, float32",2026-01-02T03:04:05',
+    ];
+  },
   "a report that runs and loads nothing": () => {
     const page = new DOMParser().parseFromString(makeReport(LIST, [listedRow(2), listedRow(3)]), "text/html");
     const policy = page.querySelector("meta[http-equiv=Content-Security-Policy]").getAttribute("content");

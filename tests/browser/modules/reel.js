@@ -1,5 +1,5 @@
 import { readReel } from "../../../specrace/ui/static/stage/reel.js";
-import { HOSTILE, SERVED, UNMARKED } from "./fixtures.js";
+import { CHUNK, HOSTILE, SERVED, UNMARKED, UNTOKENIZED } from "./fixtures.js";
 
 const event = (index, path, emitted, more = {}) => ({
   lane: "trie",
@@ -60,7 +60,7 @@ export const cases = {
   },
   "a server's counts are those that it reported": () => {
     const drafts = [SERVED, UNMARKED].map((served) => {
-      const part = { event: event(0, [0], [9], { drafted: 5 }), frame: { meters: METERS, counts: [1, 5, 0] } };
+      const part = { event: event(0, [0], [9], { drafted: 5 }), frame: { meters: METERS, counts: [1, 5, 0, 2] } };
       const sent = {
         head: { lanes: [{ lane: "trie", served }] },
         steps: [part, { ...part, event: event(1, [0], [9]) }],
@@ -79,6 +79,17 @@ export const cases = {
           [null, 5],
         ],
       ],
+    ];
+  },
+  "a chunk of a server that sends no token ids is text of no tokens": () => {
+    const frame = { meters: METERS, counts: [0, 0, 0, 0] };
+    const head = { lanes: [{ lane: "ollama", served: UNTOKENIZED }] };
+    const chunk = { ...CHUNK, lane: "ollama", index: 0, at_ms: 5 };
+    const ended = { event: { ...chunk, end: "eos" }, frame: { ...frame, counts: [0, 0, 0, 7] } };
+    const [first, last] = readReel({ head, steps: [{ event: chunk, frame }, ended] }).steps;
+    return [
+      [first.frame.runs, first.frame.draft, first.frame.meters.tokens, last.frame.meters.tokens],
+      [[["own", " cat sat", 0]], null, 0, 7],
     ];
   },
 };

@@ -32,15 +32,19 @@ export const cases = {
       end: "eos",
     };
     const served = { ...figures, title: "fast", speedup: 0, tau: 0, steps: 0, accepted: 0, drafted: 0 };
-    showResults(host, [{ ...served, measured: "Measured on fast." }], "", {
-      lanes: [{ lane: "fast" }],
+    const untold = { ...served, tokens_per_s: 0, tokens: 0, end: "length", measured: "Measured on text." };
+    showResults(host, [{ ...served, measured: "Measured on fast." }, untold], "", {
+      lanes: [{ lane: "fast" }, { lane: "text" }],
       servers_left_out: ["The server slow hung."],
     });
     return [
       [[...host.querySelectorAll("td")].map((cell) => cell.textContent), host.querySelector(".servers").textContent],
       [
-        ["fast", "–", "9.0", "–", "–", "–", "–", "24", "0.01 s", "same"],
-        "Measured on fast. Left out: The server slow hung.",
+        [
+          ["fast", "–", "9.0", "–", "–", "–", "–", "24", "0.01 s", "same"],
+          ["fast", "–", "–", "–", "–", "–", "–", "– (limit)", "0.01 s", "same"],
+        ].flat(),
+        "Measured on fast. Measured on text. Left out: The server slow hung.",
       ],
     ];
   },

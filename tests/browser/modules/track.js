@@ -1,5 +1,5 @@
 import { placeTicks, Track } from "../../../specrace/ui/static/stage/track.js";
-import { LANES, put, SERVED } from "./fixtures.js";
+import { LANES, put, SERVED, UNTOKENIZED } from "./fixtures.js";
 
 const frame = (lane, tokens, ms, end = "") => ({ lane, meters: { tokens, ms }, end });
 
@@ -77,6 +77,20 @@ export const cases = {
     return [
       [early, track.winner, words(host, ".place"), words(host, ".name").slice(0, 3), track.rows[2].photo.hidden],
       [undefined, 1, ["2nd", "1st", ""], ["Vanilla", "Trie", "fast"], true],
+    ];
+  },
+  "a server that does not count its tokens has the time of its end": () => {
+    const host = put();
+    const track = new Track(host);
+    track.setUp([...LANES, { lane: "text", title: "text", served: UNTOKENIZED }], 40);
+    track.apply(frame(2, 0, 50, ""));
+    track.draw(50);
+    const before = words(host, ".tokens").at(-1);
+    track.apply(frame(2, 0, 70, "eos"));
+    track.draw(70);
+    return [
+      [before, words(host, ".tokens").at(-1)],
+      ["", "ended after 0.07 s"],
     ];
   },
 };

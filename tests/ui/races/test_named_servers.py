@@ -95,7 +95,7 @@ def events_beside(servers: NamedServers, names: list[str]) -> list[Event]:
     target.tokenizer = SimpleNamespace(decode=lambda tokens, **_: decode(tokens))  # type: ignore[attr-defined]
     beside = servers.beside(servers.choose(names, SPEC))
     assert beside is not None
-    prepared: Any = SimpleNamespace(prompt=PROMPT, spec=SPEC)
+    prepared: Any = SimpleNamespace(prompt=PROMPT, spec=SPEC, message="")
     return list(beside(cast(Any, target), cast(PreparedRace, prepared), never, race(target, PROMPT, SPEC)))
 
 
@@ -116,7 +116,7 @@ def test_a_stopped_race_asks_no_further_server() -> None:
     with serving(vllm_routes(cast(Any, pytest.fail))) as address:
         servers = named_servers([f"good={address.url}"])
         beside, target = servers.beside(["good"]), make_target()
-        prepared: Any = SimpleNamespace(prompt=PROMPT, spec=SPEC)
+        prepared: Any = SimpleNamespace(prompt=PROMPT, spec=SPEC, message="")
         assert beside is not None
         target.tokenizer = SimpleNamespace(decode=decode)  # type: ignore[attr-defined]
         stopped = race(target, PROMPT, SPEC, stop=lambda: True)

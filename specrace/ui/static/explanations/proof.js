@@ -2,7 +2,7 @@
 // lane differs, the text splits.
 /** @import { PlayedReel } from "../stage/reel.js" */
 import { button, make } from "../lib/dom.js";
-import { hueOf } from "../lib/lanes.js";
+import { hasTokens, hueOf } from "../lib/lanes.js";
 import { REDUCED_MOTION } from "../lib/motion.js";
 import { visibleText } from "../lib/pieces.js";
 
@@ -18,8 +18,9 @@ const MIN_PHONE_LETTER_PX = 20;
 const NO_RACE = "The proof compares the lanes of a race: run one first, or open a recorded one.";
 const ALONE = "There is nothing to compare: no other lane is meant to print vanilla's text.";
 
-// Compares the texts of a race's lanes. Returns {lanes, others, tokens, splits, same, total}: `lanes` are compared,
-// vanilla first; `others` are the titles of those that are not. `tokens` are vanilla's, each with the lanes that agree
+// Compares the texts of a race's lanes. Returns {lanes, others, texts, tokens, splits, same, total}: `lanes` are compared,
+// vanilla first; `others` are the titles of those that are not, `texts` those of servers that send no token ids, with the
+// words of their badges. `tokens` are vanilla's, each with the lanes that agree
 // up to it. `splits` says where lanes leave vanilla's text. The first `same` of `total` tokens are the same in all
 // lanes.
 /** @param {PlayedReel} reel */
@@ -28,7 +29,8 @@ export function compareTexts(reel) {
   for (const { lane, event } of reel.steps)
     event.emitted.forEach((id, index) => lanes[lane].tokens.push({ id, text: visibleText(event.texts[index]) }));
   const others = lanes.filter(({ badge }) => badge[0] === "law").map(({ title }) => title);
-  const eligible = lanes.filter(({ badge }) => badge[0] !== "law");
+  const texts = lanes.filter((lane) => !hasTokens(lane)).map(({ title, badge }) => `${title} (${badge[1]})`);
+  const eligible = lanes.filter((lane) => lane.badge[0] !== "law" && hasTokens(lane));
   const base = eligible[0].tokens;
   const compared = eligible.map((lane) => ({ ...lane, same: countAgreeing(base, lane.tokens) }));
   const same = Math.min(...compared.map((lane) => lane.same));
@@ -38,6 +40,7 @@ export function compareTexts(reel) {
   return {
     lanes: compared,
     others,
+    texts,
     tokens: base.map(({ text }, index) => ({ text, lanes: compared.map((lane) => index < lane.same) })),
     splits: findSplits(compared, stopped),
     same,
@@ -95,6 +98,13 @@ export function describeCount({ lanes, same, total }, shown = total) {
   return `${Math.min(same, shown)} of ${shown} tokens the same in all ${lanes.length} lanes${soFar}`;
 }
 
+// What is said about the lanes whose tokens are not compared; "" if there are none.
+export function describeOthers({ others, texts }) {
+  const sampled = `Not compared, for rejection sampling keeps the distribution, not the text: ${others.join(", ")}.`;
+  const untokenized = `Compared as texts, for their servers send no token ids: ${texts.join(", ")}.`;
+  return [others.length && sampled, texts.length && untokenized].filter(Boolean).join(" ");
+}
+
 export class Proof {
   // `announce` shows a sentence on the page.
   constructor(host, announce) {
@@ -144,11 +154,9 @@ export class Proof {
   drawTexts() {
     // The count is filled before the text, because the text gets the remaining height.
     this.count.textContent = describeCount(this.proof);
-    const { lanes, others, tokens, splits } = this.proof;
+    const { lanes, tokens, splits } = this.proof;
     this.lanes.replaceChildren(...lanes.map((lane) => labelLane(lane)));
-    this.notes.textContent = others.length
-      ? `Not compared, for rejection sampling keeps the distribution, not the text: ${others.join(", ")}.`
-      : "";
+    this.notes.textContent = describeOthers(this.proof);
     const forks = new Map(splits.map((split) => [split.at, drawSplit(split)]));
     this.shown = [];
     this.text.replaceChildren();

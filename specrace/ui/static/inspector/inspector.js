@@ -3,7 +3,8 @@
 /** @import { ReadStep } from "../stage/reel.js" */
 import { button, closest, make, table } from "../lib/dom.js";
 import { countOf, formatSeconds } from "../lib/format.js";
-import { hueOf } from "../lib/lanes.js";
+import { hasTokens, hueOf } from "../lib/lanes.js";
+import { visibleText } from "../lib/pieces.js";
 import { listen, send } from "../lib/stage_events.js";
 import { drawMask } from "./mask.js";
 import { TIME_PARTS } from "../lib/tooltips.js";
@@ -59,6 +60,10 @@ export function describeStep(event, title, at) {
  */
 export function describeServed(event, { lane, title, served }, at) {
   const when = `Measured on ${lane}: ${formatSeconds(at)} after its first chunk.`;
+  if (!hasTokens({ served })) {
+    const text = visibleText(event.texts.join(""));
+    return `A chunk of text as ${title} streamed it: “${text}”. Its tokens, steps and drafts are not known, for ${served.note}. ${when}`;
+  }
   if (!served.chunks_are_steps)
     return `One token as ${title} streamed it; its steps and drafts are not known, for ${served.note}. ${when}`;
   const accepted = Math.min(event.verdict.path.length - 1, event.emitted.length);
@@ -231,10 +236,15 @@ export class Inspector {
     this.markTab();
     this.back.disabled = !step;
     this.next.disabled = step === steps.length - 1;
-    const unit = served && !served.chunks_are_steps ? "token" : "step";
+    const unit = hasTokens({ served }) ? (served && !served.chunks_are_steps ? "token" : "step") : "chunk";
     this.place.textContent = `${unit} ${step + 1} of ${steps.length}`;
     const words = served ? describeServed(event, this.lanes[lane], at) : describeStep(event, title, at);
-    this.drawTree(event, steps[step + 1]?.event, words);
+    if (hasTokens({ served })) this.drawTree(event, steps[step + 1]?.event, words);
+    else {
+      this.words.textContent = words;
+      this.tree.replaceChildren();
+      this.more.textContent = "";
+    }
     // A server tells neither the times of a step's parts nor its mask.
     this.rest.replaceChildren(...(served ? [] : this.drawParts(event, steps, step)));
   }

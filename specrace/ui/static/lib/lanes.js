@@ -70,6 +70,12 @@ export function isServed({ served }) {
   return Boolean(served);
 }
 
+// Whether a lane has token ids. It lacks them if a server decoded it that streams text only.
+/** @param {{ served?: { sends_ids?: boolean } | null }} lane */
+export function hasTokens({ served }) {
+  return !served || served.sends_ids !== false;
+}
+
 // A lane's name where there is little room: a server's title also names its software.
 /** @param {{ lane: string, title?: string, served?: object | null }} lane */
 export function shortTitle(lane) {

@@ -139,7 +139,7 @@ export interface Finished {
 /**
  * A lane's frame after a step, without what the step's event says and what has not changed since the last frame.
  * `spans`: the parts of the passages that the accepted tokens were copied from, as (passage, start, end). `counts`: a
- * server's (steps, draft tokens, accepted draft tokens) so far, which its events do not always tell.
+ * server's (steps, draft tokens, accepted draft tokens, tokens) so far, which its events do not always tell.
  */
 export interface FrameChanges {
   meters: StepMeters;
@@ -147,7 +147,7 @@ export interface FrameChanges {
   sources?: number[];
   loops?: boolean;
   spans?: [number, number, number][];
-  counts?: [number, number, number];
+  counts?: [number, number, number, number];
 }
 
 /** The start of a race, as JSON. */
@@ -213,7 +213,7 @@ export interface LaneMeters {
 /**
  * A lane's final metrics. `note`: why the lane was not compared with vanilla.
  * Of a lane that a server decoded, `speedup` is 0, because its time is not race time; so are figures that the server
- * did not report.
+ * did not report. A text without token ids is compared as text, and `differs_at` is the first character that differs.
  */
 export interface LaneResult {
   lane: string;
@@ -231,6 +231,7 @@ export interface LaneResult {
   loop_tokens: number;
   text: string;
   note: string;
+  differs_at: number | null;
 }
 
 /**
@@ -623,6 +624,9 @@ export interface Scores {
  * each streamed chunk held the tokens of one step. If not, `note` says why, and only `steps`, `drafted` and
  * `accepted`, the server's own totals, are known; each is None where the server did not report it. `first_tokens`: the
  * number of tokens in the first chunk, which arrived before the lane's clock started.
+ * `sends_ids`: the server streams token ids. If not, each chunk is a `Step` without tokens, with the chunk's text, and
+ * `tokens` is the server's own count for the whole answer, or None; `first_tokens` is then 0 unless each chunk had one
+ * token.
  */
 export interface Served {
   engine: string;
@@ -633,6 +637,8 @@ export interface Served {
   drafted: number | null;
   accepted: number | null;
   note: string;
+  sends_ids: boolean;
+  tokens: number | null;
 }
 
 /** The machine's cost curve: the cost `ratio` of a forward over so many `rows`, after `context` tokens of text. */

@@ -44,7 +44,7 @@ export function countDrafts({ drafted, accepted }) {
 /** @param {Pick<LaneFrame, "end" | "loops" | "meters">} frame */
 export function describeEnd({ end, loops, meters }) {
   return end === "length"
-    ? `Stopped at the limit of ${meters.tokens} tokens${loops ? "; the text repeats itself" : ""}.`
+    ? `Stopped at the limit${meters.tokens ? ` of ${meters.tokens} tokens` : ""}${loops ? "; the text repeats itself" : ""}.`
     : "";
 }
 

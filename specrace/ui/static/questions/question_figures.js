@@ -1,14 +1,16 @@
 // The figures of a list's races: of each lane in one race, and over all questions.
 /** @import { Reel } from "../lib/wire.d.ts" */
 import { countOf } from "../lib/format.js";
+import { hasTokens } from "../lib/lanes.js";
 
 /**
  * A lane's figures in a race. `identical`: whether it printed vanilla's text; null if that is not compared. `speedup` is
- * 0 in a server's lane, whose seconds are no race time.
+ * 0 in a server's lane, whose seconds are no race time, as is a figure that the server did not report. `has_tokens`: the
+ * lane has token ids.
  * @typedef {{
  *   lane: string, title: string, speedup: number, tau: number, tokens_per_s: number, identical: boolean | null,
  *   compared: string, first_token_ms: number, tokens: number, steps: number, drafted: number, accepted: number,
- *   loops: boolean, measured: boolean, num_draft: number,
+ *   loops: boolean, measured: boolean, has_tokens: boolean, num_draft: number,
  * }} LaneFigures
  *
  * What the table shows of a question. `disturbed`: the machine was busy, so the figures do not count. `setup`: the model,
@@ -70,6 +72,7 @@ export function readFigures(reel) {
     accepted: row.accepted,
     loops: row.loops,
     measured: Boolean(row.measured),
+    has_tokens: hasTokens(head.lanes[index]),
     num_draft: head.lanes[index].num_draft,
   }));
   const disturbed = Boolean(pace?.disturbed);
@@ -114,15 +117,20 @@ export function summarise(rows) {
     const speedup = spreadOf(figures.map((row) => row.speedup));
     const differ = !measured && speedup.low < speedup.high;
     const find = (value) => (differ ? counted.find(([, row]) => row.lanes[index].speedup === value)[0] : -1);
+    // A server's figure of 0 is one that it did not report.
+    const spreadOfKnown = (values) => {
+      const known = measured ? values.filter(Boolean) : values;
+      return spreadOf(known.length ? known : [0]);
+    };
     const compared = figures.filter(({ identical }) => identical !== null);
     return {
       lane,
       title,
       measured,
       speedup,
-      tau: spreadOf(figures.map((row) => row.tau)),
+      tau: spreadOfKnown(figures.map((row) => row.tau)),
       first_token_ms: spreadOf(figures.map((row) => row.first_token_ms)),
-      tokens_per_s: spreadOf(figures.map((row) => row.tokens_per_s)),
+      tokens_per_s: spreadOfKnown(figures.map((row) => row.tokens_per_s)),
       questions: figures.length,
       compared: compared.length,
       identical: compared.filter(({ identical }) => identical).length,

@@ -49,20 +49,22 @@ const YES_NO = { true: "yes", false: "no", null: "not compared" };
  * @param {LaneFigures} figures
  */
 function listFigures(row, figures) {
+  // What a server did not report is left empty.
+  const known = (value, isKnown = Boolean(value)) => (figures.measured && !isKnown ? "" : value);
   return [
     figures.lane,
     row.disturbed ? "no: disturbed" : "yes",
     figures.measured ? "" : figures.speedup,
-    figures.tau,
-    figures.tokens_per_s,
+    known(figures.tau),
+    known(figures.tokens_per_s),
     YES_NO[String(figures.identical)],
     figures.compared,
     figures.first_token_ms,
-    figures.tokens,
-    figures.steps,
-    figures.drafted,
-    figures.accepted,
-    figures.loops ? "yes" : "no",
+    known(figures.tokens),
+    known(figures.steps),
+    known(figures.drafted),
+    known(figures.accepted, Boolean(figures.drafted || figures.accepted)),
+    figures.has_tokens ? YES_NO[String(figures.loops)] : "",
     figures.num_draft,
     row.setup,
     row.date ?? "",

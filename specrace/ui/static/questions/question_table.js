@@ -11,13 +11,18 @@ export const LEGEND =
 /** @param {{ lane: string, measured: boolean }} lane */
 const hasSpeedup = ({ lane, measured }) => lane !== "vanilla" && !measured;
 
+// A server may not tell how many tokens it wrote.
+function formatRate(rate) {
+  return rate ? `${rate.toFixed(0)} tokens/s` : "rate not known";
+}
+
 /**
  * @param {LaneFigures} figures
  * @param {string} mark
  */
 function drawCell(figures, mark) {
   const cell = make("td", mark && `is-${mark}`);
-  const main = hasSpeedup(figures) ? formatSpeedup(figures.speedup) : `${figures.tokens_per_s.toFixed(0)} tokens/s`;
+  const main = hasSpeedup(figures) ? formatSpeedup(figures.speedup) : formatRate(figures.tokens_per_s);
   cell.append(make("b", "", main));
   if (mark) cell.append(make("i", "", mark === "best" ? "▲ best" : "▼ worst"));
   const details = [figures.tau ? `${figures.tau.toFixed(2)} a step` : "", formatSeconds(figures.first_token_ms)];
@@ -34,15 +39,15 @@ export function describeSummary(lane) {
   const { speedup, tau, first_token_ms: first, tokens_per_s: rate } = lane;
   const range = ({ low, high }, format) => `${format(low)} to ${format(high)}`;
   const fixed = (digits) => (value) => value.toFixed(digits);
-  const main = hasSpeedup(lane) ? formatSpeedup(speedup.median) : `${rate.median.toFixed(0)} tokens/s`;
+  const main = hasSpeedup(lane) ? formatSpeedup(speedup.median) : formatRate(rate.median);
   const lines = [
-    hasSpeedup(lane) ? range(speedup, formatSpeedup) : range(rate, fixed(0)),
-    `${tau.median.toFixed(2)} a step (${range(tau, fixed(2))})`,
+    hasSpeedup(lane) ? range(speedup, formatSpeedup) : rate.high && range(rate, fixed(0)),
+    tau.high && `${tau.median.toFixed(2)} a step (${range(tau, fixed(2))})`,
     `${formatSeconds(first.median)} (${range(first, (ms) => (ms / 1000).toFixed(2))})`,
   ];
   if (lane.lane !== "vanilla")
     lines.push(lane.compared ? `identical in ${lane.identical} of ${lane.compared}` : "not compared");
-  return { main, lines };
+  return { main, lines: lines.filter(Boolean) };
 }
 
 // What the table says, in a sentence or two; "" if no question counts.

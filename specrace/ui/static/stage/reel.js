@@ -76,7 +76,7 @@ function readFrame(lane, event, { spans, meters, ...changes }, last, served) {
     steps: last.meters.steps + 1,
   };
   // The counts of a server do not follow from its steps, which lack rejected tokens.
-  if (changes.counts) [counts.steps, counts.drafted, counts.accepted] = changes.counts;
+  if (changes.counts) [counts.steps, counts.drafted, counts.accepted, counts.tokens] = changes.counts;
   const size = served ? (event.drafted ?? null) : drafted;
   const draft = { step: event.index, drafted: size, accepted, ...readDraft(event, accepted) };
   return {
@@ -92,7 +92,8 @@ function readFrame(lane, event, { spans, meters, ...changes }, last, served) {
 }
 
 /**
- * A step's text as runs [kind, text, tokens]; an accepted run also has the spans it was drafted from.
+ * A step's text as runs [kind, text, tokens]; an accepted run also has the spans it was drafted from. The text of a
+ * server that sends no token ids is a run of 0 tokens.
  * @param {Step} event
  * @param {number} accepted
  * @param {FrameChanges["spans"]} spans
@@ -101,7 +102,7 @@ function readRuns({ texts, emitted }, accepted, spans) {
   const numOwn = emitted.length - accepted;
   const runs = [];
   if (accepted) runs.push(["accepted", texts.slice(0, accepted).join(""), accepted, ...(spans ? [spans] : [])]);
-  if (numOwn) runs.push(["own", texts.slice(accepted).join(""), numOwn]);
+  if (numOwn || texts.length > emitted.length) runs.push(["own", texts.slice(accepted).join(""), numOwn]);
   return runs;
 }
 

@@ -8,7 +8,7 @@ import { TOOLTIPS } from "../lib/tooltips.js";
 const COLUMNS = [
   ["Lane", (row) => row.title, ""],
   ["Speedup", (row) => (row.measured ? "–" : formatSpeedup(row.speedup)), TOOLTIPS.speedup],
-  ["Tokens/s", (row) => row.tokens_per_s.toFixed(1), TOOLTIPS.rate],
+  ["Tokens/s", (row) => known(row, row.tokens_per_s, row.tokens_per_s.toFixed(1)), TOOLTIPS.rate],
   ["Tokens/step", (row) => known(row, row.tau, row.tau.toFixed(2)), TOOLTIPS.tau],
   ["Accepted/drafted", (row) => known(row, row.drafted, `${row.accepted}/${row.drafted}`), TOOLTIPS.counts],
   [
@@ -18,7 +18,11 @@ const COLUMNS = [
     "Draft tokens per step, on average, of the most that a draft may have.",
   ],
   ["Steps", (row) => known(row, row.steps, String(row.steps)), "Forward passes of the model."],
-  ["Tokens", (row) => `${row.tokens}${row.end === "length" ? " (limit)" : ""}`, "Tokens written; (limit): cut there."],
+  [
+    "Tokens",
+    (row) => `${known(row, row.tokens, String(row.tokens))}${row.end === "length" ? " (limit)" : ""}`,
+    "Tokens written; (limit): cut there.",
+  ],
   ["Time", (row) => formatSeconds(row.ms), "On the lane's own clock; the prompt is not counted."],
   ["Compared with vanilla", (row) => row.badge[1] + (row.loops ? " · repeats itself" : ""), TOOLTIPS.badge],
 ];

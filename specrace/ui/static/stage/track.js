@@ -127,7 +127,8 @@ export class Track {
       const { tokens, ms, end } = runner;
       const place = ended.indexOf(runner);
       const progress = end ? `${tokens} tok in ${formatSeconds(ms)}` : countOf(tokens, "token");
-      setText(runner.words, tokens ? progress : "");
+      // A server that sends no token ids may not count them either.
+      setText(runner.words, tokens ? progress : end && runner.isServed ? `ended after ${formatSeconds(ms)}` : "");
       setText(runner.place, place < 0 || ranked.length === 1 ? "" : PLACES[place]);
       runner.row.dataset.place = String(place + 1);
     }

@@ -1,0 +1,60 @@
+"""Whether a lane printed vanilla's output: by its tokens or, if a server sent no token ids, by its text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from specrace.core.events import LaneInfo, Step
+from specrace.core.metrics import comparable, compare
+
+# The figures that need token ids, or a server's own counts.
+_COUNTED = ("tokens", "steps", "tau", "drafted_per_step", "acceptance_rate", "tokens_per_s", "loop_tokens")
+
+
+def sends_ids(info: LaneInfo) -> bool:
+    """Whether a lane has token ids; it lacks them if a server decoded it that streams text only."""
+    return info.served is None or info.served.sends_ids
+
+
+def unknown_figures(info: LaneInfo, figures: Mapping[str, Any]) -> dict[str, None]:
+    """The figures of a lane without token ids that are 0 because they are not known, as None."""
+    return {} if sends_ids(info) else {name: None for name in _COUNTED if not figures[name]}
+
+
+@dataclass
+class Output:
+    """What a lane has printed so far; `sends_ids` is False if a server decoded it and sent no token ids."""
+
+    sends_ids: bool
+    tokens: list[int] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    end: str = ""
+
+    @classmethod
+    def of(cls, info: LaneInfo) -> Output:
+        """The output of a lane before its first step."""
+        return cls(sends_ids(info))
+
+    @property
+    def text(self) -> str:
+        """The whole text."""
+        return "".join(self.texts)
+
+    def add(self, step: Step) -> None:
+        """Add what a step printed."""
+        self.tokens += step.emitted
+        self.texts += step.texts
+        self.end = step.end
+
+
+def compare_outputs(output: Output, vanilla: Output) -> tuple[bool | None, int | None]:
+    """Whether an output equals vanilla's, and its first token or, without token ids, character that differs.
+
+    (None, None) if either is still empty. Unless both have ended, they are compared up to the end of the shorter one.
+    """
+    ended = bool(output.end and vanilla.end)
+    if output.sends_ids:
+        return compare(output.tokens, vanilla.tokens, ended=ended)
+    return compare(comparable(output.text), comparable(vanilla.text), ended=ended)
