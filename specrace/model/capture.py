@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from specrace.core.cost_curve import row_counts
-from specrace.core.errors import shorten
+from specrace.core.errors import InputError, shorten
 from specrace.core.memory import return_memory
 from specrace.core.tree import TokenTree
 from specrace.model.forward.graphs import Capturer, CudaCapturer, GraphPool
@@ -38,16 +38,18 @@ def capture(target: Target) -> None:
     """Let the target replay captured forwards if possible: CUDA graphs on a GPU, compiled code or TorchScript on a CPU.
 
     A target on several devices stays eager, because a replay cannot move from one device to the next; so does one with
-    layers that keep a state, because the replays have no such layers.
+    layers that keep a state, because the replays have no such layers. Raises InputError for a target with 8-bit weights
+    if no captured forward computes with them.
     """
-    if target.layer_devices or target.chains_only:
-        return
-    if target.device.type == "cuda":
-        capture_graphs(target, CudaCapturer(target.device))
-    else:
-        capture_replay(target)
-        return_memory()
-        release_threads()
+    if not (target.layer_devices or target.chains_only):
+        if target.device.type == "cuda":
+            capture_graphs(target, CudaCapturer(target.device))
+        else:
+            capture_replay(target)
+            return_memory()
+            release_threads()
+    if target.int8 and target.replay is None:
+        raise InputError(f"{target.name} cannot run in int8 ({target.eager_because}); use --dtype float32.")
 
 
 def capture_graphs(target: Target, capturer: Capturer) -> None:

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from pathlib import Path
 from typing import Unpack
 
 from specrace.core.bundled import BUNDLED_DRAFT_MODEL, BUNDLED_MODEL
-from specrace.core.errors import InputError, first_line, lacks_memory, memory_error, shorten
 from specrace.model.capture import capture, drop_layers
 from specrace.model.draft_check import check_trees
 from specrace.model.draft_model import DraftModel, check_vocabulary
-from specrace.model.forward.products import round_weights
-from specrace.model.machine.device_map import DeviceMap, prepare_mapped
-from specrace.model.placement import Placement, place
-from specrace.model.pretrained import load_parts
-from specrace.model.scorer import INT8
+from specrace.model.machine.device_map import DeviceMap
+from specrace.model.placement import place
+from specrace.model.pretrained import load_eager
 from specrace.model.target import Target
-from specrace.model.tensor_parallel import Followers, LeadingTarget
-from specrace.model.weights.adapter import adapt
-from specrace.model.weights.fingerprint import fingerprint
+from specrace.model.tensor_parallel import Followers
 from specrace.model.weights.source import NONE, ModelChoice, ModelSettings, ModelSource, choose_model
 
 
@@ -52,7 +46,7 @@ def load_target(
     """
     choice = choose_model(model, **settings)
     placement = place(choice, device_map, followers)
-    target = _load(choice.source, attention, placement)
+    target = load_eager(choice.source, attention, placement)
     if ready:
         check_trees(target)
     if choice.draft is not None:
@@ -63,8 +57,6 @@ def load_target(
         capture(target)
         if choice.lean:
             drop_layers(target)
-    if ready and graphs:
-        check_int8(target)
     return target
 
 
@@ -77,52 +69,10 @@ def make_ready(target: Target) -> None:
     if target.graphs is None and target.replay is None:
         check_trees(target)
         capture(target)
-        check_int8(target)
     if isinstance(target.drafting, DraftModel):
         draft = target.drafting.model
         assert isinstance(draft, Target)
         make_ready(draft)
-
-
-def check_int8(target: Target) -> None:
-    """Raises InputError for a target with 8-bit weights if no captured forward computes with them."""
-    if target.int8 and target.replay is None:
-        raise InputError(f"{target.name} cannot run in int8 ({target.eager_because}); use --dtype float32.")
-
-
-def _load(source: ModelSource, attention: str, placement: Placement) -> Target:
-    """Load a target onto its devices, without checking or capturing it. Raises InputError."""
-    location = shorten(source.location)
-    device_map, followers, is_int8 = placement.device_map, placement.followers, placement.dtype == INT8
-    exists = os.path.exists(source.location)  # noqa: PTH110 (Path.exists raises for a name that is too long)
-    if source.is_folder and not exists:
-        raise InputError(f"There is no model at {location}; give a folder with config.json, or a hub id.")
-    try:
-        model, tokenizer = load_parts(source, attention, placement)
-        title, prompt_style = adapt(model, tokenizer, source.title, placement.adapter)
-        digest = "" if followers is not None else fingerprint(model)
-        if is_int8:
-            round_weights(model)
-        if device_map is None and followers is None:
-            model.to(placement.device)
-    except InputError:
-        raise
-    except (
-        Exception
-    ) as error:  # transformers raises many kinds of errors; a user needs to know which model failed to load
-        if lacks_memory(error):
-            raise memory_error(placement.device, location) from error
-        raise InputError(
-            f"The model {location} could not be loaded ({first_line(error)}); "
-            "give a folder with config.json and weights, or the id of a hub model that this machine can reach."
-        ) from error
-    if followers is not None:
-        return LeadingTarget(model, tokenizer, title, followers)
-    if device_map is not None:
-        prepare_mapped(model, title)
-    target = Target(model, tokenizer, title, prompt_style, int8=is_int8)
-    target.fingerprint = digest
-    return target
 
 
 def load_draft_model(

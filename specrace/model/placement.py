@@ -34,36 +34,36 @@ def place(choice: ModelChoice, device_map: DeviceMap | None, followers: Follower
 
     Raises InputError for a device or dtype that does not exist here, and for settings that cannot be combined.
     """
-    check_device(choice.device, choice.dtype)
+    device = resolve_device(choice.device, choice.dtype)
     adapter = choice.adapter
-    if followers is not None:
-        _check_split(choice, followers.size)
-        adapter, device_map = NONE, None
-    else:
-        device_map = device_map or choose_map(choice.device)
+    device_map = None if followers is not None else device_map or choose_map(choice.device)
     if device_map is not None:
         require_accelerate(device_map)
-    device = one_device(choice.device)
+    if followers is not None:
+        if choice.dtype == INT8:
+            raise InputError("int8 weights are for one process; use --dtype float32, or start without torchrun.")
+        check_num_devices(device, followers.size)
+        if str(adapter) not in (AUTO, NONE):
+            raise InputError(
+                "An adapter cannot be merged into a model split over several processes; use --adapter none."
+            )
+        adapter = NONE
     dtype = choice.dtype or ("float32" if device == "cpu" else "bfloat16")
     return Placement(device, dtype, adapter, device_map, followers)
 
 
-def check_device(device: str, dtype: str | None) -> None:
-    """Raises InputError for a device or a dtype that does not exist here."""
+def resolve_device(device: str, dtype: str | None) -> str:
+    """The device that `device` names: "auto" is the GPU, or the CPU if there is no GPU.
+
+    Raises InputError for a device or a dtype that does not exist here.
+    """
     if dtype is not None and dtype not in (*DTYPES, INT8):
         raise InputError(f"There is no dtype {shorten(repr(dtype))}; choose from {', '.join((*DTYPES, INT8))}.")
-    if dtype == INT8 and one_device(device) != "cpu":
+    resolved = one_device(device)
+    if dtype == INT8 and resolved != "cpu":
         raise InputError("int8 weights are for one CPU; use --device cpu, or --dtype bfloat16.")
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
         raise InputError(f"There is no device {shorten(repr(device))}; choose cpu, cuda or auto.")
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise DeviceError("No CUDA device was found; use --device cpu.")
-
-
-def _check_split(choice: ModelChoice, size: int) -> None:
-    """Raises InputError for settings that a model split over `size` processes cannot have."""
-    if choice.dtype == INT8:
-        raise InputError("int8 weights are for one process; use --dtype float32, or start without torchrun.")
-    check_num_devices(choice.device, size)
-    if str(choice.adapter) not in (AUTO, NONE):
-        raise InputError("An adapter cannot be merged into a model split over several processes; use --adapter none.")
+    return resolved

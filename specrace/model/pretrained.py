@@ -1,7 +1,8 @@
-"""Loads a model and its tokenizer with transformers, after all checks that need no weights."""
+"""Loads a model and its tokenizer with transformers onto its devices, after all checks that need no weights."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
@@ -15,10 +16,15 @@ from transformers import (
 )
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
+from specrace.core.errors import InputError, first_line, lacks_memory, memory_error, shorten
+from specrace.model.forward.products import round_weights
+from specrace.model.machine.device_map import prepare_mapped
 from specrace.model.placement import Placement
 from specrace.model.refusals import refuse_unsupported
-from specrace.model.scorer import DTYPES
-from specrace.model.tensor_parallel import check_splits, load_part
+from specrace.model.scorer import DTYPES, INT8
+from specrace.model.target import Target
+from specrace.model.tensor_parallel import LeadingTarget, check_splits, load_part
+from specrace.model.weights.adapter import adapt
 from specrace.model.weights.checkpoint import (
     check_weights,
     refuse_large_numbers,
@@ -26,10 +32,45 @@ from specrace.model.weights.checkpoint import (
     refuse_packed,
     refuse_too_large,
 )
+from specrace.model.weights.fingerprint import fingerprint
 from specrace.model.weights.source import ModelSource
 
 
-def load_parts(source: ModelSource, attention: str, placement: Placement) -> tuple[Any, Any]:
+def load_eager(source: ModelSource, attention: str, placement: Placement) -> Target:
+    """Load a target onto its devices, without checking or capturing it. Raises InputError."""
+    location = shorten(source.location)
+    device_map, followers, is_int8 = placement.device_map, placement.followers, placement.dtype == INT8
+    exists = os.path.exists(source.location)  # noqa: PTH110 (Path.exists raises for a name that is too long)
+    if source.is_folder and not exists:
+        raise InputError(f"There is no model at {location}; give a folder with config.json, or a hub id.")
+    try:
+        model, tokenizer = _load_parts(source, attention, placement)
+        title, prompt_style = adapt(model, tokenizer, source.title, placement.adapter)
+        digest = "" if followers is not None else fingerprint(model)
+        if is_int8:
+            round_weights(model)
+        if device_map is None and followers is None:
+            model.to(placement.device)
+    except InputError:
+        raise
+    # transformers raises many kinds of errors; a user needs to know which model failed to load.
+    except Exception as error:
+        if lacks_memory(error):
+            raise memory_error(placement.device, location) from error
+        raise InputError(
+            f"The model {location} could not be loaded ({first_line(error)}); "
+            "give a folder with config.json and weights, or the id of a hub model that this machine can reach."
+        ) from error
+    if followers is not None:
+        return LeadingTarget(model, tokenizer, title, followers)
+    if device_map is not None:
+        prepare_mapped(model, title)
+    target = Target(model, tokenizer, title, prompt_style, int8=is_int8)
+    target.fingerprint = digest
+    return target
+
+
+def _load_parts(source: ModelSource, attention: str, placement: Placement) -> tuple[Any, Any]:
     """Load a model and its tokenizer. Raises InputError for a refused model, and whatever transformers raises."""
     location, title, folder, followers = source.location, source.title, source.folder, placement.followers
     is_local = folder is not None

@@ -133,7 +133,7 @@ class Scorer:
         elif levels:
             features = torch.zeros(0, len(levels) * self.config.hidden_size, dtype=self.dtype, device=self.device)
         self.synchronize()
-        return Prefix(store, since_ms(began), levels, features)
+        return Prefix(store, since_ms(began), tuple(prompt), levels, features)
 
     def check_tokens(self, tokens: Sequence[int], subject: str) -> None:
         """Raises InputError unless the vocabulary has all `tokens`; the message begins with `subject`."""

@@ -28,7 +28,7 @@ from specrace.core.errors import InputError, first_line
 from specrace.core.tree import TokenTree
 from specrace.model.forward.kv import KVStore
 from specrace.model.forward.tapped import Levels
-from specrace.model.machine.device_map import count_accelerators, one_device
+from specrace.model.machine.device_map import count_accelerators
 from specrace.model.scorer import DTYPES
 from specrace.model.target import Target
 
@@ -283,7 +283,7 @@ def load_part(name: str, dtype: str, attention: str, local_files_only: bool) -> 
 def check_num_devices(device: str, size: int) -> None:
     """Raises InputError unless each of `size` processes gets its own device of the requested kind."""
     count = count_accelerators()
-    if count and one_device(device) == "cpu":
+    if count and device == "cpu":
         raise InputError(
             "A model that several processes hold is put on the GPUs; give --device cuda, or start with "
             "CUDA_VISIBLE_DEVICES= for the CPU."

@@ -8,8 +8,7 @@ measured.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -21,9 +20,7 @@ from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores
 from specrace.model.capture import capture
 from specrace.model.forward.kv import Prefix
-from specrace.model.forward.tapped import Levels
-from specrace.model.machine.device_map import one_device
-from specrace.model.placement import check_device
+from specrace.model.placement import resolve_device
 from specrace.model.scorer import DTYPES, ModelSession
 from specrace.model.target import Target
 
@@ -60,13 +57,6 @@ SHAPES: dict[str, tuple[str, Any, dict[str, Any]]] = {
 MAX_CONTEXT = 32768
 
 
-@dataclass(frozen=True)
-class ScriptedPrefix(Prefix):
-    """The keys and values of a prompt, and `script`: the prompt followed by its output."""
-
-    script: Tokens = ()
-
-
 class ScriptedTarget(Target):
     """A target that prints the output which `scripts` has for a prompt, and stops at the requested length only."""
 
@@ -76,30 +66,24 @@ class ScriptedTarget(Target):
         self.eos_ids = frozenset()
         self._scripts = scripts
 
-    def prefill(self, prompt: Sequence[int], levels: Levels = ()) -> ScriptedPrefix:
-        """Run the prompt without its last token; the returned prefix includes the prompt's script, if there is one.
+    def session(
+        self, prefix: Prefix, room: int, params: SamplingParams | None = None, *args: Any, **kwargs: Any
+    ) -> ModelSession:
+        """A session that follows the prompt's script, if there is one.
 
-        Raises InputError for `levels`: the hidden states of random weights say nothing about the script.
+        Raises InputError for a temperature above 0, and for `levels`: the hidden states of random weights say nothing
+        about the script.
         """
-        if levels:
+        if params is not None and params.temperature:
+            raise InputError("A scripted model has no distribution to sample from; leave the temperature at 0.")
+        if prefix.levels:
             raise InputError(
                 "A scripted model has random weights, whose hidden states no head can read; leave out the lanes with "
                 "heads, or race the model itself."
             )
-        prefix = super().prefill(prompt)
-        prompt = tuple(prompt)
-        return ScriptedPrefix(prefix.store, prefix.ms, script=prompt + self._scripts.get(prompt, ()))
-
-    def session(
-        self, prefix: Any, room: int, params: SamplingParams | None = None, *args: Any, **kwargs: Any
-    ) -> ModelSession:
-        """A session that follows the prefix's script. Raises InputError for a temperature above 0."""
-        if params is not None and params.temperature:
-            raise InputError("A scripted model has no distribution to sample from; leave the temperature at 0.")
         session = super().session(prefix, room, params, *args, **kwargs)
-        assert isinstance(prefix, ScriptedPrefix)
         # The usual session, with CUDA graphs or without, except for its choices.
-        return _ScriptedSession(session, prefix.script)
+        return _ScriptedSession(session, prefix.prompt + self._scripts.get(prefix.prompt, ()))
 
     def describe(self) -> dict[str, Any]:
         """The facts of `Target.describe`, and that the target is scripted."""
@@ -145,8 +129,7 @@ def load_scripted(
 
     Raises InputError for an unknown shape or device, and if the model does not fit into the device's memory.
     """
-    check_device(device, dtype)
-    device = one_device(device)
+    device = resolve_device(device, dtype)
     max_token = max((max(*prompt, *output) for prompt, output in scripts.items()), default=0)
     config = make_config(shape, max_token + 1)
     precision = DTYPES[dtype or ("float32" if device == "cpu" else "bfloat16")]

@@ -145,11 +145,10 @@ def test_a_leader_reports_the_loss_of_a_follower(pair: LeaderAndFollower, monkey
         pair.leader.prefill([1, 2, 3])
 
 
-@pytest.mark.parametrize(("device", "size", "words"), [("cpu", 2, "--device cuda"), ("auto", 3, "there are 2 GPUs")])
+@pytest.mark.parametrize(("device", "size", "words"), [("cpu", 2, "--device cuda"), ("cuda", 3, "there are 2 GPUs")])
 def test_on_a_machine_with_gpus_each_process_needs_its_own(
     monkeypatch: pytest.MonkeyPatch, device: str, size: int, words: str
 ) -> None:
-    monkeypatch.setattr("specrace.model.machine.device_map.count_accelerators", lambda: 2)
     monkeypatch.setattr(tensor_parallel, "count_accelerators", lambda: 2)
     with pytest.raises(InputError, match=words):
         check_num_devices(device, size)

@@ -220,11 +220,13 @@ class _Place:
 class Prefix:
     """The keys and values of a prompt without its last token, computed once in `ms`, and cloned into every lane.
 
-    `features` [P - 1, levels * d]: the hidden states of these tokens at `levels`, if the prompt was read with levels.
+    `prompt`: its tokens, with the last one. `features` [P - 1, levels * d]: the hidden states of all but the last token
+    at `levels`, if the prompt was read with levels.
     """
 
     store: KVStore
     ms: float
+    prompt: tuple[int, ...] = ()
     levels: tuple[int, ...] = ()
     features: Tensor | None = None
 

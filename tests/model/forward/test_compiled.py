@@ -45,7 +45,7 @@ from specrace.model.forward.tree_inputs import TreeInputs
 from specrace.model.loading import load_target, make_ready
 from specrace.model.machine import device_map
 from specrace.model.machine.roofline import weight_bytes
-from specrace.model.placement import check_device
+from specrace.model.placement import resolve_device
 from specrace.model.target import Target
 from tests.models import WIDE, assert_same_scores, give_heads, tiny_model
 from tests.parts import VOCAB, random_prompt, random_tree
@@ -620,10 +620,10 @@ def test_int8_is_refused_for_models_and_devices_without_the_decoder(tmp_path: Pa
 
 
 def test_int8_with_device_auto_is_refused_on_a_machine_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_device("auto", "int8")
+    resolve_device("auto", "int8")
     monkeypatch.setattr(device_map, "count_accelerators", lambda: 1)
     with pytest.raises(InputError, match="int8 weights are for one CPU"):
-        check_device("auto", "int8")
+        resolve_device("auto", "int8")
 
 
 def test_an_int8_target_loaded_with_ready_false_is_checked_by_make_ready(tmp_path: Path) -> None:
