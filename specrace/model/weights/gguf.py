@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import io
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 from specrace.core.errors import InputError, shorten
+from specrace.model.weights.gguf_header import SPLITS, GgufHeader
 
 # The GGUF file's name in the folder, for engines that read GGUF; transformers looks for safetensors.
 GGUF = "weights.gguf"
@@ -54,3 +57,23 @@ def convert(folder: Path, on_stage: Callable[[str], object] = lambda _: None) ->
                 f"The converted weights cannot be written ({error}); make room, then try again."
             ) from error
         tokenizer.save_pretrained(folder)
+
+
+def check_readers() -> None:
+    """Raises InputError unless the packages are installed that transformers needs to read GGUF."""
+    for package in READERS:
+        if importlib.util.find_spec(package) is None:
+            raise InputError(f"The package {package} is missing; run: pip install -r requirements.txt.")
+
+
+def check_split(folder: Path, header: GgufHeader, name: str) -> None:
+    """Raises InputError unless the converted tokenizer splits texts as the GGUF file says.
+
+    Versions of transformers that do not know a rule's name take another rule, and the ids are then wrong.
+    """
+    tokenizer = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    if SPLITS[header.split] not in json.dumps(tokenizer["pre_tokenizer"]).replace("\\\\", "\\"):
+        raise InputError(
+            f"{shorten(name)} splits texts as {header.split} does, which this version of transformers cannot; run: "
+            "pip install --upgrade transformers."
+        )

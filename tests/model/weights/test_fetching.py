@@ -24,7 +24,7 @@ from huggingface_hub.errors import GatedRepoError
 from specrace import load_target
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.errors import InputError
-from specrace.model.weights import fetching, wheels
+from specrace.model.weights import fetching, storage, wheels
 from specrace.model.weights.gguf import GGUF, READERS, convert
 from specrace.model.weights.names import NAMES, NamedModel, hub_home, is_complete
 from specrace.model.weights.source import find_source, named_source
@@ -77,7 +77,7 @@ def fast_conversion(monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("config.json", "tokenizer.json", "model.safetensors"):
             (folder / name).write_text("{}")
 
-    monkeypatch.setattr(fetching, "convert", convert)
+    monkeypatch.setattr(wheels, "convert", convert)
 
 
 def refuse_connection(*_: Any, **__: Any) -> Any:
@@ -124,8 +124,8 @@ def test_a_fetch_needs_disk_space_only_for_missing_files(hub: FakeHub, monkeypat
     del hub.files["config.json"]
     hub.download()
     hub.files["config.json"] = b"{ }"
-    disk = SimpleNamespace(free=fetching.SPARE_BYTES + len(b"{ }"))
-    monkeypatch.setattr(fetching.shutil, "disk_usage", lambda _: disk)
+    disk = SimpleNamespace(free=storage.SPARE_BYTES + len(b"{ }"))
+    monkeypatch.setattr(storage.shutil, "disk_usage", lambda _: disk)
     reports: list[tuple[str, int, int]] = []
     assert fetch(NAME, lambda *report: reports.append(report)) == "nobody/Test-Model-Instruct"
     assert ("fetching", 0, len(b"{ }")) in reports and not is_missing(NAME)
@@ -200,9 +200,9 @@ def test_files_of_a_killed_conversion_are_deleted_before_disk_space_is_checked(
     def kill(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(fetching, "convert", kill)
+    monkeypatch.setattr(wheels, "convert", kill)
     converted, existed_at_check = tmp_path / "specrace" / "models" / f".{NAME}" / "converted", list[bool]()
-    monkeypatch.setattr(fetching, "_check_space", lambda *_: existed_at_check.append(converted.exists()))
+    monkeypatch.setattr(wheels, "check_space", lambda *_: existed_at_check.append(converted.exists()))
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             fetch(NAME)
@@ -253,10 +253,10 @@ def test_three_empty_responses_end_a_fetch_and_the_next_fetch_resumes(source: So
 @pytest.mark.usefixtures("source", "fast_conversion")
 def test_a_conversion_that_does_not_fit_into_memory_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the kernel might kill every attempt."""
-    monkeypatch.setattr(fetching, "free_memory", lambda: 100_000_000)
+    monkeypatch.setattr(storage, "free_memory", lambda: 100_000_000)
     with pytest.raises(InputError, match=r"needs [\d,]+ MB of memory once.* and 100 MB are free"):
         fetch(NAME)
-    monkeypatch.setattr(fetching, "free_memory", lambda: None)
+    monkeypatch.setattr(storage, "free_memory", lambda: None)
     assert fetch(NAME).is_dir()  # type: ignore[union-attr]
 
 
@@ -309,7 +309,7 @@ def test_a_full_disk_gives_one_sentence(when: str, monkeypatch: pytest.MonkeyPat
 
     with monkeypatch.context() as patch:
         if when == "before":
-            patch.setattr(fetching.shutil, "disk_usage", lambda _: fetching.shutil._ntuple_diskusage(10, 9, 1))
+            patch.setattr(storage.shutil, "disk_usage", lambda _: storage.shutil._ntuple_diskusage(10, 9, 1))
         else:
             patch.setattr(wheels, "_copy", fail)
         with pytest.raises(InputError, match=r"0 MB free|No space left on device.*make room"):
@@ -382,7 +382,7 @@ def test_missing_tokenizer_packages_are_reported_before_the_download(
 ) -> None:
     del hub.files["tokenizer.json"]
     hub.files["tokenizer.model"] = b"pieces"
-    monkeypatch.setattr(fetching, "_is_installed", lambda name: name != "sentencepiece")
+    monkeypatch.setattr("specrace.model.weights.hub._is_installed", lambda name: name != "sentencepiece")
     with pytest.raises(InputError, match="pip install sentencepiece protobuf"):
         fetch(NAME)
     assert not hub.snapshot.exists()

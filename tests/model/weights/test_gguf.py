@@ -17,7 +17,7 @@ from transformers import AutoTokenizer
 from specrace.cli.main import main
 from specrace.core.errors import InputError
 from specrace.model.loading import load_target
-from specrace.model.weights import fetching
+from specrace.model.weights import gguf_copy, storage
 from specrace.model.weights.fetching import fetch
 from specrace.model.weights.gguf_header import read_header
 from specrace.model.weights.source import ModelSource, find_source
@@ -114,7 +114,7 @@ def test_a_race_on_a_file_is_identical_and_the_second_start_converts_nothing(
         result = json.loads(capsys.readouterr().out)
         assert result["model"] == "small, weights expanded from F32"
         assert len(result["lanes"]) > 1 and all(lane["identical"] for lane in result["lanes"] if "identical" in lane)
-        monkeypatch.setattr(fetching, "convert", None)
+        monkeypatch.setattr(gguf_copy, "convert", None)
 
 
 def test_a_file_that_was_replaced_is_converted_again(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_damaged_files_give_one_sentence(tmp_path: Path) -> None:
 
 def test_a_conversion_that_does_not_fit_is_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_file(tmp_path / "model.gguf")
-    monkeypatch.setattr(fetching, "free_memory", lambda: 100_000_000)
+    monkeypatch.setattr(storage, "free_memory", lambda: 100_000_000)
     with pytest.raises(InputError, match=r"model.gguf needs [\d,]+ MB of memory once"):
         fetch(find_source(tmp_path / "model.gguf"))
 
