@@ -17,7 +17,7 @@ from specrace.retrieval.build import Split, add_to_index, build_index, require_a
 from specrace.retrieval.documents import stream_documents
 from specrace.retrieval.embedder import DEFAULT_EMBEDDER, SentenceEmbedder, load_embedder
 from specrace.retrieval.limits import INDEXING
-from specrace.retrieval.passages import TokenLimit, fit_passages, split_by_tokens, split_passages
+from specrace.retrieval.passages import TokenLimit, split_by_tokens, split_passages
 from specrace.retrieval.store import Head, read_head
 
 PASSAGE_TOKENS = Setting("passage_tokens", None, "--passage-tokens", "maximum length of a passage, in tokens", 32, 8192)
@@ -96,7 +96,7 @@ def _splitter(head: Head, embedder: SentenceEmbedder) -> Split:
     max_tokens = head.passage_tokens
     if not max_tokens:
         limits = [TokenLimit(embedder.count_covered, embedder.room)]
-        return lambda document: fit_passages(document, split_passages(document), limits)
+        return partial(split_passages, limits=limits)
     if max_tokens > embedder.max_tokens:
         raise InputError(f"--passage-tokens is {max_tokens}, but the embedder reads {embedder.max_tokens} at most.")
     return partial(split_by_tokens, count=embedder.count_tokens, max_tokens=max_tokens, overlap=head.overlap)

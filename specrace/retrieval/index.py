@@ -16,7 +16,7 @@ from specrace.core.errors import InputError
 from specrace.core.files import user_cache_folder, write_atomically
 from specrace.retrieval.documents import Document
 from specrace.retrieval.embedder import Embedder, Vectors
-from specrace.retrieval.passages import Passage, TokenLimit, embedded_text, fit_passages, split_passages
+from specrace.retrieval.passages import Passage, TokenLimit, embedded_text, split_passages
 
 MAX_CACHE_FILES = 32
 _PREFIX, _SUFFIX = "passages-", ".vectors"
@@ -84,9 +84,7 @@ def open_index(
     `cache_dir` None is the user's cache folder. A cache that is missing, broken or stale is rebuilt; one that cannot
     be written is ignored. Raises InputError if the documents hold no text.
     """
-    passages = [
-        passage for document in documents for passage in fit_passages(document, split_passages(document), limits)
-    ]
+    passages = [passage for document in documents for passage in split_passages(document, limits=limits)]
     if not passages:
         raise InputError("The documents hold no text to index: give one with some text in it.")
     texts = [embedded_text(passage) for passage in passages]

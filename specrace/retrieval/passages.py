@@ -67,16 +67,24 @@ class _Unit:
     is_bare_heading: bool
 
 
-def split_passages(document: Document, *, max_words: int = 110) -> list[Passage]:
+@dataclass(frozen=True)
+class TokenLimit:
+    """The maximum number of tokens of a passage and its title together; `count` returns the number in each text."""
+
+    count: Callable[[Sequence[str]], Sequence[int]]
+    max_tokens: int
+
+
+def split_passages(document: Document, *, max_words: int = 110, limits: Sequence[TokenLimit] = ()) -> list[Passage]:
     """Cut a document into passages of at most `max_words` words, in order. They cover all text but whitespace.
 
     Whole paragraphs are merged while they fit. A paragraph that is too long is cut between sentences, a sentence that
-    is too long between words. A heading stays with the text below it.
+    is too long between words. A heading stays with the text below it. `limits`: see `fit_passages`.
     """
     if max_words < 1:
         raise ValueError(f"max_words is {max_words}: a passage holds one word or more")
-    units = (unit for span in split_paragraphs(document.text) for unit in _units(document, span, max_words))
-    return _passages(document, _pack(units, max_words))
+    passages = _passages(document, _pack(_units(document, max_words), max_words))
+    return fit_passages(document, passages, limits)
 
 
 def split_by_tokens(
@@ -109,14 +117,6 @@ def _passages(document: Document, spans: Iterable[Span]) -> list[Passage]:
     ]
 
 
-@dataclass(frozen=True)
-class TokenLimit:
-    """The maximum number of tokens of a passage and its title together; `count` returns the number in each text."""
-
-    count: Callable[[Sequence[str]], Sequence[int]]
-    max_tokens: int
-
-
 def fit_passages(document: Document, passages: Sequence[Passage], limits: Sequence[TokenLimit]) -> list[Passage]:
     """The document's passages; one with more tokens than a limit is cut near its middle, as often as necessary.
 
@@ -128,14 +128,16 @@ def fit_passages(document: Document, passages: Sequence[Passage], limits: Sequen
         too_long.update(number for number, tokens in enumerate(counts) if tokens > limit.max_tokens)
     if not too_long:
         return list(passages)
+    spans = {number: list(_halves(passages[number], 0, len(passages[number].text), limits)) for number in too_long}
     addresses = Addresses(document.text, document.marks)
     fitted = list[Passage]()
     for number, passage in enumerate(passages):
         if number not in too_long:
             fitted.append(passage)
             continue
-        for start, end in _halves(passage, 0, len(passage.text), limits):
+        for start, end in spans[number]:
             first, last = passage.start + start, passage.start + end
+            # An upload's documents come without marks.
             place = addresses.describe(first, last) if document.marks else passage.place
             text, code = passage.text[start:end], overlapping(passage.code, start, end)
             fitted.append(replace(passage, start=first, end=last, text=text, place=place, code=code))
@@ -170,19 +172,17 @@ def count_words(text: str) -> int:
     return sum(1 for _ in _WORD.finditer(text))
 
 
-def _units(document: Document, paragraph: Span, max_words: int) -> Iterator[_Unit]:
-    """The units of a paragraph: the paragraph itself if it fits into a passage, else its sentences or runs of words."""
-    start, end = paragraph
-    body = document.text[start:end]
-    words = count_words(body)
-    if words <= max_words:
-        opens_section = is_heading(body) and not is_inside(document.code, start)
-        yield _Unit(start, end, words, opens_section, is_bare_heading=opens_section and "\n" not in body)
-        return
-    for first, last in split_sentences(body):
-        opens_section = is_heading(body[first:last]) and not is_inside(document.code, start + first)
-        for piece_start, piece_end, piece_words in _word_runs(body, first, last, max_words):
-            yield _Unit(start + piece_start, start + piece_end, piece_words, opens_section, opens_section)
+def _units(document: Document, max_words: int) -> Iterator[_Unit]:
+    """A document's units: paragraphs that fit into a passage, else their sentences or runs of words."""
+    text = document.text
+    for start, end in split_paragraphs(text):
+        body = text[start:end]
+        fits = count_words(body) <= max_words
+        for first, last in [(0, len(body))] if fits else split_sentences(body):
+            opens_section = is_heading(body[first:last]) and not is_inside(document.code, start + first)
+            is_bare_heading = opens_section and not (fits and "\n" in body)
+            for run_start, run_end, words in _word_runs(body, first, last, max_words):
+                yield _Unit(start + run_start, start + run_end, words, opens_section, is_bare_heading)
 
 
 def _word_runs(text: str, start: int, end: int, max_words: int) -> Iterator[tuple[int, int, int]]:
