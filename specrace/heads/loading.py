@@ -27,7 +27,8 @@ def load_head(location: str | Path, target: Target) -> Head:
     folder = Path(location)
     if not folder.is_dir() and str(location).count("/") == 1:
         folder = hub_snapshot(str(location)) or folder
-    return build_head(read_checkpoint(folder), target)
+    checkpoint = read_checkpoint(folder)
+    return build_head(checkpoint, target)
 
 
 def attach_heads(target: Target, choices: Sequence[str], kinds: Mapping[str, str]) -> None:
@@ -38,6 +39,7 @@ def attach_heads(target: Target, choices: Sequence[str], kinds: Mapping[str, str
     was trained for this target.
     """
     heads: dict[str, Head] = {}
+    shipped = shipped_heads(target.fingerprint)
     for choice in choices:
         lane, location = split_choice(choice, kinds)
         head = load_head(location, target)
@@ -48,7 +50,7 @@ def attach_heads(target: Target, choices: Sequence[str], kinds: Mapping[str, str
         if lane in heads:
             raise InputError(f"Two heads are given for the lane {lane}; give one.")
         heads[lane] = head
-    for folder in shipped_heads(target.fingerprint):
+    for folder in shipped:
         head = load_head(folder, target)
         heads = {name: head for name, kind in kinds.items() if kind == head.kind} | heads
     target.heads = dict(heads)

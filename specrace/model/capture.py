@@ -43,7 +43,7 @@ def capture(target: Target) -> None:
     """
     if not (target.layer_devices or target.chains_only):
         if target.device.type == "cuda":
-            capture_graphs(target, CudaCapturer(target.device))
+            capture_graphs(target)
         else:
             capture_replay(target)
             return_memory()
@@ -52,11 +52,12 @@ def capture(target: Target) -> None:
         raise InputError(f"{target.name} cannot run in int8 ({target.eager_because}); use --dtype float32.")
 
 
-def capture_graphs(target: Target, capturer: Capturer) -> None:
-    """Let the target's sessions replay CUDA graphs.
+def capture_graphs(target: Target, capturer: Capturer | None = None) -> None:
+    """Let the target's sessions replay CUDA graphs, which `capturer` captures; None captures on the target's GPU.
 
     If the model cannot be captured, or a replay gives other logits, the target stays eager and records why.
     """
+    capturer = capturer or CudaCapturer(target.device)
     pool = GraphPool(target.forward, capturer, target.device, target.dtype, target.forward_tapped)
     tree = TokenTree((0, 1 % target.vocab_size, 2 % target.vocab_size), (-1, 0, 0))
     try:

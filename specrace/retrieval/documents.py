@@ -11,7 +11,7 @@ from pathlib import Path
 from specrace.core.errors import InputError
 from specrace.core.files import read_bytes
 from specrace.retrieval.limits import COMMAND_LINE, ReadingLimits
-from specrace.retrieval.readers.archives import MemberResult, read_content
+from specrace.retrieval.readers.archives import MemberResult, read_document
 from specrace.retrieval.readers.kinds import KIND_NAMES, KINDS, kind_of
 from specrace.retrieval.readers.reading import Mark, Refusal
 from specrace.retrieval.sandbox import HINT, Sandbox
@@ -133,18 +133,18 @@ class _LimitedReader:
     def _read_content(self, file: Path, limits: ReadingLimits, sandbox: Sandbox) -> Iterator[MemberResult]:
         """Read a file: in this process if its text only needs decoding and is not hostile, else in the sandbox."""
         kind = KINDS.get(file.suffix.lower())
-        if limits.is_hostile or kind is None or kind.parsed:
-            return sandbox.read(file, limits)
-        try:
-            content = read_bytes(file, limits.file_bytes, HINT)
-            if kind_of(file.name, content).parsed:
-                return sandbox.read(file, limits)
-        except InputError as error:
-            self.skip(str(error))
-            return iter(())
-        except Refusal as refusal:
-            return iter([("", str(refusal))])
-        return read_content(file.name, content, limits)
+        if not (limits.is_hostile or kind is None or kind.parsed):
+            try:
+                content = read_bytes(file, limits.file_bytes, HINT)
+                kind = kind_of(file.name, content)
+            except InputError as error:
+                self.skip(str(error))
+                return iter(())
+            except Refusal as refusal:
+                return iter([("", str(refusal))])
+            if kind.read is not None and not kind.parsed:
+                return read_document(kind.read, content, limits)
+        return sandbox.read(file, limits)
 
 
 def _find_files(paths: Sequence[Path], reader: _LimitedReader) -> dict[str, Path]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from specrace.retrieval.limits import MAX_ZIP_DEPTH, ReadingLimits
-from specrace.retrieval.readers.kinds import KIND_NAMES, KINDS, kind_of
+from specrace.retrieval.readers.kinds import KIND_NAMES, KINDS, Reader, kind_of
 from specrace.retrieval.readers.reading import Reading, Refusal
 from specrace.retrieval.readers.unpacking import open_zip, unpack_member
 
@@ -27,6 +27,15 @@ def read_content(name: str, content: bytes, limits: ReadingLimits, depth: int = 
         if read is None:
             yield from _members(content, limits, depth)
             return
+    except Refusal as refusal:
+        yield "", str(refusal)
+        return
+    yield from read_document(read, content, limits)
+
+
+def read_document(read: Reader, content: bytes, limits: ReadingLimits) -> Iterator[MemberResult]:
+    """Yield the document that a kind's reader reads, or the reason why it is left out, and the reader's problems."""
+    try:
         reading = read(content, limits)
         if len(reading.text) > limits.characters:
             raise Refusal(f"has more than {limits.characters:,} characters: give a smaller file.")

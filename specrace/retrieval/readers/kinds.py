@@ -23,13 +23,16 @@ _CODE_SUFFIXES = (
 )
 
 
+Reader = Callable[[bytes, ReadingLimits], Reading]
+
+
 @dataclass(frozen=True)
 class Kind:
     """A kind of file. `read` reads a file's bytes; it is None for a zip, whose members are read."""
 
     name: str
     suffixes: tuple[str, ...]
-    read: Callable[[bytes, ReadingLimits], Reading] | None
+    read: Reader | None
     # Whether `read` is a parser, which must run in the sandbox. A reader that only decodes text need not.
     parsed: bool = True
 
