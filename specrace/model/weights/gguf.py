@@ -1,4 +1,4 @@
-"""Converts GGUF weights once to a Hugging Face folder with safetensors, which takes half a minute."""
+"""A GGUF file as a model: read and converted once to a Hugging Face folder with safetensors, in half a minute."""
 
 from __future__ import annotations
 
@@ -6,16 +6,57 @@ import contextlib
 import importlib.util
 import io
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 from specrace.core.errors import InputError, shorten
-from specrace.model.weights.gguf_header import SPLITS, GgufHeader
+from specrace.model.weights.gguf_header import SPLITS, GgufHeader, read_header
+from specrace.model.weights.gguf_names import ORIGIN, GgufFile
+from specrace.model.weights.hub import fetch_file
+from specrace.model.weights.names import is_complete
+from specrace.model.weights.storage import (
+    CACHE_VARIABLE,
+    SPARE_BYTES,
+    OnProgress,
+    check_memory,
+    check_space,
+    work_folder,
+    writing,
+)
 
 # The GGUF file's name in the folder, for engines that read GGUF; transformers looks for safetensors.
 GGUF = "weights.gguf"
 # The packages that transformers needs to read GGUF.
 READERS = ("gguf", "accelerate")
+
+
+def expand(gguf: GgufFile, on_progress: OnProgress) -> None:
+    """Convert a GGUF file to a folder in the user's cache; one of the hub is fetched first. Raises InputError."""
+    folder = gguf.folder
+    if folder is None:
+        raise InputError(f"{gguf.stem} cannot be stored: there is no home folder; set XDG_CACHE_HOME to a folder.")
+    check_readers()
+    file = gguf.path or fetch_file(gguf, on_progress)
+    on_progress("reading", 0, 0)
+    header = read_header(file)
+    with writing(folder, on_progress):
+        if is_complete(folder):
+            return
+        work = work_folder(folder)
+        # A conversion that was killed may have left files there.
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir()
+        # 16-bit weights and a tokenizer.
+        check_space(work, 2 * header.parameters + SPARE_BYTES, CACHE_VARIABLE)
+        check_memory(file.name, header.parameters)
+        (work / GGUF).symlink_to(file.resolve())
+        convert(work, lambda stage: on_progress(stage, 0, 0))
+        _check_split(work, header, file.name)
+        (work / ORIGIN).write_text(json.dumps({"name": gguf.stem, "quantization": header.quantization}))
+        # If the folder exists, it is incomplete.
+        shutil.rmtree(folder, ignore_errors=True)
+        work.rename(folder)
 
 
 def convert(folder: Path, on_stage: Callable[[str], object] = lambda _: None) -> None:
@@ -66,7 +107,7 @@ def check_readers() -> None:
             raise InputError(f"The package {package} is missing; run: pip install -r requirements.txt.")
 
 
-def check_split(folder: Path, header: GgufHeader, name: str) -> None:
+def _check_split(folder: Path, header: GgufHeader, name: str) -> None:
     """Raises InputError unless the converted tokenizer splits texts as the GGUF file says.
 
     Versions of transformers that do not know a rule's name take another rule, and the ids are then wrong.

@@ -17,7 +17,7 @@ from transformers import AutoTokenizer
 from specrace.cli.main import main
 from specrace.core.errors import InputError
 from specrace.model.loading import load_target
-from specrace.model.weights import gguf_copy, storage
+from specrace.model.weights import storage
 from specrace.model.weights.fetching import fetch
 from specrace.model.weights.gguf_header import read_header
 from specrace.model.weights.source import ModelSource, find_source
@@ -114,7 +114,7 @@ def test_a_race_on_a_file_is_identical_and_the_second_start_converts_nothing(
         result = json.loads(capsys.readouterr().out)
         assert result["model"] == "small, weights expanded from F32"
         assert len(result["lanes"]) > 1 and all(lane["identical"] for lane in result["lanes"] if "identical" in lane)
-        monkeypatch.setattr(gguf_copy, "convert", None)
+        monkeypatch.setattr("specrace.model.weights.gguf.convert", None)
 
 
 def test_a_file_that_was_replaced_is_converted_again(tmp_path: Path) -> None:
