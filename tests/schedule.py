@@ -52,7 +52,7 @@ SLOW_FILES = (
     "tests/ui/server/test_http_server.py",
     "tests/lab/logs/files/test_packing.py",
     "tests/lab/logs/files/test_containers.py",
-    "tests/ui/helper/test_uploads.py",
+    "tests/ui/helper/test_upload_reader.py",
     "tests/lab/logs/formats/test_hostile.py",
     "tests/ui/api/test_endpoints.py",
     "tests/test_workbench.py",

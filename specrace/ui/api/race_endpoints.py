@@ -13,7 +13,7 @@ from specrace.engine.request import check_question
 from specrace.engine.spec import DEFAULT_LANES
 from specrace.ui.api.callers import call_key, caller_key, run_in_thread
 from specrace.ui.api.schema import documented
-from specrace.ui.helper import uploads
+from specrace.ui.helper import upload_reader
 from specrace.ui.races.backend import Backend
 from specrace.ui.races.job import Job
 from specrace.ui.races.stream import race_report, wait_until_done
@@ -89,7 +89,7 @@ class RaceEndpoints:
         await self._backend.visitors.run_while_wanted(call_key(request), _wait_for_success(job))
         return [_describe_hit(hit) for hit in hits]
 
-    async def _upload(self, request: gr.Request, files: Any) -> uploads.Upload | None:
+    async def _upload(self, request: gr.Request, files: Any) -> upload_reader.Upload | None:
         """Read the caller's documents; returns None if there are none. Raises InputError."""
         address = address_of(request)
         paths = self._backend.visitors.uploaded_paths(address, files)

@@ -38,7 +38,7 @@ class OtherWork:
         self.logs.close()
 
     def read_uploads(self, files: bytes, address: str | None, visit: str) -> bytes:
-        """Run `uploads.read_uploads` on a visitor's files. Raises InputError."""
+        """Run `upload_reader.read_uploads` on a visitor's files. Raises InputError."""
         return self.files.run("uploads", "", files, visitor=visitor_key(address), visit=visit)
 
     def describe_since(self, moment: float) -> str:

@@ -23,7 +23,7 @@ from specrace.core.errors import InputError
 from specrace.ui.helper.gallery import compress_recorded, open_recorded
 from specrace.ui.helper.log_advice import advise_log
 from specrace.ui.helper.log_scores import score_log
-from specrace.ui.helper.uploads import read_uploads
+from specrace.ui.helper.upload_reader import read_uploads
 from specrace.ui.server.http_server import configure_logging
 
 # A task under way: yields its progress, returns its result.

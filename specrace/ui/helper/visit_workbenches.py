@@ -14,7 +14,7 @@ import numpy as np
 from specrace.core.errors import InputError
 from specrace.retrieval.index import PassageIndex
 from specrace.retrieval.passages import embedded_text, fit_passages
-from specrace.ui.helper.uploads import Upload
+from specrace.ui.helper.upload_reader import Upload
 from specrace.ui.visitor_limits import MAX_UPLOAD_FILES
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import gradio as gr
 
 from specrace.retrieval.passages import Passage
-from specrace.ui.helper.uploads import Upload
+from specrace.ui.helper.upload_reader import Upload
 from specrace.ui.visitor_limits import MAX_UPLOAD_FILES
 
 BUTTON = "Your documents"

@@ -12,7 +12,7 @@ from specrace.core.errors import InputError
 from specrace.core.events import Repeated
 from specrace.engine.repeats import RepeatUntilNarrow
 from specrace.retrieval.suggestions import suggest_questions
-from specrace.ui.helper.uploads import NUM_EXAMPLES, NUM_SUGGESTED, Upload
+from specrace.ui.helper.upload_reader import NUM_EXAMPLES, NUM_SUGGESTED, Upload
 from specrace.ui.page import documents_panel, lane_choices, settings_panel
 from specrace.ui.races import race_request
 from specrace.ui.races.backend import Backend

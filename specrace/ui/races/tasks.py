@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from specrace.core.events import Event, Repeated
-from specrace.ui.helper import uploads
+from specrace.ui.helper import upload_reader
 from specrace.ui.races import race_request
 from specrace.ui.races.backend import Backend
 from specrace.ui.races.job import RunRace
@@ -20,7 +20,7 @@ def race_task(
     request: race_request.VisitorRequest,
     backend: Backend,
     visit: str,
-    upload: uploads.Upload | None = None,
+    upload: upload_reader.Upload | None = None,
     again: Callable[[Repeated], bool] = lambda _: False,
 ) -> RunRace:
     """A task that runs the requested race; `again` decides after each run whether another run follows."""
@@ -40,7 +40,7 @@ def retrieval_task(
     passages: int | None,
     backend: Backend,
     visit: str,
-    upload: uploads.Upload | None,
+    upload: upload_reader.Upload | None,
     hits: list[Hit],
 ) -> RunRace:
     """A task that retrieves passages for a question, and appends them to `hits`."""

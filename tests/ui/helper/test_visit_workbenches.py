@@ -16,10 +16,10 @@ from specrace.retrieval.embedder import SentenceEmbedder, load_embedder
 from specrace.retrieval.index import PassageIndex
 from specrace.retrieval.passages import embedded_text, split_passages
 from specrace.retrieval.retriever import Retriever
-from specrace.ui.helper.uploads import read_uploads
+from specrace.ui.helper.upload_reader import read_uploads
 from specrace.ui.helper.visit_workbenches import MAX_VISITS, VisitWorkbenches
 from specrace.workbench import Workbench
-from tests.ui.helper.test_uploads import write_file
+from tests.ui.helper.test_upload_reader import write_file
 
 
 @pytest.fixture(scope="module")

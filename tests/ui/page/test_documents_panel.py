@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from specrace.ui.helper.uploads import Upload
+from specrace.ui.helper.upload_reader import Upload
 from specrace.ui.page.documents_panel import MAX_LISTED, MAX_SHOWN, button_text, list_passages
 
 HOSTILE = "<img src=x onerror=alert(1)>"

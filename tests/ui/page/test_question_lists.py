@@ -9,7 +9,7 @@ from unittest.mock import MagicMock
 
 from specrace.core.errors import InputError
 from specrace.retrieval.documents import Document
-from specrace.ui.helper.uploads import NUM_SUGGESTED, Upload
+from specrace.ui.helper.upload_reader import NUM_SUGGESTED, Upload
 from specrace.ui.page.events import PageEvents
 from specrace.ui.page.question_lists import NO_QUESTION, ListEvents
 from specrace.ui.page.settings_panel import PRESETS, preset_values

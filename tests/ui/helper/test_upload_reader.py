@@ -13,9 +13,9 @@ from specrace.core.errors import InputError
 from specrace.retrieval.documents import Document, read_documents
 from specrace.retrieval.limits import UPLOADS
 from specrace.retrieval.passages import split_passages
-from specrace.ui.helper import uploads
+from specrace.ui.helper import upload_reader
 from specrace.ui.helper.time_limit import time_limit
-from specrace.ui.helper.uploads import Upload, read_uploads
+from specrace.ui.helper.upload_reader import Upload, read_uploads
 from specrace.ui.helper.visit_workbenches import VisitWorkbenches
 from specrace.ui.visitor_limits import MAX_UPLOAD_FILES
 from tests.retrieval.readers import samples
@@ -105,9 +105,9 @@ def test_a_file_that_takes_too_long_after_parsing_is_left_out_by_name(
             re.match(r"(o+)+$", document.text)
         return split_passages(document)
 
-    monkeypatch.setattr(uploads, "UPLOADS", replace(UPLOADS, seconds=60.0))
-    monkeypatch.setattr(uploads, "split_passages", split_slowly)
-    monkeypatch.setattr(uploads, "time_limit", lambda _: time_limit(0.05))
+    monkeypatch.setattr(upload_reader, "UPLOADS", replace(UPLOADS, seconds=60.0))
+    monkeypatch.setattr(upload_reader, "split_passages", split_slowly)
+    monkeypatch.setattr(upload_reader, "time_limit", lambda _: time_limit(0.05))
     files = [write_file(tmp_path, "slow.txt", "o" * 60 + "."), write_file(tmp_path, "b.txt", "Bees dance.")]
     uploaded = upload(files)
     assert [document.name for document in uploaded.parse()[0]] == ["b.txt"] and uploaded.num_passages == 1
