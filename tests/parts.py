@@ -213,7 +213,10 @@ class FunctionTarget:
         feeds: Any = None,
     ) -> FunctionSession:
         self.used_params.append(params)
-        return FunctionSession(prefix.tokens, self.next_token)
+        return self._session(prefix.tokens, params, num_top)
+
+    def _session(self, tokens: tuple[int, ...], params: SamplingParams | None, num_top: int) -> FunctionSession:
+        return FunctionSession(tokens, self.next_token)
 
     def draft_model(self) -> DraftModel:
         return self.drafting
@@ -252,17 +255,8 @@ class TableTarget(FunctionTarget):
         self.vocab_size = vocab
         super().__init__(lambda tokens: int(self.logits(tokens).argmax()), **values)
 
-    def session(
-        self,
-        prefix: Any,
-        room: int,
-        params: SamplingParams | None = None,
-        num_top: int = 0,
-        rows: Sequence[int] = (1,),
-        feeds: Any = None,
-    ) -> TableSession:
-        self.used_params.append(params)
-        return TableSession(prefix.tokens, self.logits, params or SamplingParams(), num_top)
+    def _session(self, tokens: tuple[int, ...], params: SamplingParams | None, num_top: int) -> TableSession:
+        return TableSession(tokens, self.logits, params or SamplingParams(), num_top)
 
     def top_two(self, tokens: Sequence[int], params: SamplingParams) -> tuple[tuple[int, int], float]:
         self.used_params.append(params)

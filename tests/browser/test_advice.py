@@ -9,9 +9,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.parts import drop
-from tests.browser.test_logs import PHONE, SCORED_MS
-from tests.browser.test_readable import TARGETS
-from tests.browser.test_stage_views import findings, overflow
+from tests.browser.test_logs import SCORED_MS
+from tests.browser.test_readable import check_on_phone
+from tests.browser.test_stage_views import findings
 from tests.measure.advice_page import corpus_log
 
 pytestmark = pytest.mark.browser
@@ -57,9 +57,4 @@ def check_view(page: Page) -> None:
     for key in ("Escape", "d", "l"):
         page.keyboard.press(key)
     by_view["dark"] = findings(page, "dialog[open]")
-    page.set_viewport_size(PHONE)
-    by_view["phone"] = findings(page, "dialog[open]")
-    assert {name: serious for name, serious in by_view.items() if serious} == {}
-    assert page.evaluate("document.querySelector('.logs-body').scrollWidth") <= PHONE["width"]
-    targets_in_view = TARGETS.replace("document.querySelectorAll", "document.querySelector('.logs').querySelectorAll")
-    assert page.evaluate(targets_in_view) == [] and overflow(page) == []
+    check_on_phone(page, "logs", by_view)

@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.parts import HOSTILE, RECORDING, drop, reels, wait_for_reel
-from tests.browser.test_readable import TARGETS
-from tests.browser.test_stage_views import findings, overflow
+from tests.browser.test_readable import check_on_phone
+from tests.browser.test_stage_views import findings
 from tests.lab.logs.formats.written import SHAPES
 from tests.lab.parts import run, write
 
@@ -20,7 +20,6 @@ pytestmark = pytest.mark.browser
 LANES = "trigram,lookahead,trie,prompt-lookup,suffix,fusion"
 # Logs are scored at the lowest priority, and other tests may keep all processors busy.
 SCORED_MS = 300_000
-PHONE = {"width": 390, "height": 844}
 
 
 @pytest.fixture
@@ -108,9 +107,4 @@ def test_the_view_fits_and_axe_finds_nothing_serious(page: Page, tmp_path: Path)
         page.keyboard.press(key)
     expect(page.locator(".logs-table")).to_be_visible()
     by_view["light"] = findings(page, "dialog[open]")
-    page.set_viewport_size(PHONE)
-    by_view["phone"] = findings(page, "dialog[open]")
-    assert {name: serious for name, serious in by_view.items() if serious} == {}
-    assert page.evaluate("document.querySelector('.logs-body').scrollWidth") <= PHONE["width"]
-    targets_in_view = TARGETS.replace("document.querySelectorAll", "document.querySelector('.logs').querySelectorAll")
-    assert page.evaluate(targets_in_view) == [] and overflow(page) == []
+    check_on_phone(page, "logs", by_view)

@@ -14,12 +14,11 @@ from tests import processes
 from tests.browser.apps import App, answers, free_port, wait_until
 from tests.browser.conftest import OpenPage
 from tests.browser.parts import HOSTILE, latest_reel, reels, wait_for_reel
-from tests.browser.test_readable import TARGETS
-from tests.browser.test_stage_views import findings, overflow
+from tests.browser.test_readable import check_on_phone
+from tests.browser.test_stage_views import findings
 
 pytestmark = pytest.mark.browser
 
-PHONE = {"width": 390, "height": 844}
 # Answers are as short as a race allows to be told apart.
 TINY = "?tokens=8&lanes=vanilla,trie"
 QUESTIONS = ["Why does bread rise?", f"Who? {' '.join(HOSTILE.split())}", "What do owls hunt?"]
@@ -119,11 +118,4 @@ def test_the_view_fits_and_axe_finds_nothing_serious(app: App, open_page: OpenPa
     by_view = {"light": findings(page, "dialog[open]")}
     page.evaluate("document.body.classList.add('dark')")
     by_view["dark"] = findings(page, "dialog[open]")
-    page.set_viewport_size(PHONE)
-    by_view["phone"] = findings(page, "dialog[open]")
-    assert {name: serious for name, serious in by_view.items() if serious} == {}
-    assert page.evaluate("document.querySelector('.questions-body').scrollWidth") <= PHONE["width"]
-    targets_in_view = TARGETS.replace(
-        "document.querySelectorAll", "document.querySelector('.questions').querySelectorAll"
-    )
-    assert page.evaluate(targets_in_view) == [] and overflow(page) == []
+    check_on_phone(page, "questions", by_view)

@@ -55,6 +55,16 @@ TARGETS = """() => [...document.querySelectorAll("button, input, select, textare
   .map(([{ width, height }, html]) => `${width} x ${height}: ${html}`)"""
 
 
+def check_on_phone(page: Page, dialog: str, serious: dict[str, list[str]]) -> None:
+    """Check that an open dialog fits a phone, and that axe found nothing there or before (`serious`, by view)."""
+    page.set_viewport_size(PHONE)
+    serious |= {"phone": findings(page, "dialog[open]")}
+    assert {view: sentences for view, sentences in serious.items() if sentences} == {}
+    assert page.evaluate(f"document.querySelector('.{dialog}-body').scrollWidth") <= PHONE["width"]
+    targets = TARGETS.replace("document.querySelectorAll", f"document.querySelector('.{dialog}').querySelectorAll")
+    assert page.evaluate(targets) == [] and overflow(page) == []
+
+
 def small_texts(page: Page) -> list[Any]:
     """The visible texts that are too small to read from the last row."""
     visible_texts: list[Any] = page.evaluate(TEXTS)

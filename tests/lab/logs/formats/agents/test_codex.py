@@ -11,6 +11,7 @@ from specrace.lab.logs.formats.agents import sessions
 from specrace.lab.logs.formats.agents.codex import Codex
 from specrace.lab.logs.formats.apis.messages import HIDDEN_REASONING
 from specrace.lab.logs.formats.base import Exchange, Format, Usage
+from tests.lab.logs.formats.agents.test_claude_code import reasons, scored
 
 Rows = list[dict[str, Any]]
 
@@ -57,20 +58,6 @@ def call(identifier: str, name: str = "shell", arguments: str = '{"command": ["l
 
 def output(identifier: str, content: Any) -> dict[str, Any]:
     return item("function_call_output", call_id=identifier, output=content)
-
-
-def scored(exchanges: list[Exchange]) -> list[tuple[list[str], str]]:
-    """(texts of the prompt, text of the answer) of the exchanges that are scored."""
-    return [
-        ([message["content"] for message in exchange.prompt], exchange.output["content"])  # type: ignore[index, call-overload, union-attr]
-        for exchange in exchanges
-        if not exchange.left_out
-    ]
-
-
-def reasons(exchanges: list[Exchange]) -> list[str]:
-    """The reason for each exchange that is left out."""
-    return [exchange.left_out for exchange in exchanges if exchange.left_out]
 
 
 IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,x"}
