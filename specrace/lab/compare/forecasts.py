@@ -8,7 +8,7 @@ whole answer, what the others had printed by the middle of that answer.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from specrace.core.cost_curve import CostCurve
@@ -82,10 +82,6 @@ class Forecaster:
             "low": low,
             "high": high,
         }
-
-    def steps_of(self, sample: Sample) -> Mapping[tuple[int, int], int]:
-        """How many steps with so many (draft tokens, accepted tokens) are forecast for an answer."""
-        return self._tallies[sample.block, sample.number].steps
 
     def _score(self, lifetime: Sequence[Sample]) -> Iterator[tuple[tuple[Block, int], Tally]]:
         """The steps of each answer that a server gave between two starts."""
