@@ -9,15 +9,16 @@ import copy
 import hmac
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import gradio as gr
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from specrace.ui.server.guard import API
+from specrace.ui.server.guard import API, hold_page
 from specrace.ui.server.proxy_path import describe_link
 from specrace.ui.server.visitors import LOGINS_PER_MINUTE, Visitors
 
@@ -90,26 +91,12 @@ class EarlyHead:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         is_page = scope["type"] == "http" and scope["method"] == "GET" and scope["path"] == "/"
-        await self._app(scope, receive, self._with_head(scope, send) if is_page else send)
+        await self._app(scope, receive, hold_page(send, partial(self._insert, scope)) if is_page else send)
 
-    def _with_head(self, scope: Scope, send: Send) -> Send:
-        """`send` that inserts the HTML. Headers are held until the page arrives, which Gradio sends in one piece."""
-        start: Message = {}
-
-        async def insert(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                start.update(message)
-                return
-            if start:
-                body = message.get("body", b"").replace(b"<head>", self._head, 1)
-                body = describe_link(body, scope, self._root_path)
-                MutableHeaders(scope=start)["content-length"] = str(len(body))
-                await send({**start})
-                start.clear()
-                message = {**message, "body": body}
-            await send(message)
-
-        return insert
+    def _insert(self, scope: Scope, headers: MutableHeaders, html: bytes) -> bytes:
+        html = describe_link(html.replace(b"<head>", self._head, 1), scope, self._root_path)
+        headers["content-length"] = str(len(html))
+        return html
 
 
 def password_check(auth: str | None) -> Callable[[str, str], bool] | None:

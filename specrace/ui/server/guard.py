@@ -263,24 +263,31 @@ class PagePolicy:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         is_page = scope["type"] == "http" and scope["method"] in ("GET", "HEAD") and scope["path"] == "/"
-        await self._app(scope, receive, self._with_policy(send) if is_page else send)
+        await self._app(scope, receive, hold_page(send, self._add_policy) if is_page else send)
 
-    def _with_policy(self, send: Send) -> Send:
-        """`send` that adds the policy. Headers are held until the page arrives, which Gradio sends in one piece."""
-        start: Message = {}
+    def _add_policy(self, headers: MutableHeaders, html: bytes) -> bytes:
+        headers["Content-Security-Policy"] = page_policy(html, self._ancestors)
+        return html
 
-        async def add_policy(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                start.update(message)
-                return
-            if start:
-                policy = page_policy(message.get("body", b""), self._ancestors)
-                MutableHeaders(scope=start)["Content-Security-Policy"] = policy
-                await send({**start})
-                start.clear()
-            await send(message)
 
-        return add_policy
+def hold_page(send: Send, change: Callable[[MutableHeaders, bytes], bytes]) -> Send:
+    """`send` that holds the page's headers until its HTML arrives, which Gradio sends in one piece.
+
+    `change` may set headers, and returns the HTML to send.
+    """
+    start: Message = {}
+
+    async def send_changed(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            start.update(message)
+            return
+        if start:
+            message = {**message, "body": change(MutableHeaders(scope=start), message.get("body", b""))}
+            await send({**start})
+            start.clear()
+        await send(message)
+
+    return send_changed
 
 
 def page_policy(page: bytes, ancestors: str = "'none'") -> str:
