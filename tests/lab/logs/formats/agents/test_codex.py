@@ -52,6 +52,11 @@ def answer(text: str) -> dict[str, Any]:
     return message("assistant", text)
 
 
+def talk(texts: str) -> Rows:
+    """The user's messages and the answers to them, in turn."""
+    return [(answer if number % 2 else user)(text) for number, text in enumerate(texts.split())]
+
+
 def call(identifier: str, name: str = "shell", arguments: str = '{"command": ["ls"]}') -> dict[str, Any]:
     return item("function_call", name=name, arguments=arguments, call_id=identifier)
 
@@ -123,21 +128,16 @@ def test_a_rollback_removes_the_users_last_turns_and_what_codex_put_before_them(
     rows = [
         meta("s"),
         user("<environment_context>1</environment_context>"),
-        user("a"),
-        answer("A"),
-        user("<environment_context>2</environment_context>"),
+        *talk("a A <environment_context>2</environment_context>"),
         user("b"),
         call("c"),
         output("c", "out"),
         answer("B"),
-        user("c"),
-        answer("C"),
+        *talk("c C"),
         event("thread_rolled_back", num_turns=2),
-        user("d"),
-        answer("D"),
+        *talk("d D"),
         event("thread_rolled_back", num_turns=9),
-        user("e"),
-        answer("E"),
+        *talk("e E"),
     ]
     context = ["Be brief.", "<environment_context>1</environment_context>"]
     prompts = {text: prompt for prompt, text in scored(read(rows))}
@@ -150,13 +150,9 @@ def test_a_rollback_removes_the_users_last_turns_and_what_codex_put_before_them(
 def test_a_rollback_by_line_removes_the_lines_after_it() -> None:
     rows = [
         meta("s"),
-        user("a"),
-        answer("A"),
-        user("b"),
-        answer("B"),
+        *talk("a A b B"),
         event("thread_rolled_back", num_turns=1, rollback_start_index=3),
-        user("c"),
-        answer("C"),
+        *talk("c C"),
     ]
     assert scored(read(rows))[-1] == (["Be brief.", "a", "A", "c"], "C")
 
@@ -165,16 +161,12 @@ def test_a_rollback_by_line_removes_the_lines_after_it() -> None:
 def test_a_rollback_beyond_a_compaction_brings_the_earlier_history_back(rollback: dict[str, Any]) -> None:
     rows = [
         meta("s"),
-        user("a"),
-        answer("A"),
-        user("b"),
+        *talk("a A b"),
         line("compacted", message="S", replacement_history=[user("S")["payload"]]),
         answer("B"),
-        user("c"),
-        answer("C"),
+        *talk("c C"),
         event("thread_rolled_back", **rollback),
-        user("d"),
-        answer("D"),
+        *talk("d D"),
     ]
     prompts = {text: prompt for prompt, text in scored(read(rows))}
     assert prompts["C"] == ["Be brief.", "S", "B", "c"]
@@ -190,14 +182,7 @@ def test_a_compaction_with_a_replacement_is_the_whole_history() -> None:
         output("c", "out")["payload"],
         user("S")["payload"],
     ]
-    rows = [
-        meta("s"),
-        user("a"),
-        answer("A"),
-        line("compacted", message="", replacement_history=replacement),
-        user("d"),
-        answer("E"),
-    ]
+    rows = [meta("s"), *talk("a A"), line("compacted", message="", replacement_history=replacement), *talk("d E")]
     last = read(rows)[-1]
     assert [(message["role"], message["content"]) for message in last.prompt] == [  # type: ignore[index, call-overload]
         ("system", "Be brief."),
@@ -214,14 +199,11 @@ def test_a_compaction_without_a_replacement_keeps_the_users_messages_and_the_sum
     rows = [
         meta("s"),
         user("<environment_context>1</environment_context>"),
-        user("a"),
-        answer("A"),
+        *talk("a A"),
         line("compacted", message="S"),
-        user("b"),
-        answer("B"),
+        *talk("b B"),
         line("compacted", message="T"),
-        user("c"),
-        answer("C"),
+        *talk("c C"),
     ]
     assert [prompt for prompt, _ in scored(read(rows))[1:]] == [
         ["Be brief.", "a", "S", "b"],
@@ -231,20 +213,14 @@ def test_a_compaction_without_a_replacement_keeps_the_users_messages_and_the_sum
 
 def test_answers_after_an_encrypted_summary_are_counted() -> None:
     replacement = [user("a")["payload"], {"type": "compaction", "encrypted_content": "x"}]
-    rows = [
-        user("a"),
-        answer("A"),
-        line("compacted", message="", replacement_history=replacement),
-        user("b"),
-        answer("B"),
-    ]
+    rows = [*talk("a A"), line("compacted", message="", replacement_history=replacement), *talk("b B")]
     exchanges = read(rows)
     assert scored(exchanges) == [(["a"], "A")]
     assert reasons(exchanges) == [sessions.ENCRYPTED]
 
 
 def test_a_forks_copies_have_the_keys_of_its_parents_answers() -> None:
-    turns = [user("a"), answer("A"), user("b"), answer("B")]
+    turns = talk("a A b B")
     parent = read([meta("b"), *turns])
     fork = read([meta("a", "Other words.", forked_from_id="b"), meta("b"), *turns, user("c"), answer("C")])
     assert [exchange.key for exchange in fork[:2]] == [exchange.key for exchange in parent]
@@ -299,7 +275,7 @@ def test_the_users_instructions_are_read_once() -> None:
     assert scored(read([first, instructions, user("a"), answer("A")])) == [
         ([instructions["payload"]["content"][0]["text"], "a"], "A")
     ]
-    assert scored(read([first, user("a"), answer("A")])) == [(["Use tabs.", "a"], "A")]
+    assert scored(read([first, *talk("a A")])) == [(["Use tabs.", "a"], "A")]
 
 
 def test_what_the_model_wrote_to_a_custom_tool_stays_text() -> None:
@@ -338,8 +314,7 @@ def test_answers_after_an_image_are_counted_and_those_before_it_are_scored() -> 
         call("c", "view_image"),
         output("c", [IMAGE]),
         answer("b"),
-        user("d"),
-        answer("e"),
+        *talk("d e"),
         line("compacted", message="", replacement_history=[user("S")["payload"]]),
         answer("f"),
         item("image_generation_call", status="completed", result="x"),
@@ -357,17 +332,14 @@ def test_what_a_tools_result_says_of_its_own_length_stays() -> None:
 
 def test_answers_after_an_unreadable_line_are_counted() -> None:
     rows = [
-        user("a"),
-        answer("b"),
+        *talk("a b"),
         item("function_call", name=7, arguments="{}"),
-        user("c"),
-        answer("d"),
+        *talk("c d"),
         line("compacted", message="", replacement_history=[user("S")["payload"]]),
         answer("e"),
         item("message", role="user", content=[{"type": "hologram"}]),
         answer("f"),
-        user("g"),
-        answer("h"),
+        *talk("g h"),
     ]
     reader, exchanges, bad = Codex(), list[Exchange](), []
     for number, row in enumerate(rows):
