@@ -15,6 +15,7 @@ STYLES = (
     "stage/stage.css",
     "inspector/inspector.css",
     "explanations/explanations.css",
+    "film/film.css",
     "stage/present.css",
     "phone.css",
     "logs/logs.css",

@@ -3,6 +3,7 @@ import { CONSTANTS } from "./lib/constants.js";
 import { Audience } from "./audience/audience.js";
 import { Explainer } from "./explanations/explain.js";
 import { describeClocks } from "./lib/format.js";
+import { Film } from "./film/film.js";
 import { History } from "./stage/history.js";
 import { Inspector } from "./inspector/inspector.js";
 import { Logs } from "./logs/logs.js";
@@ -26,6 +27,7 @@ export class Tools {
     const announce = (text) => stage.announce(text);
     this.slowMotion = new SlowMotion(node, announce);
     this.proof = new Proof(node, announce);
+    this.film = new Film(node, { panes: () => stage.panes, announce });
     this.tour = new Tour(stage, this);
     this.audience = new Audience(stage, CONSTANTS.network_origin);
     this.logs = new Logs(node, { pause: () => stage.pause(), openRace: (file) => stage.gallery.open(file) });

@@ -91,3 +91,18 @@ export function differ() {
   });
   return reel;
 }
+
+// A copy of the race with each lane's figures, as far as a film shows them.
+export function filmed() {
+  const reel = structuredClone(REEL);
+  const tokens = [0, 0, 0];
+  reel.steps.sort((one, other) => one.at - other.at);
+  for (const { lane, frame, event } of reel.steps) {
+    tokens[lane] += event.emitted.length;
+    if (!frame.runs.length) frame.runs = [["own", event.texts.join(""), event.texts.length, null]];
+    frame.meters = { tokens: tokens[lane], tau: 2, tokens_per_s: 10, drafted: lane ? 4 : 0, accepted: lane ? 2 : 0 };
+  }
+  reel.head.question = "What sat?";
+  reel.results.forEach((result, lane) => Object.assign(result, { tokens: tokens[lane], measured: "" }));
+  return { ...reel, pace: { disturbed: false, note: "Quiet." }, repeated: null };
+}

@@ -85,7 +85,7 @@ export function flow(tokens, width, size = SIZE) {
 }
 
 // Whether a text runs from right to left: the script of its first letter decides.
-function isRightToLeft(text) {
+export function isRightToLeft(text) {
   return RIGHT_TO_LEFT.test(/\p{L}/u.exec(text)?.[0] ?? "");
 }
 

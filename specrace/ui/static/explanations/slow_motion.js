@@ -2,7 +2,8 @@
 // show the next or previous phase, Esc closes.
 import { button, make } from "../lib/dom.js";
 import { downloadBlob } from "../lib/files.js";
-import { recordVideo, inlineFonts, videoType, writeSvg } from "./picture_files.js";
+import { inlineFonts, paint, writeSvg } from "./picture_files.js";
+import { endingOf, recordVideo, videoType } from "../film/video.js";
 import { REDUCED_MOTION } from "../lib/motion.js";
 import { drawScene, fitScene, LENGTH_MS, PHASES, placeScene, readTheme, readTime, startOf } from "./picture.js";
 import { makeScenes } from "./scenes.js";
@@ -200,16 +201,16 @@ export class SlowMotion {
       return;
     }
     this.pause();
-    const name = this.nameFile(type.startsWith("video/webm") ? "webm" : "mp4");
+    const name = this.nameFile(endingOf(type));
     // A new object, so that this recording is not confused with a later one.
     const filming = (this.filming = {});
     this.videoButton.textContent = "Stop";
     try {
       const pictureAt = await this.makePictureAt();
       const video = await recordVideo({
-        pictureAt,
+        canvas: Object.assign(make("canvas"), FILE_SIZE),
+        draw: (context, time) => paint(context, pictureAt(time)),
         length: LENGTH_MS,
-        ...FILE_SIZE,
         shouldContinue: (time) => this.showFilming(filming, time),
       });
       if (this.filming === filming) downloadBlob(video, name);

@@ -72,6 +72,7 @@ function listActions(stage, tools) {
     explain: () => tools.toggleExplain(),
     steps: () => tools.toggleInspector(),
     slow: () => openDialog(stage, tools.slowMotion),
+    film: () => openDialog(stage, tools.film),
     tour: () => tools.tour.begin(),
     audience: () => tools.audience.show(),
     proof: () => openDialog(stage, tools.proof),

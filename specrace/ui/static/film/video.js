@@ -1,0 +1,94 @@
+// Records what is drawn on a canvas as a video: MP4, which slides take, where the browser can, else WebM.
+import { setDuration } from "./webm.js";
+
+const TYPES = [
+  "video/mp4;codecs=avc1.640028",
+  "video/mp4;codecs=avc1",
+  "video/webm;codecs=vp9",
+  "video/webm;codecs=vp8",
+  "video/webm",
+  "video/mp4",
+];
+const FRAMES_PER_SECOND = 30;
+const BITS_PER_SECOND = 6_000_000;
+
+// The first type of video that the browser can record, or undefined.
+export function videoType() {
+  const canRecord = typeof MediaRecorder !== "undefined" && HTMLCanvasElement.prototype.captureStream;
+  return canRecord ? TYPES.find((type) => MediaRecorder.isTypeSupported(type)) : undefined;
+}
+
+// The ending of a video's file name.
+export function endingOf(type) {
+  return type.startsWith("video/mp4") ? "mp4" : "webm";
+}
+
+// The time in ms since it was made, without the time in which the page was hidden: nothing is drawn then, and the
+// recording waits, too.
+class VisibleTime {
+  constructor(recorder) {
+    this.start = performance.now();
+    this.listener = () => {
+      if (document.hidden) {
+        this.hiddenAt = performance.now();
+        recorder.pause();
+      } else if (this.hiddenAt !== undefined) {
+        this.start += performance.now() - this.hiddenAt;
+        this.hiddenAt = undefined;
+        recorder.resume();
+      }
+    };
+    document.addEventListener("visibilitychange", this.listener);
+  }
+
+  get ms() {
+    return performance.now() - this.start;
+  }
+
+  end() {
+    document.removeEventListener("visibilitychange", this.listener);
+  }
+}
+
+/**
+ * Records `length` ms in real time. Before each picture `shouldContinue(time)` is called; when it returns false, the
+ * video ends. `draw(context, time)` draws a picture, and may take a while.
+ * @param {{
+ *   canvas: HTMLCanvasElement, draw: (context: CanvasRenderingContext2D, time: number) => void | Promise<void>,
+ *   length: number, shouldContinue: (time: number) => boolean, type?: string,
+ * }} film
+ * @returns {Promise<Blob>}
+ */
+export async function recordVideo({ canvas, draw, length, shouldContinue, type = videoType() }) {
+  const context = canvas.getContext("2d");
+  await draw(context, 0);
+  const recorder = new MediaRecorder(canvas.captureStream(FRAMES_PER_SECOND), {
+    mimeType: type,
+    videoBitsPerSecond: BITS_PER_SECOND,
+  });
+  const parts = [];
+  recorder.addEventListener("dataavailable", ({ data }) => parts.push(data));
+  const ended = new Promise((resolve) => recorder.addEventListener("stop", resolve));
+  recorder.start();
+  const clock = new VisibleTime(recorder);
+  let lengthMs = 0;
+  try {
+    for (let time = 0; time < length && shouldContinue(time); time = clock.ms) {
+      await draw(context, time);
+      await new Promise(requestAnimationFrame);
+    }
+    await draw(context, length);
+  } finally {
+    lengthMs = clock.ms;
+    clock.end();
+    recorder.stop();
+    await ended;
+  }
+  return finish(new Blob(parts, { type: recorder.mimeType }), lengthMs);
+}
+
+// A WebM file gets its duration.
+async function finish(video, ms) {
+  if (endingOf(video.type) === "mp4") return video;
+  return new Blob([setDuration(new Uint8Array(await video.arrayBuffer()), ms)], { type: video.type });
+}

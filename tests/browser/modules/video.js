@@ -1,0 +1,48 @@
+import { endingOf, recordVideo, videoType } from "../../../specrace/ui/static/film/video.js";
+
+const TYPES = ["video/mp4;codecs=avc1.640028", "video/webm"].filter((type) => MediaRecorder.isTypeSupported(type));
+const LENGTH_MS = 300;
+
+// Records a square whose colour changes, and reads the video as a player does: whether it lasts as long as the recording,
+// its size, and whether its last picture is blue.
+async function record(type) {
+  const canvas = Object.assign(document.createElement("canvas"), { width: 320, height: 180 });
+  const times = [];
+  const draw = (context, time) => {
+    times.push(time);
+    context.fillStyle = time < LENGTH_MS / 2 ? "red" : "blue";
+    context.fillRect(0, 0, 320, 180);
+  };
+  const video = await recordVideo({ canvas, draw, length: LENGTH_MS, shouldContinue: () => true, type });
+  const player = document.createElement("video");
+  player.muted = true;
+  player.src = URL.createObjectURL(video);
+  await new Promise((resolve, reject) => Object.assign(player, { onloadedmetadata: resolve, onerror: reject }));
+  const { duration } = player;
+  player.currentTime = duration;
+  await new Promise((resolve) => (player.onseeked = resolve));
+  const { videoWidth, videoHeight } = player;
+  const seen = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d");
+  seen.drawImage(player, 0, 0, 1, 1);
+  const [red, , blue] = seen.getImageData(0, 0, 1, 1).data;
+  URL.revokeObjectURL(player.src);
+  // A busy machine draws the last picture late, so that the video is longer than it was meant to be.
+  return [Number.isFinite(duration) && duration >= (0.9 * LENGTH_MS) / 1000, videoWidth, videoHeight, blue > 2 * red];
+}
+
+export const cases = {
+  "MP4 is preferred, because slides take it": () => [
+    [TYPES.includes(videoType()), endingOf(videoType())],
+    [true, TYPES.length > 1 ? "mp4" : "webm"],
+  ],
+  "a video of each kind plays, and has its duration": async () => {
+    const videos = [];
+    for (const type of TYPES) videos.push(await record(type));
+    return [videos, TYPES.map(() => [true, 320, 180, true])];
+  },
+  "a recording that is stopped ends": async () => {
+    const canvas = Object.assign(document.createElement("canvas"), { width: 32, height: 32 });
+    const video = await recordVideo({ canvas, draw: () => {}, length: 1e9, shouldContinue: (time) => time < 50 });
+    return [video.type.split(";")[0], videoType().split(";")[0]];
+  },
+};
