@@ -23,7 +23,7 @@ from specrace.cli.shared.arguments import (
     under_torchrun,
 )
 from specrace.cli.shared.networks import check_hosts, check_networks, check_origins, read_root_path
-from specrace.cli.shared.servers import add_server_argument, named_servers
+from specrace.cli.shared.servers import add_server_argument, check_together, named_servers
 from specrace.cli.shared.terminal import complain, exit_code, standard_streams
 from specrace.core.bundled import BUNDLED_MODEL, CORPUS
 from specrace.core.errors import InputError, shorten
@@ -247,6 +247,7 @@ def check(options: argparse.Namespace) -> ServerConfig:
     if under_torchrun():
         raise InputError("The page runs in one process: start it without torchrun; --device auto takes all GPUs.")
     _check_server(options)
+    check_together(options)
     space.check_zero_gpu(options)
     if options.mcp and find_spec("mcp") is None:
         raise InputError("--mcp needs the package mcp; install specrace[mcp], or leave it out.")
@@ -299,7 +300,7 @@ def _config(
         reranker=options.reranker,
         keep_outputs=options.keep_outputs,
         settings=settings,
-        servers=named_servers(options.server),
+        servers=named_servers(options.server, together=options.together),
         replay=options.replay,
         host=options.host,
         port=options.port,

@@ -10,7 +10,7 @@ from typing import Any
 
 from specrace.cli.shared.arguments import add_race_arguments, race_spec
 from specrace.cli.shared.opening import open_workbench
-from specrace.cli.shared.servers import add_server_argument, beside_servers, read_servers
+from specrace.cli.shared.servers import add_server_argument, beside_servers, check_together, read_servers
 from specrace.cli.shared.terminal import show
 from specrace.core.errors import InputError
 from specrace.core.events import Repeated
@@ -53,8 +53,10 @@ def run(options: argparse.Namespace) -> int:
     spec = race_spec(options).with_options_in_names()
     request = RaceRequest(options.question, spec, options.passages, options.noise, options.thinking)
     addresses = read_servers(options.server, spec)
+    check_together(options)
     workbench = open_workbench(options)
-    events = workbench.ask(request, again=run_again, beside=beside_servers(addresses) if addresses else None)
+    beside = beside_servers(addresses, together=options.together) if addresses else None
+    events = workbench.ask(request, again=run_again, beside=beside)
     recorded = show(events, as_json=options.json)
     if options.save is not None:
         from specrace.engine.recording import save

@@ -41,7 +41,7 @@ class Served:
 
     `sends_ids`: the server streams token ids. If not, each chunk is a `Step` without tokens, with the chunk's text, and
     `tokens` is the server's own count for the whole answer, or None; `first_tokens` is then 0 unless each chunk had one
-    token.
+    token. `together`: the race's servers answered at the same time.
     """
 
     engine: str
@@ -54,6 +54,7 @@ class Served:
     note: str = ""
     sends_ids: bool = True
     tokens: int | None = None
+    together: bool = False
 
 
 @dataclass(frozen=True)

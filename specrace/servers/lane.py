@@ -56,10 +56,13 @@ class PlacedDraft:
     accepted: int
 
 
-def served_lane(name: str, dialect: Dialect, reply: Reply, root: int) -> ServedLane:
-    """The lane `name` from a checked reply. `root`: the last token of the prompt."""
+def served_lane(name: str, dialect: Dialect, reply: Reply, root: int, *, together: bool = False) -> ServedLane:
+    """The lane `name` from a checked reply.
+
+    `root`: the last token of the prompt. `together`: other servers answered at the same time.
+    """
     if not dialect.sends_ids:
-        return _lane_of_text(name, dialect, reply)
+        return _lane_of_text(name, dialect, reply, together=together)
     placed, note = read_steps(dialect, reply)
     total = sum(reply.drafted) if reply.drafted is not None else reply.num_drafted
     accepted = sum(reply.accepted) if reply.accepted is not None else reply.num_accepted
@@ -72,13 +75,14 @@ def served_lane(name: str, dialect: Dialect, reply: Reply, root: int) -> ServedL
         drafted=total,
         accepted=accepted,
         note=note,
+        together=together,
     )
     steps = tuple(_steps(name, reply, placed, root))
     info = LaneInfo(name, f"{name} ({dialect.engine})", 0, prefill_ms=reply.chunks[0].at_ms, served=served)
     return ServedLane(info, steps)
 
 
-def _lane_of_text(name: str, dialect: Dialect, reply: Reply) -> ServedLane:
+def _lane_of_text(name: str, dialect: Dialect, reply: Reply, *, together: bool) -> ServedLane:
     """The lane from a reply without token ids: a step without tokens for each chunk."""
     first_ms = before_ms = reply.chunks[0].at_ms
     # If there are as many tokens as chunks, each chunk had one. One token more is the one that ends a text.
@@ -91,6 +95,7 @@ def _lane_of_text(name: str, dialect: Dialect, reply: Reply) -> ServedLane:
         note=dialect.no_steps,
         sends_ids=False,
         tokens=reply.num_tokens,
+        together=together,
     )
     tree, verdict = TokenTree.chain(_NO_TOKEN), Verdict((0,), _NO_TOKEN, Scores((_NO_TOKEN,)))
     steps = list[Step]()

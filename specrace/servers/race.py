@@ -1,4 +1,6 @@
-"""A race with servers: each answers alone, before our lanes' first step, and its steps are shown in race time.
+"""A race with servers: they answer before our lanes' first step, and their steps are shown in race time.
+
+Each answers alone, unless they are to answer together.
 
 A server that fails is left out, with a sentence in the race's description; the other lanes race on.
 """
@@ -6,8 +8,10 @@ A server that fails is left out, with a sentence in the race's description; the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from statistics import median
 
 from specrace.core.errors import InputError
@@ -42,8 +46,8 @@ class ServedRace:
     """Adds lanes of servers to the events of a race. `decode`: the text of token ids, without control tokens.
 
     `message`: the user's message in the prompt, for servers that take no token ids. The text of such a server is not
-    compared here, where vanilla has tokens only, but in `specrace.views.detokenize`. After `stop` returns True, servers
-    are neither asked nor heard to their end.
+    compared here, where vanilla has tokens only, but in `specrace.views.detokenize`. `together`: all servers answer at
+    once. After `stop` returns True, servers are neither asked nor heard to their end.
     """
 
     def __init__(
@@ -56,6 +60,7 @@ class ServedRace:
         waits: Waits = Waits(),  # noqa: B008  Waits is frozen
         stop: Callable[[], bool] = never,
         message: str = "",
+        together: bool = False,
     ) -> None:
         self.target = target
         self.prompt = tuple(prompt)
@@ -65,6 +70,7 @@ class ServedRace:
         self.waits = waits
         self.stop = stop
         self.message = message
+        self.together = together
         self.servers: list[Server] = []
         self.left_out: list[str] = []
         self._vanilla: list[int] = []
@@ -93,28 +99,46 @@ class ServedRace:
                     yield self._repeat(event)
 
     def _start(self, started: Started, connections: ExitStack) -> Started:
-        """Ask each server once, alone, and add its lane."""
+        """Ask each server once, and add its lane."""
+        reached: list[tuple[Connection, Dialect]] = []
         for address in self.addresses:
             if self.stop():
                 break
             try:
                 connection = connections.enter_context(Connection(address, self.waits, self.stop))
-                dialect = recognise(connection, address.model, needs_ids=False)
-                lane = self._answer(connection, dialect)
+                reached.append((connection, recognise(connection, address.model, needs_ids=False)))
             except InputError as error:
                 self.left_out.append(str(error))
-                continue
-            self.servers.append(Server(connection, dialect, lane, [rate(lane)]))
+        for (connection, dialect), lane in zip(reached, self._answers(reached), strict=False):
+            if isinstance(lane, InputError):
+                self.left_out.append(str(lane))
+            else:
+                self.servers.append(Server(connection, dialect, lane, [rate(lane)]))
         steps = [step for server in self.servers for step in server.lane.steps]
         # Reversed after sorting, because tokens of one chunk have the same time and must keep their order.
         self._waiting = sorted(steps, key=lambda step: step.at_ms)[::-1]
         about = started.about if not self.left_out else {**started.about, LEFT_OUT: tuple(self.left_out)}
         return replace(started, lanes=(*started.lanes, *(server.lane.info for server in self.servers)), about=about)
 
-    def _answer(self, connection: Connection, dialect: Dialect) -> ServedLane:
+    def _answers(self, servers: Sequence[tuple[Connection, Dialect]]) -> Iterator[ServedLane | InputError]:
+        """What each server answers, or its fault; one after another, until the race is stopped, or all `together`."""
+        if self.together and len(servers) > 1:
+            with ThreadPoolExecutor(len(servers)) as threads:
+                yield from threads.map(partial(self._answer, together=True), servers)
+            return
+        for server in servers:
+            if self.stop():
+                return
+            yield self._answer(server)
+
+    def _answer(self, server: tuple[Connection, Dialect], *, together: bool = False) -> ServedLane | InputError:
+        connection, dialect = server
         request = Request(self.prompt, self.spec.max_new_tokens, message=self.message)
-        reply = ask(connection, dialect, request, self.decode, self.target.vocab_size)
-        return served_lane(connection.name, dialect, reply, self.prompt[-1])
+        try:
+            reply = ask(connection, dialect, request, self.decode, self.target.vocab_size)
+        except InputError as error:
+            return error
+        return served_lane(connection.name, dialect, reply, self.prompt[-1], together=together)
 
     def _show_until(self, at_ms: float) -> Iterator[Step]:
         while self._waiting and self._waiting[-1].at_ms <= at_ms:
@@ -147,13 +171,10 @@ class ServedRace:
         )
 
     def _repeat(self, repeated: Repeated) -> Repeated:
-        """Ask each server again, alone, and add the median and the range of its rates."""
-        for server in self.servers:
-            if self.stop():
-                break
-            try:
-                lane = self._answer(server.connection, server.dialect)
-            except InputError:
+        """Ask each server again, and add the median and the range of its rates."""
+        asked = [(server.connection, server.dialect) for server in self.servers]
+        for server, lane in zip(self.servers, self._answers(asked), strict=False):
+            if isinstance(lane, InputError):
                 # An answer that was left in the middle is not the server's failure.
                 server.num_failed += not self.stop()
                 continue

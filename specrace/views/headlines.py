@@ -91,6 +91,7 @@ def describe_measured(info: LaneInfo, result: LaneResult, spread: LaneSpread | N
     if served is None:
         return ""
     rate = _describe_rate(result, spread)
+    others = ", while the other servers were asked, too" if served.together else ""
     counts = ""
     if served.drafted is not None and served.accepted is not None:
         counts = f"; it counts {served.accepted} of {served.drafted} draft tokens as accepted"
@@ -98,8 +99,8 @@ def describe_measured(info: LaneInfo, result: LaneResult, spread: LaneSpread | N
     remark = f" Of its drafts {served.note}." if served.chunks_are_steps and served.note else ""
     return (
         f"Measured on {info.lane} ({served.engine}, {served.model}): {rate}, the first "
-        f"{'token' if served.sends_ids else 'text'} after {info.prefill_ms:.0f} ms, network included; this is not race "
-        f"time, so it has no speedup{counts}.{boxes}{remark}"
+        f"{'token' if served.sends_ids else 'text'} after {info.prefill_ms:.0f} ms, network included{others}; this is "
+        f"not race time, so it has no speedup{counts}.{boxes}{remark}"
     )
 
 

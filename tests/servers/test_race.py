@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -51,14 +52,14 @@ def make_target(**values: Any) -> FunctionTarget:
     return FunctionTarget(markov(1, vocab=8), **values)
 
 
-def run(target: FunctionTarget, *routes: Route, stop: Any = never, again: Any = never) -> list[Event]:
+def run(target: FunctionTarget, *routes: Route, stop: Any = never, again: Any = never, **how: Any) -> list[Event]:
     """The events of a race beside servers called s0, s1, ... with these answers to completions."""
     with ExitStack() as servers:
         addresses = [
             replace(servers.enter_context(serving(vllm_routes(route))), name=f"s{number}")
             for number, route in enumerate(routes)
         ]
-        served = ServedRace(target, PROMPT, SPEC, addresses, decode, WAITS)
+        served = ServedRace(target, PROMPT, SPEC, addresses, decode, WAITS, **how)
         return list(served.run(race(target, PROMPT, SPEC, stop=stop, again=again)))
 
 
@@ -241,3 +242,42 @@ def test_a_servers_seconds_are_never_ranked_with_race_time() -> None:
         view.add(event)
     frame = view.keyframe()
     assert frame.lanes[-1].meters.speedup == 0.0 and frame.head is not None and frame.head.lanes[-1].served is not None
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_servers_answer_at_once_only_if_they_are_asked_so(together: bool) -> None:
+    """Together, each waits until the others are asked, in both runs; else none is asked while another answers."""
+    target, lock, now, highest = make_target(), threading.Lock(), [0], [0]
+    all_asked = threading.Barrier(3 if together else 1)
+    answering = vllm_answering(target, decode, **NGRAM)
+    assert callable(answering)
+
+    def answer(body: dict[str, Any]) -> Answer:
+        with lock:
+            now[0] += 1
+            highest[0] = max(highest[0], now[0])
+        all_asked.wait(60)
+        with lock:
+            now[0] -= 1
+        return answering(body)
+
+    runs_left = iter([True, False])
+    events = run(target, answer, answer, answer, again=lambda _: next(runs_left), together=together)
+    assert highest[0] == (3 if together else 1)
+    served = [info.served for info in started_of(events).lanes[2:]]
+    assert [lane is not None and lane.together for lane in served] == [together] * 3
+    assert [lane.identical for lane in finished_of(events).lanes] == [True] * 5
+    view = RaceView()
+    for event in events:
+        view.add(event)
+    assert ("while the other servers were asked, too" in view.ending().results[-1].measured) is together
+
+
+def test_a_server_that_is_left_alone_was_not_measured_together() -> None:
+    target = make_target()
+    with serving(vllm_routes(vllm_answering(target, decode))) as good, serving({}) as bad:
+        addresses = [good, replace(bad, name="bad")]
+        served = ServedRace(target, PROMPT, SPEC, addresses, decode, WAITS, together=True)
+        started = started_of(list(served.run(race(target, PROMPT, SPEC))))
+    [lane] = [info.served for info in started.lanes if info.served is not None]
+    assert not lane.together and len(started.about[LEFT_OUT]) == 1

@@ -24,7 +24,7 @@ AnswerQuestion = Callable[["PreparedQuestion"], "Answer"]
 
 
 def add_server_argument(parser: argparse.ArgumentParser) -> None:
-    """Add `--server`, which may be repeated."""
+    """Add `--server`, which may be repeated, and how servers are asked."""
     parser.add_argument(
         "--server",
         action="append",
@@ -32,6 +32,7 @@ def add_server_argument(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=URL",
         help=f"a running engine's server as one more lane; may be repeated; its key in {KEY_VARIABLE}",
     )
+    parser.add_argument("--together", action="store_true", help="let all servers answer at once, not one by one")
 
 
 def read_servers(texts: Sequence[str], spec: RaceSpec) -> list[ServerAddress]:
@@ -42,8 +43,17 @@ def read_servers(texts: Sequence[str], spec: RaceSpec) -> list[ServerAddress]:
     return addresses
 
 
-def beside_servers(addresses: Sequence[ServerAddress], waits: Waits | None = None) -> Beside:
-    """A function that adds a lane for each server to a race. `waits`: how long it waits for them."""
+def check_together(options: argparse.Namespace) -> None:
+    """Raise InputError if --together was given without two servers."""
+    if options.together and len(options.server) < 2:
+        raise InputError("--together lets several servers answer at once; give two with --server, or leave it out.")
+
+
+def beside_servers(addresses: Sequence[ServerAddress], waits: Waits | None = None, *, together: bool = False) -> Beside:
+    """A function that adds a lane for each server to a race.
+
+    `waits`: how long it waits for them. `together`: they answer at once.
+    """
     # Imported here: most races need no HTTP, and this module is imported for every command.
     from specrace.servers.connection import Waits
     from specrace.servers.race import ServedRace
@@ -60,14 +70,15 @@ def beside_servers(addresses: Sequence[ServerAddress], waits: Waits | None = Non
             waits or Waits(),
             stop,
             message=prepared.message,
+            together=together,
         )
         return served.run(events)
 
     return add_lanes
 
 
-def named_servers(texts: Sequence[str]) -> NamedServers:
-    """The servers of a page, which --server named. Raises InputError."""
+def named_servers(texts: Sequence[str], *, together: bool = False) -> NamedServers:
+    """The servers of a page, which --server named; `together`: they answer at once. Raises InputError."""
     from specrace.ui.races.named_servers import NamedServers
 
     if not texts:
@@ -86,7 +97,7 @@ def named_servers(texts: Sequence[str]) -> NamedServers:
         return f"The server {name} answers: {dialect.engine}, model {dialect.model}."
 
     def race_beside(names: Sequence[str]) -> Beside:
-        return beside_servers([addresses[name] for name in names], racing)
+        return beside_servers([addresses[name] for name in names], racing, together=together)
 
     return NamedServers(tuple(addresses), race_beside, describe)
 

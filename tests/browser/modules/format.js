@@ -1,5 +1,6 @@
 import {
   countOf,
+  describeClocks,
   describeRange,
   describeRecording,
   formatFigure,
@@ -12,6 +13,17 @@ import {
 const ABOUT = { model: "tiny", parameters: 7.6e6, dtype: "float32", device: "cpu", date: "2026-01-02T03:04" };
 
 export const cases = {
+  "which clocks time the lanes": () => {
+    const served = (together) => ["a", "b"].map((lane) => ({ lane, served: { together } }));
+    return [
+      [describeClocks([{ lane: "vanilla" }]), describeClocks(served(false)), describeClocks(served(true))],
+      [
+        "race time; each lane is timed as if it had the device to itself",
+        "race time, but not for servers: a, b measured as the client saw it",
+        "race time, but not for servers: a, b measured as the client saw it, all at once",
+      ],
+    ];
+  },
   "a time": () => [formatSeconds(1234), "1.23 s"],
   "a speedup has one decimal, rounded half up": () => [
     [0, 1.04, 1.05, 1.25, 1.336, 2.4496, 12.95].map(formatSpeedup),

@@ -29,11 +29,12 @@ export function describeRange(repeated, index) {
 }
 
 // Which clocks the lanes are timed by.
-/** @param {{ lane: string, served?: object | null }[]} lanes */
+/** @param {{ lane: string, served?: { together?: boolean } | null }[]} lanes */
 export function describeClocks(lanes) {
   const servers = lanes.filter(({ served }) => served).map(({ lane }) => lane);
+  const together = lanes.some(({ served }) => served?.together) ? ", all at once" : "";
   return servers.length
-    ? `race time, but not for servers: ${servers.join(", ")} measured as the client saw it`
+    ? `race time, but not for servers: ${servers.join(", ")} measured as the client saw it${together}`
     : "race time; each lane is timed as if it had the device to itself";
 }
 

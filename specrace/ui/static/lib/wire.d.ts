@@ -626,7 +626,7 @@ export interface Scores {
  * number of tokens in the first chunk, which arrived before the lane's clock started.
  * `sends_ids`: the server streams token ids. If not, each chunk is a `Step` without tokens, with the chunk's text, and
  * `tokens` is the server's own count for the whole answer, or None; `first_tokens` is then 0 unless each chunk had one
- * token.
+ * token. `together`: the race's servers answered at the same time.
  */
 export interface Served {
   engine: string;
@@ -639,6 +639,7 @@ export interface Served {
   note: string;
   sends_ids: boolean;
   tokens: number | null;
+  together: boolean;
 }
 
 /** The machine's cost curve: the cost `ratio` of a forward over so many `rows`, after `context` tokens of text. */
