@@ -21,20 +21,19 @@ def lane_hues(methods: Iterable[str]) -> Mapping[str, str]:
 
 
 def race_hues(lanes: Sequence[str], methods: Sequence[str]) -> Mapping[str, str]:
-    """Lane -> colour in a race of these `lanes`: its method's, or a free one for a method's second and further lanes.
+    """Lane -> colour in a race of these `lanes`: its method's, or a free one if an earlier lane has that.
 
     `methods`: the names of the registry in its order. The page's scripts do the same (`static/lib/lanes.js`).
     """
     by_method = lane_hues(methods)
-    hues: dict[str, str] = {}
     taken = {by_method[_method(lane)] for lane in lanes}
-    raced = set[str]()
+    hues: dict[str, str] = {}
     for lane in lanes:
-        method = _method(lane)
-        free = [hue for hue in HUES[1:] if hue not in taken]
-        hues[lane] = free[0] if method in raced and free else by_method[method]
-        taken.add(hues[lane])
-        raced.add(method)
+        hue = by_method[_method(lane)]
+        if hue in hues.values():
+            hue = next((free for free in HUES[1:] if free not in taken), hue)
+        hues[lane] = hue
+        taken.add(hue)
     return hues
 
 

@@ -175,9 +175,11 @@ def test_a_lane_has_the_same_colour_on_the_page_and_in_the_terminal() -> None:
     assert hues["an unknown lane"] == HUES[-1] and style.count("--hue: #") == len(HUES)
 
 
-def test_lanes_of_one_method_have_different_colours() -> None:
-    lanes = ["vanilla", "trie", "trie:n=3", "fusion", "trie:n=5"]
+def test_the_lanes_of_a_race_have_different_colours() -> None:
+    # The registry gives jacobi and fusion the same colour; servers have no method.
+    lanes = ["vanilla", "trie", "trie:n=3", "fusion", "trie:n=5", "jacobi", "a server", "another server"]
     hues, by_method = race_hues(lanes, list(METHODS)), lane_hues(METHODS)
+    assert by_method["jacobi"] == by_method["fusion"]
     assert [hues[lane] for lane in ("vanilla", "trie", "fusion")] == [
         by_method[method] for method in ("vanilla", "trie", "fusion")
     ]

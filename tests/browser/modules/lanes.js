@@ -22,18 +22,20 @@ export const cases = {
       [{ ...METHOD, ...named, title: "Trie (n=3, static=true)" }, "Trie (n=3)", "3"],
     ];
   },
-  "a method's second lane has a hue that no other lane has": () => {
+  "lanes whose methods share a hue have different hues in a race": () => {
     registerMethods([
       { lane: "trie", title: "Trie", hue: 1 },
       { lane: "other", title: "Other", hue: 2 },
+      { lane: "alike", title: "Alike", hue: 2 },
     ]);
-    const lanes = ["trie", "trie:n=3", "other", "trie:n=5"].map((lane) => ({ lane }));
-    describeLanes(lanes);
-    const inRace = lanes.map(hueOf);
+    const lanes = ["trie", "trie:n=3", "other", "alike", "a server", "trie:n=5", "another server"];
+    const rows = lanes.map((lane) => ({ lane }));
+    describeLanes(rows);
+    const inRace = rows.map(hueOf);
     describeLanes([{ lane: "trie:n=3" }]);
     return [
       [...inRace, hueOf({ lane: "trie:n=3" })],
-      ["1", "3", "2", "4", "1"],
+      ["1", "3", "2", "4", "7", "5", "6", "1"],
     ];
   },
   "lanes in the order of the registry": () => {

@@ -46,21 +46,21 @@ export function sortLanes(names) {
 /** @type {Map<string, number>} */
 let raceHues = new Map();
 
-// Gives a method's second and further lanes in a race hues that no other lane of the race has, while there are any. The
-// terminal does the same (race_hues in views/colours.py).
+// Gives each lane of a race its method's hue, or, if an earlier lane has that, a hue that no other lane has, while there
+// are any. The terminal does the same (race_hues in views/colours.py).
 /** @param {{ lane: string }[]} lanes */
 function assignHues(lanes) {
   raceHues = new Map();
-  const taken = new Set(lanes.map((lane) => Number(hueOf(lane))));
-  const raced = new Set();
-  for (const { lane } of lanes) {
-    const method = methodOf(lane);
-    if (method && raced.has(method)) {
-      const free = Array.from({ length: CONSTANTS.other_hue }, (_, index) => index + 1).find((hue) => !taken.has(hue));
-      raceHues.set(lane, free ?? method.hue);
-      taken.add(raceHues.get(lane));
-    }
-    raced.add(method);
+  const ownHues = lanes.map((lane) => Number(hueOf(lane)));
+  const taken = new Set(ownHues);
+  const used = new Set();
+  const choices = Array.from({ length: CONSTANTS.other_hue }, (_, index) => index + 1);
+  for (const [index, { lane }] of lanes.entries()) {
+    const own = ownHues[index];
+    const hue = used.has(own) ? (choices.find((free) => !taken.has(free)) ?? own) : own;
+    raceHues.set(lane, hue);
+    taken.add(hue);
+    used.add(hue);
   }
 }
 
