@@ -175,5 +175,6 @@ def test_levels_that_a_model_lacks_are_refused() -> None:
 
 def test_a_scripted_target_has_no_hidden_states_to_read() -> None:
     target = ScriptedTarget(tiny_model("llama"), {}, "tiny")
+    prefix = target.prefill([3, 4], (2,))
     with pytest.raises(InputError, match="random weights, whose hidden states no head can read"):
-        target.prefill([3, 4], (2,))
+        target.session(prefix, 4)
