@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from specrace.core.errors import InputError
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
-from specrace.core.verify import Scores, Verdict
+from specrace.core.verify import NOT_A_NUMBER, Scores, Verdict
 
 NOTE = "same distribution, not the same text"
 
@@ -94,11 +95,15 @@ def verify_sampled(
 
     `p` [k + 1, V]: the target's distribution at every node. `q` [k, V]: the distributions the draft tokens were drawn
     from. `coins` [k + 1]: `Coins.at` for every position after the root. The verdict's targets are the output tokens
-    along the path and the likeliest tokens elsewhere. Raises ValueError for a tree with branches and for other shapes.
+    along the path and the likeliest tokens elsewhere. Raises ValueError for a tree with branches and for other shapes,
+    and InputError if p is not a number.
     """
     size = len(tree)
     if not tree.is_chain or len(p) != size or q.shape != (size - 1, p.shape[-1]) or len(coins) != size:
         raise ValueError(f"{len(p)} target rows, {len(q)} drafter rows and {len(coins)} coins for {size} nodes")
+    # If a row of a softmax has a NaN, all of it is NaN.
+    if np.isnan(p[:, 0]).any():
+        raise InputError(NOT_A_NUMBER)
     drafts = np.array(tree.tokens[1:], dtype=int)
     tossed, numbers = np.array(coins).T
     counts, bonuses = walk(drafts[None], p[None], q[None], tossed[None, :-1], numbers[None])

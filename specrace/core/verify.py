@@ -9,15 +9,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from specrace.core.errors import InputError
 from specrace.core.tree import TokenTree
+
+# What `Scores.targets` has where the model's scores are no numbers.
+NO_TOKEN = -1
+NOT_A_NUMBER = (
+    "The model computes scores that are not numbers (NaN): its weights are damaged, so fetch it again, or its numbers "
+    "are too large for float16, so use --dtype bfloat16."
+)
 
 
 @dataclass(frozen=True)
 class Scores:
-    """One forward's output: `targets` [N], the target's token at every node; `top` [N, k], the k likeliest, or None."""
+    """One forward's output: `targets` [N], the target's token at every node; `top` [N, k], the k likeliest, or None.
+
+    Raises InputError if a target is NO_TOKEN, because every lane would print the same nonsense.
+    """
 
     targets: tuple[int, ...]
     top: tuple[tuple[int, ...], ...] | None = None
+
+    def __post_init__(self) -> None:
+        if NO_TOKEN in self.targets:
+            raise InputError(NOT_A_NUMBER)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from specrace.core.errors import InputError, first_line, lacks_memory, memory_error
@@ -32,12 +34,23 @@ def check_trees(target: Target) -> None:
             f"{target.name} cannot be scored with a {_draft_word(target)} of drafts ({first_line(error)}); "
             f"{advice(target.config.model_type)}."
         ) from error
-    # `largest_gap > ...` would be false for NaN.
-    if not largest_gap <= TOLERANCE[target.dtype]:
+    if not math.isfinite(largest_gap):
+        raise InputError(not_finite(target))
+    if largest_gap > TOLERANCE[target.dtype]:
         raise InputError(
             f"{target.name} does not score a {_draft_word(target)} of drafts as it decodes "
             f"(its logits differ by {largest_gap:.2g}); {advice(target.config.model_type)}."
         )
+
+
+def not_finite(target: Target) -> str:
+    """What is wrong with a model whose scores are not finite, and what to do."""
+    if target.dtype == torch.float16:
+        return f"{target.name} computes numbers that are too large for float16; use --dtype bfloat16."
+    return (
+        f"{target.name} computes numbers that are not finite, so its weights or its config.json are damaged; "
+        "fetch it again."
+    )
 
 
 def _draft_word(target: Target) -> str:

@@ -20,7 +20,7 @@ from specrace.core.errors import InputError, first_line, lacks_memory, memory_er
 from specrace.model.forward.products import round_weights
 from specrace.model.machine.device_map import prepare_mapped
 from specrace.model.placement import Placement
-from specrace.model.refusals import refuse_unsupported
+from specrace.model.refusals import refuse_other_tasks, refuse_unsupported
 from specrace.model.scorer import DTYPES, INT8
 from specrace.model.target import Target
 from specrace.model.tensor_parallel import LeadingTarget, check_splits, load_part
@@ -85,6 +85,7 @@ def _load_parts(source: ModelSource, attention: str, placement: Placement) -> tu
     refuse_own_code(get_tokenizer_config(location, local_files_only=is_local), "tokenizer_config.json", str(location))
     config = AutoConfig.from_pretrained(location, local_files_only=is_local, trust_remote_code=False)
     refuse_unsupported(config, title)
+    refuse_other_tasks(config, title)
     tokenizer = AutoTokenizer.from_pretrained(location, local_files_only=is_local, trust_remote_code=False)
     if followers is not None:
         check_splits(config, title, followers.size)

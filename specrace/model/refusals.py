@@ -27,9 +27,24 @@ _ANY = "Qwen3 or Gemma 3"
 
 def advice(model_type: str) -> str:
     """What to take instead of a model of this type, as the end of a sentence."""
+    return f"take a model whose layers all attend, such as {_relative(model_type)}"
+
+
+def _relative(model_type: str) -> str:
     fitting = [prefix for prefix in _RELATIVES if model_type.startswith(prefix)]
-    relative = _RELATIVES[max(fitting, key=len)] if fitting else _ANY
-    return f"take a model whose layers all attend, such as {relative}"
+    return _RELATIVES[max(fitting, key=len)] if fitting else _ANY
+
+
+def refuse_other_tasks(config: Any, name: str) -> None:
+    """Raises InputError for a kind of model that transformers does not load as a causal language model."""
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        kind = config.model_type
+        raise InputError(
+            f"{name} is of the kind {kind}, for which transformers has no causal language model; "
+            f"take a text model, such as {_relative(kind)}."
+        )
 
 
 def refuse_unsupported(config: Any, name: str) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.settings import SETTINGS
+from specrace.core.verify import NO_TOKEN
 
 # The noise of this many positions takes 50 MB for a vocabulary of 49,152 tokens. Noise beyond it is computed each time.
 _CACHED_POSITIONS = 256
@@ -29,12 +30,16 @@ class Sampler:
         self._noise: dict[int, Tensor] = {}
 
     def choose(self, logits: Tensor, positions: Sequence[int]) -> Tensor:
-        """One token per row, int64 [N]. `logits` [N, V]; `positions`: the absolute position that each row predicts."""
-        return self.perturbed(logits, positions).argmax(dim=-1)
+        """One token per row, int64 [N]; NO_TOKEN in rows with a NaN.
+
+        `logits` [N, V]; `positions`: the absolute position that each row predicts.
+        """
+        # On a CPU this takes half the time of an argmax. A NaN counts as the largest value.
+        values, tokens = self.perturbed(logits, positions).max(dim=-1)
+        return tokens.masked_fill(values.isnan(), NO_TOKEN)
 
     def perturbed(self, logits: Tensor, positions: Sequence[int]) -> Tensor:
         """The values whose argmax is chosen, float [N, V]: the logits; under sampling, warped logits plus noise."""
-        # On a CPU an argmax in 16 bits takes five times as long as after a cast.
         logits = logits.float()
         if not self.params.temperature:
             return logits

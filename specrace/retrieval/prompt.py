@@ -20,6 +20,9 @@ MAX_PROMPT_CHARACTERS = 1_000_000
 # Matches up to 100,000 characters, and ends before whitespace if possible: then no word is cut in two.
 _PART = re.compile(r".{1,100000}(?=\s|\Z)|.{1,100000}", re.DOTALL)
 
+# How many words at the end of a message a rendered prompt is searched for.
+_END_WORDS = 12
+
 # Stands in the place of evidence if there is none: a small model repeats a sentence that it is given more reliably than
 # it notices that the documents do not answer the question.
 NO_EVIDENCE = "The documents do not answer this question."
@@ -128,8 +131,8 @@ def build_prompt(
 ) -> Prompt:
     """Build the prompt that asks `question` about `hits`; with `thinks`, the model is to think before it answers.
 
-    Raises InputError for a blank question, a chat template that fails or that has no switch for thinking if one is
-    needed, and a prompt that is too long.
+    Raises InputError for a blank question, a chat template that fails, that leaves out the question, or that has no
+    switch for thinking if one is needed, and a prompt that is too long.
     """
     plain = PlainText(tokenizer)
     question = plain(question).strip()
@@ -222,10 +225,14 @@ def _with_sentences(hit: Hit, plain: PlainText) -> dict[str, Any]:
 
 
 def _render(tokenizer: Any, content: str, documents: list[dict[str, Any]] | None, *, thinks: bool) -> str:
-    """The rendered prompt, or plain text for a tokenizer without a template. Raises InputError (see `build_prompt`)."""
+    """The rendered prompt, or plain text for a tokenizer without a template. Raises InputError (see `build_prompt`).
+
+    Templates of models that also read images may take the content as a list of parts only. Given text, most of them
+    leave it out without an error.
+    """
     template = default_template(tokenizer)
 
-    def render(thinks: bool) -> str:
+    def render(content: str | list[dict[str, str]], thinks: bool) -> str:
         if not template:
             return f"{content}\nAnswer:"
         text: str = tokenizer.apply_chat_template(
@@ -237,16 +244,30 @@ def _render(tokenizer: Any, content: str, documents: list[dict[str, Any]] | None
         )
         return text
 
-    try:
-        text = render(thinks)
-        has_no_switch = thinks and text == render(thinks=False)
-    except Exception as error:  # a template is code that comes with the model, and may raise anything
-        reason = describe_failure(template, error)
-        raise InputError(f"The model's chat template fails ({reason}); choose another model.") from error
-    if has_no_switch:
-        raise InputError("The model's chat template has no switch for thinking; set thinking to off.")
-    check_prompt(text)
-    return text
+    failure: Exception | None = None
+    for shaped in (content, [{"type": "text", "text": content}]):
+        try:
+            text = render(shaped, thinks)
+            has_no_switch = thinks and text == render(shaped, thinks=False)
+        except Exception as error:  # a template is code that comes with the model, and may raise anything
+            failure = failure or error
+            continue
+        check_prompt(text)
+        if not _shows_end(text, content):
+            continue
+        if has_no_switch:
+            raise InputError("The model's chat template has no switch for thinking; set thinking to off.")
+        return text
+    if failure is None:
+        raise InputError("The model's chat template leaves out the question; choose another model.")
+    reason = describe_failure(template, failure)
+    raise InputError(f"The model's chat template fails ({reason}); choose another model.") from failure
+
+
+def _shows_end(text: str, content: str) -> bool:
+    """Whether a rendered text has most of the last words of a message; a template may trim or escape some of them."""
+    words = content.split()[-_END_WORDS:]
+    return 2 * sum(word in text for word in words) >= len(words)
 
 
 def thinking_arguments(template: str, *, thinks: bool) -> dict[str, Any]:

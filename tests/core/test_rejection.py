@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from specrace.core.errors import InputError
 from specrace.core.events import Step, Timing
 from specrace.core.rejection import Check, Coins, accepts, draw, residual, verify_sampled, warp_probs
 from specrace.core.sampling_params import SamplingParams
@@ -191,3 +192,9 @@ def test_invalid_checks_are_refused(checks: Any) -> None:
     row = to_json(step_with((Check(0.3, 0.5, 0.1), Check(0.1, 0.4, 0.9))))
     with pytest.raises(ValueError):
         from_json({**row, "checks": checks})
+
+
+def test_a_distribution_that_is_not_a_number_is_refused() -> None:
+    p = np.array([[0.5, 0.5], [np.nan, np.nan]])
+    with pytest.raises(InputError, match="not numbers"):
+        verify_sampled(TokenTree.chain(0, (1,)), p, p[:1], [(0.5, 0.5)] * 2)

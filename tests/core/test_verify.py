@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specrace.core.errors import InputError
 from specrace.core.tree import TokenTree
-from specrace.core.verify import Scores, verify
+from specrace.core.verify import NO_TOKEN, Scores, verify
 from tests.parts import trees
 
 
@@ -78,3 +79,8 @@ def test_the_output_is_the_accepted_tokens_and_the_bonus() -> None:
     assert verdict.output(tree) == [2, 3, 8]
     assert verdict.scores is scores
     assert verify(TokenTree.chain(5), Scores((6,))).output(TokenTree.chain(5)) == [6]
+
+
+def test_scores_that_are_not_numbers_are_refused() -> None:
+    with pytest.raises(InputError, match=r"not numbers \(NaN\): .* so use --dtype bfloat16\.$"):
+        Scores((4, NO_TOKEN))

@@ -16,6 +16,7 @@ from specrace.core.errors import InputError
 from specrace.core.rejection import warp_probs
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.settings import SETTINGS
+from specrace.core.verify import NO_TOKEN
 from specrace.model import sampling
 from specrace.model.sampling import Sampler, warp
 
@@ -55,6 +56,17 @@ def total_variation(params: SamplingParams, logits: Tensor, count: int) -> float
 def test_frequencies_are_those_of_the_softmax(params: SamplingParams) -> None:
     # With 20,000 draws from 12 tokens, the distance is about 0.007; to another distribution, it is ten times as large.
     assert total_variation(params, random_logits(1, 12)[0] / 2, 20_000) < 0.02
+
+
+@pytest.mark.parametrize(
+    "params", [{}, {"temperature": 0.8}, {"temperature": 1.0, "top_k": 3}, {"temperature": 1.0, "top_p": 0.5}]
+)
+@pytest.mark.parametrize("columns", [slice(None), slice(5, 6)])
+def test_a_row_with_a_nan_has_no_token(params: dict[str, float], columns: slice) -> None:
+    logits = random_logits(3, 12)
+    expected = draw(logits, [7, 8, 9], **params)
+    logits[1, columns] = math.nan
+    assert draw(logits, [7, 8, 9], **params) == [expected[0], NO_TOKEN, expected[2]]
 
 
 def test_neighbouring_positions_and_seeds_are_independent() -> None:
@@ -153,12 +165,12 @@ def test_half_precision_logits_are_sampled_in_float32(dtype: torch.dtype) -> Non
     assert draw(logits, list(range(100)), temperature=0.7) == draw(logits.float(), list(range(100)), temperature=0.7)
 
 
-@pytest.mark.parametrize("not_finite", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("infinite", [math.inf, -math.inf])
 @pytest.mark.parametrize("params", [{}, {"temperature": 0.8}, {"temperature": 0.8, "top_p": 0.5, "top_k": 3}])
-def test_logits_that_are_not_finite_still_give_a_token(not_finite: float, params: dict[str, float]) -> None:
+def test_infinite_logits_still_give_a_token(infinite: float, params: dict[str, float]) -> None:
     """A model whose logits overflow must not end a race."""
     logits = random_logits(3, 20)
-    logits[0, 4], logits[1] = not_finite, not_finite
+    logits[0, 4], logits[1] = infinite, infinite
     assert all(0 <= token < 20 for token in draw(logits, [1, 2, 3], **params))
 
 

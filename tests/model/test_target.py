@@ -26,7 +26,7 @@ from specrace.model.draft_check import check_trees
 from specrace.model.limits import eos_ids, max_context
 from specrace.model.loading import load_target
 from specrace.model.machine import memory
-from specrace.model.refusals import advice, refuse_unsupported
+from specrace.model.refusals import advice, refuse_other_tasks, refuse_unsupported
 from specrace.model.sampling import Sampler
 from specrace.model.target import Target
 from tests.measure.tiny_configs import tiny_config
@@ -170,7 +170,7 @@ def test_weights_that_do_not_fit_are_refused_before_they_are_read(
     monkeypatch.setattr(memory, "_MEMORY", meminfo)
     meminfo.write_text(f"MemTotal: 99999999 kB\nMemAvailable:   {size // 1024 + 1} kB\n")
     assert load_target(tmp_path / "model").vocab_size == len(tokenizer)
-    meminfo.write_text(f"MemTotal: 99999999 kB\nMemAvailable:   {size // 1024 - 1} kB\n")
+    meminfo.write_text(f"MemTotal: 99999999 kB\nMemAvailable:   {size * 4 // 5 // 1024} kB\n")
     assert load_target(tmp_path / "model", dtype="bfloat16").vocab_size == len(tokenizer)
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *_, **__: pytest.fail("the weights were read"))
     with pytest.raises(InputError, match="too little memory for model: its weights take") as refused:
@@ -202,6 +202,16 @@ def test_layers_that_choose_what_they_read_and_encoders_are_refused_by_their_con
 ) -> None:
     with pytest.raises(InputError, match=words) as refused:
         refuse_unsupported(getattr(transformers, config)(**values), "this model")
+    assert_one_sentence(refused)
+
+
+@pytest.mark.parametrize(
+    ("config", "relative"),
+    [("Qwen2_5_VLConfig", "Qwen3"), ("Mistral3Config", "Qwen3 or Gemma 3"), ("ViTConfig", "Qwen3")],
+)
+def test_a_kind_without_a_causal_language_model_is_refused(config: str, relative: str) -> None:
+    with pytest.raises(InputError, match=f"no causal language model; take a text model, such as {relative}") as refused:
+        refuse_other_tasks(getattr(transformers, config)(), "this model")
     assert_one_sentence(refused)
 
 
@@ -240,6 +250,7 @@ def test_full_attention_is_not_refused() -> None:
         "PhiConfig",
     ):
         refuse_unsupported(getattr(transformers, config)(), config)
+        refuse_other_tasks(getattr(transformers, config)(), config)
 
 
 def test_models_that_score_trees_differently_are_refused_by_check_trees() -> None:
@@ -247,6 +258,28 @@ def test_models_that_score_trees_differently_are_refused_by_check_trees() -> Non
     with pytest.raises(InputError, match=r"score|cannot be") as refused:
         check_trees(Target(model, name="BERT"))
     assert_one_sentence(refused)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "words"), [("float32", "damaged; fetch it again"), ("float16", "use --dtype bfloat16")]
+)
+def test_weights_that_are_not_numbers_are_refused_as_such(dtype: str, words: str) -> None:
+    model = tiny_model("llama").to(getattr(torch, dtype))
+    model.model.layers[1].mlp.down_proj.weight.data[0, 0] = torch.nan
+    with pytest.raises(InputError, match=words) as refused:
+        check_trees(Target(model, name="llama"))
+    assert_one_sentence(refused)
+
+
+@pytest.mark.parametrize("method", ["vanilla", "trie", "fusion"])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_a_token_without_numbers_ends_the_decoding(method: str, temperature: float) -> None:
+    """The check at loading does not meet the damaged row of the embedding."""
+    model = tiny_model("llama", tie_word_embeddings=False)
+    model.model.embed_tokens.weight.data[7] = torch.nan
+    target = Target(model, name="llama")
+    with pytest.raises(InputError, match="not numbers"):
+        list(generate(target, method, (3, 7, 4), max_new_tokens=8, temperature=temperature))
 
 
 def test_check_trees_reports_a_lack_of_memory_and_no_wrong_score(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -400,3 +400,26 @@ def test_a_template_that_fails_is_refused_in_one_sentence(template: str, reason:
     with pytest.raises(InputError, match=reason) as caught:
         build_prompt(tokenizer, "Where is the cat?", HITS)
     assert len(str(caught.value)) < 400 and "\n" not in str(caught.value)
+
+
+PARTS = "{% for part in messages[0].content %}{% if part.type == 'text' %}{{ part.text }}{% endif %}{% endfor %}|"
+
+
+@pytest.mark.parametrize("begin", ["", "{{ messages[0].content[0].type.upper() }} "])
+def test_a_template_that_takes_parts_only_gets_parts(begin: str) -> None:
+    """The first template leaves out a content that is text, the second one fails at it."""
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = begin + PARTS
+    prompt = build_prompt(tokenizer, "Where is the cat?", HITS, BRIEF)
+    tokenizer.chat_template = ("TEXT " if begin else "") + "{{ messages[0].content }}|"
+    assert prompt == build_prompt(tokenizer, "Where is the cat?", HITS, BRIEF)
+
+
+@pytest.mark.parametrize("template", ["{{ messages[0].role }}", "You are {{ 'a' }} helpful assistant."])
+def test_a_template_that_leaves_out_the_question_is_refused(template: str) -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = template
+    with pytest.raises(
+        InputError, match=r"^The model's chat template leaves out the question; choose another model\.$"
+    ):
+        build_prompt(tokenizer, "Where is the cat?", HITS)

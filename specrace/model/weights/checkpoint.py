@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,6 +23,9 @@ _PACKED = ("awq", "gptq")
 
 # Far above the numbers of any real model.
 _MAX_NUMBER, _MAX_LAYERS = 1 << 40, 10_000
+
+# The largest header that safetensors reads, in bytes.
+_MAX_HEADER = 100_000_000
 
 
 def check_weights(report: Mapping[str, Any], name: str) -> None:
@@ -104,10 +109,31 @@ def refuse_too_large(folder: Path, name: str, stored: torch.dtype | None, dtype:
 
     `stored` is the dtype of the weights on disk (None: float32), `dtype` their dtype in memory.
     """
-    size = sum(file.stat().st_size for file in weight_files(folder) if file.is_file())
-    needed, free = size * dtype.itemsize // (stored or torch.float32).itemsize, free_memory()
+    width = (stored or torch.float32).itemsize
+    files = [file for file in weight_files(folder) if file.is_file()]
+    needed = sum(_num_weights(file, width) for file in files) * dtype.itemsize
+    free = free_memory()
     if free is not None and needed > free:
         raise InputError(
             f"This machine has too little memory for {name}: its weights take {needed / 1e9:.2g} GB and "
             f"{free / 1e9:.2g} GB are free; give a smaller model, or --dtype bfloat16."
         )
+
+
+def _num_weights(file: Path, width: int) -> int:
+    """How many weights a file holds, to a few thousand; `width`: the bytes of a weight where the file does not say.
+
+    Weights in 4 or 8 bits, such as gpt-oss's, are expanded when they are loaded. Two weights of 4 bits share a byte.
+    """
+    size = file.stat().st_size
+    if file.suffix != ".safetensors":
+        return size // width
+    with file.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        # A file that is damaged gets its own sentence when it is loaded.
+        header = stream.read(length) if length <= min(size, _MAX_HEADER) else b""
+    try:
+        tensors = [tensor for key, tensor in json.loads(header).items() if key != "__metadata__"]
+        return sum(math.prod(tensor["shape"]) * (2 if tensor["dtype"] == "U8" else 1) for tensor in tensors)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return size // width

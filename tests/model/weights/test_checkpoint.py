@@ -18,6 +18,7 @@ from specrace.cli.main import main
 from specrace.core.bundled import BUNDLED_DRAFT_MODEL, BUNDLED_MODEL
 from specrace.core.errors import InputError
 from specrace.model.loading import load_draft_model, load_target
+from specrace.model.weights.checkpoint import refuse_too_large
 from tests.models import ARCHITECTURES, byte_tokenizer, change_config, tiny_model
 
 NORM = "model.norm.weight"
@@ -138,6 +139,18 @@ def test_a_race_with_missing_weights_ends_with_one_sentence(
     captured = capsys.readouterr()
     # Each of the three missing layers has nine tensors.
     assert captured.out == "" and captured.err.count("\n") == 1 and "27 missing" in captured.err
+
+
+@pytest.mark.parametrize(("dtype", "num_bytes"), [(torch.uint8, 10_000), (torch.float8_e4m3fn, 20_000)])
+def test_packed_weights_take_the_memory_of_expanded_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, num_bytes: int
+) -> None:
+    """Both files hold 20,000 weights, as gpt-oss's with two of 4 bits in a byte, and as FP8."""
+    write_weights(tmp_path, {"weight": torch.zeros(num_bytes // 10, 10).to(dtype)})
+    monkeypatch.setattr("specrace.model.weights.checkpoint.free_memory", lambda: 50_000)
+    refuse_too_large(tmp_path, "packed", torch.bfloat16, torch.bfloat16)
+    with pytest.raises(InputError, match=r"too little memory for packed: its weights take 8e-05 GB"):
+        refuse_too_large(tmp_path, "packed", torch.bfloat16, torch.float32)
 
 
 # A model's own code.
