@@ -60,5 +60,8 @@ def thread_ms() -> float:
 
 
 def since_ms(began: float, clock: Callable[[], float] = thread_ms) -> float:
-    """Milliseconds on this thread's clock since it read `began`, at least 0.0: its two counts drift apart a little."""
+    """Milliseconds on this thread's clock since it read `began`; 0.0 instead of a slightly negative difference.
+
+    The wall clock and the wait count, of which the clock is made, drift apart a little.
+    """
     return max(0.0, clock() - began)

@@ -75,16 +75,16 @@ class CostCurve:
         """The curve of one of `batch` requests that share each forward, with 1 to `max_rows` rows each.
 
         A row of one request then counts `batch` times, because the others are assumed to have as many. The measured
-        `row_ms` becomes each request's share of a forward with one row of each, so that what is done for one request
-        after another costs as much as it delays them all.
+        `row_ms` becomes each request's share of a forward with one row of each. Work that is done for one request after
+        another delays all of them, and is then counted at its full cost.
 
         >>> CostCurve((1, 9), (1.0, 1.8)).in_batch(8, max_rows=2)
         CostCurve(rows=(1, 2), ratio=(1.0, 1.4705882352941175), contexts=(), about={})
         """
         if batch == 1:
             return self
-        near = {count for row in self.rows for count in (row // batch, -(-row // batch)) if 1 < count < max_rows}
-        rows = tuple(sorted({1, max_rows, *near}))
+        rounded = {count for row in self.rows for count in (row // batch, -(-row // batch)) if 1 < count < max_rows}
+        rows = tuple(sorted({1, max_rows, *rounded}))
 
         def ratios(curve: CostCurve) -> tuple[float, ...]:
             return tuple(curve.at(batch * count) / curve.at(batch) for count in rows)
@@ -137,7 +137,7 @@ class CostCurve:
             raise InputError(f"{shorten(path)}: {error}") from error
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             raise InputError(
-                f'{shorten(path)} is no cost curve; it needs {{"rows": [1, 2], "ratio": [1.0, 1.1]}}.'
+                f'{shorten(path)} is not a cost curve; give a file like {{"rows": [1, 2], "ratio": [1.0, 1.1]}}.'
             ) from error
 
 
@@ -168,8 +168,8 @@ def best_budget(curve: CostCurve, expected: Sequence[float], min_draft: int = 0,
 
     Ties go to the smallest. `expected`: the accepted tokens that the first, second, ... node is expected to yield. A
     step with k nodes yields 1 + the sum of the first k, and costs a forward over 1 + k rows plus k times `price`, the
-    cost of drafting a node in one-row forwards. Hence a row count that costs more than a larger one is never chosen.
-    With `min_draft` 0 the answer may be 0: no draft pays.
+    cost of drafting a node in one-row forwards. If drafting is free, a row count that costs more than a larger one is
+    never chosen. With `min_draft` 0 the answer may be 0: no draft pays.
     """
     tokens = list(accumulate(expected, initial=1.0))
     return max(range(min_draft, len(tokens)), key=lambda size: tokens[size] / (curve.at(1 + size) + price * size))
@@ -190,7 +190,7 @@ def row_counts(max_rows: int) -> tuple[int, ...]:
 def pad_rows(curve: CostCurve, rows: int, max_rows: int | None = None) -> int:
     """The cheapest row count from `rows` to `max_rows`, within the measured range; ties go to the smallest.
 
-    Between two measured counts the cost is a straight line, so the cheapest is a measured one or either end.
+    Between two measured counts the cost is a straight line, so the cheapest is a measured count or one of the two ends.
 
     >>> pad_rows(CostCurve((1, 2, 3, 4), (1.0, 2.1, 3.0, 2.0)), rows=2)
     4

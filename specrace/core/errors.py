@@ -11,8 +11,8 @@ class InputError(Exception):
     """The user gave something that cannot be used.
 
     The message is one sentence: what is wrong, where, and what to do. A very long message is shortened in the middle.
-    The command line prints it and exits with 2; the page shows it as a toast. Any other exception that escapes is a
-    bug.
+    The command line prints the message and exits with 2; the page shows the message as a toast. Any other exception
+    that escapes is a bug.
     """
 
     def __init__(self, message: str) -> None:

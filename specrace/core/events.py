@@ -12,7 +12,7 @@ from specrace.core.settings import MATCH
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Verdict
 
-# The key in `Started.about` under which each server that was left out has a sentence that says why.
+# The key in `Started.about` of a list of sentences: why each server that does not take part was left out.
 LEFT_OUT = "servers_left_out"
 
 

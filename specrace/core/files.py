@@ -104,8 +104,8 @@ def _kind(mode: int) -> str:
 def write_atomically(file: Path, content: bytes, mode: int = 0o600) -> None:
     """Write to a temporary file in the same folder and rename it, so that no reader ever sees half of the content.
 
-    By its `mode` only the user may read the file. Raises OSError, for instance if `file` is not a regular file; then no
-    temporary file is left.
+    With the default `mode`, only the user may read the file. Raises OSError, for instance if `file` is not a regular
+    file; then no temporary file is left.
     """
     require_regular(file)
     file.parent.mkdir(parents=True, exist_ok=True)

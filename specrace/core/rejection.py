@@ -115,7 +115,7 @@ def verify_sampled(
 
 
 def warp_probs(probs: np.ndarray, params: SamplingParams) -> np.ndarray:
-    """Apply temperature, top-k and top-p, in this order, to distributions [..., V]; the target's are warped alike."""
+    """Apply temperature, top-k and top-p, in this order, to a drafter's distributions [..., V], as to the target's."""
     with np.errstate(divide="ignore"):
         logits = np.log(probs) / max(params.temperature, 1e-6)
     warped: np.ndarray = np.exp(logits - logits.max(axis=-1, keepdims=True))

@@ -13,7 +13,7 @@ MATCH, REJECTION = "match", "rejection"
 VERIFIERS = (MATCH, REJECTION)
 OFF, ON = "off", "on"
 MAX_QUESTION_CHARACTERS = 2000
-# Lanes of a race on the page, of a recording that it plays, and of an audience's poll.
+# The maximum number of lanes in a race on the page, in a recording that the page plays, and in an audience's poll.
 MAX_PAGE_LANES = 6
 # An error message quotes this many characters of a wrong value.
 _MAX_QUOTED = 40

@@ -6,7 +6,7 @@ import re
 
 from specrace.core.errors import shorten
 
-# Jinja's tags that read another template's file. The renderer has none to read, and does not say which tag asked.
+# Jinja's tags that read another template's file. The renderer has no other files, and its error does not name the tag.
 _OTHER_FILE = re.compile(r"\{%[-+]?\s*(include|import|extends|from)\b")
 _MAX_CHARACTERS = 80
 

@@ -283,8 +283,8 @@ class Method:
     """A registered drafter: how it is built, what it needs and what it can do.
 
     `num_draft`: the default budget of a step, or a function of the options. `accelerator`: defaults that differ on a
-    GPU. `profile`: for a default budget from the machine's cost curve; None where options decide the size or the
-    drafter cuts its trees.
+    GPU. `profile`: the expected gains of draft tokens, from which a default budget is computed with the machine's cost
+    curve; None where options decide the size or the drafter cuts its trees.
 
     `num_top`: the k of the `Scores.top` that the drafter learns from, or a function of the options. `corpus_part`: the
     field through which it reads the documents, or a function of the options. `needs_draft_model`: it drafts with

@@ -156,7 +156,7 @@ class HeadTreeDrafter(DepthDrafter):
         return sorted(children, key=lambda guess: -guess.path_prob)
 
     def _best(self, guesses: Sequence[Guess], budget: int, level: int) -> tuple[list[Guess], float]:
-        """The first guesses, as many as yield the most tokens per cost; and that rate. They are sorted by probability.
+        """The first of the sorted `guesses`, as many as yield the most tokens per cost, and that rate.
 
         A node is never likelier than its parent, which comes before it, so the first guesses are a tree.
         """

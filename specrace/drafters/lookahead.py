@@ -8,15 +8,15 @@ The window has N-1 rows. Its trunk is the pending token and row 0; below trunk n
 tree has exactly the published mask and positions. Each step yields W n-grams, which go into the pool, keyed by their
 first token; the least recently used are dropped.
 
-It differs from the reference code in four ways. A full match keeps its bonus token, so it emits N tokens, not N-1.
-Tokens of the pool are emitted only if the target confirms them in the same step. Branches with a common prefix share
-the nodes of the prefix. The window's branches are verified too, at no cost.
+This drafter differs from the reference code in four ways. A full match keeps its bonus token, so it emits N tokens, not
+N-1. Tokens of the pool are emitted only if the target confirms them in the same step. Branches with a common prefix
+share the nodes of the prefix. The window's branches are verified too, at no cost.
 
 It differs from the second source in two ways. The window moves by one column a step, however many tokens were accepted,
 as with the reference code's `ALWAYS_FWD_ONE = 1`; the source (3.7) drops a column for each accepted token and adds
 random tokens. A token is accepted if it is the one that the target draws; the source (3.6) accepts a candidate if a
-random number is below its probability, and draws the last token from probabilities that it does not normalise. Its
-step "match n-grams ... and replace the candidate sequence" (2.2) is in neither code.
+random number is below its probability, and draws the last token from probabilities that it does not normalise. The
+source's step "match n-grams ... and replace the candidate sequence" (2.2) is neither in the reference code nor here.
 
 With N = 2 the window is a single row, and lookahead is Jacobi decoding, as the sources say: there are no n-grams to
 verify, the row itself is verified, and it is shifted by the accepted tokens (`jacobi` with W-1 draft tokens).
@@ -139,7 +139,9 @@ class LookaheadDrafter(DepthDrafter):
         pool_from_prompt: Annotated[bool, Flag("also collect n-grams of the prompt and the output")] = False,
     ) -> None:
         if n == JACOBI and window == 1:
-            raise InputError("With lookahead.n = 2, lookahead.window is 2 or more: it drafts one token less.")
+            raise InputError(
+                "With lookahead.n = 2, a draft has window - 1 tokens; give a lookahead.window of 2 or more."
+            )
         self.window = window
         self.guesses = guesses
         self.pool_from_prompt = pool_from_prompt
@@ -214,7 +216,7 @@ class LookaheadDrafter(DepthDrafter):
         return True
 
     def _add_window(self, builder: TreeBuilder) -> None:
-        """Add the trunk, and below each of its nodes that column's tokens of the other rows."""
+        """Add the trunk, and below each of its nodes the tokens of the same column in the other rows."""
         trunk = [0, *builder.add_path(self.rows[0])]
         tips = trunk[1:] if len(self.rows) == 1 else trunk
         for row in self.rows[1:]:
@@ -238,7 +240,7 @@ class LookaheadDrafter(DepthDrafter):
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Make the target's tokens at the last row a new row; a full window first adds its columns to the pool."""
         if self.n == JACOBI:
-            # The row's node for an accepted token is above the new pending token, so it is dropped.
+            # The tokens at accepted nodes are output now, so only those at the nodes after the path form the new row.
             row = list(verdict.scores.targets[len(verdict.path) :])
             self.rows = [[*row, *self._random_tokens(self.window - 1 - len(row))]]
         elif self._last_row_nodes:

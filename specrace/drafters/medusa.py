@@ -18,8 +18,7 @@ from specrace.drafters.head_tree import HeadTreeDrafter
 class MedusaDrafter(HeadTreeDrafter):
     """Combines the guesses of all depths into a tree, after one forward of the heads. Raises InputError without heads.
 
-    The paper's tree of 63 nodes is fixed; here it is chosen at each step by the heads' probabilities. The heads in this
-    example guess the next number with a probability of 0.7, and one less with 0.2:
+    The heads in this example guess the next number with a probability of 0.7, and one less with 0.2:
 
     >>> from specrace.core.cost_curve import CostCurve
     >>> class Counter:

@@ -3,7 +3,7 @@
 Sources: Saxena, "Prompt Lookup Decoding" (2023); with `llma`, which copies only from a reference text, here the prompt:
 Yang et al., "Inference with Reference: Lossless Acceleration of Large Language Models" (2023).
 
-As in transformers, a continuation that ends with the text is drafted, too.
+As in transformers, a continuation that is short because the text ends there is drafted, too.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def add_retrieved(builder: TreeBuilder, text: SuffixAutomaton, max_nodes: int) -
 
     >>> builder = TreeBuilder(2)
     >>> add_retrieved(builder, SuffixAutomaton(MAX_NGRAM, [1, 2, 3, 1, 2, 3, 1, 2, 5, 1, 2]), max_nodes=2)
-    >>> builder.tokens, builder.parents  # 1 2 was followed by 3 twice, both times then by 1
+    >>> builder.tokens, builder.parents  # 1 2 was followed by 3 twice, and then by 1 both times
     ([2, 3, 1], [-1, 0, 1])
     """
     heap: list[_Candidate] = []

@@ -6,7 +6,8 @@ Matches are searched in two texts: this request's prompt and output, and past ou
 four tokens of their prompts. A token's probability is its count over the count of the matched substring. As in Arctic's
 code, that count includes the occurrence at the end of the text, which has no continuation. So a token that followed the
 only earlier occurrence has probability 1/2. A suffix automaton replaces the suffix tree, and suffixes that share a
-state are tried at once; otherwise the drafts are those of Arctic's code (in every case: `vllm-suffix`).
+state are tried at once; otherwise the drafts are those of Arctic's code. The drafts of `vllm-suffix` are always those
+of Arctic's code.
 """
 
 from __future__ import annotations

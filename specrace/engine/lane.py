@@ -62,7 +62,7 @@ class Lane:
         self.context = list(prompt)
         self.num_prompt = len(prompt)
         self.at_ms = build_ms
-        self._with_notes = self.drafter if isinstance(self.drafter, DrafterWithNotes) else None
+        self._drafter_with_notes = self.drafter if isinstance(self.drafter, DrafterWithNotes) else None
         self.num_steps = 0
         self.end = "" if self.max_new_tokens > 0 else "length"
 
@@ -79,7 +79,7 @@ class Lane:
             tree = tree.best_chain()
         drafted = thread_ms()
         # The note is for display only, so it is off the clock. It is made before `observe` changes the drafter.
-        note = None if self._with_notes is None else self._with_notes.note(tree).bounded()
+        note = None if self._drafter_with_notes is None else self._drafter_with_notes.note(tree).bounded()
         noted = thread_ms()
         scores = self._score(tree)
         scored = thread_ms()

@@ -1,4 +1,4 @@
-"""A lane's name: its method, and the options that it has apart from other lanes of that method, as "trie:n=3"."""
+"""A lane's name: its method, and the options that are set for this lane alone, as in "trie:n=3"."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LaneName:
         return ":".join([self.method.name, *_pairs(self.options)])
 
     def with_shared(self, values: Mapping[str, Any]) -> LaneName:
-        """The name with `values`, too, which all lanes of the method share, unless they are defaults on every device.
+        """The name with the `values` that all lanes of the method share, but not those that are defaults everywhere.
 
         The option "sampled" is always kept, because its default depends on the verifier. Raises InputError.
         """
@@ -39,7 +39,7 @@ class LaneName:
         differing = {
             key: value
             for key, value in self.method.check(values).items()
-            if key == "sampled" or any(value != values_there[key] for values_there in defaults)
+            if key == "sampled" or any(value != device_defaults[key] for device_defaults in defaults)
         }
         return LaneName.of(self.method, differing | self.options)
 
@@ -49,7 +49,7 @@ class LaneName:
 
 
 def parse_lane(text: str) -> LaneName:
-    """Parse METHOD or METHOD:KEY=VALUE:KEY=VALUE. Raises InputError for anything else, as for a value out of bounds.
+    """Parse METHOD or METHOD:KEY=VALUE:KEY=VALUE. Raises InputError for anything else, and for bad values.
 
     >>> str(parse_lane("trie:static=yes:n=03"))
     'trie:n=3:static=true'
@@ -79,7 +79,7 @@ def method_of(name: str) -> Method:
 def parse_lanes(texts: Iterable[str], options: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
     """The lanes' names, each written in one way. `options`: method -> options of all its lanes that lack them.
 
-    Raises InputError for a name that is no lane, and for two lanes alike.
+    Raises InputError for a name that is not a lane's, and for two lanes that are alike.
     """
     names: dict[tuple[str, frozenset[tuple[str, Any]]], str] = {}
     for text in texts:

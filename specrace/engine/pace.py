@@ -50,8 +50,9 @@ BUSY_SHARE, BUSY_RANGE = 0.05, 1.5
 JUMP, NEIGHBOURS, MAX_JUMPS = 2.0, 3, 0.05
 # If the slowest pace is more than this factor slower than the fastest, corrections are not trusted.
 MAX_RANGE = 2.5
-# How much of a lane's forward time exceeded LONG_STEP times the median forward of the same size: a share of at most
-# 0.01 on the drifting machine, and 0.05 to 0.5 with contention.
+# A forward is long beyond LONG_STEP times the median forward of the same size. MAX_LONG_SHARE is the largest share of a
+# lane's forward time beyond that limit for which corrections are trusted. That share was at most 0.01 on the drifting
+# machine, and 0.05 to 0.5 with contention.
 LONG_STEP, MAX_LONG_SHARE = 3.0, 0.05
 TOO_FAST = "a lane was faster than its tokens per step allow"
 
@@ -103,9 +104,9 @@ class PaceKeeper:
         self.threads = self._target.threads
         self._target.use_threads(self.threads)
         if self.threads > 1:
-            walls_ms, threads_ms = zip(*self._trials(), strict=True)
-            waits = sum(threads_ms) < (1 - BUSY_SHARE) * sum(walls_ms)
-            if waits or max(threads_ms) > BUSY_RANGE * median(threads_ms):
+            wall_times_ms, clock_times_ms = zip(*self._trials(), strict=True)
+            waits = sum(clock_times_ms) < (1 - BUSY_SHARE) * sum(wall_times_ms)
+            if waits or max(clock_times_ms) > BUSY_RANGE * median(clock_times_ms):
                 self._use_fastest_threads()
 
     def start(self) -> None:
@@ -159,14 +160,14 @@ class PaceKeeper:
         """
         low, high = pace_range(self._probes, self.reference_ms)
         jumps = jump_share(self._probes)
-        reasons = (
+        possible_reasons = (
             (jumps > MAX_JUMPS, "its speed changed too often to correct for"),
             (high > MAX_RANGE * low, f"its speed changed by a factor of {high / low:.1f}"),
-            (self.threads_changed, "other programs took its processors, and it went on with fewer threads"),
+            (self.threads_changed, "other programs took its processors, and the race went on with fewer threads"),
             (long_step_share(self._steps) > MAX_LONG_SHARE, "single steps were held up"),
             (lanes is not None and too_fast(lanes), TOO_FAST),
         )
-        reason = next((reason for applies, reason in reasons if applies), "")
+        reason = next((reason for applies, reason in possible_reasons if applies), "")
         pace = Pace(
             probes=len(self._probes),
             probe_ms=self.reference_ms,
@@ -273,7 +274,7 @@ def pace_range(probes: Sequence[float], reference_ms: float) -> tuple[float, flo
 
 
 def jump_share(probes: Sequence[float]) -> float:
-    """The share of probes that jump; 0.0 for a single jump."""
+    """The share of probes that jump; 0.0 if only one does, because one may be disturbed by chance."""
     jumps = 0
     for index, probe in enumerate(probes):
         usual = median(probes[max(0, index - NEIGHBOURS) : index + NEIGHBOURS + 1])

@@ -78,7 +78,7 @@ def warm_up_rows(budgets: Sequence[int]) -> list[int]:
 def warm_up_heads(setup: RaceSetup) -> dict[str, float]:
     """Run what lanes with heads will run, and measure what a forward of a head costs.
 
-    Those are the target's forwards with hidden states, in the sizes of `warm_up`, and the head's forwards after the
+    That is: the target's forwards with hidden states, in the sizes of `warm_up`, and the head's forwards after the
     prompt, after accepted tokens and on several levels. Returns lane -> the cost in one-row forwards of the target.
     """
     prices = {}
@@ -104,7 +104,7 @@ def warm_up_heads(setup: RaceSetup) -> dict[str, float]:
 
 
 def _time_levels(head: HeadSession, root: int) -> list[float]:
-    """The times of a head's forwards on two levels, in ms, as often as it runs one."""
+    """The times of the forwards in which a head drafts two levels, in ms: one forward for both, or one for each."""
     head.begin(root)
     guesses: list[list[tuple[int, float]]] = []
     times = [timed(lambda: guesses.extend(head.likeliest([()], _PRICE_WIDTH)))[1]]

@@ -18,6 +18,7 @@ FORMAT = 1
 MAX_NUMBER = 2**53
 # The maximum length of a text, in characters; the longest answer, of 4096 long tokens, fits.
 MAX_TEXT = 500_000
+# Of lists and objects inside each other.
 MAX_DEPTH = 32
 _KINDS: dict[str, type[Event]] = {"started": Started, "step": Step, "finished": Finished, "repeated": Repeated}
 T = TypeVar("T")
@@ -65,9 +66,9 @@ def _parse(text: str, name: str) -> Iterator[Event]:
 def to_json(event: Event) -> dict[str, Any]:
     """The event as a JSON object for `from_json`. Fields that are None are left out."""
     kind = type(event).__name__.lower()
-    head: dict[str, Any] = {"type": kind, "format": FORMAT} if kind == "started" else {"type": kind}
+    header: dict[str, Any] = {"type": kind, "format": FORMAT} if kind == "started" else {"type": kind}
     fields = msgspec.to_builtins(event, enc_hook=plain)
-    return head | {name: value for name, value in fields.items() if value is not None}
+    return header | {name: value for name, value in fields.items() if value is not None}
 
 
 def plain(value: Any) -> str | int | float:
@@ -95,7 +96,7 @@ def convert(value: Any, kind: type[T]) -> T:
 
 
 def check_bounds(value: Any) -> None:
-    """Raises ValueError for JSON with a number beyond MAX_NUMBER, a string beyond MAX_TEXT, or beyond MAX_DEPTH."""
+    """Raises ValueError for a number beyond MAX_NUMBER, a text beyond MAX_TEXT, or nesting beyond MAX_DEPTH."""
     level = [value]
     for _ in range(MAX_DEPTH):
         inner: list[Any] = []

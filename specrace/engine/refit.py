@@ -35,8 +35,8 @@ MIN_SCALE = 1.1
 def refit(setup: RaceSetup) -> CostCurve | None:
     """The setup's curve, raised where forwards after its prompt cost more now, but never lowered.
 
-    If it has none, the assumed curve is fitted to what forwards cost now. On a GPU, for small models, and if the spec
-    has a `num_draft`, nothing is measured and the curve is returned unchanged.
+    If the setup has none, the assumed curve is fitted to what forwards cost now. On a GPU, for small models, and if the
+    spec has a `num_draft`, nothing is measured and the curve is returned unchanged.
     """
     target, spec, curve = setup.target, setup.spec, setup.curve
     max_rows = largest_draft(spec, target.device_type, curve, chains=target.chains_only) + 1

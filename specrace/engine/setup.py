@@ -122,7 +122,7 @@ class RaceSetup:
 
     @cached_property
     def heads(self) -> dict[str, PromptedHead]:
-        """Lane -> its head, which reads the prompt here. A lane without a head is missing; its drafter refuses."""
+        """Lane -> its head, which reads the prompt here. Lanes without a head are left out; their drafters refuse."""
         heads = _heads(self.target, self.spec)
         return {lane: head.after(self.prompt, self.prefix) for lane, head in heads.items()}
 
@@ -163,7 +163,7 @@ class RaceSetup:
         _, build_ms = timed(lambda: built.append(plan.build(inputs)))
         num_top = plan.method.num_top_with(plan.options)
         rows = row_counts(plan.num_draft + 1)
-        # Without a head the session is opened as ever.
+        # Only a target that has heads needs to accept `feeds`.
         feeds = {} if head is None else {"feeds": head}
         return Lane(
             name,
@@ -194,8 +194,8 @@ def read_prompt(target: RaceTarget, prompt: Sequence[int], spec: RaceSpec) -> An
 
 def _heads(target: RaceTarget, spec: RaceSpec) -> dict[str, Head]:
     """Lane -> its head, for the lanes that draft with one and have it."""
-    drafting = {lane: method_of(lane) for lane in spec.lanes}
-    heads = {lane: target.head(method.name) for lane, method in drafting.items() if method.needs_head}
+    methods = {lane: method_of(lane) for lane in spec.lanes}
+    heads = {lane: target.head(method.name) for lane, method in methods.items() if method.needs_head}
     return {lane: head for lane, head in heads.items() if head is not None}
 
 

@@ -24,11 +24,11 @@ class RaceSpec:
     """The lanes and settings of a race. Vanilla, the baseline, is always the first lane.
 
     A lane is a method's name, or a name with options of its own (`specrace.engine.lane_name`), so that a method can
-    race more than once. `options`: method -> options of all its lanes that have no value of their own for them.
-    If `num_draft` is None, each lane's draft size comes from a cost curve or from its method's default (`plan_lane`).
+    race more than once. `options`: method -> options of all its lanes that have no value of their own for them. If
+    `num_draft` is None, each lane's draft size comes from a cost curve or from its method's default (`plan_lane`).
     Under the verifier "rejection", lanes that can sample their drafts are verified by rejection sampling, the others by
-    sample-and-match. Raises InputError for unknown lanes and options, for values out of bounds and for two
-    lanes alike.
+    sample-and-match. Raises InputError for unknown lanes and options, for values out of bounds and for two lanes that
+    are alike.
     """
 
     lanes: tuple[str, ...] = DEFAULT_LANES
@@ -68,8 +68,8 @@ class RaceSpec:
 class LanePlan:
     """A lane's method and settings on a device; `num_draft`: the largest number of draft tokens in a step.
 
-    `title`: the method's, with the options that the lane has for itself or that differ from the method's defaults.
-    `chains`: whether the lane must draft without branches.
+    `title`: the method's title, with the options that are set for this lane alone or that differ from the method's
+    defaults. `chains`: whether the lane must draft without branches.
     """
 
     title: str

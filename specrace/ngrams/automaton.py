@@ -66,8 +66,8 @@ class SuffixAutomaton:
             lengths.append(end)
             nexts.append(NO_STATE)
             counts.append(0)
-            # Go from the longest suffix to shorter ones. Each that `token` never followed gets a transition to the new
-            # state.
+            # Go from the longest suffix to shorter ones. Each suffix that `token` never followed gets a transition to
+            # the new state.
             while state >= 0:
                 target = nexts[state]
                 if target == NO_STATE:
@@ -104,7 +104,7 @@ class SuffixAutomaton:
             state = links[state]
 
     def _clone(self, target: int, state: int, token: int) -> int:
-        """A new state for those substrings of `target` that are no longer than those of `state` followed by `token`."""
+        """A new state for the substrings of `target` that are at most one token longer than the longest of `state`."""
         clone = len(self.lengths)
         self.lengths.append(self.lengths[state] + 1)
         for values in (self.links, self.nexts, self.counts, self.firsts):
@@ -178,7 +178,7 @@ class SuffixAutomaton:
         return (state, length) if length else NO_MATCH
 
     def _continued(self, state: int, length: int) -> MatchState:
-        """The longest suffix with a continuation of the substring of `length` tokens in `state`."""
+        """The longest suffix that has a continuation, of the substring of `length` tokens in `state`."""
         while state and self.nexts[state] == NO_STATE:
             state = self.links[state]
             length = self.lengths[state]

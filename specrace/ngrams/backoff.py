@@ -3,7 +3,7 @@
 This is Witten and Bell's estimate (1991, method C, its escape weighted with `ESCAPE`), interpolated over all orders as
 in prediction by partial matching (PPM). A context with C continuations, D of them distinct, gives C / (C + ESCAPE * D)
 of its mass to these tokens in proportion to their counts. The rest, the escape mass, goes to the context that is one
-token shorter. The escape mass of the shortest goes to the most frequent tokens of the text.
+token shorter. The escape mass of the shortest context goes to the most frequent tokens of the text.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from operator import itemgetter
 
 from specrace.ngrams.automaton import ROOT, MatchState, SuffixAutomaton
 
-# With 2 a continuation seen once gets a third. Chosen on half of the Spec-Bench transcripts, where 1.2 did as well and
-# 4 lost 6 % of the tokens per step on summaries.
+# With 2, a continuation that was seen once gets a third of the mass. Chosen on half of the Spec-Bench transcripts,
+# where 1.2 did as well and 4 lost 6 % of the tokens per step on summaries.
 ESCAPE = 2.0
 # The number of frequent tokens kept.
 NUM_FREQUENT = 32
@@ -89,7 +89,7 @@ class BackoffModel:
         return mass
 
     def frequent(self) -> list[tuple[int, float]]:
-        """The most frequent tokens with their probabilities in an unknown context; recounting makes a new list."""
+        """The most frequent tokens with their probabilities in an unknown context; a new list after each recount."""
         total = len(self.automaton.tokens)
         if not self._counted or total >= self._counted + max(REFRESH, GROWTH * self._counted):
             self._counted = total

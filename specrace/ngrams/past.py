@@ -49,8 +49,8 @@ class PastOutputs:
     """The latest outputs, the oldest first. Beyond `max_outputs` the older half is dropped.
 
     An index of the outputs is built when a drafter first asks for it, and then shared; the `MAX_INDEXES` most recently
-    used are kept. New outputs are added to these, too, between requests, as on a server, and never during a race.
-    All this work is done once for all requests, so it is on no lane's clock: a lane gets `metered` outputs, whose
+    used are kept. New outputs are added to the kept indexes, too: between requests, as on a server, and never during a
+    race. All this work is done once for all requests, so it is on no lane's clock: a lane gets `metered` outputs, whose
     measured time is subtracted from its build time and reported separately.
     """
 
@@ -115,14 +115,14 @@ class PastOutputs:
         return remaining
 
     def copy(self) -> PastOutputs:
-        """A copy that shares the indexes built so far, but none that either builds later."""
+        """A copy that shares the indexes built so far, but none that one of the two builds later."""
         copied = PastOutputs(max_outputs=self.max_outputs)
         copied._answers = list(self._answers)
         copied._indexes, copied._index_ms = dict(self._indexes), dict(self._index_ms)
         return copied
 
     def metered(self) -> PastOutputs:
-        """A view on these outputs and their indexes that shares both, with a new `meter` that measures from now on."""
+        """A view that shares these outputs and their indexes, with a new `meter` that measures from now on."""
         metered = PastOutputs(max_outputs=self.max_outputs)
         metered._answers, metered._indexes, metered._index_ms = self._answers, self._indexes, self._index_ms
         return metered
@@ -145,7 +145,7 @@ class PastOutputs:
             index = self._build(key)
             self.meter.built_ms += self._index_ms[key]
         self.meter.used_ms[key] = self._index_ms[key]
-        # The most recently used goes to the end; visitors may ask for any settings, so the first is dropped.
+        # The most recently used index goes to the end. Visitors may ask for any settings, so the number is limited.
         self._indexes[key] = index
         if len(self._indexes) > MAX_INDEXES:
             oldest = next(iter(self._indexes))

@@ -29,7 +29,7 @@ class Sources:
 class CorpusTables:
     """N-gram counts and a suffix index of a corpus, made at first use; `tokenize` returns the documents' tokens.
 
-    `counts_ms`, `suffixes_ms`: the time it took to make them, that of the tokens included; 0.0 before that.
+    `counts_ms`, `suffixes_ms`: the time it took to make them, tokenizing included; 0.0 until they are made.
     """
 
     def __init__(self, tokenize: Callable[[], list[list[int]]]) -> None:

@@ -105,8 +105,8 @@ def _sorted_suffixes(text: Ints) -> Ints:
         following[: max(0, size - width)] = ranks[width:] + 1
         pairs = ranks * (size + 1) + following
         order = np.argsort(pairs, kind="stable")
-        steps = np.diff(pairs[order], prepend=pairs[order[:1]]) != 0
-        ranks[order] = np.cumsum(steps)
+        differs = np.diff(pairs[order], prepend=pairs[order[:1]]) != 0
+        ranks[order] = np.cumsum(differs)
         width *= 2
     return order
 
@@ -144,8 +144,8 @@ def count_continuations(
     """The most frequent token sequences that start at `positions`, best first.
 
     Ties go to the shorter, then to the earlier in the text. A sequence has at most `max_length` tokens and stops before
-    an END; `text` ends in one. At most `max_continuations` are returned. The prefixes of
-    a sequence count as sequences, too, and come before it.
+    an END; `text` ends in one. At most `max_continuations` are returned. The prefixes of a sequence count as sequences,
+    too, and come before it.
     """
     continuations: list[Continuation] = []
     # (-count, depth, first) is unique to a sequence, so later fields are never compared.

@@ -78,8 +78,8 @@ class NGramTrie:
                 else:
                     if isinstance(child, int):
                         following: dict[int, Node | int] = {text[child + depth]: child} if depth < n else {}
-                        first = 1 if single else self._weight(child, depth)
-                        child = node.children[token] = Node(child, first, following)
+                        count = 1 if single else self._weight(child, depth)
+                        child = node.children[token] = Node(child, count, following)
                     child.count += 1 if single else self._weight(end - depth + 1, depth)
                     if depth < n:
                         still_open.append(child)

@@ -23,7 +23,7 @@ class Detokenizer:
     def __init__(self, decode: Callable[[list[int]], str]) -> None:
         self._decode = decode
         self._tokens: list[int] = []
-        # The text of the tokens before index `_returned` was returned. Later tokens are decoded from `_start` on.
+        # The text of the tokens before index `_returned` has been returned. Later tokens are decoded from `_start` on.
         self._start = 0
         self._returned = 0
 

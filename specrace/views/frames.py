@@ -2,9 +2,9 @@
 
 A lane's text is a list of pieces, `[kind, text, number of tokens]` or `[kind, text, number of tokens, spans]`. A piece
 of the kind "own" holds tokens that the target chose; one of the kind "accepted" holds accepted draft tokens. `spans`
-are the parts of the passages that these were copied from, each `[passage, start, end]` in characters. `sources`
-counts a lane's tokens by origin: chosen by the target; drafted, but not copied from a known position; copied from the
-output, from the prompt outside the passages, and from each passage.
+are the parts of the passages from which the accepted tokens were copied, each `[passage, start, end]` in characters.
+`sources` counts a lane's tokens by origin: chosen by the target; drafted, but not copied from a known position; copied
+from the output, from the prompt outside the passages, and from each passage.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class RaceView:
 
     def ending(self) -> Ending:
         """The end of a race that is over."""
-        assert self.started is not None and self.finished is not None, "the race is over"
+        assert self.started is not None and self.finished is not None, "the race has not ended"
         return Ending(
             phase=self.phase,
             headline=headline(self.started, self.finished, self.repeated),
@@ -207,7 +207,7 @@ class RaceView:
 
     def _row(self, lane: _LaneView) -> ResultRow:
         """A row of the results table."""
-        assert lane.result is not None, "the race is finished"
+        assert lane.result is not None, "the race has no results yet"
         result = with_medians(lane.result, self.repeated)
         return ResultRow(
             # Unrounded, because the page rounds it to the figure in the headline.

@@ -95,12 +95,12 @@ def describe_measured(info: LaneInfo, result: LaneResult, spread: LaneSpread | N
     counts = ""
     if served.drafted is not None and served.accepted is not None:
         counts = f"; it counts {served.accepted} of {served.drafted} draft tokens as accepted"
-    boxes = "" if served.chunks_are_steps else f" Its drafts are not marked: {served.note}."
-    remark = f" Of its drafts {served.note}." if served.chunks_are_steps and served.note else ""
+    drafts = "" if served.chunks_are_steps else f" Its drafts are not marked: {served.note}."
+    note = f" Of its drafts {served.note}." if served.chunks_are_steps and served.note else ""
     return (
         f"Measured on {info.lane} ({served.engine}, {served.model}): {rate}, the first "
         f"{'token' if served.sends_ids else 'text'} after {info.prefill_ms:.0f} ms, network included{others}; this is "
-        f"not race time, so it has no speedup{counts}.{boxes}{remark}"
+        f"not race time, so it has no speedup{counts}.{drafts}{note}"
     )
 
 

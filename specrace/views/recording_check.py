@@ -99,7 +99,7 @@ class _Lane:
     info: LaneInfo
     metrics: LaneMetrics
     output: Output
-    # A server's metrics may count other steps, or none.
+    # The steps in the recording; a server's metrics may have another number, or none.
     num_steps: int = 0
 
     def add(self, step: Step) -> None:

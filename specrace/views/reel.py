@@ -1,6 +1,6 @@
 """Reels: what the page plays of a race, whole, or in parts while the race runs.
 
-Its events are those of the recording, so the page can save a recording without the server.
+A reel's events are those of the recording, so the page can save a recording without the server.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class ReelParts:
 
 def make_reel(events: Sequence[Event], race: int = 0) -> Reel:
     """The reel of a whole race: Started, Steps in race time, Finished, perhaps Repeated."""
-    assert isinstance(events[0], Started) and isinstance(events[-1], Finished | Repeated), "a race begins and ends"
+    assert isinstance(events[0], Started) and isinstance(events[-1], Finished | Repeated), "not a whole race"
     parts = ReelParts(race)
     steps = list[StepPart]()
     others: dict[str, Any] = {}

@@ -67,11 +67,11 @@ def check_totals(info: LaneInfo, metrics: LaneMetrics, num_steps: int) -> None:
 
 
 def check_spread(spread: LaneSpread, metrics: LaneMetrics, where: str) -> None:
-    """Check that a server's lane has no speedup over several runs, and rates with the first. Raises ValueError."""
+    """Check that a server's lane has no speedup, and that its rates include the first run's. Raises ValueError."""
     if not isinstance(metrics, ServedMetrics):
         return
     if spread.high or spread.speedup:
         raise ValueError(f"{where} have a speedup, but a server's time is not race time")
     low, high = spread.slowest * (1 - TOLERANCE), spread.fastest * (1 + TOLERANCE)
     if not low <= metrics.tokens_per_s <= high:
-        raise ValueError(f"{where} do not include the first rate")
+        raise ValueError(f"{where} do not include the first run's rate")

@@ -70,8 +70,8 @@ class LaneFrame:
 class ResultRow(LaneMeters):
     """A row of the results table. `speedup` is not rounded: the page rounds it to the figure in the headline.
 
-    `measured`: how a server's lane was measured, in a sentence or two; "" for our own lanes. Such a lane has no speedup
-    (0), and a count of 0 is one that the server did not report.
+    `measured`: how a server's lane was measured, in a sentence or two; "" for our own lanes. A server's lane has no
+    speedup (0), and a count of 0 in it was not reported.
     """
 
     lane: str

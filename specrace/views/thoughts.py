@@ -34,6 +34,6 @@ def fold_pieces(pieces: Sequence[Piece], marks: Sequence[str] | None) -> tuple[s
 
 
 def describe_thoughts(thoughts: str) -> str:
-    """How long thoughts are, in words: what stands in their place."""
+    """The line that is shown in place of the thoughts: how many words they have."""
     count = len(thoughts.split())
     return f"Thoughts: {count} word{'' if count == 1 else 's'}"

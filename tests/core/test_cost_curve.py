@@ -18,15 +18,15 @@ HUGE = "1" + "0" * 400
     [
         ('{"rows": [1, 1000000000], "ratio": [1, 2]}', "at most 4096 rows, not 1000000000"),
         (f'{{"rows": [1, {HUGE}], "ratio": [1, 2]}}', "at most 4096 rows, not 1000000000…0000000000"),
-        (f'{{"rows": [1, 2], "ratio": [1, {HUGE}]}}', "no cost curve"),
-        (f'{{"rows": [1, 2], "ratio": [1, {HUGE * 20}]}}', "no cost curve"),
-        ('{"rows": [1, Infinity], "ratio": [1, 2]}', "no cost curve"),
+        (f'{{"rows": [1, 2], "ratio": [1, {HUGE}]}}', "not a cost curve"),
+        (f'{{"rows": [1, 2], "ratio": [1, {HUGE * 20}]}}', "not a cost curve"),
+        ('{"rows": [1, Infinity], "ratio": [1, 2]}', "not a cost curve"),
         ('{"rows": [1, 2], "ratio": [1, NaN]}', "above 0"),
         ('{"rows": [1], "ratio": [1], "contexts": [{"context": 1, "row_ms": NaN, "ratio": [1]}]}', "above 0"),
         (f'{{"rows": [1], "ratio": [1], "contexts": [{{"context": 1, "row_ms": {HUGE}, "ratio": [1]}}]}}', "no cost"),
-        ("[" * 100_000, "no cost curve"),
+        ("[" * 100_000, "not a cost curve"),
         (" " * 5_000_000, "larger than 4 MB"),
-        ("\0", "no cost curve"),
+        ("\0", "not a cost curve"),
     ],
 )
 def test_a_bad_curve_is_refused(tmp_path: Path, content: str, words: str) -> None:

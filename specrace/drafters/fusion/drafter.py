@@ -12,9 +12,9 @@ drafter's own time; k* may be 0.
 
 Estimates are corrected by how often they came true, for each match length and for each token that a copy would add,
 beginning with the counts of earlier answers. A token that came where a copy of at least three tokens failed is drafted
-there the next time: a model that cites its passages writes " [1]" where a passage has a full stop. After drafts that
-together cost the time of more than one and a half of vanilla's steps, drafting pauses for 4 steps, then 8, up to 192,
-or until the text copies again. So text without overlap runs at about vanilla's speed.
+there the next time: a model that cites its passages writes " [1]" where a passage has a full stop. Once drafts have
+lost more time than one and a half of vanilla's steps take, drafting pauses for 4 steps, then 8, up to 192, or until the
+text copies again. So text without overlap runs at about vanilla's speed.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class FusionDrafter(DepthDrafter):
         self.copies = Copies(self.text_model, past)
         self._has_other_sources = any(source is not None for source in (past, self.corpus, self.recycled))
         self._past_match, self._past_size = NO_MATCH, 0
-        # Its matches were found in other outputs.
+        # The matches of the last tree were found in other outputs.
         self.growth = None
         if past is not None:
             tokens = self.text_model.automaton.tokens

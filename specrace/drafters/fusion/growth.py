@@ -35,7 +35,7 @@ class Growth:
 
     @classmethod
     def of(cls, root: int, match: MatchState, past_match: MatchState, max_depth: int) -> Growth:
-        """The tree of the bare root, with its matches in the text and in earlier outputs."""
+        """The tree that has only the root, with the root's matches in the text and in earlier outputs."""
         return cls([root], [-1], [0], [1.0], [-1], [match], [past_match], [], max_depth)
 
     def tree(self, num_draft: int) -> TokenTree:

@@ -89,7 +89,7 @@ def note_draft(growth: Growth, tree: TokenTree, costs: Sequence[float], sources:
     if size == len(costs):
         facts["cut"] = "the most draft tokens allowed"
     elif size < len(probs):
-        facts["cut"] = "more would cost more than they yield"
+        facts["cut"] = "more tokens would cost more than they yield"
     else:
         facts["cut"] = "no other candidate could pay"
     return Note(facts, tuple(NoteRow(GROUP, label, tuple(tokens)) for label, tokens in rows.items()))

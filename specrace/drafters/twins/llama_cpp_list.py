@@ -23,7 +23,7 @@ from specrace.drafters.twins.llama_cpp_maps import (
 
 
 class ListDrafter(LlamaCppDrafter):
-    """The draft of the first of several drafters that has one; those that use n-gram maps share their sizes.
+    """Asks several drafters in turn, and drafts what the first one that has a draft proposes.
 
     1 2 occurred earlier, so `simple` drafts after it. 5 1 did not, but 2 followed 1 twice, so `cache` drafts:
 
@@ -45,7 +45,7 @@ class ListDrafter(LlamaCppDrafter):
         cache: Annotated[bool, Flag("ask ngram-cache last")] = True,
         size_n: SizeN = 12,
         size_m: SizeM = 48,
-        min_hits: Annotated[int, Bounds(1, 1024, "ngram-map-k4v: number of the first lookup of a key that drafts")] = 1,
+        min_hits: Annotated[int, Bounds(1, 1024, "ngram-map-k4v: a key drafts from this lookup on")] = 1,
         n_match: Annotated[int, Bounds(1, 1024, "ngram-mod: tokens that are looked up")] = 24,
         n_min: Annotated[int, Bounds(0, 1024, "ngram-mod: minimum number of tokens of a draft")] = 48,
         n_max: Annotated[int, Bounds(1, 1024, "ngram-mod: maximum number of tokens of a draft")] = 64,

@@ -189,8 +189,8 @@ class MapKDrafter(LlamaCppDrafter):
 class MapK4vDrafter(MapKDrafter):
     """ngram-map-k4v: ngram-map-k, but it drafts only an m-gram at least twice as frequent as all others after the key.
 
-    A key counts up to four m-grams, and drafts from its lookup number `min_hits` on. Each lookup counts the occurrence
-    that it matched again.
+    A key counts up to four m-grams, and drafts from its lookup number `min_hits` on. The occurrence that a lookup
+    matched is counted once more by the next lookup.
 
     1 2 was followed by 3 9 both times:
 
@@ -206,7 +206,7 @@ class MapK4vDrafter(MapKDrafter):
         *,
         size_n: SizeN = 12,
         size_m: SizeM = 48,
-        min_hits: Annotated[int, Bounds(1, 1024, "number of the first lookup of a key that drafts")] = 1,
+        min_hits: Annotated[int, Bounds(1, 1024, "a key drafts from this lookup on")] = 1,
     ) -> None:
         super().__init__(inputs, size_n=size_n, size_m=size_m)
         self.min_hits = min_hits

@@ -230,7 +230,7 @@ class GlobalPool:
         self.match = self.automaton.follow(self.match, tokens)
 
     def draft(self, context: Sequence[int], matched: int, max_draft: int) -> list[int]:
-        """Up to `max_draft` tokens after the longest suffix of `context` in the pool; none up to `matched` tokens.
+        """Up to `max_draft` tokens after the longest suffix of `context` in the pool, if longer than `matched` tokens.
 
         If several requests contain the suffix, the draft comes from the request with the most tokens after its first
         occurrence; ties go to the latest request.

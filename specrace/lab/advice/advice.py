@@ -56,13 +56,13 @@ def sentences(recommender: Recommender, curve_words: str, sample: Recommender | 
 
 
 def _idle_lanes(recommender: Recommender, where: str = "") -> Iterator[str]:
-    """Yield a sentence for each lane with settings that hardly ever draft; it describes the first such settings."""
+    """Yield a sentence for each lane with settings that hardly ever draft; which describes the first of them."""
     rows = [(recommender.lane(number), number, drafting) for number, drafting in idle_lanes(recommender)]
     for name in dict.fromkeys(lane.name for lane, *_ in rows):
         (lane, number, drafting), *others = (row for row in rows if row[0].name == name)
         minima = ", ".join(f"{key} {value}" for key, value in lane.options.items() if MINIMUM.search(key) and value)
-        why = f": hardly a match reaches {minima}" if minima else ""
-        more = f", and with {len(others)} more settings on as few" if others else ""
+        why = f": hardly any match reaches {minima}" if minima else ""
+        more = f", and with {len(others)} more settings on as few steps" if others else ""
         frequency = f"{100 * drafting:.1f} % of the steps{where}"
         yield f"{name} with {recommender.sweep.varied_settings(number)} drafts on {frequency}{why}{more}."
 
@@ -76,9 +76,9 @@ def _batches(recommender: Recommender) -> Iterator[str]:
     others = [row for row in recommender.batches if row["batch"] != recommender.batch]
     speedups = ", ".join(f"{row['speedup']:.2f}x at {row['batch']}" for row in others)
     pays_less = recommender.batch == 1 and all(row["speedup"] < speedup for row in others)
-    head = "In batches it pays less" if pays_less else "At other batch sizes"
+    opening = "In batches the lane pays less" if pays_less else "At other batch sizes"
     end = f"; from a batch of {stop} on it no longer pays" if stop else ""
-    yield f"{head}: {speedups}{end}."
+    yield f"{opening}: {speedups}{end}."
 
 
 def _groups(recommender: Recommender) -> Iterator[str]:
@@ -86,14 +86,14 @@ def _groups(recommender: Recommender) -> Iterator[str]:
     if len(recommender.groups) < 2:
         return
     for group in recommender.groups:
-        head = f"On the {group['requests']} requests of '{group['category']}'"
+        opening = f"On the {group['requests']} requests of '{group['category']}'"
         best = group["best"]
         if group["advice"] == "switch drafting off" and recommender.chosen:
-            yield f"{head} nothing pays ({group['speedup']:.2f}x): switch it off there."
+            yield f"{opening} nothing pays ({group['speedup']:.2f}x): switch drafting off there."
         elif group["advice"] == "not certain" and recommender.chosen:
-            yield f"{head} it does not pay ({group['speedup']:.2f}x), and no other lane is reliably faster."
+            yield f"{opening} the lane does not pay ({group['speedup']:.2f}x), and no other lane is reliably faster."
         elif group["advice"] in ("use another lane", "use other settings"):
-            yield f"{head} {_describe(best)} pays ({_range(best, 'speedup')}): use it there."
+            yield f"{opening} {_describe(best)} pays ({_range(best, 'speedup')}): use it there."
 
 
 def _describe(row: Mapping[str, Any]) -> str:
@@ -187,7 +187,10 @@ def _similar_lane(recommender: Recommender, engine: Engine, number: int) -> Iter
     """Yield a note if the forecast is for a lane that is merely like the engine's own drafter."""
     name = recommender.lane(number).name
     if engine.prefix and not name.startswith(engine.prefix):
-        yield f"The forecast is of {name}, which is like the engine's drafter; for that: --engine {engine.name}."
+        yield (
+            f"The forecast is of {name}, which is like the engine's drafter; for a forecast of the engine's own: "
+            f"--engine {engine.name}."
+        )
 
 
 def _plug_in(recommender: Recommender, engine: Engine) -> Iterator[str]:

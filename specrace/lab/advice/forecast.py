@@ -32,7 +32,9 @@ def forecast_sweep(sweep: Sweep, curve: CostCurve, batches: Sequence[int] = (1,)
     shape = (len(sweep.lanes), len(requests))
     forecasts = [Forecast(np.empty(len(requests)), *(np.zeros(shape) for _ in range(4))) for _ in batches]
     curves = [curve.near(sweep.requests[number].prompt_tokens) for number in requests]
-    by_curve = {near: [number for number in requests if curves[number] == near] for near in dict.fromkeys(curves)}
+    by_curve = {
+        measured: [number for number in requests if curves[number] == measured] for measured in dict.fromkeys(curves)
+    }
     for number, lane in enumerate(sweep.lanes):
         # Steps by request and draft size.
         sizes = np.zeros((len(requests), lane.num_draft + 1))
@@ -48,9 +50,9 @@ def forecast_sweep(sweep: Sweep, curve: CostCurve, batches: Sequence[int] = (1,)
             forecast.steps[number] = sizes.sum(axis=1)
             forecast.idle[number] = sizes[:, 0]
             forecast.rows[number] = verified @ np.arange(min_rows, min_rows + lane.num_draft + 1)
-            for near, group in by_curve.items():
-                row_ms = (near.row_ms or np.inf) * near.at(batch)
-                target_cost = verified[group] @ step_costs(near, lane, batch)
+            for measured, group in by_curve.items():
+                row_ms = (measured.row_ms or np.inf) * measured.at(batch)
+                target_cost = verified[group] @ step_costs(measured, lane, batch)
                 forecast.cost[number, group] = target_cost + drafter_ms[group] / row_ms
     return forecasts
 
@@ -91,7 +93,7 @@ class Forecast:
         """Verified rows per step of each lane; 1 for vanilla."""
         return np.asarray(self.rows.sum(axis=1) / self.steps.sum(axis=1))
 
-    def errors(self, lane: int, other: int | None = None) -> float:
+    def standard_error(self, lane: int, other: int | None = None) -> float:
         """The standard error of a lane's speedup, or of its difference from the `other` lane's on the same requests.
 
         It comes from a linearisation of the ratio, so it needs no random draws. Infinite for a single request.

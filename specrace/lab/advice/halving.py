@@ -54,7 +54,7 @@ class Round:
 
 
 class Halving:
-    """Successive halving over the lanes of an empty sweep, compared by the sweep's cost curve; the first is vanilla.
+    """Successive halving over the lanes of an empty sweep, compared by its cost curve; the first lane is vanilla.
 
     `pools`: name -> the numbers of the lanes that compete. `batch`: the batch size of the forecast. `left`: the numbers
     of the lanes that have survived so far. `tried`: number of a lane -> its metrics in the last round that scored it.
@@ -165,7 +165,9 @@ def contenders(forecast: Forecast, lanes: Sequence[int], num_fastest: int) -> li
     ranked = sorted(lanes, key=lambda lane: -forecast.speedup[lane])
     best = ranked[0]
     possible = [
-        lane for lane in ranked if lane == best or _gap(forecast, best, lane) <= ERRORS * forecast.errors(best, lane)
+        lane
+        for lane in ranked
+        if lane == best or _gap(forecast, best, lane) <= ERRORS * forecast.standard_error(best, lane)
     ]
     as_good = [lane for lane in possible if _gap(forecast, best, lane) <= CLOSE * forecast.speedup[best]]
     thriftiest = min(as_good, key=lambda lane: forecast.rows_per_step[lane])
@@ -205,7 +207,7 @@ def _score_request(lane: ScoredLane, transcript: Transcript, curve: CostCurve) -
     # Forecasts ignore a twin's drafting time, so reading the clock would be a waste.
     clock = _stopped_clock if is_twin(lane.name) else thread_ms
     steps, draft_ms, build_ms = count_steps(lane, transcript, curve, clock)
-    return RequestScore(tuple(sorted((*step, times) for step, times in steps.items())), draft_ms, build_ms)
+    return RequestScore(tuple(sorted((*step, number) for step, number in steps.items())), draft_ms, build_ms)
 
 
 def _stopped_clock() -> float:

@@ -20,7 +20,7 @@ def option_effects(options: Sequence[tuple[str, ...]], engine: Engine) -> list[d
     effects = sorted(engine.effects, key=lambda effect: EFFECTS.index(effect.kind))
     known = {name for effect in effects for name in effect.options}
     unknown = tuple(sorted({name for names in options for name in names} - known))
-    effects.append(Effect(unknown, NOT_KNOWN, "may treat it differently; that was not looked up"))
+    effects.append(Effect(unknown, NOT_KNOWN, "may treat such requests differently; that was not looked up"))
     return [row for effect in effects if (row := _row(options, effect, engine))["requests"]]
 
 

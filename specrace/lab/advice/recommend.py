@@ -197,7 +197,7 @@ class Recommender:
 def choose_lane(forecast: Forecast, lanes: Sequence[int]) -> int:
     """The lane to use among `lanes`, the first of which is vanilla: the `thriftiest`, if it is reliably faster."""
     best = thriftiest(forecast, lanes[1:])
-    pays = forecast.speedup[best] - HALF_WIDTH * forecast.errors(best) > 1.0
+    pays = forecast.speedup[best] - HALF_WIDTH * forecast.standard_error(best) > 1.0
     return best if pays else lanes[0]
 
 
@@ -208,7 +208,7 @@ def thriftiest(forecast: Forecast, lanes: Sequence[int]) -> int:
     as_good = [
         lane
         for lane in lanes
-        if speedup[best] - speedup[lane] <= min(forecast.errors(best, lane), CLOSE * speedup[best])
+        if speedup[best] - speedup[lane] <= min(forecast.standard_error(best, lane), CLOSE * speedup[best])
     ]
     return min(as_good, key=lambda lane: (forecast.rows_per_step[lane], -speedup[lane]))
 
@@ -243,14 +243,14 @@ def _not_tested(recommender: Recommender) -> Iterator[str]:
     for name, method in METHODS.items():
         reason = needs_target(method)
         if reason and not recommender.names:
-            yield f"{name}: it cannot be scored without its model, {reason}."
+            yield f"{name}, which cannot be scored without its model: {reason}."
     for name, lane in swept.items():
         if lane.part:
             yield f"{name} was scored in part: {lane.part}."
         if is_twin(name):
             yield f"{name}: the time that the engine takes to draft, which is not in the forecast."
     if "fusion" in swept and (recommender.sweep.curve or ASSUMED_GPU) != recommender.curve:
-        yield "fusion on this cost curve: in the sweep it cut its drafts by another."
+        yield "fusion on this cost curve: in the sweep it cut its drafts by another curve."
     if "fusion" in swept and recommender.batch > 1:
         yield "fusion in batches: it cut its drafts as for a single request."
     if recommender.curve.row_ms is None:
@@ -260,7 +260,7 @@ def _not_tested(recommender: Recommender) -> Iterator[str]:
     yield "Settings that are not in the grid, and temperatures above 0 where the logs are greedy."
     yield "Batches: the cost of attention over their prompts is not in the curve."
     if recommender.looping:
-        yield f"{recommender.looping} requests whose output loops: they flatter drafters that copy."
+        yield f"{recommender.looping} requests whose output loops: loops flatter drafters that copy."
 
 
 def idle_lanes(recommender: Recommender) -> Iterator[tuple[int, float]]:
@@ -282,7 +282,7 @@ def losing_lanes(recommender: Recommender) -> list[str]:
 
 
 def losing_batch(recommender: Recommender) -> int | None:
-    """The batch size, above the recommender's own, from which on the recommended lane no longer pays; None if none."""
+    """The batch size, above the recommender's own, from which on the recommended lane no longer pays, or None."""
     smallest = None
     for row in reversed(recommender.batches):
         if row["speedup"] > 1.0 or row["batch"] <= recommender.batch:

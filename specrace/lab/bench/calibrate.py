@@ -81,7 +81,8 @@ def measure_context(target: RaceTarget, context: int, rows: Sequence[int], round
         while True:
             began = thread_ms()
             session.score(tree)
-            # The two counts of a thread's clock drift apart a little, by as much as a small forward takes (since_ms).
+            # The two counts of a thread's clock can drift apart by as much as a small forward takes; then `since_ms` is
+            # 0.
             if (passed := since_ms(began)) > 0:
                 return passed
 

@@ -39,6 +39,7 @@ OPTIONS: dict[str, dict[str, int]] = {
     "ngram-mod": {"n_match": 3, "n_min": 1, "n_max": 8},
     "ngram-cache": {"n_max": 8},
 }
+# GGUF type -> the torch type of the same weights; int8 weights have none.
 TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "q8_0": None}
 # Architectures whose weights can be written to a GGUF; only Llama's GGUF has the rows of Q and K in another order.
 _ARCHITECTURES = ("llama", "qwen2", "qwen3")
@@ -65,7 +66,7 @@ class LlamaCppPeer:
 
     def run(self, prompt: Sequence[int], max_new_tokens: int) -> PeerRun:
         """Start a server, then generate once. Raises InputError for a prompt that it refuses."""
-        # llama.cpp may share torch's OpenMP, whose waiting workers would halve its speed.
+        # llama.cpp may share torch's OpenMP, whose waiting workers would halve llama.cpp's speed.
         release_threads()
         server = self._serve(len(prompt) + max_new_tokens + _ROOM)
         request = {
@@ -87,7 +88,7 @@ class LlamaCppPeer:
         tokens = tuple(reply["__verbose"]["tokens"])
         accepted = timings.get("draft_n_accepted", 0)
         steps = max(1, len(tokens) - 1 - accepted)
-        # Its threads wait for each other, so the one that waited longest for a processor held up the rest.
+        # llama.cpp's threads wait for each other, so the one that waited longest for a processor held up the rest.
         waited_ms = max((ms - waits_before.get(thread, 0.0) for thread, ms in waits_ms().items()), default=0.0)
         # A wait that began before the call counts in full, which could exceed a very short call.
         running_share = max(0.1, 1.0 - waited_ms / run_ms)
@@ -194,7 +195,7 @@ def _read(file: Path) -> Any:
     except OSError as error:
         raise InputError(f"{shorten(file)} cannot be read ({error.strerror}); give a GGUF file.") from error
     except Exception as error:  # the reader raises many kinds for a broken file
-        raise InputError(f"{shorten(file)} is no GGUF file: {shorten(error)}.") from error
+        raise InputError(f"{shorten(file)} is not a GGUF file: {shorten(error)}.") from error
 
 
 def check_vocabulary(reader: Any, file: Path, target: Target) -> None:

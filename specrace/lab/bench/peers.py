@@ -95,7 +95,8 @@ def make_peers(
     """The peers with these names; llama.cpp runs on `weights` (see `GgufWeights`).
 
     transformers' prompt lookup drafts `num_lookup` tokens after a match of at most `longest` tokens, as our lane does;
-    its own default is 2. Raises InputError for an unknown name, and for a peer that cannot run the target's model.
+    transformers' own default is 2. Raises InputError for an unknown name, and for a peer that cannot run the target's
+    model.
     """
     for name in names:
         if name not in COUNTERPARTS:

@@ -50,7 +50,7 @@ def export(choice: Choice) -> Export:
     if choice.lane == LIST:
         return _export_list(choice)
     mode, options = _mode(choice)
-    head = f"--spec-type ngram-{mode}"
+    mode_flag = f"--spec-type ngram-{mode}"
     # Other options name the user's files, such as a lookup cache, which a sweep cannot know.
     flags = {name: value for name, value in options.items() if name in OLD}
     group = "draft" if mode == "cache" else f"ngram-{mode}"
@@ -58,21 +58,23 @@ def export(choice: Choice) -> Export:
     old = [f"{OLD[name]} {value}" for name, value in flags.items()]
     if "n_max" not in flags:
         old.append(f"--draft-max {choice.num_draft}")
-    notes = (f"Builds before pull request 22397 (b8838 and earlier): {' '.join([head, *old])}",)
-    return Export(" ".join([head, *new]), f"{head} --spec-synth-len {choice.length}", _CONVENTION, notes=notes)
+    notes = (f"Builds before pull request 22397 (b8838 and earlier): {' '.join([mode_flag, *old])}",)
+    return Export(
+        " ".join([mode_flag, *new]), f"{mode_flag} --spec-synth-len {choice.length}", _CONVENTION, notes=notes
+    )
 
 
 def _export_list(choice: Choice) -> Export:
     """The flags for several drafters: each has its own."""
     names = [name for name in LISTED if choice.options[name]]
     modes = [f"ngram-{name.replace('_', '-')}" for name in names]
-    head = f"--spec-type {','.join(modes) or 'none'}"
+    mode_flag = f"--spec-type {','.join(modes) or 'none'}"
     flags = [
         f"--spec-{mode}-{option.replace('_', '-')} {choice.options[option]}"
         for name, mode in zip(names, modes, strict=True)
         for option in LISTED[name]
     ]
-    settings = " ".join([head, *flags])
+    settings = " ".join([mode_flag, *flags])
     return Export(settings, f"{settings} --spec-synth-len {choice.length}", _CONVENTION)
 
 
@@ -94,14 +96,14 @@ EFFECTS = (
     Effect(
         ("logprobs",),
         LESS_OUTPUT,
-        "gives no probabilities for the tokens of a step that had a draft, and 1 as their own",
+        "reports the probability 1 and no alternatives for each token of a step that had a draft",
     ),
     # common/sampling.cpp, common_sampler_sample_and_accept_n; a required tool is a grammar: common/chat.cpp.
     Effect(
         ("structured_output", "tool_choice"),
         SLOWER,
-        "holds each drawn token against the grammar, one after the other, which the forecast leaves out; drafts are "
-        "not cut where they break it",
+        "checks each drawn token against the grammar, one after the other, which the forecast leaves out; drafts are "
+        "not cut where they break the grammar",
     ),
     # common/sampling.cpp, too: the whole chain of samplers draws a token at each position, and its history holds the
     # accepted tokens.

@@ -43,7 +43,7 @@ def speculation_profile(
         "conditional_accept_rates": [round(rate, 6) for rate in conditional],
         "marginal_accept_rates": [round(rate, 6) for rate in marginal],
         "mean_accept_length": round(mean, 6),
-        # Each request weighs the same here, each step above.
+        # Here each request weighs the same; above, each step does.
         "mean_accept_length_per_request": round(profile["mean_accept_length_per_request"], 6),
         # A copying drafter would draft other tokens under another limit, so there is no entry for shorter drafts.
         "accept_length_model": "measured_per_k",

@@ -45,10 +45,10 @@ def export(choice: Choice) -> Export:
         options = {name: choice.options[name] for name in ("max_trie_depth", "min_bfs_breadth", "max_bfs_breadth")}
         options["match_type"] = "PROB" if choice.options["match_type_prob"] else "BFS"
     flags = [f"{_OPTION}{name.replace('_', '-')} {value}" for name, value in options.items()]
-    head = f"--speculative-algorithm NGRAM --speculative-num-draft-tokens {choice.num_draft + 1}"
+    first_flags = f"--speculative-algorithm NGRAM --speculative-num-draft-tokens {choice.num_draft + 1}"
     simulated = {"LEN": choice.length, "METHOD": "match-expected", "TOKEN_MODE": "fixed"}
     environment = " ".join(f"SGLANG_SIMULATE_ACC_{name}={value}" for name, value in simulated.items())
-    return Export(" ".join([head, *flags]), environment, _CONVENTION, notes=(_PAGES,))
+    return Export(" ".join([first_flags, *flags]), environment, _CONVENTION, notes=(_PAGES,))
 
 
 def corpus_flags(choice: Choice) -> str:
@@ -68,7 +68,7 @@ EFFECTS = (
     Effect(("use_beam_search",), REFUSED, "refuses beam search while it drafts"),
     # speculative/eagle_utils.py, eagle_sample: the target's probabilities are cut by top_k and top_p only, and only
     # DFLASH calls apply_custom_logit_processor.
-    Effect(("min_p", "logits_processors"), IGNORED, "leaves it out without a word while it drafts with NGRAM"),
+    Effect(("min_p", "logits_processors"), IGNORED, "ignores the option without a word while it drafts with NGRAM"),
     # speculative/eagle_utils.py, "a relaxed version of penalties"; sampling/penaltylib/min_new_tokens.py.
     Effect(
         ("presence_penalty", "frequency_penalty", "repetition_penalty", "min_tokens"),
@@ -81,29 +81,31 @@ EFFECTS = (
     Effect(
         ("structured_output", "tool_choice"),
         SLOWER,
-        "walks the draft's tree on the processor to mask each node, and does not overlap such batches, which the "
+        "walks the draft's tree on the CPU to mask each node, and does not overlap such batches, which the "
         "forecast leaves out",
     ),
     # speculative/ngram_worker.py, compute_spec_logprobs.
-    Effect(("logprobs",), SLOWER, "computes them for accepted tokens, too, which the forecast leaves out"),
+    Effect(("logprobs",), SLOWER, "computes the probabilities of accepted tokens, too, which the forecast leaves out"),
     # speculative/eagle_utils.py, _verify_coins; sampling/sampling_batch_info.py.
     Effect(
         ("seed",),
         OTHER_TEXT,
-        "uses it only with --enable-deterministic-inference, and then draws differently than without drafts",
+        "uses the seed only with --enable-deterministic-inference, and then draws differently than without drafts",
     ),
     # speculative/eagle_utils.py, tree_speculative_sampling_target_only and _verify_uses_greedy.
     Effect(
         ("temperature",),
         AS_MEASURED,
         "accepts a draft token with the probability that the model gives it, which is how often sampled answers go on "
-        "with it: the forecast holds on average, if the log's answers were sampled at this temperature; on processors, "
-        "Intel's and AMD's GPUs it takes the likeliest token instead, whatever the temperature",
+        "with it: the forecast holds on average, if the log's answers were sampled at this temperature; on CPUs, and "
+        "on Intel's and AMD's GPUs, it takes the likeliest token at every temperature",
     ),
     # speculative/eagle_utils.py, eagle_sample.
-    Effect(("logit_bias",), AS_MEASURED, "adds it at each draft position: the output is the same as without drafts"),
+    Effect(
+        ("logit_bias",), AS_MEASURED, "adds the bias at each draft position: the output is the same as without drafts"
+    ),
     # entrypoints/openai/protocol.py has the field, and nothing reads it.
-    Effect(("best_of",), AS_MEASURED, "does not read it, with drafts or without"),
+    Effect(("best_of",), AS_MEASURED, "does not read the option, with drafts or without"),
     # managers/tokenizer_manager.py, parallel_sample_num.
     Effect(("n",), AS_MEASURED, "decodes each choice as a request of its own: count them all in --batch"),
 )

@@ -15,9 +15,9 @@ SIMULATORS_FILE = "simulators.txt"
 # Dynamo's mocker simulates no longer drafts.
 MAX_NEXTN = 5
 _NOTES = (
-    "Accepted tokens are the mean of all steps, rates those of each position if the ones before are accepted; neither "
+    "Accepted tokens are the mean of all steps, rates are of each position after accepted ones; neither "
     f"counts the bonus token; {AT_THE_END}.",
-    "AISimulate prices the whole draft at every step, also at those that have a shorter draft or none.",
+    "AISimulate prices the whole draft at every step, also at steps with a shorter draft or none.",
 )
 
 

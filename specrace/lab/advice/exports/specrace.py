@@ -13,7 +13,7 @@ from specrace.lab.advice.exports.base import AS_MEASURED, IGNORED, Choice, Effec
 
 SETTINGS_FILE = "specrace-settings.json"
 _MAX_BYTES = 100_000
-_HINT = "give a settings file of recommend's"
+_HINT = "give a settings file that recommend wrote"
 
 
 def export(choice: Choice) -> Export:

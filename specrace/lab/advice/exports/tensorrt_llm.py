@@ -49,7 +49,7 @@ def _config(choice: Choice) -> dict[str, Any]:
 
 # From NVIDIA/TensorRT-LLM in November 2026; each entry names its file.
 EFFECTS = (
-    # docs/source/features/sampling.md at 05ce57bcac5b. SA drafts in one model, NGram does not:
+    # docs/source/features/sampling.md at 05ce57bcac5b. SA is a one-model drafter, NGram a two-model one:
     # tensorrt_llm/_torch/pyexecutor/sampler/two_model_spec_dec.py.
     Effect(
         ("presence_penalty", "frequency_penalty", "repetition_penalty"),
@@ -61,7 +61,7 @@ EFFECTS = (
         ("min_p",),
         REFUSED,
         "refuses the request while it drafts with SA, unless speculative_config has advanced_sampling_mode: fused; "
-        "with NGram it applies it",
+        "with NGram it applies min_p",
     ),
     # docs/source/features/feature-combination-matrix.md at 01edceae1757.
     Effect(("logits_processors",), REFUSED, "does not support logits processors while it drafts"),

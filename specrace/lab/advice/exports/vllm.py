@@ -92,15 +92,15 @@ EFFECTS = (
     # sampling_params.py, SamplingParams._validate_spec_decode.
     Effect(("min_p", "logit_bias"), REFUSED, "refuses the request while it drafts"),
     # v1/sample/logits_processor/__init__.py, STR_SPEC_DEC_REJECTS_LOGITSPROCS.
-    Effect(("logits_processors",), REFUSED, "does not start with logits processors of one's own and drafting"),
+    Effect(("logits_processors",), REFUSED, "does not start if it has both custom logits processors and drafting"),
     # entrypoints/generate/beam_search/online.py: max_tokens=1 for each step of a beam.
     Effect(("use_beam_search",), NOT_DRAFTED, "decodes beams as requests for one token, which have no drafts"),
     # v1/sample/rejection_sampler.py, apply_penalties: the history of each row holds the drafts before it.
     Effect(
         ("presence_penalty", "frequency_penalty", "repetition_penalty"),
         SLOWER,
-        "applies it at each draft position, with the drafts before it as history: the output is the same as without "
-        "drafts, and each step does more work, which the forecast leaves out",
+        "applies the option at each draft position, with the drafts before it as history: the output is the same as "
+        "without drafts, and each step does more work, which the forecast leaves out",
     ),
     # v1/structured_output/__init__.py, validate_tokens and grammar_bitmask; v1/core/sched/scheduler.py,
     # update_draft_token_ids; v1/structured_output/backend_lm_format_enforcer.py. A required or named tool is a schema:
@@ -116,7 +116,7 @@ EFFECTS = (
     Effect(
         ("logprobs",),
         SLOWER,
-        "computes them for the drafts, too, which the forecast leaves out, and does not promise the same values",
+        "computes the drafts' probabilities, too, which the forecast leaves out, and does not promise the same values",
     ),
     # v1/worker/gpu/spec_decode/rejection_sampler_utils.py, _rejection_kernel: accepting a draft takes a draw, too.
     Effect(("seed",), OTHER_TEXT, "draws differently than without drafts: the same seed gives another text"),
@@ -132,12 +132,12 @@ EFFECTS = (
     Effect(
         ("min_tokens", "bad_words", "allowed_token_ids"),
         AS_MEASURED,
-        "applies it at each draft position: the output is the same as without drafts",
+        "applies the option at each draft position: the output is the same as without drafts",
     ),
     # v1/engine/parallel_sampling.py: each choice is a request of its own.
     Effect(("n",), AS_MEASURED, "decodes each choice as a request of its own: count them all in --batch"),
     # entrypoints/openai/chat_completion/protocol.py has the field, and nothing reads it.
-    Effect(("best_of",), AS_MEASURED, "does not read it, with drafts or without"),
+    Effect(("best_of",), AS_MEASURED, "does not read the option, with drafts or without"),
     # v1/core/sched/scheduler.py, update_from_output counts before it looks for a stop.
     Effect(
         ("stop",), AS_MEASURED, "counts accepted tokens past a stop string in its metrics, which the output leaves out"

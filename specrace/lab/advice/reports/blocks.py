@@ -36,7 +36,7 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Bullets:
-    """A list without an order."""
+    """An unordered list."""
 
     items: Sequence[str]
 
@@ -53,7 +53,7 @@ class Table:
     """A table with a caption."""
 
     caption: str
-    head: Sequence[str]
+    header: Sequence[str]
     rows: Sequence[Sequence[str]]
 
 
@@ -104,8 +104,8 @@ def _html_block(block: Block) -> str:
             return f"<ul>\n{lines}</ul>\n"
         case Code(text):
             return f"<pre><code>{html.escape(_printable(text))}</code></pre>\n"
-        case Table(caption, head, rows):
-            titles = "".join(f'<th scope="col">{_html(title)}</th>' for title in head)
+        case Table(caption, header, rows):
+            titles = "".join(f'<th scope="col">{_html(title)}</th>' for title in header)
             lines = "".join(f"<tr>{''.join(f'<td>{_html(cell)}</td>' for cell in row)}</tr>\n" for row in rows)
             table = f"<caption>{_html(caption)}</caption>\n<thead><tr>{titles}</tr></thead>\n<tbody>\n{lines}</tbody>"
             return f"<div><table>\n{table}\n</table></div>\n"
@@ -133,8 +133,8 @@ def _markdown_block(block: Block) -> str:
             # A fence is longer than any in the text.
             fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
             return f"{fence}\n{_printable(text)}\n{fence}"
-        case Table(caption, head, rows):
-            lines = [head, ["---"] * len(head), *rows]
+        case Table(caption, header, rows):
+            lines = [header, ["---"] * len(header), *rows]
             body = "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
             return f"{_markdown(caption)}:\n\n{body}"
 

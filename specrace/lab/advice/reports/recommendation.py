@@ -11,8 +11,8 @@ from specrace.lab.advice.reports.blocks import Block, Bullets, Code, Paragraph, 
 from specrace.lab.scoring.sweep import DRAFT_SIZE_OPTIONS
 
 _METHOD = (
-    "No model ran. Each logged answer is taken as what the model would print; a lane drafts at each step from what "
-    "stands before it, and the draft tokens that equal the answer are accepted, plus the model's own next token. "
+    "No model ran. Each logged answer is taken as what the model would print; a lane drafts at each step from the "
+    "text before it, and the draft tokens that equal the answer are accepted, plus the model's own next token. "
     "Tokens per step are the answers' tokens over their steps. The speedup is a forecast for decoding, without "
     "prefill: a step costs one forward over its rows, by the cost curve, and the drafter's own time, where the curve "
     "has milliseconds."
@@ -20,7 +20,7 @@ _METHOD = (
 
 
 def recommendation_report(recommender: Recommender, result: Mapping[str, Any], logs: str, written: str) -> Report:
-    """The report on a `result` of `advice.report`. `logs`: the names of the logs. `written`: by what, and when."""
+    """The report on a `result` of `advice.report`. `logs`: the logs' names. `written`: what wrote it, and when."""
     sections = [
         Section("Recommendation", [Bullets(result["text"])]),
         Section("What was measured", list(_measured(recommender, result, logs))),
@@ -66,8 +66,8 @@ def _tables(recommender: Recommender, result: Mapping[str, Any]) -> Iterator[Blo
         for name in names
     ]
     rows = [_row(recommender.recommendation(number)) for number in (recommender.lanes[0], *best)]
-    head = ("lane", "options", "draft tokens", "tokens per step", "forecast speedup")
-    yield Table("Each lane with the best of its settings", head, rows)
+    header = ("lane", "options", "draft tokens", "tokens per step", "forecast speedup")
+    yield Table("Each lane with the best of its settings", header, rows)
     if len(result["groups"]) > 1:
         groups = [
             (row["category"], str(row["requests"]), _interval(row, "tau"), _interval(row, "speedup"), row["advice"])
