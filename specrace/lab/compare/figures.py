@@ -59,7 +59,7 @@ def drafts(samples: Sequence[Sample]) -> dict[str, Any]:
 
 
 def _accepted_in_text(counts: Mapping[str, Any], past_end: int) -> list[int]:
-    """How many tokens each step with a draft accepted; `past_end` of the last one's are not in the text."""
+    """How many tokens each step with a draft accepted; `past_end` of the last step's are not in the text."""
     accepted = list(counts.get("per_step_accepted") or ())
     if accepted:
         accepted[-1] = max(0, accepted[-1] - past_end)
@@ -77,8 +77,8 @@ def marginal_rates(accepted: Sequence[int]) -> list[float]:
 class TotalRates:
     """Tokens per second of all requests together: the median and the range over blocks that ran in one go.
 
-    `interrupted`: how many blocks were measured in several sessions. Between these the server stood still, and answers
-    were lost that it had begun, so such a block has no total rate.
+    `interrupted`: how many blocks were measured in several sessions. Between these the server stood still, and the
+    answers that it had begun were lost, so such a block has no total rate.
     """
 
     median: float | None
@@ -109,7 +109,7 @@ def _end(block: Sequence[Sample]) -> float:
 
 @dataclass(frozen=True)
 class Speedup:
-    """How many times as fast a request's tokens come as on the baseline, with its interval; on `requests` questions."""
+    """How many times as fast as the baseline a server sends a request's tokens, with an interval over `requests`."""
 
     speedup: float
     low: float
@@ -123,24 +123,25 @@ def measured_speedup(baseline: Sequence[Sample], other: Sequence[Sample], seed: 
     All samples are of one concurrency. The interval, at LEVEL, is from a bootstrap over the questions and over the
     repetitions, because one repetition may have been disturbed as a whole.
     """
-    by_turn = [{(sample.block.repetition, sample.number): sample for sample in side} for side in (baseline, other)]
-    turns = sorted({turn for side in by_turn for turn, _ in side})
+    by_server = [{(sample.block.repetition, sample.number): sample for sample in side} for side in (baseline, other)]
+    repetitions = sorted({repetition for side in by_server for repetition, _ in side})
     numbers = [
         number
-        for number in dict.fromkeys(number for _, number in by_turn[0])
-        if all(_has_rate(side.get((turn, number))) for side in by_turn for turn in turns)
+        for number in dict.fromkeys(number for _, number in by_server[0])
+        if all(_has_rate(side.get((repetition, number))) for side in by_server for repetition in repetitions)
     ]
     if not numbers:
         return None
-    draws, turn_draws = resamples(len(numbers), seed), _turn_draws(len(turns), seed)
+    draws, repetition_draws = resamples(len(numbers), seed), _repetition_draws(len(repetitions), seed)
     value, drawn = 1.0, np.ones(len(draws))
     # The other server's time per token divides the baseline's.
-    for side, sign in zip(by_turn, (1, -1), strict=True):
-        cells = [[side[turn, number] for number in numbers] for turn in turns]
-        ms = np.array([[sample.decode_ms for sample in row] for row in cells])
-        tokens = np.array([[sample.decode_tokens for sample in row] for row in cells])
+    for side, sign in zip(by_server, (1, -1), strict=True):
+        answers = [[side[repetition, number] for number in numbers] for repetition in repetitions]
+        ms = np.array([[sample.decode_ms for sample in row] for row in answers])
+        tokens = np.array([[sample.decode_tokens for sample in row] for row in answers])
         value *= float(ms.sum() / tokens.sum()) ** sign
-        drawn *= (((turn_draws @ ms) * draws).sum(axis=1) / ((turn_draws @ tokens) * draws).sum(axis=1)) ** sign
+        drawn_ms, drawn_tokens = (((repetition_draws @ values) * draws).sum(axis=1) for values in (ms, tokens))
+        drawn *= (drawn_ms / drawn_tokens) ** sign
     low, high = np.percentile(drawn, [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
     return Speedup(value, float(low), float(high), len(numbers))
 
@@ -149,14 +150,14 @@ def _has_rate(sample: Sample | None) -> bool:
     return sample is not None and sample.decode_ms > 0 and sample.decode_tokens > 0
 
 
-def _turn_draws(count: int, seed: int) -> np.ndarray:
+def _repetition_draws(count: int, seed: int) -> np.ndarray:
     """How often each of `count` repetitions is drawn [RESAMPLES, count]; independent of `resamples`."""
     return np.random.default_rng([seed, count]).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
 
 
 @dataclass(frozen=True)
 class Texts:
-    """In how many of `compared` answers a server's text is the baseline's; `first`: the first other one, or None."""
+    """In how many of `compared` answers a server's text is the baseline's; `first`: see `compare_texts`."""
 
     same: int
     compared: int
@@ -166,7 +167,7 @@ class Texts:
 def compare_texts(baseline: Sequence[Sample], other: Sequence[Sample]) -> Texts:
     """Compare the answers to the same question in the same repetition.
 
-    `Texts.first` is (the question's number, the position of the first other token).
+    `Texts.first` is the first difference: (the question's number, the position of the first different token), or None.
     """
     expected = {(sample.block.repetition, sample.number): sample.output for sample in baseline}
     pairs = [
@@ -184,8 +185,8 @@ def _first_difference(one: Sequence[int], other: Sequence[int]) -> int:
     return next(differing, min(len(one), len(other)))
 
 
-def remembers(samples: Sequence[Sample], order: Sequence[Block]) -> float | None:
-    """How many times as many tokens a step a server printed when it was asked the same again; None if it was not.
+def memory_factor(samples: Sequence[Sample], order: Sequence[Block]) -> float | None:
+    """The tokens a step when a server was asked again, over those at first; None if nothing was asked twice.
 
     A drafter that keeps earlier answers finds the whole answer there, which no new question has. Only answers with the
     same text count. `order`: the blocks in the order in which they were measured.

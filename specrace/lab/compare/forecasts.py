@@ -1,8 +1,8 @@
 """What a lane forecasts for a server's answers: its steps by forced decoding, and its speedup on a cost curve.
 
 A drafter that keeps earlier answers gets those that the server had finished before it began the answer in question.
-With several requests at a time, a server's own drafter also sees the other answers grow. The forecast gives it, for the
-whole answer, what the others had printed by the middle of that answer.
+With several requests at a time, a server's own drafter also sees the other answers grow. In a forecast the drafter
+sees, for the whole answer, what the others had printed by the middle of that answer.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class Forecaster:
             "tau_low": tau_low,
             "tau_high": tau_high,
             "drafted": sum(size * count for (size, _), count in steps.items()),
-            "accepted": sum(yes * count for (_, yes), count in steps.items()),
-            "rates": marginal_rates([yes for (size, yes), count in steps.items() if size for _ in range(count)]),
+            "accepted": sum(taken * count for (_, taken), count in steps.items()),
+            "rates": marginal_rates([taken for (size, taken), count in steps.items() if size for _ in range(count)]),
             "speedup": float(forecast.speedup[0]),
             "low": low,
             "high": high,

@@ -30,7 +30,8 @@ class Journal:
     """A comparison on disk; use it as a context manager, which keeps other processes out.
 
     `settings`: everything that decides what is measured; a folder with other settings is refused. `session`: how often
-    this comparison has been started before. `samples`: what is finished, in that order. `about`: server -> what it is.
+    this comparison has been started before. `samples`: the finished requests, in the order in which they finished.
+    `about`: server -> what it is.
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], *, resume: bool) -> None:
@@ -146,7 +147,7 @@ class Journal:
                 self._read_row(json.loads(line), seen)
             except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
                 raise InputError(
-                    f"{shorten(file)}, line {number}: this is no request of a comparison; {_HINT}."
+                    f"{shorten(file)}, line {number}: this is not a request of a comparison; {_HINT}."
                 ) from error
         if whole != text:
             with as_input_error(file, _FLAG):

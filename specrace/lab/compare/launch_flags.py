@@ -25,16 +25,16 @@ VLLM_DRAFTER, VLLM_COUNTS = "--speculative-config", "--per-request-spec-decode-m
 def drafting_flags(name: str, command: Sequence[str], lane: ScoredLane | None) -> list[str]:
     """The flags to add to the `command` of the server `name`: the lane's settings, and those that count its steps.
 
-    None of the lane's are added if the command has one of them already. Raises InputError for a command of an unknown
-    engine, and for a lane that the engine does not have.
+    None of the lane's flags are added if the command has one of them already. Raises InputError for a command of an
+    unknown engine, and for a lane that the engine does not have.
     """
     flags: list[str] = []
     engine = next((PROGRAMS[stem] for word in command if (stem := PurePath(word).name) in PROGRAMS), None)
     if lane is not None:
         if engine is None:
             raise InputError(
-                f"--launch {name}: this command starts no engine that --settings is known for ({', '.join(PROGRAMS)}); "
-                "leave out --settings, and write the engine's own flags into the command."
+                f"--launch {name}: this command starts none of the engines that --settings knows "
+                f"({', '.join(PROGRAMS)}); leave out --settings, and write the engine's own flags into the command."
             )
         if not ENGINES[engine].has(lane.name):
             raise InputError(

@@ -26,7 +26,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class LoadTest:
-    """One measurement of a load generator; None is what it does not report.
+    """One measurement of a load generator; None for what the generator does not report.
 
     `tokens_per_s`: of one request after its first token; of the median request, or of the mean one in aiperf and
     guidellm. `accept_length`: the engine's own tokens per step, which counts steps with a draft only.
@@ -49,7 +49,7 @@ class LoadTest:
 
 
 def read_load_tests(text: str) -> list[LoadTest]:
-    """The measurements in a file, given as "NAME=FILE" or "FILE", whose name is then the file's. Raises InputError."""
+    """The measurements in a file, given as "NAME=FILE" or "FILE", named after the file. Raises InputError."""
     name, equals, place = text.partition("=")
     path = Path(place if equals else text)
     name = name if equals else path.stem
@@ -61,14 +61,14 @@ def read_load_tests(text: str) -> list[LoadTest]:
             _check(test)
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as error:
         reason = f" ({error})" if isinstance(error, _LayoutError) else ""
-        raise InputError(f"{shorten(path)} is no result that can be read{reason}; give {_KNOWN}.") from error
+        raise InputError(f"{shorten(path)} is not a result that can be read{reason}; give {_KNOWN}.") from error
     if not tests:
         raise InputError(f"{shorten(path)} holds no finished benchmark; run the load generator again.")
     return tests
 
 
 class _LayoutError(ValueError):
-    """A layout that is recognised but not one that is read."""
+    """A file's layout or figures are not those that are read; the message says what is wrong."""
 
 
 def _parse(content: str) -> list[Any]:
@@ -85,7 +85,7 @@ def _read(name: str, value: Row) -> Iterator[LoadTest]:
         if marks <= value.keys():
             yield from read(name, value)
             return
-    raise _LayoutError("its fields are those of no load generator that is known")
+    raise _LayoutError("it has the fields of no known load generator")
 
 
 def _vllm(name: str, value: Row) -> Iterator[LoadTest]:
@@ -190,7 +190,7 @@ def field_at(value: Any, *path: str) -> Any:
 
 def _count(value: Any) -> int:
     if type(value) is not int or value < 0:
-        raise _LayoutError("a count is no whole number")
+        raise _LayoutError("a count is not a whole number")
     return value
 
 
@@ -207,7 +207,7 @@ def _check(test: LoadTest) -> None:
         raise _LayoutError("no request was answered")
 
 
-# The fields that only this layout has -> its reader.
+# The fields that only one layout has -> the reader of that layout.
 _LAYOUTS: tuple[tuple[set[str], Callable[[str, Row], Iterator[LoadTest]]], ...] = (
     ({"output_throughput", "request_throughput", "completed", "model_id"}, _vllm),
     ({"metadata", "benchmarks", "config"}, _guidellm),

@@ -33,7 +33,7 @@ class Block(NamedTuple):
 def plan_blocks(servers: Sequence[str], concurrencies: Sequence[int], repetitions: int) -> Iterator[Block]:
     """The blocks in the order in which they are measured.
 
-    Servers take turns, and every repetition begins with the next one: a machine that slows down over time then slows
+    Servers take turns, and every repetition begins with the next server: a machine that slows down over time then slows
     down all servers alike.
     """
     for repetition in range(repetitions):
@@ -49,7 +49,8 @@ class Sample:
 
     `number`: the question's index, or WARM_UP. `session`: how often the command had been started before; `start_ms` and
     `end_ms` count from the start of the block in that session. `times_ms`: when each chunk arrived, since the request
-    was sent. `sizes`: the tokens of each chunk. `counts`: the server's counts of its drafts, under vLLM's names.
+    was sent. `sizes`: the number of tokens in each chunk. `counts`: the server's counts of its drafts, under vLLM's
+    names.
     """
 
     block: Block
@@ -116,5 +117,5 @@ class Sample:
             dict(row["counts"]),
         )
         if not len(sample.times_ms) == len(sample.sizes) > 0 or sum(sample.sizes) != len(sample.output):
-            raise ValueError("the chunks of this answer are not its tokens")
+            raise ValueError("the chunks of this answer do not add up to its tokens")
         return sample

@@ -10,8 +10,8 @@ from specrace.lab.compare.figures import (
     compare_texts,
     drafts,
     measured_speedup,
+    memory_factor,
     rate,
-    remembers,
     times,
     total_rates,
 )
@@ -97,8 +97,8 @@ def _row(
     assert row is not None, "the caller left out cells without samples"
     by_repetition = [
         value
-        for turn in range(comparison.repetitions)
-        if (value := rate([sample for sample in samples if sample.block.repetition == turn])) is not None
+        for repetition in range(comparison.repetitions)
+        if (value := rate([sample for sample in samples if sample.block.repetition == repetition])) is not None
     ]
     is_baseline = server == comparison.servers[0]
     texts = None if is_baseline else compare_texts(baseline, samples)
@@ -153,12 +153,12 @@ def _figures(
 
 
 def _memory(comparison: Comparison) -> dict[str, float]:
-    """The servers whose drafts come from earlier answers to the same questions, with the factor of `remembers`."""
+    """The servers whose drafts come from earlier answers to the same questions, with the factor of `memory_factor`."""
     factors: dict[str, float] = {}
     for server in comparison.servers:
         if server in comparison.restarted:
             continue
-        factor = remembers(comparison.of(server), comparison.blocks)
+        factor = memory_factor(comparison.of(server), comparison.blocks)
         if factor is not None and factor > 1.0 + MEMORY_TOLERANCE:
             factors[server] = factor
     return factors

@@ -24,7 +24,7 @@ def _sentences(summary: Mapping[str, Any], name: str) -> Iterator[str]:
     if factor is not None:
         yield (
             f"No verdict on {name}: it drafts from earlier answers, and was asked the same questions again, with "
-            f"{factor:.2f} times as many tokens a step; give --ask-once and start it anew, or let --launch start it."
+            f"{factor:.2f} times as many tokens a step; give --ask-once and restart {name}, or let --launch start it."
         )
     else:
         yield _judge(name, summary["baseline"], measured)
@@ -85,7 +85,7 @@ def _range(low: float, high: float) -> str:
 def _texts(rows: Sequence[Row]) -> str:
     same, compared = (sum(row[key] for row in rows) for key in ("same_texts", "compared_texts"))
     first = next((row["first_difference"] for row in rows if row["first_difference"] is not None), None)
-    where = "" if first is None else f"; the first other one: question {first['question']}, token {first['position']}"
+    where = "" if first is None else f"; the first other text: question {first['question']}, token {first['position']}"
     return f"Texts equal: {same} of {compared}{where}."
 
 
@@ -94,12 +94,12 @@ def notes(summary: Mapping[str, Any]) -> Iterator[str]:
     interrupted = sum(row["interrupted_blocks"] for row in summary["rows"])
     if interrupted:
         count = "One block was" if interrupted == 1 else f"{interrupted} blocks were"
-        yield f"{count} interrupted and resumed: tokens per second of all leave such blocks out."
+        yield f"{count} interrupted and resumed: the tokens per second of all requests leave such blocks out."
     for row in summary["rows"]:
         where = f"{row['server']} at {row['concurrency']}"
         if row["joined"]:
             yield (
-                f"{where}: in {row['joined']} of {row['requests']} answers the chunks are no steps, so the times "
+                f"{where}: in {row['joined']} of {row['requests']} answers the chunks are not steps, so the times "
                 "between chunks are not those between steps."
             )
         if 0 < row["counted"] < row["requests"]:

@@ -13,7 +13,7 @@ from specrace.lab.logs.formats.base import Row
 from specrace.lab.logs.formats.refused import refused_title
 
 # A format is recognised by one of this many first rows.
-MAX_HEAD_ROWS = 20
+MAX_FIRST_ROWS = 20
 
 
 @dataclass(frozen=True)
@@ -50,25 +50,25 @@ class Recogniser:
             return any(column in row or column.split(".")[0] in row for column in self.columns.values())
         return recognise(row) is not None if self.chosen is None else self.chosen.looks_like(row)
 
-    def read_head(self, rows: Iterator[tuple[int, Row]], source: Source, *, one_of_many: bool) -> RecognisedRows:
+    def read_first_rows(self, rows: Iterator[tuple[int, Row]], source: Source, *, one_of_many: bool) -> RecognisedRows:
         """Recognise a file by its first rows.
 
-        `one_of_many`: the file may be no log at all, so a row that has to be refused does not end the search.
+        `one_of_many`: the file may not be a log at all, so a row that has to be refused does not end the search.
         """
         if self.chosen is not None:
             return RecognisedRows(rows, self.chosen)
-        head = []
+        first_rows = []
         format = None
         refusal = ""
         for number, row in rows:
-            head.append((number, row))
+            first_rows.append((number, row))
             format = recognise(row)
             refusal = refusal or _refusal(row, format, source)
-            if format is not None or len(head) == MAX_HEAD_ROWS:
+            if format is not None or len(first_rows) == MAX_FIRST_ROWS:
                 break
             if refusal and (self.follows_user or not one_of_many):
                 break
-        return RecognisedRows(chain(head, rows), format, refusal)
+        return RecognisedRows(chain(first_rows, rows), format, refusal)
 
 
 def _refusal(row: Row, format: type[Format] | None, source: Source) -> str:

@@ -4,7 +4,7 @@
   "litellm_truncated" (litellm/proxy/spend_tracking/spend_tracking_utils.py).
 - Langfuse: "<fully masked due to failed mask function>" (langfuse/langfuse-python, langfuse/_client/span.py).
 - OpenInference: "__REDACTED__" (Arize-ai/openinference, instrumentation/config.py).
-- Some write a hash with its name, such as "sha256:9f86d081...".
+- Some loggers write a hash with its name, such as "sha256:9f86d081...".
 - Others write a word such as "redacted", "masked" or "filtered" in brackets; Sentry "[Filtered]", PostHog "[redacted]".
 """
 

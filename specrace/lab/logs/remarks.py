@@ -41,7 +41,7 @@ class Remarks:
     `warnings`: reason -> number of requests. `left_out`: reason -> number of answers not scored. `unread`: name of a
     field whose text was not read -> number of lines. `options`: option with which an engine may draft differently ->
     number of requests. `gaps`: kind -> requests whose tokens and usage differ. `other_files`: names of files in the
-    log's folder or zip that are no logs.
+    log's folder or zip that are not logs.
     """
 
     requests: int = 0
@@ -100,7 +100,7 @@ class Remarks:
         if self.repeated:
             sentences.append(f"{self.repeated:,} answers repeat earlier ones, as history or in a copy, and count once.")
         if self.other_files:
-            sentences.append(f"Not read, because they are no logs: {count_files(self.other_files)}.")
+            sentences.append(f"Not read, because they are not logs: {count_files(self.other_files)}.")
         return sentences
 
     def _share(self, requests: int) -> str:
@@ -119,19 +119,19 @@ _GAPS = {
     "reasoning": "{share}: the usage counts {gap.counted:,} tokens of reasoning, and the reasoning is not in the log.",
     "output missing": (
         "{share}: the usage counts {gap.counted:,} output tokens, and the log holds {gap.held:,}; reasoning or other "
-        "text that the model wrote is not in the log, or this is not its tokenizer."
+        "text that the model wrote is not in the log, or the tokenizer is another model's."
     ),
     "output surplus": (
         "{share}: the usage counts only {gap.counted:,} output tokens, and the log holds {gap.held:,}; part of the "
-        "text is not the model's, or this is not its tokenizer."
+        "text is not the model's, or the tokenizer is another model's."
     ),
     "prompt missing": (
         "{share}: the usage counts {gap.counted:,} prompt tokens, and the log holds {gap.held:,}; a system prompt, "
-        "tools or documents are not in the log, or this is not its tokenizer."
+        "tools or documents are not in the log, or the tokenizer is another model's."
     ),
     "prompt surplus": (
         "{share}: the usage counts only {gap.counted:,} prompt tokens, and the log holds {gap.held:,}; part of the "
-        "prompt was not sent, or this is not its tokenizer."
+        "prompt was not sent, or the tokenizer is another model's."
     ),
 }
 

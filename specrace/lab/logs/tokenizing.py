@@ -25,7 +25,7 @@ class LogTokens:
     """Makes the token ids of exchanges.
 
     `tokenize` and `chat`: for texts and for conversations; without them only exchanges of ids can be used.
-    `vocab_size`: ids from it on are refused; None if it is not known.
+    `vocab_size`: ids that are not below it are refused; None if it is not known.
     """
 
     tokenize: Tokenize | None

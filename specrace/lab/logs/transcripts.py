@@ -111,7 +111,7 @@ class TranscriptFile:
                 try:
                     yield from self._transcripts(requests or source, one_of_many=len(logs) > 1)
                 except InputError as error:
-                    # One of many files that is no log of requests, or cannot be read, is like a bad line.
+                    # Among many files, one that is not a log of requests, or cannot be read, is like a bad line.
                     if len(logs) == 1 or not self._bad_lines.skip:
                         raise
                     self._bad_lines.count("a file that cannot be read", str(error))
@@ -121,7 +121,7 @@ class TranscriptFile:
     def _logs(self, stack: ExitStack) -> tuple[list[tuple[Source, Source | None]], list[str]]:
         """Each file of the log with the file of its requests, and the names of other files beside them.
 
-        What stays open is closed with the `stack`.
+        Files that stay open are closed with the `stack`.
         """
         sources: list[Source] = []
         other_files: list[str] = []
@@ -142,7 +142,7 @@ class TranscriptFile:
         if not self._holds_rows:
             reason = "it is empty; give a log with requests and outputs"
         elif format is not None and not holds_answers:
-            reason = f"it holds nothing of the format {format.name}; leave --format out, and it is recognised"
+            reason = f"it holds nothing of the format {format.name}; leave --format out, and the format is recognised"
         else:
             return
         if not self._bad_lines.skip:
@@ -188,18 +188,18 @@ class TranscriptFile:
     def _transcripts(self, requests: Source, *, one_of_many: bool) -> Iterator[Transcript]:
         """The transcripts of the file that `_rows` reads; of a batch, `requests` has the requests."""
         num_faults = self.skipped
-        head = self._recogniser.read_head(iter(self._rows), self._rows.source, one_of_many=one_of_many)
-        if one_of_many and not (self._recogniser.follows_user or head.format or self.skipped > num_faults):
+        recognised = self._recogniser.read_first_rows(iter(self._rows), self._rows.source, one_of_many=one_of_many)
+        if one_of_many and not (self._recogniser.follows_user or recognised.format or self.skipped > num_faults):
             self.remarks.other_files.append(str(self._rows.source.name))
             return
-        if head.refusal:
-            raise InputError(head.refusal)
-        reader = self._reader = (head.format or UnknownFormat)()
+        if recognised.refusal:
+            raise InputError(recognised.refusal)
+        reader = self._reader = (recognised.format or UnknownFormat)()
         with ExitStack() as stack:
             if isinstance(reader, Batch):
                 reader.find_request = _look_up(requests, stack)
             number = 0
-            for number, row in head.rows:
+            for number, row in recognised.rows:
                 self._holds_rows = True
                 self._note_format()
                 yield from self._read(number, reader, reader.read, row)

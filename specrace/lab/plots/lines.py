@@ -24,8 +24,8 @@ def draw_lines(figure: Any, plot: Plot) -> None:
         band = len(names) <= MAX_BANDS
         for index, name in enumerate(names):
             # Bars stand side by side.
-            steps = 0.0 if band else index - (len(names) - 1) / 2
-            draw_line(axes, _shift(plot, plot.marks_of(panel, name), steps), *styles[name], band=band)
+            places = 0.0 if band else index - (len(names) - 1) / 2
+            draw_line(axes, _shift(plot, plot.marks_of(panel, name), places), *styles[name], band=band)
         _set_scales(axes, plot, sorted({mark.x for mark in plot.marks_of(panel)}))
         axes.set_title(clean(panel, 70), size=17, weight="bold", loc="left")
         ends = {name: plot.marks_of(panel, name)[-1].y for name in names}
@@ -37,11 +37,11 @@ def draw_lines(figure: Any, plot: Plot) -> None:
     grid[0].set_ylabel(clean(plot.y, 70), size=16)
 
 
-def _shift(plot: Plot, marks: Sequence[Mark], steps: float) -> list[Mark]:
-    """The marks, moved to the right by a number of small steps."""
+def _shift(plot: Plot, marks: Sequence[Mark], places: float) -> list[Mark]:
+    """The marks, moved to the right by a number of `places`, which are narrow."""
     positions = sorted({mark.x for mark in plot.marks})
-    step = 0.006 * (positions[-1] - positions[0])
-    return [replace(mark, x=mark.x * 1.02**steps if plot.logarithmic else mark.x + step * steps) for mark in marks]
+    width = 0.006 * (positions[-1] - positions[0])
+    return [replace(mark, x=mark.x * 1.02**places if plot.logarithmic else mark.x + width * places) for mark in marks]
 
 
 def draw_line(axes: Any, marks: Sequence[Mark], hue: str, dash: str, *, band: bool = True) -> None:

@@ -61,8 +61,8 @@ def make_tables(name: str, sweep: Sweep, transcripts: Sequence[Transcript], curv
     Requests whose output loops are left out, unless every output loops.
     """
     whole = forecast_sweep(sweep, curve)[0]
-    everything = range(len(sweep.requests))
-    included = [number for number in everything if not sweep.requests[number].looping] or list(everything)
+    all_requests = range(len(sweep.requests))
+    included = [number for number in all_requests if not sweep.requests[number].looping] or list(all_requests)
     groups = {ALL: included}
     for number in included:
         groups.setdefault(group_name(sweep.requests[number].category), []).append(number)

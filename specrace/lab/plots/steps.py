@@ -16,7 +16,7 @@ from specrace.lab.plots.sweeps import INTERVALS, SweepView
 from specrace.lab.scoring.score import score_output
 from specrace.ngrams.past import PastOutputs
 
-# The documents that feed the most tokens have a bar each; all others share one.
+# The documents from which the most tokens were copied have a bar each; all others share one.
 MAX_DOCUMENTS = 10
 # An answer is cut into the largest of these numbers of parts with at least MIN_STEPS steps in each.
 PARTS = {10: "tenths", 5: "fifths", 2: "halves"}
@@ -64,7 +64,7 @@ def outcome(step: Step) -> str:
 def copied_from(transcript: Transcript, position: int) -> str:
     """Name the text at a position of prompt and output; -1 means that the position is not known.
 
-    In the prompt, that is the document or, if documents are not known, the quarter of the prompt.
+    A place in the prompt is named by its document or, if documents are not known, by its quarter of the prompt.
     """
     if position < 0:
         return UNKNOWN

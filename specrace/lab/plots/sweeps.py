@@ -259,15 +259,15 @@ def symbol(option: str) -> str:
 
 
 def trie_times(view: SweepView, name: str = "trie-time", title: str = "Time to build a trie") -> Plot | None:
-    """The time to build a trie against n, a line for each L_p; None if the sweep varied neither."""
+    """The time to build a trie against n, a line for each L_p; None if the sweep did not vary n."""
     best = next((number for number in view.best_lanes if view.sweep.lanes[number].name == "trie"), None)
     if best is None:
         return None
-    tries = {number: view.sweep.lanes[number] for number in same_lane(view.sweep, best)}
+    trie_lanes = {number: view.sweep.lanes[number] for number in same_lane(view.sweep, best)}
     chosen = {
         (lane.options["prefix"], lane.options["n"]): number
-        for number, lane in tries.items()
-        if lane.num_draft == tries[best].num_draft and _same_options(view.sweep, number, best, "n", "prefix")
+        for number, lane in trie_lanes.items()
+        if lane.num_draft == trie_lanes[best].num_draft and _same_options(view.sweep, number, best, "n", "prefix")
     }
     if len({n for _, n in chosen}) < 2:
         return None

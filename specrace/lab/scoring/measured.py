@@ -1,4 +1,4 @@
-"""The lane "measured": what an engine's own drafter brought, beside the forecasts of the engine's twins."""
+"""The lane "measured": what an engine's own drafter yielded, beside the forecasts of the engine's twins."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class MeasuredTally:
         """The metrics by name. Where the steps are not certain, `tau` assumes the most, and `tau_high` the fewest.
 
         `accept_length`: the engine's own figure, 1 + accepted tokens over steps with a draft, with tokens past the end;
-        None without drafts, and if the engine does not count those steps.
+        None without drafts, and if the engine does not count those steps. `acceptance_rate` is 0.0 without drafts.
         """
         return {
             "outputs": self.outputs,
@@ -77,7 +77,7 @@ class Agreement:
     def add(self, counts: Measured, forecast: StepCounts, num_draft: int) -> None:
         """Count one answer, and the steps that a twin with at most `num_draft` draft tokens forecasts for it."""
         drafted = sum(size * number for (size, _), number in forecast.items())
-        accepted = sum(yes * number for (_, yes), number in forecast.items())
+        accepted = sum(taken * number for (_, taken), number in forecast.items())
         steps = sum(forecast.values())
         same_steps = counts.steps[0] <= steps <= counts.steps[1]
         same_accepted = counts.in_text[0] <= accepted <= counts.in_text[1]
@@ -137,7 +137,7 @@ class MeasuredBoard:
         return [self._agreements[number].as_json(self.lanes[number][0]) for number in sorted(self._agreements)]
 
     def sentences(self) -> Iterator[str]:
-        """Yield what was measured, and which twins draft otherwise than the engine did."""
+        """Yield what was measured, and which twins draft differently from the engine."""
         rows = self.rows()
         if not rows:
             return
@@ -160,7 +160,7 @@ def agreement_sentence(agreement: dict[str, Any]) -> str:
         return f"{lane} drafts as the engine did in all {outputs} outputs{apart}."
     measured = _range(agreement["measured_tau"], agreement["measured_tau_high"])
     return (
-        f"{lane} drafts otherwise than the engine did in {differ} of {outputs} outputs, by more than tokens past the "
+        f"{lane} drafts differently from the engine in {differ} of {outputs} outputs, by more than tokens past the "
         f"end explain: {agreement['forecast_tau']:.3f} tokens a step forecast, {measured} measured; the engine has "
         "another drafter, other settings, or drafts from earlier answers."
     )

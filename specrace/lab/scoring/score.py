@@ -80,7 +80,7 @@ class ScoredLane:
         scoring = method.scoring
         for key, value in scoring.options.items():
             if checked.get(key, value) != value:
-                raise InputError(f"The lane {name} is scored as its {scoring.part}; leave its {key} out.")
+                raise InputError(f"The lane {name} is scored in part ({scoring.part}); leave its {key} out.")
             all_options[key] = value
         if num_draft is None or name == "vanilla":
             num_draft = method.budget("cuda", all_options)

@@ -278,7 +278,7 @@ class SweepFolder:
                 cell = (int(row["lane"]), int(row["shard"]))
                 scores = tuple(RequestScore(tuple(map(tuple, steps)), *times) for steps, *times in row["scores"])
             except (ValueError, TypeError, KeyError) as error:
-                raise InputError(f"{shorten(file)}, line {number}: this is no cell of a sweep; {_HINT}.") from error
+                raise InputError(f"{shorten(file)}, line {number}: this is not a cell of a sweep; {_HINT}.") from error
             if cell in all_cells:
                 sweep.cells.setdefault(cell, scores)
         if whole != text:
@@ -300,4 +300,4 @@ def _read_description(file: Path) -> Sweep:
     try:
         return Sweep.from_json(json.loads(read_text(file, _MAX_BYTES, _HINT)))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise InputError(f"{shorten(file)} describes no sweep of this version; {_HINT}.") from error
+        raise InputError(f"{shorten(file)} does not describe a sweep of this version; {_HINT}.") from error

@@ -11,8 +11,8 @@ from specrace.lab.compare.figures import (
     drafts,
     marginal_rates,
     measured_speedup,
+    memory_factor,
     rate,
-    remembers,
     times,
     total_rates,
 )
@@ -111,12 +111,12 @@ def test_a_server_that_finds_its_earlier_answers_is_noticed() -> None:
     order = list(plan_blocks(["a"], [1], 2))
     first = [sample("a", number, [1] * 8) for number in range(4)]
     again = [sample("a", number, [1] * 8, repetition=1) for number in range(4)]
-    assert remembers([*first, *again], order) == 1.0
+    assert memory_factor([*first, *again], order) == 1.0
     copied = [sample("a", number, [1, 5, 2], repetition=1) for number in range(4)]
-    assert remembers([*copied, *first], order) == pytest.approx(8 / 3)
+    assert memory_factor([*copied, *first], order) == pytest.approx(8 / 3)
     other_text = [replace(one, output=(9,) * 8) for one in copied]
-    assert remembers([*first, *other_text], order) is None
-    assert remembers(first, order) is None
+    assert memory_factor([*first, *other_text], order) is None
+    assert memory_factor(first, order) is None
 
 
 def test_servers_take_turns_and_every_repetition_begins_with_the_next_one() -> None:

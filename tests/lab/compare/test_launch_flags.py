@@ -43,7 +43,7 @@ def test_other_engines_get_theirs() -> None:
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (("my-server", "{port}"), "starts no engine that --settings is known for"),
+        (("my-server", "{port}"), "starts none of the engines that --settings knows"),
         (("llama-server", "{port}"), "llama.cpp has no drafter like the lane vllm-suffix"),
     ],
 )

@@ -86,7 +86,7 @@ def test_other_texts_failures_and_interruptions_are_said() -> None:
         side("plain", 1, PLAIN, 10.0), spec, failed={(Block("spec", 1, 0), 5): "The server spec hung up."}
     )
     summary = summarise(comparison, None, seed=0)
-    assert "Texts equal: 5 of 6; the first other one: question q2, token 2." in verdict(summary)
+    assert "Texts equal: 5 of 6; the first other text: question q2, token 2." in verdict(summary)
     words = " ".join(notes(summary))
     assert "One block was interrupted" in words and "Failed, and not counted: The server spec hung up." in words
     assert [row["failed"] for row in summary["rows"]] == [0, 1]

@@ -72,7 +72,7 @@ def test_an_engine_with_other_settings_is_told_apart() -> None:
     texts = [as_measured(text, counts_of(other, text)) for text in map(repeating, range(20))]
     (agreement,) = board_of(TWIN, texts).measured.agreements()
     assert agreement["differ"] > 10 and agreement["measured_tau"] < agreement["forecast_tau"]
-    assert any("drafts otherwise" in line for line in board_of(TWIN, texts).measured.sentences())
+    assert any("drafts differently" in line for line in board_of(TWIN, texts).measured.sentences())
 
 
 def test_a_last_draft_past_the_end_is_no_difference() -> None:

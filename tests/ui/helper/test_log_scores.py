@@ -213,5 +213,5 @@ def test_what_an_engine_counted_is_that_of_the_command_line(tmp_path: Path, caps
     assert [row["category"] for row in scores["measured"]] == ["all", "a"] and scores["measured"][0]["outputs"] == 1
     assert scores["measured_text"] == expected["measured_text"]
     assert any(
-        "vllm-ngram drafts otherwise than the engine did in 1 of 1 outputs" in line for line in scores["measured_text"]
+        "vllm-ngram drafts differently from the engine in 1 of 1 outputs" in line for line in scores["measured_text"]
     )

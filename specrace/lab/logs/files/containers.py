@@ -42,7 +42,7 @@ from specrace.lab.logs.formats.base import MAX_LINE_BYTES, Row, parse_line
 # Called with (number of a line, why it cannot be used). It may raise, which ends the reading.
 ReportBad = Callable[[int, str], None]
 
-# The text of a Python object, which is no JSON.
+# The text of a Python object, which is not JSON.
 _PYTHON_LITERAL = re.compile(rb"\s*\[?\s*\{\s*'")
 # Text such as a date and a level, which a logger writes before the JSON.
 _PREFIX = re.compile(rb"\s*[^{\[\"]{1,200}\{\s*[\"']")
@@ -50,6 +50,7 @@ _EVENT = re.compile(rb"\s*(?:data|event): ?")
 _GIVE = f"give {READ_KINDS} with the requests and outputs"
 # How many bytes a file may unpack to if it has to be unpacked to the disk.
 MAX_ON_DISK = 4 << 30
+# How many bytes are copied at once.
 _COPIED = 1 << 20
 
 
@@ -80,7 +81,7 @@ class Rows:
         self.report_bad = report_bad
         self.pipes = pipes
         self.is_row = is_row
-        # "csv", "parquet" or "arrow" if the file is a table, "" for JSON. Known once a row is read.
+        # "csv", "parquet" or "arrow" if the file is a table, "" for JSON. Set when the first row is read.
         self.table = ""
         # Bytes read so far of the file on disk, before they are unpacked.
         self.bytes_read = 0
@@ -116,9 +117,9 @@ class Rows:
         number = 0
         try:
             stream = open_text(raw, self.source.name)
-            head = stream.peek(8)[:8]
-            if is_parquet(head) or is_arrow(head):
-                self.table = "parquet" if is_parquet(head) else "arrow"
+            first_bytes = stream.peek(8)[:8]
+            if is_parquet(first_bytes) or is_arrow(first_bytes):
+                self.table = "parquet" if is_parquet(first_bytes) else "arrow"
                 yield from self._columnar(stream, is_plain=stream is raw and raw.seekable())
                 return
             # A log that was truncated while its writer had it open begins with zeros.
@@ -208,7 +209,7 @@ def _messages(line: bytes) -> list[Row]:
 
 
 def _first_lines(stream: io.BufferedReader) -> tuple[bytes, bool]:
-    """(the first bytes, up to the first or second line that is not blank, whether they begin a larger JSON document).
+    """(the bytes up to the first or second line that is not blank; whether they begin a larger JSON document).
 
     In JSON lines the first line is a whole object. A larger document begins with an array or with part of an object.
     """
@@ -276,8 +277,8 @@ def is_lines(source: Source) -> bool:
     Raises OSError.
     """
     with source.open() as raw:
-        head = raw.peek(8)
-        if source.member or is_csv(source.name) or is_arrow(head) or is_parquet(head):
+        first_bytes = raw.peek(8)
+        if source.member or is_csv(source.name) or is_arrow(first_bytes) or is_parquet(first_bytes):
             return False
         try:
             return open_text(raw, source.name) is raw and not _first_lines(raw)[1]

@@ -5,7 +5,7 @@
 - guidellm's report, {"benchmarks": [{"requests": {"successful": [...], "errored": [...], "incomplete": [...]}}]}
   (vllm-project/guidellm, src/guidellm/schemas/request_stats.py: GenerativeRequestStats).
 
-A value larger than `MAX_LINE_BYTES` is no row. Its parts are searched one by one, so memory is bounded.
+A value larger than `MAX_LINE_BYTES` is not a row. Its parts are searched one by one, so memory is bounded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from specrace.lab.logs.formats.base import MAX_LINE_BYTES, Row
 
 # Whether an object is a row of a known format.
 IsRow = Callable[[Row], bool]
-# A row, or the reason why a value is no row.
+# A row, or the reason why a value is not a row.
 RowOrReason = Row | str
 # The keys that lead to a value, with _ELEMENT for an element of an array.
 KeyPath = tuple[str, ...]
@@ -115,12 +115,12 @@ class _Cursor:
             raise self.broken()
 
     def broken(self, error: json.JSONDecodeError | None = None) -> BrokenError:
-        """The error for text that is no JSON at the position, or where the decoder stopped."""
+        """The error for text that is not JSON at the position, or where the decoder stopped."""
         if error is not None:
             self._at = min(error.pos, len(self._text))
-        what = (
-            "it breaks off" if self._at >= len(self._text) else error.msg if error else "a comma or an end is missing"
-        )
+        what = error.msg if error else "a comma or an end is missing"
+        if self._at >= len(self._text):
+            what = "the text breaks off"
         reason = f"this is not JSON ({what}), and nothing after it was read; write one object a line, or a list"
         return BrokenError(self.line, reason)
 
@@ -147,7 +147,7 @@ class _Cursor:
 
 
 def read_document(stream: io.BufferedReader, start: bytes, is_row: IsRow) -> Iterator[tuple[int, RowOrReason]]:
-    """Yield (line, row) for each row in a series of JSON values, and (line, reason) for what is no row.
+    """Yield (line, row) for each row in a series of JSON values, and (line, reason) for other values.
 
     `start`: the bytes that were already read from the stream. Raises BrokenError where the JSON breaks off or is wrong.
     """
@@ -236,7 +236,7 @@ def _member(cursor: _Cursor, path: KeyPath, is_row: IsRow) -> Iterator[tuple[int
 
 
 def find_rows(document: Row, is_row: IsRow) -> Iterator[RowOrReason]:
-    """The rows in an object: the object itself, or elements of lists in it; for some elements why they are no rows."""
+    """The rows in an object: the object itself, or elements of lists in it; for some, why they are not rows."""
     yield from _rows_in(document, (), is_row)
 
 

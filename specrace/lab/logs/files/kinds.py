@@ -56,13 +56,13 @@ def is_log_name(name: PurePath) -> bool:
     return unpacked_name(name).suffix.lower() in LOG_SUFFIXES
 
 
-def refuse_unreadable(head: bytes, name: PurePath) -> None:
+def refuse_unreadable(first_bytes: bytes, name: PurePath) -> None:
     """Raises InputError if a file that begins with these HEAD_BYTES bytes is of a kind that is not read."""
-    if head.startswith(ZIP_MAGICS):
+    if first_bytes.startswith(ZIP_MAGICS):
         raise InputError(f"{shorten(name)} is a zip within another file or a pipe; unpack it.")
     for (offset, magic), kind in _UNREAD.items():
-        if head[offset:].startswith(magic):
+        if first_bytes[offset:].startswith(magic):
             raise InputError(f"{shorten(name)} is {kind}; unpack it, and give the file or the folder.")
     for magic, kind in _NO_TEXT.items():
-        if head.startswith(magic):
+        if first_bytes.startswith(magic):
             raise InputError(f"{shorten(name)} is {kind}; write the requests and outputs as {READ_KINDS}.")

@@ -61,7 +61,7 @@ class _Decompressor(Protocol):
 
 
 class _Zstd:
-    """Decompresses one frame. It has no limit for its output, so the input's size has to bound it."""
+    """Decompresses one frame. Its output cannot be limited, except by the size of its input."""
 
     needs_input = True
 
@@ -97,10 +97,10 @@ _KINDS: dict[bytes, tuple[str, Callable[[], _Decompressor]]] = {
 class _Unpacked(io.RawIOBase):
     """The bytes of a file of one or more packed streams. Raises DamagedError."""
 
-    def __init__(self, packed: BinaryIO, kind: str, start: Callable[[], _Decompressor]) -> None:
+    def __init__(self, packed: BinaryIO, kind: str, make_decompressor: Callable[[], _Decompressor]) -> None:
         self._packed = packed
         self._kind = kind
-        self._start = start
+        self._make_decompressor = make_decompressor
         self._current: _Decompressor | None = None
         self._unpacked = b""
         self._sizes = [0, 0]  # packed, unpacked
@@ -135,7 +135,7 @@ class _Unpacked(io.RawIOBase):
                 # Streams may be padded with zeros.
                 data = data.lstrip(b"\0")
                 current = None
-            self._current = current = current or (self._start() if data else None)
+            self._current = current = current or (self._make_decompressor() if data else None)
         if current is not None:
             self._unpacked = current.decompress(data, size)
             check_ratio(self._sizes, len(self._unpacked))
@@ -207,29 +207,31 @@ def open_text(raw: io.BufferedReader, name: PurePath) -> io.BufferedReader:
     Raises InputError for a file that cannot be unpacked or has no text, and for one that is not compressed as its
     `name` says. Reading raises DamagedError.
     """
-    head = raw.peek(HEAD_BYTES)
-    refuse_unreadable(head, name)
+    first_bytes = raw.peek(HEAD_BYTES)
+    refuse_unreadable(first_bytes, name)
     stream = raw
-    kind = next((_KINDS[magic] for magic in _KINDS if head.startswith(magic)), None)
-    if kind is not None or head.startswith(_GZIP_MAGIC):
+    kind = next((_KINDS[magic] for magic in _KINDS if first_bytes.startswith(magic)), None)
+    if kind is not None or first_bytes.startswith(_GZIP_MAGIC):
         stream = io.BufferedReader(_Gzip(raw) if kind is None else _Unpacked(raw, *kind))
-        head = stream.peek(HEAD_BYTES)
-        refuse_unreadable(head, name)
-    elif head and name.suffix in PACKED_SUFFIXES:
+        first_bytes = stream.peek(HEAD_BYTES)
+        refuse_unreadable(first_bytes, name)
+    elif first_bytes and name.suffix in PACKED_SUFFIXES:
         raise InputError(
             f"{shorten(name)}, line 1: this is not {PACKED_SUFFIXES[name.suffix]}, though the name ends in "
             f"{name.suffix}; rename or pack it."
         )
-    encoding = next((_MARKS[mark] for mark in _MARKS if head.startswith(mark)), None) or _encoding_without_mark(head)
+    encoding = next((_MARKS[mark] for mark in _MARKS if first_bytes.startswith(mark)), None)
+    encoding = encoding or _encoding_without_mark(first_bytes)
     return stream if encoding is None else io.BufferedReader(_Transcoded(stream, encoding))
 
 
-def _encoding_without_mark(head: bytes) -> str | None:
+def _encoding_without_mark(first_bytes: bytes) -> str | None:
     """The encoding of UTF-16 text without a byte order mark; None for any other text. A log begins with ASCII, so in
     UTF-16 every second byte is 0.
     """
     for order, first in (("le", 0), ("be", 1)):
-        letters, zeros = head[first:8:2], head[1 - first : 8 : 2]
-        if len(head) >= 8 and not any(zeros) and all(32 <= letter < 127 or letter in b"\t\r\n" for letter in letters):
+        letters, zeros = first_bytes[first:8:2], first_bytes[1 - first : 8 : 2]
+        is_ascii = all(32 <= letter < 127 or letter in b"\t\r\n" for letter in letters)
+        if len(first_bytes) >= 8 and is_ascii and not any(zeros):
             return f"utf-16-{order}"
     return None

@@ -131,7 +131,7 @@ def pair_files(paths: Sequence[Path]) -> list[tuple[Path, Path | None]]:
 
 
 def _first_row_or_empty(source: Source) -> Row:
-    """The first row; empty for a file without rows, for a pipe, and for a file whose reading will fail, and say so."""
+    """The first row; empty for a file without rows, a pipe, or a file that cannot be read, which is reported later."""
     try:
         return first_row(source) if source.path.is_file() else {}
     except InputError:

@@ -119,7 +119,7 @@ class _Member(io.RawIOBase):
 
 
 def find_sources(path: Path, kept: OpenFile | None = None) -> tuple[list[Source], list[str]]:
-    """A log's files, sorted by name, and the names of the files beside them in its folder or zip that are no logs.
+    """A log's files, sorted by name, and the names of the files beside them in its folder or zip that are not logs.
 
     `kept`: what keeps a file open from here on, until the caller closes it. Raises InputError for a folder or a zip
     that cannot be read or has no log.
@@ -174,7 +174,7 @@ def _is_zip(path: Path, kept: OpenFile | None) -> bool:
         with Source(path, kept=kept).open() as raw:
             return raw.peek(4).startswith(ZIP_MAGICS)
     except OSError:
-        # Reading the file will fail in the same way, and say so.
+        # Reading the file will fail in the same way, and then the error is reported.
         return False
 
 

@@ -76,16 +76,16 @@ def csv_rows(name: PurePath, stream: io.BufferedReader) -> Iterator[tuple[int, R
     text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
     lines = _Lines(text)
     try:
-        head = next(lines, "")
+        first_line = next(lines, "")
         # Excel may write a line before the header that names the delimiter, such as sep=;
-        first = [] if _SEPARATOR_LINE.fullmatch(head) else [head]
+        pushed_back = [] if _SEPARATOR_LINE.fullmatch(first_line) else [first_line]
     except csv.Error as error:
         yield 1, f"this is not CSV ({error})"
         return
     table = csv.DictReader(
-        chain(first, lines), delimiter=find_delimiter(head, is_tsv=unpacked_name(name).suffix == ".tsv")
+        chain(pushed_back, lines), delimiter=find_delimiter(first_line, is_tsv=unpacked_name(name).suffix == ".tsv")
     )
-    skipped = 1 - len(first)
+    skipped = 1 - len(pushed_back)
     while True:
         try:
             row: dict[Any, Any] | None = next(table, None)
@@ -95,27 +95,27 @@ def csv_rows(name: PurePath, stream: io.BufferedReader) -> Iterator[tuple[int, R
         if row is None:
             return
         wrong_length = None in row or None in row.values()
-        yield table.line_num + skipped, "the row has more or fewer cells than the head" if wrong_length else row
+        yield table.line_num + skipped, "the row has more or fewer cells than the header" if wrong_length else row
 
 
-def find_delimiter(head: str, *, is_tsv: bool) -> str:
+def find_delimiter(first_line: str, *, is_tsv: bool) -> str:
     """The delimiter of a table with this first line: the commonest outside quotes of comma, tab, semicolon and bar."""
-    if separator_line := _SEPARATOR_LINE.fullmatch(head):
+    if separator_line := _SEPARATOR_LINE.fullmatch(first_line):
         return separator_line[1]
     usual = "\t" if is_tsv else ","
-    unquoted = _QUOTED.sub("", head)
+    unquoted = _QUOTED.sub("", first_line)
     # The usual one is first, and so wins a tie.
     return max((usual, *_DELIMITERS), key=unquoted.count)
 
 
-def is_parquet(head: bytes) -> bool:
+def is_parquet(first_bytes: bytes) -> bool:
     """Whether a file with these first bytes is Parquet."""
-    return head.startswith(PARQUET_MAGIC)
+    return first_bytes.startswith(PARQUET_MAGIC)
 
 
-def is_arrow(head: bytes) -> bool:
+def is_arrow(first_bytes: bytes) -> bool:
     """Whether a file with these first 8 bytes is Arrow's file format, or its stream, as Hugging Face's datasets are."""
-    return head.startswith((_ARROW_MAGIC, _ARROW_CONTINUATION))
+    return first_bytes.startswith((_ARROW_MAGIC, _ARROW_CONTINUATION))
 
 
 def parquet_rows(file: BinaryIO, name: str) -> Iterator[tuple[int, Row]]:
@@ -174,7 +174,7 @@ def _number_rows(batches: Iterable[Any], count: list[int]) -> Iterator[tuple[int
 def plain(value: Any) -> Any:
     """A cell as JSON would hold it: times and other kinds as text, structs without their empty fields.
 
-    A column's structs have the same fields in every row, so a message without tool calls has an empty one.
+    A column's structs have the same fields in every row, so a message without tool calls has an empty field for them.
     """
     if isinstance(value, dict):
         return {name: plain(field) for name, field in value.items() if field is not None}
@@ -210,7 +210,7 @@ def _is_exchange(value: Any) -> bool:
 
 
 class RenamedRow(dict[str, Any]):
-    """A row whose columns were renamed. `others` has the columns that no name was given for."""
+    """A row whose columns were renamed. `others`: the columns for which no new name was given."""
 
     def __init__(self, row: Row, others: Row) -> None:
         super().__init__(row)
@@ -225,11 +225,11 @@ def rename(row: Row, columns: dict[str, str]) -> RenamedRow:
     """
     extra = {name: row[name] for name in _EXTRA_COLUMNS if name in row}
     try:
-        named = {ours: _named_value(row, theirs) for ours, theirs in columns.items()}
+        named = {name: _named_value(row, column) for name, column in columns.items()}
     except KeyError as error:
         names = ", ".join(dict.fromkeys(name for name, _ in leaves(row))) or ", ".join(row)
         raise ValueError(f"there is no field {shorten(error.args[0])!r}, but {shorten(names, 200)}") from error
-    used = {part.split(".")[0] for theirs in columns.values() for part in (theirs, *theirs.split("+"))}
+    used = {part.split(".")[0] for column in columns.values() for part in (column, *column.split("+"))}
     return RenamedRow(extra | named, {name: value for name, value in row.items() if name not in used | extra.keys()})
 
 
@@ -240,7 +240,7 @@ def _named_value(row: Row, names: str) -> Any:
     texts = [value_at(row, name) for name in names.split("+")]
     for name, text in zip(names.split("+"), texts, strict=True):
         if not isinstance(text, str):
-            raise ValueError(f"the field {shorten(name)!r} is no text; join only texts by +")
+            raise ValueError(f"the field {shorten(name)!r} is not text; join only texts by +")
     return "\n\n".join(text for text in texts if text.strip())
 
 
@@ -249,10 +249,10 @@ def read_columns(text: str) -> dict[str, str]:
     names = ("prompt", "output", "prompt_ids", "output_ids", "messages", "id", "category")
     columns: dict[str, str] = {}
     for part in text.split(","):
-        ours, equals, theirs = part.strip().partition("=")
-        if not equals or not theirs or ours not in names:
+        name, equals, column = part.strip().partition("=")
+        if not equals or not column or name not in names:
             raise InputError(f"--columns has {shorten(part)!r}; give NAME=COLUMN, where NAME is {', '.join(names)}.")
-        columns[ours] = theirs
+        columns[name] = column
     if not any(pair <= columns.keys() for pair in ({"prompt", "output"}, {"prompt_ids", "output_ids"}, {"messages"})):
         raise InputError(
             f"--columns names {shorten(', '.join(columns))} only; name prompt and output, prompt_ids and "

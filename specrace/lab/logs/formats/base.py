@@ -12,7 +12,7 @@ Row = dict[str, Any]
 Message = dict[str, Any]
 Tokens = tuple[int, ...]
 
-# Far above any real line: a file with a longer one is no log, and must not fill the memory.
+# Far above any real line: a file with a longer line is not a log, and must not fill the memory.
 MAX_LINE_BYTES = 16_000_000
 # How many times JSON text may be quoted within JSON text.
 MAX_NESTED = 3

@@ -78,7 +78,7 @@ _KNOWN: tuple[tuple[frozenset[str], str], ...] = (
 
 
 def explain_row(row: Row) -> str:
-    """What a line is and what to give instead; "" if it is of no kind known to lack something."""
+    """What a line is and what to give instead; "" if its kind is not known to lack something."""
     known = next((reason for names, reason in _KNOWN if names <= row.keys()), "")
     kind = next((kind for value in (row, *row.values()) if (kind := _without_text(value))), "")
     return known or (f"the response is {kind}, and no text was generated; leave such requests out" if kind else "")

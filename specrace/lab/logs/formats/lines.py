@@ -153,16 +153,16 @@ def _levels(row: Row) -> Iterator[Row]:
 def _pair(fields: Row) -> tuple[Any, Any] | None:
     """(request, response) of one object, each either the object itself or the value of a field."""
     names = {name.replace("_", "").replace("-", "").lower(): name for name in fields if isinstance(name, str)}
-    holder = next((name for name in _REQUESTS if name in names and looks_like_request(fields[names[name]])), None)
-    if holder is None:
+    request_name = next((name for name in _REQUESTS if name in names and looks_like_request(fields[names[name]])), None)
+    if request_name is None:
         # Plain text is a request only if the name of its field and the fields beside it say so.
-        holder = next((name for name in _OWN_REQUEST if name in names and looks_like_request(fields)), None)
-    if holder is None:
+        request_name = next((name for name in _OWN_REQUEST if name in names and looks_like_request(fields)), None)
+    if request_name is None:
         return None
-    request = fields if holder in _OWN_REQUEST and looks_like_request(fields) else fields[names[holder]]
+    request = fields if request_name in _OWN_REQUEST and looks_like_request(fields) else fields[names[request_name]]
     for name in _RESPONSES:
         value = fields.get(names.get(name, ""))
-        if name == holder or not value:
+        if name == request_name or not value:
             continue
         if _has_failed(value):
             return request, value

@@ -2,7 +2,7 @@
 
 The names are those of vLLM 0.32.0 (--per-request-spec-decode-metrics: `metrics.speculative_decoding` in a response).
 vLLM counts the tokens that it accepted past the end of the text, too. `answers --save-transcripts` writes the same
-names, and the sizes of the steps, from which follows how many tokens those are.
+names, and the sizes of the steps, which tell how many tokens are past the end.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from specrace.lab.logs.formats.base import Row
 
 CONTRADICTION = "the engine's counts of draft tokens contradict the answer or one another, so they are left out"
-# What a response of vLLM names nowhere.
+# vLLM's responses do not name the engine.
 DEFAULT_ENGINE = "vLLM"
 MAX_COUNT = 2**31
 MAX_NAME = 60
@@ -47,7 +47,7 @@ class Measured:
 
 
 def read_measured(counts: Row | None, tokens: int) -> Measured | None:
-    """The engine's counts of an answer of `tokens` tokens; None if there are none. Raises ValueError for wrong ones."""
+    """The engine's counts of an answer of `tokens` tokens; None if there are none. Raises ValueError."""
     if counts is None:
         return None
     accepted_by_step, drafted_by_step = _numbers(counts, "per_step_accepted"), _numbers(counts, "per_step_drafted")
@@ -61,7 +61,7 @@ def read_measured(counts: Row | None, tokens: int) -> Measured | None:
     _require(accepted <= drafted)
     if accepted_by_step is not None and drafted_by_step is not None:
         _require(len(accepted_by_step) == len(drafted_by_step))
-        _require(all(yes <= drawn for yes, drawn in zip(accepted_by_step, drafted_by_step, strict=True)))
+        _require(all(taken <= proposed for taken, proposed in zip(accepted_by_step, drafted_by_step, strict=True)))
     engine = counts.get("engine")
     name = engine[:MAX_NAME] if isinstance(engine, str) and engine else DEFAULT_ENGINE
     steps = _steps(counts, tokens, accepted, _max_past_end(counts, accepted, accepted_by_step))

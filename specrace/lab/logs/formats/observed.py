@@ -40,7 +40,7 @@ from specrace.lab.logs.formats.base import (
 
 
 class Traced(Format):
-    """Rows of which only some are requests to a model; the other rows repeat their texts, or are something else.
+    """Rows of which only some are requests to a model; the other rows repeat the texts of these, or are something else.
 
     `wanted`: what a request's row is, in words for the user.
     """
@@ -68,7 +68,7 @@ class Traced(Format):
 
     def end(self) -> Iterable[Exchange]:
         if self._num_others and not self._num_generations:
-            yield Exchange("", "", left_out=f"no row of the file is {self.wanted}; export those, too")
+            yield Exchange("", "", left_out=f"no row of the file is {self.wanted}; export such rows, too")
 
 
 class LiteLLM(Traced):
@@ -158,7 +158,7 @@ class Langfuse(Traced):
         if request is None:
             raise ValueError("the prompt is not in the observation")
         if _is_quoted(request):
-            # Some exports write every value as JSON text of a text.
+            # Some exports write every text as a JSON string.
             request = json_or_text(request)
             output = json_or_text(str(output)) if _is_quoted(output) else output
         elif isinstance(output, str) and _is_quoted(output) and "\\" in output:
@@ -173,7 +173,7 @@ class Langfuse(Traced):
 
 
 def _is_quoted(value: Any) -> bool:
-    """Whether this is JSON text of a text."""
+    """Whether a value is text that is a JSON string, quotation marks included."""
     return (
         isinstance(value, str) and value.startswith('"') and isinstance(json_or_text(value), str) and value[-1] == '"'
     )

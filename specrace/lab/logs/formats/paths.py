@@ -36,12 +36,12 @@ def value_at(row: Row, path: str) -> Any:
     if path in row:
         return row[path]
     value: Any = row
-    for step in path.split("."):
+    for part in path.split("."):
         value = parse_nested(value, bool)
-        if isinstance(value, list) and step.isdigit() and int(step) < len(value):
-            value = value[int(step)]
-        elif isinstance(value, dict) and step in value:
-            value = value[step]
+        if isinstance(value, list) and part.isdigit() and int(part) < len(value):
+            value = value[int(part)]
+        elif isinstance(value, dict) and part in value:
+            value = value[part]
         else:
             raise KeyError(path)
     return value

@@ -17,7 +17,7 @@ from specrace.lab.logs.formats.apis import read_exchanges
 from specrace.lab.logs.formats.apis.answers import read_usage
 from specrace.lab.logs.formats.base import NO_USAGE, Exchange, Format, Row, read_label, require_object
 
-# SGLang keeps the two ends of a long value, together of this many characters, with this text between them.
+# SGLang cuts a long value to its two ends, `_KEPT` characters in all, with `_CUT` between them.
 _CUT = "..."
 _KEPT = 2048
 

@@ -71,7 +71,7 @@ class Spans(Format):
 
     def end(self) -> Iterable[Exchange]:
         if not self._has_messages:
-            yield Exchange("", "", left_out="no span has the messages that a model read and wrote; record its content")
+            yield Exchange("", "", left_out="no span has the messages that a model read and wrote; record the content")
 
     @staticmethod
     def _exchanges(row: Row) -> Iterator[Exchange]:
@@ -105,7 +105,7 @@ def _exchanges(attributes: Row, name: str) -> Iterator[Exchange]:
     body |= {"messages": request} if isinstance(request, list) else {"prompt": request}
     body |= {"system": system, "tools": _tools(attributes)}
     counts = {
-        ours: next((attributes[key] for key in keys if key in attributes), None) for ours, keys in _COUNTS.items()
+        count: next((attributes[key] for key in keys if key in attributes), None) for count, keys in _COUNTS.items()
     }
     # OTLP writes whole numbers as text.
     usage = read_usage({"usage": {key: int(f"{value}") for key, value in counts.items() if f"{value}".isdigit()}})
@@ -274,9 +274,9 @@ def _numbered(attributes: Row, name: str) -> list[Row]:
 
 
 def _put(into: Row, path: list[str], value: Any) -> None:
-    """Set the value at a path. Steps that are numbers become keys of objects, which `_message` turns into lists."""
-    for step in path[:-1]:
-        inner = into.setdefault(step, {})
+    """Set the value at a path. Numbers in the path become keys of objects, which `_message` turns into lists."""
+    for part in path[:-1]:
+        inner = into.setdefault(part, {})
         if not isinstance(inner, dict):
             return
         into = inner
@@ -287,8 +287,8 @@ def _message(fields: Row) -> Row:
     """A message made of numbered attributes, with its calls and parts as lists."""
     message: Row = {}
     for key, value in fields.items():
-        if isinstance(value, dict) and value and all(step.isdigit() for step in value):
-            value = [value[step] for step in sorted(value, key=int)]
+        if isinstance(value, dict) and value and all(number.isdigit() for number in value):
+            value = [value[number] for number in sorted(value, key=int)]
         message["content" if key == "contents" else key] = value
     calls = message.get("tool_calls")
     if isinstance(calls, list):

@@ -1,8 +1,8 @@
 """specrace's own transcripts: {"prompt_ids": [...], "output_ids": [...]} or {"prompt": "...", "output": "..."}.
 
-`bench --save-transcripts` and `answers --save-transcripts` write the ids, and the latter under `measured` what a server
-counted. With --columns the prompt may also be
-messages or a request's body, and the output a message or a response's body.
+`bench --save-transcripts` and `answers --save-transcripts` write the ids, and the latter also writes what a server
+counted, under `measured`. With --columns the prompt may also be messages or a request's body, and the output a message
+or a response's body.
 """
 
 from __future__ import annotations

@@ -104,7 +104,11 @@ def test_a_document_larger_than_a_row_is_searched_part_by_part(tmp_path: Path, m
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        ('[\n{"prompt_ids": [1], "output_ids": [2]},\n{"prompt_ids": [1]', 3, "it breaks off), and nothing after"),
+        (
+            '[\n{"prompt_ids": [1], "output_ids": [2]},\n{"prompt_ids": [1]',
+            3,
+            "the text breaks off), and nothing after",
+        ),
         ('[\n{"prompt_ids": [1], "output_ids": [2]},\n\n{"prompt_ids" [1]}]', 4, "Expecting ':' delimiter"),
         ('[{"prompt_ids": [1], "output_ids": [2]}\n{}]', 2, "a comma or an end is missing"),
         ('{\n "prompt_ids": [1],\n "output_ids": [2]\n}\nthe end', 5, "this is not JSON"),

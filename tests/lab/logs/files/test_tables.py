@@ -64,7 +64,7 @@ def test_unusable_rows_are_counted(tmp_path: Path) -> None:
     )
     assert [transcript.output for transcript in file] == [(ord("c"),)]
     assert file.skipped == 4
-    assert "line 2: the row has more or fewer cells than the head" in file.reasons[0]
+    assert "line 2: the row has more or fewer cells than the header" in file.reasons[0]
     assert "half a character" in file.reasons[2]
 
 
@@ -239,7 +239,7 @@ def test_a_prompt_of_several_columns_is_joined_and_what_nobody_named_is_kept_apa
     assert rename({"a+b": "x", "c": "y"}, {"prompt": "a+b", "output": "c"}) == {"prompt": "x", "output": "y"}
     with pytest.raises(ValueError, match="there is no field 'articel', but id, question"):
         rename(row, {"prompt": "articel+question"})
-    with pytest.raises(ValueError, match="'n' is no text; join only texts by"):
+    with pytest.raises(ValueError, match="'n' is not text; join only texts by"):
         rename({"n": 5, "q": "x"}, {"prompt": "n+q"})
 
 

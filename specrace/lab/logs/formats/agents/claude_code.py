@@ -163,14 +163,14 @@ class ClaudeCode(AgentSession):
     def _link(self, row: Row, turn: Turn) -> None:
         """Remember the turn of a line. Raises ValueError for a session that is too long."""
         turn.sidechain = turn.sidechain or row.get("isSidechain") is True
-        excess = turn.size > sessions.MAX_HISTORY
-        if excess:
+        is_too_long = turn.size > sessions.MAX_HISTORY
+        if is_too_long:
             turn.fault = TOO_LONG
             turn = Turn(None, fault=TOO_LONG)
         if "parentUuid" not in row:
             self._last[_session(row), _branch(row)] = turn
         self._links.add(_session(row), read_label(row, "uuid"), turn)
-        if excess:
+        if is_too_long:
             raise TooLong
 
     def _assistant(self, row: Row, before: Turn | None) -> Turn | None:
@@ -310,15 +310,15 @@ def _read_user(content: object, before: Turn | None) -> Turn:
         if block.get("type") != "tool_result":
             rest.append(block)
             continue
-        text, its_fault = read_content(block.get("content"))
-        fault = fault or its_fault
+        text, part_fault = read_content(block.get("content"))
+        fault = fault or part_fault
         identifier = read_label(block, "tool_use_id")
         results[identifier or str(len(results))] = tool_result(identifier, text)
-    text, its_fault = read_content(rest if isinstance(content, list) else content)
+    text, part_fault = read_content(rest if isinstance(content, list) else content)
     messages: list[Message] = [{"role": "user", "content": text}] if text or not results else []
     if not results:
-        return Turn(before, messages, its_fault)
-    return Results(before, results, messages, fault or its_fault)
+        return Turn(before, messages, part_fault)
+    return Results(before, results, messages, fault or part_fault)
 
 
 def _note(before: Turn, turn: Turn) -> None:

@@ -21,9 +21,9 @@ ResponseKey = tuple[str, str, "Turn | None"]
 class Turn:
     """The messages of a line and the turn before it; branches share the turns before they part.
 
-    `fault`: why no answer after this turn can be scored, "" if it can. `size`: of the chain up to this turn, in
-    characters of JSON. `response`: the last response up to this turn. `cleared`: the ids of the calls whose results the
-    model no longer reads after this turn.
+    `fault`: why no answer after this turn can be scored, "" if it can. `size`: the size of the chain up to this turn,
+    in characters of JSON. `response`: the last response up to this turn. `cleared`: the ids of the calls whose results
+    the model no longer reads after this turn.
     """
 
     def __init__(self, before: Turn | None, messages: list[Message] | None = None, fault: str = "") -> None:
@@ -127,16 +127,16 @@ def read_chain(last: Turn, replaced: Mapping[str, str]) -> tuple[list[Message], 
     parts: list[list[Message]] = []
     # The results in the turns after this one, up to the next response, each with the list that holds it.
     results: dict[str, tuple[Message, list[Message]]] = {}
-    instead = dict(replaced)
+    replacements = dict(replaced)
     fault = ""
     for turn in last.chain():
         fault = turn.fault or fault
-        instead |= dict.fromkeys(turn.cleared, _CLEARED)
+        replacements |= dict.fromkeys(turn.cleared, _CLEARED)
         if isinstance(turn, Results):
             parts.append(turn.messages)
             part = []
             for call, result in turn.results.items():
-                part.append(_as_read(call, result, instead))
+                part.append(_as_read(call, result, replacements))
                 results.setdefault(call, (part[-1], part))
             parts.append(part)
             continue
@@ -149,31 +149,31 @@ def read_chain(last: Turn, replaced: Mapping[str, str]) -> tuple[list[Message], 
                     part.remove(result)
                     as_read.append(result)
                 elif identifier in turn.results:
-                    result, its_fault = turn.results[identifier]
-                    fault = its_fault or fault
-                    as_read.append(_as_read(identifier, result, instead))
+                    result, result_fault = turn.results[identifier]
+                    fault = result_fault or fault
+                    as_read.append(_as_read(identifier, result, replacements))
             parts.append(as_read)
             results = {}
         parts.append(turn.messages)
     return [message for part in reversed(parts) for message in part], fault
 
 
-def _as_read(call: str, result: Message, instead: Mapping[str, str]) -> Message:
-    return result | {"content": instead[call]} if call in instead else result
+def _as_read(call: str, result: Message, replacements: Mapping[str, str]) -> Message:
+    return result | {"content": replacements[call]} if call in replacements else result
 
 
 class Links:
-    """The turn of each line, by the line's session and id; those used least recently are forgotten to bound memory.
+    """The turn of each line, by the line's session and id; to bound memory, old conversations are forgotten.
 
-    `max_size`: in characters of JSON; twice as much is kept before anything is forgotten. `close`: called with each
-    response that can no longer grow, because its conversation is too old or too large.
+    `max_size`: how much to keep, in characters of JSON; once there is twice as much, the rest is forgotten. `close`:
+    called with each response that can no longer grow, because its conversation is too old or too large.
     """
 
     def __init__(self, max_size: int, close: Callable[[Response], None]) -> None:
         self._max_size = max_size
         self._close = close
         self._turns: dict[str, dict[str, Turn]] = {}
-        # The least recently extended ones first.
+        # The conversations, the least recently extended first.
         self._conversations: dict[Conversation, None] = {}
         self._growing: dict[Conversation, None] = {}
         self._size = 0

@@ -207,7 +207,8 @@ class Codex(AgentSession):
         reason = last.first_fault or answer.fault or ("" if prompt else LOST)
         # An answer and its copy in a fork get the same key, from the conversation before them. Unrelated sessions with
         # the same texts differ in the ids of their calls; without ids, the name of the session that was forked first
-        # tells them apart. It is not used otherwise, because in 2025 Codex copied a resumed session without its name.
+        # tells them apart. That name is not used otherwise, because in 2025 Codex copied a resumed session without its
+        # name.
         has_ids = last.has_ids or has_call_ids(message)
         key = digest_of([last.digest.hex(), message, "" if has_ids else self._root]).hex()
         if reason and (written or answer.fault):

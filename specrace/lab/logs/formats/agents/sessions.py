@@ -93,7 +93,9 @@ class TooLong(ValueError):
     """A session is longer than `MAX_HISTORY`; its history was dropped."""
 
     def __init__(self) -> None:
-        super().__init__(f"the session is longer than {MAX_HISTORY // 1_000_000} MB of text; it is left here")
+        super().__init__(
+            f"the session is longer than {MAX_HISTORY // 1_000_000} MB of text; answers to such prompts are left out"
+        )
 
 
 def size_of(messages: Iterable[Message]) -> int:
@@ -131,7 +133,7 @@ def read_part(part: Row) -> tuple[str, str]:
         return (require_unicode("a document", source["data"]), "") if plain else ("", MEDIA)  # type: ignore[index]
     if kind == "encrypted_content":
         return "", ENCRYPTED
-    # It names a tool whose description the model read; the log lacks the descriptions of all tools anyway.
+    # Such a part names a tool whose description the model read; the log lacks the descriptions of all tools anyway.
     if kind == "tool_reference":
         return "", ""
     raise ValueError(f"a message has a part of type {shorten(kind, 40)}; only text can be scored")

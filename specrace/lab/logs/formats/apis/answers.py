@@ -1,7 +1,7 @@
 """Reads what a model answered, in the shapes of the APIs that serve models.
 
-Besides the shapes that `messages` and `requests` name: vLLM's RequestOutput {"outputs": [{"text", "token_ids"}]}
-(vllm-project/vllm, vllm/outputs.py), SGLang's {"text", "output_ids", "meta_info"}
+Besides the shapes that `messages` and `requests` name, these are read: vLLM's RequestOutput {"outputs": [{"text",
+"token_ids"}]} (vllm-project/vllm, vllm/outputs.py), SGLang's {"text", "output_ids", "meta_info"}
 (python/sglang/srt/managers/tokenizer_manager.py), TGI's {"generated_text", "details"}, llama.cpp's {"content",
 "tokens_predicted"}, and LangChain's {"generations": [[{"text", "message"}]]}.
 """

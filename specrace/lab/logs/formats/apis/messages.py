@@ -59,7 +59,7 @@ _ROLES = {
 _CALL_PARTS = {"tool_use", "toolUse", "functionCall", "function_call", "tool_call"}
 _RESULT_PARTS = {"tool_result", "toolResult", "functionResponse", "function_response", "tool_call_response"}
 _REASONING_PARTS = {"thinking", "reasoning", "reasoningContent", "reasoning_text"}
-# Parts that are no text for the model.
+# Parts that give the model no text.
 _EMPTY_PARTS = {"cachePoint", "guardContent"}
 
 
@@ -177,7 +177,7 @@ class MessageReader:
         content = content.get("reasoningText", content) if isinstance(content, dict) else content
         content = content if isinstance(content, dict) else {"text": content}
         names = ("thinking", "reasoning", "text", "content")
-        if isinstance(content.get("thinking"), list):  # Mistral's are parts again
+        if isinstance(content.get("thinking"), list):  # Mistral's thoughts are a list of parts
             content = {"text": result_text(content["thinking"])}
         text = next((content[name] for name in names if isinstance(content.get(name), str)), "")
         if text:
@@ -189,10 +189,10 @@ class MessageReader:
         """The message of a tool's result."""
         content = next((part[key] for key in ("content", "response", "result", "output") if key in part), None)
         message: Message = {"role": "tool", "content": result_text(content)}
-        for ours, names in (("tool_call_id", ("tool_use_id", "toolUseId", "id", "call_id")), ("name", ("name",))):
+        for field, names in (("tool_call_id", ("tool_use_id", "toolUseId", "id", "call_id")), ("name", ("name",))):
             value = next((part[name] for name in names if part.get(name)), None)
             if isinstance(value, str):
-                message[ours] = value
+                message[field] = value
         return message
 
     def _item(self, item: Row) -> list[Message] | None:
@@ -255,7 +255,8 @@ def tool_call(value: object) -> Row:
     """
     logged = require_object(value, "a tool call")
     function = logged.get("function")
-    # OpenAI's custom tools take text; LangChain and OpenTelemetry have no inner object, Vercel's AI SDK other names.
+    # OpenAI's custom tools take text; LangChain and OpenTelemetry have no inner object, and Vercel's AI SDK has other
+    # names.
     inner = logged["custom"] if isinstance(logged.get("custom"), dict) else logged
     name = inner.get("name", inner.get("toolName"))
     if function is None and name is not None:

@@ -1,10 +1,10 @@
 """Reads the body of a request, in the shapes of the APIs that serve models.
 
-Besides those named in `messages`: OpenAI's completions and Responses API (`input`, `instructions`), Anthropic's and
-Bedrock's `system`, Gemini's `systemInstruction`, Ollama's /api/generate (ollama/ollama, docs/api.md), TGI's /generate
-(huggingface/text-generation-inference, docs/openapi.json), SGLang's /generate (sgl-project/sglang,
-python/sglang/srt/managers/io_struct.py: GenerateReqInput), llama.cpp's /completion (ggml-org/llama.cpp,
-tools/server/README.md), and the bodies of Bedrock's InvokeModel for Titan, Llama and Cohere
+Besides the shapes that `messages` names, these are read: OpenAI's completions and Responses API (`input`,
+`instructions`), Anthropic's and Bedrock's `system`, Gemini's `systemInstruction`, Ollama's /api/generate
+(ollama/ollama, docs/api.md), TGI's /generate (huggingface/text-generation-inference, docs/openapi.json), SGLang's
+/generate (sgl-project/sglang, python/sglang/srt/managers/io_struct.py: GenerateReqInput), llama.cpp's /completion
+(ggml-org/llama.cpp, tools/server/README.md), and the bodies of Bedrock's InvokeModel for Titan, Llama and Cohere
 (docs.aws.amazon.com/bedrock/latest/userguide/model-parameters.html).
 """
 
@@ -138,7 +138,7 @@ def _from_list(value: list[Any]) -> Request:
 
 
 def _require_whole(body: Row) -> None:
-    """Raise ValueError if the model read something that the log lacks or that is no text."""
+    """Raise ValueError if the model read something that the log lacks or that is not text."""
     for name, what in _ELSEWHERE.items():
         if body.get(name):
             raise ValueError(f"the request has {name}: {what}")
