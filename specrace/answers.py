@@ -96,7 +96,7 @@ def prepare(
         prompt, hits = workbench.make_prompt(RaceRequest(question, spec, passages, noise))
         on_cuts(question_id, hits)
         largest = largest_draft(
-            spec, workbench.target.device_type, workbench.curve, chains=workbench.target.chains_only
+            spec, workbench.target.device_type, workbench.curve, chains_only=workbench.target.chains_only
         )
         workbench.target.check_length(len(prompt.tokens), spec.max_new_tokens, largest)
     except InputError as error:

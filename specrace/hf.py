@@ -99,7 +99,7 @@ def custom_generate(
 def _plan(target: Target, spec: RaceSpec, method: str, curve: CostCurve | None, context: int) -> LanePlan:
     """The lane's plan after a prompt of `context` tokens."""
     near = None if curve is None else curve.near(context)
-    return plan_lane(spec, method, target.device_type, near, chains=target.chains_only)
+    return plan_lane(spec, method, target.device_type, near, chains_only=target.chains_only)
 
 
 def _collect(prompt: Tensor, room: int, tokens: Iterator[int], criteria: StoppingCriteriaList, streamer: Any) -> Tensor:

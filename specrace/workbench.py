@@ -268,7 +268,7 @@ class Workbench:
 
     def sources(self, spec: RaceSpec) -> Sources:
         """The n-gram counts and the suffix index of all documents; either is None unless a lane drafts from it."""
-        plans = plan_lanes(spec, self.target.device_type, chains=self.target.chains_only).values()
+        plans = plan_lanes(spec, self.target.device_type, chains_only=self.target.chains_only).values()
         parts = {plan.method.corpus_part_with(plan.options) for plan in plans}
         counts = self.tables.counts if "corpus" in parts else None
         suffixes = self.tables.suffixes if "corpus_index" in parts else None
@@ -315,7 +315,7 @@ class Workbench:
         """Whether the prompt, an answer and the largest draft fit into the context."""
         size = len(prompt.tokens)
         curve = None if self.curve is None else self.curve.near(size)
-        max_draft = largest_draft(spec, self.target.device_type, curve, chains=self.target.chains_only)
+        max_draft = largest_draft(spec, self.target.device_type, curve, chains_only=self.target.chains_only)
         return size + spec.max_new_tokens + max_draft <= self.target.max_context
 
 

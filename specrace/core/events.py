@@ -61,10 +61,10 @@ class Served:
 class LaneInfo:
     """A lane before its first step; `verifier` is "match" or "rejection".
 
-    `build_ms`: the time to build the drafter's tables for this request, which is on the lane's clock. Two times are on
-    no clock, like the target's prefill: `shared_ms`, the time spent so far on tables that the lane reads but a server
-    would build once for all requests (of the documents and of earlier answers), and `prefill_ms`, the time in which a
-    draft model read the prompt, or a server answered with its first token. `served`: not None if a server decoded it.
+    `build_ms`: the time to build the drafter's tables for this request, which is on the lane's clock. `shared_ms`: the
+    time spent so far on tables of the documents and of earlier answers, which a server would build once for all
+    requests. `prefill_ms`: the time in which a draft model read the prompt, or a server answered with its first token.
+    These two times are on no clock, like the target's prefill. `served`: not None if a server decoded it.
     """
 
     lane: str

@@ -75,8 +75,8 @@ def walk(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The number of accepted tokens of each chain, and the token after them: int [B] and int [B].
 
-    `drafts` [B, k]; `p` [B, k + 1, V] after 0, 1, ... k draft tokens; `q` [B, k, V]; `coins` [B, k]; `numbers`
-    [B, k + 1], of which the one where the walk ends draws the last token.
+    `drafts` [B, k]; `p` [B, k + 1, V] after 0, 1, ... k draft tokens; `q` [B, k, V]; `coins` [B, k]; `numbers` [B, k +
+    1]: the number at the end of the walk draws the last token.
     """
     indices = drafts[..., None]
     p_of_drafts = np.take_along_axis(p[:, :-1], indices, axis=-1)[..., 0]

@@ -101,8 +101,8 @@ class PromptedHead(Protocol):
     def session(self, params: SamplingParams, room: int, *, coupled: bool = True) -> HeadSession:
         """A session for about `room` more tokens.
 
-        If `coupled`, tokens are ranked with the noise with which the target will draw, so that both more often choose
-        the same token.
+        If `coupled`, tokens are ranked with the target's own noise, so that head and target more often choose the same
+        token.
         """
 
 
@@ -114,7 +114,7 @@ class Head(Protocol):
         """The levels, in order."""
 
     def after(self, prompt: Sequence[int], prefix: Any) -> PromptedHead:
-        """The head after a prompt, whose target's `prefix` was read with these levels."""
+        """The head after a prompt. `prefix`: the target's, which was read with these levels."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ probability are kept. The source always runs the same number of levels and keeps
 is run, and a node kept, only if that is expected to yield more tokens for its cost: the head's forward is timed before
 the race, and its probabilities are corrected by how often they came true at each depth. A head that costs more than it
 saves is left out for some steps, then for twice as many. At a temperature above 0 guesses are ranked with the noise
-with which the target will draw at that position; the source's argmax ignores it.
+that the target will use at that position; the source ranks without noise.
 """
 
 from __future__ import annotations

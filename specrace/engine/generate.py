@@ -38,7 +38,7 @@ def generate(
     """
     spec = RaceSpec((method,), max_new_tokens, num_draft, temperature, top_p, top_k, seed, {method: options}, verifier)
     prompt_curve = None if curve is None else curve.near(len(prompt))
-    plan = plan_lane(spec, method, target.device_type, prompt_curve, chains=target.chains_only)
+    plan = plan_lane(spec, method, target.device_type, prompt_curve, chains_only=target.chains_only)
     target.check_length(len(prompt), spec.max_new_tokens, plan.num_draft)
     setup = RaceSetup(target, tuple(prompt), read_prompt(target, prompt, spec), spec, prompt_curve, sources)
     lane = setup.make_lane(method)

@@ -39,7 +39,7 @@ class Lane:
     the first step. `build_ms` is on the clock; `shared_ms`, the time of indexes of earlier answers, which a server
     builds once for all requests, is not. With `coins`, drafts are verified by rejection sampling, and the drafter must
     be a `SamplingDrafter`. With a `curve`, a tree is padded up to the lane's `num_draft` if more rows are cheaper: on a
-    CPU, a float32 forward over 2 or 3 rows is slower than one over 4. With `chains`, trees are cut to their best
+    CPU, a float32 forward over 2 or 3 rows is slower than one over 4. With `chains_only`, trees are cut to their best
     branch. `end` is "" while the lane runs, then "eos" or "length".
     """
 
@@ -56,7 +56,7 @@ class Lane:
     coins: Coins | None = None
     curve: CostCurve | None = None
     pace: PaceKeeper | None = None
-    chains: bool = False
+    chains_only: bool = False
 
     def __post_init__(self, prompt: Sequence[int], build_ms: float) -> None:
         self.context = list(prompt)
@@ -75,7 +75,7 @@ class Lane:
         """Take one step: propose, score, verify, keep, observe. Must not be called once `end` is set."""
         started = thread_ms()
         tree = draft(self.drafter, self.context, self.num_draft, self.remaining)
-        if self.chains:
+        if self.chains_only:
             tree = tree.best_chain()
         drafted = thread_ms()
         # The note is for display only, so it is off the clock. It is made before `observe` changes the drafter.

@@ -1,4 +1,4 @@
-"""The machine's pace: probe forwards between steps, by which the lanes' clocks are corrected.
+"""The machine's pace, which probe forwards between steps measure; the lanes' clocks are corrected for it.
 
 A fast lane finishes early, and vanilla goes on alone. If another program starts then, vanilla's last tokens take longer
 than its first, and every speedup grows. So a race runs a probe between steps: always the same forward over one row, on

@@ -45,7 +45,7 @@ def race(
     """
     prompt = tuple(prompt)
     prompt_curve = None if curve is None else curve.near(len(prompt))
-    max_draft = largest_draft(spec, target.device_type, prompt_curve, chains=target.chains_only)
+    max_draft = largest_draft(spec, target.device_type, prompt_curve, chains_only=target.chains_only)
     target.check_length(len(prompt), spec.max_new_tokens, max_draft)
     pace = PaceKeeper.for_target(target, target.prefill(prompt), prompt[-1])
     try:

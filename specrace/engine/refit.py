@@ -39,7 +39,7 @@ def refit(setup: RaceSetup) -> CostCurve | None:
     spec has a `num_draft`, nothing is measured and the curve is returned unchanged.
     """
     target, spec, curve = setup.target, setup.spec, setup.curve
-    max_rows = largest_draft(spec, target.device_type, curve, chains=target.chains_only) + 1
+    max_rows = largest_draft(spec, target.device_type, curve, chains_only=target.chains_only) + 1
     rows = [count for count in (ROWS if curve else ROWS_WITHOUT_CURVE) if count <= max_rows]
     if spec.num_draft is not None or not rows or not _worth_measuring(target):
         return curve

@@ -113,7 +113,7 @@ class RaceSetup:
     @property
     def plans(self) -> dict[str, LanePlan]:
         """Lane -> its plan on this device."""
-        return plan_lanes(self.spec, self.target.device_type, self.curve, chains=self.target.chains_only)
+        return plan_lanes(self.spec, self.target.device_type, self.curve, chains_only=self.target.chains_only)
 
     @property
     def needs_draft_model(self) -> bool:
@@ -153,7 +153,7 @@ class RaceSetup:
         (`Lane.shared_ms`).
         """
         target, spec = self.target, self.spec
-        plan = plan_lane(spec, name, target.device_type, self.curve, chains=target.chains_only)
+        plan = plan_lane(spec, name, target.device_type, self.curve, chains_only=target.chains_only)
         room = spec.max_new_tokens + plan.num_draft + 1
         past = PastOutputs.of(self.inputs.past).metered()
         head = self.open_head(name, room) if name in self.heads else None
@@ -178,7 +178,7 @@ class RaceSetup:
             coins=Coins(spec.seed, name) if plan.verifier == REJECTION else None,
             curve=self.curve,
             pace=pace,
-            chains=plan.chains,
+            chains_only=plan.chains_only,
         )
 
     def open_head(self, lane: str, room: int) -> HeadSession:

@@ -69,7 +69,7 @@ class LanePlan:
     """A lane's method and settings on a device; `num_draft`: the largest number of draft tokens in a step.
 
     `title`: the method's title, with the options that are set for this lane alone or that differ from the method's
-    defaults. `chains`: whether the lane must draft without branches.
+    defaults. `chains_only`: whether the lane must draft without branches.
     """
 
     title: str
@@ -77,22 +77,22 @@ class LanePlan:
     options: Mapping[str, float | bool]
     verifier: str
     num_draft: int
-    chains: bool = False
+    chains_only: bool = False
 
     def build(self, inputs: DrafterInputs) -> Drafter:
         """A new drafter."""
-        build = self.method.on_chains.build if self.chains else None
+        build = self.method.on_chains.build if self.chains_only else None
         return (build or self.method.build)(inputs, **self.options)
 
 
 def plan_lane(
-    spec: RaceSpec, name: str, device: str, curve: CostCurve | None = None, *, chains: bool = False
+    spec: RaceSpec, name: str, device: str, curve: CostCurve | None = None, *, chains_only: bool = False
 ) -> LanePlan:
     """The plan of a lane on the device "cpu" or "cuda": the spec's values, or else the method's defaults there.
 
     If the spec has no `num_draft`, the cost `curve` determines it for methods that have a profile. On a CPU, the
-    assumed curve is used if `curve` is None. `chains`: whether the target scores chains only; raises InputError for a
-    method that then cannot draft.
+    assumed curve is used if `curve` is None. `chains_only`: whether the target scores chains only; raises InputError
+    for a method that cannot draft them.
     """
     if curve is None and device == "cpu":
         # Fusion sizes its trees by the assumed curve, and the other lanes' steps should not cost more than fusion's.
@@ -102,7 +102,7 @@ def plan_lane(
     sampled = {"sampled": True} if spec.verifier == REJECTION and method.samples else {}
     defaults = method.defaults(device) | sampled
     options = defaults | method.check(spec.options.get(method.name, {})) | lane.options
-    if chains:
+    if chains_only:
         options |= _options_on_chains(name, method, options)
     shown = {key: value for key, value in options.items() if key in lane.options or value != defaults[key]}
     rejects = spec.verifier == REJECTION and method.samples and options["sampled"]
@@ -115,7 +115,7 @@ def plan_lane(
         num_draft = best_budget(
             curve, method.profile.gains(max_draft), min_draft=min(1, max_draft), price=method.profile.price
         )
-    return LanePlan(lane.title(shown), method, options, REJECTION if rejects else MATCH, num_draft, chains)
+    return LanePlan(lane.title(shown), method, options, REJECTION if rejects else MATCH, num_draft, chains_only)
 
 
 def _options_on_chains(name: str, method: Method, options: Mapping[str, float | bool]) -> Mapping[str, float | bool]:
@@ -129,12 +129,12 @@ def _options_on_chains(name: str, method: Method, options: Mapping[str, float | 
 
 
 def plan_lanes(
-    spec: RaceSpec, device: str, curve: CostCurve | None = None, *, chains: bool = False
+    spec: RaceSpec, device: str, curve: CostCurve | None = None, *, chains_only: bool = False
 ) -> dict[str, LanePlan]:
     """Lane -> its plan, in the spec's order."""
-    return {name: plan_lane(spec, name, device, curve, chains=chains) for name in spec.lanes}
+    return {name: plan_lane(spec, name, device, curve, chains_only=chains_only) for name in spec.lanes}
 
 
-def largest_draft(spec: RaceSpec, device: str, curve: CostCurve | None = None, *, chains: bool = False) -> int:
+def largest_draft(spec: RaceSpec, device: str, curve: CostCurve | None = None, *, chains_only: bool = False) -> int:
     """The largest `num_draft` of the lanes."""
-    return max(plan.num_draft for plan in plan_lanes(spec, device, curve, chains=chains).values())
+    return max(plan.num_draft for plan in plan_lanes(spec, device, curve, chains_only=chains_only).values())

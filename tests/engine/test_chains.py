@@ -66,15 +66,15 @@ def test_a_method_that_needs_branches_is_refused_before_the_race(name: str) -> N
 
 def test_fusion_drafts_its_likeliest_path_whatever_its_option_says() -> None:
     spec = RaceSpec(("fusion",), options={"fusion": {"chain": False}})
-    assert plan_lane(spec, "fusion", "cpu", chains=True).options["chain"] is True
+    assert plan_lane(spec, "fusion", "cpu", chains_only=True).options["chain"] is True
     assert plan_lane(spec, "fusion", "cpu").options["chain"] is False
 
 
 def test_lookahead_keeps_its_pool_and_drops_its_window() -> None:
-    plan = plan_lane(RaceSpec(("lookahead",)), "lookahead", "cpu", chains=True)
+    plan = plan_lane(RaceSpec(("lookahead",)), "lookahead", "cpu", chains_only=True)
     drafter = plan.build(inputs(PROMPT))
     assert type(drafter) is PoolDrafter and plan.options["pool_from_prompt"] is True
     # 5 2 3 came last after 4; the window would start with tokens of the prompt.
     assert drafter.propose((*PROMPT, 4), 12).tokens == (4, 5, 2)
     jacobi = RaceSpec(("lookahead",), options={"lookahead": {"n": 2}})
-    assert type(plan_lane(jacobi, "lookahead", "cpu", chains=True).build(inputs(PROMPT))) is LookaheadDrafter
+    assert type(plan_lane(jacobi, "lookahead", "cpu", chains_only=True).build(inputs(PROMPT))) is LookaheadDrafter

@@ -30,7 +30,7 @@ from specrace.ngrams.past import PastOutputs
 POOL_SLOTS, POOL_FACTOR = 2**22, 6364136223846793005
 # ngram-mod adds new n-grams to its pool once this many tokens are new.
 POOL_CHUNK = 32
-# ngram-mod empties its pool after this many drafts in a row of which less than this share was accepted.
+# ngram-mod empties its pool after LOW_DRAFTS poor drafts in a row: less than LOW_SHARE of each was accepted.
 LOW_DRAFTS, LOW_SHARE = 5, 0.25
 # ngram-cache drafts up to 8 tokens.
 CACHE_DRAFT = 8
@@ -111,7 +111,7 @@ class ModDrafter(LlamaCppDrafter):
         self._pool.add(inputs.prompt)
         # The index of the first token that is not in the pool yet.
         self._added = max(0, self.num_prompt - n_match)
-        # The number of drafts in a row of which little was accepted, and the length of the last draft.
+        # The number of poor drafts in a row, and the length of the last draft.
         self._low_drafts = 0
         self._draft_length = 0
 

@@ -1,4 +1,4 @@
-"""llama.cpp's `--spec-type` with several drafters without a model, of which the first that drafts is verified.
+"""Several of llama.cpp's drafters without a model, as `--spec-type` lists them: the first that drafts is verified.
 
 Source: ggml-org/llama.cpp, common/speculative.cpp, as in build 11549. `common_speculative_init` fixes the order in
 which the drafters are asked, whatever the order on the command line. `common_speculative_draft` stops at the first

@@ -245,7 +245,7 @@ def profile_file(recommender: Recommender, source: str) -> dict[str, Any]:
         }
         for category, indices in recommender.by_category.items()
     }
-    left_out = "; requests whose output loops are left out" if recommender.looping else ""
+    left_out = "; requests with a looping output are left out" if recommender.looping else ""
     conditions = {
         "dataset": source,
         "num_samples": len(recommender.included),

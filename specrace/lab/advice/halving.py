@@ -3,7 +3,7 @@
 First, all settings are scored on a sample of the requests; then those that may still be the best, on a larger sample;
 then the finalists, on all requests. Settings compete within pools, one for each engine: a setting survives while it is
 within two standard errors of the pool's fastest, measured by differences on the same requests. The samples have the
-log's mix of categories. Requests whose output loops are left out, because loops flatter drafters that copy.
+log's mix of categories. Requests with a looping output are left out, because loops flatter drafters that copy.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class Halving:
 
 
 def contenders(forecast: Forecast, lanes: Sequence[int], num_fastest: int) -> list[int]:
-    """Up to `num_fastest` lanes that may still be the best, and of those close to the best the one with fewest rows."""
+    """Up to `num_fastest` lanes that may still be the best, and the one with the fewest rows that is close to it."""
     ranked = sorted(lanes, key=lambda lane: -forecast.speedup[lane])
     best = ranked[0]
     possible = [

@@ -2,8 +2,8 @@
 
 The choice is deterministic. Among the settings within one standard error of the fastest, and within `CLOSE` of it, the
 one whose steps verify the fewest rows is chosen, because it loses least as batches grow. If the normal interval of its
-speedup includes 1, the advice is not to draft. Requests whose output loops are left out, because loops flatter drafters
-that copy. The reported intervals are bootstrapped over requests (`Forecast.intervals`).
+speedup includes 1, the advice is not to draft. Requests with a looping output are left out, because loops flatter
+drafters that copy. The reported intervals are bootstrapped over requests (`Forecast.intervals`).
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ def _not_tested(recommender: Recommender) -> Iterator[str]:
     yield "Settings that are not in the grid, and temperatures above 0 where the logs are greedy."
     yield "Batches: the cost of attention over their prompts is not in the curve."
     if recommender.looping:
-        yield f"{recommender.looping} requests whose output loops: loops flatter drafters that copy."
+        yield f"{recommender.looping} requests with a looping output: loops flatter drafters that copy."
 
 
 def idle_lanes(recommender: Recommender) -> Iterator[tuple[int, float]]:
@@ -282,7 +282,7 @@ def losing_lanes(recommender: Recommender) -> list[str]:
 
 
 def losing_batch(recommender: Recommender) -> int | None:
-    """The batch size, above the recommender's own, from which on the recommended lane no longer pays, or None."""
+    """The smallest batch size above the recommender's from which the recommended lane no longer pays, or None."""
     smallest = None
     for row in reversed(recommender.batches):
         if row["speedup"] > 1.0 or row["batch"] <= recommender.batch:

@@ -204,7 +204,7 @@ class Bench:
     def _check(self, prompt: BenchPrompt) -> None:
         try:
             target, curve = self.target, self._curve_near(prompt)
-            largest = largest_draft(self.spec, target.device_type, curve, chains=target.chains_only)
+            largest = largest_draft(self.spec, target.device_type, curve, chains_only=target.chains_only)
             self.target.check_length(len(prompt.tokens), self._spec_of(prompt).max_new_tokens, largest)
         except InputError as error:
             raise InputError(f"Prompt {prompt.id}: {error}") from error
@@ -303,7 +303,7 @@ class Bench:
         middle = len(prompt.tokens) + len(lane.tokens) / 2
         limit = self.target.step_limit_ms(middle, 1 + metrics.drafted_per_step)
         prefill_ms, run_ms = prefix.ms / before, opening_ms + metrics.decode_ms
-        plan = plan_lane(self.spec, name, self.target.device_type, chains=self.target.chains_only)
+        plan = plan_lane(self.spec, name, self.target.device_type, chains_only=self.target.chains_only)
         once_ms = shared_ms(lane, plan, self._sources)
         return LaneRun(tuple(lane.tokens), metrics, prefill_ms, run_ms, peak, limit, lane.end, build_ms, once_ms)
 
@@ -321,7 +321,7 @@ class Bench:
     def _compare(self, result: PromptResult) -> None:
         """Record where each lane and peer first differs from vanilla, if its decoding is meant to match."""
         reference = result.runs["vanilla"][0].tokens
-        plans = plan_lanes(self.spec, self.target.device_type, chains=self.target.chains_only)
+        plans = plan_lanes(self.spec, self.target.device_type, chains_only=self.target.chains_only)
         outputs = {name: runs[0].tokens for name, runs in result.runs.items() if plans[name].verifier == MATCH}
         if not self.spec.temperature:
             outputs |= {name: runs[0].tokens for name, runs in result.peer_runs.items()}

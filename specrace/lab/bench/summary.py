@@ -19,7 +19,7 @@ NEAR = 1.03
 def summarise(results: Sequence[PromptResult], decode: Callable[[Sequence[int]], str]) -> dict[str, Any]:
     """Metrics over all prompts, and for each prompt; `decode`: token ids -> text.
 
-    Prompts whose output loops are listed, but count only if every output loops.
+    Prompts with a looping output are listed, but count only if every output loops.
     """
     not_looping = [result for result in results if not result.loops]
     counted = not_looping or list(results)
@@ -168,7 +168,7 @@ def _spread(runs: Sequence[Sequence[LaneRun | PeerRun]], name: str) -> float:
 
 
 def _identity(name: str, results: Sequence[PromptResult]) -> dict[str, Any]:
-    """Whether every output, including those that loop, is vanilla's, and the first one that is not."""
+    """Whether every output, including those that loop, is vanilla's, and the first output that is not."""
     compared = [(result.prompt.id, result.differences[name]) for result in results if name in result.differences]
     different = [{"prompt": prompt, **asdict(difference)} for prompt, difference in compared if difference is not None]
     return {

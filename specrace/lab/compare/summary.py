@@ -153,7 +153,7 @@ def _figures(
 
 
 def _memory(comparison: Comparison) -> dict[str, float]:
-    """The servers whose drafts come from earlier answers to the same questions, with the factor of `memory_factor`."""
+    """The servers whose drafts come from earlier answers to the same questions, with the `memory_factor` of each."""
     factors: dict[str, float] = {}
     for server in comparison.servers:
         if server in comparison.restarted:

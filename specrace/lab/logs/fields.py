@@ -141,7 +141,7 @@ def _paths(value: Any, name: str = "", depth: int = 0) -> Iterator[str]:
 
 
 class UnknownFormat(Format):
-    """Stands for the format of a file whose first rows look like none; every row is a bad line."""
+    """Stands in for the format of a file whose first rows look like no format; every row is a bad line."""
 
     name = "unknown"
     title = "no known format"

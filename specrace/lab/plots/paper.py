@@ -58,7 +58,7 @@ def swept_lanes(name: str) -> list[ScoredLane]:
 def make_tables(name: str, sweep: Sweep, transcripts: Sequence[Transcript], curve: CostCurve) -> list[Table]:
     """One of the paper's tables or figures as tables, from a finished sweep of `swept_lanes`.
 
-    Requests whose output loops are left out, unless every output loops.
+    Requests with a looping output are left out, unless every output loops.
     """
     whole = forecast_sweep(sweep, curve)[0]
     all_requests = range(len(sweep.requests))

@@ -1,6 +1,6 @@
 """The plots of a finished sweep: lanes, categories, settings, and what their steps accepted.
 
-Each lane is shown with the settings that `recommend` would choose for it. Requests whose output loops are left out.
+Each lane is shown with the settings that `recommend` would choose for it. Requests with a looping output are left out.
 """
 
 from __future__ import annotations

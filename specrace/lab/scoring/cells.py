@@ -63,7 +63,7 @@ def run_sweep(
 def score_shard(
     cell: Cell, lane: ScoredLane, transcripts: Sequence[Transcript], past: PastOutputs | None, curve: CostCurve
 ) -> ScoredCell:
-    """Score a cell. `past`, the outputs of earlier requests, grows by those of these transcripts."""
+    """Score a cell. `past`: outputs of earlier requests, to which those of these transcripts are added."""
     scores = []
     for transcript in transcripts:
         others = None if past is None else past.excluding(transcript.prompt)

@@ -64,8 +64,8 @@ class MeasuredTally:
 class Agreement:
     """How a twin's forecasts agree with an engine's counts: in how many answers, and the sums of both.
 
-    `equal`: the answers with the same numbers of steps, draft tokens and accepted tokens. `past_end`: those that differ
-    by no more than the last step, whose draft and tokens past the end the twin cannot know.
+    `equal`: the answers with the same numbers of steps, draft tokens and accepted tokens. `past_end`: the answers that
+    differ only in draft tokens, by no more than one draft: a twin cannot know what was drafted past the end.
     """
 
     outputs: int = 0

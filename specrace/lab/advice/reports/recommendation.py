@@ -42,7 +42,7 @@ def _measured(recommender: Recommender, result: Mapping[str, Any], logs: str) ->
     requests = [recommender.sweep.requests[number] for number in recommender.included]
     tokens = sum(request.output_tokens for request in requests)
     prompt = sum(request.prompt_tokens for request in requests)
-    looping = f" {result['looping']:,} requests whose output loops are left out." if result["looping"] else ""
+    looping = f" {result['looping']:,} requests with a looping output are left out." if result["looping"] else ""
     yield Paragraph(
         f"{logs}: {len(requests):,} requests with {prompt:,} prompt tokens and {tokens:,} output tokens.{looping}"
     )

@@ -109,7 +109,8 @@ def order_pair(first: Source, second: Source) -> tuple[Source, Source]:
 def find_pairs(sources: Sequence[Source]) -> list[tuple[Source, Source | None]]:
     """Each file with the file of its requests, None for one that has no such file; in the files' order.
 
-    A file of requests and a file of responses are a pair if the request of the first response is in the former.
+    A file of requests and a file of responses are a pair if the request of the first response is in the file of
+    requests.
     """
     rows = [_first_row_or_empty(source) for source in sources]
     requests_of: dict[Source, Source] = {}

@@ -70,7 +70,7 @@ def read_measured(counts: Row | None, tokens: int) -> Measured | None:
 
 
 def _steps(counts: Row, tokens: int, accepted: int, past_end: int) -> tuple[int, int]:
-    """The fewest and the most steps of an answer, of which at most `past_end` accepted tokens are not in its text."""
+    """The fewest and the most steps of an answer. At most `past_end` accepted tokens are not in its text."""
     few, many = max(1, tokens - accepted), tokens - accepted + past_end
     sizes = _numbers(counts, "step_sizes")
     if sizes is not None:

@@ -154,7 +154,7 @@ def _spans(row: Row) -> Iterator[Row]:
 
 
 def _attribute_sets(span: Row) -> Iterator[Row]:
-    """The flat attributes of a span and of its events; those of a request that is spread over events come as one."""
+    """The flat attributes of a span and of its events; a request that is spread over events has one set."""
     events = span.get("events")
     events = [event for event in events if isinstance(event, dict)] if isinstance(events, list) else []
     if request_and_answer := _from_events(events):

@@ -87,7 +87,7 @@ class Item:
     first_fault: str = ""
 
     def follow(self, before: Item | None) -> None:
-        """Fill in the fields about the history, of which `before` is the item before this one."""
+        """Fill in the fields about the history; `before`: the item before this one."""
         before = before or START
         self.digest = digest_of([before.digest.hex(), self.message])
         self.has_ids = before.has_ids or has_call_ids(self.message or {})

@@ -72,7 +72,7 @@ _ELSEWHERE = {
 
 @dataclass(frozen=True)
 class Request:
-    """The prompt of a request with what else decides the output; the fields are those of `base.Exchange`.
+    """The prompt of a request, and what else decides the output; the fields are those of `base.Exchange`.
 
     `prefill`: the beginning of the answer, which the request wrote. `repeats_prefill`: whether the answer may begin
     with it again.
