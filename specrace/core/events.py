@@ -158,8 +158,9 @@ class Difference:
 class LaneResult:
     """A lane's final metrics. `note`: why the lane was not compared with vanilla.
 
-    Of a lane that a server decoded, `speedup` is 0, because its time is not race time; so are figures that the server
-    did not report. A text without token ids is compared as text, and `differs_at` is the first character that differs.
+    Of a lane that a server decoded, `speedup` is 0, because its time is not race time, and figures that the server did
+    not report are 0, too. A text without token ids is compared as text, and `differs_at` is the first character that
+    differs.
     """
 
     lane: str

@@ -89,7 +89,8 @@ class ServedMetrics(LaneMetrics):
 
     Its tokens per second leave out the tokens of the first chunk, which arrived when the clock started. From the first
     step whose draft the server did not report, the number of draft tokens is 0, which means unknown, until the end
-    brings the server's own total. So are all counts if its chunks are not steps, and the tokens if it sends no ids.
+    brings the server's own total. Until then, all counts are 0 if the server's chunks are not steps, and the number of
+    tokens is 0 if it sends no ids.
     """
 
     # keyword-only, because the totals before it have defaults

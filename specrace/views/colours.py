@@ -21,7 +21,7 @@ def lane_hues(methods: Iterable[str]) -> Mapping[str, str]:
 
 
 def race_hues(lanes: Sequence[str], methods: Sequence[str]) -> Mapping[str, str]:
-    """Lane -> colour in a race of these `lanes`: its method's, or a free one if an earlier lane has that.
+    """Lane -> colour in a race of these `lanes`: its method's, or a free one if an earlier lane has that colour.
 
     `methods`: the names of the registry in its order. The page's scripts do the same (`static/lib/lanes.js`).
     """

@@ -14,12 +14,12 @@ _COUNTED = ("tokens", "steps", "tau", "drafted_per_step", "acceptance_rate", "to
 
 
 def sends_ids(info: LaneInfo) -> bool:
-    """Whether a lane has token ids; it lacks them if a server decoded it that streams text only."""
+    """Whether a lane has token ids; a lane that a server decoded lacks them if the server streams text only."""
     return info.served is None or info.served.sends_ids
 
 
 def unknown_figures(info: LaneInfo, figures: Mapping[str, Any]) -> dict[str, None]:
-    """The figures of a lane without token ids that are 0 because they are not known, as None."""
+    """The names of a lane's figures that are 0 because they need token ids and so are not known, each with None."""
     return {} if sends_ids(info) else {name: None for name in _COUNTED if not figures[name]}
 
 
@@ -50,7 +50,7 @@ class Output:
 
 
 def compare_outputs(output: Output, vanilla: Output) -> tuple[bool | None, int | None]:
-    """Whether an output equals vanilla's, and its first token or, without token ids, character that differs.
+    """Whether an output equals vanilla's, and where they first differ: at a token or, without token ids, a character.
 
     (None, None) if either is still empty. Unless both have ended, they are compared up to the end of the shorter one.
     """

@@ -25,7 +25,7 @@ def check_served(info: LaneInfo, served: Served, where: str) -> None:
     if served.drafted is not None and (served.accepted or 0) > served.drafted:
         raise ValueError(f"{where} counts more accepted than drafted tokens")
     if served.sends_ids and served.tokens is not None:
-        raise ValueError(f"{where} counts its tokens, which it has")
+        raise ValueError(f"{where} has token ids, but also a count of its tokens")
     counted = (served.steps, served.drafted, served.accepted)
     if not served.sends_ids and (served.chunks_are_steps or served.first_tokens > 1 or any(counted)):
         raise ValueError(f"{where} has no tokens, but counts steps or drafts")
@@ -45,7 +45,7 @@ def check_drafted(step: Step, served: Served | None) -> None:
     if step.timing.draft_ms or step.timing.keep_ms:
         raise ValueError(f"{where} has times that no server reports")
     if not served.sends_ids and (step.emitted or len(step.texts) != 1):
-        raise ValueError(f"{where} has tokens, or no text, of a server that sends texts")
+        raise ValueError(f"{where} has tokens or lacks a text, but its server sends texts")
     if not served.chunks_are_steps and (len(step.tree) > 1 or len(step.emitted) > 1 or step.drafted is not None):
         raise ValueError(f"{where} marks a draft, but the server's chunks are not steps")
 

@@ -219,7 +219,7 @@ FORGERIES: list[tuple[str, dict[str, Any], str]] = [
     ("served", {"first_tokens": 2}, "has no tokens, but counts steps or drafts"),
     ("served", {"tokens": -1}, "impossible count"),
     ("served", {"tokens": 7}, "tokens"),
-    ("served", {"sends_ids": True}, "counts its tokens, which it has"),
+    ("served", {"sends_ids": True}, "has token ids, but also a count of its tokens"),
     ("result", {"differs_at": 3}, "differs_at contradicts its steps"),
     ("result", {"identical": False}, "badge contradicts"),
 ]

@@ -181,10 +181,10 @@ export interface LaneFrame {
 
 /**
  * A lane before its first step; `verifier` is "match" or "rejection".
- * `build_ms`: the time to build the drafter's tables for this request, which is on the lane's clock. Two times are on
- * no clock, like the target's prefill: `shared_ms`, the time spent so far on tables that the lane reads but a server
- * would build once for all requests (of the documents and of earlier answers), and `prefill_ms`, the time in which a
- * draft model read the prompt, or a server answered with its first token. `served`: not None if a server decoded it.
+ * `build_ms`: the time to build the drafter's tables for this request, which is on the lane's clock. `shared_ms`: the
+ * time spent so far on tables of the documents and of earlier answers, which a server would build once for all
+ * requests. `prefill_ms`: the time in which a draft model read the prompt, or a server answered with its first token.
+ * These two times are on no clock, like the target's prefill. `served`: not None if a server decoded it.
  */
 export interface LaneInfo {
   lane: string;
@@ -212,8 +212,9 @@ export interface LaneMeters {
 
 /**
  * A lane's final metrics. `note`: why the lane was not compared with vanilla.
- * Of a lane that a server decoded, `speedup` is 0, because its time is not race time; so are figures that the server
- * did not report. A text without token ids is compared as text, and `differs_at` is the first character that differs.
+ * Of a lane that a server decoded, `speedup` is 0, because its time is not race time, and figures that the server did
+ * not report are 0, too. A text without token ids is compared as text, and `differs_at` is the first character that
+ * differs.
  */
 export interface LaneResult {
   lane: string;
@@ -557,8 +558,8 @@ export interface RequestEffect {
 
 /**
  * A row of the results table. `speedup` is not rounded: the page rounds it to the figure in the headline.
- * `measured`: how a server's lane was measured, in a sentence or two; "" for our own lanes. Such a lane has no speedup
- * (0), and a count of 0 is one that the server did not report.
+ * `measured`: how a server's lane was measured, in a sentence or two; "" for our own lanes. A server's lane has no
+ * speedup (0), and a count of 0 in it was not reported.
  */
 export interface ResultRow {
   speedup: number;
