@@ -351,7 +351,7 @@ def test_with_n_2_lookahead_is_jacobi(w: int, pool_from_prompt: bool) -> None:
 
 
 def test_a_row_of_one_column_is_refused_with_n_2() -> None:
-    with pytest.raises(InputError, match=r"lookahead\.window is 2 or more"):
+    with pytest.raises(InputError, match=r"lookahead\.window of 2 or more"):
         LookaheadDrafter(inputs([2, 3]), n=2, window=1)
     assert METHODS["lookahead"].budget("cpu", {"n": 2, "window": 5, "guesses": 3}) == 4
 

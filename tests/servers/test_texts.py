@@ -212,8 +212,8 @@ def test_a_recording_is_read_back_as_it_was(tmp_path: Path) -> None:
 # What a forged recording claims about its first chunk, its lane or its result -> the sentence.
 FORGERIES: list[tuple[str, dict[str, Any], str]] = [
     ("step", {"emitted": [0]}, "emits tokens other than"),
-    ("step", {"texts": ["ab", "c"]}, "has tokens, or no text"),
-    ("step", {"texts": []}, "has tokens, or no text"),
+    ("step", {"texts": ["ab", "c"]}, "has tokens or lacks a text"),
+    ("step", {"texts": []}, "has tokens or lacks a text"),
     ("served", {"chunks_are_steps": True}, "has no tokens, but counts steps or drafts"),
     ("served", {"accepted": 3}, "has no tokens, but counts steps or drafts"),
     ("served", {"first_tokens": 2}, "has no tokens, but counts steps or drafts"),

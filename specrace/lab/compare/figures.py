@@ -186,7 +186,7 @@ def _first_difference(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 def memory_factor(samples: Sequence[Sample], order: Sequence[Block]) -> float | None:
-    """The tokens a step when a server was asked again, over those at first; None if nothing was asked twice.
+    """How many times as many tokens a step a server printed for a repeated question; None if none was repeated.
 
     A drafter that keeps earlier answers finds the whole answer there, which no new question has. Only answers with the
     same text count. `order`: the blocks in the order in which they were measured.

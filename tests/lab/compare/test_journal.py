@@ -99,7 +99,7 @@ def test_a_line_that_is_no_request_is_refused_by_its_number(tmp_path: Path, line
     fill(tmp_path / "c")
     with (tmp_path / "c" / REQUESTS).open("a") as stream:
         stream.write(line + "\n")
-    with pytest.raises(InputError, match=r"line 7: this is no request"), Journal(tmp_path / "c", PLAN, resume=True):
+    with pytest.raises(InputError, match=r"line 7: this is not a request"), Journal(tmp_path / "c", PLAN, resume=True):
         pass
 
 

@@ -113,5 +113,5 @@ def test_another_layout_is_refused_with_a_reason(
 def test_what_is_no_result_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "result.json"
     file.write_text(text)
-    with pytest.raises(InputError, match=r"result.json (is no result|holds no finished)"):
+    with pytest.raises(InputError, match=r"result.json (is not a result|holds no finished)"):
         read_load_tests(str(file))
