@@ -138,11 +138,11 @@ def too_fast(lanes: Mapping[str, LaneMetrics], first_run: Mapping[str, LaneMetri
 
     A lane with fewer tokens than vanilla is not judged: it may be that fast, because later tokens cost more.
     """
-    counted, vanilla = first_run or lanes, lanes["vanilla"]
+    first, vanilla = first_run or lanes, lanes["vanilla"]
     return any(
-        metrics.speedup(vanilla) > MAX_PER_TAU * counted[name].tau
+        metrics.speedup(vanilla) > MAX_PER_TAU * first[name].tau
         for name, metrics in lanes.items()
-        if counted[name].tokens >= counted["vanilla"].tokens
+        if first[name].tokens >= first["vanilla"].tokens
     )
 
 

@@ -243,11 +243,11 @@ class UsualTimes:
         The time is unusual if it is shorter than usual for the nearest size with no more rows, or longer than usual for
         the nearest size with no fewer rows.
         """
-        no_more = max((count for count in self._latest if count <= rows), default=None)
-        no_fewer = min((count for count in self._latest if count >= rows), default=None)
-        if no_more is not None and ms < median(self._latest[no_more]) / UNUSUAL:
+        smaller = max((count for count in self._latest if count <= rows), default=None)
+        larger = min((count for count in self._latest if count >= rows), default=None)
+        if smaller is not None and ms < median(self._latest[smaller]) / UNUSUAL:
             return True
-        return no_fewer is not None and ms > median(self._latest[no_fewer]) * UNUSUAL
+        return larger is not None and ms > median(self._latest[larger]) * UNUSUAL
 
 
 def disturb(pace: Pace, reason: str) -> Pace:

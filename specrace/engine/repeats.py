@@ -84,12 +84,12 @@ class RepeatUntilNarrow:
     def __init__(self, budget_s: float = math.inf, max_runs: float = math.inf) -> None:
         self._budget_s = budget_s
         self._max_runs = max_runs
-        self._times: list[float] = []
+        self._run_ends_s: list[float] = []
 
     def __call__(self, latest: Repeated) -> bool:
         """Whether to run again after `latest`; called once after each run. The first call starts the clock."""
         now = time.monotonic()
-        self._times.append(now)
-        run_s = now - self._times[-2] if len(self._times) > 1 else 0.0
-        in_time = now + run_s <= self._times[0] + self._budget_s
-        return in_time and len(self._times) < self._max_runs and not is_narrow(latest)
+        self._run_ends_s.append(now)
+        run_s = now - self._run_ends_s[-2] if len(self._run_ends_s) > 1 else 0.0
+        in_time = now + run_s <= self._run_ends_s[0] + self._budget_s
+        return in_time and len(self._run_ends_s) < self._max_runs and not is_narrow(latest)

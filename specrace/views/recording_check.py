@@ -319,7 +319,7 @@ def check_repeated(repeated: Repeated, lanes: Mapping[str, LaneMetrics], pace: P
     require([spread.lane for spread in repeated.lanes] == list(lanes), "its repeated runs are not of its lanes")
     require(1 <= repeated.runs <= MAX_RUNS, f"it was not run 1 to {MAX_RUNS} times")
     require(len(repeated.note) <= MAX_NOTE, "its repeated runs have a note that is too long")
-    first_counts = pace is not None and not pace.disturbed and not repeated.disturbed
+    first_run_counts = pace is not None and not pace.disturbed and not repeated.disturbed
     for spread in repeated.lanes:
         where = f"{spread.lane[:40]}'s repeated runs"
         metrics = lanes[spread.lane]
@@ -328,7 +328,7 @@ def check_repeated(repeated: Repeated, lanes: Mapping[str, LaneMetrics], pace: P
         rates = (spread.slowest, spread.tokens_per_s, spread.fastest or spread.tokens_per_s)
         require(0 <= rates[0] <= rates[1] <= rates[2] < math.inf, f"{where} have an impossible rate")
         inside = spread.low - TOLERANCE <= speedup <= spread.high + TOLERANCE
-        require(inside or not first_counts, f"{where} do not include the first")
+        require(inside or not first_run_counts, f"{where} do not include the first")
         check_spread(spread, metrics, where)
         # As in `too_fast`, a lane with fewer tokens than vanilla is not judged.
         is_possible = metrics.tokens < lanes["vanilla"].tokens or spread.high <= MAX_PER_TAU * metrics.tau + TOLERANCE

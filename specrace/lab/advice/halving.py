@@ -56,8 +56,9 @@ class Round:
 class Halving:
     """Successive halving over the lanes of an empty sweep, compared by its cost curve; the first lane is vanilla.
 
-    `pools`: name -> the numbers of the lanes that compete. `batch`: the batch size of the forecast. `left`: the numbers
-    of the lanes that have survived so far. `tried`: number of a lane -> its metrics in the last round that scored it.
+    `pools`: name -> the numbers of the lanes that compete. `batch`: the batch size of the forecast. `surviving`: the
+    numbers of the lanes that have not been dropped yet. `tried`: number of a lane -> its metrics in the last round that
+    scored it.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Halving:
         self.pools = pools
         self.batch = batch
         self.curve = sweep.curve or ASSUMED_GPU
-        self.left = sorted({lane for pool in pools.values() for lane in pool})
+        self.surviving = sorted({lane for pool in pools.values() for lane in pool})
         self.tried: dict[int, Tried] = {}
         for shard in range(self._num_shards):
             in_shard = self.sweep.requests[shard * SHARD_SIZE : (shard + 1) * SHARD_SIZE]
@@ -100,17 +101,17 @@ class Halving:
             self._record(done)
             if done == self._num_shards or done < shards:
                 return
-            self.left = self._survivors(done, num_fastest)
+            self.surviving = self._survivors(done, num_fastest)
 
     def finalists(self, pool: str) -> Sweep:
         """Vanilla and a pool's survivors, on the requests on which every survivor was scored."""
         return part_of_sweep(
-            self.sweep, [0, *(lane for lane in self.pools[pool] if lane in self.left)], self._common_shards()
+            self.sweep, [0, *(lane for lane in self.pools[pool] if lane in self.surviving)], self._common_shards()
         )
 
     def all_finalists(self) -> Sweep:
         """Vanilla and the survivors of all pools, on the requests on which every survivor was scored."""
-        return part_of_sweep(self.sweep, [0, *self.left], self._common_shards())
+        return part_of_sweep(self.sweep, [0, *self.surviving], self._common_shards())
 
     def sample(self, pool: str) -> Sweep:
         """Vanilla and all settings of a pool on the first round's requests."""
@@ -119,14 +120,14 @@ class Halving:
     def _score(self, shards: range, processes: int, until: float) -> Iterator[Round]:
         # Two processes take turns at the cells. In every other shard the lanes are in reverse order, so that neither
         # process gets all the costly ones.
-        cells = [(lane, shard) for shard in shards for lane in (self.left, self.left[::-1])[shard % 2]]
+        cells = [(lane, shard) for shard in shards for lane in (self.surviving, self.surviving[::-1])[shard % 2]]
         num_requests = min(shards.stop * SHARD_SIZE, len(self.sweep.requests))
         results = in_forks(cells, partial(self._score_cell), processes)
         for done, (cell, scores) in enumerate(results, 1):
             if time.monotonic() > until:
                 break
             self.sweep.cells[cell] = scores
-            yield Round(len(self.left), num_requests, done, len(cells))
+            yield Round(len(self.surviving), num_requests, done, len(cells))
         if hasattr(results, "close"):
             results.close()
 
@@ -139,7 +140,7 @@ class Halving:
     def _common_shards(self) -> int:
         """The number of shards, counted from the first, on which every survivor was scored."""
         return next(
-            shard for shard in count() if any((lane, shard) not in self.sweep.cells for lane in (0, *self.left))
+            shard for shard in count() if any((lane, shard) not in self.sweep.cells for lane in (0, *self.surviving))
         )
 
     def _forecast(self, lanes: Sequence[int], shards: int) -> Forecast:
@@ -147,17 +148,19 @@ class Halving:
 
     def _record(self, shards: int) -> None:
         """Keep the survivors' metrics on the first `shards`."""
-        forecast = self._forecast([0, *self.left], shards)
-        for row, lane in enumerate(self.left, 1):
+        forecast = self._forecast([0, *self.surviving], shards)
+        for row, lane in enumerate(self.surviving, 1):
             metrics = float(forecast.tau[row]), float(forecast.speedup[row])
             self.tried[lane] = Tried(self.sweep.lanes[lane], len(forecast.tokens), *metrics)
 
     def _survivors(self, shards: int, num_fastest: int) -> list[int]:
         """The contenders of every pool, by their scores on the first `shards`."""
-        forecast = self._forecast(self.left, shards)
-        rows = {lane: row for row, lane in enumerate(self.left)}
+        forecast = self._forecast(self.surviving, shards)
+        rows = {lane: row for row, lane in enumerate(self.surviving)}
         pools = [[rows[lane] for lane in pool if lane in rows] for pool in self.pools.values()]
-        return sorted({self.left[row] for pool in pools if pool for row in contenders(forecast, pool, num_fastest)})
+        return sorted(
+            {self.surviving[row] for pool in pools if pool for row in contenders(forecast, pool, num_fastest)}
+        )
 
 
 def contenders(forecast: Forecast, lanes: Sequence[int], num_fastest: int) -> list[int]:

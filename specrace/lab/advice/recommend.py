@@ -93,20 +93,20 @@ class Recommender:
         """The lane with this number."""
         return self.sweep.lanes[number]
 
-    def recommendation(self, number: int | None = None, over: Forecast | None = None) -> dict[str, Any]:
-        """The metrics of a lane (default: the chosen one) over the requests of the forecast `over` (default: all)."""
+    def recommendation(self, number: int | None = None, forecast: Forecast | None = None) -> dict[str, Any]:
+        """The metrics of a lane (default: the chosen one) over the requests of a `forecast` (default: all)."""
         number = self.chosen if number is None else number
-        over = over or self.forecast
+        forecast = forecast or self.forecast
         lane = self.lane(number)
-        intervals = over.intervals(number, self.seed)
+        intervals = forecast.intervals(number, self.seed)
         return {
             "lane": lane.name,
             "options": dict(lane.options),
             "num_draft": lane.num_draft,
-            "tau": float(over.tau[number]),
+            "tau": float(forecast.tau[number]),
             "tau_low": intervals["tau"][0],
             "tau_high": intervals["tau"][1],
-            "speedup": float(over.speedup[number]),
+            "speedup": float(forecast.speedup[number]),
             "speedup_low": intervals["speedup"][0],
             "speedup_high": intervals["speedup"][1],
         }
@@ -119,7 +119,7 @@ class Recommender:
             forecast = self.forecast.for_requests(indices)
             best = choose_lane(forecast, self.lanes)
             row = {"category": category, "requests": len(indices), "advice": self._advice(forecast, best)}
-            rows.append(row | self.recommendation(over=forecast) | {"best": self.recommendation(best, forecast)})
+            rows.append(row | self.recommendation(forecast=forecast) | {"best": self.recommendation(best, forecast)})
         return rows
 
     def _advice(self, forecast: Forecast, best: int) -> str:

@@ -232,10 +232,10 @@ class TranscriptFile:
         if not is_session:
             self.remarks.unread.update(unread_fields(row, exchanges))
 
-    def _new_exchanges(self, exchanges: Iterable[Exchange], read: list[Exchange]) -> Iterator[Exchange]:
-        """The exchanges whose answers were not read before, here or in another file; all are appended to `read`."""
+    def _new_exchanges(self, exchanges: Iterable[Exchange], collected: list[Exchange]) -> Iterator[Exchange]:
+        """The exchanges whose answers were not read before, here or in another file; all go to `collected`."""
         for exchange in exchanges:
-            read.append(exchange)
+            collected.append(exchange)
             if exchange.key and exchange.key in self.seen and not exchange.repeatable:
                 self.remarks.repeated += 1
                 continue

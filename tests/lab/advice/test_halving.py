@@ -63,8 +63,8 @@ def test_halving_recommends_what_the_whole_sweep_recommends(whole_sweep: Sweep, 
 @pytest.mark.slow
 def test_the_number_of_scored_requests_is_reported_for_each_setting(whole_sweep: Sweep) -> None:
     halving = halved(whole_sweep)
-    assert sorted(halving.tried) == list(range(1, 9)) and len(halving.left) < 8
-    assert {halving.tried[lane].requests for lane in halving.left} == {90}
+    assert sorted(halving.tried) == list(range(1, 9)) and len(halving.surviving) < 8
+    assert {halving.tried[lane].requests for lane in halving.surviving} == {90}
     # Settings that were dropped saw one shard or four.
     assert {trial.requests for trial in halving.tried.values()} <= {16, 64, 90}
     assert halving.finalists("own").finished and len(halving.finalists("own").requests) == 90
@@ -84,7 +84,7 @@ def test_forks_give_the_same_counts(whole_sweep: Sweep) -> None:
         {cell: [score.steps for score in scores] for cell, scores in sorted(halving.sweep.cells.items())}
         for halving in (in_one, forked)
     ]
-    assert counts[0] == counts[1] and in_one.left == forked.left
+    assert counts[0] == counts[1] and in_one.surviving == forked.surviving
 
 
 def test_a_deadline_leaves_fewer_requests_or_none(whole_sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
