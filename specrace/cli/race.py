@@ -10,7 +10,14 @@ from typing import Any
 
 from specrace.cli.shared.arguments import add_race_arguments, race_spec
 from specrace.cli.shared.opening import open_workbench
-from specrace.cli.shared.servers import add_server_argument, beside_servers, check_together, read_servers
+from specrace.cli.shared.servers import (
+    add_reference_argument,
+    add_server_argument,
+    beside_servers,
+    check_reference,
+    check_together,
+    read_servers,
+)
 from specrace.cli.shared.terminal import show
 from specrace.core.errors import InputError
 from specrace.core.events import Repeated
@@ -40,6 +47,7 @@ def add_parser(commands: Any) -> None:
     repeat_help = f"{REPEAT.help} ({REPEAT.range()}; default 1)"
     parser.add_argument("--repeat", default=1, metavar="N|auto", help=repeat_help.replace("%", "%%"))
     add_server_argument(parser)
+    add_reference_argument(parser)
     parser.add_argument("--save", type=Path, metavar="FILE.jsonl", help="record the race")
 
 
@@ -54,8 +62,9 @@ def run(options: argparse.Namespace) -> int:
     request = RaceRequest(options.question, spec, options.passages, options.noise, options.thinking)
     addresses = read_servers(options.server, spec)
     check_together(options)
+    check_reference(options, addresses)
     workbench = open_workbench(options)
-    beside = beside_servers(addresses, together=options.together) if addresses else None
+    beside = beside_servers(addresses, together=options.together, reference=options.reference) if addresses else None
     events = workbench.ask(request, again=run_again, beside=beside)
     recorded = show(events, as_json=options.json)
     if options.save is not None:

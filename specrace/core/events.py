@@ -65,6 +65,7 @@ class LaneInfo:
     time spent so far on tables of the documents and of earlier answers, which a server would build once for all
     requests. `prefill_ms`: the time in which a draft model read the prompt, or a server answered with its first token.
     These two times are on no clock, like the target's prefill. `served`: not None if a server decoded it.
+    `reference`: the server's lane that a server's lane is compared with, itself if it is that one; "" for vanilla.
     """
 
     lane: str
@@ -76,6 +77,7 @@ class LaneInfo:
     prefill_ms: float = 0.0
     shared_ms: float = 0.0
     served: Served | None = None
+    reference: str = ""
 
 
 @dataclass(frozen=True)
@@ -159,8 +161,8 @@ class LaneResult:
     """A lane's final metrics. `note`: why the lane was not compared with vanilla.
 
     Of a lane that a server decoded, `speedup` is 0, because its time is not race time, and figures that the server did
-    not report are 0, too. A text without token ids is compared as text, and `differs_at` is the first character that
-    differs.
+    not report are 0, too. `differs_at`: the first token that differs from the lane's reference, if that is not vanilla;
+    in a text without token ids, the first character.
     """
 
     lane: str

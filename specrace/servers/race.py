@@ -45,9 +45,10 @@ class Server:
 class ServedRace:
     """Adds lanes of servers to the events of a race. `decode`: the text of token ids, without control tokens.
 
-    `message`: the user's message in the prompt, for servers that take no token ids. The text of such a server is not
-    compared here, where vanilla has tokens only, but in `specrace.views.detokenize`. `together`: all servers answer at
-    once. After `stop` returns True, servers are neither asked nor heard to their end.
+    `message`: the user's message in the prompt, for servers that take no token ids. `together`: all servers answer at
+    once. `reference`: the server that the others are compared with, instead of vanilla. These comparisons, and those of
+    texts, are not made here, where vanilla has tokens only, but in `specrace.views.detokenize`. After `stop` returns
+    True, servers are neither asked nor heard to their end.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class ServedRace:
         stop: Callable[[], bool] = never,
         message: str = "",
         together: bool = False,
+        reference: str = "",
     ) -> None:
         self.target = target
         self.prompt = tuple(prompt)
@@ -71,6 +73,7 @@ class ServedRace:
         self.stop = stop
         self.message = message
         self.together = together
+        self.reference = reference
         self.servers: list[Server] = []
         self.left_out: list[str] = []
         self._vanilla: list[int] = []
@@ -114,11 +117,31 @@ class ServedRace:
                 self.left_out.append(str(lane))
             else:
                 self.servers.append(Server(connection, dialect, lane, [rate(lane)]))
+        self._set_reference()
         steps = [step for server in self.servers for step in server.lane.steps]
         # Reversed after sorting, because tokens of one chunk have the same time and must keep their order.
         self._waiting = sorted(steps, key=lambda step: step.at_ms)[::-1]
         about = started.about if not self.left_out else {**started.about, LEFT_OUT: tuple(self.left_out)}
         return replace(started, lanes=(*started.lanes, *(server.lane.info for server in self.servers)), about=about)
+
+    def _set_reference(self) -> None:
+        """Note the reference in the lanes. Raises InputError if it did not answer, or others cannot be compared."""
+        dialects = {server.lane.info.lane: server.dialect for server in self.servers}
+        if self.reference not in dialects and self.stop():
+            # It was not asked any more.
+            self.reference = ""
+        if not self.reference:
+            return
+        if self.reference not in dialects:
+            raise InputError(f"There is no reference to compare with. {' '.join(self.left_out)}")
+        if not dialects[self.reference].sends_ids and any(dialect.sends_ids for dialect in dialects.values()):
+            raise InputError(
+                f"The server {self.reference} streams text without token ids, and others send ids; give one of those "
+                "with --reference."
+            )
+        for server in self.servers:
+            info = replace(server.lane.info, reference=self.reference)
+            server.lane = replace(server.lane, info=info)
 
     def _answers(self, servers: Sequence[tuple[Connection, Dialect]]) -> Iterator[ServedLane | InputError]:
         """What each server answers, or its fault; one after another, until the race is stopped, or all `together`."""
@@ -155,7 +178,7 @@ class ServedRace:
         tokens = [token for step in steps for token in step.emitted]
         end = steps[-1].end if steps else ""
         identical, position, difference = None, None, None
-        if server.dialect.sends_ids:
+        if server.dialect.sends_ids and not self.reference:
             identical, position = compare(tokens, self._vanilla, ended=bool(end and self._vanilla_end))
         if position is not None:
             before = [*self.prompt, *self._vanilla[:position]]

@@ -1,4 +1,4 @@
-"""Whether a lane printed vanilla's output: by its tokens or, if a server sent no token ids, by its text."""
+"""Whether a lane printed its reference's output: by its tokens or, if a server sent no token ids, by its text."""
 
 from __future__ import annotations
 
@@ -49,12 +49,24 @@ class Output:
         self.end = step.end
 
 
-def compare_outputs(output: Output, vanilla: Output) -> tuple[bool | None, int | None]:
-    """Whether an output equals vanilla's, and where they first differ: at a token or, without token ids, a character.
+def compare_outputs(output: Output, reference: Output) -> tuple[bool | None, int | None]:
+    """Whether an output equals the reference's, and where they first differ: a token or, without ids, a character.
 
     (None, None) if either is still empty. Unless both have ended, they are compared up to the end of the shorter one.
     """
-    ended = bool(output.end and vanilla.end)
+    ended = bool(output.end and reference.end)
     if output.sends_ids:
-        return compare(output.tokens, vanilla.tokens, ended=ended)
-    return compare(comparable(output.text), comparable(vanilla.text), ended=ended)
+        return compare(output.tokens, reference.tokens, ended=ended)
+    return compare(comparable(output.text), comparable(reference.text), ended=ended)
+
+
+def compare_lane(info: LaneInfo, outputs: Mapping[str, Output]) -> tuple[bool | None, int | None]:
+    """A lane compared with its reference, as `compare_outputs` does; (None, None) if it is a reference itself."""
+    if info.reference == info.lane:
+        return None, None
+    return compare_outputs(outputs[info.lane], outputs[info.reference or "vanilla"])
+
+
+def explains_difference(info: LaneInfo) -> bool:
+    """Whether a lane's tokens are compared with vanilla's, so that the target can say how near a difference was."""
+    return sends_ids(info) and not info.reference

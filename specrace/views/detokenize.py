@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from specrace.core.events import Event, Finished, LaneResult, Started, Step
-from specrace.views.comparison import Output, compare_outputs
+from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Started, Step
+from specrace.views.comparison import Output, compare_lane, explains_difference
 
 _BROKEN = "\ufffd"
 
@@ -74,19 +74,22 @@ def text_decoder(tokenizer: Any, marks: tuple[str, str] | None = None) -> Callab
 class Narrator:
     """Adds texts to the events of a race, with one Detokenizer per lane; `marks` are those of `text_decoder`.
 
-    Lanes of servers that send texts instead of token ids are compared with vanilla here, where all lanes have texts.
+    Lanes of servers that send texts instead of token ids, or that have a server as reference, are compared here, where
+    all lanes have texts.
     """
 
     def __init__(self, tokenizer: Any, marks: tuple[str, str] | None = None) -> None:
         decode = text_decoder(tokenizer, marks)
         self._lanes = defaultdict[str, Detokenizer](lambda: Detokenizer(decode))
         self._outputs = defaultdict[str, Output](lambda: Output(sends_ids=True))
+        self._infos: dict[str, LaneInfo] = {}
         # The text of a token alone; "" for a control token.
         self._piece = cache(lambda token: decode([token]))
 
     def __call__(self, event: Event) -> Event:
         """The event with its texts; an event without tokens is returned unchanged."""
         if isinstance(event, Started):
+            self._infos = {info.lane: info for info in event.lanes}
             self._outputs |= {info.lane: Output.of(info) for info in event.lanes}
         if isinstance(event, Step):
             step = self._step(event) if self._outputs[event.lane].sends_ids else event
@@ -97,12 +100,11 @@ class Narrator:
         return event
 
     def _result(self, result: LaneResult) -> LaneResult:
-        """A lane's result with its text, compared with vanilla's if it was not compared by its tokens."""
-        output = self._outputs[result.lane]
-        result = replace(result, text=output.text.strip())
-        if output.sends_ids:
+        """A lane's result with its text, compared with its reference if it was not compared with vanilla's tokens."""
+        result, info = replace(result, text=self._outputs[result.lane].text.strip()), self._infos.get(result.lane)
+        if info is None or explains_difference(info):
             return result
-        identical, position = compare_outputs(output, self._outputs["vanilla"])
+        identical, position = compare_lane(info, self._outputs)
         return replace(result, identical=identical, differs_at=position)
 
     def _step(self, step: Step) -> Step:

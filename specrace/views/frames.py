@@ -181,16 +181,15 @@ class RaceView:
 
     def _meters(self, lane: _LaneView) -> LaneMeters:
         """The lane's metrics so far, by its clock."""
-        metrics = lane.metrics
-        speedup = metrics.speedup(self._lane_views()[0].metrics)
+        speedup = lane.metrics.speedup(self._lane_views()[0].metrics)
         # With six decimals, the page's rounding gives the same figure as the headline.
-        return LaneMeters(speedup=round(speedup, 6), **_figures(metrics), **_draft_counts(lane))
+        return LaneMeters(speedup=round(speedup, 6), **_figures(lane.metrics), **_draft_counts(lane))
 
     def _badge(self, lane: _LaneView) -> Badge:
-        """Whether the lane's text equals vanilla's: finally, or so far."""
+        """Whether the lane's text equals its reference's: finally, or so far."""
         if lane.result is not None and self.finished is not None:
-            return final_badge(lane.result, self.finished.stopped, by_text=not sends_ids(lane.info))
-        vanilla = self._lane_views()[0]
+            return final_badge(lane.result, self.finished.stopped, info=lane.info)
+        vanilla = self._lanes[lane.info.reference or "vanilla"]
         if lane is vanilla:
             return "reference", "reference"
         if lane.info.verifier == REJECTION:
@@ -322,6 +321,7 @@ def _describe_lane(info: LaneInfo) -> ShownLane:
         shared_ms=round(info.shared_ms, 2),
         prefill_ms=round(info.prefill_ms, 1),
         served=info.served,
+        reference=info.reference,
     )
 
 
@@ -384,7 +384,7 @@ def report(started: Started, finished: Finished, repeated: Repeated | None = Non
         if info.served is not None:
             # A server's time is not race time, so the lane has no speedup, not a speedup of 0.
             metrics |= {"speedup": None, "speedup_low": None, "speedup_high": None, "served": asdict(info.served)}
-            metrics |= {"first_token_ms": info.prefill_ms}
+            metrics |= {"first_token_ms": info.prefill_ms, "reference": info.reference or "vanilla"}
         metrics |= unknown_figures(info, metrics)
         times = {"draft_prefill_ms": info.prefill_ms, "build_ms": info.build_ms, "shared_ms": info.shared_ms}
         lanes.append(metrics | {"options": options} | times)

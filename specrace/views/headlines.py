@@ -7,30 +7,31 @@ from dataclasses import replace
 
 from specrace.core.events import Finished, LaneInfo, LaneResult, LaneSpread, Repeated, Started
 from specrace.core.metrics import describe_difference, format_speedup
+from specrace.views.comparison import sends_ids
 from specrace.views.shown import Badge
 
 CUT = "The recording is cut off here; the figures are those of the steps that it has."
 
 
-def final_badge(result: LaneResult, stopped: bool, dtype: str = "", *, by_text: bool = False) -> Badge:
-    """The badge of a lane in a finished or stopped race. The target's `dtype` may explain a difference.
+def final_badge(result: LaneResult, stopped: bool, dtype: str = "", info: LaneInfo | None = None) -> Badge:
+    """The badge of a lane in a finished or stopped race; without `info`, one of ours.
 
-    `by_text`: the lane has no token ids.
+    The target's `dtype` may explain a difference.
     """
-    if result.lane == "vanilla":
+    reference = info.reference if info else ""
+    if result.lane in ("vanilla", reference):
         return "reference", "reference"
     if result.note:
         return "law", result.note
     if result.identical is None:
         return "none", "not compared"
+    has_ids = info is None or sends_ids(info)
     if result.identical:
-        return (
-            ("same", "identical so far")
-            if stopped
-            else ("identical", "identical text" if by_text else "identical to vanilla")
-        )
+        equal = f"identical to {reference or 'vanilla'}" if has_ids else "identical text"
+        return ("same", "identical so far") if stopped else ("identical", equal)
+    of = f" of {reference}" if reference else ""
     if result.differs_at is not None:
-        return "differs", f"differs at character {result.differs_at}"
+        return "differs", f"differs at {'token' if has_ids else 'character'} {result.differs_at}{of}"
     difference = result.first_difference
     if difference is None:
         return "differs", "differs from vanilla"
@@ -72,7 +73,7 @@ def headline(started: Started, finished: Finished, repeated: Repeated | None = N
     fastest = find_fastest(finished, repeated)
     if len(finished.lanes) == 1:
         return f"{titles[fastest.lane]} wrote {fastest.tokens} tokens at {fastest.tokens_per_s:.0f} a second."
-    sentences = f"{_result(finished, repeated, fastest, titles)} {_comparison(finished, titles)}"
+    sentences = f"{_result(finished, repeated, fastest, titles)} {_comparison(started, finished)}"
     served = {info.lane for info in started.lanes if info.served is not None}
     if served:
         rates = [
@@ -127,15 +128,21 @@ def _result(finished: Finished, repeated: Repeated | None, fastest: LaneResult, 
     return f"{titles[fastest.lane]} is fastest: {speedup} vanilla{format_range(fastest.lane, repeated, runs)}{tau}."
 
 
-def _comparison(finished: Finished, titles: Mapping[str, str]) -> str:
-    """Which lanes printed vanilla's text, which did not, and which sampled another text by rejection sampling."""
-    differing = [titles[lane.lane] for lane in finished.lanes if lane.identical is False]
-    sampled = [titles[lane.lane] for lane in finished.lanes if lane.note]
-    sentences = []
-    if sampled:
-        sentences.append(f"{' and '.join(sampled)} sampled from vanilla's distribution.")
-    if differing:
-        sentences.append(f"{' and '.join(differing)} differ{'s' if len(differing) == 1 else ''} from vanilla.")
-    elif len(sampled) < len(finished.lanes) - 1:
-        sentences.append(f"Every {'other ' if sampled else ''}lane printed the same text.")
+def _comparison(started: Started, finished: Finished) -> str:
+    """Which lanes printed their reference's text, which did not, and which sampled another by rejection sampling."""
+    infos = {info.lane: info for info in started.lanes}
+    sampled = [infos[lane.lane].title for lane in finished.lanes if lane.note]
+    sentences = [f"{' and '.join(sampled)} sampled from vanilla's distribution."] if sampled else []
+    for reference in dict.fromkeys(info.reference for info in infos.values()):
+        lanes = [lane for lane in finished.lanes if infos[lane.lane].reference == reference and not lane.note]
+        compared = [lane for lane in lanes if lane.lane not in ("vanilla", reference)]
+        differing = [infos[lane.lane].title for lane in compared if lane.identical is False]
+        if differing:
+            verb = "differs" if len(differing) == 1 else "differ"
+            sentences.append(f"{' and '.join(differing)} {verb} from {reference or 'vanilla'}.")
+        elif reference and compared and all(lane.identical for lane in compared):
+            sentences.append(f"Every other server printed {reference}'s text.")
+        elif not reference and compared:
+            whose = " of ours" if any(info.reference for info in infos.values()) else ""
+            sentences.append(f"Every {'other ' if sampled else ''}lane{whose} printed the same text.")
     return " ".join(sentences)

@@ -23,8 +23,8 @@ from specrace.core.rejection import NOTE
 from specrace.core.settings import MATCH, MAX_PAGE_LANES, VERIFIERS
 from specrace.engine.pace import TOO_FAST, disturb
 from specrace.engine.recording import convert, parse
-from specrace.views.comparison import Output, compare_outputs
-from specrace.views.served_check import check_drafted, check_served, check_spread, check_totals
+from specrace.views.comparison import Output, compare_lane, explains_difference
+from specrace.views.served_check import check_drafted, check_references, check_served, check_spread, check_totals
 
 # The largest tree is lookahead's, 1919 draft tokens with the largest n, window and guesses.
 MAX_NODES = 2048
@@ -194,7 +194,7 @@ def check(events: Sequence[Event], limits: RecordingLimits = PAGE) -> list[Event
     for lane in lanes.values():
         check_totals(lane.info, lane.metrics, lane.num_steps)
     stopped = any(not lane.output.end for lane in lanes.values())
-    expected = [add_up(lane, lanes["vanilla"]) for lane in lanes.values()]
+    expected = [add_up(lane, lanes) for lane in lanes.values()]
     metrics = {name: lane.metrics for name, lane in lanes.items()}
     if finished is None:
         require(repeated is None, "it was repeated before its end")
@@ -243,6 +243,7 @@ def check_start(started: Started, limits: RecordingLimits) -> None:
         require(0 <= info.num_draft < MAX_NODES, f"{where} has an impossible number of draft tokens")
         if info.served is not None:
             check_served(info, info.served, where)
+    check_references({info.lane: info for info in started.lanes})
     require(started.lanes[0].verifier == MATCH, "vanilla has another verifier")
     require(started.lanes[0].served is None, "vanilla was decoded by a server")
     check_about(convert(started.about, _About))
@@ -336,7 +337,7 @@ def check_repeated(repeated: Repeated, lanes: Mapping[str, LaneMetrics], pace: P
     require(repeated.lanes[0].low == repeated.lanes[0].high == 1, "vanilla's speedup is not 1")
 
 
-def add_up(lane: _Lane, vanilla: _Lane) -> tuple[LaneResult, int | None]:
+def add_up(lane: _Lane, lanes: Mapping[str, _Lane]) -> tuple[LaneResult, int | None]:
     """(the result computed from a lane's steps, the first position at which its text differs from vanilla's).
 
     If one of the lanes was stopped, only the tokens that both have are compared. A lane under rejection sampling is not
@@ -345,20 +346,20 @@ def add_up(lane: _Lane, vanilla: _Lane) -> tuple[LaneResult, int | None]:
     is_compared = lane.info.verifier == MATCH
     identical, position = None, None
     if is_compared:
-        identical, position = compare_outputs(lane.output, vanilla.output)
+        identical, position = compare_lane(lane.info, {name: other.output for name, other in lanes.items()})
     result = LaneResult(
         lane=lane.info.lane,
         **lane.metrics.summary(),
-        speedup=lane.metrics.speedup(vanilla.metrics),
+        speedup=lane.metrics.speedup(lanes["vanilla"].metrics),
         identical=identical,
         first_difference=None,
         end=lane.output.end or "stopped",
         loop_tokens=loop_tokens(lane.output.tokens),
         text=lane.output.text.strip(),
         note="" if is_compared else NOTE,
-        differs_at=None if lane.output.sends_ids else position,
+        differs_at=None if explains_difference(lane.info) else position,
     )
-    return result, position if lane.output.sends_ids else None
+    return result, position if explains_difference(lane.info) else None
 
 
 def check_result(result: LaneResult, computed: LaneResult, position: int | None) -> None:

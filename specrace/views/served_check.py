@@ -5,6 +5,8 @@ The counts that a server reported cannot be checked further: its rejected tokens
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from specrace.core.events import LaneInfo, LaneSpread, Served, Step
 from specrace.core.metrics import LaneMetrics, ServedMetrics
 from specrace.core.settings import MATCH
@@ -31,6 +33,18 @@ def check_served(info: LaneInfo, served: Served, where: str) -> None:
         raise ValueError(f"{where} has no tokens, but counts steps or drafts")
     if info.verifier != MATCH or info.num_draft or info.build_ms or info.shared_ms:
         raise ValueError(f"{where} was decoded by a server, but has settings or times of ours")
+
+
+def check_references(infos: Mapping[str, LaneInfo]) -> None:
+    """Check that only servers' lanes have a reference, which is such a lane and can be compared. Raises ValueError."""
+    for info in infos.values():
+        if not info.reference:
+            continue
+        reference = infos.get(info.reference)
+        if info.served is None or reference is None or reference.served is None:
+            raise ValueError(f"the lane {info.lane[:40]} has a reference that is no server's lane")
+        if reference.reference != reference.lane or (info.served.sends_ids and not reference.served.sends_ids):
+            raise ValueError(f"the lane {info.lane[:40]} cannot be compared with its reference")
 
 
 def check_drafted(step: Step, served: Served | None) -> None:

@@ -112,7 +112,7 @@ class ShownCurve:
 class ShownLane:
     """A lane before its first step; the times are those of `LaneInfo`, rounded.
 
-    `served`: what is known about the server that decoded it; None in our own lanes.
+    `served`: what is known about the server that decoded it; None in our own lanes. `reference` is that of `LaneInfo`.
     """
 
     lane: str
@@ -122,6 +122,7 @@ class ShownLane:
     shared_ms: float
     prefill_ms: float
     served: Served | None
+    reference: str
 
 
 @dataclass(frozen=True)

@@ -225,6 +225,7 @@ def test_a_server_races_beside_our_lanes_and_replays_without_it(call_main, tmp_p
         (("--server", "127.0.0.1:8000"), "is not of the form NAME=URL"),
         (("--server", "trie=http://127.0.0.1:9"), "a lane has this name already"),
         (("--server", "a=http://127.0.0.1:9", "--temperature", "1"), "needs --temperature 0"),
+        (("--server", "a=http://127.0.0.1:9", "--reference", "b"), "--reference b is not one of several servers"),
         (
             ("--server", "a=http://127.0.0.1:9", "--together"),
             "--together lets several servers answer at once; give two",

@@ -7,7 +7,9 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from specrace.engine.recording import save, to_json
 from specrace.engine.spec import RaceSpec
 from specrace.servers.connection import Waits
 from specrace.servers.race import ServedRace
+from specrace.views.detokenize import Narrator
 from specrace.views.frames import RaceView, report
 from specrace.views.headlines import headline
 from specrace.views.recording_check import PAGE, TERMINAL, read_recording
@@ -28,6 +31,8 @@ from tests.servers.replies import (
     Answer,
     Route,
     as_json,
+    chat_events,
+    chat_routes,
     serving,
     stream,
     vllm_answering,
@@ -281,3 +286,87 @@ def test_a_server_that_is_left_alone_was_not_measured_together() -> None:
         started = started_of(list(served.run(race(target, PROMPT, SPEC))))
     [lane] = [info.served for info in started.lanes if info.served is not None]
     assert not lane.together and len(started.about[LEFT_OUT]) == 1
+
+
+def with_texts(events: list[Event]) -> list[Event]:
+    return list(map(Narrator(SimpleNamespace(decode=lambda tokens, **_: decode(tokens))), events))
+
+
+def other_weights(body: dict[str, Any], change: int | None = None) -> Answer:
+    """The answer of a model with other weights than the target's; the token at `change` is another one."""
+    tokens = continuation(tuple(body["prompt"]), markov(7, vocab=8), body["max_tokens"])
+    if change is not None:
+        tokens[change] = (tokens[change] + 1) % 8
+    last = len(tokens) - 1
+    chunks = [vllm_chunk([token], decode([token]), "length" if n == last else None) for n, token in enumerate(tokens)]
+    return stream(*chunks, vllm_end(len(tokens)))
+
+
+def test_servers_are_compared_with_the_reference_where_the_target_has_other_weights(tmp_path: Path) -> None:
+    target = make_target()
+    differing = partial(other_weights, change=5)
+    events = with_texts(run(target, other_weights, differing, other_weights, reference="s0"))
+    trie, s0, s1, s2 = finished_of(events).lanes[1:]
+    assert (trie.identical, s0.identical, s1.identical, s2.identical) == (True, None, False, True)
+    assert (s1.differs_at, s1.first_difference) == (5, None)
+    view = RaceView()
+    for event in events:
+        view.add(event)
+    badges = [row.badge for row in view.ending().results]
+    assert badges[2:] == [
+        ("reference", "reference"),
+        ("differs", "differs at token 5 of s0"),
+        ("identical", "identical to s0"),
+    ]
+    assert "Every lane of ours printed the same text. s1 (vLLM 0.32.0) differs from s0." in view.ending().headline
+    assert [lane["reference"] for lane in report(started_of(events), *ending(events))["lanes"][2:]] == ["s0"] * 3
+    save(events, tmp_path / "race.jsonl")
+    assert read_recording(tmp_path / "race.jsonl") == events
+
+
+def test_a_race_whose_reference_does_not_answer_ends_with_a_sentence() -> None:
+    broken = as_json({"error": {"message": "out of memory"}}, 500)
+    with pytest.raises(
+        InputError, match=r"no reference to compare with\. The server s0 answers with status 500: out of"
+    ):
+        run(make_target(), broken, other_weights, reference="s0")
+
+
+def test_tokens_are_not_compared_with_a_text() -> None:
+    target = make_target()
+    with serving(chat_routes(stream(*chat_events("ab")))) as text, serving(vllm_routes(other_weights)) as ids:
+        addresses = [text, replace(ids, name="ids")]
+        events = ServedRace(target, PROMPT, SPEC, addresses, decode, WAITS, reference="tested").run(
+            race(target, PROMPT, SPEC)
+        )
+        with pytest.raises(InputError, match="tested streams text without token ids, and others send ids"):
+            next(events)
+
+
+def test_a_race_that_is_stopped_before_its_reference_answers_can_be_read(tmp_path: Path) -> None:
+    target, asked = make_target(), list[int]()
+
+    def answer(body: dict[str, Any]) -> Answer:
+        asked.append(1)
+        return other_weights(body)
+
+    with serving(vllm_routes(answer)) as first, serving(vllm_routes(answer)) as second:
+        addresses = [first, replace(second, name="last")]
+        stop = lambda: bool(asked)  # noqa: E731
+        served = ServedRace(target, PROMPT, SPEC, addresses, decode, WAITS, stop, reference="last")
+        events = with_texts(list(served.run(race(target, PROMPT, SPEC, stop=stop))))
+    assert len(asked) == 1 and not any(info.reference for info in started_of(events).lanes)
+    if any(isinstance(event, Step) for event in events):
+        save(events, tmp_path / "race.jsonl")
+        read_recording(tmp_path / "race.jsonl")
+
+
+@pytest.mark.parametrize("reference", ["trie", "vanilla", "nobody", "s1"])
+def test_a_forged_reference_is_refused(tmp_path: Path, reference: str) -> None:
+    path = tmp_path / "race.jsonl"
+    save(with_texts(run(make_target(), other_weights, other_weights, reference="s0")), path)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows[0]["lanes"][-1]["reference"] = reference
+    path.write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(InputError, match=r"reference|badge"):
+        read_recording(path)

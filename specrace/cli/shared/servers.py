@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from specrace.core.errors import InputError
+from specrace.core.errors import InputError, shorten
 from specrace.drafters import METHODS
 from specrace.engine.spec import RaceSpec
 from specrace.servers.address import KEY_VARIABLE, ServerAddress, check_spec, parse_server
@@ -49,10 +49,33 @@ def check_together(options: argparse.Namespace) -> None:
         raise InputError("--together lets several servers answer at once; give two with --server, or leave it out.")
 
 
-def beside_servers(addresses: Sequence[ServerAddress], waits: Waits | None = None, *, together: bool = False) -> Beside:
+def add_reference_argument(parser: argparse.ArgumentParser) -> None:
+    """Add `--reference`."""
+    parser.add_argument(
+        "--reference",
+        default="",
+        metavar="NAME",
+        help="compare the other servers' texts with this one's, not vanilla's",
+    )
+
+
+def check_reference(options: argparse.Namespace, addresses: Sequence[ServerAddress]) -> None:
+    """Raise InputError for a --reference that is none of the servers, or the only one."""
+    names = [address.name for address in addresses]
+    if options.reference and (options.reference not in names or len(names) < 2):
+        raise InputError(
+            f"--reference {shorten(options.reference)} is not one of several servers; name one of those given with "
+            "--server."
+        )
+
+
+def beside_servers(
+    addresses: Sequence[ServerAddress], waits: Waits | None = None, *, together: bool = False, reference: str = ""
+) -> Beside:
     """A function that adds a lane for each server to a race.
 
-    `waits`: how long it waits for them. `together`: they answer at once.
+    `waits`: how long it waits for them. `together`: they answer at once. `reference`: the server that the others are
+    compared with; "" for vanilla.
     """
     # Imported here: most races need no HTTP, and this module is imported for every command.
     from specrace.servers.connection import Waits
@@ -71,6 +94,7 @@ def beside_servers(addresses: Sequence[ServerAddress], waits: Waits | None = Non
             stop,
             message=prepared.message,
             together=together,
+            reference=reference,
         )
         return served.run(events)
 

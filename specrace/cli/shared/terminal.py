@@ -23,7 +23,6 @@ from specrace.core.events import LEFT_OUT, Event, Finished, LaneInfo, Repeated, 
 from specrace.core.metrics import format_speedup
 from specrace.drafters import METHODS
 from specrace.views.colours import race_hues
-from specrace.views.comparison import sends_ids
 from specrace.views.frames import ACCEPTED, RaceView, report
 from specrace.views.headlines import CUT, describe_measured, final_badge, find_spread, format_range, with_medians
 from specrace.views.shown import LaneFrame, LaneMeters, RaceHead, ShownLane
@@ -306,8 +305,7 @@ class Terminal:
         for result in event.lanes:
             lane = with_medians(result, repeated)
             served = self._served.get(lane.lane)
-            by_text = served is not None and not sends_ids(served)
-            _, words = final_badge(lane, event.stopped, "" if served else dtype, by_text=by_text)
+            _, words = final_badge(lane, event.stopped, "" if served else dtype, served)
             table.add_row(
                 lane.lane,
                 "–" if served else format_speedup(lane.speedup) + format_range(lane.lane, repeated),

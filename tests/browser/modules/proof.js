@@ -1,5 +1,5 @@
 import { describeCount, describeOthers, Proof, compareTexts } from "../../../specrace/ui/static/explanations/proof.js";
-import { CHUNK, put, UNTOKENIZED } from "./fixtures.js";
+import { CHUNK, put, SERVED, UNTOKENIZED } from "./fixtures.js";
 import { differ, REEL } from "./small_race.js";
 
 const nothingToCompare = structuredClone(REEL);
@@ -66,6 +66,18 @@ export const cases = {
         "4 of 4 tokens the same in all 3 lanes",
         "Compared as texts, for their servers send no token ids: ollama (differs at character 7).",
       ],
+    ];
+  },
+  "servers that are compared with a server are named": () => {
+    const reel = structuredClone(REEL);
+    for (const lane of ["plain", "fast"]) {
+      reel.head.lanes.push({ lane, title: lane, served: SERVED, reference: "plain" });
+      reel.results.push({ ...reel.results[1], lane, badge: ["identical", `identical to ${lane}`] });
+    }
+    const proof = compareTexts(reel);
+    return [
+      [proof.lanes.length, describeOthers(proof)],
+      [3, "Compared with a server, not with vanilla: plain (identical to plain), fast (identical to fast)."],
     ];
   },
   "a stopped race is compared as far as all lanes have come": () => {

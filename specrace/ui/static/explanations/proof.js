@@ -18,9 +18,9 @@ const MIN_PHONE_LETTER_PX = 20;
 const NO_RACE = "The proof compares the lanes of a race: run one first, or open a recorded one.";
 const ALONE = "There is nothing to compare: no other lane is meant to print vanilla's text.";
 
-// Compares the texts of a race's lanes. Returns {lanes, others, texts, tokens, splits, same, total}: `lanes` are compared,
-// vanilla first; `others` are the titles of those that are not, `texts` those of servers that send no token ids, with the
-// words of their badges. `tokens` are vanilla's, each with the lanes that agree
+// Compares the texts of a race's lanes. Returns {lanes, others, texts, referred, tokens, splits, same, total}: `lanes` are compared,
+// vanilla first; `others` are the titles of those that are not. `texts` are those of servers that send no token ids,
+// `referred` those that are compared with a server, with the words of their badges. `tokens` are vanilla's, each with the lanes that agree
 // up to it. `splits` says where lanes leave vanilla's text. The first `same` of `total` tokens are the same in all
 // lanes.
 /** @param {PlayedReel} reel */
@@ -30,7 +30,9 @@ export function compareTexts(reel) {
     event.emitted.forEach((id, index) => lanes[lane].tokens.push({ id, text: visibleText(event.texts[index]) }));
   const others = lanes.filter(({ badge }) => badge[0] === "law").map(({ title }) => title);
   const texts = lanes.filter((lane) => !hasTokens(lane)).map(({ title, badge }) => `${title} (${badge[1]})`);
-  const eligible = lanes.filter((lane) => lane.badge[0] !== "law" && hasTokens(lane));
+  const servers = lanes.filter((lane) => hasTokens(lane) && lane.reference);
+  const referred = servers.map(({ title, badge }) => `${title} (${badge[1]})`);
+  const eligible = lanes.filter((lane) => lane.badge[0] !== "law" && hasTokens(lane) && !lane.reference);
   const base = eligible[0].tokens;
   const compared = eligible.map((lane) => ({ ...lane, same: countAgreeing(base, lane.tokens) }));
   const same = Math.min(...compared.map((lane) => lane.same));
@@ -41,6 +43,7 @@ export function compareTexts(reel) {
     lanes: compared,
     others,
     texts,
+    referred,
     tokens: base.map(({ text }, index) => ({ text, lanes: compared.map((lane) => index < lane.same) })),
     splits: findSplits(compared, stopped),
     same,
@@ -99,10 +102,11 @@ export function describeCount({ lanes, same, total }, shown = total) {
 }
 
 // What is said about the lanes whose tokens are not compared; "" if there are none.
-export function describeOthers({ others, texts }) {
+export function describeOthers({ others, texts, referred }) {
   const sampled = `Not compared, for rejection sampling keeps the distribution, not the text: ${others.join(", ")}.`;
   const untokenized = `Compared as texts, for their servers send no token ids: ${texts.join(", ")}.`;
-  return [others.length && sampled, texts.length && untokenized].filter(Boolean).join(" ");
+  const apart = `Compared with a server, not with vanilla: ${referred.join(", ")}.`;
+  return [others.length && sampled, texts.length && untokenized, referred.length && apart].filter(Boolean).join(" ");
 }
 
 export class Proof {

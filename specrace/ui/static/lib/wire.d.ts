@@ -185,6 +185,7 @@ export interface LaneFrame {
  * time spent so far on tables of the documents and of earlier answers, which a server would build once for all
  * requests. `prefill_ms`: the time in which a draft model read the prompt, or a server answered with its first token.
  * These two times are on no clock, like the target's prefill. `served`: not None if a server decoded it.
+ * `reference`: the server's lane that a server's lane is compared with, itself if it is that one; "" for vanilla.
  */
 export interface LaneInfo {
   lane: string;
@@ -196,6 +197,7 @@ export interface LaneInfo {
   prefill_ms: number;
   shared_ms: number;
   served: Served | null;
+  reference: string;
 }
 
 /** A lane's figures so far, or at the end; `ms` is the time on the lane's own clock. */
@@ -213,8 +215,8 @@ export interface LaneMeters {
 /**
  * A lane's final metrics. `note`: why the lane was not compared with vanilla.
  * Of a lane that a server decoded, `speedup` is 0, because its time is not race time, and figures that the server did
- * not report are 0, too. A text without token ids is compared as text, and `differs_at` is the first character that
- * differs.
+ * not report are 0, too. `differs_at`: the first token that differs from the lane's reference, if that is not vanilla;
+ * in a text without token ids, the first character.
  */
 export interface LaneResult {
   lane: string;
@@ -613,7 +615,10 @@ export interface ScoredLog {
   requests: LogRequest[];
 }
 
-/** One forward's output: `targets` [N], the target's token at every node; `top` [N, k], the k likeliest, or None. */
+/**
+ * One forward's output: `targets` [N], the target's token at every node; `top` [N, k], the k likeliest, or None.
+ * Raises InputError if a target is NO_TOKEN, because every lane would print the same nonsense.
+ */
 export interface Scores {
   targets: number[];
   top: number[][] | null;
@@ -664,7 +669,7 @@ export interface ShownDraft {
 
 /**
  * A lane before its first step; the times are those of `LaneInfo`, rounded.
- * `served`: what is known about the server that decoded it; None in our own lanes.
+ * `served`: what is known about the server that decoded it; None in our own lanes. `reference` is that of `LaneInfo`.
  */
 export interface ShownLane {
   lane: string;
@@ -674,6 +679,7 @@ export interface ShownLane {
   shared_ms: number;
   prefill_ms: number;
   served: Served | null;
+  reference: string;
 }
 
 /** Whether the machine was disturbed, or a note that the recording is cut off. */

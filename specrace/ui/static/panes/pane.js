@@ -20,7 +20,7 @@ const MARKS = { same: "✓", identical: "✓", law: "≈", differs: "≠", refer
 
 // The part of a badge that fits into a pane's head.
 export function shortBadge(text) {
-  return /^(identical|same distribution|differs at token \d+)?/.exec(text)[0] || text;
+  return /^(identical|same distribution|differs at (token|character) \d+)?/.exec(text)[0] || text;
 }
 
 // What became of a draft. A step without a draft is distinguished from one whose draft was rejected.
