@@ -40,6 +40,7 @@ from tests.servers.replies import (
     vllm_end,
     vllm_routes,
 )
+from tests.servers.test_client import FAULTS
 
 PROMPT = (2, 3, 4, 5, 2, 3, 4, 5, 2, 3)
 SPEC = RaceSpec(("trie",), max_new_tokens=24)
@@ -138,6 +139,27 @@ def test_a_server_that_fails_is_left_out_with_a_sentence_and_the_others_race_on(
     first, second = started_of(events).about[LEFT_OUT]
     assert first == "The server s0 answers with status 500: out of memory."
     assert second.startswith("The server s2 ") and second.endswith("(after 1 chunk).")
+
+
+def test_whatever_other_servers_do_wrong_the_race_goes_on() -> None:
+    """All faults of tests/servers/test_client.py but the two that hang, at which the others would only have to wait."""
+    target = make_target()
+    wrong = {name: answer for name, (answer, _) in FAULTS.items() if not name.startswith("hangs")}
+    assert len(wrong) > 20
+    with ExitStack() as servers:
+        addresses = [servers.enter_context(serving(vllm_routes(answer))) for answer in wrong.values()]
+        named = [replace(address, name=f"s{number}") for number, address in enumerate(addresses)]
+        good = servers.enter_context(serving(vllm_routes(vllm_answering(target, decode))))
+        waits = Waits(connect_s=60.0, read_s=60.0, pause_s=0.0)
+        served = ServedRace(target, PROMPT, SPEC, [*named, good], decode, waits)
+        events = list(served.run(race(target, PROMPT, SPEC)))
+    assert [(lane.lane, lane.identical) for lane in finished_of(events).lanes] == [
+        ("vanilla", True),
+        ("trie", True),
+        ("tested", True),
+    ]
+    left_out = started_of(events).about[LEFT_OUT]
+    assert [sentence.split()[2] for sentence in left_out] == [address.name for address in named]
 
 
 def test_a_race_that_is_stopped_shows_no_later_steps_of_a_server() -> None:
