@@ -15,7 +15,17 @@ from specrace.core.events import LaneSpread, Repeated, ending
 from specrace.engine.recording import save
 from specrace.views.recording_check import read_recording
 from tests.browser.apps import App
-from tests.browser.parts import RECORDING, RECORDINGS, SIX_LANES, WITNESS, begin, open_race, run_clock, run_clock_until
+from tests.browser.parts import (
+    RECORDING,
+    RECORDINGS,
+    SIX_LANES,
+    WITNESS,
+    ask,
+    begin,
+    open_race,
+    run_clock,
+    run_clock_until,
+)
 from tests.browser.test_stage_views import findings, overflow
 
 pytestmark = pytest.mark.browser
@@ -120,6 +130,29 @@ def test_present_mode_is_readable_from_the_last_row(
         assert bar and bar["height"] >= 26
     page.keyboard.press("Escape")
     page.keyboard.press("p")
+
+
+def test_the_headline_of_a_race_with_ranges_is_whole(open_recording: Any, tmp_path: Path) -> None:
+    page = open_recording(save_repeated(RECORDINGS / "smollm2-copying.jsonl", tmp_path / "race.jsonl"))
+    headline = page.locator(".announcer")
+    expect(headline).to_contain_text("over 5 runs")
+    for width, height in ((1024, 768), *PROJECTORS):
+        page.set_viewport_size({"width": width, "height": height})
+        # A line is 16 px high; letters stick out of it a little.
+        assert headline.evaluate("node => node.scrollHeight - node.clientHeight") < 8, width
+
+
+def test_a_requested_race_greys_the_last_one_and_moves_nothing_on_a_phone(loading_app: str, open_page: Any) -> None:
+    page = open_page(loading_app, **PHONE, ready=False)
+    open_race(page, RECORDING)
+    row, pane = page.locator("#second-row"), page.locator(".pane").first
+    before = row.bounding_box()
+    assert pane.evaluate("node => getComputedStyle(node).filter") == "none"
+    ask(page)
+    page.wait_for_selector(".stage[data-phase=waiting]")
+    expect(page.locator("#stop")).to_be_enabled()
+    assert row.bounding_box() == before
+    assert "grayscale" in pane.evaluate("node => getComputedStyle(node).filter")
 
 
 def test_present_mode_stays_readable_with_the_guess_and_the_result(app: App, open_page: Any) -> None:

@@ -83,7 +83,10 @@ def test_a_saved_race_opens_in_another_browser_without_a_model(
 def test_a_short_link_replays_the_race_that_the_server_keeps(page: Page, loading_app: str, open_page: Any) -> None:
     open_race(page, RECORDING)
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    page.locator("[data-do=short]").click()
+    short = page.locator("[data-do=short]")
+    expect(short).to_be_hidden()
+    page.locator("[data-do=pack]").click()
+    short.click()
     expect(page.locator(".announcer")).to_have_text(
         "A short link is copied; the server keeps this race for 2 hours. It opens on this machine only."
     )

@@ -1,6 +1,5 @@
 // Draws the stage: on the page, in an exported file, or wherever else a race is shown.
 /** @import { ExportSettings, RaceCard, RecordedAnswer, StageSettings } from "./lib/wire.d.ts" */
-import { CONSTANTS } from "./lib/constants.js";
 import { Attract } from "./gallery/attract.js";
 import { Examples } from "./gallery/examples.js";
 import { markDefaultLanes } from "./lib/gradio.js";
@@ -53,7 +52,6 @@ function listMissing({ takes_files: takesFiles, only_replay: onlyReplay, exporte
     link: onlyReplay,
     audience: exported,
     export: exported,
-    short: !CONSTANTS.share_hours,
     gallery: exported && gallery.length < 2,
   };
   return Object.keys(lacks).filter((name) => lacks[name]);

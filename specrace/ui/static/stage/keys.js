@@ -12,6 +12,7 @@ import {
   nameFile,
   saveReel,
 } from "../lib/share.js";
+import { listen } from "../lib/stage_events.js";
 import { readFigures } from "../questions/question_figures.js";
 import { listCsv } from "../questions/question_report.js";
 
@@ -110,14 +111,17 @@ function pickLane(stage, index) {
   if (!stage.guess.choose(index) && stage.panes[index]) stage.paneRow.toggleSolo(index);
 }
 
+// Copies a link with the race inside. Then, where the server keeps races, a short link is offered, too.
 async function copyRaceLink(stage) {
   const link = await linkWithRace(stage.reel);
+  stage.find("[data-do=short]").hidden = !CONSTANTS.share_hours;
+  const offered = CONSTANTS.share_hours ? " Short link makes a short one." : "";
   if (!link) {
     saveReel(stage.reel);
     return stage.announce("This race is too long for a link, so it was saved as a file, which opens here again.");
   }
   return copyText(link).then(
-    () => stage.announce(`A link that replays this race is copied.${onlyHere()}`),
+    () => stage.announce(`A link that replays this race is copied.${onlyHere()}${offered}`),
     () => stage.announce("The browser does not let the page copy; press Save for a file that replays this race."),
   );
 }
@@ -235,6 +239,7 @@ export function bindKeys(stage, tools, missing = []) {
     const action = actions[button?.dataset.do];
     if (action && !(button.closest(".player") && !stage.reel)) action();
   });
+  listen(stage.node, "opened", () => (stage.find("[data-do=short]").hidden = true));
   for (const [name, words] of keys)
     stage.find(".help dl").append(make("dt", "", KEY_LABELS[name] ?? name), make("dd", "", words));
   stage.find(".help [data-do=close]").addEventListener("click", () => stage.find(".help").close());
