@@ -55,7 +55,8 @@ LIMITS = {
     "uploads_per_hour": (
         "--uploads-per-hour",
         10_000,
-        "files that one visitor (IP address) may upload in an hour; a log on the page counts twice",
+        "files that one visitor (IP address) may upload in an hour; the page uploads a log twice, to score it and to "
+        "recommend settings",
     ),
     "races_per_minute": ("--races-per-minute", 10_000, "races that one visitor may start in a minute"),
     "races_at_once": (
@@ -136,7 +137,7 @@ def _add_race_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that choose the models and their device."""
-    default = f"default: {PREFERRED}; until it is fetched, in the background, tiny, the bundled model"
+    default = f"default: {PREFERRED}, fetched in the background; until then the page races with the bundled model, tiny"
     parser.add_argument("--model", help=f"{MODEL_HELP.partition('; default')[0]}; {default}")
     parser.add_argument(
         "--no-fetch", action="store_true", help="use what is on this machine: fetch nothing, send no request to the hub"
@@ -145,7 +146,8 @@ def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
         "--models",
         nargs="*",
         metavar="NAME",
-        help="further models that visitors may choose, none of them fetched; default: the bundled and fetched ones",
+        help="further models that visitors may choose, which must be on this machine; default: the bundled ones, and "
+        "the one fetched in the background",
     )
     parser.add_argument("--draft-model", help="for the lane draft-model: a smaller model with the same vocabulary")
     add_head_argument(parser)
@@ -190,8 +192,8 @@ def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NETWORK",
         help="addresses and networks of your proxies, which name the visitor in X-Forwarded-For and the page's address "
-        "in X-Forwarded-Proto and -Host; known without this: a Space's proxy; behind any other proxy all visitors "
-        "count as one",
+        "in X-Forwarded-Proto and -Host; not needed for a Space's proxy; behind a proxy that is not named, all "
+        "visitors count as one",
     )
     _add_watching_arguments(parser)
 
@@ -203,7 +205,7 @@ def _add_watching_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=THIS_MACHINE,
         metavar="NETWORK",
-        help="addresses and networks that may read /metrics, without a proxy; default: this machine only",
+        help="addresses and networks that may read /metrics, but not through a proxy; default: this machine only",
     )
     parser.add_argument(
         "--log",
@@ -231,8 +233,8 @@ def _add_visitor_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=0,
         metavar="HOURS",
-        help="let visitors share a race by a short link: the server keeps the race for so many hours, at most until it "
-        "ends; default: it keeps none, and the race is in the link itself",
+        help="let visitors share a race by a short link: the server keeps the race for this many hours, or until the "
+        "server ends; default: no short links, but long ones that contain the race",
     )
     parser.add_argument(
         "--mcp", action="store_true", help="offer the API's endpoints to agents as MCP tools; needs specrace[mcp]"

@@ -47,7 +47,7 @@ def add_parser(commands: Any) -> None:
         metavar="local|ADDRESS",
         help="score on a Ray cluster, on whose machines specrace[ray] is installed",
     )
-    parser.add_argument("--plots", action="store_true", help="also draw it, into the folder plots of --out")
+    parser.add_argument("--plots", action="store_true", help="also draw plots, into the folder plots of --out")
     # The name of --plots in version 0.1.
     parser.add_argument("--pictures", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--resume", action="store_true", help="score only the cells that --out lacks")

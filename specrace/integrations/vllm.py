@@ -28,7 +28,8 @@ from specrace.ngrams.past import PastOutputs
 LANE = "fusion"
 # Options that vLLM decides: it verifies chains only, and gives us no documents.
 FIXED = {"chain": True, "corpus": False}
-# Off unless asked for: with it, the speed of one request tells something about the answers to others.
+# The option to draft from earlier answers. It is off by default, because then the speed of one request tells something
+# about the answers to others.
 PAST = "past"
 # The key in vLLM's --additional-config.
 SETTINGS, CURVE = "specrace", "cost_curve"
@@ -44,10 +45,11 @@ class Fusion:
     `"past": true` it also drafts from the answers to earlier requests, the latest 64 at most.
     """
 
-    # How many tokens of requests outside the batch are kept, latest requests first: preempted requests come back.
+    # How many tokens of requests outside the batch are kept, because preempted requests come back. The latest requests
+    # are kept first.
     MAX_WAITING_TOKENS = 2**17
-    # How many tokens of prompts and answers are kept to draft from. Beyond that the older half is dropped and the rest
-    # indexed anew, which takes 1 us a token, while vLLM waits.
+    # How many tokens of earlier prompts and answers are kept for drafting. Beyond that the older half is dropped and
+    # the rest is indexed anew; vLLM waits for this, 1 us a token.
     MAX_PAST_TOKENS = 2**16
 
     def __init__(self, vllm_config: Any) -> None:
@@ -63,7 +65,7 @@ class Fusion:
         self.requests: list[Request] = []
 
     def load_model(self, target_model: Any) -> None:
-        """Do nothing: there is no model to load. vLLM's runner for CPUs calls this without asking (0.32.0)."""
+        """Do nothing: there is no model to load. vLLM's runner for CPUs calls this even so (0.32.0)."""
 
     def propose(
         self,
@@ -102,9 +104,9 @@ class Fusion:
     def _take_continued(
         self, waiting: Mapping[int, list[Request]], tokens: np.ndarray, sampled: list[int]
     ) -> Request | None:
-        """Remove the request that `tokens` continue from `waiting`, and let it observe `sampled`; None if none does.
+        """The request that these `tokens` continue, after it has observed `sampled`; None if there is none.
 
-        `waiting`: length -> requests. Requests with equal tokens are interchangeable.
+        It is removed from `waiting` (length -> requests). Requests with equal tokens are interchangeable.
         """
         candidates = waiting.get(len(tokens) - len(sampled), [])
         for index, request in enumerate(candidates):
@@ -136,7 +138,7 @@ class Fusion:
             request.drafter.read_past(self.past)
 
     def _keep_answers(self, waiting: Mapping[int, Sequence[Request]]) -> None:
-        """Add what requests outside the batch have generated to the earlier answers, if these are drafted from."""
+        """With the option `past`, add what requests outside the batch have generated to the earlier answers."""
         if self.past is None:
             return
         for requests in waiting.values():

@@ -1,1 +1,1 @@
-"""The page: a front door, one worker that owns the model, and frames for the browser. Gradio lives here only."""
+"""The page: its HTTP server, the worker that owns the model, and the browser's part. No other folder uses Gradio."""

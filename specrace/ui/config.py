@@ -26,7 +26,7 @@ class ServerConfig:
     `model_to_fetch`: a short name, fetched in the background. `models`: the folders or hub ids of further models on
     offer; None for the bundled ones. `offline`: the user's value of HF_HUB_OFFLINE. `settings`: what
     `recommend` wrote. `servers`: running engines beside which visitors may race. `replay`: recordings, which are played
-    without a model. `keep_shares`: the hours for which a race is kept under a short link; 0: none is.
+    without a model. `keep_shares`: the hours for which a race is kept under a short link; 0: no race is kept.
     """
 
     model: ModelChoice = field(default_factory=partial(choose_model, BUNDLED_MODEL))

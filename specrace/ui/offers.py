@@ -36,7 +36,7 @@ def offered_models(config: ServerConfig) -> dict[str, str | Path]:
 
 
 def _shortest_unique_end(path: tuple[str, ...], paths: Sequence[tuple[str, ...]]) -> str:
-    """The last folders of a path, as few as no other path ends with."""
+    """The last folders of a path: as few as possible, but so many that no other path ends with the same ones."""
     for count in range(1, len(path)):
         end = path[-count:]
         if sum(other[-count:] == end for other in paths) == 1:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from specrace.retrieval.limits import UPLOADS
 
 MAX_UPLOAD_FILES = 20
-# In bytes: all files of a visitor together, and a log.
+# Maximum numbers of bytes: in all files of a visitor together, and in a log.
 MAX_UPLOAD_BYTES = UPLOADS.total_bytes
 MAX_LOG_BYTES = 20_000_000
 

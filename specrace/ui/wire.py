@@ -27,7 +27,7 @@ def to_values(value: Any) -> Any:
 
 
 class WatchMessage(Struct, frozen=True, tag_field="kind", tag="watch"):
-    """A race of this page is in line: the page can watch it by its key. `server` is a name that each start changes."""
+    """A race of this page is in line: the page can watch it by its key. `server` is another id after each restart."""
 
     race: int
     key: str
@@ -45,8 +45,8 @@ class NoteMessage(Struct, frozen=True, tag_field="kind", tag="note"):
 class ListedMessage(Struct, frozen=True, tag_field="kind", tag="listed"):
     """The answer to a question of a list (*Questions*). `id` is random, so that no two messages are alike.
 
-    `phase`: "waiting", and the race can be watched by its `key`; "busy", and `message` says which limit is reached for
-    now; or "refused", and it says why.
+    `phase` is "waiting" if the race can be watched by its `key`, "busy" if a limit is reached for now (`message` says
+    which one), or "refused" (`message` says why).
     """
 
     id: str
@@ -196,7 +196,7 @@ class LogLimits(Struct, frozen=True):
 
 
 class AdviceChoices(Struct, frozen=True):
-    """The costs to choose from for a forecast: GPUs and model sizes, other cost curves (name, title), batch sizes."""
+    """The choices for a forecast: engines (name, title), GPUs and model sizes, other cost curves, batch sizes."""
 
     engines: list[tuple[str, str]]
     gpus: list[str]
@@ -339,7 +339,7 @@ class AdviceGroup(Recommendation, frozen=True, kw_only=True):
 
 
 class RequestEffect(Struct, frozen=True):
-    """What an engine does otherwise with the requests that have one of some options, and how many these are."""
+    """What an engine does differently with requests that set one of these `options`, and how many requests do."""
 
     options: list[str]
     requests: int

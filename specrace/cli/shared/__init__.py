@@ -1,1 +1,1 @@
-"""What several commands share: arguments and what they describe, the terminal, tables, questions."""
+"""Code of several commands: their arguments, what these name (models, servers, questions), tables, the terminal."""

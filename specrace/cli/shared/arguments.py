@@ -22,9 +22,7 @@ from specrace.lab.logs.transcripts import TranscriptFile
 from specrace.retrieval.rerank import LIGHT
 
 LaneOptions = dict[str, dict[str, str]]
-MODEL_HELP = (
-    "a folder, a GGUF file, a hub id, or a short name, which the command models lists; default: tiny, the bundled model"
-)
+MODEL_HELP = "a folder, a GGUF file, a hub id, or a short name that `models` lists; default: tiny, the bundled model"
 ADAPTER_HELP = "a folder with a LoRA adapter to merge, in PEFT's format; auto (the default): the bundled one if it fits"
 RERANKER_HELP = (
     "what reorders the best 100 passages: a cross-encoder (a folder, a hub id, or bge-reranker-v2-m3); light (the "

@@ -29,7 +29,7 @@ LOG_MB = MAX_LOG_BYTES // 10**6
 # The help of parameters that are not settings of a race.
 HELP = {
     "question": f"About the documents; at most {MAX_QUESTION_CHARACTERS:,} characters.",
-    "lanes": f'Names, up to {MAX_PAGE_LANES}; one may have options of its own and race more than once, as "trie:n=3".',
+    "lanes": f'Up to {MAX_PAGE_LANES} names; a lane may have options and race more than once, as "trie:n=3".',
     "options": 'Lanes\' options, as {"trie": {"n": 5}}; those left out keep their defaults.',
     "model": "One of those that this server offers; empty: its own.",
     "dtype": "Precision of the weights, one of those that this server offers; empty: its default.",
@@ -59,10 +59,10 @@ def documented(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add a line for each parameter to the docstring, from which Gradio takes the help of MCP's tools."""
     names = [name for name in inspect.signature(function).parameters if name in HELP or name in SETTINGS]
     lines = [f"    {name}: {describe(name)}" for name in names]
-    head, _, returns = inspect.cleandoc(function.__doc__ or "").partition("Returns:")
+    description, _, returns = inspect.cleandoc(function.__doc__ or "").partition("Returns:")
     # "Returns" goes on one line, because Gradio puts commas between the lines of this section.
     function.__doc__ = "\n".join(
-        [head.rstrip(), "", "Args:", *lines, "", "Returns:", f"    {' '.join(returns.split())}"]
+        [description.rstrip(), "", "Args:", *lines, "", "Returns:", f"    {' '.join(returns.split())}"]
     )
     return function
 

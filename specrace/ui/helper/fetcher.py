@@ -1,6 +1,6 @@
 """A process that fetches a model while the page already races with another one.
 
-It is no thread, because reading and converting the weights would take the interpreter from the race under way.
+It is not a thread, because reading and converting the weights would take the interpreter from the race under way.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 class Gallery:
     """The races of some recordings. A recording that cannot be shown is left out and logged.
 
-    `in_order`: the races have the order of the files.
+    `in_order`: the races keep the order of the files.
     """
 
     def __init__(self, files: Sequence[Path] = (), *, in_order: bool = False) -> None:

@@ -18,7 +18,7 @@ from specrace.ui.helper.process import LIMIT_S, HelperProcess, OnProgress
 from specrace.ui.server.visitors import MAX_VISITORS
 
 MAX_PROCESSES = 3
-# While others wait, the task of a visitor who has more processes than they have is ended after this time.
+# After this time a task is ended if its visitor has more processes than another visitor who waits.
 TURN_S = 15.0
 # Maximum numbers of tasks that run or wait: of one visit, of one visitor, and in all.
 MAX_VISIT_TASKS, MAX_VISITOR_TASKS, MAX_TASKS = 4, 12, 24

@@ -94,7 +94,7 @@ class HelperProcess:
 
     def _exchange(
         self,
-        head: bytes,
+        task_and_name: bytes,
         content: bytes,
         limit_s: float,
         stop: Callable[[], bool],
@@ -103,7 +103,7 @@ class HelperProcess:
         """Send a task to the process. Returns the kind and the body of its answer."""
         connection = self._connect()
         deadline = time.monotonic() + limit_s
-        connection.send_bytes(head)
+        connection.send_bytes(task_and_name)
         connection.send_bytes(content)
         while True:
             while not connection.poll(POLL_PERIOD_S):
@@ -153,7 +153,7 @@ def _serve(connection: Connection) -> None:
     """Run tasks until the server ends. Only bytes are exchanged: nothing from a visitor is ever unpickled."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(AttributeError, OSError):
-        # A process group, so that parsers that it starts can be ended with it.
+        # A process group of its own, so that parsers that this process starts can be ended with it.
         os.setpgid(0, 0)
     configure_logging()
     _limit_resources()

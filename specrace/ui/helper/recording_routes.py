@@ -31,9 +31,9 @@ def recording_route(helper: HelperPool, visitors: Visitors) -> Route:
     """
 
     async def post(request: Request) -> Response:
-        read = await _read_recording(request, "recording", helper, visitors)
+        result = await _read_recording(request, "recording", helper, visitors)
         # Not parsed: decoding and encoding the reel here would delay a race.
-        return read if isinstance(read, Response) else Response(read, media_type="application/json")
+        return result if isinstance(result, Response) else Response(result, media_type="application/json")
 
     return Route(RECORDING, post, methods=["POST"])
 
@@ -46,14 +46,14 @@ def share_routes(helper: HelperPool, visitors: Visitors, shares: Shares) -> list
     """
 
     async def keep(request: Request) -> Response:
-        read = await _read_recording(request, "share", helper, visitors)
-        if isinstance(read, Response):
-            return read
+        result = await _read_recording(request, "share", helper, visitors)
+        if isinstance(result, Response):
+            return result
         try:
-            code = await to_thread.run_sync(shares.keep, visitor_key(address_of(request)), read)
+            code = await to_thread.run_sync(shares.keep, visitor_key(address_of(request)), result)
         except OSError:
             return PlainTextResponse(NO_ROOM, 507)
-        # A race is deleted in time even if nobody asks for any.
+        # The race is deleted when its time is over, even if nobody opens a short link after that.
         asyncio.get_running_loop().call_later(shares.hours * HOUR_S + 1, shares.forget_ended)
         return PlainTextResponse(code)
 

@@ -22,7 +22,7 @@ HOUR_S = 3600.0
 
 @dataclass(frozen=True)
 class _Share:
-    """A kept race: who shared it, its file and its bytes, and when it ends on the clock."""
+    """A kept race: who shared it, its file, the file's bytes, and the time on the clock until which it is kept."""
 
     visitor: str
     file: Path
@@ -33,8 +33,8 @@ class _Share:
 class Shares:
     """The races that a server keeps, each as a compressed reel in a file, for `hours`. `clock` returns seconds.
 
-    Where there are too many, the visitor whose races take the most room loses the oldest of them: nobody can push out
-    all others' races. The files are in the server's folder for visitors' files, which is removed when the server ends.
+    If there are too many, the visitor whose races take the most room loses the oldest of them, so nobody can push out
+    everybody else's. The files are in the server's folder for visitors' files, which is removed when the server ends.
     """
 
     def __init__(self, hours: int, clock: Callable[[], float] = time.monotonic) -> None:

@@ -23,7 +23,7 @@ NUM_EXAMPLES, NUM_SUGGESTED = 4, 20
 class Upload:
     """The documents that were read from a visit's uploaded files.
 
-    `skipped` has a sentence for each file left out; `examples` are questions about the others. `content` is JSON:
+    `skipped` has a sentence for each file left out; `examples` are questions about the other files. `content` is JSON:
     {"documents": [[name, title, text], ...], "passages": [[index of the document, start, end, place, code], ...]}.
     """
 
@@ -74,12 +74,12 @@ def read_uploads(_: str, files: bytes) -> bytes:
         for passage in pieces
     ]
     examples = _suggest(documents)
-    head = {"num_passages": len(passages), "skipped": skipped, "examples": examples}
+    facts = {"num_passages": len(passages), "skipped": skipped, "examples": examples}
     content = {
         "documents": [(document.name, document.title, document.text) for document in documents],
         "passages": passages,
     }
-    return f"{json.dumps(head)}\n{json.dumps(content)}".encode()
+    return f"{json.dumps(facts)}\n{json.dumps(content)}".encode()
 
 
 def _split(documents: Sequence[Document], skipped: list[str]) -> list[tuple[Document, list[Passage]]]:

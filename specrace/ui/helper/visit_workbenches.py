@@ -28,7 +28,7 @@ BATCH_SIZE = 32
 class VisitWorkbenches:
     """Each visit's workbench on its uploaded documents; beyond MAX_VISITS the least recently used is dropped.
 
-    `read` calls `read_uploads`, perhaps in another process, for a visitor's address and a visit.
+    `read(files, address, visit)` runs `uploads.read_uploads`, perhaps in another process, when it is the visit's turn.
     """
 
     def __init__(self, read: Callable[[bytes, str | None, str], bytes]) -> None:
@@ -46,7 +46,7 @@ class VisitWorkbenches:
     ) -> Upload | None:
         """Read the visit's files; returns None if there are none. Raises InputError if no file can be used.
 
-        Readings from one `address` take turns by visit. A program's calls share a visit, and take turns by `call`.
+        The visits from one `address` take turns. A program's calls share a visit, and take turns by their `call`.
         """
         upload = self.upload_of(visit)
         # Gradio names a file's folder after its content, so equal paths are equal files.
@@ -59,13 +59,15 @@ class VisitWorkbenches:
             raise InputError(f"{len(files)} files were uploaded; upload at most {MAX_UPLOAD_FILES}.")
         reading = self._reading[visit] = object()
         try:
-            head, _, content = self._read(json.dumps(list(files)).encode(), address, call or visit).partition(b"\n")
+            first_line, _, content = self._read(json.dumps(list(files)).encode(), address, call or visit).partition(
+                b"\n"
+            )
         finally:
             # Nothing is stored if the visitor has left, or has sent other files, meanwhile.
             is_latest = self._reading.get(visit) is reading
             if is_latest:
                 del self._reading[visit]
-        facts = json.loads(head)
+        facts = json.loads(first_line)
         upload = Upload(tuple(files), facts["num_passages"], tuple(facts["skipped"]), tuple(facts["examples"]), content)
         if is_latest:
             self._store(visit, upload, None)

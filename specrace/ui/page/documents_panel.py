@@ -1,4 +1,4 @@
-"""The visitor's own documents: a button that says which are in use, their upload, and their passages."""
+"""The visitor's own documents: a button that says how many are in use, their upload, and their passages."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from specrace.ui.visitor_limits import MAX_UPLOAD_FILES
 
 BUTTON = "Your documents"
 TOGGLE = "() => specrace.toggleDocuments()"
-# Called with the files of the field, each an object with the name that the visitor's machine gave it.
-FORGET = "(files) => specrace.documentsChanged((files ?? []).map((file) => file.orig_name))"
+# Called when the files in the field have changed. Each is an object with the name that the visitor's machine gave it.
+FILES_CHANGED = "(files) => specrace.documentsChanged((files ?? []).map((file) => file.orig_name))"
 # How many passages are listed, and how much of each, in characters.
 MAX_LISTED, MAX_SHOWN = 300, 160
 

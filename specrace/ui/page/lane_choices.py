@@ -18,8 +18,9 @@ from specrace.drafters.base import Flag, Method, Option
 from specrace.engine.lane_name import LaneName, method_of, parse_lane
 from specrace.ui.races.race_request import check_lanes
 
+# Options of Gradio's events: of any event here, and of one that may show a warning.
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-# Through the queue, because Gradio shows the warnings of no other events.
+# Such an event goes through the queue, because Gradio shows the warnings of no other events.
 QUEUED: dict[str, Any] = QUIET | {"concurrency_limit": None}
 
 
@@ -52,7 +53,7 @@ def add_lane(lanes: Any, method: Any, text: Any) -> tuple[Any, Any]:
 
 
 def duplicate_lane(method: Method, lanes: Any, *values: Any) -> list[Any]:
-    """The boxes with one more lane of the method, ticked, which takes the `values` of its options; those are emptied.
+    """The boxes with one more lane of the method, ticked, whose options have these `values`; and emptied fields.
 
     The reason is shown if the lane cannot be added, for instance because no option was changed.
     """
@@ -126,7 +127,7 @@ def _describe_options(name: str) -> dict[str, Any]:
     first = [f"{option.name}={str(option.default).lower()}" for option in method.options[:2]]
     return {
         "label": "Its options",
-        "info": f"{'; '.join(described)}." if described else "It has none.",
+        "info": f"{'; '.join(described)}." if described else "This lane has no options.",
         "placeholder": ", ".join(first),
     }
 

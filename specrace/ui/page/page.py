@@ -52,7 +52,8 @@ ANNOUNCE_REQUEST = "() => specrace.announceRequest()"
 TOGGLE_SETTINGS = "() => specrace.toggleSettings()"
 FOLLOW_LINK = "(failed) => specrace.followLink(failed)"
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-# Without Gradio's preprocessing, which would copy each upload to a temporary file.
+# The options of events that any number of visitors may cause at a time. Gradio's preprocessing is left out, because it
+# would copy each upload to a temporary file.
 UNLIMITED: dict[str, Any] = {**QUIET, "concurrency_limit": None, "preprocess": False}
 
 
@@ -146,7 +147,7 @@ def _connect_start(parts: Components, events: PageEvents) -> None:
 
 
 def _connect_settings(page: gr.Blocks, parts: Components, events: PageEvents, *, has_servers: bool) -> None:
-    """Let a button open the settings; whether the servers answer is asked as the page loads, and then."""
+    """Let a button open the settings. It also asks whether the servers answer, as the page does when it loads."""
     parts.settings.click(None, None, None, js=TOGGLE_SETTINGS, **QUIET)
     if has_servers:
         moments = [page.load, parts.settings.click]
@@ -187,7 +188,7 @@ def _connect_status(page: gr.Blocks, parts: Components, events: PageEvents) -> N
     changes = [component.change for component in chosen]  # type: ignore[attr-defined]
     shown = [parts.status, parts.documents_button, parts.documents.passages, *parts.examples]
     gr.on(changes, events.describe_choice, chosen, shown, **UNLIMITED)
-    files.change(None, files, None, js=documents_panel.FORGET, queue=False, **QUIET)
+    files.change(None, files, None, js=documents_panel.FILES_CHANGED, queue=False, **QUIET)
 
 
 def build_replay(gallery: Gallery, visitors: Visitors, num_offered: int) -> gr.Blocks:
@@ -293,7 +294,7 @@ def _replay_routes(visitors: Visitors, shares: Shares | None) -> list[Route]:
 
 
 def _recording_routes(work: OtherWork, visitors: Visitors, shares: Shares | None) -> list[Route]:
-    """Routes for visitors' recordings and, where the server keeps any, for those of short links."""
+    """Routes for visitors' recordings and, if the server keeps races, for short links."""
     kept = [] if shares is None else share_routes(work.files, visitors, shares)
     return [recording_route(work.files, visitors), *kept]
 

@@ -31,7 +31,7 @@ def connect_lists(
 ) -> None:
     """Build the hidden buttons that the page's scripts press. The stage gets the answers.
 
-    `inputs` are the fields of a race, with `files` second; `options` those of Gradio's events.
+    `inputs` are the fields of a race, with `files` second; `options` are passed on to Gradio's events.
     """
     listed = ListEvents(events)
     race = gr.Button("Race the next question", visible="hidden", elem_id="race-listed")

@@ -20,9 +20,9 @@ MAX_CHARACTERS = 2000
 
 
 def connect_recommended(question: gr.Textbox, panel: Panel, options: dict[str, Any]) -> None:
-    """Build the hidden button that the page's scripts press. `question` is any field: JavaScript sends other values.
+    """Build the hidden button that the page's scripts press. `options` are passed on to Gradio's events.
 
-    `options`: those of Gradio's events.
+    `question` could be any field, because JavaScript sends the settings in place of its value.
     """
     button = gr.Button("Race these settings", visible="hidden", elem_id="race-recommended")
     filled = [*panel.common, *panel.options.values()]

@@ -62,7 +62,7 @@ def opening_values(preset: Preset | None, max_tokens: int) -> dict[str, Any]:
 def recommended_preset(settings: Mapping[str, Any]) -> Preset:
     """The preset for the content of a settings file (`exports.specrace.read_settings`).
 
-    Another engine's drafter has no fields for its options, so its lane's name has them.
+    Another engine's drafter has no fields for its options, so they are in its lane's name.
     """
     options = dict(settings)
     name, num_draft = options.pop("method"), options.pop("num_draft")
@@ -163,7 +163,7 @@ def read_options(values: Sequence[Any]) -> dict[str, dict[str, Any]]:
 
 
 def _lanes_field(*, has_heads: bool) -> gr.CheckboxGroup:
-    """The lanes; those that need a trained head are grey where the server has none, and the line below says why."""
+    """The boxes of the lanes. If the server has no trained head, the lanes that need one are grey; `info` says why."""
     titles = " and ".join(native_methods()[lane].title for lane in head_lanes())
     missing = "" if has_heads else f" {titles} need a trained head, and this server was started without one (--head)."
     return gr.CheckboxGroup(

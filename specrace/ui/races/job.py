@@ -30,9 +30,9 @@ NO_MEMORY = "The server has too little memory for this race; ask for fewer lanes
 # The kind of reel part that each type of event becomes.
 PARTS: dict[type, str] = {Started: "head", Step: "step", Finished: "end", Repeated: "again"}
 
-# What a job runs. It is called with a workbench, and with a function that returns True when the race should end. It
-# yields the race's events. Before them, while it prepares the race, it yields a line about its progress wherever other
-# races may go first.
+# What a job runs. It is called with a workbench, and with a function that returns True when the race should end. While
+# it prepares the race, it yields lines about its progress, and after each line other races may go first. Then it yields
+# the race's events.
 RunRace = Callable[["Workbench", Callable[[], bool]], Iterator[Event | str]]
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class Job:
         self.parts: deque[tuple[str, str]] = deque()
         self.error = ""
         self.message = ""
-        self.claim_until = inf
+        self.claim_deadline = inf
         self._reel = ReelParts(number) if for_page else None
         self._run = run
         self._is_race = is_race
@@ -91,8 +91,8 @@ class Job:
 
     @property
     def abandoned(self) -> bool:
-        """Whether no page claimed the job in time."""
-        return time.monotonic() > self.claim_until
+        """Whether the time in which a page had to claim the job is over."""
+        return time.monotonic() > self.claim_deadline
 
     @property
     def stopped(self) -> bool:
@@ -103,8 +103,8 @@ class Job:
         """End the race after its current step; a waiting race never begins."""
         self._stop.set()
 
-    def leave(self) -> None:
-        """Stop the race, and make no more parts: nobody watches it any longer."""
+    def unwatch(self) -> None:
+        """Stop the race and make no more parts, because nobody watches it any longer."""
         self._reel = None
         self.stop()
 
@@ -120,10 +120,10 @@ class Job:
     def work(
         self, workbench: Workbench, others_wait: Callable[[], bool], describe_other_work: Callable[[float], str]
     ) -> None:
-        """Run the race on the worker's thread until it ends, or until it has to let others go first.
+        """Run the race on the worker's thread until it ends or, while it is being prepared, until its turn is over.
 
-        It lets others go first only while it is being prepared; another call continues it. Raises nothing: `error` says
-        what went wrong. `describe_other_work` says what else the server has done since a moment on the monotonic clock.
+        After such a turn, another call continues the race. Raises nothing: `error` says what went wrong.
+        `describe_other_work` says what else the server has done since a moment on the monotonic clock.
         """
         turn_began, outcome = time.monotonic(), ""
         self._deadline = turn_began + self._remaining_s
@@ -135,7 +135,7 @@ class Job:
                     continue
                 self.message = item
                 if time.monotonic() > self._deadline:
-                    raise InputError(f"It was not ready within {RACE_LIMIT_S:g} seconds; give fewer or smaller files.")
+                    raise InputError(f"Preparing this takes more than {RACE_LIMIT_S:g} s; give fewer or smaller files.")
                 if self.stopped:
                     break
                 if time.monotonic() > turn_began + TURN_S and others_wait():

@@ -103,7 +103,7 @@ class JobQueue:
 
     def offer(self, job: Job) -> None:
         """Let a page claim the job by its key, once. If no page does within CLAIM_LIMIT_S, the job is stopped."""
-        job.claim_until = time.monotonic() + CLAIM_LIMIT_S
+        job.claim_deadline = time.monotonic() + CLAIM_LIMIT_S
         with self._change:
             still_offered = {key: offered for key, offered in self._offered.items() if not offered.abandoned}
             self._offered = still_offered | {job.key: job}
@@ -114,7 +114,7 @@ class JobQueue:
             job = self._offered.pop(key, None)
         if job is None or job.abandoned:
             return None
-        job.claim_until = inf
+        job.claim_deadline = inf
         return job
 
     def find(self, key: str) -> Job | None:

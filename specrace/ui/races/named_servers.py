@@ -32,7 +32,7 @@ class NamedServers:
     """The servers' `names`, and what they are used for.
 
     `race_beside`: names -> a function that adds the lanes of these servers to a race. `describe`: name -> what answers
-    at that server's address; it raises InputError if that cannot race.
+    at that server's address; it raises InputError if that engine cannot race.
     """
 
     def __init__(

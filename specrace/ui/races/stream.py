@@ -49,7 +49,7 @@ class RaceStream(StreamingResponse):
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._job.leave()
+            self._job.unwatch()
 
     async def _events(self, worker: Worker, job: Job) -> AsyncGenerator[str]:
         async with aclosing(messages(worker, job)) as stream:
@@ -72,7 +72,8 @@ def watch_route(worker: Worker) -> Route:
 async def messages(worker: Worker, job: Job) -> AsyncGenerator[str]:
     """Yield a job as JSON messages, from its wait in the queue to its end. Closing the generator stops the race.
 
-    A NoteMessage says why the race has not started, or why it did not finish; the others have parts of its reel.
+    A NoteMessage says why the race has not started, or why it did not finish; the other messages have parts of its
+    reel.
     """
     last_note, held_until = "", inf
     due = time.monotonic()
@@ -95,7 +96,7 @@ async def messages(worker: Worker, job: Job) -> AsyncGenerator[str]:
         elif job.error or not job.finished:
             yield note(job, "failed" if job.error else "stopped", job.error or "Stopped.")
     finally:
-        job.leave()
+        job.unwatch()
 
 
 def take_messages(job: Job, *, held: bool) -> Iterator[str]:
@@ -129,7 +130,7 @@ async def wait_until_done(job: Job) -> None:
         while not job.done:
             await asyncio.sleep(PERIOD_S)
     finally:
-        job.leave()
+        job.unwatch()
 
 
 def describe_wait(worker: Worker, job: Job) -> str:

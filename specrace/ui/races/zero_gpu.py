@@ -59,8 +59,8 @@ def imitate_cuda() -> None:
 def report_started(page: Any, port: int) -> None:
     """Tell `spaces` that the app is up. Call this once the model is loaded, in the thread that loaded it.
 
-    `spaces` does this itself in Gradio's `launch`, which this app does not call. It takes the port from the page, to
-    close the forked process's copies of the visitors' connections.
+    `spaces` does this itself in Gradio's `launch`, which this app does not call. `spaces` takes the port from the page,
+    to close the forked process's copies of the visitors' connections.
     """
     import spaces.zero
 

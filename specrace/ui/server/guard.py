@@ -40,9 +40,9 @@ POLL_STATE, POLL_VOTE = "/state", "/vote"
 MCP = f"{API}/mcp"
 # The key in an ASGI scope under which the request's reader is stored (`reader_of`).
 READER = "specrace.reader"
-# Maximum number of bytes in a request's body, unless MAX_BODIES has another one for its path.
+# Maximum number of bytes in a request's body, unless BODY_LIMITS has another number for its path.
 MAX_BODY = 256_000
-MAX_BODIES = {
+BODY_LIMITS = {
     UPLOAD: MAX_UPLOAD_FILES * MAX_UPLOAD_BYTES,
     RECORDING: recording_check.PAGE.size,
     SHARED: recording_check.PAGE.size,
@@ -111,7 +111,7 @@ class Hosts:
 class Guard:
     """ASGI middleware that refuses unknown hosts, other sites' pages and large bodies, and adds security headers.
 
-    It is the outermost one.
+    Every request passes it before any other middleware.
     """
 
     def __init__(self, app: ASGIApp, hosts: Hosts, visitors: Visitors, *, mcp: bool = False) -> None:
@@ -127,7 +127,7 @@ class Guard:
         headers, send = Headers(scope=scope), _with_headers(send)
         try:
             self._check(scope, headers)
-            limit = MAX_BODIES.get(scope["path"].rstrip("/"), MAX_BODY)
+            limit = BODY_LIMITS.get(scope["path"].rstrip("/"), MAX_BODY)
             length = int(headers.get("content-length", 0 if "transfer-encoding" not in headers else limit))
             if length > limit:
                 raise _too_large(limit)
@@ -173,7 +173,7 @@ class Guard:
             raise HTTPException(404, "There is nothing here.")
         # A GET of LOGS is allowed without uploads too: it lists the choices for scoring a log.
         is_read = scope["method"] in ("GET", "HEAD")
-        if scope["path"].rstrip("/") in MAX_BODIES and not is_read and not self._visitors.limits.uploads:
+        if scope["path"].rstrip("/") in BODY_LIMITS and not is_read and not self._visitors.limits.uploads:
             raise HTTPException(403, NO_FILES)
         if self._is_foreign(scope["method"], headers):
             raise HTTPException(403, FOREIGN)
@@ -215,7 +215,7 @@ class Body:
 
 
 class WholeBody:
-    """ASGI middleware that reads a body into memory, unless its route stores it on the disk (MAX_BODIES).
+    """ASGI middleware that reads a body into memory, unless its route stores it on the disk (BODY_LIMITS).
 
     It comes after the check of the sign-in, so that nobody else can fill the memory.
     """
@@ -225,7 +225,7 @@ class WholeBody:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        if scope["type"] == "http" and scope["path"].rstrip("/") not in MAX_BODIES:
+        if scope["type"] == "http" and scope["path"].rstrip("/") not in BODY_LIMITS:
             try:
                 receive = await self._read(receive)
             except HTTPException as refusal:

@@ -29,9 +29,9 @@ from specrace.core.errors import InputError
 # The names of the environment variable with the log's format, and of the logger for the server's events.
 LOG_FORMAT, EVENTS = "SPECRACE_LOG", "specrace.events"
 FIRST_PORT, NUM_PORTS = 7860, 100
-# The time in which a request's head must arrive.
+# The time in which a request's first line and headers must arrive.
 HEAD_LIMIT_S = 20.0
-# The time that open responses have to end when the server shuts down.
+# When the server shuts down, open responses are cut off after this time.
 CLOSE_LIMIT_S = 3
 MAX_CONNECTIONS = 500
 # The addresses of a Space's proxy, whose X-Forwarded-For header names the visitor.

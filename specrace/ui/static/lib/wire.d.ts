@@ -1,6 +1,6 @@
 // The JSON that the page gets from the server. Made by: python -m tests.measure.wire_types
 
-/** The costs to choose from for a forecast: GPUs and model sizes, other cost curves (name, title), batch sizes. */
+/** The choices for a forecast: engines (name, title), GPUs and model sizes, other cost curves, batch sizes. */
 export interface AdviceChoices {
   engines: [string, string][];
   gpus: string[];
@@ -253,8 +253,8 @@ export interface LaneSpread {
 
 /**
  * The answer to a question of a list (*Questions*). `id` is random, so that no two messages are alike.
- * `phase`: "waiting", and the race can be watched by its `key`; "busy", and `message` says which limit is reached for
- * now; or "refused", and it says why.
+ * `phase` is "waiting" if the race can be watched by its `key`, "busy" if a limit is reached for now (`message` says
+ * which one), or "refused" (`message` says why).
  */
 export interface ListedMessage {
   kind: "listed";
@@ -549,7 +549,7 @@ export interface Repeated {
   note: string;
 }
 
-/** What an engine does otherwise with the requests that have one of some options, and how many these are. */
+/** What an engine does differently with requests that set one of these `options`, and how many requests do. */
 export interface RequestEffect {
   options: string[];
   requests: number;
@@ -820,7 +820,7 @@ export interface Verdict {
   scores: Scores;
 }
 
-/** A race of this page is in line: the page can watch it by its key. `server` is a name that each start changes. */
+/** A race of this page is in line: the page can watch it by its key. `server` is another id after each restart. */
 export interface WatchMessage {
   kind: "watch";
   race: number;
