@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from specrace.answers import Answer, prepare, summarise
-from specrace.answers import make_answer as answer_of
+from specrace.answers import Answer, make_answer, prepare, summarise
 from specrace.cli.shared.servers import decoder
 from specrace.core.bundled import QUESTIONS
 from specrace.core.errors import InputError
@@ -19,18 +18,22 @@ from specrace.workbench import Workbench
 from tests.servers.replies import as_json, serving, vllm_answering, vllm_routes
 
 
-def make_answer(text: str, end: str, grounded: float | None, output: tuple[int, ...] = (1, 2)) -> Answer:
+def sample_answer(text: str, end: str, grounded: float | None, output: tuple[int, ...] = (1, 2)) -> Answer:
     """An answer to the question "q", with a prompt of three tokens."""
     return Answer("1", "q", (5, 6, 7), output, end, grounded, text)
 
 
 def test_the_summary_has_shares_and_means_over_all_answers() -> None:
     # The second output is one token forty times, which counts as a loop.
-    answers = [make_answer("a", "eos", 1.0), make_answer("b", "length", 0.79, (3,) * 40), make_answer("c", "eos", 0.8)]
+    answers = [
+        sample_answer("a", "eos", 1.0),
+        sample_answer("b", "length", 0.79, (3,) * 40),
+        sample_answer("c", "eos", 0.8),
+    ]
     summary = summarise(answers)
     assert summary["loops"] == pytest.approx(1 / 3) and summary["stops"] == summary["grounded"] == pytest.approx(2 / 3)
     assert (summary["count"], summary["mean_tokens"], summary["mean_prompt_tokens"]) == (3, pytest.approx(44 / 3), 3)
-    assert summarise([make_answer("a", "eos", None)])["grounded"] is None
+    assert summarise([sample_answer("a", "eos", None)])["grounded"] is None
 
 
 @pytest.mark.parametrize(
@@ -42,7 +45,7 @@ def test_the_summary_has_shares_and_means_over_all_answers() -> None:
     ],
 )
 def test_a_repeated_sentence_of_four_words_or_more_is_a_repetition(text: str, repeats: bool) -> None:
-    assert make_answer(text, "eos", 1.0).repeats is repeats
+    assert sample_answer(text, "eos", 1.0).repeats is repeats
 
 
 def test_thoughts_are_kept_apart_from_the_answer_and_count_as_output(
@@ -52,13 +55,13 @@ def test_thoughts_are_kept_apart_from_the_answer_and_count_as_output(
     monkeypatch.setattr(tokenizer, "chat_template", "{{ messages[0].content }}<think>\n")
     prepared = prepare(bundled, {"id": "1", "question": "What is a trie?"}, spec, 1, on_cuts=lambda *_: None)
     output = tuple(tokenizer("It rises slowly here.</think> Yes. It rises slowly here.")["input_ids"])
-    answer = answer_of(bundled, prepared, output, "eos")
+    answer = make_answer(bundled, prepared, output, "eos")
     assert (answer.thoughts, answer.text) == ("It rises slowly here.</think>", "Yes. It rises slowly here.")
     assert not answer.repeats and answer.output == output
     assert answer.as_json()["thoughts"] == answer.thoughts
 
 
-def test_answers_are_made_and_saved_with_passages_and_made_without(call_main, tmp_path: Path) -> None:
+def test_answers_are_made_with_passages_and_without_them(call_main, tmp_path: Path) -> None:
     questions, saved = tmp_path / "two.jsonl", tmp_path / "saved.jsonl"
     questions.write_text("".join(QUESTIONS.read_text().splitlines(keepends=True)[:2]))
     done = call_main("answers", "--questions", questions, "--json", "--save-transcripts", saved)

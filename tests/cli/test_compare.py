@@ -31,7 +31,7 @@ MAX_NEW_TOKENS = 24
 
 
 def target_of(seed: int = 1) -> FunctionTarget:
-    """A target over eight tokens, whose text soon repeats itself."""
+    """A target with eight tokens, whose text soon repeats itself."""
     return FunctionTarget(markov(seed, vocab=8))
 
 
@@ -44,11 +44,11 @@ def decode(tokens: Sequence[int]) -> str:
     return tokenizer().decode(list(tokens))
 
 
-class Counted:
-    """Completions that count how often each prompt was sent, and call `seen` with their number so far."""
+class RecordingRoute:
+    """Completions of a server that records its prompts, and calls `on_prompt` with their number so far."""
 
-    def __init__(self, route: Route, seen: Any = lambda _: None) -> None:
-        self.route, self.seen = route, seen
+    def __init__(self, route: Route, on_prompt: Any = lambda _: None) -> None:
+        self.route, self.on_prompt = route, on_prompt
         self.lock = threading.Lock()
         self.prompts: list[tuple[int, ...]] = []
 
@@ -56,7 +56,7 @@ class Counted:
         with self.lock:
             self.prompts.append(tuple(body["prompt"]))
             count = len(self.prompts)
-        self.seen(count)
+        self.on_prompt(count)
         return self.route(body) if callable(self.route) else self.route
 
 
@@ -91,8 +91,8 @@ def arguments(questions: Path, out: Path, *more: object) -> list[object]:
 def test_servers_are_compared_and_the_forecast_is_what_the_server_drafted(
     call_main: Any, servers: Any, questions: Path, tmp_path: Path
 ) -> None:
-    plain = Counted(vllm_answering(target_of(), decode, "vanilla"))
-    spec = Counted(vllm_answering(target_of(), decode, "vllm-ngram", **NGRAM))
+    plain = RecordingRoute(vllm_answering(target_of(), decode, "vanilla"))
+    spec = RecordingRoute(vllm_answering(target_of(), decode, "vllm-ngram", **NGRAM))
     addresses = servers(plain=plain, spec=spec)
     settings = tmp_path / "settings.json"
     settings.write_text(json.dumps(SETTINGS))
@@ -115,7 +115,7 @@ def test_servers_are_compared_and_the_forecast_is_what_the_server_drafted(
     assert len(plain.prompts) == len(spec.prompts) == 4 * (NUM_QUESTIONS + 1)
     again = call_main(*command, "--settings", settings, "--resume")
     assert again.returncode == 0 and "spec" in again.stdout and "16 of 16" in again.stdout
-    assert len(spec.prompts) == 4 * (NUM_QUESTIONS + 1), "a finished comparison asks nothing"
+    assert len(spec.prompts) == 4 * (NUM_QUESTIONS + 1), "a finished comparison must ask nothing"
     assert json.loads((tmp_path / "out" / "result.json").read_text())["rows"] == result["rows"]
     assert "holds a comparison; add --resume" in call_main(*command).stderr
     other = call_main(*command, "--resume", "--ask-once", "--concurrency", "1")
@@ -135,8 +135,8 @@ def test_a_comparison_that_is_killed_goes_on_and_asks_nothing_twice(
             process.kill()
 
     killed = threading.Event()
-    plain = Counted(vllm_answering(target_of(), decode, "vanilla"))
-    spec = Counted(vllm_answering(target_of(), decode, "vllm-ngram", **NGRAM), kill_at)
+    plain = RecordingRoute(vllm_answering(target_of(), decode, "vanilla"))
+    spec = RecordingRoute(vllm_answering(target_of(), decode, "vllm-ngram", **NGRAM), kill_at)
     command = arguments(questions, tmp_path / "out", *servers(plain=plain, spec=spec), "--concurrency", 2)
     command += ["--repetitions", 1, "--json"]
     process = processes.start(["-m", "specrace", *command])
@@ -153,12 +153,12 @@ def test_a_comparison_that_is_killed_goes_on_and_asks_nothing_twice(
     prompts = [json.loads(line)["prompt_ids"] for line in questions.read_text().splitlines()]
     times_sent = Counter(spec.prompts)
     for row in kept:
-        assert times_sent[tuple(prompts[row["number"]])] == 1, "a finished request is not sent again"
+        assert times_sent[tuple(prompts[row["number"]])] == 1, "a finished request must not be sent again"
     assert Counter(plain.prompts)[tuple(prompts[0])] == 1
 
 
 def test_each_question_is_asked_once(call_main: Any, servers: Any, questions: Path, tmp_path: Path) -> None:
-    spec = Counted(vllm_answering(target_of(), decode, "vanilla"))
+    spec = RecordingRoute(vllm_answering(target_of(), decode, "vanilla"))
     addresses = servers(plain=vllm_answering(target_of(), decode, "vanilla"), spec=spec)
     command = arguments(
         questions, tmp_path / "out", *addresses, "--concurrency", "1,2", "--repetitions", 2, "--ask-once"
@@ -179,13 +179,13 @@ def test_a_server_that_fails_again_and_again_ends_the_comparison_and_keeps_what_
     def broken(body: dict[str, Any]) -> Answer:
         return as_json({"error": {"message": "out of memory"}}, 500) if is_broken.is_set() else answer(body)
 
-    spec = Counted(broken, lambda count: is_broken.set() if count == 5 else None)
+    spec = RecordingRoute(broken, lambda count: is_broken.set() if count == 5 else None)
     command = arguments(questions, tmp_path / "out", *servers(plain=answer, spec=spec), "--repetitions", 1, "--json")
     done = call_main(*command)
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
     assert "The server spec answers with status 500: out of memory." in done.stderr and "--resume" in done.stderr
     is_broken.clear()
-    spec.seen = lambda _: None
+    spec.on_prompt = lambda _: None
     done = call_main(*command, "--resume")
     assert done.returncode == 0 and [row["failed"] for row in json.loads(done.stdout)["rows"]] == [0, 0]
 
@@ -279,7 +279,7 @@ def test_results_of_load_generators_need_no_server(call_main: Any) -> None:
         (["--out", "/no/such/folder"], "/no/such/folder"),
     ],
 )
-def test_a_bad_argument_is_one_sentence(
+def test_a_bad_argument_prints_one_sentence(
     call_main: Any, questions: Path, tmp_path: Path, more: list[str], sentence: str
 ) -> None:
     both = [] if "--server" in more else ["--server", "a=http://127.0.0.1:9", "--server", "b=http://127.0.0.1:9"]

@@ -31,7 +31,8 @@ def link_to_a_device(path: Path) -> None:
     path.symlink_to("/dev/full")
 
 
-# A pipe is tested instead of a device, because a bug here could delete the device.
+# Kind of path -> (a function that makes it, what the error calls it). A pipe stands for a device, which a bug could
+# delete here; of a link to a device only the link could be lost.
 KINDS: dict[str, tuple[Callable[[Path], object], str]] = {
     "folder": (Path.mkdir, "a folder"),
     "link": (link, "a symbolic link"),
@@ -60,7 +61,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_work")
 @pytest.mark.parametrize("command", COMMANDS, ids=["race", "calibrate"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_path_that_is_no_regular_file_is_refused_before_the_work(
+def test_a_path_that_is_not_a_regular_file_is_refused_before_the_work(
     call_main, tmp_path: Path, command, kind: str
 ) -> None:
     make, words = KINDS[kind]
@@ -82,8 +83,8 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_work(call_main, c
 
 
 @pytest.mark.parametrize("device", ["/dev/null", "/dev/zero"])
-def test_a_device_is_refused(device: str) -> None:
-    with pytest.raises(InputError, match=f"{device} cannot be written .it is a device"):
+def test_the_check_of_a_destination_refuses_a_device(device: str) -> None:
+    with pytest.raises(InputError, match=rf"{device} cannot be written \(it is a device"):
         check_destination(Path(device))
 
 
@@ -96,8 +97,8 @@ def test_new_and_regular_files_are_accepted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_writers_replace_only_regular_files(tmp_path: Path, kind: str) -> None:
-    """The path may have appeared during the work, and callers of the library do not check it first."""
+def test_writers_refuse_a_path_that_is_not_a_regular_file(tmp_path: Path, kind: str) -> None:
+    """Writers check the path again: it may have appeared during the work, and a library's caller checks nothing."""
     path = tmp_path / "out"
     KINDS[kind][0](path)
     before = state(tmp_path)

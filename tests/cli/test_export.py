@@ -80,7 +80,7 @@ def test_site_writes_a_page_for_each_race(call_main: Any, tmp_path: Path) -> Non
     assert "A &amp; B" in index and all(f'href="{name}"' in index for name in names - {"index.html"})
 
 
-def test_site_refuses_a_report_that_is_no_page(call_main: Any, tmp_path: Path) -> None:
+def test_site_refuses_a_report_that_is_not_a_page(call_main: Any, tmp_path: Path) -> None:
     done = call_main("site", tmp_path / "site", TIDES, "--report", TIDES)
     assert done.returncode == 2 and "tides.jsonl is not an HTML page" in done.stderr
     assert not (tmp_path / "site").exists()

@@ -109,7 +109,7 @@ def test_the_result_is_printed_if_repeated_runs_are_interrupted() -> None:
     screen, out = terminal()
     with pytest.raises(KeyboardInterrupt):
         screen.play(events())
-    assert out.getvalue().count("identical") >= 5, "the table has every lane's badge"
+    assert out.getvalue().count("identical") >= 5, "the table must have every lane's badge"
 
 
 def terminal() -> tuple[Terminal, io.StringIO]:
@@ -185,7 +185,7 @@ def test_the_lanes_of_a_race_have_different_colours() -> None:
     ]
     assert len({hues[lane] for lane in lanes}) == len(lanes)
     many = race_hues([f"trie:n={n}" for n in range(2, 20)], list(METHODS))
-    assert many["trie:n=19"] == by_method["trie"], "no colour is free"
+    assert many["trie:n=19"] == by_method["trie"], "a lane must get its method's colour when no other colour is free"
 
 
 def test_a_truncated_recording_plays_to_its_end_and_says_so(call_main, tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_a_hostile_file_prints_one_short_sentence_and_exits_with_2(
 
 
 @pytest.mark.parametrize("file", ["/dev/zero", "/dev/tty", "{tmp}", "{tmp}/pipe"])
-def test_a_path_that_is_no_regular_file_is_refused(call_main, tmp_path: Path, file: str) -> None:
+def test_a_path_that_is_not_a_regular_file_is_refused(call_main, tmp_path: Path, file: str) -> None:
     os.mkfifo(tmp_path / "pipe")
     done = call_main("replay", file.format(tmp=tmp_path))
     assert (done.returncode, done.stdout) == (2, "") and "cannot be read" in done.stderr
@@ -249,7 +249,7 @@ def test_a_path_that_is_no_regular_file_is_refused(call_main, tmp_path: Path, fi
 
 
 @pytest.mark.parametrize("flags", [(), ("--json",)])
-def test_a_closed_standard_output_is_no_error(flags: tuple[str, ...]) -> None:
+def test_a_closed_standard_output_is_not_an_error(flags: tuple[str, ...]) -> None:
     command = [sys.executable, "-m", "specrace", "replay", str(RECORDING), "--speed", "1000", *flags]
     done = subprocess.run(
         ["sh", "-c", '"$@" >&-', "sh", *command], cwd=ROOT, capture_output=True, text=True, check=False

@@ -205,7 +205,7 @@ def test_bad_arguments_raise_one_sentence(file: Path, arguments: tuple[str, ...]
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b'{"rows": [1]}', b'{"rows": 1, "ratio": 1}'])
-def test_a_file_that_is_no_cost_curve_is_refused(file: Path, tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_cost_curve_is_refused(file: Path, tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "curve.json"
     path.write_bytes(content)
     with pytest.raises(InputError, match="no cost curve"):

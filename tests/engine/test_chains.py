@@ -74,7 +74,7 @@ def test_lookahead_keeps_its_pool_and_drops_its_window() -> None:
     plan = plan_lane(RaceSpec(("lookahead",)), "lookahead", "cpu", chains_only=True)
     drafter = plan.build(inputs(PROMPT))
     assert type(drafter) is PoolDrafter and plan.options["pool_from_prompt"] is True
-    # 5 2 3 came last after 4; the window would start with tokens of the prompt.
+    # 4 was last followed by 5 2. With a window, the draft would also have rows for the window's tokens.
     assert drafter.propose((*PROMPT, 4), 12).tokens == (4, 5, 2)
     jacobi = RaceSpec(("lookahead",), options={"lookahead": {"n": 2}})
     assert type(plan_lane(jacobi, "lookahead", "cpu", chains_only=True).build(inputs(PROMPT))) is LookaheadDrafter

@@ -1,4 +1,4 @@
-"""Events as JSON: an event read back is equal, and JSON that is no event is refused with ValueError."""
+"""Events as JSON: an event read back is equal, and JSON that is not an event is refused with ValueError."""
 
 from __future__ import annotations
 

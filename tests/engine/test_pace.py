@@ -303,7 +303,9 @@ def test_a_single_slow_step_keeps_its_measured_time(machine: Machine) -> None:
     probes = keeper.summary().probes
     corrected = keeper.correct("lane", 1, Timing(1, 20, 1))
     assert (corrected.total_ms, keeper.summary().probes) == (pytest.approx(22), probes + 1)
-    assert keeper.correct("lane", 9, Timing(1, 20, 1)).target_ms == pytest.approx(20), "more rows may take longer"
+    assert keeper.correct("lane", 9, Timing(1, 20, 1)).target_ms == pytest.approx(20), (
+        "a step with more rows may take longer, and must not be probed"
+    )
     assert keeper.summary().probes == probes + 1
 
 
@@ -454,7 +456,7 @@ def test_one_thread_is_used_if_two_threads_would_wait_for_each_other(machine: Ma
     target.two_thread_factor = lambda _: 20.0 if next(forwards) % 2 else 5.0
     _, finished = run_race(machine, ("trie",), target)
     assert finished.pace is not None and finished.pace.threads == 1 and not finished.pace.disturbed
-    assert target.used_threads == 2, "after the race all threads may be used again"
+    assert target.used_threads == 2, "after the race all threads must be used again"
 
 
 def test_a_race_whose_threads_start_to_wait_goes_on_with_one_thread_and_is_disturbed(machine: Machine) -> None:
@@ -481,7 +483,8 @@ def test_each_run_chooses_its_number_of_threads(machine: Machine) -> None:
 
     *_, last = race(target, PROMPT, RaceSpec(("trie",)), again=again)
     assert isinstance(last, Repeated) and used_between_runs == [2, 2]
-    assert target.thread_counts[-2:] == [2, 2], "chosen for the second run, and set after it"
+    # The second run chose two threads, and after it all threads were set again.
+    assert target.thread_counts[-2:] == [2, 2]
 
 
 def test_closing_a_race_early_restores_all_threads(machine: Machine) -> None:
@@ -499,9 +502,9 @@ def test_closing_a_race_early_restores_all_threads(machine: Machine) -> None:
 def test_pace_range_and_jump_share() -> None:
     assert pace_range([2.0] * 5 + [4.0] * 5, 2.0) == (1.0, 2.0)
     assert pace_range([2.0] * 3, 2.0) == (1.0, 1.0)
-    assert jump_share([1.0] * 9 + [9.0] + [1.0] * 10) == 0.0, "a single jump is not counted"
+    assert jump_share([1.0] * 9 + [9.0] + [1.0] * 10) == 0.0, "a single jump must not be counted"
     assert jump_share(([1.0] * 9 + [9.0]) * 2) == pytest.approx(0.1)
-    assert jump_share([1.0] * 10 + [3.0] * 10) == 0.0, "a lasting change of pace is no jump"
+    assert jump_share([1.0] * 10 + [3.0] * 10) == 0.0, "a lasting change of pace must not count as a jump"
 
 
 def test_long_steps_are_compared_with_steps_of_the_same_size() -> None:
@@ -509,7 +512,9 @@ def test_long_steps_are_compared_with_steps_of_the_same_size() -> None:
     assert long_step_share({"vanilla": usual, "trie": [(9, 5.0)] * 20}) == 0.0
     # The trie's long step of 10 ms exceeds three times the usual 1 ms by 7 of its 17 ms.
     assert long_step_share({"vanilla": usual, "trie": [*[(1, 1.0)] * 7, (1, 10.0)]}) == pytest.approx(7 / 17)
-    assert long_step_share({"trie": [(1, 1.0), (2, 90.0)]}) == 0.0, "one step of a size gives no usual time"
+    assert long_step_share({"trie": [(1, 1.0), (2, 90.0)]}) == 0.0, (
+        "a single step of a size must not count: it has no usual time"
+    )
 
 
 # The views.

@@ -206,7 +206,7 @@ def test_an_unfinished_race_can_be_closed() -> None:
 
 
 class FaultyTarget(FunctionTarget):
-    """A target that is right in its first `good_lanes` lanes; in later lanes, all from `wrong_from` on are wrong."""
+    """A target that is right in its first `good_lanes` lanes, and later wrong from new token `wrong_from` on."""
 
     def __init__(self, good_lanes: int, wrong_from: int) -> None:
         super().__init__(markov(1, vocab=8))
@@ -324,7 +324,7 @@ def test_a_method_races_more_than_once_with_other_options_each_time() -> None:
     assert [lane.lane for lane in results] == list(spec.lanes)
     assert all(lane.identical for lane in results)
     drafted = {lane: [step.tree for step in steps_of(events) if step.lane == lane] for lane in spec.lanes}
-    assert drafted["trie"] != drafted["trie:n=13:static=true"], "the options reached the lanes"
+    assert drafted["trie"] != drafted["trie:n=13:static=true"], "the options must reach the lanes"
     named = spec.with_options_in_names()
     assert named.lanes == ("vanilla", "trie:n=7:prefix=2", "trie:n=3:prefix=2", "trie:n=13:prefix=2:static=true")
     assert [plan_lane(named, name, "cpu") for name in named.lanes] == [

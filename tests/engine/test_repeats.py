@@ -120,7 +120,9 @@ def test_runs_are_repeated_until_narrow_or_up_to_a_number_or_a_time(monkeypatch:
     answers = []
     for clock.now_s in (5.0, 10.0, 15.0, 19.9, 23.0):
         answers.append(again(wide_summary))
-    assert answers == [True, True, True, True, False], "another run of 3.1 s would end 1.1 s too late"
+    assert answers == [True, True, True, True, False], (
+        "another run of 3.1 s would end 1.1 s too late, so it must not start"
+    )
 
 
 # A repeated race.
@@ -145,7 +147,7 @@ def test_further_runs_yield_a_summary_each_and_no_steps() -> None:
     started, later = events[0], events[end + 1 :]
     assert isinstance(started, Started) and all(isinstance(event, Step) for event in events[1:end])
     assert len(later) == 3 and all(isinstance(event, Repeated) for event in later)
-    assert again.summaries[1:] == later, "`again` is called after each run, the last one included"
+    assert again.summaries[1:] == later, "`again` must be called after each run, the last one included"
     assert [spread.lane for spread in again.summaries[-1].lanes] == list(ALL_LANES)
     for summary in again.summaries:
         assert all(spread.low <= spread.speedup <= spread.high for spread in summary.lanes)
@@ -186,7 +188,7 @@ def test_a_stopped_further_run_is_the_last_and_does_not_count(steps: int) -> Non
 
     events = list(race(make_target(), PROMPT, RaceSpec(ALL_LANES, max_new_tokens=60), stop=stop, again=again))
     assert isinstance(events[-1], Repeated) and len(again.summaries) == 2
-    assert num_calls == steps + 1, "`stop` is called before every step"
+    assert num_calls == steps + 1, "`stop` must be called before every step"
 
 
 def test_a_stopped_race_is_not_repeated() -> None:

@@ -27,9 +27,11 @@ from tests.parts import VOCAB, CopyingModel, FunctionSession, PromptedCopyingMod
 
 PROMPT = (2, 3, 4, 5, 2, 3, 4, 5, 2, 3)
 ROWS = (1, 2, 4, 8, 16, 32)
-CHEAP, DEAR = (1.0, 1.0, 1.01, 1.02, 1.03, 1.04), (1.0, 1.9, 3.8, 7.6, 15.2, 30.4)
-# Many rows are cheap after a short prompt, and dear after a long one.
-BY_CONTEXT = CostCurve(ROWS, DEAR, (ContextCost(10, 5.0, CHEAP), ContextCost(9000, 9.0, DEAR)), {"machine": "a test"})
+CHEAP, EXPENSIVE = (1.0, 1.0, 1.01, 1.02, 1.03, 1.04), (1.0, 1.9, 3.8, 7.6, 15.2, 30.4)
+# Many rows are cheap after a short prompt, and expensive after a long one.
+BY_CONTEXT = CostCurve(
+    ROWS, EXPENSIVE, (ContextCost(10, 5.0, CHEAP), ContextCost(9000, 9.0, EXPENSIVE)), {"machine": "a test"}
+)
 LANES = ("vanilla", "trie", "suffix")
 
 
@@ -106,8 +108,8 @@ def test_the_whole_curve_is_reported_unless_it_was_refitted(monkeypatch: pytest.
     reported = event.about["cost_curve"]
     assert reported not in (None, BY_CONTEXT.as_json(), BY_CONTEXT.near(len(PROMPT)).as_json())
     # The lanes draft by the refitted curve.
-    without = lane_infos(started(RecordingTarget(), spec, curve=BY_CONTEXT))
-    assert lane_infos(event)["trie"].num_draft < without["trie"].num_draft
+    not_refitted = lane_infos(started(RecordingTarget(), spec, curve=BY_CONTEXT))
+    assert lane_infos(event)["trie"].num_draft < not_refitted["trie"].num_draft
 
 
 def test_refitting_measures_after_this_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,9 +195,9 @@ def test_a_length_that_does_not_fit_counts_the_largest_draft() -> None:
 
 def test_the_warm_up_runs_trees_of_the_sizes_that_the_curve_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparing, "WARM_UP_S", float("inf"))
-    dear = CostCurve(ROWS, DEAR)
+    expensive = CostCurve(ROWS, EXPENSIVE)
     spec = RaceSpec(("vanilla", "trie"), max_new_tokens=4)
-    for curve in (None, dear):
+    for curve in (None, expensive):
         target = RecordingTarget()
         started(target, spec, curve=curve)
         assert max(target.scored) == plan_lane(spec, "trie", "cpu", curve).num_draft + 1

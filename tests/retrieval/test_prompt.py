@@ -52,11 +52,11 @@ TOKENIZERS = {"bundled": BUNDLED, "chat": CHATTING, "no template": PLAIN}
 def hit(title: str, *sentences: str, separator: str = " ") -> Hit:
     """Make a retrieved passage of these sentences, the first marked as evidence."""
     text = separator.join(sentences)
-    marked: list[Sentence] = []
-    for rank, sentence in enumerate(sentences, 1):
-        start = text.index(sentence, marked[-1].end if marked else 0)
-        marked.append(Sentence(start, start + len(sentence), sentence, 0.5, 1 if rank == 1 else 0))
-    return Hit(Passage("a.md", title, 100, 100 + len(text), text), 0.9, tuple(marked))
+    placed: list[Sentence] = []
+    for sentence in sentences:
+        start = text.index(sentence, placed[-1].end if placed else 0)
+        placed.append(Sentence(start, start + len(sentence), sentence, 0.5, evidence=0 if placed else 1))
+    return Hit(Passage("a.md", title, 100, 100 + len(text), text), 0.9, tuple(placed))
 
 
 HITS = [
@@ -83,6 +83,7 @@ def test_each_origin_points_to_the_text_of_its_token(name: str) -> None:
         num_origins += 1
         source = plain(HITS[origin.passage].passage.text[origin.start : origin.end])
         assert source and source in prompt.text[start:end]
+        # A token may end with one character more, which is not the passage's.
         assert prompt.text[start:end].strip() in (source.strip(), source.strip() + prompt.text[end - 1])
         if source.isascii():
             assert tokenizer.decode([token]).strip().startswith(source.strip())
@@ -188,7 +189,8 @@ def test_no_combination_of_fragments_makes_a_control_token(pieces: list[str]) ->
         assert not control_ids(tokenizer) & set(tokenizer(disarmed, add_special_tokens=False)["input_ids"])
 
 
-def test_text_without_control_strings_is_kept() -> None:
+def test_text_without_control_strings_keeps_its_words() -> None:
+    """Only line breaks and control characters become blanks."""
     for text in ("a <b> [x] |end| 1 < 2", "naïve 你好 👍 “q”"):
         assert PlainText(BUNDLED)(text) == text
     assert PlainText(BUNDLED)("a\n\tb\u2028c\x00d") == "a  b c d"
@@ -221,7 +223,7 @@ def test_overlapping_control_strings_are_all_disarmed() -> None:
 # Formats.
 
 
-def test_the_bundled_prompt_marks_evidence_and_ends_with_the_answer() -> None:
+def test_the_bundled_prompt_marks_evidence_and_ends_where_the_answer_begins() -> None:
     prompt = build_prompt(BUNDLED, " Where?\n", HITS)
     assert prompt.text.startswith("<|ctx|> [1] Cats:<|e1|> The cat sat on the mat. [1]")
     assert prompt.text.endswith("<|q|> Where?<|a|>")
@@ -275,7 +277,7 @@ def test_thinking_is_turned_off_in_the_chat_template() -> None:
         ("{% if reasoning_effort != 'none' %}{{ reasoning_effort }}{% endif %}.", ".", "high."),
     ],
 )
-def test_thinking_is_switched_as_the_template_calls_it(template: str, off: str, on: str) -> None:
+def test_thinking_is_switched_by_the_templates_own_variable(template: str, off: str, on: str) -> None:
     tokenizer = chat_tokenizer()
     tokenizer.chat_template = CHAT + template
     for thinks, end in ((False, off), (True, on)):
@@ -320,7 +322,8 @@ def test_the_style_depends_on_template_and_hidden_size(tokenizer: Any, width: in
     assert choose_style(tokenizer, LlamaConfig(hidden_size=width)) is style
 
 
-def test_a_template_that_only_mentions_sentences_still_gets_the_passages() -> None:
+def test_a_template_whose_text_has_the_word_sentences_still_gets_the_passages() -> None:
+    """Only a template that reads `.sentences` of its documents gets no passages."""
     tokenizer = chat_tokenizer()
     tokenizer.chat_template = "{{ 'Answer in short sentences about the documents.\n' }}" + CHAT
     assert "The cat sat on the mat." in build_prompt(tokenizer, "Where?", HITS).text
@@ -328,12 +331,12 @@ def test_a_template_that_only_mentions_sentences_still_gets_the_passages() -> No
 
 def test_a_prompt_without_a_template_is_plain_text_after_the_bos_token() -> None:
     tokenizer = byte_tokenizer()
-    first = tokenizer.convert_tokens_to_ids("<|end|>")
+    bos = tokenizer.convert_tokens_to_ids("<|end|>")
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
-        single="<|end|> $A", special_tokens=[("<|end|>", first)]
+        single="<|end|> $A", special_tokens=[("<|end|>", bos)]
     )
     prompt = build_prompt(tokenizer, "Where?", HITS)
-    assert prompt.tokens[0] == first and first not in prompt.tokens[1:] and prompt.origins[0] is None
+    assert prompt.tokens[0] == bos and bos not in prompt.tokens[1:] and prompt.origins[0] is None
     assert prompt.text.endswith("Question: Where?\nAnswer:")
     assert len(prompt.tokens) == len(prompt.origins)
 
@@ -375,7 +378,7 @@ def test_a_long_document_is_tokenised_in_pieces() -> None:
     text = "word " * 50_000 + "x" * 250_000
     assert tokenize_document(tokenizer, text) == list(range(1, len(read) + 1))
     assert "".join(read) == text and max(map(len, read)) <= 100_000
-    # Cuts fall between words where there are any.
+    # A text with words is cut between them.
     assert read[1].startswith(" ") and tokenize_document(tokenizer, "") == []
     read.clear()
     text = "a b\n" * 25_000

@@ -133,4 +133,4 @@ def test_noise_is_limited_to_the_passages_in_the_index() -> None:
     )
     for seed in range(4):
         texts = sorted(hit.passage.text.strip() for hit in with_duplicates.retrieve("w1", top=3, noise=2, seed=seed))
-        assert texts == ["w1", "w2"], "no text is returned twice"
+        assert texts == ["w1", "w2"], "no text must be returned twice"

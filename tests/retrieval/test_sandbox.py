@@ -102,7 +102,7 @@ def test_a_process_that_cannot_start_is_not_blamed_on_the_file(page: Path, monke
 
 
 def test_a_script_without_a_main_guard_reads_parsed_kinds(page: Path) -> None:
-    """The child process neither runs the script again nor needs an installed package: the current folder will do."""
+    """The child process does not run the script again, and imports the package from the current folder."""
     script = f"""
 from pathlib import Path
 from specrace.retrieval.documents import read_documents

@@ -40,18 +40,18 @@ PROSE = st.lists(
 @given(PROSE)
 def test_spans_are_ordered_stripped_and_cover_all_text(text: str) -> None:
     spans = list(split_sentences(text))
-    assert all(first < last for first, last in spans)
+    assert all(start < end for start, end in spans)
     assert all(left[1] <= right[0] for left, right in pairwise(spans))
-    assert all(text[first:last] == text[first:last].strip() for first, last in spans)
-    covered = "".join(text[first:last] for first, last in spans)
+    assert all(text[start:end] == text[start:end].strip() for start, end in spans)
+    covered = "".join(text[start:end] for start, end in spans)
     assert "".join(covered.split()) == "".join(text.split())
 
 
 @given(PROSE)
 def test_no_sentence_crosses_a_paragraph(text: str) -> None:
     paragraphs = list(split_paragraphs(text))
-    for first, last in split_sentences(text):
-        assert any(start <= first and last <= end for start, end in paragraphs)
+    for start, end in split_sentences(text):
+        assert any(first <= start and end <= last for first, last in paragraphs)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_no_sentence_crosses_a_paragraph(text: str) -> None:
 )
 def test_prose_is_split_into_sentences(sentences: list[str]) -> None:
     text = " ".join(sentences)
-    assert [text[first:last] for first, last in split_sentences(text)] == sentences
+    assert [text[start:end] for start, end in split_sentences(text)] == sentences
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_prose_is_split_into_sentences(sentences: list[str]) -> None:
     ],
 )
 def test_markdown_is_split_into_sentences(text: str, sentences: list[str]) -> None:
-    assert [text[first:last] for first, last in split_sentences(text)] == sentences
+    assert [text[start:end] for start, end in split_sentences(text)] == sentences
 
 
 @pytest.mark.parametrize("text", [".", "X. ", '."', "(. ", " ", "A\n"])

@@ -79,12 +79,12 @@ def test_looping_requests_are_left_out_and_counted(whole_sweep: Sweep) -> None:
 
 @pytest.mark.slow
 def test_forks_give_the_same_counts(whole_sweep: Sweep) -> None:
-    in_one, forked = (halved(whole_sweep, processes=processes) for processes in (1, 2))
+    in_one_process, forked = (halved(whole_sweep, processes=processes) for processes in (1, 2))
     counts = [
         {cell: [score.steps for score in scores] for cell, scores in sorted(halving.sweep.cells.items())}
-        for halving in (in_one, forked)
+        for halving in (in_one_process, forked)
     ]
-    assert counts[0] == counts[1] and in_one.surviving == forked.surviving
+    assert counts[0] == counts[1] and in_one_process.surviving == forked.surviving
 
 
 def test_a_deadline_leaves_fewer_requests_or_none(whole_sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,7 +159,9 @@ def test_drafts_that_the_engine_fills_up_count_as_full_drafts() -> None:
 def test_nothing_is_drafted_where_the_gain_is_uncertain() -> None:
     assert choose_lane(make_forecast([10.0] * 4, [4.0, 16.0, 5.0, 14.0], rows=[1, 5]), [0, 1]) == 0
     assert choose_lane(make_forecast([10.0] * 4, [9.0] * 4, rows=[1, 5]), [0, 1]) == 1
-    assert choose_lane(make_forecast([10.0], [5.0], rows=[1, 5]), [0, 1]) == 0, "one request is no evidence"
+    assert choose_lane(make_forecast([10.0], [5.0], rows=[1, 5]), [0, 1]) == 0, (
+        "a single request must not be evidence enough"
+    )
 
 
 def test_bootstrap_intervals_depend_on_the_seed_and_match_the_linear_error() -> None:

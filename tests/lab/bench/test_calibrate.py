@@ -178,7 +178,7 @@ def test_a_race_drafts_what_its_curve_allows() -> None:
 
     assumed_sizes, about = budgets(spec, None)
     assert about["cost_curve"] is None
-    # Fusion cuts its trees by the assumed curve, and no lane in its race uses another.
+    # Without a measured curve, all lanes use the assumed one.
     assert assumed_sizes == budgets(spec, ASSUMED_CPU)[0] and 1 <= assumed_sizes["trie"] < METHODS["trie"].budget(
         "cpu", {}
     )
@@ -234,7 +234,7 @@ def test_rounds_out_of_bounds_are_refused(rounds: int) -> None:
 
 def test_a_curve_is_measured_once_and_cached(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target, chance = TableTarget(max_context=100), random.Random(0)
-    # A forward of this target may take less than a tick of the thread's clock, and a ratio of 0 is no curve.
+    # A forward of this target may take less than a tick of the thread's clock, and a curve has no ratio of 0.
     monkeypatch.setattr(calibrating, "since_ms", lambda _: chance.uniform(1.0, 2.0))
     assert load_cached(target.describe()) is None
     first = calibrate(target, rounds=1)

@@ -22,7 +22,7 @@ def sample(
     past_end: int = 0,
     drafted: int = 4,
 ) -> Sample:
-    """An answer in steps of these sizes, the first chunk at 100 ms and the others `step_ms` after one another.
+    """An answer in steps of these sizes: the first chunk comes at 100 ms, and the others `step_ms` apart.
 
     A step of several tokens had a draft of `drafted` tokens; the last one accepted `past_end` tokens more.
     """

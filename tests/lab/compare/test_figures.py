@@ -53,11 +53,13 @@ def test_twice_the_tokens_in_a_step_are_twice_the_speed() -> None:
     assert (speedup.speedup, speedup.low, speedup.high) == pytest.approx((2.0, 2.0, 2.0))
 
 
-def test_the_interval_has_the_repetitions_in_it() -> None:
+def test_the_interval_shows_how_much_repetitions_differ() -> None:
     steady = side("a", [1] * 9, 10.0)
     disturbed = [
-        replace(one, times_ms=tuple(100 + 3 * (ms - 100) for ms in one.times_ms)) if one.block.repetition == 1 else one
-        for one in side("b", [1] * 9, 10.0)
+        replace(answer, times_ms=tuple(100 + 3 * (ms - 100) for ms in answer.times_ms))
+        if answer.block.repetition == 1
+        else answer
+        for answer in side("b", [1] * 9, 10.0)
     ]
     speedup = measured_speedup(steady, disturbed, seed=1)
     assert speedup is not None and speedup.speedup == pytest.approx(3 / 5)
@@ -65,7 +67,7 @@ def test_the_interval_has_the_repetitions_in_it() -> None:
 
 
 def test_only_questions_that_both_answered_in_every_repetition_count() -> None:
-    other = [one for one in side("b", [1, 2, 2], 10.0) if (one.number, one.block.repetition) != (3, 1)]
+    other = [answer for answer in side("b", [1, 2, 2], 10.0) if (answer.number, answer.block.repetition) != (3, 1)]
     speedup = measured_speedup(side("a", [1] * 5, 10.0), other, seed=1)
     assert speedup is not None and speedup.requests == 9
     assert measured_speedup(side("a", [1] * 5, 10.0), [], seed=1) is None
@@ -93,7 +95,7 @@ def test_marginal_rates_are_shares_of_all_drafts() -> None:
     assert marginal_rates([]) == [] and marginal_rates([0, 0]) == []
 
 
-def test_counts_that_contradict_the_answer_are_no_figures() -> None:
+def test_counts_that_contradict_the_answer_are_left_out() -> None:
     wrong = replace(sample("a", 0, [1, 3]), counts={"num_draft_tokens": 1, "num_accepted_draft_tokens": 9})
     assert wrong.measured() is None and drafts([wrong])["tau"] is None and drafts([wrong])["counted"] == 0
 
@@ -114,7 +116,7 @@ def test_a_server_that_finds_its_earlier_answers_is_noticed() -> None:
     assert memory_factor([*first, *again], order) == 1.0
     copied = [sample("a", number, [1, 5, 2], repetition=1) for number in range(4)]
     assert memory_factor([*copied, *first], order) == pytest.approx(8 / 3)
-    other_text = [replace(one, output=(9,) * 8) for one in copied]
+    other_text = [replace(answer, output=(9,) * 8) for answer in copied]
     assert memory_factor([*first, *other_text], order) is None
     assert memory_factor(first, order) is None
 

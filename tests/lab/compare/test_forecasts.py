@@ -42,7 +42,7 @@ def served(lane: ScoredLane, number: int, past: PastOutputs, start_ms: float = 0
     text = Transcript(str(number), "none", question(number).prompt, answer(number), VOCAB)
     score_output(lane, text, past=past, watch=steps.append)
     sizes = [len(step.emitted) for step in steps]
-    one = sample("spec", number, sizes, output=answer(number), start_ms=start_ms, repetition=repetition)
+    answered = sample("spec", number, sizes, output=answer(number), start_ms=start_ms, repetition=repetition)
     accepted = [step for step in steps if step.tree.num_draft]
     counts = {
         "engine": "vLLM 0.32.0",
@@ -50,7 +50,7 @@ def served(lane: ScoredLane, number: int, past: PastOutputs, start_ms: float = 0
         "per_step_drafted": [step.tree.num_draft for step in accepted],
         "step_sizes": sizes,
     }
-    return replace(one, counts=counts)
+    return replace(answered, counts=counts)
 
 
 def forecaster(lane: ScoredLane, samples: list[Sample], *, restarted: bool = False, repetitions: int = 1) -> Forecaster:
@@ -62,7 +62,7 @@ def forecaster(lane: ScoredLane, samples: list[Sample], *, restarted: bool = Fal
 def test_the_forecast_of_a_server_that_drafts_as_the_lane_is_what_it_counts() -> None:
     samples = [served(NGRAM, number, PastOutputs()) for number in range(20)]
     forecast, measured = forecaster(NGRAM, samples).forecast(samples, 1, seed=0), drafts(samples)
-    assert measured["tau"] > 1.3, "the test has drafts"
+    assert measured["tau"] > 1.3, "the answers must have drafts"
     assert forecast["tau"] == measured["tau"] and forecast["rates"] == measured["rates"]
     assert (forecast["drafted"], forecast["accepted"]) == (measured["drafted"], measured["accepted"])
     assert forecast["tau_low"] < forecast["tau"] < forecast["tau_high"]
@@ -78,8 +78,8 @@ def test_more_requests_at_a_time_cost_more_rows_and_bring_less() -> None:
 def test_a_forecast_drafts_from_the_answers_that_were_finished_before() -> None:
     past, samples = PastOutputs(max_outputs=100), list[Sample]()
     for turn, number in enumerate([0, 1, 0, 2, 0]):
-        one = served(SUFFIX, number, past, start_ms=1000.0 * turn)
-        samples.append(replace(one, number=number, block=Block("spec", 1, turn)))
+        answered = served(SUFFIX, number, past, start_ms=1000.0 * turn)
+        samples.append(replace(answered, number=number, block=Block("spec", 1, turn)))
         past.add(answer(number))
     counted = drafts(samples)
     assert forecaster(SUFFIX, samples, repetitions=5).forecast(samples, 1, seed=0)["tau"] == counted["tau"]
@@ -88,8 +88,8 @@ def test_a_forecast_drafts_from_the_answers_that_were_finished_before() -> None:
     assert fresh["tau"] < counted["tau"]
 
 
-def known_of_another(start_ms: float) -> float:
-    """The forecast tokens per step of an answer, if the same answer to the same question began `start_ms` earlier."""
+def tau_beside_another(start_ms: float) -> float:
+    """The forecast tokens per step of an answer, if an equal one, to the same question, began `start_ms` earlier."""
     first = served(SUFFIX, 0, PastOutputs())
     second = replace(first, number=1, start_ms=first.start_ms + start_ms, end_ms=first.end_ms + start_ms)
     both = Forecaster(
@@ -110,15 +110,17 @@ def test_of_an_answer_under_way_only_what_it_had_printed_by_the_middle_is_known(
     alone = drafts([first])["tau"]
     length = first.times_ms[-1] - first.times_ms[0]
     # By the middle of an answer, another that began a whole length later has printed nothing.
-    assert known_of_another(-1.01 * length) == alone
-    finished = known_of_another(first.end_ms)
+    assert tau_beside_another(-1.01 * length) == alone
+    finished = tau_beside_another(first.end_ms)
     assert finished > alone
-    assert known_of_another(0.51 * length) == finished, "it had printed everything by the middle"
-    assert alone <= known_of_another(0.0) <= finished
+    assert tau_beside_another(0.51 * length) == finished, (
+        "an answer that was whole by the middle must be known as a whole"
+    )
+    assert alone <= tau_beside_another(0.0) <= finished
 
 
 def test_too_many_growing_answers_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     length = served(SUFFIX, 0, PastOutputs()).decode_ms
-    with_growing = known_of_another(0.51 * length)
+    tau_with_growing_answers = tau_beside_another(0.51 * length)
     monkeypatch.setattr("specrace.lab.compare.forecasts.MAX_REBUILT", 0)
-    assert known_of_another(0.51 * length) < with_growing
+    assert tau_beside_another(0.51 * length) < tau_with_growing_answers

@@ -1,4 +1,4 @@
-"""The journal of a comparison survives a kill, and mixes nothing."""
+"""The journal of a comparison survives a kill, and refuses the requests of other comparisons and servers."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_two_processes_do_not_write_into_one_folder(tmp_path: Path) -> None:
         '"end":"eos","counts":{}}',
     ],
 )
-def test_a_line_that_is_no_request_is_refused_by_its_number(tmp_path: Path, line: str) -> None:
+def test_a_line_that_is_not_a_request_is_refused_by_its_number(tmp_path: Path, line: str) -> None:
     fill(tmp_path / "c")
     with (tmp_path / "c" / REQUESTS).open("a") as stream:
         stream.write(line + "\n")

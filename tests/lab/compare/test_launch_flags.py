@@ -22,18 +22,18 @@ def test_vllm_gets_its_drafter_and_the_flag_that_counts_its_steps() -> None:
 
 
 def test_a_command_with_a_drafter_of_its_own_keeps_it() -> None:
-    own = ("--speculative-config", '{"method": "ngram"}')
+    own_drafter = ("--speculative-config", '{"method": "ngram"}')
     for lane in (SUFFIX, None):
-        assert drafting_flags("spec", (*VLLM, *own), lane) == COUNTS
-        assert drafting_flags("spec", (*VLLM, *own, *COUNTS), lane) == []
+        assert drafting_flags("spec", (*VLLM, *own_drafter), lane) == COUNTS
+        assert drafting_flags("spec", (*VLLM, *own_drafter, *COUNTS), lane) == []
     assert drafting_flags("spec", (*VLLM, '--speculative-config={"method": "ngram"}'), SUFFIX) == COUNTS
 
 
-def test_the_baseline_gets_none() -> None:
+def test_the_baseline_gets_no_flags() -> None:
     assert drafting_flags("plain", VLLM, None) == []
 
 
-def test_other_engines_get_theirs() -> None:
+def test_other_engines_get_their_own_flags() -> None:
     llama = drafting_flags("spec", ("llama-server", "--port", "{port}"), ScoredLane.of("llamacpp-simple", {}))
     assert llama[:2] == ["--spec-type", "ngram-simple"]
     sglang = drafting_flags("spec", ("python", "-m", "sglang.launch_server"), ScoredLane.of("sglang-ngram", {}))

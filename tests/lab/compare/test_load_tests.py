@@ -110,7 +110,7 @@ def test_another_layout_is_refused_with_a_reason(
 @pytest.mark.parametrize(
     "text", ["", "[]", "5", "{}", "not JSON", '{"a": 1}', "[" * 10_000, '{"metadata": 1, "benchmarks": 2, "config": 3}']
 )
-def test_what_is_no_result_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_not_a_result_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "result.json"
     file.write_text(text)
     with pytest.raises(InputError, match=r"result.json (is not a result|holds no finished)"):

@@ -23,8 +23,8 @@ def side(server: str, concurrency: int, sizes: list[int], step_ms: float, repeti
 def compared(
     *sides: list[Sample], repetitions: int = 1, failed: dict[tuple[Block, int], str] | None = None
 ) -> Comparison:
-    samples = [one for part in sides for one in part]
-    concurrencies = list(dict.fromkeys(one.block.concurrency for one in samples))
+    samples = [answer for part in sides for answer in part]
+    concurrencies = list(dict.fromkeys(answer.block.concurrency for answer in samples))
     return Comparison(
         ["plain", "spec"], concurrencies, repetitions, QUESTIONS, samples, failed or {}, {"plain": {"model": "m"}}
     )
@@ -51,14 +51,14 @@ def test_a_server_that_is_never_faster_does_not_pay() -> None:
 
 
 def test_a_difference_within_the_interval_is_not_certain() -> None:
-    disturbed = [one for turn, ms in enumerate((5.0, 20.0)) for one in side("spec", 1, PLAIN, ms, turn)]
-    steady = [one for turn in range(2) for one in side("plain", 1, PLAIN, 10.0, turn)]
+    disturbed = [answer for turn, ms in enumerate((5.0, 20.0)) for answer in side("spec", 1, PLAIN, ms, turn)]
+    steady = [answer for turn in range(2) for answer in side("plain", 1, PLAIN, 10.0, turn)]
     text = verdict(summarise(compared(steady, disturbed, repetitions=2), None, seed=0))
     assert text.startswith("spec is not certainly faster or slower at 1 request at a time.")
 
 
 def test_there_is_no_verdict_on_a_server_that_found_its_earlier_answers() -> None:
-    plain = [one for turn in range(2) for one in side("plain", 1, PLAIN, 10.0, turn)]
+    plain = [answer for turn in range(2) for answer in side("plain", 1, PLAIN, 10.0, turn)]
     spec = [*side("spec", 1, PLAIN, 10.0), *side("spec", 1, PAIRS, 10.0, 1)]
     comparison = compared(plain, spec, repetitions=2)
     summary = summarise(comparison, None, seed=0)
@@ -79,7 +79,7 @@ def test_warm_ups_do_not_count_and_categories_have_rows() -> None:
     json.dumps(summary)
 
 
-def test_other_texts_failures_and_interruptions_are_said() -> None:
+def test_other_texts_failures_and_interruptions_are_mentioned() -> None:
     spec = side("spec", 1, PAIRS, 10.0)
     spec[2] = sample("spec", 2, PAIRS, output=[0, 1, 9, 3, 4, 5, 6, 7, 8], session=1)
     comparison = compared(

@@ -45,7 +45,7 @@ def test_an_answer_without_a_draft_takes_a_step_a_token() -> None:
 
 
 @pytest.mark.parametrize("counts", [None, {}, {"num_draft_tokens": 3}, {"mean_acceptance_length": 2.0}])
-def test_incomplete_counts_are_none(counts: dict[str, Any] | None) -> None:
+def test_incomplete_counts_are_not_read(counts: dict[str, Any] | None) -> None:
     assert read_measured(counts, 10) is None
 
 
@@ -71,7 +71,7 @@ def test_counts_that_contradict_the_answer_are_refused(changed: dict[str, Any]) 
         read_measured(CUT | changed, 10)
 
 
-def test_contradictions_are_told_and_the_answer_is_scored(tmp_path: Path) -> None:
+def test_contradictory_counts_are_reported_and_the_answer_is_scored(tmp_path: Path) -> None:
     line = {"prompt_ids": [1, 2], "output_ids": list(range(10)), "measured": CUT | {"step_sizes": [1] * 10}}
     file = TranscriptFile(write(tmp_path / "t.jsonl", line))
     assert only(file).measured is None

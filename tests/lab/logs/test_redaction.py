@@ -49,7 +49,7 @@ def test_a_mark_in_place_of_a_text_is_recognised(mark: str) -> None:
         '{"masked": false}',
     ],
 )
-def test_text_about_redaction_is_no_mark(text: str) -> None:
+def test_text_about_redaction_is_not_a_mark(text: str) -> None:
     assert not is_mark(text)
     assert explain_redaction(Exchange(QUESTION, answer(text))) == ""
 

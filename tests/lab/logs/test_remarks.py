@@ -24,7 +24,7 @@ def remarks_of(usage: Usage, prompt_tokens: int, output_tokens: int, answer: dic
         (Usage(output=1500), "counts 1,500 output tokens, and the log holds 40"),
         (Usage(output=7), "counts only 7 output tokens, and the log holds 40"),
         (Usage(prompt=900), "counts 900 prompt tokens, and the log holds 30"),
-        (Usage(prompt=6), ""),
+        (Usage(prompt=6), ""),  # nothing is reported
         (Usage(reasoning=300), "counts 300 tokens of reasoning"),
     ],
 )

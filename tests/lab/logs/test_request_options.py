@@ -87,7 +87,7 @@ def test_options_have_one_name_in_all_apis(body: dict[str, Any], options: str) -
         {"tool_choice": {"type": "auto"}, "toolConfig": "x", "format": "", "text": "json", "grammar": ""},
     ],
 )
-def test_neutral_values_are_no_options(parameters: dict[str, Any]) -> None:
+def test_neutral_values_are_not_options(parameters: dict[str, Any]) -> None:
     assert request_options(parameters) == ()
 
 

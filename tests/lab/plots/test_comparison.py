@@ -50,7 +50,7 @@ def test_forecasts_are_drawn_beside_what_was_measured(summary: dict[str, Any]) -
         assert "spec, forecast" in plots[name].series
 
 
-def test_without_drafts_there_is_nothing_to_say_about_steps(summary: dict[str, Any]) -> None:
+def test_a_server_without_drafts_has_only_the_plot_of_rates(summary: dict[str, Any]) -> None:
     rows = [row for row in summary["rows"] if row["server"] == "plain"]
     assert [plot.name for plot in comparison_plots(summary | {"rows": rows})] == ["rates"]
 

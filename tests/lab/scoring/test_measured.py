@@ -75,7 +75,7 @@ def test_an_engine_with_other_settings_is_told_apart() -> None:
     assert any("drafts differently" in line for line in board_of(TWIN, texts).measured.sentences())
 
 
-def test_a_last_draft_past_the_end_is_no_difference() -> None:
+def test_a_last_draft_past_the_end_does_not_count_as_a_difference() -> None:
     text = repeating(1)
     counts = counts_of(TWIN, text)
     counts["per_step_drafted"] = [*counts["per_step_drafted"][:-1], counts["per_step_drafted"][-1] + 1]

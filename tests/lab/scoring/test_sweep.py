@@ -56,7 +56,7 @@ def test_a_lanes_own_options_replace_the_grids() -> None:
     lanes = grid_lanes(("trie:n=3", "trie", "trie:n=3:prefix=1"), {"trie": {"n": ("3", "5")}}, ())
     options = [(lane.options["n"], lane.options["prefix"]) for lane in lanes[1:]]
     assert [lane.name for lane in lanes] == ["vanilla", "trie", "trie", "trie"]
-    assert options == [(3, 3), (5, 3), (3, 1)], "a combination that is named twice is swept once"
+    assert options == [(3, 3), (5, 3), (3, 1)], "a combination that is named twice must be swept once"
 
 
 def test_draft_sizes_do_not_change_lanes_that_cut_their_own_drafts() -> None:

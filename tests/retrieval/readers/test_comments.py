@@ -39,7 +39,9 @@ def test_the_title_of_front_matter_is_read_without_comments(key: str, title: str
     reading = from_markdown(FRONT_MATTER.format(key) + BODY)
     assert reading.title == title
     assert [mark.address for mark in reading.marks] == ["Winter"]
-    assert reading.text == f"{key}\ntags: [a, b]\n\n{BODY}", "only the comment is left out, and no sentence goes on"
+    assert reading.text == f"{key}\ntags: [a, b]\n\n{BODY}", (
+        "only the comment may be left out, and a blank line must follow the keys"
+    )
 
 
 @pytest.mark.parametrize("opening", ["---\n# a comment\nauthor: Eve\n---\n", "+++\n# a comment\nauthor = 'Eve'\n+++\n"])
@@ -49,7 +51,7 @@ def test_a_heading_below_front_matter_is_the_title(opening: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["---\n\nNote: a rule above\n\n# Title\n---\n", "---\nNo key here\n---\n# Title\n"])
-def test_text_between_rules_is_no_front_matter(text: str) -> None:
+def test_text_between_rules_is_not_front_matter(text: str) -> None:
     assert from_markdown(text).title == "Title"
 
 
@@ -79,7 +81,7 @@ def test_a_comment_opens_no_section_and_no_question(tmp_path: Path, name: str, c
     document = read(tmp_path, name, content)
     questions = suggest_questions([document], 20)
     assert not any("say about “Ferries leave" in question or "They rest" in question[:40] for question in questions)
-    # With room for 10 words, a heading would begin a passage of its own and take the text below along.
+    # With room for 10 words, a heading would begin a new passage, together with the text below it.
     for passage in split_passages(document, max_words=10):
         inside = [passage.text[start:end] for start, end in passage.code]
         assert COMMENT not in passage.text or any(COMMENT in span for span in inside)
@@ -94,7 +96,7 @@ def test_comments_do_not_cut_source_code_into_sections(tmp_path: Path) -> None:
     assert len(split_passages(document, max_words=30)) < len(split_passages(as_markdown, max_words=30))
 
 
-def test_the_code_in_a_passage_is_counted_from_its_start() -> None:
+def test_the_place_of_code_is_counted_from_the_start_of_the_passage() -> None:
     spans = ((0, 4), (6, 9), (12, 20))
     assert overlapping(spans, 2, 14) == ((0, 2), (4, 7), (10, 12))
     assert overlapping(spans, 4, 6) == () == overlapping(spans, 20, 30)

@@ -179,6 +179,6 @@ def test_a_table_with_only_a_header_has_its_own_address() -> None:
         ("<nav><a>Home</a></nav>", "Home"),
     ],
 )
-def test_the_menu_of_a_web_page_is_no_text_unless_there_is_nothing_else(page: str, text: str) -> None:
+def test_the_menu_of_a_web_page_is_left_out_unless_there_is_nothing_else(page: str, text: str) -> None:
     ((_, reading),) = read_content("page.html", page.encode(), COMMAND_LINE)
     assert isinstance(reading, Reading) and reading.text.strip() == text

@@ -61,7 +61,7 @@ def box(text: str) -> str:
 
 
 def make(*body: str, notes: dict[str, str] | None = None) -> bytes:
-    """A document with this content after the heading "Ferries"; `notes`: the XML of a part by its kind."""
+    """A document with this content after the heading "Ferries"; `notes`: kind of part ("footnotes") -> its XML."""
     document = docx.Document()
     document.add_heading("Ferries", 0)
     section = document.element.body.sectPr
@@ -137,7 +137,7 @@ def test_a_deleted_row_is_not_read() -> None:
     assert read(make(f"<w:tbl><w:tblPr/><w:tblGrid><w:gridCol/></w:tblGrid>{rows}</w:tbl>"))[0] == "Ada"
 
 
-def test_a_placeholder_is_no_text() -> None:
+def test_a_placeholder_is_not_text() -> None:
     placeholder = control(run("Click here to enter text."), "<w:showingPlcHdr/>")
     assert read(make(paragraph(run("Boat: "), placeholder))) == ("Boat:", [])
 

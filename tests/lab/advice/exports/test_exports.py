@@ -72,7 +72,7 @@ def test_vllm_accepts_the_export(chosen: Choice, method: str) -> None:
     assert config["synthetic_acceptance_rates"] == [*RATES, 0, 0, 0, 0, 0]
 
 
-def test_vllm_gets_zeros_that_are_values() -> None:
+def test_vllm_gets_options_whose_value_is_zero() -> None:
     chosen = choice("vllm-suffix", suffix_decoding_min_token_prob=0.0, suffix_decoding_max_cached_requests=0)
     config = json.loads(shlex.split(ENGINES["vllm"].export(chosen).settings)[1])
     assert (config["suffix_decoding_min_token_prob"], config["suffix_decoding_max_cached_requests"]) == (0.0, 0)

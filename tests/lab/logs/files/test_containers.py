@@ -117,6 +117,6 @@ def test_three_thousand_broken_lines_end_in_a_sentence(tmp_path: Path, name: str
         (b'", "meta": {"a": 1}}', "this is not JSON"),
     ],
 )
-def test_a_line_that_is_no_json_says_what_it_is(tmp_path: Path, line: bytes, reason: str) -> None:
+def test_the_error_for_a_line_that_is_not_json_says_what_it_is(tmp_path: Path, line: bytes, reason: str) -> None:
     with pytest.raises(InputError, match=reason):
         list(TranscriptFile(write(tmp_path / "t.jsonl", line)))

@@ -55,7 +55,7 @@ def test_the_damage_in_a_packed_log_is_reported(tmp_path: Path, ending: str) -> 
     path.write_bytes(data)
     file = TranscriptFile(path, skip_bad=True)
     assert len(list(file)) < 20_000
-    # Before the damage is noticed, wrongly unpacked bytes may look like many lines that are no JSON.
+    # Before the damage is noticed, wrongly unpacked bytes may look like many lines that are not JSON.
     assert sum("is damaged here" in reason or reason == OTHER_REASONS for reason in file.faults) == 1
 
 
@@ -67,7 +67,7 @@ def test_several_streams_in_one_file_are_one_log(tmp_path: Path, ending: str) ->
     assert len(list(TranscriptFile(tmp_path / f"t.jsonl{ending}"))) == 2
 
 
-def test_a_skipped_frame_of_zstandard_is_no_part_of_the_log(tmp_path: Path) -> None:
+def test_a_skipped_frame_of_zstandard_is_not_part_of_the_log(tmp_path: Path) -> None:
     skipped = b"\x50\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"notes"
     (tmp_path / "t.zst").write_bytes(skipped + zstandard.compress(json.dumps(FRESH).encode() + b"\n"))
     assert len(list(TranscriptFile(tmp_path / "t.zst"))) == 1
@@ -156,7 +156,7 @@ def test_utf_16_without_a_mark_is_read(tmp_path: Path, encoding: str, name: str,
 
 
 @pytest.mark.parametrize(
-    ("head", "kind"),
+    ("start", "kind"),
     [
         (b"%PDF-1.7\n", "a PDF"),
         (b"\x89PNG\r\n\x1a\n", "a PNG image"),
@@ -166,9 +166,9 @@ def test_utf_16_without_a_mark_is_read(tmp_path: Path, encoding: str, name: str,
         (b"\x01\x02\x03\0\x05\0\x07", "a binary file, not a log"),
     ],
 )
-def test_a_file_without_text_is_named(tmp_path: Path, head: bytes, kind: str) -> None:
+def test_a_file_without_text_is_named(tmp_path: Path, start: bytes, kind: str) -> None:
     path = tmp_path / "t.jsonl"
-    path.write_bytes(head + bytes(range(256)))
+    path.write_bytes(start + bytes(range(256)))
     with pytest.raises(InputError, match=f"t.jsonl is {kind}"):
         list(TranscriptFile(path, skip_bad=True))
 

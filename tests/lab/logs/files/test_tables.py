@@ -129,7 +129,7 @@ MESSAGES = [{"role": "user", "content": "a b"}, {"role": "assistant", "content":
         ("t.CSV", '"prompt";"output";"a,b,c"\n"a, b | c";"x; y";1\n'),
     ],
 )
-def test_the_head_tells_what_separates_the_cells(tmp_path: Path, name: str, text: str) -> None:
+def test_the_header_tells_what_separates_the_cells(tmp_path: Path, name: str, text: str) -> None:
     (transcript,) = TranscriptFile(table(tmp_path / name, text), tokenize=lambda text: list(map(ord, text)))
     assert "".join(map(chr, transcript.prompt)) == "a, b | c" and "".join(map(chr, transcript.output)) == "x; y"
 
@@ -250,8 +250,8 @@ def by_letter(text: str) -> list[int]:
 
 def test_a_long_text_that_columns_leave_out_is_reported(tmp_path: Path) -> None:
     """The article was a part of the prompt, so figures without it are wrong."""
-    head, line = "question,article,answer", '"Why does bread rise?","Yeast makes gas in dough.","Yeast makes gas."'
-    file = table(tmp_path / "t.csv", f"{head}\n{line}\n")
+    header, line = "question,article,answer", '"Why does bread rise?","Yeast makes gas in dough.","Yeast makes gas."'
+    file = table(tmp_path / "t.csv", f"{header}\n{line}\n")
     remarks: dict[str, list[str]] = {}
     for columns in ("prompt=question,output=answer", "prompt=article+question,output=answer"):
         log = TranscriptFile(file, columns=read_columns(columns), tokenize=by_letter)

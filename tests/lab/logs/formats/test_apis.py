@@ -242,7 +242,7 @@ def test_every_shape_of_usage_is_read(body: dict[str, Any], usage: Usage) -> Non
     assert read_usage(body) == usage
 
 
-def test_an_echo_of_the_prompt_is_no_part_of_the_output() -> None:
+def test_an_echo_of_the_prompt_is_not_part_of_the_output() -> None:
     request = {"prompt": "a b", "echo": True}
     assert only(request, {"choices": [{"text": "a b c"}]}).output == " c"
     assert only({"inputs": "a b", "parameters": {"return_full_text": True}}, {"generated_text": "a b c"}).output == " c"
@@ -254,8 +254,8 @@ def test_an_echo_of_the_prompt_is_no_part_of_the_output() -> None:
 def test_a_last_message_that_claude_continues_is_a_prefill() -> None:
     exchange = only({"model": "claude-x", "messages": [ASK, {"role": "assistant", "content": "{"}]}, CHAT)
     assert (exchange.prefill, exchange.prompt) == ("{", [ASK])
-    of_another_model = only({"model": "m", "messages": [ASK, {"role": "assistant", "content": "{"}]}, CHAT)
-    assert (of_another_model.prefill, len(of_another_model.prompt)) == ("", 2)
+    for_another_model = only({"model": "m", "messages": [ASK, {"role": "assistant", "content": "{"}]}, CHAT)
+    assert (for_another_model.prefill, len(for_another_model.prompt)) == ("", 2)
 
 
 def test_a_prompt_that_the_server_keeps_is_not_guessed() -> None:
@@ -381,7 +381,7 @@ def test_a_prompt_of_which_a_part_is_elsewhere_is_refused(prompt: Any, more: Any
         ({"generated_text": [ASK]}, "does not end with a message"),
     ],
 )
-def test_a_response_that_is_no_whole_answer_says_what_it_is(response: Any, reason: str) -> None:
+def test_the_error_for_a_response_that_is_not_a_whole_answer_says_what_it_is(response: Any, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         only({"messages": [ASK]}, response)
 

@@ -70,7 +70,7 @@ def test_turns_are_unpacked(row: Any) -> None:
 
 
 @pytest.mark.parametrize("row", [{"items": [{"id": 1}]}, {"data": [1, 2]}, {"data": {}}])
-def test_items_and_data_of_other_kinds_are_no_conversations(row: Any) -> None:
+def test_items_and_data_of_other_kinds_are_not_conversations(row: Any) -> None:
     assert not ShareGPT.looks_like(row)
 
 

@@ -73,7 +73,7 @@ def shortened(value: Any) -> Any:
 
 
 def chat(messages: Any, answer: Any, *_: Any) -> tuple[list[int], list[int], tuple[str, ...]]:
-    """A stand-in that reads every text, as a template does."""
+    """Stands in for a chat template and its tokenizer: it reads every text."""
     size = sum(len(json.dumps(message)) for message in messages)
     return [1] * (size + 1), [2] * (len(json.dumps(answer)) + 1), ()
 

@@ -37,7 +37,7 @@ def test_a_log_without_the_requests_is_named_and_refused(row: dict[str, Any], ti
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_no_format_that_is_read_is_refused(shape: str, tmp_path: Path) -> None:
+def test_formats_that_are_read_are_not_refused(shape: str, tmp_path: Path) -> None:
     for path in SHAPES[shape](tmp_path):
         if path.suffix == ".jsonl":
             rows = Rows(Source(path), None, lambda *_: None)

@@ -156,7 +156,7 @@ def test_a_response_over_several_lines_is_one_answer_even_if_a_line_is_repeated(
     assert only.usage == Usage(prompt=543, output=9)
 
 
-def test_an_output_that_was_counted_when_the_response_began_is_no_usage() -> None:
+def test_an_output_count_from_the_beginning_of_a_response_is_ignored() -> None:
     rows = [user("1", None, "a"), answer("2", "1", "word " * 20, usage={"input_tokens": 3, "output_tokens": 1})]
     (only,) = read(rows)
     assert only.usage == Usage(prompt=3)
@@ -436,21 +436,21 @@ def test_a_session_that_is_too_long_is_dropped(monkeypatch: pytest.MonkeyPatch) 
 def test_memory_does_not_grow_with_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "MAX_HISTORY", 20_000)
     reader = ClaudeCode()
-    held, exchanges = [], []
+    num_turns_held, exchanges = [], []
     for number in range(500):
         exchanges += [
             *reader.read(user(f"u{number}", None, "a" * 50)),
             *reader.read(answer(f"a{number}", f"u{number}", "b")),
         ]
-        held.append(len(reader._links._turns))
+        num_turns_held.append(len(reader._links._turns))
     # One session with many abandoned branches.
     for number in range(500):
         parent = "a499" if number % 10 == 0 else f"y{number - 1}"
         exchanges += reader.read(user(f"x{number}", parent, "a" * 50))
         exchanges += reader.read(answer(f"y{number}", f"x{number}", "b"))
-        held.append(len(reader._links._turns))
+        num_turns_held.append(len(reader._links._turns))
     exchanges += reader.end()
-    assert max(held) < 150
+    assert max(num_turns_held) < 150
     # Only branches whose beginning was forgotten are not scored.
     assert len(exchanges) == 1000 and len(scored(exchanges)) >= 500
     assert set(reasons(exchanges)) <= {sessions.LOST}

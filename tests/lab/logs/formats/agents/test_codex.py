@@ -109,11 +109,11 @@ def test_calls_of_all_kinds_are_in_the_answer_and_their_results_in_the_next_prom
         answer("b"),
     ]
     first, second = read(rows)
-    (made,) = first.output["tool_calls"]  # type: ignore[index, call-overload]
-    assert made["function"] == {"name": "local_shell", "arguments": {"type": "exec", "command": ["ls"]}}
+    (shell_call,) = first.output["tool_calls"]  # type: ignore[index, call-overload]
+    assert shell_call["function"] == {"name": "local_shell", "arguments": {"type": "exec", "command": ["ls"]}}
     assert scored([second]) == [(["a", "", "one two"], "b")]
-    (searched,) = second.output["tool_calls"]  # type: ignore[index, call-overload]
-    assert searched["function"]["arguments"]["query"] == "q"
+    (search_call,) = second.output["tool_calls"]  # type: ignore[index, call-overload]
+    assert search_call["function"]["arguments"]["query"] == "q"
     assert (first.warnings, second.warnings) == ((), (sessions.HIDDEN_RESULTS,))
 
 
@@ -238,7 +238,7 @@ def test_a_forks_copies_have_the_keys_of_its_parents_answers() -> None:
     ]
 
 
-def test_a_fork_without_its_parents_lines_is_counted() -> None:
+def test_a_fork_without_its_parents_lines_is_left_out() -> None:
     base = {"thread_id": "b", "end_ordinal_exclusive": 9, "end_byte_offset": 100}
     exchanges = read([meta("a", forked_from_id="b", history_base=base), user("c"), answer("C")])
     assert (scored(exchanges), reasons(exchanges)) == ([], [sessions.LOST])
@@ -353,7 +353,7 @@ def test_answers_after_an_unreadable_line_are_counted() -> None:
     assert reasons(exchanges) == [sessions.UNREADABLE] * 4
 
 
-def test_answers_after_a_line_that_is_no_json_are_counted() -> None:
+def test_answers_after_a_line_that_is_not_json_are_left_out() -> None:
     reader = Codex()
     exchanges = [exchange for row in (meta("s"), user("a"), answer("A"), user("b")) for exchange in reader.read(row)]
     reader.missed()
