@@ -56,7 +56,7 @@ def field_paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]
 
 
 def replace_field(value: Any, path: tuple[Any, ...], new_value: Any) -> Any:
-    """A copy of the line in which the field at `path` has a new value, or is deleted if that is the ellipsis."""
+    """A copy of the line in which the field at `path` has `new_value`, or is deleted if `new_value` is the ellipsis."""
     if not path:
         return {} if new_value is ... else new_value
     copied = dict(value) if isinstance(value, dict) else list(value)

@@ -68,7 +68,7 @@ def test_an_unknown_name_prints_one_sentence(call_main: Run) -> None:
 
 
 def test_a_model_that_cannot_be_fetched_prints_one_sentence(tmp_path: Path) -> None:
-    """Runs in a new process; neither the hub nor the package index answers it."""
+    """The command runs in a new process, which neither the hub nor the package index answers."""
     no_index = {"PIP_INDEX_URL": REFUSING_PROXY, "PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": ""}
     environment = os.environ | no_index | {"XDG_CACHE_HOME": str(tmp_path)}
     done = processes.run(

@@ -111,7 +111,7 @@ def random_trees(seed: int) -> Callable[[Sequence[int], int], TokenTree]:
 
 
 def wide_and_deep(context: Sequence[int], _budget: int) -> TokenTree:
-    """Every token of the vocabulary under the root, so the target's is one of them; then a chain under the last."""
+    """Every token of the vocabulary under the root, and so the target's; then a chain below the last one."""
     builder = TreeBuilder(context[-1])
     for token in range(VOCAB):
         builder.add(0, token)

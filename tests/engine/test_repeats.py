@@ -57,7 +57,7 @@ def test_a_summary_without_a_majority_of_undisturbed_runs_is_disturbed(total: in
 
 
 def test_a_run_faster_than_the_first_runs_tokens_per_step_does_not_count() -> None:
-    # Four tokens per step, where the first run has three.
+    # Four tokens per step; the first run has three.
     quick_run = Run({"vanilla": lane_metrics(600, 60), "trie": lane_metrics(600 / 3.6, 15)}, False)
     assert not too_fast(quick_run.lanes) and quick_run.lanes["trie"].tau == 4
     summary = summarise([make_run(2.0), quick_run, make_run(2.1)])

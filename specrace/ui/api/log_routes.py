@@ -43,7 +43,8 @@ from specrace.ui.wire import LogChoices, LogLimits, LogLine, to_json
 # The lanes that are scored if the visitor names none. They draft from the request itself, not from documents.
 DEFAULT_LANES = ("trigram", "lookahead", "trie", "prompt-lookup", "suffix", "fusion")
 TABLES = ("CSV, TSV and Parquet tables with named columns",)
-# Added to the task's own time limit, for the request that is being scored when it is reached, and for decoding texts.
+# Added to the task's own time limit: for the request that is being scored when that limit is reached, and for decoding
+# texts.
 GRACE_S = 60.0
 POLL_PERIOD_S = 0.1
 MAX_COLUMNS = 500

@@ -73,7 +73,7 @@ def describe_advice(measured: CostCurve | None) -> AdviceChoices:
 
 
 def read_costs(query: Mapping[str, str], measured: CostCurve | None) -> dict[str, Any]:
-    """The cost curve and the batch size that a visitor chose, as JSON values. Raises InputError for a wrong one."""
+    """The cost curve and the batch size that a visitor chose, as JSON values. Raises InputError for a wrong value."""
     name, batch = query.get("curve", "") or ASSUMED, query.get("batch", "1")
     is_known = name in CURVES or _ROOFLINE.fullmatch(name) or (name == MEASURED and measured is not None)
     if not is_known:

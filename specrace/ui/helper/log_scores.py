@@ -37,11 +37,11 @@ TIME_LIMIT_S = 120.0
 MAX_CATEGORIES = 20
 OTHERS = "other categories"
 MAX_NAME = 80
-# Requests whose drafts are kept: the first ones of the log, and each lane's best and worst.
+# Requests whose drafts are shown: the first ones of the log, and each lane's best and worst.
 NUM_FIRST_KEPT = 20
 NUM_EXTREMES_KEPT = 5
-# Beyond this number of requests in memory, those that are not to be shown are dropped.
-MAX_HELD = 200
+# Beyond this number of stored requests, those that would not be shown are dropped.
+MAX_IN_MEMORY = 200
 # Bounds on what is shown of a request: tokens of its output, bytes of its JSON, tokens at the end of its prompt.
 MAX_SHOWN_TOKENS = 2000
 MAX_SHOWN_BYTES = 160_000
@@ -196,7 +196,7 @@ class LogScores:
         # For each request, the tokens of its output and then each lane's steps.
         self._counts: list[tuple[int, ...]] = []
         self._limit_category = limit_categories()
-        self._held: list[KeptRequest] = []
+        self._requests: list[KeptRequest] = []
 
     def add(self, transcript: Transcript) -> None:
         """Score a request. If the time runs out before its end, leaves it out and raises _OutOfTimeError."""
@@ -214,16 +214,16 @@ class LogScores:
             self._acceptance[lane].merge(lane_steps.acceptance)
             self._tenths[lane] += lane_steps.tenths
         self._counts.append((len(transcript.output), *(lane_steps.acceptance.steps for lane_steps in steps.values())))
-        self._hold(transcript, list(steps.values()), looping=self.board.looping > looping_before)
+        self._remember(transcript, list(steps.values()), looping=self.board.looping > looping_before)
 
-    def kept(self) -> list[KeptRequest]:
+    def requests_to_show(self) -> list[KeptRequest]:
         """The requests to show: the first ones, and each lane's with the most and the fewest tokens per step."""
-        numbers = {request.number for request in self._held if request.number <= NUM_FIRST_KEPT}
+        numbers = {request.number for request in self._requests if request.number <= NUM_FIRST_KEPT}
         for lane in range(len(self._acceptance)):
-            ranked = sorted(self._held, key=partial(_rank, lane))
+            ranked = sorted(self._requests, key=partial(_rank, lane))
             extremes = [*ranked[:NUM_EXTREMES_KEPT], *ranked[-NUM_EXTREMES_KEPT:]]
             numbers |= {request.number for request in extremes}
-        return [request for request in self._held if request.number in numbers]
+        return [request for request in self._requests if request.number in numbers]
 
     def summary(self) -> dict[str, Any]:
         """The metrics of all requests so far, as fields of ScoredLog."""
@@ -260,8 +260,8 @@ class LogScores:
         tokens, *steps = np.array(self._counts).T
         return [ratio_interval(draws, tokens, lane_steps) for lane_steps in steps]
 
-    def _hold(self, transcript: Transcript, steps: list[_LaneSteps], *, looping: bool) -> None:
-        """Keep a request, which may be shown, in memory."""
+    def _remember(self, transcript: Transcript, steps: list[_LaneSteps], *, looping: bool) -> None:
+        """Store a request, which may be shown later."""
         about = {
             "number": self.board.outputs,
             "id": transcript.id[:MAX_NAME],
@@ -273,9 +273,9 @@ class LogScores:
         tau = [len(transcript.output) / lane_steps.acceptance.steps for lane_steps in steps]
         prompt, output = transcript.prompt[-MAX_PROMPT_TOKENS:], transcript.output[:MAX_SHOWN_TOKENS]
         shown = [lane_steps.shown for lane_steps in steps]
-        self._held.append(KeptRequest(about, tau, prompt, output, shown, self._tokenizer.fits_latest()))
-        if len(self._held) > MAX_HELD:
-            self._held = self.kept()
+        self._requests.append(KeptRequest(about, tau, prompt, output, shown, self._tokenizer.fits_latest()))
+        if len(self._requests) > MAX_IN_MEMORY:
+            self._requests = self.requests_to_show()
 
 
 def limit_categories() -> Callable[[Transcript], Transcript]:
@@ -362,7 +362,9 @@ def _score(path: Path, settings: dict[str, Any]) -> Generator[bytes, None, bytes
         skipped_by_reason=file.faults.most_common(),
         remarks=file.remarks.sentences(),
         **scores.summary(),
-        requests=[request.shown(tokenizer) for request in scores.kept()] if settings.get("shown", True) else [],
+        requests=[request.shown(tokenizer) for request in scores.requests_to_show()]
+        if settings.get("shown", True)
+        else [],
     )
     return to_json(LogLine(scores=result)).encode()
 

@@ -29,7 +29,7 @@ TOO_SLOW = "This takes more than {:g} seconds to read, and other visitors wait; 
 
 @dataclass(eq=False)
 class _Turn:
-    """A task's turn with a helper process, for which it waits or which it has."""
+    """A task's turn with a helper process: the task waits for it, or has it."""
 
     visitor: str
     visit: str

@@ -21,7 +21,7 @@ from specrace.ui.server.stored_body import NO_ROOM, stored_body
 from specrace.ui.server.visitors import TooManyError, Visitors, address_of, visitor_key
 
 DISCONNECT_PERIOD_S = 0.25
-NOT_KEPT = "This link's race is not on this server: it is kept for {}, at most until a restart. Ask for a new link."
+NOT_KEPT = "This link's race is not on this server, which keeps a race for {} or until a restart. Ask for a new link."
 
 
 def recording_route(helper: HelperPool, visitors: Visitors) -> Route:

@@ -79,7 +79,7 @@ def serve_tools(page: gr.Blocks, types: Mapping[str, Any]) -> None:
 
 
 class EarlyHead:
-    """ASGI middleware that inserts HTML at the start of the page's head, and describes the page for links to it.
+    """ASGI middleware that inserts HTML at the start of the page's head, and what other sites show with links to it.
 
     Script modules run in the order of the HTML, and Gradio's option `head` would put ours after Gradio's own.
     """

@@ -53,7 +53,7 @@ def add_lane(lanes: Any, method: Any, text: Any) -> tuple[Any, Any]:
 
 
 def duplicate_lane(method: Method, lanes: Any, *values: Any) -> list[Any]:
-    """The boxes with one more lane of the method, ticked, whose options have these `values`; and emptied fields.
+    """The boxes with one more lane of the method, ticked, with these `values` of its options; then the fields, emptied.
 
     The reason is shown if the lane cannot be added, for instance because no option was changed.
     """

@@ -181,7 +181,7 @@ def _connect_address(page: gr.Blocks, parts: Components, opening: Mapping[str, A
 def _connect_status(page: gr.Blocks, parts: Components, events: PageEvents) -> None:
     """Ask for the status until the model is loaded, and again when the visitor's files or choice of model change."""
     clock = gr.Timer(STATUS_PERIOD_S)
-    # Not through the queue, where every visitor would take a place until the model is loaded.
+    # These requests do not go through the queue, where every visitor would take a place until the model is loaded.
     gr.on([page.load, clock.tick], events.first_status, None, [parts.status, clock], queue=False, **QUIET)
     files = parts.documents.files
     chosen = [files, parts.panel.model, parts.panel.dtype]

@@ -141,7 +141,7 @@ def lane_style() -> str:
 
 
 def preset_values(preset: Preset, max_tokens: int = 512) -> list[Any]:
-    """The values of the common settings, then of every lane's options; the default where the preset names none."""
+    """The values of the common settings, then of every lane's options: the preset's or, where it has none, defaults."""
     common = DEFAULTS | preset.common
     common["max_new_tokens"] = min(common["max_new_tokens"], max_tokens)
     values = [common[name] for name in COMMON]

@@ -75,6 +75,7 @@ class Job:
         self._context = copy_context()
         self._remaining_s = RACE_LIMIT_S
         self._deadline = inf
+        # When the race began, on the monotonic clock; 0 before that.
         self._started_at = 0.0
         self._stop = threading.Event()
         self._done = threading.Event()

@@ -1,4 +1,4 @@
-"""The queue of jobs: who may add one, in which order they run, and which page may watch one."""
+"""The queue of jobs: who may add a job, in which order jobs run, and which page may watch a job."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def race_in_call(target: Target, prepared: PreparedRace, stop: Callable[[], bool
 
 
 def _events_of(items: Iterator[Event | Refusal], before_event: Callable[[], None]) -> Iterator[Event]:
-    """Yield a call's events, and call `before_event` before each. Raises InputError for a refusal, or without a GPU."""
+    """Yield a call's events, each after a call of `before_event`. Raises InputError for a refusal, or without a GPU."""
     import gradio as gr
 
     try:

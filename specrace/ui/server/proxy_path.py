@@ -27,7 +27,7 @@ _GRADIO_TAGS = re.compile(
 class BelowPath:
     """ASGI middleware that removes the proxy's path from a request, if the proxy has not done so.
 
-    The page's addresses are relative, so the path without a final slash is redirected to the one with it.
+    The page's addresses are relative, so a path without its final slash is redirected to the path with it.
     """
 
     def __init__(self, app: ASGIApp, root_path: str) -> None:

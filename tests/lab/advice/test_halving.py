@@ -27,7 +27,7 @@ POOLS = {"own": [1, 2, 3, 4, 5, 6], "vllm": [7, 8]}
 
 @pytest.fixture(scope="module")
 def whole_sweep() -> Sweep:
-    """Every setting on every request, one of which loops."""
+    """Every setting on every request; the output of one request loops."""
     transcripts = [*mostly_copying(90), transcript([1, 2, 3, 4], [7, 8] * 30)]
     sweep = Sweep.of(grid_lanes(LANES, {}, (4, 8)), transcripts, ASSUMED_GPU)
     run_sweep(sweep, transcripts)

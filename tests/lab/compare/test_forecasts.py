@@ -1,4 +1,4 @@
-"""Forecasts of servers' answers: what a server that drafts as the lane counts, with the same earlier answers."""
+"""Forecasts of servers' answers equal what a server counts that drafts as the lane does, from the same past answers."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ VOCAB = 50
 
 
 def question(number: int) -> Question:
+    """A question whose prompt has the same eight tokens twice."""
     draw = random.Random(number)
     period = [draw.randrange(6) for _ in range(8)]
     return Question(str(number), "a" if number % 2 else "b", (*period, *period))
@@ -59,7 +60,7 @@ def forecaster(lane: ScoredLane, samples: list[Sample], *, restarted: bool = Fal
     return Forecaster("spec", lane, CURVE, questions, samples, order, vocab_size=VOCAB, restarted=restarted)
 
 
-def test_the_forecast_of_a_server_that_drafts_as_the_lane_is_what_it_counts() -> None:
+def test_the_forecast_is_what_a_server_counts_that_drafts_as_the_lane_does() -> None:
     samples = [served(NGRAM, number, PastOutputs()) for number in range(20)]
     forecast, measured = forecaster(NGRAM, samples).forecast(samples, 1, seed=0), drafts(samples)
     assert measured["tau"] > 1.3, "the answers must have drafts"
@@ -84,8 +85,8 @@ def test_a_forecast_drafts_from_the_answers_that_were_finished_before() -> None:
     counted = drafts(samples)
     assert forecaster(SUFFIX, samples, repetitions=5).forecast(samples, 1, seed=0)["tau"] == counted["tau"]
     # A server that was started anew for each block had no earlier answers.
-    fresh = forecaster(SUFFIX, samples, restarted=True, repetitions=5).forecast(samples, 1, seed=0)
-    assert fresh["tau"] < counted["tau"]
+    after_restarts = forecaster(SUFFIX, samples, restarted=True, repetitions=5).forecast(samples, 1, seed=0)
+    assert after_restarts["tau"] < counted["tau"]
 
 
 def tau_beside_another(start_ms: float) -> float:
@@ -105,7 +106,7 @@ def tau_beside_another(start_ms: float) -> float:
     return float(both.forecast([second], 1, seed=0)["tau"])
 
 
-def test_of_an_answer_under_way_only_what_it_had_printed_by_the_middle_is_known() -> None:
+def test_of_an_unfinished_answer_only_what_it_had_printed_by_the_middle_of_the_other_is_known() -> None:
     first = served(SUFFIX, 0, PastOutputs())
     alone = drafts([first])["tau"]
     length = first.times_ms[-1] - first.times_ms[0]

@@ -90,7 +90,7 @@ def test_written_counts_are_read_again(tmp_path: Path) -> None:
 
 
 def chat_chunks() -> list[dict[str, Any]]:
-    """The recorded completion of vLLM as the chunks of a chat, whose prompt's ids stand beside the choices."""
+    """The recorded completion of vLLM as the chunks of a chat, with the prompt's ids beside the choices."""
     chunks = []
     for data in recorded("vllm")["post"]["events"][:-1]:
         chunk = json.loads(data) | {"object": "chat.completion.chunk"}
@@ -104,7 +104,7 @@ def chat_chunks() -> list[dict[str, Any]]:
 def test_a_logged_stream_of_vllm_has_its_counts(tmp_path: Path) -> None:
     request = {"messages": [{"role": "user", "content": "Why does bread rise?"}]}
     transcript = only(TranscriptFile(write(tmp_path / "log.jsonl", {"request": request, "response": chat_chunks()})))
-    # 40 tokens, of which 25 were accepted drafts in 5 steps; the last of these may be cut by the end.
+    # 40 tokens, of which 25 were accepted drafts in 5 steps; the last of these steps may be cut by the end.
     assert transcript.measured == Measured("vLLM", 40, 5, 25, 25, (15, 20))
 
 

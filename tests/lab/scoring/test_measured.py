@@ -1,4 +1,4 @@
-"""The lane "measured": an engine that drafts as a twin agrees with it, and another one does not."""
+"""The lane "measured": an engine that drafts as its twin does agrees with the twin, and any other engine does not."""
 
 from __future__ import annotations
 

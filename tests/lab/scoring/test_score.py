@@ -130,7 +130,7 @@ def test_a_lane_accepts_the_longest_matching_path(
 
 
 def next_tokens(full_text: list[int], text: list[int], path: tuple[int, ...]) -> list[int]:
-    """The tokens that follow `text`, as many as `path` drafts; fewer at the text's end, where the path is wrong."""
+    """The tokens that follow `text`, as many as `path` drafts; at the end of the text there are fewer."""
     return full_text[len(text) : len(text) + len(path) - 1]
 
 

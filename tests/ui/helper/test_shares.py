@@ -88,7 +88,7 @@ def test_a_link_to_a_race_that_is_not_kept_gets_a_sentence(app: Served) -> None:
     answer = app.ask("GET", f"{SHARED}/0123456789abcdef0123")
     assert answer.status == 404
     assert answer.text == (
-        "This link's race is not on this server: it is kept for 2 hours, at most until a restart. Ask for a new link."
+        "This link's race is not on this server, which keeps a race for 2 hours or until a restart. Ask for a new link."
     )
 
 

@@ -1,4 +1,4 @@
-"""Exports to engines: an installed engine's own code reads them; for others the tests check what the source accepts."""
+"""Exports to engines: an installed engine's own code reads them; for other engines the source says what they accept."""
 
 from __future__ import annotations
 

@@ -451,6 +451,6 @@ def test_memory_does_not_grow_with_the_file(monkeypatch: pytest.MonkeyPatch) -> 
         num_turns_held.append(len(reader._links._turns))
     exchanges += reader.end()
     assert max(num_turns_held) < 150
-    # Only branches whose beginning was forgotten are not scored.
+    # All answers are scored but those of branches whose beginning was forgotten.
     assert len(exchanges) == 1000 and len(scored(exchanges)) >= 500
     assert set(reasons(exchanges)) <= {sessions.LOST}
