@@ -118,8 +118,8 @@ def test_servers_are_compared_and_the_forecast_is_what_the_server_drafted(
     assert len(spec.prompts) == 4 * (NUM_QUESTIONS + 1), "a finished comparison must ask nothing"
     assert json.loads((tmp_path / "out" / "result.json").read_text())["rows"] == result["rows"]
     assert "holds a comparison; add --resume" in call_main(*command).stderr
-    other = call_main(*command, "--resume", "--ask-once", "--concurrency", "1")
-    assert other.returncode == 2 and "other settings (concurrency, ask_once)" in other.stderr
+    refused = call_main(*command, "--resume", "--ask-once", "--concurrency", "1")
+    assert refused.returncode == 2 and "other settings (concurrency, ask_once)" in refused.stderr
 
 
 def test_a_comparison_that_is_killed_goes_on_and_asks_nothing_twice(

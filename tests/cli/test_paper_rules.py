@@ -27,8 +27,8 @@ def request(output: tuple[int, ...], turn: tuple[int, ...] = TEXT, category: str
 
 def lengths(output: tuple[int, ...]) -> list[int]:
     # The template is recognised as what all prompts share, so there must be a request with another turn.
-    other = request((END,), (50, 51), "summarization")
-    return accept_lengths([request(output), other], num_draft=64)["rag"][0]
+    other_request = request((END,), (50, 51), "summarization")
+    return accept_lengths([request(output), other_request], num_draft=64)["rag"][0]
 
 
 def test_a_copy_is_accepted_ten_tokens_at_a_time() -> None:

@@ -126,16 +126,16 @@ def test_answers_are_made_again_if_the_embedder_or_the_passages_change(
 
     renamed = copy(embedder)
     renamed.name = "another"
-    first = workbench_split_at((0, 17, 55), embedder)
-    other = (
+    first_workbench = workbench_split_at((0, 17, 55), embedder)
+    changed_workbench = (
         workbench_split_at((0, 17, 55), renamed) if change == "embedder" else workbench_split_at((0, 35, 55), embedder)
     )
     questions = tmp_path / "q.jsonl"
     questions.write_text('{"question": "What is a trie?"}\n')
     arguments = ("--questions", questions, "--max-new-tokens", "4", "--lanes", "trie", "--out", tmp_path / "out")
     answers = tmp_path / "out" / "answers.jsonl"
-    # The third sweep finds the answer that the first one made.
-    for workbench, count in ((first, 1), (other, 2), (first, 2)):
+    # The third sweep finds the answer that the first sweep made.
+    for workbench, count in ((first_workbench, 1), (changed_workbench, 2), (first_workbench, 2)):
         monkeypatch.setattr("specrace.cli.shared.sweeps.open_workbench", lambda _, workbench=workbench: workbench)
         call_main("sweep", *arguments, *(["--resume"] if answers.exists() else []))
         assert len({json.loads(line)["key"] for line in answers.read_text().splitlines()}) == count

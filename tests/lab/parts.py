@@ -67,12 +67,12 @@ def mostly_copying(count: int, *, seed: int = 0, category: str = "copy") -> list
     transcripts = []
     for number in range(count):
         prompt = [chance.randrange(200) for _ in range(60)]
-        fresh = number % 4 == 3
-        output = [chance.randrange(200, 400) for _ in range(24)] if fresh else []
+        copies_nothing = number % 4 == 3
+        output = [chance.randrange(200, 400) for _ in range(24)] if copies_nothing else []
         while len(output) < 24:
             start = chance.randrange(40)
             output += prompt[start : start + chance.randrange(4, 12)]
-        kind = "fresh" if fresh else category
+        kind = "fresh" if copies_nothing else category
         transcripts.append(Transcript(f"r{number}", kind, tuple(prompt), tuple(output[:24]), 400))
     return transcripts
 

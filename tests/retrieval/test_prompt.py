@@ -309,8 +309,10 @@ def test_without_evidence_a_small_models_prompt_has_only_the_passages() -> None:
 
 def test_hostile_text_stays_harmless_in_a_brief_prompt() -> None:
     for text in HOSTILE:
-        hostile, plain = (build_prompt(CHATTING, words, [hit(words, words, "y")], BRIEF) for words in (text, "x"))
-        assert controls(CHATTING, hostile) == controls(CHATTING, plain)
+        hostile_prompt, harmless_prompt = (
+            build_prompt(CHATTING, words, [hit(words, words, "y")], BRIEF) for words in (text, "x")
+        )
+        assert controls(CHATTING, hostile_prompt) == controls(CHATTING, harmless_prompt)
 
 
 @pytest.mark.parametrize(

@@ -89,8 +89,8 @@ def test_very_short_or_long_sentences_are_evidence_only_as_a_fallback_and_headin
         "Green tea: 80 degrees.",
         "It is brewed with water at eighty degrees, and never hotter.",
     ]
-    shorter = about_tea("Tea water: 80 degrees.", "## How hot is water for green tea")
-    (only,) = evidence(retriever([shorter], recorder, tmp_path).retrieve(question))
+    shorter_document = about_tea("Tea water: 80 degrees.", "## How hot is water for green tea")
+    (only,) = evidence(retriever([shorter_document], recorder, tmp_path).retrieve(question))
     assert only.text == "Tea water: 80 degrees."
 
 

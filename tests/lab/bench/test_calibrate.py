@@ -159,11 +159,11 @@ def test_padding_changes_neither_texts_nor_steps(params: SamplingParams) -> None
     target = TableTarget(max_context=512)
     for name in ("trie", "recycling", "trigram", "suffix"):
         spec = RaceSpec((name,), 24, 3, params.temperature, seed=params.seed)
-        *_, plain = race(target, (2, 3, 4, 2, 3, 5, 2), spec)
-        *_, padded = race(target, (2, 3, 4, 2, 3, 5, 2), spec, curve=CLIFF)
-        assert isinstance(plain, Finished) and isinstance(padded, Finished)
-        assert padded.lanes[1].identical
-        assert (padded.lanes[1].steps, padded.lanes[1].text) == (plain.lanes[1].steps, plain.lanes[1].text)
+        *_, unpadded_end = race(target, (2, 3, 4, 2, 3, 5, 2), spec)
+        *_, padded_end = race(target, (2, 3, 4, 2, 3, 5, 2), spec, curve=CLIFF)
+        assert isinstance(unpadded_end, Finished) and isinstance(padded_end, Finished)
+        padded, unpadded = padded_end.lanes[1], unpadded_end.lanes[1]
+        assert padded.identical and (padded.steps, padded.text) == (unpadded.steps, unpadded.text)
 
 
 def test_a_race_drafts_what_its_curve_allows() -> None:

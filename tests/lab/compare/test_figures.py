@@ -67,8 +67,10 @@ def test_the_interval_shows_how_much_repetitions_differ() -> None:
 
 
 def test_only_questions_that_both_answered_in_every_repetition_count() -> None:
-    other = [answer for answer in side("b", [1, 2, 2], 10.0) if (answer.number, answer.block.repetition) != (3, 1)]
-    speedup = measured_speedup(side("a", [1] * 5, 10.0), other, seed=1)
+    all_but_one = [
+        answer for answer in side("b", [1, 2, 2], 10.0) if (answer.number, answer.block.repetition) != (3, 1)
+    ]
+    speedup = measured_speedup(side("a", [1] * 5, 10.0), all_but_one, seed=1)
     assert speedup is not None and speedup.requests == 9
     assert measured_speedup(side("a", [1] * 5, 10.0), [], seed=1) is None
 
@@ -96,17 +98,18 @@ def test_marginal_rates_are_shares_of_all_drafts() -> None:
 
 
 def test_counts_that_contradict_the_answer_are_left_out() -> None:
-    wrong = replace(sample("a", 0, [1, 3]), counts={"num_draft_tokens": 1, "num_accepted_draft_tokens": 9})
-    assert wrong.measured() is None and drafts([wrong])["tau"] is None and drafts([wrong])["counted"] == 0
+    contradictory = replace(sample("a", 0, [1, 3]), counts={"num_draft_tokens": 1, "num_accepted_draft_tokens": 9})
+    figures = drafts([contradictory])
+    assert contradictory.measured() is None and (figures["tau"], figures["counted"]) == (None, 0)
 
 
 def test_texts_are_compared_in_the_same_repetition_and_the_first_difference_is_named() -> None:
-    plain = [sample("a", number, [1] * 4, output=[7, 8, 9, number]) for number in range(3)]
-    other = [sample("b", number, [1] * 4, output=[7, 8, 9, number]) for number in range(2)]
-    texts = compare_texts(plain, [*other, sample("b", 2, [1] * 4, output=[7, 1, 9, 2])])
+    baseline_answers = [sample("a", number, [1] * 4, output=[7, 8, 9, number]) for number in range(3)]
+    equal_answers = [sample("b", number, [1] * 4, output=[7, 8, 9, number]) for number in range(2)]
+    texts = compare_texts(baseline_answers, [*equal_answers, sample("b", 2, [1] * 4, output=[7, 1, 9, 2])])
     assert (texts.same, texts.compared, texts.first) == (2, 3, (2, 1))
-    shorter = compare_texts(plain[:1], [sample("b", 0, [1] * 3, output=[7, 8, 9])])
-    assert shorter.first == (0, 3)
+    with_shorter_text = compare_texts(baseline_answers[:1], [sample("b", 0, [1] * 3, output=[7, 8, 9])])
+    assert with_shorter_text.first == (0, 3)
 
 
 def test_a_server_that_finds_its_earlier_answers_is_noticed() -> None:

@@ -56,10 +56,10 @@ def test_a_folder_with_a_comparison_needs_resume_and_the_same_settings(tmp_path:
         Journal(tmp_path / "c", PLAN, resume=False),
     ):
         pass
-    other = {**PLAN, "max_new_tokens": 9}
+    other_plan = {**PLAN, "max_new_tokens": 9}
     with (
         pytest.raises(InputError, match=r"other settings \(max_new_tokens\)"),
-        Journal(tmp_path / "c", other, resume=True),
+        Journal(tmp_path / "c", other_plan, resume=True),
     ):
         pass
     (tmp_path / "c" / SETTINGS).write_text("[]")

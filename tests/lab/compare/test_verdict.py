@@ -58,9 +58,9 @@ def test_a_difference_within_the_interval_is_not_certain() -> None:
 
 
 def test_there_is_no_verdict_on_a_server_that_found_its_earlier_answers() -> None:
-    plain = [answer for turn in range(2) for answer in side("plain", 1, PLAIN, 10.0, turn)]
-    spec = [*side("spec", 1, PLAIN, 10.0), *side("spec", 1, PAIRS, 10.0, 1)]
-    comparison = compared(plain, spec, repetitions=2)
+    plain_answers = [answer for turn in range(2) for answer in side("plain", 1, PLAIN, 10.0, turn)]
+    spec_answers = [*side("spec", 1, PLAIN, 10.0), *side("spec", 1, PAIRS, 10.0, 1)]
+    comparison = compared(plain_answers, spec_answers, repetitions=2)
     summary = summarise(comparison, None, seed=0)
     assert summary["memory"] == {"spec": 9 / 5}
     assert verdict(summary).startswith("No verdict on spec: it drafts from earlier answers")

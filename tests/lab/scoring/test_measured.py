@@ -68,8 +68,8 @@ def test_an_engine_that_drafts_as_the_twin_agrees_with_it(sizes: bool) -> None:
 
 
 def test_an_engine_with_other_settings_is_told_apart() -> None:
-    other = ScoredLane.of("vllm-ngram", {"prompt_lookup_min": 5, "prompt_lookup_max": 5}, 2)
-    texts = [as_measured(text, counts_of(other, text)) for text in map(repeating, range(20))]
+    other_settings = ScoredLane.of("vllm-ngram", {"prompt_lookup_min": 5, "prompt_lookup_max": 5}, 2)
+    texts = [as_measured(text, counts_of(other_settings, text)) for text in map(repeating, range(20))]
     (agreement,) = board_of(TWIN, texts).measured.agreements()
     assert agreement["differ"] > 10 and agreement["measured_tau"] < agreement["forecast_tau"]
     assert any("drafts differently" in line for line in board_of(TWIN, texts).measured.sentences())

@@ -83,8 +83,9 @@ def test_the_first_bytes_outweigh_the_suffix(name: str) -> None:
     """A zip or PDF that is named .md is read like one with its right name; other files are read as Markdown."""
     content = samples.valid_files()[name]
     binary = content.startswith((b"PK", b"%PDF"))
-    right, wrong = list(read_content(name, content, COMMAND_LINE)), list(read_content("x.md", content, COMMAND_LINE))
-    assert (right == wrong) is (binary or Path(name).suffix == ".md")
+    with_right_name = list(read_content(name, content, COMMAND_LINE))
+    with_wrong_name = list(read_content("x.md", content, COMMAND_LINE))
+    assert (with_right_name == with_wrong_name) is (binary or Path(name).suffix == ".md")
 
 
 @pytest.mark.parametrize("name", sorted(samples.valid_files()))

@@ -170,7 +170,7 @@ def test_the_number_of_requests_kept_for_viewing_is_bounded(tmp_path: Path, monk
     """The first, best and worst requests are kept; while the log is scored, all other requests are dropped."""
     monkeypatch.setattr(log_scores, "NUM_FIRST_KEPT", 2)
     monkeypatch.setattr(log_scores, "NUM_EXTREMES_KEPT", 1)
-    monkeypatch.setattr(log_scores, "MAX_HELD", 4)
+    monkeypatch.setattr(log_scores, "MAX_IN_MEMORY", 4)
     rows = [FRESH] * 5 + [COPYING] + [FRESH] * 6
     scores = score(write(tmp_path / "t.jsonl", *rows), ["prompt-lookup"])
     # Request 6 is the only one whose output copies its prompt, so it is the best one.

@@ -51,10 +51,10 @@ class Tags(HTMLParser):
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_no_tag_or_attribute_in_html_comes_from_a_text(text: str) -> None:
-    rendered, plain = to_html(report(text)), to_html(report("x"))
-    assert {tag for tag, _ in Tags(rendered).seen} <= TAGS
-    assert Tags(rendered).seen == Tags(plain).seen
-    assert "\u202e" not in rendered and "\x1b" not in rendered
+    hostile_page, plain_page = to_html(report(text)), to_html(report("x"))
+    assert {tag for tag, _ in Tags(hostile_page).seen} <= TAGS
+    assert Tags(hostile_page).seen == Tags(plain_page).seen
+    assert "\u202e" not in hostile_page and "\x1b" not in hostile_page
 
 
 def test_the_policy_allows_the_style_and_nothing_else() -> None:
@@ -75,8 +75,10 @@ def test_no_markup_in_markdown_comes_from_a_text(text: str) -> None:
         for words in (text, "x")
     ]
     # Escaped letters are tokens of their own.
-    rendered, plain = ([kind for kind in token_kinds if kind not in ("text", "text_special")] for token_kinds in kinds)
-    assert rendered == plain
+    hostile_kinds, plain_kinds = (
+        [kind for kind in token_kinds if kind not in ("text", "text_special")] for token_kinds in kinds
+    )
+    assert hostile_kinds == plain_kinds
 
 
 def test_code_is_not_changed() -> None:

@@ -74,9 +74,9 @@ def test_the_members_of_a_zip_are_read_each_by_itself(tmp_path: Path) -> None:
 
 def test_answers_that_several_files_of_a_folder_repeat_are_read_once(tmp_path: Path) -> None:
     turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
-    longer = [*turns, {"role": "user", "content": "c"}, {"role": "assistant", "content": "d"}]
+    longer_turns = [*turns, {"role": "user", "content": "c"}, {"role": "assistant", "content": "d"}]
     write(tmp_path / "a.jsonl", {"messages": turns})
-    write(tmp_path / "b.jsonl", {"messages": longer})
+    write(tmp_path / "b.jsonl", {"messages": longer_turns})
     file = TranscriptFile(tmp_path, chat=by_letter)
     assert [chr(transcript.output[0]) for transcript in file] == ["b", "d"]
     assert file.remarks.repeated == 1
