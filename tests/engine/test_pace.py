@@ -282,17 +282,17 @@ def test_a_slow_model_is_warmed_up_with_the_largest_trees(machine: Machine) -> N
 @pytest.mark.parametrize("factor", [0.5, 1.6, 2.4])
 def test_a_change_of_pace_does_not_change_the_speedups(machine: Machine, factor: float, steps_before: int) -> None:
     """Even lanes that take only a dozen long steps keep their speedups."""
-    _, quiet = run_race(machine, max_new_tokens=80)
+    _, quiet_race = run_race(machine, max_new_tokens=80)
 
     def change() -> None:
         machine.slowdown = lambda _: factor
 
-    steps, changed = run_race(machine, disturb=change, steps_before=steps_before, max_new_tokens=80)
-    assert changed.pace is not None and not changed.pace.disturbed
-    assert changed.pace.low == pytest.approx(min(1, factor), rel=0.01)
-    assert changed.pace.high == pytest.approx(max(1, factor), rel=0.01)
-    for name, speedup in speedups(quiet).items():
-        assert speedups(changed)[name] == pytest.approx(speedup, rel=0.01)
+    steps, changed_race = run_race(machine, disturb=change, steps_before=steps_before, max_new_tokens=80)
+    assert changed_race.pace is not None and not changed_race.pace.disturbed
+    assert changed_race.pace.low == pytest.approx(min(1, factor), rel=0.01)
+    assert changed_race.pace.high == pytest.approx(max(1, factor), rel=0.01)
+    for name, speedup in speedups(quiet_race).items():
+        assert speedups(changed_race)[name] == pytest.approx(speedup, rel=0.01)
     assert [step.at_ms for step in steps] == sorted(step.at_ms for step in steps)
 
 
@@ -310,12 +310,12 @@ def test_a_single_slow_step_keeps_its_measured_time(machine: Machine) -> None:
 
 
 def test_a_pace_that_changes_every_200_ms_does_not_change_the_speedups(machine: Machine) -> None:
-    _, quiet = run_race(machine, max_new_tokens=600)
+    _, quiet_race = run_race(machine, max_new_tokens=600)
     machine.slowdown = lambda now_s: 1.5 if int(now_s / 0.2) % 2 else 1.0
-    _, drifting = run_race(machine, max_new_tokens=600)
-    assert drifting.pace is not None and not drifting.pace.disturbed
-    for name, speedup in speedups(quiet).items():
-        assert speedups(drifting)[name] == pytest.approx(speedup, rel=0.1)
+    _, drifting_race = run_race(machine, max_new_tokens=600)
+    assert drifting_race.pace is not None and not drifting_race.pace.disturbed
+    for name, speedup in speedups(quiet_race).items():
+        assert speedups(drifting_race)[name] == pytest.approx(speedup, rel=0.1)
 
 
 def test_speedups_are_wrong_without_probes(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,13 +323,13 @@ def test_speedups_are_wrong_without_probes(machine: Machine, monkeypatch: pytest
     # At infinity these two thresholds are never reached, so no probe runs after the start.
     for threshold in ("PROBE_EVERY", "UNUSUAL"):
         monkeypatch.setattr(pace, threshold, float("inf"))
-    _, quiet = run_race(machine, ("trie",), max_new_tokens=200)
+    _, quiet_race = run_race(machine, ("trie",), max_new_tokens=200)
 
     def slow_down() -> None:
         machine.slowdown = lambda _: 2.4
 
-    _, changed = run_race(machine, ("trie",), disturb=slow_down, max_new_tokens=200)
-    assert speedups(changed)["trie"] > 1.2 * speedups(quiet)["trie"]
+    _, changed_race = run_race(machine, ("trie",), disturb=slow_down, max_new_tokens=200)
+    assert speedups(changed_race)["trie"] > 1.2 * speedups(quiet_race)["trie"]
 
 
 def every_seventh_call_slow() -> Callable[[float], float]:
@@ -363,10 +363,10 @@ def test_a_race_with_one_very_long_step_is_disturbed(machine: Machine) -> None:
 
 def test_a_race_on_a_quiet_machine_is_not_disturbed(machine: Machine) -> None:
     _, finished = run_race(machine, max_new_tokens=120)
-    steady = finished.pace
-    assert steady is not None and not steady.disturbed and steady.probes > pace.WINDOW
-    assert (steady.low, steady.high, steady.jumps, steady.waited_ms) == pytest.approx((1, 1, 0, 0))
-    assert steady.probe_ms == pytest.approx(1)
+    race_pace = finished.pace
+    assert race_pace is not None and not race_pace.disturbed and race_pace.probes > pace.WINDOW
+    assert (race_pace.low, race_pace.high, race_pace.jumps, race_pace.waited_ms) == pytest.approx((1, 1, 0, 0))
+    assert race_pace.probe_ms == pytest.approx(1)
 
 
 def test_a_race_with_a_lane_faster_than_its_tokens_per_step_is_disturbed(machine: Machine) -> None:

@@ -37,7 +37,7 @@ def document(text: str) -> Document:
     return Document("a.md", "Title", text)
 
 
-def texts(text: str, max_words: int = 110) -> list[str]:
+def passage_texts(text: str, max_words: int = 110) -> list[str]:
     """The texts of a document's passages."""
     return [passage.text for passage in split_passages(document(text), max_words=max_words)]
 
@@ -57,38 +57,38 @@ def test_offsets_point_at_the_text_and_cover_it(text: str, max_words: int) -> No
 
 
 def test_small_paragraphs_are_merged() -> None:
-    assert texts("a b c\n\nd e\n\nf g h i", max_words=6) == ["a b c\n\nd e", "f g h i"]
+    assert passage_texts("a b c\n\nd e\n\nf g h i", max_words=6) == ["a b c\n\nd e", "f g h i"]
 
 
 def test_long_paragraph_is_cut_between_sentences() -> None:
-    assert texts("One two three. Four five six. Seven eight nine ten.", max_words=7) == [
+    assert passage_texts("One two three. Four five six. Seven eight nine ten.", max_words=7) == [
         "One two three. Four five six.",
         "Seven eight nine ten.",
     ]
 
 
 def test_very_long_sentence_is_cut_between_words() -> None:
-    assert texts("a b c d e f g", max_words=3) == ["a b c", "d e f", "g"]
+    assert passage_texts("a b c d e f g", max_words=3) == ["a b c", "d e f", "g"]
 
 
 def test_line_without_blanks_is_cut() -> None:
-    passages = texts("x" * 100_000)
+    passages = passage_texts("x" * 100_000)
     # A passage has up to 110 words, and 24 characters without a blank count as a word.
     assert "".join(passages) == "x" * 100_000 and max(map(len, passages)) == 110 * 24
 
 
 def test_heading_stays_with_the_text_below_it() -> None:
-    assert texts("a b c d\n\n## Part\n\ne f g h", max_words=7) == ["a b c d", "## Part\n\ne f g h"]
-    assert texts("a\n\n## Part\n\nb c d e f g h", max_words=9) == ["a", "## Part\n\nb c d e f g h"]
-    assert texts("a b c d e\n\n## Part\n\nf g", max_words=20) == ["a b c d e\n\n## Part\n\nf g"]
+    assert passage_texts("a b c d\n\n## Part\n\ne f g h", max_words=7) == ["a b c d", "## Part\n\ne f g h"]
+    assert passage_texts("a\n\n## Part\n\nb c d e f g h", max_words=9) == ["a", "## Part\n\nb c d e f g h"]
+    assert passage_texts("a b c d e\n\n## Part\n\nf g", max_words=20) == ["a b c d e\n\n## Part\n\nf g"]
 
 
 def test_new_section_begins_a_passage_unless_the_last_one_is_short() -> None:
-    assert texts("a b c d\n\n## Part\n\ne f", max_words=12) == ["a b c d", "## Part\n\ne f"]
+    assert passage_texts("a b c d\n\n## Part\n\ne f", max_words=12) == ["a b c d", "## Part\n\ne f"]
 
 
 def test_headings_without_text_are_merged() -> None:
-    assert texts("## A\n\n## B\n\n## C", max_words=4) == ["## A\n\n## B", "## C"]
+    assert passage_texts("## A\n\n## B\n\n## C", max_words=4) == ["## A\n\n## B", "## C"]
 
 
 def test_blank_document_has_no_passage() -> None:

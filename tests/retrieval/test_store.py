@@ -105,6 +105,7 @@ def test_passages_and_unusual_characters_survive_storage(tmp_path: Path) -> None
 
 def test_a_large_index_is_approximate_accurate_and_quiet(large_index: Path, capfd: pytest.CaptureFixture[str]) -> None:
     head = StoredIndex(large_index).head
+    # At 256 passages a list, 10,300 passages would fill 40 lists; this is rounded down to a power of two.
     assert (head.kind, head.lists, head.sub_vectors, head.probes) == ("ivf-pq", 32, 2, 16)
     assert head.recall >= 0.9 and head.recall_sample == 200 and head.unranked_recall <= head.recall
     text = StoredIndex(large_index).open(EMBEDDER).passages[4321].text
@@ -200,6 +201,7 @@ def test_two_additions_cannot_run_at_the_same_time(small_index: Path, monkeypatc
                     add(2)
             return super().embed(texts)
 
+    # Five documents were there, and each addition that succeeds adds two.
     assert add(1, AddingEmbedder(8)).documents == 7
     original_open = StoredIndex.open
 
@@ -246,6 +248,7 @@ def test_indexed_documents_are_released(tmp_path: Path, monkeypatch: pytest.Monk
             yield document
 
     assert build(tmp_path / "index", watched_documents()).documents == 60
+    # A batch of 16 passages holds four documents.
     assert max_alive <= 4
 
 

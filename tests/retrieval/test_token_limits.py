@@ -115,6 +115,7 @@ def test_a_passage_that_does_not_fit_alone_is_cut_and_its_place_says_so(bundled:
     question, spec = "What is the n-gram trie built from?", RaceSpec(("trie",), max_new_tokens=8)
     hit = bundled.retrieve(question, 1)[0]
     tokens = len(bundled.make_prompt(RaceRequest(question, spec, 1))[0].tokens)
+    # A context that is too small for the prompt with the whole passage.
     small = with_context(bundled, tokens - 20)
     events = list(small.ask(RaceRequest(question, spec, 1)))
     started = events[0]

@@ -19,6 +19,7 @@ def add_endpoints(page: gr.Blocks, backend: Backend) -> None:
     races, logs = RaceEndpoints(backend), LogEndpoints(backend)
     for function in (races.race, races.retrieve, logs.score, logs.recommend):
         gr.api(function, concurrency_limit=None)
+        # The endpoint that `gr.api` has just added.
         added = page.fns[max(page.fns)]
         names = [name for name in inspect.signature(function).parameters if name != "request"]
         lanes = scorable_lanes() if function == logs.score else tuple(METHODS)

@@ -22,6 +22,7 @@ from tests.lab.advice.test_recommend import make_forecast
 from tests.lab.parts import mostly_copying, transcript
 
 LANES = ("prompt-lookup", "suffix", "bigram", "vllm-ngram")
+# Pool -> the numbers of its settings in the sweep.
 POOLS = {"own": [1, 2, 3, 4, 5, 6], "vllm": [7, 8]}
 
 

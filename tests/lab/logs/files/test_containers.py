@@ -23,13 +23,13 @@ COUNT = 10_000
 MAX_PEAK = 1_500_000
 
 
-def row(number: int) -> dict[str, object]:
+def make_row(number: int) -> dict[str, object]:
     """A row of 60 words that do not compress well."""
     words = [f"{zlib.crc32(f'{number} {word}'.encode()):x}" for word in range(60)]
     return {"id": str(number), "prompt": " ".join(words), "output": "yes"}
 
 
-ROWS = [row(number) for number in range(COUNT)]
+ROWS = [make_row(number) for number in range(COUNT)]
 LINES = "".join(json.dumps(row) + "\n" for row in ROWS)
 CSV = "id;prompt;output\n" + "".join(f'{row["id"]};"{row["prompt"]}";yes\n' for row in ROWS)
 

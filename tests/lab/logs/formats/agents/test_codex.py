@@ -82,7 +82,7 @@ def test_a_turn_joins_text_and_calls_and_ends_with_their_results() -> None:
         answer("One file."),
     ]
     first, second = read(rows)
-    assert [(message["role"], message["content"]) for message in first.prompt] == [  # type: ignore[index, call-overload]
+    assert [(sent["role"], sent["content"]) for sent in first.prompt] == [  # type: ignore[index, call-overload]
         ("system", "Be brief."),
         ("developer", "Be careful."),
         ("user", "list"),
@@ -184,7 +184,7 @@ def test_a_compaction_with_a_replacement_is_the_whole_history() -> None:
     ]
     rows = [meta("s"), *talk("a A"), line("compacted", message="", replacement_history=replacement), *talk("d E")]
     last = read(rows)[-1]
-    assert [(message["role"], message["content"]) for message in last.prompt] == [  # type: ignore[index, call-overload]
+    assert [(sent["role"], sent["content"]) for sent in last.prompt] == [  # type: ignore[index, call-overload]
         ("system", "Be brief."),
         ("developer", "D"),
         ("user", "b"),
