@@ -91,7 +91,7 @@ class LogEndpoints:
         return {"engines": engines, **{name: value for name, value in advice.items() if name != "tried"}}
 
     def _parse_log_request(self, lanes: Any, columns: Any, tokenizer: Any) -> dict[str, Any]:
-        """The request for `score_log`; `advise_log` needs more fields. Raises InputError."""
+        """The request for `log_scores.score_log`; `log_advice.advise_log` needs more fields. Raises InputError."""
         if not isinstance(lanes, list) or not all(isinstance(name, str) for name in lanes):
             raise InputError('The lanes are not a list of names; give ["trie", "suffix"].')
         if not isinstance(columns, str) or not isinstance(tokenizer, str):

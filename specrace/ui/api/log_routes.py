@@ -101,7 +101,7 @@ def describe(models: ModelChoices, measured: CostCurve | None) -> LogChoices:
 
 
 def parse_log_request(query: Mapping[str, str], models: ModelChoices) -> dict[str, Any]:
-    """The request for `score_log`. Raises InputError about the first wrong value.
+    """The request for `log_scores.score_log`. Raises InputError about the first wrong value.
 
     If no tokenizer was chosen, the server's own tokenizes texts. Token ids in the log are then not decoded, because it
     is not known which tokenizer made them.

@@ -1,7 +1,7 @@
 """Recommends a lane and settings for each engine from a visitor's log, with the measurements and what to paste.
 
-This runs in a helper process (`process`), which starts others to use all processors. Settings are tried by successive
-halving (`specrace.lab.advice.halving`).
+This runs in a helper process (`helper/process.py`), which starts further processes to use all processors. Settings are
+tried by successive halving (`specrace.lab.advice.halving`).
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def read_costs(query: Mapping[str, str], measured: CostCurve | None) -> dict[str
 def advise_log(_: str, log_request: bytes) -> Generator[bytes, None, bytes]:
     """Yield progress, then return the advice, both as JSON. Raises InputError, without this machine's paths.
 
-    `log_request` has the fields that `score_log` reads, and also a "curve" and a "batch".
+    `log_request` has the fields that `log_scores.score_log` reads, and also a "curve" and a "batch".
     """
     settings = json.loads(log_request)
     with explain_to_visitor(settings):

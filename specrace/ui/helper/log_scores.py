@@ -1,6 +1,6 @@
 """Scores a visitor's log without a model: every lane's metrics, and the drafts of some requests token by token.
 
-This runs in a helper process (`process`).
+This runs in a helper process (`helper/process.py`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Reading and checking a large file takes seconds of pure Python. A thread would take the interpreter from the race under
 way, whose clocks count that wait; a process of low priority costs a race next to nothing. A file that takes too long or
-too much memory ends only that process. `pool` shares such processes among visitors.
+too much memory ends only that process. `helper/pool.py` shares such processes among visitors.
 """
 
 from __future__ import annotations

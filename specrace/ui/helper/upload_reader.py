@@ -1,4 +1,4 @@
-"""Reads a visitor's uploaded files into documents and passages. This runs in a helper process (`process`)."""
+"""Reads a visitor's uploaded files into documents and passages. This runs in a helper process (`helper/process.py`)."""
 
 from __future__ import annotations
 

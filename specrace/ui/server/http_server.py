@@ -163,7 +163,7 @@ class ForwardedHeaders:
     """ASGI middleware that takes the visitor's address from X-Forwarded-For, but only from known proxies.
 
     It removes what unknown proxies say about the page's address (PROXY_HEADERS). X-Forwarded-For stays in the request
-    and shows that there is a proxy (`telemetry`).
+    and shows `telemetry.py` that there is a proxy.
     """
 
     def __init__(self, app: ASGIApp, proxies: Sequence[str]) -> None:
