@@ -157,8 +157,8 @@ class Audience:
         return poll.state()
 
 
-def audience_routes(audience: Audience, phone: str) -> list[Route]:
-    """The routes by which the stage controls polls and phones vote. `phone` is the HTML of the phones' page."""
+def audience_routes(audience: Audience, phone_page: str) -> list[Route]:
+    """The routes by which the stage controls polls and phones vote. `phone_page` is the HTML of the page on phones."""
 
     async def create(request: Request) -> Response:
         body = await request.json()
@@ -169,7 +169,7 @@ def audience_routes(audience: Audience, phone: str) -> list[Route]:
         return _json(audience.control(request.path_params["code"], await request.json()))
 
     async def show(request: Request) -> Response:
-        answer = HTMLResponse(phone, headers={"Content-Security-Policy": POLICY, "Cache-Control": "no-store"})
+        answer = HTMLResponse(phone_page, headers={"Content-Security-Policy": POLICY, "Cache-Control": "no-store"})
         if not _voter(request):
             secure = request.url.scheme == "https"
             path = f"{audience.root_path}{AUDIENCE}"

@@ -221,13 +221,13 @@ def mount_options(
 
     Pages of the sites `frame_ancestors` may show the page in a frame. `shares` keeps the races of short links.
     """
-    scripts, script_tags, phone = serve_scripts()
+    scripts, script_tags, phone_page = serve_scripts()
     constants = Constants(audience.network_address, shares.hours if shares else 0).tag()
     routes = [
         *upload_routes(page, visitors, telemetry),
         scripts,
         *(_replay_routes(visitors, shares) if backend is None else _race_routes(backend, shares)),
-        *audience_routes(audience, phone.replace("{constants}", constants).replace("{hues}", hue_style(""))),
+        *audience_routes(audience, phone_page.replace("{constants}", constants).replace("{hues}", hue_style(""))),
         picture_route(),
         export_route(),
     ]

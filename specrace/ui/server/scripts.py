@@ -45,5 +45,5 @@ def serve_scripts() -> tuple[Route, str, str]:
     tags.append(f'<script type="module" src="{folder}/main.js"></script>')
     tags.append(f'<link rel="manifest" href="{folder}/app.webmanifest">')
     tags.append(f'<link rel="apple-touch-icon" href="{folder}/icons/icon-192.png">')
-    phone = (STATIC / "audience" / "audience.html").read_text(encoding="utf-8").replace("{scripts}", folder)
-    return Route(f"/{folder}/{{name:path}}", serve), "".join(tags), phone
+    phone_page = (STATIC / "audience" / "audience.html").read_text(encoding="utf-8").replace("{scripts}", folder)
+    return Route(f"/{folder}/{{name:path}}", serve), "".join(tags), phone_page
