@@ -58,8 +58,9 @@ class PastOutputs:
         self.max_outputs = max_outputs
         self._answers: list[_Answer] = []
         self._indexes: dict[_Key, Any] = {}
-        # The time spent on each index so far, and what the drafters that have these outputs used of it.
+        # The time spent on each index so far.
         self._index_ms: dict[_Key, float] = {}
+        # What the drafters that have these outputs used of that time.
         self.meter = Meter()
         for output in outputs:
             self.add(output)
