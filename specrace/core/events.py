@@ -64,8 +64,8 @@ class LaneInfo:
     `build_ms`: the time to build the drafter's tables for this request, which is on the lane's clock. `shared_ms`: the
     time spent so far on tables of the documents and of earlier answers, which a server would build once for all
     requests. `prefill_ms`: the time in which a draft model read the prompt, or a server answered with its first token.
-    These two times are on no clock, like the target's prefill. `served`: not None if a server decoded it.
-    `reference`: the server's lane that a server's lane is compared with, itself if it is that one; "" for vanilla.
+    These two times are on no clock, like the target's prefill. `served`: not None if a server decoded it. `reference`:
+    the server's lane with which this lane is compared, or this lane itself if it is that one; "" for vanilla.
     """
 
     lane: str

@@ -64,7 +64,7 @@ Origins = Sequence[Span | None]
 class _LaneView:
     """The state of one lane.
 
-    The first `sent` pieces of its text were already in a frame. Its first `agreed` tokens are vanilla's.
+    The first `sent` pieces of its text were already in a frame. Its first `agreed` tokens are those of its reference.
     """
 
     info: LaneInfo
@@ -189,8 +189,8 @@ class RaceView:
         """Whether the lane's text equals its reference's: finally, or so far."""
         if lane.result is not None and self.finished is not None:
             return final_badge(lane.result, self.finished.stopped, info=lane.info)
-        vanilla = self._lanes[lane.info.reference or "vanilla"]
-        if lane is vanilla:
+        reference = self._lanes[lane.info.reference or "vanilla"]
+        if lane is reference:
             return "reference", "reference"
         if lane.info.verifier == REJECTION:
             return "law", NOTE
@@ -198,8 +198,8 @@ class RaceView:
             return "none", "compared at the end"
         if not lane.tokens:
             return "none", ""
-        position = first_difference(lane.tokens, vanilla.tokens, ended=False, agreed=lane.agreed)
-        lane.agreed = min(len(lane.tokens), len(vanilla.tokens)) if position is None else position
+        position = first_difference(lane.tokens, reference.tokens, ended=False, agreed=lane.agreed)
+        lane.agreed = min(len(lane.tokens), len(reference.tokens)) if position is None else position
         if position is None:
             return "same", "identical so far"
         return "differs", f"differs at token {position}"

@@ -14,7 +14,7 @@ CUT = "The recording is cut off here; the figures are those of the steps that it
 
 
 def final_badge(result: LaneResult, stopped: bool, dtype: str = "", info: LaneInfo | None = None) -> Badge:
-    """The badge of a lane in a finished or stopped race; without `info`, one of ours.
+    """The badge of a lane in a finished or stopped race; without `info`, a lane of ours.
 
     The target's `dtype` may explain a difference.
     """
@@ -29,9 +29,9 @@ def final_badge(result: LaneResult, stopped: bool, dtype: str = "", info: LaneIn
     if result.identical:
         equal = f"identical to {reference or 'vanilla'}" if has_ids else "identical text"
         return ("same", "identical so far") if stopped else ("identical", equal)
-    of = f" of {reference}" if reference else ""
+    where = f" of {reference}" if reference else ""
     if result.differs_at is not None:
-        return "differs", f"differs at {'token' if has_ids else 'character'} {result.differs_at}{of}"
+        return "differs", f"differs at {'token' if has_ids else 'character'} {result.differs_at}{where}"
     difference = result.first_difference
     if difference is None:
         return "differs", "differs from vanilla"

@@ -42,7 +42,7 @@ def check_references(infos: Mapping[str, LaneInfo]) -> None:
             continue
         reference = infos.get(info.reference)
         if info.served is None or reference is None or reference.served is None:
-            raise ValueError(f"the lane {info.lane[:40]} has a reference that is no server's lane")
+            raise ValueError(f"the lane {info.lane[:40]} has a reference that is not a server's lane")
         if reference.reference != reference.lane or (info.served.sends_ids and not reference.served.sends_ids):
             raise ValueError(f"the lane {info.lane[:40]} cannot be compared with its reference")
 
