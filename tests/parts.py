@@ -210,7 +210,7 @@ class FunctionTarget:
         params: SamplingParams | None = None,
         num_top: int = 0,
         rows: Sequence[int] = (1,),
-        feeds: Any = None,
+        head_session: Any = None,
     ) -> FunctionSession:
         self.used_params.append(params)
         return self._session(prefix.tokens, params, num_top)

@@ -276,8 +276,8 @@ def without_folders(argument: str) -> str:
 @contextmanager
 def _progress(prompts: int, decoders: int, repetitions: int) -> Iterator[Callable[[str], None]]:
     """Show a progress bar, if standard error is a terminal; yield the function that advances it."""
-    notes = console(stderr=True)
-    with Progress(console=notes, transient=True, disable=not notes.is_terminal) as bar:
+    stderr = console(stderr=True)
+    with Progress(console=stderr, transient=True, disable=not stderr.is_terminal) as bar:
         # Each prompt has a warm-up, and each repetition has a run of every decoder and a race.
         task = bar.add_task("measuring", total=prompts * (1 + repetitions * (decoders + 1)))
         yield lambda what: bar.update(task, advance=1, description=clean(what))

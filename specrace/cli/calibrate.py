@@ -39,15 +39,15 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(f"--rounds is {options.rounds}; give 1 to {MAX_ROUNDS}.")
     if options.out is not None:
         check_destination(options.out)
-    notes = console(stderr=True)
-    notes.quiet = options.json
+    stderr = console(stderr=True)
+    stderr.quiet = options.json
     quiet_model_library()
     from specrace.model.loading import load_target
 
     target = load_target(read_model_choice(options), followers=options.followers)
 
     def show_progress(message: str) -> None:
-        notes.print(f"{message} ...", style="dim")
+        stderr.print(f"{message} ...", style="dim")
 
     curve = calibrate(target, refresh=options.refresh, rounds=options.rounds, on_progress=show_progress)
     if options.out is not None:

@@ -52,11 +52,11 @@ def run(options: argparse.Namespace) -> int:
     """Index the documents, and print how many there are. Raises InputError."""
     head = _read_settings(options)
     quiet_model_library()
-    notes = console(stderr=True)
-    notes.quiet = options.json
+    stderr = console(stderr=True)
+    stderr.quiet = options.json
 
     def show_progress(message: str) -> None:
-        notes.print(f"{message} ...", style="dim")
+        stderr.print(f"{message} ...", style="dim")
 
     show_progress("Loading the embedder")
     embedder = load_embedder(head.embedder, device=None if options.device == "auto" else options.device)

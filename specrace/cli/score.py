@@ -114,9 +114,9 @@ def _progress(file: TranscriptFile) -> Iterator[Any]:
 
     Yields a function that updates it, called with the number of outputs.
     """
-    notes = console(stderr=True)
+    stderr = console(stderr=True)
     size = file.path.stat().st_size if file.path.is_file() else 0
-    with Progress(console=notes, transient=True, disable=not notes.is_terminal) as bar:
+    with Progress(console=stderr, transient=True, disable=not stderr.is_terminal) as bar:
         task = bar.add_task("scoring", total=size or None)
         yield lambda outputs: bar.update(task, completed=file.bytes_read, description=f"{outputs} outputs")
 

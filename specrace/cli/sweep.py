@@ -1,4 +1,4 @@
-"""`python -m specrace sweep`: scores requests x lanes x a grid of settings. Logs need no model."""
+"""`python -m specrace sweep`: scores requests x lanes x a grid of settings; needs no model for logs."""
 
 from __future__ import annotations
 
@@ -77,7 +77,9 @@ def run(options: argparse.Namespace) -> int:
         transcripts = read_logs(options)
     else:
         transcripts = answer_questions(options, out=options.out, resume=options.resume)
-    sweep = sweep_transcripts(options, lanes, transcripts, curve, options.out, resume=options.resume, ray=options.ray)
+    sweep = sweep_transcripts(
+        options, lanes, transcripts, curve, options.out, resume=options.resume, ray_address=options.ray
+    )
     result = report(sweep, by_category=options.by == "category")
     if plots:
         # "pictures" is the name of version 0.1.
@@ -89,8 +91,10 @@ def run(options: argparse.Namespace) -> int:
         out.width = out.width if out.is_terminal else TABLE_WIDTH
         out.print(sweep_table(result["groups"]))
         if result["looping"]:
-            sentence = "outputs loop; they count in the figures, and have rows of their own under"
-            out.print(f"{result['looping']} {sentence} '{LOOPING}'.")
+            out.print(
+                f"{result['looping']} outputs loop; they count in the figures, and have rows of their own under "
+                f"'{LOOPING}'."
+            )
         if plots:
             out.print(clean(f"Plots: {options.out / PLOTS}"))
     return 0

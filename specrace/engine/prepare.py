@@ -86,7 +86,7 @@ def warm_up_heads(setup: RaceSetup) -> dict[str, float]:
         budget = setup.plans[name].num_draft
         head = setup.open_head(name, budget + 2)
         session = setup.target.session(
-            setup.prefix, budget + 2, setup.spec.sampling_params(), 0, row_counts(budget + 1), feeds=head
+            setup.prefix, budget + 2, setup.spec.sampling_params(), 0, row_counts(budget + 1), head_session=head
         )
         root = setup.prompt[-1]
         end_s = time.monotonic() + WARM_UP_S

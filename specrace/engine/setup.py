@@ -69,12 +69,12 @@ class RaceTarget(PaceTarget, Protocol):
         params: SamplingParams | None = None,
         num_top: int = 0,
         rows: Sequence[int] = (1,),
-        feeds: Any = None,
+        head_session: Any = None,
     ) -> TargetSession:
         """A session on a clone of the prefix, with room for `room` more tokens.
 
         Its scores include the `num_top` likeliest tokens at every node. CUDA graphs are captured for the row counts in
-        `rows`. `feeds`: the lane's `HeadSession`, which gets the hidden states of accepted tokens.
+        `rows`. `head_session`: the lane's `HeadSession`, which gets the hidden states of accepted tokens.
         """
 
     def draft_model(self) -> DraftModel | None:
@@ -163,12 +163,12 @@ class RaceSetup:
         _, build_ms = timed(lambda: built.append(plan.build(inputs)))
         num_top = plan.method.num_top_with(plan.options)
         rows = row_counts(plan.num_draft + 1)
-        # Only a target that has heads needs to accept `feeds`.
-        feeds = {} if head is None else {"feeds": head}
+        # Only a target that has heads needs to accept `head_session`.
+        head_argument = {} if head is None else {"head_session": head}
         return Lane(
             name,
             built[0],
-            target.session(self.prefix, room, spec.sampling_params(), num_top, rows, **feeds),
+            target.session(self.prefix, room, spec.sampling_params(), num_top, rows, **head_argument),
             self.prompt,
             max_new_tokens=spec.max_new_tokens,
             num_draft=plan.num_draft,

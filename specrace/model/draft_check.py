@@ -74,9 +74,9 @@ def _tree_gap(target: Target, tokens: list[int]) -> float:
 
 def _chain_gap(target: Target, tokens: list[int]) -> float:
     """The largest gap to decoding one by one, in chains of which two tokens or none are rejected; each scored twice."""
-    assert target.chains is not None
+    assert target.chain_forward is not None
     prompt, decoded = tokens[:3], [*tokens[3:6], *tokens[8:]]
-    plain = target.chains.decode(prompt, decoded).float()
+    plain = target.chain_forward.decode(prompt, decoded).float()
     store = target.prefill(tokens[:4]).store.clone(12)
     gaps = []
     for chain, kept in ((tokens[3:8], 3), (tokens[8:11], 3), (tokens[11:], 1)):

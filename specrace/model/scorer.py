@@ -60,27 +60,28 @@ class Replay(Protocol):
         """Logits [N, V] of a tree; `data` [L, 2, 1, H, end, D] is the cache up to the tree's last column."""
 
     def tapped(self, levels: Levels) -> TappedForward:
-        """A forward like this one, with features at `levels` as its second output, made at the first call or sooner."""
+        """A forward like this one whose second output is the features at `levels`; it may be built at its first call."""
 
 
-class Feeds(Protocol):
-    """What reads a lane's hidden states: a trained head's session."""
+class FeatureReader(Protocol):
+    """Reads the features of a lane's tokens: the session of a trained head."""
 
     @property
     def levels(self) -> Levels:
-        """The levels that it reads."""
+        """The levels of the features."""
 
     def queue(self, features: Tensor, tokens: Sequence[int]) -> None:
-        """Take the features [n, levels * d] of the tokens that a step has committed, [n], in order."""
+        """Take the features [n, levels * d] of the `n` tokens that a step has committed, in order."""
 
 
 class Scorer:
     """A model and its tokenizer (None for a bare model).
 
-    With `graphs` (GPU) or `replay` (CPU), forwards are replayed without Python. `specrace.model.capture` sets one of
-    them, or records in `eager_because` why it could not. A model may be on several devices (`layer_devices`):
-    tokens enter on the first one, `device`; keys and values stay with their layer; logits are read on the device that
-    computes them. Raises InputError for a model on several devices whose layers are not found.
+    `specrace.model.capture` captures the model's forward, so that it runs without the model's Python code: as CUDA
+    graphs on a GPU (`graphs`), or on a CPU as TorchScript or the compiled decoder (`replay`); or it records in
+    `eager_because` why it could not. A model may be on several devices (`layer_devices`): tokens enter on the first
+    one, `device`; keys and values stay with their layer; logits are read on the device that computes them. Raises
+    InputError for a model on several devices whose layers are not found.
 
     Use it in one thread at a time: forwards share their input buffers, and replayed forwards also their outputs.
     """
@@ -107,20 +108,21 @@ class Scorer:
         # quarter less time.
         self.min_rows = 2 if self.device.type == "cpu" and self.dtype.itemsize == 2 else 1
         self._inputs: dict[int, TreeInputs] = {}
-        # Levels -> the replay and its tapped twin.
+        # Levels -> the replay, and the forward with features that was made from it.
         self._tapped: dict[Levels, tuple[Replay, TappedForward]] = {}
         self.graphs: GraphPool | None = None
         self.replay: Replay | None = None
-        # For a model with layers that keep a state; None if all layers attend.
-        self.chains = chain_forward(model, self.config, self.name, self.layer_devices)
-        self.chains_only = self.chains is not None
-        self.eager_because = "on several devices" if self.layer_devices else ROW_BY_ROW if self.chains else ""
+        # Runs chains of tokens through a model with layers that keep a state, which takes no other trees; None if all
+        # layers attend.
+        self.chain_forward = chain_forward(model, self.config, self.name, self.layer_devices)
+        self.chains_only = self.chain_forward is not None
+        self.eager_because = "on several devices" if self.layer_devices else ROW_BY_ROW if self.chain_forward else ""
 
     @torch.inference_mode()
     def prefill(self, prompt: Sequence[int], levels: Levels = ()) -> Prefix:
-        """Run the prompt except its last token, the first step's root; with features, if there are `levels`.
+        """Read the prompt without its last token, which becomes the root of the first step's tree.
 
-        Raises InputError for an empty prompt.
+        With `levels` the prefix also holds the tokens' features. Raises InputError for an empty prompt.
         """
         if not prompt:
             raise InputError("The prompt is empty; give at least one token.")
@@ -136,7 +138,7 @@ class Scorer:
         return Prefix(store, since_ms(began), tuple(prompt), levels, features)
 
     def check_tokens(self, tokens: Sequence[int], subject: str) -> None:
-        """Raises InputError unless the vocabulary has all `tokens`; the message begins with `subject`."""
+        """Raises InputError unless the vocabulary has all `tokens`; `subject`, such as "The prompt has", begins it."""
         if tokens and not 0 <= min(tokens) <= max(tokens) < self.vocab_size:
             raise InputError(
                 f"{subject} token {shorten(max(tokens), 20)} and {self.name} has a vocabulary of {self.vocab_size}: "
@@ -145,20 +147,20 @@ class Scorer:
 
     def new_store(self, capacity: int) -> KVStore:
         """An empty store with room for `capacity` tokens."""
-        if self.chains is not None:
-            return self.chains.new_store(capacity)
+        if self.chain_forward is not None:
+            return self.chain_forward.new_store(capacity)
         return KVStore(self.num_layers, capacity, self.layer_devices)
 
     def read(self, store: KVStore, tokens: Sequence[int], levels: Levels = ()) -> Tensor | None:
-        """Fill an empty `store` with `tokens` in one forward and commit them. Callers are in inference mode.
+        """Read `tokens` into an empty `store` in one forward, and commit them. Callers are in inference mode.
 
         Returns the tokens' features [N, levels * d], or None without `levels`.
         """
         ids = torch.tensor([tokens], dtype=torch.int64, device=self.device)
         if self._reader is not None:
             features = self._reader.read(ids, store, levels)
-        elif self.chains is not None:
-            features = self.chains.read(store, ids, levels, **self._keep_last)
+        elif self.chain_forward is not None:
+            features = self.chain_forward.read(store, ids, levels, **self._keep_last)
         else:
             positions = torch.arange(len(tokens), device=self.device)[None]
             states = {"output_hidden_states": True} if levels else {}
@@ -181,7 +183,7 @@ class Scorer:
 
     @torch.inference_mode()
     def plain_logits(self, tokens: Sequence[int]) -> Tensor:
-        """Logits [N, V] by a plain forward without a store: the reference that trees are checked against."""
+        """Logits [N, V] of a text, by a forward without a tree or a store: the reference that trees are checked against."""
         logits: Tensor = self.model(input_ids=torch.tensor([tokens], device=self.device)).logits[0]
         return logits
 
@@ -193,42 +195,45 @@ class Scorer:
         params: SamplingParams | None = None,
         num_top: int = 0,
         rows: Sequence[int] = _ROWS,
-        feeds: Feeds | None = None,
+        head_session: FeatureReader | None = None,
     ) -> ModelSession:
         """A session for one lane, on a clone of `prefix` with room for `room` more tokens.
 
-        CUDA graphs for `rows` rows are captured here, before any clock starts; a tree uses the smallest that fits it.
-        `feeds`, if given, gets the features of all tokens that the session commits.
+        On a GPU a graph is captured here for each row count in `rows`, before any clock starts; a tree is run by the
+        smallest graph that has a row for each of its nodes. `head_session`, if given, gets the features of all tokens
+        that the session commits.
         """
         sampler = Sampler(params or SamplingParams())
         if self.graphs is not None:
-            levels = () if feeds is None else feeds.levels
-            return GraphedSession(self, self.graphs.acquire(prefix.store, room, rows, levels), sampler, num_top, feeds)
+            levels = () if head_session is None else head_session.levels
+            return GraphedSession(
+                self, self.graphs.acquire(prefix.store, room, rows, levels), sampler, num_top, head_session
+            )
         store = prefix.store.clone(prefix.store.length + room + self.min_rows - 1)
-        return ModelSession(self, store, sampler, num_top, feeds)
+        return ModelSession(self, store, sampler, num_top, head_session)
 
     @torch.inference_mode()
     def logits(self, store: KVStore, tree: TokenTree) -> Tensor:
-        """Logits [N, V] by one forward over the tree after `store`, which writes keys and values without committing."""
+        """Logits [N, V] of a tree that follows the tokens in `store`; its keys and values are written, not committed."""
         return self.run(store, tree)
 
     def run(self, store: KVStore, tree: TokenTree) -> Tensor:
-        """Compute `logits` for callers already in inference mode; entering it takes 1% of a small model's step."""
-        if self.chains is not None:
-            return self.chains.run(store, tree)[0]
+        """`logits` for callers already in inference mode: to enter that mode takes 1% of a small model's step."""
+        if self.chain_forward is not None:
+            return self.chain_forward.run(store, tree)[0]
         inputs = self._fill(store, tree)
         return self.forward(store, inputs, store.length + inputs.rows)[: len(tree)]
 
     def run_tapped(self, store: KVStore, tree: TokenTree, levels: Levels) -> tuple[Tensor, Tensor]:
         """Logits [N, V] like `run`, and features [N, levels * d]."""
-        if self.chains is not None:
-            return self.chains.run(store, tree, levels)
+        if self.chain_forward is not None:
+            return self.chain_forward.run(store, tree, levels)
         inputs, size = self._fill(store, tree), len(tree)
         logits, features = self.forward_tapped(store, inputs, store.length + inputs.rows, levels)
         return logits[:size], features[:size]
 
     def _fill(self, store: KVStore, tree: TokenTree) -> TreeInputs:
-        """The buffers for a tree after the tokens that `store` has committed, filled in."""
+        """Fill input buffers with a tree that follows the committed tokens of `store`, and return them."""
         size, base = len(tree), store.length
         store.check_room(size)
         # Padding only saves time, so it is left out if there is no room.
@@ -243,18 +248,18 @@ class Scorer:
             buffers = TreeInputs(rows, self.device, self.dtype)
             while self._inputs and rows**2 + sum(size**2 for size in self._inputs) > MAX_CELLS:
                 del self._inputs[next(iter(self._inputs))]
-        # The latest used is at the end, so the least recently used is dropped first.
+        # Added at the end, so the buffers at the beginning, which are dropped first, are the least recently used.
         self._inputs[rows] = buffers
         return buffers
 
     def forward(self, store: KVStore, inputs: TreeInputs, end: int) -> Tensor:
-        """Logits [N, V] of `inputs`, which see the first `end` columns of `store`; uses tensor operations only."""
+        """Logits [N, V] of the tree in `inputs`, which sees the first `end` columns of `store`; tensor operations only."""
         if self.replay is not None and store.data is not None:
             return self.replay(inputs.tensors, store.data[..., :end, :])
         return run_tree(self.model, store, inputs.tensors, end, self.reaches)
 
     def forward_tapped(self, store: KVStore, inputs: TreeInputs, end: int, levels: Levels) -> tuple[Tensor, Tensor]:
-        """Logits [N, V] like `forward`, and features [N, levels * d]; the untapped forward stays as it is."""
+        """Logits [N, V] as by `forward`, and features [N, levels * d]."""
         if self.replay is not None and store.data is not None:
             replay, tapped = self._tapped.get(levels, (None, None))
             if replay is not self.replay or tapped is None:
@@ -266,9 +271,9 @@ class Scorer:
 
     @contextmanager
     def with_reach(self, positions: int) -> Iterator[None]:
-        """Shorten the windows and chunks of all layers to at most `positions` for a while, in the model's config.
+        """For a while, shorten the windows and chunks of all layers to at most `positions`, in the model's config.
 
-        A check of the masks then needs a few tokens instead of thousands.
+        To check the masks then takes a few tokens instead of thousands.
         """
         lengths = {name: getattr(self.config, name, None) for name in REACH_SETTINGS}
         try:
@@ -309,13 +314,18 @@ class Scorer:
 class ModelSession:
     """One lane's cache and sampler, and the forwards of the scorer that use them.
 
-    `feeds` gets the features of the tokens that are kept.
+    `head_session`: the session of the lane's trained head, if it has one; it gets the features of committed tokens.
     """
 
     def __init__(
-        self, scorer: Scorer, store: KVStore, sampler: Sampler, num_top: int = 0, feeds: Feeds | None = None
+        self,
+        scorer: Scorer,
+        store: KVStore,
+        sampler: Sampler,
+        num_top: int = 0,
+        head_session: FeatureReader | None = None,
     ) -> None:
-        self.scorer, self.store, self.feeds = scorer, store, feeds
+        self.scorer, self.store, self.head_session = scorer, store, head_session
         self.sampler, self.num_top = sampler, num_top
         # The tokens and the features of the tree that was run last.
         self._tokens: tuple[int, ...] = ()
@@ -327,10 +337,10 @@ class ModelSession:
         return self.run(tree)
 
     def run(self, tree: TokenTree) -> Tensor:
-        """Compute `logits` for callers in inference mode."""
-        if self.feeds is None:
+        """`logits` for callers already in inference mode; with a head, also notes the tree's features for `keep`."""
+        if self.head_session is None:
             return self.scorer.run(self.store, tree)
-        logits, self._features = self.run_tapped(tree, self.feeds.levels)
+        logits, self._features = self.run_tapped(tree, self.head_session.levels)
         self._tokens = tree.tokens
         return logits
 
@@ -361,32 +371,37 @@ class ModelSession:
         return probs
 
     def keep(self, path: Sequence[int]) -> None:
-        """Commit the keys and values of the accepted nodes; later writes overwrite the rest.
+        """Commit the keys and values of the nodes in `path`; the next tree overwrites those of the other nodes.
 
-        What the session feeds gets a copy of their features, because the next forward may reuse the memory.
+        The head's session gets a copy of the path's features, because the next forward may reuse their memory.
         """
         with self.scorer.between_forwards():
             self.store.keep(path)
-            if self.feeds is not None and self._features is not None:
+            if self.head_session is not None and self._features is not None:
                 features = self._features.index_select(0, torch.tensor(path, device=self._features.device))
-                self.feeds.queue(features, [self._tokens[node] for node in path])
+                self.head_session.queue(features, [self._tokens[node] for node in path])
         self.scorer.synchronize()
 
 
 class GraphedSession(ModelSession):
-    """A session on a store from the pool, which replays the graphs captured on that store."""
+    """A session on a store from the pool of graphs; it replays the graphs that were captured on that store."""
 
     def __init__(
-        self, scorer: Scorer, pooled: GraphedStore, sampler: Sampler, num_top: int = 0, feeds: Feeds | None = None
+        self,
+        scorer: Scorer,
+        pooled: GraphedStore,
+        sampler: Sampler,
+        num_top: int = 0,
+        head_session: FeatureReader | None = None,
     ) -> None:
-        super().__init__(scorer, pooled.store, sampler, num_top, feeds)
+        super().__init__(scorer, pooled.store, sampler, num_top, head_session)
         self._pooled = pooled
-        # When a lane has finished and its session is freed, the store and its graphs serve the next session.
+        # Once this session is freed, because its lane has finished, the next session may use the store and its graphs.
         finalize(self, pooled.release)
 
     def run(self, tree: TokenTree) -> Tensor:
         """Logits [N, V], valid until the next forward of any graphed session."""
-        replayed = None if self.feeds is not None else self._pooled.logits(tree)
+        replayed = None if self.head_session is not None else self._pooled.logits(tree)
         return super().run(tree) if replayed is None else replayed
 
     def run_tapped(self, tree: TokenTree, levels: Levels) -> tuple[Tensor, Tensor]:

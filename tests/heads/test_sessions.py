@@ -159,7 +159,7 @@ def test_a_session_guesses_what_a_plain_recomputation_gives(kind: str, ids: Sequ
         text = [5, *random_prompt(rng, 12), 6]
         prompted = head.after(text, target.prefill(text, head.levels))
         session = prompted.session(SamplingParams(), 8)
-        lane = target.session(target.prefill(text), 60, feeds=session)
+        lane = target.session(target.prefill(text), 60, head_session=session)
         for step in range(7):
             # A drafter need not ask at every step; what it missed is read when it asks again.
             if step % 3 != 1:
@@ -192,7 +192,7 @@ def test_a_prompt_of_one_token_has_no_guess_until_a_token_was_accepted(tmp_path:
     for write in (folders.eagle_one, folders.medusa):
         head = load_head(write(tmp_path / write.__name__, target), target)
         session = head.after([4], target.prefill([4], head.levels)).session(SamplingParams(), 8)
-        lane = target.session(target.prefill([4]), 60, feeds=session)
+        lane = target.session(target.prefill([4]), 60, head_session=session)
         session.begin(4)
         assert session.likeliest([()], 3) == [[]]
         lane.score(TokenTree.chain(4))

@@ -50,18 +50,18 @@ class _Sums:
 @contextmanager
 def live_table(total: int, finished: Sequence[Sample], *, quiet: bool) -> Iterator[Callable[[Sample], None]]:
     """A live table of the requests so far, if standard error is a terminal; yields a function that adds a request."""
-    notes = console(stderr=True)
-    notes.quiet = quiet or not notes.is_terminal
+    stderr = console(stderr=True)
+    stderr.quiet = quiet or not stderr.is_terminal
     sums: defaultdict[tuple[str, int], _Sums] = defaultdict(_Sums)
     for sample in finished:
         sums[sample.block[:2]].add(sample)
     next_s = 0.0
-    with Live(console=notes, auto_refresh=False, transient=True) as live:
+    with Live(console=stderr, auto_refresh=False, transient=True) as live:
 
         def add(sample: Sample) -> None:
             nonlocal next_s
             sums[sample.block[:2]].add(sample)
-            if not notes.quiet and time.monotonic() >= next_s:
+            if not stderr.quiet and time.monotonic() >= next_s:
                 live.update(_progress(sums, sample.block, total), refresh=True)
                 next_s = time.monotonic() + REFRESH_S
 

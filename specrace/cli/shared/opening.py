@@ -1,4 +1,4 @@
-"""Opens what a command's arguments name: models, which are looked up once and fetched if missing, and the workbench."""
+"""Opens what a command's arguments name: the workbench, its models, and tokenizers. Missing models are fetched."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ if TYPE_CHECKING:
 
 
 def open_workbench(options: argparse.Namespace) -> Workbench:
-    """Open the workbench that a command's arguments describe. Raises InputError."""
+    """Open the workbench that a command's arguments describe. Raises InputError.
+
+    `options.followers`: the processes with the other parts of the model, if torchrun started several; else None.
+    """
     # Imported here, because it imports torch, which other commands do not need.
     from specrace.workbench import Workbench
 
     quiet_model_library()
-    notes = console(stderr=True)
-    notes.quiet = options.json
+    stderr = console(stderr=True)
+    stderr.quiet = options.json
     choice = read_model_choice(options)
     return Workbench.open(
         choice,
@@ -34,7 +37,7 @@ def open_workbench(options: argparse.Namespace) -> Workbench:
         index=options.index,
         reranker=options.reranker,
         followers=options.followers,
-        on_progress=lambda message: notes.print(f"{message} ...", style="dim"),
+        on_progress=lambda message: stderr.print(f"{message} ...", style="dim"),
         skip=lambda sentence: complain(f"Left out: {sentence}"),
     )
 
@@ -59,10 +62,10 @@ def read_model_choice(options: argparse.Namespace) -> ModelChoice:
 def find_tokenizer(name: str, *, quiet: bool) -> ChatTokenizer:
     """Load a model's tokenizer by short name, folder or hub id. Raises InputError.
 
-    If a model with a short name is not on this machine, only its tokenizer is fetched; if that fails, the whole model.
+    If a model with a short name is missing, only its tokenizer is fetched; if that fails, the whole model is.
     """
     source = find_source(name)
-    # A GGUF file is not converted, which takes minutes, for its tokenizer alone: `load_tokenizer` says what to give.
+    # Converting a GGUF file takes minutes, too long for a tokenizer: `load_tokenizer` refuses it, and says what to give.
     if source.is_missing and source.gguf is None:
         with suppress(InputError):
             return load_tokenizer(source.location)
@@ -77,7 +80,7 @@ def fetch_if_missing(source: ModelSource, *, quiet: bool) -> ModelSource:
 
 def fetch_model(source: ModelSource, *, quiet: bool) -> ModelSource:
     """Fetch a model, with a progress bar on standard error; returns its new source. Raises InputError."""
-    from specrace.model.forward.compiled.ahead import prepare
+    from specrace.model.forward.compiled.ahead import compile_decoder
     from specrace.model.weights.fetching import fetch
 
     # The console keeps the current stream, because `sys.stderr` is redirected while a library is silenced.
@@ -92,5 +95,5 @@ def fetch_model(source: ModelSource, *, quiet: bool) -> ModelSource:
             progress.update(task, description=description, completed=done if total else None, total=total or None)
 
         fetched = fetch(source, show_progress)
-        prepare(show_progress)
+        compile_decoder(show_progress)
         return fetched

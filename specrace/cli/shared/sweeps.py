@@ -1,4 +1,4 @@
-"""What the commands that sweep share: arguments, logs or a model's answers, the live table, plots."""
+"""Shared by `sweep`, `recommend` and `paper`: their arguments, their transcripts, the live table and the plots."""
 
 from __future__ import annotations
 
@@ -97,12 +97,13 @@ def read_grid(texts: Sequence[str]) -> tuple[list[int], dict[str, dict[str, list
     for text in texts:
         key, _, joined_values = text.partition("=")
         values = [value.strip() for value in joined_values.split(",") if value.strip()]
-        lane, dot, name = key.partition(".")
-        if not values or not (name if dot else key == "num_draft"):
+        lane, dot, option = key.partition(".")
+        names_setting = bool(option) if dot else key == "num_draft"
+        if not values or not names_setting:
             raise InputError(f"--grid {text!r} is not of the form LANE.KEY=V1,V2 or num_draft=4,8, say trie.n=3,5,13.")
         if dot:
             find_method(lane)
-            grid.setdefault(lane, {})[name] = values
+            grid.setdefault(lane, {})[option] = values
         else:
             num_drafts = [SETTINGS["num_draft"].check(value) for value in values]
     return num_drafts, grid
@@ -111,15 +112,16 @@ def read_grid(texts: Sequence[str]) -> tuple[list[int], dict[str, dict[str, list
 def read_logs(options: argparse.Namespace, all_remarks: list[str] | None = None) -> list[Transcript]:
     """Read all transcripts of the logs. Raises InputError, for instance without transcripts or for too many categories.
 
-    The requests and the responses of a batch are one log. An answer in several logs, such as those of a session and of
-    its resumption, is read once. The remarks on the logs are printed, and appended to `all_remarks`.
+    A batch's two files, of requests and of responses, are one log. An answer in several logs, such as those of a
+    session and of its resumption, is read once. The remarks on the logs are printed, and appended to `all_remarks`.
     """
     all_remarks = [] if all_remarks is None else all_remarks
     transcripts: list[Transcript] = []
     seen = set[str]()
-    for path, requests in pair_files(options.logs):
-        file = open_log(options, path, requests, seen)
-        transcripts += file
+    for path, requests_path in pair_files(options.logs):
+        file = open_log(options, path, requests_path, seen)
+        # Reading the transcripts also fills `file.reasons` and `file.remarks`.
+        transcripts.extend(file)
         for reason in file.reasons:
             print(f"Left out: {clean(reason)}", file=sys.stderr)
         remarks = [f"{shorten(path.name)}: {clean(remark)}" for remark in file.remarks.sentences()]
@@ -146,6 +148,7 @@ def answer_questions(
     from specrace.retrieval.store import read_head
 
     lines = read_questions(options.questions)
+    # The lane does not change the answers: drafts from the trie only make them faster.
     spec = RaceSpec(("trie",), max_new_tokens=options.max_new_tokens)
     passages = SETTINGS["passages"].check(options.passages)
     noise = SETTINGS["noise"].check(options.noise if noise is None else noise)
@@ -182,32 +185,35 @@ def sweep_transcripts(
     out: Path | None = None,
     *,
     resume: bool = False,
-    ray: str = "",
+    ray_address: str = "",
 ) -> Sweep:
-    """Sweep the transcripts, with a live table on a terminal. Raises InputError."""
+    """Sweep the transcripts, with a live table on a terminal. Raises InputError.
+
+    `ray_address`: the Ray cluster that scores, or "local"; "" for processes of this machine without Ray.
+    """
     processes = checked_processes(options)
     sweep = Sweep.of(lanes, transcripts, curve, options.keep_outputs)
     folder = None if out is None else SweepFolder(out)
     if folder is not None:
         folder.open(sweep, resume=resume)
     with _live_table(sweep, quiet=options.json) as show:
-        run_sweep(sweep, transcripts, folder=folder, processes=processes, ray=ray, on_progress=show)
+        run_sweep(sweep, transcripts, folder=folder, processes=processes, ray=ray_address, on_progress=show)
     return sweep
 
 
 @contextmanager
 def _live_table(sweep: Sweep, *, quiet: bool) -> Iterator[Callable[[Cell], None]]:
     """Show a live table of the cells so far, if standard error is a terminal; yield a function that adds a cell."""
-    notes = console(stderr=True)
-    notes.quiet = quiet or not notes.is_terminal
+    stderr = console(stderr=True)
+    stderr.quiet = quiet or not stderr.is_terminal
     totals = [sweep.tally(lane, range(len(sweep.requests))) for lane in range(len(sweep.lanes))]
-    with Live(console=notes, auto_refresh=False, transient=True) as live:
+    with Live(console=stderr, auto_refresh=False, transient=True) as live:
 
         def show(cell: Cell) -> None:
             lane, shard = cell
             for number, score in enumerate(sweep.cells[cell], shard * SHARD_SIZE):
                 totals[lane].merge(score.to_tally(sweep.requests[number]))
-            if not notes.quiet:
+            if not stderr.quiet:
                 table = sweep_table(
                     [metrics_row(sweep, lane, ALL, total) for lane, total in enumerate(totals) if total.outputs]
                 )
@@ -217,9 +223,9 @@ def _live_table(sweep: Sweep, *, quiet: bool) -> Iterator[Callable[[Cell], None]
         yield show
 
 
-def metrics_row(sweep: Sweep, lane: int, group: str, total: Tally) -> dict[str, Any]:
-    """A lane's settings and its metrics for a group."""
-    return sweep.lanes[lane].describe() | {"settings": sweep.varied_settings(lane), "category": group} | total.row()
+def metrics_row(sweep: Sweep, lane: int, category: str, total: Tally) -> dict[str, Any]:
+    """A lane's settings and its metrics for a category of requests, which may be ALL or LOOPING."""
+    return sweep.lanes[lane].describe() | {"settings": sweep.varied_settings(lane), "category": category} | total.row()
 
 
 def sweep_table(rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -255,7 +261,7 @@ def draw_sweep(out: Path, sweep: Sweep, transcripts: Sequence[Transcript]) -> li
 def draw_table(out: Path, name: str, sweep: Sweep, tables: Sequence[paper.Table], curve: CostCurve) -> list[Path]:
     """Draw the plot of the paper's table or figure `name` into `out`, and return the files. Raises InputError.
 
-    `tables`: those that `paper` prints; figure 5 is drawn from their times, all others from the sweep.
+    `tables`: the tables that `paper` prints. Figure 5 is drawn from their times, every other plot from the sweep.
     """
     return _write(out, [paper_plot(name, _view(sweep, curve), tables)])
 

@@ -121,12 +121,12 @@ def _work(connection: Connection, name: str, offline: str) -> None:
     # The server may have closed its end before a message is sent.
     with contextlib.suppress(BrokenPipeError):
         try:
-            from specrace.model.forward.compiled.ahead import prepare
+            from specrace.model.forward.compiled.ahead import compile_decoder
             from specrace.model.weights.fetching import fetch
             from specrace.model.weights.source import find_source, named_source
 
             fetch(named_source(name) if name in NAMES else find_source(name), on_progress)
-            prepare(on_progress)
+            compile_decoder(on_progress)
             send("ready", "")
         except InputError as error:
             send("failed", str(error))

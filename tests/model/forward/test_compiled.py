@@ -35,7 +35,7 @@ from specrace.engine.spec import RaceSpec
 from specrace.model import capture as replays
 from specrace.model.capture import capture_replay
 from specrace.model.forward.compiled import decoder, jit, processor
-from specrace.model.forward.compiled.ahead import prepare
+from specrace.model.forward.compiled.ahead import compile_decoder
 from specrace.model.forward.compiled.decoder import compile_ahead, compiled_step
 from specrace.model.forward.compiled.forward import CompiledForward
 from specrace.model.forward.compiled.numbers import GELU, SILU, exp, gate, softmax, store
@@ -466,7 +466,7 @@ def test_a_full_disk_does_not_fail_a_compilation(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(OSError, match="No space"):
         compile_ahead()
     stages: list[str] = []
-    prepare(lambda stage, *_: stages.append(stage))
+    compile_decoder(lambda stage, *_: stages.append(stage))
     assert stages == ["compiling"]
 
 

@@ -56,7 +56,7 @@ WAYS: dict[str, Callable[[], Target]] = {
 
 
 class Collector:
-    """Keeps what a session feeds it."""
+    """Keeps the features and tokens that a model session gives to a head."""
 
     def __init__(self, levels: Levels) -> None:
         self.levels = levels
@@ -101,7 +101,7 @@ def test_tapped_logits_are_bit_equal_and_features_are_the_hidden_states(way: str
     for block, plain_block in zip(prefix.store.blocks, untapped.store.blocks, strict=True):
         assert torch.equal(block, plain_block)
     collector = Collector(LEVELS)
-    session = target.session(prefix, 200, feeds=collector)
+    session = target.session(prefix, 200, head_session=collector)
     _steps(session, target.session(untapped, 200), text, way)
     features = torch.cat([prefix.features, *collector.features]).float()
     # The text's last token is the next root, which no forward has read.
@@ -115,7 +115,7 @@ def test_features_of_layers_on_other_devices_arrive_on_the_first() -> None:
         assert len(target.devices) == 2
         prefix = target.prefill([3, 4, 5], (0, 2))
         collector = Collector((0, 2))
-        session = target.session(prefix, 20, feeds=collector)
+        session = target.session(prefix, 20, head_session=collector)
         session.score(TokenTree.chain(5, [6]))
         session.keep((0, 1))
         assert prefix.features is not None
@@ -142,7 +142,7 @@ def test_without_a_tap_a_race_calls_the_same_forward() -> None:
 
     target.replay = Recorder()
     prefix = target.prefill([3, 4, 5], LEVELS)
-    tapped, plain = target.session(prefix, 20, feeds=Collector(LEVELS)), target.session(prefix, 20)
+    tapped, plain = target.session(prefix, 20, head_session=Collector(LEVELS)), target.session(prefix, 20)
     plain.score(TokenTree.chain(5))
     tapped.score(TokenTree.chain(5))
     tapped.score(TokenTree.chain(5))
@@ -156,7 +156,7 @@ def test_a_one_token_prompt_has_no_features_and_a_graphs_features_are_copied() -
     prefix = target.prefill([3], LEVELS)
     assert prefix.features is not None and prefix.features.shape == (0, 3 * target.config.hidden_size)
     collector = Collector(LEVELS)
-    session = target.session(prefix, 50, feeds=collector)
+    session = target.session(prefix, 50, head_session=collector)
     session.score(TokenTree.chain(3, [4]))
     assert session._features is not None
     session.keep((0,))

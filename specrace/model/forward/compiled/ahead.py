@@ -8,8 +8,8 @@ from collections.abc import Callable
 _log = logging.getLogger(__name__)
 
 
-def prepare(on_progress: Callable[[str, int, int], object] = lambda *_: None) -> None:
-    """Compile the decoder if this machine can run it; this takes ten seconds, once per machine."""
+def compile_decoder(on_progress: Callable[[str, int, int], object] = lambda *_: None) -> None:
+    """Compile the decoder if this machine can run it, which takes ten seconds, once per machine. Raises nothing."""
     on_progress("compiling", 0, 0)
     try:
         from specrace.model.forward.compiled.decoder import compile_ahead
