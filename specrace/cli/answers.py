@@ -70,6 +70,7 @@ def run(options: argparse.Namespace) -> int:
     spec = RaceSpec(("trie",), max_new_tokens=options.max_new_tokens)
     address = None if options.server is None else parse_server(options.server)
     count = auto_count(source)
+    # With "auto", questions are drawn below, once the workbench has read the documents.
     lines = [] if count else read_questions(file)
     if options.save_transcripts is not None:
         check_destination(options.save_transcripts)

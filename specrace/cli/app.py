@@ -81,7 +81,7 @@ def add_parser(commands: Any) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `python app.py`, and return its exit code: 2 for bad input, 1 for another failure, both with a sentence."""
+    """Run `python app.py`, and return its exit code: 2 for bad input, 1 for another failure, each with a message."""
     with standard_streams():
         try:
             return run(parse(space.with_environment(sys.argv[1:] if arguments is None else arguments)))
@@ -183,8 +183,8 @@ def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="ORIGIN",
-        help="sites whose pages may show the page in a frame, such as https://portal.example.com; default: none, and "
-        "on a Space Hugging Face's",
+        help="sites whose pages may show the page in a frame, such as https://portal.example.com; default: none; on a "
+        "Space, Hugging Face's",
     )
     parser.add_argument(
         "--proxies",
@@ -275,7 +275,7 @@ def _check_race(options: argparse.Namespace) -> ServerConfig:
     if options.index is None:
         check_corpus(options.corpus)
     else:
-        # Raises InputError for a folder that is no index.
+        # Raises InputError for a folder that is not an index.
         StoredIndex(options.index)
     return _config(options, model, draft, models, settings)
 
@@ -352,12 +352,12 @@ def choose_starting_model(options: argparse.Namespace) -> StartingModel:
     if options.model is not None:
         return StartingModel(find_or_allow(options.model, options))
     may_fetch = options.draft_model is None and not options.no_fetch
-    # `find_source` would prefer a folder of that name in the current folder.
+    # Not `find_source`, which would prefer a folder of that name in the current folder.
     preferred = named_source(PREFERRED)
     if zero_gpu.is_enabled() and may_fetch and preferred.is_missing:
         return StartingModel(preferred, is_default=True)
     if options.adapter not in ("auto", "none"):
-        raise InputError(f"--adapter {options.adapter} was made for one model; name it with --model.")
+        raise InputError(f"--adapter {options.adapter} was made for one model; name that model with --model.")
     if options.head:
         raise InputError("A head was trained for one model; name the model of --head with --model.")
     if options.draft_model is None and not preferred.is_missing:

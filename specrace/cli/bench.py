@@ -174,7 +174,7 @@ def _model_bench(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, li
 
 
 def lookup_lane(spec: RaceSpec) -> str:
-    """The lane that drafts as peers do: the first one with prompt lookup, perhaps with options in its name."""
+    """The first lane with prompt lookup, which drafts as the peers do; its name may hold options."""
     return next((name for name in spec.lanes if method_of(name).name == "prompt-lookup"), "prompt-lookup")
 
 

@@ -112,7 +112,7 @@ def run_command(arguments: Sequence[str] | None, followers: Followers | None = N
 
 
 def add_environment_flags(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments; for `app`, the flags in the environment come before its own. Raises InputError.
+    """Return the arguments, for `app` with the environment's flags before its own flags. Raises InputError.
 
     `python app.py` reads these flags too.
     """

@@ -1,4 +1,4 @@
-"""`python -m specrace metrics`: what a running server's drafts bring, from its Prometheus page; sends no request."""
+"""`python -m specrace metrics`: what a running server's drafts bring, from its Prometheus page; asks it nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ def add_parser(commands: Any) -> None:
         "url", metavar="URL", help=f"vLLM or llama.cpp, as http://127.0.0.1:8000; a key in {KEY_VARIABLE}"
     )
     parser.add_argument(
-        "--for", dest="duration", metavar="60s", help="watch it for this long (s, m or h); default: since its start"
+        "--for",
+        dest="duration",
+        metavar="60s",
+        help="watch the server for this long (s, m or h); default: since its start",
     )
     parser.add_argument(
         "--cost-curve", default=DEFAULT_CURVE, metavar="NAME|FILE", help=f"{NAMES}, or a file; default: {DEFAULT_CURVE}"

@@ -54,7 +54,7 @@ def add_parser(commands: Any) -> None:
     add_setting(parser, "max_new_tokens")
     parser.add_argument("--cost-curve", default="assumed-gpu", metavar="NAME|FILE", help=NAMES)
     parser.add_argument("--processes", type=int, help="default: one for each processor")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="also draw it: CSV, SVG and PNG in this folder")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="also draw a plot: CSV, SVG and PNG in this folder")
     add_json_argument(parser)
     parser.set_defaults(draft_model=None, keep_outputs=False)
 

@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.question.strip():
         raise InputError("Type a question first, in quotes after 'race'.")
     if options.save is not None:
-        check_recorder(options.save)
+        check_recording_file(options.save)
     spec = race_spec(options).with_options_in_names()
     request = RaceRequest(options.question, spec, options.passages, options.noise, options.thinking)
     addresses = read_servers(options.server, spec)
@@ -82,7 +82,7 @@ def read_repeat(text: Any) -> Callable[[Repeated], bool]:
     return repeat_times(runs)
 
 
-def check_recorder(file: Path) -> None:
+def check_recording_file(file: Path) -> None:
     """Raise InputError if a race cannot be saved to `file`, or if msgspec, which recordings need, is missing."""
     if find_spec("msgspec") is None:
         raise InputError("--save needs msgspec, which is not installed; install it, or race without --save.")

@@ -92,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
     to_text = None if options.report is None else report_format(options.report)
     folder = options.logs[0] if len(options.logs) == 1 and holds_sweep(options.logs[0]) else None
     if options.answers and (folder is not None or options.tokenizer is None):
-        raise InputError("--answers needs logs, whose texts a sweep does not keep, and their --tokenizer.")
+        raise InputError("--answers needs --tokenizer, and logs instead of a sweep, which keeps no texts.")
     transcripts: list[Transcript] = []
     remarks: list[str] = []
     sample = None
@@ -125,7 +125,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def report_format(path: Path) -> Callable[[Report], str]:
-    """The function that writes a report as the file's name says. Raises InputError."""
+    """The function that writes a report in the format of the file's ending. Raises InputError."""
     formats = {".html": to_html, ".htm": to_html, ".md": to_markdown}
     if path.suffix.lower() not in formats:
         raise InputError(f"--report is {shorten(path.name)!r}; give a file that ends in .html or .md.")

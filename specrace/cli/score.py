@@ -48,7 +48,7 @@ def add_parser(commands: Any) -> None:
         type=Path,
         nargs="?",
         metavar="OTHER",
-        help="a batch's second file: requests and responses, in either order",
+        help="the second file of a batch, whose requests and responses may come in either order",
     )
     add_log_arguments(parser)
     parser.add_argument("--lanes", help=f"comma-separated; default: every lane that can be scored; {LANE_OPTIONS_HELP}")
@@ -98,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def scored_lanes(options: argparse.Namespace) -> list[ScoredLane]:
-    """The lanes that the arguments name, with their options, also in their names. Raises InputError."""
+    """The lanes that the arguments name, with the options of --option and those in the names. Raises InputError."""
     num_draft = SETTINGS["num_draft"].check(options.num_draft)
     names = scorable_lanes() if options.lanes is None else lane_names(options.lanes)
     shared = lane_options(options.option)

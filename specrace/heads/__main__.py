@@ -30,7 +30,7 @@ def parser() -> argparse.ArgumentParser:
         argument("--threads", type=int, default=torch.get_num_threads())
         return command
 
-    data = add("data", _data, "let the target write answers, or go on with it")
+    data = add("data", _data, "let the target write answers; goes on where it stopped")
     train = add("train", _train, "make the data, train, or go on from the checkpoint; then export")
     for command in (data, train):
         command.add_argument("--text", type=Path, help="passages to ask about: a .jsonl[.gz] of {title, text}")
@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
         )
     train.add_argument("--epochs", type=float, default=HeadRecipe.epochs)
     train.add_argument("--depths", type=int, default=HeadRecipe.depths, help="how long the trained chains are")
-    train.add_argument("--shortlist", type=int, default=HeadRecipe.shortlist, help="how many tokens it can guess")
+    train.add_argument("--shortlist", type=int, default=HeadRecipe.shortlist, help="how many tokens the head can guess")
     train.add_argument("--rate", type=float, default=HeadRecipe.rate)
     train.add_argument("--batch-tokens", type=int, default=HeadRecipe.batch_tokens)
     train.add_argument("--seed", type=int, default=0)

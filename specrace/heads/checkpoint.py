@@ -125,7 +125,7 @@ def _read_tensors(folder: Path, label: str) -> dict[str, Tensor]:
     except (OSError, SafetensorError, RuntimeError, EOFError, ValueError) as error:
         raise InputError(f"{label} has a {file.name} that cannot be read ({shorten(error)}); {_HINT}.") from error
     except Exception as error:
-        # What is left is that torch refuses to unpickle anything but tensors.
+        # The remaining errors are torch's: it refuses to unpickle anything but tensors.
         raise InputError(
             f"{label} stores more than numbers in {file.name}, which could run code; convert it to safetensors where "
             "you trust it."

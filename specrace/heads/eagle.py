@@ -18,9 +18,9 @@ from torch.nn.functional import embedding
 from specrace.core.clock import since_ms, thread_ms
 from specrace.core.sampling_params import SamplingParams
 from specrace.heads.layer import DraftLayer, Rotations, rms_norm, tree_mask
+from specrace.heads.output_layer import OutputLayer, Ranking
 from specrace.heads.product import Product
 from specrace.heads.prompt import features_at
-from specrace.heads.words import Ranking, Words
 from specrace.model.forward.kv import Prefix
 from specrace.model.forward.tapped import Levels
 from specrace.model.target import Target
@@ -36,13 +36,13 @@ class EagleNetwork(ABC):
     levels: Levels
     layer: DraftLayer
     rotations: Rotations
-    words: Words
+    output_layer: OutputLayer
     # The head's own embedding table [V, d]; None: the target's.
     embeddings: Tensor | None = None
 
     @abstractmethod
     def enter(self, features: Tensor, embedded: Tensor, *, own: bool) -> tuple[Tensor, Tensor]:
-        """What the attention reads and the residual stream, from features [N, f] and embeddings [N, d].
+        """(what the attention reads, the residual stream), from features [N, f] and embeddings [N, d].
 
         With `own`, the features are outputs of this head, [N, d].
         """
@@ -55,8 +55,8 @@ class EagleNetwork(ABC):
 class EagleOne(EagleNetwork):
     """EAGLE-1 and 2: a linear layer joins embedding and feature; the output is a feature after the target's norm."""
 
-    def __init__(self, layer: DraftLayer, rotations: Rotations, words: Words, levels: Levels) -> None:
-        self.layer, self.rotations, self.words, self.levels = layer, rotations, words, levels
+    def __init__(self, layer: DraftLayer, rotations: Rotations, output_layer: OutputLayer, levels: Levels) -> None:
+        self.layer, self.rotations, self.output_layer, self.levels = layer, rotations, output_layer, levels
         self.join: Product
 
     def enter(self, features: Tensor, embedded: Tensor, *, own: bool) -> tuple[Tensor, Tensor]:
@@ -72,8 +72,8 @@ class EagleOne(EagleNetwork):
 class EagleThree(EagleNetwork):
     """EAGLE-3: joins three levels to one feature; attention reads embedding and feature side by side, normalised."""
 
-    def __init__(self, layer: DraftLayer, rotations: Rotations, words: Words, levels: Levels) -> None:
-        self.layer, self.rotations, self.words, self.levels = layer, rotations, words, levels
+    def __init__(self, layer: DraftLayer, rotations: Rotations, output_layer: OutputLayer, levels: Levels) -> None:
+        self.layer, self.rotations, self.output_layer, self.levels = layer, rotations, output_layer, levels
         self.join: Product
         self.before_embedding: Tensor
         self.before_feature: Tensor
@@ -177,8 +177,8 @@ class PromptedEagle:
 class EagleSession:
     """One lane's head: it takes the features of accepted tokens, and guesses what follows them.
 
-    A path is the tokens after the pending token, the root. `likeliest` runs one forward of the head; `depth` bounds the
-    length of what can be asked, here by nothing but the room.
+    A path is the tokens after the pending token, the root. `likeliest` runs one forward of the head. `depth`: how many
+    tokens ahead the head can guess, here as many as there is room for.
     """
 
     depth = 1 << 30
@@ -190,7 +190,7 @@ class EagleSession:
         self._cache = self.head.new_cache(prompted.count + room + _GROWTH)
         self._cache[:, :, : prompted.count] = prompted.cache[:, :, : prompted.count]
         self._committed = prompted.count
-        self._ranking = Ranking(self._network.words, params, self.head.target.vocab_size, coupled=coupled)
+        self._ranking = Ranking(self._network.output_layer, params, self.head.target.vocab_size, coupled=coupled)
         # The output of the last committed pair, if there is one.
         self._last = prompted.output
         # What was accepted and is not in the cache yet: features, and the tokens that they belong to.
@@ -232,10 +232,10 @@ class EagleSession:
                 rows = self._outputs[()] = self._last
             else:
                 rows = self._extend(paths)
-            logits = self._network.words.logits(self._network.leave(rows))
+            logits = self._network.output_layer.logits(self._network.leave(rows))
             # The root is token number `committed`; its child is the next one.
             positions = [self._committed + 1 + len(path) for path in paths]
-            return self._network.words.likeliest(self._ranking.scores(logits, positions), k)
+            return self._network.output_layer.likeliest(self._ranking.scores(logits, positions), k)
 
     def _commit(self) -> None:
         """Run the pairs of the accepted tokens, and keep their keys and values."""

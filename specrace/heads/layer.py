@@ -42,7 +42,7 @@ class DraftLayer:
         inputs: int,
         product: Callable[[Tensor], Product],
     ) -> None:
-        """Take the layer's tensors, named `prefix`..., from the checkpoint; attention reads `inputs` numbers a row.
+        """Take the layer's tensors, named `prefix`..., from the checkpoint; attention reads rows of `inputs` numbers.
 
         `product` makes a linear layer from a weight.
         """

@@ -15,8 +15,8 @@ from specrace.heads.checkpoint import Checkpoint
 from specrace.heads.eagle import EagleHead, EagleNetwork, EagleOne, EagleThree
 from specrace.heads.layer import DraftLayer, LayerSizes, Rotations
 from specrace.heads.medusa import MedusaHead
+from specrace.heads.output_layer import OutputLayer, read_shortlist, target_rows
 from specrace.heads.product import Product
-from specrace.heads.words import Words, read_shortlist, target_rows
 from specrace.model.forward.tapped import Levels, check_levels
 from specrace.model.target import Target
 
@@ -36,7 +36,7 @@ def build_head(checkpoint: Checkpoint, target: Target) -> Head:
 
 
 def _unwrap(checkpoint: Checkpoint) -> Checkpoint:
-    """A checkpoint whose config is flat, and whose names have no prefix that only some writers add.
+    """The checkpoint with a flat config, and with tensor names without the prefixes that some writers add.
 
     speculators nests the layer's config; Medusa's second release prefixes all names.
     """
@@ -45,7 +45,7 @@ def _unwrap(checkpoint: Checkpoint) -> Checkpoint:
     if isinstance(nested, dict):
         config = {**nested, **{name: value for name, value in config.items() if name != "transformer_layer_config"}}
     tensors = {name.removeprefix("medusa_head."): tensor for name, tensor in checkpoint.tensors.items()}
-    # Old files store what can be computed.
+    # Old files store rotary frequencies, which can be computed.
     tensors = {name: tensor for name, tensor in tensors.items() if not name.endswith("rotary_emb.inv_freq")}
     return Checkpoint(checkpoint.label, config, tensors)
 
@@ -100,7 +100,9 @@ class _HeadBuilder:
         """EAGLE-1 and 2, in the layout of their own code."""
         sizes, width = self._layer_sizes(), self.width
         layer = DraftLayer(self.checkpoint, "layers.0.", sizes, width, self._product)
-        network = EagleOne(layer, self._rotations(sizes), self._words("lm_head.weight"), (self.target.num_layers,))
+        network = EagleOne(
+            layer, self._rotations(sizes), self._output_layer("lm_head.weight"), (self.target.num_layers,)
+        )
         bias = self.checkpoint.take("fc.bias", width) if self.checkpoint.config.get("bias", True) else None
         network.join = self._product(self.checkpoint.take("fc.weight", width, 2 * width), bias)
         return self._finish(network)
@@ -115,7 +117,7 @@ class _HeadBuilder:
         levels = aux_levels(config, self.target.num_layers)
         check_levels(levels, self.target.num_layers, self.label)
         layer = DraftLayer(self.checkpoint, prefix, sizes, 2 * width, self._product)
-        network = EagleThree(layer, self._rotations(sizes), self._words("lm_head.weight"), levels)
+        network = EagleThree(layer, self._rotations(sizes), self._output_layer("lm_head.weight"), levels)
         network.join = self._product(self.checkpoint.take("fc.weight", width, len(levels) * width))
         network.before_embedding = self._take(f"{prefix}input_layernorm.weight", width)
         network.before_feature = self._take(f"{prefix}hidden_norm.weight", width)
@@ -127,7 +129,7 @@ class _HeadBuilder:
         return Rotations(self.checkpoint, self.target.config, sizes)
 
     def _finish(self, network: EagleNetwork) -> EagleNetwork:
-        """Move the layer's norm to the target's device, and take the head's own embeddings, if it has some."""
+        """Move the layer's norm to the target's device, and take the head's own embeddings, if it has any."""
         network.layer.before_mlp = network.layer.before_mlp.to(self.target.device, self.target.dtype)
         if "embed_tokens.weight" in self.checkpoint:
             network.embeddings = self._take("embed_tokens.weight", self.target.vocab_size, self.width)
@@ -147,25 +149,25 @@ class _HeadBuilder:
             ]
             for head in range(num_heads)
         ]
-        words = [self._words(f"{head}.{num_blocks}.weight") for head in range(num_heads)]
-        return MedusaHead(stacks, words, (self.target.num_layers,), self.target, self.label)
+        outputs = [self._output_layer(f"{head}.{num_blocks}.weight") for head in range(num_heads)]
+        return MedusaHead(stacks, outputs, (self.target.num_layers,), self.target, self.label)
 
-    def _words(self, name: str) -> Words:
+    def _output_layer(self, name: str) -> OutputLayer:
         """The output layer: the head's own tensor, or the target's rows of the tokens that the head can draft."""
         if name not in self.checkpoint:
-            return self._target_words
+            return self._target_output_layer
         count = self.target.vocab_size if self._shortlist is None else len(self._shortlist)
-        return Words(self._product(self.checkpoint.take(name, count, self.width)), self._shortlist)
+        return OutputLayer(self._product(self.checkpoint.take(name, count, self.width)), self._shortlist)
 
     @cached_property
-    def _target_words(self) -> Words:
+    def _target_output_layer(self) -> OutputLayer:
         """The target's output layer, or its rows of the shortlist, which are rounded as the head's own weights are."""
-        places, target = self._shortlist, self.target
+        ids, target = self._shortlist, self.target
         weight, bias = target_rows(target, self.label)
-        if places is None:
-            return Words(Product(weight, bias, target.device, target.dtype, may_copy=False), None)
-        rows = weight[places].to(self.checkpoint.dtype)
-        return Words(self._product(rows, None if bias is None else bias[places]), places)
+        if ids is None:
+            return OutputLayer(Product(weight, bias, target.device, target.dtype, may_copy=False), None)
+        rows = weight[ids].to(self.checkpoint.dtype)
+        return OutputLayer(self._product(rows, None if bias is None else bias[ids]), ids)
 
     @cached_property
     def _shortlist(self) -> Tensor | None:
@@ -187,8 +189,8 @@ def aux_levels(config: Mapping[str, Any], num_layers: int) -> Levels:
     """The levels that an EAGLE-3 head reads.
 
     `eagle_config` (SGLang, SpecForge) names layers by their outputs, which enter the next layer, so a level is one more
-    than its number. At the top of a config (vLLM, speculators) the numbers are levels. Without either, they are those
-    of the reference code: 2, the middle, and the third from the end.
+    than its number. At the top of a config (vLLM, speculators) the numbers are levels. Without either, the levels are
+    those of the reference code: 2, the middle, and the third from the end.
     """
     nested = config.get("eagle_config")
     outputs = nested.get("eagle_aux_hidden_state_layer_ids") if isinstance(nested, dict) else None

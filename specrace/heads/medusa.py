@@ -14,9 +14,9 @@ from torch.nn.functional import silu
 
 from specrace.core.clock import since_ms, thread_ms
 from specrace.core.sampling_params import SamplingParams
+from specrace.heads.output_layer import OutputLayer, Ranking
 from specrace.heads.product import Product
 from specrace.heads.prompt import features_at
-from specrace.heads.words import Ranking, Words
 from specrace.model.forward.kv import Prefix
 from specrace.model.forward.tapped import Levels
 from specrace.model.target import Target
@@ -27,8 +27,8 @@ Path = tuple[int, ...]
 class MedusaHead:
     """Residual blocks and output layers, by depth.
 
-    `blocks`: for each depth its blocks, products [d] -> [d]; `words`: for each depth its output
-    layer, which may be one for all. `label` names the head in messages.
+    `blocks`: for each depth its blocks, products [d] -> [d]; `outputs`: for each depth its output layer, which may be
+    one for all. `label` names the head in messages.
     """
 
     kind = "medusa"
@@ -36,12 +36,12 @@ class MedusaHead:
     def __init__(
         self,
         blocks: Sequence[Sequence[Product]],
-        words: Sequence[Words],
+        outputs: Sequence[OutputLayer],
         levels: Levels,
         target: Target,
         label: str,
     ) -> None:
-        self.blocks, self.words, self.levels = blocks, words, levels
+        self.blocks, self.outputs, self.levels = blocks, outputs, levels
         self.target, self.label = target, label
 
     @property
@@ -61,9 +61,9 @@ class MedusaHead:
             for block in blocks:
                 row = row + silu(block(row))
             rows.append(row)
-        if all(words is self.words[0] for words in self.words):
-            return list(self.words[0].logits(torch.cat(rows)).split(1))
-        return [words.logits(row) for words, row in zip(self.words, rows, strict=True)]
+        if all(output is self.outputs[0] for output in self.outputs):
+            return list(self.outputs[0].logits(torch.cat(rows)).split(1))
+        return [output.logits(row) for output, row in zip(self.outputs, rows, strict=True)]
 
 
 class PromptedMedusa:
@@ -89,7 +89,7 @@ class MedusaSession:
     def __init__(self, prompted: PromptedMedusa, params: SamplingParams, *, coupled: bool = True) -> None:
         self.head, self.levels, self.depth = prompted.head, prompted.head.levels, prompted.head.depth
         vocab_size = self.head.target.vocab_size
-        self._rankings = [Ranking(words, params, vocab_size, coupled=coupled) for words in self.head.words]
+        self._rankings = [Ranking(output, params, vocab_size, coupled=coupled) for output in self.head.outputs]
         self._feature, self._count = prompted.feature, prompted.count
         self._logits: list[Tensor] = []
 
@@ -114,7 +114,7 @@ class MedusaSession:
 
     @torch.inference_mode()
     def likeliest(self, paths: Sequence[Path], k: int) -> list[list[tuple[int, float]]]:
-        """For each path the k likeliest next tokens with their probabilities; they depend on its length only."""
+        """For each path the k likeliest next tokens with their probabilities; only the path's length matters."""
         if self._feature is None:
             return [[] for _ in paths]
         target = self.head.target
@@ -125,5 +125,5 @@ class MedusaSession:
             for depth in {len(path) for path in paths}:
                 # The pending token is number `count`; its child is the next one.
                 scores = self._rankings[depth].scores(self._logits[depth], [self._count + 1 + depth])
-                guesses[depth] = self.head.words[depth].likeliest(scores, k)[0]
+                guesses[depth] = self.head.outputs[depth].likeliest(scores, k)[0]
         return [guesses[len(path)] for path in paths]

@@ -1,4 +1,4 @@
-"""A head's linear layers, each of which costs what its bytes cost."""
+"""A head's linear layers, which read as few bytes as possible."""
 
 from __future__ import annotations
 

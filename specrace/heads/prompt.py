@@ -11,9 +11,9 @@ from specrace.model.forward.tapped import Levels
 
 
 def features_at(prefix: Prefix, levels: Levels) -> Tensor:
-    """The features of a prompt at `levels`, [P - 1, levels * d]; the prompt may have been read with more of them.
+    """The features of a prompt at `levels`, [P - 1, levels * d]; the prompt may have been read with more levels.
 
-    Raises InputError if it was read without one of them.
+    Raises InputError if it was read without one of `levels`.
     """
     features = prefix.features
     if features is None or not set(levels) <= set(prefix.levels):

@@ -1,4 +1,4 @@
-"""Checks that a model scores drafts as it decodes, before it may race."""
+"""Checks, before a model may race, that it computes the same logits for drafts as when it decodes token by token."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def check_trees(target: Target) -> None:
         raise InputError(not_finite(target))
     if largest_gap > TOLERANCE[target.dtype]:
         raise InputError(
-            f"{target.name} does not score a {_draft_word(target)} of drafts as it decodes "
-            f"(its logits differ by {largest_gap:.2g}); {advice(target.config.model_type)}."
+            f"{target.name} computes other logits for a {_draft_word(target)} of drafts than without drafts "
+            f"(they differ by {largest_gap:.2g}); {advice(target.config.model_type)}."
         )
 
 
@@ -73,7 +73,10 @@ def _tree_gap(target: Target, tokens: list[int]) -> float:
 
 
 def _chain_gap(target: Target, tokens: list[int]) -> float:
-    """The largest gap to decoding one by one, in chains of which two tokens or none are rejected; each scored twice."""
+    """The largest gap between the logits of chains and those of decoding token by token.
+
+    Two tokens or none of a chain are rejected. Each chain is scored twice, because the first time must change nothing.
+    """
     assert target.chain_forward is not None
     prompt, decoded = tokens[:3], [*tokens[3:6], *tokens[8:]]
     plain = target.chain_forward.decode(prompt, decoded).float()

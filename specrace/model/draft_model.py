@@ -21,7 +21,7 @@ GROWTH = 256
 
 
 class DraftModel:
-    """A model that drafts for a target whose vocabulary has `vocab_size` tokens, by default as many as its own."""
+    """A model that drafts for a target of `vocab_size` tokens; None: as many as the draft model's own vocabulary."""
 
     def __init__(self, model: Scorer, vocab_size: int | None = None) -> None:
         self.model = model

@@ -6,7 +6,7 @@ from typing import Any
 
 # The context length of a model whose config states none.
 _DEFAULT_CONTEXT = 1 << 20
-# The names under which a config states it; the last one is MPT's.
+# The names under which a config states the context length; the last one is MPT's.
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len")
 
 
@@ -22,7 +22,7 @@ def max_context(config: Any) -> int:
     if "local" in (getattr(config, "attention_layers", None) or ()):
         # GPT-Neo counts the window of its local layers in columns of the cache, not in positions.
         length = min(length, config.window_size)
-    # Beyond this length Doge attends to some columns only; it chooses them among those of other branches, too.
+    # Beyond this length Doge attends to some columns only, and would also choose columns of other branches.
     length = min(length, getattr(config, "keep_window_size", None) or length)
     return int(length)
 

@@ -41,7 +41,7 @@ def load_target(
     - `ready`: False if the device is not available yet: nothing is computed until the caller calls `make_ready`.
     - `lean`: free weights of which a captured forward has copies; not for `--peers`, which run the model's own layers.
 
-    Raises InputError for a model that does not exist, is no causal language model, cannot score trees, or cannot be
+    Raises InputError for a model that does not exist, is not a causal language model, cannot score trees, or cannot be
     spread over devices or split over processes as requested; and for a draft model with a different vocabulary.
     """
     choice = choose_model(model, **settings)

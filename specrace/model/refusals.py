@@ -8,8 +8,8 @@ from specrace.core.errors import InputError
 from specrace.model.forward.reach import CHUNKED, FULL, SLIDING
 from specrace.model.forward.states import STATE_AND_KEYS, STATE_ONLY, WITHOUT_CACHE
 
-# By the beginning of the refused model's type: a model that can race, from the same makers if they have one. The types
-# are transformers' names; of several beginnings that fit, the longest counts.
+# Beginning of a refused model's type -> a model that can race, from the same makers if they have one. The types are
+# transformers' names; of several beginnings that fit, the longest counts.
 _RELATIVES = {
     "bamba": "Granite 3.3",
     "deepseek": "DeepSeek-V3",

@@ -25,7 +25,7 @@ from specrace.model.forward.graphs import GraphedStore, GraphPool
 from specrace.model.forward.kv import KVStore, Prefix
 from specrace.model.forward.reach import REACH_SETTINGS, layer_reaches
 from specrace.model.forward.reading import Reader
-from specrace.model.forward.tapped import Levels, TappedForward, features_of
+from specrace.model.forward.tapped import FeatureReader, Levels, TappedForward, features_of
 from specrace.model.forward.tree_inputs import TreeInputs, TreeTensors, call_on_tree, run_tree
 from specrace.model.limits import max_context
 from specrace.model.machine.device_map import distinct, layer_devices
@@ -60,28 +60,16 @@ class Replay(Protocol):
         """Logits [N, V] of a tree; `data` [L, 2, 1, H, end, D] is the cache up to the tree's last column."""
 
     def tapped(self, levels: Levels) -> TappedForward:
-        """A forward like this one whose second output is the features at `levels`; it may be built at its first call."""
-
-
-class FeatureReader(Protocol):
-    """Reads the features of a lane's tokens: the session of a trained head."""
-
-    @property
-    def levels(self) -> Levels:
-        """The levels of the features."""
-
-    def queue(self, features: Tensor, tokens: Sequence[int]) -> None:
-        """Take the features [n, levels * d] of the `n` tokens that a step has committed, in order."""
+        """A forward like this one whose second output is the features at `levels`; may be built at its first call."""
 
 
 class Scorer:
     """A model and its tokenizer (None for a bare model).
 
-    `specrace.model.capture` captures the model's forward, so that it runs without the model's Python code: as CUDA
-    graphs on a GPU (`graphs`), or on a CPU as TorchScript or the compiled decoder (`replay`); or it records in
-    `eager_because` why it could not. A model may be on several devices (`layer_devices`): tokens enter on the first
-    one, `device`; keys and values stay with their layer; logits are read on the device that computes them. Raises
-    InputError for a model on several devices whose layers are not found.
+    With `graphs` (CUDA graphs on a GPU) or `replay` (TorchScript or the compiled decoder on a CPU), forwards run
+    without the model's Python code. `specrace.model.capture` sets one of them, or says in `eager_because` why not. A
+    model may be on several devices (`layer_devices`): tokens enter on the first, `device`; keys and values stay with
+    their layer; logits are read where they are computed. Raises InputError if the layers of such a model are not found.
 
     Use it in one thread at a time: forwards share their input buffers, and replayed forwards also their outputs.
     """
@@ -112,8 +100,7 @@ class Scorer:
         self._tapped: dict[Levels, tuple[Replay, TappedForward]] = {}
         self.graphs: GraphPool | None = None
         self.replay: Replay | None = None
-        # Runs chains of tokens through a model with layers that keep a state, which takes no other trees; None if all
-        # layers attend.
+        # For a model with layers that keep a state, whose trees must be chains; None if all layers attend.
         self.chain_forward = chain_forward(model, self.config, self.name, self.layer_devices)
         self.chains_only = self.chain_forward is not None
         self.eager_because = "on several devices" if self.layer_devices else ROW_BY_ROW if self.chain_forward else ""
@@ -183,7 +170,7 @@ class Scorer:
 
     @torch.inference_mode()
     def plain_logits(self, tokens: Sequence[int]) -> Tensor:
-        """Logits [N, V] of a text, by a forward without a tree or a store: the reference that trees are checked against."""
+        """Logits [N, V] by a forward without tree or store: the reference that trees are checked against."""
         logits: Tensor = self.model(input_ids=torch.tensor([tokens], device=self.device)).logits[0]
         return logits
 
@@ -199,22 +186,20 @@ class Scorer:
     ) -> ModelSession:
         """A session for one lane, on a clone of `prefix` with room for `room` more tokens.
 
-        On a GPU a graph is captured here for each row count in `rows`, before any clock starts; a tree is run by the
-        smallest graph that has a row for each of its nodes. `head_session`, if given, gets the features of all tokens
-        that the session commits.
+        With `graphs`, one is captured here for each row count in `rows`, before any clock starts; a tree is run by the
+        smallest that has rows enough. `head_session`, if given, gets the features of all tokens that are committed.
         """
         sampler = Sampler(params or SamplingParams())
         if self.graphs is not None:
             levels = () if head_session is None else head_session.levels
-            return GraphedSession(
-                self, self.graphs.acquire(prefix.store, room, rows, levels), sampler, num_top, head_session
-            )
+            pooled = self.graphs.acquire(prefix.store, room, rows, levels)
+            return GraphedSession(self, pooled, sampler, num_top, head_session)
         store = prefix.store.clone(prefix.store.length + room + self.min_rows - 1)
         return ModelSession(self, store, sampler, num_top, head_session)
 
     @torch.inference_mode()
     def logits(self, store: KVStore, tree: TokenTree) -> Tensor:
-        """Logits [N, V] of a tree that follows the tokens in `store`; its keys and values are written, not committed."""
+        """Logits [N, V] of a tree after the tokens in `store`; its keys and values are written, but not committed."""
         return self.run(store, tree)
 
     def run(self, store: KVStore, tree: TokenTree) -> Tensor:
@@ -253,7 +238,7 @@ class Scorer:
         return buffers
 
     def forward(self, store: KVStore, inputs: TreeInputs, end: int) -> Tensor:
-        """Logits [N, V] of the tree in `inputs`, which sees the first `end` columns of `store`; tensor operations only."""
+        """Logits [N, V] of a tree that sees the first `end` columns of `store`, by tensor operations only."""
         if self.replay is not None and store.data is not None:
             return self.replay(inputs.tensors, store.data[..., :end, :])
         return run_tree(self.model, store, inputs.tensors, end, self.reaches)

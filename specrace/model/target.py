@@ -28,9 +28,9 @@ class Target(Scorer):
     """A scorer with end tokens, a description of itself, and perhaps a draft model.
 
     `drafting` is the draft model, or a function that loads it at first use. `heads`: lane -> its trained head, set by
-    whoever loads heads (`specrace.heads.loading`). `prompt_style` names the style that the
-    model's adapter was trained on, if it has an adapter. `int8` says that the weights were rounded to 8 bits.
-    `fingerprint` identifies the weights before such rounding; "" if it is not known.
+    `specrace.heads.loading`. `prompt_style` names the style that the model's adapter was trained on, if it has an
+    adapter. `int8` says that the weights were rounded to 8 bits. `fingerprint` identifies the weights before such
+    rounding; "" if it is not known.
     """
 
     def __init__(

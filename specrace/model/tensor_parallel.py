@@ -58,7 +58,7 @@ def run(command: Callable[[Followers], int]) -> int:
 
 
 class Followers:
-    """What the leader knows of its followers: sends orders to the processes that hold the other parts of the model.
+    """The leader's side: sends orders to the followers, the processes that hold the other parts of the model.
 
     `size` counts all processes, including the leader. Leaving the context ends the followers. Orders refer to a store
     by its number.
@@ -191,7 +191,7 @@ class Follower:
 
 
 class LeadingStore(KVStore):
-    """A store for the leader's heads. Every follower has a store for its heads and repeats each operation."""
+    """A store for the leader's attention heads. Every follower has one for its own, and repeats each operation."""
 
     def __init__(self, num_layers: int, capacity: int, followers: Followers) -> None:
         """Create the store here and on all followers."""
@@ -321,9 +321,9 @@ def _number(store: KVStore) -> int:
 
 def _receive() -> tuple[str, list[Any], list[int]]:
     """Receive the next order: its name, its arguments, and the numbers of the stores to drop."""
-    head = _broadcast(_SIZE_DIGITS + _FIRST_BYTES)
-    size = int(head[:_SIZE_DIGITS])
-    order = head[_SIZE_DIGITS : _SIZE_DIGITS + size]
+    first_message = _broadcast(_SIZE_DIGITS + _FIRST_BYTES)
+    size = int(first_message[:_SIZE_DIGITS])
+    order = first_message[_SIZE_DIGITS : _SIZE_DIGITS + size]
     if size > _FIRST_BYTES:
         order += _broadcast(size - _FIRST_BYTES)
     name, arguments, dropped = json.loads(order)

@@ -2,8 +2,8 @@
 
 Its steps take as long as the real model's, because every forward runs in full, and it accepts what the real model would
 have accepted, because the transcript says so. So speedups on real outputs can be measured on a fast device without the
-real weights. Off the transcript it predicts by its random weights, so lanes that learn from such predictions cannot be
-measured.
+real weights. After tokens that are not the transcript's it predicts by its random weights, so lanes that learn from
+such predictions cannot be measured.
 """
 
 from __future__ import annotations

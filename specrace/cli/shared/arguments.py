@@ -37,7 +37,7 @@ HEAD_HELP = (
 KEEP_OUTPUTS_HELP = "let lanes also draft from the outputs of earlier requests"
 FORMAT_HELP = f"the log's format: {', '.join(FORMATS)}; default: recognised from the log"
 DEVICES = ("cpu", "cuda", "auto")
-DEVICES_HELP = "auto: the GPU if there is one, or all of them; default: %(default)s"
+DEVICES_HELP = "auto: all GPUs, or the CPU if there is none; default: %(default)s"
 
 
 class Parser(argparse.ArgumentParser):

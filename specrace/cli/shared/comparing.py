@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from specrace.servers.dialects import Dialect
     from specrace.servers.load import Answered
 
-# A server that fails so often without an answer in between has a fault that more requests would not mend.
+# After this many failures without an answer in between, more requests would not help.
 MAX_FAILURES = 3
 WARM_UP_TOKENS = 8
 
@@ -135,7 +135,7 @@ def measure_block(
     salt = secrets.token_hex(8)
     prompts = [(number, plan.questions.rows[number].prompt) for number in numbers]
     requests = [(number, Request(prompt, plan.max_new_tokens, salt)) for number, prompt in prompts]
-    # A server's first request may take long. The prompt read backwards is no question's, so nothing is learned from it.
+    # A server's first request may take long. It sends a prompt backwards, from which no drafter learns an answer.
     warm_up = [(WARM_UP, Request(plan.questions.rows[0].prompt[::-1], WARM_UP_TOKENS, salt))]
     with Connection(address) as connection:
         dialect = recognise(connection, address.model)
@@ -146,7 +146,8 @@ def measure_block(
                 connection, dialect, part, concurrency, plan.questions.decode, plan.questions.vocab_size
             ):
                 if answered.reply is None and answered.number == WARM_UP:
-                    # A prompt read backwards may break characters, and then texts cannot be compared.
+                    # A prompt read backwards may break characters, so its answer may be refused although the server
+                    # works.
                     continue
                 if answered.reply is None:
                     failures += 1
@@ -165,7 +166,7 @@ def as_sample(block: Block, session: int, answered: Answered, dialect: Dialect) 
     from specrace.servers.lane import measured_counts
 
     reply = answered.reply
-    assert reply is not None, "a request that failed is no sample"
+    assert reply is not None, "a request that failed is not a sample"
     chunks = [chunk.tokens or () for chunk in reply.chunks]
     return Sample(
         block,
@@ -182,4 +183,4 @@ def as_sample(block: Block, session: int, answered: Answered, dialect: Dialect) 
 
 
 def _how_to_resume(journal: Journal) -> str:
-    return f"{len(journal.samples)} answers are kept: mend it, and run the same command with --resume."
+    return f"{len(journal.samples)} answers are kept: mend the fault, and run the same command with --resume."

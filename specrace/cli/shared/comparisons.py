@@ -15,7 +15,7 @@ from rich.table import Table
 from specrace.cli.shared.terminal import clean, console
 from specrace.lab.compare.samples import Block, Sample
 
-# How often the live table is drawn. Drawing shares a processor with the clock of the streams, so it is rare and cheap.
+# The time between two drawings of the live table, which take processor time from the clock that times the streams.
 REFRESH_S = 1.0
 # The width of the tables in a file or a pipe, in characters.
 WIDTH = 160
@@ -110,9 +110,10 @@ def _new_table(*titles: str) -> Table:
 def _table(rows: Sequence[Row], *, by_category: bool = False) -> Table:
     """The main table, or that of the categories, which have no total rate and no texts."""
     columns = {title: column for title, column in COLUMNS.items() if not by_category or column[0] in rows[0]}
-    first = ("server", "at\nonce", *(["category"] if by_category else []), "requests")
+    names = ("server", "at\nonce", *(["category"] if by_category else []), "requests")
     texts = () if by_category else ("texts\nequal",)
-    table = _new_table(*first, *columns, "forecast", "speedup", "forecast ", *texts)
+    # The forecast of tokens per step, the measured speedup, and the forecast of the speedup.
+    table = _new_table(*names, *columns, "forecast", "speedup", "forecast ", *texts)
     for row in rows:
         forecast = row["forecast"]
         table.add_row(
@@ -186,6 +187,7 @@ def _acceptance(rows: Sequence[Row]) -> Table:
         lines = {"measured": row["rates"], "forecast": row["forecast"] and row["forecast"]["rates"]}
         for words, rates in lines.items():
             if rates:
+                # No draft was longer than `rates`, so later positions accepted nothing.
                 shown = (*rates, *[0.0] * width)[:width]
                 table.add_row(row["server"], str(row["concurrency"]), words, *(f"{rate:.0%}" for rate in shown))
     return table

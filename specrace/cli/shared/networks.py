@@ -23,14 +23,14 @@ def read_root_path(text: str) -> str:
 
 
 def check_hosts(flag: str, names: Sequence[str]) -> None:
-    """Raise InputError for a name that is not a host's, or has a port."""
+    """Raise InputError for a name that is not the name of a host, or that has a port."""
     for name in names:
         if not HOST_NAME.fullmatch(name):
             raise InputError(f"{flag} has {name!r}; give names only, such as demo.example.com, without a port.")
 
 
 def check_origins(flag: str, names: Sequence[str]) -> None:
-    """Raise InputError for a name that is not a site's origin."""
+    """Raise InputError for a name that is not the origin of a site."""
     for name in names:
         if not ORIGIN.fullmatch(name):
             raise InputError(f"{flag} has {shorten(repr(name))}; give origins, such as https://portal.example.com.")

@@ -65,7 +65,7 @@ def find_tokenizer(name: str, *, quiet: bool) -> ChatTokenizer:
     If a model with a short name is missing, only its tokenizer is fetched; if that fails, the whole model is.
     """
     source = find_source(name)
-    # Converting a GGUF file takes minutes, too long for a tokenizer: `load_tokenizer` refuses it, and says what to give.
+    # Converting a GGUF file takes minutes, too long for a tokenizer: `load_tokenizer` refuses it and says what to give.
     if source.is_missing and source.gguf is None:
         with suppress(InputError):
             return load_tokenizer(source.location)

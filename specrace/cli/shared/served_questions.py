@@ -23,16 +23,16 @@ from specrace.engine.spec import RaceSpec
 from specrace.lab.compare.samples import Question
 from specrace.retrieval.prompt import check_prompt
 
-# Ids are below this if nobody says how many tokens the vocabulary has.
+# The bound of token ids if --vocab-size is not given.
 UNBOUNDED = 1 << 31
 NAMES = {"question", "prompt", "prompt_ids"}
 OUTPUTS = {"output", "output_ids"}
-_HEAD_BYTES = 1_000_000
+_MAX_LINE_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
 class ServedQuestions:
-    """Questions as token ids, and what checks the answers to them: the tokenizer's `decode`, and its vocabulary."""
+    """Questions as token ids, and what the answers are read with: the tokenizer's `decode`, and its vocabulary."""
 
     rows: tuple[Question, ...]
     decode: Callable[[Sequence[int]], str]
@@ -42,7 +42,7 @@ class ServedQuestions:
 def read_served_questions(options: argparse.Namespace) -> ServedQuestions:
     """The questions of --questions, at most --limit of them. Raises InputError.
 
-    Only questions, which get passages from the documents, take the model; prompts and logs take its tokenizer.
+    Questions need the model, because they get passages from the documents; prompts and logs need only its tokenizer.
     """
     source = str(options.questions or (AUTO if options.docs or options.index else QUESTIONS))
     count = auto_count(source)
@@ -50,8 +50,8 @@ def read_served_questions(options: argparse.Namespace) -> ServedQuestions:
         served = _from_log(options, Path(source))
     else:
         lines = [] if count else read_prompts(Path(source), options.limit)
-        asks = count is not None or any("question" in line for line in lines)
-        served = _from_model(options, lines, count) if asks else _from_prompts(options, lines)
+        has_questions = count is not None or any("question" in line for line in lines)
+        served = _from_model(options, lines, count) if has_questions else _from_prompts(options, lines)
     for row in served.rows:
         if max(row.prompt) >= served.vocab_size:
             raise InputError(
@@ -69,12 +69,12 @@ def holds_prompts(path: Path, options: argparse.Namespace) -> bool:
         return False
     try:
         with open_regular(path) as stream:
-            head = stream.read(_HEAD_BYTES).lstrip().partition(b"\n")[0]
+            first_line = stream.read(_MAX_LINE_BYTES).lstrip().partition(b"\n")[0]
     except OSError as error:
         raise InputError(f"{shorten(path)} cannot be read ({error.strerror}); give another --questions.") from error
     row: Any = None
     with suppress(ValueError, RecursionError):
-        row = json.loads(head)
+        row = json.loads(first_line)
     return isinstance(row, dict) and bool(NAMES & row.keys()) and not OUTPUTS & row.keys()
 
 
@@ -94,7 +94,7 @@ def _from_log(options: argparse.Namespace, path: Path) -> ServedQuestions:
 
 
 def _from_prompts(options: argparse.Namespace, lines: Sequence[dict[str, Any]]) -> ServedQuestions:
-    """Prompts as text, which are tokenized whole, or as ids."""
+    """Prompts as token ids, or as texts, which are tokenized without a template."""
     tokenizer = _tokenizer(options)
     rows = []
     for line in lines:
@@ -120,7 +120,7 @@ def _with_tokenizer(options: argparse.Namespace, rows: tuple[Question, ...]) -> 
 
 
 def _from_model(options: argparse.Namespace, lines: Sequence[dict[str, Any]], count: int | None) -> ServedQuestions:
-    """Questions in the model's prompts, with passages of the documents; `lines` may also have prompts."""
+    """Prompts that ask the model the questions about passages of the documents; `lines` may also have prompts."""
     # Imported here, because it imports torch, which logs and prompts do not need.
     from specrace.answers import prepare
 

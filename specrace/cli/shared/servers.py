@@ -112,16 +112,16 @@ def named_servers(texts: Sequence[str], *, together: bool = False) -> NamedServe
 
     addresses = {address.name: address for address in read_servers(texts, RaceSpec())}
     # Visitors wait for a server, and the page's races for one another, so its time is shorter than on a command line.
-    racing, asking = Waits(connect_s=5.0, read_s=30.0, total_s=120.0), Waits(connect_s=2.0, read_s=3.0)
+    race_waits, describe_waits = Waits(connect_s=5.0, read_s=30.0, total_s=120.0), Waits(connect_s=2.0, read_s=3.0)
 
     def describe(name: str) -> str:
         address = addresses[name]
-        with Connection(address, asking) as connection:
+        with Connection(address, describe_waits) as connection:
             dialect = recognise(connection, address.model, needs_ids=False)
         return f"The server {name} answers: {dialect.engine}, model {dialect.model}."
 
     def race_beside(names: Sequence[str]) -> Beside:
-        return beside_servers([addresses[name] for name in names], racing, together=together)
+        return beside_servers([addresses[name] for name in names], race_waits, together=together)
 
     return NamedServers(tuple(addresses), race_beside, describe)
 
@@ -164,5 +164,5 @@ def answering(address: ServerAddress, workbench: Workbench, spec: RaceSpec) -> I
 
 
 def server_of(answer: Answer) -> dict[str, Any]:
-    """The software of the server that gave an answer, for a result; empty if the model answered itself."""
+    """{"server": its software} if a server gave the answer; empty if the model itself answered."""
     return {} if answer.measured is None else {"server": answer.measured["engine"]}

@@ -1,4 +1,4 @@
-"""Shows a race in a terminal: a row for each lane with its meters and coloured drafts, and a table at the end."""
+"""The terminal: consoles, messages and exit codes of commands; and a race, shown live and as a table at its end."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def clean(text: str) -> str:
 
 
 def complain(message: object) -> None:
-    """Print a message on standard error, as one line without control characters; nobody may be reading it."""
+    """Print a message on standard error, if that is open, as one line without control characters."""
     with suppress(BrokenPipeError):
         print(shorten(clean(str(message)).replace("\n", " "), MAX_MESSAGE), file=sys.stderr)
 

@@ -32,11 +32,11 @@ class Batch:
         return self.ids[:, self.width + depth - 1 :]
 
     def is_guessed(self, depth: int) -> Tensor:
-        """Which of them are tokens of an answer, bool of the same shape."""
+        """Which of `guessed(depth)` are tokens of an answer, bool of the same shape."""
         return self.is_token[:, self.width + depth - 1 :]
 
     def last_states(self, depth: int) -> Tensor:
-        """The target's last-level states from which it drew those tokens, [B, A - depth + 1, d]."""
+        """The target's last-level states from which it drew `guessed(depth)`, [B, A - depth + 1, d]."""
         return self.states[:, self.width + depth - 2 :, -1]
 
 

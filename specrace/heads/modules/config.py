@@ -10,8 +10,8 @@ from typing import Any
 class HeadConfig:
     """The sizes of a head's decoder layer, as in Llama's config, and the number of its heads or levels.
 
-    `draft_vocab_size`: how many tokens it can guess. `num_heads`: Medusa's heads. `num_levels`: how many of the
-    target's states EAGLE-3 reads.
+    `draft_vocab_size`: how many tokens the head can guess. `num_heads`: how many heads Medusa has. `num_levels`: how
+    many of the target's levels EAGLE-3 reads.
     """
 
     hidden_size: int

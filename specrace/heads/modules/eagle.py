@@ -1,8 +1,9 @@
 """EAGLE (Li et al. 2024, arXiv 2401.15077) and EAGLE-3 (Li et al. 2025, arXiv 2503.01840) as modules to train.
 
-A pair is the target's state at position t and the token after it; from the pairs so far a head guesses the token after
-that. A draft's own output stands in for the state that is not known yet. In training, the head also runs on its own
-outputs ("training-time test" in EAGLE-3): each row of an answer is the root of a chain of true tokens and own states.
+A pair is the target's state at position t and the token at t + 1; from the pairs so far a head guesses the token at
+t + 2. In a draft, the head's own output stands in for a state of the target that is not known yet. In training, the
+head also runs on its own outputs ("training-time test" in EAGLE-3): each token of an answer is the root of a chain
+with the answer's tokens and the head's own states.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from specrace.heads.modules.layers import Attention, GatedMLP, RMSNorm, attend
 
 
 class _Layer(nn.Module):
-    """A decoder layer in training: the first call of a batch gives it the context, later ones continue the chains."""
+    """The parts of a decoder layer; `_Chains.guesses` runs them over the context, and then along the chains."""
 
     def __init__(self, config: HeadConfig, width: int) -> None:
         super().__init__()
@@ -44,7 +45,7 @@ class _Layer3(_Layer):
 
 
 class _Chains(nn.Module, ABC):
-    """What both versions share: guesses of several depths for every token of the answers."""
+    """What both versions share: several drafts in a row, guessed from every token of the answers."""
 
     decoder: _Layer
 
@@ -135,7 +136,7 @@ class Eagle3(_Chains):
         return mixed
 
     def inputs(self, embeddings: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """The state is the residual; the attention reads both, normalised."""
+        """The state is the residual; the attention reads embedding and state, normalised."""
         layer = self.midlayer
         return hidden, torch.cat([layer.input_layernorm(embeddings), layer.hidden_norm(hidden)], -1)
 

@@ -46,10 +46,10 @@ class Attention(nn.Module):
     def __init__(self, config: HeadConfig, width: int) -> None:
         super().__init__()
         self.config = config
-        heads, shared, size = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+        heads, kv_heads, size = config.num_attention_heads, config.num_key_value_heads, config.head_dim
         self.q_proj = nn.Linear(width, heads * size, bias=False)
-        self.k_proj = nn.Linear(width, shared * size, bias=False)
-        self.v_proj = nn.Linear(width, shared * size, bias=False)
+        self.k_proj = nn.Linear(width, kv_heads * size, bias=False)
+        self.v_proj = nn.Linear(width, kv_heads * size, bias=False)
         self.o_proj = nn.Linear(heads * size, config.hidden_size, bias=False)
 
     def queries(self, hidden: Tensor, positions: Tensor) -> Tensor:

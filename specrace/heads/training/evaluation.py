@@ -14,7 +14,7 @@ from specrace.heads.modules.batch import Batch
 
 @dataclass(frozen=True)
 class Acceptance:
-    """Shares by depth 1, 2, ...: of drafts that are the target's token, if all drafts before them in the chain were.
+    """For depth 1, 2, ...: the share of drafts that are the target's token, of those whose chain was right so far.
 
     `num_tokens`: how many tokens of answers began a chain.
     """

@@ -1,7 +1,7 @@
 """Writes a trained head as a folder that races load: config.json, model.safetensors, and the card README.md.
 
 The layouts are those of the reference codes: EAGLE's, EAGLE-3's with `d2t` and `t2d`, and Medusa's. A shortlist is
-stored as `d2t`, also for the kinds whose reference code knows none; their guesses come from the target's own rows.
+stored as `d2t`, also for EAGLE and Medusa, whose reference codes have none; they use the target's output rows.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Figures:
 
 
 def export(head: TrainedHead, target_config: Any, out: Path) -> None:
-    """Write config.json and model.safetensors in bfloat16 into the folder `out`. Raises InputError if it cannot."""
+    """Write config.json and model.safetensors in bfloat16 into the folder `out`. Raises InputError if that fails."""
     vocab_size = target_config.vocab_size
     tensors = {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in head.tensors.items()}
     tensors["d2t"] = offsets(head.shortlist)
@@ -64,7 +64,7 @@ def export(head: TrainedHead, target_config: Any, out: Path) -> None:
 
 
 def _config(head: TrainedHead, target_config: Any) -> dict[str, Any]:
-    """The config of an exported head: Llama's fields for one layer, and what says which target it is for."""
+    """The config of an exported head: Llama's fields for one layer, and the fields that identify its target."""
     kind = head.recipe.kind
     config: dict[str, Any] = {
         "architectures": [ARCHITECTURES[kind]],
@@ -119,7 +119,7 @@ tags: [speculative-decoding, {recipe.kind}]
 
 # {recipe.kind} head for {data.target}
 
-It drafts for this target alone (fingerprint `{data.fingerprint}`), and guesses {len(head.shortlist):,} of its tokens.
+The head drafts for this target alone (fingerprint `{data.fingerprint}`), and guesses {len(head.shortlist):,} tokens.
 {file_bytes / 1e6:.1f} MB in bfloat16.
 
 ## How it was made
@@ -145,12 +145,12 @@ the held-out answers' tokens.
 
 
 def _guessed(recipe: HeadRecipe) -> str:
-    """What it learned to guess besides answers."""
+    """What the head learned to guess besides answers."""
     return "; besides answers, it learned to guess the prompts" if recipe.prompts else ""
 
 
 def _steps(progress: Progress) -> str:
-    """The number of steps, and before them that of the run that this one began from."""
+    """The number of steps, after the number of steps of the run that this run began from, if there was one."""
     return (
         f"{progress.earlier_steps} and then {progress.step} steps"
         if progress.earlier_steps

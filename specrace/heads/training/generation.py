@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
-# The batch is copied without its finished rows once this share of them is left.
+# Finished rows are dropped from the batch once less than this share of its rows is still running.
 _COMPACT_AT = 0.75
 
 
@@ -56,7 +56,7 @@ class _Layer(DynamicLayer):
 
 @contextmanager
 def tapped(model: Any, levels: Sequence[int]) -> Iterator[dict[int, Tensor]]:
-    """While open, each forward of a causal language model leaves its states here: level -> [B, T, d].
+    """While this context is open, each forward of the model puts its states into the yielded dict: level -> [B, T, d].
 
     Level i is the state that enters layer i; the level after the last layer is the state after the final norm.
     """
@@ -99,7 +99,7 @@ def generate(
 ) -> list[Generated]:
     """The answers of a causal language model to a batch of prompts, in order; each at its own temperature (0: greedy).
 
-    An answer ends behind one of the tokens `ends` or at `max_new_tokens`. `levels`: which states are kept.
+    An answer ends after one of the tokens `ends` or at `max_new_tokens`. `levels`: which states are kept.
     """
     width = max(map(len, prompts))
     room = width + max_new_tokens

@@ -46,7 +46,7 @@ NGRAM = 8
 
 
 class Overlap:
-    """Recognises texts that share eight words in a row with a set of questions, or contain a shorter one whole."""
+    """Recognises texts that share eight words in a row with one of the questions, or contain a shorter one whole."""
 
     def __init__(self, questions: Iterable[str]) -> None:
         self.ngrams: set[tuple[str, ...]] = set()
@@ -66,7 +66,7 @@ def _words(text: str) -> list[str]:
 
 
 def read_questions(files: Sequence[Path]) -> list[str]:
-    """The questions of JSONL files (`question`); a file of another kind gives its lines. Raises InputError."""
+    """The questions of files: `question` in each line of a .jsonl file, else each line. Raises InputError."""
     questions = []
     for file in files:
         try:

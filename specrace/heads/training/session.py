@@ -1,4 +1,4 @@
-"""The work of one head in one folder: the target's data in `data/`, a kind's checkpoint and head in `KIND/`."""
+"""The work on one head in one folder: the target's data in `data/`, a kind's checkpoint and head in `KIND/`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class WorkSettings:
 
 
 class HeadWork:
-    """What the commands do. The target is loaded when it is first needed."""
+    """What the commands of `python -m specrace.heads` do. The target is loaded when it is first needed."""
 
     def __init__(self, settings: WorkSettings) -> None:
         self.settings = settings

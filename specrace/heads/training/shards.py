@@ -1,9 +1,9 @@
-"""Training data in shards: conversations with the states of the target, made one shard at a time, so resumable.
+"""Training data: conversations with the states of the target, in shards that are made one by one, and so can resume.
 
 A shard is a safetensors file with R conversations of N tokens in all:
 
 - `ids` int32 [N]; `starts` int64 [R+1]: where each conversation begins, and N;
-- `answers` int32 [R]: how many tokens of each conversation are its prompt;
+- `answers` int32 [R]: where each conversation's answer begins, which is the number of tokens of its prompt;
 - `temperatures` float32 [R]: at which each answer was drawn;
 - `level.I` bfloat16 [N-R, d]: the states at level I of all tokens but each conversation's last.
 
@@ -33,7 +33,7 @@ from specrace.retrieval.prompt import choose_style
 DESCRIPTION = "data.json"
 # A shard of requests about passages comes after three of open questions; it takes longer, so it has fewer questions.
 PASSAGES_EVERY, FEWER = 4, 0.4
-# More questions are made up than a shard needs, because some are unfinished, too short, or too like a test's.
+# More questions are made up than a shard needs, because some are unfinished, too short, or too like the benchmark's.
 SURPLUS = 1.4
 # Each question is answered once greedily, and sampled as often as this.
 OPEN_SAMPLES, PASSAGE_SAMPLES = 2, 1
@@ -133,7 +133,7 @@ class DataMaker:
         """Make shards until there are enough tokens; yields a line of progress after each."""
         recipe = self.description.recipe
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._describe()
+        self._write_description()
         number, num_tokens = 0, 0
         while num_tokens < recipe.tokens:
             file = self.folder / f"shard-{number:04}.safetensors"
@@ -147,7 +147,7 @@ class DataMaker:
                 yield f"shard {number}: {num_tokens:,} of {recipe.tokens:,} tokens, {num_new / seconds:.0f} a second"
             number += 1
 
-    def _describe(self) -> None:
+    def _write_description(self) -> None:
         """Write `data.json`. Raises InputError if the folder has the data of another target or recipe."""
         file = self.folder / DESCRIPTION
         if file.exists():

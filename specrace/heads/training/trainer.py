@@ -1,6 +1,6 @@
 """Trains a head on a target's own answers, on one CPU, resumably.
 
-Three things differ from the papers, because there are fewer tokens by a factor of a thousand. The loss is mostly the
+Three things differ from the papers, whose training data have a thousand times as many tokens. The loss is mostly the
 cross-entropy against the target's distribution over the shortlist, at every depth of a chain of the head's own states;
 the states' own error has a small weight. Matrices are updated by Muon (Jordan et al. 2024), the rest by AdamW. The rate
 decays linearly to zero.
@@ -116,7 +116,7 @@ class HeadRun:
         self.rows = parts.output[self.shortlist]
         self.head = KINDS[recipe.kind](HeadConfig.fitting(parts.config, len(self.shortlist), len(self.levels) - 1))
         self.optimizers = optimizers(self.head, recipe.rate)
-        self._template = self._shared_tokens() if recipe.prompts else 0
+        self._template_tokens = self._count_shared() if recipe.prompts else 0
         self.progress = self._resume()
         if self.progress.step == 0 and start is not None:
             self._start_from(start)
@@ -128,7 +128,7 @@ class HeadRun:
         shard, number = self.shards[place[0]], place[1]
         return shard.ids[shard.starts[number] + shard.answers[number] : shard.starts[number + 1]]
 
-    def _shared_tokens(self) -> int:
+    def _count_shared(self) -> int:
         """How many tokens all conversations begin with, at least 2: the chat template's, which need no guess."""
         shards = self.shards
         beginnings = [
@@ -144,7 +144,7 @@ class HeadRun:
         """
         shard, number = self.shards[place[0]], place[1]
         is_whole = self.recipe.prompts and shard.temperatures[number] == 0
-        return min(self._template, shard.answers[number]) if is_whole else shard.answers[number]
+        return min(self._template_tokens, shard.answers[number]) if is_whole else shard.answers[number]
 
     def groups(self, places: Sequence[Place], seed: int) -> list[list[Place]]:
         """The conversations in groups of similar lengths, of about `batch_tokens` guessed tokens, in a seeded order."""
@@ -156,7 +156,8 @@ class HeadRun:
         # Conversations that are guessed from the template on come first, because the others' prompts would pad them.
         # Noise of a few tokens, so that groups differ from epoch to epoch.
         ordered = sorted(
-            places, key=lambda place: (lengths[place][0] > self._template, sum(lengths[place]) + draw.uniform(0, 20))
+            places,
+            key=lambda place: (lengths[place][0] > self._template_tokens, sum(lengths[place]) + draw.uniform(0, 20)),
         )
         groups, size = list[list[Place]](), 0
         for place in ordered:
@@ -169,7 +170,7 @@ class HeadRun:
         return groups
 
     def batch(self, group: Sequence[Place], *, prompts: bool = False) -> Batch:
-        """The conversations of a group as one batch; with `prompts`, begun where training begins to guess."""
+        """The conversations of a group as one batch; with `prompts`, guesses begin at `first_guessed`."""
         rows = [(place, self.shards[place[0]].conversation(place[1], self.levels)) for place in group]
         return collate(
             [

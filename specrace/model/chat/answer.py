@@ -36,7 +36,7 @@ class Marks(NamedTuple):
         """Whether a prompt ends with a finished block of reasoning."""
         return bool(self.end) and prompt.rstrip().endswith(self.end.strip())
 
-    def make_up(self, text: str) -> bool:
+    def are_all_of(self, text: str) -> bool:
         """Whether a text consists of these marks and white space only."""
         for mark in (self.begin.strip(), self.end.strip()):
             text = text.replace(mark, "") if mark else text
@@ -50,7 +50,7 @@ class Marks(NamedTuple):
         return reasoning.strip().removeprefix(self.begin.strip()), rest
 
     def insert(self, prompt: str, turn: str, reasoning: str) -> str:
-        """The model's turn with `reasoning` at its beginning, in place of an empty block of reasoning if it has one."""
+        """The model's turn with `reasoning` at its beginning, instead of an empty block of reasoning if it has one."""
         begin = "" if self.are_opened(prompt) else self.begin
         rest = self.without_empty(turn)
         return f"{begin}{reasoning.strip()}{self.end}{rest if rest != turn else self.after + turn}"
@@ -63,7 +63,7 @@ class Marks(NamedTuple):
         return turn
 
     def without_empty(self, turn: str) -> str:
-        """The turn without an empty block of reasoning at its beginning, or without a mere end mark there."""
+        """The turn without an empty block of reasoning at its beginning, or without an end mark alone there."""
         if not self.end:
             return turn
         empty = re.match(rf"\s*({re.escape(self.begin.strip())})?\s*{re.escape(self.end.strip())}", turn)
@@ -147,17 +147,17 @@ def _turn(rendering: Rendering, content: str, marks: Marks) -> str | None:
     """The model's turn in the template's form, without the beginning that the prompt already has.
 
     None if it cannot be determined. Some templates begin a finished turn differently from a turn that the model is
-    still to write, for instance without opening a block of reasoning. In that case the turn starts where the rendering
-    with the answer and the prompt begin to differ.
+    still to write, for instance without opening a block of reasoning. In that case the turn starts where the prompt and
+    the rendering with the answer begin to differ.
     """
     prompt, history, whole = rendering.prompt, rendering.history, rendering.whole
     if whole.startswith(prompt):
         return whole[len(prompt) :]
-    known = prompt.startswith(history) and prompt != history
-    begin = prompt[len(history) :] if known else ""
-    start = len(history) if known and whole.startswith(history) else 0
+    has_begin = prompt.startswith(history) and prompt != history
+    begin = prompt[len(history) :] if has_begin else ""
+    start = len(history) if has_begin and whole.startswith(history) else 0
     rest, turn = _without_common_beginning(prompt[start:], whole[start:])
-    if len(rest) > len(begin) and not marks.make_up(rest):
+    if len(rest) > len(begin) and not marks.are_all_of(rest):
         # An earlier message is rendered differently, too: search for the last beginning of a turn.
         place = whole.rfind(begin) if begin.strip() else -1
         if place < 0:
@@ -169,6 +169,7 @@ def _turn(rendering: Rendering, content: str, marks: Marks) -> str | None:
 
 def _until_end(turn: str, content: str, calls: Sequence[dict[str, Any]], ends: Sequence[str]) -> str:
     """The turn up to the end token at which the model stopped; the template added what follows."""
+    # Where the answer's text and calls end: an end token before that is a part of them.
     written = max(turn.find(content.strip()), 0) + len(content.strip())
     for call in calls:
         place = turn.find(call["function"]["name"], min(written, len(turn)))
@@ -183,16 +184,16 @@ def _without_common_beginning(first: str, second: str) -> tuple[str, str]:
 
     The second text is not cut inside a mark.
     """
-    at = end = 0
-    while at < len(first) and end < len(second):
-        if first[at] == second[end]:
-            at, end = at + 1, end + 1
-        elif first[at].isspace():
-            at += 1
-        elif second[end].isspace():
-            end += 1
+    first_end = second_end = 0
+    while first_end < len(first) and second_end < len(second):
+        if first[first_end] == second[second_end]:
+            first_end, second_end = first_end + 1, second_end + 1
+        elif first[first_end].isspace():
+            first_end += 1
+        elif second[second_end].isspace():
+            second_end += 1
         else:
             break
     # "<think>" and "</think>" have "<" in common.
-    shared = re.sub(r"[^>\s\]:]*\Z", "", second[:end])
-    return first[at:], second[len(shared) :]
+    shared = re.sub(r"[^>\s\]:]*\Z", "", second[:second_end])
+    return first[first_end:], second[len(shared) :]

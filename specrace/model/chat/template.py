@@ -80,7 +80,7 @@ class _Shape:
     - `text_arguments`: tool calls' arguments become JSON text.
     - `parts`: content becomes a list of parts.
     - `ids`: the form that tool-call ids get; "" leaves the ids unchanged.
-    - `plain_lists`: missing tools and documents become empty lists, and documents objects of doc_id, title and text.
+    - `plain_lists`: missing tools and documents become empty lists; documents become objects of doc_id, title and text.
     """
 
     text_arguments: bool = False

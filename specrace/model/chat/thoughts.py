@@ -11,7 +11,7 @@ def find_thoughts(tokenizer: Any, template: str, prompt: str) -> tuple[str, str]
     """The marks before and after the thoughts of an answer to a rendered `prompt`; they may be control tokens.
 
     The first is "" if the answer begins with thoughts without a mark, because the prompt opens them. None if the prompt
-    has closed them, and if the template has no thoughts.
+    has closed them, or if the template knows no thoughts.
     """
     if not template:
         return None

@@ -55,7 +55,7 @@ class ChatTokenizer:
     ) -> None:
         self._encode, self.decode = encode, decode
         self._templates = {key: ChatTemplate(source, special_tokens, name) for key, source in templates.items()}
-        # A text that the tokenizer splits into several tokens is no end token.
+        # A text that the tokenizer splits into several tokens is not an end token.
         self._ends = [
             end for end in dict.fromkeys([special_tokens.get("eos_token"), *ends]) if end and self._is_token(end)
         ]
@@ -245,7 +245,7 @@ def _with_transformers(name: str) -> ChatTokenizer:
     except OSError:
         if Path(name).exists():
             raise
-        # First ask the hub once with a short timeout; the loader would retry for half a minute.
+        # Ask the hub once, with a short timeout, before the loader, which would retry for half a minute.
         HfApi().model_info(name, timeout=10)
         tokenizer = _open(name, local=False)
 

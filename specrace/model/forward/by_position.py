@@ -1,4 +1,4 @@
-"""What some models compute from a token's position, for a tree: a node's position is not the number of its column.
+"""Lets some models compute, from a node's position in a tree, what they compute from the number of its column.
 
 BLOOM and MPT add ALiBi, a bias by position, to their scores. transformers builds these biases from a mask of two
 dimensions (BLOOM), or for a fixed length (MPT), and so gives every column the bias of its number. A tree's column is
@@ -66,7 +66,7 @@ class _BloomBiases:
 
 
 class _MptBiases:
-    """MPT's biases, [H, 1, T]; its forward does not hand them the mask, so a hook does."""
+    """MPT's biases, [H, 1, T]; its forward does not pass the mask to this function, so a hook keeps the mask."""
 
     def __init__(self, original: Callable[..., Tensor]) -> None:
         self._original = original
@@ -96,7 +96,7 @@ def _give_positions(_: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -
 
 
 class _PositionedCache:
-    """A cache as one layer sees it: each row's number and the cache's length there add up to the row's position."""
+    """A cache that gives one layer a length for each row: this length plus the row's number is the row's position."""
 
     def __init__(self, cache: Any, positions: Tensor) -> None:
         self._cache, self._positions = cache, positions

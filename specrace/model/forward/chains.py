@@ -1,9 +1,9 @@
 """Forwards over a chain of tokens, for models with layers that keep a state (`specrace.model.forward.states`).
 
 A layer that attends computes all rows of a chain at once. A layer that keeps a state computes them one after another,
-so that its state is known at every row, whatever its own code makes of several rows: some kinds can only start a text
-with several rows, and others pad them to a chunk of 64. Its weights are read once all the same: a linear layer that
-reads the rows, or computes the result, does so for all rows together.
+because its state must be known at every row. The layer's own code for several rows would not give these states: some
+kinds can only start a text with several rows, and others pad the rows to a chunk of 64. The layer's weights are still
+read only once: linear layers that read the rows, or compute the result, run for all rows together.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from specrace.model.forward.tapped import Levels, features_of
 CACHE_NAMES = ("past_key_values", "cache_params")
 
 
-# Why such a model has no captured forward.
+# Why a model with layers that keep a state has no captured forward.
 ROW_BY_ROW = "layers with a state, row by row"
 
 
@@ -50,7 +50,7 @@ def chain_forward(model: Any, config: Any, name: str, devices: Sequence[torch.de
 
 @dataclass
 class StateModule:
-    """A module that reads and writes states: which ones, whether in place, and its last linear layer, if it ends so."""
+    """A module that reads and writes states, the slots of these, and the linear layer that ends it, if one does."""
 
     module: nn.Module
     slots: list[Slot] = field(default_factory=list)
@@ -212,7 +212,7 @@ class _Watch:
                 self._linear_outputs[id(output)] = module, output
 
     def _changing(self, index: int, update: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        """`update`, a layer's, with a record of who calls it."""
+        """Wrap a cache layer's `update`, to record which module changes which state."""
         is_recurrent = "recurrent" in update.__name__
 
         def recorded(states: Tensor, state_idx: int = 0, **more: Any) -> Tensor:
@@ -262,9 +262,9 @@ class _Rows:
         self._forward = part.module.forward
         self._last_forward = None if part.last is None else part.last.forward
         self._row = 0
-        # By id: the arguments of the present row, and what each is a row of.
+        # The id of an argument for the present row -> (the argument, the tensor of all rows that it was cut from).
         self._wholes: dict[int, tuple[Tensor, Tensor]] = {}
-        # What linear layers made of all rows.
+        # (linear layer, id of its inputs for all rows) -> its outputs for all rows.
         self._projected: dict[tuple[nn.Linear, int], Tensor] = {}
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:

@@ -187,7 +187,7 @@ class GraphedStore:
         return None if replayed is None else replayed[: len(tree)]
 
     def tapped(self, tree: TokenTree) -> tuple[Tensor, Tensor] | None:
-        """Logits [N, V] and features by a replay, of a session with levels; otherwise like `logits`."""
+        """Like `logits`, for a session with levels: logits [N, V] and features [N, levels * d]."""
         replayed = self._replay(tree)
         return None if replayed is None else (replayed[0][: len(tree)], replayed[1][: len(tree)])
 

@@ -157,7 +157,7 @@ class KVStore:
         self.length += count
 
     def mark(self) -> None:
-        """Make `rewind` able to return to this length; a column can be returned to without this."""
+        """Make `rewind` able to return to this length. Columns need no mark; a `StateStore` notes its states here."""
 
     def rewind(self, count: int) -> None:
         """Keep only the first `count` committed tokens."""

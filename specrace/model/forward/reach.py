@@ -33,7 +33,7 @@ class Reach:
 
     @property
     def is_limited(self) -> bool:
-        """Whether there is anything that a row does not see although it comes before."""
+        """Whether a row may not see some of the positions before it."""
         return bool(self.window or self.chunk)
 
 

@@ -24,7 +24,7 @@ WITHOUT_CACHE = frozenset({"mlp", "moe"})
 # How many earlier lengths a store can return to (`rewind`): more than a draft model drafts in a step.
 MAX_MARKS = 80
 
-# A layer with a state, and which of its states.
+# (number of a layer with states, number of one of its states)
 Slot = tuple[int, int]
 
 
@@ -45,7 +45,7 @@ class State:
 class StateLayer(LinearAttentionLayer):
     """A layer's states, as transformers' models read and write them, which can be noted and returned to.
 
-    Unlike its base class, it keeps a new recurrent state as it comes, without copying it into the old one's memory. So
+    Unlike its base class, it keeps the new tensor of a recurrent state, instead of copying it into the old tensor. So
     an old state stays valid unless the model's own code writes into it (`ChainForward` finds out which models do).
     """
 
@@ -66,7 +66,7 @@ class StateLayer(LinearAttentionLayer):
         )
 
     def return_to(self, number: int, state: State, *, copy: bool) -> None:
-        """Make `state` state `number`; `copy` as in `note`."""
+        """Set state number `number` to `state`; `copy` as in `note`."""
         self.conv_states[number] = _copied(state.conv)
         self.recurrent_states[number] = _copied(state.recurrent) if copy else state.recurrent
         self.is_conv_states_initialized[number] = state.conv is not None
@@ -111,11 +111,11 @@ class StateStore(KVStore):
         super().__init__(sum(kind not in STATE_ONLY | WITHOUT_CACHE for kind in kinds), capacity)
         # The states before each row that was scored since the last commit; empty if none was.
         self._noted: dict[Slot, list[State]] = {}
-        # Committed length -> the states there, for `rewind`; only of stores that are marked.
+        # Committed length -> the states there, for `rewind`; filled by `mark` only.
         self._marks: dict[int, dict[Slot, State]] = {}
 
     def make_cache(self) -> Cache:
-        """A cache with a layer of each kind; attending layers are numbered through."""
+        """A cache with one layer for each of `kinds`; the attending layers are numbered without gaps."""
         layers: list[CacheLayerMixin | LinearAttentionLayer] = []
         number = 0
         for kind in self.kinds:
@@ -175,7 +175,7 @@ class StateStore(KVStore):
 
     def commit(self, count: int) -> None:
         """Commit the first `count` of the rows that were scored, or read, after the committed ones."""
-        # The state after the last row scored is the layer's own, so it was not noted.
+        # The state after the last scored row is the layer's present one, so it was not noted.
         self._return_to({slot: states[count] for slot, states in self._noted.items() if count < len(states)})
         self._noted = {}
         super().commit(count)

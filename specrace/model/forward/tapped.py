@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,17 @@ from specrace.model.forward.tree_inputs import TreeTensors
 Levels = tuple[int, ...]
 # A captured forward that also returns features: (tree, data) -> (logits [N, V], features [N, levels * d]).
 TappedForward = Callable[[TreeTensors, Tensor], tuple[Tensor, Tensor]]
+
+
+class FeatureReader(Protocol):
+    """Reads the features of a lane's tokens: the session of a trained head."""
+
+    @property
+    def levels(self) -> Levels:
+        """The levels of the features."""
+
+    def queue(self, features: Tensor, tokens: Sequence[int]) -> None:
+        """Take the features [n, levels * d] of the `n` tokens that a step has committed, in order."""
 
 
 def check_levels(levels: Sequence[int], num_layers: int, reader: str) -> None:

@@ -54,7 +54,8 @@ def check_weights(report: Mapping[str, Any], name: str) -> None:
 def refuse_own_code(config: Mapping[str, Any], file: str, name: str) -> None:
     """Raises InputError if `config`, read from `file` of the model called `name`, needs the model's own code.
 
-    Phi-4-mini, DeepSeek-V3 and others carry code from before transformers had theirs; transformers' own runs instead.
+    Phi-4-mini, DeepSeek-V3 and others still carry code that transformers lacked when they were published; transformers'
+    own code for them runs instead.
     """
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
@@ -66,7 +67,7 @@ def refuse_own_code(config: Mapping[str, Any], file: str, name: str) -> None:
 
 
 def refuse_packed(config: Mapping[str, Any], name: str) -> None:
-    """Raises InputError if `config`, the config.json of the model called `name`, is of weights that are not read here.
+    """Raises InputError if `config`, the config.json of the model called `name`, says that its weights are packed.
 
     AWQ and GPTQ name their method. MLX packs weights in its own way, and writes its settings under "quantization".
     """

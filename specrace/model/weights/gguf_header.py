@@ -24,7 +24,7 @@ _STRING, _ARRAY = 8, 9
 _MAX_TEXT, _MAX_ITEMS, _MAX_TENSORS, _MAX_BLOCKS = 1 << 24, 1 << 24, 1 << 16, 1 << 12
 _REQUIRED = ("context_length", "block_count", "embedding_length", "feed_forward_length", "attention.head_count")
 _EPSILON, _BASE, _KV_HEADS = "attention.layer_norm_rms_epsilon", "rope.freq_base", "attention.head_count_kv"
-# Settings that state the size of a head, which must be the one that transformers assumes.
+# Settings that state the size of an attention head, which must be the one that transformers assumes.
 _HEAD_SIZES = ("rope.dimension_count", "attention.key_length", "attention.value_length")
 _SETTINGS = {*_REQUIRED, _EPSILON, _BASE, _KV_HEADS, *_HEAD_SIZES, "vocab_size"}
 _LINEAR = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
@@ -35,8 +35,8 @@ ARCHITECTURES = {
     "qwen2": ("attn_q.bias", "attn_k.bias", "attn_v.bias"),
     "qwen3": ("attn_q_norm.weight", "attn_k_norm.weight"),
 }
-# Qwen3's heads have this size in transformers, whatever the file says.
-_QWEN3_HEAD = 128
+# Qwen3's attention heads have this size in transformers, whatever the file says.
+_QWEN3_HEAD_SIZE = 128
 # How a text is split before it is tokenized, by the name in the file: what the converted tokenizer must then contain.
 SPLITS = {"gpt-2": "ByteLevel", "smollm": "ByteLevel", "llama-bpe": r"\p{N}{1,3}", "qwen2": r"|\p{N}|"}
 _OTHER = "give a folder or hub id with the model's safetensors"
@@ -87,7 +87,7 @@ class _Reader:
     def read(self) -> tuple[dict[str, Any], dict[str, _Tensor]]:
         """The settings, with arrays as None, and the tensors by name; the stream then stands at the header's end."""
         if self._bytes(4) != MAGIC:
-            raise ValueError("is no GGUF file")
+            raise ValueError("is not a GGUF file")
         version, num_tensors, num_values = self._number("<I"), self._number("<Q"), self._number("<Q")
         if version not in (2, 3):
             raise ValueError(f"is of GGUF's version {version}; versions 2 and 3 are read")
@@ -169,7 +169,7 @@ def _check_settings(values: dict[str, Any]) -> None:
     architecture = values.get("general.architecture")
     if architecture not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
-        raise ValueError(f"has the architecture {shorten(architecture)}; GGUF is read of {known}: {_OTHER}")
+        raise ValueError(f"has the architecture {shorten(architecture)}; GGUF files are read for {known}: {_OTHER}")
     prefix = f"{architecture}."
     settings = {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
     if settings.get("rope.scaling.type") == "none":
@@ -177,18 +177,18 @@ def _check_settings(values: dict[str, Any]) -> None:
     for name in settings:
         if name not in _SETTINGS:
             raise ValueError(f"has the setting {shorten(prefix + name)}, which a conversion would lose; {_OTHER}")
-    # Without these, transformers takes a default of its own; only a Llama's is llama.cpp's, too.
+    # Where one is missing, transformers takes a default of its own; only for a Llama is it llama.cpp's default, too.
     needed = (*_REQUIRED, _EPSILON, *(() if architecture == "llama" else (_BASE, _KV_HEADS)))
     for name in needed:
         if not isinstance(settings.get(name), int | float) or settings[name] <= 0:
             raise ValueError(f"lacks the setting {prefix}{name}, or has a list there; {_OTHER}")
     if settings["block_count"] > _MAX_BLOCKS:
         raise ValueError(f"is damaged ({prefix}block_count is {settings['block_count']:,})")
-    head = settings["embedding_length"] // settings["attention.head_count"]
-    head = _QWEN3_HEAD if architecture == "qwen3" else head
+    head_size = settings["embedding_length"] // settings["attention.head_count"]
+    head_size = _QWEN3_HEAD_SIZE if architecture == "qwen3" else head_size
     for name in _HEAD_SIZES:
-        if settings.get(name, head) != head:
-            raise ValueError(f"has {prefix}{name} {shorten(settings[name])} instead of {head}; {_OTHER}")
+        if settings.get(name, head_size) != head_size:
+            raise ValueError(f"has {prefix}{name} {shorten(settings[name])} instead of {head_size}; {_OTHER}")
 
 
 def _check_tensors(values: dict[str, Any], tensors: dict[str, _Tensor]) -> None:

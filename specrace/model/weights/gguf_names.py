@@ -19,7 +19,7 @@ ORIGIN = "gguf.json"
 _VERSION = 1
 # A hub id and the name of one of its files.
 _HUB_FILE = re.compile(r"([\w.-]+/[\w.-]+):([\w./ -]+\.gguf)", re.IGNORECASE)
-# A projector of images, which lies beside a model's GGUF file and is no model.
+# A projector of images, which lies beside a model's GGUF file and is not a model.
 _PROJECTOR = "mmproj"
 
 
@@ -40,7 +40,7 @@ class GgufFile:
     def folder(self) -> Path | None:
         """The folder for the converted model; None without a home folder.
 
-        A file that is replaced gets another folder. A file's content is not hashed, which would delay every start.
+        A file that is replaced gets another folder. Its content is not hashed, because that would delay every start.
         """
         cache = user_cache_folder()
         if cache is None:

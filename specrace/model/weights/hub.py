@@ -35,7 +35,8 @@ _PARTIAL = re.compile(r"([^.]+)\.[0-9a-f]{8}\.incomplete")
 def fetch_snapshot(model: NamedModel, folder: Path, on_progress: OnProgress) -> None:
     """Fetch the files that the hub's cache lacks, and check every large file's hash.
 
-    A marker beside the model's `folder` exists until then, so that after an interruption the next fetch checks them.
+    A marker beside the model's `folder` exists until the hashes are checked, so that after an interruption the next
+    fetch checks them.
     """
     from huggingface_hub import HfApi, constants, snapshot_download
 
@@ -54,12 +55,12 @@ def fetch_snapshot(model: NamedModel, folder: Path, on_progress: OnProgress) -> 
         if missing_bytes:
             on_progress("fetching", 0, missing_bytes)
         bar = _progress(on_progress, missing_bytes)
-        folder = Path(snapshot_download(hub, allow_patterns=patterns, tqdm_class=bar))
+        downloaded = Path(snapshot_download(hub, allow_patterns=patterns, tqdm_class=bar))
     on_progress("checking", 0, 0)
     with disk_errors(cache, HUB_VARIABLE):
         for file in files:
             if file.lfs is not None:
-                check_hash(folder / file.rfilename, file.lfs.sha256, f"{file.rfilename} of {hub}")
+                check_hash(downloaded / file.rfilename, file.lfs.sha256, f"{file.rfilename} of {hub}")
     unchecked.unlink(missing_ok=True)
 
 

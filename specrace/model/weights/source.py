@@ -11,7 +11,7 @@ from specrace.core.errors import InputError, shorten
 from specrace.model.weights.gguf_names import GgufFile, converted_title, find_gguf
 from specrace.model.weights.names import NAMES, NamedModel, hub_snapshot, is_complete
 
-# Values of `ModelChoice.adapter` that are no folders.
+# Values of `ModelChoice.adapter` that are not folders.
 AUTO, NONE = "auto", "none"
 
 

@@ -189,7 +189,9 @@ def test_another_architecture_is_refused_by_name(tmp_path: Path) -> None:
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.close()
-    with pytest.raises(InputError, match="architecture mamba; GGUF is read of llama, qwen2, qwen3: give a folder"):
+    with pytest.raises(
+        InputError, match="architecture mamba; GGUF files are read for llama, qwen2, qwen3: give a folder"
+    ):
         read_header(tmp_path / "model.gguf")
 
 

@@ -92,7 +92,7 @@ def _forward(job, thread, vector_width):
 
 @compiled
 def _tap(job, level, thread, rows):
-    """Copy this thread's part of the columns of `rows` [N, d] to the features, if they are wanted at this level.
+    """Copy this thread's part of the columns of `rows` [N, d] to the features, if features of this level are wanted.
 
     Every thread has all rows, and copies a part of their columns.
     """
@@ -164,7 +164,7 @@ def _norm_rows(job, weight, source, target, vector_width):
 
 @compiled
 def _add_to_stream(job, norm, stream, normed, vector_width):
-    """Add `job.added`, or its RMS norm if there is one, to a thread's residual stream; overwrites `normed`."""
+    """Add `job.added`, normalized if the layer has this norm, to a thread's residual stream; overwrites `normed`."""
     source = job.added
     if norm != 0:
         _norm_rows(job, norm, source, normed, vector_width)
@@ -286,7 +286,7 @@ def _attend(job, layer, number, thread, vector_width):
 
 @compiled
 def _first_seen(job, layer, depth):
-    """The first position that a row at a depth of the tree sees in a layer, at most its own."""
+    """The first position that a row at this depth of the tree sees in a layer; it always sees its own."""
     return max(0, job.base + depth - layer.window + 1) if layer.window > 0 else 0
 
 
@@ -311,7 +311,7 @@ def _weigh(job, layer, masked, depths, row, first, scores):
 
 @compiled
 def _add_values(job, values, count, rows, factors, factor_step, target, target_step, vector_width):
-    """Add the values of `count` tokens, each times its factor, to `rows` (at most a tile's) rows of a head."""
+    """Add the values of `count` tokens, each times its factor, to `rows` rows (at most `tile_rows`) of a head."""
     itemsize = SIZES[job.cache_kind]
     done = 0
     while done < job.size:

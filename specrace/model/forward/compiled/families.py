@@ -12,7 +12,7 @@ from specrace.model.forward.scripted import FAMILIES, ROTATIONS
 
 @dataclass(frozen=True)
 class Family:
-    """Where a family differs.
+    """How the layers of a family differ from those of other families.
 
     The four norms are names of a layer's modules, "" if there is none. `norm_offset` is added to the weights of all
     norms. `activation`: the function in the MLP (`numbers.SILU` or `GELU`). `rotates_by_kind`: each kind of layer has

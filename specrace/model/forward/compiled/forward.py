@@ -28,11 +28,11 @@ _KINDS = {torch.float32: FLOAT32, torch.bfloat16: BFLOAT16}
 class CompiledForward:
     """A forward in the compiled decoder, called like a `scripted.TracedForward`; its logits [N, V] are float32.
 
-    A row's logits do not depend on the other rows. `FusedForward` reads prompts, or the model's own modules where that
-    does not know the layers. With `int8`, the weights of linear
-    layers, already rounded by `products.round_weights`, are stored in 8 bits. `vector_width` is how many float32 a
-    vector holds (`processor.host_vector_width`); 0 means that this processor or system cannot run the decoder. Raises
-    ValueError for that, and for an unsupported family, dtype or layer width.
+    A row's logits do not depend on the other rows. A `FusedForward` reads prompts, or the model's own modules if
+    `FusedForward` does not know the layers. With `int8`, the weights of linear layers, already rounded by
+    `products.round_weights`, are stored in 8 bits. `vector_width` is how many float32 a vector holds
+    (`processor.host_vector_width`); 0 means that this processor or system cannot run the decoder. Raises ValueError for
+    a width of 0, and for an unsupported family, dtype or layer width.
     """
 
     own_threads = True
@@ -43,7 +43,7 @@ class CompiledForward:
         _check_sizes(model, vector_width)
         self.name = "compiled decoder" + (", int8 weights" if int8 else "")
         self.version = f"{source_checksum()}, numba {numba.__version__}, {vector_width} wide"
-        # Created before any address is taken: it may join weights with the same inputs, which changes their addresses.
+        # Made before any address is taken, because a reader may join weights with the same inputs, and so move them.
         self.reader = _make_reader(model, self._family)
         self._rotary, self._embed = model.model.rotary_emb, model.get_input_embeddings().weight
         scale = getattr(model.get_input_embeddings(), "embed_scale", None)
@@ -146,7 +146,7 @@ class CompiledForward:
             record["query_norm"], record["key_norm"] = self._norm(attention.q_norm), self._norm(attention.k_norm)
 
     def use_reaches(self, reaches: Mapping[str, Reach]) -> None:
-        """Let each kind of layer see as far as its reach, which must not be a chunk, says (`reach.layer_reaches`)."""
+        """Limit each kind of layer to its reach (`reach.layer_reaches`), which must not be a chunk."""
         kinds = self._rotation_kinds()
         for record, kind in zip(self._records, self._kinds, strict=True):
             record["window"] = reaches[kind].window

@@ -7,8 +7,8 @@ import numpy as np
 # A linear layer: weights [out, in] of the job's kind, and float32 scales and biases [out]; an address of 0 means none.
 LINEAR = np.dtype([(name, "i8") for name in ("weight", "scale", "bias")])
 # Norms are float32 weights; those of queries and keys, and after attention and MLP, have the address 0 if the model
-# has none. `window`: how many positions a row sees, itself included, or 0 for all; `rotation`: the number of its
-# cosines and sines.
+# has none. `window`: how many positions a row sees, itself included, or 0 for all; `rotation`: which of the tables of
+# cosines and sines the layer uses.
 _NORMS = ("before_attention", "query_norm", "key_norm", "after_attention", "before_mlp", "after_mlp")
 LAYER = np.dtype(
     [(name, LINEAR) for name in ("queries", "keys", "values", "attention_output", "gate", "up", "down")]

@@ -20,8 +20,8 @@ from specrace.model.sampling import Sampler
 from specrace.model.target import Target
 
 
-class Words:
-    """Maps hidden rows [N, d] to tokens: `product` to [N, Vd], and `ids` int64 [Vd], None for all of them."""
+class OutputLayer:
+    """Maps hidden rows [N, d] to logits [N, Vd] of the tokens `ids`, int64 [Vd]; None: all tokens of the target."""
 
     def __init__(self, product: Product, ids: Tensor | None) -> None:
         self.product, self.ids = product, ids
@@ -48,8 +48,10 @@ class Ranking:
     distributions (arXiv 2408.07978); without it only as often as two independent draws agree.
     """
 
-    def __init__(self, words: Words, params: SamplingParams, vocab_size: int, *, coupled: bool = True) -> None:
-        self._words, self._params, self._vocab_size = words, params, vocab_size
+    def __init__(
+        self, output_layer: OutputLayer, params: SamplingParams, vocab_size: int, *, coupled: bool = True
+    ) -> None:
+        self._output_layer, self._params, self._vocab_size = output_layer, params, vocab_size
         self._sampler = Sampler(params) if coupled and params.temperature else None
 
     def scores(self, logits: Tensor, positions: Sequence[int]) -> Tensor:
@@ -60,7 +62,7 @@ class Ranking:
         if self._sampler is None:
             return logits
         noise = self._sampler.noise(positions, self._vocab_size, logits.device)
-        return logits + (noise if self._words.ids is None else noise[:, self._words.ids])
+        return logits + (noise if self._output_layer.ids is None else noise[:, self._output_layer.ids])
 
 
 def target_rows(target: Target, label: str) -> tuple[Tensor, Tensor | None]:
