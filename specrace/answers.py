@@ -24,7 +24,7 @@ from specrace.retrieval.passages import count_words
 from specrace.retrieval.prompt import Prompt
 from specrace.retrieval.retriever import Hit
 from specrace.retrieval.sentences import split_sentences
-from specrace.retrieval.store import Head
+from specrace.retrieval.store import IndexHeader
 from specrace.views.detokenize import text_decoder
 from specrace.views.thoughts import split_thoughts
 from specrace.workbench import Workbench
@@ -175,8 +175,8 @@ def answer_once(
 ) -> list[Transcript]:
     """The answers to questions {id, question, category}, in their order. Raises InputError.
 
-    `about`: what else decides the answers: the model, the settings, the documents. Every answer is written into the
-    folder `out`, if given; with `resume` answers that were written there with the same `about` are reused.
+    `about`: the model, the settings and the documents, which also decide the answers. Every answer is written into the
+    folder `out`, if given; with `resume`, answers that were written there with the same `about` are reused.
     """
     file = None if out is None else out / ANSWERS
     rows = _read_answers(file) if file is not None and resume else {}
@@ -210,11 +210,11 @@ def _transcript(row: Mapping[str, Any], vocab_size: int) -> Transcript:
     return Transcript(row["id"], row["category"], prompt, output, vocab_size, documents)
 
 
-def documents_digest(workbench: Workbench, stored: Head | None) -> str:
-    """A digest of what decides which passages are retrieved: documents, how they are cut, and the embedder.
+def documents_digest(workbench: Workbench, stored: IndexHeader | None) -> str:
+    """A digest of all that decides which passages are retrieved: documents, how they are cut, and the embedder.
 
-    `stored`: the head of an index on the disk, if one is used. It stands for the cut into passages, and also has the
-    index's date, because the index may have been built again.
+    `stored`: the header of an index on disk, if one is used. Then the digest covers the header instead of the passages,
+    and so the index's date, because the index may have been built again.
     """
     digest = hashlib.sha256(workbench.embedder.name.encode())
     for document in workbench.documents:

@@ -33,7 +33,7 @@ FRAME_HEIGHT = 720
 
 @dataclass(frozen=True, repr=False)
 class RecordedRace:
-    """A whole race. As the last line of a notebook's cell it shows itself: it plays as on the page."""
+    """A whole race. As the last line of a notebook's cell, it is played as on the page."""
 
     events: tuple[Event, ...]
 

@@ -127,22 +127,23 @@ class Workbench:
         ready: bool = True,
         followers: Followers | None = None,
         on_progress: Callable[[str], object] = ignore,
-        skip: Callable[[str], object] = ignore,
+        on_skip: Callable[[str], object] = ignore,
         **settings: Unpack[ModelSettings],
     ) -> Workbench:
         """Load everything; `on_progress` receives a line before each part. Raises InputError.
 
-        `skip` receives a sentence about each document left out. A folder `index` from `build_index` replaces the
-        documents; 20 million characters stay in memory. Other parameters: see `load_reranker` and `load_target`.
+        `on_skip` receives a sentence about each document left out. A folder `index` from `build_index` replaces the
+        documents; 20 million of its characters are kept in memory. Other parameters: see `load_reranker` and
+        `load_target`.
         """
         on_progress("Reading the documents")
         stored = None if index is None else StoredIndex(index)
         if stored is None:
-            texts = read_documents(documents, skip=skip, on_progress=on_progress)
+            texts = read_documents(documents, on_skip=on_skip, on_progress=on_progress)
         else:
             texts = stored.documents(COMMAND_LINE.characters)
         on_progress("Loading the embedder")
-        embedder = load_embedder(DEFAULT_EMBEDDER if stored is None else stored.head.embedder)
+        embedder = load_embedder(DEFAULT_EMBEDDER if stored is None else stored.header.embedder)
         on_progress("Loading the model")
         choice = choose_model(model, **settings)
         target = _load_with_heads(choice, ready=ready, followers=followers)
@@ -151,7 +152,7 @@ class Workbench:
             on_progress("Indexing the documents")
             passages: SearchIndex = open_index(texts, embedder, cache_dir, token_limits(embedder, target))
         else:
-            on_progress(f"Opening the index ({stored.head.describe()})")
+            on_progress(f"Opening the index ({stored.header.describe()})")
             passages = stored.open(embedder, reranker != NONE)
         retriever, curve = Retriever(passages, embedder, cross_encoder), load_cached(target.describe())
         _freeze_garbage()
@@ -199,7 +200,7 @@ class Workbench:
         return choose_style(self.target.tokenizer, self.target.config, self.target.prompt_style)
 
     def retrieve(self, question: str, passages: int | None = None, noise: float = 0.0, seed: int = 0) -> list[Hit]:
-        """The best `passages` for a question; if that is None, the number of them that suits the model.
+        """The best `passages` passages for a question; None: as many as suit the model.
 
         A share of `noise`, but never all of them, is replaced by irrelevant passages, which are drawn with `seed`.
         Raises InputError for a blank or overlong question, and for values out of bounds.
@@ -282,9 +283,9 @@ class Workbench:
     def _fit(self, request: RaceRequest, hits: list[Hit]) -> tuple[Prompt, list[Hit]]:
         """The prompt, and the passages in it: the best of `hits` that fit into the context, and at least one.
 
-        If the request sets the number of passages and the model has a chat template, no passages are dropped: the
-        models that tend to have a short context are those without a template. A passage that does not even fit alone
-        is cut, and its place says so.
+        If the request sets the number of passages and the model has a chat template, no passages are dropped, because
+        only models without a template tend to have a short context. A passage that does not even fit alone is cut, and
+        its place says so.
         """
         prompt = self._build_prompt(request, hits)
         may_drop = request.passages is None or not self.target.tokenizer.chat_template
@@ -321,7 +322,7 @@ class Workbench:
 
 def _load_with_heads(choice: ModelChoice, **values: Any) -> Target:
     """Load the target of a choice, and its heads. Raises InputError."""
-    # A lean target frees rows that a head may share.
+    # A lean target frees rows of the output layer that a head may share.
     target = load_target(replace(choice, lean=choice.lean and not choice.heads), **values)
     attach_heads(target, choice.heads, head_lanes())
     return target

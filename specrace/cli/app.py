@@ -396,4 +396,4 @@ def check_files(source: ModelSource) -> ModelSource:
 
 def check_corpus(folder: Path) -> None:
     """Raise InputError if no document can be read; print a message about each document that is left out."""
-    read_documents([folder], skip=lambda sentence: complain(f"Left out: {sentence}"))
+    read_documents([folder], on_skip=lambda sentence: complain(f"Left out: {sentence}"))

@@ -18,7 +18,7 @@ from specrace.retrieval.documents import stream_documents
 from specrace.retrieval.embedder import DEFAULT_EMBEDDER, SentenceEmbedder, load_embedder
 from specrace.retrieval.limits import INDEXING
 from specrace.retrieval.passages import TokenLimit, split_by_tokens, split_passages
-from specrace.retrieval.store import Head, read_head
+from specrace.retrieval.store import IndexHeader, read_header
 
 PASSAGE_TOKENS = Setting("passage_tokens", None, "--passage-tokens", "maximum length of a passage, in tokens", 32, 8192)
 OVERLAP = Setting("overlap", 0, "--overlap", "tokens that two passages share, in whole sentences", 0, 4096)
@@ -50,7 +50,7 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Index the documents, and print how many there are. Raises InputError."""
-    head = _read_settings(options)
+    header = _choose_header(options)
     quiet_model_library()
     stderr = console(stderr=True)
     stderr.quiet = options.json
@@ -59,44 +59,44 @@ def run(options: argparse.Namespace) -> int:
         stderr.print(f"{message} ...", style="dim")
 
     show_progress("Loading the embedder")
-    embedder = load_embedder(head.embedder, device=None if options.device == "auto" else options.device)
-    split, start = _splitter(head, embedder), time.perf_counter()
+    embedder = load_embedder(header.embedder, device=None if options.device == "auto" else options.device)
+    split, start = _splitter(header, embedder), time.perf_counter()
     documents = stream_documents(
-        options.documents, skip=lambda sentence: complain(f"Left out: {sentence}"), limits=INDEXING
+        options.documents, on_skip=lambda sentence: complain(f"Left out: {sentence}"), limits=INDEXING
     )
-    build = add_to_index if options.add else partial(build_index, head=head)
-    head = build(documents, embedder, options.out, split, on_progress=show_progress)
+    build = add_to_index if options.add else partial(build_index, header=header)
+    header = build(documents, embedder, options.out, split, on_progress=show_progress)
     seconds = time.perf_counter() - start
     if options.json:
-        print_json({**asdict(head), "seconds": seconds})
+        print_json({**asdict(header), "seconds": seconds})
     else:
-        count = f"{head.documents:,} documents, {head.passages:,} passages"
-        console().print(f"{options.out}: {count}, {head.describe()}; {seconds:.1f} s.")
+        counts = f"{header.documents:,} documents, {header.passages:,} passages"
+        console().print(f"{options.out}: {counts}, {header.describe()}; {seconds:.1f} s.")
     return 0
 
 
-def _read_settings(options: argparse.Namespace) -> Head:
-    """The head of the index to add to, or a new head with the embedder and passage sizes. Raises InputError."""
+def _choose_header(options: argparse.Namespace) -> IndexHeader:
+    """The header of the index to add to, or a new header with the embedder and passage sizes. Raises InputError."""
     tokens, overlap = PASSAGE_TOKENS.check(options.passage_tokens), OVERLAP.check(options.overlap)
     if options.add:
         if options.embedder or tokens or overlap:
             raise InputError("An index keeps its settings: leave out --embedder, --passage-tokens and --overlap.")
-        return read_head(options.out)
+        return read_header(options.out)
     require_absent(options.out)
     if overlap and overlap >= (tokens or 0):
         raise InputError(f"--overlap is {overlap}; give less than --passage-tokens.")
     name = options.embedder or DEFAULT_EMBEDDER
     # An absolute path: the index may be used from another folder.
     name = str(Path(name).resolve()) if Path(name).exists() else name
-    return Head(embedder=name, passage_tokens=tokens or 0, overlap=overlap)
+    return IndexHeader(embedder=name, passage_tokens=tokens or 0, overlap=overlap)
 
 
-def _splitter(head: Head, embedder: SentenceEmbedder) -> Split:
+def _splitter(header: IndexHeader, embedder: SentenceEmbedder) -> Split:
     """The function that splits documents for the index. Raises InputError for passages too long for the embedder."""
-    max_tokens = head.passage_tokens
+    max_tokens = header.passage_tokens
     if not max_tokens:
         limits = [TokenLimit(embedder.count_covered, embedder.room)]
         return partial(split_passages, limits=limits)
     if max_tokens > embedder.max_tokens:
         raise InputError(f"--passage-tokens is {max_tokens}, but the embedder reads {embedder.max_tokens} at most.")
-    return partial(split_by_tokens, count=embedder.count_tokens, max_tokens=max_tokens, overlap=head.overlap)
+    return partial(split_by_tokens, count=embedder.count_tokens, max_tokens=max_tokens, overlap=header.overlap)

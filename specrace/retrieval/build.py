@@ -35,12 +35,12 @@ from specrace.retrieval.store import (
     VECTORS,
     ApproximateIndex,
     HalfVectors,
-    Head,
+    IndexHeader,
     StoredIndex,
     StoredPassages,
     checksum,
     damaged,
-    read_head,
+    read_header,
     stored_vectors,
 )
 
@@ -71,26 +71,26 @@ def build_index(
     folder: Path,
     split: Split,
     *,
-    head: Head,
+    header: IndexHeader,
     on_progress: OnProgress = ignore,
-) -> Head:
+) -> IndexHeader:
     """Index documents into a new folder, which appears only when the index is complete.
 
-    `split` cuts a document into passages; `head` holds the settings of `split`. Raises InputError for a folder that
+    `split` cuts a document into passages; `header` holds the settings of `split`. Raises InputError for a folder that
     exists or cannot be written, and for documents without text.
     """
     require_absent(folder)
     with as_input_error(folder, "--out"):
         unfinished = Path(tempfile.mkdtemp(dir=folder.absolute().parent, prefix=f".{folder.name}-"))
         try:
-            head = replace(head, embedder=embedder.name, dim=embedder.dim)
-            head = _append(unfinished, head, documents, split, embedder, on_progress)
+            header = replace(header, embedder=embedder.name, dim=embedder.dim)
+            header = _append(unfinished, header, documents, split, embedder, on_progress)
             unfinished.chmod(0o755)
             unfinished.rename(folder)
         except BaseException:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise
-    return head
+    return header
 
 
 def require_absent(folder: Path) -> None:
@@ -101,7 +101,7 @@ def require_absent(folder: Path) -> None:
 
 def add_to_index(
     documents: Iterable[Document], embedder: Embedder, folder: Path, split: Split, *, on_progress: OnProgress = ignore
-) -> Head:
+) -> IndexHeader:
     """Add documents to an index, except those it already has with the same name and text.
 
     An IVF-PQ index is not trained again. The index on disk changes only at the end, and a process that has it open
@@ -111,33 +111,38 @@ def add_to_index(
     # Raises InputError for an index that is incomplete, or was made with other weights.
     stored.open(embedder)
     with as_input_error(folder, "--out"):
-        return _append(folder, stored.head, documents, split, embedder, on_progress)
+        return _append(folder, stored.header, documents, split, embedder, on_progress)
 
 
 def _append(
-    folder: Path, head: Head, documents: Iterable[Document], split: Split, embedder: Embedder, on_progress: OnProgress
-) -> Head:
-    """Append the documents' passages to the index whose head is `head`; write the new head and return it."""
-    with _Files(folder, head) as files:
+    folder: Path,
+    header: IndexHeader,
+    documents: Iterable[Document],
+    split: Split,
+    embedder: Embedder,
+    on_progress: OnProgress,
+) -> IndexHeader:
+    """Append the documents' passages to the index whose header is `header`; write the new header and return it."""
+    with _Files(folder, header) as files:
         passages, last_report = _new_passages(documents, split, files), time.monotonic()
         while batch := list(islice(passages, BATCH)):
             files.add_passages(batch, embedder.embed([embedded_text(passage) for passage in batch]))
             if time.monotonic() - last_report >= REPORT_S:
                 on_progress(f"Indexed {files.passages:,} passages of {files.documents:,} documents")
                 last_report = time.monotonic()
-        new_head = replace(head, documents=files.documents, passages=files.passages, sizes=files.sizes())
-        if not new_head.passages:
+        new_header = replace(header, documents=files.documents, passages=files.passages, sizes=files.sizes())
+        if not new_header.passages:
             raise InputError(f"The documents hold no text to index: give some with text; {HINT}.")
-        # The head is written before the `with` unlocks the files: afterwards another process could cut off passages
-        # that the head does not count.
-        if new_head.passages > head.passages:
-            new_head = replace(new_head, date=datetime.now(UTC).isoformat(timespec="seconds"))
-            if new_head.passages >= EXACT_BELOW:
-                new_head = _approximate(folder, head, new_head, embedder, on_progress)
-            new_head.write(folder)
-            if head.kind == IVF_PQ:
-                (folder / head.faiss_file).unlink(missing_ok=True)
-    return new_head
+        # The header is written before the `with` unlocks the files: afterwards another process could cut off passages
+        # that the header does not count.
+        if new_header.passages > header.passages:
+            new_header = replace(new_header, date=datetime.now(UTC).isoformat(timespec="seconds"))
+            if new_header.passages >= EXACT_BELOW:
+                new_header = _approximate(folder, header, new_header, embedder, on_progress)
+            new_header.write(folder)
+            if header.kind == IVF_PQ:
+                (folder / header.faiss_file).unlink(missing_ok=True)
+    return new_header
 
 
 def _new_passages(documents: Iterable[Document], split: Split, files: _Files) -> Iterator[Passage]:
@@ -151,14 +156,14 @@ def _new_passages(documents: Iterable[Document], split: Split, files: _Files) ->
 class _Files:
     """The index's files, locked and open for appending.
 
-    Bytes beyond the sizes in the head, which an interrupted addition left, are cut off first. Raises InputError if
+    Bytes beyond the sizes in the header, which an interrupted addition left, are cut off first. Raises InputError if
     another process adds to the files or has just done so, or if they are damaged.
     """
 
-    def __init__(self, folder: Path, head: Head) -> None:
-        self._folder, self._head, self._stack = folder, head, ExitStack()
-        self.documents, self.passages = head.documents, head.passages
-        self._passages_end = head.sizes.get(PASSAGES, 0)
+    def __init__(self, folder: Path, header: IndexHeader) -> None:
+        self._folder, self._header, self._stack = folder, header, ExitStack()
+        self.documents, self.passages = header.documents, header.passages
+        self._passages_end = header.sizes.get(PASSAGES, 0)
         self._digests = set[tuple[str, bytes]]()
 
     def __enter__(self) -> _Files:
@@ -167,7 +172,7 @@ class _Files:
         try:
             self._lock()
             for name, stream in self._streams.items():
-                stream.truncate(self._head.sizes.get(name, 0))
+                stream.truncate(self._header.sizes.get(name, 0))
                 stream.seek(0)
             self._read_documents()
         except BaseException:
@@ -180,7 +185,7 @@ class _Files:
         return self
 
     def _lock(self) -> None:
-        """Lock the files. Raises InputError if another process adds to them, or has done so since the head was read."""
+        """Lock the files. Raises InputError if another process adds to them, or has since the header was read."""
         with suppress(ImportError):
             import fcntl
 
@@ -188,7 +193,7 @@ class _Files:
                 fcntl.flock(self._streams[DOCUMENTS], fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise InputError(f"Another process is adding to {self._folder}: wait until it has ended.") from error
-        if self._head.passages and read_head(self._folder) != self._head:
+        if self._header.passages and read_header(self._folder) != self._header:
             raise InputError(f"Another process has just added to {self._folder}: run this again.")
 
     def _read_documents(self) -> None:
@@ -239,33 +244,37 @@ def _digest(document: Document) -> bytes:
     return hashlib.sha256(f"{document.title}\0{document.text}".encode("utf-8", "surrogatepass")).digest()
 
 
-def _approximate(folder: Path, old_head: Head, head: Head, embedder: Embedder, on_progress: OnProgress) -> Head:
-    """Write the IVF-PQ index of all vectors and measure its recall; return `head` with the results.
+def _approximate(
+    folder: Path, old_header: IndexHeader, header: IndexHeader, embedder: Embedder, on_progress: OnProgress
+) -> IndexHeader:
+    """Write the IVF-PQ index of all vectors and measure its recall; return `header` with the results.
 
-    `old_head` is the head before the addition. An index that was IVF-PQ already is extended, not trained again.
+    `old_header` is the header before the addition. An index that was IVF-PQ already is extended, not trained again.
     """
     require_faiss()
     import faiss
 
-    vectors, first = stored_vectors(folder, head), 0
+    vectors, first = stored_vectors(folder, header), 0
     ivf: Any
-    if old_head.kind == IVF_PQ:
-        on_progress(f"Adding {head.passages - old_head.passages:,} passages to {old_head.lists:,} lists")
-        first, ivf = old_head.passages, faiss.read_index(str(folder / old_head.faiss_file))
+    if old_header.kind == IVF_PQ:
+        on_progress(f"Adding {header.passages - old_header.passages:,} passages to {old_header.lists:,} lists")
+        first, ivf = old_header.passages, faiss.read_index(str(folder / old_header.faiss_file))
     else:
-        lists = min(MAX_LISTS, 2 ** ((head.passages // PASSAGES_PER_LIST).bit_length() - 1))
-        sub_vectors = next(count for count in range(SUB_VECTORS, 0, -1) if head.dim % count == 0)
+        lists = min(MAX_LISTS, 2 ** ((header.passages // PASSAGES_PER_LIST).bit_length() - 1))
+        sub_vectors = next(count for count in range(SUB_VECTORS, 0, -1) if header.dim % count == 0)
         on_progress(f"Training {lists:,} lists and {sub_vectors} sub-vectors")
         ivf = _train(vectors, lists, sub_vectors)
-        head = replace(head, kind=IVF_PQ, lists=lists, sub_vectors=sub_vectors, probes=PROBES, trained_on=head.passages)
-    for start in range(first, head.passages, BLOCK):
+        header = replace(
+            header, kind=IVF_PQ, lists=lists, sub_vectors=sub_vectors, probes=PROBES, trained_on=header.passages
+        )
+    for start in range(first, header.passages, BLOCK):
         ivf.add(np.asarray(vectors[start : start + BLOCK], np.float32))
-    faiss.write_index(ivf, str(folder / head.faiss_file))
-    ivf.nprobe = head.probes
+    faiss.write_index(ivf, str(folder / header.faiss_file))
+    ivf.nprobe = header.probes
     on_progress("Measuring the recall")
-    recall, unranked, sample = measure_recall(StoredPassages(folder, head), vectors, ivf, embedder)
-    head = replace(head, recall=recall, unranked_recall=unranked, recall_sample=sample)
-    return replace(head, checksum=checksum(folder / head.faiss_file))
+    recall, unranked, sample = measure_recall(StoredPassages(folder, header), vectors, ivf, embedder)
+    header = replace(header, recall=recall, unranked_recall=unranked, recall_sample=sample)
+    return replace(header, checksum=checksum(folder / header.faiss_file))
 
 
 def _train(vectors: HalfVectors, lists: int, sub_vectors: int) -> Any:
@@ -317,7 +326,7 @@ def exact_best(vectors: HalfVectors, queries: Vectors, top: int) -> np.ndarray:
 
 
 def _longest_sentence(passage: Passage) -> str:
-    """The longest sentence that is no heading; the whole text if it has only headings."""
+    """The longest sentence that is not a heading; the whole text if it has only headings."""
     text = passage.text
     sentences = (
         text[start:end]

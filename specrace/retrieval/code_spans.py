@@ -1,4 +1,4 @@
-"""Finds code in markdown: in front matter and in fenced blocks, "# ..." is a comment and no heading."""
+"""Finds code in markdown: in front matter and in fenced blocks, "# ..." is a comment, not a heading."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _FRONT_MATTER = re.compile(
     r"(?:---[ \t]*\n(?![ \t]*\n)(?P<yaml>.*?)^(?:---|\.\.\.)|\+\+\+[ \t]*\n(?P<toml>.*?)^\+\+\+)[ \t]*(?:\n|\Z)",
     re.DOTALL | re.MULTILINE,
 )
-# What is longer is no front matter, but a text whose paragraphs are separated by rules.
+# Anything longer is not front matter, but a text whose paragraphs are separated by rules.
 _MAX_FRONT_MATTER_CHARS = 100_000
-# The first line that is no comment sets a key; without this check, a text between two rules would be front matter.
+# The first line that is not a comment sets a key; without this check, a text between two rules would be front matter.
 _FIRST_KEY = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*[\w\"'.-][^\n:=]{0,80}[:=](?:\s|\Z)")
 _TITLE = re.compile(r"^title[ \t]*[:=][ \t]*(?P<title>[^\n]*)$", re.MULTILINE | re.IGNORECASE)
 _QUOTED = re.compile(r"\"(?P<double>(?:[^\"\\]|\\.)*)\"|'(?P<single>(?:[^']|'')*)'")
 _COMMENT = re.compile(r"(?:\A|[ \t])#.*\Z")
-# A value that begins with one of these characters continues in the next lines, or is no string.
+# A value that begins with one of these characters continues in the next lines, or is not a string.
 _NO_PLAIN_VALUE = tuple(">|[{&*!%@`")
 _FENCE = re.compile(r"[ \t]*(?P<marks>`{3,}|~{3,})(?P<rest>[^\n]*)")
 
@@ -37,7 +37,7 @@ def code_spans(text: str) -> Iterator[Span]:
         # The match must not go beyond the line's end.
         match = _FENCE.match(text, start, end)
         if match and not fence:
-            # A line such as "```x``` is code" is no fence.
+            # A line such as "```x``` is code" is not a fence.
             if match["marks"][0] == "~" or "`" not in match["rest"]:
                 fence, fence_start = match["marks"], start
         elif match and match["marks"].startswith(fence) and not match["rest"].strip():

@@ -46,7 +46,7 @@ def ignore(_: str) -> None:
 def read_documents(
     paths: Sequence[Path],
     *,
-    skip: Callable[[str], object] = ignore,
+    on_skip: Callable[[str], object] = ignore,
     on_progress: Callable[[str], object] = ignore,
     limits: ReadingLimits = COMMAND_LINE,
 ) -> list[Document]:
@@ -54,29 +54,29 @@ def read_documents(
 
     In folders and zips, hidden files and files of unsupported kinds are ignored without a message. So is a file that
     was read before. A file that cannot be read, has no text, is a link out of its folder or zip, or exceeds `limits` is
-    left out, and `skip` is called with a sentence about it. `on_progress` gets a line every two seconds. Raises
+    left out, and `on_skip` is called with a sentence about it. `on_progress` gets a line every two seconds. Raises
     InputError for a path that does not exist, and if no document can be read.
     """
     problems: list[str] = []
-    documents = list(stream_documents(paths, skip=problems.append, on_progress=on_progress, limits=limits))
+    documents = list(stream_documents(paths, on_skip=problems.append, on_progress=on_progress, limits=limits))
     if not documents:
         where = ", ".join(_printable(path) for path in paths) or "an empty list"
         no_text = f"No text was found in {where}: give a {KIND_NAMES} file, or a folder that holds some."
         raise InputError(" ".join(problems) or no_text)
     for sentence in problems:
-        skip(sentence)
+        on_skip(sentence)
     return documents
 
 
 def stream_documents(
     paths: Sequence[Path],
     *,
-    skip: Callable[[str], object] = ignore,
+    on_skip: Callable[[str], object] = ignore,
     on_progress: Callable[[str], object] = ignore,
     limits: ReadingLimits = COMMAND_LINE,
 ) -> Iterator[Document]:
-    """Yield the documents that `read_documents` returns, one at a time. It is no error if there are none."""
-    reader = _LimitedReader(limits, skip)
+    """Yield the documents that `read_documents` returns, one at a time; that there are none is not an error."""
+    reader = _LimitedReader(limits, on_skip)
     files = _find_files(paths, reader)
     with Sandbox(limits) as sandbox:
         last_report = time.monotonic()
@@ -88,17 +88,17 @@ def stream_documents(
 
 
 class _LimitedReader:
-    """Reads files up to the limits on all documents; `skip` gets a sentence about each file that is left out."""
+    """Reads files up to the limits on all documents; `on_skip` gets a sentence about each file that is left out."""
 
-    def __init__(self, limits: ReadingLimits, skip: Callable[[str], object]) -> None:
+    def __init__(self, limits: ReadingLimits, on_skip: Callable[[str], object]) -> None:
         self.limits = limits
-        self.skip = skip
+        self.on_skip = on_skip
         self._names: set[str] = set()
         self._bytes = self._characters = 0
 
     def refuse(self, path: str | Path, why: str, member: str = "") -> None:
         """Report why a path, or a member of the zip at that path, is left out."""
-        self.skip(f"{_join(_printable(path), member)} {why}")
+        self.on_skip(f"{_join(_printable(path), member)} {why}")
 
     def read(self, name: str, file: Path, sandbox: Sandbox) -> Iterator[Document]:
         """The document in a file, or the documents in a zip."""
@@ -133,12 +133,12 @@ class _LimitedReader:
     def _read_content(self, file: Path, limits: ReadingLimits, sandbox: Sandbox) -> Iterator[MemberResult]:
         """Read a file: in this process if its text only needs decoding and is not hostile, else in the sandbox."""
         kind = KINDS.get(file.suffix.lower())
-        if not (limits.is_hostile or kind is None or kind.parsed):
+        if not (limits.all_in_sandbox or kind is None or kind.parsed):
             try:
                 content = read_bytes(file, limits.file_bytes, HINT)
                 kind = kind_of(file.name, content)
             except InputError as error:
-                self.skip(str(error))
+                self.on_skip(str(error))
                 return iter(())
             except Refusal as refusal:
                 return iter([("", str(refusal))])

@@ -12,7 +12,7 @@ class ReadingLimits:
 
     `files`, `total_bytes`, `total_seconds` and `characters` bound all documents together, the other limits one file.
     `seconds` is the time that a parser may take for a file, `memory_bytes` the memory of the parsers' process.
-    `is_hostile`: every file is read in that process, even one whose text only needs decoding.
+    `all_in_sandbox`: strangers sent the files, so each is read in that process, even if its text only needs decoding.
     """
 
     files: int
@@ -26,7 +26,7 @@ class ReadingLimits:
     seconds: float
     memory_bytes: int
     total_seconds: float = math.inf
-    is_hostile: bool = False
+    all_in_sandbox: bool = False
 
 
 COMMAND_LINE = ReadingLimits(
@@ -51,7 +51,7 @@ UPLOADS = ReadingLimits(
     seconds=10.0,
     memory_bytes=2**29,
     total_seconds=30.0,
-    is_hostile=True,
+    all_in_sandbox=True,
 )
 # A zip and the zips in it are opened; a zip inside those is not.
 MAX_ZIP_DEPTH = 2

@@ -81,9 +81,9 @@ def choose_style(tokenizer: Any, config: Any, adapter_style: str = "") -> Prompt
 
 
 def default_template(tokenizer: Any) -> str:
-    """The template that a race's prompt is rendered with, of several the one called "default"; "" if there is none.
+    """The template that a race's prompt is rendered with: the only one, or the one called "default"; "" if none.
 
-    Raises InputError if there are several and none is called so.
+    Raises InputError if there are several and none is called "default".
     """
     templates = tokenizer.chat_template or ""
     if isinstance(templates, str):
@@ -271,7 +271,7 @@ def _shows_end(text: str, content: str) -> bool:
 
 
 def thinking_arguments(template: str, *, thinks: bool) -> dict[str, Any]:
-    """The arguments that switch a model's thinking on or off in its chat template, which ignores those it has not.
+    """The arguments that switch a model's thinking on or off in its chat template, which ignores unknown arguments.
 
     Thinking is off by default, because it would use up an answer's tokens.
     """

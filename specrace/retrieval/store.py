@@ -1,8 +1,8 @@
-"""An index on disk: files that only grow, and a head that says how many bytes of each file are valid.
+"""An index on disk: files that only grow, and a header that says how many bytes of each file are valid.
 
-The folder holds `index.json` (the head), `documents.jsonl`, `passages.jsonl`, the offsets at which its lines end in
+The folder holds `index.json` (the header), `documents.jsonl`, `passages.jsonl`, the offsets at which its lines end in
 `passages.u64`, the unit vectors in `vectors.f16`, and for a large corpus faiss's IVF-PQ index. All files except the
-head and the documents are memory-mapped.
+header and the documents are memory-mapped.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from specrace.retrieval.passages import Passage, embedded_text
 from specrace.retrieval.rerank import CANDIDATES
 
 FORMAT, VERSION = "specrace-index", 1
-HEAD, DOCUMENTS, PASSAGES = "index.json", "documents.jsonl", "passages.jsonl"
+HEADER, DOCUMENTS, PASSAGES = "index.json", "documents.jsonl", "passages.jsonl"
 ENDS, VECTORS = "passages.u64", "vectors.f16"
 EXACT, IVF_PQ = "exact", "ivf-pq"
-MAX_HEAD_BYTES = 1_000_000
+MAX_HEADER_BYTES = 1_000_000
 # A text's new vector and its stored one, which is rounded to 16 bits, are at least this similar.
 SAME_TEXT_COSINE = 0.99
 HINT = "make one with: python -m specrace index DIR --out INDEX"
@@ -38,8 +38,8 @@ HalfVectors = npt.NDArray[np.float16]
 
 
 @dataclass(frozen=True)
-class Head:
-    """The settings, sizes and measurements of an index. `sizes` has the number of valid bytes of each file.
+class IndexHeader:
+    """The header of an index: its settings, sizes and measurements. `sizes` has the valid bytes of each file.
 
     `lists`, `sub_vectors` and `probes` are IVF-PQ's parameters; `trained_on` is the number of passages at its training.
     `recall` is the share of exact search's best five passages that the index also finds, and `unranked_recall` that
@@ -70,11 +70,11 @@ class Head:
         return f"passages-{self.passages}.faiss"
 
     def write(self, folder: Path) -> None:
-        """Write the head, which makes the bytes appended to the other files valid."""
+        """Write the header, which makes the bytes appended to the other files valid."""
         content = {"format": FORMAT, "version": VERSION, **asdict(self)}
-        write_atomically(folder / HEAD, json.dumps(content, indent=1, ensure_ascii=False).encode())
+        write_atomically(folder / HEADER, json.dumps(content, indent=1, ensure_ascii=False).encode())
         # Readable by all users: another user may serve the index.
-        (folder / HEAD).chmod(0o644)
+        (folder / HEADER).chmod(0o644)
 
     def describe(self) -> str:
         """How the index searches, and how well, in words."""
@@ -88,21 +88,21 @@ class Head:
         )
 
 
-def read_head(folder: Path) -> Head:
-    """Read the head of the index in `folder`. Raises InputError if it is missing, damaged, cut off or not ours."""
-    if not (folder / HEAD).is_file():
+def read_header(folder: Path) -> IndexHeader:
+    """Read the header of the index in `folder`. Raises InputError if it is missing, damaged, cut off or not ours."""
+    if not (folder / HEADER).is_file():
         raise InputError(f"{folder} holds no index: {HINT}.")
     try:
-        content = json.loads(read_bytes(folder / HEAD, MAX_HEAD_BYTES, HINT))
+        content = json.loads(read_bytes(folder / HEADER, MAX_HEADER_BYTES, HINT))
         if (content.pop("format"), content.pop("version")) != (FORMAT, VERSION):
             raise ValueError("another format or version")
-        head = Head(**content)
-        _check(folder, head)
+        header = IndexHeader(**content)
+        _check(folder, header)
     except (ValueError, OSError) as error:
         raise damaged(folder, error) from error
     except (TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise damaged(folder, f"{HEAD} was written by another program") from error
-    return head
+        raise damaged(folder, f"{HEADER} was written by another program") from error
+    return header
 
 
 def damaged(folder: Path, error: object) -> InputError:
@@ -110,19 +110,23 @@ def damaged(folder: Path, error: object) -> InputError:
     return InputError(f"The index {folder} is damaged or not ours ({error}): build it again, into another folder.")
 
 
-def _check(folder: Path, head: Head) -> None:
-    """Raise ValueError or OSError for a head with impossible values, or if a file is shorter than the head says."""
-    default = Head()
-    for head_field in fields(Head):
-        name = head_field.name
-        value = getattr(head, name)
+def _check(folder: Path, header: IndexHeader) -> None:
+    """Raise ValueError or OSError for a header with impossible values, or if a file is shorter than the header says."""
+    default = IndexHeader()
+    for header_field in fields(IndexHeader):
+        name = header_field.name
+        value = getattr(header, name)
         if type(value) is not type(getattr(default, name)) or (isinstance(value, int) and value < 0):
-            raise ValueError(f"{name} in {HEAD} is wrong")
+            raise ValueError(f"{name} in {HEADER} is wrong")
     # An offset in ENDS has 8 bytes, a number in VECTORS has 2.
-    min_sizes = {ENDS: 8 * (head.passages + 1), VECTORS: 2 * head.dim * head.passages, PASSAGES: 1, DOCUMENTS: 1}
-    if set(head.sizes) != set(min_sizes) or not (head.passages and head.dim) or head.kind not in (EXACT, IVF_PQ):
-        raise ValueError(f"{HEAD} is incomplete")
-    for name, size in head.sizes.items():
+    min_sizes = {ENDS: 8 * (header.passages + 1), VECTORS: 2 * header.dim * header.passages, PASSAGES: 1, DOCUMENTS: 1}
+    if (
+        set(header.sizes) != set(min_sizes)
+        or not (header.passages and header.dim)
+        or header.kind not in (EXACT, IVF_PQ)
+    ):
+        raise ValueError(f"{HEADER} is incomplete")
+    for name, size in header.sizes.items():
         if type(size) is not int or size < min_sizes[name] or (name in (ENDS, VECTORS) and size != min_sizes[name]):
             raise ValueError(f"the size of {name} is wrong")
         if (folder / name).stat().st_size < size:
@@ -133,7 +137,7 @@ class StoredIndex:
     """An index in a folder. Raises InputError if it is missing, damaged, cut off or not ours."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.head = folder, read_head(folder)
+        self.folder, self.header = folder, read_header(folder)
 
     def open(self, embedder: Embedder, rescore: bool = True) -> SearchIndex:
         """Open the index for searching, memory-mapped. Raises InputError.
@@ -141,24 +145,24 @@ class StoredIndex:
         With `rescore`, an approximate index orders its best candidates by their stored vectors.
         """
         # Read again: an addition may have replaced the file of an approximate index.
-        self.head = read_head(self.folder)
-        passages, vectors = StoredPassages(self.folder, self.head), stored_vectors(self.folder, self.head)
+        self.header = read_header(self.folder)
+        passages, vectors = StoredPassages(self.folder, self.header), stored_vectors(self.folder, self.header)
         # Weights may change under the same name.
-        if embedder.dim != self.head.dim or not _has_same_weights(embedder, passages[0], vectors[0]):
-            problem = f"The index {self.folder} was made with other weights of {self.head.embedder}"
+        if embedder.dim != self.header.dim or not _has_same_weights(embedder, passages[0], vectors[0]):
+            problem = f"The index {self.folder} was made with other weights of {self.header.embedder}"
             raise InputError(f"{problem}: build it again, into another folder.")
-        if self.head.kind == EXACT:
+        if self.header.kind == EXACT:
             return PassageIndex(passages, np.asarray(vectors, np.float32))
-        return ApproximateIndex(passages, vectors, _read_faiss(self.folder, self.head), rescore=rescore)
+        return ApproximateIndex(passages, vectors, _read_faiss(self.folder, self.header), rescore=rescore)
 
     def documents(self, max_characters: int) -> list[Document]:
         """The first documents, up to `max_characters` in all; the last one is cut there. Raises InputError."""
         documents = list[Document]()
-        characters_left, bytes_left = max_characters, self.head.sizes[DOCUMENTS]
+        characters_left, bytes_left = max_characters, self.header.sizes[DOCUMENTS]
         try:
             with (self.folder / DOCUMENTS).open("rb") as lines:
                 for line in lines:
-                    # Beyond the size in the head, an addition that is under way may have written part of a line.
+                    # Beyond the size in the header, an addition that is under way may have written part of a line.
                     bytes_left -= len(line)
                     if bytes_left < 0 or characters_left <= 0:
                         break
@@ -176,24 +180,24 @@ def _has_same_weights(embedder: Embedder, passage: Passage, vector: HalfVectors)
     return float(new_vector @ vector.astype(np.float32)) >= SAME_TEXT_COSINE
 
 
-def stored_vectors(folder: Path, head: Head) -> HalfVectors:
+def stored_vectors(folder: Path, header: IndexHeader) -> HalfVectors:
     """The index's unit vectors [passages, dim], memory-mapped."""
-    return np.memmap(folder / VECTORS, np.dtype("<f2"), "r", shape=(head.passages, head.dim))
+    return np.memmap(folder / VECTORS, np.dtype("<f2"), "r", shape=(header.passages, header.dim))
 
 
-def _read_faiss(folder: Path, head: Head) -> Any:
+def _read_faiss(folder: Path, header: IndexHeader) -> Any:
     """Open the IVF-PQ index, its lists memory-mapped. Its checksum is compared first, because faiss trusts the file."""
     require_faiss()
     import faiss
 
-    file = folder / head.faiss_file
+    file = folder / header.faiss_file
     try:
-        if checksum(file) != head.checksum:
+        if checksum(file) != header.checksum:
             raise ValueError(f"{file.name} has another checksum")
         ivf: Any = faiss.read_index(str(file), faiss.IO_FLAG_MMAP)
     except (OSError, ValueError, RuntimeError) as error:
         raise damaged(folder, error) from error
-    ivf.nprobe = head.probes
+    ivf.nprobe = header.probes
     return ivf
 
 
@@ -206,10 +210,10 @@ def checksum(file: Path) -> str:
 class StoredPassages(Sequence[Passage]):
     """The passages of an index, each read from disk on access. Access raises InputError for a damaged line."""
 
-    def __init__(self, folder: Path, head: Head) -> None:
+    def __init__(self, folder: Path, header: IndexHeader) -> None:
         self._folder = folder
-        self._lines = np.memmap(folder / PASSAGES, np.uint8, "r", shape=(head.sizes[PASSAGES],))
-        self._ends = np.memmap(folder / ENDS, "<u8", "r", shape=(head.passages + 1,))
+        self._lines = np.memmap(folder / PASSAGES, np.uint8, "r", shape=(header.sizes[PASSAGES],))
+        self._ends = np.memmap(folder / ENDS, "<u8", "r", shape=(header.passages + 1,))
 
     def __len__(self) -> int:
         return len(self._ends) - 1

@@ -121,6 +121,7 @@ class GroundedTask:
             # Keep one question per answering sentence.
             chosen = list({question.answer[:40]: question for question in candidates if question}.values())
         self.random.shuffle(chosen)
+        # Room for a question without an answer.
         chosen = chosen[: count - 1]
         if self.random.random() < UNANSWERABLE:
             chosen.insert(self.random.randrange(len(chosen)), self._unanswerable(passages))

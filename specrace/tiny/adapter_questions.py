@@ -15,7 +15,7 @@ _BE = word_set("is are was were")
 # The ending of a verb -> the form of "do" for a question.
 _DO = {"s": "does", "ed": "did", "": "do"}
 _MODAL = word_set("can could may might must should will would cannot")
-# Words that do not occur in the subjects that `parse` accepts.
+# Words that a subject must not contain.
 _NO_SUBJECT = word_set(
     "it they this these those that he she we you i there here one such what our your their its his her let let’s if "
     "no another other now then thus also but so yet once sometimes often finally how similarly again instead as while "
@@ -217,26 +217,26 @@ def _clean(question: str) -> str:
     return question[0].upper() + question[1:]
 
 
-def _head(words: list[str], max_words: int) -> str:
+def _first_words(words: list[str], max_words: int) -> str:
     """The first words: up to a comma, a clause or about `max_words`, and if possible up to the end of a phrase."""
     if len(words) > max_words:
         phrase_starts = [index for index in range(2, max_words + 1) if words[index].lower() in _PREPOSITIONS]
         max_words = phrase_starts[-1] if phrase_starts else max_words
-    head: list[str] = []
+    first: list[str] = []
     for word in words[:max_words]:
-        if word.lower() in _CLAUSE - {"as"} and head:
+        if word.lower() in _CLAUSE - {"as"} and first:
             break
-        head.append(word.rstrip(",;:"))
+        first.append(word.rstrip(",;:"))
         if word[-1] in ",;:":
             break
-    while head and head[-1].lower() in _PREPOSITIONS | _DETERMINERS | _CLAUSE:
-        head.pop()
-    return " ".join(head)
+    while first and first[-1].lower() in _PREPOSITIONS | _DETERMINERS | _CLAUSE:
+        first.pop()
+    return " ".join(first)
 
 
 def _predicate(clause: Clause, max_words: int) -> str:
     """The verb, and at most about `max_words` words after it."""
-    return f"{clause.verb} {_head(clause.words, max_words)}".strip()
+    return f"{clause.verb} {_first_words(clause.words, max_words)}".strip()
 
 
 def _reasons(clause: Clause) -> list[str]:
@@ -244,13 +244,13 @@ def _reasons(clause: Clause) -> list[str]:
     reason = re.search(r"\b(because|so that|due to|in order to|as a result of)\b", clause.after_verb)
     if reason is None:
         return []
-    head = _head(clause.after_verb[: reason.start()].split(), 8)
-    question = f"{clause.auxiliary} {clause.subject} {f'{clause.verb} {head}'.strip()}?"
+    rest = _first_words(clause.after_verb[: reason.start()].split(), 8)
+    question = f"{clause.auxiliary} {clause.subject} {f'{clause.verb} {rest}'.strip()}?"
     return [
         f"Why {question}",
         f"Why {question}",
         f"For what reason {question}",
-        f"Explain why {clause.subject} {clause.spelled} {head}.",
+        f"Explain why {clause.subject} {clause.spelled} {rest}.",
     ]
 
 
@@ -259,7 +259,7 @@ def _times(clause: Clause) -> list[str]:
     if not re.search(r"\b(1[0-9]|20)\d\d\b", f"{clause.lead} {clause.after_verb}") or clause.auxiliary in _MODAL:
         return []
     words = re.sub(r"\b(in|since|by|around|from|until) (1[0-9]|20)\d\d.*", "", clause.after_verb).split()
-    event = f"{clause.auxiliary} {clause.subject} {clause.verb} {_head(words, 6)}".strip()
+    event = f"{clause.auxiliary} {clause.subject} {clause.verb} {_first_words(words, 6)}".strip()
     return [f"When {event}?", f"When {event}?", f"In which year {event}?"]
 
 
@@ -280,7 +280,7 @@ def _numbers(clause: Clause) -> list[str]:
     number = _NUMBER.match(clause.after_verb)
     if number is None:
         return []
-    noun, after = number[1], _head(clause.after_verb[number.end() :].split(), 5)
+    noun, after = number[1], _first_words(clause.after_verb[number.end() :].split(), 5)
     tail = f"{clause.auxiliary} {clause.subject} {clause.verb} {after}".strip()
     measure = next((measure for measure, units in _MEASURES.items() if noun in units), "")
     if measure:
@@ -312,11 +312,11 @@ def _about_being(clause: Clause) -> list[str]:
     """Questions about a clause with a form of "be"."""
     be, subject, words = clause.auxiliary, clause.subject, clause.words
     first = words[0].lower() if words else ""
-    results = [f"{be} {subject} {_head(words, 6)}?"]
+    results = [f"{be} {subject} {_first_words(words, 6)}?"]
     if first in _DETERMINERS:
         results += [f"What {be} {subject}?"] * 3 + [f"What exactly {be} {subject}?", f"Explain what {subject} {be}."]
         if first in ("the", "one"):
-            results += [f"What {be} {_head(words, 9)}?", f"Which {be} {_head(words, 9)}?"] * 2
+            results += [f"What {be} {_first_words(words, 9)}?", f"Which {be} {_first_words(words, 9)}?"] * 2
     elif first in _PARTICIPLES or first.endswith("ed"):
         results += [f"How {be} {subject} {first}?"]
         if len(words) > 2 and words[1] in _PREPOSITIONS:
@@ -324,7 +324,7 @@ def _about_being(clause: Clause) -> list[str]:
             results += [f"Where {be} {subject} {first}?"] if words[1] in ("in", "on", "at", "inside", "within") else []
             results += [f"Who or what {first} {subject}?"] if words[1] == "by" else []
     else:
-        results += [f"Why {be} {subject} {_head(words, 4)}?"]
+        results += [f"Why {be} {subject} {_first_words(words, 4)}?"]
     return results
 
 
@@ -333,11 +333,11 @@ def _about_modal(clause: Clause) -> list[str]:
     words = clause.words
     modal, subject = clause.auxiliary, clause.subject
     if not words or words[0] in ("not", "be", "have", "also", "only"):
-        return [f"{modal} {subject} {_head([word for word in words if word != 'not'], 6)}?"]
+        return [f"{modal} {subject} {_first_words([word for word in words if word != 'not'], 6)}?"]
     results = [
         f"What {modal} {subject} {words[0]}?",
         f"What {modal} {subject} do?",
-        f"{modal} {subject} {_head(words, 7)}?",
+        f"{modal} {subject} {_first_words(words, 7)}?",
     ]
     if (
         " by " in clause.after_verb
@@ -345,7 +345,7 @@ def _about_modal(clause: Clause) -> list[str]:
         or " with " in clause.after_verb
         or " using " in clause.after_verb
     ):
-        results += [f"How {modal} {subject} {_head(words, 5)}?"] * 2
+        results += [f"How {modal} {subject} {_first_words(words, 5)}?"] * 2
     return results
 
 
@@ -354,13 +354,15 @@ def _about_doing(clause: Clause) -> list[str]:
     do, subject = clause.auxiliary, clause.subject
     verb, words = clause.verb, clause.words
     results = [f"{do} {subject} {_predicate(clause, 6)}?", f"How {do} {subject} {_predicate(clause, 4)}?"]
-    results += [f"Explain how {subject} {clause.spelled} {_head(words, 5)}."] if words else []
+    results += [f"Explain how {subject} {clause.spelled} {_first_words(words, 5)}."] if words else []
     first = words[0].lower() if words else ""
     if first in _PREPOSITIONS:
         results += [f"What {do} {subject} {verb} {first}?"] * 2
         results += [f"Where {do} {subject} {verb}?"] if first in ("in", "on", "at") else []
     else:
         results += [f"What {do} {subject} {verb}?"] * 2
-    results += [f"{'Who' if do == 'did' else 'What'} {clause.spelled} {_head(words, 7)}?"] * 4
-    results += [f"Which {subject.split()[-1]} {clause.spelled} {_head(words, 6)}?"] if len(subject.split()) > 2 else []
+    results += [f"{'Who' if do == 'did' else 'What'} {clause.spelled} {_first_words(words, 7)}?"] * 4
+    results += (
+        [f"Which {subject.split()[-1]} {clause.spelled} {_first_words(words, 6)}?"] if len(subject.split()) > 2 else []
+    )
     return results

@@ -131,7 +131,7 @@ def losses(model: Any, tree: Tree) -> Tensor:
     hidden = model.model(
         input_ids=tree.ids[None], position_ids=tree.positions[None], attention_mask=mask[None, None], use_cache=False
     ).last_hidden_state[0]
-    # Each answer token is predicted by the token before it, which is also the token before it in the tree.
+    # Each answer token is predicted by the token before it in its text, whose row is also the one before it here.
     predicted = model.lm_head(hidden[:-1][tree.answers[1:]])
     return functional.cross_entropy(predicted, tree.ids[1:][tree.answers[1:]], reduction="none")
 

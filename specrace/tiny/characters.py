@@ -1,7 +1,7 @@
 """The character-level example: a character tokenizer and a small Llama trained on a folder of documents.
 
-It reproduces the setting of "Adding Trigram to Speculative Decoding", where bigram and trigram drafts are sampled and
-compared. With 65 characters the trigram table is dense, and smoothing keeps its rows informative.
+The example reproduces the setting of "Adding Trigram to Speculative Decoding", where bigram and trigram drafts are
+sampled and compared. With 65 characters the trigram table is dense, and smoothing keeps its rows informative.
 """
 
 from __future__ import annotations

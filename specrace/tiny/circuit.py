@@ -1,11 +1,11 @@
 """Initial weights that already copy: an induction circuit written into an ordinary Llama with attention biases.
 
-In layer 0, heads 1..K attend exactly 1..K tokens back, one head to a stretch of tokens before those, and one to the
-latest segment marker. Each writes a code of what it attends to (48 dimensions) into a separate subspace of the residual
-stream. Layer 1 compares the codes of the last K tokens, the stretch and the segment with the codes before every earlier
-position. It attends to the position that matches best, and copies the token there. So training has to learn when to
-copy, not how. Induction heads are described by Olsson et al. (2022). The stretch distinguishes two passages that share
-a few words.
+"Head" stands for an attention head here. In layer 0, heads 1..K attend exactly 1..K tokens back, one head to a stretch
+of tokens before those, and one to the latest segment marker. Each writes a code (48 dimensions) of what it attends to
+into a separate subspace of the residual stream. Layer 1 compares the codes of the last K tokens, the stretch and the
+segment with the codes before every earlier position. It attends to the position that matches best, and copies the token
+there. So training has to learn when to copy, not how. Induction heads are described by Olsson et al. (2022). The
+stretch distinguishes two passages that share a few words.
 """
 
 from __future__ import annotations
@@ -266,10 +266,9 @@ def _score_distance(attention: Any, head: int, waves: Sequence[tuple[float, floa
 
 
 def _write_question_readers(attention: Any, parts: Residual, question: Tensor, count: int) -> None:
-    """The first `count` heads attend to the question's first words, and write their codes to dimensions that no
-    later layer reads yet.
+    """Make the first `count` heads attend to the question's first words, and write the words' codes to free dimensions.
 
-    The answer's opening depends on these words; training learns how.
+    No later layer reads these dimensions yet. The answer's opening depends on the words; training learns how.
     """
     width = parts.heads.code
     for head in range(count):

@@ -154,7 +154,8 @@ def lane_taus(target: Target, sources: Sequence[Source], seed: int) -> dict[str,
 def main(model_folder: Path | None, work: Path, text: Path, *, samples: int, seed: int, as_json: bool) -> None:
     """Evaluate a model; print a summary, and the first answers that differ from the ideal ones.
 
-    Without `model_folder` it is the checkpoint in `work`. `text` is what `read_sources` reads. Raises InputError.
+    Without `model_folder`, the model is the checkpoint in `work`. `text`: the training text, see `read_sources`. Raises
+    InputError.
     """
     folder = model_folder or work
     if not (folder / "tokenizer.json").exists():

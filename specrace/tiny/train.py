@@ -109,8 +109,8 @@ def trained_parameters(model: LlamaForCausalLM) -> list[torch.nn.Parameter]:
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
-def learning_rate(step: int, done: float, recipe: Recipe) -> float:
-    """The share of the peak rate: a linear warm-up, a constant, then a cosine to zero over the last two thirds.
+def rate_share(step: int, done: float, recipe: Recipe) -> float:
+    """The learning rate as a share of its peak: a linear warm-up, a constant, a cosine to zero in the last two thirds.
 
     `done` is the share of the time that has passed.
     """
@@ -150,7 +150,7 @@ def train(sources: list[Source], folder: Path, recipe: Recipe, device: str = "cp
     average, saved_s = None, progress.seconds
     for ids, weights in batches(task, tokenizer, recipe, progress, limit_s):
         began = time.perf_counter()
-        rate = recipe.rate * learning_rate(progress.step, progress.seconds / limit_s, recipe)
+        rate = recipe.rate * rate_share(progress.step, progress.seconds / limit_s, recipe)
         loss = update(model, optimizer, rate, loss_of(model, ids.to(device), weights.to(device)))
         average = loss if average is None else 0.95 * average + 0.05 * loss
         progress.step += 1

@@ -14,7 +14,7 @@ from specrace.core.errors import DeviceError, InputError
 from specrace.model.weights.source import find_source
 from specrace.retrieval.embedder import DEFAULT_EMBEDDER
 from specrace.retrieval.rerank import LIGHT, NONE
-from specrace.retrieval.store import read_head
+from specrace.retrieval.store import read_header
 from specrace.ui.config import ServerConfig
 from specrace.ui.races import zero_gpu
 
@@ -27,7 +27,7 @@ FETCH_POLL_S = 0.5
 def models_to_load(config: ServerConfig) -> list[str]:
     """The folders or hub ids of all models that the server may load."""
     reranker = None if config.reranker in (NONE, LIGHT) else config.reranker
-    embedder = None if config.index is None else read_head(config.index).embedder
+    embedder = None if config.index is None else read_header(config.index).embedder
     if embedder == DEFAULT_EMBEDDER:
         embedder = None
     sources = [source for source in (config.model.source, config.model.draft) if source is not None]

@@ -25,7 +25,7 @@ from specrace.retrieval.embedder import Embedder, load_embedder
 from specrace.retrieval.limits import INDEXING
 from specrace.retrieval.passages import split_passages
 from specrace.retrieval.rerank import CANDIDATES
-from specrace.retrieval.store import Head, StoredIndex, stored_vectors
+from specrace.retrieval.store import IndexHeader, StoredIndex, stored_vectors
 from tests.retrieval.words import WordEmbedder, generate_documents
 
 QUERIES = 200
@@ -54,12 +54,12 @@ def main() -> None:
     )
     with tempfile.TemporaryDirectory() as folder:
         out, memory_before, began = Path(folder) / "index", memory_mb(), time.perf_counter()
-        head = build_index(documents, embedder, out, small_passages, head=Head(), on_progress=print)
+        header = build_index(documents, embedder, out, small_passages, header=IndexHeader(), on_progress=print)
         figures = {
             "load": os.getloadavg()[0],
             "vectors": options.vectors,
-            "index": head.describe(),
-            "passages": head.passages,
+            "index": header.describe(),
+            "passages": header.passages,
         }
         figures |= {"build_s": time.perf_counter() - began, "memory_before_mb": memory_before}
         figures["memory_peak_mb"] = memory_mb()
@@ -87,7 +87,7 @@ def search(out: Path, embedder: Embedder) -> dict[str, float]:
     rng = np.random.default_rng(2)
     texts = [index.passages[int(number)].text for number in rng.choice(len(index.passages), QUERIES)]
     queries = embedder.embed([" ".join(text.split()[2:8]) for text in texts])
-    exact = exact_best(stored_vectors(out, stored.head), queries, RECALL_TOP)
+    exact = exact_best(stored_vectors(out, stored.header), queries, RECALL_TOP)
     recalls, times = [], []
     for vector, best in zip(queries, exact, strict=True):
         began = time.perf_counter()

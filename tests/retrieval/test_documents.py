@@ -86,7 +86,7 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "root" / "again.md").symlink_to(inside)
     (tmp_path / "root" / "broken.md").symlink_to(tmp_path / "nowhere.md")
     skipped: list[str] = []
-    assert [document.text for document in read_documents([tmp_path / "root"], skip=skipped.append)] == ["inside"]
+    assert [document.text for document in read_documents([tmp_path / "root"], on_skip=skipped.append)] == ["inside"]
     assert [line for line in skipped if "link.md is a link out of the folder" in line] and len(skipped) == 2
 
 
@@ -187,7 +187,7 @@ def test_bad_files_are_reported_and_the_others_are_read(tmp_path: Path) -> None:
     write(tmp_path / "good.md", "Owls see at night.")
     write(tmp_path / "worse.md", "x" * 99)
     skipped: list[str] = []
-    documents = read_documents([tmp_path], skip=skipped.append, limits=replace(COMMAND_LINE, file_bytes=50))
+    documents = read_documents([tmp_path], on_skip=skipped.append, limits=replace(COMMAND_LINE, file_bytes=50))
     assert [document.name for document in documents] == ["good.md"]
     assert len(skipped) == 2 and "bad.md" in skipped[0] and "worse.md" in skipped[1]
     (tmp_path / "good.md").unlink()
@@ -222,17 +222,17 @@ def test_files_beyond_a_limit_are_left_out(tmp_path: Path, limit: str, bound: in
         write(tmp_path / f"{number}.md", content)
     skipped: list[str] = []
     # For each of the limits, 16 is enough.
-    assert len(read_documents([tmp_path], limits=replace(COMMAND_LINE, **{limit: 16}), skip=skipped.append)) == 3
+    assert len(read_documents([tmp_path], limits=replace(COMMAND_LINE, **{limit: 16}), on_skip=skipped.append)) == 3
     assert not skipped
     limits = replace(COMMAND_LINE, **{limit: bound})
-    assert len(read_documents([tmp_path], limits=limits, skip=skipped.append)) == num_read
+    assert len(read_documents([tmp_path], limits=limits, on_skip=skipped.append)) == num_read
     assert len(skipped) == 1 and message in skipped[0]
 
 
 def test_a_zip_member_is_named_by_its_path_below_the_zip(tmp_path: Path) -> None:
     write(tmp_path / "a.zip", samples.packed({"/etc/x.md": "out", "inner/good.md": "Fine.", "bad.pdf": "junk"}))
     skipped: list[str] = []
-    assert [document.name for document in read_documents([tmp_path], skip=skipped.append)] == ["a.zip/inner/good.md"]
+    assert [document.name for document in read_documents([tmp_path], on_skip=skipped.append)] == ["a.zip/inner/good.md"]
     assert [line.partition(" ")[0] for line in skipped] == [
         f"{tmp_path}/a.zip{end}" for end in ("//etc/x.md", "/bad.pdf")
     ]
@@ -257,7 +257,7 @@ def test_a_link_to_itself_is_left_out(tmp_path: Path) -> None:
     write(tmp_path / "a.md", "inside")
     (tmp_path / "loop.md").symlink_to("loop.md")
     skipped: list[str] = []
-    assert [document.text for document in read_documents([tmp_path], skip=skipped.append)] == ["inside"]
+    assert [document.text for document in read_documents([tmp_path], on_skip=skipped.append)] == ["inside"]
     assert len(skipped) == 1 and "loop.md cannot be read" in skipped[0]
 
 

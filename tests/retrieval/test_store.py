@@ -21,7 +21,7 @@ from specrace.retrieval.documents import Document
 from specrace.retrieval.embedder import Vectors
 from specrace.retrieval.index import open_index
 from specrace.retrieval.passages import split_passages
-from specrace.retrieval.store import Head, StoredIndex
+from specrace.retrieval.store import IndexHeader, StoredIndex
 from tests.retrieval.words import WordEmbedder, generate_documents
 
 EMBEDDER = WordEmbedder(8)
@@ -30,9 +30,9 @@ MAX_CHARACTERS = 10**9
 split = partial(split_passages, max_words=20)
 
 
-def build(folder: Path, documents: Any, embedder: Any = EMBEDDER) -> Head:
+def build(folder: Path, documents: Any, embedder: Any = EMBEDDER) -> IndexHeader:
     """Build an index of these documents."""
-    return build_index(documents, embedder, folder, split, head=Head())
+    return build_index(documents, embedder, folder, split, header=IndexHeader())
 
 
 def search(folder: Path, question: str, top: int = 5) -> list[tuple[str, float]]:
@@ -82,7 +82,7 @@ def test_a_small_index_is_exact_and_holds_every_document(
     stored, in_memory = StoredIndex(small_index), open_index(documents, EMBEDDER, tmp_path / "cache")
     index = stored.open(EMBEDDER)
     passages = [passage for document in documents for passage in split(document)]
-    assert (stored.head.kind, stored.head.passages, stored.head.documents) == ("exact", 50, 5)
+    assert (stored.header.kind, stored.header.passages, stored.header.documents) == ("exact", 50, 5)
     assert list(index.passages) == passages == index.passages[:] and index.passages[-1] == passages[-1]
     assert stored.documents(MAX_CHARACTERS) == documents
     assert [document.text for document in stored.documents(700)] == [documents[0].text[:700]]
@@ -104,10 +104,10 @@ def test_passages_and_unusual_characters_survive_storage(tmp_path: Path) -> None
 
 
 def test_a_large_index_is_approximate_accurate_and_quiet(large_index: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    head = StoredIndex(large_index).head
+    header = StoredIndex(large_index).header
     # At 256 passages a list, 10,300 passages would fill 40 lists; this is rounded down to a power of two.
-    assert (head.kind, head.lists, head.sub_vectors, head.probes) == ("ivf-pq", 32, 2, 16)
-    assert head.recall >= 0.9 and head.recall_sample == 200 and head.unranked_recall <= head.recall
+    assert (header.kind, header.lists, header.sub_vectors, header.probes) == ("ivf-pq", 32, 2, 16)
+    assert header.recall >= 0.9 and header.recall_sample == 200 and header.unranked_recall <= header.recall
     text = StoredIndex(large_index).open(EMBEDDER).passages[4321].text
     assert search(large_index, text)[0] == (text, pytest.approx(1.0, abs=0.05))
     vector = EMBEDDER.embed([text])[0]
@@ -123,25 +123,25 @@ def test_added_passages_are_found_without_retraining(
 ) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(large_index, folder)
-    before, opened = StoredIndex(folder).head, StoredIndex(folder).open(EMBEDDER)
+    before, opened = StoredIndex(folder).header, StoredIndex(folder).open(EMBEDDER)
     question = EMBEDDER.embed(["w5 w6 w7"])[0]
     matches = opened.search(question, 5)
     monkeypatch.setattr(module, "_train", None)
     new = list(generate_documents(3, 10, seed=9))
-    head = add_to_index(new, EMBEDDER, folder, split)
-    assert (head.passages, head.documents, head.lists) == (10_330, 106, before.lists)
+    header = add_to_index(new, EMBEDDER, folder, split)
+    assert (header.passages, header.documents, header.lists) == (10_330, 106, before.lists)
     for passage in split(new[2]):
         assert passage.text in [text for text, _ in search(folder, passage.text)]
     # An index opened before the addition still searches the old passages.
     assert opened.search(question, 5) == matches and len(opened.passages) == 10_300
     assert sorted(file.name for file in folder.glob("*.faiss")) == ["passages-10330.faiss"]
-    head_after_repeat = add_to_index([*new, *generate_documents(1, 100)], EMBEDDER, folder, split)
-    assert head_after_repeat == head
+    header_after_repeat = add_to_index([*new, *generate_documents(1, 100)], EMBEDDER, folder, split)
+    assert header_after_repeat == header
 
 
 def test_a_small_index_grows_into_a_large_one_quietly(small_index: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    head = add_to_index(generate_documents(100, 100, seed=1), EMBEDDER, small_index, split)
-    assert (head.kind, head.passages, head.lists) == ("ivf-pq", 10_050, 32)
+    header = add_to_index(generate_documents(100, 100, seed=1), EMBEDDER, small_index, split)
+    assert (header.kind, header.passages, header.lists) == ("ivf-pq", 10_050, 32)
     text = split(next(iter(generate_documents(1, 10))))[3].text
     assert search(small_index, text)[0][0] == text
     assert capfd.readouterr() == ("", "")
@@ -166,11 +166,11 @@ def test_an_interruption_leaves_the_old_index_or_none(
     with pytest.raises(KeyboardInterrupt):
         build(tmp_path / "new", generate_documents(9, 9), InterruptedEmbedder(8))
     assert list(tmp_path.iterdir()) == [small_index]
-    before, matches = StoredIndex(small_index).head, search(small_index, "w1 w2 w3")
+    before, matches = StoredIndex(small_index).header, search(small_index, "w1 w2 w3")
     with pytest.raises(KeyboardInterrupt):
         add_to_index(generate_documents(9, 9, seed=1), InterruptedEmbedder(8), small_index, split)
     assert (small_index / "passages.jsonl").stat().st_size > before.sizes["passages.jsonl"]
-    assert StoredIndex(small_index).head == before and search(small_index, "w1 w2 w3") == matches
+    assert StoredIndex(small_index).header == before and search(small_index, "w1 w2 w3") == matches
     assert add_to_index(generate_documents(9, 9, seed=1), EMBEDDER, small_index, split).passages == 50 + 81
     text = split(next(iter(generate_documents(1, 9, seed=1))))[0].text
     assert search(small_index, text)[0][0] == text
@@ -189,7 +189,7 @@ def test_two_additions_cannot_run_at_the_same_time(small_index: Path, monkeypatc
     """The second is refused while the first runs, and also if the first ends after the second has opened the index."""
     pytest.importorskip("fcntl")
 
-    def add(seed: int, embedder: Any = EMBEDDER) -> Head:
+    def add(seed: int, embedder: Any = EMBEDDER) -> IndexHeader:
         return add_to_index(generate_documents(2, 4, seed=seed), embedder, small_index, split)
 
     class AddingEmbedder(WordEmbedder):
@@ -222,7 +222,7 @@ def test_each_version_of_a_document_is_indexed_once(small_index: Path) -> None:
     for version in versions * 2:
         add_to_index([version], EMBEDDER, small_index, split)
     # Five documents were there before.
-    assert StoredIndex(small_index).head.documents == 7
+    assert StoredIndex(small_index).header.documents == 7
 
 
 def test_another_user_may_read_an_index(tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_a_broken_index_is_refused_in_one_sentence(small_index: Path, name: str,
 def test_a_broken_faiss_index_is_refused(large_index: Path, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(large_index, folder)
-    file = folder / StoredIndex(folder).head.faiss_file
+    file = folder / StoredIndex(folder).header.faiss_file
     content = file.read_bytes()
     for broken in (content[:-9], content[: len(content) // 2], content[:50] + bytes(8) + content[58:], b""):
         file.write_bytes(broken)

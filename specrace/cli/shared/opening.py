@@ -38,7 +38,7 @@ def open_workbench(options: argparse.Namespace) -> Workbench:
         reranker=options.reranker,
         followers=options.followers,
         on_progress=lambda message: stderr.print(f"{message} ...", style="dim"),
-        skip=lambda sentence: complain(f"Left out: {sentence}"),
+        on_skip=lambda sentence: complain(f"Left out: {sentence}"),
     )
 
 

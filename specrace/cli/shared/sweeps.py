@@ -145,7 +145,7 @@ def answer_questions(
     """
     # Imported here, because it imports torch, which other commands do not need.
     from specrace.answers import answer_once, documents_digest
-    from specrace.retrieval.store import read_head
+    from specrace.retrieval.store import read_header
 
     lines = read_questions(options.questions)
     # The lane does not change the answers: drafts from the trie only make them faster.
@@ -154,7 +154,7 @@ def answer_questions(
     noise = SETTINGS["noise"].check(options.noise if noise is None else noise)
     workbench = open_workbench(options)
     about = {name: workbench.target.describe()[name] for name in ("model", "dtype")} | spec.as_json()
-    stored = None if options.index is None else read_head(options.index)
+    stored = None if options.index is None else read_header(options.index)
     about |= {"documents": documents_digest(workbench, stored), "reranker": options.reranker}
     return answer_once(
         workbench,

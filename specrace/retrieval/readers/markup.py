@@ -16,8 +16,9 @@ from specrace.retrieval.sentences import word_set
 _CHARSET = re.compile(rb"<meta[^>]{0,200}?charset=[\"']?([\w-]{2,20})", re.IGNORECASE)
 _HEAD_BYTES = 4096
 _INVISIBLE = frozenset({"script", "style", "template", "noscript", "svg", "select", "textarea"})
-# A menu's links are no text to search or to draft from; a menu that is never closed ends where one of these begins.
+# A menu's links are not text to search or to draft from.
 _MENU = "nav"
+# A menu that is never closed ends where one of these begins.
 _AFTER_MENU = frozenset({"main", "article", "h1", "footer"})
 _HEADINGS = {f"h{level}": f"{'#' * level} " for level in range(1, 7)}
 _INLINE = word_set(
@@ -46,7 +47,7 @@ def read_html(content: bytes, limits: ReadingLimits) -> Reading:
 
 
 def _read_page(page: _Page, tags: str, rest: str) -> _Page:
-    """The page after it has read its text."""
+    """Let the page read a text, and return the page."""
     page.feed(tags)
     page.close()
     page.handle_data(unescape(rest))

@@ -32,7 +32,7 @@ class Mark(NamedTuple):
 class Reading:
     """A file's text, and its addresses in order. `title` may be "". `problems` are worded like a Refusal's message.
 
-    `code` has the spans in which "# ..." is a comment and no heading, in order.
+    `code` has the spans in which "# ..." is a comment, not a heading, in order.
     """
 
     title: str

@@ -60,7 +60,7 @@ def read_uploads(_: str, files: bytes) -> bytes:
     paths = [Path(file) for file in json.loads(files)]
     try:
         documents = list(
-            stream_documents(paths, skip=lambda sentence: skipped.append(without_folders(sentence)), limits=UPLOADS)
+            stream_documents(paths, on_skip=lambda sentence: skipped.append(without_folders(sentence)), limits=UPLOADS)
         )
     except InputError as error:
         raise InputError(without_folders(str(error))) from None

@@ -55,7 +55,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Document]:
     for name, content in samples.valid_files().items():
         (folder / name).write_bytes(content)
     skipped: list[str] = []
-    by_name = {document.name: document for document in read_documents([folder], skip=skipped.append)}
+    by_name = {document.name: document for document in read_documents([folder], on_skip=skipped.append)}
     assert not skipped and len(by_name) == len(samples.valid_files()) + 1
     return by_name
 
