@@ -85,7 +85,7 @@ def add_parser(commands: Any) -> None:
 
 def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that name servers, the baseline first."""
-    # Both fill one list, because the first server of all is the baseline.
+    # --server and --launch fill one list, because its first server is the baseline.
     parser.add_argument(
         "--server",
         dest="servers",
@@ -194,7 +194,7 @@ def read_plan(options: argparse.Namespace) -> Plan:
     servers = read_servers(options.servers or [], lane)
     questions = read_served_questions(options)
     plan = Plan(servers, questions, concurrencies, options.repetitions, max_new_tokens, options.ask_once, lane)
-    _check_number(plan)
+    _check_enough_questions(plan)
     return plan
 
 
@@ -229,7 +229,7 @@ def read_concurrency(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(map(int, words)))
 
 
-def _check_number(plan: Plan) -> None:
+def _check_enough_questions(plan: Plan) -> None:
     """Raise InputError if a block has fewer questions than are to be sent at a time."""
     for concurrency in plan.concurrencies:
         for repetition in range(plan.repetitions):
@@ -237,5 +237,5 @@ def _check_number(plan: Plan) -> None:
             if count < concurrency:
                 raise InputError(
                     f"--concurrency {concurrency} needs {concurrency} questions or more at a time, and there are "
-                    f"{count}{' for it with --ask-once' if plan.ask_once else ''}; give more questions, or a lower one."
+                    f"{count}{' for it with --ask-once' if plan.ask_once else ''}; give more, or a lower --concurrency."
                 )

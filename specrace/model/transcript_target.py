@@ -71,8 +71,8 @@ class ScriptedTarget(Target):
     ) -> ModelSession:
         """A session that follows the prompt's script, if there is one.
 
-        Raises InputError for a temperature above 0, and for `levels`: the hidden states of random weights say nothing
-        about the script.
+        Raises InputError for a temperature above 0, and for a prefix with levels: the hidden states of random weights
+        say nothing about the script.
         """
         if params is not None and params.temperature:
             raise InputError("A scripted model has no distribution to sample from; leave the temperature at 0.")

@@ -160,21 +160,23 @@ def _lower_first(text: str) -> str:
 def questions(sentence: str, rng: random.Random) -> list[str]:
     """Questions that the sentence answers, in random order; empty if no rule fits."""
     clause, phrases = parse(sentence), _phrases(sentence)
-    drafts = [rng.choice(PHRASE_FORMS).format(rng.choice(phrases)) for _ in range(2) if phrases]
+    candidates = [rng.choice(PHRASE_FORMS).format(rng.choice(phrases)) for _ in range(2) if phrases]
     if clause is None:
         # Most sentences cannot be parsed, and questions about a phrase should not outnumber those about a clause.
-        return [_clean(draft) for draft in drafts] if rng.random() < 0.4 else []
-    drafts += _reasons(clause) + _times(clause) + _numbers(clause)
+        return [_clean(candidate) for candidate in candidates] if rng.random() < 0.4 else []
+    candidates += _reasons(clause) + _times(clause) + _numbers(clause)
     if clause.auxiliary in _BE:
-        drafts += _about_being(clause)
+        candidates += _about_being(clause)
     elif clause.verb:
-        drafts += _about_doing(clause)
+        candidates += _about_doing(clause)
     else:
-        drafts += _about_modal(clause)
+        candidates += _about_modal(clause)
     forms = PLURAL_FORMS if clause.subject.endswith("s") else OPEN_FORMS
-    drafts += [rng.choice(forms).format(clause.subject)]
-    rng.shuffle(drafts)
-    return [_clean(draft) for draft in drafts if 3 <= len(draft.split()) <= 18 and "," not in draft[:-1]]
+    candidates += [rng.choice(forms).format(clause.subject)]
+    rng.shuffle(candidates)
+    return [
+        _clean(candidate) for candidate in candidates if 3 <= len(candidate.split()) <= 18 and "," not in candidate[:-1]
+    ]
 
 
 OPEN_FORMS = (

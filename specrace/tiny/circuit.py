@@ -43,8 +43,8 @@ STRETCH_CENTRE = 10.0
 STRETCH_NATS = (0.0, 0.2, 1.2, 8.0, 20.0, 20.0, 20.0)
 STRETCH_GAIN = 3.8
 STRETCH_WEIGHT = 1.5
-# Scores in layer 1, in nats: for keys in the segment of the same evidence marker; at an evidence marker, for the key
-# after the same marker; and for keys inside the answer, where it is subtracted.
+# Scores in layer 1, in nats: of keys in the segment of the same evidence marker; at an evidence marker, of the key
+# after the same marker; and what is subtracted from the scores of keys inside the answer.
 SEGMENT_NATS = 45.0
 START_NATS = 60.0
 ANSWER_NATS = 40.0

@@ -224,15 +224,15 @@ class Terminal:
         if thoughts:
             pieces.insert(0, [FOLDED, f"{describe_thoughts(thoughts)}\n", 0])
         width = max(10, self.console.width - HEADER_COLUMNS - 2)
-        runs: list[tuple[str, str]] = []
+        styled: list[tuple[str, str]] = []
         columns_left = lines * width
         for kind, text, *_ in reversed(pieces):
             if columns_left <= 0:
                 break
             # Each character takes at least one column, so this many are enough.
-            runs.append((clean(text[-columns_left:]), STYLES.get(kind, "")))
+            styled.append((clean(text[-columns_left:]), STYLES.get(kind, "")))
             columns_left -= len(text)
-        words = Text.assemble(*reversed(runs), overflow="fold")
+        words = Text.assemble(*reversed(styled), overflow="fold")
         if lane.draft and not lane.end:
             words.append(clean("".join(lane.draft.rejected)), REJECTED)
         return Text("\n").join(words.wrap(self.console, width)[-lines:])

@@ -32,12 +32,12 @@ class FeatureReader(Protocol):
         """Take the features [n, levels * d] of the `n` tokens that a step has committed, in order."""
 
 
-def check_levels(levels: Sequence[int], num_layers: int, reader: str) -> None:
-    """Raises InputError unless a model of `num_layers` layers has all `levels`, which `reader` wants."""
+def check_levels(levels: Sequence[int], num_layers: int, label: str) -> None:
+    """Raises InputError unless a model of `num_layers` layers has all `levels` that the head called `label` reads."""
     wrong = [level for level in levels if not 0 <= level <= num_layers]
     if wrong or not levels:
         raise InputError(
-            f"{reader} reads the hidden states of level {wrong[0] if wrong else 'none'}, and the target has the levels "
+            f"{label} reads the hidden states of level {wrong[0] if wrong else 'none'}, and the target has the levels "
             f"0 to {num_layers}; give a head that was trained for this target."
         )
 

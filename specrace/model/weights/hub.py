@@ -166,6 +166,6 @@ def fetch_file(gguf: GgufFile, on_progress: OnProgress) -> Path:
             return Path(hf_hub_download(gguf.hub, gguf.file, tqdm_class=bar))
     except UnreachableError as error:
         raise InputError(
-            f"{gguf.hub}:{gguf.file} cannot be fetched: the hub does not answer ({error}); connect this machine to it, "
-            "or give --model a GGUF file."
+            f"{gguf.hub}:{gguf.file} cannot be fetched: the hub does not answer ({error}); connect this machine to the "
+            "hub, or give --model a GGUF file."
         ) from error

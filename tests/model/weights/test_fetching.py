@@ -243,7 +243,7 @@ def test_a_download_resumes_after_a_lost_connection(source: Source) -> None:
 @pytest.mark.usefixtures("fast_conversion")
 def test_three_empty_responses_end_a_fetch_and_the_next_fetch_resumes(source: Source) -> None:
     source.cuts = [1000, 0, 0, 0]
-    with pytest.raises(InputError, match=r"hub does not answer .*test-model==1.0.*connection ended .*it resumes"):
+    with pytest.raises(InputError, match=r"hub does not answer .*test-model==1.0.*connection ended .*download resumes"):
         fetch(NAME)
     assert is_missing(NAME)
     fetch(NAME)

@@ -200,7 +200,7 @@ def test_damaged_files_give_one_sentence(tmp_path: Path) -> None:
     write_file(file)
     content = file.read_bytes()
     huge = content[:8] + struct.pack("<QQ", 1 << 60, 1 << 60) + content[24:]
-    cases = {b"": "cut off", b"PK\3\4 something else": "no GGUF file", b"GGUF\1": "cut off", huge: "damaged"}
+    cases = {b"": "cut off", b"PK\3\4 something else": "not a GGUF file", b"GGUF\1": "cut off", huge: "damaged"}
     cases |= {content[:size]: "cut off" for size in (20, 100, 700, len(content) - 2000)}
     cases[b"GGUF" + struct.pack("<I", 1) + content[8:]] = "version 1"
     for case, reason in cases.items():

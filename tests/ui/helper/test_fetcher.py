@@ -74,7 +74,7 @@ def test_a_failed_fetch_gets_one_sentence() -> None:
     fetcher = Fetcher(NAME, offline="1")
     fetcher.start()
     assert fetcher.wait(LONG_S) and not fetcher.ready
-    assert fetcher.text.startswith(f"{NAME} cannot be fetched: the hub") and "it resumes" in fetcher.text
+    assert fetcher.text.startswith(f"{NAME} cannot be fetched: the hub") and "the download resumes" in fetcher.text
 
 
 SERVER = """
