@@ -11,6 +11,8 @@ const TYPES = [
 ];
 const FRAMES_PER_SECOND = 30;
 const BITS_PER_SECOND = 6_000_000;
+// How long the last picture stays: two frames of the video.
+const LAST_PICTURE_MS = 2000 / FRAMES_PER_SECOND;
 
 // The first type of video that the browser can record, or undefined.
 export function videoType() {
@@ -77,7 +79,12 @@ export async function recordVideo({ canvas, draw, length, shouldContinue, type =
       await draw(context, time);
       await new Promise(requestAnimationFrame);
     }
-    await draw(context, length);
+    // The stream leaves out a picture that comes too soon after another, and takes one only when it is presented.
+    const end = clock.ms + LAST_PICTURE_MS;
+    do {
+      await draw(context, length);
+      await new Promise(requestAnimationFrame);
+    } while (clock.ms < end);
   } finally {
     lengthMs = clock.ms;
     clock.end();
