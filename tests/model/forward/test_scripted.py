@@ -18,6 +18,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from transformers import LlamaForCausalLM
 
 from specrace.core.bundled import BUNDLED_DRAFT_MODEL, BUNDLED_MODEL
+from specrace.core.errors import InputError
 from specrace.core.events import Finished, Step
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
@@ -170,7 +171,6 @@ class _NotFinite(LlamaForCausalLM):
         (_TokenDependent, "the model's operations depend on its tokens"),
         (_PositionDependent, "a replay differs from the eager forward by"),
         (_Untraceable, "not traced: KeyError: 'no tracing here'"),
-        (_NotFinite, "a replay differs from the eager forward by nan"),
     ],
 )
 def test_a_model_that_cannot_be_traced_correctly_stays_eager(kind: Any, reason: str) -> None:
@@ -180,6 +180,15 @@ def test_a_model_that_cannot_be_traced_correctly_stays_eager(kind: Any, reason: 
     engine = target.describe()["engine"]
     assert target.replay is None and engine.startswith("eager (not traced: ") and reason in engine
     assert len(target.session(target.prefill([3, 4]), 9).score(TokenTree.chain(4, [5])).targets) == 2
+
+
+def test_a_model_of_nan_is_not_traced_and_refused_at_its_first_tree() -> None:
+    target = Target(_NotFinite(tiny_model("llama").config).eval(), name="odd")
+    capture_replay(target)
+    assert target.replay is None
+    assert "a replay differs from the eager forward by nan" in target.describe()["engine"]
+    with pytest.raises(InputError, match="not numbers"):
+        target.session(target.prefill([3, 4]), 9).score(TokenTree.chain(4, [5]))
 
 
 @pytest.mark.parametrize(("fused", "packed"), [(False, False), (False, True), (True, False)])
