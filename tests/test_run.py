@@ -36,7 +36,7 @@ LINTERS = {
     "the container file": "hadolint Dockerfile",
     "mypy": "python -m mypy",
 }
-TESTS = "python -m pytest --workers 5 --durations=50 tests"
+TESTS = "python -m pytest --workers 6 --durations=50 tests"
 PROGRAMS = ("python", "pip", "uv", "oxlint", "oxfmt", "deno", "hadolint")
 
 

@@ -6,16 +6,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from tests.schedule import LIVE, SLOW_FILES, Schedule
+from tests.schedule import BROWSER_GROUPS, SLOW_FILES, Schedule
 
 ROOT = Path(__file__).parents[1]
 LAST_SLOW, FIRST_SLOW = SLOW_FILES[-1], SLOW_FILES[0]
 FILES = (
     "tests/core/test_tree.py",
-    "tests/browser/test_plots.py",
-    f"tests/browser/test_{LIVE[0]}.py",
-    LAST_SLOW,
     "tests/browser/test_readable.py",
+    "tests/browser/test_page.py",
+    LAST_SLOW,
+    "tests/browser/test_visitors.py",
     FIRST_SLOW,
 )
 
@@ -26,11 +26,12 @@ def items(*files: str) -> list[Any]:
 
 
 def test_the_files_that_the_schedule_names_exist() -> None:
-    files = [*SLOW_FILES, *(f"tests/browser/test_{name}.py" for name in LIVE)]
-    assert [file for file in files if not (ROOT / file).is_file()] == []
+    assert [file for file in SLOW_FILES if not (ROOT / file).is_file()] == []
+    names = sorted(name for group in BROWSER_GROUPS.values() for name in group)
+    assert names == sorted(file.stem.removeprefix("test_") for file in (ROOT / "tests" / "browser").glob("test_*.py"))
 
 
-def test_slow_files_come_first_and_browser_tests_are_two_groups_that_run_alone() -> None:
+def test_slow_files_come_first_and_groups_of_browser_tests_run_alone() -> None:
     tests = items(*FILES)
     schedule = Schedule(tests)
 

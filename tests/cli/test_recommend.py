@@ -188,7 +188,7 @@ def test_a_report_has_the_figures_the_remarks_and_the_text_to_paste(
         (("log.jsonl", "--seed", "x"), "Seed: 'x'"),
         (("log.jsonl", "--docs", "notes"), "--docs needs --out"),
         (("log.jsonl", "--answers"), "--answers needs --out"),
-        (("log.jsonl", "--answers", "--out", "nowhere"), "--answers needs logs"),
+        (("log.jsonl", "--answers", "--out", "nowhere"), "--answers needs --tokenizer, and logs"),
         (("log.jsonl", "--batch", "0"), "--batch is '0'; give 1 to"),
         (("log.jsonl", "--quick", "--grid", "num_draft=4"), "leave out --grid and --keep-outputs"),
         (("nowhere",), "nowhere cannot be read"),

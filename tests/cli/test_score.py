@@ -208,7 +208,7 @@ def test_bad_arguments_raise_one_sentence(file: Path, arguments: tuple[str, ...]
 def test_a_file_that_is_not_a_cost_curve_is_refused(file: Path, tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "curve.json"
     path.write_bytes(content)
-    with pytest.raises(InputError, match="no cost curve"):
+    with pytest.raises(InputError, match="not a cost curve"):
         run(file, "--cost-curve", path)
 
 

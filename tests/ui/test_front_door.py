@@ -58,7 +58,7 @@ def test_a_corpus_without_text_is_refused(tmp_path: Path, model: str, capsys: py
 
 
 def test_an_adapter_needs_a_named_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "name it with --model" in refusal(["--adapter", str(tmp_path)], capsys)
+    assert "name that model with --model" in refusal(["--adapter", str(tmp_path)], capsys)
 
 
 def test_a_head_needs_a_named_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

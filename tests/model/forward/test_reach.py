@@ -119,7 +119,7 @@ def test_check_trees_refuses_masks_that_are_not_the_models(monkeypatch: pytest.M
         return {ALL_LAYERS: Reach(config.sliding_window + offset) if wrong_reach.window else EVERYTHING}
 
     monkeypatch.setattr("specrace.model.scorer.layer_reaches", reaches)
-    with pytest.raises(InputError, match="does not score a tree"):
+    with pytest.raises(InputError, match="computes other logits for a tree"):
         check_trees(target)
     assert target.config.sliding_window == WINDOW
 
