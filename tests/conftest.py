@@ -13,6 +13,7 @@ import pytest
 from huggingface_hub.constants import HF_HOME
 from hypothesis import HealthCheck, settings
 
+from specrace.ui.helper.priority import NICENESS
 from tests import processes
 
 if TYPE_CHECKING:
@@ -27,9 +28,8 @@ EMBED = "from specrace.workbench import Workbench; Workbench.open()"
 EMBEDDING = pytest.StashKey[processes.Process]()
 
 BROWSER = Path(__file__).resolve().parent / "browser"
-# Files of browser tests that wait for the page's helper process. Its low priority leaves it no processor time while
-# other tests run.
-NICED = ("test_advice", "test_logs")
+# At their usual priority, helper processes would get no processor time while other tests run.
+os.environ.setdefault(NICENESS, "0")
 
 # Every run draws the same examples. A busy machine must not fail a test, so there is no deadline and no check that
 # examples are drawn fast enough. The mutation run uses this number of examples, too, and shows that it is enough.
@@ -88,7 +88,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             raise pytest.UsageError(
                 f"{item.nodeid} is marked as a browser test, and `tests/run` looks for those in {BROWSER} only"
             )
-    items.sort(key=lambda item: (item.get_closest_marker("browser") is not None, item.path.stem in NICED))
+    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
 
 
 @pytest.fixture(autouse=True, scope="session")

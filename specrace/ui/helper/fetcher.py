@@ -19,6 +19,7 @@ from pathlib import Path
 
 from specrace.core.errors import InputError, shorten
 from specrace.model.weights.names import NAMES
+from specrace.ui.helper.priority import lower_priority
 
 log = logging.getLogger("specrace")
 
@@ -102,8 +103,7 @@ def _work(connection: Connection, name: str, offline: str) -> None:
     # With a separate process group, Ctrl-C reaches the server only, and child processes are killed with this one.
     os.setsid()
     threading.Thread(target=_end_with_server, args=[connection], daemon=True).start()
-    with contextlib.suppress(OSError):
-        os.nice(19)
+    lower_priority()
     # Set before importing the libraries that read these variables. One thread leaves the other processors to the race.
     os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": offline}
     reported_at = float("-inf")

@@ -23,6 +23,7 @@ from specrace.core.errors import InputError
 from specrace.ui.helper.gallery import compress_recorded, open_recorded
 from specrace.ui.helper.log_advice import advise_log
 from specrace.ui.helper.log_scores import score_log
+from specrace.ui.helper.priority import lower_priority
 from specrace.ui.helper.upload_reader import read_uploads
 from specrace.ui.server.http_server import configure_logging
 
@@ -197,8 +198,8 @@ def _finish(running: RunningTask, on_progress: OnProgress) -> bytes:
 
 def _limit_resources() -> None:
     """Set the lowest priority and a limit on memory, on systems that can."""
+    lower_priority()
     with contextlib.suppress(ImportError, OSError, ValueError, AttributeError):
-        os.nice(19)
         import resource
 
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
