@@ -18,7 +18,7 @@ from tests.lab.parts import run, write
 pytestmark = pytest.mark.browser
 
 LANES = "trigram,lookahead,trie,prompt-lookup,suffix,fusion"
-# Logs are scored at the lowest priority, and other tests may keep all processors busy.
+# Other tests may keep all processors busy while a log is scored.
 SCORED_MS = 300_000
 
 

@@ -67,7 +67,8 @@ export class Gallery {
         `${card.fastest}: ${formatSpeedup(card.speedup)} vanilla · ${card.lanes.length} lanes · ${formatSeconds(card.ms)}`,
       ),
     );
-    node.append(make("small", "", describeRecording(card)));
+    // Hyphens that do not break keep the date on one line.
+    node.append(make("small", "", describeRecording(card).replaceAll(/(?<=\d)-(?=\d\d)/g, "\u2011")));
     node.addEventListener("click", () => this.play(card.name));
     return node;
   }
