@@ -21,6 +21,7 @@ from tests.browser.parts import (
     run_clock,
     set_result_texts,
     steps_of,
+    until,
     write_rows,
 )
 
@@ -157,6 +158,11 @@ def test_a_tree_of_many_nodes_is_cut_and_the_page_says_so(page: Page, races: dic
         {**row, "emitted": row["emitted"][:1], "texts": row["texts"][:1]},
     )
     expect(page.locator(".more-nodes")).to_have_text("+28 more nodes")
+    tree = page.locator(".tree")
+    fades = "({ style }) => ['left', 'right'].map((edge) => parseFloat(style.getPropertyValue(`--fade-${edge}`)) > 0)"
+    assert tree.evaluate(fades) == [False, True]
+    tree.evaluate("node => node.scrollLeft = node.scrollWidth")
+    until(page, lambda: tree.evaluate(fades) == [True, False])
     assert len([node for node in drawn_nodes(page) if node["node"] != "bonus"]) == MAX_NODES
 
 
@@ -289,8 +295,23 @@ def test_the_key_t_opens_and_closes_the_inspector_also_in_present_mode(page: Pag
     expect(inspector.locator(".tree svg")).to_be_visible()
     box = inspector.bounding_box()
     assert box and box["y"] >= 0 and box["y"] + box["height"] <= 720
+    for pane in page.locator(".pane").all():
+        covered = pane.bounding_box()
+        assert covered and box["x"] <= covered["x"] and box["y"] <= covered["y"]
+        assert box["x"] + box["width"] >= covered["x"] + covered["width"]
+        assert box["y"] + box["height"] >= covered["y"] + covered["height"]
+    for name in ("audience", "present"):
+        page.locator(f".strip [data-do={name}]").click(trial=True)
     page.keyboard.press("t")
     expect(inspector).to_be_hidden()
+    page.keyboard.press("t")
+    page.keyboard.press("Escape")
+    expect(inspector).to_be_hidden()
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.keyboard.press("t")
+    inspector.get_by_role("button", name="Close").click()
+    expect(inspector).to_be_hidden()
+    page.set_viewport_size({"width": 1280, "height": 720})
     page.keyboard.press("p")
     expect(inspector).to_be_visible()
 

@@ -57,6 +57,22 @@ export class Tools {
       if (!player.playing) passages.pointAtRun(stage.panes[lane]?.body.querySelector(`.run[data-step="${step}"]`));
     });
     passages.watch(stage.find(".panes"));
+    this.panes = stage.find(".panes");
+    new ResizeObserver(() => this.placeOverlay()).observe(this.panes);
+  }
+
+  // Tells the style sheet where the panes are, which the inspector covers in stage view.
+  placeOverlay() {
+    const { top, bottom } = this.panes.getBoundingClientRect();
+    this.inspector.node.style.setProperty("--panes-top", `${top}px`);
+    this.inspector.node.style.setProperty("--panes-bottom", `${innerHeight - bottom}px`);
+  }
+
+  // Closes the inspector where it covers the panes. Returns whether it did.
+  closeOverlay() {
+    const covers = document.body.dataset.view === "stage" && this.inspector.node.dataset.overlay === "true";
+    if (covers) this.toggleInspector();
+    return covers;
   }
 
   showProof(stage, reel) {
@@ -70,6 +86,7 @@ export class Tools {
     const kind = overlay ? "overlay" : "open";
     // An open inspector that is out of sight is scrolled into view, not closed.
     const opens = node.dataset[kind] !== "true" || (!overlay && !this.inspector.visible);
+    if (overlay) this.placeOverlay();
     node.dataset[kind] = String(opens);
     document.getElementById("inspector-toggle")?.setAttribute("aria-expanded", String(opens));
     if (opens && !overlay)

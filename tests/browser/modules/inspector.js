@@ -29,11 +29,12 @@ export const cases = {
     inspector.show(0, 0, true);
     inspector.show(0, 1);
     const before = waiting.size;
+    const { empty, step } = inspector.node.dataset;
     send("opened", LANES);
     Object.assign(window, { setTimeout, clearTimeout });
     return [
-      [before, waiting.size],
-      [1, 0],
+      [before, waiting.size, empty, step, inspector.node.dataset.empty, inspector.node.dataset.step],
+      [1, 0, "false", "0", "true", undefined],
     ];
   },
   "the longest step of the fastest lane": () => {

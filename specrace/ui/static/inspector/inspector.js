@@ -12,6 +12,8 @@ import { chip, drawChecks, drawNoteRows, drawTrajectory, GROUP_WORDS } from "./n
 import { NODE_PX, NODE_WORDS, Tree } from "./tree.js";
 
 const TREE_PERIOD_MS = 250;
+const FADE_PX = 36;
+const NO_STEP = "Every step of every lane: its draft tree, what the model accepted, and where the time went.";
 
 /**
  * A lane and its steps: the event, the race time at its end, and the number of tokens before it.
@@ -101,6 +103,10 @@ export class Inspector {
     this.node.setAttribute("aria-label", "Step inspector");
     this.node.dataset.empty = "true";
     const head = make("header");
+    // In stage view the inspector covers the panes, so that it needs a button that closes it.
+    const close = make("button", "small-button", "Close", "Close (Esc)");
+    close.type = "button";
+    close.dataset.do = "steps";
     this.tabs = make("div", "lane-tabs");
     this.tabs.setAttribute("role", "group");
     this.tabs.setAttribute("aria-label", "Lane");
@@ -109,18 +115,16 @@ export class Inspector {
     this.place = make("b", "place");
     const buttons = make("div", "walk");
     buttons.append(this.back, this.place, this.next);
-    head.append(make("h2", "", "One step"), this.tabs, buttons);
-    this.words = make(
-      "p",
-      "words",
-      "Every step of every lane: its draft tree, what the model accepted, and where the time went.",
-    );
+    head.append(make("h2", "", "One step"), close, this.tabs, buttons);
+    this.words = make("p", "words", NO_STEP);
     this.tree = make("div", "tree scroller");
     this.more = make("p", "more-nodes");
     this.rest = make("div", "rest");
     this.tree.tabIndex = 0;
     this.tree.setAttribute("role", "region");
     this.tree.setAttribute("aria-label", "Draft tree of the step");
+    this.tree.addEventListener("scroll", () => this.fadeEdges(), { passive: true });
+    new ResizeObserver(() => this.fadeEdges()).observe(this.tree);
     this.node.append(head, this.words, this.tree, this.more, this.drawLegend(), this.rest);
     this.node.addEventListener("pointerover", (event) => this.highlight(closest(event.target, "[data-node]")));
     listen(stage, "opened", (lanes) => this.setLanes(lanes));
@@ -129,6 +133,18 @@ export class Inspector {
     listen(stage, "result", () => this.showLongest());
     listen(stage, "cursor", ({ lane, step }) => this.follow(lane, step));
     new IntersectionObserver(([{ isIntersecting }]) => (this.visible = isIntersecting)).observe(this.node);
+  }
+
+  // Fades the edges of the tree where it goes on, because not every browser shows a scroll bar.
+  fadeEdges() {
+    const { scrollLeft, scrollTop, scrollWidth, scrollHeight, clientWidth, clientHeight, style } = this.tree;
+    const hidden = {
+      left: scrollLeft,
+      right: scrollWidth - clientWidth - scrollLeft,
+      top: scrollTop,
+      bottom: scrollHeight - clientHeight - scrollTop,
+    };
+    for (const [edge, px] of Object.entries(hidden)) style.setProperty(`--fade-${edge}`, `${Math.min(px, FADE_PX)}px`);
   }
 
   drawLegend() {
@@ -145,7 +161,7 @@ export class Inspector {
     return node;
   }
 
-  // Begins a race. Shows the same lane as before if it takes part, else the last one.
+  // Begins a race, of which no step is shown yet. Chooses the same lane as before if it takes part, else the last one.
   /** @param {ShownLane[]} lanes */
   setLanes(lanes) {
     // A step of the previous race may still wait to be drawn.
@@ -161,7 +177,9 @@ export class Inspector {
         return tab;
       }),
     );
-    this.node.dataset.empty = "false";
+    this.node.dataset.empty = "true";
+    delete this.node.dataset.step;
+    this.words.textContent = NO_STEP;
   }
 
   /** @param {ReadStep[]} steps */
@@ -233,6 +251,7 @@ export class Inspector {
     const { steps, title, served } = this.lanes[lane];
     const { event, at } = steps[step];
     this.node.dataset.step = String(step);
+    this.node.dataset.empty = "false";
     this.markTab();
     this.back.disabled = !step;
     this.next.disabled = step === steps.length - 1;
@@ -259,6 +278,7 @@ export class Inspector {
     const tree = new Tree(event, nextEvent);
     this.tree.replaceChildren(tree.draw(words));
     this.tree.scrollTop = tree.nodes[0].y + NODE_PX / 2 - this.tree.clientHeight / 2;
+    this.fadeEdges();
     this.more.textContent = tree.omitted ? `+${countOf(tree.omitted, "more node")}` : "";
   }
 
