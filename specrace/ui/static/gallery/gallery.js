@@ -67,8 +67,10 @@ export class Gallery {
         `${card.fastest}: ${formatSpeedup(card.speedup)} vanilla · ${card.lanes.length} lanes · ${formatSeconds(card.ms)}`,
       ),
     );
-    // Hyphens that do not break keep the date on one line.
-    node.append(make("small", "", describeRecording(card).replaceAll(/(?<=\d)-(?=\d\d)/g, "\u2011")));
+    const facts = describeRecording(card).split(" · ");
+    const small = make("small");
+    small.append(facts.slice(0, -1).join(" · "), " · ", make("time", "", facts.at(-1)));
+    node.append(small);
     node.addEventListener("click", () => this.play(card.name));
     return node;
   }
