@@ -60,7 +60,7 @@ export const cases = {
       [
         names.length,
         /^race-what-sat\.(mp4|webm)$/.test(names[0]),
-        film.saveButton.textContent,
+        film.video.button.textContent,
         film.status.textContent,
       ],
       [1, true, "Save film", ""],

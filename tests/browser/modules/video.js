@@ -1,4 +1,4 @@
-import { endingOf, recordVideo, videoType } from "../../../specrace/ui/static/film/video.js";
+import { endingOf, recordVideo, VideoButton, videoType } from "../../../specrace/ui/static/film/video.js";
 
 const TYPES = ["video/mp4;codecs=avc1.640028", "video/webm"].filter((type) => MediaRecorder.isTypeSupported(type));
 const LENGTH_MS = 300;
@@ -44,5 +44,23 @@ export const cases = {
     const canvas = Object.assign(document.createElement("canvas"), { width: 32, height: 32 });
     const video = await recordVideo({ canvas, draw: () => {}, length: 1e9, shouldContinue: (time) => time < 50 });
     return [video.type.split(";")[0], videoType().split(";")[0]];
+  },
+  "a second press stops the recording, and nothing is saved": async () => {
+    const [node, status] = ["button", "p"].map((name) => document.createElement(name));
+    node.textContent = "Save";
+    const video = new VideoButton(node, status, "");
+    const labels = [];
+    const draw = (_, time) => {
+      if (time && video.recording) {
+        labels.push(node.textContent, status.textContent !== "");
+        video.press();
+      }
+    };
+    const canvas = Object.assign(document.createElement("canvas"), { width: 32, height: 32 });
+    await video.press((ending) => ({ name: `stopped.${ending}`, canvas, draw, length: 60_000 }));
+    return [
+      [...labels, video.recording, node.textContent, status.textContent],
+      ["Stop", true, undefined, "Save", ""],
+    ];
   },
 };

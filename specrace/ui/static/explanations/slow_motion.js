@@ -3,7 +3,7 @@
 import { button, make } from "../lib/dom.js";
 import { downloadBlob } from "../lib/files.js";
 import { inlineFonts, paint, writeSvg } from "./picture_files.js";
-import { endingOf, recordVideo, videoType } from "../film/video.js";
+import { VideoButton } from "../film/video.js";
 import { REDUCED_MOTION } from "../lib/motion.js";
 import { drawScene, fitScene, LENGTH_MS, PHASES, placeScene, readTheme, readTime, startOf } from "./picture.js";
 import { makeScenes } from "./scenes.js";
@@ -38,11 +38,9 @@ export class SlowMotion {
       button("›", "Next phase (right arrow)", () => this.move(1)),
       button("Again", "From the beginning", () => this.restart()),
     ];
-    this.videoButton = button("Save video", "Save this step as a video, a loop for slides", () => this.saveVideo());
-    const files = [
-      button("Save SVG", "Save this picture as a file for slides", () => this.saveSvg()),
-      this.videoButton,
-    ];
+    const videoButton = button("Save video", "Save this step as a video, a loop for slides", () => this.saveVideo());
+    this.video = new VideoButton(videoButton, this.status, NO_VIDEO);
+    const files = [button("Save SVG", "Save this picture as a file for slides", () => this.saveSvg()), videoButton];
     const head = make("header");
     head.append(
       make("h2", "", "Slow motion"),
@@ -72,7 +70,7 @@ export class SlowMotion {
 
   cleanUp() {
     this.pause();
-    this.filming = undefined;
+    this.video.stop();
     this.canvas.replaceChildren();
   }
 
@@ -190,41 +188,14 @@ export class SlowMotion {
     downloadBlob(pictureAt(time), this.nameFile("svg"));
   }
 
-  async saveVideo() {
-    if (this.filming) {
-      this.filming = undefined;
-      return;
-    }
-    const type = videoType();
-    if (!type) {
-      this.status.textContent = NO_VIDEO;
-      return;
-    }
-    this.pause();
-    const name = this.nameFile(endingOf(type));
-    // A new object, so that this recording is not confused with a later one.
-    const filming = (this.filming = {});
-    this.videoButton.textContent = "Stop";
-    try {
+  saveVideo() {
+    return this.video.press(async (ending) => {
+      this.pause();
+      const name = this.nameFile(ending);
       const pictureAt = await this.makePictureAt();
-      const video = await recordVideo({
-        canvas: Object.assign(make("canvas"), FILE_SIZE),
-        draw: (context, time) => paint(context, pictureAt(time)),
-        length: LENGTH_MS,
-        shouldContinue: (time) => this.showFilming(filming, time),
-      });
-      if (this.filming === filming) downloadBlob(video, name);
-    } finally {
-      this.filming = undefined;
-      this.videoButton.textContent = "Save video";
-      this.status.textContent = "";
-    }
-  }
-
-  // Shows the progress of the recording. Returns false once the visitor has stopped it.
-  showFilming(filming, time) {
-    this.status.textContent = `Recording: ${Math.floor(time / 1000)} of ${Math.round(LENGTH_MS / 1000)} s`;
-    return this.filming === filming;
+      const draw = (context, time) => paint(context, pictureAt(time));
+      return { name, canvas: Object.assign(make("canvas"), FILE_SIZE), draw, length: LENGTH_MS };
+    });
   }
 }
 

@@ -1,4 +1,5 @@
 // Records what is drawn on a canvas as a video: MP4, which slides take, where the browser can, else WebM.
+import { downloadBlob } from "../lib/files.js";
 import { setDuration } from "./webm.js";
 
 const TYPES = [
@@ -98,4 +99,53 @@ export async function recordVideo({ canvas, draw, length, shouldContinue, type =
 async function finish(video, ms) {
   if (endingOf(video.type) === "mp4") return video;
   return new Blob([setDuration(new Uint8Array(await video.arrayBuffer()), ms)], { type: video.type });
+}
+
+// A button that records a video and saves it; pressed again, it stops the recording.
+export class VideoButton {
+  // `status` shows the progress, or the sentence `noVideo` where the browser can record none.
+  constructor(button, status, noVideo) {
+    this.button = button;
+    this.status = status;
+    this.noVideo = noVideo;
+    this.label = button.textContent;
+    this.recording = undefined;
+  }
+
+  stop() {
+    this.recording = undefined;
+  }
+
+  // `prepare` receives the ending of the file's name; it returns this name, and what `recordVideo` takes.
+  async press(prepare) {
+    if (this.recording) return this.stop();
+    const type = videoType();
+    if (!type) {
+      this.status.textContent = this.noVideo;
+      return;
+    }
+    // A new object, so that this recording is not confused with a later one.
+    const recording = (this.recording = {});
+    this.button.textContent = "Stop";
+    try {
+      const { name, ...film } = await prepare(endingOf(type));
+      const shouldContinue = (time) => this.showProgress(recording, time, film.length);
+      const video = await recordVideo({ ...film, shouldContinue, type });
+      if (this.recording === recording) downloadBlob(video, name);
+    } finally {
+      // While a stopped recording ended, the visitor may have begun another.
+      if (!this.recording || this.recording === recording) {
+        this.stop();
+        this.button.textContent = this.label;
+        this.status.textContent = "";
+      }
+    }
+  }
+
+  // Returns false once the visitor has stopped the recording.
+  showProgress(recording, time, length) {
+    const seconds = `Recording: ${Math.floor(time / 1000)} of ${Math.round(length / 1000)} s`;
+    if (this.recording === recording && this.status.textContent !== seconds) this.status.textContent = seconds;
+    return this.recording === recording;
+  }
 }
