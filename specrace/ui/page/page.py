@@ -198,6 +198,7 @@ def build_replay(gallery: Gallery, visitors: Visitors, num_offered: int) -> gr.B
             gr.HTML(BRAND, elem_id="brand")
             gr.HTML(read_static("menu.html"), elem_id="menu")
         _build_stage(gallery, takes_files=visitors.limits.uploads, only_replay=True, num_offered=num_offered)
+    limit_overhead(page)
     return page
 
 

@@ -95,7 +95,9 @@ def test_the_queue_polls_at_the_period_that_we_set() -> None:
     assert 0 < page._queue.sleep_when_free < page._queue.progress_update_sleep_when_free < QUEUE_PERIOD_S
     assert "asyncio.sleep(self.sleep_when_free)" in inspect.getsource(type(page._queue))
     limit_overhead(page)
-    assert page._queue.sleep_when_free == page._queue.progress_update_sleep_when_free == QUEUE_PERIOD_S
+    for limited in (page, build_replay(Gallery(), Visitors(), 0)):
+        queue = limited._queue
+        assert queue.sleep_when_free == queue.progress_update_sleep_when_free == QUEUE_PERIOD_S
 
 
 def test_the_number_of_remembered_sessions_is_bounded() -> None:
