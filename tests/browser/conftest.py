@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from filelock import FileLock
 from gradio_client import Client
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
@@ -96,13 +97,16 @@ def client(app: App) -> Client:
 
 
 @pytest.fixture(scope="session")
-def races(app: App, client: Client, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Recordings of real races."""
-    folder = tmp_path_factory.mktemp("races")
-    for name, (lanes, settings) in RACES.items():
-        client.predict(QUESTION, lanes, api_name="/race", **settings)
-        recording.save(app.hold.events, folder / f"{name}.jsonl")
-    return {name: folder / f"{name}.jsonl" for name in RACES}
+def races(app: App, client: Client, cache_folder: Path) -> dict[str, Path]:
+    """Recordings of real races, which all processes of a run share."""
+    paths = {name: cache_folder / f"race-{name}.jsonl" for name in RACES}
+    with FileLock(cache_folder / "races.lock"):
+        for name, path in paths.items():
+            if not path.exists():
+                lanes, settings = RACES[name]
+                client.predict(QUESTION, lanes, api_name="/race", **settings)
+                recording.save(app.hold.events, path)
+    return paths
 
 
 @pytest.fixture(scope="session")

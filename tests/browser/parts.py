@@ -79,6 +79,15 @@ def run_clock(page: Page, ms: float) -> None:
     page.clock.run_for(ms)
 
 
+def skip(page: Page, ms: float) -> None:
+    """Advance the clock at once, as if the page had been asleep: each timer fires at most once, one frame is drawn.
+
+    To draw every frame of a replay, as `run_clock` does, takes seconds of processor time.
+    """
+    page.clock.fast_forward(ms)
+    run_clock(page, TURN_MS)
+
+
 def run_clock_until(page: Page, condition: str, value: Any = None) -> None:
     """Advance the page's clock in small steps until a JavaScript condition holds."""
     deadline = time.monotonic() + PATIENCE_S

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.apps import serving
-from tests.browser.parts import RECORDING, open_race, run_clock, run_clock_until, wait_for
+from tests.browser.parts import RECORDING, open_race, run_clock_until, skip, wait_for
 from tests.browser.parts import stage as stage_data
 
 pytestmark = pytest.mark.browser
@@ -64,7 +64,7 @@ def test_a_race_waits_for_a_key_while_the_audience_votes(home: str, open_page: A
     stage.keyboard.press("Escape")
     open_race(stage, RECORDING)
     expect(stage.locator(".announcer")).to_contain_text("The vote is open. Space")
-    run_clock(stage, HELD_MS)
+    skip(stage, HELD_MS)
     assert stage_data(stage)["mode"] == "idle" and stage.locator(".pane .run").count() == 0
 
     phone = stage.context.browser.new_page(viewport=PHONE)
@@ -74,7 +74,9 @@ def test_a_race_waits_for_a_key_while_the_audience_votes(home: str, open_page: A
     phone.close()
     stage.keyboard.press(" ")
     expect(stage.locator(".countdown")).to_have_text("3")
-    run_clock_until(stage, "() => document.querySelector('.stage').dataset.mode === 'result'")
+    run_clock_until(stage, "() => document.querySelector('.stage').dataset.mode === 'replay'")
+    skip(stage, HELD_MS)
+    assert stage_data(stage)["mode"] == "result"
     expect(stage.locator(".audience-line")).to_contain_text("Audience: Vanilla 1.")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.parts import SIX_LANES, begin, latest_reel, open_race, reels, run_clock, stage, wait_for_reel
+from tests.browser.parts import SIX_LANES, begin, latest_reel, open_race, reels, stage, wait_for_reel
 
 pytestmark = pytest.mark.browser
 
@@ -80,7 +80,7 @@ def test_captions_are_true_and_stay_long_enough_to_read(page: Page) -> None:
         before = len(captions(page))
         page.locator("[data-do=play]").click()
         while stage(page)["mode"] == "replay":
-            run_clock(page, TURN_MS)
+            page.clock.fast_forward(TURN_MS)
         kinds = [caption[1] for caption in captions(page)[before:]]
         assert kinds[-1] == "why" and all(kinds.count(key) == 1 for key in kinds if key in ONCE)
         lasting = [caption for caption in captions(page) if caption[1] not in REPLACEABLE]

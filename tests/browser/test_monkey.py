@@ -15,5 +15,5 @@ ACTIONS = 25
 
 
 def test_no_action_breaks_the_page(app: Any, browser: Browser, tmp_path: Path) -> None:
-    finished = monkey.run(browser, app.url, ACTIONS, 1, tmp_path)
+    finished = monkey.run(browser, app.short_url, ACTIONS, 1, tmp_path)
     assert finished.complaints == []

@@ -163,7 +163,7 @@ def test_present_mode_stays_readable_with_the_guess_and_the_result(app: App, ope
     run_clock_until(page, "() => !document.querySelector('.guess').hidden")
     check_present(page, 1280, 720)
     page.keyboard.press("4")
-    run_clock_until(page, "() => document.querySelector('.stage').dataset.phase === 'finished'")
+    page.wait_for_selector(".stage[data-phase=finished]", state="attached")
     page.keyboard.press("Escape")
     page.wait_for_selector(".stage[data-mode=result]")
     check_present(page, 1280, 720)
@@ -211,17 +211,23 @@ def test_the_longest_headline_is_not_cut_off(open_recording: Any) -> None:
     page.keyboard.press("p")
 
 
-@pytest.fixture
-def phone(app: App, browser: Browser) -> Iterator[Page]:
-    """A page on a phone with a race of six lanes."""
+@pytest.fixture(scope="module")
+def phone_page(app: App, browser: Browser) -> Iterator[Page]:
+    """A page on a phone."""
     context = browser.new_context(viewport=PHONE, has_touch=True, is_mobile=True, reduced_motion="reduce")  # type: ignore[arg-type]
     page = context.new_page()
     page.add_init_script(WITNESS)
     page.goto(app.url)
     page.wait_for_selector(".status[data-state=ready]", state="attached")
-    open_race(page, SIX_LANES)
     yield page
     context.close()
+
+
+@pytest.fixture
+def phone(phone_page: Page) -> Page:
+    """A page on a phone with a race of six lanes."""
+    open_race(phone_page, SIX_LANES)
+    return phone_page
 
 
 def test_a_phone_shows_who_won_and_every_lane_on_its_first_screen(phone: Page) -> None:
@@ -293,6 +299,7 @@ def test_touch_targets_on_a_phone_are_as_large_as_a_finger(phone: Page) -> None:
     phone.locator("#settings-button").tap()
     phone.locator("[data-do=gallery]").tap()
     assert phone.evaluate(TARGETS) == [] and overflow(phone) == []
+    phone.keyboard.press("Escape")
 
 
 def test_a_phone_shows_no_hints_at_keys(phone: Page) -> None:
