@@ -84,10 +84,10 @@ def loading_app() -> str:
 
 
 @pytest.fixture(scope="session")
-def replay_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
-    """`python app.py --replay` with a recording that ships: its address and the id of its process, a new one."""
-    with serving(tmp_path_factory.mktemp("replay"), "--replay", str(RECORDING)) as (url, process):
-        yield url, process.pid
+def replay_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of `python app.py --replay` with a recording that ships."""
+    with serving(tmp_path_factory.mktemp("replay"), "--replay", str(RECORDING), forked=True) as (url, _):
+        yield url
 
 
 @pytest.fixture(scope="session")

@@ -80,8 +80,8 @@ def test_a_race_waits_for_a_key_while_the_audience_votes(home: str, open_page: A
     expect(stage.locator(".audience-line")).to_contain_text("Audience: Vanilla 1.")
 
 
-def test_a_server_that_phones_cannot_reach_says_how_to_start_it(replay_app: tuple[str, int], open_page: Any) -> None:
-    stage = open_page(replay_app[0], ready=False)
+def test_a_server_that_phones_cannot_reach_says_how_to_start_it(replay_app: str, open_page: Any) -> None:
+    stage = open_page(replay_app, ready=False)
     wait_for(stage, mode="result")
     stage.keyboard.press("a")
     expect(stage.locator(".announcer")).to_contain_text("--host 0.0.0.0")

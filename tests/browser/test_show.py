@@ -18,9 +18,13 @@ COPYING = RECORDINGS / "smollm2-copying.jsonl"
 
 
 @pytest.fixture
-def page(replay_app: tuple[str, int], open_page: Any) -> Page:
-    """A page that shows the result of a recorded race."""
-    opened: Page = open_page(replay_app[0], ready=False)
+def page(replay_app: str, share_page: Any) -> Page:
+    """A page without open dialogs that shows the result of a recorded race."""
+    opened: Page = share_page(replay_app, ready=False)
+    opened.emulate_media(reduced_motion="reduce")
+    opened.keyboard.press("Escape")
+    expect(opened.locator("dialog[open]")).to_have_count(0)
+    open_race(opened, RECORDING)
     wait_for(opened, mode="result")
     return opened
 

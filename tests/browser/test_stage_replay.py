@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser.apps import serving
 from tests.browser.parts import (
     RECORDING,
     begin,
@@ -86,12 +87,12 @@ def result_page(open_recording: Any) -> Iterator[Page]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_the_player_needs_no_model(replay_app: Any, open_page: Any) -> None:
-    url, pid = replay_app
-    page = open_page(url, ready=False)
-    wait_for(page, mode="result")
-    assert texts(page) == printed_texts()
-    maps = Path(f"/proc/{pid}/maps").read_text()
+def test_the_player_needs_no_model(open_page: Any, tmp_path: Path) -> None:
+    with serving(tmp_path, "--replay", str(RECORDING)) as (url, process):
+        page = open_page(url, ready=False)
+        wait_for(page, mode="result")
+        assert texts(page) == printed_texts()
+        maps = Path(f"/proc/{process.pid}/maps").read_text()
     assert "python" in maps
     assert "torch" not in maps and "transformers" not in maps
 

@@ -54,7 +54,7 @@ class Monkey:
 
     def check_request(self, url: str) -> None:
         """Record a complaint for a request to another server."""
-        if not url.startswith((self.url, "data:", "blob:")):
+        if not url.startswith((self.url.partition("?")[0], "data:", "blob:")):
             self.complaints.append(f"requested {url}")
 
     def act(self, count: int) -> None:
